@@ -31,6 +31,7 @@ type rule struct {
 	index        []int        // of the field in Job
 	kind         reflect.Type // of the field, without a pointer
 	required     bool
+	defaultText  string
 	defaultValue reflect.Value // invalid = none
 	min, max     int64
 	limit        limits.Limit // that max is; without a name = none
@@ -64,8 +65,8 @@ func rulesOf(t reflect.Type, prefix string, index []int) (all []rule) {
 // parse panics if a tag is no value of the field's type.
 func (r *rule) parse(tag reflect.StructTag) {
 	r.required, r.message, r.min, r.max = tag.Get("required") == "true", tag.Get("error"), math.MinInt64, math.MaxInt64
-	if text := tag.Get("default"); text != "" {
-		r.defaultValue = r.decode(text)
+	if r.defaultText = tag.Get("default"); r.defaultText != "" {
+		r.defaultValue = r.decode(r.defaultText)
 	}
 	if r.kind == durationType {
 		r.min = 1
@@ -179,10 +180,13 @@ func (r *rule) span() string {
 	return ""
 }
 
-// hasDefault reports whether the field at a path has a default.
-func hasDefault(path string) bool {
+// Default returns the default of the field at a path as text, or "" if there is none.
+func Default(path string) string {
 	i := slices.IndexFunc(rules, func(r rule) bool { return r.path == path })
-	return i >= 0 && rules[i].defaultValue.IsValid()
+	if i < 0 {
+		return ""
+	}
+	return rules[i].defaultText
 }
 
 // JSONName returns the name of a field in JSON; empty = its fields belong to the enclosing object.

@@ -83,7 +83,7 @@ func jobFilePage(t *testing.T) string {
 	page, words := string(intro), descriptions(t)
 	for i := range rules {
 		r := &rules[i]
-		initial := r.tags().Tag.Get("default")
+		initial := r.defaultText
 		if initial != "" {
 			initial = "`" + initial + "`"
 		}
@@ -197,8 +197,8 @@ func jobSchema(t *testing.T) []byte {
 // schema returns the JSON Schema of a field.
 func (r *rule) schema() jsonObject {
 	s := jsonObject{}
-	if text := r.tags().Tag.Get("default"); text != "" {
-		s["default"] = text
+	if r.defaultText != "" {
+		s["default"] = r.defaultText
 	}
 	switch k := r.kind.Kind(); {
 	case r.kind == durationType:

@@ -163,7 +163,7 @@ func (s *shape) mismatch(path string, n json.Token, t reflect.Type, quoted bool)
 			if err := u.UnmarshalText([]byte(text)); err != nil {
 				return err.Error()
 			}
-			if d, isDuration := u.(*Duration); isDuration && s.strict && (*d < 0 || *d == 0 && hasDefault(path)) {
+			if d, isDuration := u.(*Duration); isDuration && s.strict && (*d < 0 || *d == 0 && Default(path) != "") {
 				return strconv.Quote(text) + " is not more than 0: write 500ms, 30s or 1h"
 			}
 		}

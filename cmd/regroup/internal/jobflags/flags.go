@@ -59,14 +59,16 @@ func (f *Flags) shared() {
 	fs.StringArrayVar(&f.env, f.of("env", "env"), nil, "variable of the workers as `NAME=VALUE`; may be repeated")
 	fs.StringVar(&s.Workdir, f.of("workdir", "workdir"), "", "directory in which the workers run, present on every node (default: the agent's)")
 	fs.Uint64Var(&s.Data.Samples, f.of("data.samples", "samples"), 0, "samples of one epoch, for the account of samples (default: as the workers report)")
-	fs.DurationVar((*time.Duration)(&s.Stop.Grace), f.of("stop.grace", "stop-grace"), 0, "how long workers may take to stop before they are killed (default 30s)")
+	fs.DurationVar((*time.Duration)(&s.Stop.Grace), f.of("stop.grace", "stop-grace"), 0, "how long workers may take to stop before they are killed")
 	fs.IntVar(&s.Failures.SameStep, f.of("failures.sameStep", "same-step"), 0, "failures in a row at one step after which the data or the code is to blame")
 	fs.Var(optional{&s.Elastic.ResetLimit}, f.of("elastic.resetLimit", "reset-limit"), "regroups after the first generation, planned ones included (default: no limit)")
-	fs.Var((*span)(&s.Elastic.Timeout), f.of("elastic.timeout", "elastic-timeout"), "how long a job that has run may be below min (default 10m)")
-	fs.Var((*span)(&s.Elastic.StartWithin), f.of("elastic.startWithin", "start-timeout"), "how long the first generation may take once there is room (default 10m)")
+	fs.Var((*span)(&s.Elastic.Timeout), f.of("elastic.timeout", "elastic-timeout"), "how long a job that has run may be below min")
+	fs.Var((*span)(&s.Elastic.StartWithin), f.of("elastic.startWithin", "start-timeout"), "how long the first generation may take once there is room")
 	fs.Var((*span)(&s.Health.Hang), f.of("health.hang", "hang"), "no step for so long means that workers hang; a good value is 5m or ten times the longest step (default: never)")
-	for name, shown := range map[string]string{"max-restarts": "20", "same-step": "3", "elastic-timeout": "", "start-timeout": "", "hang": ""} {
-		fs.Lookup(name).DefValue = shown
+	for name, path := range f.paths {
+		if text := spec.Default(path); text != "" && name != "recovery" { // whose usage names it
+			fs.Lookup(name).DefValue = text
+		}
 	}
 }
 

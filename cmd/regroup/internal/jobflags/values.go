@@ -13,7 +13,12 @@ import (
 // span is a duration, or a number of seconds as in horovodrun.
 type span time.Duration
 
-func (s *span) String() string { return time.Duration(*s).String() }
+func (s *span) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return time.Duration(*s).String()
+}
 
 // Type implements pflag.Value.
 func (*span) Type() string { return "duration" }
