@@ -174,12 +174,13 @@ func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, rev
 	w := &bucketWatcher{client: o.Client, mailbox: newMailbox[entry]()}
 	var k *bucket
 	var present []entry
+	var leave func()
 	err := o.do(Watch, func() error {
 		var err error
 		if k, err = o.find(); err != nil {
 			return err
 		}
-		k.watchers = append(k.watchers, w)
+		leave = register(o.bus, &k.watchers, w)
 		present = slices.DeleteFunc(k.since(0), func(e entry) bool { return e.value == nil })
 		w.seen = k.revision
 		return nil
@@ -187,11 +188,7 @@ func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, rev
 	if k == nil {
 		return err
 	}
-	defer func() {
-		o.bus.mu.Lock()
-		defer o.bus.mu.Unlock()
-		k.watchers = slices.DeleteFunc(k.watchers, func(x *bucketWatcher) bool { return x == w })
-	}()
+	defer leave()
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -139,7 +140,7 @@ func (b *Bus) Connect() { b.each((*Client).Connect) }
 
 func (b *Bus) each(do func(*Client)) {
 	b.mu.Lock()
-	clients := append([]*Client(nil), b.clients...)
+	clients := slices.Clone(b.clients)
 	b.mu.Unlock()
 	for _, c := range clients {
 		do(c)
@@ -250,6 +251,17 @@ func checkSize(n int) error {
 		return events.Errorf(events.TooLarge, "message has %d bytes, at most %d are allowed", n, maxMessage)
 	}
 	return nil
+}
+
+// register appends v to a list of the bus, until leave is called. The bus must be locked, and
+// unlocked for leave.
+func register[T comparable](b *Bus, list *[]T, v T) (leave func()) {
+	*list = append(*list, v)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		*list = slices.DeleteFunc(*list, func(x T) bool { return x == v })
+	}
 }
 
 // mailbox is an unbounded queue with one reader, guarded by the bus.

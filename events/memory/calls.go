@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/regroup-io/regroup/events"
@@ -62,15 +61,11 @@ func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 func (c calls) Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error {
 	s := &server{client: c.Client, subject: subject, queue: queue, mailbox: newMailbox[call]()}
 	c.bus.mu.Lock()
-	c.bus.servers = append(c.bus.servers, s)
+	leave := register(c.bus, &c.bus.servers, s)
 	c.bus.mu.Unlock()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer func() {
-		c.bus.mu.Lock()
-		defer c.bus.mu.Unlock()
-		c.bus.servers = slices.DeleteFunc(c.bus.servers, func(x *server) bool { return x == s })
-	}()
+	defer leave()
 	return drain(ctx, c.bus, s.mailbox, func(q call) {
 		wg.Go(func() { c.answer(ctx, q, handle) })
 	})

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"slices"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -46,13 +45,9 @@ func (l links) Own() events.Link {
 func (l links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {
 	w := &endWatcher{client: l.Client, mailbox: newMailbox[events.Link]()}
 	l.bus.mu.Lock()
-	l.bus.ends = append(l.bus.ends, w)
+	leave := register(l.bus, &l.bus.ends, w)
 	l.bus.mu.Unlock()
-	defer func() {
-		l.bus.mu.Lock()
-		defer l.bus.mu.Unlock()
-		l.bus.ends = slices.DeleteFunc(l.bus.ends, func(x *endWatcher) bool { return x == w })
-	}()
+	defer leave()
 	if ready != nil {
 		ready()
 	}

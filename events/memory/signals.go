@@ -3,7 +3,6 @@ package memory
 import (
 	"bytes"
 	"context"
-	"slices"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -67,15 +66,10 @@ func (b *Bus) fan(subject string, m events.Stored, of *stream) {
 func (b *Bus) subscribe(sub *subscription) (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.subs = append(b.subs, sub)
 	if sub.stream != nil && !sub.client.down {
 		sub.mailbox.items = sub.stream.lasts([]string{sub.subject})
 	}
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.subs = slices.DeleteFunc(b.subs, func(x *subscription) bool { return x == sub })
-	}
+	return register(b, &b.subs, sub)
 }
 
 // Hear implements events.Signals.
@@ -106,12 +100,8 @@ func (s signals) Watch(ctx context.Context, fn func(connected bool)) error {
 	w := &stateWatcher{client: s.Client, mailbox: newMailbox[bool]()}
 	s.bus.mu.Lock()
 	w.mailbox.items = []bool{!s.down}
-	s.bus.watchers = append(s.bus.watchers, w)
+	leave := register(s.bus, &s.bus.watchers, w)
 	s.bus.mu.Unlock()
-	defer func() {
-		s.bus.mu.Lock()
-		defer s.bus.mu.Unlock()
-		s.bus.watchers = slices.DeleteFunc(s.bus.watchers, func(x *stateWatcher) bool { return x == w })
-	}()
+	defer leave()
 	return drain(ctx, s.bus, w.mailbox, fn)
 }

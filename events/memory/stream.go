@@ -43,12 +43,7 @@ func (b *Bus) enter(s *stream) (wake chan struct{}, leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wake = make(chan struct{}, 1)
-	s.readers = append(s.readers, wake)
-	return wake, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		s.readers = slices.DeleteFunc(s.readers, func(r chan struct{}) bool { return r == wake })
-	}
+	return wake, register(b, &s.readers, wake)
 }
 
 // index returns the index of the first message at or after seq.
