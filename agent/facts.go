@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // facts stores the agent's facts in order, however long it takes. The machine never waits for it.
@@ -84,8 +85,7 @@ func (f *facts) drained(ctx context.Context) {
 }
 
 func (f *facts) run(ctx context.Context) error {
-	const first, most = 50 * time.Millisecond, 2 * time.Second
-	backoff := first
+	retry := wait.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}
 	for ctx.Err() == nil {
 		t, ok := f.first()
 		if !ok {
@@ -99,13 +99,12 @@ func (f *facts) run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			f.drop()
-			backoff = first
+			retry.Reset()
 		case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrTooLarge):
 			f.opt.Logger.Error("fact cannot be stored and is dropped", "job", t.event.Entity, "kind", t.event.Body.Type(), "reason", err)
 			f.drop()
 		case ctx.Err() == nil:
-			pause(ctx, backoff)
-			backoff = min(2*backoff, most)
+			retry.Sleep(ctx)
 		}
 	}
 	return nil

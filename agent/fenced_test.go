@@ -25,7 +25,7 @@ import (
 func TestSecondAgentOfTheSameName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
-		d, err := discovery.New(discovery.Options{Ports: bus.Ports(), Config: discovery.DefaultConfig(), Instance: "test"})
+		d, err := discovery.New(bus.Ports(), discovery.DefaultConfig(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Joining makes an agent register itself for one job. The agent then offers no slots to the
@@ -120,9 +121,8 @@ func (m *membership) run(user, work context.Context) {
 func (m *membership) enter(ctx context.Context) (final bool) {
 	a, j := m.a, m.a.opt.Join
 	ask := events.NodeEnter{Job: j.Job, Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Spec: j.Spec}
-	const first, most = 50 * time.Millisecond, 2 * time.Second
-	said := ""
-	for backoff := first; ctx.Err() == nil; backoff = min(2*backoff, most) {
+	retry, said := wait.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}, ""
+	for ctx.Err() == nil {
 		s, err := m.call(ctx, events.VerbEnter, ask)
 		switch events.CodeOf(err) {
 		case "":
@@ -134,11 +134,12 @@ func (m *membership) enter(ctx context.Context) (final bool) {
 			m.mu.Unlock()
 			return true
 		}
-		if err.Error() != said && backoff == most && ctx.Err() == nil {
+		pause := retry.Next()
+		if err.Error() != said && pause == retry.Max && ctx.Err() == nil {
 			said = err.Error()
 			a.opt.Logger.Warn("the rendezvous has not taken this node in", "node", a.opt.Node, "job", j.Job, "reason", err)
 		}
-		pause(ctx, backoff)
+		wait.Sleep(ctx, pause)
 	}
 	return false
 }
@@ -168,8 +169,7 @@ func (m *membership) exit(work context.Context) {
 			m.tell(s)
 			break
 		}
-		pause(ctx, 100*time.Millisecond)
-		if ctx.Err() != nil {
+		if !wait.Sleep(ctx, 100*time.Millisecond) {
 			a.opt.Logger.Warn("the rendezvous did not hear that this node leaves", "node", a.opt.Node, "job", j.Job, "reason", err)
 			return
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // listen starts the permanent subscriptions and senders.
@@ -17,7 +18,7 @@ func (a *Agent) listen(work context.Context) {
 			for work.Err() == nil {
 				if err := f(); err != nil && work.Err() == nil {
 					a.opt.Logger.Warn(what+" was interrupted and begins again", "node", a.opt.Node, "reason", err)
-					pause(work, a.opt.Config.Heartbeat)
+					wait.Sleep(work, a.opt.Config.Heartbeat)
 				}
 			}
 			return nil
@@ -96,21 +97,20 @@ const quietFor = 3 * time.Second
 
 // register says hello until it is answered, then periodically, in case discovery has lost the node.
 func (a *Agent) register(work context.Context) {
-	const first, most = 100 * time.Millisecond, 2 * time.Second
-	backoff, said, since := first, "", time.Time{}
+	retry, said, since := wait.Backoff{First: 100 * time.Millisecond, Max: 2 * time.Second}, "", time.Time{}
 	var once sync.Once
 	for work.Err() == nil {
 		h := events.NodeHello{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.offered(), Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
 			Departing: a.departing.Load(), Yield: a.opt.Yield,
 		}
-		wait := a.opt.Config.HelloEvery
+		pause := a.opt.Config.HelloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
 			if events.CodeOf(err) == events.Fenced && work.Err() == nil {
 				a.replaced(err)
 				return
 			}
-			wait, backoff = backoff, min(2*backoff, most)
+			pause = retry.Next()
 			if since.IsZero() {
 				since = time.Now()
 			}
@@ -122,15 +122,16 @@ func (a *Agent) register(work context.Context) {
 				a.opt.Logger.Log(work, level, "discovery has not taken this node in", "node", a.opt.Node, "reason", err)
 			}
 		} else {
-			backoff, said, since = first, "", time.Time{}
-			wait = max(wait, w.Hello.D())
+			retry.Reset()
+			said, since = "", time.Time{}
+			pause = max(pause, w.Hello.D())
 			a.beat.Store(int64(w.Heartbeat.D()))
 			a.patience.Store(int64(w.Patience.D()))
 			once.Do(func() { close(a.known) })
 			a.heard(h)
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(pause):
 		case <-a.hello:
 		case <-work.Done():
 		}
@@ -157,12 +158,5 @@ func (a *Agent) heartbeats(work context.Context) {
 		case <-work.Done():
 			return
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 const (
@@ -187,7 +188,7 @@ func (l *logs) run(ctx context.Context) error {
 		for c := l.first(); c != nil && ctx.Err() == nil; c = l.first() {
 			err := l.store(ctx, c)
 			if events.CodeOf(err) == events.Unavailable || events.CodeOf(err) == events.Internal || events.CodeOf(err) == events.Cancelled {
-				pause(ctx, l.opt.Config.LogEvery)
+				wait.Sleep(ctx, l.opt.Config.LogEvery)
 				continue // meanwhile new lines fill the buffer and are dropped there
 			}
 			l.drop(err)
@@ -227,7 +228,7 @@ func (l *logs) drop(err error) {
 // which is logged.
 func (l *logs) drained(ctx context.Context) {
 	for ctx.Err() == nil && l.waits() > 0 {
-		pause(ctx, 5*time.Millisecond)
+		wait.Sleep(ctx, 5*time.Millisecond)
 	}
 	if n := l.waits(); n > 0 {
 		l.mu.Lock()

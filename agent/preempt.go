@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // notices watches the sources that may announce this node's end.
@@ -34,7 +35,7 @@ func (a *Agent) poll(work context.Context, look func() (events.Departure, bool))
 			a.Depart(d)
 			return nil
 		}
-		pause(work, a.opt.Config.PreemptEvery)
+		wait.Sleep(work, a.opt.Config.PreemptEvery)
 	}
 	return nil
 }

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/elastic/internal/backoff"
-
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // TestAnElasticSamplerUnderKillsAndJoins: workers with batches of different sizes, one of which is
@@ -19,7 +18,7 @@ import (
 func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 	const samples, epochs = 400, 2
 	hub := elastictest.New(t, 3)
-	var wait sync.WaitGroup
+	var running sync.WaitGroup
 	var once, twice sync.Once
 	var start func(name string, size int)
 	train := func(ctx context.Context, s *Session, name string, size int, e *ElasticSampler, seen []int32) error {
@@ -55,7 +54,7 @@ func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 					return err
 				}
 			}
-			backoff.Sleep(ctx, time.Millisecond)
+			wait.Sleep(ctx, time.Millisecond)
 		}
 		return nil
 	}
@@ -67,7 +66,7 @@ func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 		state.SetElasticSampler(e)
 		Tensor(state, "seen", seen)
 		ctx, transport := hub.Start(t, name)
-		wait.Go(func() {
+		running.Go(func() {
 			o := Options{Job: "j", Socket: hub.Socket, Token: name, Transport: transport}
 			err := Run(ctx, o, state, func(ctx context.Context, s *Session) error { return train(ctx, s, name, size, e, seen) })
 			hub.Ended(name, err)
@@ -91,7 +90,7 @@ func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 	for i, size := range []int{3, 5, 2} {
 		start(fmt.Sprint("w", i), size)
 	}
-	wait.Wait()
+	running.Wait()
 	if done != 3 || hub.Generation != 3 {
 		t.Errorf("%d workers are done in generation %d, want 3 in 3", done, hub.Generation)
 	}

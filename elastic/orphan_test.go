@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/elastic/internal/backoff"
-
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // loneAgent assigns one worker to a generation of its own. What it does from then on is up to the
@@ -66,7 +65,7 @@ func (a *loneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.polls.Add(1)
 		a.answered.Store(a.asked.Swap(int64(time.Since(a.began)))) // who asks again has got its answer
 		w.WriteHeader(http.StatusNoContent)
-		backoff.Sleep(r.Context(), time.Millisecond) // not too eager a server
+		wait.Sleep(r.Context(), time.Millisecond) // not too eager a server
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}

@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/elastic/internal/backoff"
-
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/statesync"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // probed is a newcomer's transport until it is a member: what it dials are visits to holders, and a
@@ -96,7 +95,7 @@ func grow(t *testing.T, f *fleet, newcomer *probed) int {
 			return nil
 		}
 		once.Do(func() { f.start("late") })
-		backoff.Sleep(ctx, time.Millisecond)
+		wait.Sleep(ctx, time.Millisecond)
 		if s.Step() == 30 {
 			eventually(t, func() bool {
 				gone := false
@@ -232,7 +231,7 @@ func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 							f.start("late")
 						}
 						if s.Step() >= 6 {
-							backoff.Sleep(ctx, 2*time.Millisecond)
+							wait.Sleep(ctx, 2*time.Millisecond)
 						}
 						if s.Step() == 30 {
 							eventually(t, func() bool { return s.comm.Failed() != nil || s.updates.pending() == updatePlanned || ctx.Err() != nil })

@@ -11,8 +11,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/elastic/internal/backoff"
 	"github.com/regroup-io/regroup/elastic/statesync"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Stage tells how far the ranks of a session are.
@@ -126,7 +126,7 @@ func (r *runner) prepareCandidate(ctx context.Context, a wire.Assignment, then f
 // fetchPrologue fetches the prologue from a holder. It returns false if none sends it in time.
 func (r *runner) fetchPrologue(ctx context.Context, a wire.Assignment) bool {
 	source := r.source(a)
-	retry := backoff.Exponential{First: 100 * time.Millisecond, Max: time.Second}
+	retry := wait.Backoff{First: 100 * time.Millisecond, Max: time.Second}
 	for {
 		for _, holder := range source.Holders {
 			b, err := statesync.FetchPrologue(ctx, r.endpoint, source, holder, 2*MaxPrologue)

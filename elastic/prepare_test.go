@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/elastic/internal/backoff"
-
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // late is a program that joins first and registers its state later. Before that its ranks agree on
@@ -208,7 +207,7 @@ func TestALossWhileSomeAreReady(t *testing.T) {
 				l.hub.Kill("w2")
 			})
 		}
-		backoff.Sleep(t.Context(), time.Millisecond)
+		wait.Sleep(t.Context(), time.Millisecond)
 	}
 	for i := range 3 {
 		l.start(fmt.Sprint("w", i))
@@ -232,7 +231,7 @@ func TestANewcomerPreparesAside(t *testing.T) {
 		if name == "w0" && s.Step() == 5 {
 			once.Do(func() { l.start("late") })
 		}
-		backoff.Sleep(t.Context(), time.Millisecond)
+		wait.Sleep(t.Context(), time.Millisecond)
 	}
 	l.start("w0")
 	l.start("w1")

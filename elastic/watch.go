@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
-	"github.com/regroup-io/regroup/elastic/internal/backoff"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // An update is what the agent has announced about the members. The reductions of a step and of a
@@ -120,7 +120,7 @@ const repeatInterval = 50 * time.Millisecond
 // worker any more, which then ends its generation for good: the others may have replaced it.
 func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Duration, s *Session, c *canceler, preempted func(PreemptionNotice)) {
 	var last wire.Change
-	wait, answered := agentclient.Backoff, time.Now()
+	retry, answered := agentclient.Backoff, time.Now()
 	for ctx.Err() == nil {
 		change, ok, err := agent.Change(ctx, orphanTimeout, s.Generation)
 		if err == nil || agentclient.Answered(err) {
@@ -130,15 +130,15 @@ func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Du
 			return
 		}
 		if err != nil {
-			wait.Sleep(ctx)
+			retry.Sleep(ctx)
 			continue
 		}
-		wait.Reset()
+		retry.Reset()
 		if !ok {
 			continue
 		}
 		if change == last || change.Generation < s.Generation {
-			backoff.Sleep(ctx, repeatInterval)
+			wait.Sleep(ctx, repeatInterval)
 			continue
 		}
 		last = change

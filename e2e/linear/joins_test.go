@@ -252,7 +252,7 @@ func TestJoinsAreLinearizable(t *testing.T) {
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	for range 2 {
-		r, err := rendezvous.New(rendezvous.Options{Ports: s.Connect(t, nil).Ports()})
+		r, err := rendezvous.New(s.Connect(t, nil).Ports(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

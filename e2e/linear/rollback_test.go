@@ -30,13 +30,13 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	g, ctx := errgroup.WithContext(ctx)
 	var mu sync.Mutex
 	said := ""
-	r, err := rendezvous.New(rendezvous.Options{Ports: s.Connect(t, nil).Ports(), Observe: func(o controller.Observation) {
+	r, err := rendezvous.New(s.Connect(t, nil).Ports(), func(o controller.Observation) {
 		if o.Err != nil && strings.Contains(o.Err.Error(), "went back") {
 			mu.Lock()
 			said = o.Err.Error()
 			mu.Unlock()
 		}
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

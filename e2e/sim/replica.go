@@ -118,7 +118,10 @@ func (r *replica[S]) options() controller.Options[S] {
 	o.Ports = r.conn.ports()
 	o.NewID = func() string { return r.w.id("nonce") }
 	o.Now = func() time.Time { return r.w.now }
-	o.Sleep = func(_ context.Context, d time.Duration) { r.still(d) }
+	o.Sleep = func(_ context.Context, d time.Duration) bool {
+		r.still(d)
+		return true
+	}
 	o.Random = func(below time.Duration) time.Duration { return r.w.between(0, below) }
 	o.Limit = func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
 	o.Observe = r.observe

@@ -39,26 +39,26 @@ func (w *world) buildServices(m mutation) {
 	w.mutant = m
 	for i := range w.sc.replicas[0] {
 		c := &connection{w: w}
-		s := must(discovery.New(discovery.Options{Ports: c.ports(), Config: w.discoveryConfig()}))
-		r := addReplica(w, i, c, s.ControllerOptions(), m.nodes)
+		s := must(discovery.New(c.ports(), w.discoveryConfig(), nil))
+		r := addReplica(w, i, c, s.Options(), m.nodes)
 		v := &watcher{w: w, r: r}
 		r.ages = v
 		v.poll()
 	}
 	for i := range w.sc.replicas[1] {
 		c := &connection{w: w}
-		s := must(scheduler.New(scheduler.Options{Ports: c.ports(), Config: scheduler.DefaultConfig()}))
-		addReplica(w, i, c, s.ControllerOptions(), m.pool)
+		s := must(scheduler.New(c.ports(), nil))
+		addReplica(w, i, c, s.Options(), m.pool)
 	}
 	for i := range w.sc.replicas[2] {
 		c := &connection{w: w}
-		s := must(rendezvous.New(rendezvous.Options{Ports: c.ports()}))
-		addReplica(w, i, c, s.ControllerOptions(), m.round)
+		s := must(rendezvous.New(c.ports(), nil))
+		addReplica(w, i, c, s.Options(), m.round)
 	}
 	for i := range w.sc.replicas[3] {
 		c := &connection{w: w}
-		s := must(registry.New(registry.Options{Ports: c.ports(), Config: registry.DefaultConfig()}))
-		r := addReplica(w, i, c, s.ControllerOptions(), m.job)
+		s := must(registry.New(c.ports(), nil))
+		r := addReplica(w, i, c, s.Options(), m.job)
 		l := &listener{w: w, r: r}
 		r.ages = l
 		l.poll()

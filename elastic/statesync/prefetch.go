@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/elastic/internal/backoff"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // retryInterval is the wait between rounds in which no holder could be used.
-var retryInterval = backoff.Exponential{First: 100 * time.Millisecond, Max: time.Second}
+var retryInterval = wait.Backoff{First: 100 * time.Millisecond, Max: time.Second}
 
 var (
 	// ErrOtherProgram says that the registered state differs from that of the running job.

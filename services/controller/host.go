@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Host runs a Core on the ports: goroutines that receive, and one that steps the core.
@@ -256,5 +257,18 @@ func (h *Host[S]) reconcile(ctx context.Context) error {
 		return nil
 	}
 	_ = once(time.Time{})
-	return Every(ctx, ReconcileEvery, once)
+	return wait.Every(ctx, ReconcileEvery, once)
+}
+
+// Each calls fn for every item, up to limit at once, and returns when all calls have.
+func Each[T any](limit int, items []T, fn func(T)) {
+	var g errgroup.Group
+	g.SetLimit(limit)
+	for _, item := range items {
+		g.Go(func() error {
+			fn(item)
+			return nil
+		})
+	}
+	_ = g.Wait() // fn returns nothing
 }

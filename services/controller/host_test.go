@@ -222,7 +222,7 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 				emit(events.Input{Body: scale("reconciled", 2)})
 				return events.Errorf(events.Unavailable, "is observed and tried again")
 			}
-			o.Tasks = []func(context.Context, controller.Emit) error{func(ctx context.Context, emit controller.Emit) error {
+			o.Tasks = []controller.Task{func(ctx context.Context, emit controller.Emit) error {
 				emit(events.Input{Body: scale("emitted", 2)})
 				<-ctx.Done()
 				return ctx.Err()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Options describes a service to its controller.
@@ -31,7 +32,7 @@ type Options[S any] struct {
 
 	// Tasks run while the host runs, for a service's state that is not stored. An error ends the
 	// host.
-	Tasks []func(ctx context.Context, emit Emit) error
+	Tasks []Task
 
 	// Complete adds to a fact, just before it is published, the parts that its document does not
 	// hold, for instance because they are in the record of another service. NotFound means that
@@ -50,7 +51,7 @@ type Options[S any] struct {
 
 	Now    func() time.Time
 	NewID  func() string                                               // nonces
-	Sleep  func(ctx context.Context, d time.Duration)                  // waits after conflicts
+	Sleep  func(ctx context.Context, d time.Duration) bool             // waits after conflicts
 	Random func(below time.Duration) time.Duration                     // how long
 	Limit  func(context.Context) (context.Context, context.CancelFunc) // on the processing of one entity
 }
@@ -66,7 +67,7 @@ func (o Options[S]) withDefaults() Options[S] {
 		o.NewID = rand.Text
 	}
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = wait.Sleep
 	}
 	if o.Random == nil {
 		o.Random = mathrand.N[time.Duration]
@@ -79,18 +80,12 @@ func (o Options[S]) withDefaults() Options[S] {
 	return o
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
 // Emit passes an input to the host, which routes it. It blocks while the host is busy and gives up
 // when ctx ends.
 type Emit func(in events.Input)
+
+// Task runs for as long as its host, and emits inputs.
+type Task func(ctx context.Context, emit Emit) error
 
 // Request is a verb that the service answers on events.RequestSubject(service, verb).
 type Request struct {
@@ -126,4 +121,41 @@ func (c *Core[S]) decodeRequest(ctx context.Context, r Request, data []byte) (ev
 		}
 	}
 	return body, nil
+}
+
+// Observation is an event worth a log line or a span. Exactly one of Fact, Refusal, Err and Spans
+// is set.
+type Observation struct {
+	Service string
+	Entity  string
+	Fact    *events.Event // stored, and published or in the outbox
+	Refusal error         // a refusal whose reason differs from the last one for this entity
+	Err     error         // an operation failed and is retried, or a message was dropped
+	Spans   []events.Span // to be exported
+}
+
+// observe reports the result of processing.
+func (c *Core[S]) observe(entity string, out Result) {
+	report := func(o Observation) {
+		o.Service, o.Entity = c.o.Service, entity
+		c.o.Observe(o)
+	}
+	for i := range out.Facts {
+		report(Observation{Fact: &out.Facts[i]})
+	}
+	if len(out.Spans) > 0 {
+		report(Observation{Spans: out.Spans})
+	}
+	if out.Unpublished != nil {
+		report(Observation{Err: out.Unpublished})
+	}
+	for _, r := range out.Inputs {
+		if r.Refusal != nil && c.refusals[entity] != r.Refusal.Error() {
+			c.refusals[entity] = r.Refusal.Error()
+			report(Observation{Refusal: r.Refusal})
+		}
+	}
+	if _, ok := c.processor.State(entity); !ok {
+		delete(c.refusals, entity)
+	}
 }

@@ -146,13 +146,13 @@ func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {
 		p.Links = deaf{p.Links}
 		var mu sync.Mutex
 		var reported []string
-		s, err := discovery.New(discovery.Options{Ports: p, Config: discovery.DefaultConfig(), Observe: func(o controller.Observation) {
+		s, err := discovery.New(p, discovery.DefaultConfig(), func(o controller.Observation) {
 			mu.Lock()
 			defer mu.Unlock()
 			if o.Err != nil {
 				reported = append(reported, o.Err.Error())
 			}
-		}})
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -93,17 +93,13 @@ func (l *listing) run(ctx context.Context, emit controller.Emit, observe func(co
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := l.answered(hosts, err); err != nil && observe != nil {
+		if err := l.answered(hosts, err); err != nil {
 			observe(controller.Observation{Service: events.ServiceDiscovery, Err: err})
 		}
 		for _, b := range l.all() {
 			emit(events.Input{Body: b})
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(l.c.HostEvery):
-		}
-		if ctx.Err() != nil {
+		if !wait.Sleep(ctx, l.c.HostEvery) {
 			return ctx.Err()
 		}
 	}

@@ -48,7 +48,7 @@ func startWith(t *testing.T, p events.Ports, h discovery.HostConfig, observe fun
 	c := discovery.DefaultConfig()
 	h.HostEvery, h.HostWithin = c.HostEvery, c.HostWithin
 	c.HostConfig = h
-	s, err := discovery.New(discovery.Options{Ports: p, Config: c, Instance: "test", Observe: observe})
+	s, err := discovery.New(p, c, observe)
 	if err != nil {
 		t.Fatal(err)
 	}

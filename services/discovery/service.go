@@ -8,22 +8,16 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-// Options are the dependencies of a replica.
-type Options struct {
-	Ports    events.Ports
-	Config   Config
-	Instance string // name of this replica, for logs
-	Observe  func(controller.Observation)
-}
-
-// Service is one replica of discovery.
-type Service struct {
-	o    Options
-	host *controller.Host[liveness.State]
+// replica is the state of one replica that is not stored.
+type replica struct {
+	ports   events.Ports
+	c       Config
+	observe func(controller.Observation)
 
 	mu   sync.Mutex
 	ages liveness.HeartbeatTracker
@@ -31,118 +25,79 @@ type Service struct {
 	list listing
 }
 
-// New validates the options. It does no I/O.
-func New(o Options) (*Service, error) {
-	if err := o.Config.Validate(); err != nil {
+// New returns one replica of discovery. It does no I/O. observe may be nil.
+func New(ports events.Ports, c Config, observe func(controller.Observation)) (*controller.Host[liveness.State], error) {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Service{o: o, list: listing{c: o.Config.HostConfig}, ages: liveness.HeartbeatTracker{
-		SuspectAfter: o.Config.SuspectAfter,
-		LostAfter:    o.Config.LostAfter,
-		Gap:          o.Config.SuspectAfter / 2,
-
-		ReconnectWithin: o.Config.ReconnectWithin,
+	if observe == nil {
+		observe = func(controller.Observation) {}
+	}
+	s := &replica{ports: ports, c: c, observe: observe, list: listing{c: c.HostConfig}, ages: liveness.HeartbeatTracker{
+		SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin,
 	}}
-	if o.Config.Hosts != "" {
-		h, err := ParseHostList(o.Config.Hosts, o.Config.PerHost)
+	if c.Hosts != "" {
+		h, err := ParseHostList(c.Hosts, c.PerHost)
 		if err != nil {
 			return nil, err
 		}
 		s.list.hosts = &h
 	}
-	var err error
-	s.host, err = controller.New(controller.Options[liveness.State]{
+	return controller.New(controller.Options[liveness.State]{
 		Service: events.ServiceDiscovery,
-		Machine: liveness.Machine{KeepFor: o.Config.KeepGone, Rules: o.Config.Quarantine.rules()},
+		Machine: liveness.Machine{KeepFor: c.KeepGone, Rules: c.Quarantine.rules()},
 		Bucket:  events.BucketNodes,
-		Ports:   o.Ports,
+		Ports:   ports,
 		Consumers: []events.Consumer{
 			{Stream: events.StreamCommands, Durable: events.ServiceDiscovery, Subjects: []string{events.AllNodeCommands}},
 			{Stream: events.StreamFacts, Durable: events.ServiceDiscovery + "-evt", Subjects: []string{events.FactSubject(events.JobFailureCounted{}.Type(), "*")}},
 		},
 		Requests: []controller.Request{
 			{Verb: events.VerbJoin, Decode: s.greeted},
-			{Verb: events.VerbLeave, Decode: checked(func(b events.NodeLeave) events.NodeID { return b.Node })},
+			{Verb: events.VerbLeave, Decode: checked[events.NodeLeave]},
 		},
 		Route:   route,
-		Tasks:   []func(context.Context, controller.Emit) error{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
+		Tasks:   []controller.Task{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
 		Reject:  reject,
-		Observe: o.Observe,
+		Observe: observe,
 	})
-	return s, err
 }
-
-// ControllerOptions returns the options of the service's controller. The simulation runs it in
-// virtual time.
-func (s *Service) ControllerOptions() controller.Options[liveness.State] { return s.host.Options() }
-
-// Run serves until ctx ends, which is no error.
-func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // route returns the node that an input is about.
 func route(in events.Input, _ func() []string, _ func(string) (liveness.State, bool)) []string {
-	switch b := in.Body.(type) {
-	case events.NodeHello:
-		return []string{string(b.Node)}
-	case events.NodeLeave:
-		return []string{string(b.Node)}
-	case events.NodeDrain:
-		return []string{string(b.Node)}
-	case events.NodeQuarantine:
-		return []string{string(b.Node)}
-	case events.NodeRelease:
-		return []string{string(b.Node)}
-	case events.JobFailureCounted:
-		return one(b.Place.Node)
-	case events.HostEntry:
-		return []string{string(b.Node)}
-	case events.HeartbeatMissed:
-		return []string{string(b.Node)}
-	case events.HeartbeatSeen:
-		return []string{string(b.Node)}
-	case events.Disconnected:
-		return []string{string(b.Node)}
-	}
-	return nil
-}
-
-// one routes to one node, or to none if its name is no valid key.
-func one(n events.NodeID) []string {
-	if n.Check() != nil {
+	if !controller.Reads(events.ServiceDiscovery, in.Body) {
 		return nil
 	}
-	return []string{string(n)}
+	if b, ok := in.Body.(events.JobFailureCounted); ok && b.Place.Node.Check() == nil {
+		return []string{string(b.Place.Node)}
+	}
+	if n, ok := controller.NodeOf(in.Body); ok {
+		return []string{string(n)}
+	}
+	return nil
 }
 
 // reject returns the fact that tells a client why its command was refused.
 func reject(e events.Event, why error) (events.Fact, bool) {
 	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
-	switch b := e.Body.(type) {
-	case events.NodeDrain:
-		f.Node = b.Node
-	case events.NodeQuarantine:
-		f.Node = b.Node
-	case events.NodeRelease:
-		f.Node = b.Node
-	}
+	f.Node, _ = controller.NodeOf(e.Body)
 	return events.Fact{Body: f, Entity: string(f.Node), Cause: e.ID, Trace: e.Trace}, true
 }
 
 // checked decodes a request and validates the node's name, which becomes a key and part of a
 // subject.
-func checked[B events.Body](node func(B) events.NodeID) func([]byte) (events.Body, error) {
-	return func(data []byte) (events.Body, error) {
-		b, err := events.DecodeBody[B](data)
-		if err != nil {
-			return nil, err
-		}
-		return b, node(b).Check()
+func checked[B events.Body](data []byte) (events.Body, error) {
+	b, err := events.DecodeBody[B](data)
+	if err != nil {
+		return nil, err
 	}
+	n, _ := controller.NodeOf(b)
+	return b, n.Check()
 }
 
 // greeted decodes a hello and adds the host entry of its node and the number of nodes.
-func (s *Service) greeted(data []byte) (events.Body, error) {
-	b, err := checked(func(b events.NodeHello) events.NodeID { return b.Node })(data)
+func (s *replica) greeted(data []byte) (events.Body, error) {
+	b, err := checked[events.NodeHello](data)
 	if h, ok := b.(events.NodeHello); ok && err == nil {
 		s.list.greet(&h)
 		s.mu.Lock()
@@ -154,13 +109,13 @@ func (s *Service) greeted(data []byte) (events.Body, error) {
 }
 
 // hosts follows the host list.
-func (s *Service) hosts(ctx context.Context, emit controller.Emit) error {
-	return s.list.run(ctx, emit, s.o.Observe)
+func (s *replica) hosts(ctx context.Context, emit controller.Emit) error {
+	return s.list.run(ctx, emit, s.observe)
 }
 
 // records watches discovery's own documents, which show the nodes to be tracked.
-func (s *Service) records(ctx context.Context, emit controller.Emit) error {
-	return s.o.Ports.Buckets.Bucket(events.BucketNodes).Watch(ctx, func(key string, value []byte, _ uint64) {
+func (s *replica) records(ctx context.Context, emit controller.Emit) error {
+	return s.ports.Buckets.Bucket(events.BucketNodes).Watch(ctx, func(key string, value []byte, _ uint64) {
 		if value == nil {
 			s.list.forget(events.NodeID(key))
 			s.mu.Lock()
@@ -182,8 +137,8 @@ func (s *Service) records(ctx context.Context, emit controller.Emit) error {
 }
 
 // heartbeats receives the heartbeats of all agents.
-func (s *Service) heartbeats(ctx context.Context, emit controller.Emit) error {
-	return s.o.Ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, data []byte) {
+func (s *replica) heartbeats(ctx context.Context, emit controller.Emit) error {
+	return s.ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, data []byte) {
 		b, err := events.DecodeBody[events.Heartbeat](data)
 		if err != nil {
 			return // a signal may be lost
@@ -198,8 +153,8 @@ func (s *Service) heartbeats(ctx context.Context, emit controller.Emit) error {
 }
 
 // connection stops timeouts while this replica is disconnected.
-func (s *Service) connection(ctx context.Context, _ controller.Emit) error {
-	return s.o.Ports.Signals.Watch(ctx, func(connected bool) {
+func (s *replica) connection(ctx context.Context, _ controller.Emit) error {
+	return s.ports.Signals.Watch(ctx, func(connected bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ages.Connected(connected, time.Now())
@@ -213,8 +168,8 @@ const (
 )
 
 // look reports silent nodes and pings those that have been silent for long.
-func (s *Service) look(ctx context.Context, emit controller.Emit) error {
-	return controller.Every(ctx, lookEvery, func(time.Time) error {
+func (s *replica) look(ctx context.Context, emit controller.Emit) error {
+	return wait.Every(ctx, lookEvery, func(time.Time) error {
 		s.mu.Lock()
 		cuts := s.ages.Disconnections(time.Now())
 		suspect, ask := s.ages.Check(time.Now())
@@ -237,12 +192,12 @@ func (s *Service) look(ctx context.Context, emit controller.Emit) error {
 }
 
 // ping pings an agent directly, once.
-func (s *Service) ping(ctx context.Context, who liveness.Incarnation, emit controller.Emit) {
-	call, cancel := context.WithTimeout(ctx, s.o.Config.PingTimeout)
+func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit controller.Emit) {
+	call, cancel := context.WithTimeout(ctx, s.c.PingTimeout)
 	defer cancel()
-	data, err := s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
-	for errors.Is(err, events.ErrUnavailable) && pause(call, askAgain) { // no subscriber: the agent may be about to reconnect
-		data, err = s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
+	data, err := s.ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
+	for errors.Is(err, events.ErrUnavailable) && wait.Sleep(call, askAgain) { // no subscriber: the agent may be about to reconnect
+		data, err = s.ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
 	}
 	if ctx.Err() != nil {
 		return
@@ -269,4 +224,41 @@ func (s *Service) ping(ctx context.Context, who liveness.Incarnation, emit contr
 
 func silence(who liveness.Incarnation, failed bool) events.Input {
 	return events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}
+}
+
+// hearAgain is the pause before subscribing again to closed connections.
+const hearAgain = time.Second
+
+// ends receives the connections that the brokers see close. Without it, and for what it misses,
+// heartbeats decide.
+func (s *replica) ends(ctx context.Context, emit controller.Emit) error {
+	reported := ""
+	for ctx.Err() == nil {
+		err := s.ports.Links.Ends(ctx, func(l events.Link) {
+			s.mu.Lock()
+			cut, ok := s.ages.ConnectionClosed(l, time.Now())
+			s.mu.Unlock()
+			if ok {
+				emit(events.Input{Body: cut})
+			}
+		}, func() { reported = "" })
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, events.ErrNotFound):
+			s.report(events.Errorf(events.NotFound, "the system account is unavailable: heartbeats decide: %w", err))
+			<-ctx.Done()
+		default:
+			if text := err.Error(); text != reported {
+				reported = text
+				s.report(events.Errorf(events.CodeOf(err), "the ends of connections are not heard for now: heartbeats decide: %w", err))
+			}
+			wait.Sleep(ctx, hearAgain)
+		}
+	}
+	return nil
+}
+
+// report reports an error that belongs to no entity.
+func (s *replica) report(err error) {
+	s.observe(controller.Observation{Service: events.ServiceDiscovery, Err: err})
 }

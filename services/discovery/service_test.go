@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start runs a replica inside a synctest bubble.
 func start(t *testing.T, p events.Ports) (stop func()) {
 	t.Helper()
-	s, err := discovery.New(discovery.Options{Ports: p, Config: discovery.DefaultConfig(), Instance: "test"})
+	s, err := discovery.New(p, discovery.DefaultConfig(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestConfigReportsAllErrors(t *testing.T) {
 	if err := discovery.DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	_, err := discovery.New(discovery.Options{Config: discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepGone: -1}})
+	_, err := discovery.New(events.Ports{}, discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepGone: -1}, nil)
 	lines := strings.Split(err.Error(), "\n")
 	if !errors.Is(err, events.ErrInvalid) || len(lines) != 5 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
 		t.Errorf("got %v, want five faults", err)

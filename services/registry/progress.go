@@ -8,6 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -105,7 +106,7 @@ func (l *listener) connection(ctx context.Context, _ controller.Emit) error {
 
 // look reports stalled jobs and offers newer steps to the record.
 func (l *listener) look(ctx context.Context, emit controller.Emit) error {
-	return controller.Every(ctx, LookEvery, func(time.Time) error {
+	return wait.Every(ctx, LookEvery, func(time.Time) error {
 		l.mu.Lock()
 		still, unstored := l.ages.Check(time.Now())
 		l.mu.Unlock()

@@ -14,47 +14,25 @@ import (
 // route returns the jobs that an input concerns: its own, or all that have workers or places on its
 // node.
 func route(in events.Input, known func() []string, state func(string) (job.State, bool)) []string {
+	if !controller.Reads(events.ServiceRegistry, in.Body) {
+		return nil
+	}
+	id, ok := controller.JobOf(in.Body)
 	switch b := in.Body.(type) {
 	case events.JobSubmit:
 		return submitted(events.JobIDs(b.Spec.Name, in.Source, in.ID), in, state)
-	case events.JobScale:
-		return one(b.Job)
-	case events.JobStop:
-		return one(b.Job)
-	case events.JobRemove:
-		return one(b.Job)
-	case events.PlacementSet:
-		return unknown(b.Job, in, state)
-	case events.PlacementWaiting:
-		return unknown(b.Job, in, state)
-	case events.RoundOpened:
-		return one(b.Job)
-	case events.RoundSealed:
-		return one(b.Job)
-	case events.RoundMissed:
-		return one(b.Job)
-	case events.Progress:
-		return existing(b.Job, state)
-	case events.StepsStalled:
-		return existing(b.Job, state)
-	case events.RoundParticipantsSet:
-		return one(b.Job)
-	case events.WorkerStarted:
-		return one(b.Job)
-	case events.WorkerReady:
-		return one(b.Job)
-	case events.WorkerDone:
-		return one(b.Job)
-	case events.WorkerExited:
-		return one(b.Job)
-	case events.NodeJoined:
-		return on(b.Node, known, state)
-	case events.NodeLost:
-		return on(b.Node, known, state)
-	case events.NodeLeft:
-		return on(b.Node, known, state)
+	case events.PlacementSet, events.PlacementWaiting:
+		return unknown(id, in, state)
+	case events.Progress, events.StepsStalled:
+		return existing(id, state)
+	case events.NodeJoined, events.NodeLost, events.NodeLeft:
+		n, _ := controller.NodeOf(b)
+		return on(n, known, state)
 	}
-	return nil
+	if !ok {
+		return nil
+	}
+	return one(id)
 }
 
 // one routes to one job, or to none if the id is no valid key.
@@ -124,12 +102,6 @@ func newRecords(b events.Buckets) *records {
 	return r
 }
 
-// followNodes and followJobs watch large sets of records of which few change.
-func (k *records) followNodes(ctx context.Context, _ controller.Emit) error {
-	return k.nodes.Follow(ctx)
-}
-func (k *records) followJobs(ctx context.Context, _ controller.Emit) error { return k.jobs.Follow(ctx) }
-
 // reconcile emits inputs from the records of other services in case a fact was missed. Views are
 // whole, so repeating them is harmless: the machine ignores what it knows. Each input carries the
 // number of the last fact that it accounts for.
@@ -178,8 +150,8 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 		}
 	}
 	for _, r := range nodes {
-		if b := missed(r.View, workers[r.View.Node]); b != nil {
-			emit(events.Input{Number: r.Number[events.FamilyNode], Body: b})
+		if missed(r.View, workers[r.View.Node]) {
+			emit(controller.NodeInput(r))
 		}
 	}
 	return nil
@@ -223,29 +195,23 @@ func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipant
 	return b
 }
 
-// missed returns the fact about a node that some job has missed, judging by the job's workers
+// missed reports whether some job has missed a fact about a node, judging by the job's workers
 // there: it counts workers as running that are gone, or as lost that run.
-func missed(v events.NodeView, workers []events.WorkerView) events.Body {
+func missed(v events.NodeView, workers []events.WorkerView) bool {
 	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft
-	counted := false
 	for _, w := range workers {
 		switch {
 		case w.State.Ended(): // lost with an agent that is alive: the loss arrived after the return
-			counted = counted || (!gone && w.State == events.WorkerStateLost && w.Agent == v.Incarnation)
+			if !gone && w.State == events.WorkerStateLost && w.Agent == v.Incarnation {
+				return true
+			}
 		case gone:
-			counted = counted || w.Agent <= v.Incarnation
-		default:
-			counted = counted || (w.Agent != "" && w.Agent < v.Incarnation)
+			if w.Agent <= v.Incarnation {
+				return true
+			}
+		case w.Agent != "" && w.Agent < v.Incarnation:
+			return true
 		}
 	}
-	f := v.Fact()
-	switch {
-	case !counted:
-		return nil
-	case v.State == events.NodeStateLost:
-		return events.NodeLost{NodeFact: f}
-	case v.State == events.NodeStateLeft:
-		return events.NodeLeft{NodeFact: f}
-	}
-	return events.NodeJoined{NodeFact: f}
+	return false
 }

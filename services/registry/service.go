@@ -1,8 +1,6 @@
 package registry
 
 import (
-	"context"
-
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -11,31 +9,15 @@ import (
 // The controller finds it by type assertion: without the check a renamed method would go unnoticed.
 var _ controller.Shrinker[job.State] = job.State{}
 
-// Options are the dependencies of a replica.
-type Options struct {
-	Ports    events.Ports
-	Config   Config
-	Instance string // name of this replica, for logs
-	Observe  func(controller.Observation)
-}
-
-// Service is one replica of the registry.
-type Service struct {
-	host *controller.Host[job.State]
-}
-
-// New validates the options. It does no I/O.
-func New(o Options) (*Service, error) {
-	if err := o.Config.Validate(); err != nil {
-		return nil, err
-	}
-	hear := &listener{ports: o.Ports, ages: NewAges()}
-	known := newRecords(o.Ports.Buckets)
-	host, err := controller.New(controller.Options[job.State]{
+// New returns one replica of the registry. It does no I/O. observe may be nil.
+func New(ports events.Ports, observe func(controller.Observation)) (*controller.Host[job.State], error) {
+	hear := &listener{ports: ports, ages: NewAges()}
+	known := newRecords(ports.Buckets)
+	return controller.New(controller.Options[job.State]{
 		Service: events.ServiceRegistry,
 		Machine: job.Machine{},
 		Bucket:  events.BucketJobs,
-		Ports:   o.Ports,
+		Ports:   ports,
 		Consumers: []events.Consumer{
 			{Stream: events.StreamCommands, Durable: "registry-cmd", Subjects: []string{events.AllJobCommands}},
 			{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{
@@ -43,26 +25,13 @@ func New(o Options) (*Service, error) {
 				events.FamilySubject(events.FamilyPlacement, "*"), events.FamilySubject(events.FamilyNode, "*"),
 			}},
 		},
-		Route: route,
-		Reconcile: func(ctx context.Context, emit controller.Emit) error {
-			return known.reconcile(ctx, emit)
-		},
-		Tasks:   []func(context.Context, controller.Emit) error{hear.records, hear.steps, hear.answer, hear.connection, hear.look, known.followNodes, known.followJobs},
-		Reject:  reject,
-		Observe: o.Observe,
+		Route:     route,
+		Reconcile: known.reconcile,
+		Tasks:     []controller.Task{hear.records, hear.steps, hear.answer, hear.connection, hear.look, controller.Follow(&known.nodes), controller.Follow(&known.jobs)},
+		Reject:    reject,
+		Observe:   observe,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &Service{host: host}, nil
 }
-
-// ControllerOptions returns the options of the service's controller. The simulation runs it in
-// virtual time.
-func (s *Service) ControllerOptions() controller.Options[job.State] { return s.host.Options() }
-
-// Run serves until ctx ends, which is no error.
-func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // reject returns the fact that tells a client why its command was refused before it was routed to a
 // job.
@@ -73,16 +42,9 @@ func reject(e events.Event, why error) (events.Fact, bool) {
 
 // jobOf returns the job that a command is about, or "" if it cannot be decoded.
 func jobOf(e events.Event) events.JobID {
-	var id events.JobID
-	switch b := e.Body.(type) {
-	case events.JobSubmit:
+	id, _ := controller.JobOf(e.Body)
+	if b, ok := e.Body.(events.JobSubmit); ok {
 		id = events.JobIDFrom(b.Spec.Name, e.Source, e.ID)
-	case events.JobScale:
-		id = b.Job
-	case events.JobStop:
-		id = b.Job
-	case events.JobRemove:
-		id = b.Job
 	}
 	if id.Check() != nil {
 		return ""

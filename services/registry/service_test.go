@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start runs a replica inside a synctest bubble.
 func start(t *testing.T, p events.Ports) (stop func()) {
 	t.Helper()
-	s, err := registry.New(registry.Options{Ports: p, Config: registry.DefaultConfig(), Instance: "test"})
+	s, err := registry.New(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestRoundOfRemovedJobIsRemoved(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := memory.New().Ports()
 				controllertest.Record(t, p, events.BucketJobs, string(job), 9, events.JobView{Job: job, State: c.state})
-				s, err := New(Options{Ports: p})
+				s, err := New(p, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

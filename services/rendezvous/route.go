@@ -2,7 +2,6 @@ package rendezvous
 
 import (
 	"context"
-	"errors"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
@@ -13,53 +12,23 @@ import (
 // route returns the jobs that an input concerns: its own, or all that have a member on its node. It
 // leaves out jobs for which the input changes nothing, because even such a transition has a cost.
 func route(in events.Input, known func() []string, state func(string) (round.State, bool)) []string {
+	if !controller.Reads(events.ServiceRendezvous, in.Body) {
+		return nil
+	}
 	switch b := in.Body.(type) {
-	case events.PlacementSet:
-		return one(b.Job)
 	case events.JobSubmitted:
 		if s, ok := state(string(b.Job)); !b.Spec.External() || (ok && s.Nodes != nil) {
 			return nil
 		}
-		return one(b.Job)
-	case events.NodeEnter:
-		return one(b.Job)
-	case events.NodeExit:
-		return one(b.Job)
-	case events.RendezvousClose:
-		return one(b.Job)
-	case events.MemberJoin:
-		return one(b.Job)
-	case events.MemberJoins:
-		return one(b.Job)
-	case events.PeersQuery:
-		return one(b.Job)
-	case events.Notice:
-		return one(b.Exited.Job)
-	case events.WorkerExited:
-		return one(b.Job)
-	case events.WorkerReady:
-		return one(b.Job)
-	case events.JobRespawned:
-		return one(b.Job)
-	case events.JobRespawnDenied:
-		return one(b.Job)
-	case events.JobStalled:
-		return one(b.Job)
-	case events.JobFinishing:
-		return one(b.Job)
-	case events.JobStopping:
-		return one(b.Job)
-	case events.JobSucceeded:
-		return ended(b.Job, state)
-	case events.JobFailed:
-		return ended(b.Job, state)
-	case events.JobStopped:
-		return ended(b.Job, state)
+	case events.JobSucceeded, events.JobFailed, events.JobStopped:
+		id, _ := controller.JobOf(b)
+		return ended(id, state)
 	case events.JobRemoved:
 		if _, ok := state(string(b.Job)); !ok {
 			return nil
 		}
-		return one(b.Job)
+	case events.Notice:
+		return one(b.Exited.Job)
 	case events.NodeJoined:
 		if in.ID == "" { // its record, read again
 			return lacking(b.NodeFact, in.Number, known, state)
@@ -67,16 +36,14 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 		return on(b.Node, in.Number, known, state)
 	case events.NodeSuspected: // overloaded brokers cause thousands of them
 		return lacking(b.NodeFact, in.Number, known, state)
-	case events.NodeRecovered:
-		return on(b.Node, in.Number, known, state)
-	case events.NodeDraining:
-		return on(b.Node, in.Number, known, state)
-	case events.NodeLost:
-		return on(b.Node, in.Number, known, state)
-	case events.NodeLeft:
-		return on(b.Node, in.Number, known, state)
+	case events.NodeRecovered, events.NodeDraining, events.NodeLost, events.NodeLeft:
+		n, _ := controller.NodeOf(b)
+		return on(n, in.Number, known, state)
 	case events.Heartbeat:
 		return where(known, state, func(s round.State) bool { return s.LaunchMissed(b, in.Time) || s.KeepsAlive(b) })
+	}
+	if id, ok := controller.JobOf(in.Body); ok {
+		return one(id)
 	}
 	return nil
 }
@@ -130,18 +97,9 @@ func newRecords(p events.Ports) *records {
 	return r
 }
 
-// followNodes, followJobs and followRounds watch large sets of records of which few change.
-func (k *records) followNodes(ctx context.Context, _ controller.Emit) error {
-	return k.nodes.Follow(ctx)
-}
-func (k *records) followJobs(ctx context.Context, _ controller.Emit) error { return k.jobs.Follow(ctx) }
-func (k *records) followRounds(ctx context.Context, _ controller.Emit) error {
-	return k.rounds.Follow(ctx)
-}
-
 // reconcile emits inputs from the records of other services in case a fact was missed: lost nodes,
 // ended and removed jobs.
-func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error {
+func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	rounds, err := k.rounds.Records(ctx)
 	if err != nil {
 		return err
@@ -158,7 +116,7 @@ func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error 
 		if r.View.State != events.RoundStateClosed || known[r.Key] {
 			continue
 		}
-		removed, err := k.removed(ctx, r.Key)
+		removed, err := controller.JobRemoved(ctx, k.jobs.Bucket, events.JobID(r.Key))
 		if err != nil {
 			return err
 		}
@@ -189,32 +147,7 @@ func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error 
 		return err
 	}
 	for _, r := range nodes {
-		v := r.View
-		f := v.Fact()
-		in := events.Input{Number: r.Number[events.FamilyNode]}
-		switch v.State {
-		case events.NodeStateLost:
-			in.Body = events.NodeLost{NodeFact: f}
-		case events.NodeStateLeft:
-			in.Body = events.NodeLeft{NodeFact: f}
-		default:
-			in.Body = events.NodeJoined{NodeFact: f}
-		}
-		emit(in)
+		emit(controller.NodeInput(r))
 	}
 	return nil
-}
-
-// removed reads from the bucket whether a job has no record, or only that of its removal. A list
-// would skip records that this version cannot read.
-func (k *records) removed(ctx context.Context, job string) (bool, error) {
-	stored, _, err := k.jobs.Bucket.Load(ctx, job)
-	if errors.Is(err, events.ErrNotFound) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	v, err := document.View[events.JobHead](stored)
-	return err == nil && v.State == "", nil // a record of a newer version exists
 }

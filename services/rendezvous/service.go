@@ -1,8 +1,6 @@
 package rendezvous
 
 import (
-	"context"
-
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
@@ -17,23 +15,10 @@ var (
 	_ controller.Shrinker[round.State] = round.State{}
 )
 
-// Options are the dependencies of the service.
-type Options struct {
-	Ports    events.Ports
-	Instance string // names this replica in logs
-	Observe  func(controller.Observation)
-}
-
-// Service is one replica of the rendezvous.
-type Service struct {
-	host *controller.Host[round.State]
-}
-
-// New validates the options. It does no I/O.
-func New(o Options) (*Service, error) {
-	ports := o.Ports
+// New returns one replica of the rendezvous. It does no I/O. observe may be nil.
+func New(ports events.Ports, observe func(controller.Observation)) (*controller.Host[round.State], error) {
 	known := newRecords(ports)
-	host, err := controller.New(controller.Options[round.State]{
+	return controller.New(controller.Options[round.State]{
 		Service: events.ServiceRendezvous,
 		Machine: round.Machine{},
 		Bucket:  events.BucketRounds,
@@ -57,25 +42,12 @@ func New(o Options) (*Service, error) {
 			{Subject: events.AllNotices, Queue: events.ServiceRendezvous, Decode: decodeNotice},
 			{Subject: events.AllHeartbeats, Queue: events.ServiceRendezvous, Decode: controller.As[events.Heartbeat]},
 		},
-		Route: route,
-		Reconcile: func(ctx context.Context, emit controller.Emit) error {
-			return known.reconcile(ctx, emit)
-		},
-		Tasks:   []func(context.Context, controller.Emit) error{known.followNodes, known.followJobs, known.followRounds},
-		Observe: o.Observe,
+		Route:     route,
+		Reconcile: known.reconcile,
+		Tasks:     []controller.Task{controller.Follow(&known.nodes), controller.Follow(&known.jobs), controller.Follow(&known.rounds)},
+		Observe:   observe,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &Service{host: host}, nil
 }
-
-// ControllerOptions returns the options of the service's controller. The simulation runs it in
-// virtual time.
-func (s *Service) ControllerOptions() controller.Options[round.State] { return s.host.Options() }
-
-// Run serves until ctx ends.
-func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // decodeNotice decodes a message on a notice subject. The rendezvous ignores its own messages.
 func decodeNotice(data []byte) (events.Body, error) {

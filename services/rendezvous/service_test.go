@@ -15,7 +15,7 @@ import (
 func TestLaunchNamesItsReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		s, err := New(Options{Ports: p})
+		s, err := New(p, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

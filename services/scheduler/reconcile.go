@@ -11,32 +11,26 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// followNodes and followJobs watch large sets of records of which few change.
-func (s *Service) followNodes(ctx context.Context, _ controller.Emit) error {
-	return s.nodes.Follow(ctx)
-}
-func (s *Service) followJobs(ctx context.Context, _ controller.Emit) error { return s.jobs.Follow(ctx) }
-
 // reconcile emits facts from the records of other services.
-func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
+func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	// The pool is read first: a job that is in it and has no record afterwards was removed, not
 	// just submitted.
 	var pool events.PoolView
-	stored, _, err := s.o.Ports.Buckets.Bucket(events.BucketPlacements).Load(ctx, events.PoolKey)
+	stored, _, err := k.pool.Load(ctx, events.PoolKey)
 	if err == nil {
 		pool, err = document.View[events.PoolView](stored)
 	}
 	if err != nil && !errors.Is(err, events.ErrNotFound) {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read the pool: %w", err)
 	}
-	nodes, err := s.nodes.Records(ctx)
+	nodes, err := k.nodes.Records(ctx)
 	if err != nil {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read nodes: %w", err)
 	}
 	for _, n := range nodes {
 		emit(nodeInput(n))
 	}
-	jobs, err := s.jobs.Records(ctx)
+	jobs, err := k.jobs.Records(ctx)
 	if err != nil {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read jobs: %w", err)
 	}
@@ -57,27 +51,13 @@ func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(pool.Jobs)) {
-		// The list may lag behind, and a job that is wrongly released would wait for ever: read the
-		// bucket itself.
-		if gone, err := removed(ctx, s.jobs.Bucket, id); err != nil || !gone {
+		// A job that is wrongly released would wait for ever.
+		if gone, err := controller.JobRemoved(ctx, k.jobs.Bucket, id); err != nil || !gone {
 			continue
 		}
 		emit(events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: id, Reason: "there is no record of it any more"}}})
 	}
 	return nil
-}
-
-// removed reports whether a job has no record, or only that of its removal.
-func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, error) {
-	stored, _, err := jobs.Load(ctx, string(id))
-	if errors.Is(err, events.ErrNotFound) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	v, err := document.View[events.JobHead](stored)
-	return err == nil && v.State == "", nil // a record of a newer version exists
 }
 
 // settled reports whether the pool has everything in the record of a job: most of ten thousand
@@ -89,16 +69,16 @@ func settled(row events.PlacementView, v events.JobHead) bool {
 }
 
 // complete adds the specification from the registry's record to a placement.
-func (s *Service) complete(ctx context.Context, b events.Body) (events.Body, error) {
+func (k *records) complete(ctx context.Context, b events.Body) (events.Body, error) {
 	set, ok := b.(events.PlacementSet)
 	if !ok || set.Spec.Name != "" {
 		return b, nil
 	}
-	if r, ok := s.jobs.Known(string(set.Job)); ok && r.View.Spec.Name != "" {
+	if r, ok := k.jobs.Known(string(set.Job)); ok && r.View.Spec.Name != "" {
 		set.Spec = r.View.Spec
 		return set, nil
 	}
-	stored, _, err := s.jobs.Bucket.Load(ctx, string(set.Job))
+	stored, _, err := k.jobs.Bucket.Load(ctx, string(set.Job))
 	if err != nil {
 		return b, err
 	}
@@ -112,20 +92,13 @@ func (s *Service) complete(ctx context.Context, b events.Body) (events.Body, err
 
 // nodeInput returns a fact with everything in a node's record.
 func nodeInput(r document.Record[events.NodeView]) events.Input {
-	v := r.View
-	f := v.Fact()
-	in := events.Input{Number: r.Number[events.FamilyNode]}
+	in := controller.NodeInput(r)
+	joined, alive := in.Body.(events.NodeJoined)
 	switch {
-	case v.State == events.NodeStateLost:
-		in.Body = events.NodeLost{NodeFact: f}
-	case v.State == events.NodeStateLeft:
-		in.Body = events.NodeLeft{NodeFact: f}
-	case v.Draining:
-		in.Body = events.NodeDraining{NodeFact: f}
-	case v.State == events.NodeStateSuspected:
-		in.Body = events.NodeSuspected{NodeFact: f}
-	default:
-		in.Body = events.NodeJoined{NodeFact: f}
+	case alive && r.View.Draining:
+		in.Body = events.NodeDraining(joined)
+	case alive && r.View.State == events.NodeStateSuspected:
+		in.Body = events.NodeSuspected(joined)
 	}
 	return in
 }

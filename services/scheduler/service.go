@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"context"
-
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
@@ -16,36 +14,23 @@ var (
 	_ controller.Packer[plan.State]  = plan.State{}
 )
 
-// Options are the dependencies of a replica.
-type Options struct {
-	Ports    events.Ports
-	Config   Config
-	Instance string // name of this replica, for logs
-	Observe  func(controller.Observation)
-}
-
-// Service is one replica of the scheduler.
-type Service struct {
-	o    Options
-	host *controller.Host[plan.State]
-
+// records are those of the other services.
+type records struct {
+	pool  events.Bucket
 	jobs  document.Reader[events.JobHead]
 	nodes document.Reader[events.NodeView]
 }
 
-// New validates the options. It does no I/O.
-func New(o Options) (*Service, error) {
-	if err := o.Config.Validate(); err != nil {
-		return nil, err
-	}
-	s := &Service{o: o}
-	s.jobs.Bucket, s.nodes.Bucket = o.Ports.Buckets.Bucket(events.BucketJobs), o.Ports.Buckets.Bucket(events.BucketNodes)
-	var err error
-	s.host, err = controller.New(controller.Options[plan.State]{
+// New returns one replica of the scheduler. It does no I/O. observe may be nil.
+func New(ports events.Ports, observe func(controller.Observation)) (*controller.Host[plan.State], error) {
+	b := ports.Buckets
+	known := &records{pool: b.Bucket(events.BucketPlacements)}
+	known.jobs.Bucket, known.nodes.Bucket = b.Bucket(events.BucketJobs), b.Bucket(events.BucketNodes)
+	return controller.New(controller.Options[plan.State]{
 		Service: events.ServiceScheduler,
 		Machine: plan.Machine{},
 		Bucket:  events.BucketPlacements,
-		Ports:   o.Ports,
+		Ports:   ports,
 		Consumers: []events.Consumer{{
 			Stream:  events.StreamFacts,
 			Durable: events.ServiceScheduler,
@@ -56,30 +41,20 @@ func New(o Options) (*Service, error) {
 			},
 		}},
 		Route:     route,
-		Reconcile: s.reconcile,
-		Complete:  s.complete,
-		Tasks:     []func(context.Context, controller.Emit) error{s.followNodes, s.followJobs},
-		Observe:   o.Observe,
+		Reconcile: known.reconcile,
+		Complete:  known.complete,
+		Tasks:     []controller.Task{controller.Follow(&known.nodes), controller.Follow(&known.jobs)},
+		Observe:   observe,
 	})
-	return s, err
 }
-
-// ControllerOptions returns the options of the service's controller. The simulation runs it in
-// virtual time.
-func (s *Service) ControllerOptions() controller.Options[plan.State] { return s.host.Options() }
-
-// Run serves until ctx ends, which is no error.
-func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // route routes all inputs that the plan handles to the pool.
 func route(in events.Input, _ func() []string, state func(string) (plan.State, bool)) []string {
 	if s, ok := state(events.PoolKey); ok && in.ID == "" && s.Knows(in) {
 		return nil // a record that was read again
 	}
-	switch in.Body.(type) {
-	case events.JobSubmitted, events.JobScaled, events.JobSucceeded, events.JobFailed, events.JobStopped, events.JobRemoved,
-		events.IncidentOpened, events.IncidentClosed, events.NodeEvent:
-		return []string{events.PoolKey}
+	if !controller.Reads(events.ServiceScheduler, in.Body) {
+		return nil
 	}
-	return nil
+	return []string{events.PoolKey}
 }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start runs a replica inside a synctest bubble.
 func start(t *testing.T, p events.Ports) (stop func()) {
 	t.Helper()
-	s, err := scheduler.New(scheduler.Options{Ports: p, Config: scheduler.DefaultConfig(), Instance: "test"})
+	s, err := scheduler.New(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

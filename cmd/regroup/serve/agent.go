@@ -14,7 +14,6 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
 )
@@ -136,19 +135,11 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
 			}
-			wait, err := command.Within(cmd, own.Wait)
-			if err != nil {
-				return err
-			}
-			own.Wait = wait
-			p, err := boot.Open(ctx, own, "agent", nil)
+			p, err := open(ctx, cmd, own, "agent")
 			if err != nil {
 				return err
 			}
 			defer p.Close()
-			if err := p.AwaitTopology(ctx); err != nil {
-				return err
-			}
 			if join.Run != "" {
 				return joinJob(ctx, p, *a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Reach configures how long a command tries to connect to its servers, and how it reports waits.
@@ -138,14 +139,13 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached
 				return reached{}, err
 			}
 		}
-		select {
-		case <-limit.Done():
-			if ctx.Err() != nil {
-				return reached{}, context.Cause(ctx)
-			}
-			return reached{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, r.Within, at.PID)
-		case <-time.After(storePause):
+		if wait.Sleep(limit, storePause) {
+			continue
 		}
+		if ctx.Err() != nil {
+			return reached{}, context.Cause(ctx)
+		}
+		return reached{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, r.Within, at.PID)
 	}
 }
 
@@ -209,10 +209,7 @@ func (w *ownerWatch) run(ctx context.Context) {
 			if !owned(w.dir) || readOwner(w.dir) != w.was {
 				return
 			}
-			select {
-			case <-time.After(storePause):
-			case <-ctx.Done():
-			}
+			wait.Sleep(ctx, storePause)
 		}
 	}
 }

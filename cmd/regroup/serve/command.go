@@ -41,20 +41,11 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
-			own := c.Service()
-			wait, err := command.Within(cmd, own.Wait)
-			if err != nil {
-				return err
-			}
-			own.Wait = wait
-			p, err := boot.Open(ctx, own, name, nil)
+			p, err := open(ctx, cmd, c.Service(), name)
 			if err != nil {
 				return err
 			}
 			defer p.Close()
-			if err := p.AwaitTopology(ctx); err != nil {
-				return err
-			}
 			p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
 			return withHealth(ctx, p, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
 		},
@@ -66,6 +57,24 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		d.HostFlags(cmd.Flags())
 	}
 	return cmd
+}
+
+// open connects to the broker and waits for its streams.
+func open(ctx context.Context, cmd *cobra.Command, c boot.Config, name string) (*boot.Process, error) {
+	within, err := command.Within(cmd, c.Wait)
+	if err != nil {
+		return nil, err
+	}
+	c.Wait = within
+	p, err := boot.Open(ctx, c, name, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.AwaitTopology(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
 }
 
 // withHealth runs fn, and concurrently the health endpoint if one is configured.

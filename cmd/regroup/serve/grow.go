@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -25,15 +26,8 @@ const guardEvery = time.Second
 
 // guard reports when a broker cannot store, and makes it resume.
 func guard(ctx context.Context, s *jetstream.Server, log *slog.Logger) error {
-	tick := time.NewTicker(guardEvery)
-	defer tick.Stop()
 	reason := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return wait.Every(ctx, guardEvery, func(time.Time) error {
 		err := s.Stores()
 		switch {
 		case err != nil && err.Error() != reason:
@@ -43,7 +37,8 @@ func guard(ctx context.Context, s *jetstream.Server, log *slog.Logger) error {
 			reason = ""
 			log.Info("the broker stores again")
 		}
-	}
+		return nil
+	})
 }
 
 const (
@@ -54,18 +49,11 @@ const (
 // grow replicates all streams three times as soon as there are three brokers. It never reduces the
 // replicas: they are there for the time with fewer brokers.
 func (l *Local) grow(ctx context.Context) error {
-	tick := time.NewTicker(growEvery)
-	defer tick.Stop()
 	asked, reason := false, ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return wait.Every(ctx, growEvery, func(time.Time) error {
 		peers := l.server.Peers()
 		if len(peers) < copies {
-			continue
+			return nil
 		}
 		err := error(nil)
 		if !asked {
@@ -80,10 +68,10 @@ func (l *Local) grow(ctx context.Context) error {
 		case err == nil && n >= copies:
 			l.Process.Logger.Info("everything is stored three times", "brokers", peers)
 			<-ctx.Done()
-			return nil
 		case err != nil && err.Error() != reason && ctx.Err() == nil:
 			reason = err.Error()
 			l.Process.Logger.Warn("not everything is stored three times yet", "reason", reason)
 		}
-	}
+		return nil
+	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // joinSource is the CloudEvents source of the jobs that agents create: the same on every machine,
@@ -177,9 +178,7 @@ func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 			}
 			return nil
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, 100*time.Millisecond) {
 			return events.Errorf(events.Unavailable, "%s is over, but the registry does not say how: see regroup status %s", s.job, s.job)
 		}
 	}

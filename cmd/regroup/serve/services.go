@@ -26,13 +26,13 @@ type runner interface {
 func build(p *boot.Process, name string, d DiscoveryConfig) (runner, error) {
 	switch name {
 	case events.ServiceDiscovery:
-		return discovery.New(discovery.Options{Ports: p.Ports, Config: d.Config, Instance: p.Instance, Observe: p.Observe})
+		return discovery.New(p.Ports, d.Config, p.Observe)
 	case events.ServiceScheduler:
-		return scheduler.New(scheduler.Options{Ports: p.Ports, Instance: p.Instance, Observe: p.Observe})
+		return scheduler.New(p.Ports, p.Observe)
 	case events.ServiceRendezvous:
-		return rendezvous.New(rendezvous.Options{Ports: p.Ports, Instance: p.Instance, Observe: p.Observe})
+		return rendezvous.New(p.Ports, p.Observe)
 	case events.ServiceRegistry:
-		return registry.New(registry.Options{Ports: p.Ports, Instance: p.Instance, Observe: p.Observe})
+		return registry.New(p.Ports, p.Observe)
 	}
 	return nil, fmt.Errorf("no service %q: it is one of %s", name, strings.Join(slices.Sorted(slices.Values(events.ServiceNames())), ", "))
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
-	"github.com/regroup-io/regroup/elastic/internal/backoff"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 // Backoff is the wait between calls that fail.
-var Backoff = backoff.Exponential{First: 20 * time.Millisecond, Max: time.Second}
+var Backoff = wait.Backoff{First: 20 * time.Millisecond, Max: time.Second}
 
 // Client is a client of the agent. It is safe for concurrent use.
 type Client struct {
@@ -120,7 +120,7 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, target
 // retry repeats attempt until it is done, refused for good, ctx ends, or the agent has been
 // unreachable for too long.
 func (c *Client) retry(ctx context.Context, attempt func() (done bool, err error)) error {
-	wait, failingSince := Backoff, time.Time{}
+	retry, failingSince := Backoff, time.Time{}
 	for {
 		began := time.Now()
 		done, err := attempt()
@@ -130,7 +130,7 @@ func (c *Client) retry(ctx context.Context, attempt func() (done bool, err error
 		case err == nil && done:
 			return nil
 		case err == nil: // the long poll ended without a result
-			wait, failingSince = Backoff, time.Time{}
+			retry, failingSince = Backoff, time.Time{}
 			continue
 		case !retryable(err):
 			return err
@@ -145,7 +145,7 @@ func (c *Client) retry(ctx context.Context, attempt func() (done bool, err error
 		if time.Since(failingSince) > limit {
 			return fmt.Errorf("the agent has not served this worker for %v: %w", limit, err)
 		}
-		if !wait.Sleep(ctx) {
+		if !retry.Sleep(ctx) {
 			return context.Cause(ctx)
 		}
 	}

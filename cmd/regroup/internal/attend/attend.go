@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Options of a Watcher.
@@ -97,12 +98,10 @@ func (w *Watcher) Rest(ctx context.Context, quiet time.Duration) error {
 		if same && quiet <= 0 {
 			return nil
 		}
-		select {
-		case <-time.After(min(quiet, 50*time.Millisecond)):
-			quiet -= 50 * time.Millisecond
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, min(quiet, 50*time.Millisecond)) {
 			return nil
 		}
+		quiet -= 50 * time.Millisecond
 	}
 }
 

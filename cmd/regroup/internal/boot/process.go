@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/services/controller"
 )
@@ -70,14 +71,13 @@ func (p *Process) AwaitTopology(ctx context.Context) error {
 			reason = err.Error()
 			p.Logger.Warn("streams are not ready, waiting; create them with: regroup init", "reason", reason)
 		}
-		select {
-		case <-limit.Done():
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return err
-		case <-time.After(250 * time.Millisecond):
+		if wait.Sleep(limit, 250*time.Millisecond) {
+			continue
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 const (
@@ -37,13 +39,33 @@ func (c *Client) retry(ctx context.Context, do func(context.Context) error) erro
 		case code != events.Cancelled && !errors.Is(err, errNoAnswer):
 			return err
 		}
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, errNoAnswer) {
-				return cause
-			}
-			return events.Errorf(events.Unavailable, "the server has not answered within %s: does it run? More time: --timeout (%v)", c.AnswerWithin, last)
+		if wait.Sleep(ctx, retryPause) {
+			continue
 		}
+		if cause := context.Cause(ctx); !errors.Is(cause, errNoAnswer) {
+			return cause
+		}
+		return events.Errorf(events.Unavailable, "the server has not answered within %s: does it run? More time: --timeout (%v)", c.AnswerWithin, last)
 	}
+}
+
+// AwaitNodes waits until discovery shows the named nodes as ready.
+func (c *Client) AwaitNodes(ctx context.Context, names ...string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, events.Errorf(events.Unavailable, "discovery has not taken them in within 20 s"))
+	defer cancel()
+	ready := 0
+	err := wait.Until(ctx, 10*time.Millisecond, func() (bool, error) {
+		all, err := c.Nodes(ctx)
+		ready = 0
+		for _, v := range all {
+			if v.State == events.NodeStateReady && slices.Contains(names, string(v.Node)) {
+				ready++
+			}
+		}
+		return ready == len(names), err
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%d of %d nodes are ready: %w", ready, len(names), err)
+	}
+	return err
 }

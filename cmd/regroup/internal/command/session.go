@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,5 +30,30 @@ func (e Env) Connected(do func(ctx context.Context, s Session) error) func(*cobr
 		}
 		defer done()
 		return do(cmd.Context(), Session{Client: c, Palette: p, Args: args})
+	}
+}
+
+// completeWithin bounds the time of a completion.
+const completeWithin = 2 * time.Second
+
+// Completes completes the first argument with the results of words, each with its description.
+// There are none if the system is unreachable.
+func (e Env) Completes(words func(context.Context, *client.Client) ([]cobra.Completion, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+		defer cancel()
+		servers, done, err := e.Connect(ctx, completeWithin, func(string) {})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		defer done()
+		found, err := words(ctx, client.Of(e.Source, servers...))
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
 	}
 }

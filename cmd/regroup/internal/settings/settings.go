@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"os"
@@ -49,23 +50,14 @@ func (s Settings) Values() []Value {
 
 // Over returns s with its unset fields taken from below.
 func (s Settings) Over(below Settings) Settings {
-	for _, f := range []struct {
-		own *string
-		low string
-	}{
-		{&s.Server, below.Server},
-		{&s.Creds, below.Creds},
-		{&s.TLSCA, below.TLSCA},
-		{&s.TLSCert, below.TLSCert},
-		{&s.TLSKey, below.TLSKey},
-		{&s.Timeout, below.Timeout},
-		{&s.Output, below.Output},
-		{&s.Color, below.Color},
-	} {
-		if *f.own == "" {
-			*f.own = f.low
-		}
-	}
+	s.Server = cmp.Or(s.Server, below.Server)
+	s.Creds = cmp.Or(s.Creds, below.Creds)
+	s.TLSCA = cmp.Or(s.TLSCA, below.TLSCA)
+	s.TLSCert = cmp.Or(s.TLSCert, below.TLSCert)
+	s.TLSKey = cmp.Or(s.TLSKey, below.TLSKey)
+	s.Timeout = cmp.Or(s.Timeout, below.Timeout)
+	s.Output = cmp.Or(s.Output, below.Output)
+	s.Color = cmp.Or(s.Color, below.Color)
 	return s
 }
 

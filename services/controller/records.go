@@ -1,0 +1,81 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
+)
+
+// Follow returns a task that keeps a reader up to date, for large sets of records of which few
+// change.
+func Follow[V any](r *document.Reader[V]) Task {
+	return func(ctx context.Context, _ Emit) error { return r.Follow(ctx) }
+}
+
+// NodeInput returns the fact that a node's record amounts to. Its number gives it a place in the
+// order of facts.
+func NodeInput(r document.Record[events.NodeView]) events.Input {
+	in, f := events.Input{Number: r.Number[events.FamilyNode]}, r.View.Fact()
+	switch r.View.State {
+	case events.NodeStateLost:
+		in.Body = events.NodeLost{NodeFact: f}
+	case events.NodeStateLeft:
+		in.Body = events.NodeLeft{NodeFact: f}
+	default:
+		in.Body = events.NodeJoined{NodeFact: f}
+	}
+	return in
+}
+
+// JobRemoved reads from the bucket itself whether a job has no record, or only that of its removal:
+// a list may lag behind, and skips records that this version cannot read.
+func JobRemoved(ctx context.Context, jobs events.Bucket, job events.JobID) (bool, error) {
+	stored, _, err := jobs.Load(ctx, string(job))
+	if errors.Is(err, events.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v, err := document.View[events.JobHead](stored)
+	return err == nil && v.State == "", nil // a record of a newer version exists
+}
+
+var catalog = sync.OnceValue(func() map[events.Type]events.Entry {
+	rows := map[events.Type]events.Entry{}
+	for _, row := range events.Catalog() {
+		rows[row.Type] = row
+	}
+	return rows
+})
+
+// Reads reports whether a body is for a service: whether the catalogue names the service as a
+// reader of the fact or command. Requests and signals, which are not in the catalogue, are for
+// whoever receives them.
+func Reads(service string, b events.Body) bool {
+	row, ok := catalog()[b.Type()]
+	return !ok || slices.Contains(row.Readers, service)
+}
+
+// JobOf returns the job that a body is about: its field Job. ok is false if it has none.
+func JobOf(b events.Body) (id events.JobID, ok bool) { return field[events.JobID](b, "Job") }
+
+// NodeOf returns the node that a body is about: its field Node. ok is false if it has none.
+func NodeOf(b events.Body) (id events.NodeID, ok bool) { return field[events.NodeID](b, "Node") }
+
+// field returns a field of a body, which may be one of an embedded struct.
+func field[T any](b events.Body, name string) (value T, ok bool) {
+	v := reflect.ValueOf(b)
+	if v.Kind() != reflect.Struct {
+		return value, false // the body of a malformed event is nil
+	}
+	if f := v.FieldByName(name); f.IsValid() {
+		value, ok = f.Interface().(T)
+	}
+	return value, ok
+}
