@@ -2,9 +2,10 @@ package jetstream
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"net"
 	"net/url"
 	"os"
@@ -13,54 +14,29 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
-// A cluster can start with one server, which nats-server does not support: it elects no leader
-// before two servers have met. Two measures, both only until the first election, make it possible.
-// The server finds a peer set on its disk that contains only itself, as it would have written it;
-// and it meets a companion, a server without streams in this process, because the election does not
-// begin without a route. TestClusterStartsWithOneServer fails if an update of nats-server breaks
-// this.
+// A cluster can start with one server, for which nats-server has no setting: a new cluster elects
+// no leader before it has two servers, and no election begins without a route. The first server
+// therefore has a companion, a second server in this process. When the cluster is new, the
+// companion is a member of it: the two elect a leader, and then the companion is removed for good,
+// as an operator removes a broken server. When the cluster exists, the companion has no streams: it
+// is the route, until the first election. TestClusterStartsWithOneServer fails if an update of
+// nats-server breaks this.
 
-// peersFile returns the file in which nats-server keeps the peer set of the group that assigns
-// streams.
-func peersFile(o *server.Options) string {
-	system := cmp.Or(o.SystemAccount, server.DEFAULT_SYSTEM_ACCOUNT)
-	return filepath.Join(o.StoreDir, server.JetStreamStoreDir, system, "_js_", "_meta_", "peers.idx")
-}
-
-// aloneAtFirst writes the peer set of a cluster of one, unless there is a peer set already.
-func aloneAtFirst(o *server.Options) error {
-	file := peersFile(o)
-	if _, err := os.Stat(file); err == nil {
-		return nil
-	}
-	const idSize = 8
-	set := make([]byte, 4+4+idSize+2)           // size, known, the ids, and an empty domain
-	binary.LittleEndian.PutUint32(set[0:], 1)   // number of expected servers
-	binary.LittleEndian.PutUint32(set[4:], 1)   // number of the following ids
-	copy(set[8:], peerID(o.ServerName, idSize)) //nolint:mnd // behind the two numbers
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
-	}
-	if err := os.WriteFile(file, set, 0o640); err != nil {
-		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
-	}
-	return nil
-}
-
-// peerID returns the name that nats-server derives for a server in a peer set.
-func peerID(name string, size int) string {
-	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	sum := sha256.Sum256([]byte(name))
-	id := make([]byte, size)
-	for i := range id {
-		id[i] = digits[int(sum[i])%len(digits)]
-	}
-	return string(id)
-}
+const (
+	// companionDir is the store of a companion that is a member, in that of its server. It exists
+	// until the companion has been removed from the cluster.
+	companionDir = "companion"
+	// foundLimit limits the time until a new cluster consists of its first server.
+	foundLimit = 30 * time.Second
+	// metaGroup is the group of all servers, which assigns streams to them.
+	metaGroup = "_meta_"
+)
 
 // toItself returns the address at which a server in this process reaches the cluster's port.
 func toItself(o *server.Options) (*url.URL, error) {
@@ -78,44 +54,136 @@ func toItself(o *server.Options) (*url.URL, error) {
 	return u, nil
 }
 
-// accompany runs a companion until the first election is over.
-func (s *Server) accompany(o *server.Options, route *url.URL) error {
-	c, err := server.NewServer(&server.Options{
-		ServerName: o.ServerName + "-companion", Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
-		Username: "nobody", Password: rand.Text(), // it takes no clients
-		Cluster: server.ClusterOpts{
-			Name: o.Cluster.Name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoAdvertise: true,
-			Username: o.Cluster.Username, Password: o.Cluster.Password,
-		},
-		Routes: []*url.URL{route},
-	})
+// accompany founds the cluster if it is new, and otherwise runs a companion until the first
+// election.
+func (s *Server) accompany(o *server.Options) error {
+	dir := filepath.Join(o.StoreDir, companionDir)
+	_, missing := os.Stat(dir)
+	if group := meta(s.ns); group.Size > 1 && (group.PIndex == 0 || missing == nil) {
+		if err := s.found(o, dir); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
+	}
+	if s.leader() != "" {
+		return nil
+	}
+	c, err := server.NewServer(s.companionOf(o))
 	if err != nil {
 		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
 	}
-	s.ending, s.ended = make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	s.stopCompanion = func() {
+		cancel()
+		<-ended
+	}
 	go func() {
-		defer close(s.ended)
+		defer close(ended)
 		c.Start()
-		tick := time.NewTicker(electionPause)
-		defer tick.Stop()
-		for !s.led() {
-			select {
-			case <-tick.C:
-				continue
-			case <-s.ending:
-			}
-			break
-		}
+		_ = wait.Until(ctx, electionPause, func() (bool, error) { return s.leader() != "", nil })
 		c.Shutdown()
 		c.WaitForShutdown()
 	}()
 	return nil
 }
 
-// led reports whether the group that assigns streams has a leader.
-func (s *Server) led() bool {
+// companionOf returns the options of a server's companion. Its only user is one of the system
+// account. A server without a listener for clients would have no routes either.
+func (s *Server) companionOf(o *server.Options) *server.Options {
+	system := server.NewAccount(s.ns.SystemAccount().GetName())
+	return &server.Options{
+		ServerName: o.ServerName + "-companion", Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
+		SystemAccount: system.GetName(), Accounts: []*server.Account{system},
+		Users: []*server.User{{Username: "companion", Password: rand.Text(), Account: system}},
+		Cluster: server.ClusterOpts{
+			Name: o.Cluster.Name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoAdvertise: true,
+			Username: o.Cluster.Username, Password: o.Cluster.Password,
+		},
+		Routes: o.Routes[:1],
+	}
+}
+
+// found makes a new cluster of this server alone: with a companion that has its store in dir.
+func (s *Server) found(o *server.Options, dir string) error {
+	opts := s.companionOf(o)
+	opts.JetStream, opts.StoreDir, opts.JetStreamDomain = true, dir, o.JetStreamDomain
+	opts.JetStreamMaxMemory, opts.JetStreamMaxStore = 1, 1 // no stream fits
+	c, err := server.NewServer(opts)
+	if err != nil {
+		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
+	}
+	c.Start()
+	defer func() {
+		c.Shutdown()
+		c.WaitForShutdown()
+	}()
+	nc, err := nats.Connect("", nats.InProcessServer(c), nats.UserInfo(opts.Users[0].Username, opts.Users[0].Password))
+	if err != nil {
+		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
+	}
+	defer nc.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), foundLimit)
+	defer cancel()
+	reason := error(nil)
+	err = wait.Until(ctx, electionPause, func() (bool, error) {
+		switch s.leader() {
+		case "": // the election is not over
+		case c.Name(): // it would need another election after its own removal
+			reason = ask(ctx, nc, server.JSApiLeaderStepDown, server.JSApiLeaderStepdownRequest{Placement: &server.Placement{Preferred: o.ServerName}})
+		default:
+			reason = ask(ctx, nc, server.JSApiRemoveServer, server.JSApiMetaServerRemoveRequest{Peer: meta(c).ID})
+			return reason == nil, nil
+		}
+		return false, nil
+	})
+	if err != nil {
+		return events.Errorf(events.Unavailable, "NATS cluster: the first server was not alone in it within %s: %w", foundLimit, cmp.Or(reason, err))
+	}
+	return nil
+}
+
+// ask sends a request to the API of JetStream and returns its refusal.
+func ask(ctx context.Context, nc *nats.Conn, subject string, request any) error {
+	data, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return err
+	}
+	var answer server.ApiResponse
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return err
+	}
+	if answer.Error != nil {
+		return errors.New(answer.Error.Description)
+	}
+	return nil
+}
+
+// meta returns what a server knows about the group of all servers.
+func meta(s *server.Server) server.RaftzGroup {
+	system := s.SystemAccount().GetName()
+	groups := s.Raftz(&server.RaftzOptions{AccountFilter: system, GroupFilter: metaGroup})
+	if groups == nil {
+		return server.RaftzGroup{}
+	}
+	return (*groups)[system][metaGroup]
+}
+
+// leader returns the name of the server that assigns streams; empty while there is none.
+func (s *Server) leader() string {
 	info, err := s.ns.Jsz(nil)
-	return err == nil && info.Meta != nil && info.Meta.Leader != ""
+	if err != nil || info.Meta == nil {
+		return ""
+	}
+	return info.Meta.Leader
 }
 
 // Peers returns the names of the servers in the JetStream cluster as known to the one that assigns

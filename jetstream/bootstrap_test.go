@@ -2,6 +2,10 @@ package jetstream_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +84,29 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 		_, err := fromThird.Ports().Buckets.Bucket(events.BucketJobs).Save(ctx, "job-b", []byte("two"), 0)
 		return err
 	})
+}
+
+// TestInterruptedFoundingIsRepeated: the first server ended while its companion was still a member.
+func TestInterruptedFoundingIsRepeated(t *testing.T) {
+	routes := jetstreamtest.FreeAddresses(t, 2)
+	dir := t.TempDir()
+	member := filepath.Join(dir, "companion")
+	start := func(name, dir string, own, other int) (*jetstream.Server, func()) {
+		s, _, stop := open(t, jetstream.ServerOptions{
+			Name: name, StoreDir: dir, Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[own], Routes: []string{routes[other]}},
+		})
+		return s, stop
+	}
+	a, stop := start("a", dir, 0, 1)
+	b, stopCompanion := start("a-companion", member, 1, 0)
+	await(t, "one of them leads both", func() bool { return len(a.Peers()) == 2 || len(b.Peers()) == 2 })
+	stopCompanion()
+	stop()
+	_, c, _ := open(t, jetstream.ServerOptions{Name: "a", StoreDir: dir, Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}})
+	if _, err := os.Stat(member); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the companion's store is still there: %v", err)
+	}
+	must(t, c.EnsureAtLeast(within(t, patience), 1))
 }
 
 func wantDocument(t *testing.T, c *jetstream.Conn, want string, rev uint64) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	js "github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -54,11 +55,11 @@ func (c *Conn) ensure(ctx context.Context, replicas int, orMore bool) error {
 func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bool) error {
 	have, err := c.lookup(ctx, want.Name)
 	if err == nil && orMore {
-		want.Replicas = max(want.Replicas, have.Replicas)
+		want.Replicas = max(want.Replicas, have.Config.Replicas)
 	}
 	switch {
 	case errors.Is(err, events.ErrNotFound):
-		return c.insist(ctx, "make stream "+want.Name, createAttempt, func(ctx context.Context) error {
+		return c.insist(ctx, "make stream "+want.Name, "", createAttempt, func(ctx context.Context) error {
 			_, err := c.js.CreateStream(ctx, want)
 			if errors.Is(err, js.ErrStreamNameAlreadyInUse) {
 				_, err = c.js.UpdateStream(ctx, want) // another process was faster
@@ -68,10 +69,10 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 	case err != nil:
 		return err
 	}
-	if len(differences(have, want)) == 0 && have.Replicas == want.Replicas {
+	if len(differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas {
 		return nil
 	}
-	return c.insist(ctx, "change stream "+want.Name, createAttempt, func(ctx context.Context) error {
+	return c.insist(ctx, "change stream "+want.Name, "", createAttempt, func(ctx context.Context) error {
 		_, err := c.js.UpdateStream(ctx, want)
 		return err
 	})
@@ -94,8 +95,8 @@ func (c *Conn) Verify(ctx context.Context) error {
 		case err != nil:
 			return err
 		default:
-			replicas[want.Name] = have.Replicas
-			for _, d := range differences(have, want) {
+			replicas[want.Name] = have.Config.Replicas
+			for _, d := range differences(have.Config, want) {
 				found = append(found, "stream "+want.Name+": "+d)
 			}
 		}
@@ -113,34 +114,26 @@ func (c *Conn) Verify(ctx context.Context) error {
 		strings.Join(found, "; "))
 }
 
-// lookup returns a stream's configuration; NotFound if there is none.
-func (c *Conn) lookup(ctx context.Context, name string) (js.StreamConfig, error) {
-	var have js.StreamConfig
-	missing := false
-	err := c.insist(ctx, "look at stream "+name, electionAttempt, func(ctx context.Context) error {
+// lookup returns what a stream's leader says about it; NotFound if there is no such stream.
+func (c *Conn) lookup(ctx context.Context, name string) (info *js.StreamInfo, err error) {
+	err = c.insist(ctx, "look at stream "+name, infoSubject(name), electionAttempt, func(ctx context.Context) error {
 		s, err := c.js.Stream(ctx, name)
-		if missing = errors.Is(err, js.ErrStreamNotFound); missing {
-			return nil
+		if errors.Is(err, js.ErrStreamNotFound) {
+			return events.Errorf(events.NotFound, "there is no stream %s", name)
 		}
 		if err == nil {
-			have = s.CachedInfo().Config
+			info = s.CachedInfo()
 		}
 		return err
 	})
-	if err == nil && missing {
-		err = events.Errorf(events.NotFound, "there is no stream %s", name)
-	}
-	return have, err
+	return info, err
 }
 
 // insist repeats a request while the cluster may still be electing.
-func (c *Conn) insist(ctx context.Context, what string, limit time.Duration, do func(ctx context.Context) error) error {
+func (c *Conn) insist(ctx context.Context, what, subject string, limit time.Duration, do func(ctx context.Context) error) error {
 	for {
-		err := c.attempt(ctx, what, "", limit, do)
-		if !errors.Is(err, events.ErrUnavailable) || full(err) {
-			return err
-		}
-		if !c.state.pause(ctx, electionPause) {
+		err := c.attempt(ctx, what, subject, limit, do)
+		if !errors.Is(err, events.ErrUnavailable) || full(err) || !c.state.pause(ctx, electionPause) {
 			return err
 		}
 	}
@@ -193,14 +186,7 @@ func (c *Conn) Copies(ctx context.Context) (int, error) {
 	defer cancel()
 	least := 0
 	for _, want := range topology(1) {
-		var have *js.StreamInfo
-		err := c.insist(ctx, "look at stream "+want.Name, electionAttempt, func(ctx context.Context) error {
-			s, err := c.js.Stream(ctx, want.Name)
-			if err == nil {
-				have = s.CachedInfo()
-			}
-			return err
-		})
+		have, err := c.lookup(ctx, want.Name)
 		if err != nil {
 			return 0, err
 		}
@@ -217,4 +203,32 @@ func (c *Conn) Copies(ctx context.Context) (int, error) {
 		}
 	}
 	return least, nil
+}
+
+// makingLimit is how long a stream may be missing: a server that has just started creates its
+// streams after it has begun to listen.
+const makingLimit = 3 * time.Second
+
+// Ready waits until the streams that clients use have leaders, or ctx ends. NotFound if one of them
+// does not exist.
+func (c *Conn) Ready(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, stream := range []string{events.StreamCommands, events.StreamFacts, bucketStream + events.BucketJobs, bucketStream + events.BucketNodes} {
+		g.Go(func() error { return c.streamReady(ctx, stream) })
+	}
+	return g.Wait()
+}
+
+func (c *Conn) streamReady(ctx context.Context, stream string) error {
+	for began := time.Now(); ; {
+		_, err := c.lookup(ctx, stream)
+		switch {
+		case errors.Is(err, events.ErrInvalid): // this user may not ask, but may use the streams
+			return nil
+		case !errors.Is(err, events.ErrNotFound):
+			return err
+		case time.Since(began) >= makingLimit, !c.state.pause(ctx, electionPause):
+			return events.Errorf(events.NotFound, "there is no stream %s on the NATS server: make the topology with: regroup init", stream)
+		}
+	}
 }

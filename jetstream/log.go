@@ -3,12 +3,14 @@ package jetstream
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Retries of a publish without a responder (a leader has just moved). nats.go's own 2 x 250 ms
@@ -106,17 +108,16 @@ func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Sto
 // final is an error that ends repeat.
 type final struct{ error }
 
-// Pauses between attempts of repeat.
-const (
-	retryFirst = 50 * time.Millisecond
-	retryLast  = time.Second
-	retryCalm  = 5 * time.Second // an attempt that lasted this long counts as successful
-)
+// retryPause is the pause between attempts to read.
+var retryPause = wait.Backoff{First: 50 * time.Millisecond, Max: time.Second}
+
+// retryCalm is how long an attempt lasts that counts as successful.
+const retryCalm = 5 * time.Second
 
 // repeat runs do until ctx ends, the connection is closed, or do fails permanently. The context of
 // do ends with ctx or with the present connection. Errors are logged when they change.
 func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Context) error) error {
-	wait, logged := retryFirst, ""
+	retry, logged := retryPause, ""
 	for {
 		if c.state.await(ctx) != nil {
 			return c.state.hold(ctx)
@@ -133,11 +134,12 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case broken:
-			wait = retryFirst // the disconnection was pause enough
+			retry.Reset() // the disconnection was pause enough
 		case code == events.Invalid || code == events.TooLarge:
 			return err
 		case time.Since(began) > retryCalm:
-			wait, logged = retryFirst, ""
+			retry.Reset()
+			logged = ""
 			fallthrough
 		default:
 			if err != nil && err.Error() != logged {
@@ -145,17 +147,18 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 				c.log.Warn("reading is interrupted, beginning again", "what", what, "reason", logged)
 			}
 		}
-		if !c.state.pause(ctx, wait) {
+		if !c.state.pause(ctx, retry.Next()) {
 			return c.state.hold(ctx)
 		}
-		wait = min(2*wait, retryLast)
 	}
 }
 
+// infoSubject is where a stream's leader is asked about the stream.
+func infoSubject(stream string) string { return js.DefaultAPIPrefix + "STREAM.INFO." + stream }
+
 // streamInfo asks the stream's leader.
-func (c *Conn) streamInfo(ctx context.Context, stream string, opts ...js.StreamInfoOpt) (*js.StreamInfo, error) {
-	var info *js.StreamInfo
-	err := c.attempt(ctx, "look at stream "+stream, js.DefaultAPIPrefix+"STREAM.INFO."+stream, requestLimit, func(ctx context.Context) error {
+func (c *Conn) streamInfo(ctx context.Context, stream string, opts ...js.StreamInfoOpt) (info *js.StreamInfo, err error) {
+	err = c.attempt(ctx, "look at stream "+stream, infoSubject(stream), requestLimit, func(ctx context.Context) error {
 		s, err := c.js.Stream(ctx, stream)
 		switch {
 		case err != nil:
@@ -167,4 +170,105 @@ func (c *Conn) streamInfo(ctx context.Context, stream string, opts ...js.StreamI
 		return err
 	})
 	return info, err
+}
+
+const (
+	// ackEvery is the number of messages per acknowledged one. An acknowledgement costs the servers
+	// as much as a message, and a stream stores the messages of one connection in order: an
+	// acknowledged one implies those before it.
+	ackEvery = 64
+	// underWay is how many acknowledgements are awaited at once: enough to hide a replicated
+	// stream's latency, few enough to keep the server's queue for the stream short.
+	underWay = 4
+	// manyLimit limits all of them together.
+	manyLimit = 10 * time.Second
+)
+
+// PublishAll implements events.Log. One connection keeps the order of its messages, and nothing is
+// retried here: a retry could change the order.
+func (p logPort) PublishAll(ctx context.Context, all []events.Message) error {
+	if len(all) == 0 {
+		return nil
+	}
+	what := "publish " + all[0].Subject + " and others"
+	return p.c.attempt(ctx, what, all[0].Subject, manyLimit, func(inner context.Context) error {
+		waiting := make([]js.PubAckFuture, 0, underWay)
+		for i, m := range all {
+			msg := message(ctx, m)
+			if (i+1)%ackEvery != 0 && i+1 != len(all) {
+				if err := p.c.nc.PublishMsg(msg); err != nil {
+					return err
+				}
+				continue
+			}
+			if len(waiting) == underWay {
+				if err := acknowledged(inner, waiting[0]); err != nil {
+					return err
+				}
+				waiting = append(waiting[:0], waiting[1:]...)
+			}
+			f, err := p.c.js.PublishMsgAsync(msg, js.WithRetryAttempts(0))
+			if err != nil {
+				return err
+			}
+			waiting = append(waiting, f)
+		}
+		for _, f := range waiting {
+			if err := acknowledged(inner, f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// acknowledged waits for one acknowledgement.
+func acknowledged(ctx context.Context, f js.PubAckFuture) error {
+	select {
+	case <-f.Ok():
+		return nil
+	case err := <-f.Err():
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// natsHeaders is the prefix of JetStream's own headers, which are hidden from readers.
+const natsHeaders = "Nats-"
+
+// outgoing copies the header of a message and adds the trace of ctx if the message has none.
+func outgoing(ctx context.Context, h map[string][]string) nats.Header {
+	out := make(nats.Header, len(h)+4)
+	for k, v := range h {
+		out[k] = v
+	}
+	if trace := events.TraceFrom(ctx); trace != "" && headerValue(out, events.HeaderTrace) == "" {
+		out[events.HeaderTrace] = []string{trace}
+	}
+	return out
+}
+
+// incoming drops JetStream's own headers.
+func incoming(h nats.Header) map[string][]string {
+	for k := range h {
+		if strings.HasPrefix(k, natsHeaders) {
+			delete(h, k)
+		}
+	}
+	return h
+}
+
+// headerValue returns a header in any case: nats.go compares exactly, and clients in other
+// languages write Traceparent.
+func headerValue(h nats.Header, key string) string {
+	if v := h[key]; len(v) > 0 {
+		return v[0]
+	}
+	for k, v := range h {
+		if len(v) > 0 && strings.EqualFold(k, key) {
+			return v[0]
+		}
+	}
+	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -29,10 +30,8 @@ type ServerOptions struct {
 	// this process has access.
 	System System
 
-	MaxMemory  int64         // bytes for streams kept in memory; 0 = 64 MiB
-	MaxStore   int64         // bytes for streams kept in StoreDir; 0 = 4 GiB. The topology reserves about 2.6 GiB of it
-	StartLimit time.Duration // how long StartServer waits until clients can connect; 0 = 10 s
-	Logger     *slog.Logger  // nil = silent
+	MaxStore int64        // bytes for streams kept in StoreDir; 0 = 4 GiB. The topology reserves about 2.6 GiB of it
+	Logger   *slog.Logger // nil = silent
 	// Started by a user's command, not by an operator: its warnings are logged as Info, its errors
 	// as such.
 	Embedded bool
@@ -53,6 +52,9 @@ const (
 	defaultMaxStore  = 4 << 30
 )
 
+// startLimit is how long StartServer waits until clients can connect.
+const startLimit = 10 * time.Second
+
 // serverPing is the interval of the server's pings to silent clients: a frozen one is dropped at
 // the third.
 const serverPing = time.Second
@@ -64,7 +66,7 @@ type Server struct {
 	full   bool                   // the disk was full
 	system System
 
-	ending, ended chan struct{} // of the companion; nil = none
+	stopCompanion func() // nil = there is none
 }
 
 // StartServer starts a server and returns when clients can connect. In a cluster JetStream is
@@ -82,27 +84,18 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if o.Logger != nil {
 		ns.SetLoggerV2(serverLog{o.Logger, system.Password != "", o.Embedded}, false, false, false)
 	}
-	if o.Cluster.First {
-		if err := aloneAtFirst(opts); err != nil {
-			return nil, err
-		}
-	}
 	ns.Start()
-	limit := o.StartLimit
-	if limit == 0 {
-		limit = 10 * time.Second
-	}
 	s := &Server{ns: ns, system: system, config: server.JetStreamConfig{MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir}}
 	if o.Cluster.First {
-		if err := s.accompany(opts, opts.Routes[0]); err != nil {
+		if err := s.accompany(opts); err != nil {
 			s.Shutdown()
 			return nil, err
 		}
 	}
-	if !ns.ReadyForConnections(limit) {
+	if !ns.ReadyForConnections(startLimit) {
 		s.Shutdown()
 		return nil, events.Errorf(events.Unavailable,
-			"NATS server did not start on %q with its store in %s within %v: is the port taken or the disk read-only?", o.Listen, o.StoreDir, limit)
+			"NATS server did not start on %q with its store in %s within %v: is the port taken or the disk read-only?", o.Listen, o.StoreDir, startLimit)
 	}
 	return s, nil
 }
@@ -120,7 +113,7 @@ func (o ServerOptions) build() (*server.Options, error) {
 	}
 	opts.ServerName = cmp.Or(o.Name, opts.ServerName, "regroup")
 	opts.JetStream, opts.StoreDir = true, o.StoreDir
-	opts.JetStreamMaxMemory = cmp.Or(o.MaxMemory, max(opts.JetStreamMaxMemory, 0), defaultMaxMemory)
+	opts.JetStreamMaxMemory = cmp.Or(max(opts.JetStreamMaxMemory, 0), defaultMaxMemory)
 	opts.JetStreamMaxStore = cmp.Or(o.MaxStore, max(opts.JetStreamMaxStore, 0), defaultMaxStore)
 	// Every watcher and follower is a consumer; a large dashboard reaches the server's default of
 	// 1000 per stream.
@@ -199,15 +192,6 @@ func (s *Server) ClientURL() string {
 	return s.ns.ClientURL()
 }
 
-// ClusterAddress returns host:port that other servers may use as a route; empty for a single
-// server.
-func (s *Server) ClusterAddress() string {
-	if a := s.ns.ClusterAddr(); a != nil {
-		return a.String()
-	}
-	return ""
-}
-
 // Current reports whether this server is part of JetStream and has caught up with its leader.
 func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 
@@ -224,10 +208,8 @@ func (s *Server) Leads(stream string) bool {
 
 // Shutdown stops the server and waits until it has ended. Acknowledged data is kept in StoreDir.
 func (s *Server) Shutdown() {
-	if s.ending != nil {
-		close(s.ending)
-		<-s.ended
-		s.ending = nil
+	if s.stopCompanion != nil {
+		s.stopCompanion()
 	}
 	s.ns.Shutdown()
 	s.ns.WaitForShutdown()
@@ -257,3 +239,35 @@ func (s serverLog) Fatalf(f string, v ...any) { s.l.Error(fmt.Sprintf(f, v...)) 
 func (s serverLog) Errorf(f string, v ...any) { s.l.Error(fmt.Sprintf(f, v...)) }
 func (s serverLog) Debugf(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
 func (s serverLog) Tracef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
+
+// spare is the minimum free space of a store, in bytes.
+const spare = 16 * mib
+
+// Stores reports whether this server can store anything. nats-server disables a stream permanently
+// when a write fails for lack of space, and then does not answer requests for it. After a full disk
+// Stores therefore restarts all streams, with their acknowledged data, as soon as there is space.
+// One goroutine should call it about every second.
+func (s *Server) Stores() error {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(s.config.StoreDir, &disk); err != nil {
+		return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); free < spare {
+		s.full = true
+		return events.Errorf(events.Unavailable, "nothing more can be stored: the disk of %s is full, %d MiB are free and %d are needed", s.config.StoreDir, free/mib, spare/mib)
+	}
+	if !s.full && s.ns.JetStreamEnabled() {
+		return nil
+	}
+	if s.ns.JetStreamEnabled() {
+		if err := s.ns.ShutdownJetStream(); err != nil {
+			return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+		}
+	}
+	config := s.config
+	if err := s.ns.EnableJetStream(&config); err != nil {
+		return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+	}
+	s.full = false
+	return nil
+}
