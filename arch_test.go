@@ -28,7 +28,7 @@ const module = "github.com/regroup-io/regroup"
 // pure packages decide; they do no I/O, know no clock, no goroutine and no randomness, so that
 // every decision can be replayed.
 var pure = []string{
-	"services/discovery/liveness", "services/scheduler/plan", "services/rendezvous/round", "services/registry/job",
+	"services/localhealth", "services/discovery/liveness", "services/scheduler/plan", "services/rendezvous/round", "services/registry/job",
 	"agent/worker", "collective/schedule",
 }
 
@@ -45,10 +45,11 @@ type layer struct {
 }
 
 var layers = []layer{
-	{"services/discovery/liveness", []string{"events", "events/spec", "events/limits"}, nil, pureStd, "decisions are replayable"},
+	{"services/localhealth", nil, nil, pureStd, "decisions are replayable"},
+	{"services/discovery/liveness", []string{"events", "events/spec", "events/limits", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
 	{"services/scheduler/plan", []string{"events", "events/spec"}, nil, pureStd, "decisions are replayable"},
 	{"services/rendezvous/round", []string{"events", "events/spec", "events/limits"}, nil, pureStd, "decisions are replayable"},
-	{"services/registry/job", []string{"events", "events/spec", "events/limits"}, nil, pureStd, "decisions are replayable"},
+	{"services/registry/job", []string{"events", "events/spec", "events/limits", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
 	{"agent/worker", []string{"events", "events/spec", "events/limits", "agent/workerapi/wire"}, nil, pureStd, "decisions are replayable"},
 	{"collective/schedule", nil, nil, pureStd, "schedules are mathematics"},
 	{"events/limits", nil, nil, nil, "every package may bound what it reads"},

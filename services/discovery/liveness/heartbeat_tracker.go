@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/localhealth"
 )
 
 // Incarnation identifies one incarnation of a node.
@@ -30,8 +31,7 @@ type HeartbeatTracker struct {
 
 	nodes       map[events.NodeID]*trackedNode
 	closedConns map[connKey]time.Time // connections that closed recently
-	paused      bool
-	lastCheck   time.Time
+	health      localhealth.Monitor
 }
 
 type trackedNode struct {
@@ -85,21 +85,18 @@ func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) 
 
 // Connected sets whether this replica receives anything at all. Timeouts stop while it does not.
 func (a *HeartbeatTracker) Connected(is bool, now time.Time) {
-	if is && a.paused {
+	if a.health.Connected(is) {
 		a.restartTimeouts(now)
 	}
-	a.paused = !is
 }
 
 // Check returns the nodes to be suspected and those to be pinged, by name. A node is returned again
 // only after another full timeout, in case the report had no effect.
 func (a *HeartbeatTracker) Check(now time.Time) (suspect, ask []Incarnation) {
-	gap := now.Sub(a.lastCheck)
-	if !a.lastCheck.IsZero() && (gap > a.Gap || gap < 0) {
-		a.restartTimeouts(now) // the process or machine was paused, or the clock was set back
+	if a.health.Check(now, a.Gap) {
+		a.restartTimeouts(now)
 	}
-	a.lastCheck = now
-	if a.paused {
+	if a.health.Disconnected() {
 		return nil, nil
 	}
 	within := a.reconnectWithin()
@@ -133,7 +130,7 @@ func (a *HeartbeatTracker) restartTimeouts(now time.Time) {
 }
 
 // Paused reports whether timeouts are stopped because this replica receives nothing.
-func (a *HeartbeatTracker) Paused() bool { return a.paused }
+func (a *HeartbeatTracker) Paused() bool { return a.health.Disconnected() }
 
 // PingPending reports whether a pinged node has not been heard otherwise since: only then is a
 // failed ping evidence.
@@ -143,7 +140,7 @@ func (a *HeartbeatTracker) PingPending(s Incarnation) bool {
 }
 
 // Skip records that the time since the last check was spent on pings and is no gap.
-func (a *HeartbeatTracker) Skip(now time.Time) { a.lastCheck = now }
+func (a *HeartbeatTracker) Skip(now time.Time) { a.health.Skip(now) }
 
 // closedConnsKept is how long a closed connection is remembered: the report may arrive before the
 // hello that names the connection.
@@ -181,7 +178,7 @@ func (a *HeartbeatTracker) ConnectionClosed(l events.Link, now time.Time) (cut e
 func (a *HeartbeatTracker) Disconnections(now time.Time) []events.Disconnected {
 	var cuts []events.Disconnected
 	for id, n := range a.nodes {
-		if !n.disconnectedAt.IsZero() && !n.recordedDisconnected && !a.paused && now.Sub(n.disconnectReportedAt) >= a.SuspectAfter {
+		if !n.disconnectedAt.IsZero() && !n.recordedDisconnected && !a.health.Disconnected() && now.Sub(n.disconnectReportedAt) >= a.SuspectAfter {
 			n.disconnectReportedAt = now
 			cuts = append(cuts, events.Disconnected{Node: id, Incarnation: n.incarnation, Link: n.link})
 		}

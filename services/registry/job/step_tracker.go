@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/localhealth"
 )
 
 // StepTracker tracks how long each job has made no step, as far as one replica has received. It is
@@ -19,9 +20,8 @@ import (
 type StepTracker struct {
 	Gap time.Duration // a longer gap between two checks means that this replica was paused
 
-	jobs      map[events.JobID]*trackedJob
-	paused    bool
-	lastCheck time.Time
+	jobs   map[events.JobID]*trackedJob
+	health localhealth.Monitor
 }
 
 type trackedJob struct {
@@ -107,21 +107,18 @@ func (a *StepTracker) Progress(id events.JobID) (events.JobProgress, bool) {
 
 // Connected sets whether this replica receives anything at all. Timeouts stop while it does not.
 func (a *StepTracker) Connected(is bool, now time.Time) {
-	if is && a.paused {
+	if a.health.Connected(is) {
 		a.restartTimeouts(now)
 	}
-	a.paused = !is
 }
 
 // Check returns the jobs that are stalled and the steps that the record lacks, by job. A job is
 // returned again only after another full timeout, in case the report had no effect.
 func (a *StepTracker) Check(now time.Time) (still []events.StepsStalled, unstored []events.Progress) {
-	gap := now.Sub(a.lastCheck)
-	if !a.lastCheck.IsZero() && (gap > a.Gap || gap < 0) {
-		a.restartTimeouts(now) // the process or machine was paused, or the clock was set back
+	if a.health.Check(now, a.Gap) {
+		a.restartTimeouts(now)
 	}
-	a.lastCheck = now
-	if a.paused {
+	if a.health.Disconnected() {
 		return nil, nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.jobs)) {
