@@ -127,7 +127,7 @@ func (c *Core[S]) updated(entity string) {
 		return
 	}
 	if key := (timerKey{entity, decodeTimer}); c.timers.at[key].IsZero() {
-		c.timers.set(key, c.o.Now().Add(DecodeAfter))
+		c.timers.set(key, c.o.Now().Add(decodeAfter))
 	}
 }
 
@@ -170,7 +170,7 @@ func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input
 	}
 	if err != nil {
 		c.o.Observe(Observation{Service: c.o.Service, Entity: entity, Err: err})
-		c.setTimers(entity, now.Add(RetryAfter))
+		c.setTimers(entity, now.Add(retryAfter))
 		return out, err
 	}
 	c.observe(entity, out)
@@ -198,7 +198,7 @@ func (c *Core[S]) setTimers(entity string, floor time.Time) {
 	set(deadlineTimer, c.processor.Deadline(entity))
 	since := c.processor.UnpublishedSince(entity)
 	if !since.IsZero() {
-		since = since.Add(RepublishAfter)
+		since = since.Add(republishAfter)
 	}
 	set(publishTimer, since)
 }
@@ -219,7 +219,7 @@ func (c *Core[S]) fire(ctx context.Context) {
 		case deadlineTimer:
 			// Otherwise its timers are set already.
 			if _, err := c.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Result) {}); err == nil {
-				c.setTimers(key.entity, c.o.Now().Add(MinTickInterval))
+				c.setTimers(key.entity, c.o.Now().Add(minTickInterval))
 			}
 		}
 	}
@@ -233,5 +233,5 @@ func (c *Core[S]) republish(ctx context.Context, entity string) {
 	if err := c.processor.Publish(ctx, entity); err != nil {
 		c.o.Observe(Observation{Service: c.o.Service, Entity: entity, Err: err})
 	}
-	c.setTimers(entity, c.o.Now().Add(RepublishAfter))
+	c.setTimers(entity, c.o.Now().Add(republishAfter))
 }

@@ -67,7 +67,7 @@ type part struct {
 func (b *batch) add(in events.Input, entities []string, settle func(InputResult, error)) {
 	p := &part{input: in, left: len(entities), settle: settle}
 	if len(entities) == 0 {
-		p.done(InputResult{}, ErrUnrouted)
+		p.done(InputResult{}, errUnrouted)
 	}
 	for _, e := range entities {
 		if b.parts[e] == nil {
@@ -126,7 +126,7 @@ func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d even
 	}
 	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: cmp.Or(traceOf(d.Header), e.Trace), Body: e.Body}
 	if in.Expired, err = c.expired(ctx, e.Expires); err != nil {
-		d.Retry(RetryAfter)
+		d.Retry(retryAfter)
 		return Item{}, false
 	}
 	return Item{input: in, settle: func(r InputResult, err error) { c.settleDelivery(ctx, from, d, e, r, err) }}, true
@@ -136,9 +136,9 @@ func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d even
 func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, r InputResult, err error) {
 	command := from.Stream == events.StreamCommands
 	switch {
-	case errors.Is(err, ErrUnrouted) && !command: // a fact that concerns no entity here
+	case errors.Is(err, errUnrouted) && !command: // a fact that concerns no entity here
 		d.Ack()
-	case errors.Is(err, ErrUnrouted):
+	case errors.Is(err, errUnrouted):
 		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Refusal: err})
 		c.refuse(ctx, d, e, err)
 	case err == nil && command && events.CodeOf(r.Refusal) == events.Conflict:
@@ -149,10 +149,10 @@ func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d ev
 		d.Ack()
 	case events.CodeOf(err) == events.Newer:
 		d.Retry(newerAfter)
-	case permanent(err) && d.Attempt >= MaxAttempt:
+	case permanent(err) && d.Attempt >= maxDeliveries:
 		d.Drop(err.Error())
 	default:
-		d.Retry(RetryAfter)
+		d.Retry(retryAfter)
 	}
 }
 
@@ -183,7 +183,7 @@ func (c *Core[S]) expired(ctx context.Context, expires time.Time) (bool, error) 
 func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, err error) {
 	command := from.Stream == events.StreamCommands
 	switch {
-	case errors.Is(err, events.ErrUnknownType) && !command && d.Attempt < MaxAttempt:
+	case errors.Is(err, events.ErrUnknownType) && !command && d.Attempt < maxDeliveries:
 		d.Retry(newerAfter)
 	case command:
 		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Refusal: err})
@@ -200,7 +200,7 @@ func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 		if f, ok := c.o.Reject(e, why); ok {
 			if err := c.reject(ctx, d, e, f); err != nil {
 				c.o.Observe(Observation{Service: c.o.Service, Entity: f.Entity, Err: err})
-				d.Retry(RetryAfter)
+				d.Retry(retryAfter)
 				return
 			}
 		}

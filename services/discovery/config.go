@@ -35,7 +35,7 @@ type Config struct {
 
 // DefaultConfig returns the defaults in the tags.
 func DefaultConfig() Config {
-	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, KeepGone: 24 * time.Hour, Quarantine: DefaultQuarantine(), HostConfig: defaultHosts()}
+	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, KeepGone: 24 * time.Hour, Quarantine: defaultQuarantine(), HostConfig: defaultHosts()}
 }
 
 // Validate returns all errors of the configuration, joined.
@@ -74,14 +74,14 @@ type Quarantine struct {
 	Decay time.Duration `envconfig:"DECAY" default:"1h" desc:"time without a failure that undoes one doubling; 0 = never"`
 }
 
-// DefaultQuarantine returns the defaults in the tags.
-func DefaultQuarantine() Quarantine {
+// defaultQuarantine returns the defaults in the tags.
+func defaultQuarantine() Quarantine {
 	return Quarantine{Charges: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Most: time.Hour, Decay: time.Hour}
 }
 
 // NoQuarantine disables quarantine except by hand: on a single machine it would only delay.
 func NoQuarantine() Quarantine {
-	q := DefaultQuarantine()
+	q := defaultQuarantine()
 	q.Charges, q.Losses = 0, 0
 	return q
 }

@@ -29,10 +29,10 @@ const (
 	mostFindings  = 20 // limit on the errors reported for one source
 )
 
-// ParseHosts parses one host per line: "host", "host:slots", "[::1]:slots" or "host slots=4". A #
+// parseHosts parses one host per line: "host", "host:slots", "[::1]:slots" or "host slots=4". A #
 // begins a comment; empty lines are skipped. perHost is used for lines without a number; 0 = all
 // slots of the node. All errors are returned together; the hosts are then invalid.
-func ParseHosts(text string, perHost int) (Hosts, error) {
+func parseHosts(text string, perHost int) (Hosts, error) {
 	var p hostParser
 	p.begin(perHost)
 	for i, line := range strings.Split(text, "\n") {
@@ -44,8 +44,8 @@ func ParseHosts(text string, perHost int) (Hosts, error) {
 	return p.end()
 }
 
-// ParseHostList parses a list separated by commas: a:4,b:2.
-func ParseHostList(text string, perHost int) (Hosts, error) {
+// parseHostList parses a list separated by commas: a:4,b:2.
+func parseHostList(text string, perHost int) (Hosts, error) {
 	var p hostParser
 	p.begin(perHost)
 	for i, part := range strings.Split(text, ",") {

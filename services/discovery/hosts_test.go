@@ -38,7 +38,7 @@ func TestParseHosts(t *testing.T) {
 		{"[::1]:4\n[fe80::1]", 0, "::1=4 fe80::1"},
 		{"Gpu-1.Rack_2.example.:3", 0, "Gpu-1.Rack_2.example.=3"},
 	} {
-		h, err := ParseHosts(c.text, c.perHost)
+		h, err := parseHosts(c.text, c.perHost)
 		if got := written(h); err != nil || got != c.want {
 			t.Errorf("%q: %q, %v; want %q", c.text, got, err, c.want)
 		}
@@ -67,7 +67,7 @@ g-h
 i:99999999999
 ...
 k:+1`
-	_, err := ParseHosts(text, 0)
+	_, err := parseHosts(text, 0)
 	want := `line 2: "a" names the same host as "a" of line 1: write each host once
 line 3: "x" is not a number of slots: write 0 to 65536
 line 4: the host is missing
@@ -93,22 +93,22 @@ line 21: "+1" is not a number of slots: write 0 to 65536`
 	if !errors.Is(err, events.ErrInvalid) || strings.Join(got, "\n") != want {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
-	_, err = ParseHosts(strings.Repeat("?\n", 1000), 0)
+	_, err = parseHosts(strings.Repeat("?\n", 1000), 0)
 	if n := len(events.FieldErrorsOf(err)); n != mostFindings+1 || !strings.Contains(err.Error(), "and 980 more") {
 		t.Errorf("%d findings of a thousand bad lines: %v", n, err)
 	}
 	for _, list := range []string{",", "a:2,,b", "a,b,a", "a:2 b:2"} {
-		if _, err := ParseHostList(list, 0); !errors.Is(err, events.ErrInvalid) {
+		if _, err := parseHostList(list, 0); !errors.Is(err, events.ErrInvalid) {
 			t.Errorf("list %q: %v", list, err)
 		}
 	}
-	if h, err := ParseHostList("b:4, a:2,[::1]", 1); err != nil || written(h) != "b=4 a=2 ::1=1" {
+	if h, err := parseHostList("b:4, a:2,[::1]", 1); err != nil || written(h) != "b=4 a=2 ::1=1" {
 		t.Errorf("%q, %v", written(h), err)
 	}
 }
 
 func TestLineOfANode(t *testing.T) {
-	h, err := ParseHosts("gpu-1.example:1\n10.0.0.2:2\n[fd00::3]:3\nlocalhost:4\nnode-e:5\n10.0.0.6:6", 0)
+	h, err := parseHosts("gpu-1.example:1\n10.0.0.2:2\n[fd00::3]:3\nlocalhost:4\nnode-e:5\n10.0.0.6:6", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func FuzzParseHosts(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		h, err := ParseHosts(text, 2)
+		h, err := parseHosts(text, 2)
 		if err != nil {
 			if !errors.Is(err, events.ErrInvalid) || len(events.FieldErrorsOf(err)) == 0 || len(h.Lines) > 0 {
 				t.Fatalf("%q: %v %v", text, h, err)
@@ -169,9 +169,9 @@ func FuzzParseHosts(f *testing.F) {
 			}
 			fmt.Fprintf(&again, "%s:%d\n", host, *l.Slots)
 		}
-		if back, err := ParseHosts(again.String(), 0); err != nil || written(back) != written(h) {
+		if back, err := parseHosts(again.String(), 0); err != nil || written(back) != written(h) {
 			t.Fatalf("%q was read as %q, which is read as %q (%v)", text, written(h), written(back), err)
 		}
-		_, _ = ParseHostList(text, 0)
+		_, _ = parseHostList(text, 0)
 	})
 }

@@ -48,7 +48,7 @@ func (c HostConfig) validate(fault func(wrong bool, format string, args ...any))
 	fault(c.Listed() && c.HostEvery <= 0, "the host period is %s: it must be positive", c.HostEvery)
 	fault(c.Listed() && c.HostWithin <= 0, "the host timeout is %s: it must be positive", c.HostWithin)
 	if c.Hosts != "" && len(given) == 1 {
-		_, err := ParseHostList(c.Hosts, c.PerHost)
+		_, err := parseHostList(c.Hosts, c.PerHost)
 		fault(err != nil, "hosts: %v", err)
 	}
 }
@@ -57,13 +57,13 @@ func (c HostConfig) validate(fault func(wrong bool, format string, args ...any))
 func (c HostConfig) Ask(ctx context.Context) (Hosts, error) {
 	switch {
 	case c.Hosts != "":
-		return ParseHostList(c.Hosts, c.PerHost)
+		return parseHostList(c.Hosts, c.PerHost)
 	case c.HostFile != "":
 		text, err := readHosts(c.HostFile)
 		if err != nil {
 			return Hosts{}, events.Errorf(events.Unavailable, "host file: %w", err)
 		}
-		h, err := ParseHosts(text, c.PerHost)
+		h, err := parseHosts(text, c.PerHost)
 		if err != nil {
 			return Hosts{}, events.Errorf(events.Invalid, "host file %s: %w", c.HostFile, err)
 		}
@@ -73,7 +73,7 @@ func (c HostConfig) Ask(ctx context.Context) (Hosts, error) {
 	if err != nil {
 		return Hosts{}, events.Errorf(events.Unavailable, "host discovery script %s: %w", c.HostScript, err)
 	}
-	h, err := ParseHosts(text, c.PerHost)
+	h, err := parseHosts(text, c.PerHost)
 	if err != nil {
 		return Hosts{}, events.Errorf(events.Invalid, "host discovery script %s: its answer: %w", c.HostScript, err)
 	}

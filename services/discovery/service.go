@@ -37,7 +37,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 		SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin,
 	}}
 	if c.Hosts != "" {
-		h, err := ParseHostList(c.Hosts, c.PerHost)
+		h, err := parseHostList(c.Hosts, c.PerHost)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
@@ -54,4 +55,32 @@ func Services(ctx context.Context, p *boot.Process, d DiscoveryConfig, names ...
 		})
 	}
 	return g.Wait()
+}
+
+// DiscoveryConfig is the configuration of discovery from REGROUP_DISCOVERY_* variables.
+type DiscoveryConfig struct{ discovery.Config }
+
+// LoadDiscovery reads the environment.
+func LoadDiscovery() (DiscoveryConfig, error) {
+	d := DiscoveryConfig{discovery.DefaultConfig()}
+	return d, boot.Section("DISCOVERY", &d.Config)
+}
+
+// HostFlags adds the flags that select the usable hosts. Their names are Horovod's.
+func (d *DiscoveryConfig) HostFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&d.Hosts, "hosts", d.Hosts, "use only these nodes: a:4,b:2 (REGROUP_DISCOVERY_HOSTS); default: every node with an agent")
+	fs.StringVar(&d.HostFile, "host-file", d.HostFile, "use only the nodes in this file: a line is host, host:slots or host slots=4 (REGROUP_DISCOVERY_HOST_FILE)")
+	fs.StringVar(&d.HostScript, "host-discovery-script", d.HostScript, "use only the nodes that this program prints, asked again and again (REGROUP_DISCOVERY_HOST_DISCOVERY_SCRIPT)")
+	fs.IntVar(&d.PerHost, "slots-per-host", d.PerHost, "slots of hosts that are given without a number (REGROUP_DISCOVERY_SLOTS_PER_HOST); default: all that the node has")
+	fs.DurationVar(&d.HostEvery, "host-period", d.HostEvery, "time from an answer of the file or script to the next question (REGROUP_DISCOVERY_HOST_PERIOD)")
+	fs.DurationVar(&d.HostWithin, "host-timeout", d.HostWithin, "a script that takes longer has failed (REGROUP_DISCOVERY_HOST_TIMEOUT)")
+}
+
+// Check queries the host source once, so that a user at a terminal sees its errors at once.
+func (d *DiscoveryConfig) Check(ctx context.Context) error {
+	if err := d.Validate(); err != nil || !d.Listed() {
+		return err
+	}
+	_, err := d.Ask(ctx)
+	return err
 }

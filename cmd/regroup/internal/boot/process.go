@@ -1,3 +1,5 @@
+// Package boot holds what all long-running commands share: configuration, logger, telemetry,
+// connection, health, signals.
 package boot
 
 import (
@@ -105,4 +107,54 @@ func (p *Process) Close() {
 		p.Logger.Warn("the last spans were not kept", "reason", err.Error())
 	}
 	p.Conn.Close()
+}
+
+// noticeAfter is how long a command waits before it says so.
+const noticeAfter = time.Second
+
+// Dial connects a command to c.Server and waits, at most c.Wait, until the server answers and its
+// streams are usable: servers that have just started or lost a peer elect leaders first. say is
+// called with the reason if the wait exceeds noticeAfter.
+func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
+	until := time.Now().Add(c.Wait)
+	quiet := time.AfterFunc(noticeAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })
+	p, err := Open(ctx, c, "cli", nil)
+	quiet.Stop()
+	if err != nil {
+		return nil, err
+	}
+	limit, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	quiet = time.AfterFunc(noticeAfter, func() {
+		say(fmt.Sprintf("waiting up to %s for the NATS servers at %s to elect a leader", c.Wait, c.Server))
+	})
+	defer quiet.Stop()
+	switch err := p.Conn.Ready(limit); {
+	case err == nil:
+		return p, nil
+	case limit.Err() != nil && ctx.Err() == nil:
+		p.Close()
+		return nil, events.Errorf(events.Unavailable, "the NATS servers at %s have no leader after %s: do most of them run? More time: --timeout (%v)", c.Server, c.Wait, err)
+	default:
+		p.Close()
+		return nil, err
+	}
+}
+
+// errOtherReturned is the cause with which Both cancels the function that runs longer.
+var errOtherReturned = errors.New("the other half has returned")
+
+// Both runs a and b concurrently until one returns, cancels the context of the other, waits for it,
+// and returns the first result. The end of ctx ends both.
+func Both(ctx context.Context, a, b func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error, 2)
+	for _, f := range []func(context.Context) error{a, b} {
+		go func() { ended <- f(ctx) }()
+	}
+	first := <-ended
+	cancel(errOtherReturned)
+	<-ended
+	return first
 }

@@ -1,6 +1,8 @@
 package boot
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -24,5 +26,24 @@ func TestFilesOfTheConnectionAreUsed(t *testing.T) {
 	_, err := Open(t.Context(), Config{Server: "nats://127.0.0.1:1", LogFormat: "text", Wait: 50 * time.Millisecond}, "test", nil)
 	if events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "does it run") {
 		t.Errorf("nobody there: %v", err)
+	}
+}
+
+func untilDone(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+
+func TestBoth(t *testing.T) {
+	boom := errors.New("boom")
+	ended := false
+	slow := func(ctx context.Context) error { err := untilDone(ctx); ended = true; return err }
+	if err := Both(t.Context(), slow, func(context.Context) error { return boom }); !errors.Is(err, boom) || !ended {
+		t.Errorf("got %v (the other ended: %v), want boom", err, ended)
+	}
+	if err := Both(t.Context(), func(context.Context) error { return nil }, untilDone); err != nil {
+		t.Errorf("got %v, want nothing", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(boom)
+	if err := Both(ctx, untilDone, untilDone); !errors.Is(err, boom) {
+		t.Errorf("got %v, want the parent's cause", err)
 	}
 }
