@@ -22,7 +22,7 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 	case worker.SignalProcess:
 		if err := a.opt.Driver.Signal(act.Worker, act.Signal); err != nil {
 			a.opt.Logger.Error("signal", "node", a.opt.Node, "reason", err)
-			a.opt.Driver.Kill(act.Worker) // a worker that cannot be stopped gracefully must not remain
+			a.opt.Driver.Kill(act.Worker) // it cannot be stopped gracefully
 		}
 	case worker.KillProcess:
 		a.opt.Driver.Kill(act.Worker)

@@ -56,14 +56,14 @@ type Config struct {
 	CallTimeout time.Duration // timeout of one request to a service
 	LogEvery    time.Duration // maximum time for which output waits for a chunk to fill
 	LogBuffer   int           // bytes of output that wait for a slow log before lines are dropped
-	StopWithin  time.Duration // when the agent ends, workers are killed after this, whatever their grace
+	StopWithin  time.Duration // until workers of an ending agent are killed, whatever their grace
 	// DepartWithin is how long the work may take to move away when the agent is stopped, before
 	// workers are stopped; 0 = no time.
 	DepartWithin time.Duration
 	PreemptFile  string        // a file whose appearance announces the node's end; empty = none
 	PreemptURL   string        // answers 2xx once the node's end is announced; empty = none
 	PreemptEvery time.Duration // interval of checks of both
-	FlushWithin  time.Duration // when the agent ends, facts that cannot be stored are dropped after this
+	FlushWithin  time.Duration // until an ending agent drops facts that cannot be stored
 }
 
 // DefaultConfig returns values for a cluster on one site.

@@ -121,7 +121,8 @@ func (p *pipe) read() {
 		n, err := p.r.Read(buf)
 		var lines []string
 		rest = append(rest, buf[:n]...)
-		if errors.Is(err, os.ErrDeadlineExceeded) { // the process has ended; read what is left in the pipe
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			// the process has ended; read what is left in the pipe
 			rest = append(rest, p.left()...)
 		}
 		for {

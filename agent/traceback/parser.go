@@ -23,7 +23,7 @@ type Parser struct {
 	more   bool              // its message continues in the next line
 	group  bool              // within an exception group: lines have a margin
 
-	survives bool // the next traceback does not end the program: it is from a destructor or a thread
+	survives bool // the next traceback is of a destructor or a thread, and not the end
 }
 
 // block is an incomplete traceback.
@@ -186,7 +186,7 @@ func (p *Parser) whole(now time.Time) {
 			outer.File, outer.Line, outer.Function = x.File, x.Line, x.Function
 		}
 		p.origin = false
-	case p.group && p.last != nil && isGroup(p.last): // one of its parts; the first is the most relevant
+	case p.group && p.last != nil && isGroup(p.last): // a part of it; the first counts
 		if p.last.Cause == "" {
 			p.last.Cause = title(x)
 		}

@@ -19,7 +19,7 @@ type StartProcess struct {
 	Generation events.Generation // 0 = in-process recovery: it will join by itself
 	Command    []string
 	Env        map[string]string // overrides the agent's own; the shell adds the socket's token
-	Defaults   map[string]string // for names that are in neither the job's nor the agent's environment
+	Defaults   map[string]string // for names that neither the job nor the agent sets
 	Dir        string            // empty = the agent's own
 }
 

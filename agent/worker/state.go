@@ -59,13 +59,13 @@ type incarnation struct {
 	phase           phase
 	rank            int // in ref.Generation
 	world           int
-	trace           string            // traceparent of the launch that made it a member of ref.Generation
+	trace           string            // traceparent of the launch of ref.Generation
 	ready           events.Generation // last generation in which it was ready
 	left            events.Generation // newest generation that it reports to have left
 	stopRequested   bool              // it was stopped
 	killAt          time.Time         // after the stop
 	killed          bool
-	releasedAt      time.Time // when it ceased to be a member; it must exit by itself within its grace
+	releasedAt      time.Time // when it ceased to be a member; its grace to exit begins
 	verdict         string    // verdict that ended its membership
 	done            bool
 	join            *join
@@ -76,7 +76,7 @@ type incarnation struct {
 	progressPending bool              // progress is to be sent
 	sentAt          time.Time
 	ledger          events.Ledger  // last one sent
-	held            *ProcessExited // its process has ended by SIGTERM, and it is unknown yet whether its node departs
+	held            *ProcessExited // ended by SIGTERM; its node may depart
 	heldAt          time.Time
 
 	// Restart recovery: durations of the phases of recovery.
@@ -112,7 +112,7 @@ type join struct {
 	sendAt     time.Time // when to send it (again)
 	sentAt     time.Time // in flight since; zero = no open call
 	backoff    time.Duration
-	holdersOf  events.Generation // generation whose state holders the open call was given; zero = none
+	holdersOf  events.Generation // generation whose holders the open call was given; zero = none
 }
 
 func (w *incarnation) alive() bool { return w.phase == starting || w.phase == running }

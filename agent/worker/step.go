@@ -26,8 +26,9 @@ import (
 const (
 	// A join that was accepted and that no launch has answered is repeated; a lost launch is
 	// published again before.
-	rejoinEvery   = 5 * time.Second
-	joinTimeout   = time.Minute           // a call without an answer counts as lost; each has a timeout of its own
+	rejoinEvery = 5 * time.Second
+	// a call without an answer counts as lost; each has a timeout of its own
+	joinTimeout   = time.Minute
 	firstBackoff  = 50 * time.Millisecond // after a refused join; doubles up to lastBackoff
 	lastBackoff   = time.Second
 	progressEvery = 50 * time.Millisecond // per worker

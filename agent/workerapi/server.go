@@ -111,7 +111,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	srv := &http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends every poll with the server
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends polls
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()

@@ -277,7 +277,8 @@ func (t *training) outcome(how status, why string) error {
 		if t.comm == nil {
 			break
 		}
-		t.comm.abort(-1, why) // where nothing has failed yet, the host has its own reason to call the generation lost
+		// where nothing has failed yet, the host has its own reason to call the generation lost
+		t.comm.abort(-1, why)
 		return t.comm.Failed()
 	}
 	return fmt.Errorf("the training function failed: %s", why)
@@ -436,7 +437,7 @@ func (t *training) close() {
 	close(t.closing)
 	if in {
 		t.stop(errClosing)
-		_ = t.leave(statusFailed, errClosing.Error()) // can only fail because the host is in no session
+		_ = t.leave(statusFailed, errClosing.Error()) // fails only without a session
 	}
 	select {
 	case <-t.complete: // the rest is said in order

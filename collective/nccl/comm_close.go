@@ -128,7 +128,8 @@ func (c *Comm) free(ctx context.Context, op string, call func(uintptr) Code, nat
 	began := time.Now()
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: no other goroutine may get a thread with our context
+		// never unlocked: no other goroutine may get a thread with our context
+		runtime.LockOSThread()
 		if err := c.dev.lib.driverError("cuCtxSetCurrent", c.dev.lib.cuda.CtxSetCurrent(c.dev.context)); err != nil {
 			result <- err
 			return

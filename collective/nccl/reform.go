@@ -24,8 +24,10 @@ type Way string
 
 // The ways, newest first.
 const (
-	ByRevoking  Way = "revoke and shrink" // 2.28.7: stop what runs, in the background, then exclude the lost ranks
-	ByShrinking Way = "shrink with abort" // 2.27.3: the same in one call, which blocks the device's thread until kernels stop
+	// 2.28.7: stop what runs, in the background, then exclude the lost ranks
+	ByRevoking Way = "revoke and shrink"
+	// 2.27.3: the same in one call, which blocks the device's thread until kernels stop
+	ByShrinking Way = "shrink with abort"
 	ByNewID     Way = "abort and start anew"
 )
 
@@ -164,7 +166,7 @@ func needsID(err error) error {
 type childInit struct {
 	op        string
 	call      func(parent uintptr) Code // must pass on the parent's child field
-	pollChild bool                      // poll the state of the child (Grow), not that of the parent
+	pollChild bool                      // poll the child's state (Grow), not the parent's
 }
 
 // initChild makes the call and waits for the child; nil if there is none for this rank. If it fails

@@ -11,8 +11,9 @@ import (
 type Task struct {
 	engine *Engine
 	name   string
-	ready  uintptr // event after what the caller had queued; 0 = nothing. Used on the device's thread
-	run    func(ctx context.Context) (*Work, error)
+	// event after what the caller had queued; 0 = nothing. Used on the device's thread
+	ready uintptr
+	run   func(ctx context.Context) (*Work, error)
 
 	launched chan struct{} // closed when all of it is queued on the GPU or done, or it failed
 	work     *Work         // the last of it on the GPU; nil = it is done

@@ -16,7 +16,7 @@ const (
 	noneJoined         // 0 = this rank has joined
 	allJoined          // 1 = this rank has joined
 	allStuck           // 1 = this rank's program has been waiting for too long
-	firstHash          // from here on, for each of the oldest operations: its hash, and the negative hash
+	firstHash          // from here on, for each of the oldest operations: its hash and its negative
 )
 
 // maxVoted is the number of operations in a vote.

@@ -84,7 +84,8 @@ func (q *Queue) watch() (stop func()) {
 	if q.opt.StallAfter <= 0 || q.opt.OnStall == nil {
 		return func() {}
 	}
-	began, missing := time.Now(), func() []int { return nil } // unknown until the ranks are connected
+	// unknown until the ranks are connected
+	began, missing := time.Now(), func() []int { return nil }
 	if q.comm != nil {
 		missing = q.comm.Stragglers
 	}

@@ -38,7 +38,8 @@ const (
 	offInline     = offLocation + 8
 	headerBytes   = 128
 
-	locationShift = 56 // addresses are shorter; arm64 may have a tag above, which the kernel does not need
+	// addresses are shorter; arm64 may have a tag above, which the kernel does not need
+	locationShift = 56
 )
 
 // location is where the data of a member is.

@@ -14,13 +14,14 @@ import (
 
 // Paths of the API.
 const (
-	PathJoin    = "/v1/join"    // POST JoinRequest -> Assignment; long poll, 204 = still waiting, ask again
-	PathChanges = "/v1/changes" // GET ?generation=3 -> Change; long poll, 204 = nothing yet, ask again
+	PathJoin    = "/v1/join"    // POST JoinRequest -> Assignment; long poll, 204 = ask again
+	PathChanges = "/v1/changes" // GET ?generation=3 -> Change; long poll, 204 = ask again
 	PathPeers   = "/v1/peers"   // GET ?generation=3&rank=2 -> Peer
 	PathReport  = "/v1/report"  // POST Report -> 204
 	PathCommit  = "/v1/commit"  // POST CommitReport -> 204
 	PathDone    = "/v1/done"    // POST DoneReport -> 204
-	PathPreempt = "/v1/preempt" // POST PreemptRequest, or nothing -> 202; for any process that may use the socket, no token
+	// POST PreemptRequest, or nothing -> 202; for any process that may use the socket, no token
+	PathPreempt = "/v1/preempt"
 )
 
 // Environment of a worker in addition to torchrun's and Horovod's.
@@ -59,7 +60,7 @@ type Commit struct {
 
 // JoinRequest asks to be in the next generation.
 type JoinRequest struct {
-	Address string `json:"address"`           // host:port on which this worker accepts data-plane connections
+	Address string `json:"address"`           // host:port of its data-plane connections
 	Left    uint64 `json:"left"`              // generation it has just left, 0 = newcomer
 	Planned bool   `json:"planned"`           // it left because a Change asked it to
 	Accused []int  `json:"accused,omitempty"` // ranks of Left that its collective lost
@@ -95,8 +96,8 @@ type Assignment struct {
 	LocalSize  int            `json:"local_size"`
 	CrossRank  int            `json:"cross_rank"`
 	CrossSize  int            `json:"cross_size"`
-	Token      string         `json:"token"`           // of the generation's connections; WarmUp: StateToken of it
-	Peers      map[int]string `json:"peers,omitempty"` // addresses of the ring neighbours; WarmUp: of some holders
+	Token      string         `json:"token"`           // of the generation; WarmUp: its StateToken
+	Peers      map[int]string `json:"peers,omitempty"` // of ring neighbours; WarmUp: of some holders
 	Trace      string         `json:"trace,omitempty"` // W3C traceparent of the incident
 	Cause      string         `json:"cause,omitempty"` // start, worker-failed, grow ...
 	Expect     *Expected      `json:"expect,omitempty"`
@@ -117,7 +118,7 @@ const (
 	ChangePlanned = "planned" // leave at the next commit
 	ChangeLost    = "lost"    // a peer is gone: abort the communicator now
 	ChangeStop    = "stop"    // the job is being stopped: commit, save, return
-	ChangeUndone  = "undone"  // the planned change was cancelled: stay, unless you have left already
+	ChangeUndone  = "undone"  // the planned change was cancelled: stay, unless you have left
 	// This worker's node will be taken away: save now; a planned change follows if another node can
 	// take its place.
 	ChangeLeaving = "leaving"
@@ -143,13 +144,14 @@ type Peer struct {
 type Report struct {
 	Generation uint64             `json:"generation"`
 	Step       uint64             `json:"step"`
-	Samples    uint64             `json:"samples"` // consumed so far by the whole job, as far as this worker knows
+	Samples    uint64             `json:"samples"` // consumed by the whole job, as known here
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	// MetricsStep is the step after which the metrics were reported; they are repeated until there
 	// are new ones. Nil = Step.
 	MetricsStep *uint64    `json:"metrics_step,omitempty"`
 	First       *FirstStep `json:"first,omitempty"`
-	Slowest     *Straggler `json:"slowest,omitempty"` // the rank that the others wait for, if there is one
+	// the rank that the others wait for, if there is one
+	Slowest *Straggler `json:"slowest,omitempty"`
 }
 
 // Straggler is the rank that the others wait for. Share is the part of its time, 0 to 1, by which

@@ -43,7 +43,8 @@ func remove(env command.Env) *cobra.Command {
 			}
 		}
 		for _, v := range views {
-			if v, err = s.Job(ctx, string(v.Job)); err != nil { // each job may have a server of its own
+			// each job may have a server of its own
+			if v, err = s.Job(ctx, string(v.Job)); err != nil {
 				return err
 			}
 			if !v.State.Terminal() {

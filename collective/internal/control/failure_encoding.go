@@ -29,7 +29,8 @@ func encodeFailure(failure error, rank int) []byte {
 	switch {
 	case errors.Is(failure, ErrClosed):
 		kind, text = failureLeft, ""
-	case errors.As(failure, &aborted): // also if its cause is the loss of a rank of another communicator
+	case errors.As(failure, &aborted):
+		// also if its cause is the loss of a rank of another communicator
 		first, text = aborted.Rank, aborted.Cause.Error()
 	case errors.As(failure, &lost):
 		kind, first, text = failureLost, lost.Rank, lost.Cause.Error()

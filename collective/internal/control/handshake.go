@@ -41,7 +41,8 @@ const (
 	PurposeProbe      // asks whether the process is alive; closed after the reply
 	PurposeLocal      // to form the group of a machine, dialed to its first rank
 	PurposeDeathWatch // ends when the process dies; see watchPeers
-	PurposeService    // from outside of any generation, to the endpoint's service; the ranks mean nothing
+	// from outside of any generation, to the endpoint's service; the ranks mean nothing
+	PurposeService
 )
 
 // replyCode is the acceptor's answer.

@@ -138,6 +138,7 @@ func (w *waitTable) endPeriod(rank int, waited time.Duration, now time.Time) {
 func (w *waitTable) encode() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b, _ := binary.Append(nil, binary.LittleEndian, w.entries) // cannot fail: entries have a fixed size
+	// cannot fail: entries have a fixed size
+	b, _ := binary.Append(nil, binary.LittleEndian, w.entries)
 	return b
 }

@@ -112,7 +112,8 @@ func (d drawing) axis() string {
 		case at == 0:
 			name = "0"
 		}
-		if i := d.column(d.t.Start.Add(at)); i+len(name) <= d.columns { // a truncated number would be misleading
+		// a truncated number would be misleading
+		if i := d.column(d.t.Start.Add(at)); i+len(name) <= d.columns {
 			c.write(i, name)
 		}
 	}

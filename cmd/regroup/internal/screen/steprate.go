@@ -29,7 +29,8 @@ func (p *StepRate) Take(b events.Progress, now time.Time) {
 	switch {
 	case b.Generation < p.newest.Generation:
 		return
-	case b.Generation > p.newest.Generation: // it restarts from its last commit, and the pause does not count
+	case b.Generation > p.newest.Generation:
+		// it restarts from its last commit, and the pause does not count
 		p.newest, p.samples = b, nil
 	}
 	p.reported, _ = events.MergeMetrics(p.reported, events.MetricsOf(b.Metrics, b.MetricSteps, b.Step, b.Rank, now))

@@ -124,7 +124,8 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 		l := t.incarnation(b.WorkerRef)
 		l.Rank = b.Rank
 		if !t.inProcess && b.Step == 0 && t.steps[b.Place] {
-			return // the earlier process has reported steps, so this one trains from its first report on
+			// the earlier process has reported steps, so this one trains from its first report on
+			return
 		}
 		if b.Step > 0 {
 			t.steps[b.Place] = true
