@@ -14,8 +14,9 @@ import (
 var (
 	// Python: a frame has ", in name" (faulthandler: " in name"), the location of a syntax error
 	// has none.
-	framed  = regexp.MustCompile(`^ +File "([^"]*)", line (\d+)(?:,? in (.+))?$`)
-	raised  = regexp.MustCompile(`^([A-Za-z_][\w.]*)(?:: ?(.*))?$`)
+	framed = regexp.MustCompile(`^ +File "([^"]*)", line (\d+)(?:,? in (.+))?$`)
+	// A class that is defined in a function has <locals> in its name.
+	raised  = regexp.MustCompile(`^([A-Za-z_](?:[\w.]|<locals>)*)(?:: ?(.*))?$`)
 	goPlace = regexp.MustCompile(`^\t(\S+\.(?:go|s)):(\d+)(?: |$)`)
 )
 
@@ -28,7 +29,7 @@ func isLocation(line string) bool {
 
 // python parses a line of a traceback and reports whether it is the last one: the exception itself.
 func (b *block) python(line string) bool {
-	if b.take(line) {
+	if b.takeFrame(line) {
 		return false
 	}
 	if line == "" || line[0] == ' ' || line[0] == '\t' || b.frames == 0 {
@@ -42,7 +43,8 @@ func (b *block) python(line string) bool {
 	return true
 }
 
-func (b *block) take(line string) bool {
+// takeFrame parses a line with a file and reports whether it was one.
+func (b *block) takeFrame(line string) bool {
 	m := framed.FindStringSubmatch(line)
 	if m == nil {
 		return false
@@ -50,7 +52,7 @@ func (b *block) take(line string) bool {
 	number, _ := strconv.Atoi(m[2]) // digits only; a number that is too long counts as none
 	f := frame{m[1], number, m[3]}
 	b.frames++
-	b.noise = 0
+	b.others = 0
 	if b.kind == fault && b.frames > 1 {
 		if b.user.file == "" && isUsers(f.file) {
 			b.user = f
@@ -64,26 +66,27 @@ func (b *block) take(line string) bool {
 	return true
 }
 
-// fault parses a line of faulthandler's output and reports whether it follows the thread that
-// failed.
+// fault parses a line of faulthandler's output and reports whether the frames of the thread that
+// failed are complete.
 func (b *block) fault(line, text string) bool {
 	switch {
 	case strings.HasPrefix(text, "Current thread "):
 		b.current = true
-	case b.current && !b.take(line):
+	case b.current && !b.takeFrame(line):
 		return b.frames > 0
 	case !b.current:
-		b.noise = 0 // another thread's
+		b.others = 0 // another thread's
 	}
 	return false
 }
 
-// golang parses a line of a panic and reports whether it follows the first goroutine.
+// golang parses a line of a panic and reports whether the frames of the first goroutine are
+// complete.
 func (b *block) golang(line, text string) bool {
 	if m := goPlace.FindStringSubmatch(line); m != nil {
 		number, _ := strconv.Atoi(m[2])
 		f := frame{m[1], number, b.call}
-		b.noise = 0
+		b.others = 0
 		b.frames++
 		if b.frame.file == "" {
 			b.frame = f
@@ -120,16 +123,25 @@ func containsAny(s string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s, part) })
 }
 
-// isGoLibrary reports whether a frame is in Go itself, a module, or Regroup.
+// isGoLibrary reports whether a frame is in the standard library, a module that was downloaded, or
+// Regroup.
 func isGoLibrary(f frame) bool {
-	if f.function == "panic" || strings.HasPrefix(f.function, "runtime.") || strings.HasPrefix(f.function, "github.com/regroup-io/regroup/elastic.") {
+	base := strings.LastIndexByte(f.function, '/') + 1
+	name, _, _ := strings.Cut(f.function[base:], ".")
+	pkg := f.function[:base] + name
+	if name == "panic" || pkg == "runtime" || strings.Contains(f.file, "/pkg/mod/") {
 		return true
 	}
-	return containsAny(f.file, "/pkg/mod/", "/src/runtime/")
+	for _, own := range []string{"elastic", "collective"} {
+		if own = "github.com/regroup-io/regroup/" + own; pkg == own || strings.HasPrefix(pkg, own+"/") {
+			return true
+		}
+	}
+	return strings.HasSuffix(filepath.Dir(f.file), "/src/"+pkg) // of GOROOT
 }
 
-// Within makes the file of an exception relative to the directory that the program ran in, if it is
-// inside it; empty = this process's.
+// Within makes the file of an exception relative to dir if it is inside dir; an empty dir stands for
+// the working directory.
 func Within(x *events.Exception, dir string) {
 	if !filepath.IsAbs(x.File) {
 		return

@@ -19,11 +19,16 @@ type Parser struct {
 	at     time.Time         // when it was complete
 	since  int               // lines after it
 	link   bool              // the next traceback is a consequence of the last one
-	origin bool              // what is parsed is the original of the last one, from another process
+	origin bool              // the traceback being parsed is the cause of last, raised in another process
 	more   bool              // its message continues in the next line
 	group  bool              // within an exception group: lines have a margin
+	nested bool              // the margin is deeper than that of a group which is not part of another
+	parts  bool              // the group's own exception is complete, its parts follow
+	abort  bool              // last is of C++: faulthandler reports the abort that follows from it
 
-	survives bool // the next traceback is of a destructor or a thread, and not the end
+	// A destructor or a thread has failed, which does not end the program: survives = a traceback on
+	// the next line is of it; survived = it was, and so is one that is chained to it.
+	survives, survived bool
 }
 
 // block is an incomplete traceback.
@@ -33,7 +38,7 @@ type block struct {
 	frame  frame // innermost one
 	user   frame // innermost one of the user's own code
 	frames int
-	noise  int // lines that do not belong to it
+	others int // lines in a row that do not belong to it
 	typ    string
 	says   string
 	call   string // Go: the function whose file is on the next line
@@ -57,15 +62,15 @@ type frame struct {
 	function string
 }
 
-// noiseMost is how many foreign lines may interrupt a traceback before it is dropped.
-const noiseMost = 50
+// mostOthers is how many other lines may interrupt a traceback before it is dropped.
+const mostOthers = 50
 
 var (
 	rankMark = regexp.MustCompile(`^\[rank\d+\]: ?`) // torch's excepthook
 	margin   = regexp.MustCompile(`^ +[|+] ?`)       // of an exception group, before its contents
 )
 
-// Line parses the next line of the stream, which was printed at a time.
+// Line parses the next line of the stream; now is when it was printed.
 func (p *Parser) Line(line string, now time.Time) {
 	line = strings.TrimSuffix(line, "\r")
 	if strings.HasPrefix(line, "[rank") {
@@ -73,20 +78,39 @@ func (p *Parser) Line(line string, now time.Time) {
 	}
 	if p.group {
 		m := margin.FindString(line)
-		p.group = m != ""
+		p.group, p.nested = m != "", strings.HasPrefix(m, "   ")
 		line = line[len(m):]
 		if p.group && strings.HasPrefix(line, "-") {
 			return // between two parts
 		}
 	}
 	text := strings.TrimSpace(line)
+	if p.block != nil && p.block.kind == cpp && !strings.HasPrefix(text, "what():") {
+		p.whole(now) // it has no message
+	}
 	switch {
 	case p.begins(line, text):
 	case p.block != nil:
 		p.within(line, text, now)
 	case strings.HasPrefix(line, "Exception ignored "), strings.HasPrefix(line, "Exception in thread "):
 		p.survives = true
-	case p.last == nil || text == "":
+	case text == "":
+	case p.survived && (text == directCause || text == whileHandling):
+		p.survives = true
+	case p.survives || p.survived:
+		p.survives, p.survived = false, false
+		p.after(text)
+	default:
+		p.after(text)
+	}
+}
+
+// after parses a line that is outside of tracebacks.
+func (p *Parser) after(text string) {
+	switch {
+	case p.last == nil:
+	case p.parts && p.group && p.last.Cause == "" && raised.MatchString(text): // a part without a traceback
+		p.last.Cause = limits.Shorten(text, mostMessage)
 	case text == directCause || text == whileHandling:
 		p.link = true
 	case p.more:
@@ -111,9 +135,13 @@ func (p *Parser) begins(line, text string) bool {
 	case text == "Original Traceback (most recent call last):" && p.last != nil:
 		p.origin = true
 	case strings.HasSuffix(text, "Exception Group Traceback (most recent call last):"):
+		p.parts = p.parts && p.group && p.nested
 		p.group = true
 	case strings.HasPrefix(line, "Fatal Python error: "):
 		b.kind, b.typ, b.says = fault, "Fatal Python error", strings.TrimPrefix(line, "Fatal Python error: ")
+		if p.abort && p.since == 0 {
+			b.cause = title(p.last)
+		}
 	case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "):
 		b.kind = golang
 		b.typ, b.says, _ = strings.Cut(line, ": ")
@@ -128,7 +156,7 @@ func (p *Parser) begins(line, text string) bool {
 			b.cause = title(p.last)
 		}
 	}
-	p.block, p.link = b, false
+	p.block, p.link, p.survived = b, false, false
 	if b.kind == python && !strings.HasSuffix(text, ":") {
 		b.python(line)
 	}
@@ -138,8 +166,8 @@ func (p *Parser) begins(line, text string) bool {
 // within parses a line inside a traceback.
 func (p *Parser) within(line, text string, now time.Time) {
 	b := p.block
-	if b.noise++; b.noise > noiseMost {
-		p.block = nil
+	if b.others++; b.others > mostOthers {
+		p.block, p.survives, p.origin = nil, false, false
 		return
 	}
 	switch b.kind {
@@ -152,8 +180,7 @@ func (p *Parser) within(line, text string, now time.Time) {
 			p.whole(now)
 		}
 	case cpp:
-		b.says, _ = strings.CutPrefix(text, "what():")
-		b.says = strings.TrimSpace(b.says)
+		b.says = strings.TrimSpace(strings.TrimPrefix(text, "what():"))
 		p.whole(now)
 	default:
 		if b.python(line) {
@@ -167,7 +194,7 @@ func (p *Parser) whole(now time.Time) {
 	b := p.block
 	p.block = nil
 	if p.survives {
-		p.survives = false
+		p.survives, p.survived = false, true
 		return
 	}
 	f := b.user
@@ -179,31 +206,31 @@ func (p *Parser) whole(now time.Time) {
 		File: limits.Shorten(f.file, mostMessage), Line: f.line, Function: limits.Shorten(f.function, mostName),
 	}
 	switch {
-	case p.origin && p.last != nil: // the exception that the program made of this one ended it
+	case p.origin && p.last != nil: // x is the cause; the exception that wraps it ended the program
 		outer := p.last
 		outer.Cause = title(x)
 		if b.user.file != "" {
 			outer.File, outer.Line, outer.Function = x.File, x.Line, x.Function
 		}
 		p.origin = false
-	case p.group && p.last != nil && isGroup(p.last): // a part of it; the first counts
+	case p.parts && p.group && p.last != nil: // of the parts the first counts
 		if p.last.Cause == "" {
 			p.last.Cause = title(x)
 		}
 	default:
-		p.last = x
+		p.last, p.parts = x, p.group && isGroup(x)
 	}
-	p.at, p.since = now, 0
+	p.at, p.since, p.abort = now, 0, b.kind == cpp
 	p.more = b.kind == python && strings.HasSuffix(b.says, ":")
 }
 
-// Last returns the newest exception and when it was printed, or nil if there is none or more lines
-// than within have followed.
-func (p *Parser) Last(within int) (*events.Exception, time.Time) {
+// Last returns the newest exception and when it was printed. It returns nil if there is none, or
+// if more than mostAfter lines came after it.
+func (p *Parser) Last(mostAfter int) (*events.Exception, time.Time) {
 	if p.block != nil && p.block.kind != python { // the program ended inside it
 		p.whole(time.Now())
 	}
-	if p.last == nil || p.since > within {
+	if p.last == nil || p.since > mostAfter {
 		return nil, time.Time{}
 	}
 	x := *p.last
@@ -217,7 +244,7 @@ func Parse(text string) *events.Exception {
 	for line := range strings.Lines(text) {
 		p.Line(strings.TrimSuffix(line, "\n"), time.Time{})
 	}
-	x, _ := p.Last(noiseMost)
+	x, _ := p.Last(mostOthers)
 	return x
 }
 

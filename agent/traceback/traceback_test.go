@@ -80,7 +80,7 @@ func TestBounds(t *testing.T) {
 	}
 	p = Parser{}
 	p.Line("Traceback (most recent call last):", time.Time{})
-	for range noiseMost + 1 {
+	for range mostOthers + 1 {
 		p.Line("other threads talk", time.Time{})
 	}
 	p.Line("ValueError: of whom?", time.Time{})
