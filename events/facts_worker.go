@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Facts of the worker family; written by the agents, unnumbered. The entity is the job.
+// Facts of the worker family. The agents write them, with Number 0; the entity is the job.
 
 // WorkerRef identifies the worker incarnation of a fact.
 type WorkerRef struct {
@@ -14,8 +14,8 @@ type WorkerRef struct {
 	Place       Place       `json:"place"`
 	Incarnation Incarnation `json:"incarnation"` // of the process
 	Agent       Incarnation `json:"agent"`       // of the agent that publishes the fact
-	Attempt     int         `json:"attempt"`
-	Generation  Generation  `json:"generation"` // its generation; 0 = not yet in any
+	Attempt     int         `json:"attempt"`     // number of the incarnation in this place, from 1
+	Generation  Generation  `json:"generation"`  // its generation; 0 = not yet in any
 	PID         int         `json:"pid"`
 }
 
@@ -50,7 +50,7 @@ type WorkerDone struct {
 	Step    uint64             `json:"step"`
 	Ledger  Ledger             `json:"ledger"`
 	Metrics map[string]float64 `json:"metrics,omitempty" bound:"names"`
-	// MetricSteps are as in Progress.
+	// MetricSteps holds the step of each metric, if that is not Step.
 	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
 }
 
@@ -70,7 +70,8 @@ type WorkerExited struct {
 	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
 	Lines     []string `json:"lines,omitempty" bound:"lines"` // its last lines of output
 	Dropped   uint64   `json:"dropped,omitempty"`             // lines of its output that are not in the log, which was too slow
-	// Metrics are the newest values that it has reported; MetricSteps are as in Progress.
+	// Metrics are the newest values that it has reported; MetricSteps
+	// holds the step of each, if that is not Step.
 	Metrics     map[string]float64 `json:"metrics,omitempty" bound:"names"`
 	MetricSteps map[string]uint64  `json:"metric_steps,omitempty" bound:"names"`
 	// Exception is what the program itself reported about its end, or nil.

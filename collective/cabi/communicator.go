@@ -54,7 +54,7 @@ func (c *communicator) do(l *serialQueue, started *uint64, run func() error) err
 	if started == nil && l.waiting.Load() == 0 {
 		return run()
 	}
-	r, err := c.start(run)
+	r, err := c.newRequest(run)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *request) answer(started *uint64) error {
 	return nil
 }
 
-func (c *communicator) start(run func() error) (*request, error) {
+func (c *communicator) newRequest(run func() error) (*request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {

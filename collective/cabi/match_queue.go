@@ -9,8 +9,8 @@ import (
 )
 
 // matchQueue matches the messages of one rank with calls of rg_recv by their tags, as MPI does. A
-// message has a header of two numbers, its tag and its length. The engine delivers messages in the
-// order in which they were sent; receivers may want another.
+// message has a header of two numbers, its tag and its length. The communicator delivers messages in
+// the order in which they were sent; receivers may want another.
 type matchQueue struct {
 	from int
 	c    *communicator
@@ -45,7 +45,8 @@ func (c *communicator) matchQueue(from int) *matchQueue {
 	return c.matchQueues[from]
 }
 
-// sendTagged sends a message. The caller has the send queue of that rank.
+// sendTagged sends a message. It runs on the send queue of that rank, so headers and bodies are not
+// interleaved.
 func (c *communicator) sendTagged(to int, tag int64, p []byte) error {
 	head := make([]byte, tagHeaderLen)
 	binary.NativeEndian.PutUint64(head, uint64(tag))
@@ -57,25 +58,25 @@ func (c *communicator) sendTagged(to int, tag int64, p []byte) error {
 }
 
 // recv posts a receive, for a message that may have arrived already.
-func (p *matchQueue) recv(tag int64, into []byte) (*request, error) {
-	r, err := p.c.start(nil)
+func (q *matchQueue) recv(tag int64, into []byte) (*request, error) {
+	r, err := q.c.newRequest(nil)
 	if err != nil {
 		return nil, err
 	}
 	w := &pendingRecv{tag: tag, into: into, r: r}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, l := range p.unexpected {
-		if l.tag == tag {
-			p.unexpected = append(p.unexpected[:i], p.unexpected[i+1:]...)
-			r.end(w.take(l.body))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, m := range q.unexpected {
+		if m.tag == tag {
+			q.unexpected = append(q.unexpected[:i], q.unexpected[i+1:]...)
+			r.end(w.take(m.body))
 			return r, nil
 		}
 	}
-	p.posted = append(p.posted, w)
-	if !p.reading {
-		p.reading = true
-		go p.read()
+	q.posted = append(q.posted, w)
+	if !q.reading {
+		q.reading = true
+		go q.read()
 	}
 	return r, nil
 }
@@ -93,53 +94,53 @@ func (w *pendingRecv) mismatch(n int) error {
 }
 
 // read delivers messages for as long as receives are posted.
-func (p *matchQueue) read() {
+func (q *matchQueue) read() {
 	head := make([]byte, tagHeaderLen)
 	for {
-		p.mu.Lock()
-		if len(p.posted) == 0 {
-			p.reading = false
-			p.mu.Unlock()
+		q.mu.Lock()
+		if len(q.posted) == 0 {
+			q.reading = false
+			q.mu.Unlock()
 			return
 		}
-		p.mu.Unlock()
-		if err := p.c.Recv(context.Background(), p.from, head); err != nil {
-			p.fail(err)
+		q.mu.Unlock()
+		if err := q.c.Recv(context.Background(), q.from, head); err != nil {
+			q.fail(err)
 			continue
 		}
 		tag, n := int64(binary.NativeEndian.Uint64(head)), int(binary.NativeEndian.Uint64(head[8:]))
-		p.mu.Lock()
-		w := p.match(tag)
-		p.mu.Unlock()
+		q.mu.Lock()
+		w := q.match(tag)
+		q.mu.Unlock()
 		if w != nil && n == len(w.into) {
-			w.r.end(p.body(w.into))
+			w.r.end(q.body(w.into))
 			continue
 		}
 		body := make([]byte, n)
-		err := p.body(body)
+		err := q.body(body)
 		switch {
 		case w != nil && err == nil:
 			w.r.end(w.mismatch(n))
 		case w != nil:
 			w.r.end(err)
 		case err == nil:
-			p.addUnexpected(unexpectedMessage{tag, body})
+			q.addUnexpected(unexpectedMessage{tag, body})
 		}
 	}
 }
 
-func (p *matchQueue) body(into []byte) error {
+func (q *matchQueue) body(into []byte) error {
 	if len(into) == 0 {
 		return nil
 	}
-	return p.c.Recv(context.Background(), p.from, into)
+	return q.c.Recv(context.Background(), q.from, into)
 }
 
 // match removes and returns the oldest receive with this tag. The caller holds mu.
-func (p *matchQueue) match(tag int64) *pendingRecv {
-	for i, w := range p.posted {
+func (q *matchQueue) match(tag int64) *pendingRecv {
+	for i, w := range q.posted {
 		if w.tag == tag {
-			p.posted = append(p.posted[:i], p.posted[i+1:]...)
+			q.posted = append(q.posted[:i], q.posted[i+1:]...)
 			return w
 		}
 	}
@@ -147,21 +148,21 @@ func (p *matchQueue) match(tag int64) *pendingRecv {
 }
 
 // addUnexpected keeps a message, unless a receive for it has just been posted.
-func (p *matchQueue) addUnexpected(l unexpectedMessage) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := p.match(l.tag); w != nil {
-		w.r.end(w.take(l.body))
+func (q *matchQueue) addUnexpected(m unexpectedMessage) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w := q.match(m.tag); w != nil {
+		w.r.end(w.take(m.body))
 		return
 	}
-	p.unexpected = append(p.unexpected, l)
+	q.unexpected = append(q.unexpected, m)
 }
 
-func (p *matchQueue) fail(err error) {
-	p.mu.Lock()
-	posted := p.posted
-	p.posted = nil
-	p.mu.Unlock()
+func (q *matchQueue) fail(err error) {
+	q.mu.Lock()
+	posted := q.posted
+	q.posted = nil
+	q.mu.Unlock()
 	for _, w := range posted {
 		w.r.end(err)
 	}

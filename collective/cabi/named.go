@@ -83,7 +83,7 @@ func (c *communicator) submit(started *uint64, begin func(*queue.Queue) *queue.H
 	if started == nil {
 		return c.toCaller(c.run(begin))
 	}
-	r, err := c.start(nil)
+	r, err := c.newRequest(nil)
 	if err != nil {
 		return err
 	}

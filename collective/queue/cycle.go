@@ -28,9 +28,9 @@ func (q *Queue) run() {
 		case <-q.life.Done():
 			return
 		}
-		found := q.hasWork() && q.step()
+		ended := q.hasWork() && q.step()
 		<-q.cycleLock
-		if !found {
+		if !ended {
 			q.pause(idleDelay, nil)
 		}
 	}
@@ -57,9 +57,9 @@ func (q *Queue) driveCycles(h *Handle) {
 			return
 		case q.cycleLock <- struct{}{}:
 		}
-		found := q.hasWork() && q.step()
+		ended := q.hasWork() && q.step()
 		<-q.cycleLock
-		if !found {
+		if !ended {
 			select {
 			case <-h.done:
 			case <-time.After(idleDelay):
@@ -71,21 +71,21 @@ func (q *Queue) driveCycles(h *Handle) {
 // step runs one cycle. The caller holds cycleLock. It reports whether any operation ended.
 func (q *Queue) step() bool {
 	err := q.open()
-	found := false
+	ended := false
 	if err == nil {
-		found, err = q.cycle()
+		ended, err = q.cycle()
 	}
 	if err != nil {
 		q.fail(err)
 		return true
 	}
-	return found
+	return ended
 }
 
 // open connects the communicator if that has not been done.
 func (q *Queue) open() (err error) {
 	if q.comm == nil {
-		defer q.watch()()
+		defer q.reportSlowCycle()()
 		q.comm, err = q.opt.Open(q.life)
 		q.opened.Store(q.comm)
 	}
@@ -111,20 +111,21 @@ func (q *Queue) pause(d time.Duration, urgent <-chan struct{}) {
 	}
 }
 
-// cycle reports whether any operation ended.
-func (q *Queue) cycle() (found bool, err error) {
-	defer q.watch()()
-	pending, join, stuck := q.snapshot()
+// cycle runs one cycle and reports whether any operation ended.
+func (q *Queue) cycle() (ended bool, err error) {
+	defer q.reportSlowCycle()()
+	pending, join, blocked := q.snapshot()
 	q.cycles++
 	if join != nil && q.joined == 0 {
 		q.joined = q.cycles
 	}
-	q.fillVote(pending, join != nil, stuck)
+	q.fillVote(pending, join != nil, blocked)
 	q.opt.Observe(Event{Phase: CycleBegan})
 	if err := q.exchangeVotes(); err != nil {
 		return false, err
 	}
-	someJoined, common := q.vote[noneJoined] == 0, 0 // how many operations all ranks have
+	someJoined := q.vote[noneJoined] == 0
+	common := 0 // operations that all ranks have
 	var ready []*request
 	if q.vote[allJoined] == 0 {
 		hashes := q.commonHashes()
@@ -138,16 +139,16 @@ func (q *Queue) cycle() (found bool, err error) {
 		items, differing := compare(lists)
 		hashes := make([]int64, len(items))
 		for i, item := range items {
-			hashes[i] = item.both
+			hashes[i] = item.nameSpec
 		}
 		ready, common = byHashes(pending, hashes), len(hashes)
 		if err := q.endUnready(pending, join, lists, differing, common); err != nil {
 			return false, err
 		}
-		found = len(differing) > 0
+		ended = len(differing) > 0
 	}
 	if common > 0 {
-		found = true
+		ended = true
 		if someJoined {
 			ready, err = q.completeJoined(ready, join != nil)
 			if err != nil {
@@ -161,13 +162,13 @@ func (q *Queue) cycle() (found bool, err error) {
 	if q.vote[allJoined] == 1 && common == 0 {
 		return true, q.endJoin(join)
 	}
-	return found, nil
+	return ended, nil
 }
 
 // needsNegotiation reports, the same on all ranks, whether the vote has left something open.
 func (q *Queue) needsNegotiation() bool {
 	v := q.vote
-	return v[allCalled] == 0 || v[noneStalled] == 0 || v[allStuck] == 1
+	return v[allNegotiated] == 0 || v[noneStalled] == 0 || v[allBlocked] == 1
 }
 
 // byHashes returns the requests with these hashes, in their order. A rank that has joined lacks
@@ -175,7 +176,7 @@ func (q *Queue) needsNegotiation() bool {
 func byHashes(pending []*request, hashes []int64) (all []*request) {
 	by := make(map[int64]*request, len(pending))
 	for _, r := range pending {
-		by[r.bothHash] = r
+		by[r.nameSpecHash] = r
 	}
 	for _, h := range hashes {
 		if r := by[h]; r != nil {
@@ -185,8 +186,8 @@ func byHashes(pending []*request, hashes []int64) (all []*request) {
 	return all
 }
 
-// endUnready ends what cannot be executed after a negotiation that found so many operations ready,
-// and reports what is stalled.
+// endUnready ends operations that differ between ranks, reports stalls, and ends a deadlock. ready
+// is the number of operations that the negotiation found ready.
 func (q *Queue) endUnready(pending []*request, join *Handle, lists []requestList, differing []int64, ready int) error {
 	for _, name := range differing {
 		if err := q.mismatch(pending, name); err != nil {
@@ -196,7 +197,7 @@ func (q *Queue) endUnready(pending []*request, join *Handle, lists []requestList
 	if q.vote[noneStalled] == 0 {
 		q.reportStalls(pending, lists)
 	}
-	if q.vote[allStuck] == 1 && q.vote[allJoined] == 0 && ready == 0 && len(differing) == 0 {
+	if q.vote[allBlocked] == 1 && q.vote[allJoined] == 0 && ready == 0 && len(differing) == 0 {
 		return q.deadlock(pending, join)
 	}
 	return nil

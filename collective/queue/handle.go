@@ -116,9 +116,9 @@ type programWait struct {
 // maxWaitGap is how long a wait may be interrupted, to look for signals, and still count as one.
 const maxWaitGap = time.Second
 
-// stuck reports whether the program has waited for longer than patience for something that is
-// pending, and has submitted nothing since. The caller holds q.mu.
-func (q *Queue) stuck(patience time.Duration) bool {
+// programBlocked reports whether the program has waited for longer than patience for something that
+// is pending, and has submitted nothing since. The caller holds q.mu.
+func (q *Queue) programBlocked(patience time.Duration) bool {
 	b := q.blocked
 	if b.on == nil || patience <= 0 || !b.waiting && time.Since(b.left) > maxWaitGap {
 		return false

@@ -11,12 +11,12 @@ import (
 
 // Indices of a vote. The minimum over all ranks counts.
 const (
-	allCalled   = iota // 0 = a pending operation was in no negotiation yet
-	noneStalled        // 0 = an operation has been pending for too long and was not reported
-	noneJoined         // 0 = this rank has joined
-	allJoined          // 1 = this rank has joined
-	allStuck           // 1 = this rank's program has been waiting for too long
-	firstHash          // from here on, for each of the oldest operations: its hash and its negative
+	allNegotiated = iota // 0 = a pending operation was in no negotiation yet
+	noneStalled          // 0 = an operation has been pending for too long and was not reported
+	noneJoined           // 0 = this rank has joined
+	allJoined            // 1 = this rank has joined
+	allBlocked           // 1 = this rank's program has been waiting for too long
+	firstHash            // from here on, for each of the oldest operations: its hash and its negative
 )
 
 // maxVoted is the number of operations in a vote.
@@ -28,28 +28,28 @@ const (
 	anyOperation = math.MaxInt64 // this rank has joined: matches every operation
 )
 
-func (q *Queue) fillVote(pending []*request, joined, stuck bool) {
+func (q *Queue) fillVote(pending []*request, joined, blocked bool) {
 	if q.vote == nil {
 		q.vote = make([]int64, firstHash+2*maxVoted)
 	}
 	v := q.vote
-	v[allCalled], v[noneStalled] = 1, 1
+	v[allNegotiated], v[noneStalled] = 1, 1
 	for _, r := range pending {
 		if !r.negotiated {
-			v[allCalled] = 0
+			v[allNegotiated] = 0
 		}
 		if q.stalled(r) {
 			v[noneStalled] = 0
 		}
 	}
-	v[noneJoined], v[allJoined], v[allStuck] = boolInt(!joined), boolInt(joined), boolInt(stuck)
+	v[noneJoined], v[allJoined], v[allBlocked] = boolInt(!joined), boolInt(joined), boolInt(blocked)
 	for i := range maxVoted {
 		h := int64(noOperation)
 		switch {
 		case joined:
 			h = anyOperation
 		case i < len(pending):
-			h = pending[i].bothHash
+			h = pending[i].nameSpecHash
 		}
 		v[firstHash+2*i], v[firstHash+2*i+1] = h, -h
 		if joined {
@@ -93,7 +93,7 @@ type requestList struct {
 }
 
 // requestID is the hash of an operation's name, and that of its name and specification.
-type requestID struct{ name, both int64 }
+type requestID struct{ name, nameSpec int64 }
 
 var errRequestList = errors.New("queue: malformed roll call")
 
@@ -102,7 +102,7 @@ func encodeRequestList(r requestList) []byte {
 	b = append(b, byte(boolInt(r.joined)))
 	for _, i := range r.items {
 		b = binary.LittleEndian.AppendUint64(b, uint64(i.name))
-		b = binary.LittleEndian.AppendUint64(b, uint64(i.both))
+		b = binary.LittleEndian.AppendUint64(b, uint64(i.nameSpec))
 	}
 	return b
 }
@@ -129,7 +129,7 @@ func compare(lists []requestList) (ready []requestID, differing []int64) {
 	for rank, r := range lists {
 		have[rank] = make(map[int64]int64, len(r.items))
 		for _, i := range r.items {
-			have[rank][i.name] = i.both
+			have[rank][i.name] = i.nameSpec
 		}
 		if first < 0 && !r.joined {
 			first = rank
@@ -141,11 +141,11 @@ func compare(lists []requestList) (ready []requestID, differing []int64) {
 	for _, i := range lists[first].items {
 		everywhere, same := true, true
 		for rank, r := range lists {
-			both, there := have[rank][i.name]
+			nameSpec, there := have[rank][i.name]
 			if r.joined && !there {
 				continue
 			}
-			everywhere, same = everywhere && there, same && both == i.both
+			everywhere, same = everywhere && there, same && nameSpec == i.nameSpec
 		}
 		switch {
 		case everywhere && same:
@@ -162,7 +162,7 @@ func (q *Queue) negotiate(pending []*request, joined bool) ([]requestList, error
 	mine := requestList{joined: joined}
 	q.mu.Lock()
 	for _, r := range pending {
-		mine.items = append(mine.items, requestID{r.nameHash, r.bothHash})
+		mine.items = append(mine.items, requestID{r.nameHash, r.nameSpecHash})
 		r.negotiated = true
 	}
 	q.mu.Unlock()

@@ -130,19 +130,19 @@ type state struct {
 
 // request is an operation that was submitted.
 type request struct {
-	name       string
-	spec       Spec
-	nameHash   int64
-	bothHash   int64             // of name and spec
-	tensor     collective.Tensor // of an Allreduce
-	refused    bool              // submitted by Refuse, to fail
-	do         func(context.Context) error
-	handle     *Handle
-	since      time.Time
-	negotiated bool // the other ranks know that it is pending
-	reported   bool
-	begun      bool        // all ranks have submitted it
-	limit      *time.Timer // Options.StallLimit; nil = none
+	name         string
+	spec         Spec
+	nameHash     int64
+	nameSpecHash int64             // of name and spec
+	tensor       collective.Tensor // of an Allreduce
+	refused      bool              // submitted by Refuse, to fail
+	do           func(context.Context) error
+	handle       *Handle
+	since        time.Time
+	negotiated   bool // the other ranks know that it is pending
+	reported     bool
+	begun        bool        // all ranks have submitted it
+	limit        *time.Timer // Options.StallLimit; nil = none
 }
 
 // New starts a queue. Close it before its communicator.
@@ -172,7 +172,7 @@ func (q *Queue) Synchronous() *Queue { return &Queue{state: q.state, synchronous
 
 func (q *Queue) submit(r *request) *Handle {
 	r.handle, r.since = newHandle(q), time.Now()
-	r.nameHash, r.bothHash = hash(r.name), hash(r.name+"\x00"+r.spec.String())
+	r.nameHash, r.nameSpecHash = hash(r.name), hash(r.name+"\x00"+r.spec.String())
 	q.opt.Observe(Event{Phase: Submitted, Name: r.name, Method: r.spec.Method})
 	if err := q.enqueue(r); err != nil {
 		r.handle.end(err)
@@ -230,10 +230,10 @@ func (q *Queue) removeAll(all []*request) {
 }
 
 // snapshot is the input of a cycle.
-func (q *Queue) snapshot() (pending []*request, joined *Handle, stuck bool) {
+func (q *Queue) snapshot() (pending []*request, joined *Handle, blocked bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return append([]*request(nil), q.order...), q.join, q.stuck(q.opt.DeadlockAfter)
+	return append([]*request(nil), q.order...), q.join, q.programBlocked(q.opt.DeadlockAfter)
 }
 
 // Failed returns why no operation can succeed any more, or nil. It is set before the first

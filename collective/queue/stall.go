@@ -78,9 +78,9 @@ func (r requestList) has(name int64) bool {
 	return slices.ContainsFunc(r.items, func(i requestID) bool { return i.name == name })
 }
 
-// watch reports, again and again, a cycle that takes too long: some rank has nothing pending at all
-// and runs no cycle. The result ends the watch.
-func (q *Queue) watch() (stop func()) {
+// reportSlowCycle reports a cycle that takes too long, repeatedly: some rank has nothing pending at
+// all and runs no cycle. The result ends the reports.
+func (q *Queue) reportSlowCycle() (stop func()) {
 	if q.opt.StallAfter <= 0 || q.opt.OnStall == nil {
 		return func() {}
 	}

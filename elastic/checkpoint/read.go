@@ -49,7 +49,7 @@ func (d *Dir) Read(n Name, layout string, data []byte) (meta []byte, err error) 
 	case err != nil:
 		return nil, err
 	case c.Name != n:
-		return nil, corrupt("it is %v by what it says", c.Name)
+		return nil, corrupt("its header names %v", c.Name)
 	case c.Layout != layout || c.Data != int64(len(data)):
 		return nil, fmt.Errorf("%w: %s", ErrOther, c.describe())
 	case c.Order != byteOrder():
@@ -72,7 +72,7 @@ func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// open reads everything but the data, and verifies the checksum over it.
+// open reads header, metadata and chunk hashes, and verifies the checksum over them.
 func open(file io.ReaderAt, size int64) (c content, err error) {
 	front := make([]byte, len(magic)+4)
 	if _, err := file.ReadAt(front, 0); err != nil || !bytes.HasPrefix(front, []byte(magic)) {

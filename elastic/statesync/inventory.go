@@ -21,12 +21,12 @@ const (
 )
 
 // inventory is what a member brings to a sync: its commit, else a checkpoint, else its initial
-// state. Its fields have a fixed size, in which members send it.
+// state. All fields have a fixed size, so it is sent as binary data of a known length.
 type inventory struct {
 	Origin    origin
-	Name      checkpoint.Name // its Run is 0 for a commit
-	MetaBytes uint64
-	Digest    Digest // zero for a checkpoint that was not read
+	Name      checkpoint.Name // its Run, a count of continuations, is 0 for a commit
+	MetaBytes uint64          // size of everything that is not a tensor
+	Digest    Digest          // zero for a checkpoint that was not read
 	Layout    Digest
 }
 
@@ -39,7 +39,7 @@ func (v inventory) encode() []byte {
 
 func decodeInventory(b []byte) (v inventory, err error) {
 	if len(b) != inventoryBytes || b[0] > byte(fromCommit) {
-		return inventory{}, fmt.Errorf("sync: an inventory of %d bytes: do all workers run the same version?", len(b))
+		return inventory{}, fmt.Errorf("sync: malformed inventory of %d bytes: do all workers run the same version?", len(b))
 	}
 	_, err = binary.Decode(b, binary.LittleEndian, &v)
 	return v, err
@@ -47,7 +47,7 @@ func decodeInventory(b []byte) (v inventory, err error) {
 
 // newer orders inventories: commits before checkpoints before initial states, commits and
 // checkpoints by their names, then the lowest digest, so that all members choose the same one
-// whatever the cause of a difference.
+// whatever the cause of a difference. Initial states are equal: that of the lowest rank counts.
 func newer(a, b inventory) bool {
 	if (a.Origin == fromCommit) != (b.Origin == fromCommit) {
 		return a.Origin == fromCommit
@@ -83,7 +83,7 @@ type checkpoints struct {
 	dir     *checkpoint.Dir
 	log     *slog.Logger
 	untried []checkpoint.Name // the newest first
-	loaded  *checkpoint.Name  // the one in the newest snapshot; nil = that is an initial state
+	loaded  *checkpoint.Name  // the one that the newest snapshot was read from; nil = from none
 }
 
 // inventory returns what this member brings to a sync.

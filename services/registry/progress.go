@@ -37,7 +37,8 @@ func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 			l.ages.Forget(events.JobID(key))
 			return
 		}
-		if v, err := document.View[stepped](value); err == nil { // documents of a newer version are left to its replicas
+		// Replicas of a newer version handle the documents that this one cannot decode.
+		if v, err := document.View[stepped](value); err == nil {
 			l.ages.Update(v.job(), time.Now())
 		}
 	}, nil)
@@ -69,7 +70,7 @@ func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 		if err != nil {
 			return // a signal may be lost
 		}
-		p.Ledger = nil
+		p.Ledger = nil // not needed for ages, and large
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.ages.Observe(p, time.Now())

@@ -30,6 +30,9 @@ func trace(env command.Env) *cobra.Command {
 	ascii := cmd.Flags().Bool("ascii", false, "draw with plain characters")
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+		if *only < 0 && cmd.Flags().Changed("incident") {
+			return events.Errorf(events.Invalid, "--incident is %d, must be 0 (the start of the job) or more", *only)
+		}
 		all, err := jobTraces(v, *only)
 		if err != nil {
 			return err
@@ -42,7 +45,7 @@ func trace(env command.Env) *cobra.Command {
 				return nil   //nolint:nilerr // counted
 			}
 			if !s.Exact {
-				visible.All(&spans)
+				visible.Escape(&spans)
 			}
 			for _, span := range spans {
 				for i := range all {
@@ -99,5 +102,8 @@ func jobTraces(v events.JobView, only int) ([]jobTrace, error) {
 			return []jobTrace{s}, nil
 		}
 	}
-	return nil, events.Errorf(events.NotFound, "%s has no incident %d: it has had %s", v.Job, only, screen.Plural(len(all)-1, "incident"))
+	if len(all) == 1 {
+		return nil, events.Errorf(events.NotFound, "%s has no incident %d: it has had none", v.Job, only)
+	}
+	return nil, events.Errorf(events.NotFound, "%s has no incident %d: its record has #%d to #%d", v.Job, only, all[1].Incident, all[len(all)-1].Incident)
 }

@@ -14,14 +14,14 @@ import (
 
 // pool holds the slots during one pass.
 type pool struct {
-	nodes        map[events.NodeID]Node
-	names        []events.NodeID // in the order of the host list, then by name
-	free         []events.Place  // in the order of names
-	size         int             // slots of usable nodes
-	potential    int             // including those of suspected nodes, which may recover
-	quarantined  int             // slots of quarantined nodes and quarantined slots, which return in time
-	nodeCount    int             // usable nodes
-	capacityText string          // cached result of capacity once all slots are assigned
+	nodes            map[events.NodeID]Node
+	names            []events.NodeID // in the order of the host list, then by name
+	free             []events.Place  // in the order of names
+	size             int             // slots of usable nodes
+	withSuspected    int             // size and the healthy slots of suspected nodes, which may recover
+	quarantinedSlots int             // slots of quarantined nodes and quarantined slots, which return in time
+	nodeCount        int             // usable nodes
+	capacityText     string          // cached result of capacity once all slots are assigned
 }
 
 // change is what one pass changes for one job.
@@ -131,11 +131,11 @@ func (t *transition) pool(taken map[events.NodeID][]bool) pool {
 		case !n.keepsPlaces():
 			continue
 		case n.Quarantine != nil:
-			p.quarantined += n.Slots
+			p.quarantinedSlots += n.Slots
 			continue
 		}
-		p.potential += n.healthySlots()
-		p.quarantined += n.Slots - n.healthySlots()
+		p.withSuspected += n.healthySlots()
+		p.quarantinedSlots += n.Slots - n.healthySlots()
 		if !n.schedulable() {
 			continue
 		}
@@ -164,7 +164,7 @@ func (t *transition) admit(p *pool, changes map[events.JobID]*change) (holder ev
 			j.Placed = true
 			changes[j.ID] = &change{reasons: []string{"placed"}}
 			t.assign(p, j, nil, least)
-		case least <= p.potential:
+		case least <= p.withSuspected:
 			return j.ID
 		}
 	}
@@ -221,7 +221,7 @@ func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c 
 // queue.
 func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.JobID) {
 	v := &t.s.View
-	v.Head, v.Capacity, v.MaxSlots = holder, p.capacity(), p.potential+p.quarantined
+	v.Head, v.Capacity, v.MaxSlots = holder, p.capacity(), p.withSuspected+p.quarantinedSlots
 	v.Queue = make([]events.JobID, 0, len(t.s.Queue)-len(v.Jobs)/2)
 	for i := range t.s.Queue {
 		j := &t.s.Queue[i]

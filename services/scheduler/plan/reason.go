@@ -22,13 +22,13 @@ func (p *pool) shortfall(row events.PlacementView, holder events.JobID) string {
 	return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.capacity())
 }
 
-// waitReason returns a sentence that says why a job is not placed. front is set for jobs that do
-// not wait for others.
+// waitReason returns a sentence that says why a job is not placed. front: it is the first in the
+// queue, or the one that free slots are kept for.
 func (p *pool) waitReason(least int, front bool) string {
 	switch {
 	case !front:
 		return fmt.Sprintf("needs %s, is queued", slots(least))
-	case least > p.potential+p.quarantined:
+	case least > p.withSuspected+p.quarantinedSlots:
 		return fmt.Sprintf("needs %s, more than there are: %s", slots(least), p.capacity())
 	}
 	return fmt.Sprintf("needs %s, %s", slots(least), p.capacity())
@@ -50,6 +50,14 @@ func (p *pool) describeCapacity() string {
 	}
 	const most = 3
 	var closed []string
+	more := 0 // nodes and slots beyond most
+	add := func(n int, text string) {
+		if len(closed) < most {
+			closed = append(closed, text)
+		} else {
+			more += n
+		}
+	}
 	excluded := map[string][]events.NodeID{} // nodes by reason, which is often the same for all
 	for _, id := range p.names {
 		if n := p.nodes[id]; n.Gone == "" && !n.Draining && n.Excluded != "" {
@@ -60,30 +68,33 @@ func (p *pool) describeCapacity() string {
 		switch n := p.nodes[id]; {
 		case n.Gone != "":
 		case n.Draining:
-			closed = append(closed, string(id)+" is draining")
+			add(1, string(id)+" is draining")
 		case n.Excluded != "":
 			if same := excluded[n.Excluded]; same[0] == id {
-				closed = append(closed, names(same)+" may not be used: "+n.Excluded)
+				add(len(same), names(same)+" may not be used: "+n.Excluded)
 			}
 		case n.Quarantine != nil:
-			closed = append(closed, fmt.Sprintf("%s is quarantined until %s: %s", id, clock(*n.Quarantine), n.Quarantine.Reason))
+			add(1, fmt.Sprintf("%s is quarantined until %s: %s", id, clock(*n.Quarantine), n.Quarantine.Reason))
 		case n.Suspected:
-			closed = append(closed, string(id)+" is suspected")
+			add(1, string(id)+" is suspected")
 		default:
 			for _, b := range n.QuarantinedSlots {
 				if int(b.Slot) < n.Slots {
-					closed = append(closed, fmt.Sprintf("%s is quarantined until %s: %s", events.Place{Node: id, Slot: b.Slot}, clock(b.Quarantine), b.Reason))
+					add(1, fmt.Sprintf("%s is quarantined until %s: %s", events.Place{Node: id, Slot: b.Slot}, clock(b.Quarantine), b.Reason))
 				}
 			}
 		}
 	}
-	if len(closed) > most {
-		closed = append(closed[:most], fmt.Sprintf("%d more are not usable", len(closed)-most))
+	switch {
+	case more == 1:
+		closed = append(closed, "1 more is not usable")
+	case more > 1:
+		closed = append(closed, fmt.Sprintf("%d more are not usable", more))
 	}
 	return strings.Join(append([]string{text}, closed...), "; ")
 }
 
-// names formats a list of nodes: a, b and 4 more.
+// names formats a list of nodes: a, b, c and 4 more.
 func names(all []events.NodeID) string {
 	const most = 3
 	text := string(all[0])
@@ -100,7 +111,7 @@ func names(all []events.NodeID) string {
 	return text
 }
 
-func clock(q events.Quarantine) string { return q.Until.UTC().Format("15:04:05 UTC") }
+func clock(q events.Quarantine) string { return q.Until.UTC().Format("2 Jan 15:04:05 UTC") }
 
 func slots(n int) string { return fmt.Sprintf("%d slot%s", n, plural(n)) }
 

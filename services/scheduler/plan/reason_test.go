@@ -26,12 +26,13 @@ func TestReasons(t *testing.T) {
 		{"nothing left", "joined n1; submit j 1:2; left n1", "has 0 of at least 1 workers: no node takes work"},
 		{
 			"quarantined", "joined n1; quarantined n2 quarantine=3m; submit i 1:1; submit j 2:2",
-			"needs 2 slots, 1 free of 2 on 1 node; n2 is quarantined until 12:03:00 UTC: lost 3 times within 10m",
+			"needs 2 slots, 1 free of 2 on 1 node; n2 is quarantined until 2 Jan 12:03:00 UTC: lost 3 times within 10m",
 		},
-		{"quarantined", "joined n1 quarantined=1; submit j 2:2", "needs 2 slots, 1 free of 1 on 1 node; n1/1 is quarantined until 12:01:00 UTC: 3 failures within 10m"},
+		{"quarantined", "joined n1 quarantined=1; submit j 2:2", "needs 2 slots, 1 free of 1 on 1 node; n1/1 is quarantined until 2 Jan 12:01:00 UTC: 3 failures within 10m"},
 		{"excluded", "joined n1; joined n2 excluded; submit j 3:3", "needs 3 slots, more than there are: 2 free of 2 on 1 node; n2 may not be used: is not in the host list"},
-		{"all quarantined", "joined n1 quarantined=0,1; submit j 1:1", "needs 1 slot, 0 free of 0 on 1 node; n1/0 is quarantined until 12:01:00 UTC: 3 failures within 10m; n1/1 is quarantined until 12:01:00 UTC: 3 failures within 10m"},
-		{"behind nobody", "joined n1 slots=1; quarantined n2 quarantine=3m; submit h 2:2; submit i 1:1; submit j 1:1", "needs 1 slot, 0 free of 1 on 1 node; n2 is quarantined until 12:03:00 UTC: lost 3 times within 10m"},
+		{"many closed", "joined n1; suspected n2; suspected n3; suspected n4; suspected n5; suspected n6; submit j 3:3", "needs 3 slots, 2 free of 2 on 1 node; n2 is suspected; n3 is suspected; n4 is suspected; 2 more are not usable"},
+		{"all quarantined", "joined n1 quarantined=0,1; submit j 1:1", "needs 1 slot, 0 free of 0 on 1 node; n1/0 is quarantined until 2 Jan 12:01:00 UTC: 3 failures within 10m; n1/1 is quarantined until 2 Jan 12:01:00 UTC: 3 failures within 10m"},
+		{"behind nobody", "joined n1 slots=1; quarantined n2 quarantine=3m; submit h 2:2; submit i 1:1; submit j 1:1", "needs 1 slot, 0 free of 1 on 1 node; n2 is quarantined until 2 Jan 12:03:00 UTC: lost 3 times within 10m"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := plan.Machine{}.New(events.PoolKey)

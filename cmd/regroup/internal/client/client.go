@@ -161,7 +161,7 @@ func loadAt[V any](ctx context.Context, c *Client, s Server, bucket, key string)
 // show escapes untrusted text for a terminal.
 func (c *Client) show(v any) {
 	if !c.Exact {
-		visible.All(v)
+		visible.Escape(v)
 	}
 }
 

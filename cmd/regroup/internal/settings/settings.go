@@ -19,8 +19,8 @@ type Settings struct {
 	Server      string `json:"server,omitempty" yaml:"server,omitempty"`   // NATS URLs, separated by commas
 	Creds       string `json:"creds,omitempty" yaml:"creds,omitempty"`     // path of a NATS credentials file
 	TLSCA       string `json:"tlsca,omitempty" yaml:"tlsca,omitempty"`     // path of the PEM file that the server is verified with
-	TLSCert     string `json:"tlscert,omitempty" yaml:"tlscert,omitempty"` // paths of the PEM files that the client shows
-	TLSKey      string `json:"tlskey,omitempty" yaml:"tlskey,omitempty"`
+	TLSCert     string `json:"tlscert,omitempty" yaml:"tlscert,omitempty"` // path of the client's certificate, PEM
+	TLSKey      string `json:"tlskey,omitempty" yaml:"tlskey,omitempty"`   // path of the client's key, PEM
 	Timeout     string `json:"timeout,omitempty" yaml:"timeout,omitempty"` // like 30s
 	Output      string `json:"output,omitempty" yaml:"output,omitempty"`   // form of -o, where a command has it
 	Color       string `json:"color,omitempty" yaml:"color,omitempty"`     // auto, always or never
@@ -65,23 +65,34 @@ func (s Settings) Over(below Settings) Settings {
 func (s Settings) Shown() Settings {
 	all := strings.Split(s.Server, ",")
 	for i, one := range all {
-		if u, err := url.Parse(one); err == nil {
-			all[i] = u.Redacted()
-			if _, has := u.User.Password(); u.User != nil && !has { // a token
-				u.User = url.User("xxxxx")
-				all[i] = u.String()
-			}
-		}
+		all[i] = redacted(one)
 	}
 	s.Server = strings.Join(all, ",")
 	return s
+}
+
+// redacted returns a URL without its password or token; of a text that is no URL it hides all that
+// may be one.
+func redacted(text string) string {
+	u, err := url.Parse(text)
+	at := strings.LastIndexByte(text, '@')
+	switch {
+	case at < 0:
+		return text
+	case err != nil || u.User == nil:
+		return "xxxxx" + text[at:]
+	}
+	if _, has := u.User.Password(); !has { // a token
+		u.User = url.User("xxxxx")
+	}
+	return u.Redacted()
 }
 
 // Check validates the settings; the error names the field.
 func (s Settings) Check() error {
 	for one := range strings.SplitSeq(s.Server, ",") {
 		if u, err := url.Parse(one); s.Server != "" && (err != nil || u.Host == "") {
-			return events.Errorf(events.Invalid, "server: %q is no URL: write nats://host:4222", one)
+			return events.Errorf(events.Invalid, "server: %q is no URL: write nats://host:4222", redacted(one))
 		}
 	}
 	if d, err := time.ParseDuration(s.Timeout); s.Timeout != "" && (err != nil || d <= 0) {

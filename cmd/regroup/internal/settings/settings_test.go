@@ -112,6 +112,19 @@ func TestAForeignContextIsUnderstoodOrRefused(t *testing.T) {
 	}
 }
 
+// TestErrorsHoldNoPassword: nor does what is shown.
+func TestErrorsHoldNoPassword(t *testing.T) {
+	for _, server := range []string{"me:s3cret@broker:4222", "nats://me:s3cret@", "nats://me:s3cret@bro ker:4222", "nats://a:4222,me:s3cret@b", "s3cret@%zz"} {
+		s := Settings{Server: server}
+		if err := s.Check(); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", server, err)
+		}
+		if shown := s.Shown().Server; strings.Contains(shown, "s3cret") {
+			t.Errorf("%s is shown as %s", server, shown)
+		}
+	}
+}
+
 // TestSavedForItsUserAlone checks the file's mode and that it is replaced atomically.
 func TestSavedForItsUserAlone(t *testing.T) {
 	env := home(t, nil)

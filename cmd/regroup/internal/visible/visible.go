@@ -76,8 +76,8 @@ func JSON(b []byte) []byte {
 	return []byte(out.String())
 }
 
-// All applies Text to every string reachable from v, a pointer, in place.
-func All(v any) { walk(reflect.ValueOf(v)) }
+// Escape applies Text to every string reachable from v, a pointer, in place.
+func Escape(v any) { walk(reflect.ValueOf(v)) }
 
 func walk(v reflect.Value) {
 	switch v.Kind() {

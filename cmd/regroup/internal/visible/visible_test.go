@@ -66,7 +66,7 @@ func TestAll(t *testing.T) {
 	}{
 		inner{"\x1b", []string{"\x1b", "x"}}, &inner{Text: "\x1b"}, inner{Text: "\x1b"}, map[string]inner{"\x1b": {Text: "\x1b"}, "k": {}}, 7, []byte{0x1b},
 	}
-	All(&v)
+	Escape(&v)
 	want := v
 	want.In = inner{`\x1b`, []string{`\x1b`, "x"}}
 	want.Ptr, want.Any = &inner{Text: `\x1b`}, inner{Text: `\x1b`}
