@@ -26,8 +26,8 @@ type Parser struct {
 	parts  bool              // the group's own exception is complete, its parts follow
 	abort  bool              // last is of C++: faulthandler reports the abort that follows from it
 
-	// A destructor or a thread has failed, which does not end the program: survives = a traceback on
-	// the next line is of it; survived = it was, and so is one that is chained to it.
+	// A destructor or a thread has failed, which does not end the program: survives = a traceback
+	// on the next line is of it; survived = it was, and so is one that is chained to it.
 	survives, survived bool
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // matchQueue matches the messages of one rank with calls of rg_recv by their tags, as MPI does. A
-// message has a header of two numbers, its tag and its length. The communicator delivers messages in
-// the order in which they were sent; receivers may want another.
+// message has a header of two numbers, its tag and its length. The communicator delivers messages
+// in the order in which they were sent; receivers may want another.
 type matchQueue struct {
 	from int
 	c    *communicator
@@ -45,8 +45,8 @@ func (c *communicator) matchQueue(from int) *matchQueue {
 	return c.matchQueues[from]
 }
 
-// sendTagged sends a message. It runs on the send queue of that rank, so headers and bodies are not
-// interleaved.
+// sendTagged sends a message. It runs on the send queue of that rank, so headers and bodies are
+// not interleaved.
 func (c *communicator) sendTagged(to int, tag int64, p []byte) error {
 	head := make([]byte, tagHeaderLen)
 	binary.NativeEndian.PutUint64(head, uint64(tag))
