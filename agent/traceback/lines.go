@@ -140,8 +140,8 @@ func isGoLibrary(f frame) bool {
 	return strings.HasSuffix(filepath.Dir(f.file), "/src/"+pkg) // of GOROOT
 }
 
-// Within makes the file of an exception relative to dir if it is inside dir; an empty dir stands for
-// the working directory.
+// Within makes the file of an exception relative to dir if it is inside dir; an empty dir stands
+// for the working directory.
 func Within(x *events.Exception, dir string) {
 	if !filepath.IsAbs(x.File) {
 		return
