@@ -2,9 +2,10 @@ package cluster
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
+
+	"github.com/regroup-io/regroup/internal/freeport"
 )
 
 // Build builds commands of this module into dir; with the race detector if asked.
@@ -26,10 +27,9 @@ func Build(dir string, race bool, packages ...string) error {
 
 // FreeAddress returns a loopback address with a port that was free a moment ago.
 func FreeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	all, err := freeport.Addresses(1)
 	if err != nil {
 		return "", err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return all[0], nil
 }

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/regroup-io/regroup/internal/freeport"
 )
 
 // peer is an implementation of allreduce.
@@ -180,11 +182,10 @@ func (b *bench) measure(ctx context.Context, p peer, world int) ([]line, error) 
 }
 
 func freePort() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	all, err := freeport.Addresses(1)
 	if err != nil {
 		return "29500"
 	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_, port, _ := net.SplitHostPort(all[0])
 	return port
 }

@@ -6,11 +6,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/freeport"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -178,14 +178,9 @@ func Reconnect(t testing.TB, c *jetstream.Conn) {
 // FreeAddresses returns unused addresses of this machine.
 func FreeAddresses(t testing.TB, n int) []string {
 	t.Helper()
-	out := make([]string, n)
-	for i := range out {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // all are held until all are chosen, so that they differ
-		out[i] = l.Addr().String()
+	out, err := freeport.Addresses(n)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
