@@ -397,7 +397,9 @@ func TestReportsNameTheSlowestRank(t *testing.T) {
 			over := make([]int32, 1)
 			for end := time.Now().Add(hangs); over[0] == 0; {
 				if w.name == "w1" {
-					time.Sleep(5 * time.Millisecond) // its work
+					// The work of a slow rank: its length makes the others wait, and nothing waits
+					// for it to be over.
+					time.Sleep(5 * time.Millisecond)
 				}
 				if named() || time.Now().After(end) {
 					over[0] = 1

@@ -30,6 +30,7 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 			victim = w
 		}
 	}
+	hung := processOf(victim.PID)
 	if err := syscall.Kill(victim.PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 		}
 	}
 	eventually(t, 20*time.Second, func() (bool, string) {
-		return !alive(victim.PID), fmt.Sprintf("the stopped process %d lives on", victim.PID)
+		return !hung.alive(), fmt.Sprintf("the stopped process %d lives on", hung.pid)
 	})
 	for _, id := range []events.JobID{stopped, loops} {
 		s := c.ends(id, 3*time.Minute)

@@ -25,6 +25,10 @@ func TestNoBrokerForAMinute(t *testing.T) {
 	c.agent("node-b", 2)
 	calm := c.submit(append([]string{"--workers", "2:2"}, counter(16000)...)...)
 	quiet := c.until(calm, time.Minute, "its first generation steps", steps)
+	unhurt := map[events.Place]process{}
+	for _, m := range quiet.Generations[0].Members {
+		unhurt[m.Place] = processOf(m.PID)
+	}
 	hit := c.submit(append([]string{"--workers", "2:2"}, counter(6000)...)...)
 	v := c.until(hit, time.Minute, "its first generation steps", steps)
 	c.kill("nats")
@@ -33,9 +37,9 @@ func TestNoBrokerForAMinute(t *testing.T) {
 	victim := v.Generations[0].Members[1]
 	killPID(t, victim.PID)
 	await(t, noBroker, down)
-	for _, m := range quiet.Generations[0].Members {
-		if !alive(m.PID) {
-			t.Errorf("%s has ended without a broker", m.Place)
+	for place, p := range unhurt {
+		if !p.alive() {
+			t.Errorf("%s has ended without a broker", place)
 		}
 	}
 	c.restart("nats")
@@ -72,15 +76,15 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	way.set(true)
 	cut := time.Now()
 	c.until(job, 20*time.Second, "the others train on", worldIs(2))
-	var theirs []events.Member
+	theirs := map[events.Place]process{}
 	for _, m := range v.Generations[len(v.Generations)-1].Members {
 		if m.Place.Node == "node-b" {
-			theirs = append(theirs, m)
+			theirs[m.Place] = processOf(m.PID)
 		}
 	}
 	await(t, outage/3, cut)
-	if alive(theirs[0].PID) {
-		killPID(t, theirs[0].PID)
+	if victim := theirs[events.Place{Node: "node-b"}]; victim.alive() {
+		killPID(t, victim.pid)
 	}
 	await(t, outage, cut)
 	before := c.job(job).Generation
@@ -89,9 +93,9 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	if now.Generation <= before {
 		t.Errorf("the node is in %s, which was there before: %s", now.Generation, before)
 	}
-	for _, m := range theirs {
-		if alive(m.PID) && !slices.ContainsFunc(now.Generations[len(now.Generations)-1].Members, func(n events.Member) bool { return n.PID == m.PID }) {
-			t.Errorf("%s is worked at by pid %d, which was replaced", m.Place, m.PID)
+	for place, p := range theirs {
+		if p.alive() && !slices.ContainsFunc(now.Generations[len(now.Generations)-1].Members, func(n events.Member) bool { return n.PID == p.pid }) {
+			t.Errorf("%s is worked at by pid %d, which was replaced", place, p.pid)
 		}
 	}
 	c.ends(job, 3*time.Minute)

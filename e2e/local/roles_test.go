@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -105,6 +106,12 @@ func TestAgentDiesWithItsWorkers(t *testing.T) {
 	c.agent("node-b", 2)
 	job := c.submit(append([]string{"--workers", "2:4"}, counter(800)...)...)
 	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+	var theirs []process
+	for _, m := range v.Generations[0].Members {
+		if m.Place.Node == "node-b" {
+			theirs = append(theirs, processOf(m.PID))
+		}
+	}
 	killed := time.Now()
 	c.kill("node-b")
 	c.until(job, 10*time.Second, "the survivors train", func(v events.JobView) bool {
@@ -112,12 +119,10 @@ func TestAgentDiesWithItsWorkers(t *testing.T) {
 		return n > 1 && v.Generations[n-1].Ready
 	})
 	t.Logf("survivors train %s after the kill", time.Since(killed))
-	for _, m := range v.Generations[0].Members {
-		if m.Place.Node == "node-b" {
-			eventually(t, 5*time.Second, func() (bool, string) {
-				return !alive(m.PID), "worker " + strconv.Itoa(m.PID) + " outlives its agent"
-			})
-		}
+	for _, p := range theirs {
+		eventually(t, 5*time.Second, func() (bool, string) {
+			return !p.alive(), "worker " + strconv.Itoa(p.pid) + " outlives its agent"
+		})
 	}
 	s := c.ends(job, 2*time.Minute)
 	if w := s.Generations[len(s.Generations)-1].World; w != 2 {
@@ -135,12 +140,31 @@ func killPID(t *testing.T, pid int) {
 	}
 }
 
-// alive reports whether a process runs; a zombie does not.
-func alive(pid int) bool {
+// process identifies a process: its pid alone may be given again.
+type process struct {
+	pid   int
+	start string // clock ticks from the boot to its start; empty = it did not run
+}
+
+// processOf identifies the process that has a pid now.
+func processOf(pid int) process {
+	_, start := stat(pid)
+	return process{pid, start}
+}
+
+// alive reports whether the process runs; a zombie does not.
+func (p process) alive() bool {
+	state, start := stat(p.pid)
+	return start != "" && start == p.start && state != "Z"
+}
+
+// stat reads fields 3 and 22 of /proc/PID/stat (proc(5)); they are empty if there is no process. The
+// name, field 2, is in parentheses and may contain anything.
+func stat(pid int) (state, start string) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return false
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if err != nil || len(fields) < 20 {
+		return "", ""
 	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	return !strings.HasPrefix(rest, "Z")
+	return fields[0], fields[19]
 }

@@ -87,14 +87,14 @@ func TestInterrupt(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var own, forked int
+	var own, forked process
 	eventually(t, 30*time.Second, func() (bool, string) {
 		b, _ := os.ReadFile(pids)
 		f := strings.Fields(string(b))
 		if len(f) == 2 {
-			own, forked = atoi(f[0]), atoi(f[1])
+			own, forked = processOf(atoi(f[0])), processOf(atoi(f[1]))
 		}
-		return forked > 0, "the worker has not started: " + said()
+		return forked.pid > 0, "the worker has not started: " + said()
 	})
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestInterrupt(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 11 {
 		t.Errorf("exit %d, want 11 (stopped)\n%s", code, said())
 	}
-	eventually(t, 5*time.Second, func() (bool, string) { return !alive(own) && !alive(forked), "the worker or its child lives on" })
+	eventually(t, 5*time.Second, func() (bool, string) { return !own.alive() && !forked.alive(), "the worker or its child lives on" })
 }
 
 func atoi(s string) int {

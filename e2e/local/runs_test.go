@@ -86,10 +86,10 @@ func (s *started) signal(sig os.Signal) {
 	}
 }
 
-// pids waits until a worker has written process ids into a file.
-func pids(t *testing.T, file string, n int) []int {
+// pids waits until a worker has written process ids into a file, and returns those processes.
+func pids(t *testing.T, file string, n int) []process {
 	t.Helper()
-	var all []int
+	var all []process
 	eventually(t, 30*time.Second, func() (bool, string) {
 		b, _ := os.ReadFile(file)
 		f := strings.Fields(string(b))
@@ -98,7 +98,7 @@ func pids(t *testing.T, file string, n int) []int {
 		}
 		all = nil
 		for _, s := range f {
-			all = append(all, atoi(s))
+			all = append(all, processOf(atoi(s)))
 		}
 		return true, ""
 	})
@@ -216,7 +216,7 @@ func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 	}
 	eventually(t, 10*time.Second, func() (bool, string) {
 		for _, p := range left {
-			if alive(p) {
+			if p.alive() {
 				return false, "processes of its worker live on"
 			}
 		}

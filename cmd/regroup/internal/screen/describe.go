@@ -80,7 +80,7 @@ func describeWorker(b events.Body) string {
 	case events.IncidentClosed:
 		return IncidentText(b)
 	case events.NodeQuarantined:
-		return fmt.Sprintf("%s kept out until %s: %s", slotText(b.Slot), b.Until.UTC().Format("15:04:05 UTC"), b.Reason)
+		return fmt.Sprintf("%s kept out until %s: %s", slotText(b.Slot), b.Until.UTC().Format("2 Jan 15:04:05 UTC"), b.Reason)
 	case events.NodeReleased:
 		return slotText(b.Slot) + " " + b.Reason
 	case events.NodeRejected:

@@ -126,6 +126,11 @@ func TestDescribeEveryFact(t *testing.T) {
 	if got := Describe(resumed); got != "node-a/0 r1 g1 step 41, from the checkpoint of step 40" {
 		t.Errorf("a worker that begins with a checkpoint: %q", got)
 	}
+	out := events.NodeQuarantined{Slot: new(events.Slot(1)), NodeFact: events.NodeFact{Reason: "3 failures within 10m"}}
+	out.Until = time.Date(2026, 11, 23, 0, 4, 5, 0, time.FixedZone("", 3600))
+	if got := Describe(out); got != "slot 1: kept out until 22 Nov 23:04:05 UTC: 3 failures within 10m" {
+		t.Errorf("a quarantine that ends on another day: %q", got)
+	}
 	var b strings.Builder
 	for _, e := range killed() {
 		fmt.Fprintf(&b, "%-22s %s\n", string(e.Body.Type().Family())+"."+e.Body.Type().Kind(), Describe(e.Body))
