@@ -33,10 +33,8 @@ func facts(env command.Env) *cobra.Command {
 		var err error
 		say := func(e events.Event) error { return sayFact(env, s.Palette, e, form.Is(command.JSON)) }
 		switch {
-		case *all && *follow:
-			err = s.FollowAll(ctx, say)
 		case *all:
-			err = s.AllFacts(ctx, say)
+			err = s.AllFacts(ctx, !*follow, say)
 		default:
 			v, found := named(ctx, env, s, last)
 			if found != nil {

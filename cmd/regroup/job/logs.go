@@ -153,7 +153,7 @@ func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) erro
 	t.tail, t.withheld = -1, nil
 	err := boot.Both(ctx,
 		func(ctx context.Context) error { return t.read(ctx, c, v.Job, true) },
-		func(ctx context.Context) error { return c.Follow(ctx, v.Job, untilEnd) })
+		func(ctx context.Context) error { return c.AwaitEnd(ctx, v.Job) })
 	if err != nil {
 		return command.Interrupted(ctx, err)
 	}

@@ -48,10 +48,7 @@ func remove(env command.Env) *cobra.Command {
 				return err
 			}
 			if !v.State.Terminal() {
-				if err := s.Stop(ctx, v.Job, "removed", true); err != nil {
-					return err
-				}
-				if err := s.Follow(ctx, v.Job, untilEnd); err != nil {
+				if err := s.StopAndWait(ctx, v.Job, "removed", true); err != nil {
 					return err
 				}
 			}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
@@ -34,7 +33,7 @@ func wait(env command.Env) *cobra.Command {
 		}
 		if !v.State.Terminal() {
 			job := v.Job
-			if err := s.Follow(ctx, job, untilEnd); errors.Is(context.Cause(ctx), errTooLong) {
+			if err := s.AwaitEnd(ctx, job); errors.Is(context.Cause(ctx), errTooLong) {
 				return &exitcode.Error{Code: exitcode.TimedOut, Err: fmt.Errorf("%s has not ended within %s: it is %s", job, screen.Span(*limit), v.State)}
 			} else if err != nil {
 				return err
@@ -62,13 +61,4 @@ func wait(env command.Env) *cobra.Command {
 		return nil
 	})
 	return cmd
-}
-
-// untilEnd ends the reader of a job's facts at the terminal fact.
-func untilEnd(e events.Event) error {
-	switch e.Body.(type) {
-	case events.JobSucceeded, events.JobFailed, events.JobStopped:
-		return client.Stop()
-	}
-	return nil
 }

@@ -143,7 +143,7 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	fmt.Fprintf(r.err, "%s submitted; Ctrl-C leaves it running\n", job)
 	w := r.watcher(c, job)
 	v, err := w.Run(ctx)
-	if code := leftBy(err); code != 0 {
+	if code := leftBy(err); code != exitcode.OK {
 		fmt.Fprintf(r.err, "\nleft running: regroup logs %s -f   stop it with: regroup stop %s\n", job, job)
 		return &exitcode.Error{Code: code}
 	}
@@ -223,7 +223,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		v, err = w.Run(runCtx)
 		if unread = errors.Is(err, syscall.EPIPE); unread {
 			fmt.Fprintf(r.err, "stopping %s: nobody reads its output any more\n", job)
-			err = stopAndWait(runCtx, c, job, "nobody read its output any more")
+			err = c.StopAndWait(runCtx, job, "nobody read its output any more", false)
 		}
 		return err
 	})
@@ -238,6 +238,18 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		return err
 	}
 	return Report(r.out, r.err, r.palette, v, r.json)
+}
+
+// leftBy is the exit code of a run that only followed its job and ended early: by Ctrl-C, or
+// because its output has no reader. 0 = neither.
+func leftBy(err error) int {
+	switch {
+	case errors.Is(err, boot.ErrInterrupted):
+		return exitcode.Interrupted
+	case errors.Is(err, syscall.EPIPE):
+		return exitcode.Unread
+	}
+	return exitcode.OK
 }
 
 // warn reports skipped messages that cannot be decoded.

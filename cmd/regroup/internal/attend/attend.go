@@ -117,8 +117,7 @@ func (w *Watcher) fact(e events.Event) error {
 			return err
 		}
 	}
-	switch e.Body.(type) {
-	case events.JobSucceeded, events.JobFailed, events.JobStopped:
+	if client.Ended(e.Body) {
 		w.mu.Lock()
 		w.ended = true
 		w.mu.Unlock()

@@ -21,27 +21,26 @@ var errNoAnswer = errors.New("no answer")
 // (events.FieldErrorsOf). Unavailable means that no reply came in time: then the command has
 // expired and is not executed later.
 func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
-	return c.submit(ctx, newID(), spec, nil) // the id is unique to this event
+	return c.submit(ctx, newID(), spec, false)
 }
 
 // SubmitOnce submits the job of an event that other clients may have sent too: the first one
 // creates it, and all get its id. A client whose spec differs is not told here, but by the
 // rendezvous when its node enters.
 func (c *Client) SubmitOnce(ctx context.Context, id string, spec spec.Job) (events.JobID, error) {
-	return c.submit(ctx, id, spec, func(v events.JobView) bool { return v.SubmittedBy(c.source, id) })
+	return c.submit(ctx, id, spec, true)
 }
 
 // submit publishes the event and waits for its job, whose id is the first of several that no other
-// event's job has.
-func (c *Client) submit(ctx context.Context, id string, spec spec.Job, satisfied func(events.JobView) bool) (events.JobID, error) {
-	e := events.Event{ID: id, Source: c.source, Body: events.JobSubmit{Spec: spec}}
+// event's job has. shared = other clients may send the event too.
+func (c *Client) submit(ctx context.Context, id string, spec spec.Job, shared bool) (events.JobID, error) {
+	e := events.Event{ID: id, Source: c.source, Trace: c.Trace, Body: events.JobSubmit{Spec: spec}}
 	ids := events.JobIDs(spec.Name, e.Source, e.ID)
-	e.Trace = c.Trace
 	job := ids[0]
-	there := satisfied
-	if satisfied != nil {
+	var there func(events.JobView) bool
+	if shared {
 		there = func(v events.JobView) bool {
-			ok := satisfied(v)
+			ok := v.SubmittedBy(c.source, id)
 			if ok {
 				job = v.Job
 			}
@@ -124,14 +123,38 @@ func (c *Client) Scale(ctx context.Context, job events.JobID, w spec.Workers) er
 // their signal and grace, or with now are killed.
 func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now bool) error {
 	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobStop{Job: job, Reason: reason, Now: now}), func(b events.Body) bool {
-		switch b.(type) {
-		case events.JobStopping, events.JobStopped, events.JobSucceeded, events.JobFailed:
-			return true
-		}
-		return false
+		_, stopping := b.(events.JobStopping)
+		return stopping || Ended(b)
 	}, func(v events.JobView) bool {
 		return v.State.Terminal() || (!now && v.State == events.JobStateStopping) || v.State == events.JobStateFinishing
 	})
+}
+
+// StopAndWait is Stop, and waits until the job has ended.
+func (c *Client) StopAndWait(ctx context.Context, job events.JobID, reason string, now bool) error {
+	if err := c.Stop(ctx, job, reason, now); err != nil {
+		return err
+	}
+	return c.AwaitEnd(ctx, job)
+}
+
+// AwaitEnd waits until a job has ended.
+func (c *Client) AwaitEnd(ctx context.Context, job events.JobID) error {
+	return c.Follow(ctx, job, func(e events.Event) error {
+		if Ended(e.Body) {
+			return errStop
+		}
+		return nil
+	})
+}
+
+// Ended reports whether a fact says that its job has ended.
+func Ended(b events.Body) bool {
+	switch b.(type) {
+	case events.JobSucceeded, events.JobFailed, events.JobStopped:
+		return true
+	}
+	return false
 }
 
 // Remove requests the removal of the record of a terminal job and waits for the reply: Invalid if
@@ -163,16 +186,7 @@ func (c *Client) endLeft(ctx context.Context, job events.JobID) error {
 	}
 	ctx, done := c.requestContext(ctx)
 	defer done()
-	if err := c.Stop(ctx, job, "its run was killed", true); err != nil {
-		return err
-	}
-	return c.Follow(ctx, job, func(e events.Event) error {
-		switch e.Body.(type) {
-		case events.JobSucceeded, events.JobFailed, events.JobStopped:
-			return errStop
-		}
-		return nil
-	})
+	return c.StopAndWait(ctx, job, "its run was killed", true)
 }
 
 func (c *Client) command(job events.JobID, b events.Body) events.Event {
@@ -225,33 +239,12 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	if err != nil {
 		return err
 	}
-	var refusal error
 	subjects := []string{events.FactSubject(events.JobRejected{}.Type(), unknownEntity)}
 	for _, job := range jobs {
 		subjects = append(subjects, events.FamilySubject(events.FamilyJob, string(job)))
 	}
-	// Reading from the first fact misses nothing that was published meanwhile, and the command's id
-	// is unique.
-	err = c.at.Load().Ports.Log.Follow(wait, events.Follow{
-		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
-	}, func(s events.Stored) error {
-		f, err := cloudevent.Decode(s.Header, s.Data)
-		if err != nil {
-			return nil //nolint:nilerr // of a newer version; not the answer to this command
-		}
-		if r, ok := f.Body.(events.JobRejected); ok && r.Command == e.ID && mine(r.Expired, e) {
-			refusal = events.RefuseAs(r.Code, r.Errors)
-			return errStop
-		}
-		if f.Cause == e.ID && answers(f.Body) {
-			return errStop
-		}
-		return nil
-	}, nil)
-	if errors.Is(err, errStop) {
-		return refusal
-	}
-	if !errors.Is(context.Cause(wait), errNoAnswer) {
+	answered, err := c.awaitAnswer(wait, e, subjects, answers)
+	if answered || !errors.Is(context.Cause(wait), errNoAnswer) {
 		return err
 	}
 	last, done := context.WithTimeout(ctx, lastCheck)
@@ -259,13 +252,49 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	if there(last) {
 		return nil
 	}
-	return events.Errorf(events.Unavailable, "no answer from the registry about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", jobs[0], c.AnswerWithin)
+	return c.unanswered("the registry", string(jobs[0]))
 }
 
 // lastCheck bounds the last check for the effect of a command without a reply.
 const lastCheck = time.Second
 
-// mine reports whether a refusal concerns e itself, not an expired event with the same id.
-func mine(expired time.Time, e events.Event) bool {
-	return expired.IsZero() || expired.Equal(e.Expires)
+// awaitAnswer reads facts until one is the answer to a command: a refusal, which is the error, or a
+// fact that the command has caused and that answers accepts.
+func (c *Client) awaitAnswer(ctx context.Context, e events.Event, subjects []string, answers func(events.Body) bool) (answered bool, refusal error) {
+	refused := func(command string, expired time.Time, code events.Code, reasons []spec.FieldError) error {
+		if command != e.ID || !(expired.IsZero() || expired.Equal(e.Expires)) {
+			return nil // of another command, or of an expired event with the same id
+		}
+		refusal = events.RefuseAs(code, reasons)
+		return errStop
+	}
+	// Reading from the first fact misses nothing that was published meanwhile, and the command's id
+	// is unique.
+	err := c.at.Load().Ports.Log.Follow(ctx, events.Follow{
+		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
+	}, func(s events.Stored) error {
+		f, err := cloudevent.Decode(s.Header, s.Data)
+		if err != nil {
+			return nil //nolint:nilerr // of a newer version; not the answer to this command
+		}
+		switch r := f.Body.(type) {
+		case events.JobRejected:
+			return refused(r.Command, r.Expired, r.Code, r.Errors)
+		case events.NodeRejected:
+			return refused(r.Command, r.Expired, r.Code, r.Errors)
+		}
+		if f.Cause == e.ID && answers(f.Body) {
+			return errStop
+		}
+		return nil
+	}, nil)
+	if errors.Is(err, errStop) {
+		return true, refusal
+	}
+	return false, err
+}
+
+// unanswered is the error of a command without a reply.
+func (c *Client) unanswered(by, about string) error {
+	return events.Errorf(events.Unavailable, "no answer from %s about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", by, about, c.AnswerWithin)
 }

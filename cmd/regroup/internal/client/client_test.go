@@ -141,7 +141,7 @@ func TestFactsDropDuplicates(t *testing.T) {
 		t.Errorf("Follow hides the callback's error: %v", err)
 	}
 	n := 0
-	if err := c.AllFacts(ctx, func(events.Event) error { n++; return nil }); err != nil || n != 6 {
+	if err := c.AllFacts(ctx, true, func(events.Event) error { n++; return nil }); err != nil || n != 6 {
 		t.Errorf("AllFacts: %d %v, want 6", n, err)
 	}
 }

@@ -18,39 +18,28 @@ var jobFamilies = []events.Family{events.FamilyJob, events.FamilyPlacement, even
 // Follow calls fn with every fact of one job in the order in which they were stored, from the
 // first. It blocks until fn returns an error; Stop() ends it without one.
 func (c *Client) Follow(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
-	return c.facts(ctx, subjectsOf(job), false, fn)
+	return c.facts(ctx, *c.at.Load(), subjectsOf(job), false, fn)
 }
 
 // Facts calls fn with the facts of one job that are stored now.
 func (c *Client) Facts(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
-	return c.facts(ctx, subjectsOf(job), true, fn)
+	return c.facts(ctx, *c.at.Load(), subjectsOf(job), true, fn)
 }
 
-// FollowAll is Follow for the facts of every job and node, of all servers.
-func (c *Client) FollowAll(ctx context.Context, fn func(events.Event) error) error {
-	return c.allFacts(ctx, false, fn)
-}
-
-// AllFacts is Facts for every job and node, of all servers.
-func (c *Client) AllFacts(ctx context.Context, fn func(events.Event) error) error {
-	return c.allFacts(ctx, true, fn)
-}
-
-func (c *Client) allFacts(ctx context.Context, stored bool, fn func(events.Event) error) error {
+// AllFacts is Follow, or with stored Facts, for every job and node, of all servers.
+func (c *Client) AllFacts(ctx context.Context, stored bool, fn func(events.Event) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var mu sync.Mutex
 	for _, s := range c.all {
-		g.Go(func() error { return c.factsOf(ctx, s, []string{events.AllFacts}, stored, locked(&mu, fn)) })
+		g.Go(func() error {
+			return c.facts(ctx, s, []string{events.AllFacts}, stored, func(e events.Event) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return fn(e)
+			})
+		})
 	}
 	return g.Wait()
-}
-
-func locked(mu *sync.Mutex, fn func(events.Event) error) func(events.Event) error {
-	return func(e events.Event) error {
-		mu.Lock()
-		defer mu.Unlock()
-		return fn(e)
-	}
 }
 
 func subjectsOf(job events.JobID) []string {
@@ -61,17 +50,13 @@ func subjectsOf(job events.JobID) []string {
 	return out
 }
 
-func (c *Client) facts(ctx context.Context, subjects []string, stored bool, fn func(events.Event) error) error {
-	return c.factsOf(ctx, *c.at.Load(), subjects, stored, fn)
-}
-
-func (c *Client) factsOf(ctx context.Context, at Server, subjects []string, stored bool, fn func(events.Event) error) error {
+func (c *Client) facts(ctx context.Context, at Server, subjects []string, stored bool, fn func(events.Event) error) error {
 	type key struct {
 		family events.Family
 		entity string
 	}
 	seen := map[key]uint64{}
-	return c.readFrom(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
+	return c.read(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
 		e, err := cloudevent.Decode(s.Header, s.Data)
 		if errors.Is(err, events.ErrUnknownType) {
 			return nil // written by a newer version
@@ -94,14 +79,10 @@ func (c *Client) factsOf(ctx context.Context, at Server, subjects []string, stor
 	})
 }
 
-// read follows a stream; with stored it ends after the messages that are present.
-func (c *Client) read(ctx context.Context, f events.Follow, stored bool, fn func(events.Stored) error) error {
-	return c.readFrom(ctx, *c.at.Load(), f, stored, fn)
-}
-
-// readFrom is read for one server. It fails if no stored message arrives within AnswerWithin, or if
-// the server has ended. The messages of an idle server are complete.
-func (c *Client) readFrom(ctx context.Context, at Server, f events.Follow, stored bool, fn func(events.Stored) error) error {
+// read follows a stream of one server; with stored it ends after the messages that are present. It
+// fails if no stored message arrives within AnswerWithin, or if the server has ended. The messages
+// of an idle server are complete.
+func (c *Client) read(ctx context.Context, at Server, f events.Follow, stored bool, fn func(events.Stored) error) error {
 	ctx, done := at.serving(ctx)
 	defer done()
 	inner, cancel := context.WithCancelCause(ctx)
@@ -156,6 +137,6 @@ func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.
 // Spans calls fn with every stored span message: each is one OTLP ExportTraceServiceRequest in
 // protobuf.
 func (c *Client) Spans(ctx context.Context, fn func(otlp []byte) error) error {
-	return c.read(ctx, events.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: events.FromFirst}, true,
+	return c.read(ctx, *c.at.Load(), events.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: events.FromFirst}, true,
 		func(s events.Stored) error { return fn(s.Data) })
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -39,7 +40,6 @@ func (l Line) MarshalJSON() ([]byte, error) {
 // LogsFrom selects the output to read.
 type LogsFrom struct {
 	Node   events.NodeID // empty = all
-	Slot   string        // empty = all
 	After  uint64        // only chunks after this sequence; 0 = from the first
 	Follow bool          // continue with new lines
 }
@@ -48,19 +48,13 @@ type LogsFrom struct {
 // until all stored lines were seen or, with Follow, until fn returns an error; Stop() ends it
 // without one.
 func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn func(Line) error) error {
-	node, slot := "*", "*"
-	if from.Node != "" {
-		node = string(from.Node)
-	}
-	if from.Slot != "" {
-		slot = from.Slot
-	}
+	node := cmp.Or(string(from.Node), "*")
 	names := &ranks{client: c, job: job}
-	f := events.Follow{Stream: events.StreamLogs, Subjects: []string{events.LogSubject(job, node, slot)}, Start: events.FromFirst}
+	f := events.Follow{Stream: events.StreamLogs, Subjects: []string{events.LogSubject(job, node, "*")}, Start: events.FromFirst}
 	if from.After > 0 {
 		f.Start, f.Sequence = events.FromSequence, from.After+1
 	}
-	return c.read(ctx, f, !from.Follow, func(s events.Stored) error {
+	return c.read(ctx, *c.at.Load(), f, !from.Follow, func(s events.Stored) error {
 		place, ok := placeOf(s.Subject)
 		if !ok {
 			return nil

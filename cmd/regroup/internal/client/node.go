@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
 )
 
@@ -47,13 +46,12 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 	if err != nil {
 		return err
 	}
-	ports := c.at.Load().Ports
 	wait, done := context.WithCancelCause(wait)
 	defer done(nil)
 	var both errgroup.Group
 	if shown != nil {
 		both.Go(func() error {
-			done(ports.Buckets.Bucket(events.BucketNodes).Watch(wait, func(key string, value []byte, _ uint64) {
+			done(c.at.Load().Ports.Buckets.Bucket(events.BucketNodes).Watch(wait, func(key string, value []byte, _ uint64) {
 				if key != string(node) || value == nil {
 					return
 				}
@@ -65,23 +63,12 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 		})
 	}
 	both.Go(func() error {
-		done(ports.Log.Follow(wait, events.Follow{
-			Stream: events.StreamFacts, Start: events.FromFirst,
-			Subjects: []string{
-				events.FamilySubject(events.FamilyNode, string(node)), events.FactSubject(events.NodeRejected{}.Type(), unknownEntity),
-			},
-		}, func(s events.Stored) error {
-			f, err := cloudevent.Decode(s.Header, s.Data)
-			switch r, rejected := f.Body.(events.NodeRejected); {
-			case err != nil: // of a newer version; not the answer to this command
-				return nil //nolint:nilerr // see above
-			case rejected && r.Command == e.ID && mine(r.Expired, e):
-				return events.RefuseAs(r.Code, r.Errors)
-			case !rejected && f.Cause == e.ID:
-				return errStop
-			}
-			return nil
-		}, nil))
+		subjects := []string{events.FamilySubject(events.FamilyNode, string(node)), events.FactSubject(events.NodeRejected{}.Type(), unknownEntity)}
+		answered, err := c.awaitAnswer(wait, e, subjects, func(events.Body) bool { return true })
+		if answered && err == nil {
+			err = errStop
+		}
+		done(err)
 		return nil
 	})
 	_ = both.Wait() // the cause of wait is the error
@@ -89,7 +76,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 	case errors.Is(cause, errStop):
 		return nil
 	case errors.Is(cause, errNoAnswer):
-		return events.Errorf(events.Unavailable, "no answer from discovery about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", node, c.AnswerWithin)
+		return c.unanswered("discovery", string(node))
 	default:
 		return cause
 	}
