@@ -46,7 +46,7 @@ func Apply(cmd *cobra.Command, getenv func(string) string) error {
 		}
 		text, from := getenv(v.Env), v.Env
 		if text == "" && !(v.Connection && elsewhere) {
-			text, from = v.Text, "context"
+			text, from = *v.Text, "context"
 		}
 		if text == "" {
 			continue

@@ -62,11 +62,9 @@ func add(env command.Env) *cobra.Command {
 	cmd.Flags().StringVar(&s.Description, "description", "", "what it is, for people")
 	cmd.Flags().StringVar(&s.Output, "output", "", "form of -o for commands that have it")
 	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *settings.File, args []string) error {
-		for flag, field := range map[string]*string{
-			"server": &s.Server, "creds": &s.Creds, "tlsca": &s.TLSCA, "tlscert": &s.TLSCert, "tlskey": &s.TLSKey, "timeout": &s.Timeout, "color": &s.Color,
-		} {
-			if x := cmd.Flag(flag); x != nil && x.Changed {
-				*field = x.Value.String()
+		for _, v := range s.Values() {
+			if x := cmd.Flag(v.Name); x != nil && x.Changed {
+				*v.Text = x.Value.String()
 			}
 		}
 		s, err := s.Absolute()

@@ -51,7 +51,7 @@ func Command(env command.Env, c *boot.Config) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d := &demo{env: env, config: *c, palette: palette, json: output == "json", epochs: epochs, cmd: cmd}
+			d := &demo{env: env, config: *c, palette: palette, json: output == "json", epochs: epochs}
 			return d.run(cmd.Context())
 		},
 	}
@@ -66,13 +66,12 @@ type demo struct {
 	palette screen.Palette
 	json    bool
 	epochs  int
-	cmd     *cobra.Command
 	nodes   *nodes
 	facts   []events.Event
 }
 
 func (d *demo) say(format string, args ...any) {
-	fmt.Fprintf(d.cmd.ErrOrStderr(), format+"\n", args...)
+	fmt.Fprintf(d.env.Err, format+"\n", args...)
 }
 
 func (d *demo) run(parent context.Context) error {
@@ -116,7 +115,7 @@ func (d *demo) run(parent context.Context) error {
 			return err
 		}
 	}
-	return run.Report(d.cmd.OutOrStdout(), d.cmd.ErrOrStderr(), d.palette, v, d.json)
+	return run.Report(d.env.Out, d.env.Err, d.palette, v, d.json)
 }
 
 func (d *demo) train(ctx context.Context, c *client.Client, worker string) (events.JobView, error) {
@@ -145,7 +144,7 @@ func (d *demo) train(ctx context.Context, c *client.Client, worker string) (even
 	d.say("%s: 2 to 4 workers; a worker dies at step %d, node-c at step %d, node-d joins at step %d", job, killWorkerAt, killNodeAt, addNodeAt)
 	f := &faults{demo: d}
 	w := attend.New(attend.Options{
-		Client: c, Job: job, Err: d.cmd.ErrOrStderr(), Palette: d.palette, Terminal: d.env.ErrIsTerminal,
+		Client: c, Job: job, Err: d.env.Err, Palette: d.palette, Terminal: d.env.ErrIsTerminal,
 		OnFact: func(e events.Event) {
 			d.facts = append(d.facts, e)
 			f.fact(e.Body)
@@ -169,7 +168,7 @@ func lost(i events.IncidentClosed) string {
 
 // show prints the incidents with their phases and the timeline.
 func (d *demo) show(v events.JobView) error {
-	out := d.cmd.OutOrStdout()
+	out := d.env.Out
 	rows := make([][]string, 0, len(v.Incidents))
 	for _, i := range v.Incidents {
 		p := i.Phases

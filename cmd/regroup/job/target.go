@@ -13,25 +13,26 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
+// choice returns the job that a command is about if none is named.
+type choice func(context.Context, *client.Client) (events.JobView, error)
+
 // onJob returns the body of a command that reads one job: the one that its only argument names,
 // else the one that was submitted last.
 func onJob(env command.Env, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
-	return env.Connected(func(ctx context.Context, s command.Session) error {
-		v, err := named(ctx, env, s, last)
-		if err != nil {
-			return err
-		}
-		return do(ctx, s, v)
-	})
+	return chosen(env, last, do)
 }
 
 // changing is onJob for a command that changes the job: without a name it applies to the only
 // possible one. of, if not nil, selects the jobs that the command can change.
 func changing(env command.Env, of func(events.JobView) bool, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
+	return chosen(env, func(ctx context.Context, c *client.Client) (events.JobView, error) {
+		return only(ctx, c, env.Source, of)
+	}, do)
+}
+
+func chosen(env command.Env, choose choice, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
 	return env.Connected(func(ctx context.Context, s command.Session) error {
-		v, err := named(ctx, env, s, func(ctx context.Context, c *client.Client) (events.JobView, error) {
-			return only(ctx, c, env.Source, of)
-		})
+		v, err := named(ctx, env, s, choose)
 		if err != nil {
 			return err
 		}
@@ -41,7 +42,7 @@ func changing(env command.Env, of func(events.JobView) bool, do func(ctx context
 
 // named finds the job that the first argument names. Without one it is the job that choose returns,
 // which is reported.
-func named(ctx context.Context, env command.Env, s command.Session, choose func(context.Context, *client.Client) (events.JobView, error)) (events.JobView, error) {
+func named(ctx context.Context, env command.Env, s command.Session, choose choice) (events.JobView, error) {
 	if len(s.Args) > 0 {
 		return s.Job(ctx, s.Args[0])
 	}
@@ -65,9 +66,6 @@ func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 	return all[0], nil
 }
 
-// sharedSources lists the sources of commands without a user, of this machine or shared.
-var sharedSources = []string{client.RunSource}
-
 // only returns the only job that has not ended and that belongs to source. If there are several, or
 // it belongs to another user, the name must be given.
 func only(ctx context.Context, c *client.Client, source string, of func(events.JobView) bool) (events.JobView, error) {
@@ -88,7 +86,7 @@ func only(ctx context.Context, c *client.Client, source string, of func(events.J
 	case len(names) > 1:
 		slices.Sort(names)
 		return found, events.Errorf(events.Invalid, "name the job: %d have not ended: %s", len(names), strings.Join(names[:min(len(names), 10)], ", "))
-	case of == nil && found.By != source && !slices.Contains(sharedSources, found.By):
+	case of == nil && found.By != source && found.By != client.RunSource:
 		return found, events.Errorf(events.Invalid, "name the job: %s, the only one that has not ended, was submitted by %s", found.Job, found.By)
 	}
 	return found, nil

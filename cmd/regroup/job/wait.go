@@ -55,10 +55,7 @@ func wait(env command.Env) *cobra.Command {
 				return err
 			}
 		}
-		if end.ExitCode != exitcode.OK {
-			return &exitcode.Error{Code: end.ExitCode}
-		}
-		return nil
+		return end.Err()
 	})
 	return cmd
 }

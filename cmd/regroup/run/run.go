@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +26,6 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/events"
@@ -37,25 +35,22 @@ import (
 
 // call is one call of `regroup run`.
 type call struct {
-	terminal bool
-	source   string        // CloudEvents source of the commands to an existing server
-	within   time.Duration // timeout of the connection and of replies
-	config   *boot.Config
-	agent    serve.AgentConfig
-	hosts    serve.DiscoveryConfig
-	flags    *jobflags.Flags
-	listed   bool // a host list was given by flags, not in the environment
-	json     bool
-	palette  screen.Palette
-	out      io.Writer
-	err      io.Writer
+	env     command.Env
+	within  time.Duration // timeout of the connection and of replies
+	config  *boot.Config
+	agent   serve.AgentConfig
+	hosts   serve.DiscoveryConfig
+	flags   *jobflags.Flags
+	listed  bool // a host list was given by flags, not in the environment
+	json    bool
+	palette screen.Palette
 }
 
 // Command is `regroup run`.
 func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.DiscoveryConfig) *cobra.Command {
 	var file string
 	var form *command.Format
-	r := &call{source: env.Source, config: c, agent: a, hosts: d, terminal: env.ErrIsTerminal}
+	r := &call{env: env, config: c, agent: a, hosts: d}
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
@@ -64,7 +59,6 @@ services and an agent in this process, beside those of other runs. The first wor
   regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4
   regroup run -f job.yaml -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.out, r.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			spec, err := submit.Read(env, file, r.flags, args)
 			if err != nil {
 				return submit.Explain(env, form, err)
@@ -84,7 +78,7 @@ services and an agent in this process, beside those of other runs. The first wor
 			}
 			defer boot.WritesFail()()
 			for _, n := range r.flags.Launch().Notes {
-				r.say(n)
+				env.Say(n)
 			}
 			return r.run(cmd.Context(), spec)
 		},
@@ -128,23 +122,23 @@ func (r *call) run(ctx context.Context, spec spec.Job) error {
 
 // attached runs the job on an existing server. Ctrl-C leaves it running.
 func (r *call) attached(ctx context.Context, spec spec.Job) error {
-	server, done, err := serve.AttachShared(ctx, *r.config, serve.Reach{Within: r.within, Say: r.say})
+	server, done, err := serve.AttachShared(ctx, *r.config, serve.Reach{Within: r.within, Say: r.env.Say})
 	if err != nil {
 		return err
 	}
 	defer done()
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
-	c := r.client(r.source, server)
+	c := r.env.ClientOf(r.env.Source, r.within, server)
 	job, err := c.Submit(ctx, spec)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(r.err, "%s submitted; Ctrl-C leaves it running\n", job)
+	fmt.Fprintf(r.env.Err, "%s submitted; Ctrl-C leaves it running\n", job)
 	w := r.watcher(c, job)
 	v, err := w.Run(ctx)
 	if code := leftBy(err); code != exitcode.OK {
-		fmt.Fprintf(r.err, "\nleft running: regroup logs %s -f   stop it with: regroup stop %s\n", job, job)
+		fmt.Fprintf(r.env.Err, "\nleft running: regroup logs %s -f   stop it with: regroup stop %s\n", job, job)
 		return &exitcode.Error{Code: code}
 	}
 	if err != nil {
@@ -153,7 +147,7 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	if err := w.Rest(ctx, 400*time.Millisecond); err != nil {
 		return err
 	}
-	return Report(r.out, r.err, r.palette, v, r.json)
+	return Report(r.env.Out, r.env.Err, r.palette, v, r.json)
 }
 
 // local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the
@@ -173,7 +167,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		a.Node = fmt.Sprintf("%s-%d", a.Filled().Node, l.Number)
 	}
 	a = a.Filled()
-	agent, err := serve.NewAgent(l.Process, a, nil)
+	agent, err := serve.NewAgent(l.Process, a)
 	if err != nil {
 		return err
 	}
@@ -182,7 +176,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		return err
 	}
 	defer reaper.Close()
-	c := r.client(client.RunSource, client.Server{Ports: l.Process.Ports})
+	c := r.env.ClientOf(client.RunSource, r.within, client.Server{Ports: l.Process.Ports})
 	runCtx, end := context.WithCancel(parent)
 	defer end()
 	g, runCtx := errgroup.WithContext(runCtx)
@@ -207,7 +201,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		if r.flags.Launch().Standalone {
 			why = "--standalone"
 		}
-		fmt.Fprintf(r.err, "%s  %s: running one here (data: %s), stop with Ctrl-C\n", job, why, l.Process.Config.StateDir)
+		fmt.Fprintf(r.env.Err, "%s  %s: running one here (data: %s), stop with Ctrl-C\n", job, why, l.Process.Config.StateDir)
 		stopping, restore := boot.Interruptible(runCtx, func() {
 			_ = c.Stop(runCtx, job, "interrupted twice", true)
 			agent.Kill()
@@ -215,14 +209,14 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		defer restore()
 		defer context.AfterFunc(stopping, func() {
 			if runCtx.Err() == nil {
-				fmt.Fprintf(r.err, "\nstopping %s; Ctrl-C again kills it\n", job)
+				fmt.Fprintf(r.env.Err, "\nstopping %s; Ctrl-C again kills it\n", job)
 				_ = c.Stop(runCtx, job, "interrupted", false)
 			}
 		})()
 		w = r.watcher(c, job)
 		v, err = w.Run(runCtx)
 		if unread = errors.Is(err, syscall.EPIPE); unread {
-			fmt.Fprintf(r.err, "stopping %s: nobody reads its output any more\n", job)
+			fmt.Fprintf(r.env.Err, "stopping %s: nobody reads its output any more\n", job)
 			err = c.StopAndWait(runCtx, job, "nobody read its output any more", false)
 		}
 		return err
@@ -237,7 +231,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	if err := w.Rest(parent, 0); err != nil {
 		return err
 	}
-	return Report(r.out, r.err, r.palette, v, r.json)
+	return Report(r.env.Out, r.env.Err, r.palette, v, r.json)
 }
 
 // leftBy is the exit code of a run that only followed its job and ended early: by Ctrl-C, or
@@ -252,26 +246,12 @@ func leftBy(err error) int {
 	return exitcode.OK
 }
 
-// warn reports skipped messages that cannot be decoded.
-func (r *call) warn(err error) {
-	fmt.Fprintln(r.err, "regroup: warning:", visible.Text(err.Error()))
-}
-
-func (r *call) say(text string) { fmt.Fprintln(r.err, "regroup:", visible.Text(text)) }
-
-func (r *call) client(source string, s client.Server) *client.Client {
-	c := client.Of(source, s)
-	c.AnswerWithin, c.Warn, c.Waits = r.within, r.warn, r.say
-	c.Trace = client.Trace(os.Getenv)
-	return c
-}
-
 func (r *call) watcher(c *client.Client, job events.JobID) *attend.Watcher {
-	out := r.out
+	out := r.env.Out
 	if r.json {
-		out = r.err
+		out = r.env.Err
 	}
-	return attend.New(attend.Options{Client: c, Job: job, Out: out, Err: r.err, Palette: r.palette, Terminal: r.terminal})
+	return attend.New(attend.Options{Client: c, Job: job, Out: out, Err: r.env.Err, Palette: r.palette, Terminal: r.env.ErrIsTerminal})
 }
 
 // StopLeftovers ends the jobs of a killed earlier `run` in this state directory.
@@ -307,8 +287,5 @@ func Report(out, errs io.Writer, p screen.Palette, v events.JobView, asJSON bool
 	if err := screen.Final(errs, p, v, now); err != nil {
 		return err
 	}
-	if s.ExitCode == exitcode.OK {
-		return nil
-	}
-	return &exitcode.Error{Code: s.ExitCode}
+	return s.Err()
 }

@@ -71,8 +71,8 @@ func (a AgentConfig) Filled() AgentConfig {
 
 // NewAgent returns the agent of a node with real processes. Its state is in a directory of the
 // node.
-func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.Agent, error) {
-	return newAgent(p, a, nil, false, output)
+func NewAgent(p *boot.Process, a AgentConfig) (*agent.Agent, error) {
+	return newAgent(p, a, nil, false, nil)
 }
 
 func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, output func(agent.Line)) (*agent.Agent, error) {

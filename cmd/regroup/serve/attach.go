@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Reach configures how long a command tries to connect to its servers, and how it reports waits.
@@ -130,7 +131,7 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached
 			if _, err := os.Stat(filepath.Join(dir, "nats")); err != nil {
 				return reached{}, nil // the store is empty
 			}
-			l, err := openLocal(limit, c, kindRead, 0, LocalOptions{})
+			l, err := openLocal(limit, c, kindRead, 0, jetstream.ServerOptions{})
 			if err == nil {
 				i := &idle{local: l}
 				return reached{client.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve}, i.close}, nil

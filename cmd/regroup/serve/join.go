@@ -173,10 +173,7 @@ func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 			if err := screen.Final(s.to, screen.Palette{}, v, now); err != nil {
 				return err
 			}
-			if code := summary.Of(v, now).ExitCode; code != exitcode.OK {
-				return &exitcode.Error{Code: code}
-			}
-			return nil
+			return summary.Of(v, now).Err()
 		}
 		if !wait.Sleep(ctx, 100*time.Millisecond) {
 			return events.Errorf(events.Unavailable, "%s is over, but the registry does not say how: see regroup status %s", s.job, s.job)

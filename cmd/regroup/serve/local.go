@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -27,36 +26,13 @@ type Local struct {
 	dir       string
 }
 
-// LocalOptions configure how clients and peers connect to the broker in this process.
-type LocalOptions struct {
-	Listen  string // host:port for clients; empty = in-process only
-	Name    string // name of the broker, unique in its cluster
-	Cluster string // host:port for the brokers of other machines; empty = a broker on its own
-	Join    []string
-}
-
-// broker are the options of the server.
-func (o LocalOptions) broker(dir string, log *slog.Logger) jetstream.ServerOptions {
-	s := jetstream.ServerOptions{Name: o.Name, StoreDir: dir, Listen: o.Listen, Logger: log, Embedded: true}
-	if o.Cluster != "" {
-		s.Cluster = jetstream.Cluster{Listen: o.Cluster, Routes: o.Join, First: len(o.Join) == 0}
-	}
-	return s
-}
-
-// OpenShared starts the broker that is shared on this machine, in the state directory itself, and
-// connects to it. ErrInUse if a run or another `up` owns the directory.
-func OpenShared(ctx context.Context, c boot.Config, o LocalOptions) (*Local, error) {
-	return openLocal(ctx, c, kindUp, 1, o)
-}
-
 // OpenOwn starts a broker for one run, in the first store of the state directory that is not in
 // use.
 func OpenOwn(ctx context.Context, c boot.Config) (*Local, error) {
 	for n := 1; ; n++ {
 		own := c
 		own.StateDir = storeDir(c.StateDir, n)
-		l, err := openLocal(ctx, own, kindRun, n, LocalOptions{Listen: "127.0.0.1:0"})
+		l, err := openLocal(ctx, own, kindRun, n, jetstream.ServerOptions{Listen: "127.0.0.1:0"})
 		if errors.Is(err, ErrInUse) && n < maxStores {
 			continue
 		}
@@ -69,7 +45,9 @@ func Shared(c boot.Config) bool {
 	return owned(c.StateDir) && readOwner(c.StateDir).Kind == kindUp
 }
 
-func openLocal(ctx context.Context, c boot.Config, kind string, number int, o LocalOptions) (*Local, error) {
+// openLocal starts the broker with these options in the state directory itself, and connects to it.
+// ErrInUse if another process owns the directory.
+func openLocal(ctx context.Context, c boot.Config, kind string, number int, o jetstream.ServerOptions) (*Local, error) {
 	d, err := LoadDiscovery()
 	if err != nil {
 		return nil, err
@@ -86,18 +64,17 @@ func openLocal(ctx context.Context, c boot.Config, kind string, number int, o Lo
 	return l, nil
 }
 
-func (l *Local) open(ctx context.Context, c boot.Config, kind string, o LocalOptions) error {
-	dir := filepath.Join(c.StateDir, "nats")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstream.ServerOptions) error {
+	o.StoreDir = filepath.Join(c.StateDir, "nats")
+	if err := os.MkdirAll(o.StoreDir, 0o700); err != nil {
 		return fmt.Errorf("state folder: %w", err)
 	}
-	log, err := c.Logger(os.Stderr)
-	if err != nil {
+	var err error
+	if o.Logger, err = c.Logger(os.Stderr); err != nil {
 		return err
 	}
-	broker := o.broker(dir, log)
-	broker.System = c.System.Server()
-	if l.server, err = jetstream.StartServer(broker); err != nil {
+	o.System, o.Embedded = c.System.Server(), true
+	if l.server, err = jetstream.StartServer(o); err != nil {
 		return err
 	}
 	if l.Process, err = boot.Open(ctx, c, "local", l.server); err != nil {

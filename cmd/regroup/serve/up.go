@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // clusterListen is the default cluster address of a broker that joins others.
@@ -16,7 +18,7 @@ const clusterListen = "0.0.0.0:6222"
 
 // UpCommand is `regroup up`: the broker, all services and an agent in this process.
 func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Command {
-	o := LocalOptions{Listen: "127.0.0.1:0"}
+	o := jetstream.ServerOptions{Listen: "127.0.0.1:0"}
 	var noAgent bool
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run everything in this process: broker, services and an agent", Args: cobra.NoArgs,
@@ -40,13 +42,12 @@ agents of other machines are used if it names them.`,
 			if err := d.Check(ctx); err != nil {
 				return err
 			}
-			if len(o.Join) > 0 && o.Cluster == "" {
-				o.Cluster = clusterListen
+			if len(o.Cluster.Routes) > 0 {
+				o.Cluster.Listen = cmp.Or(o.Cluster.Listen, clusterListen)
 			}
-			if o.Name == "" {
-				o.Name = a.Filled().Node
-			}
-			l, err := OpenShared(ctx, *c, o)
+			o.Cluster.First = o.Cluster.Listen != "" && len(o.Cluster.Routes) == 0
+			o.Name = cmp.Or(o.Name, a.Filled().Node)
+			l, err := openLocal(ctx, *c, kindUp, 1, o)
 			if err != nil {
 				return err
 			}
@@ -55,7 +56,7 @@ agents of other machines are used if it names them.`,
 			if !noAgent {
 				mine := *a
 				mine.DepartWithin = 0 // the services stop too, so the work cannot move
-				if run, err = NewAgent(l.Process, mine, nil); err != nil {
+				if run, err = NewAgent(l.Process, mine); err != nil {
 					return err
 				}
 				off, err := mine.Heed(run)
@@ -70,8 +71,8 @@ agents of other machines are used if it names them.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Listen, "listen", o.Listen, "host:port for clients and agents of other machines")
-	f.StringVar(&o.Cluster, "cluster-listen", "", "host:port for the brokers of other machines; with three of them everything is stored three times")
-	f.StringSliceVar(&o.Join, "join", nil, "host:port at which a broker of the cluster listens for others (its --cluster-listen)")
+	f.StringVar(&o.Cluster.Listen, "cluster-listen", "", "host:port for the brokers of other machines; with three of them everything is stored three times")
+	f.StringSliceVar(&o.Cluster.Routes, "join", nil, "host:port at which a broker of the cluster listens for others (its --cluster-listen)")
 	f.StringVar(&o.Name, "broker", "", "name of the broker, unique in its cluster and kept for ever; empty = the node's")
 	cmd.Flags().BoolVar(&noAgent, "no-agent", false, "services only")
 	a.Flags(cmd.Flags())

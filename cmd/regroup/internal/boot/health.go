@@ -26,19 +26,11 @@ func ServeHealth(ctx context.Context, address string, ready func() error) error 
 		return fmt.Errorf("health: %w", err)
 	}
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	select {
-	case <-ctx.Done():
-		err := s.Close()
-		<-ended
-		return err
-	case err := <-ended:
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
-		}
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("health: %w", err)
 	}
+	return nil
 }
 
 // AskHealth queries the readiness of a process that runs ServeHealth.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,35 +20,44 @@ var ErrInterrupted = errors.New("interrupted")
 // (which may be nil), the third exits with code 130.
 func Interruptible(parent context.Context, again func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
-	ch := make(chan os.Signal, 4)
-	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
-	stopped := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for n := 1; ; n++ {
+	count := 0
+	off := listen(func() {
+		switch count++; count {
+		case 1:
+			cancel(ErrInterrupted)
+		case 2:
+			if again != nil {
+				again()
+			}
+		default:
+			os.Exit(130)
+		}
+	}, os.Interrupt, syscall.SIGTERM)
+	return ctx, func() {
+		off()
+		cancel(nil)
+	}
+}
+
+// listen calls do for each of the signals, until off is called.
+func listen(do func(), signals ...os.Signal) (off func()) {
+	ch, stopped := make(chan os.Signal, 4), make(chan struct{})
+	signal.Notify(ch, signals...)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
 			select {
 			case <-ch:
-				switch n {
-				case 1:
-					cancel(ErrInterrupted)
-				case 2:
-					if again != nil {
-						again()
-					}
-				default:
-					os.Exit(130)
-				}
+				do()
 			case <-stopped:
 				return
 			}
 		}
-	}()
-	return ctx, func() {
+	})
+	return func() {
 		signal.Stop(ch)
 		close(stopped)
-		<-ended
-		cancel(nil)
+		running.Wait()
 	}
 }
 
@@ -69,24 +79,7 @@ func OnSignal(name string, do func()) (off func(), err error) {
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG: // SIGURG is used by the Go runtime
 		return nil, fmt.Errorf("%s has another meaning already: take SIGUSR1, SIGUSR2 or SIGHUP", name)
 	}
-	ch, stopped, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
-	signal.Notify(ch, sig)
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ch:
-				do()
-			case <-stopped:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(ch)
-		close(stopped)
-		<-ended
-	}, nil
+	return listen(do, sig), nil
 }
 
 // IsTerminal reports whether a file is a terminal.

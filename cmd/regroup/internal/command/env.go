@@ -55,12 +55,18 @@ func (e Env) Client(cmd *cobra.Command) (c *client.Client, done func(), err erro
 	if err != nil {
 		return nil, nil, err
 	}
-	c = client.Of(e.Source, servers...)
+	c = e.ClientOf(e.Source, within, servers...)
+	c.Exact = exact(cmd, e.IsTerminal)
+	return c, done, nil
+}
+
+// ClientOf returns a client of connected servers, with the CloudEvents source of its commands.
+func (e Env) ClientOf(source string, within time.Duration, servers ...client.Server) *client.Client {
+	c := client.Of(source, servers...)
 	c.AnswerWithin, c.Waits = within, e.Say
 	c.Now, c.Trace = e.Now, client.Trace(e.Getenv)
-	c.Exact = exact(cmd, e.IsTerminal)
-	c.Warn = func(err error) { fmt.Fprintln(e.Err, "regroup: warning:", visible.Text(err.Error())) }
-	return c, done, nil
+	c.Warn = func(err error) { e.Say("warning: " + err.Error()) }
+	return c
 }
 
 // Say prints a message for the user to Err.

@@ -26,20 +26,15 @@ type Join struct {
 // them.
 func AddJoin(fs *pflag.FlagSet) *Join {
 	j := &Join{own: newFlags(fs)}
-	fs.StringVar(&j.Run, "join-job", "", "take part in this job, which nobody schedules; whoever comes first creates it (torchrun's --rdzv-id)")
-	fs.StringVar(&j.nodes, "nnodes", "1", "with --join-job: how many nodes, MIN:MAX or N")
-	fs.IntVar(&j.perNode, "nproc-per-node", 1, "with --join-job: workers on every node")
-	fs.StringVar(&j.conf, "rdzv-conf", "", "with --join-job: times in seconds, such as last_call_timeout=30,join_timeout=600")
 	j.own.shared()
+	fs.StringVar(&j.Run, j.own.of("name", "join-job"), "", "take part in this job, which nobody schedules; whoever comes first creates it (torchrun's --rdzv-id)")
+	fs.StringVar(&j.nodes, j.own.of("rendezvous.nodes", "nnodes"), "1", "with --join-job: how many nodes, MIN:MAX or N")
+	fs.IntVar(&j.perNode, j.own.of("rendezvous.workersPerNode", "nproc-per-node"), 1, "with --join-job: workers on every node")
+	fs.StringVar(&j.conf, j.own.of("rendezvous", "rdzv-conf"), "", "with --join-job: times in seconds, such as last_call_timeout=30,join_timeout=600")
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	return j
-}
-
-// joinPath names the field of the spec that a flag fills in.
-var joinPath = map[string]string{
-	"name": "--join-job", "rendezvous.nodes": "--nnodes", "rendezvous.workersPerNode": "--nproc-per-node", "rendezvous": "--rdzv-conf",
 }
 
 // Spec returns the spec of a job that runs args, with its defaults. The error is Invalid with every
@@ -60,20 +55,10 @@ func (j *Join) Spec(args []string) (spec.Job, error) {
 	s.Rendezvous, s.Workers = r, spec.Workers{}
 	s = s.WithDefaults()
 	for _, x := range s.Check() {
-		best := ""
-		for path := range joinPath {
-			if (x.Path == path || strings.HasPrefix(x.Path, path+".")) && len(path) > len(best) {
-				best = path
-			}
-		}
-		switch {
-		case x.Path == "workers" || strings.HasPrefix(x.Path, "workers."):
+		if x.Path == "workers" || strings.HasPrefix(x.Path, "workers.") {
 			continue // derived from the nodes
-		case best != "":
-			x.Path = joinPath[best]
-		default:
-			x.Path = j.own.flagOf(x.Path)
 		}
+		x.Path = j.own.flagOf(x.Path)
 		bad = append(bad, x)
 	}
 	return s, events.Refuse(bad)

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
@@ -92,12 +91,12 @@ func (p Palette) Prefix(place events.Place, rank int, g events.Generation) strin
 
 // State colours the state of a job, worker or node.
 func (p Palette) State(s string) string {
-	switch {
-	case slices.Contains([]string{"failed", "failure", "lost"}, s):
+	switch s {
+	case "failed", "failure", "lost":
 		return p.Bad(s)
-	case slices.Contains([]string{"succeeded", "success", "ready", "done", "running"}, s):
+	case "succeeded", "success", "ready", "done", "running":
 		return p.Good(s)
-	case slices.Contains([]string{"waiting", "suspected", "stopping", "starting", "draining", "quarantined", "excluded"}, s):
+	case "waiting", "suspected", "stopping", "starting", "draining", "quarantined", "excluded":
 		return p.Warn(s)
 	}
 	return s

@@ -30,34 +30,30 @@ type Settings struct {
 type Value struct {
 	Name       string // of the field and the flag
 	Env        string // variable that overrides it
-	Text       string
+	Text       *string
 	Connection bool // a connection setting
 }
 
 // Values lists the settings that are defaults of flags, empty ones included.
-func (s Settings) Values() []Value {
+func (s *Settings) Values() []Value {
 	return []Value{
-		{"server", "REGROUP_SERVER", s.Server, true},
-		{"creds", "REGROUP_CREDS", s.Creds, true},
-		{"tlsca", "REGROUP_TLSCA", s.TLSCA, true},
-		{"tlscert", "REGROUP_TLSCERT", s.TLSCert, true},
-		{"tlskey", "REGROUP_TLSKEY", s.TLSKey, true},
-		{"timeout", "REGROUP_TIMEOUT", s.Timeout, false},
-		{"output", "REGROUP_OUTPUT", s.Output, false},
-		{"color", "REGROUP_COLOR", s.Color, false},
+		{"server", "REGROUP_SERVER", &s.Server, true},
+		{"creds", "REGROUP_CREDS", &s.Creds, true},
+		{"tlsca", "REGROUP_TLSCA", &s.TLSCA, true},
+		{"tlscert", "REGROUP_TLSCERT", &s.TLSCert, true},
+		{"tlskey", "REGROUP_TLSKEY", &s.TLSKey, true},
+		{"timeout", "REGROUP_TIMEOUT", &s.Timeout, false},
+		{"output", "REGROUP_OUTPUT", &s.Output, false},
+		{"color", "REGROUP_COLOR", &s.Color, false},
 	}
 }
 
 // Over returns s with its unset fields taken from below.
 func (s Settings) Over(below Settings) Settings {
-	s.Server = cmp.Or(s.Server, below.Server)
-	s.Creds = cmp.Or(s.Creds, below.Creds)
-	s.TLSCA = cmp.Or(s.TLSCA, below.TLSCA)
-	s.TLSCert = cmp.Or(s.TLSCert, below.TLSCert)
-	s.TLSKey = cmp.Or(s.TLSKey, below.TLSKey)
-	s.Timeout = cmp.Or(s.Timeout, below.Timeout)
-	s.Output = cmp.Or(s.Output, below.Output)
-	s.Color = cmp.Or(s.Color, below.Color)
+	from := below.Values()
+	for i, v := range s.Values() {
+		*v.Text = cmp.Or(*v.Text, *from[i].Text)
+	}
 	return s
 }
 
@@ -112,21 +108,18 @@ func (s Settings) Check() error {
 
 // Absolute makes the paths absolute, and checks that the files exist.
 func (s Settings) Absolute() (Settings, error) {
-	for _, f := range []struct {
-		name string
-		path *string
-	}{{"creds", &s.Creds}, {"tlsca", &s.TLSCA}, {"tlscert", &s.TLSCert}, {"tlskey", &s.TLSKey}} {
-		if *f.path == "" {
+	for _, v := range s.Values() {
+		if !v.Connection || v.Name == "server" || *v.Text == "" {
 			continue
 		}
-		at, err := filepath.Abs(*f.path)
+		at, err := filepath.Abs(*v.Text)
 		if err == nil {
 			_, err = os.Stat(at)
 		}
 		if err != nil {
-			return s, events.Errorf(events.Invalid, "%s: %w", f.name, err)
+			return s, events.Errorf(events.Invalid, "%s: %w", v.Name, err)
 		}
-		*f.path = at
+		*v.Text = at
 	}
 	return s, nil
 }

@@ -136,6 +136,14 @@ func (s Summary) StepsLost() string {
 	return fmt.Sprintf("at least %d", n)
 }
 
+// Err returns the error with which a command ends that waited for the job; nil = it succeeded.
+func (s Summary) Err() error {
+	if s.ExitCode == exitcode.OK {
+		return nil
+	}
+	return &exitcode.Error{Code: s.ExitCode}
+}
+
 // Failures counts the incidents that were not planned.
 func (s Summary) Failures() (n int) {
 	for _, i := range s.Incidents {
