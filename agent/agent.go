@@ -70,7 +70,7 @@ func New(o Options) (*Agent, error) {
 		o.Incarnation = events.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
-		opt: o, inputs: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
+		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
 	}
 	if o.Join != nil {

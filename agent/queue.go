@@ -6,18 +6,16 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 )
 
-// queue is an unbounded FIFO whose put never blocks.
-type queue[T any] struct {
+// inputs is an unbounded FIFO whose put never blocks.
+type inputs struct {
 	mu    sync.Mutex
-	items []T
+	items []worker.Input
 	wake  chan struct{} // capacity 1: items were added
 }
 
-func newQueue[T any]() *queue[T] { return &queue[T]{wake: make(chan struct{}, 1)} }
-
-func (q *queue[T]) put(items ...T) {
+func (q *inputs) put(in worker.Input) {
 	q.mu.Lock()
-	q.items = append(q.items, items...)
+	q.items = append(q.items, in)
 	q.mu.Unlock()
 	notify(q.wake)
 }
@@ -30,7 +28,7 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-func (q *queue[T]) take() []T {
+func (q *inputs) take() []worker.Input {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	items := q.items
@@ -38,10 +36,8 @@ func (q *queue[T]) take() []T {
 	return items
 }
 
-func (q *queue[T]) empty() bool {
+func (q *inputs) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.items) == 0
 }
-
-type inputs = queue[worker.Input]

@@ -154,8 +154,10 @@ func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*pr
 	if err != nil {
 		return nil, err
 	}
-	if err := errorDir(s.Env["TORCHELASTIC_ERROR_FILE"]); err != nil {
-		return nil, err
+	if file := s.Env["TORCHELASTIC_ERROR_FILE"]; file != "" {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return nil, err
+		}
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: s.Command, Env: env, Dir: s.Dir, // a nil Stdin is /dev/null
@@ -185,15 +187,4 @@ func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*pr
 	c.begin(&d.waits)
 	d.remember(s, p.pid, p.mark)
 	return p, nil
-}
-
-// errorDir creates the directory of torchrun's error file.
-func errorDir(file string) error {
-	if file == "" {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return &StartError{ExitCode: 126, Detail: err.Error()}
-	}
-	return nil
 }

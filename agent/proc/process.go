@@ -45,16 +45,6 @@ func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 }
 
-// said returns what the program itself printed about its end. Files in its directory are named
-// relative to it.
-func (p *process) said(uncaught bool, at time.Time) *events.Exception {
-	x := p.capture.exception(uncaught, at)
-	if x != nil {
-		traceback.Within(x, p.cmd.Dir)
-	}
-	return x
-}
-
 // wait returns how the process ended, once no process of its group is left.
 func (p *process) wait() worker.ProcessExited {
 	// Wait without reaping: while the leader is a zombie, its pid, which is the id of the group,
@@ -84,7 +74,10 @@ func (p *process) wait() worker.ProcessExited {
 	p.capture.end()
 	x.Lines = p.capture.lines()
 	if x.ExitCode != 0 {
-		x.Exception = p.said(x.ExitCode == 1 || x.ExitCode == 2 || slices.Contains(events.OwnSignals, x.Signal), at)
+		uncaught := x.ExitCode == 1 || x.ExitCode == 2 || slices.Contains(events.OwnSignals, x.Signal)
+		if x.Exception = p.capture.exception(uncaught, at); x.Exception != nil {
+			traceback.Within(x.Exception, p.cmd.Dir)
+		}
 	}
 	x.Age = time.Since(at)
 	return x

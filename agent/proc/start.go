@@ -38,18 +38,11 @@ func lookup(command []string, dir string, env []string) (string, error) {
 		path := name
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
-			if !filepath.IsAbs(path) {
-				path = "./" + path
-			}
 		}
 		if err := executable(path); err != nil {
 			return "", named(err, name)
 		}
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			return "", &StartError{ExitCode: 126, Detail: err.Error()}
-		}
-		return abs, nil
+		return filepath.Abs(path)
 	}
 	var denied error
 	for _, p := range filepath.SplitList(value(env, "PATH")) {

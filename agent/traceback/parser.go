@@ -4,6 +4,7 @@
 package traceback
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"time"
@@ -97,10 +98,8 @@ func (p *Parser) Line(line string, now time.Time) {
 	case text == "":
 	case p.survived && (text == directCause || text == whileHandling):
 		p.survives = true
-	case p.survives || p.survived:
-		p.survives, p.survived = false, false
-		p.after(text)
 	default:
+		p.survives, p.survived = false, false
 		p.after(text)
 	}
 }
@@ -151,10 +150,7 @@ func (p *Parser) begins(line, text string) bool {
 		return false
 	}
 	if p.link && p.last != nil && b.kind == python {
-		b.cause = p.last.Cause
-		if b.cause == "" {
-			b.cause = title(p.last)
-		}
+		b.cause = cmp.Or(p.last.Cause, title(p.last))
 	}
 	p.block, p.link, p.survived = b, false, false
 	if b.kind == python && !strings.HasSuffix(text, ":") {
@@ -170,22 +166,19 @@ func (p *Parser) within(line, text string, now time.Time) {
 		p.block, p.survives, p.origin = nil, false, false
 		return
 	}
+	complete := true
 	switch b.kind {
 	case fault:
-		if b.fault(line, text) {
-			p.whole(now)
-		}
+		complete = b.fault(line, text)
 	case golang:
-		if b.golang(line, text) {
-			p.whole(now)
-		}
+		complete = b.golang(line, text)
 	case cpp:
 		b.says = strings.TrimSpace(strings.TrimPrefix(text, "what():"))
-		p.whole(now)
 	default:
-		if b.python(line) {
-			p.whole(now)
-		}
+		complete = b.python(line)
+	}
+	if complete {
+		p.whole(now)
 	}
 }
 
@@ -214,9 +207,7 @@ func (p *Parser) whole(now time.Time) {
 		}
 		p.origin = false
 	case p.parts && p.group && p.last != nil: // of the parts the first counts
-		if p.last.Cause == "" {
-			p.last.Cause = title(x)
-		}
+		p.last.Cause = cmp.Or(p.last.Cause, title(x))
 	default:
 		p.last, p.parts = x, p.group && isGroup(x)
 	}

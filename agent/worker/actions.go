@@ -33,11 +33,7 @@ type SignalProcess struct {
 type KillProcess struct{ Worker events.Incarnation }
 
 // NeedPort asks for a TCP port that is free on the advertised host; answered by PortFound.
-type NeedPort struct {
-	Job    events.JobID
-	Place  events.Place
-	Worker events.Incarnation
-}
+type NeedPort struct{ Worker events.Incarnation }
 
 // SendJoin makes one call to the rendezvous; answered by JoinAnswered. The machine decides whether
 // to repeat it.

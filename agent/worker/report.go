@@ -80,8 +80,8 @@ func millis(ms float64) time.Duration {
 }
 
 func (t *transition) committed(in WorkerCommitted) {
-	w := t.committer(in.Worker)
-	if w == nil {
+	_, w := t.s.find(in.Worker)
+	if w == nil || !w.alive() || w.ref.Generation == 0 { // a commit carries its own generation
 		return
 	}
 	t.scheduleProgress(w)
@@ -90,19 +90,10 @@ func (t *transition) committed(in WorkerCommitted) {
 	if c.Newer(w.commit) {
 		w.commit = c
 	}
-	if l := ledger(in.Report.Ledger); !sameLedger(l, w.ledger) {
+	if l := ledger(in.Report.Ledger); l.Samples != w.ledger.Samples || !slices.Equal(l.Epochs, w.ledger.Epochs) {
 		w.ledger = l
 		w.progress.Ledger = &l
 	}
-}
-
-// committer returns any live worker: a commit carries its own generation.
-func (t *transition) committer(id events.Incarnation) *incarnation {
-	_, w := t.s.find(id)
-	if w == nil || !w.alive() || w.ref.Generation == 0 {
-		return nil
-	}
-	return w
 }
 
 func (t *transition) finished(in WorkerFinished) {
@@ -203,8 +194,4 @@ func straggler(s *wire.Straggler, world int) *events.Straggler {
 		return nil
 	}
 	return &events.Straggler{Rank: s.Rank, Share: s.Share}
-}
-
-func sameLedger(a, b events.Ledger) bool {
-	return a.Samples == b.Samples && slices.Equal(a.Epochs, b.Epochs)
 }

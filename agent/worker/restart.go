@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"time"
-
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 )
@@ -49,7 +47,7 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 	}
 	if w.address == "" && !t.now.Before(w.portAsked.Add(portTimeout)) {
 		w.portAsked = t.now
-		t.do(NeedPort{Job: j.launch.Job, Place: m.Place, Worker: w.ref.Incarnation})
+		t.do(NeedPort{Worker: w.ref.Incarnation})
 	}
 	if w.join == nil {
 		w.join = &join{req: wire.JoinRequest{Left: uint64(w.previousGeneration)}, receivedAt: t.now, sendAt: t.now}
@@ -96,8 +94,6 @@ func (t *transition) run(j *job, m events.LaunchMember) {
 	w.trace = t.startTrace(j)
 	if !w.endedAt.IsZero() {
 		w.rejoining = t.now.Sub(w.endedAt)
-	} else {
-		w.rejoining = time.Duration(0)
 	}
 	t.start(j, w, m)
 }

@@ -187,9 +187,6 @@ func (s State) Unused() bool {
 	return s.Idle()
 }
 
-// Knows reports whether the node has any state of a job.
-func (s State) Knows(id events.JobID) bool { _, ok := s.jobs[id]; return ok }
-
 // MayJoin reports whether a worker of the job runs on this node that may join and has not.
 func (s State) MayJoin(id events.JobID) bool {
 	j := s.jobs[id]
@@ -207,8 +204,7 @@ func (s State) MayJoin(id events.JobID) bool {
 // Worker is a snapshot of one worker incarnation.
 type Worker struct {
 	events.WorkerRef
-	Rank  int // in Generation; -1 = none
-	Alive bool
+	Rank int // in Generation; -1 = none
 }
 
 // Workers returns the newest incarnation of every place, by job and slot.
@@ -218,7 +214,7 @@ func (s State) Workers() []Worker {
 		j := s.jobs[id]
 		for _, slot := range j.slots() {
 			w := j.incarnations[slot]
-			ws = append(ws, Worker{WorkerRef: w.ref, Rank: w.rank, Alive: w.alive()})
+			ws = append(ws, Worker{WorkerRef: w.ref, Rank: w.rank})
 		}
 	}
 	return ws

@@ -28,6 +28,7 @@ func (s *Server) Handler() http.Handler {
 		wire.PathReport:  {http.MethodPost, report(s.opt.Calls.Report)},
 		wire.PathCommit:  {http.MethodPost, report(s.opt.Calls.Commit)},
 		wire.PathDone:    {http.MethodPost, report(s.opt.Calls.Done)},
+		wire.PathPreempt: {http.MethodPost, s.preempt},
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != h.method {
@@ -35,7 +36,12 @@ func (s *Server) Handler() http.Handler {
 				refuse(w, refusal(http.StatusMethodNotAllowed, "invalid", "%s takes %s, not %s", path, h.method, r.Method))
 				return
 			}
-			worker, b, err := s.who(r)
+			var worker string
+			var b *mailbox
+			var err error
+			if path != wire.PathPreempt { // which is open to any process that may open the socket
+				worker, b, err = s.who(r)
+			}
 			if err == nil {
 				err = h.serve(w, r, worker, b)
 			}
@@ -44,7 +50,6 @@ func (s *Server) Handler() http.Handler {
 			}
 		})
 	}
-	mux.HandleFunc(wire.PathPreempt, s.preempt)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit, done and preempt", r.URL.Path))
 	})
@@ -128,22 +133,17 @@ func report[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, 
 
 // preempt handles the notice that this node will be taken away. A process that may open the socket
 // may stop its workers anyway, so no token is required.
-func (s *Server) preempt(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		refuse(w, refusal(http.StatusMethodNotAllowed, "invalid", "%s takes POST, not %s", wire.PathPreempt, r.Method))
-		return
-	}
+func (s *Server) preempt(w http.ResponseWriter, r *http.Request, _ string, _ *mailbox) error {
 	var v wire.PreemptRequest
 	if r.ContentLength != 0 {
 		var err error
 		if v, err = read[wire.PreemptRequest](w, r); err != nil {
-			refuse(w, err)
-			return
+			return err
 		}
 	}
 	s.opt.Calls.Preempt(v)
 	w.WriteHeader(http.StatusAccepted)
+	return nil
 }
 
 func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *mailbox) error {
