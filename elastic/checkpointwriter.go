@@ -2,7 +2,7 @@ package elastic
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"os"
 	"strconv"
@@ -32,19 +32,12 @@ type Checkpoint struct {
 	Keep int
 }
 
-func (c *Checkpoint) fromEnv() (err error) {
+func (c *Checkpoint) fromEnv() error {
 	c.Dir = os.Getenv(wire.EnvCheckpointDir)
-	if every := os.Getenv(wire.EnvCheckpointEvery); every != "" {
-		if c.Every, err = time.ParseDuration(every); err != nil {
-			return fmt.Errorf("%s: %w", wire.EnvCheckpointEvery, err)
-		}
-	}
-	if keep := os.Getenv(wire.EnvCheckpointKeep); keep != "" {
-		if c.Keep, err = strconv.Atoi(keep); err != nil {
-			return fmt.Errorf("%s: %w", wire.EnvCheckpointKeep, err)
-		}
-	}
-	return nil
+	return errors.Join(
+		parseEnv(wire.EnvCheckpointEvery, &c.Every, time.ParseDuration),
+		parseEnv(wire.EnvCheckpointKeep, &c.Keep, strconv.Atoi),
+	)
 }
 
 // checkpointSink is where checkpoints are written: a checkpoint.Dir.

@@ -92,8 +92,13 @@ func (s *ElasticSampler) Len() int { return int(s.share.Len()) }
 
 // Indices yields this rank's share in its order.
 func (s *ElasticSampler) Indices() iter.Seq[int] {
+	return func(yield func(int) bool) { s.samplesAt(s.share)(yield) }
+}
+
+// samplesAt yields the samples at positions in the order.
+func (s *ElasticSampler) samplesAt(positions intervals.Set) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for _, x := range s.share {
+		for _, x := range positions {
 			for p := x.Lo; p < x.Hi; p++ {
 				if !yield(int(s.order.at(p))) {
 					return
@@ -109,7 +114,8 @@ func (s *ElasticSampler) Batch(index, size int) Batch { return s.slice(s.bounds(
 
 // slice returns samples [lo, hi) of the share as a batch.
 func (s *ElasticSampler) slice(lo, hi uint64) Batch {
-	b := Batch{Epoch: s.epoch, Indices: s.indices(lo, hi), share: &inShare{lo: lo, hi: hi, left: s.share.Len() - hi}}
+	b := Batch{Epoch: s.epoch, share: &inShare{lo: lo, hi: hi, left: s.share.Len() - hi}}
+	b.Indices = slices.AppendSeq(make([]int, 0, hi-lo), s.samplesAt(s.share.Slice(lo, hi)))
 	b.Total, b.Micro = len(b.Indices), singleMicro(b.Indices)
 	return b
 }
@@ -125,16 +131,6 @@ func (s *ElasticSampler) bounds(index, size int) (lo, hi uint64) {
 	}
 	lo = uint64(index) * uint64(size)
 	return lo, min(lo+uint64(size), n)
-}
-
-func (s *ElasticSampler) indices(lo, hi uint64) []int {
-	all := make([]int, 0, hi-lo)
-	for _, x := range s.share.Slice(lo, hi) {
-		for p := x.Lo; p < x.Hi; p++ {
-			all = append(all, int(s.order.at(p)))
-		}
-	}
-	return all
 }
 
 // Next returns up to size samples of this rank's share that were not dealt yet; none at the end of
@@ -225,11 +221,12 @@ func (s *ElasticSampler) record(lo, hi uint64) error {
 	s.recorded.Add(lo, hi)
 	p := s.progress()
 	p.Count += hi - lo
-	for _, x := range s.share.Slice(lo, hi) {
+	positions := s.share.Slice(lo, hi)
+	for _, x := range positions {
 		p.Spans.Add(x.Lo, x.Hi)
-		for q := x.Lo; q < x.Hi; q++ {
-			p.Sum += wire.SampleHash(s.order.at(q))
-		}
+	}
+	for i := range s.samplesAt(positions) {
+		p.Sum += wire.SampleHash(uint64(i))
 	}
 	return nil
 }
@@ -286,10 +283,7 @@ func (s *ElasticSampler) Merge(all [][]byte) ([]wire.LedgerEpoch, error) {
 			return nil, fmt.Errorf("rank %d is in epoch %d, this one in %d: %w", rank, r.Epoch, s.epoch, errDiverged)
 		}
 		for _, p := range r.Consumed {
-			e := ledgerEpoch(&sums, p.Epoch)
-			e.Count += p.Count
-			e.Sum += p.Sum
-			e.Done = e.Done || p.Closed
+			addConsumed(&sums, wire.LedgerEpoch{Epoch: p.Epoch, Count: p.Count, Sum: p.Sum, Done: p.Closed})
 			if p.Epoch != s.epoch {
 				continue
 			}

@@ -160,7 +160,7 @@ func (t *troupe) commit(savers int) error {
 				return err
 			}
 			for _, x := range sums {
-				addConsumed(&m.state.ledger, x.Epoch, x.Count, x.Sum, x.Done)
+				addConsumed(&m.state.ledger.Epochs, x)
 			}
 			markDone(&m.state.ledger)
 		}

@@ -9,22 +9,17 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// addConsumed adds what all ranks have agreed to have consumed to the account of an epoch.
-func addConsumed(l *wire.Ledger, epoch, count, sum uint64, done bool) {
-	e := ledgerEpoch(&l.Epochs, epoch)
-	e.Count += count
-	e.Sum += sum
-	e.Done = e.Done || done
-}
-
-// ledgerEpoch returns the account of an epoch, which it opens if there is none.
-func ledgerEpoch(all *[]wire.LedgerEpoch, epoch uint64) *wire.LedgerEpoch {
-	i := slices.IndexFunc(*all, func(e wire.LedgerEpoch) bool { return e.Epoch == epoch })
+// addConsumed adds what was consumed to the account of its epoch, which it opens if there is none.
+func addConsumed(all *[]wire.LedgerEpoch, x wire.LedgerEpoch) {
+	i := slices.IndexFunc(*all, func(e wire.LedgerEpoch) bool { return e.Epoch == x.Epoch })
 	if i < 0 {
-		i = len(*all)
-		*all = append(*all, wire.LedgerEpoch{Epoch: epoch})
+		*all = append(*all, x)
+		return
 	}
-	return &(*all)[i]
+	e := &(*all)[i]
+	e.Count += x.Count
+	e.Sum += x.Sum
+	e.Done = e.Done || x.Done
 }
 
 // markDone marks the epochs of which all samples were consumed.
@@ -89,9 +84,7 @@ func (s *State) Recording() { s.recording = true }
 // communicate: the next commit merges what all ranks have recorded, at the step of the rank that
 // has made most.
 func (s *Session) Record(epoch uint64, indices []int) {
-	e := ledgerEpoch(&s.state.unmerged, epoch)
-	e.Count += uint64(len(indices))
-	e.Sum += hashSum(indices)
+	addConsumed(&s.state.unmerged, wire.LedgerEpoch{Epoch: epoch, Count: uint64(len(indices)), Sum: hashSum(indices)})
 	s.state.step++
 	s.reportProgress()
 }
@@ -117,7 +110,7 @@ func (s *Session) mergeRecorded(ctx context.Context) error {
 		}
 		s.state.step = max(s.state.step, r.Step)
 		for _, e := range r.Epochs {
-			addConsumed(&s.state.ledger, e.Epoch, e.Count, e.Sum, false)
+			addConsumed(&s.state.ledger.Epochs, e)
 		}
 	}
 	markDone(&s.state.ledger)
@@ -147,7 +140,7 @@ func (s *Session) mergeSampler(ctx context.Context) error {
 		return fmt.Errorf("commit at step %d: %w", s.state.step, err)
 	}
 	for _, x := range sums {
-		addConsumed(&s.state.ledger, x.Epoch, x.Count, x.Sum, x.Done)
+		addConsumed(&s.state.ledger.Epochs, x)
 	}
 	markDone(&s.state.ledger)
 	return nil

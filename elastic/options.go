@@ -91,12 +91,8 @@ func FromEnv() (Options, error) {
 		}
 	}
 	o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	if timeout := os.Getenv(wire.EnvWarmWithin); timeout != "" {
-		d, err := time.ParseDuration(timeout)
-		if err != nil {
-			return Options{}, fmt.Errorf("%s: %w", wire.EnvWarmWithin, err)
-		}
-		o.PrefetchTimeout = d
+	if err := parseEnv(wire.EnvWarmWithin, &o.PrefetchTimeout, time.ParseDuration); err != nil {
+		return Options{}, err
 	}
 	if err := o.Checkpoint.fromEnv(); err != nil {
 		return Options{}, err
@@ -116,6 +112,16 @@ func FromEnv() (Options, error) {
 		return Options{}, fmt.Errorf("%s=%q is not low-high", wire.EnvDataPorts, ports)
 	}
 	return o, nil
+}
+
+// parseEnv sets a value from an environment variable, unless that is empty.
+func parseEnv[T any](name string, to *T, parse func(string) (T, error)) (err error) {
+	if text := os.Getenv(name); text != "" {
+		if *to, err = parse(text); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func (o *Options) complete() error {

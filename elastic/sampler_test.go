@@ -119,7 +119,7 @@ func TestEpochIsDealtExactlyOnce(t *testing.T) {
 			if count != b.Total || most-least > 1 {
 				r.Fatalf("shares of %d to %d make %d of %d", least, most, count, b.Total)
 			}
-			addConsumed(&l, b.Epoch, uint64(count), sum, b.Last)
+			addConsumed(&l.Epochs, wire.LedgerEpoch{Epoch: b.Epoch, Count: uint64(count), Sum: sum, Done: b.Last})
 			s.advance(b)
 		}
 		if err := CheckLedger(l); err != nil || len(l.Epochs) != 2 || !l.Epochs[1].Done {
@@ -130,7 +130,7 @@ func TestEpochIsDealtExactlyOnce(t *testing.T) {
 
 func TestLedgerRefutes(t *testing.T) {
 	whole := wire.Ledger{Samples: 10}
-	addConsumed(&whole, 0, 10, hashSum([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), true)
+	addConsumed(&whole.Epochs, wire.LedgerEpoch{Epoch: 0, Count: 10, Sum: hashSum([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), Done: true})
 	if err := CheckLedger(whole); err != nil {
 		t.Errorf("a whole epoch: %v", err)
 	}
@@ -138,7 +138,7 @@ func TestLedgerRefutes(t *testing.T) {
 		"missing": {0, 1, 2, 3, 4, 5, 6, 7, 8}, "repeated": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9}, "exchanged": {0, 1, 2, 3, 4, 5, 6, 7, 8, 8},
 	} {
 		l := wire.Ledger{Samples: 10}
-		addConsumed(&l, 0, uint64(len(indices)), hashSum(indices), true)
+		addConsumed(&l.Epochs, wire.LedgerEpoch{Epoch: 0, Count: uint64(len(indices)), Sum: hashSum(indices), Done: true})
 		if CheckLedger(l) == nil {
 			t.Errorf("%s: no error", name)
 		}

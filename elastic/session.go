@@ -133,7 +133,7 @@ func (s *Session) advance(b Batch, t stepTotals) {
 		s.state.elastic.finished = t.left == 0
 	default:
 		if t.count > 0 || b.Last {
-			addConsumed(&s.state.ledger, b.Epoch, t.count, t.hashes, b.Last)
+			addConsumed(&s.state.ledger.Epochs, wire.LedgerEpoch{Epoch: b.Epoch, Count: t.count, Sum: t.hashes, Done: b.Last})
 		}
 		s.state.sampler.advance(b)
 	}

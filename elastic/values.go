@@ -41,7 +41,14 @@ func (s *State) Handle(name string, h Handler) {
 // fields) is zero after a restore.
 func (s *State) Object(name string, pointer any) {
 	if s.checkPointer(name, pointer) {
-		s.Handle(name, jsonValue{pointer})
+		s.Handle(name, handler{
+			save: func() ([]byte, error) { return json.Marshal(pointer) },
+			restore: func(saved []byte) error {
+				// Unmarshal merges into maps and keeps fields that are missing in the JSON.
+				reflect.ValueOf(pointer).Elem().SetZero()
+				return json.Unmarshal(saved, pointer)
+			},
+		})
 	}
 }
 
@@ -50,7 +57,17 @@ func (s *State) Object(name string, pointer any) {
 // seem to differ, and the values, but not the tensors, are sent again when they regroup.
 func (s *State) Gob(name string, pointer any) {
 	if s.checkPointer(name, pointer) {
-		s.Handle(name, gobValue{pointer})
+		s.Handle(name, handler{
+			save: func() ([]byte, error) {
+				var b bytes.Buffer
+				err := gob.NewEncoder(&b).Encode(pointer)
+				return b.Bytes(), err
+			},
+			restore: func(saved []byte) error {
+				reflect.ValueOf(pointer).Elem().SetZero() // gob omits zero fields
+				return gob.NewDecoder(bytes.NewReader(saved)).Decode(pointer)
+			},
+		})
 	}
 }
 
@@ -63,7 +80,7 @@ func (s *State) Binary(name string, v interface {
 },
 ) {
 	if s.checkPointer(name, v) {
-		s.Handle(name, binaryValue{v, v})
+		s.Handle(name, handler{v.MarshalBinary, v.UnmarshalBinary})
 	}
 }
 
@@ -76,37 +93,15 @@ func (s *State) checkPointer(name string, p any) bool {
 	return true
 }
 
-type jsonValue struct{ pointer any }
-
-func (v jsonValue) Save() ([]byte, error) { return json.Marshal(v.pointer) }
-
-func (v jsonValue) Restore(saved []byte) error {
-	// Unmarshal merges into maps and keeps fields that are missing in the JSON, so begin with zero.
-	reflect.ValueOf(v.pointer).Elem().SetZero()
-	return json.Unmarshal(saved, v.pointer)
+// handler is a Handler made of two functions.
+type handler struct {
+	save    func() ([]byte, error)
+	restore func(saved []byte) error
 }
 
-type gobValue struct{ pointer any }
+func (h handler) Save() ([]byte, error) { return h.save() }
 
-func (v gobValue) Save() ([]byte, error) {
-	var b bytes.Buffer
-	err := gob.NewEncoder(&b).Encode(v.pointer)
-	return b.Bytes(), err
-}
-
-func (v gobValue) Restore(saved []byte) error {
-	reflect.ValueOf(v.pointer).Elem().SetZero() // gob omits zero fields
-	return gob.NewDecoder(bytes.NewReader(saved)).Decode(v.pointer)
-}
-
-type binaryValue struct {
-	encoding.BinaryMarshaler
-	encoding.BinaryUnmarshaler
-}
-
-func (v binaryValue) Save() ([]byte, error) { return v.MarshalBinary() }
-
-func (v binaryValue) Restore(saved []byte) error { return v.UnmarshalBinary(saved) }
+func (h handler) Restore(saved []byte) error { return h.restore(saved) }
 
 // metadata is the part of a commit that is not tensors.
 type metadata struct {

@@ -158,8 +158,8 @@ func (p process) alive() bool {
 	return start != "" && start == p.start && state != "Z"
 }
 
-// stat reads fields 3 and 22 of /proc/PID/stat (proc(5)); they are empty if there is no process. The
-// name, field 2, is in parentheses and may contain anything.
+// stat reads fields 3 and 22 of /proc/PID/stat (proc(5)); they are empty if there is no process.
+// Field 2, the name, is in parentheses and may contain anything.
 func stat(pid int) (state, start string) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))

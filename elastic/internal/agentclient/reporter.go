@@ -1,6 +1,7 @@
 package agentclient
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -136,25 +137,19 @@ func (r *Reporter) send(ctx context.Context) bool {
 	r.progress, r.first, r.commit, r.urgent = nil, nil, nil, false
 	r.mu.Unlock()
 	sent := true
-	if first != nil {
-		if err := r.client.post(ctx, wire.PathReport, first); err != nil && retryable(err) {
+	deliver := func(path string, report any, again func()) {
+		if err := r.client.post(ctx, path, report); err != nil && retryable(err) {
 			sent = false
 			r.mu.Lock()
-			if r.first == nil {
-				r.first = first
-			}
-			r.mu.Unlock()
+			defer r.mu.Unlock()
+			again()
 		}
 	}
+	if first != nil {
+		deliver(wire.PathReport, first, func() { r.first = cmp.Or(r.first, first) })
+	}
 	if commit != nil {
-		if err := r.client.post(ctx, wire.PathCommit, commit); err != nil && retryable(err) {
-			sent = false
-			r.mu.Lock()
-			if r.commit == nil {
-				r.commit = commit
-			}
-			r.mu.Unlock()
-		}
+		deliver(wire.PathCommit, commit, func() { r.commit = cmp.Or(r.commit, commit) })
 	}
 	if progress != nil {
 		_ = r.client.post(ctx, wire.PathReport, progress) // the next one replaces it anyway
