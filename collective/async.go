@@ -42,11 +42,7 @@ func (c *Communicator) StartAllreduce(t Tensor, op Op) *Handle {
 
 // StartAllreduceAs starts an AllreduceAs.
 func (c *Communicator) StartAllreduceAs(wire kernel.Type, t Tensor, op Op) *Handle {
-	d, err := narrowAllreduce(wire, t, op)
-	if err != nil {
-		return failed(err)
-	}
-	return c.start(d, t, t)
+	return c.start(narrowAllreduce(wire, t, op), t, t)
 }
 
 // StartReduceScatter starts a ReduceScatter.
@@ -56,25 +52,16 @@ func (c *Communicator) StartReduceScatter(t Tensor, op Op) *Handle {
 
 // StartReduce starts a Reduce.
 func (c *Communicator) StartReduce(t Tensor, op Op, root int) *Handle {
-	if err := c.validRoot(root); err != nil {
-		return failed(err)
-	}
-	return c.start(frame.Descriptor{Method: frame.Reduce, Type: t.Type, Reduce: op, Root: uint32(root)}, t, t)
+	return c.start(frame.Descriptor{Method: frame.Reduce, Type: t.Type, Reduce: op, Root: encodeRoot(root)}, t, t)
 }
 
 // StartBroadcast starts a Broadcast.
 func (c *Communicator) StartBroadcast(t Tensor, root int) *Handle {
-	if err := c.validRoot(root); err != nil {
-		return failed(err)
-	}
-	return c.start(frame.Descriptor{Method: frame.Broadcast, Type: t.Type, Root: uint32(root)}, t, t)
+	return c.start(frame.Descriptor{Method: frame.Broadcast, Type: t.Type, Root: encodeRoot(root)}, t, t)
 }
 
 // StartAllgather starts an Allgather.
 func (c *Communicator) StartAllgather(send, recv Tensor) *Handle {
-	if err := c.validGather(send, recv); err != nil {
-		return failed(err)
-	}
 	return c.start(frame.Descriptor{Method: frame.Allgather, Type: recv.Type}, send, recv)
 }
 

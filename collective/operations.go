@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"math"
 
 	"github.com/regroup-io/regroup/collective/internal/frame"
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -25,21 +26,11 @@ func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
 // magnitudes, and World*2^-25 more as Float16, whose smallest numbers are coarser; sums beyond
 // 65504, also of some ranks alone, are infinite as Float16.
 func (c *Communicator) AllreduceAs(ctx context.Context, wire kernel.Type, t Tensor, op Op) error {
-	d, err := narrowAllreduce(wire, t, op)
-	if err != nil {
-		return err
-	}
-	return c.run(ctx, d, t, t, c.acquire)
+	return c.run(ctx, narrowAllreduce(wire, t, op), t, t, c.acquire)
 }
 
-func narrowAllreduce(wire kernel.Type, t Tensor, op Op) (frame.Descriptor, error) {
-	switch {
-	case t.Type != kernel.Float32:
-		return frame.Descriptor{}, invalid("a tensor of %v, only float32 can be sent as %v", t.Type, wire)
-	case wire != kernel.Float16 && wire != kernel.BFloat16:
-		return frame.Descriptor{}, invalid("%v on the wire, not float16 or bfloat16", wire)
-	}
-	return frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op, Narrow: true, Wire: wire}, nil
+func narrowAllreduce(wire kernel.Type, t Tensor, op Op) frame.Descriptor {
+	return frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op, Narrow: true, Wire: wire}
 }
 
 // ReduceScatter combines the tensors of all ranks and leaves segment r of the result at rank r, in
@@ -58,10 +49,7 @@ func (c *Communicator) Segment(n, rank int) (lo, hi int) {
 // Reduce combines the tensors of all ranks at root. Those of the other ranks are undefined
 // afterwards.
 func (c *Communicator) Reduce(ctx context.Context, t Tensor, op Op, root int) error {
-	if err := c.validRoot(root); err != nil {
-		return err
-	}
-	d := frame.Descriptor{Method: frame.Reduce, Type: t.Type, Reduce: op, Root: uint32(root)}
+	d := frame.Descriptor{Method: frame.Reduce, Type: t.Type, Reduce: op, Root: encodeRoot(root)}
 	return c.run(ctx, d, t, t, c.acquire)
 }
 
@@ -69,27 +57,13 @@ func (c *Communicator) Reduce(ctx context.Context, t Tensor, op Op, root int) er
 // it on, so root may return before others have it; a disagreement on the length may then only be
 // reported by root's next operation.
 func (c *Communicator) Broadcast(ctx context.Context, t Tensor, root int) error {
-	if err := c.validRoot(root); err != nil {
-		return err
-	}
-	return c.run(ctx, frame.Descriptor{Method: frame.Broadcast, Type: t.Type, Root: uint32(root)}, t, t, c.acquire)
+	return c.run(ctx, frame.Descriptor{Method: frame.Broadcast, Type: t.Type, Root: encodeRoot(root)}, t, t, c.acquire)
 }
 
 // Allgather puts the ranks' equally long send tensors one after the other, in the order of the
 // ranks, into recv of every rank. send may be this rank's own part of recv.
 func (c *Communicator) Allgather(ctx context.Context, send, recv Tensor) error {
-	if err := c.validGather(send, recv); err != nil {
-		return err
-	}
 	return c.run(ctx, frame.Descriptor{Method: frame.Allgather, Type: recv.Type}, send, recv, c.acquire)
-}
-
-func (c *Communicator) validGather(send, recv Tensor) error {
-	if send.Type != recv.Type || len(recv.Data) != c.opt.World*len(send.Data) {
-		return invalid("recv has %d bytes of %v, not %d times %d of %v",
-			len(recv.Data), recv.Type, c.opt.World, len(send.Data), send.Type)
-	}
-	return send.validate("send")
 }
 
 // AllgatherBlobs gathers buffers of different lengths: result i is rank i's. The lengths are
@@ -205,12 +179,8 @@ func (c *Communicator) Recv(ctx context.Context, from int, p []byte) error {
 	return c.engine.Recv(ctx, from, p)
 }
 
-func (c *Communicator) validRoot(root int) error {
-	if root < 0 || root >= c.opt.World {
-		return invalid("root %d is not within 0 to %d", root, c.opt.World-1)
-	}
-	return nil
-}
+// encodeRoot is root for a descriptor. A number that does not fit stays one that no rank has.
+func encodeRoot(root int) uint32 { return uint32(min(uint(root), math.MaxUint32)) }
 
 // acquirer waits until an operation may run.
 type acquirer func(ctx context.Context) error
@@ -223,13 +193,33 @@ func (c *Communicator) acquire(ctx context.Context) error {
 	return c.engine.Acquire(ctx)
 }
 
-// run validates an operation, waits until it may run, and executes it.
-func (c *Communicator) run(ctx context.Context, d frame.Descriptor, send, recv Tensor, acquire acquirer) error {
+// validate checks the arguments of an operation.
+func (c *Communicator) validate(d frame.Descriptor, send, recv Tensor) error {
 	if err := recv.validate("the tensor"); err != nil {
 		return err
 	}
-	if d.Reduce > Max {
+	switch {
+	case d.Reduce > Max:
 		return invalid("reduction %v", d.Reduce)
+	case d.Narrow && d.Type != kernel.Float32:
+		return invalid("a tensor of %v, only float32 can be sent as %v", d.Type, d.Wire)
+	case d.Narrow && d.Wire != kernel.Float16 && d.Wire != kernel.BFloat16:
+		return invalid("%v on the wire, not float16 or bfloat16", d.Wire)
+	case int64(d.Root) >= int64(c.opt.World):
+		return invalid("root %d is not within 0 to %d", int32(d.Root), c.opt.World-1)
+	case d.Method != frame.Allgather:
+		return nil
+	case send.Type != recv.Type || len(recv.Data) != c.opt.World*len(send.Data):
+		return invalid("recv has %d bytes of %v, not %d times %d of %v",
+			len(recv.Data), recv.Type, c.opt.World, len(send.Data), send.Type)
+	}
+	return send.validate("send")
+}
+
+// run validates an operation, waits until it may run, and executes it.
+func (c *Communicator) run(ctx context.Context, d frame.Descriptor, send, recv Tensor, acquire acquirer) error {
+	if err := c.validate(d, send, recv); err != nil {
+		return err
 	}
 	if err := acquire(ctx); err != nil {
 		return err

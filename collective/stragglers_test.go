@@ -24,7 +24,7 @@ func TestTheSlowestRankIsNamedByAll(t *testing.T) {
 		mustAll(t, world, func(r int) error {
 			for stop := []int32{0}; stop[0] == 0; {
 				if r == slow {
-					time.Sleep(5 * time.Millisecond) // its work
+					time.Sleep(5 * time.Millisecond) // the work that the other ranks wait for
 				}
 				if ctx.Err() != nil {
 					stop[0] = 1

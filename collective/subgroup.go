@@ -27,19 +27,12 @@ func (c *Communicator) AllreduceSubgroup(ctx context.Context, ranks []int, t Ten
 // AllreduceSubgroupAs is AllreduceSubgroup with elements that are sent as AllreduceAs does. For
 // Average the rounded sum is divided in float32, and not rounded again.
 func (c *Communicator) AllreduceSubgroupAs(ctx context.Context, wire kernel.Type, ranks []int, t Tensor, op Op) error {
-	d, err := narrowAllreduce(wire, t, op)
-	if err != nil {
-		return err
-	}
-	return c.runSubgroup(ctx, ranks, d, t)
+	return c.runSubgroup(ctx, ranks, narrowAllreduce(wire, t, op), t)
 }
 
 func (c *Communicator) runSubgroup(ctx context.Context, ranks []int, d frame.Descriptor, t Tensor) error {
-	if err := t.validate("the tensor"); err != nil {
+	if err := c.validate(d, t, t); err != nil {
 		return err
-	}
-	if d.Reduce > Max {
-		return invalid("reduction %v", d.Reduce)
 	}
 	place, err := c.placeIn(ranks)
 	if err != nil {

@@ -177,6 +177,7 @@ func TestStoppingIsNoDeath(t *testing.T) {
 				t.Fatal(err)
 			}
 			end(b)
+			// Polled: the watch of a connection that ends without a death ends silently.
 			for end := time.Now().Add(patience); watched() > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("the end was not noticed")

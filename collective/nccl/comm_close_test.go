@@ -57,12 +57,12 @@ func TestAbortEndsAnInitThatHangs(t *testing.T) {
 	}
 }
 
-// waitFor asks until something is so.
-func waitFor(t *testing.T, so func() bool) {
+// waitFor waits until a condition holds. It polls: the fake libraries count, and notify nobody.
+func waitFor(t *testing.T, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !so(); time.Sleep(100 * time.Microsecond) {
+	for end := time.Now().Add(patience); !holds(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(end) {
-			t.Fatal("it did not come to be")
+			t.Fatal("the condition did not come to hold")
 		}
 	}
 }

@@ -211,6 +211,11 @@ func (d *Device) do(ctx context.Context, op string, f func() error) error {
 	}
 }
 
+// call makes one call of the driver on the device's thread.
+func (d *Device) call(ctx context.Context, op string, f func(*cudaCalls) int32) error {
+	return d.do(ctx, op, func() error { return d.lib.driverError(op, f(&d.lib.cuda)) })
+}
+
 const (
 	// askFor is how long the thread polls before it lets other tasks run. Most small operations end
 	// within it, and switching tasks costs as much.

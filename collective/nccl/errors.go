@@ -84,20 +84,16 @@ func (e *UnavailableError) Error() string {
 	return s
 }
 
-// Is makes errors.Is(err, ErrUnavailable) true.
-func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
-
-func (e *UnavailableError) Unwrap() error { return e.Cause }
+// Unwrap makes it an ErrUnavailable and its cause.
+func (e *UnavailableError) Unwrap() []error { return []error{ErrUnavailable, e.Cause} }
 
 // AbortedError is what every call on a communicator returns after Abort.
 type AbortedError struct{ Cause error }
 
 func (e *AbortedError) Error() string { return fmt.Sprintf("aborted: %v", e.Cause) }
 
-// Is makes errors.Is(err, ErrAborted) true.
-func (e *AbortedError) Is(target error) bool { return target == ErrAborted }
-
-func (e *AbortedError) Unwrap() error { return e.Cause }
+// Unwrap makes it an ErrAborted and its cause.
+func (e *AbortedError) Unwrap() []error { return []error{ErrAborted, e.Cause} }
 
 // StuckError names a native call that does not return. Its thread and its GPU resources cannot be
 // freed.

@@ -138,10 +138,7 @@ func (e *Engine) exchange(ctx context.Context, transfers []Transfer) (*Work, err
 	if err != nil {
 		return nil, err
 	}
-	if err := e.exchangeOverHosts(ctx, sends, recvs); err != nil {
-		return nil, err
-	}
-	return e.done(ctx, last)
+	return e.done(ctx, last, e.exchangeOverHosts(ctx, sends, recvs))
 }
 
 // exchangeOverHosts performs the inter-node transfers. Sends and receives are two concurrent flows,

@@ -39,10 +39,7 @@ func (e *Engine) allgather(ctx context.Context, send, recv Buffer) (last *Work, 
 		err = e.copyTo(ctx, e.region(recv, block, e.at.node), send)
 	}
 	if err != nil || e.at.nodes() == 1 {
-		if err == nil {
-			return e.done(ctx, last)
-		}
-		return nil, err
+		return e.done(ctx, last, err)
 	}
 	if e.at.onRail() {
 		if err := e.gatherNodes(ctx, recv, block); err != nil {
@@ -56,10 +53,8 @@ func (e *Engine) allgather(ctx context.Context, send, recv Buffer) (last *Work, 
 			ops = append(ops, e.broadcastFromRails(r, newPartition(r.bytes, e.at.rails), 1)...)
 		}
 	}
-	if last, err = e.launch(ctx, ops...); err != nil {
-		return nil, err
-	}
-	return e.done(ctx, last)
+	last, err = e.launch(ctx, ops...)
+	return e.done(ctx, last, err)
 }
 
 // copyTo copies on the GPU, unless it is the same memory.
@@ -129,7 +124,7 @@ func (e *Engine) broadcast(ctx context.Context, b Buffer, root int) (last *Work,
 		}
 	}
 	if e.at.nodes() == 1 {
-		return e.done(ctx, last)
+		return e.done(ctx, last, nil)
 	}
 	s := newPartition(b.bytes, e.at.rails)
 	if e.at.onRail() {
@@ -138,20 +133,16 @@ func (e *Engine) broadcast(ctx context.Context, b Buffer, root int) (last *Work,
 			return nil, err
 		}
 	}
-	if here {
-		return e.done(ctx, last)
+	if !here {
+		last, err = e.launch(ctx, e.broadcastFromRails(b, s, 1)...)
 	}
-	last, err = e.launch(ctx, e.broadcastFromRails(b, s, 1)...)
-	if err != nil {
-		return nil, err
-	}
-	return e.done(ctx, last)
+	return e.done(ctx, last, err)
 }
 
-// done is the end of an operation whose last launch is known, if there was one.
-func (e *Engine) done(ctx context.Context, last *Work) (*Work, error) {
-	if last != nil {
-		return last, nil
+// done is the end of an operation with the result of its last launch, if there was one.
+func (e *Engine) done(ctx context.Context, last *Work, err error) (*Work, error) {
+	if last != nil || err != nil {
+		return last, err
 	}
 	return e.settled(ctx)
 }

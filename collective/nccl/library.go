@@ -63,7 +63,12 @@ func Open(o Options) (*Library, error) {
 	if err := l.load(0, place{"libcuda.so.1", path, by, o.Search}, &l.cuda); err != nil {
 		return nil, err
 	}
-	if err := l.start(); err != nil {
+	// This fails if there is no GPU or the kernel module is of another version.
+	err := l.driverError("cuInit", l.cuda.Init(0))
+	if err == nil {
+		err = l.driverError("cuDriverGetVersion", l.cuda.DriverGetVersion(&l.driver))
+	}
+	if err != nil {
 		return nil, &UnavailableError{Library: l.from[0], Cause: err}
 	}
 	path, by = explicitPath(o.NCCL, "REGROUP_NCCL_LIBRARY", os.Getenv)
@@ -86,15 +91,6 @@ func (l *Library) load(i int, p place, calls any) error {
 		return &UnavailableError{Library: from, Missing: missing}
 	}
 	return nil
-}
-
-// start initializes the driver, which fails if there is no GPU or the kernel module is of another
-// version.
-func (l *Library) start() error {
-	if err := l.driverError("cuInit", l.cuda.Init(0)); err != nil {
-		return err
-	}
-	return l.driverError("cuDriverGetVersion", l.cuda.DriverGetVersion(&l.driver))
 }
 
 // Version is that of NCCL.

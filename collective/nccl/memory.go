@@ -144,19 +144,12 @@ func (d *Device) AllocHost(ctx context.Context, bytes int) (*HostMemory, error) 
 	if bytes <= 0 {
 		return nil, invalid("%d bytes", bytes)
 	}
-	h := &HostMemory{dev: d, ours: true}
-	err := d.do(ctx, "cuMemHostAlloc", func() error {
-		var p unsafe.Pointer
-		if err := d.lib.driverError("cuMemHostAlloc", d.lib.cuda.MemHostAlloc(&p, uintptr(bytes), hostPortable)); err != nil {
-			return err
-		}
-		h.Bytes = unsafe.Slice((*byte)(p), bytes)
-		return nil
-	})
+	p := new(unsafe.Pointer)
+	err := d.call(ctx, "cuMemHostAlloc", func(c *cudaCalls) int32 { return c.MemHostAlloc(p, uintptr(bytes), hostPortable) })
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of pinned memory: %w", bytes, err)
 	}
-	return h, nil
+	return &HostMemory{Bytes: unsafe.Slice((*byte)(*p), bytes), dev: d, ours: true}, nil
 }
 
 // PinHost pins pages of the process, such as a shared mapping. They must not belong to Go's heap,
@@ -165,9 +158,8 @@ func (d *Device) PinHost(ctx context.Context, pages []byte) (*HostMemory, error)
 	if len(pages) == 0 {
 		return nil, invalid("no pages")
 	}
-	err := d.do(ctx, "cuMemHostRegister", func() error {
-		code := d.lib.cuda.MemHostRegister(unsafe.Pointer(unsafe.SliceData(pages)), uintptr(len(pages)), hostPortable)
-		return d.lib.driverError("cuMemHostRegister", code)
+	err := d.call(ctx, "cuMemHostRegister", func(c *cudaCalls) int32 {
+		return c.MemHostRegister(unsafe.Pointer(unsafe.SliceData(pages)), uintptr(len(pages)), hostPortable)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pin %d bytes: %w", len(pages), err)
@@ -177,14 +169,11 @@ func (d *Device) PinHost(ctx context.Context, pages []byte) (*HostMemory, error)
 
 // Free unpins the memory and, if it is from AllocHost, frees it. No copy may be running.
 func (h *HostMemory) Free(ctx context.Context) error {
-	c := &h.dev.lib.cuda
 	p := unsafe.Pointer(unsafe.SliceData(h.Bytes))
-	return h.dev.do(ctx, "cuMemFreeHost", func() error {
-		if h.ours {
-			return h.dev.lib.driverError("cuMemFreeHost", c.MemFreeHost(p))
-		}
-		return h.dev.lib.driverError("cuMemHostUnregister", c.MemHostUnregister(p))
-	})
+	if h.ours {
+		return h.dev.call(ctx, "cuMemFreeHost", func(c *cudaCalls) int32 { return c.MemFreeHost(p) })
+	}
+	return h.dev.call(ctx, "cuMemHostUnregister", func(c *cudaCalls) int32 { return c.MemHostUnregister(p) })
 }
 
 // ask runs a call on a working communicator that NCCL answers immediately. It holds launchLock,
@@ -208,9 +197,10 @@ func (c *Comm) ask(ctx context.Context, op string, call func(native uintptr) Cod
 
 // Registration is a buffer that NCCL has registered, so that it need not copy.
 type Registration struct {
-	comm   *Comm
-	handle *uintptr
-	window bool
+	comm       *Comm
+	handle     *uintptr
+	deregister string // the call that ends it
+	call       func(comm, handle uintptr) Code
 }
 
 // Register registers a buffer that operations will use, as long as the communicator or the buffer
@@ -220,11 +210,8 @@ func (c *Comm) Register(ctx context.Context, b Buffer) (*Registration, error) {
 	if n.CommRegister == nil || n.CommDeregister == nil {
 		return nil, unsupported("Register", since("CommRegister"), c.dev.lib.version)
 	}
-	if err := b.holds(c.dev, b.bytes); err != nil {
-		return nil, err
-	}
-	r := &Registration{comm: c, handle: new(uintptr)}
-	return r, c.ask(ctx, "ncclCommRegister", func(native uintptr) Code {
+	r := &Registration{comm: c, handle: new(uintptr), deregister: "ncclCommDeregister", call: n.CommDeregister}
+	return r.register(ctx, "ncclCommRegister", b, func(native uintptr) Code {
 		return n.CommRegister(native, b.pointer, uintptr(b.bytes), r.handle)
 	})
 }
@@ -236,24 +223,22 @@ func (c *Comm) RegisterWindow(ctx context.Context, b Buffer) (*Registration, err
 	if n.WindowRegister == nil || n.WindowDeregister == nil {
 		return nil, unsupported("RegisterWindow", since("WindowRegister"), c.dev.lib.version)
 	}
-	if err := b.holds(c.dev, b.bytes); err != nil {
-		return nil, err
-	}
-	r := &Registration{comm: c, handle: new(uintptr), window: true}
-	return r, c.ask(ctx, "ncclCommWindowRegister", func(native uintptr) Code {
+	r := &Registration{comm: c, handle: new(uintptr), deregister: "ncclCommWindowDeregister", call: n.WindowDeregister}
+	return r.register(ctx, "ncclCommWindowRegister", b, func(native uintptr) Code {
 		return n.WindowRegister(native, b.pointer, uintptr(b.bytes), r.handle, windowSymmetric)
 	})
 }
 
+func (r *Registration) register(ctx context.Context, op string, b Buffer, call func(native uintptr) Code) (*Registration, error) {
+	if err := b.holds(r.comm.dev, b.bytes); err != nil {
+		return nil, err
+	}
+	return r, r.comm.ask(ctx, op, call)
+}
+
 // Close ends the registration. No operation that uses the buffer may be running.
 func (r *Registration) Close(ctx context.Context) error {
-	n := &r.comm.dev.lib.nccl
-	if r.window {
-		return r.comm.ask(ctx, "ncclCommWindowDeregister", func(native uintptr) Code {
-			return n.WindowDeregister(native, *r.handle)
-		})
-	}
-	return r.comm.ask(ctx, "ncclCommDeregister", func(native uintptr) Code { return n.CommDeregister(native, *r.handle) })
+	return r.comm.ask(ctx, r.deregister, func(native uintptr) Code { return r.call(native, *r.handle) })
 }
 
 // MemoryBytes is the GPU memory that NCCL has allocated for this communicator. Since 2.29.7.

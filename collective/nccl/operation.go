@@ -30,16 +30,8 @@ func AllReduce(send, recv Buffer, t DataType, op ReduceOp) Operation {
 // Reduce combines send of all ranks into recv of root. Elsewhere recv may be empty.
 func Reduce(send, recv Buffer, t DataType, op ReduceOp, root int) Operation {
 	return Operation{
-		name: "ncclReduce",
-		check: func(c *Comm) error {
-			if err := c.has(root); err != nil {
-				return err
-			}
-			if c.opt.Rank != root {
-				return c.fits(t, send, 1, send, 1)
-			}
-			return c.fits(t, send, 1, recv, 1)
-		},
+		name:  "ncclReduce",
+		check: func(c *Comm) error { return c.fitsRooted(t, root, send, send, recv) },
 		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.Reduce(send.pointer, recv.pointer, send.count(t), t, op, int32(root), native, stream)
 		},
@@ -49,16 +41,8 @@ func Reduce(send, recv Buffer, t DataType, op ReduceOp, root int) Operation {
 // Broadcast copies send of root into recv of all ranks. Elsewhere send may be empty.
 func Broadcast(send, recv Buffer, t DataType, root int) Operation {
 	return Operation{
-		name: "ncclBroadcast",
-		check: func(c *Comm) error {
-			if err := c.has(root); err != nil {
-				return err
-			}
-			if c.opt.Rank != root {
-				return c.fits(t, recv, 1, recv, 1)
-			}
-			return c.fits(t, send, 1, recv, 1)
-		},
+		name:  "ncclBroadcast",
+		check: func(c *Comm) error { return c.fitsRooted(t, root, recv, send, recv) },
 		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.Broadcast(send.pointer, recv.pointer, recv.count(t), t, int32(root), native, stream)
 		},
@@ -92,7 +76,7 @@ func ReduceScatter(send, recv Buffer, t DataType, op ReduceOp) Operation {
 func Send(buffer Buffer, t DataType, peer int) Operation {
 	return Operation{
 		name:  "ncclSend",
-		check: func(c *Comm) error { return c.direct(t, buffer, peer) },
+		check: func(c *Comm) error { return c.fitsRooted(t, peer, buffer, buffer, buffer) },
 		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.Send(buffer.pointer, buffer.count(t), t, int32(peer), native, stream)
 		},
@@ -103,7 +87,7 @@ func Send(buffer Buffer, t DataType, peer int) Operation {
 func Recv(buffer Buffer, t DataType, peer int) Operation {
 	return Operation{
 		name:  "ncclRecv",
-		check: func(c *Comm) error { return c.direct(t, buffer, peer) },
+		check: func(c *Comm) error { return c.fitsRooted(t, peer, buffer, buffer, buffer) },
 		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.Recv(buffer.pointer, buffer.count(t), t, int32(peer), native, stream)
 		},
@@ -166,18 +150,16 @@ func (c *Comm) fits(t DataType, a Buffer, times int, b Buffer, per int) error {
 	return nil
 }
 
-func (c *Comm) direct(t DataType, buffer Buffer, peer int) error {
-	if err := c.has(peer); err != nil {
-		return err
-	}
-	return c.fits(t, buffer, 1, buffer, 1)
-}
-
-func (c *Comm) has(rank int) error {
-	if rank < 0 || rank >= c.opt.World {
+// fitsRooted is fits for an operation with a rank that differs from the others: only there both send
+// and recv are used, on the others only everywhere.
+func (c *Comm) fitsRooted(t DataType, rank int, everywhere, send, recv Buffer) error {
+	switch {
+	case rank < 0 || rank >= c.opt.World:
 		return invalid("rank %d is not within 0 to %d", rank, c.opt.World-1)
+	case rank != c.opt.Rank:
+		return c.fits(t, everywhere, 1, everywhere, 1)
 	}
-	return nil
+	return c.fits(t, send, 1, recv, 1)
 }
 
 // Work is what one Do has queued. Wait for it, or it keeps an event until the device is closed.
@@ -206,8 +188,8 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	if len(ops) > 1 {
 		w.name = fmt.Sprintf("a group of %d operations", len(ops))
 	}
-	if after != nil && after.dev != c.dev {
-		return nil, invalid("the stream is on device %d, not on %d", after.dev.ordinal, c.dev.ordinal)
+	if err := after.isOn(c.dev); err != nil {
+		return nil, err
 	}
 	ctx, done := c.scope(ctx, w.name)
 	defer done()
@@ -374,16 +356,16 @@ func (w *Work) Before(ctx context.Context, s *Stream) error {
 		return nil
 	}
 	d := w.comm.dev
-	if s.dev != d {
-		return invalid("the stream is on device %d, not on %d", s.dev.ordinal, d.ordinal)
+	if err := s.isOn(d); err != nil {
+		return err
 	}
 	return d.do(ctx, "cuStreamWaitEvent", func() error {
-		if w.done.Load() {
+		switch {
+		case w.done.Load():
 			return nil
-		}
-		if w.event == 0 {
+		case w.event == 0:
 			return w.comm.endedError()
 		}
-		return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(s.handle, w.event, 0))
+		return d.await(s.handle, w.event)
 	})
 }

@@ -124,16 +124,11 @@ func (e *Engine) reduceThroughHost(ctx context.Context, b Buffer, r reduction) e
 	if err != nil {
 		return err
 	}
-	chunk := stage.size()
-	return stage.transfer(ctx, e.res.stream, max(1, chunks(b.bytes, chunk)), func(i int) slotTransfer {
-		there := []piece{{b.chunk(i, chunk), 0}}
-		return slotTransfer{there, there}
-	}, func(i int, slot []byte) error {
-		p := r.tensor(slot[:b.chunk(i, chunk).bytes])
+	return stage.Run(ctx, e.res.stream, b, func(chunk []byte, _ int) error {
 		if r.narrow() {
-			return e.comm.AllreduceAs(context.Background(), r.wire, p, r.op)
+			return e.comm.AllreduceAs(context.Background(), r.wire, r.tensor(chunk), r.op)
 		}
-		return e.comm.Allreduce(context.Background(), p, r.op)
+		return e.comm.Allreduce(context.Background(), r.tensor(chunk), r.op)
 	})
 }
 

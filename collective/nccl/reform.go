@@ -140,18 +140,13 @@ func (c *Comm) revoke(ctx context.Context) error {
 	}
 	_, err := c.call(ctx, op, func(native uintptr) Code { return c.dev.lib.nccl.CommRevoke(native, 0) })
 	if err == nil {
-		err = c.settleRevoked(ctx, op)
+		err = c.dev.poll(ctx, op, func() (bool, error) { // as in settle, but it has failed already
+			state, err := c.state()
+			return state == Success && err == nil, err
+		})
 	}
 	c.revoked = err == nil
 	return needsID(err)
-}
-
-// settleRevoked is settle for a communicator that has failed already.
-func (c *Comm) settleRevoked(ctx context.Context, op string) error {
-	return c.dev.poll(ctx, op, func() (bool, error) {
-		state, err := c.state()
-		return state == Success && err == nil, err
-	})
 }
 
 // needsID marks an error of NCCL itself.
@@ -176,27 +171,13 @@ func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Co
 		return nil, fmt.Errorf("%s: %w", b.op, err)
 	}
 	defer c.unlock()
-	err := c.dev.do(ctx, b.op, func() error {
-		native := c.native.Load()
-		if native == 0 {
-			return c.endedError()
+	if _, err := c.call(ctx, b.op, b.call); err != nil {
+		if e, ok := errors.AsType[*Error](err); stuck(err) || ok && e.Code != InvalidArgument {
+			c.fail(err)
 		}
-		if code := b.call(native); !code.working() {
-			err := c.dev.lib.failure(b.op, code, native)
-			if code != InvalidArgument {
-				c.fail(err)
-			}
-			return err
-		}
-		return nil
-	})
-	if stuck(err) {
-		c.fail(err)
-	}
-	if err != nil {
 		return nil, err
 	}
-	err = c.dev.poll(ctx, b.op, func() (bool, error) {
+	err := c.dev.poll(ctx, b.op, func() (bool, error) {
 		state, err := c.state()
 		if err == nil && b.pollChild {
 			state, err = c.dev.lib.state(atomic.LoadUintptr(c.child))

@@ -3,6 +3,7 @@ package nccl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -76,36 +77,31 @@ func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
 
 // Close frees what the stage holds.
 func (s *Stage) Close(ctx context.Context) error {
-	var first error
+	var err error
 	for _, stream := range []*Stream{s.down, s.up} {
 		if stream != nil {
-			if err := stream.Close(ctx); err != nil && first == nil {
-				first = err
-			}
+			err = errors.Join(err, stream.Close(ctx))
 		}
 	}
 	if s.own && s.memory != nil {
-		if err := s.memory.Free(ctx); err != nil && first == nil {
-			first = err
-		}
+		err = errors.Join(err, s.memory.Free(ctx))
 	}
-	return first
+	return err
 }
 
-// Run copies buffer to the host once what is queued on after is done (nil: at once),
-// calls exchange for each chunk with its place in the buffer, in order, and copies
-// back what exchange left there. It returns when the buffer is whole again, so work
-// that is queued later sees it. After an error the buffer holds anything.
+// Run copies buffer to the host once what is queued on after is done (nil: at once), calls exchange
+// for each chunk with its offset in the buffer, in order, and copies back what exchange left there.
+// An empty buffer is one empty chunk. It returns when the buffer is whole again, so work that is
+// queued later sees it. After an error the contents of the buffer are undefined.
 func (s *Stage) Run(ctx context.Context, after *Stream, buffer Buffer, exchange func(chunk []byte, offset int) error) error {
 	if err := buffer.holds(s.dev, buffer.bytes); err != nil {
 		return fmt.Errorf("stage: %w", err)
 	}
 	size := s.size()
-	part := func(i int) Buffer { return buffer.Slice(i*size, min((i+1)*size, buffer.bytes)) }
-	return s.transfer(ctx, after, (buffer.bytes+size-1)/size, func(i int) slotTransfer {
-		there := []piece{{part(i), 0}}
+	return s.transfer(ctx, after, max(1, chunks(buffer.bytes, size)), func(i int) slotTransfer {
+		there := []piece{{buffer.chunk(i, size), 0}}
 		return slotTransfer{there, there}
-	}, func(i int, slot []byte) error { return exchange(slot[:part(i).bytes], i*size) })
+	}, func(i int, slot []byte) error { return exchange(slot[:buffer.chunk(i, size).bytes], i*size) })
 }
 
 // size is the bytes of a slot.
@@ -159,8 +155,8 @@ func (s *Stage) transfer(ctx context.Context, after *Stream, n int, slotTransfer
 	if s.broken != nil {
 		return s.broken
 	}
-	if after != nil && after.dev != s.dev {
-		return invalid("the stream is on device %d, not on %d", after.dev.ordinal, s.dev.ordinal)
+	if err := after.isOn(s.dev); err != nil {
+		return err
 	}
 	if err := s.run(ctx, after, n, slotTransfer, exchange); err != nil {
 		return s.drain(ctx, fmt.Errorf("stage: %w", err))
@@ -224,7 +220,7 @@ func (s *Stage) copyDown(at *slot, pieces []piece) (err error) {
 		event := at.up
 		at.up = 0
 		defer d.free(event)
-		if err := d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(s.down.handle, event, 0)); err != nil {
+		if err := d.await(s.down.handle, event); err != nil {
 			return err
 		}
 	}

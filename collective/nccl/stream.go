@@ -42,15 +42,21 @@ func (s *Stream) Close(ctx context.Context) error {
 	if !s.own {
 		return nil
 	}
-	return s.dev.do(ctx, "cuStreamDestroy", func() error {
-		return s.dev.lib.driverError("cuStreamDestroy", s.dev.lib.cuda.StreamDestroy(s.handle))
-	})
+	return s.dev.call(ctx, "cuStreamDestroy", func(c *cudaCalls) int32 { return c.StreamDestroy(s.handle) })
+}
+
+// isOn checks the device of a stream; nil is on every device.
+func (s *Stream) isOn(d *Device) error {
+	if s != nil && s.dev != d {
+		return invalid("the stream is on device %d, not on %d", s.dev.ordinal, d.ordinal)
+	}
+	return nil
 }
 
 // After makes what is queued on s from now on wait for what is queued on other now.
 func (s *Stream) After(ctx context.Context, other *Stream) error {
-	if other.dev != s.dev {
-		return invalid("the streams are of devices %d and %d", s.dev.ordinal, other.dev.ordinal)
+	if err := other.isOn(s.dev); err != nil {
+		return err
 	}
 	return s.dev.do(ctx, "cuStreamWaitEvent", func() error { return s.dev.order(s.handle, other.handle) })
 }
@@ -93,9 +99,8 @@ func (s *Stream) Copy(ctx context.Context, to, from Buffer) error {
 	if err := from.holds(s.dev, from.bytes); err != nil || from.bytes == 0 {
 		return err
 	}
-	const op = "cuMemcpyDtoDAsync"
-	return s.dev.do(ctx, op, func() error {
-		return s.dev.lib.driverError(op, s.dev.lib.cuda.MemcpyDtoD(to.pointer, from.pointer, uintptr(from.bytes), s.handle))
+	return s.dev.call(ctx, "cuMemcpyDtoDAsync", func(c *cudaCalls) int32 {
+		return c.MemcpyDtoD(to.pointer, from.pointer, uintptr(from.bytes), s.handle)
 	})
 }
 
@@ -119,7 +124,12 @@ func (d *Device) order(later, earlier uintptr) error {
 		return err
 	}
 	defer d.free(event)
-	return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(later, event, 0))
+	return d.await(later, event)
+}
+
+// await makes what is queued on a stream from now on wait for an event.
+func (d *Device) await(stream, event uintptr) error {
+	return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(stream, event, 0))
 }
 
 // mark records an event after what is queued on a stream.

@@ -44,10 +44,10 @@ func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(co
 		return failed(fmt.Errorf("%s: %w", name, err))
 	}
 	d := e.res.dev
+	if err := on.isOn(d); err != nil {
+		return failed(err)
+	}
 	if on != nil {
-		if on.dev != d {
-			return failed(invalid("the stream is on device %d, not on %d", on.dev.ordinal, d.ordinal))
-		}
 		err := d.do(ctx, name, func() (err error) {
 			t.ready, err = d.mark(on.handle)
 			return err
@@ -103,7 +103,7 @@ func (e *Engine) execute(t *Task) (*Work, error) {
 			event := t.ready
 			t.ready = 0
 			defer d.free(event)
-			return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(e.res.stream.handle, event, 0))
+			return d.await(e.res.stream.handle, event)
 		})
 	}
 	var work *Work

@@ -2,7 +2,6 @@ package nccl
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -137,11 +136,5 @@ func (e *Engine) idle() bool {
 	}
 	defer e.local.unlock()
 	s := e.res.stream
-	busy := errors.New("busy")
-	return s.dev.do(ctx, "cuStreamQuery", func() error {
-		if s.dev.lib.cuda.StreamQuery(s.handle) != cudaSuccess {
-			return busy
-		}
-		return nil
-	}) == nil
+	return s.dev.call(ctx, "cuStreamQuery", func(c *cudaCalls) int32 { return c.StreamQuery(s.handle) }) == nil
 }

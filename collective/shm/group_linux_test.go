@@ -8,6 +8,7 @@ import (
 	"net"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,13 +191,22 @@ func TestAMemberThatDiesWhileAGroupFormsIsNamed(t *testing.T) {
 	}
 }
 
+// awaitAsleep waits until an operation of a member sleeps. It polls the member's flag in shared
+// memory: a doorbell would wake the sleeper.
+func awaitAsleep(t *testing.T, g *Group) {
+	t.Helper()
+	for end := time.Now().Add(patience); atomic.LoadUint32(g.word(g.rank, offAsleep)) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the operation does not sleep")
+		}
+	}
+}
+
 func TestAbortWakesWhoeverSleeps(t *testing.T) {
 	b := newBand(t, 2)
 	done := make(chan error, 1)
 	go func() { done <- b.groups[0].Barrier(descriptor(1)) }()
-	for end := time.Now().Add(patience); b.groups[0].block(0)[offAsleep] == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	awaitAsleep(t, b.groups[0])
 	b.groups[0].Abort()
 	if err := <-done; !errors.Is(err, ErrAborted) {
 		t.Fatal(err)
@@ -243,9 +253,7 @@ func TestWhoSleepsNoticesThatAProcessHasEnded(t *testing.T) {
 	b.groups[0].peers[1].pid = child.Process.Pid
 	done := make(chan error, 1)
 	go func() { done <- b.groups[0].Barrier(descriptor(1)) }()
-	for end := time.Now().Add(patience); b.groups[0].block(0)[offAsleep] == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	awaitAsleep(t, b.groups[0])
 	select {
 	case err := <-done:
 		t.Fatal("while it lives: ", err)

@@ -36,10 +36,15 @@ func (s *Session) dialOnce(ctx context.Context, rank int, why Purpose, stream in
 	}
 	// The acceptor may have to wait for its own assignment before it answers, so there is no
 	// deadline but the context's.
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err = s.introduce(conn, rank, why, stream)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
+	code, detail, err := introduce(ctx, conn, s.cfg.Token, hello{
+		purpose: why, order: byteOrder(), from: s.cfg.Rank, to: rank, world: s.cfg.World, stream: stream,
+		generation: s.cfg.Generation, settings: s.cfg.Settings, stall: s.cfg.StallAfter, job: s.cfg.Job,
+	})
+	if err == nil && code != replyWelcome {
+		err = &RefusedError{Rank: rank, Reason: string(detail), code: code}
+		if failure, ok := s.decode(detail); ok && code == replyFailed {
+			err = failure
+		}
 	}
 	if err != nil {
 		if why == PurposeControl && s.Failed() != nil {
@@ -50,9 +55,6 @@ func (s *Session) dialOnce(ctx context.Context, rank int, why Purpose, stream in
 			closeUnwatched(conn) // likewise
 		}
 		_ = conn.Close()
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
 		return nil, err
 	}
 	return conn, nil
@@ -71,27 +73,14 @@ func (s *Session) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, err
 }
 
-func (s *Session) introduce(conn net.Conn, rank int, why Purpose, stream int) error {
-	code, detail, err := introduce(conn, s.cfg.Token, hello{
-		purpose: why, order: byteOrder(), from: s.cfg.Rank, to: rank, world: s.cfg.World, stream: stream,
-		generation: s.cfg.Generation, settings: s.cfg.Settings, stall: s.cfg.StallAfter, job: s.cfg.Job,
-	})
-	if err != nil {
-		return err
-	}
-	switch code {
-	case replyWelcome:
-		return nil
-	case replyFailed:
-		if failure, ok := s.decode(detail); ok {
-			return failure
+// introduce is the dialer's side of the handshake. It ends with ctx, and conn cannot be used then.
+func introduce(ctx context.Context, conn net.Conn, token string, h hello) (code replyCode, detail []byte, err error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() {
+			err = context.Cause(ctx)
 		}
-	}
-	return &RefusedError{Rank: rank, Reason: string(detail), code: code}
-}
-
-// introduce is the dialer's side of the handshake.
-func introduce(conn net.Conn, token string, h hello) (replyCode, []byte, error) {
+	}()
 	challenge, err := readGreeting(conn)
 	if err != nil {
 		return 0, nil, err

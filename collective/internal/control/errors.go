@@ -50,10 +50,8 @@ func (e *PeerLostError) Error() string {
 	return fmt.Sprintf("generation %d: peer lost: rank %d: %v", e.Generation, e.Rank, e.Cause)
 }
 
-// Is makes errors.Is(err, ErrPeerLost) true.
-func (e *PeerLostError) Is(target error) bool { return target == ErrPeerLost }
-
-func (e *PeerLostError) Unwrap() error { return e.Cause }
+// Unwrap makes it an ErrPeerLost and its cause.
+func (e *PeerLostError) Unwrap() []error { return []error{ErrPeerLost, e.Cause} }
 
 // AbortedError says that Rank gave the generation up without a rank being lost.
 type AbortedError struct {
@@ -68,10 +66,8 @@ func (e *AbortedError) Error() string {
 	return fmt.Sprintf("generation %d: aborted by rank %d: %v", e.Generation, e.Rank, e.Cause)
 }
 
-// Is makes errors.Is(err, ErrAborted) true.
-func (e *AbortedError) Is(target error) bool { return target == ErrAborted }
-
-func (e *AbortedError) Unwrap() error { return e.Cause }
+// Unwrap makes it an ErrAborted and its cause.
+func (e *AbortedError) Unwrap() []error { return []error{ErrAborted, e.Cause} }
 
 // DivergedError says that two neighbouring ranks disagree on what the current operation is: a bug
 // in the program, or ranks that run different programs.

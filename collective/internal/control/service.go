@@ -124,20 +124,13 @@ func (e *Endpoint) dialOutside(ctx context.Context, address, token string, h hel
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	code, detail, err := introduce(conn, token, h)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-	}
+	code, detail, err := introduce(ctx, conn, token, h)
 	if err == nil && code != replyWelcome {
 		err = &RefusedError{Rank: -1, Reason: string(detail), code: code}
 	}
-	if err == nil {
-		return conn, nil
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
 	}
-	_ = conn.Close()
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return nil, err
+	return conn, nil
 }

@@ -62,12 +62,9 @@ func (c *socketConn) Descriptor() int32 { return int32(c.fd) }
 
 func (c *socketConn) Write(head, body []byte) error {
 	for len(head)+len(body) > 0 {
-		n, errno := c.transfer(unix.SYS_SENDMSG, head, body, unix.MSG_NOSIGNAL, true)
-		if errno != 0 {
-			if errno == unix.EINTR {
-				continue
-			}
-			return errno
+		n, err := c.transfer(unix.SYS_SENDMSG, head, body, unix.MSG_NOSIGNAL, true)
+		if err != nil {
+			return err
 		}
 		k := min(n, len(head))
 		head, body = head[k:], body[n-k:]
@@ -76,47 +73,20 @@ func (c *socketConn) Write(head, body []byte) error {
 }
 
 func (c *socketConn) Read(p []byte) (int, error) {
-	for {
-		n, errno := c.transfer(unix.SYS_RECVMSG, nil, p, 0, true)
-		switch {
-		case errno == unix.EINTR:
-			continue
-		case errno != 0:
-			return 0, errno
-		case n == 0 && len(p) > 0:
-			return 0, io.EOF
-		}
-		return n, nil
-	}
+	return c.transfer(unix.SYS_RECVMSG, nil, p, 0, true)
 }
 
 func (c *socketConn) TryWrite(head, body []byte) (int, error) {
-	n, errno := c.transfer(unix.SYS_SENDMSG, head, body, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, len(body) > shortOp)
-	if errno == unix.EAGAIN || errno == unix.EINTR {
-		return 0, nil
-	}
-	if errno != 0 {
-		return 0, errno
-	}
-	return n, nil
+	return c.transfer(unix.SYS_SENDMSG, head, body, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, len(body) > shortOp)
 }
 
 func (c *socketConn) TryRead(head, body []byte) (int, error) {
-	n, errno := c.transfer(unix.SYS_RECVMSG, head, body, unix.MSG_DONTWAIT, len(body) > shortOp)
-	switch {
-	case errno == unix.EAGAIN || errno == unix.EINTR:
-		return 0, nil
-	case errno != 0:
-		return 0, errno
-	case n == 0:
-		return 0, io.EOF
-	}
-	return n, nil
+	return c.transfer(unix.SYS_RECVMSG, head, body, unix.MSG_DONTWAIT, len(body) > shortOp)
 }
 
-// transfer sends or receives up to two buffers. A blocking call must tell the scheduler; others are
-// too short for that.
-func (c *socketConn) transfer(call uintptr, head, body []byte, flags uintptr, blocking bool) (int, syscall.Errno) {
+// transfer sends or receives up to two buffers, which are not both empty. It returns 0 if nothing
+// could be transferred now. A blocking call must tell the scheduler; others are too short for that.
+func (c *socketConn) transfer(call uintptr, head, body []byte, flags uintptr, blocking bool) (int, error) {
 	k := 0
 	for _, p := range [2][]byte{head, body} {
 		if len(p) > 0 {
@@ -135,7 +105,15 @@ func (c *socketConn) transfer(call uintptr, head, body []byte, flags uintptr, bl
 		n, _, errno = syscall.RawSyscall(call, uintptr(c.fd), uintptr(unsafe.Pointer(&c.msg)), flags)
 	}
 	c.iov[0].Base, c.iov[1].Base = nil, nil // the caller's memory must not stay reachable from here
-	return int(n), errno
+	switch {
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+		return 0, nil
+	case errno != 0:
+		return 0, errno
+	case n == 0:
+		return 0, io.EOF
+	}
+	return int(n), nil
 }
 
 func (c *socketConn) Shutdown() {

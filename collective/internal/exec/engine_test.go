@@ -234,6 +234,7 @@ func TestAConnectionThatCameTooEarlyIsClosed(t *testing.T) {
 			r.close()
 		})
 	}
+	// Polled: a connection that waits in arrivals must stay there.
 	for end := time.Now().Add(patience); len(ranks[0].engine.local.arrivals) != 1; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Error("rank 1 does not want to share")

@@ -1,6 +1,8 @@
 package exec
 
 import (
+	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/regroup-io/regroup/collective/schedule"
@@ -50,12 +52,8 @@ func (x *executor) stopSender() { close(x.startSend) }
 
 func (x *executor) sendAll() error {
 	for i, t := range x.plan.Sends {
-		for x.recvCount.Load() < int64(t.After) {
-			select {
-			case <-x.recvMore:
-			case <-x.session.Context().Done():
-				return x.session.Ended()
-			}
+		if err := x.await(&x.recvCount, t.After, x.recvMore); err != nil {
+			return err
 		}
 		c := x.nextSend(i)
 		if err := c.Write(x.sendHeader[:], x.sendBody); err != nil {
@@ -131,10 +129,14 @@ func (x *executor) receive(c Conn, t schedule.Transfer, body []byte) error {
 	return nil
 }
 
-func (x *executor) awaitSends(n int) error {
-	for x.sentCount.Load() < int64(n) {
+// awaitSends waits until n messages are sent.
+func (x *executor) awaitSends(n int) error { return x.await(&x.sentCount, n, x.sentMore) }
+
+// await waits until a counter has reached n. more tells that the other thread has raised it.
+func (x *executor) await(count *atomic.Int64, n int, more <-chan struct{}) error {
+	for count.Load() < int64(n) {
 		select {
-		case <-x.sentMore:
+		case <-more:
 		case <-x.session.Context().Done():
 			return x.session.Ended()
 		}
@@ -144,12 +146,8 @@ func (x *executor) awaitSends(n int) error {
 
 // fill receives len(p) bytes.
 func (x *executor) fill(c Conn, p []byte) error {
-	for len(p) > 0 {
-		n, err := c.Read(p)
-		p = p[n:]
-		if err != nil && len(p) > 0 {
-			return x.broken(x.from.rank, err)
-		}
+	if _, err := io.ReadFull(c, p); err != nil {
+		return x.broken(x.from.rank, err)
 	}
 	return nil
 }
