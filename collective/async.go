@@ -2,10 +2,7 @@ package collective
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 
-	"github.com/regroup-io/regroup/collective/internal/control"
 	"github.com/regroup-io/regroup/collective/internal/frame"
 	"github.com/regroup-io/regroup/collective/kernel"
 )
@@ -14,7 +11,6 @@ import (
 type Handle struct {
 	done chan struct{}
 	err  error
-	task func() error
 }
 
 // Done is closed when the operation is over.
@@ -67,83 +63,42 @@ func (c *Communicator) StartAllgather(send, recv Tensor) *Handle {
 
 // StartAlltoall starts an Alltoall.
 func (c *Communicator) StartAlltoall(send, recv Tensor, counts, from []int) *Handle {
-	return c.async.start(func() error {
+	return c.begin(func() error {
 		return c.alltoall(context.Background(), send, recv, counts, from, c.engine.Acquire)
 	})
 }
 
 func (c *Communicator) start(d frame.Descriptor, send, recv Tensor) *Handle {
-	return c.async.start(func() error { return c.run(context.Background(), d, send, recv, c.engine.Acquire) })
+	if err := c.validate(d, send, recv); err != nil {
+		return failed(err)
+	}
+	return c.begin(func() error { return c.run(context.Background(), d, send, recv, c.engine.Acquire) })
+}
+
+// begin queues a task behind what was started before.
+func (c *Communicator) begin(task func() error) *Handle {
+	h := &Handle{done: make(chan struct{})}
+	if !c.started.Add(task, h.end) {
+		return failed(c.session.Ended())
+	}
+	return h
+}
+
+// awaitStarted waits until everything that was started before is over.
+func (c *Communicator) awaitStarted(ctx context.Context) error {
+	if c.started.Pending() == 0 {
+		return nil
+	}
+	return c.begin(func() error { return nil }).Wait(ctx)
 }
 
 func failed(err error) *Handle {
-	h := &Handle{done: make(chan struct{}), err: err}
+	h := &Handle{done: make(chan struct{})}
+	h.end(err)
+	return h
+}
+
+func (h *Handle) end(err error) {
+	h.err = err
 	close(h.done)
-	return h
-}
-
-// asyncQueue runs operations that were started, one after the other.
-type asyncQueue struct {
-	session *control.Session
-	mu      sync.Mutex
-	waiting []*Handle
-	running bool                   // a goroutine runs them
-	closed  bool                   // no more may be started
-	last    atomic.Pointer[Handle] // nil = all are over
-}
-
-// close is for Close, which then waits for the goroutine if there is one.
-func (q *asyncQueue) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-}
-
-func (q *asyncQueue) start(task func() error) *Handle {
-	h := &Handle{done: make(chan struct{}), task: task}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return failed(q.session.Ended())
-	}
-	q.waiting = append(q.waiting, h)
-	q.last.Store(h)
-	if !q.running {
-		q.running = true
-		q.session.Go(q.run)
-	}
-	return h
-}
-
-// run runs what was started, until nothing is left.
-func (q *asyncQueue) run() {
-	for {
-		q.mu.Lock()
-		if len(q.waiting) == 0 {
-			q.running = false
-			q.last.Store(nil)
-			q.mu.Unlock()
-			return
-		}
-		h := q.waiting[0]
-		q.waiting = q.waiting[1:]
-		q.mu.Unlock()
-		h.err = h.task()
-		h.task = nil // it refers to the tensors
-		close(h.done)
-	}
-}
-
-// wait waits until everything that was started before is over.
-func (q *asyncQueue) wait(ctx context.Context) error {
-	h := q.last.Load()
-	if h == nil {
-		return nil
-	}
-	select {
-	case <-h.done:
-		return nil // if it failed, so will what comes next
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective/internal/control"
 	"github.com/regroup-io/regroup/collective/internal/exec"
+	"github.com/regroup-io/regroup/collective/internal/serial"
 )
 
 // Communicator is one rank's membership in one generation. Its methods and the operations on it are
@@ -18,7 +19,7 @@ type Communicator struct {
 	opt       Options
 	session   *control.Session
 	engine    *exec.Engine
-	async     asyncQueue
+	started   serial.Queue // operations of the Start methods
 	closeOnce sync.Once
 }
 
@@ -42,7 +43,6 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 		Streams: o.Streams, Table: o.Table, InlineBytes: o.InlineBytes, NewConn: o.Endpoint.newConn,
 		Arena: o.Endpoint.sharedArena, Mappings: o.Endpoint.mappings,
 	})
-	c.async.session = c.session
 	if err := c.session.Start(c.engine); err != nil {
 		return nil, err
 	}
@@ -131,12 +131,13 @@ func (c *Communicator) Close() error {
 
 func (c *Communicator) close() {
 	c.session.BeginClose()
-	c.async.close()
+	c.started.Close()
 	c.session.Leave()
 	c.engine.Interrupt()
 	for c.session.Busy() { // an operation that has failed and is about to return
 		runtime.Gosched()
 	}
+	c.started.Wait()
 	c.engine.Stop()
 	c.session.Wait()
 	c.engine.Close()

@@ -161,8 +161,8 @@ func wantLost(t testing.TB, who int, err error, rank int) {
 	}
 }
 
-// eventually waits for a condition. It polls: what tests wait for is state of several goroutines, of
-// which none announces that it has changed.
+// eventually waits for a condition. It polls: what tests wait for is state of several goroutines,
+// of which none announces that it has changed.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {

@@ -187,7 +187,7 @@ type acquirer func(ctx context.Context) error
 
 // acquire is for operations that are called: they come after all that were started before.
 func (c *Communicator) acquire(ctx context.Context) error {
-	if err := c.async.wait(ctx); err != nil {
+	if err := c.awaitStarted(ctx); err != nil {
 		return err
 	}
 	return c.engine.Acquire(ctx)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/internal/serial"
 	"github.com/regroup-io/regroup/collective/queue"
 )
 
@@ -21,7 +22,7 @@ type communicator struct {
 	job      string
 	borrowed bool // by an elastic session, which closes it
 
-	ops         serialQueue      // collective operations that were started
+	ops         serial.Queue     // collective operations that were started
 	completions *completionQueue // of all requests
 	started     sync.WaitGroup
 	named       named
@@ -35,7 +36,7 @@ type communicator struct {
 	mu          sync.Mutex
 	closing     bool
 	subgroups   []*communicator
-	sends       map[int]*serialQueue // point-to-point messages, by rank
+	sends       map[int]*serial.Queue // point-to-point messages, by rank
 	matchQueues map[int]*matchQueue
 	gpus        gpuEngines
 }
@@ -44,21 +45,21 @@ var communicators handleTable[*communicator]
 
 func newCommunicator(c *collective.Communicator, job string) *communicator {
 	return &communicator{
-		Communicator: c, job: job, completions: newCompletionQueue(), sends: map[int]*serialQueue{}, matchQueues: map[int]*matchQueue{},
+		Communicator: c, job: job, completions: newCompletionQueue(), sends: map[int]*serial.Queue{}, matchQueues: map[int]*matchQueue{},
 	}
 }
 
 // do runs an operation on the calling thread, or starts it. It runs after all that were started
 // before.
-func (c *communicator) do(l *serialQueue, started *uint64, run func() error) error {
-	if started == nil && l.waiting.Load() == 0 {
+func (c *communicator) do(q *serial.Queue, started *uint64, run func() error) error {
+	if started == nil && q.Pending() == 0 {
 		return run()
 	}
-	r, err := c.newRequest(run)
+	r, err := c.newRequest()
 	if err != nil {
 		return err
 	}
-	l.add(r)
+	q.Add(run, r.end) // never closed
 	return r.answer(started)
 }
 
@@ -71,23 +72,31 @@ func (r *request) answer(started *uint64) error {
 	return nil
 }
 
-func (c *communicator) newRequest(run func() error) (*request, error) {
+// begin counts an operation that drain waits for, until started.Done is called.
+func (c *communicator) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
-		return nil, collective.ErrClosed
+		return collective.ErrClosed
 	}
 	c.started.Add(1)
-	r := &request{of: c, run: run, done: make(chan struct{})}
+	return nil
+}
+
+func (c *communicator) newRequest() (*request, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	r := &request{of: c, done: make(chan struct{})}
 	r.id = requests.add(r)
 	return r, nil
 }
 
-func (c *communicator) sendQueue(to int) *serialQueue {
+func (c *communicator) sendQueue(to int) *serial.Queue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sends[to] == nil {
-		c.sends[to] = new(serialQueue)
+		c.sends[to] = new(serial.Queue)
 	}
 	return c.sends[to]
 }
@@ -153,8 +162,8 @@ func (c *communicator) describe() ([]byte, error) {
 		Generation uint64 `json:"generation"`
 		Rank       int    `json:"rank"`
 		World      int    `json:"world"`
-		Busy       int32  `json:"busy"`
-	}{c.job, c.Generation(), c.Rank(), c.World(), c.ops.waiting.Load()})
+		Busy       int    `json:"busy"`
+	}{c.job, c.Generation(), c.Rank(), c.World(), c.ops.Pending()})
 }
 
 // gatherBytes concatenates what the ranks send.

@@ -21,6 +21,18 @@ func withHandle[T any](t *handleTable[T], kind string, h C.uint64_t, do func(T) 
 	return answer(do(x))
 }
 
+// returnHandle gives the caller a handle of the object that create returns.
+func returnHandle[T any](t *handleTable[T], kind string, out *C.uint64_t, create func() (T, error)) error {
+	if out == nil {
+		return invalidf("nowhere to put the %s", kind)
+	}
+	x, err := create()
+	if err == nil {
+		*out = C.uint64_t(t.add(x))
+	}
+	return err
+}
+
 // withText writes the text that describes the object behind a handle to a C buffer.
 func withText[T any](t *handleTable[T], kind string, h C.uint64_t, buffer *C.char, size C.size_t, describe func(T) ([]byte, error)) C.int {
 	return withHandle(t, kind, h, func(x T) error {
@@ -43,14 +55,7 @@ func closeHandle[T any](t *handleTable[T], kind string, h C.uint64_t, end func(T
 
 //export rgo_endpoint_new
 func rgo_endpoint_new(options *C.char, out *C.uint64_t) C.int {
-	if out == nil {
-		return answer(invalidf("nowhere to put the endpoint"))
-	}
-	e, err := newEndpoint(text(options))
-	if err == nil {
-		*out = C.uint64_t(endpoints.add(e))
-	}
-	return answer(err)
+	return answer(returnHandle(&endpoints, "endpoint", out, func() (*endpoint, error) { return newEndpoint(text(options)) }))
 }
 
 //export rgo_endpoint_address
@@ -82,14 +87,7 @@ func rgo_free(h C.uint64_t, memory unsafe.Pointer) C.int {
 //export rgo_comm_new
 func rgo_comm_new(h C.uint64_t, options *C.char, out *C.uint64_t) C.int {
 	return withHandle(&endpoints, "endpoint", h, func(e *endpoint) error {
-		if out == nil {
-			return invalidf("nowhere to put the communicator")
-		}
-		c, err := e.connect(text(options))
-		if err == nil {
-			*out = C.uint64_t(communicators.add(c))
-		}
-		return err
+		return returnHandle(&communicators, "communicator", out, func() (*communicator, error) { return e.connect(text(options)) })
 	})
 }
 
@@ -247,17 +245,13 @@ func (t *handleTable[T]) add(v T) uint64 {
 
 func (t *handleTable[T]) get(h uint64) (v T, ok bool) {
 	x, ok := t.m.Load(h)
-	if ok {
-		v = x.(T)
-	}
+	v, _ = x.(T)
 	return v, ok
 }
 
 // take removes the handle. Of several callers one gets the object.
 func (t *handleTable[T]) take(h uint64) (v T, ok bool) {
 	x, ok := t.m.LoadAndDelete(h)
-	if ok {
-		v = x.(T)
-	}
+	v, _ = x.(T)
 	return v, ok
 }

@@ -13,14 +13,7 @@ import (
 
 //export rgo_elastic_new
 func rgo_elastic_new(options *C.char, out *C.uint64_t) C.int {
-	if out == nil {
-		return answer(invalidf("nowhere to put the training"))
-	}
-	t, err := newTraining(text(options))
-	if err == nil {
-		*out = C.uint64_t(trainings.add(t))
-	}
-	return answer(err)
+	return answer(returnHandle(&trainings, "training", out, func() (*training, error) { return newTraining(text(options)) }))
 }
 
 // withMemory calls do with a training and bytes of the host.

@@ -14,20 +14,15 @@ import (
 //export rgo_gpu_open
 func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint64_t) C.int {
 	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
-		if out == nil {
-			return invalidf("nowhere to put the GPU")
-		}
 		old, there := gpus.get(uint64(before))
 		if before != 0 && !there {
 			return invalidf("GPU %d is not open", uint64(before))
 		}
-		g, err := c.openGPU(text(options), old)
-		if err != nil {
-			return err
+		err := returnHandle(&gpus, "GPU", out, func() (*gpu, error) { return c.openGPU(text(options), old) })
+		if err == nil {
+			gpus.take(uint64(before))
 		}
-		gpus.take(uint64(before))
-		*out = C.uint64_t(gpus.add(g))
-		return nil
+		return err
 	})
 }
 

@@ -196,18 +196,14 @@ func rgo_wait_result(id C.uint64_t, within C.int64_t, program C.int, data *unsaf
 //export rgo_subset
 func rgo_subset(h C.uint64_t, name *C.char, ranks *C.int32_t, length C.int32_t, out *C.uint64_t) C.int {
 	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
-		if ranks == nil || length < 1 || out == nil {
-			return invalidf("a subset needs ranks, and a place for it")
+		if ranks == nil || length < 1 {
+			return invalidf("a subset needs ranks")
 		}
 		all := make([]int, length)
 		for i, r := range unsafe.Slice(ranks, int(length)) {
 			all[i] = int(r)
 		}
-		s, err := c.newSubgroup(text(name), all)
-		if err == nil {
-			*out = C.uint64_t(subgroups.add(s))
-		}
-		return err
+		return returnHandle(&subgroups, "subset", out, func() (*communicator, error) { return c.newSubgroup(text(name), all) })
 	})
 }
 

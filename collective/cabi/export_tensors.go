@@ -26,7 +26,7 @@ func rgo_allreduce(h C.uint64_t, data unsafe.Pointer, count C.int64_t, dtype, op
 	if err != nil {
 		return answer(err)
 	}
-	if started == nil && c.ops.waiting.Load() == 0 {
+	if started == nil && c.ops.Pending() == 0 {
 		return answer(c.Allreduce(background, t, o))
 	}
 	return answer(c.do(&c.ops, (*uint64)(started), func() error { return c.Allreduce(background, t, o) }))

@@ -68,7 +68,7 @@ func (g *gpu) do(stream uintptr, started *uint64, begin func(*nccl.Stream) *nccl
 	if started == nil {
 		return g.outcome(begin(on).Before(background, on))
 	}
-	r, err := g.of.newRequest(nil)
+	r, err := g.of.newRequest()
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (g *gpu) doNamed(name, kind string, stream uintptr, ordered bool, started *
 	if started == nil {
 		return invalidf("an operation by name needs a place for its request")
 	}
-	r, err := g.of.newRequest(nil)
+	r, err := g.of.newRequest()
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"sync"
 )
 
@@ -59,7 +60,7 @@ func (c *communicator) sendTagged(to int, tag int64, p []byte) error {
 
 // recv posts a receive, for a message that may have arrived already.
 func (q *matchQueue) recv(tag int64, into []byte) (*request, error) {
-	r, err := q.c.newRequest(nil)
+	r, err := q.c.newRequest()
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (q *matchQueue) recv(tag int64, into []byte) (*request, error) {
 	defer q.mu.Unlock()
 	for i, m := range q.unexpected {
 		if m.tag == tag {
-			q.unexpected = append(q.unexpected[:i], q.unexpected[i+1:]...)
+			q.unexpected = slices.Delete(q.unexpected, i, i+1)
 			r.end(w.take(m.body))
 			return r, nil
 		}
@@ -140,7 +141,7 @@ func (q *matchQueue) body(into []byte) error {
 func (q *matchQueue) match(tag int64) *pendingRecv {
 	for i, w := range q.posted {
 		if w.tag == tag {
-			q.posted = append(q.posted[:i], q.posted[i+1:]...)
+			q.posted = slices.Delete(q.posted, i, i+1)
 			return w
 		}
 	}

@@ -83,7 +83,7 @@ func (c *communicator) submit(started *uint64, begin func(*queue.Queue) *queue.H
 	if started == nil {
 		return c.toCaller(c.run(begin))
 	}
-	r, err := c.newRequest(nil)
+	r, err := c.newRequest()
 	if err != nil {
 		return err
 	}
@@ -108,13 +108,9 @@ func (c *communicator) submit(started *uint64, begin func(*queue.Queue) *queue.H
 
 // run returns when an operation has ended.
 func (c *communicator) run(begin func(*queue.Queue) *queue.Handle) error {
-	c.mu.Lock()
-	if c.closing {
-		c.mu.Unlock()
-		return collective.ErrClosed
+	if err := c.begin(); err != nil {
+		return err
 	}
-	c.started.Add(1)
-	c.mu.Unlock()
 	defer c.started.Done()
 	h := begin(c.namedQueue().Synchronous())
 	defer h.Waiting(C.rgx_on_main_thread() != 0)()

@@ -4,7 +4,6 @@ package main
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
@@ -15,7 +14,6 @@ import (
 type request struct {
 	id        uint64
 	of        *communicator
-	run       func() error
 	handle    *queue.Handle // of a named operation, else nil
 	done      chan struct{}
 	err       error // valid after done
@@ -26,45 +24,8 @@ type request struct {
 // requests are those of all communicators.
 var requests handleTable[*request]
 
-// serialQueue runs requests one after the other, on a goroutine that lives while there are any.
-type serialQueue struct {
-	mu      sync.Mutex
-	queue   []*request
-	running bool
-	waiting atomic.Int32 // requests that have not ended
-}
-
-func (q *serialQueue) add(r *request) {
-	q.waiting.Add(1)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.queue = append(q.queue, r)
-	if !q.running {
-		q.running = true
-		go q.run()
-	}
-}
-
-func (q *serialQueue) run() {
-	for {
-		q.mu.Lock()
-		if len(q.queue) == 0 {
-			q.running = false
-			q.mu.Unlock()
-			return
-		}
-		r := q.queue[0]
-		q.queue[0] = nil
-		q.queue = q.queue[1:]
-		q.mu.Unlock()
-		err := r.run()
-		q.waiting.Add(-1) // before end: whoever learns of the end may rely on an empty queue
-		r.end(err)
-	}
-}
-
 func (r *request) end(err error) {
-	r.run, r.err = nil, err
+	r.err = err
 	close(r.done)
 	r.of.completions.add(r)
 	r.of.started.Done()

@@ -110,7 +110,7 @@ func TestCloseEndsWhatWasStarted(t *testing.T) {
 	if err := p[0].waitFor(t, id); !errors.Is(err, collective.ErrClosed) {
 		t.Errorf("%v, want ErrClosed", err)
 	}
-	if _, err := p[0].newRequest(nil); !errors.Is(err, collective.ErrClosed) {
+	if _, err := p[0].newRequest(); !errors.Is(err, collective.ErrClosed) {
 		t.Errorf("started on a closed communicator: %v, want ErrClosed", err)
 	}
 	if _, err := p[0].completions.wait(-1); !errors.Is(err, collective.ErrClosed) {

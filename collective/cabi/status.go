@@ -50,6 +50,30 @@ var (
 	errEnd     = errors.New("there is no further generation for this process")
 )
 
+// statuses are the statuses of errors. The first one that matches counts.
+var statuses = []struct {
+	err    error
+	status status
+}{
+	{nccl.ErrStuck, statusStuck},
+	{elastic.ErrPlannedChange, statusPlanned},
+	{elastic.ErrStopped, statusStopped},
+	{elastic.ErrUnfinished, statusLeft},
+	{errEnd, statusEnd},
+	{errTimeout, statusTimeout},
+	{context.DeadlineExceeded, statusTimeout},
+	{nccl.ErrUnavailable, statusUnsupported},
+	{collective.ErrPeerLost, statusPeerLost},
+	{collective.ErrAborted, statusAborted},
+	{collective.ErrDiverged, statusDiverged},
+	{collective.ErrRefused, statusRefused},
+	{collective.ErrClosed, statusClosed},
+	{nccl.ErrClosed, statusClosed},
+	{collective.ErrInvalid, statusInvalid},
+	{nccl.ErrInvalid, statusInvalid},
+	{queue.ErrPending, statusInvalid},
+}
+
 // statusOf maps an error to its status. The caller also passes the text to C.
 func statusOf(err error) (s status, lost int) {
 	var peer *collective.PeerLostError
@@ -60,32 +84,15 @@ func statusOf(err error) (s status, lost int) {
 	switch {
 	case err == nil:
 		return statusOK, lost
-	case errors.Is(err, nccl.ErrStuck):
-		return statusStuck, lost
-	case errors.Is(err, elastic.ErrPlannedChange):
-		return statusPlanned, lost
-	case errors.Is(err, elastic.ErrStopped):
-		return statusStopped, lost
-	case errors.Is(err, elastic.ErrUnfinished):
-		return statusLeft, lost
-	case errors.Is(err, errEnd):
-		return statusEnd, lost
-	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
-		return statusTimeout, lost
-	case errors.Is(err, nccl.ErrUnavailable):
-		return statusUnsupported, lost
-	case errors.Is(err, collective.ErrPeerLost):
-		return statusPeerLost, lost
-	case errors.Is(err, collective.ErrAborted):
-		return statusAborted, lost
-	case errors.Is(err, collective.ErrDiverged), errors.As(err, new(*queue.DeadlockError)):
+	case errors.As(err, new(*queue.DeadlockError)):
 		return statusDiverged, lost
-	case errors.Is(err, collective.ErrRefused):
-		return statusRefused, lost
-	case errors.Is(err, collective.ErrClosed), errors.Is(err, nccl.ErrClosed):
-		return statusClosed, lost
-	case errors.Is(err, collective.ErrInvalid), errors.Is(err, nccl.ErrInvalid), errors.Is(err, queue.ErrPending), errors.As(err, new(*queue.MismatchError)), errors.As(err, new(*queue.JoinedError)):
+	case errors.As(err, new(*queue.MismatchError)), errors.As(err, new(*queue.JoinedError)):
 		return statusInvalid, lost
+	}
+	for _, known := range statuses {
+		if errors.Is(err, known.err) {
+			return known.status, lost
+		}
 	}
 	return statusFailed, lost
 }

@@ -5,8 +5,10 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,12 +60,7 @@ func (t *timeline) stop() error {
 	}
 	// The last event must not have a comma behind it.
 	t.write(map[string]any{"name": "end of the timeline", "ph": "i", "s": "g", "pid": 0, "ts": t.now()}, "\n]\n")
-	if err := t.out.Flush(); t.err == nil {
-		t.err = err
-	}
-	if err := t.file.Close(); t.err == nil {
-		t.err = err
-	}
+	t.err = errors.Join(t.err, t.out.Flush(), t.file.Close())
 	t.file = nil
 	return t.err
 }
@@ -80,13 +77,14 @@ func (t *timeline) observe(e queue.Event) {
 	if t.file == nil {
 		return
 	}
+	method := strings.ToUpper(e.Method.String())
 	switch e.Phase {
 	case queue.Submitted:
 		t.endPhase(e.Name)
-		t.beginPhase(e.Name, "NEGOTIATE_"+phaseName(e.Method), nil)
+		t.beginPhase(e.Name, "NEGOTIATE_"+method, nil)
 	case queue.Began:
 		t.endPhase(e.Name)
-		t.beginPhase(e.Name, phaseName(e.Method), map[string]any{"packed": e.Packed})
+		t.beginPhase(e.Name, method, map[string]any{"packed": e.Packed})
 	case queue.Ended:
 		t.endPhase(e.Name)
 	case queue.CycleBegan:
@@ -94,10 +92,6 @@ func (t *timeline) observe(e queue.Event) {
 			t.write(map[string]any{"name": "CYCLE_START", "ph": "i", "s": "g", "pid": 0, "ts": t.now()}, ",\n")
 		}
 	}
-}
-
-func phaseName(m queue.Method) string {
-	return [...]string{"CUSTOM", "ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER", "BARRIER"}[m]
 }
 
 func (t *timeline) beginPhase(name, phase string, args map[string]any) {

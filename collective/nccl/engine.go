@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/internal/serial"
 )
 
 // EngineOptions describe one rank of an Engine.
@@ -92,12 +93,14 @@ type Engine struct {
 	broken   chan error    // the error of this rank; capacity 1
 	finished chan struct{} // closed when no task is running any more
 	watched  chan struct{} // closed when the watch has ended
-	stuck    error         // guarded by queue.mu
 
-	queue       queue
-	reached     progress  // used by the goroutine that runs tasks, like inFlight
-	inFlight    []*Work   // launches that may be running
-	strayEvents []uintptr // events to free; guarded by queue.mu
+	queue    serial.Queue // of tasks
+	reached  progress     // used by the goroutine that runs tasks, like inFlight
+	inFlight []*Work      // launches that may be running
+
+	mu          sync.Mutex
+	strayEvents []uintptr // to free
+	stuck       error
 }
 
 // NewEngine creates this rank's part of an engine. All ranks of the communicator must call it, or
@@ -157,8 +160,8 @@ func (e *Engine) Err() error {
 }
 
 func (e *Engine) stuckWith() error {
-	e.queue.mu.Lock()
-	defer e.queue.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return e.stuck
 }
 
@@ -241,10 +244,8 @@ func (e *Engine) Close(ctx context.Context) error {
 // Quiet is for a generation that has failed: it waits until NCCL has been ended and nothing that
 // was started uses its buffers any more. Afterwards Err also says whether that failed.
 func (e *Engine) Quiet() {
-	e.queue.mu.Lock()
-	e.queue.closed = true
-	e.queue.mu.Unlock()
-	e.queue.runs.Wait()
+	e.queue.Close()
+	e.queue.Wait()
 	<-e.watched
 }
 
@@ -264,13 +265,10 @@ func (e *Engine) leave(ctx context.Context) {
 
 // finish returns NCCL's communicator, if it can still be used or must be ended.
 func (e *Engine) finish(ctx context.Context) (*Comm, error) {
-	q := &e.queue
-	q.mu.Lock()
-	q.closed = true
-	q.mu.Unlock()
+	e.queue.Close()
 	// An operation cannot be taken back, so the end of ctx aborts the generation.
 	stop := context.AfterFunc(ctx, func() { e.comm.Abort(context.Cause(ctx)) })
-	q.runs.Wait()
+	e.queue.Wait()
 	for _, w := range e.inFlight {
 		if e.Err() == nil {
 			if err := w.Wait(e.lifetime); err != nil {

@@ -150,8 +150,8 @@ func (c *Comm) fits(t DataType, a Buffer, times int, b Buffer, per int) error {
 	return nil
 }
 
-// fitsRooted is fits for an operation with a rank that differs from the others: only there both send
-// and recv are used, on the others only everywhere.
+// fitsRooted is fits for an operation with a rank that differs from the others: that one uses send
+// and recv, and the others everywhere.
 func (c *Comm) fitsRooted(t DataType, rank int, everywhere, send, recv Buffer) error {
 	switch {
 	case rank < 0 || rank >= c.opt.World:

@@ -3,7 +3,6 @@ package nccl
 import (
 	"context"
 	"fmt"
-	"sync"
 )
 
 // Task is an operation of an Engine that was started. Tasks run one after the other, in the order
@@ -13,33 +12,23 @@ type Task struct {
 	name   string
 	// event after what the caller had queued; 0 = nothing. Used on the device's thread
 	ready uintptr
-	run   func(ctx context.Context) (*Work, error)
 
 	launched chan struct{} // closed when all of it is queued on the GPU or done, or it failed
 	work     *Work         // the last of it on the GPU; nil = it is done
 	err      error
 }
 
-// queue holds the tasks that wait for earlier ones.
-type queue struct {
-	mu      sync.Mutex
-	waiting []*Task
-	running bool // a goroutine runs them
-	closed  bool // no more may be started
-	runs    sync.WaitGroup
-}
-
 // failed is the task of a call with an error.
 func failed(err error) *Task {
-	t := &Task{launched: make(chan struct{}), err: err}
-	close(t.launched)
+	t := &Task{launched: make(chan struct{})}
+	t.end(err)
 	return t
 }
 
 // start queues an operation after what is queued on a stream now; nil is for buffers that are
 // ready.
 func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(context.Context) (*Work, error)) *Task {
-	t := &Task{engine: e, name: name, run: run, launched: make(chan struct{})}
+	t := &Task{engine: e, name: name, launched: make(chan struct{})}
 	if err := e.Err(); err != nil {
 		return failed(fmt.Errorf("%s: %w", name, err))
 	}
@@ -56,45 +45,34 @@ func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(co
 			return failed(err)
 		}
 	}
-	q := &e.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		e.strayEvents = append(e.strayEvents, t.ready)
+	added := e.queue.Add(func() (err error) {
+		t.work, err = e.execute(t, run)
+		return err
+	}, t.end)
+	if !added {
+		e.addStrayEvent(t.ready)
 		return failed(fmt.Errorf("%s: %w", name, ErrClosed))
 	}
-	q.waiting = append(q.waiting, t)
-	if !q.running {
-		q.running = true
-		select {
-		case e.started <- struct{}{}:
-		default: // the watch has not yet received the previous signal
-		}
-		q.runs.Go(e.serve)
+	select {
+	case e.started <- struct{}{}:
+	default: // the watch has not yet received the previous signal
 	}
 	return t
 }
 
-// serve runs tasks until none is left.
-func (e *Engine) serve() {
-	q := &e.queue
-	for {
-		q.mu.Lock()
-		if len(q.waiting) == 0 {
-			q.running = false
-			q.mu.Unlock()
-			return
-		}
-		t := q.waiting[0]
-		q.waiting = q.waiting[1:]
-		q.mu.Unlock()
-		t.work, t.err = e.execute(t)
-		t.run = nil // it refers to the buffers
-		close(t.launched)
-	}
+func (t *Task) end(err error) {
+	t.err = err
+	close(t.launched)
 }
 
-func (e *Engine) execute(t *Task) (*Work, error) {
+// addStrayEvent keeps an event, or none, that nobody waits for until the engine is left.
+func (e *Engine) addStrayEvent(event uintptr) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.strayEvents = append(e.strayEvents, event)
+}
+
+func (e *Engine) execute(t *Task, run func(context.Context) (*Work, error)) (*Work, error) {
 	d := e.res.dev
 	e.reached = progress{e.comm.Generation(), e.reached.Task + 1, 0}
 	err := error(nil)
@@ -108,14 +86,12 @@ func (e *Engine) execute(t *Task) (*Work, error) {
 	}
 	var work *Work
 	if err == nil {
-		work, err = t.run(e.lifetime)
+		work, err = run(e.lifetime)
 	}
 	if err == nil {
 		return work, nil
 	}
-	e.queue.mu.Lock()
-	e.strayEvents = append(e.strayEvents, t.ready)
-	e.queue.mu.Unlock()
+	e.addStrayEvent(t.ready)
 	return nil, e.failAndWait(fmt.Errorf("%s: %w", t.name, err))
 }
 

@@ -30,9 +30,9 @@ func (e *Engine) watch() {
 	}
 	e.end(failure)
 	if err := e.stop(failure); err != nil {
-		e.queue.mu.Lock()
+		e.mu.Lock()
 		e.stuck = err
-		e.queue.mu.Unlock()
+		e.mu.Unlock()
 	}
 }
 
@@ -76,9 +76,7 @@ func (e *Engine) watchUntilEnd(native <-chan struct{}) (over bool) {
 
 // busy reports whether a task may be waiting for other ranks.
 func (e *Engine) busy() bool {
-	e.queue.mu.Lock()
-	defer e.queue.mu.Unlock()
-	return e.queue.running || e.local != nil && e.local.underWay.Load()
+	return e.queue.Pending() > 0 || e.local != nil && e.local.underWay.Load()
 }
 
 // reportFailure reports an error of this rank to all, unless the communicator reports a failure
