@@ -76,6 +76,16 @@ type Input struct {
 	Body    Body
 }
 
+// Earliest returns the earliest of several times; those that are zero do not count.
+func Earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
 // Tick makes a machine examine its whole state because its deadline has come.
 type Tick struct{}
 
@@ -118,21 +128,23 @@ type Span struct {
 // TraceOf returns the traceparent of the root span of the incident that ended generation g of a
 // job. Every process derives the same one, so that all their spans are in one trace.
 func TraceOf(job JobID, g Generation) string {
-	sum := Token("incident", string(job), g.String())
-	span := Token("incident-root", string(job), g.String())
-	return "00-" + sum + "-" + span[:16] + "-01"
+	return rootTrace("incident", string(job), g.String())
+}
+
+// rootTrace returns the traceparent of a root span, derived from the words.
+func rootTrace(kind string, words ...string) string {
+	trace, span := Token(append([]string{kind}, words...)...), Token(append([]string{kind + "-root"}, words...)...)
+	return "00-" + trace + "-" + span[:16] + "-01"
 }
 
 // JobTrace returns the traceparent of the root span of a job's start, from submit to the first good
 // step.
-func JobTrace(job JobID) string {
-	return "00-" + Token("job", string(job)) + "-" + Token("job-root", string(job))[:16] + "-01"
-}
+func JobTrace(job JobID) string { return rootTrace("job", string(job)) }
 
 // NodeTrace returns the traceparent of discovery's decision that one incarnation of a node's agent
 // is lost. Several jobs, or none, may be affected.
 func NodeTrace(node NodeID, agent Incarnation) string {
-	return "00-" + Token("node", string(node), string(agent)) + "-" + Token("node-root", string(node), string(agent))[:16] + "-01"
+	return rootTrace("node", string(node), string(agent))
 }
 
 // OwnTrace returns a traceparent unless it is that of a job's start, which clients may derive; then
@@ -146,11 +158,11 @@ func OwnTrace(traceparent string, job JobID) string {
 
 // ChildTrace returns the traceparent of a span inside the trace of parent, derived from the words.
 func ChildTrace(parent string, words ...string) string {
-	p := strings.Split(parent, "-")
-	if len(p) != 4 {
+	id := TraceID(parent)
+	if id == "" {
 		return ""
 	}
-	return "00-" + p[1] + "-" + Token(append([]string{parent}, words...)...)[:16] + "-" + p[3]
+	return "00-" + id + "-" + Token(append([]string{parent}, words...)...)[:16] + parent[strings.LastIndexByte(parent, '-'):]
 }
 
 // TraceID returns the trace id inside a traceparent, or "".

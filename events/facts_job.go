@@ -107,6 +107,26 @@ type JobEnd struct {
 	Code   Code   `json:"code,omitempty"` // failed: Exhausted = the failure budget is used up
 }
 
+// JobEndFact is a fact that embeds a JobEnd.
+type JobEndFact interface {
+	Body
+	End() JobEnd
+}
+
+// End implements JobEndFact.
+func (e JobEnd) End() JobEnd { return e }
+
+// Fact returns the fact of a job that has ended in a terminal state.
+func (e JobEnd) Fact(s JobState) JobEndFact {
+	switch s {
+	case JobStateSucceeded:
+		return JobSucceeded{e}
+	case JobStateStopped:
+		return JobStopped{e}
+	}
+	return JobFailed{e}
+}
+
 // JobSucceeded records that the job ended successfully.
 type JobSucceeded struct{ JobEnd }
 
@@ -116,14 +136,14 @@ type JobFailed struct{ JobEnd }
 // JobStopped records that the job was stopped on request.
 type JobStopped struct{ JobEnd }
 
-// Facts of the incident family; written by the registry. The entity is the job.
-
 // JobRemoved records that the record of an ended job is removed. The event that submitted it is
 // kept for some time, so that a repeat of it does not start the job again.
 type JobRemoved struct {
 	Job JobID  `json:"job"`
 	By  string `json:"by"` // source of the command
 }
+
+// Facts of the incident family; written by the registry. The entity is the job.
 
 // IncidentOpened records that a fault or a resize has broken a generation.
 type IncidentOpened struct {
@@ -157,6 +177,11 @@ type Cause struct {
 	Node   NodeID    `json:"node,omitempty"`
 	Rank   int       `json:"rank"`             // rank of the lost worker in From, -1 if none
 	Detail string    `json:"detail,omitempty"` // "killed by signal 9 (SIGKILL)"
+}
+
+// CauseAt returns a cause at a place.
+func CauseAt(kind CauseKind, p Place, rank int, detail string) Cause {
+	return Cause{Kind: kind, Place: &p, Node: p.Node, Rank: rank, Detail: detail}
 }
 
 // Accuses reports whether this is an accusation of a worker by its peers, which the worker's exit
@@ -236,12 +261,9 @@ func (c Commit) Newer(d Commit) bool {
 	return c.Step > d.Step
 }
 
-// ms converts a duration for Phases.
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
 // Milliseconds converts a duration to fractional milliseconds, the unit of all figures of
 // incidents.
-func Milliseconds(d time.Duration) float64 { return ms(d) }
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // Facts of the placement family; written by the scheduler. The entity is the job.
 

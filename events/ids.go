@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -44,12 +45,9 @@ type Place struct {
 // String returns the place as node-a/0.
 func (p Place) String() string { return fmt.Sprintf("%s/%d", p.Node, p.Slot) }
 
-// Less orders places by node, then slot.
-func (p Place) Less(q Place) bool {
-	if p.Node != q.Node {
-		return p.Node < q.Node
-	}
-	return p.Slot < q.Slot
+// Compare orders places by node, then slot.
+func (p Place) Compare(q Place) int {
+	return cmp.Or(strings.Compare(string(p.Node), string(q.Node)), cmp.Compare(p.Slot, q.Slot))
 }
 
 // Check validates the id.

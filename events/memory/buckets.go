@@ -24,9 +24,8 @@ type entry struct {
 }
 
 type bucketWatcher struct {
-	client  *Client
-	seen    uint64 // revision up to which changes were delivered
-	mailbox *mailbox[entry]
+	*mailbox[entry]
+	seen uint64 // revision up to which changes were delivered
 }
 
 func (k *bucket) change(key string, value []byte) uint64 {
@@ -39,7 +38,7 @@ func (k *bucket) change(key string, value []byte) uint64 {
 	for _, w := range k.watchers {
 		if !w.client.down {
 			w.seen = e.revision
-			w.mailbox.push(e)
+			w.push(e)
 		}
 	}
 	return k.revision
@@ -61,9 +60,8 @@ func (k *bucket) since(revision uint64) []entry {
 func (k *bucket) resync(c *Client) {
 	for _, w := range k.watchers {
 		if w.client == c {
-			w.mailbox.items = append(w.mailbox.items, k.since(w.seen)...)
+			w.push(k.since(w.seen)...)
 			w.seen = k.revision
-			w.mailbox.wakeUp()
 		}
 	}
 }
@@ -78,12 +76,18 @@ type opened struct {
 	name string
 }
 
-// bucket returns the bucket, or why it cannot be used now. The bus must be locked.
-func (o opened) bucket(ctx context.Context) (*bucket, error) {
-	if err := o.ready(ctx); err != nil {
-		return nil, err
-	}
-	return o.find()
+// request executes an operation on the bucket.
+func (o opened) request(ctx context.Context, op Operation, execute func(*bucket) error) error {
+	return o.do(op, func() error {
+		if err := o.ready(ctx); err != nil {
+			return err
+		}
+		k, err := o.find()
+		if err != nil {
+			return err
+		}
+		return execute(k)
+	})
 }
 
 func (o opened) find() (*bucket, error) {
@@ -97,11 +101,7 @@ func (o opened) find() (*bucket, error) {
 // Load implements events.Bucket.
 func (o opened) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	var e entry
-	err := o.do(Load, func() error {
-		k, err := o.bucket(ctx)
-		if err != nil {
-			return err
-		}
+	err := o.request(ctx, Load, func(k *bucket) error {
 		if e = k.entries[key]; e.value == nil {
 			return events.Errorf(events.NotFound, "no %q in bucket %s", key, o.name)
 		}
@@ -115,14 +115,11 @@ func (o opened) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 
 // compare returns an error unless the key is still at revision; 0 = absent.
 func (k *bucket) compare(key string, revision uint64) error {
-	at := k.entries[key].revision
-	if k.entries[key].value == nil && revision == 0 {
+	e := k.entries[key]
+	if e.revision == revision || e.value == nil && revision == 0 {
 		return nil
 	}
-	if at != revision {
-		return events.Errorf(events.Conflict, "%q in bucket %s is at revision %d, not %d", key, k.name, at, revision)
-	}
-	return nil
+	return events.Errorf(events.Conflict, "%q in bucket %s is at revision %d, not %d", key, k.name, e.revision, revision)
 }
 
 // Save implements events.Bucket.
@@ -131,11 +128,7 @@ func (o opened) Save(ctx context.Context, key string, value []byte, revision uin
 		return 0, err
 	}
 	var at uint64
-	err := o.do(Save, func() error {
-		k, err := o.bucket(ctx)
-		if err != nil {
-			return err
-		}
+	err := o.request(ctx, Save, func(k *bucket) error {
 		if err := k.compare(key, revision); err != nil {
 			return err
 		}
@@ -156,11 +149,7 @@ func (o opened) Save(ctx context.Context, key string, value []byte, revision uin
 
 // Delete implements events.Bucket.
 func (o opened) Delete(ctx context.Context, key string, revision uint64) error {
-	return o.do(Delete, func() error {
-		k, err := o.bucket(ctx)
-		if err != nil {
-			return err
-		}
+	return o.request(ctx, Delete, func(k *bucket) error {
 		if err := k.compare(key, revision); err != nil {
 			return err
 		}
@@ -171,7 +160,7 @@ func (o opened) Delete(ctx context.Context, key string, revision uint64) error {
 
 // Watch implements events.Bucket.
 func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
-	w := &bucketWatcher{client: o.Client, mailbox: newMailbox[entry]()}
+	w := &bucketWatcher{mailbox: newMailbox[entry](o.Client)}
 	var k *bucket
 	var present []entry
 	var leave func()
@@ -201,5 +190,5 @@ func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, rev
 	if listed != nil {
 		listed()
 	}
-	return drain(ctx, o.bus, w.mailbox, func(e entry) { fn(e.key, bytes.Clone(e.value), e.revision) })
+	return w.drain(ctx, func(e entry) { fn(e.key, bytes.Clone(e.value), e.revision) })
 }

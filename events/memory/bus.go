@@ -36,12 +36,12 @@ type Bus struct {
 	o            Options
 	streams      map[string]*stream
 	buckets      map[string]*bucket
-	subs         []*subscription
-	servers      []*server
-	watchers     []*stateWatcher
-	ends         []*endWatcher
-	made         uint64         // connections
-	nextReceiver map[string]int // per queue group: index of the next receiver
+	subs         []*mailbox[events.Stored]
+	servers      []*mailbox[call]
+	watchers     []*mailbox[bool]        // of the state of connections
+	ends         []*mailbox[events.Link] // of closed connections
+	made         uint64                  // connections
+	nextReceiver map[string]int          // per queue group: index of the next receiver
 	own          *Client
 	clients      []*Client
 	changes      []func() // calls of observers, to be made without the lock
@@ -162,7 +162,7 @@ func (c *Client) setDown(down, seen bool) {
 	c.down = down
 	for _, w := range c.bus.watchers {
 		if w.client == c {
-			w.mailbox.push(!down)
+			w.push(!down)
 		}
 	}
 	if down {
@@ -172,8 +172,8 @@ func (c *Client) setDown(down, seen bool) {
 	c.connect()
 	for _, s := range c.bus.subs {
 		if s.client == c && s.stream != nil {
-			s.mailbox.items = s.stream.lasts([]string{s.subject})
-			s.mailbox.wakeUp()
+			s.items = s.stream.lasts([]string{s.subject})
+			wakeUp(s.wake)
 		}
 	}
 	for _, s := range c.bus.streams {
@@ -266,18 +266,21 @@ func register[T comparable](b *Bus, list *[]T, v T) (leave func()) {
 
 // mailbox is an unbounded queue with one reader, guarded by the bus.
 type mailbox[T any] struct {
-	items []T
-	wake  chan struct{}
+	client         *Client
+	subject, queue string  // of a subscription or a server
+	stream         *stream // of a subscription to launches
+	items          []T
+	wake           chan struct{}
 }
 
-func newMailbox[T any]() *mailbox[T] { return &mailbox[T]{wake: make(chan struct{}, 1)} }
-
-func (q *mailbox[T]) push(v T) {
-	q.items = append(q.items, v)
-	q.wakeUp()
+func newMailbox[T any](c *Client) *mailbox[T] {
+	return &mailbox[T]{client: c, wake: make(chan struct{}, 1)}
 }
 
-func (q *mailbox[T]) wakeUp() { wakeUp(q.wake) }
+func (q *mailbox[T]) push(v ...T) {
+	q.items = append(q.items, v...)
+	wakeUp(q.wake)
+}
 
 func wakeUp(wake chan struct{}) {
 	select {
@@ -286,13 +289,30 @@ func wakeUp(wake chan struct{}) {
 	}
 }
 
+// receive registers q in a list of the bus and calls fn with each item until ctx ends. first is
+// called with the bus locked, ready once q is registered; both may be nil.
+func receive[T any](ctx context.Context, q *mailbox[T], list *[]*mailbox[T], first, ready func(), fn func(T)) error {
+	b := q.client.bus
+	b.mu.Lock()
+	if first != nil {
+		first()
+	}
+	leave := register(b, list, q)
+	b.mu.Unlock()
+	defer leave()
+	if ready != nil {
+		ready()
+	}
+	return q.drain(ctx, fn)
+}
+
 // drain calls fn with each item until ctx ends.
-func drain[T any](ctx context.Context, b *Bus, q *mailbox[T], fn func(T)) error {
+func (q *mailbox[T]) drain(ctx context.Context, fn func(T)) error {
 	for {
-		b.mu.Lock()
+		q.client.bus.mu.Lock()
 		batch := q.items
 		q.items = nil
-		b.mu.Unlock()
+		q.client.bus.mu.Unlock()
 		for _, v := range batch {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -326,19 +346,14 @@ func match(pattern, subject string) bool {
 }
 
 func matchAny(patterns []string, subject string) bool {
-	for _, p := range patterns {
-		if match(p, subject) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, subject) })
 }
 
 // copied returns a copy that shares no memory with the caller's message.
 func copied(m events.Message) events.Message {
 	h := maps.Clone(m.Header)
 	for k, v := range h {
-		h[k] = append([]string(nil), v...)
+		h[k] = slices.Clone(v)
 	}
 	m.Header, m.Data = h, bytes.Clone(m.Data)
 	return m

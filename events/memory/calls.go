@@ -9,13 +9,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-type server struct {
-	client  *Client
-	subject string
-	queue   string
-	mailbox *mailbox[call]
-}
-
 type call struct {
 	from  *Client
 	data  []byte
@@ -41,9 +34,9 @@ func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 		c.bus.mu.Unlock()
 		return nil, err
 	}
-	there := pick(c.bus, c.bus.servers, subject, func(s *server) (*Client, string, string) { return s.client, s.subject, s.queue })
+	there := pick(c.bus, c.bus.servers, subject)
 	for _, s := range there {
-		s.mailbox.push(q)
+		s.push(q)
 	}
 	c.bus.mu.Unlock()
 	if len(there) == 0 {
@@ -59,14 +52,11 @@ func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 
 // Serve implements events.Calls.
 func (c calls) Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error {
-	s := &server{client: c.Client, subject: subject, queue: queue, mailbox: newMailbox[call]()}
-	c.bus.mu.Lock()
-	leave := register(c.bus, &c.bus.servers, s)
-	c.bus.mu.Unlock()
+	s := newMailbox[call](c.Client)
+	s.subject, s.queue = subject, queue
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer leave()
-	return drain(ctx, c.bus, s.mailbox, func(q call) {
+	return receive(ctx, s, &c.bus.servers, nil, nil, func(q call) {
 		wg.Go(func() { c.answer(ctx, q, handle) })
 	})
 }
@@ -93,18 +83,17 @@ func (c calls) answer(ctx context.Context, q call, handle func(ctx context.Conte
 
 // pick returns the receivers of a message on subject: all without a queue, and one of each queue,
 // in turn. The bus must be locked.
-func pick[T any](b *Bus, all []T, subject string, about func(T) (client *Client, pattern, queue string)) []T {
-	var out []T
-	groups := map[string][]T{}
+func pick[T any](b *Bus, all []*mailbox[T], subject string) []*mailbox[T] {
+	var out []*mailbox[T]
+	groups := map[string][]*mailbox[T]{}
 	var order []string
 	for _, x := range all {
-		client, pattern, queue := about(x)
 		switch {
-		case client.down || !match(pattern, subject):
-		case queue == "":
+		case x.client.down || !match(x.subject, subject):
+		case x.queue == "":
 			out = append(out, x)
 		default:
-			group := fmt.Sprintf("%T %s %s", x, pattern, queue)
+			group := fmt.Sprintf("%T %s %s", x, x.subject, x.queue)
 			if groups[group] == nil {
 				order = append(order, group)
 			}

@@ -9,11 +9,6 @@ import (
 // serverID is used in place of a NATS server's id.
 const serverID = "memory"
 
-type endWatcher struct {
-	client  *Client
-	mailbox *mailbox[events.Link]
-}
-
 type links struct{ *Client }
 
 // connect gives the connection a new name. The bus must be locked.
@@ -26,7 +21,7 @@ func (c *Client) connect() {
 func (c *Client) disconnect(seen bool) {
 	for _, w := range c.bus.ends {
 		if seen && !w.client.down {
-			w.mailbox.push(events.Link{Server: c.link.Server, Client: c.link.Client})
+			w.push(events.Link{Server: c.link.Server, Client: c.link.Client})
 		}
 	}
 }
@@ -43,13 +38,5 @@ func (l links) Own() events.Link {
 
 // Ends implements events.Links.
 func (l links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {
-	w := &endWatcher{client: l.Client, mailbox: newMailbox[events.Link]()}
-	l.bus.mu.Lock()
-	leave := register(l.bus, &l.bus.ends, w)
-	l.bus.mu.Unlock()
-	defer leave()
-	if ready != nil {
-		ready()
-	}
-	return drain(ctx, l.bus, w.mailbox, fn)
+	return receive(ctx, newMailbox[events.Link](l.Client), &l.bus.ends, nil, ready, fn)
 }

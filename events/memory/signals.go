@@ -7,20 +7,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// subscription is a subscription to signals, or to launches with their stream.
-type subscription struct {
-	client  *Client
-	subject string
-	queue   string
-	stream  *stream // launches only
-	mailbox *mailbox[events.Stored]
-}
-
-type stateWatcher struct {
-	client  *Client
-	mailbox *mailbox[bool]
-}
-
 type signals struct{ *Client }
 
 // Send implements events.Signals.
@@ -53,36 +39,21 @@ func (b *Bus) launch(s *stream, m events.Stored) {
 
 // fan delivers a message to the subscriptions of one kind. The bus must be locked.
 func (b *Bus) fan(subject string, m events.Stored, of *stream) {
-	subs := pick(b, b.subs, subject, func(s *subscription) (*Client, string, string) { return s.client, s.subject, s.queue })
-	for _, sub := range subs {
+	for _, sub := range pick(b, b.subs, subject) {
 		if sub.stream == of {
-			sub.mailbox.push(m)
+			sub.push(m)
 		}
 	}
 }
 
-// subscribe registers sub until the returned function is called; launches begin with the last one
-// of each subject.
-func (b *Bus) subscribe(sub *subscription) (leave func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if sub.stream != nil && !sub.client.down {
-		sub.mailbox.items = sub.stream.lasts([]string{sub.subject})
-	}
-	return register(b, &b.subs, sub)
-}
-
 // Hear implements events.Signals.
 func (s signals) Hear(ctx context.Context, subject, queue string, fn func(subject string, data []byte), ready func()) error {
-	sub := &subscription{client: s.Client, subject: subject, queue: queue, mailbox: newMailbox[events.Stored]()}
-	defer s.bus.subscribe(sub)()
-	if ready != nil {
-		ready()
-	}
-	return drain(ctx, s.bus, sub.mailbox, func(m events.Stored) { fn(m.Subject, m.Data) })
+	sub := newMailbox[events.Stored](s.Client)
+	sub.subject, sub.queue = subject, queue
+	return receive(ctx, sub, &s.bus.subs, nil, ready, func(m events.Stored) { fn(m.Subject, m.Data) })
 }
 
-// Launches implements events.Signals.
+// Launches implements events.Signals. It begins with the last launch of each subject.
 func (s signals) Launches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
 	s.bus.mu.Lock()
 	st, err := log(s).stream(stream)
@@ -90,18 +61,17 @@ func (s signals) Launches(ctx context.Context, stream, subject string, fn func(e
 	if err != nil {
 		return err
 	}
-	sub := &subscription{client: s.Client, subject: subject, stream: st, mailbox: newMailbox[events.Stored]()}
-	defer s.bus.subscribe(sub)()
-	return drain(ctx, s.bus, sub.mailbox, fn)
+	sub := newMailbox[events.Stored](s.Client)
+	sub.subject, sub.stream = subject, st
+	return receive(ctx, sub, &s.bus.subs, func() {
+		if !s.down {
+			sub.items = st.lasts([]string{subject})
+		}
+	}, nil, fn)
 }
 
 // Watch implements events.Signals.
 func (s signals) Watch(ctx context.Context, fn func(connected bool)) error {
-	w := &stateWatcher{client: s.Client, mailbox: newMailbox[bool]()}
-	s.bus.mu.Lock()
-	w.mailbox.items = []bool{!s.down}
-	leave := register(s.bus, &s.bus.watchers, w)
-	s.bus.mu.Unlock()
-	defer leave()
-	return drain(ctx, s.bus, w.mailbox, fn)
+	w := newMailbox[bool](s.Client)
+	return receive(ctx, w, &s.bus.watchers, func() { w.items = []bool{!s.down} }, nil, fn)
 }

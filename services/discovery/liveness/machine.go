@@ -35,6 +35,7 @@
 package liveness
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -152,8 +153,7 @@ func (t *transition) hello(b events.NodeHello) {
 	case b.Incarnation == v.Incarnation && v.State == events.NodeStateLeft:
 		t.refuse(events.Fenced, "incarnation %s of node %s has said goodbye: come back as a new one", b.Incarnation, v.Node)
 		return
-	}
-	if b.Yield && b.Incarnation != v.Incarnation && t.s.alive() {
+	case b.Yield && b.Incarnation != v.Incarnation && t.s.alive():
 		t.refuse(events.Conflict, "node %s has a living agent, %s: this one waits until it is gone, or needs another name (--node)", v.Node, v.Incarnation)
 		return
 	}
@@ -164,41 +164,34 @@ func (t *transition) hello(b events.NodeHello) {
 	}
 	same := b.Incarnation == v.Incarnation
 	changed := b.Slots != v.Slots || b.Address != v.Address
-	if same && t.noteConnection(b.Link) {
-		return
-	}
 	if same {
+		if t.noteConnection(b.Link) {
+			return
+		}
 		t.announceDeparture(b.Departing)
 	}
+	reason := "came"
 	switch {
 	case same && v.State == events.NodeStateReady && !changed:
 		return
 	case same && v.State == events.NodeStateSuspected && !changed:
 		t.recover("said hello again")
 		return
-	}
-	reason := "came"
-	switch {
 	case same && v.State == events.NodeStateLost:
 		reason = "came back after it was lost"
 	case same:
 		reason = "has changed its slots or address"
-	case t.s.alive():
-		t.setState(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
-		t.publishLost()
-		reason = "came back as a new incarnation"
 	case v.State != "":
 		reason = "came back as a new incarnation"
+		if t.s.alive() {
+			t.setState(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
+			t.publishLost()
+		}
 	}
-	if !same && v.Incarnation != "" {
-		t.recordPlannedEnd()
-		t.s.Replaced = append(t.s.Replaced, v.Incarnation)
-		t.s.Replaced = t.s.Replaced[max(0, len(t.s.Replaced)-replacedKept):]
-	}
-	v.Incarnation, v.Slots, v.Address = b.Incarnation, b.Slots, b.Address
 	if !same {
 		t.newIncarnation(b)
 	}
+	v.Slots, v.Address = b.Slots, b.Address
 	t.setState(events.NodeStateReady, reason)
 	t.publish(events.NodeJoined{NodeFact: t.fact()})
 	t.draining()
@@ -218,11 +211,7 @@ func (t *transition) leave(b events.NodeLeave) {
 	if v.State == events.NodeStateLeft {
 		return
 	}
-	reason := b.Reason
-	if reason == "" {
-		reason = "said goodbye"
-	}
-	t.setState(events.NodeStateLeft, reason)
+	t.setState(events.NodeStateLeft, cmp.Or(b.Reason, "said goodbye"))
 	t.publish(events.NodeLeft{NodeFact: t.fact()})
 }
 

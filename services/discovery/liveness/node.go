@@ -69,7 +69,12 @@ func (t *transition) recordPlannedEnd() {
 // newIncarnation applies the hello of a new incarnation of the agent.
 func (t *transition) newIncarnation(b events.NodeHello) {
 	v := &t.s.View
-	t.s.ClosedLink, v.Link = events.Link{}, b.Link
+	if v.Incarnation != "" {
+		t.recordPlannedEnd()
+		t.s.Replaced = append(t.s.Replaced, v.Incarnation)
+		t.s.Replaced = t.s.Replaced[max(0, len(t.s.Replaced)-replacedKept):]
+	}
+	v.Incarnation, v.Link, t.s.ClosedLink = b.Incarnation, b.Link, events.Link{}
 	v.Departing = b.Departing
 	v.Draining = v.Departing != nil || t.s.Drain != ""
 }

@@ -206,20 +206,18 @@ func (t *transition) release(b events.NodeRelease) {
 // its length.
 func (t *transition) expire() {
 	v := &t.s.View
-	sane := func(q events.Quarantine) events.Quarantine {
-		if t.now.Before(q.Since) {
-			q.Since, q.Until = t.now, t.now.Add(q.Until.Sub(q.Since))
-		}
+	moved := func(q events.Quarantine) events.Quarantine {
+		q.Since, q.Until = t.now, t.now.Add(q.Until.Sub(q.Since))
 		return q
 	}
 	if q := v.Quarantine; q != nil && t.now.Before(q.Since) {
-		fixed := sane(*q)
+		fixed := moved(*q)
 		v.Quarantine = &fixed
 	}
 	for i, b := range v.QuarantinedSlots {
 		if t.now.Before(b.Since) {
 			v.QuarantinedSlots = slices.Clone(v.QuarantinedSlots)
-			v.QuarantinedSlots[i].Quarantine = sane(b.Quarantine)
+			v.QuarantinedSlots[i].Quarantine = moved(b.Quarantine)
 		}
 	}
 	t.releaseWhere("its cool-down is over", func(_ events.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
@@ -231,12 +229,10 @@ const wholeNode events.Slot = -1
 // releaseWhere ends the quarantines that over selects, those of slots first.
 func (t *transition) releaseWhere(reason string, over func(events.Slot, events.Quarantine) bool) {
 	v := &t.s.View
-	for _, b := range slices.Clone(v.QuarantinedSlots) {
+	for _, b := range v.QuarantinedSlots {
 		if over(b.Slot, b.Quarantine) {
-			v.QuarantinedSlots = slices.Delete(slices.Clone(v.QuarantinedSlots), t.quarantinedSlot(b.Slot), t.quarantinedSlot(b.Slot)+1)
-			if len(v.QuarantinedSlots) == 0 {
-				v.QuarantinedSlots = nil
-			}
+			i := t.quarantinedSlot(b.Slot)
+			v.QuarantinedSlots = slices.Concat(v.QuarantinedSlots[:i], v.QuarantinedSlots[i+1:]) // nil if none is left
 			t.released(&b.Slot, reason)
 		}
 	}
@@ -314,28 +310,16 @@ func sameQuarantine(a, b events.Quarantine) bool {
 // quarantineEnd returns when the next quarantine ends, or zero if there is none.
 func (s State) quarantineEnd() time.Time {
 	var first time.Time
-	take := func(q events.Quarantine) {
-		if first.IsZero() || q.Until.Before(first) {
-			first = q.Until
-		}
-	}
 	if s.View.Quarantine != nil {
-		take(*s.View.Quarantine)
+		first = s.View.Quarantine.Until
 	}
 	for _, b := range s.View.QuarantinedSlots {
-		take(b.Quarantine)
+		first = events.Earliest(first, b.Until)
 	}
 	return first
 }
 
 // shortDuration formats 10m0s as 10m.
 func shortDuration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -14,7 +15,7 @@ import (
 func (t *transition) submit(c events.JobSubmit) {
 	if t.Removed != nil {
 		if t.Removed.SubmittedBy(t.in.Source, t.in.ID) {
-			t.reject(events.Invalid, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s was submitted by this event before, and removed: submit it by another", t.View.Job)}})
+			t.rejectField("job", "%s was submitted by this event before, and removed: submit it by another", t.View.Job)
 			return
 		}
 		t.d.Refusal = events.Errorf(events.Conflict, "%s is the job of another event", t.View.Job)
@@ -63,20 +64,12 @@ func (t *transition) scale(c events.JobScale) {
 		t.rejectUnknown()
 		return
 	case t.View.State.Terminal(), t.View.State == events.JobStateStopping, t.View.State == events.JobStateFinishing:
-		t.reject(events.Invalid, []spec.FieldError{{
-			Path:    "job",
-			Message: fmt.Sprintf("%s is %s: it takes no other number of workers", t.View.Job, t.View.State),
-		}})
+		t.rejectField("job", "%s is %s: it takes no other number of workers", t.View.Job, t.View.State)
 		return
-	}
-	if t.View.Spec.External() {
-		t.reject(events.Invalid, []spec.FieldError{{
-			Path:    "workers",
-			Message: fmt.Sprintf("the nodes of %s come by themselves: start agents that join it, or stop some", t.View.Job),
-		}})
+	case t.View.Spec.External():
+		t.rejectField("workers", "the nodes of %s come by themselves: start agents that join it, or stop some", t.View.Job)
 		return
-	}
-	if c.Workers == t.View.Spec.Workers {
+	case c.Workers == t.View.Spec.Workers:
 		return
 	}
 	spec := t.View.Spec
@@ -92,12 +85,9 @@ func (t *transition) scale(c events.JobScale) {
 // stop ends the job: at once when no worker runs, otherwise when the workers have ended. A second
 // stop can only shorten the grace.
 func (t *transition) stop(c events.JobStop) {
-	reason := c.Reason
-	if reason == "" && t.Stop != nil {
-		reason = t.Stop.Reason
-	}
-	if reason == "" {
-		reason = "stopped by a command"
+	reason := cmp.Or(c.Reason, "stopped by a command")
+	if t.Stop != nil {
+		reason = cmp.Or(c.Reason, t.Stop.Reason, reason)
 	}
 	switch {
 	case t.View.State.Terminal():
@@ -150,7 +140,7 @@ func (t *transition) remove() {
 		t.rejectUnknown()
 		return
 	case !t.View.State.Terminal():
-		t.reject(events.Invalid, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s is %s: stop it first", t.View.Job, t.View.State)}})
+		t.rejectField("job", "%s is %s: stop it first", t.View.Job, t.View.State)
 		return
 	}
 	t.publish(events.JobRemoved{Job: t.View.Job, By: t.in.Source})
@@ -176,10 +166,15 @@ func (t *transition) rejectUnknown() {
 	t.reject(events.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
 }
 
+// rejectField refuses a command because of one field.
+func (t *transition) rejectField(path, format string, args ...any) {
+	t.reject(events.Invalid, []spec.FieldError{{Path: path, Message: fmt.Sprintf(format, args...)}})
+}
+
 // reject refuses a command with all reasons, as a fact and in the reply.
 func (t *transition) reject(code events.Code, findings []spec.FieldError) {
 	t.publish(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Code: code, Errors: findings})
-	all := make([]error, 0, len(findings))
+	var all []error
 	for _, f := range findings {
 		all = append(all, fmt.Errorf("%s: %s", f.Path, f.Message))
 	}

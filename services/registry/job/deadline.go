@@ -46,7 +46,7 @@ func (s State) sealDeadline() time.Time {
 	if s.View.Generation > 0 {
 		limit = s.View.Spec.Elastic.Timeout
 	}
-	if limit == 0 || s.Pending.Since.IsZero() || (s.View.State != events.JobStateWaiting && s.View.State != events.JobStateRunning) {
+	if limit == 0 || s.Pending.Since.IsZero() || !s.waitingOrRunning() {
 		return time.Time{}
 	}
 	return s.Pending.Since.Add(limit.D())
@@ -55,8 +55,8 @@ func (s State) sealDeadline() time.Time {
 // failUnsealed fails a job whose generation is not sealed in time.
 func (t *transition) failUnsealed() {
 	up := 0
-	for i := range t.View.Workers {
-		if !t.View.Workers[i].State.Ended() {
+	for w := range t.workers() {
+		if !w.State.Ended() {
 			up++
 		}
 	}
@@ -66,10 +66,15 @@ func (t *transition) failUnsealed() {
 		reason = fmt.Sprintf("was below min for %s (elastic.timeout): generation %s could not be sealed", e.Timeout.D(), next)
 	}
 	reason += fmt.Sprintf(": it needs %d workers, has %d places, and %d workers run", t.View.Spec.Workers.Min, len(t.Placed.Places), up)
-	if t.View.FirstError != nil {
-		reason += "; first failure: " + describeExit(t.View.FirstError)
+	t.endJob(events.JobStateFailed, events.Unavailable, reason+t.firstFailure())
+}
+
+// firstFailure describes the first failure, for the end of a reason.
+func (t *transition) firstFailure() string {
+	if t.View.FirstError == nil {
+		return ""
 	}
-	t.endJob(events.JobStateFailed, events.Unavailable, reason)
+	return "; first failure: " + describeExit(t.View.FirstError)
 }
 
 // resetLimitExceeded ends a job that has regrouped, or is about to, more often than allowed, and
@@ -85,10 +90,7 @@ func (t *transition) resetLimitExceeded() bool {
 		why = g.Cause.Kind
 	}
 	reason := fmt.Sprintf("the reset limit is used up: %s (%s) would be regroup %d, elastic.resetLimit allows %d", next, why, next-1, *limit)
-	if t.View.FirstError != nil {
-		reason += "; first failure: " + describeExit(t.View.FirstError)
-	}
-	t.endJob(events.JobStateFailed, events.Exhausted, reason)
+	t.endJob(events.JobStateFailed, events.Exhausted, reason+t.firstFailure())
 	return true
 }
 
@@ -161,8 +163,8 @@ func (t *transition) countStall(over events.Generation) {
 	if over == 0 || t.Stall.Generation != over {
 		return
 	}
-	for i := range t.View.Workers {
-		if !t.Slots[t.View.Workers[i].Place.String()].MissingSince.IsZero() {
+	for w := range t.workers() {
+		if !t.Slots[w.Place.String()].MissingSince.IsZero() {
 			return
 		}
 	}
@@ -183,8 +185,7 @@ func (t *transition) missed(b events.RoundMissed) {
 	for _, m := range b.Missing {
 		missing[m.Place] = m.Incarnation
 	}
-	for i := range t.View.Workers {
-		w := &t.View.Workers[i]
+	for w := range t.workers() {
 		if !t.member(w) || w.State.Ended() {
 			continue
 		}

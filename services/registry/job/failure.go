@@ -97,21 +97,14 @@ func (t *transition) claimFailure(g events.Generation) bool {
 // recordFailure records a counted failure and ends the job if the budget is used up.
 func (t *transition) recordFailure(c events.CountedFailure, last string) bool {
 	budget := t.View.Spec.Failures
-	t.View.Failures = append(after(t.View.Failures, t.now.Add(-budget.Per.D())), t.now)
-	t.View.CountedFailures = append(t.View.CountedFailures, c)
-	if over := len(t.View.CountedFailures) - max(failuresKept, budget.SameStep); over > 0 {
-		t.View.CountedFailures = slices.Clone(t.View.CountedFailures[over:])
-	}
+	from := t.now.Add(-budget.Per.D())
+	t.View.Failures = append(slices.DeleteFunc(t.View.Failures, func(at time.Time) bool { return !at.After(from) }), t.now)
+	t.View.CountedFailures = newest(append(t.View.CountedFailures, c), max(failuresKept, budget.SameStep))
 	if len(t.View.Failures) <= *budget.Max {
 		return !t.sameStepExceeded()
 	}
 	t.budgetExhausted(c.Generation, last)
 	return false
-}
-
-// after drops all times that are not after from.
-func after(at []time.Time, from time.Time) []time.Time {
-	return slices.DeleteFunc(at, func(f time.Time) bool { return !f.After(from) })
 }
 
 // sameStepExceeded ends a job whose newest failures were all at one step, where it would fail for
@@ -122,23 +115,16 @@ func (t *transition) sameStepExceeded() bool {
 	if limit < 1 || n < limit {
 		return false
 	}
-	count := n
-	var first events.CountedFailure
+	row := newest(slices.DeleteFunc(slices.Clone(t.View.CountedFailures), func(c events.CountedFailure) bool { return !c.Poison }), n)
 	var places []string
-	for _, c := range slices.Backward(t.View.CountedFailures) {
-		if !c.Poison {
-			continue
-		}
-		if n--; n < 0 {
-			break
-		}
-		first = c
-		if c.Place != nil && !slices.Contains(places, c.Place.String()) {
+	for _, c := range row {
+		if c.Place != nil {
 			places = append(places, c.Place.String())
 		}
 	}
+	slices.Sort(places)
 	where := ""
-	if slices.Sort(places); len(places) > 0 {
+	if places = slices.Compact(places); len(places) > 0 {
 		where = ", at " + strings.Join(places, " and ")
 	}
 	what := "after step " + fmt.Sprint(step)
@@ -147,7 +133,7 @@ func (t *transition) sameStepExceeded() bool {
 	}
 	t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf(
 		"the data or the code kills it: %d failures in a row %s%s (failures.sameStep is %d); first: %s",
-		count, what, where, limit, describeFailure(first)))
+		n, what, where, limit, describeFailure(row[0])))
 	return true
 }
 

@@ -42,8 +42,8 @@ func (t *transition) recordFirstError(w *events.WorkerView) {
 	f.FailedAt = at
 	t.View.FirstError = &f
 	if lostPeer(w) { // the peer may have been stopped, and its exit received, before
-		for i := range t.View.Workers {
-			t.preferOwnException(&t.View.Workers[i])
+		for w := range t.workers() {
+			t.preferOwnException(w)
 		}
 	}
 }
@@ -70,8 +70,7 @@ func (t *transition) preferOwnException(w *events.WorkerView) {
 		return
 	}
 	t.recordFirstError(w)
-	place := w.Place
-	t.preferCause(w, events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Node: place.Node, Rank: w.Rank, Detail: w.Detail})
+	t.preferCause(w, events.CauseAt(events.CauseWorkerFailed, w.Place, w.Rank, w.Detail))
 }
 
 // causeUnknown reports whether the only known failures of a generation are lost peers, and other
@@ -81,12 +80,7 @@ func (t *transition) causeUnknown(g events.Generation) bool {
 	if f == nil || g == 0 || f.Generation != g || !lostPeer(f) {
 		return false
 	}
-	for i := range t.View.Workers {
-		if w := &t.View.Workers[i]; w.Generation == g && !w.State.Ended() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool { return w.Generation == g && !w.State.Ended() })
 }
 
 // budgetExhausted ends a job whose failure budget is used up as soon as the cause is known.
@@ -233,10 +227,9 @@ func permanentError(b events.WorkerExited) string {
 		return ""
 	}
 	for _, line := range slices.Backward(b.Lines) { // there is output after the traceback
-		if text := strings.TrimSpace(line); isException(text) {
-			if isPermanent(text) {
-				return text
-			}
+		if text := strings.TrimSpace(line); isPermanent(text) {
+			return text
+		} else if isException(text) {
 			return ""
 		}
 	}

@@ -20,23 +20,17 @@ const (
 func (t *transition) record(b events.RoundSealed) {
 	if b.NoticeMS+b.JudgeMS > 0 { // otherwise it was made from the rendezvous' view, and the fact itself may still arrive
 		t.Timing = slices.DeleteFunc(t.Timing, func(s Timing) bool { return s.Generation == b.Generation })
-		t.Timing = append(t.Timing, Timing{Generation: b.Generation, NoticeMS: b.NoticeMS, JudgeMS: b.JudgeMS})
-		if over := len(t.Timing) - timingsKept; over > 0 {
-			t.Timing = slices.Clone(t.Timing[over:])
-		}
+		t.Timing = newest(append(t.Timing, Timing{Generation: b.Generation, NoticeMS: b.NoticeMS, JudgeMS: b.JudgeMS}), timingsKept)
 	}
 	g := &t.View.Generations
 	i, found := slices.BinarySearchFunc(*g, b.Generation, byGeneration)
 	if found {
 		return
 	}
-	*g = slices.Insert(*g, i, events.GenerationView{
+	*g = newest(slices.Insert(*g, i, events.GenerationView{
 		Generation: b.Generation, World: len(b.Members), Cause: b.Cause,
 		Sealed: t.now, Ready: b.Generation == t.LastGood, Members: b.Members,
-	})
-	if over := len(*g) - generationsKept; over > 0 {
-		*g = slices.Clone((*g)[over:])
-	}
+	}), generationsKept)
 	members := 0
 	for i := len(*g) - 1; i >= 0; i-- {
 		members += len((*g)[i].Members)
@@ -83,37 +77,32 @@ type ReportedStates struct {
 
 // beginReports begins the reports of a generation with those that arrived before its seal.
 func (t *transition) beginReports(b events.RoundSealed) {
-	t.Reports = append(t.Reports, ReportedStates{b.Generation, strings.Repeat(string(reportedNothing), len(b.Members))})
-	if over := len(t.Reports) - reportsKept; over > 0 {
-		t.Reports = slices.Clone(t.Reports[over:])
-	}
+	t.Reports = newest(append(t.Reports, ReportedStates{b.Generation, strings.Repeat(string(reportedNothing), len(b.Members))}), reportsKept)
 	for _, m := range b.Members {
 		if w := t.worker(m.Place); w != nil && w.Incarnation == m.Incarnation {
-			if word, ok := reportedState(w.State); ok {
-				t.setReported(w.WorkerRef, m.Rank, word)
-			}
+			t.setReported(w.WorkerRef, m.Rank, w.State)
 		}
 	}
 }
 
-// reportedState returns what a worker's state counts as.
-func reportedState(s events.WorkerState) (rune, bool) {
-	switch s {
-	case events.WorkerStateReady, events.WorkerStateDone:
-		return reportedReady, true
-	case events.WorkerStateSucceeded:
-		return reportedSuccess, true
-	case events.WorkerStateFailed, events.WorkerStateLost:
-		return reportedFailure, true
-	}
-	return reportedNothing, false
+// reportedStates are what the states of workers count as. The others report nothing.
+var reportedStates = map[events.WorkerState]byte{
+	events.WorkerStateReady: reportedReady, events.WorkerStateDone: reportedReady, events.WorkerStateSucceeded: reportedSuccess,
+	events.WorkerStateFailed: reportedFailure, events.WorkerStateLost: reportedFailure,
 }
 
-// setReported counts the newest report of an incarnation for its generation. A repeat counts once.
-// A READY after an exit is late and ignored; an exit replaces READY; a success replaces a presumed
-// loss. An incarnation that was no member of the generation is not counted, whatever rank it
-// claims. rank is a hint, -1 = unknown.
-func (t *transition) setReported(r events.WorkerRef, rank int, word rune) {
+// setReported counts the newest report of an incarnation for its generation, unless its state
+// reports nothing. rank is a hint, -1 = unknown.
+func (t *transition) setReported(r events.WorkerRef, rank int, s events.WorkerState) {
+	if word, ok := reportedStates[s]; ok {
+		t.countReport(r, rank, word)
+	}
+}
+
+// countReport counts a report. A repeat counts once. A READY after an exit is late and ignored; an
+// exit replaces READY; a success replaces a presumed loss. An incarnation that was no member of the
+// generation is not counted, whatever rank it claims.
+func (t *transition) countReport(r events.WorkerRef, rank int, word byte) {
 	i := slices.IndexFunc(t.Reports, func(s ReportedStates) bool { return s.Generation == r.Generation })
 	g := t.generation(r.Generation)
 	if i < 0 || g == nil {
@@ -123,26 +112,19 @@ func (t *transition) setReported(r events.WorkerRef, rank int, word rune) {
 		return
 	}
 	words := []byte(t.Reports[i].States)
-	old := rune(words[rank])
+	old := words[rank]
 	switch {
 	case old == word, old == reportedSuccess, word == reportedReady && old != reportedNothing:
 		return
 	}
-	words[rank] = byte(word)
+	words[rank] = word
 	t.Reports[i].States = string(words)
 	*counterOf(&g.Reported, old)--
 	*counterOf(&g.Reported, word)++
 }
 
-// staleReady reports whether a READY is from an incarnation that does not have the rank it claims:
-// its generation is known, and has another member there.
-func (t *transition) staleReady(b events.WorkerReady) bool {
-	g := t.generation(b.Generation)
-	return g != nil && len(g.Members) > 0 && rankOf(g.Members, b.WorkerRef, b.Rank) != b.Rank
-}
-
 // counterOf returns the counter of a reported state.
-func counterOf(r *events.Reported, word rune) *int {
+func counterOf(r *events.Reported, word byte) *int {
 	switch word {
 	case reportedReady:
 		return &r.Ready
@@ -152,6 +134,13 @@ func counterOf(r *events.Reported, word rune) *int {
 		return &r.Failure
 	}
 	return new(int) // a missing report is not counted
+}
+
+// staleReady reports whether a READY is from an incarnation that does not have the rank it claims:
+// its generation is known, and has another member there.
+func (t *transition) staleReady(b events.WorkerReady) bool {
+	g := t.generation(b.Generation)
+	return g != nil && len(g.Members) > 0 && rankOf(g.Members, b.WorkerRef, b.Rank) != b.Rank
 }
 
 // rankOf returns the rank of an incarnation among members, or -1.
@@ -249,7 +238,13 @@ func shrinkHistory(v *events.JobView) bool {
 	return len(v.Generations) < g || len(v.Incidents) < i || len(v.CountedFailures) < c
 }
 
-func newest[T any](all []T, n int) []T { return slices.Clone(all[max(0, len(all)-n):]) }
+// newest returns the last n items. The others are released.
+func newest[T any](all []T, n int) []T {
+	if len(all) <= n {
+		return all
+	}
+	return slices.Clone(all[len(all)-n:])
+}
 
 func shrinkFirst(v *events.JobView) bool {
 	f := v.FirstError

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"sort"
 	"time"
@@ -21,6 +22,17 @@ const (
 	respawnDenied verdict = "blamed"
 )
 
+// workers yields the newest worker of each place.
+func (s *State) workers() iter.Seq[*events.WorkerView] {
+	return func(yield func(*events.WorkerView) bool) {
+		for i := range s.View.Workers {
+			if !yield(&s.View.Workers[i]) {
+				return
+			}
+		}
+	}
+}
+
 // worker returns the newest worker of a place, or nil.
 func (t *transition) worker(p events.Place) *events.WorkerView {
 	i, ok := t.find(p)
@@ -32,7 +44,7 @@ func (t *transition) worker(p events.Place) *events.WorkerView {
 
 func (t *transition) find(p events.Place) (int, bool) {
 	w := t.View.Workers
-	i := sort.Search(len(w), func(i int) bool { return !w[i].Place.Less(p) })
+	i := sort.Search(len(w), func(i int) bool { return w[i].Place.Compare(p) >= 0 })
 	return i, i < len(w) && w[i].Place == p
 }
 
@@ -98,9 +110,7 @@ func (t *transition) endIncarnation(w events.WorkerView) {
 		if !slices.Contains(n.Ended, w.Incarnation) {
 			n.Ended = append(n.Ended, w.Incarnation)
 		}
-		if len(n.Ended) > endedKept {
-			n.Ended = slices.Clone(n.Ended[len(n.Ended)-endedKept:])
-		}
+		n.Ended = newest(n.Ended, endedKept)
 	})
 }
 
@@ -132,8 +142,7 @@ func (t *transition) hasPlace(p events.Place) bool { return !t.Slots[p.String()]
 // not explained it: they hang. Together they are one failure, and they are replaced.
 func (t *transition) expireMissing() {
 	var behind []*events.WorkerView
-	for i := range t.View.Workers {
-		w := &t.View.Workers[i]
+	for w := range t.workers() {
 		since := t.Slots[w.Place.String()].MissingSince
 		if since.IsZero() || t.now.Before(since.Add(missingTimeout)) {
 			continue

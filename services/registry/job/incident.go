@@ -1,7 +1,6 @@
 package job
 
 import (
-	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -56,7 +55,12 @@ func (t *transition) refineCause(c events.Cause) {
 	if o == nil || c.Kind != events.CauseWorkerFailed || c.Place == nil || !o.Cause.Accuses(*c.Place, c.Rank) {
 		return
 	}
-	known := *o // a copy: the published cause stays unchanged
+	t.replaceCause(c)
+}
+
+// replaceCause changes the cause of the open incident. The one that was published stays unchanged.
+func (t *transition) replaceCause(c events.Cause) {
+	known := *t.View.OpenIncident
 	known.Cause = c
 	t.View.OpenIncident = &known
 }
@@ -71,9 +75,7 @@ func (t *transition) preferCause(w *events.WorkerView, c events.Cause) {
 	if f := t.worker(*o.Cause.Place); f == nil || f.Generation != o.From || !lostPeer(f) {
 		return
 	}
-	known := *o
-	known.Cause = c
-	t.View.OpenIncident = &known
+	t.replaceCause(c)
 }
 
 // closeIncident closes the incident: the generation of b makes steps.
@@ -91,10 +93,8 @@ func (t *transition) phasesOf(b events.WorkerReady) events.Phases {
 		}
 	}
 	var sinceSeal float64
-	for _, g := range t.View.Generations {
-		if g.Generation == b.Generation {
-			sinceSeal = max(0, events.Milliseconds(t.now.Sub(g.Sealed)))
-		}
+	if g := t.generation(b.Generation); g != nil {
+		sinceSeal = max(0, events.Milliseconds(t.now.Sub(g.Sealed)))
 	}
 	p := phases(seal, b, sinceSeal)
 	p.Judge += t.Incident.LostMS
@@ -154,10 +154,7 @@ func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	o := t.View.OpenIncident
 	c.Job, c.Incident, c.From, c.Cause = o.Job, o.Incident, o.From, o.Cause
 	c.TotalMS, c.TraceID = c.Phases.Sum(), events.TraceID(o.Trace)
-	t.View.Incidents = append(t.View.Incidents, c)
-	if over := len(t.View.Incidents) - incidentsKept; over > 0 {
-		t.View.Incidents = slices.Clone(t.View.Incidents[over:])
-	}
+	t.View.Incidents = newest(append(t.View.Incidents, c), incidentsKept)
 	t.publish(c)
 	t.incidentSpan(c, o.Trace, at)
 	t.View.OpenIncident, t.Incident = nil, nil

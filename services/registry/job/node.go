@@ -17,10 +17,7 @@ func (t *transition) superseded(n events.NodeID) bool {
 // nodeJoined applies that an agent has joined. Workers of an older agent on the same node are gone
 // with it.
 func (t *transition) nodeJoined(b events.NodeJoined) {
-	if t.superseded(b.Node) {
-		return
-	}
-	if !t.Concerns(b.Node) {
+	if t.superseded(b.Node) || !t.Concerns(b.Node) {
 		return
 	}
 	n := t.nodeRecord(b.Node)
@@ -53,29 +50,24 @@ func (t *transition) nodeRecord(id events.NodeID) Node {
 // nodeReturned reverts the loss of an agent's workers that were only unreachable: they run, or
 // their own exit decides. They are not counted again.
 func (t *transition) nodeReturned(b events.NodeJoined) {
-	for i := range t.View.Workers {
-		w := &t.View.Workers[i]
+	working := t.waitingOrRunning()
+	for w := range t.workers() {
+		if w.Place.Node != b.Node || w.Agent != b.Incarnation {
+			continue
+		}
 		n := t.Slots[w.Place.String()]
-		working := t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning
-		// It failed before the fact of its node's return arrived.
-		if w.Place.Node == b.Node && w.Agent == b.Incarnation && working && t.displaced(w) {
+		switch {
+		case working && t.displaced(w): // it failed before the fact of its node's return arrived
 			t.respawnDisplaced(w)
-			continue
-		}
-		if w.Place.Node != b.Node || w.Agent != b.Incarnation || w.State != events.WorkerStateLost || n.Verdict == respawned {
-			continue
-		}
-		if n.ExitedIncarnation != w.Incarnation {
+		case w.State != events.WorkerStateLost || n.Verdict == respawned:
+		case n.ExitedIncarnation != w.Incarnation:
 			t.markRunning(w)
-			continue
-		}
-		if t.succeededMeanwhile(w) {
-			continue
-		}
-		w.State = events.WorkerStateFailed
-		t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", w.Incarnation })
-		if working && t.displaced(w) { // otherwise it stays lost with its place
-			t.respawnDisplaced(w)
+		case !t.succeededMeanwhile(w):
+			w.State = events.WorkerStateFailed
+			t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", w.Incarnation })
+			if working && t.displaced(w) { // otherwise it stays lost with its place
+				t.respawnDisplaced(w)
+			}
 		}
 	}
 }
@@ -88,9 +80,7 @@ func (t *transition) succeededMeanwhile(w *events.WorkerView) bool {
 		return false
 	}
 	w.State = events.WorkerStateSucceeded
-	if word, ok := reportedState(w.State); ok {
-		t.setReported(w.WorkerRef, w.Rank, word)
-	}
+	t.setReported(w.WorkerRef, w.Rank, w.State)
 	t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict = "" })
 	return true
 }
@@ -98,7 +88,7 @@ func (t *transition) succeededMeanwhile(w *events.WorkerView) bool {
 // markRunning sets a worker that was presumed lost to running.
 func (t *transition) markRunning(w *events.WorkerView) {
 	w.State, w.Detail = events.WorkerStateRunning, ""
-	t.setReported(w.WorkerRef, w.Rank, reportedNothing)
+	t.countReport(w.WorkerRef, w.Rank, reportedNothing)
 	t.updateSlot(w.Place, func(n *SlotRecord) {
 		n.Verdict = ""
 		n.Ended = slices.DeleteFunc(n.Ended, func(i events.Incarnation) bool { return i == w.Incarnation })
@@ -108,7 +98,7 @@ func (t *transition) markRunning(w *events.WorkerView) {
 // nodeEnded applies that a node was lost, or has left as planned. Workers there whose end is
 // unknown are lost, and none is respawned there.
 func (t *transition) nodeEnded(b events.NodeFact, planned bool) {
-	if t.superseded(b.Node) {
+	if t.superseded(b.Node) || !t.Concerns(b.Node) {
 		return
 	}
 	why := fmt.Sprintf("its node %s was lost", b.Node)
@@ -117,9 +107,6 @@ func (t *transition) nodeEnded(b events.NodeFact, planned bool) {
 	}
 	if b.Reason != "" {
 		why += ": " + b.Reason
-	}
-	if !t.Concerns(b.Node) {
-		return
 	}
 	n := t.nodeRecord(b.Node)
 	n.LostAgent = max(n.LostAgent, b.Incarnation)
@@ -147,8 +134,7 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 	var lost, waiting []*events.WorkerView
 	var first *events.WorkerView // the worker that the failure is counted for: a member, if one is lost
 	members := 0
-	for i := range t.View.Workers {
-		w := &t.View.Workers[i]
+	for w := range t.workers() {
 		switch {
 		case w.Place.Node != node || !theirs(w):
 		case !w.State.Ended():
@@ -157,7 +143,6 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 			}
 			if t.member(w) {
 				members++
-				cause.Place, cause.Rank = &w.Place, w.Rank
 			}
 			t.endWorker(w, events.WorkerStateLost, why, nil)
 			lost = append(lost, w)
@@ -165,14 +150,10 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 			waiting = append(waiting, w)
 		}
 	}
-	if members != 1 {
-		cause.Place, cause.Rank = nil, -1
+	if members == 1 {
+		cause = events.CauseAt(kind, first.Place, first.Rank, why)
 	}
-	if cause.Place != nil {
-		p := *cause.Place
-		cause.Place = &p
-	}
-	if t.View.State != events.JobStateWaiting && t.View.State != events.JobStateRunning {
+	if !t.waitingOrRunning() {
 		return
 	}
 	if members > 0 {
@@ -217,16 +198,11 @@ func (s State) Concerns(n events.NodeID) bool {
 	if s.View.State == "" || s.View.State.Terminal() {
 		return false
 	}
-	if s.Nodes[n].LostAgent != "" {
+	if s.Nodes[n].LostAgent != "" || slices.ContainsFunc(s.Placed.Places, func(p events.Place) bool { return p.Node == n }) {
 		return true
 	}
-	for i := range s.View.Workers {
-		if s.View.Workers[i].Place.Node == n {
-			return true
-		}
-	}
-	for _, p := range s.Placed.Places {
-		if p.Node == n {
+	for w := range s.workers() {
+		if w.Place.Node == n {
 			return true
 		}
 	}

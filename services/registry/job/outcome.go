@@ -27,8 +27,8 @@ func (s State) finishDeadline() time.Time {
 // they do then, such as saving a model, has no time limit.
 func (s State) onlyDoneRunning() bool {
 	running := 0
-	for i := range s.View.Workers {
-		switch w := &s.View.Workers[i]; {
+	for w := range s.workers() {
+		switch {
 		case w.State.Ended():
 		case w.State != events.WorkerStateDone:
 			return false
@@ -70,8 +70,7 @@ func (t *transition) outcome() {
 // over.
 func (t *transition) finished() {
 	running, succeeded := 0, 0
-	for i := range t.View.Workers {
-		w := &t.View.Workers[i]
+	for w := range t.workers() {
 		if w.State == events.WorkerStateSucceeded || t.Slots[w.Place.String()].Completed {
 			succeeded++
 		}
@@ -106,8 +105,8 @@ func (t *transition) finished() {
 		}
 		t.endJob(events.JobStateSucceeded, "", reason)
 	default:
-		for i := range t.View.Workers {
-			if w := &t.View.Workers[i]; w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost {
+		for w := range t.workers() {
+			if w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost {
 				t.recordFirstError(w)
 			}
 		}
@@ -145,11 +144,12 @@ func (t *transition) allSucceeded() bool {
 		return false
 	}
 	n := 0
-	for i := range t.View.Workers {
-		if w := &t.View.Workers[i]; t.member(w) {
-			if w.State != events.WorkerStateSucceeded {
-				return false
-			}
+	for w := range t.workers() {
+		switch {
+		case !t.member(w):
+		case w.State != events.WorkerStateSucceeded:
+			return false
+		default:
 			n++
 		}
 	}
@@ -189,14 +189,6 @@ func (t *transition) endJob(s events.JobState, code events.Code, reason string) 
 	t.abortIncident()
 	v.EndWorkers(stillRunning)
 	v.Slowest = nil
-	end := events.JobEnd{Job: v.Job, Reason: reason, Code: code}
-	switch s {
-	case events.JobStateSucceeded:
-		t.publish(events.JobSucceeded{JobEnd: end})
-	case events.JobStateStopped:
-		t.publish(events.JobStopped{JobEnd: end})
-	default:
-		t.publish(events.JobFailed{JobEnd: end})
-	}
+	t.publish(events.JobEnd{Job: v.Job, Reason: reason, Code: code}.Fact(s))
 	t.State = State{View: *v}
 }

@@ -232,7 +232,7 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 		}
 	}
 	for i := 1; i < len(view.Workers); i++ {
-		if !view.Workers[i-1].Place.Less(view.Workers[i].Place) {
+		if view.Workers[i-1].Place.Compare(view.Workers[i].Place) >= 0 {
 			t.Fatalf("workers are not by place: %v", view.Workers)
 		}
 	}

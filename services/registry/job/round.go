@@ -46,7 +46,7 @@ func (t *transition) placed(b events.PlacementSet) {
 
 // waiting applies the reason why the job has no places, or fewer than wanted.
 func (t *transition) waiting(b events.PlacementWaiting) {
-	if !t.supersededPlacement() && (t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning) {
+	if !t.supersededPlacement() && t.waitingOrRunning() {
 		t.View.Reason = b.Reason
 	}
 }
@@ -82,7 +82,7 @@ func (t *transition) sealed(b events.RoundSealed) {
 	if b.From > t.LastGood {
 		t.generationGood(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
 	}
-	running := v.State == events.JobStateWaiting || v.State == events.JobStateRunning
+	running := t.waitingOrRunning()
 	if running && v.Generation > 0 {
 		t.generationBroken(b.Cause)
 	}

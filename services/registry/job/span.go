@@ -28,6 +28,14 @@ func (t *transition) span(s events.Span) {
 	t.d.Spans = append(t.d.Spans, s)
 }
 
+// incidentTrace returns the trace of the open incident, or the other one if there is none.
+func (t *transition) incidentTrace(other string) string {
+	if t.View.OpenIncident != nil {
+		return t.View.OpenIncident.Trace
+	}
+	return other
+}
+
 // exitSpan emits the span of a reported failure.
 func (t *transition) exitSpan(b events.WorkerExited) {
 	t.span(events.Span{
@@ -47,9 +55,7 @@ func (t *transition) nodeSpan(node events.NodeID, inc events.Incarnation, why st
 	if t.LastGood > 0 {
 		parent = events.TraceOf(t.View.Job, t.LastGood)
 	}
-	if t.View.OpenIncident != nil {
-		parent = t.View.OpenIncident.Trace
-	}
+	parent = t.incidentTrace(parent)
 	said := t.now
 	if at := t.in.Time; !at.IsZero() && at.Before(said) {
 		said = at
@@ -70,11 +76,7 @@ func (t *transition) nodeSpan(node events.NodeID, inc events.Incarnation, why st
 
 // verdictSpan emits the span of the decision about a dead worker.
 func (t *transition) verdictSpan(kind string, w *events.WorkerView) {
-	parent := t.in.Trace
-	if t.View.OpenIncident != nil {
-		parent = t.View.OpenIncident.Trace
-	}
-	t.span(events.Span{Name: "verdict job." + kind, Parent: parent, Start: t.now, End: t.now, Attributes: map[string]string{
+	t.span(events.Span{Name: "verdict job." + kind, Parent: t.incidentTrace(t.in.Trace), Start: t.now, End: t.now, Attributes: map[string]string{
 		attrGeneration: number(t.View.Generation), attrNode: string(w.Place.Node), attrRank: strconv.Itoa(w.Rank),
 	}})
 }

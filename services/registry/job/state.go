@@ -253,47 +253,42 @@ func (t *transition) known() bool { return t.View.State != "" }
 // ongoing reports whether the job was submitted and has not ended.
 func (t *transition) ongoing() bool { return t.known() && !t.View.State.Terminal() }
 
+// waitingOrRunning reports whether the job has not ended, and is not about to.
+func (s *State) waitingOrRunning() bool {
+	return s.View.State == events.JobStateWaiting || s.View.State == events.JobStateRunning
+}
+
 // inProcess reports whether workers survive a fault of others.
 func (t *transition) inProcess() bool { return t.View.Spec.Recovery == spec.RecoveryInProcess }
 
 // publish adds a fact in the trace of the open incident, or of the input.
 func (t *transition) publish(b events.Body) {
-	f := events.Fact{Body: b, Cause: t.in.ID}
-	if t.View.OpenIncident != nil {
-		f.Trace = t.View.OpenIncident.Trace
-	}
-	t.d.Facts = append(t.d.Facts, f)
+	t.d.Facts = append(t.d.Facts, events.Fact{Body: b, Cause: t.in.ID, Trace: t.incidentTrace("")})
 }
 
 // Deadline returns when the job must be examined again: a start, a grace or a stop that takes too
 // long, or a worker that was left out.
 func (Machine) Deadline(s State) time.Time {
-	var next time.Time
-	at := func(d time.Time) {
-		if !d.IsZero() && (next.IsZero() || d.Before(next)) {
-			next = d
-		}
-	}
 	if s.View.State.Terminal() {
-		return next
+		return time.Time{}
 	}
+	var next time.Time
 	if s.Stop != nil {
-		at(s.Stop.By)
+		next = s.Stop.By
 	}
 	if s.Removed != nil {
-		at(s.Removed.Until)
+		next = events.Earliest(next, s.Removed.Until)
 	}
 	if s.View.State == "" {
 		return next
 	}
-	at(s.sealDeadline())
-	at(s.finishDeadline())
+	next = events.Earliest(next, s.sealDeadline(), s.finishDeadline())
 	if x := s.Exhaustion; x != nil {
-		at(x.By)
+		next = events.Earliest(next, x.By)
 	}
 	for _, n := range s.Slots {
 		if !n.MissingSince.IsZero() {
-			at(n.MissingSince.Add(missingTimeout))
+			next = events.Earliest(next, n.MissingSince.Add(missingTimeout))
 		}
 	}
 	return next

@@ -122,8 +122,8 @@ func (t *transition) respawnFinished() {
 	if t.inProcess() || !t.ongoing() {
 		return
 	}
-	for i := range t.View.Workers {
-		if w := &t.View.Workers[i]; w.State == events.WorkerStateSucceeded && t.hasPlace(w.Place) {
+	for w := range t.workers() {
+		if w.State == events.WorkerStateSucceeded && t.hasPlace(w.Place) {
 			t.respawn(w)
 		}
 	}

@@ -25,7 +25,7 @@ func (t *transition) ready(b events.WorkerReady) {
 			w.State = events.WorkerStateReady
 		}
 	}
-	t.setReported(b.WorkerRef, b.Rank, reportedReady)
+	t.setReported(b.WorkerRef, b.Rank, events.WorkerStateReady)
 	if b.Rank == 0 || (b.Step > 0 && !t.inProcess()) {
 		t.generationGood(b)
 	}
@@ -82,7 +82,7 @@ func (t *transition) reported(r events.WorkerRef, values map[string]float64, ste
 // finishing begins the end of the training, once.
 func (t *transition) finishing(in events.Generation) {
 	t.Finish.Generation = max(t.Finish.Generation, in)
-	if t.View.State != events.JobStateWaiting && t.View.State != events.JobStateRunning {
+	if !t.waitingOrRunning() {
 		return
 	}
 	t.View.State, t.View.Reason = events.JobStateFinishing, "a worker has completed the training"
@@ -111,7 +111,7 @@ func (t *transition) exited(b events.WorkerExited) {
 	}
 	if w.State == events.WorkerStateFailed {
 		t.exitSpan(b)
-		cause := events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: b.Detail}
+		cause := events.CauseAt(events.CauseWorkerFailed, b.Place, rank, b.Detail)
 		t.refineCause(cause)
 		t.preferCause(w, cause)
 	}
@@ -122,7 +122,7 @@ func (t *transition) exited(b events.WorkerExited) {
 			t.Finish.Failed = &b.Place
 		}
 	}
-	if t.View.State != events.JobStateWaiting && t.View.State != events.JobStateRunning {
+	if !t.waitingOrRunning() {
 		return
 	}
 	switch w.State {
@@ -163,9 +163,7 @@ func (t *transition) exitState(b events.WorkerExited) events.WorkerState {
 // endWorker ends one worker.
 func (t *transition) endWorker(w *events.WorkerView, s events.WorkerState, detail string, lines []string) {
 	w.State, w.Detail, w.Lines = s, detail, lines
-	if word, ok := reportedState(s); ok {
-		t.setReported(w.WorkerRef, w.Rank, word)
-	}
+	t.setReported(w.WorkerRef, w.Rank, s)
 	t.endIncarnation(*w)
 }
 
@@ -174,9 +172,7 @@ func (t *transition) endWorker(w *events.WorkerView, s events.WorkerState, detai
 // incarnation replaced since (w is nil): the rendezvous, which may have received it in time, does
 // not regroup again.
 func (t *transition) explainLateExit(w *events.WorkerView, b events.WorkerExited) {
-	if word, ok := reportedState(t.exitState(b)); ok {
-		t.setReported(b.WorkerRef, -1, word)
-	}
+	t.setReported(b.WorkerRef, -1, t.exitState(b))
 	if w != nil && w.State == events.WorkerStateLost {
 		t.updateSlot(w.Place, func(n *SlotRecord) {
 			n.ExitedIncarnation, n.Succeeded = w.Incarnation, t.exitState(b) == events.WorkerStateSucceeded

@@ -13,8 +13,7 @@ func (t *transition) exited(w events.WorkerExited) {
 	if x == nil || w.Attempt < x.Attempt || (x.Incarnation != "" && x.Incarnation != w.Incarnation) {
 		return // of an earlier or a different incarnation
 	}
-	switch x.State {
-	case dead, respawnDenied, lost, finished:
+	if x.over() {
 		return
 	}
 	rank := t.rankOf(x.Place, w.Incarnation)
@@ -31,7 +30,7 @@ func (t *transition) exited(w events.WorkerExited) {
 	case w.Failed(!t.restart()):
 		x.State = dead
 		if rank >= 0 {
-			t.proposeForExit(events.Cause{Kind: events.CauseWorkerFailed, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
+			t.proposeForExit(events.CauseAt(events.CauseWorkerFailed, w.Place, rank, w.Detail), w.AgeMS)
 		}
 	case x.Leaving && !w.Asked:
 	case w.Asked:
@@ -39,7 +38,7 @@ func (t *transition) exited(w events.WorkerExited) {
 		// last one it must ask for the round itself.
 		x.State = lost
 		if rank >= 0 {
-			t.propose(events.Cause{Kind: events.CauseShrink, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
+			t.propose(events.CauseAt(events.CauseShrink, w.Place, rank, w.Detail), w.AgeMS)
 		}
 	default:
 		x.State = finished
@@ -64,37 +63,26 @@ func (t *transition) processStopped(x *Member, w events.WorkerExited, rank int) 
 		x.State = pending
 	case rank >= 0 && !t.open() && w.Generation < t.View.Generation:
 		x.State = pending
-		t.propose(events.Cause{
-			Kind: events.CauseWorkerLost, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: "it had been stopped before",
-		}, w.AgeMS)
+		t.propose(events.CauseAt(events.CauseWorkerLost, w.Place, rank, "it had been stopped before"), w.AgeMS)
 	}
 }
 
 // respawned applies a respawn that the registry has granted.
 func (t *transition) respawned(b events.JobRespawned) {
+	// active, joined: the grant arrived before the exit that it answers. pending: the same for an
+	// incarnation that never joined, or the worker was unresponsive and is replaced.
 	x := t.member(b.Place)
-	if x == nil || x.Leaving {
+	if x == nil || x.Leaving || x.State == lost || b.Dead == "" || (b.Dead != x.Incarnation && x.Incarnation != "") || b.Attempt <= x.Attempt {
 		return
 	}
-	switch x.State {
-	case dead, respawnDenied, finished, active, joined, pending:
-		// active, joined: the grant arrived before the exit that it answers. pending: the same for
-		// an incarnation that never joined, or the worker was unresponsive and is replaced.
-		if b.Dead == "" || (b.Dead != x.Incarnation && x.Incarnation != "") || b.Attempt <= x.Attempt {
-			return
-		}
-	default:
-		return
-	}
-	rank := t.rankOf(x.Place, x.Incarnation)
-	wasMember := x.State == active
+	rank, wasMember := t.rank(x), x.State == active
 	detail := fmt.Sprintf("attempt %d of %s was granted", b.Attempt, b.Place)
 	t.resetMember(x, b.Attempt)
 	switch {
 	case wasMember:
-		t.propose(events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: detail}, 0)
-	case t.restart() && !t.open():
-		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: detail})
+		t.propose(events.CauseAt(events.CauseWorkerFailed, b.Place, rank, detail), 0)
+	case t.restart():
+		t.requestGrowth(events.CauseAt(events.CauseGrow, b.Place, -1, detail))
 	}
 }
 
@@ -109,8 +97,8 @@ func (t *transition) denyRespawn(b events.JobRespawnDenied) {
 		return
 	}
 	t.resetMember(x, x.Attempt+1)
-	if t.restart() && !t.open() {
-		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: "its node is back"})
+	if t.restart() {
+		t.requestGrowth(events.CauseAt(events.CauseGrow, b.Place, -1, "its node is back"))
 	}
 }
 
@@ -138,8 +126,8 @@ func (t *transition) stalled(b events.JobStalled) {
 	if t.restart() {
 		return
 	}
-	for i := range t.Members {
-		if x := &t.Members[i]; x.State == active && t.rankOf(x.Place, x.Incarnation) >= 0 {
+	for x := range t.all() {
+		if x.State == active && t.rank(x) >= 0 {
 			x.RejoinBy = t.now.Add(t.Spec.Elastic.RejoinWithin.D())
 		}
 	}
@@ -150,12 +138,11 @@ func (t *transition) stalled(b events.JobStalled) {
 func (t *transition) publishMissing() {
 	var places []events.Place
 	var missing []events.Member
-	for i := range t.Members {
-		x := &t.Members[i]
+	for x := range t.all() {
 		if !t.open() || x.State != pending {
 			x.Unresponsive = false
 		}
-		if r := t.rankOf(x.Place, x.Incarnation); x.Unresponsive && r >= 0 {
+		if r := t.rank(x); x.Unresponsive && r >= 0 {
 			places = append(places, x.Place)
 			missing = append(missing, t.View.Members[r])
 		}

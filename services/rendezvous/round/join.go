@@ -7,46 +7,34 @@ import (
 )
 
 // join applies a worker's request to be in the next generation. It is idempotent.
-func (t *transition) join(j events.MemberJoin) {
+func (t *transition) join(j events.MemberJoin) (events.MemberWaiting, error) {
 	reply := events.MemberWaiting{Job: t.View.Job}
-	defer func() {
-		if t.d.Refusal == nil {
-			t.d.Reply = reply
-		}
-	}()
 	x := t.member(j.Place)
 	switch {
 	case t.Placement == 0 && t.Nonce == "":
-		t.d.Refusal = events.Errorf(events.NotFound, "job %s has no placement yet", t.View.Job)
-		return
+		return reply, events.Errorf(events.NotFound, "job %s has no placement yet", t.View.Job)
 	case t.Finishing || t.Stopping != nil:
 		reply.Over = true
-		return
+		return reply, nil
 	case x == nil:
 		reply.Removed = true
-		return
+		return reply, nil
 	case j.Attempt != x.Attempt:
-		t.d.Refusal = events.Errorf(events.Fenced, "%s is at attempt %d, not %d", j.Place, x.Attempt, j.Attempt)
-		return
+		return reply, events.Errorf(events.Fenced, "%s is at attempt %d, not %d", j.Place, x.Attempt, j.Attempt)
 	case j.Left > t.View.Generation:
-		t.d.Refusal = events.Errorf(events.Invalid, "%s says it left %s, the newest is %s", j.Place, j.Left, t.View.Generation)
-		return
+		return reply, events.Errorf(events.Invalid, "%s says it left %s, the newest is %s", j.Place, j.Left, t.View.Generation)
 	case x.Incarnation != "" && j.Incarnation < x.Incarnation:
-		t.d.Refusal = events.Errorf(events.Fenced, "%s has a newer incarnation than %s", j.Place, j.Incarnation)
-		return
+		return reply, events.Errorf(events.Fenced, "%s has a newer incarnation than %s", j.Place, j.Incarnation)
 	case j.Incarnation == x.Stopped:
-		t.d.Refusal = events.Errorf(events.Fenced, "incarnation %s of %s was stopped", j.Incarnation, j.Place)
-		return
-	case x.Incarnation == j.Incarnation && (x.State == dead || x.State == respawnDenied || x.State == lost || x.State == finished):
-		t.d.Refusal = events.Errorf(events.Fenced, "incarnation %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
-		return
+		return reply, events.Errorf(events.Fenced, "incarnation %s of %s was stopped", j.Incarnation, j.Place)
+	case x.Incarnation == j.Incarnation && x.over():
+		return reply, events.Errorf(events.Fenced, "incarnation %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
 	case x.State == lost || x.State == respawnDenied:
-		t.d.Refusal = events.Errorf(events.Fenced, "%s is %s", j.Place, x.State)
-		return
+		return reply, events.Errorf(events.Fenced, "%s is %s", j.Place, x.State)
 	}
 	if x.Incarnation == j.Incarnation && x.Commit.Newer(j.Commit) {
 		reply.Proposed = t.View.Generation + 1 // a late repeat: the worker has joined again since, with its current commit
-		return
+		return reply, nil
 	}
 	rank := t.rankOf(j.Place, j.Incarnation)
 	if (!t.open() || t.sealedIsGood()) && rank >= 0 && j.Left < t.View.Generation {
@@ -54,7 +42,7 @@ func (t *transition) join(j events.MemberJoin) {
 		// is a late repeat.
 		reply.Proposed, reply.Sealed = t.View.Generation, true
 		t.republish(j.Place.Node)
-		return
+		return reply, nil
 	}
 	t.accuse(j)
 	t.suspectLink(j)
@@ -62,17 +50,18 @@ func (t *transition) join(j events.MemberJoin) {
 	if x = t.member(j.Place); x.Leaving && rank >= 0 && !t.needsStateHolder() {
 		reply.Removed = true
 		t.removeMembers(func(y *Member) bool { return y.Place == j.Place })
-		return
+		return reply, nil
 	}
 	// A late repeat does not make a synced member unsynced.
 	x.Unsynced = j.Unsynced && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Unsynced)
 	x.State, x.Incarnation, x.Agent = joined, j.Incarnation, j.Agent
 	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
 	x.RejoinBy = zeroTime
-	if !t.open() && !x.Unsynced && !t.linkExcluded(x) {
-		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
+	if !x.Unsynced && !t.linkExcluded(x) {
+		t.requestGrowth(events.CauseAt(events.CauseGrow, j.Place, -1, fmt.Sprintf("%s is ready", j.Place)))
 	}
 	reply.Proposed = t.View.Generation + 1
+	return reply, nil
 }
 
 // joins applies several joins in order.
@@ -83,14 +72,12 @@ func (t *transition) joins(all events.MemberJoins) {
 			answers[i].Job, answers[i].Over = t.View.Job, true
 			continue
 		}
-		t.join(j)
-		if w, ok := t.d.Reply.(events.MemberWaiting); ok {
-			answers[i].MemberWaiting = w
+		reply, err := t.join(j)
+		if err != nil {
+			answers[i].Refused, answers[i].Reason = events.CodeOf(err), err.Error()
+			continue
 		}
-		if t.d.Refusal != nil {
-			answers[i].Refused, answers[i].Reason = events.CodeOf(t.d.Refusal), t.d.Refusal.Error()
-		}
-		t.d.Reply, t.d.Refusal = nil, nil
+		answers[i].MemberWaiting = reply
 	}
 	t.d.Reply = events.MemberAnswers{Answers: answers}
 }
@@ -111,7 +98,7 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	case rank >= 0 && j.Planned && !t.restart():
 		c := t.View.Cause
 		if !t.Planned { // it was reverted after this member, and all others at the same commit, had left
-			c = events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: rank, Detail: "a planned change was undone too late"}
+			c = events.CauseAt(events.CauseGrow, j.Place, rank, "a planned change was undone too late")
 			t.Planned = true
 		}
 		t.propose(c, 0)
@@ -120,11 +107,7 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	case x.State == active:
 		// A newer incarnation joins in the same place: the previous one has ended without an exit
 		// fact.
-		old := t.rankOf(x.Place, x.Incarnation)
-		t.propose(events.Cause{
-			Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: old,
-			Detail: "was replaced by a newer incarnation",
-		}, j.NoticeMS)
+		t.propose(events.CauseAt(events.CauseWorkerLost, j.Place, t.rank(x), "was replaced by a newer incarnation"), j.NoticeMS)
 	}
 }
 
@@ -132,17 +115,10 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 func (t *transition) accusation(j events.MemberJoin) events.Cause {
 	for _, r := range j.Accused {
 		if r >= 0 && r < len(t.View.Members) {
-			m := t.View.Members[r]
-			return events.Cause{
-				Kind: events.CauseWorkerLost, Place: &m.Place, Node: m.Place.Node, Rank: r,
-				Detail: fmt.Sprintf("%s lost its connection to rank %d", j.Place, r),
-			}
+			return events.CauseAt(events.CauseWorkerLost, t.View.Members[r].Place, r, fmt.Sprintf("%s lost its connection to rank %d", j.Place, r))
 		}
 	}
-	return events.Cause{
-		Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: t.rankOf(j.Place, j.Incarnation),
-		Detail: fmt.Sprintf("%s left its generation", j.Place),
-	}
+	return events.CauseAt(events.CauseWorkerLost, j.Place, t.rankOf(j.Place, j.Incarnation), fmt.Sprintf("%s left its generation", j.Place))
 }
 
 // accuse gives accused members time to rejoin: an accusation alone removes no member.
@@ -160,8 +136,7 @@ func (t *transition) accuse(j events.MemberJoin) {
 // expireAccused stops waiting for accused members that have not rejoined. They are not in the next
 // generation and may join a later one as newcomers.
 func (t *transition) expireAccused() {
-	for i := range t.Members {
-		x := &t.Members[i]
+	for x := range t.all() {
 		if x.State == active && !x.RejoinBy.IsZero() && !t.now.Before(x.RejoinBy) {
 			x.State, x.RejoinBy, x.Unresponsive = pending, zeroTime, true
 		}
@@ -169,18 +144,16 @@ func (t *transition) expireAccused() {
 }
 
 // peers answers with the addresses of the ranks of the sealed generation.
-func (t *transition) peers(q events.PeersQuery) {
-	if q.Generation != t.View.Generation {
-		t.d.Refusal = events.Errorf(events.Fenced, "%s is over or unknown, the newest is %s", q.Generation, t.View.Generation)
-		return
-	}
+func (t *transition) peers(q events.PeersQuery) (events.PeersAnswer, error) {
 	a := events.PeersAnswer{Addresses: map[int]string{}}
+	if q.Generation != t.View.Generation {
+		return a, events.Errorf(events.Fenced, "%s is over or unknown, the newest is %s", q.Generation, t.View.Generation)
+	}
 	for _, r := range q.Ranks {
 		if r < 0 || r >= len(t.View.Members) {
-			t.d.Refusal = events.Errorf(events.NotFound, "%s has ranks 0 to %d, not %d", q.Generation, len(t.View.Members)-1, r)
-			return
+			return a, events.Errorf(events.NotFound, "%s has ranks 0 to %d, not %d", q.Generation, len(t.View.Members)-1, r)
 		}
 		a.Addresses[r] = t.View.Members[r].Address
 	}
-	t.d.Reply = a
+	return a, nil
 }

@@ -20,12 +20,7 @@ const (
 const removeRetry = time.Second
 
 // republish marks a node's launch to be published again.
-func (s *State) republish(n events.NodeID) {
-	if s.unheard == nil {
-		s.unheard = map[events.NodeID]bool{}
-	}
-	s.unheard[n] = true
-}
+func (s *State) republish(n events.NodeID) { put(&s.unheard, n, true) }
 
 // heartbeat publishes a launch again that a node has missed.
 func (t *transition) heartbeat(h events.Heartbeat) {
@@ -39,12 +34,7 @@ func (t *transition) launches() {
 	if t.Nonce == "" {
 		return
 	}
-	var order []events.NodeID
-	for i := range t.Members {
-		if n := t.Members[i].Place.Node; len(order) == 0 || order[len(order)-1] != n {
-			order = append(order, n)
-		}
-	}
+	order := t.nodes(func(*Member) bool { return true })
 	placed := len(order)
 	for n := range t.Published { // a node that has lost its last member gets a launch too
 		if len(t.membersOn(n)) == 0 {
@@ -74,10 +64,7 @@ func (t *transition) launches() {
 			continue
 		}
 		t.Revision = revision
-		if t.Published == nil {
-			t.Published = map[events.NodeID]PublishedLaunch{}
-		}
-		t.Published[n] = PublishedLaunch{Revision: revision, Sum: sum, At: t.now}
+		put(&t.Published, n, PublishedLaunch{Revision: revision, Sum: sum, At: t.now})
 		t.d.Launches = append(t.d.Launches, t.launch(general, n, members))
 	}
 	t.unheard = nil
@@ -150,27 +137,23 @@ func (s *State) launch(general events.Launch, n events.NodeID, members []Member)
 		// Other members' data; a launch after a later seal then has the same content.
 		l.World, l.Master, l.Token, l.Planned = 0, "", "", false
 	}
-	for i := range members {
-		if m, ok := s.launchMember(&members[i], l.Phase); ok {
-			l.Members = append(l.Members, m)
+	for x := range each(members) {
+		if !x.over() {
+			l.Members = append(l.Members, s.launchMember(x, l.Phase))
 		}
 	}
 	return l
 }
 
-// launchMember returns the worker that a node must run for a member, or false if there is none.
-func (s *State) launchMember(x *Member, phase events.Phase) (events.LaunchMember, bool) {
-	switch x.State {
-	case dead, respawnDenied, lost, finished:
-		return events.LaunchMember{}, false
-	}
+// launchMember returns the worker that a node must run for a member.
+func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember {
 	m := events.LaunchMember{Member: events.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
-	r := s.rankOf(x.Place, x.Incarnation)
+	r := s.rank(x)
 	if phase != events.PhaseRun || r < 0 || x.State != active {
 		if phase == events.PhaseRun && !s.restart() {
 			m.Peers = s.holders(x)
 		}
-		return m, true
+		return m
 	}
 	m.Member = s.View.Members[r]
 	m.Member.Commit, m.Member.Agent = events.Commit{}, ""
@@ -178,7 +161,7 @@ func (s *State) launchMember(x *Member, phase events.Phase) (events.LaunchMember
 		next, prev := (r+1)%w, (r+w-1)%w
 		m.Peers = map[int]string{next: s.View.Members[next].Address, prev: s.View.Members[prev].Address}
 	}
-	return m, true
+	return m
 }
 
 // holders returns members from which a newcomer can fetch the state: its future neighbours if it
@@ -233,13 +216,12 @@ func (s *State) fingerprint(general launchHash, phase events.Phase, members []Me
 	if len(members) == 0 && phase != events.PhaseStop {
 		h = hashBasis.text(noPlaceReason) // regardless of the other members
 	}
-	for i := range members {
-		x := &members[i]
-		if phase == events.PhaseStop || x.State == dead || x.State == respawnDenied || x.State == lost || x.State == finished {
+	for x := range each(members) {
+		if phase == events.PhaseStop || x.over() {
 			continue
 		}
 		h = h.number(int(x.Place.Slot) + 1).number(x.Attempt)
-		if r := s.rankOf(x.Place, x.Incarnation); phase == events.PhaseRun && r >= 0 && x.State == active {
+		if r := s.rank(x); phase == events.PhaseRun && r >= 0 && x.State == active {
 			m := &s.View.Members[r]
 			h = h.number(r).number(m.LocalRank).number(m.LocalSize).number(m.CrossRank).number(m.CrossSize)
 		} else {

@@ -29,16 +29,13 @@ type Link struct {
 	CutFor   spec.Duration `json:"hold,omitempty"` // duration of the last cut
 }
 
-func (p *Link) isCut() bool { return !p.Until.IsZero() }
+func (p Link) isCut() bool { return !p.Until.IsZero() }
+
+func (p Link) connects(n events.NodeID) bool { return slices.Contains(p.Nodes[:], n) }
 
 // linkExcluded reports whether a member is excluded because its node cannot reach another one.
 func (s *State) linkExcluded(x *Member) bool {
-	for i := range s.Links {
-		if p := &s.Links[i]; p.isCut() && p.Excluded == x.Place.Node {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Links, func(p Link) bool { return p.isCut() && p.Excluded == x.Place.Node })
 }
 
 // suspectLink records broken connections. A report from one side suffices: the first failure ends
@@ -66,7 +63,7 @@ func (t *transition) updateLinks() {
 		return
 	}
 	t.countLinkFailures()
-	if slices.ContainsFunc(t.Links, func(p Link) bool { return p.isCut() }) {
+	if slices.ContainsFunc(t.Links, Link.isCut) {
 		t.excludeNodes()
 	}
 }
@@ -79,28 +76,23 @@ func (t *transition) restoreLinks() {
 		if !p.isCut() || t.now.Before(p.Until) {
 			continue
 		}
-		out := p.Excluded
+		out, other := p.Excluded, p.Nodes[0]
+		if out == other {
+			other = p.Nodes[1]
+		}
 		p.Excluded, p.Until = "", zeroTime
-		members := t.membersOn(out)
-		if !t.open() && slices.ContainsFunc(members, func(x Member) bool { return t.admissible(&x) }) {
+		if slices.ContainsFunc(t.membersOn(out), func(x Member) bool { return t.admissible(&x) }) {
 			t.requestGrowth(events.Cause{
 				Kind: events.CauseGrow, Node: out, Rank: -1,
-				Detail: fmt.Sprintf("%s is let in again to see whether it can reach %s", out, p.other(out)),
+				Detail: fmt.Sprintf("%s is let in again to see whether it can reach %s", out, other),
 			})
 		}
 	}
 }
 
-func (p *Link) other(n events.NodeID) events.NodeID {
-	if p.Nodes[0] == n {
-		return p.Nodes[1]
-	}
-	return p.Nodes[0]
-}
-
 // admissible reports whether a member has joined and can be in the next generation.
 func (t *transition) admissible(x *Member) bool {
-	return x.State == joined && !x.Unsynced && t.rankOf(x.Place, x.Incarnation) < 0 && !t.linkExcluded(x)
+	return x.State == joined && !x.Unsynced && t.rank(x) < 0 && !t.linkExcluded(x)
 }
 
 // countLinkFailures counts the broken connections of a generation without a good step against their
@@ -143,13 +135,8 @@ func (t *transition) link(a, b events.NodeID) *Link {
 // excludeNodes chooses one side of each cut link if enough members remain without them; otherwise
 // no node is excluded.
 func (t *transition) excludeNodes() {
-	out, left := t.linkCover(), 0
-	for i := range t.Members {
-		x := &t.Members[i]
-		if (x.State == active || x.State == joined) && !x.Leaving && t.rankOf(x.Place, x.Incarnation) >= 0 && !slices.Contains(out, x.Place.Node) {
-			left++
-		}
-	}
+	out := t.linkCover()
+	left := t.count(func(x *Member) bool { return t.survives(x) && !slices.Contains(out, x.Place.Node) })
 	if left < max(t.Workers.Min, 1) {
 		out = nil
 	}
@@ -188,13 +175,8 @@ func (t *transition) linkCause(p *Link) events.Cause {
 // each time the node with the fewest members per cut link, then the least senior, then the last by
 // name.
 func (t *transition) linkCover() []events.NodeID {
-	var open []*Link
-	for i := range t.Links {
-		if t.Links[i].isCut() {
-			open = append(open, &t.Links[i])
-		}
-	}
 	var out []events.NodeID
+	open := slices.DeleteFunc(slices.Clone(t.Links), func(p Link) bool { return !p.isCut() })
 	for len(open) > 0 {
 		degree := map[events.NodeID]int{}
 		var nodes []events.NodeID
@@ -213,7 +195,7 @@ func (t *transition) linkCover() []events.NodeID {
 			)
 		})
 		out = append(out, worst)
-		open = slices.DeleteFunc(open, func(p *Link) bool { return p.Nodes[0] == worst || p.Nodes[1] == worst })
+		open = slices.DeleteFunc(open, func(p Link) bool { return p.connects(worst) })
 	}
 	return out
 }
@@ -241,32 +223,21 @@ func (t *transition) clearLinkFailures() {
 // excludedPlaces returns the members of the previous generation that have rejoined and are excluded
 // from the next. The round does not wait for them, and they need no replacement.
 func (t *transition) excludedPlaces() events.Places {
-	var out events.Places
-	if len(t.Links) == 0 {
-		return nil
-	}
-	for i := range t.Members {
-		if x := &t.Members[i]; x.State == joined && t.linkExcluded(x) && t.rankOf(x.Place, x.Incarnation) >= 0 {
-			out = append(out, x.Place)
-		}
-	}
-	return out
+	return t.places(func(x *Member) bool { return x.State == joined && t.linkExcluded(x) && t.rank(x) >= 0 })
 }
 
 // linksDeadline returns when the first excluded node is readmitted.
 func (s *State) linksDeadline() (d time.Time) {
-	for i := range s.Links {
-		if p := &s.Links[i]; p.isCut() && (d.IsZero() || p.Until.Before(d)) {
-			d = p.Until
-		}
+	for _, p := range s.Links {
+		d = events.Earliest(d, p.Until)
 	}
 	return d
 }
 
 // linkPartitions returns the cut links for the view.
 func (s *State) linkPartitions() (out []events.LinkPartition) {
-	for i := range s.Links {
-		if p := &s.Links[i]; p.isCut() {
+	for _, p := range s.Links {
+		if p.isCut() {
 			out = append(out, events.LinkPartition{Nodes: p.Nodes, Excluded: p.Excluded, Until: p.Until})
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func (t *transition) loseMember(x *Member) int {
 	rank := -1
 	if x.State == active || x.State == joined {
-		rank = t.rankOf(x.Place, x.Incarnation)
+		rank = t.rank(x)
 	}
 	x.State = lost
 	return rank
@@ -23,12 +23,31 @@ func (t *transition) newestFact(n events.NodeID) bool {
 		return false
 	}
 	if t.in.Number != 0 {
-		if t.NodeFacts == nil {
-			t.NodeFacts = map[events.NodeID]uint64{}
-		}
-		t.NodeFacts[n] = t.in.Number
+		put(&t.NodeFacts, n, t.in.Number)
 	}
 	return true
+}
+
+// nodeFact applies a fact about a node to its members.
+func (t *transition) nodeFact(b events.NodeEvent) {
+	n := b.Fact()
+	if !t.newestFact(n.Node) {
+		return
+	}
+	t.noteConnection(n)
+	switch b.(type) {
+	case events.NodeLost:
+		t.nodeLost(n.Node, n.Incarnation, events.CauseNodeLost)
+	case events.NodeLeft:
+		t.nodeLost(n.Node, n.Incarnation, events.CauseShrink)
+	case events.NodeJoined:
+		t.nodeReturned(n)
+	case events.NodeRecovered:
+		t.newIncarnation(n)
+		t.undoNodeLoss(n)
+	default: // suspected, draining
+		t.newIncarnation(n)
+	}
 }
 
 // nodeLost applies discovery's decision that an incarnation of a node is gone.
@@ -45,15 +64,12 @@ func (t *transition) nodeLost(n events.NodeID, inc events.Incarnation, kind even
 // them had a rank. With reseat it resets them for the node's next incarnation.
 func (t *transition) loseNode(n events.NodeID, kind events.CauseKind, detail string, which func(*Member) bool, reseat bool) {
 	cause := events.Cause{Kind: kind, Node: n, Rank: -1, Detail: detail}
-	members := t.membersOn(n)
-	for i := range members {
-		x := &members[i]
+	for x := range each(t.membersOn(n)) {
 		if !which(x) {
 			continue
 		}
 		if r := t.loseMember(x); r >= 0 && cause.Rank < 0 {
-			place := x.Place
-			cause.Place, cause.Rank = &place, r
+			cause = events.CauseAt(kind, x.Place, r, detail)
 		}
 		if reseat && !x.Leaving {
 			t.resetMember(x, x.Attempt+1)
@@ -69,10 +85,7 @@ func (t *transition) nodeReturned(n events.NodeFact) {
 	if len(t.membersOn(n.Node)) == 0 || t.Agents[n.Node] > n.Incarnation {
 		return
 	}
-	if t.Agents == nil {
-		t.Agents = map[events.NodeID]events.Incarnation{}
-	}
-	t.Agents[n.Node] = n.Incarnation
+	put(&t.Agents, n.Node, n.Incarnation)
 	t.loseNode(n.Node, events.CauseNodeLost, "node "+string(n.Node)+" came back", func(x *Member) bool {
 		switch x.State {
 		case lost: // even if the node was only unreachable: its workers' launches have removed them
@@ -110,10 +123,7 @@ func (t *transition) noteConnection(n events.NodeFact) {
 		delete(t.Disconnected, n.Node)
 		return
 	}
-	if t.Disconnected == nil {
-		t.Disconnected = map[events.NodeID]events.Incarnation{}
-	}
-	t.Disconnected[n.Node] = n.Incarnation
+	put(&t.Disconnected, n.Node, n.Incarnation)
 }
 
 // disconnected reports whether the broker saw the connection of the member's agent close.
@@ -130,15 +140,14 @@ func (t *transition) dropDisconnected() {
 		return
 	}
 	missed := map[events.NodeID]bool{}
-	for i := range t.Members {
-		x := &t.Members[i]
+	for x := range t.all() {
 		accused := x.State == active && !x.RejoinBy.IsZero()
-		if t.disconnected(x) && (accused || x.State == dead && t.rankOf(x.Place, x.Incarnation) >= 0) {
+		if t.disconnected(x) && (accused || x.State == dead && t.rank(x) >= 0) {
 			missed[x.Place.Node] = true
 		}
 	}
-	for i := range t.Members {
-		if x := &t.Members[i]; x.State == active && missed[x.Place.Node] && t.disconnected(x) {
+	for x := range t.all() {
+		if x.State == active && missed[x.Place.Node] && t.disconnected(x) {
 			x.State, x.RejoinBy = pending, zeroTime
 		}
 	}

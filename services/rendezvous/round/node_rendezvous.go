@@ -129,7 +129,7 @@ func (x *NodeRendezvous) joinOp(c Candidate, r spec.Rendezvous, now time.Time) o
 // round is about to be complete.
 func (x *NodeRendezvous) joinDeadline(c Candidate) time.Time {
 	if c.List == participant && !x.Deadline.IsZero() {
-		return time.Time{}
+		return zeroTime
 	}
 	return c.JoinBy
 }
@@ -199,10 +199,7 @@ func (x *NodeRendezvous) complete() {
 // evict removes a node for good and records the reason.
 func (x *NodeRendezvous) evict(i int, s events.Membership, reason string, r spec.Rendezvous, now time.Time) {
 	c := x.Candidates[i]
-	if x.Removed == nil {
-		x.Removed = map[events.NodeID]RemovedNode{}
-	}
-	x.Removed[c.Node] = RemovedNode{Agent: c.Agent, Membership: s, Reason: reason}
+	put(&x.Removed, c.Node, RemovedNode{Agent: c.Agent, Membership: s, Reason: reason})
 	x.remove(i, r, now)
 }
 
@@ -272,18 +269,9 @@ func (x *NodeRendezvous) pass(r spec.Rendezvous, now time.Time) bool {
 
 // deadline returns when process must be called again.
 func (x *NodeRendezvous) deadline() time.Time {
-	var d time.Time
-	at := func(t time.Time) {
-		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
-			d = t
-		}
-	}
-	at(x.Deadline)
-	at(x.Settle)
-	at(x.AbandonAt)
+	d := events.Earliest(x.Deadline, x.Settle, x.AbandonAt)
 	for _, c := range x.Candidates {
-		at(x.joinDeadline(c))
-		at(c.ExpiresAt)
+		d = events.Earliest(d, x.joinDeadline(c), c.ExpiresAt)
 	}
 	return d
 }

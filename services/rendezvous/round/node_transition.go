@@ -17,15 +17,15 @@ func (t *transition) applyToNodes() {
 	case events.JobSubmitted:
 		t.submitted(b)
 	case events.NodeEnter:
-		t.enter(b)
+		t.reply(t.enter(b))
 	case events.NodeExit:
-		t.exit(b)
+		t.reply(t.exit(b))
 	case events.RendezvousClose:
-		t.closeRendezvous(b)
+		t.reply(t.closeRendezvous(b))
 	case events.Heartbeat:
 		t.keepAlive(b)
-	case events.NodeJoined, events.NodeRecovered, events.NodeSuspected, events.NodeLost, events.NodeLeft, events.NodeDraining:
-		t.applyNodeFact()
+	case events.NodeEvent:
+		t.applyNodeFact(b)
 	}
 }
 
@@ -52,86 +52,72 @@ func (t *transition) submitted(b events.JobSubmitted) {
 }
 
 // enter registers a node, or answers with its status. It is idempotent.
-func (t *transition) enter(b events.NodeEnter) {
+func (t *transition) enter(b events.NodeEnter) (events.NodeMembership, error) {
 	x := t.Nodes
 	if x == nil {
-		t.refuseUnknown()
-		return
+		return t.refuseUnknown()
 	}
 	if bad := t.Spec.Differs(b.Spec.WithDefaults()); len(bad) > 0 {
-		all := make([]error, len(bad))
-		for i, f := range bad {
-			all[i] = errors.New(f.String())
+		var all []error
+		for _, f := range bad {
+			all = append(all, errors.New(f.String()))
 		}
-		t.d.Refusal = events.Errorf(events.Conflict, "%s is another job than this node means: %w", b.Job, errors.Join(all...))
-		return
+		return events.NodeMembership{}, events.Errorf(events.Conflict, "%s is another job than this node means: %w", b.Job, errors.Join(all...))
 	}
 	if need := t.Spec.Rendezvous.WorkersPerNode; b.Slots < need {
-		t.d.Refusal = events.Errorf(events.Invalid, "node %s has %d slots, the job has %d workers per node", b.Node, b.Slots, need)
-		return
+		return events.NodeMembership{}, events.Errorf(events.Invalid, "node %s has %d slots, the job has %d workers per node", b.Node, b.Slots, need)
 	}
 	if t.Stopping != nil || t.Finishing {
-		t.replyMembership(b.Node)
-		return
+		return t.membership(b.Node), nil
 	}
 	if i := x.find(b.Node); i >= 0 && x.Candidates[i].Agent > b.Incarnation {
-		t.d.Refusal = events.Errorf(events.Fenced, "node %s has a newer agent than %s", b.Node, b.Incarnation)
-		return
+		return events.NodeMembership{}, events.Errorf(events.Fenced, "node %s has a newer agent than %s", b.Node, b.Incarnation)
 	}
 	if x.Lost[b.Node] >= b.Incarnation {
-		t.d.Refusal = events.Errorf(events.Unavailable, "node %s counts as lost: it must say hello to discovery first", b.Node)
-		return
+		return events.NodeMembership{}, events.Errorf(events.Unavailable, "node %s counts as lost: it must say hello to discovery first", b.Node)
 	}
 	t.replaceNode(b.Node, b.Incarnation)
-	if t.Agents == nil {
-		t.Agents = map[events.NodeID]events.Incarnation{}
-	}
-	t.Agents[b.Node] = max(t.Agents[b.Node], b.Incarnation) // so that the loss of an older incarnation leaves its members alone
+	put(&t.Agents, b.Node, max(t.Agents[b.Node], b.Incarnation)) // so that the loss of an older incarnation leaves its members alone
 	switch i := x.find(b.Node); {
 	case i >= 0:
 		x.Candidates[i].ExpiresAt = zeroTime // the request proves that the node is alive
 	case x.Removed[b.Node].Agent == b.Incarnation && b.Incarnation != "":
 	case x.Closed != "":
-		if x.Removed == nil {
-			x.Removed = map[events.NodeID]RemovedNode{}
-		}
-		x.Removed[b.Node] = RemovedNode{Agent: b.Incarnation, Membership: events.MembershipClosed, Reason: x.Closed}
+		put(&x.Removed, b.Node, RemovedNode{Agent: b.Incarnation, Membership: events.MembershipClosed, Reason: x.Closed})
 	default:
 		delete(x.Removed, b.Node)
 		x.Candidates = append(x.Candidates, Candidate{Node: b.Node, Agent: b.Incarnation, JoinBy: t.now.Add(t.Spec.Rendezvous.JoinTimeout.D())})
 	}
 	t.runRendezvous("node " + string(b.Node) + " came")
-	t.replyMembership(b.Node)
+	return t.membership(b.Node), nil
 }
 
 // refuseUnknown refuses a request for a job without job.submitted, which may never come. Nothing is
 // stored, so that requests for unknown jobs cannot fill the bucket.
-func (t *transition) refuseUnknown() {
-	t.d.Refusal = events.Errorf(events.NotFound, "the rendezvous does not know job %s, or it is not one that nodes join by themselves", t.View.Job)
+func (t *transition) refuseUnknown() (events.NodeMembership, error) {
 	t.d.Forget = t.Nonce == "" && t.Stopping == nil
+	return events.NodeMembership{}, events.Errorf(events.NotFound, "the rendezvous does not know job %s, or it is not one that nodes join by themselves", t.View.Job)
 }
 
 // exit is TorchElastic's exit operation: a participant is removed, other nodes have nothing to
 // leave. It does not close the job for the others, unlike a TorchElastic agent that gives up.
-func (t *transition) exit(b events.NodeExit) {
+func (t *transition) exit(b events.NodeExit) (events.NodeMembership, error) {
 	x := t.Nodes
 	if x == nil {
-		t.refuseUnknown()
-		return
+		return t.refuseUnknown()
 	}
 	if i := x.find(b.Node); i >= 0 && x.Candidates[i].Agent == b.Incarnation {
 		x.evict(i, events.MembershipLeft, b.Reason, *t.Spec.Rendezvous, t.now)
 		t.runRendezvous(fmt.Sprintf("node %s leaves: %s", b.Node, b.Reason))
 	}
-	t.replyMembership(b.Node)
+	return t.membership(b.Node), nil
 }
 
 // closeRendezvous is TorchElastic's close operation. It cannot be undone.
-func (t *transition) closeRendezvous(b events.RendezvousClose) {
+func (t *transition) closeRendezvous(b events.RendezvousClose) (events.NodeMembership, error) {
 	x := t.Nodes
 	if x == nil {
-		t.refuseUnknown()
-		return
+		return t.refuseUnknown()
 	}
 	if x.Closed == "" {
 		x.Closed = "the rendezvous is closed"
@@ -141,55 +127,42 @@ func (t *transition) closeRendezvous(b events.RendezvousClose) {
 		t.runRendezvous(x.Closed)
 		t.publishParticipants(x.Closed, nil)
 	}
-	t.replyMembership("")
+	return t.membership(""), nil
 }
 
 // applyNodeFact applies discovery's facts about a self-registered node, before they are applied to
 // the members.
-func (t *transition) applyNodeFact() {
-	x := t.Nodes
-	if x == nil {
+func (t *transition) applyNodeFact(b events.NodeEvent) {
+	x, n := t.Nodes, b.Fact()
+	if x == nil || t.Superseded(n.Node, t.in.Number) { // the members record the number
 		return
 	}
-	about := func(n events.NodeFact, fn func(c *Candidate)) {
-		if i := x.find(n.Node); i >= 0 && x.Candidates[i].Agent == n.Incarnation {
-			fn(&x.Candidates[i])
-		}
-	}
-	late := func(n events.NodeID) bool { return t.Superseded(n, t.in.Number) } // the members record the number
-	switch b := t.in.Body.(type) {
+	switch b.(type) {
 	case events.NodeJoined:
-		if !late(b.Node) {
-			delete(x.Lost, b.Node)
-			t.replaceNode(b.Node, b.Incarnation)
-			about(b.NodeFact, func(c *Candidate) { c.ExpiresAt = zeroTime })
-		}
+		delete(x.Lost, n.Node)
+		t.replaceNode(n.Node, n.Incarnation)
 	case events.NodeRecovered:
-		if !late(b.Node) {
-			delete(x.Lost, b.Node)
-			about(b.NodeFact, func(c *Candidate) { c.ExpiresAt = zeroTime })
-		}
-	case events.NodeSuspected:
-		if !late(b.Node) {
-			about(b.NodeFact, func(c *Candidate) {
-				if c.ExpiresAt.IsZero() {
-					c.ExpiresAt = t.now.Add(t.Spec.Rendezvous.KeepAlive())
-				}
-			})
-		}
+		delete(x.Lost, n.Node)
 	case events.NodeLost:
-		if !late(b.Node) {
-			t.removeNode(b.NodeFact, events.CauseNodeLost)
-		}
+		t.removeNode(n, events.CauseNodeLost)
 	case events.NodeLeft:
-		if !late(b.Node) {
-			t.removeNode(b.NodeFact, events.CauseShrink)
+		t.removeNode(n, events.CauseShrink)
+	}
+	i := x.find(n.Node)
+	if i < 0 || x.Candidates[i].Agent != n.Incarnation {
+		return
+	}
+	c := &x.Candidates[i]
+	switch b.(type) {
+	case events.NodeJoined, events.NodeRecovered:
+		c.ExpiresAt = zeroTime
+	case events.NodeSuspected:
+		if c.ExpiresAt.IsZero() {
+			c.ExpiresAt = t.now.Add(t.Spec.Rendezvous.KeepAlive())
 		}
 	case events.NodeDraining:
-		if i := x.find(b.Node); i >= 0 && x.Candidates[i].Agent == b.Incarnation && !late(b.Node) {
-			x.evict(i, events.MembershipLeft, "the node drains", *t.Spec.Rendezvous, t.now)
-			t.runRendezvous("node " + string(b.Node) + " drains")
-		}
+		x.evict(i, events.MembershipLeft, "the node drains", *t.Spec.Rendezvous, t.now)
+		t.runRendezvous("node " + string(n.Node) + " drains")
 	}
 }
 
@@ -197,10 +170,7 @@ func (t *transition) applyNodeFact() {
 // the other nodes are notified.
 func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
 	x := t.Nodes
-	if x.Lost == nil {
-		x.Lost = map[events.NodeID]events.Incarnation{}
-	}
-	x.Lost[n.Node] = max(x.Lost[n.Node], n.Incarnation)
+	put(&x.Lost, n.Node, max(x.Lost[n.Node], n.Incarnation))
 	if x.Removed[n.Node].Agent <= n.Incarnation {
 		delete(x.Removed, n.Node)
 	}
@@ -229,12 +199,11 @@ func (t *transition) replaceNode(n events.NodeID, inc events.Incarnation) {
 // expireNodes removes nodes that were suspected for too long without a decision or a heartbeat.
 func (t *transition) expireNodes() {
 	x := t.Nodes
-	for i := 0; i < len(x.Candidates); {
+	for i := 0; i < len(x.Candidates); i++ {
 		c := x.Candidates[i]
 		a := x.expiry(c, *t.Spec.Rendezvous, t.now)
 		if a != opExpire {
 			x.apply(a, i, *t.Spec.Rendezvous, t.now)
-			i++
 			continue
 		}
 		x.remove(i, *t.Spec.Rendezvous, t.now)
@@ -242,7 +211,7 @@ func (t *transition) expireNodes() {
 		t.loseNode(c.Node, events.CauseNodeLost, detail, func(*Member) bool { return true }, false)
 		t.runRendezvous(detail, c.Node)
 		t.republish(c.Node)
-		i = 0
+		i = -1 // the list has changed: begin again
 	}
 }
 
@@ -335,13 +304,7 @@ func (t *transition) runRendezvous(reason string, gone ...events.NodeID) {
 
 // placedNodes returns the nodes that keep their members, by name, which is the order of members.
 func (t *transition) placedNodes() []events.NodeID {
-	var out []events.NodeID
-	for _, s := range t.Members {
-		if n := s.Place.Node; !s.Leaving && (len(out) == 0 || out[len(out)-1] != n) {
-			out = append(out, n)
-		}
-	}
-	return out
+	return t.nodes(func(x *Member) bool { return !x.Leaving })
 }
 
 func (t *transition) placesOn(nodes []events.NodeID) []events.Place {
@@ -357,20 +320,14 @@ func (t *transition) placesOn(nodes []events.NodeID) []events.Place {
 // publishParticipants publishes the job's places for the registry.
 func (t *transition) publishParticipants(reason string, gone []events.NodeID) {
 	x := t.Nodes
-	var places []events.Place
-	for _, s := range t.Members {
-		if !s.Leaving {
-			places = append(places, s.Place)
-		}
-	}
 	t.publish(events.RoundParticipantsSet{
-		Job: t.View.Job, Round: x.Round, Nodes: x.nodes(participant), Places: places, Workers: t.Workers, Reason: reason,
+		Job: t.View.Job, Round: x.Round, Nodes: x.nodes(participant), Places: t.places(func(y *Member) bool { return !y.Leaving }), Workers: t.Workers, Reason: reason,
 		LostNodes: gone, Closed: x.Closed != "", Abandoned: x.Abandoned,
 	})
 }
 
-// replyMembership answers with the status of a node.
-func (t *transition) replyMembership(n events.NodeID) {
+// membership returns the status of a node.
+func (t *transition) membership(n events.NodeID) events.NodeMembership {
 	a := events.NodeMembership{RendezvousStatus: t.rendezvousStatus(), Node: n}
 	x := t.Nodes
 	if d := x.Deadline; !d.IsZero() {
@@ -395,7 +352,7 @@ func (t *transition) replyMembership(n events.NodeID) {
 	default:
 		a.Membership, a.Reason = events.MembershipLeft, "it is not in the job"
 	}
-	t.d.Reply = a
+	return a
 }
 
 // HasCandidate reports whether a node has registered itself for this job.

@@ -22,27 +22,20 @@ import (
 // incarnation is encoded as its difference to the previous one: the lengths of the common prefix
 // and suffix, and the characters between them.
 func (s State) Pack() State {
-	nodes := map[events.NodeID]bool{}
-	for i := range s.Members {
-		nodes[s.Members[i].Place.Node] = true
-	}
-	addKeys(nodes, s.Seniority)
-	addKeys(nodes, s.Agents)
-	addKeys(nodes, s.NodeFacts)
-	addKeys(nodes, s.Published)
+	nodes := s.nodes(func(*Member) bool { return true })
+	nodes = slices.AppendSeq(nodes, maps.Keys(s.Seniority))
+	nodes = slices.AppendSeq(nodes, maps.Keys(s.Agents))
+	nodes = slices.AppendSeq(nodes, maps.Keys(s.NodeFacts))
+	nodes = slices.AppendSeq(nodes, maps.Keys(s.Published))
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
 	w := writer{b: make([]byte, 0, 64*len(nodes)+16*len(s.Members))}
-	for _, n := range slices.Sorted(maps.Keys(nodes)) {
+	for _, n := range nodes {
 		w.node(&s, n)
 	}
 	s.Packed = string(w.b)
 	s.Members, s.Seniority, s.Agents, s.NodeFacts, s.Published, s.firstRanks, s.unheard = nil, nil, nil, nil, nil, nil, nil
 	return s
-}
-
-func addKeys[V any](into map[events.NodeID]bool, m map[events.NodeID]V) {
-	for n := range m {
-		into[n] = true
-	}
 }
 
 // writer produces the text.
@@ -54,29 +47,20 @@ type writer struct {
 
 func (w *writer) node(s *State, n events.NodeID) {
 	w.text(string(n))
-	w.field()
-	w.text(string(s.Agents[n]))
-	w.field()
-	w.number(int64(s.Seniority[n]))
-	w.field()
-	w.number(int64(s.NodeFacts[n]))
-	w.field()
+	w.field().text(string(s.Agents[n]))
+	w.field().number(int64(s.Seniority[n]))
+	w.field().number(int64(s.NodeFacts[n]))
 	if published, ok := s.Published[n]; ok {
-		w.number(int64(published.Revision))
-		w.field()
-		w.time(published.At)
-		w.field()
-		w.number(int64(published.Sum))
+		w.field().number(int64(published.Revision))
+		w.field().time(published.At)
+		w.field().number(int64(published.Sum))
 	} else {
-		w.b = append(w.b, "  "...)
+		w.b = append(w.b, "   "...)
 	}
 	before := Member{Agent: s.Agents[n], Incarnation: s.Agents[n]}
-	members := s.membersOn(n)
-	for i := range members {
-		x := &members[i]
-		w.field()
-		w.number(int64(x.Place.Slot))
-		if r := s.rankOf(x.Place, x.Incarnation); r >= 0 && x.matches(&s.View.Members[r]) {
+	for x := range each(s.membersOn(n)) {
+		w.field().number(int64(x.Place.Slot))
+		if r := s.rank(x); r >= 0 && x.matches(&s.View.Members[r]) {
 			w.b = append(w.b, '=')
 			if x.Stopped != "" {
 				w.b = append(w.b, ',')
@@ -148,7 +132,11 @@ const (
 
 var stateLetters = map[memberState]byte{pending: 'c', joined: 'j', active: 'm', dead: 'd', respawnDenied: 'b', lost: 'l', finished: 'f'}
 
-func (w *writer) field() { w.b = append(w.b, ' ') }
+// field begins the next field of a line.
+func (w *writer) field() *writer {
+	w.b = append(w.b, ' ')
+	return w
+}
 
 // number writes nothing for zero.
 func (w *writer) number(n int64) {
@@ -247,25 +235,21 @@ type reader struct {
 
 func (r *reader) node(line string) {
 	s := r.s
-	field := func() string {
-		var f string
-		f, line, _ = strings.Cut(line, " ")
-		return f
-	}
+	field := cutter(&line, " ")
 	n := events.NodeID(r.text(field()))
 	if agent := field(); agent != "" {
-		putNode(&s.Agents, n, events.Incarnation(r.text(agent)))
+		put(&s.Agents, n, events.Incarnation(r.text(agent)))
 	}
 	if v := r.number(field()); v != 0 {
-		putNode(&s.Seniority, n, events.Generation(v))
+		put(&s.Seniority, n, events.Generation(v))
 	}
 	if v := r.number(field()); v != 0 {
-		putNode(&s.NodeFacts, n, uint64(v))
+		put(&s.NodeFacts, n, uint64(v))
 	}
 	revision, at, sum := field(), field(), field()
 	if revision != "" {
 		r.at += r.number(at)
-		putNode(&s.Published, n, PublishedLaunch{Revision: uint64(r.number(revision)), At: time.UnixMicro(r.at).UTC(), Sum: uint64(r.number(sum))})
+		put(&s.Published, n, PublishedLaunch{Revision: uint64(r.number(revision)), At: time.UnixMicro(r.at).UTC(), Sum: uint64(r.number(sum))})
 	}
 	before := Member{Agent: s.Agents[n], Incarnation: s.Agents[n]}
 	for line != "" && r.bad == "" {
@@ -274,19 +258,17 @@ func (r *reader) node(line string) {
 	}
 }
 
-func putNode[V any](m *map[events.NodeID]V, n events.NodeID, v V) {
-	if *m == nil {
-		*m = map[events.NodeID]V{}
+// cutter returns a function that removes the next field from a text.
+func cutter(text *string, separator string) func() string {
+	return func() string {
+		var f string
+		f, *text, _ = strings.Cut(*text, separator)
+		return f
 	}
-	(*m)[n] = v
 }
 
 func (r *reader) member(n events.NodeID, text string, before Member) Member {
-	field := func() string {
-		var f string
-		f, text, _ = strings.Cut(text, ",")
-		return f
-	}
+	field := cutter(&text, ",")
 	slot, like := strings.CutSuffix(field(), "=")
 	x := Member{Place: events.Place{Node: n, Slot: events.Slot(r.number(slot))}}
 	if like {

@@ -23,31 +23,28 @@ func (t *transition) place(p events.PlacementSet) {
 		t.Nonce, t.Spec = t.in.Nonce, p.Spec
 	}
 	for _, place := range p.Places {
-		if x := t.member(place); x == nil {
+		x := t.member(place)
+		if x == nil {
 			t.addMember(place)
 			t.PendingAt = t.now
-		} else {
-			if x.Leaving && (x.State == lost || x.State == respawnDenied || x.State == dead) {
-				t.resetMember(x, x.Attempt+1) // revoked and granted again: the previous worker does not return
-			}
-			x.Leaving = false
+			continue
 		}
+		if x.Leaving && x.over() && x.State != finished {
+			t.resetMember(x, x.Attempt+1) // revoked and granted again: the previous worker does not return
+		}
+		x.Leaving = false
 	}
 	kept := make(map[events.Place]bool, len(p.Places))
 	for _, place := range p.Places {
 		kept[place] = true
 	}
 	var shrunk *Member // a copy, because removeMembers moves members
-	for i := range t.Members {
-		x := &t.Members[i]
-		if kept[x.Place] {
-			continue
-		}
-		if slices.Contains(p.LostNodes, x.Place.Node) {
+	for x := range t.all() {
+		if kept[x.Place] || slices.Contains(p.LostNodes, x.Place.Node) {
 			continue
 		}
 		x.Leaving = true
-		if t.rankOf(x.Place, x.Incarnation) >= 0 {
+		if t.rank(x) >= 0 {
 			leaving := *x
 			shrunk = &leaving
 		}
@@ -58,7 +55,7 @@ func (t *transition) place(p events.PlacementSet) {
 	// Members without a rank are removed now; those of the sealed generation stay until the
 	// generation without them is sealed.
 	t.removeMembers(func(x *Member) bool {
-		return !kept[x.Place] && (x.State == lost || t.rankOf(x.Place, x.Incarnation) < 0)
+		return !kept[x.Place] && (x.State == lost || t.rank(x) < 0)
 	})
 	switch {
 	case t.View.Generation == 0:
@@ -66,10 +63,7 @@ func (t *transition) place(p events.PlacementSet) {
 	case shrunk != nil && (t.restart() || t.survivors() >= t.Workers.Min):
 		// Otherwise the job moves: leaving members train on until their replacements are synced,
 		// whose join then requests the change.
-		t.requestChange(events.Cause{
-			Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
-			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason,
-		})
+		t.requestChange(events.CauseAt(events.CauseShrink, shrunk.Place, t.rank(shrunk), p.Reason))
 	case t.restart() && t.hasNewcomer():
 		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
 	}
@@ -102,9 +96,8 @@ func (t *transition) revertChange() {
 	if !t.Planned || t.open() || t.Stopping != nil || t.restart() {
 		return
 	}
-	for i := range t.Members {
-		x := &t.Members[i]
-		if r := t.rankOf(x.Place, x.Incarnation); (x.State == joined && !x.Unsynced && r < 0 && !t.linkExcluded(x)) || (x.Leaving && r >= 0) {
+	for x := range t.all() {
+		if t.admissible(x) || (x.Leaving && t.rank(x) >= 0) {
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package round
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -55,33 +56,23 @@ func (t *transition) ready(x *Member, o waitSet) bool {
 
 // survivors counts the members of the sealed generation that are not known to be gone.
 func (t *transition) survivors() int {
-	n := 0
-	for i := range t.Members {
-		x := &t.Members[i]
-		if (x.State == active || x.State == joined) && !x.Leaving && !t.linkExcluded(x) && t.rankOf(x.Place, x.Incarnation) >= 0 {
-			n++
-		}
-	}
-	return n
+	return t.count(func(x *Member) bool { return t.survives(x) && !t.linkExcluded(x) })
+}
+
+// survives reports whether a member of the sealed generation is not known to be gone, nor leaving.
+func (t *transition) survives(x *Member) bool {
+	return (x.State == active || x.State == joined) && !x.Leaving && t.rank(x) >= 0
 }
 
 // available counts the members that can be in the next generation without starting a process:
 // survivors, joined members and the state holder.
 func (t *transition) available(holder *Member) int {
-	n := 0
-	for i := range t.Members {
-		x := &t.Members[i]
-		switch {
-		case x.Leaving:
-			if x == holder {
-				n++
-			}
-		case t.linkExcluded(x):
-		case x.State == joined && !x.Unsynced, x.State == active && t.rankOf(x.Place, x.Incarnation) >= 0:
-			n++
+	return t.count(func(x *Member) bool {
+		if x.Leaving || t.linkExcluded(x) {
+			return x.Leaving && x == holder
 		}
-	}
-	return n
+		return x.State == joined && !x.Unsynced || x.State == active && t.rank(x) >= 0
+	})
 }
 
 // needsStateHolder reports whether all members that hold the job's state are leaving. One of them
@@ -98,13 +89,11 @@ func (t *transition) stateHolder() *Member {
 		return nil
 	}
 	var best *Member
-	for i := range t.Members {
-		x := &t.Members[i]
+	for x := range t.all() {
 		if !x.Leaving || (x.State != active && x.State != joined) {
 			continue
 		}
-		r := t.rankOf(x.Place, x.Incarnation)
-		if r >= 0 && (best == nil || r < t.rankOf(best.Place, best.Incarnation)) {
+		if r := t.rank(x); r >= 0 && (best == nil || r < t.rank(best)) {
 			best = x
 		}
 	}
@@ -117,27 +106,17 @@ func (t *transition) releaseStateHolder() {
 	if t.open() || t.LastGood != t.View.Generation || t.survivors() < max(t.Workers.Min, 1) {
 		return
 	}
-	for i := range t.Members {
-		if x := &t.Members[i]; x.Leaving && x.State == active {
-			place := x.Place
-			t.requestChange(events.Cause{
-				Kind: events.CauseShrink, Place: &place, Node: place.Node, Rank: t.rankOf(place, x.Incarnation),
-				Detail: "has handed the state over",
-			})
+	for x := range t.all() {
+		if x.Leaving && x.State == active {
+			t.requestChange(events.CauseAt(events.CauseShrink, x.Place, t.rank(x), "has handed the state over"))
 			return
 		}
 	}
 }
 
 func (t *transition) awaitedPlaces() events.Places {
-	var out events.Places
 	o := t.waitSet()
-	for i := range t.Members {
-		if t.awaited(&t.Members[i], o) {
-			out = append(out, t.Members[i].Place)
-		}
-	}
-	return out
+	return t.places(func(x *Member) bool { return t.awaited(x, o) })
 }
 
 // trySeal seals the open round if all awaited members have joined, or if at least min have and the
@@ -147,8 +126,7 @@ func (t *transition) trySeal() {
 		return
 	}
 	here, missing, o := 0, 0, t.waitSet()
-	for i := range t.Members {
-		x := &t.Members[i]
+	for x := range t.all() {
 		switch {
 		case t.ready(x, o):
 			here++
@@ -172,22 +150,11 @@ func (t *transition) trySeal() {
 
 // seal makes a generation of the members that have joined.
 func (t *transition) seal() {
-	g := t.View.Proposed
-	var in []*Member
-	o := t.waitSet()
-	for i := range t.Members {
-		if x := &t.Members[i]; t.ready(x, o) {
-			in = append(in, x)
-		}
-	}
-	if t.Seniority == nil {
-		t.Seniority = map[events.NodeID]events.Generation{}
-	}
-	places := make([]events.Place, len(in))
-	for i, x := range in {
-		places[i] = x.Place
-		if _, ok := t.Seniority[x.Place.Node]; !ok {
-			t.Seniority[x.Place.Node] = g
+	g, o := t.View.Proposed, t.waitSet()
+	places := t.places(func(x *Member) bool { return t.ready(x, o) })
+	for _, p := range places {
+		if _, ok := t.Seniority[p.Node]; !ok {
+			put(&t.Seniority, p.Node, g)
 		}
 	}
 	excluded := t.excludedPlaces()
@@ -200,18 +167,17 @@ func (t *transition) seal() {
 		x.State, x.Unsynced = active, false
 	}
 	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.firstRanks = g, 0, events.RoundStateSealed, members, nil
-	for i := range t.Members { // unresponsive members are out; if alive they join as newcomers
-		x := &t.Members[i]
+	for x := range t.all() { // unresponsive members are out; if alive they join as newcomers
 		x.RejoinBy = zeroTime
-		if x.State == active && t.rankOf(x.Place, x.Incarnation) < 0 {
+		if x.State == active && t.rank(x) < 0 {
 			x.State = pending
 		}
 	}
-	for n := range t.Seniority { // a node without members starts anew when it returns, so it never outranks a survivor
-		if _, ok := t.firstRank(n); !ok {
-			delete(t.Seniority, n)
-		}
-	}
+	// A node without members starts anew when it returns, so it never outranks a survivor.
+	maps.DeleteFunc(t.Seniority, func(n events.NodeID, _ events.Generation) bool {
+		_, ok := t.firstRank(n)
+		return !ok
+	})
 	t.removeMembers(func(x *Member) bool { return x.Leaving && x.State != active })
 	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns = zeroTime, zeroTime, false, nil, nil
 	t.SealedAt, t.CommittedStep = t.now, newestStep(members)
@@ -249,8 +215,8 @@ func (t *transition) noProgress(o waitSet) int {
 			return 0
 		}
 	default:
-		for i := range t.Members {
-			if x := &t.Members[i]; t.ready(x, o) && x.Commit.Step > t.CommittedStep {
+		for x := range t.all() {
+			if t.ready(x, o) && x.Commit.Step > t.CommittedStep {
 				return 0
 			}
 		}
@@ -289,8 +255,7 @@ func newestStep(members events.MemberTable) (step uint64) {
 // Local and cross ranks are Horovod's: local_rank counts on the node, and for each local rank the
 // nodes that have it form a cross group, in order.
 func assign(places []events.Place, seniority map[events.NodeID]events.Generation, hosts []events.NodeID, limit int) events.MemberTable {
-	order := slices.Clone(places)
-	slices.SortFunc(order, comparePlaces)
+	order := slices.SortedFunc(slices.Values(places), events.Place.Compare)
 	var nodes [][]events.Place
 	for i, p := range order {
 		if i == 0 || order[i-1].Node != p.Node {
@@ -317,8 +282,4 @@ func assign(places []events.Place, seniority map[events.NodeID]events.Generation
 	}
 	members.Number()
 	return members
-}
-
-func comparePlaces(a, b events.Place) int {
-	return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot))
 }

@@ -2,6 +2,8 @@ package round
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -103,6 +105,54 @@ func (s *State) restart() bool { return s.Spec.Recovery != spec.RecoveryInProces
 func (s *State) open() bool    { return s.View.Proposed != 0 }
 func (s *State) closed() bool  { return s.View.State == events.RoundStateClosed }
 
+// over reports whether the member's worker has ended, or counts as lost.
+func (x *Member) over() bool {
+	return x.State == dead || x.State == respawnDenied || x.State == lost || x.State == finished
+}
+
+// all yields the members, by place.
+func (s *State) all() iter.Seq[*Member] { return each(s.Members) }
+
+func each(members []Member) iter.Seq[*Member] {
+	return func(yield func(*Member) bool) {
+		for i := range members {
+			if !yield(&members[i]) {
+				return
+			}
+		}
+	}
+}
+
+// count counts the members that which selects.
+func (s *State) count(which func(*Member) bool) (n int) {
+	for x := range s.all() {
+		if which(x) {
+			n++
+		}
+	}
+	return n
+}
+
+// places returns the places of the members that which selects.
+func (s *State) places(which func(*Member) bool) (out events.Places) {
+	for x := range s.all() {
+		if which(x) {
+			out = append(out, x.Place)
+		}
+	}
+	return out
+}
+
+// nodes returns the nodes of the members that which selects, by name.
+func (s *State) nodes(which func(*Member) bool) (out []events.NodeID) {
+	for x := range s.all() {
+		if n := x.Place.Node; which(x) && (len(out) == 0 || out[len(out)-1] != n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 func (s *State) member(p events.Place) *Member {
 	i := s.find(p)
 	if i == len(s.Members) || s.Members[i].Place != p {
@@ -113,7 +163,7 @@ func (s *State) member(p events.Place) *Member {
 
 // find returns the index of the member of a place, or where it would be inserted.
 func (s *State) find(p events.Place) int {
-	return sort.Search(len(s.Members), func(i int) bool { return !s.Members[i].Place.Less(p) })
+	return sort.Search(len(s.Members), func(i int) bool { return s.Members[i].Place.Compare(p) >= 0 })
 }
 
 func (s *State) addMember(p events.Place) {
@@ -122,19 +172,21 @@ func (s *State) addMember(p events.Place) {
 
 // removeMembers removes the members that gone selects and records their attempts.
 func (s *State) removeMembers(gone func(*Member) bool) {
-	kept := s.Members[:0]
-	for i := range s.Members {
-		x := s.Members[i]
+	s.Members = slices.DeleteFunc(s.Members, func(x Member) bool {
 		if !gone(&x) {
-			kept = append(kept, x)
-			continue
+			return false
 		}
-		if s.Attempts == nil {
-			s.Attempts = map[string]int{}
-		}
-		s.Attempts[x.Place.String()] = x.Attempt
+		put(&s.Attempts, x.Place.String(), x.Attempt)
+		return true
+	})
+}
+
+// put sets m[k] in a map that may be nil.
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
 	}
-	s.Members = kept
+	(*m)[k] = v
 }
 
 // memberOfRank returns the member with a rank of the sealed generation, if its incarnation is
@@ -144,11 +196,10 @@ func (s *State) memberOfRank(rank int) *Member {
 		return nil
 	}
 	m := s.View.Members[rank]
-	x := s.member(m.Place)
-	if x == nil || x.Incarnation != m.Incarnation {
-		return nil
+	if x := s.member(m.Place); x != nil && x.Incarnation == m.Incarnation {
+		return x
 	}
-	return x
+	return nil
 }
 
 // membersOn returns the members of a node. Members are sorted by place.
@@ -174,6 +225,9 @@ func (s *State) firstRank(n events.NodeID) (rank int, ok bool) {
 	rank, ok = s.firstRanks[n]
 	return rank, ok
 }
+
+// rank returns the rank of a member's incarnation in the sealed generation, or -1.
+func (s *State) rank(x *Member) int { return s.rankOf(x.Place, x.Incarnation) }
 
 // rankOf returns the rank of an incarnation in the sealed generation, or -1.
 func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
@@ -219,14 +273,8 @@ func (s State) Lacks(n events.NodeFact) bool {
 
 // Concerns reports whether facts about a node matter to this job.
 func (s State) Concerns(n events.NodeID) bool {
-	if s.closed() {
-		return false
-	}
-	if s.HasCandidate(n) || s.countsAsLost(n) {
-		return true
-	}
 	_, published := s.Published[n]
-	return published || len(s.membersOn(n)) > 0
+	return !s.closed() && (published || s.HasCandidate(n) || s.countsAsLost(n) || len(s.membersOn(n)) > 0)
 }
 
 // Limits on what Shrink keeps.
@@ -252,17 +300,11 @@ func (s State) Shrink() (State, bool) {
 	if done || len(x.Removed) <= maxRemoved {
 		return s, done
 	}
-	type out struct {
-		node  events.NodeID
-		agent events.Incarnation
-	}
-	all := make([]out, 0, len(x.Removed))
-	for n, o := range x.Removed {
-		all = append(all, out{n, o.Agent})
-	}
-	slices.SortFunc(all, func(a, b out) int { return cmp.Or(cmp.Compare(a.agent, b.agent), cmp.Compare(a.node, b.node)) })
-	for _, o := range all[:len(all)-maxRemoved] { // ULIDs sort by age
-		delete(x.Removed, o.node)
+	all := slices.SortedFunc(maps.Keys(x.Removed), func(a, b events.NodeID) int {
+		return cmp.Or(cmp.Compare(x.Removed[a].Agent, x.Removed[b].Agent), cmp.Compare(a, b)) // ULIDs sort by age
+	})
+	for _, n := range all[:len(all)-maxRemoved] {
+		delete(x.Removed, n)
 	}
 	return s, true
 }

@@ -41,26 +41,19 @@ func (Machine) Deadline(s State) time.Time {
 	if s.closed() {
 		return s.Removed
 	}
-	return earlier(s.waitDeadline(), s.linksDeadline())
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
+	return events.Earliest(s.waitDeadline(), s.linksDeadline())
 }
 
 // waitDeadline returns when the round stops waiting for awaited members.
 func (s *State) waitDeadline() time.Time {
 	if s.closed() {
-		return time.Time{}
+		return zeroTime
 	}
 	var nodes time.Time
 	if s.Nodes != nil && s.Stopping == nil && !s.Finishing {
 		nodes = s.Nodes.deadline()
 	}
-	return earlier(s.membersDeadline(), nodes)
+	return events.Earliest(s.membersDeadline(), nodes)
 }
 
 func (s *State) membersDeadline() time.Time {
@@ -69,16 +62,15 @@ func (s *State) membersDeadline() time.Time {
 	case s.Growth != nil:
 		return s.Growth.By
 	default:
-		return time.Time{}
+		return zeroTime
 	}
 	d := s.LastCall
 	if !s.BackOff.IsZero() { // all awaited members have joined
 		d = s.BackOff
 	}
-	for i := range s.Members {
-		x := &s.Members[i]
-		if x.State == active && !x.RejoinBy.IsZero() && (d.IsZero() || x.RejoinBy.Before(d)) {
-			d = x.RejoinBy
+	for x := range s.all() {
+		if x.State == active {
+			d = events.Earliest(d, x.RejoinBy)
 		}
 	}
 	return d
@@ -128,11 +120,11 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 	case events.PlacementSet:
 		t.placement(b)
 	case events.MemberJoin:
-		t.join(b)
+		t.reply(t.join(b))
 	case events.MemberJoins:
 		t.joins(b)
 	case events.PeersQuery:
-		t.peers(b)
+		t.reply(t.peers(b))
 	case events.Notice:
 		t.exited(b.Exited)
 	case events.WorkerExited:
@@ -147,37 +139,8 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 		t.respawned(b)
 	case events.JobRespawnDenied:
 		t.denyRespawn(b)
-	case events.NodeLost:
-		if t.newestFact(b.Node) {
-			t.noteConnection(b.NodeFact)
-			t.nodeLost(b.Node, b.Incarnation, events.CauseNodeLost)
-		}
-	case events.NodeLeft:
-		if t.newestFact(b.Node) {
-			t.noteConnection(b.NodeFact)
-			t.nodeLost(b.Node, b.Incarnation, events.CauseShrink)
-		}
-	case events.NodeJoined:
-		if t.newestFact(b.Node) {
-			t.noteConnection(b.NodeFact)
-			t.nodeReturned(b.NodeFact)
-		}
-	case events.NodeSuspected:
-		if t.newestFact(b.Node) {
-			t.noteConnection(b.NodeFact)
-			t.newIncarnation(b.NodeFact)
-		}
-	case events.NodeRecovered:
-		if t.newestFact(b.Node) {
-			t.noteConnection(b.NodeFact)
-			t.newIncarnation(b.NodeFact)
-			t.undoNodeLoss(b.NodeFact)
-		}
-	case events.NodeDraining:
-		if t.newestFact(b.Node) {
-			t.noteConnection(b.NodeFact)
-			t.newIncarnation(b.NodeFact)
-		}
+	case events.NodeEvent:
+		t.nodeFact(b)
 	case events.Heartbeat:
 		t.heartbeat(b)
 	case events.JobStalled:
@@ -186,12 +149,8 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 		t.finish()
 	case events.JobStopping:
 		s.Stopping = &b
-	case events.JobSucceeded:
-		t.end(b.JobEnd)
-	case events.JobFailed:
-		t.end(b.JobEnd)
-	case events.JobStopped:
-		t.end(b.JobEnd)
+	case events.JobEndFact:
+		t.end(b.End())
 	case events.JobRemoved:
 		t.end(events.JobEnd{Job: b.Job, Reason: "its record was removed"})
 		t.remove()
@@ -216,6 +175,13 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 	t.launches()
 	t.d.Forget = !s.Removed.IsZero()
 	return s, t.d
+}
+
+// reply answers a request.
+func (t *transition) reply(b events.Body, err error) {
+	if t.d.Refusal = err; err == nil {
+		t.d.Reply = b
+	}
 }
 
 // publish adds a fact in the trace of the round's cause.
@@ -263,8 +229,8 @@ func (t *transition) finish() {
 	if t.open() {
 		t.View.Proposed, t.LastCall, t.BackOff = 0, time.Time{}, time.Time{}
 		t.View.State = events.RoundStateSealed
-		for i := range t.Members { // no further generation: waiting workers get the answer that the job is over
-			if x := &t.Members[i]; x.State == joined && t.rankOf(x.Place, x.Incarnation) >= 0 {
+		for x := range t.all() { // no further generation: waiting workers get the answer that the job is over
+			if x.State == joined && t.rank(x) >= 0 {
 				x.State = active
 			}
 		}
@@ -284,13 +250,7 @@ func (t *transition) remove() { t.Removed = t.now.Add(removeRetry) }
 
 // updateView updates the public view from the members.
 func (t *transition) updateView() {
-	t.View.Joined, t.View.Expected = nil, nil
-	for i := range t.Members {
-		x := &t.Members[i]
-		if x.State == joined {
-			t.View.Joined = append(t.View.Joined, x.Place)
-		}
-	}
+	t.View.Joined, t.View.Expected = t.places(func(x *Member) bool { return x.State == joined }), nil
 	if t.open() {
 		t.View.Expected = t.awaitedPlaces()
 	}

@@ -82,7 +82,6 @@ func (t *transition) placed(fn func(*Job, events.PlacementView)) {
 func (t *transition) retain(j Job, c *change) []events.Place {
 	row := t.s.View.Jobs[j.ID]
 	kept := make([]events.Place, 0, len(row.Places))
-	var why []string
 	for _, p := range row.Places {
 		n := t.s.Nodes[p.Node]
 		reason := ""
@@ -106,15 +105,14 @@ func (t *transition) retain(j Job, c *change) []events.Place {
 			kept = append(kept, p)
 			continue
 		}
-		if !slices.Contains(why, reason) {
-			why = append(why, reason)
+		if !slices.Contains(c.reasons, reason) {
+			c.reasons = append(c.reasons, reason)
 		}
 	}
-	c.reasons = append(c.reasons, why...)
 	if len(kept) > row.Workers.Max {
 		slices.SortStableFunc(kept, func(a, b events.Place) int { return t.s.byHost(a.Node, b.Node) })
 		kept = kept[:row.Workers.Max]
-		slices.SortFunc(kept, compare)
+		slices.SortFunc(kept, events.Place.Compare)
 		c.reasons = append(c.reasons, fmt.Sprintf("scaled down to %d:%d", row.Workers.Min, row.Workers.Max))
 	}
 	row.Places = kept
@@ -179,22 +177,12 @@ func (t *transition) assign(p *pool, j *Job, c *change, n int) {
 	}
 	row := t.s.View.Jobs[j.ID]
 	row.Places = append(slices.Clone(row.Places), p.free[:n]...)
-	slices.SortFunc(row.Places, compare)
+	slices.SortFunc(row.Places, events.Place.Compare)
 	t.s.View.Jobs[j.ID] = row
 	p.free = p.free[n:]
 	if c != nil && !slices.Contains(c.reasons, "placed") && !slices.Contains(c.reasons, "got more slots") {
 		c.reasons = append(c.reasons, "got more slots")
 	}
-}
-
-func compare(a, b events.Place) int {
-	switch {
-	case a.Less(b):
-		return -1
-	case b.Less(a):
-		return 1
-	}
-	return 0
 }
 
 // publishChange publishes what changed for a placed job, and why it has fewer slots than it wants.
@@ -278,10 +266,9 @@ func (s *State) hostOrder(n events.NodeID) int {
 func (s *State) hosts(places []events.Place) []events.NodeID {
 	var nodes []events.NodeID
 	for _, p := range places {
-		if len(nodes) == 0 || nodes[len(nodes)-1] != p.Node { // places are sorted
-			nodes = append(nodes, p.Node)
-		}
+		nodes = append(nodes, p.Node)
 	}
+	nodes = slices.Compact(nodes) // places are sorted
 	if slices.IsSortedFunc(nodes, s.byHost) {
 		return nil
 	}

@@ -184,12 +184,7 @@ func check(t *rapid.T, s plan.State) {
 			t.Fatalf("%s waits and has %v", j.ID, row.Places)
 		case j.Submitted && (len(row.Places) < row.Workers.Max) != (row.Waiting != ""):
 			t.Fatalf("%s has %d of %d and says %q", j.ID, len(row.Places), row.Workers.Max, row.Waiting)
-		case !slices.IsSortedFunc(row.Places, func(a, b events.Place) int {
-			if a.Less(b) {
-				return -1
-			}
-			return 1
-		}):
+		case !slices.IsSortedFunc(row.Places, events.Place.Compare):
 			t.Fatalf("%s has unsorted places %v", j.ID, row.Places)
 		}
 	}

@@ -99,13 +99,13 @@ func (n Node) quarantined(s events.Slot) *events.Quarantine {
 
 // healthySlots counts the slots that are not quarantined.
 func (n Node) healthySlots() int {
-	sound := n.Slots
+	healthy := n.Slots
 	for _, b := range n.QuarantinedSlots {
 		if int(b.Slot) < n.Slots {
-			sound--
+			healthy--
 		}
 	}
-	return sound
+	return healthy
 }
 
 // Machine assigns slots.
@@ -183,11 +183,10 @@ func (j *Job) queued() bool { return j.Submitted && !j.Placed }
 // Unpack reads the stored form, also that of an earlier version, which stored every job in full.
 func (s State) Unpack() (State, error) {
 	if s.Order == "" {
-		if s.View.Queue = nil; len(s.Queue) > 0 {
-			for i := range s.Queue {
-				if j := &s.Queue[i]; j.queued() {
-					s.View.Queue = append(s.View.Queue, j.ID)
-				}
+		s.View.Queue = nil
+		for i := range s.Queue {
+			if j := &s.Queue[i]; j.queued() {
+				s.View.Queue = append(s.View.Queue, j.ID)
 			}
 		}
 		return s, nil

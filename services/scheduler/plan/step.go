@@ -77,12 +77,8 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 		t.submitted(b)
 	case events.JobScaled:
 		t.scaled(b)
-	case events.JobSucceeded:
-		t.ended(b.Job)
-	case events.JobFailed:
-		t.ended(b.Job)
-	case events.JobStopped:
-		t.ended(b.Job)
+	case events.JobEndFact:
+		t.ended(b.End().Job)
 	case events.JobRemoved:
 		t.removed(b.Job)
 	case events.IncidentOpened:
@@ -91,24 +87,8 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 	case events.IncidentClosed:
 		t.closed(b)
 		return s, t.d
-	case events.NodeJoined:
-		t.applyNodeFact(b.NodeFact, func(*Node) {})
-	case events.NodeRecovered:
-		t.applyNodeFact(b.NodeFact, func(*Node) {})
-	case events.NodeSuspected:
-		t.applyNodeFact(b.NodeFact, func(n *Node) { n.Suspected = true })
-	case events.NodeDraining:
-		t.applyNodeFact(b.NodeFact, func(n *Node) { n.Draining = true })
-	case events.NodeQuarantined:
-		t.applyNodeFact(b.NodeFact, fromState(b.NodeFact))
-	case events.NodeReleased:
-		t.applyNodeFact(b.NodeFact, fromState(b.NodeFact))
-	case events.NodeChanged:
-		t.applyNodeFact(b.NodeFact, fromState(b.NodeFact))
-	case events.NodeLost:
-		t.applyNodeFact(b.NodeFact, func(n *Node) { n.Gone = Lost })
-	case events.NodeLeft:
-		t.applyNodeFact(b.NodeFact, func(n *Node) { n.Gone = Left })
+	case events.NodeEvent:
+		t.applyNodeFact(b)
 	default:
 		return s, t.d
 	}
@@ -194,22 +174,10 @@ func (t *transition) removed(id events.JobID) {
 	t.s.Ended = slices.DeleteFunc(t.s.Ended, func(x events.JobID) bool { return x == id })
 }
 
-// fromState returns the change for facts whose type does not imply the node's state: they carry it.
-func fromState(f events.NodeFact) func(*Node) {
-	return func(n *Node) {
-		n.Suspected, n.Draining = f.State == events.NodeStateSuspected, f.Drains
-		switch f.State {
-		case events.NodeStateLost:
-			n.Gone = Lost
-		case events.NodeStateLeft:
-			n.Gone = Left
-		}
-	}
-}
-
 // applyNodeFact applies a node fact unless a later one was applied. The newest fact alone describes
 // the node: joined and recovered mean ready for work, suspected and draining mean not.
-func (t *transition) applyNodeFact(f events.NodeFact, change func(*Node)) {
+func (t *transition) applyNodeFact(b events.NodeEvent) {
+	f := b.Fact()
 	if t.s.hasNodeFact(f.Node, t.in.Number) {
 		return
 	}
@@ -223,7 +191,22 @@ func (t *transition) applyNodeFact(f events.NodeFact, change func(*Node)) {
 		Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number),
 		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, QuarantinedSlots: f.QuarantinedSlots,
 	}
-	change(&n)
+	switch b.(type) {
+	case events.NodeJoined, events.NodeRecovered:
+	case events.NodeSuspected:
+		n.Suspected = true
+	case events.NodeDraining:
+		n.Draining = true
+	case events.NodeLost:
+		n.Gone = Lost
+	case events.NodeLeft:
+		n.Gone = Left
+	default: // the type does not imply the node's state: the fact carries it
+		n.Suspected, n.Draining = f.State == events.NodeStateSuspected, f.Drains
+		if f.State == events.NodeStateLost || f.State == events.NodeStateLeft {
+			n.Gone = Departure(f.State)
+		}
+	}
 	if n.Gone == Lost && was.Gone == "" && !slices.Contains(t.lost, f.Node) {
 		t.lost = append(t.lost, f.Node)
 	}
@@ -239,10 +222,8 @@ func (t *transition) forgetNodes() {
 		return
 	}
 	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(t.s.Nodes)), func(id events.NodeID) bool { return t.s.Nodes[id].Gone == "" })
-	if len(gone) > goneNodesKept {
-		for _, id := range gone[:len(gone)-goneNodesKept] {
-			delete(t.s.Nodes, id)
-		}
+	for _, id := range gone[:max(0, len(gone)-goneNodesKept)] {
+		delete(t.s.Nodes, id)
 	}
 }
 
