@@ -119,21 +119,9 @@ type Places []Place
 
 // MarshalJSON encodes the short form.
 func (p Places) MarshalJSON() ([]byte, error) {
-	if p == nil {
-		return []byte("null"), nil
-	}
-	b := append(make([]byte, 0, 2+len(p)*4), '[')
-	for i := 0; i < len(p); {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		n := runOf(p[i:])
-		b = append(b, '"')
-		b = appendRun(b, p[i:i+n])
-		b = append(b, '"')
-		i += n
-	}
-	return append(b, ']'), nil
+	return appendRuns(p, 4, func(a, b *Place) bool { return a.Node == b.Node }, func(b []byte, run []Place) []byte {
+		return append(appendRun(append(b, '"'), run), '"')
+	})
 }
 
 // UnmarshalJSON decodes both forms.
@@ -170,17 +158,8 @@ func (p *Places) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// runOf counts the leading places that are on one node. A name that would not decode again is alone
-// in its run.
-func runOf(p Places) int {
-	n := 1
-	for n < len(p) && p[n].Node == p[0].Node {
-		n++
-	}
-	return n
-}
-
-func appendRun(b []byte, run Places) []byte {
+// appendRun appends the name of a node and its slots.
+func appendRun(b []byte, run []Place) []byte {
 	quoted, _ := json.Marshal(string(run[0].Node)) // encoding a string cannot fail
 	b = append(append(b, quoted[1:len(quoted)-1]...), '/')
 	for i := 0; i < len(run); {

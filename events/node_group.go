@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/regroup-io/regroup/events/limits"
@@ -10,6 +11,7 @@ import (
 
 // nodeGroup is the encoded form of one node's workers in a MemberTable or a WorkerTable.
 type nodeGroup struct {
+	node           NodeID
 	places         Places
 	agent          Incarnation
 	prefix, suffix string
@@ -19,14 +21,26 @@ type nodeGroup struct {
 	ports          []byte
 	addresses      []string
 	commits        []byte
+	bad            bool  // a list does not have one item per place
 	wrong          error // why places were refused
 }
 
+// decode decodes the next group. more decodes the members of the JSON object that the group does
+// not know, and reports whether it knows them.
+func (g *nodeGroup) decode(s *scanner, more func(s *scanner, name string) bool) {
+	*g = nodeGroup{places: g.places[:0], workers: g.workers[:0], addresses: g.addresses[:0]}
+	s.object(func(name string) {
+		if !g.read(s, name) && !more(s, name) {
+			s.skip()
+		}
+	})
+}
+
 // read decodes a member of the JSON object; false = it is not a member of a group.
-func (g *nodeGroup) read(s *scanner, name string, node *NodeID) bool {
+func (g *nodeGroup) read(s *scanner, name string) bool {
 	switch name {
 	case "node":
-		*node = NodeID(s.text())
+		g.node = NodeID(s.text())
 	case "slots":
 		if g.places, g.wrong = parseRun(g.places[:0], "/"+s.text()); g.wrong != nil {
 			s.fail()
@@ -59,10 +73,6 @@ func (g *nodeGroup) read(s *scanner, name string, node *NodeID) bool {
 	return true
 }
 
-func (g *nodeGroup) reset() {
-	*g = nodeGroup{places: g.places[:0], workers: g.workers[:0], addresses: g.addresses[:0]}
-}
-
 // incarnation returns the incarnation of the i-th worker.
 func (g *nodeGroup) incarnation(i int) Incarnation {
 	if len(g.workers) == 0 {
@@ -82,21 +92,20 @@ func (g *nodeGroup) address(i int, ports []int) string {
 	return ""
 }
 
-// column decodes numbers, one per worker; absent = nil. false = their number differs from that of
-// the places.
-func (g *nodeGroup) column(raw []byte) ([]int, bool) {
+// column decodes numbers, one per worker; absent = nil.
+func (g *nodeGroup) column(raw []byte) (out []int) {
 	if raw == nil {
-		return nil, true
+		return nil
 	}
-	var out []int
 	ok := scan(raw, func(s *scanner) { out = s.numbers(len(g.places)) })
-	return out, ok && len(out) == len(g.places)
+	g.bad = g.bad || !ok || len(out) != len(g.places)
+	return out
 }
 
 // fits reports whether every list has one item per place.
 func (g *nodeGroup) fits() bool {
 	n := len(g.places)
-	return n > 0 && (len(g.workers) == 0 || len(g.workers) == n) && (len(g.addresses) == 0 || len(g.addresses) == n)
+	return !g.bad && n > 0 && (len(g.workers) == 0 || len(g.workers) == n) && (len(g.addresses) == 0 || len(g.addresses) == n)
 }
 
 func at(column []int, i int) int {
@@ -108,52 +117,43 @@ func at(column []int, i int) int {
 
 // UnmarshalJSON decodes both forms.
 func (r *MemberTable) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		*r = nil
-		return nil
-	}
-	out, plain := MemberTable{}, false
-	var g nodeGroup
 	memo := commitMemo{}
+	out, plain, err := decodeTable(b, "members", "MemberTable", limits.Workers.Max, memo.decodeMembers)
+	if err != nil {
+		return err
+	}
+	if *r = out; !plain {
+		r.Number()
+	}
+	return nil
+}
+
+// decodeTable decodes a list of groups, or of single items: plain = there are some. null is nil.
+func decodeTable[T any](b []byte, what, typ string, most int, group func(*scanner, *nodeGroup, []T) []T) (out []T, plain bool, _ error) {
+	if string(b) == "null" {
+		return nil, false, nil
+	}
+	out = []T{}
+	var g nodeGroup
 	ok := scan(b, func(s *scanner) {
 		s.list(func() {
-			if g.reset(); isPlain(s) {
-				var m Member
-				s.value(&m)
-				out, plain = append(out, m), true
+			if isPlain(s) {
+				var x T
+				s.value(&x)
+				out, plain = append(out, x), true
 			} else {
-				out.read(s, &g, &memo)
+				out = group(s, &g, out)
 			}
-			if len(out) > limits.Workers.Max {
+			if len(out) > most {
 				g.wrong = tooManyPlaces(len(out))
 				s.fail()
 			}
 		})
 	})
-	if g.wrong != nil {
-		return g.wrong
+	if !ok && g.wrong == nil {
+		g.wrong = Errorf(Invalid, "%s must be a list of groups of one node, see events.%s", what, typ)
 	}
-	if !ok {
-		return Errorf(Invalid, "members must be a list of groups of one node, see events.MemberTable")
-	}
-	if !plain {
-		out.Number()
-	}
-	*r = out
-	return nil
-}
-
-// read appends the members of the next group.
-func (r *MemberTable) read(s *scanner, g *nodeGroup, memo *commitMemo) {
-	var node NodeID
-	s.object(func(name string) {
-		if !g.read(s, name, &node) {
-			s.skip()
-		}
-	})
-	if s.bad || !r.take(g, node, memo) {
-		s.fail()
-	}
+	return out, plain, g.wrong
 }
 
 // isPlain reports whether the next object is a member and not a group.
@@ -170,30 +170,30 @@ func isPlain(s *scanner) bool {
 	return plain
 }
 
-// take appends the members of a group.
-func (r *MemberTable) take(g *nodeGroup, node NodeID, memo *commitMemo) bool {
-	attempts, ok1 := g.column(g.attempts)
-	pids, ok2 := g.column(g.pids)
-	ports, ok3 := g.column(g.ports)
-	commits, ok4 := memo.column(g.commits, len(g.places))
-	if !ok1 || !ok2 || !ok3 || !ok4 || !g.fits() {
-		return false
-	}
-	for i, p := range g.places {
-		p.Node = node
-		m := Member{Place: p, Incarnation: g.incarnation(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Address: g.address(i, ports)}
-		if commits != nil {
-			m.Commit = commits[i]
-		}
-		*r = append(*r, m)
-	}
-	return true
-}
-
 // commitMemo caches the last column of commits: most nodes hold the same.
 type commitMemo struct {
 	raw  string
 	list []Commit
+}
+
+// decodeMembers appends the members of the next group.
+func (c *commitMemo) decodeMembers(s *scanner, g *nodeGroup, out []Member) []Member {
+	g.decode(s, func(*scanner, string) bool { return false })
+	attempts, pids, ports := g.column(g.attempts), g.column(g.pids), g.column(g.ports)
+	commits, ok := c.column(g.commits, len(g.places))
+	if s.bad || !ok || !g.fits() {
+		s.fail()
+		return out
+	}
+	for i, p := range g.places {
+		p.Node = g.node
+		m := Member{Place: p, Incarnation: g.incarnation(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Address: g.address(i, ports)}
+		if commits != nil {
+			m.Commit = commits[i]
+		}
+		out = append(out, m)
+	}
+	return out
 }
 
 func (c *commitMemo) column(raw []byte, n int) ([]Commit, bool) {
@@ -211,9 +211,7 @@ func (c *commitMemo) column(raw []byte, n int) ([]Commit, bool) {
 		}
 		var one Commit
 		s.value(&one)
-		for range n {
-			c.list = append(c.list, one)
-		}
+		c.list = slices.Repeat([]Commit{one}, n)
 	})
 	return c.list, ok && len(c.list) == n
 }
@@ -367,18 +365,10 @@ func (s *scanner) value(into any) {
 // numbers decodes a list, or one number that stands for n equal ones.
 func (s *scanner) numbers(n int) []int {
 	if s.peek() != '[' {
-		return repeated(s.number(), n)
+		return slices.Repeat([]int{s.number()}, n)
 	}
 	out := make([]int, 0, n)
 	s.list(func() { out = append(out, s.number()) })
-	return out
-}
-
-func repeated(v, n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = v
-	}
 	return out
 }
 
@@ -396,21 +386,28 @@ func appendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// appendNumbers appends a list, or the one number if all are equal.
-func appendNumbers(b []byte, n []int) []byte {
-	same := true
-	for _, v := range n {
-		same = same && v == n[0]
-	}
-	if same && len(n) > 0 {
-		return strconv.AppendInt(b, int64(n[0]), 10)
-	}
+// alike reports whether all items are equal.
+func alike[T comparable](all []T) bool {
+	return !slices.ContainsFunc(all, func(v T) bool { return v != all[0] })
+}
+
+// appendList appends a list of items.
+func appendList[T any](b []byte, all []T, item func(b []byte, v T) []byte) []byte {
 	b = append(b, '[')
-	for i, v := range n {
+	for i, v := range all {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendInt(b, int64(v), 10)
+		b = item(b, v)
 	}
 	return append(b, ']')
+}
+
+// appendNumbers appends a list, or the one number if all are equal.
+func appendNumbers(b []byte, n []int) []byte {
+	number := func(b []byte, v int) []byte { return strconv.AppendInt(b, int64(v), 10) }
+	if len(n) > 0 && alike(n) {
+		return number(b, n[0])
+	}
+	return appendList(b, n, number)
 }

@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/regroup-io/regroup/events/limits"
@@ -24,61 +25,53 @@ type MemberTable []Member
 
 // MarshalJSON encodes the grouped form.
 func (r MemberTable) MarshalJSON() ([]byte, error) {
-	if r == nil {
-		return []byte("null"), nil
-	}
-	if !r.ordered() {
+	if r != nil && !r.ordered() {
 		return json.Marshal([]Member(r))
 	}
-	b := append(make([]byte, 0, 2+len(r)*32), '[')
-	for i := 0; i < len(r); {
-		if i > 0 {
+	return appendRuns(r, 32, func(a, b *Member) bool { return a.Place.Node == b.Place.Node }, appendMembers)
+}
+
+// appendRuns encodes a list of runs of adjacent items that belong together; size is an estimate of
+// the bytes of one item.
+func appendRuns[T any](all []T, size int, same func(a, b *T) bool, run func(b []byte, items []T) []byte) ([]byte, error) {
+	if all == nil {
+		return []byte("null"), nil
+	}
+	b := append(make([]byte, 0, 2+len(all)*size), '[')
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && same(&all[0], &all[n]) {
+			n++
+		}
+		if len(b) > 1 {
 			b = append(b, ',')
 		}
-		n := r[i].LocalSize
-		b = appendMembers(b, r[i:i+n])
-		i += n
+		b, all = run(b, all[:n]), all[n:]
 	}
 	return append(b, ']'), nil
 }
 
 // ordered reports whether ranks, local ranks and cross ranks follow from the order.
 func (r MemberTable) ordered() bool {
-	derived := make(MemberTable, len(r))
-	at, seen := 0, map[NodeID]bool{}
-	for at < len(r) {
-		n := r.onNode(at)
-		if seen[r[at].Place.Node] {
+	derived, seen := slices.Clone(r), map[NodeID]bool{}
+	derived.Number()
+	for i := range derived {
+		d := &derived[i]
+		if d.LocalRank == 0 && seen[d.Place.Node] || *d != r[i] || d.Agent != derived[i-d.LocalRank].Agent {
 			return false
 		}
-		seen[r[at].Place.Node] = true
-		at += n
-	}
-	derived.number(r)
-	for i, m := range r {
-		d := derived[i]
-		if m.Rank != i || m.LocalRank != d.LocalRank || m.LocalSize != d.LocalSize || m.CrossRank != d.CrossRank ||
-			m.CrossSize != d.CrossSize || m.Agent != r[i-m.LocalRank].Agent {
-			return false
-		}
+		seen[d.Place.Node] = true
 	}
 	return true
 }
 
-// onNode counts the members from i on that are on the same node.
-func (r MemberTable) onNode(i int) int {
-	n := 1
-	for i+n < len(r) && r[i+n].Place.Node == r[i].Place.Node {
-		n++
-	}
-	return n
-}
-
-// number sets the ranks that follow from the order of places.
-func (r MemberTable) number(places MemberTable) {
+// Number sets ranks in the order of the list, as in Horovod: local ranks count on the node, and for
+// each local rank the nodes that have it form a cross group. Members of one node must be adjacent.
+func (r MemberTable) Number() {
 	var sizes []int // number of nodes with each local rank
-	for i := 0; i < len(r); {
-		n := places.onNode(i)
+	for i, n := 0, 0; i < len(r); i += n {
+		for n = 1; i+n < len(r) && r[i+n].Place.Node == r[i].Place.Node; n++ {
+		}
 		for l := range n {
 			if l == len(sizes) {
 				sizes = append(sizes, 0)
@@ -87,18 +80,13 @@ func (r MemberTable) number(places MemberTable) {
 			m.Rank, m.LocalRank, m.LocalSize, m.CrossRank = i+l, l, n, sizes[l]
 			sizes[l]++
 		}
-		i += n
 	}
 	for i := range r {
 		r[i].CrossSize = sizes[r[i].LocalRank]
 	}
 }
 
-// Number sets ranks in the order of the list, as in Horovod: local ranks count on the node, and for
-// each local rank the nodes that have it form a cross group. Members of one node must be adjacent.
-func (r MemberTable) Number() { r.number(r) }
-
-func appendMembers(b []byte, group MemberTable) []byte {
+func appendMembers(b []byte, group []Member) []byte {
 	places, incarnations := make(Places, len(group)), make([]Incarnation, len(group))
 	attempts, pids := make([]int, len(group)), make([]int, len(group))
 	addresses, commits := make([]string, len(group)), make([]Commit, len(group))
@@ -144,34 +132,27 @@ func appendColumn(b []byte, name string, n []int) []byte {
 // appendIncarnations appends incarnations: those made by one agent have a common prefix and suffix.
 func appendIncarnations(b []byte, incarnations []Incarnation) []byte {
 	first := incarnations[0]
-	head, tail, none := len(first), len(first), true
-	for _, l := range incarnations {
-		head = min(head, len(l))
-		for i := range head {
-			if l[i] != first[i] {
-				head = i
-				break
-			}
-		}
-		none = none && l == ""
-	}
-	if none {
+	if first == "" && alike(incarnations) {
 		return b
 	}
-	if len(incarnations) == 1 {
-		head = 0
-	}
-	for _, l := range incarnations {
-		tail = min(tail, len(l)-head)
-		for i := range tail {
-			if l[len(l)-1-i] != first[len(first)-1-i] {
-				tail = i
-				break
+	head, tail := 0, 0
+	if len(incarnations) > 1 {
+		head = len(first)
+		for _, l := range incarnations {
+			n := 0
+			for n < min(head, len(l)) && l[n] == first[n] {
+				n++
 			}
+			head = n
 		}
-	}
-	if len(incarnations) == 1 {
-		tail = 0
+		tail = len(first) - head
+		for _, l := range incarnations {
+			n := 0
+			for n < min(tail, len(l)-head) && l[len(l)-1-n] == first[len(first)-1-n] {
+				n++
+			}
+			tail = n
+		}
 	}
 	if head > 0 {
 		b = appendText(append(b, `,"prefix":`...), string(first[:head]))
@@ -179,51 +160,32 @@ func appendIncarnations(b []byte, incarnations []Incarnation) []byte {
 	if tail > 0 {
 		b = appendText(append(b, `,"suffix":`...), string(first[len(first)-tail:]))
 	}
-	b = append(b, `,"workers":[`...)
-	for i, l := range incarnations {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendText(b, string(l[head:len(l)-tail]))
-	}
-	return append(b, ']')
+	return appendList(append(b, `,"workers":`...), incarnations, func(b []byte, l Incarnation) []byte {
+		return appendText(b, string(l[head:len(l)-tail]))
+	})
 }
 
 func appendAddresses(b []byte, all []string) []byte {
-	none, alike := true, true
+	if all[0] == "" && alike(all) {
+		return b
+	}
 	ports := make([]int, len(all))
-	var host string
+	host, _, err := net.SplitHostPort(all[0])
+	same := err == nil
 	for i, a := range all {
-		none = none && a == ""
 		h, p, err := net.SplitHostPort(a)
-		if i == 0 {
-			host = h
-		}
 		port, wrong := strconv.Atoi(p)
 		ports[i] = port
-		alike = alike && err == nil && wrong == nil && h == host && net.JoinHostPort(h, strconv.Itoa(port)) == a
+		same = same && err == nil && wrong == nil && h == host && net.JoinHostPort(h, strconv.Itoa(port)) == a
 	}
-	switch {
-	case none:
-		return b
-	case alike:
+	if same {
 		return appendNumbers(append(appendText(append(b, `,"host":`...), host), `,"ports":`...), ports)
 	}
-	b = append(b, `,"addresses":[`...)
-	for i, a := range all {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendText(b, a)
-	}
-	return append(b, ']')
+	return appendList(append(b, `,"addresses":`...), all, appendText)
 }
 
 func appendCommits(b []byte, all []Commit) []byte {
-	same := true
-	for _, c := range all {
-		same = same && c == all[0]
-	}
+	same := alike(all)
 	if same && all[0] == (Commit{}) {
 		return b
 	}
@@ -231,14 +193,7 @@ func appendCommits(b []byte, all []Commit) []byte {
 	if same {
 		return appendCommit(b, all[0])
 	}
-	b = append(b, '[')
-	for i, c := range all {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendCommit(b, c)
-	}
-	return append(b, ']')
+	return appendList(b, all, appendCommit)
 }
 
 func appendCommit(b []byte, c Commit) []byte {
@@ -263,37 +218,22 @@ type WorkerTable []WorkerView
 
 // MarshalJSON encodes the grouped form.
 func (c WorkerTable) MarshalJSON() ([]byte, error) {
-	if c == nil {
-		return []byte("null"), nil
-	}
-	b := append(make([]byte, 0, 2+len(c)*32), '[')
-	for i := 0; i < len(c); {
-		n := 1
-		for i+n < len(c) && c[i+n].Place.Node == c[i].Place.Node && c[i+n].Agent == c[i].Agent {
-			n++
-		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendWorkers(b, c[i:i+n])
-		i += n
-	}
-	return append(b, ']'), nil
+	return appendRuns(c, 32, func(a, b *WorkerView) bool { return a.Place.Node == b.Place.Node && a.Agent == b.Agent }, appendWorkers)
 }
 
-func appendWorkers(b []byte, group WorkerTable) []byte {
+func appendWorkers(b []byte, group []WorkerView) []byte {
 	places, incarnations := make(Places, len(group)), make([]Incarnation, len(group))
 	columns := [4][]int{}
 	for i := range columns {
 		columns[i] = make([]int, len(group))
 	}
-	ranked, alike := false, true
+	states, ranked := make([]string, len(group)), false
 	for i := range group {
 		w := &group[i]
 		places[i], incarnations[i] = w.Place, w.Incarnation
 		columns[0][i], columns[1][i], columns[2][i], columns[3][i] = w.Attempt, w.PID, int(w.Generation), w.Rank
 		ranked = ranked || w.Rank != -1
-		alike = alike && w.State == group[0].State
+		states[i] = string(w.State)
 	}
 	b = appendGroup(b, places, group[0].Agent, incarnations, columns[0], columns[1])
 	b = appendColumn(b, "generations", columns[2])
@@ -301,17 +241,10 @@ func appendWorkers(b []byte, group WorkerTable) []byte {
 		b = appendNumbers(append(b, `,"ranks":`...), columns[3])
 	}
 	b = append(b, `,"states":`...)
-	if alike {
-		b = appendText(b, string(group[0].State))
+	if alike(states) {
+		b = appendText(b, states[0])
 	} else {
-		b = append(b, '[')
-		for i := range group {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendText(b, string(group[i].State))
-		}
-		b = append(b, ']')
+		b = appendList(b, states, appendText)
 	}
 	b = appendByIndex(b, "details", group, func(w *WorkerView) (any, bool) { return w.Detail, w.Detail != "" })
 	b = appendByIndex(b, "lines", group, func(w *WorkerView) (any, bool) { return w.Lines, len(w.Lines) > 0 })
@@ -320,7 +253,7 @@ func appendWorkers(b []byte, group WorkerTable) []byte {
 }
 
 // appendByIndex appends what only some workers have.
-func appendByIndex(b []byte, name string, group WorkerTable, of func(*WorkerView) (any, bool)) []byte {
+func appendByIndex(b []byte, name string, group []WorkerView, of func(*WorkerView) (any, bool)) []byte {
 	first := true
 	for i := range group {
 		v, some := of(&group[i])
@@ -348,55 +281,16 @@ func appendByIndex(b []byte, name string, group WorkerTable, of func(*WorkerView
 
 // UnmarshalJSON decodes both forms.
 func (c *WorkerTable) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		*c = nil
-		return nil
+	out, _, err := decodeTable(b, "workers", "WorkerTable", maxWorkers, decodeWorkers)
+	if err == nil {
+		*c = out
 	}
-	out := WorkerTable{}
-	var g nodeGroup
-	ok := scan(b, func(s *scanner) {
-		s.list(func() {
-			if isPlain(s) {
-				var w WorkerView
-				s.value(&w)
-				out = append(out, w)
-			} else {
-				out.read(s, &g)
-			}
-			if len(out) > maxWorkers {
-				g.wrong = tooManyPlaces(len(out))
-				s.fail()
-			}
-		})
-	})
-	if g.wrong != nil {
-		return g.wrong
-	}
-	if !ok {
-		return Errorf(Invalid, "workers must be a list of groups of one node, see events.WorkerTable")
-	}
-	*c = out
-	return nil
+	return err
 }
 
 // maxWorkers limits the workers of one document: those of a job and as many that have ended, on
 // nodes that have gone.
 var maxWorkers = 3 * limits.Workers.Max
-
-// read appends the workers of the next group.
-func (c *WorkerTable) read(s *scanner, g *nodeGroup) {
-	var node NodeID
-	var more workerColumns
-	g.reset()
-	s.object(func(name string) {
-		if !g.read(s, name, &node) && !more.read(s, name) {
-			s.skip()
-		}
-	})
-	if s.bad || !c.take(g, node, more) {
-		s.fail()
-	}
-}
 
 // workerColumns are the columns of a group in a WorkerTable that a MemberTable lacks.
 type workerColumns struct {
@@ -431,28 +325,27 @@ func (m *workerColumns) read(s *scanner, name string) bool {
 	return true
 }
 
-func (c *WorkerTable) take(g *nodeGroup, node NodeID, more workerColumns) bool {
-	attempts, ok1 := g.column(g.attempts)
-	pids, ok2 := g.column(g.pids)
-	generations, ok3 := g.column(more.generations)
-	ranks, ok4 := g.column(more.ranks)
-	if !ok1 || !ok2 || !ok3 || !ok4 || !g.fits() || (len(more.states) != 1 && len(more.states) != len(g.places)) {
-		return false
+// decodeWorkers appends the workers of the next group.
+func decodeWorkers(s *scanner, g *nodeGroup, out []WorkerView) []WorkerView {
+	var more workerColumns
+	g.decode(s, more.read)
+	attempts, pids := g.column(g.attempts), g.column(g.pids)
+	generations, ranks := g.column(more.generations), g.column(more.ranks)
+	if s.bad || !g.fits() || (len(more.states) != 1 && len(more.states) != len(g.places)) {
+		s.fail()
+		return out
 	}
 	for i, p := range g.places {
-		p.Node = node
+		p.Node = g.node
 		w := WorkerView{WorkerRef: WorkerRef{
 			Place: p, Incarnation: g.incarnation(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Generation: Generation(at(generations, i)),
-		}, Rank: -1, State: WorkerState(more.states[0]), Detail: more.details[i], Lines: more.lines[i], Exception: more.exceptions[i]}
+		}, Rank: -1, State: WorkerState(more.states[min(i, len(more.states)-1)]), Detail: more.details[i], Lines: more.lines[i], Exception: more.exceptions[i]}
 		if ranks != nil {
 			w.Rank = ranks[i]
 		}
-		if len(more.states) > 1 {
-			w.State = WorkerState(more.states[i])
-		}
-		*c = append(*c, w)
+		out = append(out, w)
 	}
-	return true
+	return out
 }
 
 // UnmarshalJSON decodes a view and sets the job's id of its workers.
