@@ -31,7 +31,6 @@ type Endpoint struct {
 	arena  *shm.Arena // nil = not needed yet
 }
 
-// handshakeTimeout is how long a handshake may take.
 const handshakeTimeout = 5 * time.Second
 
 // NewEndpoint starts to accept connections on t, which it closes in its own Close.

@@ -171,3 +171,17 @@ func eventually(t testing.TB, what string, holds func() bool) {
 		}
 	}
 }
+
+// ReduceScatter, Reduce and Alltoall are the operations on slices.
+
+func ReduceScatter[T Number](ctx context.Context, c *Communicator, buf []T, op Op) error {
+	return c.ReduceScatter(ctx, Of(buf), op)
+}
+
+func Reduce[T Number](ctx context.Context, c *Communicator, buf []T, op Op, root int) error {
+	return c.Reduce(ctx, Of(buf), op, root)
+}
+
+func Alltoall[T Number](ctx context.Context, c *Communicator, send, recv []T, counts, from []int) error {
+	return c.Alltoall(ctx, Of(send), Of(recv), counts, from)
+}

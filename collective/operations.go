@@ -193,7 +193,6 @@ func (c *Communicator) acquire(ctx context.Context) error {
 	return c.engine.Acquire(ctx)
 }
 
-// validate checks the arguments of an operation.
 func (c *Communicator) validate(d frame.Descriptor, send, recv Tensor) error {
 	if err := recv.validate("the tensor"); err != nil {
 		return err

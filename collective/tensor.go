@@ -102,16 +102,6 @@ func Allreduce[T Number](ctx context.Context, c *Communicator, buf []T, op Op) e
 	return c.Allreduce(ctx, Of(buf), op)
 }
 
-// ReduceScatter is Communicator.ReduceScatter with a slice.
-func ReduceScatter[T Number](ctx context.Context, c *Communicator, buf []T, op Op) error {
-	return c.ReduceScatter(ctx, Of(buf), op)
-}
-
-// Reduce is Communicator.Reduce with a slice.
-func Reduce[T Number](ctx context.Context, c *Communicator, buf []T, op Op, root int) error {
-	return c.Reduce(ctx, Of(buf), op, root)
-}
-
 // Broadcast is Communicator.Broadcast with a slice.
 func Broadcast[T Number](ctx context.Context, c *Communicator, buf []T, root int) error {
 	return c.Broadcast(ctx, Of(buf), root)
@@ -120,9 +110,4 @@ func Broadcast[T Number](ctx context.Context, c *Communicator, buf []T, root int
 // Allgather is Communicator.Allgather with slices.
 func Allgather[T Number](ctx context.Context, c *Communicator, send, recv []T) error {
 	return c.Allgather(ctx, Of(send), Of(recv))
-}
-
-// Alltoall is Communicator.Alltoall with slices.
-func Alltoall[T Number](ctx context.Context, c *Communicator, send, recv []T, counts, from []int) error {
-	return c.Alltoall(ctx, Of(send), Of(recv), counts, from)
 }

@@ -146,7 +146,6 @@ func (c *communicator) drain() {
 	}
 }
 
-// abort ends the generation on all ranks.
 func (c *communicator) abort(rank int, why string) {
 	why = cmp.Or(why, "no reason given")
 	cause := errors.New(why)
@@ -166,7 +165,6 @@ func (c *communicator) describe() ([]byte, error) {
 	}{c.job, c.Generation(), c.Rank(), c.World(), c.ops.Pending()})
 }
 
-// gatherBytes concatenates what the ranks send.
 func (c *communicator) gatherBytes(send []byte) (all [][]byte, err error) {
 	run := func() error {
 		var err error

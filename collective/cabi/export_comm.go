@@ -12,7 +12,6 @@ import (
 	"unsafe"
 )
 
-// withHandle calls do with the object behind a handle.
 func withHandle[T any](t *handleTable[T], kind string, h C.uint64_t, do func(T) error) C.int {
 	x, there := t.get(uint64(h))
 	if !there {
@@ -196,7 +195,6 @@ func rgo_recv(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, from C.int32_t
 	})
 }
 
-// message is the memory of a message to or from a rank.
 func (c *communicator) message(p unsafe.Pointer, bytes int64, rank int) ([]byte, error) {
 	if rank < 0 || rank >= c.World() || rank == c.Rank() {
 		return nil, invalidf("rank %d is not another one of %d ranks", rank, c.World())
@@ -234,7 +232,6 @@ func rgo_wait_any(h C.uint64_t, within C.int64_t, id *C.uint64_t, how *C.int32_t
 // handles are unique over all tables, so that a handle of one kind is never taken for another.
 var handles atomic.Uint64
 
-// handleTable maps handles to objects.
 type handleTable[T any] struct{ m sync.Map }
 
 func (t *handleTable[T]) add(v T) uint64 {

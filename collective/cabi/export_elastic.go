@@ -16,7 +16,6 @@ func rgo_elastic_new(options *C.char, out *C.uint64_t) C.int {
 	return answer(returnHandle(&trainings, "training", out, func() (*training, error) { return newTraining(text(options)) }))
 }
 
-// withMemory calls do with a training and bytes of the host.
 func withMemory(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, do func(t *training, p []byte) error) C.int {
 	return withHandle(&trainings, "training", h, func(t *training) error {
 		p, err := memoryOf(data, int64(bytes), 1)

@@ -25,7 +25,6 @@ func withNamedQueue(h C.uint64_t, do func(*communicator) error) C.int {
 	return withHandle(&communicators, "communicator", h, do)
 }
 
-// startNamed starts a named operation of a communicator.
 func startNamed(h C.uint64_t, name *C.char, started *C.uint64_t, begin func(c *communicator, q *queue.Queue, name string) *queue.Handle) C.int {
 	return withNamedQueue(h, func(c *communicator) error {
 		if name == nil {

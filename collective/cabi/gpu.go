@@ -87,7 +87,6 @@ func (g *gpu) outcome(err error) error {
 	return g.engine.Err()
 }
 
-// buffer is memory of the caller on the GPU.
 func (g *gpu) buffer(p unsafe.Pointer, n int64, size int) (nccl.Buffer, error) {
 	b, err := memoryOf(p, n, size)
 	if err != nil {
@@ -119,7 +118,6 @@ func (g *gpu) drain() {
 	_ = g.comm.Close() // always nil
 }
 
-// close releases everything that can be released.
 func (g *gpu) close() error {
 	ctx, cancel := context.WithTimeout(background, closeWithin)
 	defer cancel()
@@ -207,7 +205,6 @@ func (c *communicator) drop(g *gpu) {
 	c.gpus.here = slices.DeleteFunc(c.gpus.here, func(other *gpu) bool { return other == g })
 }
 
-// engines are the communicator's current engines.
 func (c *communicator) engines() []*gpu {
 	c.mu.Lock()
 	defer c.mu.Unlock()

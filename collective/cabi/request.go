@@ -21,7 +21,6 @@ type request struct {
 	watched   bool
 }
 
-// requests are those of all communicators.
 var requests handleTable[*request]
 
 func (r *request) end(err error) {
@@ -117,7 +116,6 @@ func (q *completionQueue) wake() {
 	}
 }
 
-// next removes and returns the oldest request.
 func (q *completionQueue) next() *request {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -67,7 +67,6 @@ func (t *timeline) stop() error {
 
 func (t *timeline) now() float64 { return float64(time.Since(t.begin)) / float64(time.Microsecond) }
 
-// observe writes an event of the queue.
 func (t *timeline) observe(e queue.Event) {
 	if !t.on.Load() {
 		return

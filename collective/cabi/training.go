@@ -326,7 +326,6 @@ func (t *training) record(epoch uint64, indices []int64) error {
 	})
 }
 
-// skip goes to the next epoch.
 func (t *training) skip() error {
 	return t.in(func(*elastic.Session) error {
 		if c := t.sampler.Cursor(); c.Position > 0 {
@@ -417,7 +416,6 @@ func (t *training) ledger() ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// close ends the training if it is running.
 func (t *training) close() {
 	t.mu.Lock()
 	started, in := t.started, t.session != nil

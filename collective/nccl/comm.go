@@ -180,12 +180,6 @@ func (c *Comm) Rank() int { return c.opt.Rank }
 // World is the number of ranks.
 func (c *Comm) World() int { return c.opt.World }
 
-// Device is the communicator's device.
-func (c *Comm) Device() *Device { return c.dev }
-
-// Stream is where operations are queued.
-func (c *Comm) Stream() *Stream { return c.stream }
-
 // Err is why the communicator failed or was closed, nil while it works.
 func (c *Comm) Err() error { return context.Cause(c.lifetime) }
 
@@ -261,7 +255,6 @@ func (c *Comm) call(ctx context.Context, op string, f func(native uintptr) Code)
 	return code, nil
 }
 
-// endedError is the error of calls after the end.
 func (c *Comm) endedError() error {
 	if err := c.Err(); err != nil {
 		return err

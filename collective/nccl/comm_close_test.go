@@ -90,7 +90,7 @@ func TestAnAbortThatHangsSaysThatTheProcessMustRestart(t *testing.T) {
 	}
 	release()
 	waitFor(t, func() bool { return fake.Living("communicators") == 0 })
-	ok(t, c.Stream().Close(soon(t)))
+	ok(t, c.stream.Close(soon(t)))
 }
 
 func TestAbortFreesAThreadThatHangsInACall(t *testing.T) {

@@ -144,9 +144,6 @@ func newEngine(c *collective.Communicator, o EngineOptions, s *resources) *Engin
 // Device is the engine's GPU.
 func (e *Engine) Device() *Device { return e.res.dev }
 
-// Communicator is the communicator that the engine uses between nodes.
-func (e *Engine) Communicator() *collective.Communicator { return e.comm }
-
 // Err is why the generation has failed, or nil. It is also of ErrStuck once NCCL could not be
 // ended.
 func (e *Engine) Err() error {

@@ -46,7 +46,7 @@ func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
 			j, engines := made(t, version, [][]int{{0, 1}, {2, 3}}, nil)
 			ends := waiting(t, engines, 1)
 			began := time.Now()
-			engines[1].Communicator().Abort(errCaller)
+			engines[1].comm.Abort(errCaller)
 			for m, end := range ends {
 				err := <-end
 				var aborted *collective.AbortedError
@@ -119,7 +119,7 @@ func TestAnNCCLThatCannotBeEndedSaysThatTheProcessMustRestart(t *testing.T) {
 	_, engines := made(t, 21403, [][]int{{0, 1}}, func(o *EngineOptions) { o.StuckAfter = 100 * time.Millisecond })
 	ends := waiting(t, engines, 1)
 	release := knob(t, "hang_abort", 1)
-	engines[1].Communicator().Abort(errCaller)
+	engines[1].comm.Abort(errCaller)
 	if err := <-ends[0]; !errors.Is(err, collective.ErrAborted) { // and does not wait for NCCL
 		t.Error(err)
 	}
@@ -140,7 +140,7 @@ func TestAStuckProcessEndsTheGenerationThatItIsToTakePartIn(t *testing.T) {
 	j, engines := made(t, 21403, [][]int{{0, 1}}, func(o *EngineOptions) { o.StuckAfter = 100 * time.Millisecond })
 	waiting(t, engines, 1)
 	release := knob(t, "hang_abort", 1)
-	engines[1].Communicator().Abort(errCaller)
+	engines[1].comm.Abort(errCaller)
 	<-engines[0].watched
 	comms := j.communicators(t, 2, layouts([][]int{{0, 1}}))
 	errs := each(2, func(i int) error {
@@ -216,7 +216,7 @@ func TestAnOperationIsOrderedWithTheCallersStreamBothWays(t *testing.T) {
 				s, err := d.NewStream(ctx)
 				ok(t, err)
 				t.Cleanup(func() { ok(t, s.Close(soon(t))) })
-				torch[i] = d.StreamOf(s.Handle()) // as if a framework had made it
+				torch[i] = d.StreamOf(s.handle) // as if a framework had made it
 				sources[i], targets[i], after[i] = upload(t, d, floats(64, 1, 1)), upload(t, d, floats(64, 0, 0)), upload(t, d, floats(64, 0, 0))
 			}
 			release := knob(t, "hold_copies", 1)

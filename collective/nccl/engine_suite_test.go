@@ -439,7 +439,7 @@ func (s *suite) sameBits() error {
 			return err
 		}
 		sums := make([]int64, s.at.world())
-		if err := collective.Allgather(s.ctx, s.Communicator(), []int64{int64(crc32.ChecksumIEEE(got))}, sums); err != nil {
+		if err := collective.Allgather(s.ctx, s.comm, []int64{int64(crc32.ChecksumIEEE(got))}, sums); err != nil {
 			return err
 		}
 		if len(slices.Compact(sums)) != 1 {

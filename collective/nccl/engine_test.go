@@ -244,7 +244,7 @@ func TestAfterAPlannedChangeNCCLGoesOn(t *testing.T) {
 			ok(t, left.Close(soon(t)))
 			gone := engines[1]
 			engines = j.onward(t, 4, [][]int{{0, 2}}, engines, without)
-			_ = gone.Communicator().Close()
+			_ = gone.comm.Close()
 			ok(t, gone.Close(soon(t)))
 			engines = j.onward(t, 5, all, map[int]*Engine{0: engines[0], 2: engines[2]}, "(new)") // and all return
 			j.onward(t, 6, [][]int{{0}, {1, 2}, {3}}, engines, "alone on its node")
@@ -259,7 +259,7 @@ func TestAnEngineThatWasLeftSaysSo(t *testing.T) {
 	if err := old.Barrier(soon(t), nil).Wait(soon(t)); !errors.Is(err, ErrClosed) {
 		t.Errorf("an operation: %v", err)
 	}
-	if _, err := old.Next(soon(t), next[0].Communicator(), 0, 2); !errors.Is(err, ErrClosed) {
+	if _, err := old.Next(soon(t), next[0].comm, 0, 2); !errors.Is(err, ErrClosed) {
 		t.Errorf("another Next: %v", err)
 	}
 	ok(t, old.Close(soon(t)))
@@ -272,7 +272,7 @@ func TestWhereARankCannotShrinkAllBeginAnew(t *testing.T) {
 	gone := engines[1]
 	next := j.onward(t, 2, [][]int{{0, 2}, {3}}, engines, "(new)")
 	release()
-	_ = gone.Communicator().Close()
+	_ = gone.comm.Close()
 	ok(t, gone.Close(soon(t)))
 	mustSum(t, next)
 }

@@ -79,7 +79,6 @@ func (e *Engine) applyPlans(ctx context.Context, old *Comm, all []memberInfo, pl
 	return err
 }
 
-// replace ends a communicator that another one replaces.
 func (e *Engine) replace(ctx context.Context, c *Comm) error {
 	ctx, cancel := context.WithTimeout(ctx, e.opt.StuckAfter)
 	defer cancel()

@@ -138,7 +138,6 @@ func (l *Library) driverError(op string, code int32) error {
 // dlfcn.h; purego does not name it).
 const rtldNoLoad = 4
 
-// place is where a library is searched.
 type place struct {
 	name     string // file name, such as "libnccl.so.2"
 	explicit string // a given path: no other is tried, except a loaded library

@@ -153,11 +153,11 @@ func (c *Comm) fits(t DataType, a Buffer, times int, b Buffer, per int) error {
 // fitsRooted is fits for an operation with a rank that differs from the others: that one uses send
 // and recv, and the others everywhere.
 func (c *Comm) fitsRooted(t DataType, rank int, everywhere, send, recv Buffer) error {
-	switch {
-	case rank < 0 || rank >= c.opt.World:
-		return invalid("rank %d is not within 0 to %d", rank, c.opt.World-1)
-	case rank != c.opt.Rank:
-		return c.fits(t, everywhere, 1, everywhere, 1)
+	if err := validRank(rank, c.opt.World); err != nil {
+		return err
+	}
+	if rank != c.opt.Rank {
+		send, recv = everywhere, everywhere
 	}
 	return c.fits(t, send, 1, recv, 1)
 }
@@ -226,7 +226,6 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	return w, nil
 }
 
-// prepare validates operations and converts them to calls.
 func (c *Comm) prepare(ops []Operation) (calls []Operation, err error) {
 	for _, op := range ops {
 		if op.check == nil {

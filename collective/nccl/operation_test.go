@@ -247,7 +247,7 @@ func TestWrongArgumentsAreRefusedBeforeAnyCall(t *testing.T) {
 	if _, err := c.Do(soon(t), nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("nothing to do: %v", err)
 	}
-	if _, err := c.Do(soon(t), comms[1].Stream(), AllReduce(here, here, Float32, Sum)); !errors.Is(err, ErrInvalid) {
+	if _, err := c.Do(soon(t), comms[1].stream, AllReduce(here, here, Float32, Sum)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("after a stream of another device: %v", err)
 	}
 	if calls := fake.Calls(); len(calls) > 0 {

@@ -16,12 +16,12 @@ func TestQuietAfterAFailure(t *testing.T) {
 	b := upload(t, e.Device(), floats(5000, 0, 1))
 	task := e.Allreduce(soon(t), nil, b, kernel.Float32, collective.Sum)
 	<-task.launched
-	e.Communicator().Abort(errors.New("enough"))
+	e.comm.Abort(errors.New("enough"))
 	if err := task.Wait(soon(t)); !errors.Is(err, collective.ErrAborted) {
 		t.Errorf("%v, want ErrAborted", err)
 	}
 	for rank, e := range engines {
-		<-e.Communicator().Done()
+		<-e.comm.Done()
 		e.Quiet()
 		select {
 		case <-e.watched:

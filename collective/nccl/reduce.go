@@ -135,7 +135,6 @@ func (e *Engine) reduceThroughHost(ctx context.Context, b Buffer, r reduction) e
 // withoutNCCL reports whether every GPU is alone on its node.
 func (e *Engine) withoutNCCL() bool { return e.at.nodes() == e.at.world() && !e.opt.Always }
 
-// chunks is the number of chunks of size bytes.
 func chunks(bytes, size int) int { return (bytes + size - 1) / size }
 
 // chunk is chunk i of a buffer, empty beyond its end.
@@ -143,7 +142,6 @@ func (b Buffer) chunk(i, size int) Buffer {
 	return b.Slice(min(i*size, b.bytes), min((i+1)*size, b.bytes))
 }
 
-// fits checks a buffer and a reduction of it.
 func (e *Engine) fits(b Buffer, r reduction) error {
 	switch {
 	case r.t < kernel.Int8 || r.t > kernel.Float64:
@@ -156,9 +154,11 @@ func (e *Engine) fits(b Buffer, r reduction) error {
 	return b.holds(e.res.dev, b.bytes)
 }
 
-func (e *Engine) has(rank int) error {
-	if rank < 0 || rank >= e.at.world() {
-		return invalid("rank %d is not within 0 to %d", rank, e.at.world()-1)
+func (e *Engine) has(rank int) error { return validRank(rank, e.at.world()) }
+
+func validRank(rank, world int) error {
+	if rank < 0 || rank >= world {
+		return invalid("rank %d is not within 0 to %d", rank, world-1)
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func TestACallBehindAStreamWaitsForItAndTheStreamForTheCall(t *testing.T) {
 	mine, err := c.dev.NewStream(ctx)
 	ok(t, err)
 	defer func() { ok(t, mine.Close(soon(t))) }()
-	torch := c.dev.StreamOf(mine.Handle()) // as if created by a framework
+	torch := c.dev.StreamOf(mine.handle) // as if created by a framework
 	source, target := upload(t, c.dev, floats(64, 1, 1)), upload(t, c.dev, floats(64, 0, 0))
 	after := upload(t, c.dev, floats(64, 0, 0))
 
@@ -186,7 +186,7 @@ func TestACommunicatorMayUseTheCallersStream(t *testing.T) {
 	c, err := d.Init(soon(t), CommOptions{World: 1, ID: id, Stream: d.StreamOf(0)})
 	ok(t, err)
 	ending(t, []*Comm{c})
-	if c.Stream().Handle() != 0 {
+	if c.stream.handle != 0 {
 		t.Error("another stream")
 	}
 	sumsTo(t, []*Comm{c})

@@ -34,9 +34,6 @@ func (d *Device) newStream() (handle uintptr, err error) {
 // torch.cuda.current_stream().cuda_stream. 0 is CUDA's default stream.
 func (d *Device) StreamOf(handle uintptr) *Stream { return &Stream{dev: d, handle: handle} }
 
-// Handle is the CUstream.
-func (s *Stream) Handle() uintptr { return s.handle }
-
 // Close destroys a stream of NewStream, once its work is done; it does not wait.
 func (s *Stream) Close(ctx context.Context) error {
 	if !s.own {
@@ -149,7 +146,6 @@ func (d *Device) mark(stream uintptr) (event uintptr, err error) {
 	return event, nil
 }
 
-// passed reports whether the stream has reached the event.
 func (d *Device) passed(event uintptr) (bool, error) {
 	code := d.lib.cuda.EventQuery(event)
 	if code == cudaNotReady {

@@ -47,7 +47,6 @@ type commOrigin struct {
 	First      int
 }
 
-// memberInfo is this rank's info.
 func (e *Engine) memberInfo(old *Comm, reached progress) memberInfo {
 	c := memberInfo{LocalRank: e.opt.LocalRank, LocalSize: e.opt.LocalSize, Chunk: e.opt.ChunkBytes, Always: e.opt.Always}
 	if e.opt.Absent != nil {
@@ -136,7 +135,6 @@ const (
 	planNew    plan = "new"    // a new one
 )
 
-// planOf decides for a node.
 func planOf(node []memberInfo) plan {
 	if len(node) == 1 && !node[0].Always {
 		return planNone
@@ -180,7 +178,6 @@ func (l *topology) nodes() int { return len(l.first) }
 
 func (l *topology) world() int { return l.first[len(l.first)-1] + l.size[len(l.size)-1] }
 
-// localSize is the number of ranks of this node.
 func (l *topology) localSize() int { return l.size[l.node] }
 
 func (l *topology) rank() int { return l.first[l.node] + l.local }
@@ -204,7 +201,6 @@ func (l *topology) railPeers() []int {
 	return ranks
 }
 
-// find returns the node of a rank and its place there.
 func (l *topology) find(rank int) (node, local int) {
 	for rank >= l.first[node]+l.size[node] {
 		node++

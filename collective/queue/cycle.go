@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// run runs cycles until the queue is closed.
 func (q *Queue) run() {
 	defer close(q.done)
 	defer func() {
@@ -216,7 +215,7 @@ func (q *Queue) mismatch(pending []*request, name int64) error {
 	if err != nil || mine == nil {
 		return err
 	}
-	q.end(mine, &MismatchError{Name: mine.name, Kinds: kinds})
+	q.end(&MismatchError{Name: mine.name, Kinds: kinds}, mine)
 	return nil
 }
 
@@ -239,9 +238,7 @@ func (q *Queue) deadlock(pending []*request, join *Handle) error {
 	}
 	failure := &DeadlockError{Waiting: waiting}
 	q.deadlocks.Add(1)
-	for _, r := range pending {
-		q.end(r, failure)
-	}
+	q.end(failure, pending...)
 	if join != nil {
 		q.mu.Lock()
 		q.join, q.joined = nil, 0
@@ -251,11 +248,15 @@ func (q *Queue) deadlock(pending []*request, join *Handle) error {
 	return nil
 }
 
-// end ends a request that was not executed.
-func (q *Queue) end(r *request, err error) {
-	q.removeAll([]*request{r})
-	q.opt.Observe(Event{Phase: Ended, Name: r.name, Method: r.spec.Method})
-	r.handle.end(err)
+// end ends requests, executed or not.
+func (q *Queue) end(err error, all ...*request) {
+	q.mu.Lock()
+	q.removeAll(all)
+	q.mu.Unlock()
+	for _, r := range all {
+		q.opt.Observe(Event{Phase: Ended, Name: r.name, Method: r.spec.Method})
+		r.handle.end(err)
+	}
 }
 
 // execute runs operations that all ranks have.
@@ -274,11 +275,7 @@ func (q *Queue) execute(ready []*request) error {
 		if failure := q.comm.Failed(); failure != nil {
 			return failure
 		}
-		q.removeAll(group)
-		for _, r := range group {
-			q.opt.Observe(Event{Phase: Ended, Name: r.name, Method: r.spec.Method})
-			r.handle.end(err)
-		}
+		q.end(err, group...)
 	}
 	return nil
 }
@@ -286,12 +283,12 @@ func (q *Queue) execute(ready []*request) error {
 // completeJoined adds operations that this rank lacks because it has joined, and ends those that
 // cannot be executed without the ranks that have joined.
 func (q *Queue) completeJoined(ready []*request, joined bool) ([]*request, error) {
+	type item struct {
+		Name string
+		Spec Spec
+	}
 	mine := []byte(nil)
 	if !joined {
-		type item struct {
-			Name string
-			Spec Spec
-		}
 		all := make([]item, len(ready))
 		for i, r := range ready {
 			all[i] = item{r.name, r.spec}
@@ -302,10 +299,7 @@ func (q *Queue) completeJoined(ready []*request, joined bool) ([]*request, error
 	if err != nil {
 		return nil, err
 	}
-	var all []struct {
-		Name string
-		Spec Spec
-	}
+	var all []item
 	var absent []int
 	for rank, b := range blobs {
 		switch {
@@ -332,7 +326,7 @@ func (q *Queue) completeJoined(ready []*request, joined bool) ([]*request, error
 		case possible:
 			able = append(able, q.identityRequest(item.Name, item.Spec))
 		case r != nil:
-			q.end(r, &JoinedError{Name: item.Name, What: item.Spec.Method.String(), Ranks: absent})
+			q.end(&JoinedError{Name: item.Name, What: item.Spec.Method.String(), Ranks: absent}, r)
 		}
 	}
 	return able, nil
@@ -355,7 +349,6 @@ func (q *Queue) identityRequest(name string, s Spec) *request {
 	return r
 }
 
-// endJoin ends the join of all ranks.
 func (q *Queue) endJoin(join *Handle) error {
 	blobs, err := q.texts(string(encodeRequestList(requestList{items: []requestID{{q.joined, 0}}})))
 	if err != nil {

@@ -46,7 +46,6 @@ func fuseGroups(ready []*request, threshold int) [][]*request {
 	return groups
 }
 
-// executeFused runs a group as one allreduce.
 func (q *Queue) executeFused(ctx context.Context, group []*request) error {
 	size := 0
 	for _, r := range group {

@@ -19,7 +19,6 @@ const (
 	firstHash            // from here on, for each of the oldest operations: its hash and its negative
 )
 
-// maxVoted is the number of operations in a vote.
 const maxVoted = 12
 
 // Hashes with a special meaning.
@@ -157,7 +156,6 @@ func compare(lists []requestList) (ready []requestID, differing []int64) {
 	return ready, differing
 }
 
-// negotiate exchanges the lists of pending operations.
 func (q *Queue) negotiate(pending []*request, joined bool) ([]requestList, error) {
 	mine := requestList{joined: joined}
 	q.mu.Lock()

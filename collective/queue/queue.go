@@ -128,7 +128,6 @@ type state struct {
 	joined int64 // the cycle in which this rank was seen to have joined; 0 = it has not
 }
 
-// request is an operation that was submitted.
 type request struct {
 	name         string
 	spec         Spec
@@ -190,7 +189,7 @@ func (q *Queue) enqueue(r *request) error {
 	case q.join != nil:
 		return fmt.Errorf("%q: this rank has joined: %w", r.name, collective.ErrInvalid)
 	case before != nil && before.refused && !before.negotiated:
-		q.remove(before) // no other rank knows of it
+		q.removeAll([]*request{before}) // no other rank knows of it
 	case before != nil:
 		return fmt.Errorf("%q: %w", r.name, ErrPending)
 	}
@@ -213,16 +212,8 @@ func (q *Queue) wakeUp() {
 	}
 }
 
-// remove removes a request. The caller holds mu.
-func (q *Queue) remove(r *request) {
-	delete(q.pending, r.name)
-	q.order = slices.DeleteFunc(q.order, func(other *request) bool { return other == r })
-}
-
-// removeAll removes requests that are about to end.
+// removeAll removes requests that are about to end. The caller holds mu.
 func (q *Queue) removeAll(all []*request) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	for _, r := range all {
 		delete(q.pending, r.name)
 	}

@@ -40,7 +40,6 @@ type Group struct {
 // probe is memory that the members try to read when a group forms.
 type probe [16]byte
 
-// peer is another member.
 type peer struct {
 	pid   int
 	arena []byte // its memory; nil = it has none

@@ -34,7 +34,6 @@ func (m *MappingCache) acquire(name string, fd int) ([]byte, error) {
 	return a.mem, nil
 }
 
-// release ends a group's use of an arena.
 func (m *MappingCache) release(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

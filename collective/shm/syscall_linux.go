@@ -43,7 +43,6 @@ func attachReadOnly(fd int) ([]byte, error) {
 	return attach(fd, int(st.Size), unix.PROT_READ)
 }
 
-// readProcess copies from another process's memory.
 func readProcess(pid int, at uint64, dst []byte) error {
 	for len(dst) > 0 {
 		local := []unix.Iovec{{Base: unsafe.SliceData(dst)}}

@@ -22,17 +22,14 @@ func newConnLimiter[T comparable](perSource, total int) *connLimiter[T] {
 // add adds an item and returns the one that was evicted for it, if any.
 func (w *connLimiter[T]) add(item T, source string) (evicted T, ok bool) {
 	full := source
-	if len(w.bySource[source]) < w.perSource {
-		if len(w.source) >= w.total {
-			for s, all := range w.bySource {
-				if n := len(w.bySource[full]); len(all) > n || len(all) == n && s < full {
-					full = s
-				}
-			}
-			ok = true
-		}
-	} else {
+	ok = len(w.bySource[source]) >= w.perSource
+	if !ok && len(w.source) >= w.total {
 		ok = true
+		for s, all := range w.bySource {
+			if n := len(w.bySource[full]); len(all) > n || len(all) == n && s < full {
+				full = s
+			}
+		}
 	}
 	if ok {
 		evicted = w.bySource[full][0]

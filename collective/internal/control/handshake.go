@@ -45,7 +45,6 @@ const (
 	PurposeService
 )
 
-// replyCode is the acceptor's answer.
 type replyCode uint8
 
 const (
@@ -151,7 +150,6 @@ func greeting(challenge []byte) []byte {
 	return append(b, challenge...)
 }
 
-// readGreeting returns the challenge.
 func readGreeting(r io.Reader) ([]byte, error) {
 	b := make([]byte, greetingLen)
 	if _, err := io.ReadFull(r, b); err != nil {

@@ -111,7 +111,6 @@ func (l *link) send(h frame.Header, payload []byte) error {
 	return err
 }
 
-// read handles frames until the connection ends.
 func (l *link) read() {
 	defer l.settle()
 	header := make([]byte, frame.HeaderLen)
@@ -164,7 +163,6 @@ func (l *link) handle(b []byte) error {
 	return nil
 }
 
-// fill reads len(p) bytes.
 func (l *link) fill(p []byte) error {
 	for len(p) > 0 {
 		n, err := l.conn.Read(p)

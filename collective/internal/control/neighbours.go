@@ -81,7 +81,6 @@ func (s *Session) Connect(ctx context.Context) error {
 	return s.Failed()
 }
 
-// failDial fails the session because a neighbour cannot be dialed.
 func (s *Session) failDial(rank int, err error) {
 	switch {
 	case IsOutcome(err):
@@ -93,7 +92,6 @@ func (s *Session) failDial(rank int, err error) {
 	}
 }
 
-// missing names a neighbour that is not connected.
 func (s *Session) missing() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

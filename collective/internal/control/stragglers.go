@@ -85,7 +85,6 @@ type waitTable struct {
 	slowest atomic.Pointer[Straggler] // nil = there is none
 }
 
-// add merges the table of a neighbour.
 func (w *waitTable) add(b []byte, world int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"github.com/regroup-io/regroup/collective/schedule"
 )
 
-// apply does what the receive of a complete message says.
 func (x *executor) apply(t schedule.Transfer, body []byte) {
 	dst := x.dst[t.Lo*x.size : t.Hi*x.size]
 	switch {
@@ -98,7 +97,6 @@ func (x *executor) foldSlotsPart(span schedule.Span, lo, hi int) {
 	}
 }
 
-// combine combines a received message with dst.
 func (x *executor) combine(op kernel.Op, dst, src []byte) {
 	if x.op.Narrow {
 		kernel.ReduceWiden(x.op.Wire, op, dst, src)

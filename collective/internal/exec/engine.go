@@ -75,8 +75,11 @@ func New(session *control.Session, cfg Config) *Engine {
 		session: session, local: &e.local, rank: cfg.Rank, world: cfg.World, stallAfter: cfg.StallAfter,
 		peers: map[int]*p2pConns{},
 	}
-	e.executor = executor{session: session, cfg: &e.cfg, conns: &e.conns, ctx: &e.op, spins: spins(cfg)}
-	e.executor.init()
+	e.executor = executor{
+		session: session, cfg: &e.cfg, conns: &e.conns, ctx: &e.op, spins: spins(cfg),
+		sentMore: make(chan struct{}, 1), recvMore: make(chan struct{}, 1),
+		startSend: make(chan struct{}, 1), sendDone: make(chan error, 1),
+	}
 	return e
 }
 

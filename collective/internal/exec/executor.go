@@ -48,11 +48,6 @@ type executor struct {
 	sendDone             chan error
 }
 
-func (x *executor) init() {
-	x.sentMore, x.recvMore = make(chan struct{}, 1), make(chan struct{}, 1)
-	x.startSend, x.sendDone = make(chan struct{}, 1), make(chan error, 1)
-}
-
 // run carries out the plan. The caller has acquired the engine. An error is that of the session:
 // half an operation cannot be continued.
 func (x *executor) run(ctx context.Context, d frame.Descriptor, src, dst []byte) error {

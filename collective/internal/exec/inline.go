@@ -62,7 +62,6 @@ func (x *executor) runInline() error {
 	return nil
 }
 
-// sleep waits for a connection.
 func (x *executor) sleep(in PollConn, body []byte, out PollConn) {
 	if in != nil && x.recvAt == frame.HeaderLen+len(body) {
 		in = nil // it is complete and waits for a send

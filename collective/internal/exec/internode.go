@@ -67,7 +67,6 @@ func (e *Engine) discoverTopology(ctx context.Context) error {
 	return nil
 }
 
-// allgatherInts gathers two 32-bit integers of each rank.
 func (e *Engine) allgatherInts(ctx context.Context, a, b int) ([]int, error) {
 	ne := binary.NativeEndian
 	mine := ne.AppendUint32(ne.AppendUint32(nil, uint32(a)), uint32(b))

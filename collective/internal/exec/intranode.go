@@ -229,7 +229,6 @@ func (g *localGroup) reduction(d frame.Descriptor) shm.Reduction {
 	return r
 }
 
-// inBytes turns offsets in elements into offsets in bytes.
 func (g *localGroup) inBytes(offsets []int, size int) []int {
 	g.scaled = g.scaled[:0]
 	for _, o := range offsets {

@@ -41,7 +41,6 @@ type p2pConns struct {
 	received uint64
 }
 
-// p2p sends and receives point-to-point messages.
 type p2p struct {
 	session     *control.Session
 	local       *localGroup
