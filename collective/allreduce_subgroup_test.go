@@ -204,7 +204,7 @@ func TestALossInAnyGroupIsNamedByAllGroups(t *testing.T) {
 				if rank != victim {
 					wantLost(t, rank, err, victim)
 					select {
-					case <-comms[rank].Done():
+					case <-comms[rank].Context().Done():
 					case <-ctx.Done():
 						t.Errorf("rank %d has failed and is not done", rank)
 					}

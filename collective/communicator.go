@@ -87,9 +87,9 @@ func (c *Communicator) Failed() error { return c.session.Failed() }
 // It does not wait for anything, and does not replace Close.
 func (c *Communicator) Abort(cause error) { c.session.Abort(cause) }
 
-// Done is closed soon after the communicator has failed or was closed: Failed tells which. It is
-// for work beside the communicator that ends with it, such as the collectives of GPUs.
-func (c *Communicator) Done() <-chan struct{} { return c.session.Context().Done() }
+// Context ends soon after the communicator has failed or was closed: Failed tells which. It is for
+// work beside the communicator that ends with it, such as the collectives of GPUs.
+func (c *Communicator) Context() context.Context { return c.session.Context() }
 
 // AwaitExternal says that something outside of the communicator waits for all ranks, until done is
 // called: as during an operation, a neighbour whose process is silent for StallAfter is lost. Close

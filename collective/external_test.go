@@ -15,7 +15,7 @@ func TestAFrozenRankIsNoticedWhileSomethingElseWaitsForIt(t *testing.T) {
 	defer comms[0].AwaitExternal()()
 	for r, c := range comms[:2] { // a waiting rank notices, and tells all
 		select {
-		case <-c.Done():
+		case <-c.Context().Done():
 		case <-soon(t).Done():
 			t.Fatalf("rank %d hears of nothing", r)
 		}
@@ -34,7 +34,7 @@ func TestCloseDoesNotWaitForExternalWaiters(t *testing.T) {
 		}
 		mustAll(t, 2, func(r int) error { return errors.Join(comms[r].Barrier(soon(t)), comms[r].Close()) })
 		for r, c := range comms {
-			<-c.Done()
+			<-c.Context().Done()
 			if err := c.Failed(); err != nil {
 				t.Errorf("rank %d: %v", r, err)
 			}

@@ -227,7 +227,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	var err error
 	switch local := e.remaining; {
 	case local == nil:
-	case local.Err() == nil && !over(e.comm):
+	case local.Err() == nil && e.comm.Context().Err() == nil && e.comm.Failed() == nil:
 		err = local.Close(ctx)
 	default:
 		err = local.Abort(ctx, ErrClosed)
@@ -244,15 +244,6 @@ func (e *Engine) Quiet() {
 	e.queue.Close()
 	e.queue.Wait()
 	<-e.watched
-}
-
-func over(c *collective.Communicator) bool {
-	select {
-	case <-c.Done():
-		return true
-	default:
-		return c.Failed() != nil
-	}
 }
 
 // leave ends the engine, once, when no task is running any more.

@@ -171,21 +171,8 @@ func (e *Engine) Next(ctx context.Context, c *collective.Communicator, localRank
 // scope ends with ctx and with the communicator.
 func (e *Engine) scope(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan struct{})
-	over := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-e.comm.Done():
-			cancel(e.comm.Failed())
-		case <-over:
-		}
-	}()
-	return ctx, func() {
-		close(over)
-		<-ended
-		cancel(nil)
-	}
+	stop := context.AfterFunc(e.comm.Context(), func() { cancel(e.comm.Failed()) })
+	return ctx, func() { stop(); cancel(nil) }
 }
 
 // failWith fails the generation with an error of this rank, unless it has failed already, and

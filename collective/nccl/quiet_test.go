@@ -21,7 +21,7 @@ func TestQuietAfterAFailure(t *testing.T) {
 		t.Errorf("%v, want ErrAborted", err)
 	}
 	for rank, e := range engines {
-		<-e.comm.Done()
+		<-e.comm.Context().Done()
 		e.Quiet()
 		select {
 		case <-e.watched:

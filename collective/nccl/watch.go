@@ -60,7 +60,7 @@ func (e *Engine) watchUntilEnd(native <-chan struct{}) (over bool) {
 				ticker.Stop()
 				doneWaiting()
 			}
-		case <-e.comm.Done():
+		case <-e.comm.Context().Done():
 			return false
 		case <-native:
 			e.reportFailure(e.local.Err())
@@ -83,10 +83,10 @@ func (e *Engine) busy() bool {
 // itself.
 func (e *Engine) reportFailure(cause error) {
 	select {
-	case <-e.comm.Done():
+	case <-e.comm.Context().Done():
 	case <-time.After(lossReportTimeout):
 		e.comm.Abort(cause)
-		<-e.comm.Done()
+		<-e.comm.Context().Done()
 	}
 }
 

@@ -5,29 +5,19 @@ import (
 	"fmt"
 )
 
-// Errors for errors.Is.
+// Errors for errors.Is, which package collective describes.
 var (
-	// ErrPeerLost: a rank died, left, or fell silent. See PeerLostError.
 	ErrPeerLost = errors.New("peer lost")
-	// ErrAborted: Abort was called, or the context of an operation ended. See AbortedError.
-	ErrAborted = errors.New("aborted")
-	// ErrDiverged: ranks called different operations. See DivergedError.
+	ErrAborted  = errors.New("aborted")
 	ErrDiverged = errors.New("programs diverged")
-	// ErrRefused: a peer did not accept the connection. See RefusedError.
-	ErrRefused = errors.New("refused")
-	// ErrClosed: the communicator or endpoint was closed by this process.
-	ErrClosed = errors.New("closed")
-	// ErrInvalid: an argument or option is wrong; nothing was sent.
-	ErrInvalid = errors.New("invalid")
-)
+	ErrRefused  = errors.New("refused")
+	ErrClosed   = errors.New("closed")
+	ErrInvalid  = errors.New("invalid")
 
-// Causes inside a PeerLostError.
-var (
-	// ErrLeft: the rank closed its communicator while others still needed it.
-	ErrLeft = errors.New("left")
-	// ErrSilent: nothing came from the rank for Options.StallAfter.
-	ErrSilent = errors.New("silent")
-	// ErrUnreachable: no connection to the rank could be made for half of Options.StallAfter.
+	// Causes inside a PeerLostError.
+
+	ErrLeft        = errors.New("left")
+	ErrSilent      = errors.New("silent")
 	ErrUnreachable = errors.New("unreachable")
 )
 
