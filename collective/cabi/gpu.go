@@ -83,7 +83,7 @@ func (g *gpu) outcome(err error) error {
 	if err == nil || g.engine.Err() == nil {
 		return err
 	}
-	g.engine.Quiet()
+	g.engine.Quiesce()
 	return g.engine.Err()
 }
 
@@ -108,7 +108,7 @@ func (g *gpu) settle() {
 	g.once.Do(func() {
 		ctx, cancel := context.WithTimeout(background, settleWithin)
 		defer cancel()
-		_ = g.engine.Settle(ctx) // the caller has a request, or asks rg_comm_failed
+		_ = g.engine.Synchronize(ctx) // the caller has a request, or asks rg_comm_failed
 	})
 }
 

@@ -27,10 +27,10 @@ type CommOptions struct {
 	// may be queued on it while Do runs.
 	Stream *Stream
 
-	// Patience is the timeout of one step: creating the communicator, a launch, a wait, an ending.
+	// Timeout is the timeout of one step: creating the communicator, a launch, a wait, an ending.
 	// Zero: only the contexts decide. Without either, a wait never ends when NCCL does not detect a
 	// death.
-	Patience time.Duration
+	Timeout time.Duration
 
 	// OnFailure, if set, is called once when the communicator fails or is aborted, from a goroutine
 	// of its own, even if nothing runs. It must return soon, and must not call Close, Abort or
@@ -48,8 +48,8 @@ func (o *CommOptions) validate(d *Device) error {
 		return invalid("MinCTAs %d and MaxCTAs %d", o.MinCTAs, o.MaxCTAs)
 	case o.Stream != nil && o.Stream.dev != d:
 		return invalid("the stream is on device %d, not on %d", o.Stream.dev.ordinal, d.ordinal)
-	case o.Patience < 0:
-		return invalid("Patience %v is negative", o.Patience)
+	case o.Timeout < 0:
+		return invalid("Timeout %v is negative", o.Timeout)
 	}
 	return nil
 }
@@ -183,23 +183,23 @@ func (c *Comm) World() int { return c.opt.World }
 // Err is why the communicator failed or was closed, nil while it works.
 func (c *Comm) Err() error { return context.Cause(c.lifetime) }
 
-// scope limits a step: by the caller's context, the communicator's lifetime and Patience.
+// scope limits a step: by the caller's context, the communicator's lifetime and Timeout.
 func (c *Comm) scope(ctx context.Context, op string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.lifetime, func() { cancel(context.Cause(c.lifetime)) })
 	if err := c.Err(); err != nil { // check at once: AfterFunc is not immediate
 		cancel(err)
 	}
-	ctx, free := withPatience(ctx, c.opt.Patience, op)
+	ctx, free := withTimeout(ctx, c.opt.Timeout, op)
 	return ctx, func() { free(); stop(); cancel(nil) }
 }
 
-// withPatience limits a step by Patience alone, for steps of a failed communicator.
-func withPatience(ctx context.Context, patience time.Duration, op string) (context.Context, func()) {
-	if patience == 0 {
+// withTimeout limits a step by Timeout alone, for steps of a failed communicator.
+func withTimeout(ctx context.Context, timeout time.Duration, op string) (context.Context, func()) {
+	if timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, patience, &timeoutError{op, patience})
+	return context.WithTimeoutCause(ctx, timeout, &timeoutError{op, timeout})
 }
 
 // fail ends the communicator's lifetime; the first cause counts. All waits return with it. The

@@ -27,10 +27,10 @@ type EngineOptions struct {
 	// chunks are in flight, see StageOptions. All ranks must give the same ChunkBytes, a multiple
 	// of 64.
 	ChunkBytes, Depth int
-	// Patience is the timeout of NCCL for one step, see CommOptions. Zero: as long as the
-	// communicator works, which detects processes that have died or are frozen. Patience is for a
+	// Timeout is the timeout of NCCL for one step, see CommOptions. Zero: as long as the
+	// communicator works, which detects processes that have died or are frozen. Timeout is for a
 	// GPU or an NCCL that hangs although its process runs.
-	Patience time.Duration
+	Timeout time.Duration
 	// StuckAfter is how long NCCL and copies may take to end after a failure before they count as
 	// stuck. Zero: 10 s.
 	StuckAfter time.Duration
@@ -52,8 +52,8 @@ func (o *EngineOptions) validate() error {
 		return invalid("LocalRank %d is not within 0 to %d", o.LocalRank, o.LocalSize-1)
 	case o.ChunkBytes < 0 || o.ChunkBytes%64 != 0:
 		return invalid("ChunkBytes %d is no multiple of 64", o.ChunkBytes)
-	case o.Depth < 0 || o.Patience < 0 || o.StuckAfter < 0:
-		return invalid("Depth %d, Patience %v or StuckAfter %v is negative", o.Depth, o.Patience, o.StuckAfter)
+	case o.Depth < 0 || o.Timeout < 0 || o.StuckAfter < 0:
+		return invalid("Depth %d, Timeout %v or StuckAfter %v is negative", o.Depth, o.Timeout, o.StuckAfter)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (o *EngineOptions) validate() error {
 // An operation works on memory of the device, given as a Buffer, and begins after what the caller
 // has queued on its stream. It returns at once with a Task, and tasks run one after the other; all
 // ranks must start the same ones in the same order. While one is running, nothing else may use the
-// communicator's operations: Settle waits until none is.
+// communicator's operations: Synchronize waits until none is.
 //
 // The generation fails as a whole, once and for good: when the communicator fails so does NCCL, and
 // the other way around. Every rank returns the communicator's error, which names the lost rank if
@@ -238,9 +238,9 @@ func (e *Engine) Close(ctx context.Context) error {
 	return errors.Join(err, e.res.close(ctx))
 }
 
-// Quiet is for a generation that has failed: it waits until NCCL has been ended and nothing that
+// Quiesce is for a generation that has failed: it waits until NCCL has been ended and nothing that
 // was started uses its buffers any more. Afterwards Err also says whether that failed.
-func (e *Engine) Quiet() {
+func (e *Engine) Quiesce() {
 	e.queue.Close()
 	e.queue.Wait()
 	<-e.watched

@@ -106,7 +106,7 @@ func TestAnErrorOfTheDriverEndsTheGeneration(t *testing.T) {
 }
 
 func TestPatienceEndsAGenerationThatNobodyElseEnds(t *testing.T) {
-	_, engines := made(t, 23007, [][]int{{0, 1}}, func(o *EngineOptions) { o.Patience = 100 * time.Millisecond })
+	_, engines := made(t, 23007, [][]int{{0, 1}}, func(o *EngineOptions) { o.Timeout = 100 * time.Millisecond })
 	for _, end := range waiting(t, engines, 1) {
 		if err := <-end; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, ErrTimeout) {
 			t.Error(err)
@@ -259,7 +259,7 @@ func TestManyOperationsMayBeUnderWay(t *testing.T) {
 				for range 3 * maxFlight {
 					engines[m].Allreduce(soon(t), nil, buffers[m], kernel.Float32, collective.Average)
 				}
-				return engines[m].Settle(soon(t))
+				return engines[m].Synchronize(soon(t))
 			})
 			for _, b := range buffers {
 				if !slices.Equal(download(t, b), floats(100, 0, 1)) {

@@ -206,7 +206,7 @@ func (s *suite) run(brief bool) error {
 			return fmt.Errorf("%d bytes: %w", n, err)
 		}
 	}
-	return errors.Join(s.halves(), s.sameBits(), s.Barrier(s.ctx, s.stream).Wait(s.ctx), s.Settle(s.ctx))
+	return errors.Join(s.halves(), s.sameBits(), s.Barrier(s.ctx, s.stream).Wait(s.ctx), s.Synchronize(s.ctx))
 }
 
 // reduces checks an Allreduce, a Reduce to some root and a ReduceScatter.
@@ -435,7 +435,7 @@ func (s *suite) sameBits() error {
 		if err != nil {
 			return err
 		}
-		if err := s.Settle(s.ctx); err != nil {
+		if err := s.Synchronize(s.ctx); err != nil {
 			return err
 		}
 		sums := make([]int64, s.at.world())

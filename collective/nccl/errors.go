@@ -22,7 +22,7 @@ var (
 	// ErrRemote: a peer has died or cannot be reached. NCCL does not report which: ask the control
 	// plane.
 	ErrRemote = errors.New("a peer is gone or cannot be reached")
-	// ErrTimeout: something took longer than CommOptions.Patience, or NCCL itself gave up waiting.
+	// ErrTimeout: something took longer than CommOptions.Timeout, or NCCL itself gave up waiting.
 	ErrTimeout = errors.New("timeout")
 	// ErrStuck: a native call does not return. The process must restart. See StuckError.
 	ErrStuck = errors.New("stuck")

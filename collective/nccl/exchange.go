@@ -209,10 +209,10 @@ func (e *Engine) Barrier(ctx context.Context, on *Stream) *Task {
 	})
 }
 
-// Settle waits until everything that was started on this rank is done. The communicator may be used
-// for something else afterwards.
-func (e *Engine) Settle(ctx context.Context) error {
-	return e.start(ctx, "Settle", nil, e.settled).Wait(ctx)
+// Synchronize waits until everything that was started on this rank is done. The communicator may be
+// used for something else afterwards.
+func (e *Engine) Synchronize(ctx context.Context) error {
+	return e.start(ctx, "Synchronize", nil, e.settled).Wait(ctx)
 }
 
 // Exchanges of this rank's host with its rail peers on the other nodes, by point-to-point messages.

@@ -74,7 +74,7 @@ func (e *Engine) applyPlans(ctx context.Context, old *Comm, all []memberInfo, pl
 	}
 	e.local, err = e.res.dev.Init(ctx, CommOptions{
 		Rank: e.at.local, World: e.at.localSize(), ID: UniqueID(ids[e.at.first[mine]]),
-		Stream: e.res.stream, Patience: e.opt.Patience,
+		Stream: e.res.stream, Timeout: e.opt.Timeout,
 	})
 	return err
 }

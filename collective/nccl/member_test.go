@@ -187,7 +187,7 @@ func (m *member) stop(words []string) (string, error) {
 
 // leave closes the communicator, for a planned change.
 func (m *member) leave([]string) (string, error) {
-	err := m.engine.Settle(m.ctx)
+	err := m.engine.Synchronize(m.ctx)
 	return "left", errors.Join(err, m.comm.Close())
 }
 

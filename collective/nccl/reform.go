@@ -95,7 +95,7 @@ func (c *Comm) shrink(ctx context.Context, opt CommOptions, lost []int32) (*Comm
 	if way == ByNewID {
 		return nil, c.CanShrink()
 	}
-	ctx, done := withPatience(ctx, opt.Patience, string(way))
+	ctx, done := withTimeout(ctx, opt.Timeout, string(way))
 	defer done()
 	b := childInit{op: "ncclCommShrink", call: func(parent uintptr) Code {
 		return n.CommShrink(parent, &lost[0], int32(len(lost)), c.child, nil, shrinkAborting)

@@ -212,7 +212,7 @@ func TestTheEndOfAContextInALaunchFailsTheCommunicator(t *testing.T) {
 
 func TestPatienceBoundsEveryStep(t *testing.T) {
 	l := library(t, 23007)
-	comms := world(t, l, 2, func(_ int, o *CommOptions) { o.Patience = 100 * time.Millisecond })
+	comms := world(t, l, 2, func(_ int, o *CommOptions) { o.Timeout = 100 * time.Millisecond })
 	c := comms[0]
 	b := upload(t, c.dev, floats(8, 1, 0))
 	w, err := c.Do(context.Background(), nil, AllReduce(b, b, Float32, Sum)) // the other rank does not join
@@ -226,7 +226,7 @@ func TestPatienceBoundsEveryStep(t *testing.T) {
 
 	id, err := l.UniqueID()
 	ok(t, err)
-	_, err = c.dev.Init(context.Background(), CommOptions{World: 2, ID: id, Patience: 50 * time.Millisecond})
+	_, err = c.dev.Init(context.Background(), CommOptions{World: 2, ID: id, Timeout: 50 * time.Millisecond})
 	if !errors.Is(err, ErrTimeout) {
 		t.Errorf("nobody else came: %v", err)
 	}

@@ -116,18 +116,18 @@ type programWait struct {
 // maxWaitGap is how long a wait may be interrupted, to look for signals, and still count as one.
 const maxWaitGap = time.Second
 
-// programBlocked reports whether the program has waited for longer than patience for something that
+// programBlocked reports whether the program has waited for longer than limit for something that
 // is pending, and has submitted nothing since. The caller holds q.mu.
-func (q *Queue) programBlocked(patience time.Duration) bool {
+func (q *Queue) programBlocked(limit time.Duration) bool {
 	b := q.blocked
-	if b.on == nil || patience <= 0 || !b.waiting && time.Since(b.left) > maxWaitGap {
+	if b.on == nil || limit <= 0 || !b.waiting && time.Since(b.left) > maxWaitGap {
 		return false
 	}
 	since := b.since
 	if q.submitted.After(since) {
 		since = q.submitted
 	}
-	if time.Since(since) < patience {
+	if time.Since(since) < limit {
 		return false
 	}
 	return q.join == b.on || slices.ContainsFunc(q.order, func(r *request) bool { return r.handle == b.on })

@@ -94,7 +94,7 @@ type requestList struct {
 // requestID is the hash of an operation's name, and that of its name and specification.
 type requestID struct{ name, nameSpec int64 }
 
-var errRequestList = errors.New("queue: malformed roll call")
+var errRequestList = errors.New("queue: malformed request list")
 
 func encodeRequestList(r requestList) []byte {
 	b := make([]byte, 0, 1+16*len(r.items))

@@ -22,7 +22,7 @@ func TestQuietAfterAFailure(t *testing.T) {
 	}
 	for rank, e := range engines {
 		<-e.comm.Context().Done()
-		e.Quiet()
+		e.Quiesce()
 		select {
 		case <-e.watched:
 		default:
@@ -31,7 +31,7 @@ func TestQuietAfterAFailure(t *testing.T) {
 		if !errors.Is(e.Err(), collective.ErrAborted) || stuck(e.Err()) {
 			t.Errorf("rank %d: %v, want ErrAborted", rank, e.Err())
 		}
-		if err := e.Settle(soon(t)); !errors.Is(err, collective.ErrAborted) {
+		if err := e.Synchronize(soon(t)); !errors.Is(err, collective.ErrAborted) {
 			t.Errorf("rank %d goes on: %v", rank, err)
 		}
 	}
