@@ -55,7 +55,6 @@ type Agent struct {
 // fenceWithin is how long to wait for processes of an earlier incarnation to die.
 const fenceWithin = 10 * time.Second
 
-// look is a snapshot of the machine.
 type look struct {
 	revisions map[events.JobID]uint64
 	workers   map[events.Incarnation]worker.Worker
@@ -169,7 +168,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	return a.ended()
 }
 
-// step applies an input to the machine and performs its actions.
 func (a *Agent) step(work context.Context, in worker.Input) {
 	var acts []worker.Action
 	a.state, acts = worker.Step(a.state, in, time.Now())

@@ -54,7 +54,6 @@ func (a *Agent) calls() workerapi.Calls {
 	}
 }
 
-// peer asks the rendezvous for a rank's address.
 func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int) (wire.Peer, error) {
 	w, ok := a.look.Load().workers[events.Incarnation(id)]
 	if !ok {

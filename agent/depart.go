@@ -81,7 +81,6 @@ func (e *ending) begin() {
 	e.a.Depart(events.Departure{Reason: "its agent was told to stop", Until: time.Now().Add(e.a.opt.Config.StopWithin)})
 }
 
-// shut stops all workers.
 func (e *ending) shut(now bool) {
 	e.asked = true
 	e.a.inputs.put(worker.Shutdown{Now: now || e.hurry})

@@ -69,7 +69,6 @@ func (f *facts) drop() {
 	}
 }
 
-// drained waits until all facts are stored.
 func (f *facts) drained(ctx context.Context) {
 	f.mu.Lock()
 	idle := f.idle

@@ -48,7 +48,6 @@ func (a *Agent) Membership() (s events.NodeMembership, entered bool, err error) 
 	return a.member.last, a.member.in, a.member.err
 }
 
-// launched handles a launch of the job.
 func (m *membership) launched(l events.Launch) {
 	if l.Job != m.a.opt.Join.Job {
 		return

@@ -85,7 +85,6 @@ func (l *logs) add(line Line) {
 	}
 }
 
-// missed counts dropped lines.
 func (l *logs) missed(s source, n int) {
 	l.dropped[s] += n
 	l.lost[owner{s.job, s.place}] += uint64(n)

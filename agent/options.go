@@ -139,7 +139,6 @@ func (o *Options) check() error {
 	return nil
 }
 
-// portRange parses low-high.
 func portRange(s string) (low, high int, err error) {
 	if s == "" {
 		return 0, 0, nil

@@ -28,7 +28,6 @@ func (a *Agent) notices(work context.Context) {
 	}
 }
 
-// poll polls a source until there is a notice.
 func (a *Agent) poll(work context.Context, look func() (events.Departure, bool)) error {
 	for work.Err() == nil {
 		if d, ok := look(); ok {
@@ -40,7 +39,6 @@ func (a *Agent) poll(work context.Context, look func() (events.Departure, bool))
 	return nil
 }
 
-// fileNotice takes an existing file as a notice.
 func fileNotice(path string) (events.Departure, bool) {
 	if _, err := os.Stat(path); err != nil {
 		return events.Departure{}, false
@@ -48,7 +46,6 @@ func fileNotice(path string) (events.Departure, bool) {
 	return events.Departure{Reason: "preempted: the file " + path + " has appeared"}, true
 }
 
-// maxNotice limits what is read of an answer.
 const maxNotice = 64 << 10
 
 // urlNotice queries a metadata service of a cloud: any 2xx is a notice, except the body FALSE, with

@@ -157,7 +157,6 @@ func (w *checkpointWriter) flush() {
 	}
 }
 
-// close waits for a write in progress.
 func (w *checkpointWriter) close() {
 	if w != nil {
 		w.tasks.Wait()

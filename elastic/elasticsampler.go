@@ -69,7 +69,6 @@ func NewElasticSampler(samples, seed uint64) *ElasticSampler {
 	return s
 }
 
-// deal deals the rest of the epoch.
 func (s *ElasticSampler) deal() {
 	s.order = newPermutation(s.samples, s.seed, s.epoch)
 	left := s.done.Complement(s.samples)
@@ -78,7 +77,6 @@ func (s *ElasticSampler) deal() {
 	s.dealt, s.recorded, s.finished = 0, nil, n == 0
 }
 
-// dealTo deals the rest of the epoch to the members of a generation.
 func (s *ElasticSampler) dealTo(rank, world int) {
 	s.rank, s.world = rank, world
 	s.deal()
@@ -258,7 +256,6 @@ func (s *ElasticSampler) LoadStateDict(from ElasticState) error {
 	return nil
 }
 
-// rankProgress is what one rank contributes to a commit.
 type rankProgress struct {
 	Epoch    uint64     `json:"epoch"`
 	Consumed []progress `json:"consumed"`

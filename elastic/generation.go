@@ -11,7 +11,6 @@ import (
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 )
 
-// ending is how a generation ended for this worker.
 type ending string
 
 const (

@@ -22,7 +22,6 @@ func addConsumed(all *[]wire.LedgerEpoch, x wire.LedgerEpoch) {
 	e.Done = e.Done || x.Done
 }
 
-// markDone marks the epochs of which all samples were consumed.
 func markDone(l *wire.Ledger) {
 	for i := range l.Epochs {
 		e := &l.Epochs[i]
@@ -30,7 +29,6 @@ func markDone(l *wire.Ledger) {
 	}
 }
 
-// consumed returns the number of samples in all epochs of a ledger.
 func consumed(l wire.Ledger) uint64 {
 	var n uint64
 	for _, e := range l.Epochs {

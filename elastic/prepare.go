@@ -89,7 +89,6 @@ func (p *preparation) begin() bool {
 	return true
 }
 
-// end records the result of the preparation.
 func (p *preparation) end(err error, s *State) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

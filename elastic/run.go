@@ -15,7 +15,6 @@ import (
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 )
 
-// runner is one call of Run.
 type runner struct {
 	options  Options
 	state    *State
@@ -133,7 +132,6 @@ func (r *runner) runAlone(ctx context.Context) error {
 	return err
 }
 
-// run takes part in one generation after the other.
 func (r *runner) run(ctx context.Context) error {
 	var previous outcome
 	var generation uint64

@@ -86,7 +86,6 @@ func (s *Sampler) advance(b Batch) {
 	s.Seek(next)
 }
 
-// shareStart returns where the share of a rank begins.
 func shareStart(total uint64, rank, world int) uint64 {
 	each, extra := total/uint64(world), total%uint64(world)
 	return each*uint64(rank) + min(extra, uint64(rank))

@@ -95,7 +95,6 @@ func (s *Session) AverageGradients(ctx context.Context, b Batch, grads []float32
 	return nil
 }
 
-// stepTotals are sums over all ranks.
 type stepTotals struct {
 	count, hashes uint64 // of the samples of the step
 	left          uint64 // samples that an ElasticSampler has not dealt
@@ -126,7 +125,6 @@ func (s *Session) sumStep(ctx context.Context, b Batch) (stepTotals, error) {
 	return stepTotals{count: uint64(v[0]), hashes: uint64(v[1]), left: uint64(v[2])}, nil
 }
 
-// advance moves the state past a step.
 func (s *Session) advance(b Batch, t stepTotals) {
 	switch {
 	case b.share != nil: // the ledger gets it with the commit after it was recorded

@@ -150,7 +150,6 @@ func (s *State) layout() statesync.Digest {
 	return statesync.Digest(h.Sum(nil))
 }
 
-// save makes the current state the newest commit.
 func (s *State) save(generation uint64) error {
 	b, err := s.metadata()
 	if err != nil {

@@ -93,7 +93,6 @@ func (s *State) checkPointer(name string, p any) bool {
 	return true
 }
 
-// handler is a Handler made of two functions.
 type handler struct {
 	save    func() ([]byte, error)
 	restore func(saved []byte) error

@@ -71,7 +71,6 @@ func (c *canceler) attach(comm *collective.Communicator) {
 	}
 }
 
-// abort ends the generation.
 func (c *canceler) abort(cause error) {
 	c.failed(cause)
 	c.mu.Lock()

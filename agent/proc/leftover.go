@@ -112,7 +112,6 @@ func marks(m uint64) map[uint64]bool {
 	return map[uint64]bool{m: true}
 }
 
-// killAll kills until no process is left.
 func (d *Driver) killAll(ctx context.Context, groups []record, of kin) error {
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()

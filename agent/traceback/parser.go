@@ -56,7 +56,6 @@ const (
 	cpp
 )
 
-// frame is one line of a traceback.
 type frame struct {
 	file     string
 	line     int
@@ -104,7 +103,6 @@ func (p *Parser) Line(line string, now time.Time) {
 	}
 }
 
-// after parses a line that is outside of tracebacks.
 func (p *Parser) after(text string) {
 	switch {
 	case p.last == nil:
@@ -159,7 +157,6 @@ func (p *Parser) begins(line, text string) bool {
 	return true
 }
 
-// within parses a line inside a traceback.
 func (p *Parser) within(line, text string, now time.Time) {
 	b := p.block
 	if b.others++; b.others > mostOthers {
@@ -182,7 +179,6 @@ func (p *Parser) within(line, text string, now time.Time) {
 	}
 }
 
-// whole completes the traceback that is being parsed.
 func (p *Parser) whole(now time.Time) {
 	b := p.block
 	p.block = nil

@@ -10,7 +10,6 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// start starts the process of an incarnation that is planned or new.
 func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 	w.phase = starting
 	w.startedAt = t.now
@@ -209,7 +208,6 @@ func (t *transition) span(service, name, parent string, from, to time.Time, w *i
 	}})
 }
 
-// pushLostToAll pushes to the members of a generation on this node that it is broken.
 func (t *transition) pushLostToAll(j *job, g events.Generation, rank int, reason string) {
 	if !j.inProcess() {
 		return

@@ -116,7 +116,6 @@ func (t *transition) finished(in WorkerFinished) {
 	t.publish(w, done, events.JobTrace(j.launch.Job))
 }
 
-// stepOf returns the step after which metrics were reported.
 func stepOf(said *uint64, step uint64) uint64 {
 	if said != nil {
 		return *said

@@ -36,7 +36,6 @@ type State struct {
 // New returns the state of an agent before its first input.
 func New(c Config) State { return State{cfg: c, jobs: map[events.JobID]*job{}} }
 
-// job is the state of one job on this node.
 type job struct {
 	launch       events.Launch
 	launchedAt   time.Time // when this launch arrived
@@ -92,7 +91,6 @@ type incarnation struct {
 	portAsked          time.Time
 }
 
-// metric is a value that a worker has reported after a step.
 type metric struct {
 	value float64
 	step  uint64
@@ -124,7 +122,6 @@ func (w *incarnation) member() bool {
 
 func (j *job) inProcess() bool { return j.launch.Spec.Recovery == spec.RecoveryInProcess }
 
-// slots returns the slots with an incarnation, in order.
 func (j *job) slots() []events.Slot { return slices.Sorted(maps.Keys(j.incarnations)) }
 
 // listed returns the launch's member in a slot.
@@ -139,7 +136,6 @@ func (j *job) listed(s events.Slot) (events.LaunchMember, bool) {
 
 func (s State) jobIDs() []events.JobID { return slices.Sorted(maps.Keys(s.jobs)) }
 
-// find returns the incarnation with an id, or nil.
 func (s State) find(id events.Incarnation) (*job, *incarnation) {
 	if id == "" {
 		return nil, nil

@@ -80,7 +80,6 @@ func reply(w http.ResponseWriter, status int, body any) error {
 	return err
 }
 
-// who identifies the caller.
 func (s *Server) who(r *http.Request) (string, *mailbox, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {

@@ -61,7 +61,6 @@ Generated from the code by ` + "`make generate`" + `. Flags of the same meaning 
 without a unit say theirs.
 `
 
-// environmentPage is the reference of all variables.
 func environmentPage() (string, error) {
 	var b strings.Builder
 	b.WriteString(environmentIntro)
@@ -111,7 +110,6 @@ func code(s string) string {
 	return "`" + s + "`"
 }
 
-// manCommand writes the manual pages of all commands.
 func manCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages", Args: command.Exactly("DIR"),

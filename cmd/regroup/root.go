@@ -69,7 +69,6 @@ func newRoot() (*cobra.Command, error) {
 	return command.Polish(root), nil
 }
 
-// arrange groups the commands in the root's help.
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
 		{"Run a job", "run submit demo"},

@@ -15,7 +15,6 @@ import (
 // version is set by the linker; empty = the module's, as `go install` knows it.
 var version string
 
-// release describes the build of this binary.
 type release struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`

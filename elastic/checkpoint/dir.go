@@ -65,7 +65,6 @@ type Dir struct {
 	fault func(op, path string) error
 }
 
-// tempSuffix is the suffix of files that are being written.
 const tempSuffix = ".unfinished"
 
 // staleAfter is the age of a temporary file whose writer must be dead.

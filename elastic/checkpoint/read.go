@@ -128,7 +128,6 @@ func damaged(err error, format string, args ...any) error {
 // maxReaders is the number of chunks that are read at a time.
 const maxReaders = 8
 
-// read reads the data and verifies its chunks.
 func (c *content) read(file io.ReaderAt, data []byte) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -159,7 +158,6 @@ func (c *content) read(file io.ReaderAt, data []byte) error {
 	return failed
 }
 
-// describe lists the tensors of a checkpoint.
 func (c *content) describe() string {
 	s := fmt.Sprintf("it holds %d bytes in %d tensors", c.Data, len(c.Tensors))
 	for i, p := range c.Tensors {

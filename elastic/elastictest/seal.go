@@ -64,12 +64,10 @@ func (h *Hub) seal() {
 	}
 }
 
-// survivors reports whether a member that has the state is alive.
 func (h *Hub) survivors() bool {
 	return slices.ContainsFunc(h.Members, func(token string) bool { return h.Alive[token] })
 }
 
-// holders returns the addresses from which a newcomer can fetch the state.
 func (h *Hub) holders() map[int]string {
 	peers := map[int]string{}
 	for r, token := range h.Members {

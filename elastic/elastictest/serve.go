@@ -11,7 +11,6 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// pollTimeout bounds a long poll.
 const pollTimeout = 300 * time.Millisecond
 
 // ServeHTTP is the worker API of all agents.

@@ -126,7 +126,6 @@ func (r *Replica) buffer() *Snapshot {
 	return r.spare
 }
 
-// adopt makes s the newest snapshot.
 func (r *Replica) adopt(s *Snapshot) {
 	if s == r.spare {
 		r.spare = nil

@@ -45,7 +45,6 @@ func (s *Snapshot) preallocate() {
 	}
 }
 
-// reset prepares the snapshot for new content.
 func (s *Snapshot) reset() {
 	s.tentative = false
 	s.hashes = make([]lazyHash, chunkCount(len(s.data)))

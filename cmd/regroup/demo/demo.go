@@ -158,7 +158,6 @@ func (d *demo) train(ctx context.Context, c *client.Client, worker string) (even
 	return v, errors.Join(err, f.failed())
 }
 
-// lost formats a count that may be unknown.
 func lost(i events.IncidentClosed) string {
 	if i.StepsLost == nil {
 		return "unknown"
@@ -166,7 +165,6 @@ func lost(i events.IncidentClosed) string {
 	return fmt.Sprint(*i.StepsLost)
 }
 
-// show prints the incidents with their phases and the timeline.
 func (d *demo) show(v events.JobView) error {
 	out := d.env.Out
 	rows := make([][]string, 0, len(v.Incidents))

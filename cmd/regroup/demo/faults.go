@@ -60,7 +60,6 @@ func (f *faults) progress(p events.Progress) {
 	}
 }
 
-// failed lists the faults that could not be injected.
 func (f *faults) failed() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -64,7 +64,6 @@ func (n *nodes) kill(name string) error {
 	return err
 }
 
-// stop ends all nodes and waits for them.
 func (n *nodes) stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

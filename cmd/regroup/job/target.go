@@ -54,7 +54,6 @@ func named(ctx context.Context, env command.Env, s command.Session, choose choic
 	return s.Job(ctx, string(v.Job))
 }
 
-// last returns the job that was submitted last.
 func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 	all, err := c.Jobs(ctx)
 	if err == nil && len(all) == 0 {

@@ -14,7 +14,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// errTooLong is the cause of a wait that has timed out.
 var errTooLong = errors.New("waited long enough")
 
 func wait(env command.Env) *cobra.Command {

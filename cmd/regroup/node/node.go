@@ -58,7 +58,6 @@ func list(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// used is a node with its usable and its assigned slots.
 type used struct {
 	events.NodeView
 	Usable int `json:"usable"` // slots

@@ -16,7 +16,6 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// names completes nodes.
 func names(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
 	nodes, err := c.Nodes(ctx)
 	words := make([]cobra.Completion, len(nodes))
@@ -82,7 +81,6 @@ func target(ctx context.Context, s command.Session) (events.NodeView, *events.Sl
 	return n, &slot, nil
 }
 
-// called is the name of a node or slot.
 func called(n events.NodeID, slot *events.Slot) string {
 	if slot == nil {
 		return string(n)

@@ -33,7 +33,6 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// call is one call of `regroup run`.
 type call struct {
 	env     command.Env
 	within  time.Duration // timeout of the connection and of replies

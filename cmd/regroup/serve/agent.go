@@ -94,7 +94,6 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, o
 	})
 }
 
-// agentDir is the directory of an agent's state.
 func agentDir(state, node string) string { return filepath.Join(state, "agents", node) }
 
 // Heed passes the signal that announces the end of the node to an agent, until off is called.

@@ -102,7 +102,6 @@ type reached struct {
 	close func()
 }
 
-// dial connects to the configured server.
 func dial(ctx context.Context, c boot.Config, r Reach) (reached, error) {
 	c.Wait = r.Within
 	p, err := boot.Dial(ctx, c, r.Say)

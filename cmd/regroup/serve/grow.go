@@ -21,7 +21,6 @@ func (l *Local) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// guardEvery is how often a broker's disk is checked.
 const guardEvery = time.Second
 
 // guard reports when a broker cannot store, and makes it resume.

@@ -22,7 +22,6 @@ import (
 // The workers of a killed run die with it (PR_SET_PDEATHSIG), but not their child processes. A
 // separate process waits for the end of the run and kills those: `regroup reap`.
 
-// reapWithin bounds how long the reaper tries.
 const reapWithin = 30 * time.Second
 
 // Reaper is a process that outlives a run.

@@ -23,7 +23,6 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// build returns a service with its configuration from the environment.
 func build(p *boot.Process, name string, d DiscoveryConfig) (runner, error) {
 	switch name {
 	case events.ServiceDiscovery:

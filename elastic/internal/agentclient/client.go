@@ -47,7 +47,6 @@ func New(socket, token string, timeout time.Duration) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// responseError is an error response of the agent.
 type responseError struct {
 	status int
 	body   wire.Error

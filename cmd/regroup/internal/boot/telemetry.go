@@ -68,7 +68,6 @@ func (r *Recorder) Record(s events.Span) {
 	span.End(trace.WithTimestamp(s.End))
 }
 
-// spanContext reads a traceparent.
 func spanContext(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent}))
 }
@@ -131,7 +130,6 @@ func (k spanExporter) UploadTraces(ctx context.Context, spans []*tracepb.Resourc
 	return err
 }
 
-// spanContextKey is the context key of the predefined ids of a span.
 type spanContextKey struct{}
 
 // generator returns random ids, or the predefined ones, which all processes derive alike for the

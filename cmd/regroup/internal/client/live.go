@@ -53,7 +53,6 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 	}
 }
 
-// progressed adds the progress of a job to its stored view.
 func progressed(v *events.JobView, h events.JobProgress) {
 	if h.Step > 0 {
 		v.Step, v.StepAt = h.Step, h.At
@@ -84,7 +83,6 @@ func (c *Client) Silent(ctx context.Context) []string {
 	return silent
 }
 
-// request sends a request to any replica of a service.
 func request[R events.Body](ctx context.Context, s Server, service, verb string, query events.Body) (R, error) {
 	var none R
 	data, err := events.EncodeBody(query)

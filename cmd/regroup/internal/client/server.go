@@ -83,7 +83,6 @@ func found[V any](all []of[V]) []V {
 	return out
 }
 
-// everywhere queries all servers concurrently.
 func everywhere[V any](ctx context.Context, c *Client, ask func(context.Context, *Client, Server) ([]V, error)) ([]of[V], error) {
 	got := make([][]V, len(c.all))
 	g, ctx := errgroup.WithContext(ctx)

@@ -11,10 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// helpColumns is the width of every help text.
 const helpColumns = 80
 
-// headingKey is the annotation of flags under a heading.
 const headingKey = "regroup_heading"
 
 // Examples formats the examples of a command, one command line each.
@@ -57,7 +55,6 @@ func writeHelp(w io.Writer, cmd *cobra.Command) error {
 	return err
 }
 
-// useLine is the usage line.
 func useLine(cmd *cobra.Command) string {
 	if cmd.HasAvailableSubCommands() {
 		return cmd.CommandPath() + " COMMAND [flags]"

@@ -33,7 +33,6 @@ func (e Env) Connected(do func(ctx context.Context, s Session) error) func(*cobr
 	}
 }
 
-// completeWithin bounds the time of a completion.
 const completeWithin = 2 * time.Second
 
 // Completes completes the first argument with the results of words, each with its description.

@@ -68,7 +68,6 @@ func Of(s Seen) Explanation {
 	return e
 }
 
-// head describes what the job does now.
 func (s Seen) head(e Explanation) string {
 	v := s.Job
 	switch {
@@ -131,7 +130,6 @@ func (s Seen) waiting() string {
 	return text + "; " + p.Capacity
 }
 
-// hindrance describes why there are no slots.
 func (s Seen) hindrance(e Explanation) string {
 	if e.Hindrance != "" {
 		return e.Hindrance
@@ -139,7 +137,6 @@ func (s Seen) hindrance(e Explanation) string {
 	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", screen.Plural(max(1, e.Workers.Min), "slot"))
 }
 
-// regroups describes what the next generation waits for.
 func (s Seen) regroups(e Explanation) string {
 	r := s.Round
 	verb := "agrees on its first generation"

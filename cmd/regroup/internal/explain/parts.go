@@ -11,7 +11,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// ended describes how and when the job ended.
 func ended(v events.JobView, now time.Time) string {
 	text := fmt.Sprintf("%s %s ago", v.State, screen.Span(now.Sub(v.Ended)))
 	if v.Reason != "" {
@@ -113,7 +112,6 @@ var missed = map[string]string{
 	events.ServiceRegistry:   "its state, steps and failures are as it left them",
 }
 
-// links describes nodes that cannot reach each other.
 func (s Seen) links() []string {
 	var out []string
 	for _, l := range s.Round.LinkPartitions {
@@ -177,7 +175,6 @@ func (s Seen) doubts() []string {
 	return out
 }
 
-// doubt describes why a node is not ready.
 func (s Seen) doubt(n events.NodeView) string {
 	lasts := " for " + screen.Span(s.Now.Sub(n.Since))
 	reason := ""
@@ -216,7 +213,6 @@ func (s Seen) awaitedNodes() string {
 	return text
 }
 
-// standby describes the spare nodes of such a job.
 func (s Seen) standby() []string {
 	g := s.Round.Rendezvous
 	if g == nil {

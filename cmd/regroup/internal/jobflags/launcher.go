@@ -20,7 +20,6 @@ type launcherFlag struct {
 	known   bool // a flag of this command has the same name and meaning
 }
 
-// outcome is the treatment of a flag.
 type outcome int
 
 const (
@@ -34,7 +33,6 @@ const (
 	horovodrun = "horovodrun"
 )
 
-// launcherFlags are the supported flags of other launchers.
 var launcherFlags = []launcherFlag{
 	{torchrun, "--nproc-per-node N|auto|cpu|gpu", "workers on each node; the words count this machine's processors or GPUs", honoured, false},
 	{torchrun, "--nnodes N|MIN:MAX", "times --nproc-per-node, how many workers; with a server of the run's own there is one node", honoured, false},

@@ -111,7 +111,6 @@ func nodeText(n events.NodeFact) string {
 	return s
 }
 
-// slotText names the part of a node that is concerned.
 func slotText(s *events.Slot) string {
 	if s == nil {
 		return "the whole node:"

@@ -84,7 +84,6 @@ func (s *Story) generation(b events.RoundSealed) string {
 		Plural(s.world, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
 }
 
-// anyHolds reports whether a member has a commit.
 func anyHolds(all []events.Member) bool {
 	return slices.ContainsFunc(all, func(m events.Member) bool { return m.Commit.Generation > 0 })
 }

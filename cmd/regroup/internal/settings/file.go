@@ -101,7 +101,6 @@ func (f *File) Put(name string, s Settings) error {
 	return nil
 }
 
-// unknown returns the error for a missing context.
 func (f *File) unknown(name string) error {
 	hint := spec.DidYouMean(name, f.Names())
 	if hint == "" {

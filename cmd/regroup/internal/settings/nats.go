@@ -54,7 +54,6 @@ func natsContext(getenv func(string) string, name string) (Settings, error) {
 	return s, nil
 }
 
-// withUser adds the user to URLs without one.
 func withUser(server, user, password, token string) string {
 	as := url.UserPassword(user, password)
 	if token != "" {

@@ -124,7 +124,6 @@ func (s Settings) Absolute() (Settings, error) {
 	return s, nil
 }
 
-// checkName validates the name of a context.
 func checkName(name string) error {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.'
@@ -135,7 +134,6 @@ func checkName(name string) error {
 	return nil
 }
 
-// in adds the file and the position to an error.
 func in(path, place string, err error) error {
 	if place != "" {
 		place += "."

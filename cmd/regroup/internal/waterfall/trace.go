@@ -92,7 +92,6 @@ func text(v *common.AnyValue) string {
 	return string(b)
 }
 
-// node is a span in its tree.
 type node struct {
 	Span
 	depth  int
