@@ -73,7 +73,7 @@ func New(o Options) (*Agent, error) {
 		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
 	}
 	if o.Join != nil {
-		a.member = newMembership(a)
+		a.member = &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 	}
 	var err error
 	a.api, err = workerapi.New(workerapi.Options{Socket: filepath.Join(o.StateDir, "agent.sock"), Calls: a.calls(), Listen: o.Listen})

@@ -32,10 +32,6 @@ type membership struct {
 	in    bool         // it was in one of the lists
 }
 
-func newMembership(a *Agent) *membership {
-	return &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
-}
-
 // Membership returns the node's membership in the job that it has joined, once Run has returned:
 // final, unless Run was ended before. err says why the node was refused. entered reports whether it
 // was ever admitted.

@@ -83,14 +83,6 @@ func (a *Agent) notice(data []byte) {
 	}
 }
 
-// offered returns the number of slots for the scheduler: none if the agent joins a single job.
-func (a *Agent) offered() int {
-	if a.member != nil {
-		return 0
-	}
-	return a.opt.Slots
-}
-
 // quietFor is how long discovery may be absent without a warning: services and agents are started
 // together.
 const quietFor = 3 * time.Second
@@ -99,9 +91,13 @@ const quietFor = 3 * time.Second
 func (a *Agent) register(work context.Context) {
 	retry, said, since := wait.Backoff{First: 100 * time.Millisecond, Max: 2 * time.Second}, "", time.Time{}
 	var once sync.Once
+	offered := a.opt.Slots // to the scheduler: none if the agent joins a single job
+	if a.member != nil {
+		offered = 0
+	}
 	for work.Err() == nil {
 		h := events.NodeHello{
-			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.offered(), Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
+			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: offered, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
 			Departing: a.departing.Load(), Yield: a.opt.Yield,
 		}
 		pause := a.opt.Config.HelloEvery

@@ -66,15 +66,6 @@ type Config struct {
 	FlushWithin  time.Duration // until an ending agent drops facts that cannot be stored
 }
 
-// DefaultConfig returns values for a cluster on one site.
-func DefaultConfig() Config {
-	return Config{
-		Heartbeat: 500 * time.Millisecond, HelloEvery: 10 * time.Second, CallTimeout: 2 * time.Second,
-		LogEvery: 200 * time.Millisecond, LogBuffer: 16 << 20, StopWithin: 35 * time.Second, FlushWithin: 5 * time.Second,
-		PreemptEvery: time.Second,
-	}
-}
-
 // Options of an Agent.
 type Options struct {
 	Node        events.NodeID
@@ -87,7 +78,7 @@ type Options struct {
 	Ports       events.Ports
 	Driver      Driver
 	Join        *Joining                                                     // nil = work comes from the scheduler
-	Config      Config                                                       // zero fields mean those of DefaultConfig
+	Config      Config                                                       // zero fields mean the defaults, which suit a cluster on one site
 	Output      func(Line)                                                   // may be nil; must not block
 	Observe     func(events.Span)                                            // may be nil; must not block
 	Logger      *slog.Logger                                                 // nil = none
@@ -120,15 +111,15 @@ func (o *Options) check() error {
 	if len(bad) > 0 {
 		return events.Errorf(events.Invalid, "agent: %s", strings.Join(bad, "; "))
 	}
-	d := DefaultConfig()
-	o.Config.Heartbeat = cmp.Or(o.Config.Heartbeat, d.Heartbeat)
-	o.Config.HelloEvery = cmp.Or(o.Config.HelloEvery, d.HelloEvery)
-	o.Config.CallTimeout = cmp.Or(o.Config.CallTimeout, d.CallTimeout)
-	o.Config.LogEvery = cmp.Or(o.Config.LogEvery, d.LogEvery)
-	o.Config.LogBuffer = cmp.Or(o.Config.LogBuffer, d.LogBuffer)
-	o.Config.StopWithin = cmp.Or(o.Config.StopWithin, d.StopWithin)
-	o.Config.PreemptEvery = cmp.Or(o.Config.PreemptEvery, d.PreemptEvery)
-	o.Config.FlushWithin = cmp.Or(o.Config.FlushWithin, d.FlushWithin)
+	c := &o.Config
+	c.Heartbeat = cmp.Or(c.Heartbeat, 500*time.Millisecond)
+	c.HelloEvery = cmp.Or(c.HelloEvery, 10*time.Second)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 2*time.Second)
+	c.LogEvery = cmp.Or(c.LogEvery, 200*time.Millisecond)
+	c.LogBuffer = cmp.Or(c.LogBuffer, 16<<20)
+	c.StopWithin = cmp.Or(c.StopWithin, 35*time.Second)
+	c.PreemptEvery = cmp.Or(c.PreemptEvery, time.Second)
+	c.FlushWithin = cmp.Or(c.FlushWithin, 5*time.Second)
 	if o.Output == nil {
 		o.Output = func(Line) {}
 	}

@@ -36,8 +36,9 @@ type outcome struct {
 // classify sorts the error that ended a generation. It returns errors that are not about the
 // generation.
 func classify(ctx context.Context, err error, rank int, c *canceler) (outcome, error) {
-	o := outcome{reason: err, endedAt: c.ended()}
-	if o.endedAt.IsZero() {
+	o := outcome{reason: err}
+	var cause error
+	if o.endedAt, cause = c.ended(); o.endedAt.IsZero() {
 		o.endedAt = time.Now()
 	}
 	o.failedAt = o.endedAt
@@ -47,8 +48,8 @@ func classify(ctx context.Context, err error, rank int, c *canceler) (outcome, e
 		o.ending = finished
 	case ctx.Err() != nil:
 		return o, context.Cause(ctx)
-	case c.orphaned() != nil:
-		return o, c.orphaned()
+	case errors.Is(cause, errOrphaned):
+		return o, cause
 	case errors.Is(err, ErrStopped):
 		o.ending = stopped
 	case errors.Is(err, ErrPlannedChange):

@@ -23,7 +23,8 @@ const (
 	updateStop
 )
 
-// updates are those of this worker's agent that not all ranks know of yet.
+// updates are those of this worker's agent that not all ranks know of yet. One goroutine announces
+// and withdraws them.
 type updates struct {
 	preempted atomic.Bool
 	change    atomic.Int64 // updatePlanned or updateStop, else updateNone
@@ -41,12 +42,7 @@ func (u *updates) announce(update int64) {
 		u.preempted.Store(true)
 		return
 	}
-	for {
-		current := u.change.Load()
-		if current >= update || u.change.CompareAndSwap(current, update) {
-			return
-		}
-	}
+	u.change.Store(max(u.change.Load(), update))
 }
 
 // withdraw revokes a planned change, unless a commit has carried it already.
@@ -90,21 +86,11 @@ func (c *canceler) failed(cause error) {
 	}
 }
 
-// orphaned returns the error of a worker whose agent is gone: it has no next generation.
-func (c *canceler) orphaned() error {
+// ended returns when the generation has ended, and why; zero = it has not.
+func (c *canceler) ended() (at time.Time, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if errors.Is(c.cause, errOrphaned) {
-		return c.cause
-	}
-	return nil
-}
-
-// ended returns when the generation has ended; zero = it has not.
-func (c *canceler) ended() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.endedAt
+	return c.endedAt, c.cause
 }
 
 // errOrphaned: this worker's agent is gone for good, as far as the worker can tell.

@@ -21,10 +21,6 @@ type joinResult struct {
 	refusal    *Refusal
 }
 
-func newMailbox() *mailbox {
-	return &mailbox{joins: map[chan joinResult]bool{}, wake: make(chan struct{})}
-}
-
 // wait registers a join before it is passed on, so that its answer cannot arrive too early.
 func (b *mailbox) wait() chan joinResult {
 	b.mu.Lock()

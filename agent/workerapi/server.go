@@ -158,7 +158,7 @@ func (s *Server) Admit(token, worker string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tokens[token] = worker
-	s.mailboxes[worker] = newMailbox()
+	s.mailboxes[worker] = &mailbox{joins: map[chan joinResult]bool{}, wake: make(chan struct{})}
 }
 
 // Dismiss removes a worker and ends its polls.

@@ -102,8 +102,8 @@ func within(cmd *cobra.Command, names ...string) bool {
 
 func environment(c *boot.Config) command.Env {
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		width = 0
+	if err != nil || width < 1 {
+		width = 100
 	}
 	return command.Env{
 		Connect: func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error) {

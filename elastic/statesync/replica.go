@@ -37,7 +37,9 @@ type partialSnapshot struct {
 }
 
 // NewReplica returns a replica without tensors.
-func NewReplica(c Config) *Replica { return &Replica{config: c, store: newCommitStore()} }
+func NewReplica(c Config) *Replica {
+	return &Replica{config: c, store: &CommitStore{pins: map[*Snapshot]int{}, changed: make(chan struct{})}}
+}
 
 // Store returns the store with the newest commit. It may be used by any goroutine.
 func (r *Replica) Store() *CommitStore { return r.store }

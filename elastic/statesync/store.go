@@ -17,10 +17,6 @@ type CommitStore struct {
 	changed chan struct{} // closed and replaced when newest or final change
 }
 
-func newCommitStore() *CommitStore {
-	return &CommitStore{pins: map[*Snapshot]int{}, changed: make(chan struct{})}
-}
-
 // put makes s the newest commit, and frees the one before as soon as it is not pinned.
 func (c *CommitStore) put(s *Snapshot) {
 	c.mu.Lock()

@@ -27,9 +27,6 @@ type digits struct {
 
 func (d digits) len() int { return len(d.labels) }
 
-// image returns the pixels of the i-th picture.
-func (d digits) image(i int) []float32 { return d.images[i*pixels : (i+1)*pixels] }
-
 // load reads the training and the test part from a directory; empty = from the binary.
 func load(dir string) (train, test digits, err error) {
 	var from fs.FS

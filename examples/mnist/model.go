@@ -62,7 +62,7 @@ func (m *model) forward(n int) {
 func (m *model) gather(d digits, indices []int) {
 	x := reuse(&m.x, len(indices)*pixels)
 	for i, index := range indices {
-		copy(x[i*pixels:], d.image(index))
+		copy(x[i*pixels:], d.images[index*pixels:(index+1)*pixels])
 	}
 }
 

@@ -4,12 +4,11 @@
 // are {"code","message"} with a 4xx or 5xx status.
 package wire
 
-import "time"
-
 import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"time"
 )
 
 // Paths of the API.

@@ -38,7 +38,8 @@ func Apply(cmd *cobra.Command, getenv func(string) string) error {
 	if err != nil {
 		return fmt.Errorf("%s%w", from, err)
 	}
-	elsewhere := name == "" && given(cmd, getenv, "server", "REGROUP_SERVER")
+	server := cmd.Flag("server")
+	elsewhere := name == "" && (getenv("REGROUP_SERVER") != "" || server != nil && server.Changed)
 	for _, v := range s.Values() {
 		f := cmd.Flag(v.Name)
 		if f == nil || f.Changed || (v.Name == "timeout" && cmd.InheritedFlags().Lookup(v.Name) == nil) {
@@ -60,9 +61,4 @@ func Apply(cmd *cobra.Command, getenv func(string) string) error {
 		}
 	}
 	return nil
-}
-
-func given(cmd *cobra.Command, getenv func(string) string, flag, env string) bool {
-	f := cmd.Flag(flag)
-	return (f != nil && f.Changed) || getenv(env) != ""
 }

@@ -120,7 +120,7 @@ func list(env command.Env) *cobra.Command {
 			fmt.Fprintln(env.Err, "no contexts; keep one: regroup context add NAME --server URL")
 			return nil
 		}
-		p, err := env.Palette(cmd)
+		p, err := env.Palette(cmd, env.IsTerminal)
 		if err != nil {
 			return err
 		}

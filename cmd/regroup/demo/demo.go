@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -47,7 +48,7 @@ func Command(env command.Env, c *boot.Config) *cobra.Command {
 			if output != "text" && output != "json" {
 				return events.Errorf(events.Invalid, "-o %q: use text or json", output)
 			}
-			palette, err := env.ErrPalette(cmd)
+			palette, err := env.Palette(cmd, env.ErrIsTerminal)
 			if err != nil {
 				return err
 			}
@@ -85,7 +86,7 @@ func (d *demo) run(parent context.Context) error {
 	}
 	defer l.Close()
 	l.Discovery.Quarantine = discovery.NoQuarantine() // its faults are intended, and it may run several times in a row
-	d.nodes = newNodes(l.URL, filepath.Join(l.Process.Config.StateDir, "demo"))
+	d.nodes = &nodes{url: l.URL, dir: filepath.Join(l.Process.Config.StateDir, "demo"), running: map[string]*exec.Cmd{}}
 	defer d.nodes.stop()
 	ctx, restore := boot.Interruptible(parent, nil)
 	defer restore()

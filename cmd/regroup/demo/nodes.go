@@ -21,10 +21,6 @@ type nodes struct {
 	running map[string]*exec.Cmd
 }
 
-func newNodes(url, dir string) *nodes {
-	return &nodes{url: url, dir: dir, running: map[string]*exec.Cmd{}}
-}
-
 func (n *nodes) start(name string, slots int) error {
 	self, err := os.Executable()
 	if err != nil {

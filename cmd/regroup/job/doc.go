@@ -4,14 +4,12 @@ package job
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/events"
 )
 
 // Commands returns all commands, each directly under regroup.
@@ -32,18 +30,13 @@ func jobs(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(all, func(a, b events.JobView) int {
-		switch {
-		case a.State.Terminal() == b.State.Terminal():
-			return 0
-		case b.State.Terminal():
-			return -1
+	words := make([]cobra.Completion, 0, len(all))
+	for _, ended := range []bool{false, true} {
+		for _, v := range all {
+			if v.State.Terminal() == ended {
+				words = append(words, cobra.CompletionWithDesc(string(v.Job), string(v.State)))
+			}
 		}
-		return 1
-	})
-	words := make([]cobra.Completion, len(all))
-	for i, v := range all {
-		words[i] = cobra.CompletionWithDesc(string(v.Job), string(v.State))
 	}
 	return words, nil
 }

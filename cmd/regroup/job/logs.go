@@ -68,7 +68,7 @@ type tail struct {
 }
 
 func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
-	p, err := env.Palette(cmd)
+	p, err := env.Palette(cmd, env.IsTerminal)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func timeline(env command.Env) *cobra.Command {
 		if written, err := form.Write(env.Out, t); written {
 			return err
 		}
-		return screen.Gantt{Palette: s.Palette, Width: env.Columns(), ASCII: *ascii}.Draw(env.Out, t)
+		return screen.Gantt{Palette: s.Palette, Width: env.Width, ASCII: *ascii}.Draw(env.Out, t)
 	})
 	return cmd
 }

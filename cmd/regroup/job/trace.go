@@ -65,7 +65,7 @@ func trace(env command.Env) *cobra.Command {
 		if written, err := form.Write(env.Out, all); written {
 			return err
 		}
-		d := waterfall.Drawing{Palette: s.Palette, Width: env.Columns(), ASCII: *ascii}
+		d := waterfall.Drawing{Palette: s.Palette, Width: env.Width, ASCII: *ascii}
 		for i, one := range all {
 			if i > 0 {
 				fmt.Fprintln(env.Out)

@@ -46,7 +46,7 @@ func wait(env command.Env) *cobra.Command {
 		if written, err := form.Write(env.Out, end); err != nil {
 			return err
 		} else if !written {
-			p, err := env.ErrPalette(cmd)
+			p, err := env.Palette(cmd, env.ErrIsTerminal)
 			if err != nil {
 				return err
 			}

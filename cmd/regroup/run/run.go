@@ -69,7 +69,7 @@ services and an agent in this process, beside those of other runs. The first wor
 				r.listed = r.listed || cmd.Flags().Changed(name)
 			}
 			r.json = form.Is(command.JSON)
-			if r.palette, err = env.ErrPalette(cmd); err != nil {
+			if r.palette, err = env.Palette(cmd, env.ErrIsTerminal); err != nil {
 				return err
 			}
 			if r.within, err = command.Timeout(cmd); err != nil {

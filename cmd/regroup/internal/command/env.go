@@ -27,7 +27,7 @@ type Env struct {
 	Out, Err      io.Writer
 	IsTerminal    bool // Out is one
 	ErrIsTerminal bool // Err is one
-	Width         int  // columns of the terminal; 0 = 100
+	Width         int  // columns of drawings
 	Getenv        func(string) string
 	Now           func() time.Time // its location is that of printed times
 	Source        string           // CloudEvents source of commands
@@ -113,30 +113,13 @@ func exact(cmd *cobra.Command, terminal bool) bool {
 	return false
 }
 
-// Palette returns the palette for Out.
-func (e Env) Palette(cmd *cobra.Command) (screen.Palette, error) {
-	return e.palette(cmd, e.IsTerminal)
-}
-
-// ErrPalette returns the palette for Err.
-func (e Env) ErrPalette(cmd *cobra.Command) (screen.Palette, error) {
-	return e.palette(cmd, e.ErrIsTerminal)
-}
-
-func (e Env) palette(cmd *cobra.Command, terminal bool) (screen.Palette, error) {
+// Palette returns the palette for Out or Err; terminal = that is one.
+func (e Env) Palette(cmd *cobra.Command, terminal bool) (screen.Palette, error) {
 	mode := screen.Auto
 	if f := cmd.Flag(flagColor); f != nil {
 		mode = f.Value.String()
 	}
 	return screen.NewPalette(mode, terminal, e.Getenv)
-}
-
-// Columns is the width of drawings.
-func (e Env) Columns() int {
-	if e.Width > 0 {
-		return e.Width
-	}
-	return 100
 }
 
 // Clock formats a time in the user's zone.

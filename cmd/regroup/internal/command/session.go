@@ -20,7 +20,7 @@ type Session struct {
 // Connected returns the body of a command: it connects, calls do, and closes the connection.
 func (e Env) Connected(do func(ctx context.Context, s Session) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		p, err := e.Palette(cmd)
+		p, err := e.Palette(cmd, e.IsTerminal)
 		if err != nil {
 			return err
 		}

@@ -53,13 +53,6 @@ func Describe(b events.Body) string {
 		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, Plural(len(b.Nodes), "node"), Plural(len(b.Places), "place"), b.Reason)
 	case events.RoundClosed:
 		return b.Reason
-	default:
-		return describeWorker(b)
-	}
-}
-
-func describeWorker(b events.Body) string {
-	switch b := b.(type) {
 	case events.WorkerStarted:
 		return fmt.Sprintf("%s pid %d attempt %d", b.Place, b.PID, b.Attempt)
 	case events.WorkerReady:

@@ -106,8 +106,8 @@ func Parse(name string, text []byte) (spec.Job, error) {
 		f.Line, f.Column = at.line, at.column
 		return refuse(f)
 	}
-	w := newWalker()
-	w.collect(docs[0].Body)
+	w := &walker{fields: map[string]field{}, anchors: map[string]ast.Node{}}
+	ast.Walk(w, docs[0].Body)
 	raw := w.node("", docs[0].Body)
 	if w.nodes > maxNodes {
 		return refuse(Diagnostic{Code: "syntax", Message: "unfolds into too many nodes: that is no job spec"})

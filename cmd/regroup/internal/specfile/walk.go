@@ -35,14 +35,7 @@ const (
 	maxNodes = 100_000
 )
 
-func newWalker() *walker {
-	return &walker{fields: map[string]field{}, anchors: map[string]ast.Node{}}
-}
-
-// collect finds the anchors first, because merge keys are resolved on the way.
-func (w *walker) collect(n ast.Node) { ast.Walk(w, n) }
-
-// Visit implements ast.Visitor.
+// Visit implements ast.Visitor: it collects the anchors, because merge keys are resolved on the way.
 func (w *walker) Visit(n ast.Node) ast.Visitor {
 	if a, ok := n.(*ast.AnchorNode); ok && a.Name != nil {
 		w.anchors[a.Name.GetToken().Value] = a.Value
