@@ -107,14 +107,8 @@ func list(env command.Env) *cobra.Command {
 		for _, name := range f.Names() {
 			all = append(all, listed{name, name == f.Selected, f.Contexts[name].Shown()})
 		}
-		if written, err := form.Write(env.Out, all); written {
+		if written, err := command.List(form, env.Out, all, func(c listed) string { return c.Name }); written {
 			return err
-		}
-		if form.Is(command.Name) {
-			for _, c := range all {
-				fmt.Fprintln(env.Out, c.Name)
-			}
-			return nil
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(env.Err, "no contexts; keep one: regroup context add NAME --server URL")

@@ -45,14 +45,8 @@ func list(env command.Env) *cobra.Command {
 			live[i] = &views[i]
 		}
 		s.Live(ctx, live...)
-		if written, err := form.Write(env.Out, listed(views)); written {
+		if written, err := command.List(form, env.Out, listed(views), func(p plain) string { return string(p.Job) }); written {
 			return err
-		}
-		if form.Is(command.Name) {
-			for _, v := range views {
-				fmt.Fprintln(env.Out, v.Job)
-			}
-			return nil
 		}
 		if len(views) == 0 {
 			fmt.Fprintln(env.Err, "no jobs; start one: regroup run -- CMD")

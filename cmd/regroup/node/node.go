@@ -40,14 +40,8 @@ func list(env command.Env) *cobra.Command {
 			return err
 		}
 		rows := withUse(nodes, pool)
-		if written, err := form.Write(env.Out, rows); written {
+		if written, err := command.List(form, env.Out, rows, func(n used) string { return string(n.Node) }); written {
 			return err
-		}
-		if form.Is(command.Name) {
-			for _, n := range nodes {
-				fmt.Fprintln(env.Out, n.Node)
-			}
-			return nil
 		}
 		if len(nodes) == 0 {
 			fmt.Fprintln(env.Err, "no nodes; start an agent on each machine: regroup agent")

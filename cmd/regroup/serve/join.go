@@ -65,7 +65,11 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 		return events.Errorf(events.Invalid, "--slots: is %d, the job has %d workers on every node", a.Slots, per)
 	}
 	report := &reporter{to: errs, job: join.Job}
-	join.OnChange = report.membership
+	join.OnChange = func(n events.NodeMembership) {
+		if text := membershipText(n); text != "" {
+			report.say("%s", text)
+		}
+	}
 	run, err := newAgent(p, a, join, false, func(l agent.Line) { report.line(out, l) })
 	if err != nil {
 		return err
@@ -100,12 +104,6 @@ func (s *reporter) line(out io.Writer, l agent.Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintln(out, l.Prefix(), visible.Text(l.Text))
-}
-
-func (s *reporter) membership(n events.NodeMembership) {
-	if text := membershipText(n); text != "" {
-		s.say("%s", text)
-	}
 }
 
 // membershipText describes a node's membership in its job, in a sentence with numbers.

@@ -89,6 +89,19 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 	return true, err
 }
 
+// List is Write for a list, which it writes as names too.
+func List[T any](f *Format, w io.Writer, all []T, name func(T) string) (bool, error) {
+	if !f.Is(Name) {
+		return f.Write(w, all)
+	}
+	for _, x := range all {
+		if _, err := fmt.Fprintln(w, name(x)); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
 // toYAML converts JSON to YAML. Strings with characters that the YAML encoder does not escape are
 // quoted.
 func toYAML(b []byte) ([]byte, error) {

@@ -19,14 +19,14 @@ import (
 
 // Flags holds the given values.
 type Flags struct {
-	fs       *pflag.FlagSet
-	job      spec.Job          // the fields that flags set as they are
-	paths    map[string]string // of the field that a flag sets, by the flag's name
-	workers  string
-	env      []string
-	sizes    sizes
-	launcher launcher
-	launch   Launch
+	fs        *pflag.FlagSet
+	job       spec.Job          // the fields that flags set as they are
+	paths     map[string]string // of the field that a flag sets, by the flag's name
+	workers   string
+	env       []string
+	sizes     sizes
+	launchers map[string]*string // values of the launcher flags, by name; nil = the command has none
+	launch    Launch
 }
 
 // Add adds the flags to a command's set.
@@ -36,7 +36,7 @@ func Add(fs *pflag.FlagSet) *Flags {
 	fs.StringVar(&f.workers, f.of("workers", "workers"), "1", "how many workers: MIN:MAX, or N for exactly N")
 	f.sizes.add(fs)
 	f.shared()
-	f.launcher.add(fs)
+	f.addLaunchers()
 	return f
 }
 
@@ -77,7 +77,7 @@ func (f *Flags) Given() string {
 	given := ""
 	f.fs.Visit(func(x *pflag.Flag) {
 		_, own := f.paths[x.Name]
-		_, others := f.launcher.values[x.Name]
+		_, others := f.launchers[x.Name]
 		if (own || sizePaths[x.Name] != "" || (others && x.Name != "standalone")) && given == "" {
 			given = "--" + x.Name
 		}
@@ -137,7 +137,7 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 		}
 		s.Env[name] = value
 	}
-	if f.launcher.values != nil {
+	if f.launchers != nil {
 		s.Command = f.torch(&s, args, add)
 		f.horovod(&s, add)
 	}

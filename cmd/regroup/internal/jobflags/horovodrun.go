@@ -22,7 +22,7 @@ func (f *Flags) horovod(s *spec.Job, add func(path, message string)) {
 		s.Env[name] = value
 	}
 	if f.fs.Changed("fusion-threshold-mb") {
-		text := *f.launcher.values["fusion-threshold-mb"]
+		text := *f.launchers["fusion-threshold-mb"]
 		mb, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
 			add("--fusion-threshold-mb", "is "+strconv.Quote(text)+", must be a whole number of MiB")
@@ -30,13 +30,13 @@ func (f *Flags) horovod(s *spec.Job, add func(path, message string)) {
 		set("HOROVOD_FUSION_THRESHOLD", strconv.FormatUint(mb<<20, 10))
 	}
 	if f.fs.Changed("cycle-time-ms") {
-		text := *f.launcher.values["cycle-time-ms"]
+		text := *f.launchers["cycle-time-ms"]
 		if ms, err := strconv.ParseFloat(text, 64); err != nil || ms < 0 {
 			add("--cycle-time-ms", "is "+strconv.Quote(text)+", must be a number of milliseconds")
 		}
 		set("HOROVOD_CYCLE_TIME", text)
 	}
-	if file := *f.launcher.values["timeline-filename"]; file != "" {
+	if file := *f.launchers["timeline-filename"]; file != "" {
 		set("HOROVOD_TIMELINE", file)
 	}
 	if f.on("timeline-mark-cycles") {

@@ -102,19 +102,17 @@ func (l launcherFlag) plain() bool {
 	return !strings.Contains(l.names[strings.Index(l.names, "--"):], " ")
 }
 
-// launcher holds the given launcher flags, by name.
-type launcher struct{ values map[string]*string }
-
-// add adds the launcher flags that no other flag implements. They are hidden in the help, which
-// would be twice as long.
-func (l *launcher) add(fs *pflag.FlagSet) {
-	l.values = map[string]*string{}
+// addLaunchers adds the launcher flags that no other flag implements. They are hidden in the help,
+// which would be twice as long.
+func (f *Flags) addLaunchers() {
+	fs := f.fs
+	f.launchers = map[string]*string{}
 	for _, x := range launcherFlags {
 		if x.known {
 			continue
 		}
 		name := x.name()
-		l.values[name] = fs.StringP(name, x.short(), "", x.of+": "+x.does)
+		f.launchers[name] = fs.StringP(name, x.short(), "", x.of+": "+x.does)
 		if x.plain() {
 			fs.Lookup(name).NoOptDefVal = "true"
 		}
@@ -135,15 +133,15 @@ func spelt(name string) string {
 	return name
 }
 
-// check returns an error for flags that cannot be supported, and a note for each flag without
-// effect.
-func (l *launcher) check(fs *pflag.FlagSet, add func(path, message string)) (notes []string) {
+// checkLaunchers adds an error for each flag that cannot be supported, and returns a note for each
+// flag without effect.
+func (f *Flags) checkLaunchers(add func(path, message string)) (notes []string) {
 	for _, x := range launcherFlags {
 		name := x.name()
-		if x.known || !fs.Changed(name) {
+		if x.known || !f.fs.Changed(name) {
 			continue
 		}
-		value := *l.values[name]
+		value := *f.launchers[name]
 		switch {
 		case x.outcome == noted:
 			notes = append(notes, fmt.Sprintf("--%s has no effect here: %s", name, x.does))

@@ -46,8 +46,8 @@ func (f *Flags) Launch() Launch { return f.launch }
 
 // torch applies torchrun's flags, and returns the command that they build from args.
 func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)) []string {
-	given := func(name string) (string, bool) { return *f.launcher.values[name], f.fs.Changed(name) }
-	f.launch.Notes = f.launcher.check(f.fs, add)
+	given := func(name string) (string, bool) { return *f.launchers[name], f.fs.Changed(name) }
+	f.launch.Notes = f.checkLaunchers(add)
 	f.launch.Standalone = f.on("standalone")
 	f.torchWorkers(s, add)
 	if id, ok := given("rdzv-id"); ok && f.job.Name == "" {
@@ -69,7 +69,7 @@ func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)
 }
 
 // on reports whether a flag without a value was given.
-func (f *Flags) on(name string) bool { return *f.launcher.values[name] == "true" }
+func (f *Flags) on(name string) bool { return *f.launchers[name] == "true" }
 
 // torchWorkers computes the workers from the nodes and the workers on each.
 func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
@@ -84,7 +84,7 @@ func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 	}
 	nodes := spec.Workers{Min: 1, Max: 1}
 	if f.fs.Changed("nnodes") {
-		text := *f.launcher.values["nnodes"]
+		text := *f.launchers["nnodes"]
 		n, err := Workers(text)
 		if err != nil || n.Min < 1 || n.Max < n.Min {
 			add("--nnodes", strconv.Quote(text)+" is no number of nodes: write MIN:MAX, for example 2:4, or N")
@@ -95,7 +95,7 @@ func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 			nodes.Max = nodes.Min // no other node can join
 		}
 	}
-	f.launch.PerNode = cmp.Or(*f.launcher.values["nproc-per-node"], "1")
+	f.launch.PerNode = cmp.Or(*f.launchers["nproc-per-node"], "1")
 	per, counted, err := perNode(f.launch.PerNode, "/dev", os.Getenv)
 	if err != nil {
 		add("--nproc-per-node", err.Error())
