@@ -121,11 +121,11 @@ func (r *call) run(ctx context.Context, spec spec.Job) error {
 
 // attached runs the job on an existing server. Ctrl-C leaves it running.
 func (r *call) attached(ctx context.Context, spec spec.Job) error {
-	server, done, err := serve.AttachShared(ctx, *r.config, serve.Reach{Within: r.within, Say: r.env.Say})
+	server, err := serve.AttachShared(ctx, *r.config, serve.Reach{Within: r.within, Say: r.env.Say})
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer server.Close()
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
 	c := r.env.ClientOf(r.env.Source, r.within, server)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,13 +41,10 @@ const (
 func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(), error) {
 	if c.Server != "" {
 		s, err := dial(ctx, c, r)
-		if err != nil {
-			return nil, nil, err
-		}
-		return []client.Server{s.Server}, s.close, nil
+		return []client.Server{s}, s.Close, err
 	}
 	dirs := stores(c.StateDir)
-	found, errs := make([]reached, len(dirs)), make([]error, len(dirs))
+	found, errs := make([]client.Server, len(dirs)), make([]error, len(dirs))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for i, dir := range dirs {
@@ -56,13 +54,7 @@ func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(
 		})
 	}
 	_ = g.Wait() // each has its own error
-	var all []client.Server
-	var closers []func()
-	for _, s := range found {
-		if s.close != nil {
-			all, closers = append(all, s.Server), append(closers, s.close)
-		}
-	}
+	all := slices.DeleteFunc(found, func(s client.Server) bool { return s.Close == nil })
 	if err := errors.Join(errs...); len(all) == 0 {
 		return nil, nil, cmp.Or(err, errNoServer)
 	}
@@ -72,48 +64,37 @@ func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(
 		}
 	}
 	return all, func() {
-		for _, done := range closers {
-			done()
+		for _, s := range all {
+			s.Close()
 		}
 	}, nil
 }
 
 // AttachShared connects a submitting command to its server: the configured one, or `regroup up` in
 // this machine's state directory.
-func AttachShared(ctx context.Context, c boot.Config, r Reach) (client.Server, func(), error) {
-	s, err := reached{}, error(nil)
+func AttachShared(ctx context.Context, c boot.Config, r Reach) (client.Server, error) {
 	if c.Server != "" {
-		s, err = dial(ctx, c, r)
-	} else {
-		s, err = openStore(ctx, c, c.StateDir, r)
+		return dial(ctx, c, r)
 	}
-	switch {
-	case err != nil:
-		return client.Server{}, nil, err
-	case s.close == nil:
-		return client.Server{}, nil, errNoServer
+	s, err := openStore(ctx, c, c.StateDir, r)
+	if err == nil && s.Close == nil {
+		err = errNoServer
 	}
-	return s.Server, s.close, nil
+	return s, err
 }
 
-// reached is a server with the function that closes the connection; nil = none.
-type reached struct {
-	client.Server
-	close func()
-}
-
-func dial(ctx context.Context, c boot.Config, r Reach) (reached, error) {
+func dial(ctx context.Context, c boot.Config, r Reach) (client.Server, error) {
 	c.Wait = r.Within
 	p, err := boot.Dial(ctx, c, r.Say)
 	if err != nil {
-		return reached{}, err
+		return client.Server{}, err
 	}
-	return reached{client.Server{Ports: p.Ports}, p.Close}, nil
+	return client.Server{Ports: p.Ports, Close: p.Close}, nil
 }
 
-// openStore connects to the owner of a store, or opens the store of an ended one; neither if there
-// was never a broker.
-func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached, error) {
+// openStore connects to the owner of a store, or opens the store of an ended one; the zero result if
+// there was never a broker.
+func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (client.Server, error) {
 	limit, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
 	c.StateDir = dir
@@ -121,39 +102,39 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached
 		at := readOwner(dir)
 		if owned(dir) {
 			switch s, err := dialOwner(limit, c, at); {
-			case err == nil && s.close != nil:
+			case err == nil && s.Close != nil:
 				return s, nil
 			case at.stopped():
-				return reached{}, events.Errorf(events.Unavailable, "%s is stopped: continue it (fg, or kill -CONT %d), or end it (kill -9 %d)", at, at.PID, at.PID)
+				return client.Server{}, events.Errorf(events.Unavailable, "%s is stopped: continue it (fg, or kill -CONT %d), or end it (kill -9 %d)", at, at.PID, at.PID)
 			}
 		} else {
 			if _, err := os.Stat(filepath.Join(dir, "nats")); err != nil {
-				return reached{}, nil // the store is empty
+				return client.Server{}, nil // the store is empty
 			}
 			l, err := openLocal(limit, c, kindRead, 0, jetstream.ServerOptions{})
 			if err == nil {
 				i := &idle{local: l}
-				return reached{client.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve}, i.close}, nil
+				return client.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve, Close: i.close}, nil
 			}
 			if !errors.Is(err, ErrInUse) {
-				return reached{}, err
+				return client.Server{}, err
 			}
 		}
 		if wait.Sleep(limit, storePause) {
 			continue
 		}
 		if ctx.Err() != nil {
-			return reached{}, context.Cause(ctx)
+			return client.Server{}, context.Cause(ctx)
 		}
-		return reached{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, r.Within, at.PID)
+		return client.Server{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, r.Within, at.PID)
 	}
 }
 
 // dialOwner connects to the broker of a store's recorded owner; the zero result if no address is
 // recorded yet.
-func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
+func dialOwner(ctx context.Context, c boot.Config, at owner) (client.Server, error) {
 	if at.URL == "" {
-		return reached{}, nil
+		return client.Server{}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, localLimit)
 	defer cancel()
@@ -161,7 +142,7 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
 	c.Creds, c.TLSCA, c.TLSCert, c.TLSKey = "", "", "", "" // those of another server
 	p, err := boot.Dial(ctx, c, func(string) {})
 	if err != nil {
-		return reached{}, err
+		return client.Server{}, err
 	}
 	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
 	serving, ended := context.WithCancel(context.WithoutCancel(ctx))
@@ -172,7 +153,7 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
 		defer ended()
 		w.run(watch)
 	})
-	return reached{client.Server{Ports: p.Ports, Own: at.Kind != kindUp, Ended: serving}, func() {
+	return client.Server{Ports: p.Ports, Own: at.Kind != kindUp, Ended: serving, Close: func() {
 		stop()
 		running.Wait()
 		p.Close()

@@ -23,6 +23,7 @@ type Server struct {
 	Idle  bool            // its services do not run: stored data can be read, but requests are not answered
 	Serve func() error    // runs the services of an idle server in this process, until the connection ends; nil = cannot
 	Ended context.Context //nolint:containedctx // ends with the process that runs it; nil = unknown
+	Close func()          // closes the connection; not called by the client
 }
 
 // Of returns a client of several servers, of which the first gets new jobs; source is as in New.
