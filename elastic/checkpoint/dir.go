@@ -7,9 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -35,20 +33,9 @@ func (n Name) file() string {
 	return fmt.Sprintf("life-%06d.generation-%010d.step-%014d.checkpoint", n.Run, n.Generation, n.Step)
 }
 
-var fileName = regexp.MustCompile(`^life-(\d+)\.generation-(\d+)\.step-(\d+)\.checkpoint$`)
-
 func parse(file string) (n Name, ok bool) {
-	m := fileName.FindStringSubmatch(file)
-	if m == nil {
-		return n, false
-	}
-	for i, to := range []*uint64{&n.Run, &n.Generation, &n.Step} {
-		var err error
-		if *to, err = strconv.ParseUint(m[i+1], 10, 64); err != nil {
-			return n, false
-		}
-	}
-	return n, true
+	_, err := fmt.Sscanf(file, "life-%d.generation-%d.step-%d.checkpoint", &n.Run, &n.Generation, &n.Step)
+	return n, err == nil && n.file() == file
 }
 
 // Dir is a directory with the checkpoints of one job and of those that continued from it. It is

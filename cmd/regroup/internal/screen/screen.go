@@ -5,7 +5,10 @@ package screen
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Span formats a duration: 41ms, 1.1s, 2m13s, 3h02m, 4d03h.
@@ -34,4 +37,58 @@ func Plural(n int, word string) string {
 		return "1 " + word
 	}
 	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// Table writes rows under a header in aligned columns; a row may have more cells than the header.
+// Escape sequences for colour do not count.
+func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
+	all := append([][]string{header}, rows...)
+	for _, r := range rows {
+		for i := range r {
+			r[i] = strings.ReplaceAll(r[i], "\n", `\n`) // cells have one line
+		}
+	}
+	var widths []int
+	for _, r := range all {
+		for i, cell := range r {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], Width(cell))
+		}
+	}
+	var b strings.Builder
+	for n, r := range all {
+		var line strings.Builder
+		for i, cell := range r {
+			line.WriteString(cell)
+			if i < len(r)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]-Width(cell)+2))
+			}
+		}
+		text := strings.TrimRight(line.String(), " ")
+		if n == 0 {
+			text = p.Head(text)
+		}
+		b.WriteString(text + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Width is the number of columns of a text without colour. Every character counts as one.
+func Width(s string) int {
+	if !strings.Contains(s, "\x1b[") {
+		return utf8.RuneCountInString(s)
+	}
+	n := 0
+	for len(s) > 0 {
+		if rest, ok := strings.CutPrefix(s, "\x1b["); ok {
+			_, s, _ = strings.Cut(rest, "m")
+			continue
+		}
+		_, size := utf8.DecodeRuneInString(s)
+		n, s = n+1, s[size:]
+	}
+	return n
 }
