@@ -61,7 +61,7 @@ func newID() string { return ulid.Make().String() }
 // Jobs returns every job, the newest first.
 func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
 	all, err := everywhere(ctx, c, jobsOf)
-	jobs := found(all)
+	jobs := slices.Concat(all...)
 	slices.SortFunc(jobs, func(a, b events.JobView) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(a.Job, b.Job))
 	})
@@ -97,7 +97,7 @@ func submitted(v events.JobView) bool { return v.Job != "" && v.State != "" }
 // Nodes returns every node that discovery knows, by name.
 func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
 	all, err := everywhere(ctx, c, nodesOf)
-	nodes := found(all)
+	nodes := slices.Concat(all...)
 	slices.SortStableFunc(nodes, func(a, b events.NodeView) int { return cmp.Compare(a.Node, b.Node) })
 	return nodes, err
 }
@@ -167,25 +167,27 @@ func (c *Client) show(v any) {
 
 // pick resolves a user's reference: an exact name first, then the only one with this prefix. From
 // then on the client uses the server that has it.
-func pick[V any](c *Client, what, ref string, all []of[V], name func(V) string) (V, error) {
-	var none V
+func pick[V any](c *Client, what, ref string, all [][]V, name func(V) string) (V, error) {
+	var none, match V
+	var at *Server
 	var names, begin []string
-	at := -1
-	for i, o := range all {
-		n := name(o.it)
-		if n == ref {
-			c.at.Store(o.at)
-			return o.it, nil
-		}
-		names = append(names, n)
-		if ref != "" && strings.HasPrefix(n, ref) {
-			begin, at = append(begin, n), i
+	for i, of := range all {
+		for _, v := range of {
+			n := name(v)
+			if n == ref {
+				c.at.Store(&c.all[i])
+				return v, nil
+			}
+			names = append(names, n)
+			if ref != "" && strings.HasPrefix(n, ref) {
+				begin, match, at = append(begin, n), v, &c.all[i]
+			}
 		}
 	}
 	switch {
 	case len(begin) == 1:
-		c.at.Store(all[at].at)
-		return all[at].it, nil
+		c.at.Store(at)
+		return match, nil
 	case len(begin) > 1:
 		slices.Sort(begin)
 		return none, events.Errorf(events.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))

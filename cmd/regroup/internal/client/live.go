@@ -43,7 +43,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 		}
 		return answers, nil
 	})
-	for _, answers := range found(all) {
+	for _, answers := range slices.Concat(all...) {
 		c.show(&answers)
 		for id, h := range answers.Jobs {
 			if v := at[id]; v != nil && h.Generation == v.Generation {

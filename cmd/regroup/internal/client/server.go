@@ -70,21 +70,8 @@ func (s Server) serving(ctx context.Context) (context.Context, context.CancelFun
 
 var errEnded = events.Errorf(events.Unavailable, "the regroup that ran here has ended: what it has left is shown by regroup ls and regroup status")
 
-// of is a value with the server that has it.
-type of[V any] struct {
-	it V
-	at *Server
-}
-
-func found[V any](all []of[V]) []V {
-	var out []V
-	for _, o := range all {
-		out = append(out, o.it)
-	}
-	return out
-}
-
-func everywhere[V any](ctx context.Context, c *Client, ask func(context.Context, *Client, Server) ([]V, error)) ([]of[V], error) {
+// everywhere queries all servers concurrently. The results are in the order of the servers.
+func everywhere[V any](ctx context.Context, c *Client, ask func(context.Context, *Client, Server) ([]V, error)) ([][]V, error) {
 	got := make([][]V, len(c.all))
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range c.all {
@@ -93,14 +80,7 @@ func everywhere[V any](ctx context.Context, c *Client, ask func(context.Context,
 			return err
 		})
 	}
-	err := g.Wait()
-	var all []of[V]
-	for i, vs := range got {
-		for _, v := range vs {
-			all = append(all, of[V]{v, &c.all[i]})
-		}
-	}
-	return all, err
+	return got, g.Wait()
 }
 
 func jobsOf(ctx context.Context, c *Client, s Server) ([]events.JobView, error) {
