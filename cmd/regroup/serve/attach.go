@@ -92,8 +92,8 @@ func dial(ctx context.Context, c boot.Config, r Reach) (client.Server, error) {
 	return client.Server{Ports: p.Ports, Close: p.Close}, nil
 }
 
-// openStore connects to the owner of a store, or opens the store of an ended one; the zero result if
-// there was never a broker.
+// openStore connects to the owner of a store, or opens the store of an ended one; the zero result
+// if there was never a broker.
 func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (client.Server, error) {
 	limit, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()

@@ -35,7 +35,7 @@ const (
 	maxNodes = 100_000
 )
 
-// Visit implements ast.Visitor: it collects the anchors, because merge keys are resolved on the way.
+// Visit implements ast.Visitor. It collects the anchors, which merge keys need on the way.
 func (w *walker) Visit(n ast.Node) ast.Visitor {
 	if a, ok := n.(*ast.AnchorNode); ok && a.Name != nil {
 		w.anchors[a.Name.GetToken().Value] = a.Value
