@@ -107,7 +107,9 @@ func environment(c *boot.Config) command.Env {
 	}
 	return command.Env{
 		Connect: func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error) {
-			return serve.Attach(ctx, *c, serve.Reach{Within: within, Say: say})
+			own := *c
+			own.Wait = within
+			return serve.Attach(ctx, own, say)
 		},
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		IsTerminal: boot.IsTerminal(os.Stdout), ErrIsTerminal: boot.IsTerminal(os.Stderr), Width: width,

@@ -121,7 +121,9 @@ func (r *call) run(ctx context.Context, spec spec.Job) error {
 
 // attached runs the job on an existing server. Ctrl-C leaves it running.
 func (r *call) attached(ctx context.Context, spec spec.Job) error {
-	server, err := serve.AttachShared(ctx, *r.config, serve.Reach{Within: r.within, Say: r.env.Say})
+	own := *r.config
+	own.Wait = r.within
+	server, err := serve.AttachShared(ctx, own, r.env.Say)
 	if err != nil {
 		return err
 	}

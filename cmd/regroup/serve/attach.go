@@ -20,12 +20,6 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 )
 
-// Reach configures how long a command tries to connect to its servers, and how it reports waits.
-type Reach struct {
-	Within time.Duration
-	Say    func(text string) // reports a wait or a skipped server; may be called concurrently
-}
-
 const (
 	// atOnce is how many stores are opened concurrently.
 	atOnce = 4
@@ -36,11 +30,12 @@ const (
 )
 
 // Attach connects a command to its servers: the configured one; otherwise those that run in this
-// machine's state directory and, for reading only, the stores of ended ones. The last result closes
-// the connections.
-func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(), error) {
+// machine's state directory and, for reading only, the stores of ended ones. c.Wait bounds it. say
+// reports a wait or a skipped server; it may be called concurrently. The last result closes the
+// connections.
+func Attach(ctx context.Context, c boot.Config, say func(string)) ([]client.Server, func(), error) {
 	if c.Server != "" {
-		s, err := dial(ctx, c, r)
+		s, err := dial(ctx, c, say)
 		return []client.Server{s}, s.Close, err
 	}
 	dirs := stores(c.StateDir)
@@ -49,7 +44,7 @@ func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(
 	g.SetLimit(atOnce)
 	for i, dir := range dirs {
 		g.Go(func() error {
-			found[i], errs[i] = openStore(ctx, c, dir, r)
+			found[i], errs[i] = openStore(ctx, c, dir)
 			return nil
 		})
 	}
@@ -60,7 +55,7 @@ func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(
 	}
 	for _, err := range errs {
 		if err != nil {
-			r.Say("left out: " + err.Error())
+			say("left out: " + err.Error())
 		}
 	}
 	return all, func() {
@@ -72,20 +67,19 @@ func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(
 
 // AttachShared connects a submitting command to its server: the configured one, or `regroup up` in
 // this machine's state directory.
-func AttachShared(ctx context.Context, c boot.Config, r Reach) (client.Server, error) {
+func AttachShared(ctx context.Context, c boot.Config, say func(string)) (client.Server, error) {
 	if c.Server != "" {
-		return dial(ctx, c, r)
+		return dial(ctx, c, say)
 	}
-	s, err := openStore(ctx, c, c.StateDir, r)
+	s, err := openStore(ctx, c, c.StateDir)
 	if err == nil && s.Close == nil {
 		err = errNoServer
 	}
 	return s, err
 }
 
-func dial(ctx context.Context, c boot.Config, r Reach) (client.Server, error) {
-	c.Wait = r.Within
-	p, err := boot.Dial(ctx, c, r.Say)
+func dial(ctx context.Context, c boot.Config, say func(string)) (client.Server, error) {
+	p, err := boot.Dial(ctx, c, say)
 	if err != nil {
 		return client.Server{}, err
 	}
@@ -94,8 +88,8 @@ func dial(ctx context.Context, c boot.Config, r Reach) (client.Server, error) {
 
 // openStore connects to the owner of a store, or opens the store of an ended one; the zero result
 // if there was never a broker.
-func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (client.Server, error) {
-	limit, cancel := context.WithTimeout(ctx, r.Within)
+func openStore(ctx context.Context, c boot.Config, dir string) (client.Server, error) {
+	limit, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
 	c.StateDir = dir
 	for {
@@ -126,7 +120,7 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (client.
 		if ctx.Err() != nil {
 			return client.Server{}, context.Cause(ctx)
 		}
-		return client.Server{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, r.Within, at.PID)
+		return client.Server{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, c.Wait, at.PID)
 	}
 }
 

@@ -77,11 +77,9 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 	}
 	ask := events.RendezvousClose{Job: job, Reason: reason}
 	var answer []byte
-	err := c.retry(ctx, func(ctx context.Context) (err error) {
-		if ask.Expires.IsZero() {
-			if ask.Expires, err = expiry(ctx, at.Ports.Clock); err != nil {
-				return err
-			}
+	err := c.retry(ctx, func(ctx context.Context) error {
+		if err := expire(ctx, at.Ports.Clock, &ask.Expires); err != nil {
+			return err
 		}
 		data, err := events.EncodeBody(ask)
 		if err != nil {
@@ -98,17 +96,17 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 	return events.DecodeBody[events.NodeMembership](answer)
 }
 
-// expiry is the deadline of ctx by the store's clock; zero if it has none.
-func expiry(ctx context.Context, clock events.Clock) (time.Time, error) {
+// expire sets the expiry of a command, unless it is set, to the deadline of ctx by the store's clock.
+func expire(ctx context.Context, clock events.Clock, at *time.Time) error {
 	until, bounded := ctx.Deadline()
-	if !bounded {
-		return time.Time{}, nil
+	if !bounded || !at.IsZero() {
+		return nil
 	}
 	now, err := clock.Now(ctx)
-	if err != nil {
-		return time.Time{}, err
+	if err == nil {
+		*at = now.Add(time.Until(until))
 	}
-	return now.Add(time.Until(until)), nil
+	return err
 }
 
 // Scale requests another number of workers and waits for the reply.
@@ -204,11 +202,8 @@ func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, err
 	}
 	e.Time = c.Now()
 	err := c.retry(ctx, func(ctx context.Context) error {
-		if e.Expires.IsZero() {
-			var err error
-			if e.Expires, err = expiry(ctx, at.Ports.Clock); err != nil {
-				return err
-			}
+		if err := expire(ctx, at.Ports.Clock, &e.Expires); err != nil {
+			return err
 		}
 		m, err := cloudevent.Encode(e)
 		if err != nil {

@@ -19,14 +19,14 @@ import (
 
 // Flags holds the given values.
 type Flags struct {
-	fs        *pflag.FlagSet
-	job       spec.Job          // the fields that flags set as they are
-	paths     map[string]string // of the field that a flag sets, by the flag's name
-	workers   string
-	env       []string
-	sizes     sizes
-	launchers map[string]*string // values of the launcher flags, by name; nil = the command has none
-	launch    Launch
+	fs               *pflag.FlagSet
+	job              spec.Job          // the fields that flags set as they are
+	paths            map[string]string // of the field that a flag sets, by the flag's name
+	workers          string
+	env              []string
+	num, least, most int                // of workers, of horovodrun's flags
+	launchers        map[string]*string // values of the launcher flags, by name; nil = the command has none
+	launch           Launch
 }
 
 // Add adds the flags to a command's set.
@@ -34,7 +34,7 @@ func Add(fs *pflag.FlagSet) *Flags {
 	f := newFlags(fs)
 	fs.StringVar(&f.job.Name, f.of("name", "name"), "", "name of the job (default: made from the command)")
 	fs.StringVar(&f.workers, f.of("workers", "workers"), "1", "how many workers: MIN:MAX, or N for exactly N")
-	f.sizes.add(fs)
+	f.addSizes()
 	f.shared()
 	f.addLaunchers()
 	return f
@@ -108,7 +108,7 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 		workers = spec.Workers{Min: 1, Max: 1} // reported once
 	}
 	s.Workers = workers
-	if w, given := f.sizes.workers(f.fs, add); given {
+	if w, given := f.sizes(add); given {
 		s.Workers = w
 	}
 	if f.fs.Changed("same-step") && s.Failures.SameStep == 0 {

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -57,44 +55,44 @@ func (o optional) Set(text string) error {
 // sizePaths names the fields that horovodrun's flags for the number of workers fill in.
 var sizePaths = map[string]string{"min-np": "workers.min", "max-np": "workers.max", "num-proc": "workers.min"}
 
-// sizes are horovodrun's flags for the number of workers.
-type sizes struct{ num, least, most int }
-
-func (z *sizes) add(fs *pflag.FlagSet) {
-	fs.IntVar(&z.num, "num-proc", 0, "as horovodrun's -np: exactly so many workers, or with --max-np at least so many")
-	fs.IntVar(&z.least, "min-np", 0, "as horovodrun's: at least so many workers")
-	fs.IntVar(&z.most, "max-np", 0, "as horovodrun's: at most so many workers (default: --num-proc)")
+// addSizes adds horovodrun's flags for the number of workers.
+func (f *Flags) addSizes() {
+	fs := f.fs
+	fs.IntVar(&f.num, "num-proc", 0, "as horovodrun's -np: exactly so many workers, or with --max-np at least so many")
+	fs.IntVar(&f.least, "min-np", 0, "as horovodrun's: at least so many workers")
+	fs.IntVar(&f.most, "max-np", 0, "as horovodrun's: at most so many workers (default: --num-proc)")
 }
 
-// workers derives MIN:MAX from horovodrun's flags; false if none was given. horovodrun starts with
+// sizes derives MIN:MAX from horovodrun's flags; false if none was given. horovodrun starts with
 // -np workers and continues with --min-np; here a job starts as soon as min fit, so the two must be
 // equal.
-func (z *sizes) workers(fs *pflag.FlagSet, add func(path, message string)) (spec.Workers, bool) {
+func (f *Flags) sizes(add func(path, message string)) (spec.Workers, bool) {
+	fs := f.fs
 	if !fs.Changed("num-proc") && !fs.Changed("min-np") && !fs.Changed("max-np") {
 		return spec.Workers{}, false
 	}
 	if fs.Changed("workers") {
 		add("--workers", "says the same as --num-proc, --min-np and --max-np: give one or the other")
 	}
-	w := spec.Workers{Min: z.num, Max: z.num}
+	w := spec.Workers{Min: f.num, Max: f.num}
 	if fs.Changed("min-np") {
-		w.Min = z.least
+		w.Min = f.least
 	}
 	switch {
 	case fs.Changed("max-np"):
-		w.Max = z.most
+		w.Max = f.most
 	case !fs.Changed("num-proc"):
 		w.Max = w.Min
 	}
 	if !fs.Changed("num-proc") && !fs.Changed("min-np") {
 		w.Min = 1
 	}
-	if fs.Changed("num-proc") && z.num > w.Min {
-		add("--num-proc", fmt.Sprintf("is %d and --min-np %d: a job starts here as soon as --min-np workers fit and grows later; leave --num-proc out", z.num, w.Min))
+	if fs.Changed("num-proc") && f.num > w.Min {
+		add("--num-proc", fmt.Sprintf("is %d and --min-np %d: a job starts here as soon as --min-np workers fit and grows later; leave --num-proc out", f.num, w.Min))
 	}
-	if fs.Changed("num-proc") && z.num < w.Min {
+	if fs.Changed("num-proc") && f.num < w.Min {
 		w.Max = max(w.Max, w.Min) // reported once
-		add("--num-proc", fmt.Sprintf("is %d, less than --min-np %d", z.num, w.Min))
+		add("--num-proc", fmt.Sprintf("is %d, less than --min-np %d", f.num, w.Min))
 	}
 	return w, true
 }

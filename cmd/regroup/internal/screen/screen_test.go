@@ -109,8 +109,8 @@ func TestStory(t *testing.T) {
 			}
 		}
 		golden.Compare(t, "testdata/"+name, b.String())
-		if s.World() != 3 || s.Generation() != 3 {
-			t.Errorf("world %d %s, want 3 and g3", s.World(), s.Generation())
+		if s.World != 3 || s.Generation != 3 {
+			t.Errorf("world %d %s, want 3 and g3", s.World, s.Generation)
 		}
 	}
 }

@@ -13,21 +13,16 @@ import (
 // each worker.
 type Story struct {
 	Palette
+	Generation events.Generation // the newest sealed one
+	World      int               // its workers
+
 	spec    spec.Job
 	ranks   map[events.Place]int
-	sealed  events.Generation
-	world   int
 	waiting string
 }
 
 // NewStory returns a story, which needs all facts of one job in order.
 func NewStory(p Palette) *Story { return &Story{Palette: p, ranks: map[events.Place]int{}} }
-
-// World is the number of workers in the newest generation.
-func (s *Story) World() int { return s.world }
-
-// Generation is the newest sealed generation.
-func (s *Story) Generation() events.Generation { return s.sealed }
 
 // Line returns the line for a fact, or "".
 func (s *Story) Line(b events.Body) string {
@@ -69,7 +64,7 @@ func (s *Story) Line(b events.Body) string {
 // generation returns the line for the first generation; a later one is reported when it makes
 // steps.
 func (s *Story) generation(b events.RoundSealed) string {
-	s.sealed, s.world = b.Generation, len(b.Members)
+	s.Generation, s.World = b.Generation, len(b.Members)
 	s.ranks = map[events.Place]int{}
 	for _, m := range b.Members {
 		s.ranks[m.Place] = m.Rank
@@ -81,7 +76,7 @@ func (s *Story) generation(b events.RoundSealed) string {
 		return ""
 	}
 	return s.head(b.Generation) + fmt.Sprintf(" %s agreed in %s (min %d, max %d)",
-		Plural(s.world, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
+		Plural(s.World, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
 }
 
 func anyHolds(all []events.Member) bool {
@@ -118,7 +113,7 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 	if b.To == 0 {
 		return ""
 	}
-	parts := []string{s.head(b.To) + " " + Plural(s.world, "worker")}
+	parts := []string{s.head(b.To) + " " + Plural(s.World, "worker")}
 	switch {
 	case b.Started: // no step was reported
 		parts[0] += " started again after " + MS(b.TotalMS) + " (" + phasesText(b.Phases) + ")"
