@@ -88,10 +88,8 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// Start starts a process. tell receives ProcessStarted and later ProcessExited, or
-// ProcessFailedToStart; output receives chunks of lines of "stdout" and "stderr". Both are called
-// from goroutines of the driver and must not block for long. Start itself does not block while Run
-// is running.
+// Start implements agent.Driver. It calls tell and output from goroutines of the driver, which they
+// must not block for long. Start itself does not block while Run is running.
 func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string)) {
 	start := func() {
 		p, err := d.fork(s, output)
@@ -121,8 +119,7 @@ func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output fu
 	}
 }
 
-// Signal sends a signal by name (SIGTERM) to a worker's process group; if that is gone it does
-// nothing.
+// Signal implements agent.Driver.
 func (d *Driver) Signal(id events.Incarnation, name string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {

@@ -50,8 +50,7 @@ func (d *Driver) remember(s worker.StartProcess, pid int, m uint64) {
 	}
 }
 
-// Fence kills what an earlier incarnation of this agent has left running, and returns it. It must
-// be called before Run.
+// Fence implements agent.Driver.
 func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 	found, files, err := d.killLeft(ctx)
 	if err != nil {

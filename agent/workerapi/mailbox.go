@@ -2,6 +2,7 @@ package workerapi
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -90,24 +91,17 @@ func (b *mailbox) next(ctx context.Context, generation uint64) (wire.Change, boo
 func (b *mailbox) take(generation uint64) (c wire.Change, ok bool, wake chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found := -1
-	var keep []wire.Change
-	for _, n := range b.changes {
-		if n.Generation < generation {
-			continue
-		}
-		keep = append(keep, n)
-		if n.Generation == generation && (found < 0 || n.Kind == wire.ChangeLost && keep[found].Kind != wire.ChangeLost) {
-			found = len(keep) - 1
-		}
+	b.changes = slices.DeleteFunc(b.changes, func(c wire.Change) bool { return c.Generation < generation })
+	found := slices.IndexFunc(b.changes, func(c wire.Change) bool { return c.Generation == generation && c.Kind == wire.ChangeLost })
+	if found < 0 {
+		found = slices.IndexFunc(b.changes, func(c wire.Change) bool { return c.Generation == generation })
 	}
-	b.changes = keep
-	if found >= 0 {
-		c = keep[found]
-		b.changes = append(keep[:found:found], keep[found+1:]...)
+	switch {
+	case found >= 0:
+		c = b.changes[found]
+		b.changes = slices.Delete(b.changes, found, found+1)
 		return c, true, nil
-	}
-	if b.closed {
+	case b.closed:
 		return c, false, nil
 	}
 	return c, false, b.wake

@@ -184,13 +184,12 @@ func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
 	t.Generations = append(t.Generations, Sealed{b.Generation, len(b.Members), at})
 	t.members = map[incarnationKey]int{}
 	for _, m := range b.Members {
-		k := incarnationKey{m.Place, m.Attempt}
-		t.members[k] = m.Rank
-		for _, l := range t.Incarnations {
-			if l.alive && l.Place == k.place && l.Attempt == k.attempt {
-				l.Rank = m.Rank
-				l.begin(Restoring, at)
-			}
+		t.members[incarnationKey{m.Place, m.Attempt}] = m.Rank
+	}
+	for _, l := range t.Incarnations {
+		if rank, member := t.members[incarnationKey{l.Place, l.Attempt}]; member && l.alive {
+			l.Rank = rank
+			l.begin(Restoring, at)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -108,21 +109,18 @@ func tree(spans []Span) []node {
 			byID[s.ID] = s
 		}
 	}
-	children := map[string][]Span{}
-	var roots, orphans []Span
-	for _, s := range byID {
-		_, held := byID[s.Parent]
-		switch {
-		case s.Parent == "":
-			roots = append(roots, s)
-		case held && s.Parent != s.ID:
-			children[s.Parent] = append(children[s.Parent], s)
-		default:
-			orphans = append(orphans, s)
-		}
-	}
-	order := func(a, b Span) int {
+	all := slices.SortedFunc(maps.Values(byID), func(a, b Span) int {
 		return cmp.Or(a.Start.Compare(b.Start), b.End.Compare(a.End), cmp.Compare(a.ID, b.ID))
+	})
+	orphan := func(s Span) bool {
+		_, held := byID[s.Parent]
+		return s.Parent != "" && (!held || s.Parent == s.ID)
+	}
+	children := map[string][]Span{}
+	for _, s := range all {
+		if s.Parent != "" && !orphan(s) {
+			children[s.Parent] = append(children[s.Parent], s)
+		}
 	}
 	var out []node
 	seen := map[string]bool{}
@@ -133,32 +131,22 @@ func tree(spans []Span) []node {
 		}
 		seen[s.ID] = true
 		out = append(out, node{s, depth, orphan})
-		below := children[s.ID]
-		slices.SortFunc(below, order)
-		for _, c := range below {
+		for _, c := range children[s.ID] {
 			put(c, depth+1, false)
 		}
 	}
-	slices.SortFunc(roots, order)
-	slices.SortFunc(orphans, order)
-	for _, r := range roots {
-		put(r, 0, false)
-	}
-	under := 0
-	if len(roots) > 0 {
-		under = 1
-	}
-	for _, o := range orphans {
-		put(o, under, true)
-	}
-	rest := make([]Span, 0) // members of a cycle of parents
-	for _, s := range byID {
-		if !seen[s.ID] {
-			rest = append(rest, s)
+	for _, s := range all {
+		if s.Parent == "" {
+			put(s, 0, false)
 		}
 	}
-	slices.SortFunc(rest, order)
-	for _, s := range rest {
+	under := min(len(out), 1)
+	for _, s := range all {
+		if orphan(s) {
+			put(s, under, true)
+		}
+	}
+	for _, s := range all { // members of a cycle of parents
 		put(s, under, true)
 	}
 	return out
