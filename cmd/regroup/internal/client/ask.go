@@ -96,7 +96,8 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 	return events.DecodeBody[events.NodeMembership](answer)
 }
 
-// expire sets the expiry of a command, unless it is set, to the deadline of ctx by the store's clock.
+// expire sets the expiry of a command, unless it has one, to the deadline of ctx by the store's
+// clock.
 func expire(ctx context.Context, clock events.Clock, at *time.Time) error {
 	until, bounded := ctx.Deadline()
 	if !bounded || !at.IsZero() {
