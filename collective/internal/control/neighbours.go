@@ -16,14 +16,11 @@ import (
 type neighbours struct {
 	dialed   map[int]*link
 	accepted map[int]*link
-	admitted map[int]bool  // ranks that dialed this one
 	joined   chan struct{} // closed when all are connected
 }
 
 func newNeighbours() neighbours {
-	return neighbours{
-		dialed: map[int]*link{}, accepted: map[int]*link{}, admitted: map[int]bool{}, joined: make(chan struct{}),
-	}
+	return neighbours{dialed: map[int]*link{}, accepted: map[int]*link{}, joined: make(chan struct{})}
 }
 
 func (n *neighbours) all() []*link {

@@ -36,7 +36,7 @@ type Config struct {
 
 // DataPlane owns the data connections of a session. Its methods may be called concurrently.
 type DataPlane interface {
-	// Admit reserves the place of a connection that a rank dials, or returns why it is refused.
+	// Admit prepares for a connection that a rank dials, or returns why it is refused.
 	Admit(p Purpose, from, stream int) (refusal string)
 	// Adopt takes ownership of an admitted connection.
 	Adopt(p Purpose, from, stream int, conn net.Conn)
@@ -66,16 +66,23 @@ type Session struct {
 	closing    atomic.Bool // set under mu
 	mu         sync.Mutex
 	neighbours neighbours
-	stopWatch  []func() // one for each death watch
+	admitted   map[admission]bool // connections that other ranks have made
+	stopWatch  []func()           // one for each death watch
 
 	activity activity
 	ops      opLog
 	waits    waitTable
 }
 
+// admission identifies a connection that a rank makes once.
+type admission struct {
+	purpose      Purpose
+	from, stream int
+}
+
 // New returns a session that is not reachable yet.
 func New(cfg Config) *Session {
-	s := &Session{cfg: cfg, quit: make(chan struct{}), neighbours: newNeighbours()}
+	s := &Session{cfg: cfg, quit: make(chan struct{}), neighbours: newNeighbours(), admitted: map[admission]bool{}}
 	s.life, s.endLife = context.WithCancelCause(context.Background())
 	return s
 }
@@ -212,23 +219,27 @@ func (s *Session) admit(h hello) (replyCode, []byte) {
 		return replyMismatch, fmt.Appendf(nil, "StallAfter is %v here, %v there", s.cfg.StallAfter, h.stall)
 	case (h.purpose == PurposeControl || h.purpose == PurposeDeathWatch) && !s.isDialedBy(h.from):
 		return replyMismatch, fmt.Appendf(nil, "rank %d does not dial rank %d", h.from, s.cfg.Rank)
+	case h.purpose != PurposeData && h.stream != 0:
+		return replyMismatch, fmt.Appendf(nil, "stream %d of a connection that has one", h.stream)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.Usable() != nil {
 		return replyFailed, s.outcome()
 	}
-	switch h.purpose {
-	case PurposeControl:
-		if s.neighbours.admitted[h.from] {
-			return replyMismatch, fmt.Appendf(nil, "rank %d is connected already", h.from)
-		}
-		s.neighbours.admitted[h.from] = true
-	case PurposeData, PurposeDirect, PurposeLocal:
+	if h.purpose == PurposeProbe || h.purpose == PurposeDeathWatch {
+		return replyWelcome, nil
+	}
+	c := admission{h.purpose, h.from, h.stream}
+	if s.admitted[c] {
+		return replyMismatch, fmt.Appendf(nil, "rank %d is connected already", h.from)
+	}
+	if h.purpose != PurposeControl {
 		if refusal := s.data.Admit(h.purpose, h.from, h.stream); refusal != "" {
 			return replyMismatch, []byte(refusal)
 		}
 	}
+	s.admitted[c] = true
 	return replyWelcome, nil
 }
 

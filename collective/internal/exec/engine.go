@@ -69,7 +69,7 @@ func New(session *control.Session, cfg Config) *Engine {
 	}
 	e.local = localGroup{
 		session: session, op: &e.op, cfg: &e.cfg, first: cfg.Rank - cfg.LocalRank,
-		admitted: map[int]bool{}, arrivals: make(chan localConn, max(cfg.LocalSize, 1)),
+		arrivals: make(chan localConn, max(cfg.LocalSize, 1)),
 	}
 	e.p2p = p2p{
 		session: session, local: &e.local, rank: cfg.Rank, world: cfg.World, stallAfter: cfg.StallAfter,
@@ -228,11 +228,10 @@ func (e *Engine) Admit(p control.Purpose, from, stream int) (refusal string) {
 	switch p {
 	case control.PurposeData:
 		return e.conns.admit(from, stream)
-	case control.PurposeDirect:
-		return e.p2p.admit(from)
-	default:
+	case control.PurposeLocal:
 		return e.local.admit(from)
 	}
+	return ""
 }
 
 // Adopt implements control.DataPlane.

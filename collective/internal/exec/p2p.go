@@ -36,7 +36,6 @@ type p2pConns struct {
 	out      net.Conn // set by the holder of sending, under the table's mu
 	sent     uint64
 	in       net.Conn // set before arrived is closed
-	taken    bool     // in was admitted; guarded by the table's mu
 	arrived  chan struct{}
 	received uint64
 }
@@ -62,17 +61,6 @@ func (x *p2p) peer(rank int) *p2pConns {
 		x.peers[rank] = p
 	}
 	return p
-}
-
-func (x *p2p) admit(from int) (refusal string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	p := x.peer(from)
-	if p.taken {
-		return fmt.Sprintf("rank %d is connected already", from)
-	}
-	p.taken = true
-	return ""
 }
 
 func (x *p2p) adopt(from int, conn net.Conn) {
