@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -84,14 +85,10 @@ func (q *matchQueue) recv(tag int64, into []byte) (*request, error) {
 
 func (w *pendingRecv) take(body []byte) error {
 	if len(body) != len(w.into) {
-		return w.mismatch(len(body))
+		return invalidf("a message of %d bytes with tag %d has come, where %d were to be received", len(body), w.tag, len(w.into))
 	}
 	copy(w.into, body)
 	return nil
-}
-
-func (w *pendingRecv) mismatch(n int) error {
-	return invalidf("a message of %d bytes with tag %d has come, where %d were to be received", n, w.tag, len(w.into))
 }
 
 // read delivers messages for as long as receives are posted.
@@ -120,12 +117,10 @@ func (q *matchQueue) read() {
 		body := make([]byte, n)
 		err := q.body(body)
 		switch {
-		case w != nil && err == nil:
-			w.r.end(w.mismatch(n))
-		case w != nil:
-			w.r.end(err)
-		case err == nil:
+		case w == nil && err == nil:
 			q.addUnexpected(unexpectedMessage{tag, body})
+		case w != nil:
+			w.r.end(cmp.Or(err, w.take(body)))
 		}
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"math"
 	"unsafe"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 // Buffer is memory of one GPU. The zero value is empty.
@@ -284,18 +287,15 @@ func (c *Comm) DropOp(ctx context.Context, op ReduceOp) error {
 
 // scalarOf is factor as an element in memory.
 func scalarOf(t DataType, factor float64) (s [8]byte, ok bool) {
-	single := math.Float32bits(float32(factor))
+	single := collective.Of([]float32{float32(factor)}).Data
 	switch t {
 	case Float64:
 		binary.NativeEndian.PutUint64(s[:], math.Float64bits(factor))
 	case Float32:
-		binary.NativeEndian.PutUint32(s[:], single)
-	case BFloat16: // round to even; NaN stays one
-		if single&0x7fffffff <= 0x7f800000 {
-			single += 0x7fff + single>>16&1
-		}
-		binary.NativeEndian.PutUint16(s[:], uint16(single>>16))
-	case Float16:
+		copy(s[:], single)
+	case BFloat16:
+		kernel.Narrow(kernel.BFloat16, s[:2], single)
+	case Float16: // rounded once, which Narrow would do a second time
 		binary.NativeEndian.PutUint16(s[:], toFloat16(factor))
 	default:
 		return s, false

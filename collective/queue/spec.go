@@ -88,27 +88,7 @@ func hash(text string) int64 {
 // identityElement is the identity element of a reduction: what a rank that has joined contributes.
 // An average divides by all ranks, including joined ones.
 func identityElement(t kernel.Type, op collective.Op) []byte {
-	element := make([]byte, t.Size())
-	put := func(float32s, float64s float64, integer int64) {
-		switch t {
-		case kernel.Float32:
-			binary.NativeEndian.PutUint32(element, math.Float32bits(float32(float32s)))
-		case kernel.Float64:
-			binary.NativeEndian.PutUint64(element, math.Float64bits(float64s))
-		case kernel.BFloat16:
-			binary.NativeEndian.PutUint16(element, uint16(math.Float32bits(float32(float32s))>>16))
-		case kernel.Float16:
-			binary.NativeEndian.PutUint16(element, map[float64]uint16{1: 0x3c00, math.Inf(1): 0x7c00, math.Inf(-1): 0xfc00}[float32s])
-		case kernel.Int8, kernel.Uint8:
-			element[0] = byte(integer)
-		case kernel.Int16:
-			binary.NativeEndian.PutUint16(element, uint16(integer))
-		case kernel.Int32:
-			binary.NativeEndian.PutUint32(element, uint32(integer))
-		case kernel.Int64:
-			binary.NativeEndian.PutUint64(element, uint64(integer))
-		}
-	}
+	float, integer := 0.0, int64(0) // of a sum
 	bits := 8*t.Size() - 1
 	least, most := int64(-1)<<bits, int64(1)<<bits-1
 	if t == kernel.Uint8 {
@@ -116,13 +96,30 @@ func identityElement(t kernel.Type, op collective.Op) []byte {
 	}
 	switch op {
 	case collective.Product:
-		put(1, 1, 1)
+		float, integer = 1, 1
 	case collective.Min:
-		put(math.Inf(1), math.Inf(1), most)
+		float, integer = math.Inf(1), most
 	case collective.Max:
-		put(math.Inf(-1), math.Inf(-1), least)
+		float, integer = math.Inf(-1), least
 	}
-	return element // that of a sum is zero
+	single := collective.Of([]float32{float32(float)}).Data
+	switch t {
+	case kernel.Float16, kernel.BFloat16:
+		half := make([]byte, t.Size())
+		kernel.Narrow(t, half, single)
+		return half
+	case kernel.Float32:
+		return single
+	case kernel.Float64:
+		return collective.Of([]float64{float}).Data
+	case kernel.Int8, kernel.Uint8:
+		return []byte{byte(integer)}
+	case kernel.Int16:
+		return collective.Of([]int16{int16(integer)}).Data
+	case kernel.Int32:
+		return collective.Of([]int32{int32(integer)}).Data
+	}
+	return collective.Of([]int64{integer}).Data
 }
 
 // Phase is a phase of an operation.

@@ -31,8 +31,7 @@ type peerConns struct {
 type connTable struct {
 	session *control.Session
 	op      *opContext
-	streams int
-	newConn func(net.Conn) (Conn, error)
+	cfg     *Config
 
 	mu    sync.Mutex
 	peers map[int]*peerConns
@@ -43,7 +42,7 @@ func (t *connTable) peer(rank int) *peerConns {
 	p := t.peers[rank]
 	if p == nil {
 		p = &peerConns{
-			rank: rank, in: make([]Conn, t.streams), arrived: make(chan struct{}), left: make(chan struct{}),
+			rank: rank, in: make([]Conn, t.cfg.Streams), arrived: make(chan struct{}), left: make(chan struct{}),
 		}
 		t.peers[rank] = p
 	}
@@ -59,13 +58,13 @@ func (t *connTable) get(rank int) *peerConns {
 // outgoing returns the connections to a rank, and dials those that are missing.
 func (t *connTable) outgoing(ctx context.Context, rank int) (*peerConns, error) {
 	p := t.get(rank)
-	for len(p.out) < t.streams {
+	for len(p.out) < t.cfg.Streams {
 		t.op.watch()
 		raw, err := t.session.Open(ctx, rank, control.PurposeData, len(p.out))
 		if err != nil {
 			return nil, err
 		}
-		c, err := t.newConn(raw)
+		c, err := t.cfg.NewConn(raw)
 		if err != nil {
 			_ = raw.Close()
 			t.session.Abort(err) // no peer is to blame
@@ -96,8 +95,8 @@ func (t *connTable) incoming(rank int) (*peerConns, error) {
 }
 
 func (t *connTable) admit(from, stream int) (refusal string) {
-	if stream >= t.streams {
-		return fmt.Sprintf("stream %d of %d", stream, t.streams)
+	if stream >= t.cfg.Streams {
+		return fmt.Sprintf("stream %d of %d", stream, t.cfg.Streams)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +111,7 @@ func (t *connTable) adopt(from, stream int, raw net.Conn) {
 		_ = raw.Close()
 		return
 	}
-	c, err := t.newConn(raw)
+	c, err := t.cfg.NewConn(raw)
 	if err != nil {
 		_ = raw.Close()
 		t.session.Go(func() { t.session.Abort(err) }) // Interrupt needs mu
@@ -133,7 +132,7 @@ func (t *connTable) peerLeft(rank int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.peer(rank)
-	if p.taken != 1<<t.streams-1 {
+	if p.taken != 1<<t.cfg.Streams-1 {
 		p.leftOnce.Do(func() { close(p.left) })
 	}
 }

@@ -64,17 +64,12 @@ type Engine struct {
 // New returns an engine for a session that has not started.
 func New(session *control.Session, cfg Config) *Engine {
 	e := &Engine{cfg: cfg, session: session, operation: semaphore.NewWeighted(1), op: opContext{session: session}}
-	e.conns = connTable{
-		session: session, op: &e.op, streams: cfg.Streams, newConn: cfg.NewConn, peers: map[int]*peerConns{},
-	}
+	e.conns = connTable{session: session, op: &e.op, cfg: &e.cfg, peers: map[int]*peerConns{}}
 	e.local = localGroup{
 		session: session, op: &e.op, cfg: &e.cfg, first: cfg.Rank - cfg.LocalRank,
 		arrivals: make(chan localConn, max(cfg.LocalSize, 1)),
 	}
-	e.p2p = p2p{
-		session: session, local: &e.local, rank: cfg.Rank, world: cfg.World, stallAfter: cfg.StallAfter,
-		peers: map[int]*p2pConns{},
-	}
+	e.p2p = p2p{session: session, local: &e.local, cfg: &e.cfg, peers: map[int]*p2pConns{}}
 	e.executor = executor{
 		session: session, cfg: &e.cfg, conns: &e.conns, ctx: &e.op, spins: spins(cfg),
 		sentMore: make(chan struct{}, 1), recvMore: make(chan struct{}, 1),

@@ -41,10 +41,9 @@ type p2pConns struct {
 }
 
 type p2p struct {
-	session     *control.Session
-	local       *localGroup
-	rank, world int
-	stallAfter  time.Duration
+	session *control.Session
+	local   *localGroup
+	cfg     *Config
 
 	mu    sync.Mutex
 	peers map[int]*p2pConns
@@ -176,8 +175,8 @@ func message(p []byte, seq uint64) frame.Descriptor {
 
 // begin takes one direction of the connections with a rank.
 func (x *p2p) begin(ctx context.Context, rank int, side func(*p2pConns) chan struct{}) (end func(), l *p2pConns, err error) {
-	if rank < 0 || rank >= x.world || rank == x.rank {
-		return nil, nil, control.Invalid("rank %d is not another one of %d ranks", rank, x.world)
+	if rank < 0 || rank >= x.cfg.World || rank == x.cfg.Rank {
+		return nil, nil, control.Invalid("rank %d is not another one of %d ranks", rank, x.cfg.World)
 	}
 	if err := x.session.Usable(); err != nil {
 		return nil, nil, err
@@ -208,7 +207,7 @@ func (x *p2p) begin(ctx context.Context, rank int, side func(*p2pConns) chan str
 // limit it probes whether the peer's process is alive, which has the other half.
 func (x *p2p) stream(ctx context.Context, rank int, p []byte, transfer func([]byte) (int, error), deadline func(time.Time) error) error {
 	for len(p) > 0 {
-		_ = deadline(time.Now().Add(x.stallAfter / 2))
+		_ = deadline(time.Now().Add(x.cfg.StallAfter / 2))
 		if x.session.Context().Err() != nil {
 			return x.session.Ended()
 		}
