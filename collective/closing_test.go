@@ -21,7 +21,7 @@ func TestACallThatCloseOvertakesEnds(t *testing.T) {
 		}
 		closed := make(chan error)
 		go func() { closed <- c.Close() }()
-		<-c.session.Quit()
+		<-c.session.Context().Done()
 		done := make(chan error, 1)
 		go func() {
 			buf := make([]float32, 10)

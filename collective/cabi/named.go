@@ -24,8 +24,7 @@ import (
 // is first used: the order of the names is independent of that of the other operations.
 type named struct {
 	once    sync.Once
-	queue   *queue.Queue
-	made    atomic.Pointer[queue.Queue] // queue, for callers that must not create it
+	queue   atomic.Pointer[queue.Queue] // nil until it is first used
 	options namedOptions
 	events  timeline
 }
@@ -42,16 +41,15 @@ type namedOptions struct {
 func (c *communicator) namedQueue() *queue.Queue {
 	n := &c.named
 	n.once.Do(func() {
-		n.queue = queue.New(queue.Options{
+		n.queue.Store(queue.New(queue.Options{
 			Open:  c.open,
 			Cycle: inMilliseconds(n.options.CycleTime), ThresholdBytes: n.options.Fusion,
 			StallAfter: inMilliseconds(n.options.StallAfter), DeadlockAfter: inMilliseconds(n.options.DeadlockAfter),
 			StallLimit: inMilliseconds(n.options.StallLimit),
 			OnStall:    c.warn, Result: allocResult, Observe: n.events.observe,
-		})
-		n.made.Store(n.queue)
+		}))
 	})
-	return n.queue
+	return n.queue.Load()
 }
 
 // Failed returns why the communicator has failed, or nil. The connections of named operations may
@@ -61,7 +59,7 @@ func (c *communicator) Failed() error {
 	if err := c.Communicator.Failed(); err != nil {
 		return err
 	}
-	if q := c.named.made.Load(); q != nil {
+	if q := c.named.queue.Load(); q != nil {
 		return c.toCaller(q.Failed())
 	}
 	return nil
@@ -152,8 +150,8 @@ func (c *communicator) warn(s queue.Stall) {
 // close closes the queue. Nothing is running any more, and nothing more is submitted.
 func (n *named) close() {
 	n.once.Do(func() {})
-	if n.queue != nil {
-		n.queue.Close()
+	if q := n.queue.Load(); q != nil {
+		q.Close()
 	}
 	_ = n.events.stop() // the timeline's reader has asked for the end
 }

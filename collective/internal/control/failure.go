@@ -101,12 +101,8 @@ func (s *Session) decode(b []byte) (error, bool) {
 // Blame fails the session for a broken connection, unless the neighbour's endpoint knows another
 // reason, or one arrives within blameDelay.
 func (s *Session) Blame(rank int, cause error) {
-	select {
-	case <-s.life.Done():
+	if s.life.Err() != nil {
 		return
-	case <-s.quit:
-		return
-	default:
 	}
 	if s.HasLeft(rank) {
 		cause = ErrLeft
@@ -134,8 +130,6 @@ func (s *Session) FailAfterProbe(rank int, failure error) {
 		_ = conn.Close()
 		select {
 		case <-s.life.Done():
-			return
-		case <-s.quit:
 			return
 		case <-time.After(blameDelay):
 		}

@@ -65,8 +65,6 @@ func (l *link) write() {
 	for {
 		select {
 		case <-l.wake:
-		case <-l.s.quit:
-			return
 		case <-l.s.life.Done():
 			if failure := l.s.Failed(); failure != nil {
 				l.sendFailure(failure)

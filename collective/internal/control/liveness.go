@@ -66,8 +66,6 @@ func (s *Session) monitor() {
 	defer s.reportFailure()
 	for before := uint64(0); ; {
 		select {
-		case <-s.quit:
-			return
 		case <-s.life.Done():
 			return
 		case <-ticker.C:

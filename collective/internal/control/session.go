@@ -58,9 +58,8 @@ type Session struct {
 	life    context.Context //nolint:containedctx // the session's own end, not a caller's
 	endLife context.CancelCauseFunc
 	failure atomic.Pointer[error]
-	failing sync.Mutex    // serialises Fail
-	reports atomic.Bool   // failures go to OnFailure
-	quit    chan struct{} // closed when nothing is left to be said
+	failing sync.Mutex  // serialises Fail
+	reports atomic.Bool // failures go to OnFailure
 	tasks   sync.WaitGroup
 
 	closing    atomic.Bool // set under mu
@@ -82,7 +81,7 @@ type admission struct {
 
 // New returns a session that is not reachable yet.
 func New(cfg Config) *Session {
-	s := &Session{cfg: cfg, quit: make(chan struct{}), neighbours: newNeighbours(), admitted: map[admission]bool{}}
+	s := &Session{cfg: cfg, neighbours: newNeighbours(), admitted: map[admission]bool{}}
 	s.life, s.endLife = context.WithCancelCause(context.Background())
 	return s
 }
@@ -166,15 +165,11 @@ func (s *Session) Leave() {
 	s.settle(links)
 	s.stopWatches()
 	s.cfg.Endpoint.unregister(s, s.outcome())
-	close(s.quit)
 	s.endLife(ErrClosed)
 	for _, l := range links {
 		_ = l.conn.Close()
 	}
 }
-
-// Quit is closed when Leave has nothing more to say.
-func (s *Session) Quit() <-chan struct{} { return s.quit }
 
 // Wait returns when all tasks have ended.
 func (s *Session) Wait() { s.tasks.Wait() }

@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/regroup-io/regroup/collective/internal/control"
@@ -43,7 +44,7 @@ type executor struct {
 	// Messages that are done; two threads only.
 	sentCount, recvCount atomic.Int64
 	sentMore, recvMore   chan struct{}
-	senderRuns           bool
+	sender               sync.Once
 	startSend            chan struct{} // closed by stopSender
 	sendDone             chan error
 }

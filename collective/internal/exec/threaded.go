@@ -36,14 +36,12 @@ func (x *executor) runThreaded() error {
 
 // startSender starts the second thread when it is first needed.
 func (x *executor) startSender() {
-	if x.senderRuns {
-		return
-	}
-	x.senderRuns = true
-	x.session.Go(func() {
-		for range x.startSend {
-			x.sendDone <- x.sendAll()
-		}
+	x.sender.Do(func() {
+		x.session.Go(func() {
+			for range x.startSend {
+				x.sendDone <- x.sendAll()
+			}
+		})
 	})
 }
 
