@@ -247,7 +247,7 @@ func (o *gpuOptions) device() (*nccl.Device, error) {
 	if o.Absent != "" {
 		return nil, errors.New(o.Absent)
 	}
-	l, err := native.open(o.Search)
+	l, err := openNative(o.Search)
 	if err != nil {
 		return nil, err
 	}
@@ -256,19 +256,17 @@ func (o *gpuOptions) device() (*nccl.Device, error) {
 
 // native is NCCL and the CUDA driver. It is loaded when a GPU is first requested, and never
 // unloaded.
-var native libraryLoader
-
-type libraryLoader struct {
-	mu   sync.Mutex
-	made *nccl.Library
+var native struct {
+	mu      sync.Mutex
+	library *nccl.Library
 }
 
-// open tries again after a failure: the host may have loaded a framework since.
-func (l *libraryLoader) open(search []string) (_ *nccl.Library, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.made == nil {
-		l.made, err = nccl.Open(nccl.Options{Search: search})
+// openNative tries again after a failure: the host may have loaded a framework since.
+func openNative(search []string) (_ *nccl.Library, err error) {
+	native.mu.Lock()
+	defer native.mu.Unlock()
+	if native.library == nil {
+		native.library, err = nccl.Open(nccl.Options{Search: search})
 	}
-	return l.made, err
+	return native.library, err
 }

@@ -18,8 +18,8 @@ func scale(t Type, dst []byte, factor float64) {
 
 func scaleAs[T float](dst []byte, factor T) {
 	inChunks(dst, func(s []T) {
-		for len(s) >= lane {
-			d := (*[lane]T)(s)
+		for len(s) >= unroll {
+			d := (*[unroll]T)(s)
 			d[0] *= factor
 			d[1] *= factor
 			d[2] *= factor
@@ -28,7 +28,7 @@ func scaleAs[T float](dst []byte, factor T) {
 			d[5] *= factor
 			d[6] *= factor
 			d[7] *= factor
-			s = s[lane:]
+			s = s[unroll:]
 		}
 		for i := range s {
 			s[i] *= factor

@@ -83,7 +83,7 @@ type Comm struct {
 	began     atomic.Bool // Init has returned it, so its failure is reported
 	failing   sync.Once
 	callbacks sync.WaitGroup
-	ending    sync.Once
+	ending    atomic.Bool
 	ended     chan struct{}
 	outcome   error // of the ending; valid once ended is closed
 }
@@ -226,8 +226,8 @@ func (c *Comm) state() (Code, error) {
 func (l *Library) state(native uintptr) (Code, error) {
 	const op = "ncclCommGetAsyncError"
 	var state Code
-	if code := l.nccl.CommGetAsyncError(native, &state); code != Success {
-		return code, l.failure(op, code, native)
+	if err := l.check(op, l.nccl.CommGetAsyncError(native, &state), native); err != nil {
+		return 0, err
 	}
 	if !state.working() {
 		return state, l.failure(op, state, native)

@@ -70,9 +70,7 @@ func (c *Comm) finalize(ctx context.Context) error {
 
 // finish runs the only ending of the communicator; later callers wait for it.
 func (c *Comm) finish(ctx context.Context, end func(context.Context) error) error {
-	first := false
-	c.ending.Do(func() { first = true })
-	if first {
+	if c.ending.CompareAndSwap(false, true) {
 		c.outcome = end(ctx)
 		close(c.ended)
 		c.callbacks.Wait()
@@ -134,11 +132,7 @@ func (c *Comm) free(ctx context.Context, op string, call func(uintptr) Code, nat
 			result <- err
 			return
 		}
-		if code := call(native); code != Success {
-			result <- c.dev.lib.failure(op, code, 0)
-			return
-		}
-		result <- nil
+		result <- c.dev.lib.check(op, call(native), 0)
 	}()
 	select {
 	case err := <-result:

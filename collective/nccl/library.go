@@ -75,8 +75,8 @@ func Open(o Options) (*Library, error) {
 	if err := l.load(1, place{"libnccl.so.2", path, by, o.Search}, &l.nccl); err != nil {
 		return nil, err
 	}
-	if code := l.nccl.GetVersion(&l.version); code != Success {
-		return nil, &UnavailableError{Library: l.from[1], Cause: l.failure("ncclGetVersion", code, 0)}
+	if err := l.check("ncclGetVersion", l.nccl.GetVersion(&l.version), 0); err != nil {
+		return nil, &UnavailableError{Library: l.from[1], Cause: err}
 	}
 	return l, nil
 }
@@ -106,10 +106,16 @@ func (l *Library) From() (cuda, nccl string) { return l.from[0], l.from[1] }
 // process must live until all of them are connected.
 func (l *Library) UniqueID() (UniqueID, error) {
 	var id idArgument
-	if code := l.nccl.GetUniqueID(&id); code != Success {
-		return UniqueID{}, l.failure("ncclGetUniqueId", code, 0)
+	err := l.check("ncclGetUniqueId", l.nccl.GetUniqueID(&id), 0)
+	return id.Internal, err
+}
+
+// check is nil for success, and failure for other results.
+func (l *Library) check(op string, code Code, comm uintptr) error {
+	if code == Success {
+		return nil
 	}
-	return id.Internal, nil
+	return l.failure(op, code, comm)
 }
 
 // failure turns a result into an error; comm may be 0.

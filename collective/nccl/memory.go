@@ -93,15 +93,9 @@ func (d *Device) AllocNCCL(ctx context.Context, bytes int) (Buffer, error) {
 	if n.MemAlloc == nil || n.MemFree == nil {
 		return Buffer{}, unsupported("AllocNCCL", since("MemAlloc"), d.lib.version)
 	}
-	check := func(op string, code Code) error {
-		if code != Success {
-			return d.lib.failure(op, code, 0)
-		}
-		return nil
-	}
 	return d.alloc(ctx, "ncclMemAlloc", bytes, func(b *Buffer) error {
-		return check("ncclMemAlloc", n.MemAlloc(&b.pointer, uintptr(b.bytes)))
-	}, func(b Buffer) error { return check("ncclMemFree", n.MemFree(b.pointer)) })
+		return d.lib.check("ncclMemAlloc", n.MemAlloc(&b.pointer, uintptr(b.bytes)), 0)
+	}, func(b Buffer) error { return d.lib.check("ncclMemFree", n.MemFree(b.pointer), 0) })
 }
 
 func (d *Device) alloc(ctx context.Context, op string, bytes int, get func(*Buffer) error, put func(Buffer) error) (Buffer, error) {

@@ -207,18 +207,16 @@ func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Co
 
 // readRank asks the child for its rank, and starts it.
 func (c *Comm) readRank(ctx context.Context) error {
-	n := &c.dev.lib.nccl
+	l := c.dev.lib
 	err := c.dev.do(ctx, "ncclCommUserRank", func() error {
 		var rank, world int32
 		native := c.native.Load()
-		if code := n.CommUserRank(native, &rank); code != Success {
-			return c.dev.lib.failure("ncclCommUserRank", code, native)
-		}
-		if code := n.CommCount(native, &world); code != Success {
-			return c.dev.lib.failure("ncclCommCount", code, native)
+		err := l.check("ncclCommUserRank", l.nccl.CommUserRank(native, &rank), native)
+		if err == nil {
+			err = l.check("ncclCommCount", l.nccl.CommCount(native, &world), native)
 		}
 		c.opt.Rank, c.opt.World = int(rank), int(world)
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
