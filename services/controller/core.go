@@ -18,7 +18,6 @@ type Core[S any] struct {
 	restUntil time.Time
 	refusals  map[string]string // last refusal per entity: only changed ones are observed
 	synced    bool
-	replica   string
 }
 
 // NewCore checks the options. It does no I/O.
@@ -27,14 +26,12 @@ func NewCore[S any](o Options[S]) (*Core[S], error) {
 	if o.Route == nil {
 		return nil, events.Errorf(events.Invalid, "controller %s: no Route", o.Service)
 	}
-	replica := o.NewID()
-	p, err := NewProcessor(ProcessorOptions[S]{
-		Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID, Replica: replica, Complete: o.Complete,
-	})
+	p, err := NewProcessor(o)
 	if err != nil {
 		return nil, err
 	}
-	return &Core[S]{o: o, processor: p, replica: replica, timers: timers{at: map[timerKey]time.Time{}}, refusals: map[string]string{}}, nil
+	p.replica = o.NewID()
+	return &Core[S]{o: o, processor: p, timers: timers{at: map[timerKey]time.Time{}}, refusals: map[string]string{}}, nil
 }
 
 // Offer queues an item for the next Step. A running Step may call it.
@@ -73,11 +70,10 @@ func (c *Core[S]) Step(ctx context.Context) {
 // document.
 func (c *Core[S]) takeBatch() []Item {
 	n, ids := 0, 0
-	for n < min(len(c.queue), batchSize) && ids < ringSize {
+	for ; n < min(len(c.queue), batchSize) && ids < ringSize; n++ {
 		if c.queue[n].input.ID != "" {
 			ids++
 		}
-		n++
 	}
 	batch := c.queue[:n:n]
 	if c.queue = c.queue[n:]; len(c.queue) == 0 {
@@ -169,7 +165,7 @@ func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input
 		c.restUntil = c.o.Now().Add(min(max(took/2, longProcess), longRest))
 	}
 	if err != nil {
-		c.o.Observe(Observation{Service: c.o.Service, Entity: entity, Err: err})
+		c.o.failed(entity, err)
 		c.setTimers(entity, now.Add(retryAfter))
 		return out, err
 	}
@@ -230,8 +226,6 @@ func (c *Core[S]) fire(ctx context.Context) {
 func (c *Core[S]) republish(ctx context.Context, entity string) {
 	ctx, cancel := c.o.Limit(ctx)
 	defer cancel()
-	if err := c.processor.Publish(ctx, entity); err != nil {
-		c.o.Observe(Observation{Service: c.o.Service, Entity: entity, Err: err})
-	}
+	c.o.failed(entity, c.processor.Publish(ctx, entity))
 	c.setTimers(entity, c.o.Now().Add(republishAfter))
 }

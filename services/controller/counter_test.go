@@ -110,7 +110,7 @@ func host(t *testing.T, p events.Ports, change func(*controller.Options[sum])) *
 func processor(t *testing.T, p events.Ports) *controller.Processor[sum] {
 	t.Helper()
 	n := 0
-	tr, err := controller.NewProcessor(controller.ProcessorOptions[sum]{
+	tr, err := controller.NewProcessor(controller.Options[sum]{
 		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, Ports: p,
 		NewID: func() string { n++; return strconv.Itoa(n) },
 	})

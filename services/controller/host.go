@@ -77,7 +77,7 @@ func (h *Host[S]) Run(ctx context.Context) error {
 		}
 		serve(events.RequestSubject(h.o.Service, r.Verb), h.o.Service)
 		if r.Direct {
-			serve(events.ReplicaSubject(h.o.Service, r.Verb, h.core.replica), "")
+			serve(events.ReplicaSubject(h.o.Service, r.Verb, h.core.processor.replica), "")
 		}
 	}
 	for _, s := range h.o.Signals {
@@ -100,7 +100,7 @@ func (h *Host[S]) Run(ctx context.Context) error {
 func (h *Host[S]) step(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for {
+	for synced := false; ; {
 		if at := h.core.Next(); at.IsZero() {
 			timer.Reset(time.Hour)
 		} else {
@@ -122,7 +122,8 @@ func (h *Host[S]) step(ctx context.Context) error {
 		// Processing that has begun is completed: an unfinished save would leave the next replica
 		// in doubt.
 		h.core.Step(context.WithoutCancel(ctx))
-		if h.core.HasSynced() && !closed(h.synced) {
+		if h.core.HasSynced() && !synced {
+			synced = true
 			close(h.synced)
 		}
 	}
@@ -150,15 +151,6 @@ func (h *Host[S]) drain() {
 		default:
 			return
 		}
-	}
-}
-
-func closed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -222,7 +214,7 @@ func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]
 func (h *Host[S]) signal(s Subscription, data []byte) {
 	body, err := s.Decode(data)
 	if err != nil {
-		h.o.Observe(Observation{Service: h.o.Service, Err: events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err)})
+		h.o.failed("", events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err))
 		return
 	}
 	select {
@@ -233,7 +225,7 @@ func (h *Host[S]) signal(s Subscription, data []byte) {
 
 // alive answers that a replica is running and has synced.
 func (h *Host[S]) alive(ctx context.Context) error {
-	answer, err := events.EncodeBody(events.Alive{Service: h.o.Service, Replica: h.core.replica})
+	answer, err := events.EncodeBody(events.Alive{Service: h.o.Service, Replica: h.core.processor.replica})
 	if err != nil {
 		return err
 	}
@@ -251,8 +243,8 @@ func (h *Host[S]) watch(ctx context.Context) error {
 func (h *Host[S]) reconcile(ctx context.Context) error {
 	emit := func(in events.Input) { h.put(ctx, InputItem(in)) }
 	once := func(time.Time) error {
-		if err := h.o.Reconcile(ctx, emit); err != nil && ctx.Err() == nil {
-			h.o.Observe(Observation{Service: h.o.Service, Err: err})
+		if err := h.o.Reconcile(ctx, emit); ctx.Err() == nil {
+			h.o.failed("", err)
 		}
 		return nil
 	}

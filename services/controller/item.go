@@ -103,13 +103,8 @@ func (p *part) done(r InputResult, err error) {
 	if p.result.Reply == nil {
 		p.result.Reply = r.Reply
 	}
-	if p.result.Refusal == nil {
-		p.result.Refusal = r.Refusal
-	}
+	p.result.Refusal, p.err = cmp.Or(p.result.Refusal, r.Refusal), cmp.Or(p.err, err)
 	p.result.Facts += r.Facts
-	if p.err == nil {
-		p.err = err
-	}
 	if p.left--; p.left <= 0 && p.settle != nil {
 		p.settle(p.result, p.err)
 	}
@@ -189,7 +184,7 @@ func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.
 		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Refusal: err})
 		c.refuse(ctx, d, e, err)
 	default:
-		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Err: events.Errorf(events.CodeOf(err), "dropped a message on %s: %w", d.Subject, err)})
+		c.o.failed(e.Entity, events.Errorf(events.CodeOf(err), "dropped a message on %s: %w", d.Subject, err))
 		d.Drop(err.Error())
 	}
 }
@@ -199,7 +194,7 @@ func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 	if c.o.Reject != nil {
 		if f, ok := c.o.Reject(e, why); ok {
 			if err := c.reject(ctx, d, e, f); err != nil {
-				c.o.Observe(Observation{Service: c.o.Service, Entity: f.Entity, Err: err})
+				c.o.failed(f.Entity, err)
 				d.Retry(retryAfter)
 				return
 			}

@@ -134,6 +134,13 @@ type Observation struct {
 	Spans   []events.Span // to be exported
 }
 
+// failed reports an error about an entity, unless it is nil.
+func (o Options[S]) failed(entity string, err error) {
+	if err != nil {
+		o.Observe(Observation{Service: o.Service, Entity: entity, Err: err})
+	}
+}
+
 // observe reports the result of processing.
 func (c *Core[S]) observe(entity string, out Result) {
 	report := func(o Observation) {
@@ -146,9 +153,7 @@ func (c *Core[S]) observe(entity string, out Result) {
 	if len(out.Spans) > 0 {
 		report(Observation{Spans: out.Spans})
 	}
-	if out.Unpublished != nil {
-		report(Observation{Err: out.Unpublished})
-	}
+	c.o.failed(entity, out.Unpublished)
 	for _, r := range out.Inputs {
 		if r.Refusal != nil && c.refusals[entity] != r.Refusal.Error() {
 			c.refusals[entity] = r.Refusal.Error()

@@ -16,23 +16,12 @@ const (
 	ringSize    = 256 // input ids that a document keeps
 )
 
-// ProcessorOptions are the dependencies of a Processor.
-type ProcessorOptions[S any] struct {
-	Service string // as in events.ServiceDiscovery ...; part of the ids and sources of facts
-	Machine Machine[S]
-	Bucket  string
-	Ports   events.Ports
-	NewID   func() string // nonces
-	Replica string        // named in the launches of a LaunchSource; may be empty
-
-	Complete func(ctx context.Context, b events.Body) (events.Body, error) // as in Options; may be nil
-}
-
 // Processor applies inputs to the documents of a bucket, one entity at a time, synchronously: it
 // has no goroutines and no clock. It caches the documents that it has seen, with their revisions; a
 // stale one only costs a conflict and a second attempt. One goroutine at a time may use it.
 type Processor[S any] struct {
-	o         ProcessorOptions[S]
+	o         Options[S]
+	replica   string // named in the launches of a LaunchSource; may be empty
 	bucket    events.Bucket
 	cache     map[string]*entry[S]
 	known     []string          // entities with a document in the cache, sorted
@@ -59,8 +48,10 @@ type InputResult struct {
 	Repeat  bool // it had been applied before
 }
 
-// NewProcessor checks the options. It does no I/O.
-func NewProcessor[S any](o ProcessorOptions[S]) (*Processor[S], error) {
+// NewProcessor checks the options that concern single entities: Service, Machine, Bucket, Ports,
+// Complete and NewID. It does no I/O.
+func NewProcessor[S any](o Options[S]) (*Processor[S], error) {
+	o = o.withDefaults()
 	switch {
 	case o.Service == "":
 		return nil, events.Errorf(events.Invalid, "controller: the service has no name")
@@ -70,8 +61,6 @@ func NewProcessor[S any](o ProcessorOptions[S]) (*Processor[S], error) {
 		return nil, events.Errorf(events.Invalid, "controller %s: no bucket", o.Service)
 	case o.Ports.Buckets == nil || o.Ports.Log == nil || o.Ports.Signals == nil:
 		return nil, events.Errorf(events.Invalid, "controller %s: a port is missing", o.Service)
-	case o.NewID == nil:
-		return nil, events.Errorf(events.Invalid, "controller %s: no source of nonces", o.Service)
 	}
 	p := &Processor[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), cache: map[string]*entry[S]{}, highWater: map[string]uint64{}, apply: o.Machine.Step}
 	if b, ok := o.Machine.(Batcher[S]); ok {
@@ -161,9 +150,7 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 	p.list(entity)
 	stored(d.out)
 	d.out.Unpublished = p.publishOutbox(ctx, e, carried)
-	if err := p.publishNew(ctx, e, d.launches, behind); err != nil && d.out.Unpublished == nil {
-		d.out.Unpublished = err
-	}
+	d.out.Unpublished = cmp.Or(d.out.Unpublished, p.publishNew(ctx, e, d.launches, behind))
 	p.forget(ctx, entity, e, d)
 	return d.out, false, nil
 }

@@ -164,7 +164,7 @@ func TestUnansweredSaveIsResolved(t *testing.T) {
 	tr := processor(t, client.Ports())
 	process(t, tr, input("1", scale("a", 2)))
 	b := doubtful{real: p.Buckets.Bucket(events.BucketJobs)}
-	tr2, err := controller.NewProcessor(controller.ProcessorOptions[sum]{
+	tr2, err := controller.NewProcessor(controller.Options[sum]{
 		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, NewID: func() string { return "n" },
 		Ports: events.Ports{Log: p.Log, Calls: p.Calls, Signals: p.Signals, Buckets: doubtfulBuckets{&b}},
 	})

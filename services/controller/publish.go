@@ -132,7 +132,7 @@ func (p *Processor[S]) republishLaunches(ctx context.Context, e *entry[S]) error
 func (p *Processor[S]) publishLaunches(ctx context.Context, launches []events.Launch) error {
 	all := make([]events.Message, len(launches))
 	for i, l := range launches {
-		l.Via = p.o.Replica
+		l.Via = p.replica
 		m, err := launchMessage(l, "")
 		if err != nil {
 			return err

@@ -34,7 +34,7 @@ type failing struct {
 func newFailing(t *testing.T, workers int) *failing {
 	p := memory.New().Ports()
 	n := 0
-	tr, err := controller.NewProcessor(controller.ProcessorOptions[job.State]{
+	tr, err := controller.NewProcessor(controller.Options[job.State]{
 		Service: events.ServiceRegistry, Machine: job.Machine{}, Bucket: events.BucketJobs, Ports: p,
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})
@@ -183,7 +183,7 @@ func TestJobFitsItsStore(t *testing.T) {
 func TestOutboxIsBounded(t *testing.T) {
 	bus := memory.New()
 	n := 0
-	tr, err := controller.NewProcessor(controller.ProcessorOptions[job.State]{
+	tr, err := controller.NewProcessor(controller.Options[job.State]{
 		Service: events.ServiceRegistry, Machine: job.Machine{}, Bucket: events.BucketJobs, Ports: bus.Ports(),
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})

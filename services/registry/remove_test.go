@@ -75,7 +75,7 @@ func TestRemovedJobIsNotSubmittedAgain(t *testing.T) {
 func TestRemovedJobLeavesNothing(t *testing.T) {
 	p := memory.New().Ports()
 	n := 0
-	tr, err := controller.NewProcessor(controller.ProcessorOptions[job.State]{
+	tr, err := controller.NewProcessor(controller.Options[job.State]{
 		Service: events.ServiceRegistry, Machine: job.Machine{}, Bucket: events.BucketJobs, Ports: p,
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})

@@ -18,7 +18,7 @@ import (
 // allowed.
 func TestRoundFitsItsStore(t *testing.T) {
 	n := 0
-	tr, err := controller.NewProcessor(controller.ProcessorOptions[round.State]{
+	tr, err := controller.NewProcessor(controller.Options[round.State]{
 		Service: events.ServiceRendezvous, Machine: round.Machine{}, Bucket: events.BucketRounds, Ports: memory.New().Ports(),
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})
