@@ -22,13 +22,13 @@ const (
 func pack(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err == nil {
+		err = w.Close()
+	}
 	if err != nil {
-		return nil, events.Errorf(events.Internal, "compress data: %w", err)
-	}
-	if _, err := w.Write(data); err != nil {
-		return nil, events.Errorf(events.Internal, "compress data: %w", err)
-	}
-	if err := w.Close(); err != nil {
 		return nil, events.Errorf(events.Internal, "compress data: %w", err)
 	}
 	return b.Bytes(), nil

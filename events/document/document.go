@@ -3,6 +3,7 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"compress/flate"
 	"encoding/json"
 	"sync"
@@ -49,10 +50,8 @@ func Encode(d Document) ([]byte, error) {
 	w := packers.Get().(*flate.Writer)
 	defer packers.Put(w)
 	w.Reset(&b)
-	if _, err := w.Write(plain); err != nil {
-		return nil, events.Errorf(events.Internal, "compress document: %w", err)
-	}
-	if err := w.Close(); err != nil {
+	_, err = w.Write(plain)
+	if err = cmp.Or(err, w.Close()); err != nil {
 		return nil, events.Errorf(events.Internal, "compress document: %w", err)
 	}
 	return b.Bytes(), nil

@@ -25,9 +25,8 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 		return unknown(id, in, state)
 	case events.Progress, events.StepsStalled:
 		return existing(id, state)
-	case events.NodeJoined, events.NodeLost, events.NodeLeft:
-		n, _ := controller.NodeOf(b)
-		return on(n, known, state)
+	case events.NodeEvent:
+		return on(b.Fact().Node, known, state)
 	}
 	if !ok {
 		return nil

@@ -20,52 +20,40 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 		if s, ok := state(string(b.Job)); !b.Spec.External() || (ok && s.Nodes != nil) {
 			return nil
 		}
-	case events.JobSucceeded, events.JobFailed, events.JobStopped:
-		id, _ := controller.JobOf(b)
-		return ended(id, state)
+	case events.JobEndFact:
+		if s, ok := state(string(b.End().Job)); ok && s.View.State == events.RoundStateClosed {
+			return nil
+		}
 	case events.JobRemoved:
 		if _, ok := state(string(b.Job)); !ok {
 			return nil
 		}
 	case events.Notice:
-		return one(b.Exited.Job)
-	case events.NodeJoined:
-		if in.ID == "" { // its record, read again
-			return lacking(b.NodeFact, in.Number, known, state)
-		}
-		return on(b.Node, in.Number, known, state)
-	case events.NodeSuspected: // overloaded brokers cause thousands of them
-		return lacking(b.NodeFact, in.Number, known, state)
-	case events.NodeRecovered, events.NodeDraining, events.NodeLost, events.NodeLeft:
-		n, _ := controller.NodeOf(b)
-		return on(n, in.Number, known, state)
+		return []string{string(b.Exited.Job)}
+	case events.NodeEvent:
+		n := b.Fact()
+		return where(known, state, func(s round.State) bool {
+			return s.Concerns(n.Node) && !s.Superseded(n.Node, in.Number) && (!repeats(in) || s.Lacks(n))
+		})
 	case events.Heartbeat:
 		return where(known, state, func(s round.State) bool { return s.LaunchMissed(b, in.Time) || s.KeepsAlive(b) })
 	}
 	if id, ok := controller.JobOf(in.Body); ok {
-		return one(id)
+		return []string{string(id)}
 	}
 	return nil
 }
 
-func one(j events.JobID) []string { return []string{string(j)} }
-
-// ended returns the job of an input that ends it, unless its round is closed.
-func ended(j events.JobID, state func(string) (round.State, bool)) []string {
-	if s, ok := state(string(j)); ok && s.View.State == events.RoundStateClosed {
-		return nil
+// repeats reports whether a fact about a node is for jobs only that do not know it yet: there are
+// many like it.
+func repeats(in events.Input) bool {
+	switch in.Body.(type) {
+	case events.NodeJoined:
+		return in.ID == "" // its record, read again
+	case events.NodeSuspected: // overloaded brokers cause thousands of them
+		return true
 	}
-	return one(j)
-}
-
-// on returns the jobs that a fact about a node concerns.
-func on(n events.NodeID, number uint64, known func() []string, state func(string) (round.State, bool)) []string {
-	return where(known, state, func(s round.State) bool { return s.Concerns(n) && !s.Superseded(n, number) })
-}
-
-// lacking is like on, for jobs that do not know this incarnation of the node yet.
-func lacking(n events.NodeFact, number uint64, known func() []string, state func(string) (round.State, bool)) []string {
-	return where(known, state, func(s round.State) bool { return s.Concerns(n.Node) && !s.Superseded(n.Node, number) && s.Lacks(n) })
+	return false
 }
 
 func where(known func() []string, state func(string) (round.State, bool), concerns func(round.State) bool) []string {
@@ -125,20 +113,14 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 		}
 	}
 	for _, r := range jobs {
-		end := events.JobEnd{Job: r.View.Job, Reason: r.View.Reason, Code: r.View.Code}
-		in := events.Input{Number: r.Number[events.FamilyJob]}
-		switch r.View.State {
-		case events.JobStateSucceeded:
-			in.Body = events.JobSucceeded{JobEnd: end}
-		case events.JobStateFailed:
-			in.Body = events.JobFailed{JobEnd: end}
-		case events.JobStateStopped:
-			in.Body = events.JobStopped{JobEnd: end}
+		v, in := r.View, events.Input{Number: r.Number[events.FamilyJob]}
+		switch {
+		case v.State.Terminal():
+			in.Body = events.JobEnd{Job: v.Job, Reason: v.Reason, Code: v.Code}.Fact(v.State)
+		case v.Spec.External():
+			in.Body = events.JobSubmitted{Job: v.Job, Spec: v.Spec, By: v.By}
 		default:
-			if !r.View.Spec.External() {
-				continue
-			}
-			in.Body = events.JobSubmitted{Job: r.View.Job, Spec: r.View.Spec, By: r.View.By}
+			continue
 		}
 		emit(in)
 	}
