@@ -102,14 +102,5 @@ func background(t *testing.T, run func(ctx context.Context) error) (stop func() 
 // await polls for a condition without a notification.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("timed out: %s", what)
-		}
-	}
+	eventstest.Eventually(t, patience, what, ok)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Harness is one implementation under test.
@@ -148,18 +149,18 @@ func none[T any](t *testing.T, c <-chan T, what string) {
 	}
 }
 
-// eventually polls until ok returns true, or fails the test.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("timed out: %s", what)
-		}
+	Eventually(t, patience, what, ok)
+}
+
+// Eventually polls until ok returns true, or fails the test after a time.
+func Eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := wait.Until(ctx, 5*time.Millisecond, func() (bool, error) { return ok(), nil }); err != nil {
+		t.Fatalf("timed out: %s", what)
 	}
 }
 

@@ -6,10 +6,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/internal/freeport"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -67,13 +70,8 @@ func start(t testing.TB, options []jetstream.ServerOptions, replicas int) *Serve
 		s.Options[i].Listen = s.servers[i].ClientURL()[len("nats://"):]
 	}
 	if replicas > 1 {
-		await(t, "every server has joined the cluster", func() bool {
-			for _, server := range s.servers {
-				if !server.Current() {
-					return false
-				}
-			}
-			return true
+		eventstest.Eventually(t, patience, "every server has joined the cluster", func() bool {
+			return !slices.ContainsFunc(s.servers, func(server *jetstream.Server) bool { return !server.Current() })
 		})
 	}
 	s.Conn = s.Connect(t, nil)
@@ -88,14 +86,11 @@ func start(t testing.TB, options []jetstream.ServerOptions, replicas int) *Serve
 
 // URL returns the addresses of all servers, running or not.
 func (s *Servers) URL() string {
-	url := ""
-	for i, o := range s.Options {
-		if i > 0 {
-			url += ","
-		}
-		url += "nats://" + o.Listen
+	var all []string
+	for _, o := range s.Options {
+		all = append(all, "nats://"+o.Listen)
 	}
-	return url
+	return strings.Join(all, ",")
 }
 
 // Connect makes another connection, which is closed at the end of the test.
@@ -137,7 +132,7 @@ func (s *Servers) Start(t testing.TB, i int) {
 		streams = append(streams, "KV_"+s.Bucket)
 	}
 	for _, stream := range streams {
-		await(t, "the server holds stream "+stream, func() bool { return server.Current() && server.Holds(stream) })
+		eventstest.Eventually(t, patience, "the server holds stream "+stream, func() bool { return server.Current() && server.Holds(stream) })
 	}
 }
 
@@ -148,7 +143,7 @@ func (s *Servers) Server(i int) *jetstream.Server { return s.servers[i] }
 func (s *Servers) Leader(t testing.TB, stream string) int {
 	t.Helper()
 	leader := -1
-	await(t, "stream "+stream+" has a leader", func() bool {
+	eventstest.Eventually(t, patience, "stream "+stream+" has a leader", func() bool {
 		for i, server := range s.servers {
 			if server != nil && server.Leads(stream) {
 				leader = i
@@ -172,7 +167,7 @@ func Reconnect(t testing.TB, c *jetstream.Conn) {
 	if err := c.Reconnect(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the connection stands again", func() bool { return c.Connected() && c.Connects() > before })
+	eventstest.Eventually(t, patience, "the connection stands again", func() bool { return c.Connected() && c.Connects() > before })
 }
 
 // FreeAddresses returns unused addresses of this machine.
@@ -183,18 +178,4 @@ func FreeAddresses(t testing.TB, n int) []string {
 		t.Fatal(err)
 	}
 	return out
-}
-
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	end := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("timed out: %s", what)
-		}
-	}
 }
