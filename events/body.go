@@ -269,7 +269,6 @@ func structBounder(t reflect.Type) bounder {
 	}
 }
 
-// refuseOver adds an error if the limit is exceeded.
 func refuseOver(l limits.Limit, path string, have int, bad *[]spec.FieldError) bool {
 	f := spec.CheckLimit(path, have, l)
 	if f != nil {

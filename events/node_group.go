@@ -73,7 +73,6 @@ func (g *nodeGroup) read(s *scanner, name string) bool {
 	return true
 }
 
-// incarnation returns the incarnation of the i-th worker.
 func (g *nodeGroup) incarnation(i int) Incarnation {
 	if len(g.workers) == 0 {
 		return ""
@@ -244,10 +243,8 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// list calls fn at each item.
 func (s *scanner) list(fn func()) { s.inside('[', ']', fn) }
 
-// object calls fn at the value of each member.
 func (s *scanner) object(fn func(name string)) {
 	s.inside('{', '}', func() {
 		name := s.text()
@@ -290,7 +287,6 @@ func (s *scanner) raw() []byte {
 	return s.b[from:s.i]
 }
 
-// skip skips the next value.
 func (s *scanner) skip() {
 	switch s.peek() {
 	case '{':
@@ -386,12 +382,10 @@ func appendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// alike reports whether all items are equal.
 func alike[T comparable](all []T) bool {
 	return !slices.ContainsFunc(all, func(v T) bool { return v != all[0] })
 }
 
-// appendList appends a list of items.
 func appendList[T any](b []byte, all []T, item func(b []byte, v T) []byte) []byte {
 	b = append(b, '[')
 	for i, v := range all {

@@ -371,5 +371,4 @@ func (p *PoolView) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// shortened returns the beginning of a text, for an error.
 func shortened(s string) string { return s[:min(len(s), 80)] }

@@ -167,7 +167,6 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request any) error 
 	return nil
 }
 
-// meta returns what a server knows about the group of all servers.
 func meta(s *server.Server) server.RaftzGroup {
 	system := s.SystemAccount().GetName()
 	groups := s.Raftz(&server.RaftzOptions{AccountFilter: system, GroupFilter: metaGroup})

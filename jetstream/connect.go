@@ -235,7 +235,6 @@ func (c *Conn) Close() {
 	}
 }
 
-// redacted returns the server without a password.
 func redacted(o ConnectOptions) string {
 	if o.Server != nil {
 		return "this process"

@@ -46,7 +46,6 @@ type consuming struct {
 	ctx     context.Context //nolint:containedctx // of the whole Consume; outlives single connections
 }
 
-// run consumes until the consumer's iterator ends.
 func (w *consuming) run(ctx context.Context) error {
 	consumer, err := w.bind(ctx)
 	if err != nil {

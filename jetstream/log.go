@@ -27,7 +27,6 @@ func (p logPort) Publish(ctx context.Context, m events.Message) (uint64, error) 
 	return p.c.store(ctx, "publish "+m.Subject, message(ctx, m))
 }
 
-// message converts a message to the form that is published.
 func message(ctx context.Context, m events.Message) *nats.Msg {
 	msg := &nats.Msg{Subject: m.Subject, Header: outgoing(ctx, m.Header), Data: m.Data}
 	if m.ID != "" {
@@ -222,7 +221,6 @@ func (p logPort) PublishAll(ctx context.Context, all []events.Message) error {
 	})
 }
 
-// acknowledged waits for one acknowledgement.
 func acknowledged(ctx context.Context, f js.PubAckFuture) error {
 	select {
 	case <-f.Ok():

@@ -172,7 +172,6 @@ func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError)
 	return e, nil
 }
 
-// envelope returns the valid attributes as an event.
 func envelope(attrs map[string]string) events.Event {
 	short := func(name string) string { return limits.Shorten(attrs[name], limits.Envelope.Max) }
 	e := events.Event{ID: short("id"), Source: short("source"), Entity: short("subject"), Cause: short(extCause)}
@@ -182,7 +181,6 @@ func envelope(attrs map[string]string) events.Event {
 	return e
 }
 
-// setAttribute sets one attribute of the SDK's event.
 func setAttribute(ce *event.Event, name, value string) *spec.FieldError {
 	switch name {
 	case "specversion":

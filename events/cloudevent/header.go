@@ -39,7 +39,6 @@ func header(h map[string][]string, name string) string {
 // mustPercent reports whether the binding forbids a byte in a header value.
 func mustPercent(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
 
-// percentEncode encodes a header value.
 func percentEncode(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -21,7 +21,6 @@ type Record[V any] struct {
 	Number map[events.Family]uint64
 }
 
-// errListed ends a watch after the initial list.
 var errListed = errors.New("listed")
 
 // All reads every document in a bucket, by key. It skips documents that this version cannot read:
@@ -47,7 +46,6 @@ type read[V any] struct {
 	err    error
 }
 
-// decoded returns r with its record.
 func (r read[V]) decoded(key string) read[V] {
 	if r.value == nil {
 		return r

@@ -9,7 +9,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// hearEnds collects closed connections.
 func hearEnds(t *testing.T, p events.Ports) chan events.Link {
 	t.Helper()
 	ends, ready := make(chan events.Link, 1000), make(chan struct{})

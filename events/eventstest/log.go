@@ -30,7 +30,6 @@ func all(entity string) []string {
 	return []string{events.FamilySubject(events.FamilyJob, entity)}
 }
 
-// follow collects the messages of a Follow.
 func follow(t *testing.T, p events.Ports, f events.Follow) (seen chan events.Stored, caughtUp chan int) {
 	t.Helper()
 	seen, caughtUp = make(chan events.Stored, 1000), make(chan int, 1000)

@@ -96,7 +96,6 @@ var errOver = errors.New("the test is over")
 // unique returns a token that no other test uses.
 func unique(prefix string) string { return prefix + "-" + strings.ToLower(rand.Text()[:10]) }
 
-// timeout returns a context for one call.
 func timeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -139,7 +138,6 @@ func next[T any](t *testing.T, c <-chan T, what string) T {
 	}
 }
 
-// none fails the test if c has a value.
 func none[T any](t *testing.T, c <-chan T, what string) {
 	t.Helper()
 	select {

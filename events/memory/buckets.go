@@ -76,7 +76,6 @@ type opened struct {
 	name string
 }
 
-// request executes an operation on the bucket.
 func (o opened) request(ctx context.Context, op Operation, execute func(*bucket) error) error {
 	return o.do(op, func() error {
 		if err := o.ready(ctx); err != nil {

@@ -30,7 +30,6 @@ func (s signals) Send(subject string, data []byte) error {
 
 func (b *Bus) drops(subject string) bool { return b.dropSignals != nil && b.dropSignals(subject) }
 
-// launch delivers a stored message to subscribers.
 func (b *Bus) launch(s *stream, m events.Stored) {
 	if !b.drops(m.Subject) {
 		b.fan(m.Subject, m, s)

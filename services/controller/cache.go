@@ -54,7 +54,6 @@ func (p *Processor[S]) load(ctx context.Context, entity string, now time.Time) (
 	return e, true, e.err
 }
 
-// decode returns an entry for a stored document.
 func (p *Processor[S]) decode(entity string, value []byte, revision uint64, now time.Time) *entry[S] {
 	e := &entry[S]{state: p.o.Machine.New(entity), revision: revision, seenAt: now}
 	e.doc, e.err = document.Decode(value)
@@ -89,7 +88,6 @@ func (p *Processor[S]) cached(entity string) *entry[S] {
 // that has seen a higher revision therefore does not decide on such a document. Restarting the
 // replica accepts the past.
 
-// sawRevision records a revision of a document.
 func (p *Processor[S]) sawRevision(entity string, revision uint64) {
 	p.highWater[entity] = max(p.highWater[entity], revision)
 }
@@ -119,7 +117,6 @@ func (p *Processor[S]) Update(entity string, value []byte, revision uint64, now 
 	p.list(entity)
 }
 
-// uncache removes an entity from the cache.
 func (p *Processor[S]) uncache(entity string) {
 	delete(p.cache, entity)
 	p.list(entity)

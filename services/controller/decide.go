@@ -28,7 +28,6 @@ type decided[S any] struct {
 	forget    bool
 }
 
-// decide applies the inputs to the state.
 func (p *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], inputs []events.Input, now time.Time) (decided[S], error) {
 	d := decided[S]{state: e.state, transient: true, doc: document.Document{
 		Schema:  document.Schema,
@@ -164,7 +163,6 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 // heartbeats.
 const stopLife = time.Hour
 
-// launchMessage returns the stored form of a launch.
 func launchMessage(l events.Launch, trace string) (events.Message, error) {
 	data, err := events.EncodeBody(l)
 	if err != nil {

@@ -44,7 +44,6 @@ func (p *Processor[S]) fit(entity string, d *decided[S]) ([]byte, error) {
 	}
 }
 
-// overfull reports whether the outbox of an entity is too large.
 func (e *entry[S]) overfull() bool {
 	if e.published {
 		return false
@@ -56,7 +55,6 @@ func (e *entry[S]) overfull() bool {
 	return n > maxOutbox
 }
 
-// encode returns the stored form of a state.
 func encode[S any](s S) ([]byte, error) {
 	if p, ok := any(s).(Packer[S]); ok {
 		s = p.Pack()
@@ -104,7 +102,6 @@ func abbreviate[S any](s S, full []events.Message, carried int, facts []events.E
 	return out, which, nil
 }
 
-// expand restores the outbox of a stored document.
 func expand[S any](s S, d document.Document) ([]events.Message, error) {
 	r, ok := any(s).(LaunchSource)
 	if !ok || len(d.Elided) == 0 {

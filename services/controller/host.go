@@ -129,7 +129,6 @@ func (h *Host[S]) step(ctx context.Context) error {
 	}
 }
 
-// offerWaiting offers the other items in the channel.
 func (h *Host[S]) offerWaiting() {
 	for h.core.Queued() < batchSize {
 		select {
@@ -141,7 +140,6 @@ func (h *Host[S]) offerWaiting() {
 	}
 }
 
-// drain settles items that were not processed.
 func (h *Host[S]) drain() {
 	h.core.Drain()
 	for {
@@ -164,14 +162,12 @@ func (h *Host[S]) put(ctx context.Context, i Item) bool {
 	}
 }
 
-// deliver passes a message to the core.
 func (h *Host[S]) deliver(ctx context.Context, from events.Consumer, d events.Delivery) {
 	if i, ok := h.core.DeliveryItem(ctx, from, d); ok && !h.put(ctx, i) {
 		d.Retry(0)
 	}
 }
 
-// answer answers a request.
 func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]byte, error) {
 	body, err := h.core.decodeRequest(call, r, data)
 	if err != nil {

@@ -141,7 +141,6 @@ func (o Options[S]) failed(entity string, err error) {
 	}
 }
 
-// observe reports the result of processing.
 func (c *Core[S]) observe(entity string, out Result) {
 	report := func(o Observation) {
 		o.Service, o.Entity = c.o.Service, entity

@@ -79,7 +79,6 @@ func (p *Processor[S]) Process(ctx context.Context, entity string, inputs []even
 	return p.process(ctx, entity, inputs, now, hooks{stored: func(Result) {}, conflict: func(int) {}})
 }
 
-// hooks are called during processing.
 type hooks struct {
 	stored   func(Result) // after the save and before the publication, for which a client need not wait
 	conflict func(n int)  // the nth conflict

@@ -43,7 +43,6 @@ func (t *timers) set(k timerKey, at time.Time) {
 	}
 }
 
-// next returns when the next timer is due.
 func (t *timers) next() (time.Time, bool) {
 	for len(t.heap) > 0 {
 		top := t.heap[0]
@@ -55,7 +54,6 @@ func (t *timers) next() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// pop removes and returns a timer that is due.
 func (t *timers) pop(now time.Time) (timerKey, bool) {
 	at, ok := t.next()
 	if !ok || at.After(now) {

@@ -59,7 +59,6 @@ func parseHostList(text string, perHost int) (Hosts, error) {
 	return p.end()
 }
 
-// hostParser collects hosts and errors.
 type hostParser struct {
 	hosts   Hosts
 	at      []string // position of each line
@@ -189,7 +188,6 @@ func badHost(host string) string {
 	return ""
 }
 
-// address normalises an address for comparison.
 func address(host string) string {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "localhost" {

@@ -83,7 +83,6 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 	})
 }
 
-// route returns the node that an input is about.
 func route(in events.Input, _ func() []string, _ func(string) (liveness.State, bool)) []string {
 	if !controller.Reads(events.ServiceDiscovery, in.Body) {
 		return nil
@@ -128,7 +127,6 @@ func (s *replica) greeted(data []byte) (events.Body, error) {
 	return b, err
 }
 
-// hosts follows the host list.
 func (s *replica) hosts(ctx context.Context, emit controller.Emit) error {
 	return s.list.run(ctx, emit, s.observe)
 }
@@ -156,7 +154,6 @@ func (s *replica) records(ctx context.Context, emit controller.Emit) error {
 	}, nil)
 }
 
-// heartbeats receives the heartbeats of all agents.
 func (s *replica) heartbeats(ctx context.Context, emit controller.Emit) error {
 	return s.ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, data []byte) {
 		b, err := events.DecodeBody[events.Heartbeat](data)
@@ -211,7 +208,6 @@ func (s *replica) look(ctx context.Context, emit controller.Emit) error {
 	})
 }
 
-// ping pings an agent directly, once.
 func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit controller.Emit) {
 	call, cancel := context.WithTimeout(ctx, s.c.PingTimeout)
 	defer cancel()
@@ -278,7 +274,6 @@ func (s *replica) ends(ctx context.Context, emit controller.Emit) error {
 	return nil
 }
 
-// report reports an error that belongs to no entity.
 func (s *replica) report(err error) {
 	s.observe(controller.Observation{Service: events.ServiceDiscovery, Err: err})
 }

@@ -63,7 +63,6 @@ func (s stepped) job() events.JobView {
 	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, TimeWithoutStep: s.Still, Reported: s.Reported, Spec: spec.Job{Health: s.Spec.Health}}
 }
 
-// steps receives the signals of all agents.
 func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Signals.Hear(ctx, events.AllProgress, "", func(_ string, data []byte) {
 		p, err := events.DecodeBody[events.Progress](data)

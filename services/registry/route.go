@@ -156,7 +156,6 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	return nil
 }
 
-// places emits what the scheduler's record says about a job.
 func places(row events.PlacementView, v events.JobView, number uint64, emit controller.Emit) {
 	switch {
 	case len(row.Places) > 0:

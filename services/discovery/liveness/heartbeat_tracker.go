@@ -119,7 +119,6 @@ func (a *HeartbeatTracker) Check(now time.Time) (suspect, ask []Incarnation) {
 	return suspect, ask
 }
 
-// restartTimeouts restarts all timeouts.
 func (a *HeartbeatTracker) restartTimeouts(now time.Time) {
 	for _, n := range a.nodes {
 		n.lastSeen, n.lastReported, n.pingedAt = now, time.Time{}, time.Time{}
@@ -244,7 +243,6 @@ const (
 	joinPatience = time.Second
 )
 
-// welcome answers a hello.
 func welcome(n events.NodeID, fleetSize int) events.NodeWelcome {
 	w := events.NodeWelcome{Node: n, Hello: spec.Duration(helloEvery * time.Duration(1+fleetSize/LargeFleet))}
 	if fleetSize >= LargeFleet {
@@ -253,7 +251,6 @@ func welcome(n events.NodeID, fleetSize int) events.NodeWelcome {
 	return w
 }
 
-// heartbeatInterval returns the heartbeat interval for a number of nodes.
 func heartbeatInterval(fleetSize int) time.Duration {
 	return heartbeatStep * time.Duration((fleetSize+heartbeatStepNodes-1)/heartbeatStepNodes)
 }

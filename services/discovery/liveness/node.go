@@ -79,7 +79,6 @@ func (t *transition) newIncarnation(b events.NodeHello) {
 	v.Draining = v.Departing != nil || t.s.Drain != ""
 }
 
-// drainReason returns the reason of a drain as text.
 func (s State) drainReason() string {
 	if d := s.View.Departing; d != nil {
 		return "departing: " + d.Reason
@@ -113,7 +112,6 @@ func (t *transition) applyHostEntry(b events.HostEntry) {
 	t.publish(events.NodeChanged{NodeFact: f})
 }
 
-// setHostEntry stores the entry in the view.
 func (t *transition) setHostEntry(b events.HostEntry) {
 	v := &t.s.View
 	v.Excluded, v.Cap, v.Order = b.Excluded, nil, b.Order

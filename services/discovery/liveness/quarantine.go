@@ -78,7 +78,6 @@ func (h *History) record(r Rules, f Failure, now time.Time) {
 	h.Newest = now
 }
 
-// beginQuarantine starts the next quarantine.
 func (h *History) beginQuarantine(r Rules, reason string, now time.Time) events.Quarantine {
 	h.Count = r.nextCount(h.Count)
 	q := events.Quarantine{Since: now, Until: now.Add(r.coolDown(h.Count)), Reason: reason, Count: h.Count}
@@ -248,7 +247,6 @@ func (t *transition) released(slot *events.Slot, reason string) {
 	t.publish(events.NodeReleased{NodeFact: f, Slot: slot})
 }
 
-// quarantine quarantines the node.
 func (t *transition) quarantine(q events.Quarantine) {
 	t.s.View.Quarantine = &q
 	t.publishQuarantined(nil, q)

@@ -123,7 +123,6 @@ func (t *transition) progressed(p events.Progress) {
 	t.View.Slowest = p.Slowest
 }
 
-// recordStep records the newest step.
 func (t *transition) recordStep(g events.Generation, step uint64) {
 	t.View.Step, t.View.StepAt, t.StepGeneration = step, t.now, max(t.StepGeneration, g)
 }

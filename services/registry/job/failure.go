@@ -14,14 +14,12 @@ import (
 // need more.
 const failuresKept = 64
 
-// failure is a failure to be counted.
 type failure struct {
 	kind   events.FailureKind
 	step   uint64 // newest step that the generation could return to
 	poison bool   // the data or the code may be the cause
 }
 
-// exitFailure classifies an exit that is a failure.
 func (t *transition) exitFailure(b events.WorkerExited) failure {
 	f := failure{kind: events.FailureCrash, poison: true}
 	switch {
@@ -137,7 +135,6 @@ func (t *transition) sameStepExceeded() bool {
 	return true
 }
 
-// describeFailure describes who failed, and how.
 func describeFailure(c events.CountedFailure) string {
 	switch {
 	case c.Place == nil:

@@ -92,7 +92,6 @@ func (t *transition) budgetExhausted(g events.Generation, last string) {
 	t.endExhausted(last)
 }
 
-// endExhausted ends the job now.
 func (t *transition) endExhausted(last string) {
 	budget := t.View.Spec.Failures
 	reason := fmt.Sprintf("the failure budget is used up: %d within %s, %d allowed", len(t.View.Failures), budget.Per.D(), *budget.Max)

@@ -16,7 +16,6 @@ const (
 	spareWorkers    = 64 // workers kept over twice the wanted number
 )
 
-// record adds a seal to the history.
 func (t *transition) record(b events.RoundSealed) {
 	if b.NoticeMS+b.JudgeMS > 0 { // otherwise it was made from the rendezvous' view, and the fact itself may still arrive
 		t.Timing = slices.DeleteFunc(t.Timing, func(s Timing) bool { return s.Generation == b.Generation })
@@ -123,7 +122,6 @@ func (t *transition) countReport(r events.WorkerRef, rank int, word byte) {
 	*counterOf(&g.Reported, word)++
 }
 
-// counterOf returns the counter of a reported state.
 func counterOf(r *events.Reported, word byte) *int {
 	switch word {
 	case reportedReady:
@@ -152,7 +150,6 @@ func rankOf(ms []events.Member, r events.WorkerRef, rank int) int {
 	return slices.IndexFunc(ms, its)
 }
 
-// generation returns the history's entry, or nil.
 func (t *transition) generation(n events.Generation) *events.GenerationView {
 	g := t.View.Generations
 	i, found := slices.BinarySearchFunc(g, n, byGeneration)

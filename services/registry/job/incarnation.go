@@ -114,7 +114,6 @@ func (t *transition) endIncarnation(w events.WorkerView) {
 	})
 }
 
-// updateSlot changes the record of a place.
 func (t *transition) updateSlot(p events.Place, change func(*SlotRecord)) {
 	if t.Slots == nil {
 		t.Slots = map[string]SlotRecord{}

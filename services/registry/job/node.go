@@ -114,7 +114,6 @@ func (t *transition) nodeEnded(b events.NodeFact, planned bool) {
 	t.loseWorkers(b.Node, agentEnd{reason: why, planned: planned, announced: planned || b.Departing}, func(w *events.WorkerView) bool { return w.Agent <= b.Incarnation })
 }
 
-// agentEnd is how an agent's incarnation ended.
 type agentEnd struct {
 	reason     string
 	planned    bool               // it has left

@@ -156,7 +156,6 @@ func (t *transition) allSucceeded() bool {
 	return n > 0 && n == t.world()
 }
 
-// world returns the size of the current generation.
 func (t *transition) world() int {
 	if n := len(t.View.Generations); n > 0 {
 		return t.View.Generations[n-1].World

@@ -21,7 +21,6 @@ func (t *transition) supersededPlacement() bool {
 	return false
 }
 
-// placed applies the job's places.
 func (t *transition) placed(b events.PlacementSet) {
 	if t.supersededPlacement() {
 		return

@@ -36,7 +36,6 @@ func (t *transition) incidentTrace(other string) string {
 	return other
 }
 
-// exitSpan emits the span of a reported failure.
 func (t *transition) exitSpan(b events.WorkerExited) {
 	t.span(events.Span{
 		Name: "process worker.exited", Parent: t.in.Trace, Start: t.now, End: t.now, Error: b.Detail,
@@ -74,7 +73,6 @@ func (t *transition) nodeSpan(node events.NodeID, inc events.Incarnation, why st
 	})
 }
 
-// verdictSpan emits the span of the decision about a dead worker.
 func (t *transition) verdictSpan(kind string, w *events.WorkerView) {
 	t.span(events.Span{Name: "verdict job." + kind, Parent: t.incidentTrace(t.in.Trace), Start: t.now, End: t.now, Attributes: map[string]string{
 		attrGeneration: number(t.View.Generation), attrNode: string(w.Place.Node), attrRank: strconv.Itoa(w.Rank),

@@ -247,10 +247,8 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	return t.State, t.d
 }
 
-// known reports whether the job was submitted.
 func (t *transition) known() bool { return t.View.State != "" }
 
-// ongoing reports whether the job was submitted and has not ended.
 func (t *transition) ongoing() bool { return t.known() && !t.View.State.Terminal() }
 
 // waitingOrRunning reports whether the job has not ended, and is not about to.

@@ -138,7 +138,6 @@ func (a *StepTracker) Check(now time.Time) (still []events.StepsStalled, unstore
 	return still, unstored
 }
 
-// restartTimeouts restarts all timeouts.
 func (a *StepTracker) restartTimeouts(now time.Time) {
 	for _, j := range a.jobs {
 		j.lastProgress, j.lastReported = now, time.Time{}

@@ -68,7 +68,6 @@ func (t *transition) countAgentRestart(w *events.WorkerView, b events.WorkerExit
 	return t.countFailure(w, b.Generation, t.silentFailure(events.FailureLost, b.Generation != 0))
 }
 
-// describeExit describes which worker died, and how.
 func describeExit(w *events.WorkerView) string {
 	rank := ""
 	if w.Rank >= 0 {
@@ -97,7 +96,6 @@ func (t *transition) displaced(w *events.WorkerView) bool {
 	return t.Slots[w.Place.String()].Displaced == w.Incarnation && w.Incarnation != "" && t.hasPlace(w.Place) && !t.onLostNode(w)
 }
 
-// denyRespawn publishes that a dead worker is not started again.
 func (t *transition) denyRespawn(w *events.WorkerView, reason string) {
 	if t.recordVerdict(w, respawnDenied) {
 		t.publish(events.JobRespawnDenied{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Reason: reason})

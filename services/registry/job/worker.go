@@ -4,7 +4,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// started applies that a process runs.
 func (t *transition) started(b events.WorkerStarted) {
 	w := t.workerFor(b.WorkerRef)
 	if w != nil && w.State == events.WorkerStateStarting {
@@ -51,7 +50,6 @@ func (t *transition) done(b events.WorkerDone) {
 	}
 }
 
-// report records the result of the training.
 func (t *transition) report(b events.WorkerDone) {
 	if !t.Finish.Reported || b.Step > t.Finish.Step {
 		t.Finish.Reported, t.Finish.Step = true, b.Step
@@ -90,7 +88,6 @@ func (t *transition) finishing(in events.Generation) {
 	t.publish(events.JobFinishing{Job: t.View.Job})
 }
 
-// exited applies the exit of a process.
 func (t *transition) exited(b events.WorkerExited) {
 	if t.worker(b.Place) == nil && b.Generation != 0 && b.Generation < t.View.Generation {
 		return // of a place that was pruned
@@ -160,7 +157,6 @@ func (t *transition) exitState(b events.WorkerExited) events.WorkerState {
 	return events.WorkerStateSucceeded
 }
 
-// endWorker ends one worker.
 func (t *transition) endWorker(w *events.WorkerView, s events.WorkerState, detail string, lines []string) {
 	w.State, w.Detail, w.Lines = s, detail, lines
 	t.setReported(w.WorkerRef, w.Rank, s)

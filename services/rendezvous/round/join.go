@@ -64,7 +64,6 @@ func (t *transition) join(j events.MemberJoin) (events.MemberWaiting, error) {
 	return reply, nil
 }
 
-// joins applies several joins in order.
 func (t *transition) joins(all events.MemberJoins) {
 	answers := make([]events.MemberAnswer, len(all.Joins))
 	for i, j := range all.Joins {
@@ -143,7 +142,6 @@ func (t *transition) expireAccused() {
 	}
 }
 
-// peers answers with the addresses of the ranks of the sealed generation.
 func (t *transition) peers(q events.PeersQuery) (events.PeersAnswer, error) {
 	a := events.PeersAnswer{Addresses: map[int]string{}}
 	if q.Generation != t.View.Generation {

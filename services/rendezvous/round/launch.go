@@ -145,7 +145,6 @@ func (s *State) launch(general events.Launch, n events.NodeID, members []Member)
 	return l
 }
 
-// launchMember returns the worker that a node must run for a member.
 func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember {
 	m := events.LaunchMember{Member: events.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
 	r := s.rank(x)

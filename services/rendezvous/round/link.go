@@ -234,7 +234,6 @@ func (s *State) linksDeadline() (d time.Time) {
 	return d
 }
 
-// linkPartitions returns the cut links for the view.
 func (s *State) linkPartitions() (out []events.LinkPartition) {
 	for _, p := range s.Links {
 		if p.isCut() {

@@ -196,7 +196,6 @@ func (x *NodeRendezvous) complete() {
 	}
 }
 
-// evict removes a node for good and records the reason.
 func (x *NodeRendezvous) evict(i int, s events.Membership, reason string, r spec.Rendezvous, now time.Time) {
 	c := x.Candidates[i]
 	put(&x.Removed, c.Node, RemovedNode{Agent: c.Agent, Membership: s, Reason: reason})

@@ -29,7 +29,6 @@ func (t *transition) applyToNodes() {
 	}
 }
 
-// answerClosed answers requests after the job has ended.
 func (t *transition) answerClosed(b events.Body) {
 	a := events.NodeMembership{RendezvousStatus: events.RendezvousStatus{Job: t.View.Job, Closed: true}, Membership: events.MembershipOver, Reason: t.Stopping.Reason}
 	switch b := b.(type) {
@@ -317,7 +316,6 @@ func (t *transition) placesOn(nodes []events.NodeID) []events.Place {
 	return out
 }
 
-// publishParticipants publishes the job's places for the registry.
 func (t *transition) publishParticipants(reason string, gone []events.NodeID) {
 	x := t.Nodes
 	t.publish(events.RoundParticipantsSet{
@@ -326,7 +324,6 @@ func (t *transition) publishParticipants(reason string, gone []events.NodeID) {
 	})
 }
 
-// membership returns the status of a node.
 func (t *transition) membership(n events.NodeID) events.NodeMembership {
 	a := events.NodeMembership{RendezvousStatus: t.rendezvousStatus(), Node: n}
 	x := t.Nodes

@@ -38,7 +38,6 @@ func (s State) Pack() State {
 	return s
 }
 
-// writer produces the text.
 type writer struct {
 	b      []byte
 	at     int64 // of the previous launch

@@ -7,7 +7,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// placement applies the places that the job has from now on.
 func (t *transition) placement(p events.PlacementSet) {
 	if t.in.Number != 0 && t.in.Number <= t.Placement {
 		return // an older placement, delivered late
@@ -16,7 +15,6 @@ func (t *transition) placement(p events.PlacementSet) {
 	t.place(p)
 }
 
-// place sets the job's places.
 func (t *transition) place(p events.PlacementSet) {
 	t.Workers, t.HostOrder = p.Workers, p.Hosts
 	if t.Nonce == "" {

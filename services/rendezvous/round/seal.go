@@ -148,7 +148,6 @@ func (t *transition) trySeal() {
 	}
 }
 
-// seal makes a generation of the members that have joined.
 func (t *transition) seal() {
 	g, o := t.View.Proposed, t.waitSet()
 	places := t.places(func(x *Member) bool { return t.ready(x, o) })
@@ -242,7 +241,6 @@ func (t *transition) backingOff(o waitSet) bool {
 	return true
 }
 
-// newestStep returns the newest step of which members hold a commit.
 func newestStep(members events.MemberTable) (step uint64) {
 	for i := range members {
 		step = max(step, members[i].Commit.Step)

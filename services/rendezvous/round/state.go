@@ -123,7 +123,6 @@ func each(members []Member) iter.Seq[*Member] {
 	}
 }
 
-// count counts the members that which selects.
 func (s *State) count(which func(*Member) bool) (n int) {
 	for x := range s.all() {
 		if which(x) {

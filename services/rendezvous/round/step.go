@@ -177,7 +177,6 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 	return s, t.d
 }
 
-// reply answers a request.
 func (t *transition) reply(b events.Body, err error) {
 	if t.d.Refusal = err; err == nil {
 		t.d.Reply = b
@@ -248,7 +247,6 @@ func (t *transition) end(e events.JobEnd) {
 // remove deletes the document as soon as its outbox is empty.
 func (t *transition) remove() { t.Removed = t.now.Add(removeRetry) }
 
-// updateView updates the public view from the members.
 func (t *transition) updateView() {
 	t.View.Joined, t.View.Expected = t.places(func(x *Member) bool { return x.State == joined }), nil
 	if t.open() {

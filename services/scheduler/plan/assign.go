@@ -120,7 +120,6 @@ func (t *transition) retain(j Job, c *change) []events.Place {
 	return kept
 }
 
-// pool returns the free slots.
 func (t *transition) pool(taken map[events.NodeID][]bool) pool {
 	p := pool{nodes: t.s.Nodes, names: slices.SortedFunc(maps.Keys(t.s.Nodes), t.s.byHost)}
 	for _, id := range p.names {
@@ -169,7 +168,6 @@ func (t *transition) admit(p *pool, changes map[events.JobID]*change) (holder ev
 	return ""
 }
 
-// assign gives a job up to n more places.
 func (t *transition) assign(p *pool, j *Job, c *change, n int) {
 	n = min(n, len(p.free))
 	if n <= 0 {

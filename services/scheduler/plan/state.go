@@ -87,7 +87,6 @@ const (
 func (n Node) schedulable() bool { return n.keepsPlaces() && !n.Suspected && n.Quarantine == nil }
 func (n Node) keepsPlaces() bool { return n.Gone == "" && !n.Draining && n.Excluded == "" }
 
-// quarantined returns the quarantine of a slot, or nil.
 func (n Node) quarantined(s events.Slot) *events.Quarantine {
 	for i := range n.QuarantinedSlots {
 		if n.QuarantinedSlots[i].Slot == s {
@@ -97,7 +96,6 @@ func (n Node) quarantined(s events.Slot) *events.Quarantine {
 	return nil
 }
 
-// healthySlots counts the slots that are not quarantined.
 func (n Node) healthySlots() int {
 	healthy := n.Slots
 	for _, b := range n.QuarantinedSlots {

@@ -261,7 +261,6 @@ func (t *transition) traceOf(j *Job, first bool) string {
 	return ""
 }
 
-// span emits the span of a decision.
 func (t *transition) span(id events.JobID, parent, reason string, at time.Time) {
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceScheduler, Name: "place", Parent: parent, Start: at, End: at,
