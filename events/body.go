@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"unicode/utf8"
@@ -149,10 +150,8 @@ var bySelf = []reflect.Type{
 }
 
 func makeBounder(t reflect.Type, tag string) bounder {
-	for _, own := range bySelf {
-		if t == own {
-			return nil
-		}
+	if slices.Contains(bySelf, t) {
+		return nil
 	}
 	switch t.Kind() {
 	case reflect.String:

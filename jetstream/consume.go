@@ -51,8 +51,7 @@ func (w *consuming) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	it, err := consumer.Messages(js.PullMaxMessages(min(w.k.Parallel, consumeAhead)), js.PullExpiry(readExpiry),
-		js.PullHeartbeat(readHeartbeat), js.WithMessagesErrOnMissingHeartbeat(true))
+	it, err := messages(consumer, min(w.k.Parallel, consumeAhead))
 	if err != nil {
 		return coded("consume "+w.k.Stream, err)
 	}
@@ -89,14 +88,9 @@ func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
 		MaxDeliver:     -1,
 		MaxAckPending:  max(ackPending, 4*w.k.Parallel),
 	}
-	var consumer js.Consumer
-	err := w.c.attempt(ctx, "consume "+w.k.Stream+" as "+w.k.Durable, js.DefaultAPIPrefix+"CONSUMER.CREATE."+w.k.Stream, requestLimit,
-		func(ctx context.Context) error {
-			var err error
-			consumer, err = w.c.js.CreateOrUpdateConsumer(ctx, w.k.Stream, cfg)
-			return err
-		})
-	return consumer, err
+	return request(ctx, w.c, "consume "+w.k.Stream+" as "+w.k.Durable, consumerSubject+w.k.Stream, func(ctx context.Context) (js.Consumer, error) {
+		return w.c.js.CreateOrUpdateConsumer(ctx, w.k.Stream, cfg)
+	})
 }
 
 // deliver passes one message to the handler and keeps its slot until it is settled, or until the

@@ -40,25 +40,20 @@ func message(ctx context.Context, m events.Message) *nats.Msg {
 
 // store publishes to a stream and returns the position.
 func (c *Conn) store(ctx context.Context, what string, m *nats.Msg) (uint64, error) {
-	var seq uint64
-	err := c.attempt(ctx, what, m.Subject, requestLimit, func(ctx context.Context) error {
-		ack, err := c.js.PublishMsg(ctx, m, js.WithRetryAttempts(publishRetries), js.WithRetryWait(publishWait))
-		if err == nil {
-			seq = ack.Sequence
-		}
-		return err
+	ack, err := request(ctx, c, what, m.Subject, func(ctx context.Context) (*js.PubAck, error) {
+		return c.js.PublishMsg(ctx, m, js.WithRetryAttempts(publishRetries), js.WithRetryWait(publishWait))
 	})
-	return seq, err
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
 }
 
 // Last implements events.Log.
 func (p logPort) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
 	m, err := p.c.get(ctx, stream, getRequest{LastFor: subject})
-	if err != nil {
-		return events.Stored{}, err
-	}
 	m.Header = incoming(m.Header)
-	return m, nil
+	return m, err
 }
 
 // Follow implements events.Log.
@@ -156,19 +151,17 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 func infoSubject(stream string) string { return js.DefaultAPIPrefix + "STREAM.INFO." + stream }
 
 // streamInfo asks the stream's leader.
-func (c *Conn) streamInfo(ctx context.Context, stream string, opts ...js.StreamInfoOpt) (info *js.StreamInfo, err error) {
-	err = c.attempt(ctx, "look at stream "+stream, infoSubject(stream), requestLimit, func(ctx context.Context) error {
+func (c *Conn) streamInfo(ctx context.Context, stream string, opts ...js.StreamInfoOpt) (*js.StreamInfo, error) {
+	return request(ctx, c, "look at stream "+stream, infoSubject(stream), func(ctx context.Context) (*js.StreamInfo, error) {
 		s, err := c.js.Stream(ctx, stream)
-		switch {
-		case err != nil:
-		case len(opts) > 0:
-			info, err = s.Info(ctx, opts...)
-		default:
-			info = s.CachedInfo()
+		if err != nil {
+			return nil, err
 		}
-		return err
+		if len(opts) == 0 {
+			return s.CachedInfo(), nil
+		}
+		return s.Info(ctx, opts...)
 	})
-	return info, err
 }
 
 const (

@@ -45,8 +45,7 @@ func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error
 		return err
 	}
 	defer c.forget(r.stream, consumer.CachedInfo().Name)
-	it, err := consumer.Messages(js.PullMaxMessages(readAhead), js.PullExpiry(readExpiry), js.PullHeartbeat(readHeartbeat),
-		js.WithMessagesErrOnMissingHeartbeat(true))
+	it, err := messages(consumer, readAhead)
 	if err != nil {
 		return coded("read stream "+r.stream, err)
 	}
@@ -145,13 +144,18 @@ func (c *Conn) ephemeral(ctx context.Context, r reading) (js.Consumer, error) {
 	if r.lasts {
 		cfg.DeliverPolicy, cfg.OptStartSeq = js.DeliverLastPerSubjectPolicy, 0
 	}
-	var consumer js.Consumer
-	err := c.attempt(ctx, "read stream "+r.stream, js.DefaultAPIPrefix+"CONSUMER.CREATE."+r.stream, requestLimit, func(ctx context.Context) error {
-		var err error
-		consumer, err = c.js.CreateConsumer(ctx, r.stream, cfg)
-		return err
+	return request(ctx, c, "read stream "+r.stream, consumerSubject+r.stream, func(ctx context.Context) (js.Consumer, error) {
+		return c.js.CreateConsumer(ctx, r.stream, cfg)
 	})
-	return consumer, err
+}
+
+// consumerSubject is where consumers of a stream are created.
+const consumerSubject = js.DefaultAPIPrefix + "CONSUMER.CREATE."
+
+// messages reads the messages of a consumer, so many at once.
+func messages(consumer js.Consumer, atOnce int) (js.MessagesContext, error) {
+	return consumer.Messages(js.PullMaxMessages(atOnce), js.PullExpiry(readExpiry), js.PullHeartbeat(readHeartbeat),
+		js.WithMessagesErrOnMissingHeartbeat(true))
 }
 
 // forget removes a consumer that is not needed any more. If that fails the server does it after

@@ -48,6 +48,15 @@ func (c *Conn) attempt(ctx context.Context, what, subject string, limit time.Dur
 	return coded(what, err)
 }
 
+// request is attempt for a request to JetStream with a result.
+func request[T any](ctx context.Context, c *Conn, what, subject string, do func(ctx context.Context) (T, error)) (out T, err error) {
+	err = c.attempt(ctx, what, subject, requestLimit, func(ctx context.Context) error {
+		out, err = do(ctx)
+		return err
+	})
+	return out, err
+}
+
 // answered reports whether the server has answered, so that the error is not the end of a context.
 func answered(err error) bool {
 	var api *js.APIError
@@ -204,21 +213,17 @@ func (p storeClock) Now(ctx context.Context) (time.Time, error) {
 		return c.clock.server.Add(age), nil
 	}
 	var asked time.Time
-	var info *js.StreamInfo
-	err := c.attempt(ctx, "ask the server for its time", infoSubject(events.StreamCommands), requestLimit, func(ctx context.Context) error {
+	s, err := request(ctx, c, "ask the server for its time", infoSubject(events.StreamCommands), func(ctx context.Context) (js.Stream, error) {
 		asked = time.Now()
-		s, err := c.js.Stream(ctx, events.StreamCommands)
-		if err == nil {
-			info = s.CachedInfo()
-		}
-		return err
+		return c.js.Stream(ctx, events.StreamCommands)
 	})
-	if err == nil && info.TimeStamp.IsZero() {
-		err = events.Errorf(events.Internal, "the server answered without its time")
-	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	c.clock.epoch, c.clock.asked, c.clock.server = epoch, asked, info.TimeStamp
-	return info.TimeStamp.Add(time.Since(asked)), nil
+	now := s.CachedInfo().TimeStamp
+	if now.IsZero() {
+		return now, events.Errorf(events.Internal, "the server answered without its time")
+	}
+	c.clock.epoch, c.clock.asked, c.clock.server = epoch, asked, now
+	return now.Add(time.Since(asked)), nil
 }

@@ -93,11 +93,11 @@ func environmentPage() (string, error) {
 	}
 	b.WriteString("\nAlso `TRACEPARENT`, the trace that a command is part of; `NO_COLOR`, `CLICOLOR_FORCE`, `TERM`; `XDG_STATE_HOME`, `XDG_RUNTIME_DIR`; and those of OpenTelemetry, `OTEL_*`.\n")
 	b.WriteString("\n## Settings of workers\n\nThey are set in the job (`--env NAME=VALUE`) or in the shell of `run` or of the agent; the job's win. All other `REGROUP_` variables are kept from workers.\n\n| variable | default | what |\n|---|---|---|\n")
-	for _, v := range spec.WorkerSettings() {
+	for _, v := range spec.WorkerSettings {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", v.Name, code(v.Default), v.What)
 	}
 	b.WriteString("\n## Set by the agent for each worker\n\nA job that sets one of them is refused.\n\n| variable | what |\n|---|---|\n")
-	for _, v := range spec.AgentVariables() {
+	for _, v := range spec.AgentVariables {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, v.What)
 	}
 	return b.String(), nil

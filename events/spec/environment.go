@@ -1,5 +1,7 @@
 package spec
 
+import "slices"
+
 // WorkerVariable is an environment variable of workers.
 type WorkerVariable struct {
 	Name    string
@@ -7,10 +9,10 @@ type WorkerVariable struct {
 	Default string // of a setting; empty = unset
 }
 
-// agentVariables are those that an agent sets for each worker: torchrun's, Horovod's and Regroup's.
+// AgentVariables are those that an agent sets for each worker: torchrun's, Horovod's and Regroup's.
 // Jobs may not set them, and a worker does not inherit them, because the agent may run under a
 // launcher itself.
-var agentVariables = []WorkerVariable{
+var AgentVariables = []WorkerVariable{
 	{Name: "RANK", What: "Rank among all workers, from 0; like the next ones only with recovery by restart."},
 	{Name: "LOCAL_RANK", What: "Rank among the workers of the node."},
 	{Name: "WORLD_SIZE", What: "Number of workers."},
@@ -46,10 +48,10 @@ var agentVariables = []WorkerVariable{
 	{Name: "REGROUP_DATA_PORTS", What: "Ports on which it may listen, low-high; empty = any."},
 }
 
-// workerSettings are Regroup's variables that a worker reads and a user sets, in the job or in the
+// WorkerSettings are Regroup's variables that a worker reads and a user sets, in the job or in the
 // shell of the agent. All others that begin with REGROUP_ belong to the control plane: they may
 // contain its address and credentials, which no worker inherits.
-var workerSettings = []WorkerVariable{
+var WorkerSettings = []WorkerVariable{
 	{Name: "REGROUP_CHECKPOINT_DIR", What: "Folder for checkpoints, of all workers or one of each node; unset = none are written."},
 	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, such as 10m.", Default: "10m"},
 	{Name: "REGROUP_CHECKPOINT_KEEP", What: "How many are kept.", Default: "3"},
@@ -65,23 +67,12 @@ var workerSettings = []WorkerVariable{
 	{Name: "REGROUP_NCCL_LIBRARY", What: "Path of NCCL's library; unset = torch's, else the system's."},
 }
 
-// AgentVariables returns the variables that the agent sets for each worker.
-func AgentVariables() []WorkerVariable { return agentVariables }
-
-// WorkerSettings returns the variables that a worker reads and a user sets.
-func WorkerSettings() []WorkerVariable { return workerSettings }
-
 // AgentSets reports whether the agent sets a variable for each worker.
-func AgentSets(name string) bool { return listed(agentVariables, name) }
+func AgentSets(name string) bool { return listed(AgentVariables, name) }
 
 // WorkerSetting reports whether a variable that begins with REGROUP_ is a setting of workers.
-func WorkerSetting(name string) bool { return listed(workerSettings, name) }
+func WorkerSetting(name string) bool { return listed(WorkerSettings, name) }
 
 func listed(all []WorkerVariable, name string) bool {
-	for _, v := range all {
-		if v.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(v WorkerVariable) bool { return v.Name == name })
 }

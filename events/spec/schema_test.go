@@ -124,7 +124,7 @@ const (
 // the schema.
 func coded() map[string]jsonObject {
 	var set []any
-	for _, v := range AgentVariables() {
+	for _, v := range AgentVariables {
 		set = append(set, v.Name)
 	}
 	present := func(section string) jsonObject {

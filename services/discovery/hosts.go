@@ -33,8 +33,7 @@ const (
 // begins a comment; empty lines are skipped. perHost is used for lines without a number; 0 = all
 // slots of the node. All errors are returned together; the hosts are then invalid.
 func parseHosts(text string, perHost int) (Hosts, error) {
-	var p hostParser
-	p.begin(perHost)
+	p := newHostParser(perHost)
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		if words := strings.Fields(line); len(words) > 0 {
@@ -46,8 +45,7 @@ func parseHosts(text string, perHost int) (Hosts, error) {
 
 // parseHostList parses a list separated by commas: a:4,b:2.
 func parseHostList(text string, perHost int) (Hosts, error) {
-	var p hostParser
-	p.begin(perHost)
+	p := newHostParser(perHost)
 	for i, part := range strings.Split(text, ",") {
 		path := "host " + strconv.Itoa(i+1)
 		if words := strings.Fields(part); len(words) > 0 {
@@ -67,11 +65,12 @@ type hostParser struct {
 	more    int
 }
 
-func (p *hostParser) begin(perHost int) {
-	p.hosts = Hosts{node: map[events.NodeID]int{}, addr: map[string]int{}}
+func newHostParser(perHost int) *hostParser {
+	p := &hostParser{hosts: Hosts{node: map[events.NodeID]int{}, addr: map[string]int{}}}
 	if perHost > 0 {
 		p.perHost = &perHost
 	}
+	return p
 }
 
 func (p *hostParser) end() (Hosts, error) {
@@ -202,18 +201,9 @@ func address(host string) string {
 	return host
 }
 
-// Of returns the line of a node; false if there is none. A line names a node by its name, by the
-// host name from which the node name is derived, or by its advertised address.
-func (h Hosts) Of(n events.NodeID, advertised string) (HostLine, bool) {
-	i := h.Order(n, advertised)
-	if i == 0 {
-		return HostLine{}, false
-	}
-	return h.Lines[i-1], true
-}
-
-// Order returns the number of the line that names a node, from 1; 0 = none.
-func (h Hosts) Order(n events.NodeID, advertised string) int {
+// Of returns the number of the line that names a node, from 1; 0 = none. A line names a node by its
+// name, by the host name from which the node name is derived, or by its advertised address.
+func (h Hosts) Of(n events.NodeID, advertised string) int {
 	i, ok := h.node[n]
 	if !ok {
 		i, ok = h.addr[address(advertised)]

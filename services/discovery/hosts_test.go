@@ -127,10 +127,9 @@ func TestLineOfANode(t *testing.T) {
 		{"node-f", "10.0.0.66", 0},           // not in the list
 		{"10-0-0-2", "elsewhere.example", 2}, // named after its address
 	} {
-		l, ok := h.Of(c.node, c.advertised)
 		got := 0
-		if ok {
-			got = *l.Slots
+		if i := h.Of(c.node, c.advertised); i > 0 {
+			got = *h.Lines[i-1].Slots
 		}
 		if got != c.want {
 			t.Errorf("%s at %s has %d slots, want %d", c.node, c.advertised, got, c.want)
@@ -160,7 +159,7 @@ func FuzzParseHosts(f *testing.F) {
 				t.Fatalf("%q: line %+v", text, l)
 			}
 			seen[l.Host] = true
-			if got, ok := h.Of(events.NodeIDFrom(l.Host), ""); !ok || got.Host != l.Host {
+			if i := h.Of(events.NodeIDFrom(l.Host), ""); i == 0 || h.Lines[i-1].Host != l.Host {
 				t.Fatalf("%q: %q is not found by its own name", text, l.Host)
 			}
 			host := l.Host

@@ -30,9 +30,6 @@ func (l *listing) know(v events.NodeView) (events.HostEntry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, known := l.nodes[v.Node]
-	if l.nodes == nil {
-		l.nodes = map[events.NodeID]events.NodeView{}
-	}
 	l.nodes[v.Node] = v
 	if known {
 		return events.HostEntry{}, false
@@ -66,9 +63,10 @@ func (l *listing) of(n events.NodeID, advertised string) events.HostEntry {
 	case len(l.hosts.Lines) == 0:
 		b.Excluded = l.c.empty()
 	default:
-		h, ok := l.hosts.Of(n, advertised)
-		if b.Slots, b.Order = h.Slots, l.hosts.Order(n, advertised); !ok {
+		if b.Order = l.hosts.Of(n, advertised); b.Order == 0 {
 			b.Excluded = l.c.unnamed()
+		} else {
+			b.Slots = l.hosts.Lines[b.Order-1].Slots
 		}
 	}
 	return b

@@ -53,7 +53,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 	if observe == nil {
 		observe = func(controller.Observation) {}
 	}
-	s := &replica{ports: ports, c: c, observe: observe, list: listing{c: c.HostConfig}, ages: liveness.HeartbeatTracker{
+	s := &replica{ports: ports, c: c, observe: observe, list: listing{c: c.HostConfig, nodes: map[events.NodeID]events.NodeView{}}, ages: liveness.HeartbeatTracker{
 		SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin,
 	}}
 	if c.Hosts != "" {
