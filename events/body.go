@@ -35,8 +35,7 @@ func DecodeBody[B Body](data []byte) (B, error) {
 	return body.(B), nil
 }
 
-// DecodeBodyAs decodes JSON into a new value of zero's type; prefix is prepended to the paths of
-// errors.
+// DecodeBodyAs decodes JSON into a new value of zero's type; prefix begins the paths of errors.
 func DecodeBodyAs(zero Body, data []byte, prefix string) (Body, []spec.FieldError) {
 	if len(data) == 0 || string(data) == "null" {
 		return nil, []spec.FieldError{{Path: prefix, Message: "has no data: send a JSON object"}}
@@ -117,8 +116,7 @@ func ReadLimited(r io.Reader, most int) ([]byte, error) {
 	return data, err
 }
 
-// bounder applies the limits to one value in place: texts are shortened, all other excesses are
-// refused.
+// bounder applies the limits to one value in place: texts are shortened, other excesses refused.
 type bounder func(v reflect.Value, path string, bad *[]spec.FieldError)
 
 // bounders caches the bounders of types; nil = there is nothing to bound.

@@ -83,8 +83,7 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// ErrUnknownType marks an event whose type is not in the catalogue: it is from a newer client, or
-// for another system.
+// ErrUnknownType marks an event whose type is not in the catalogue, perhaps of a newer client.
 var ErrUnknownType = errors.New("event type is not in the catalogue")
 
 // ValidationError is a refusal with all reasons. It counts as an *Error with code Invalid.

@@ -44,8 +44,7 @@ func (t Type) Kind() string {
 // Body is the content of a message: a closed sum, listed in the catalogue.
 type Body interface{ Type() Type }
 
-// Event is a fact or a command with its envelope. Its wire form is a CloudEvent 1.0 (package
-// cloudevent).
+// Event is a fact or a command with its envelope; package cloudevent has its wire form.
 type Event struct {
 	ID     string    // unique per source
 	Source string    // the writer: /regroup/<service> or /regroup/agent/<node>/<incarnation>, or a client's own
@@ -137,8 +136,7 @@ func rootTrace(kind string, words ...string) string {
 	return "00-" + trace + "-" + span[:16] + "-01"
 }
 
-// JobTrace returns the traceparent of the root span of a job's start, from submit to the first good
-// step.
+// JobTrace returns the traceparent of the root span of a job's start, up to the first good step.
 func JobTrace(job JobID) string { return rootTrace("job", string(job)) }
 
 // NodeTrace returns the traceparent of discovery's decision that one incarnation of a node's agent
@@ -147,8 +145,7 @@ func NodeTrace(node NodeID, agent Incarnation) string {
 	return rootTrace("node", string(node), string(agent))
 }
 
-// OwnTrace returns a traceparent unless it is that of a job's start, which clients may derive; then
-// it returns "".
+// OwnTrace returns a traceparent, or "" if it is that of a job's start, which clients may derive.
 func OwnTrace(traceparent string, job JobID) string {
 	if !ValidTrace(traceparent) || TraceID(traceparent) == TraceID(JobTrace(job)) {
 		return ""

@@ -38,8 +38,7 @@ type JobRespawned struct {
 	Attempt int         `json:"attempt"` // number of the new incarnation in this place, from 2
 }
 
-// JobRespawnDenied records that a dead worker is not started again, and the job goes on without its
-// place.
+// JobRespawnDenied records that a dead worker is not started again: its place stays empty.
 type JobRespawnDenied struct {
 	Job    JobID       `json:"job"`
 	Place  Place       `json:"place"`
@@ -57,8 +56,7 @@ const (
 	FailureOOM    FailureKind = "oom"    // the kernel killed it for lack of memory
 	FailureLost   FailureKind = "lost"   // its node was lost, or its agent was restarted
 	FailureHang   FailureKind = "hang"   // it made no step for too long, or did not rejoin when its generation was over
-	// FailureNoProgress: successive generations are lost before they commit a step, and no worker's
-	// exit explains it.
+	// FailureNoProgress: generations are lost before they commit a step, and no exit explains it.
 	FailureNoProgress FailureKind = "no-progress"
 )
 
@@ -154,8 +152,7 @@ type IncidentOpened struct {
 	Trace    string     `json:"trace"` // traceparent of the root span: TraceOf(job, from)
 }
 
-// IncidentClosed records that the job makes steps again, or its processes run again if they report
-// no steps, or it ended.
+// IncidentClosed records that the job makes steps (without them: its processes run) or has ended.
 type IncidentClosed struct {
 	Job       JobID      `json:"job"`
 	Incident  int        `json:"incident"`
@@ -184,8 +181,7 @@ func CauseAt(kind CauseKind, p Place, rank int, detail string) Cause {
 	return Cause{Kind: kind, Place: &p, Node: p.Node, Rank: rank, Detail: detail}
 }
 
-// Accuses reports whether this is an accusation of a worker by its peers, which the worker's exit
-// may explain better.
+// Accuses reports whether peers accuse this worker, whose exit may explain the cause better.
 func (c Cause) Accuses(p Place, rank int) bool {
 	return c.Kind == CauseWorkerLost && c.Place != nil && *c.Place == p && c.Rank == rank
 }
@@ -261,14 +257,12 @@ func (c Commit) Newer(d Commit) bool {
 	return c.Step > d.Step
 }
 
-// Milliseconds converts a duration to fractional milliseconds, the unit of all figures of
-// incidents.
+// Milliseconds converts a duration to the unit of all figures of incidents.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // Facts of the placement family; written by the scheduler. The entity is the job.
 
-// PlacementSet records the places of a job from now on. It replaces every earlier one with a lower
-// Number.
+// PlacementSet records the places of a job from now on. It replaces those with a lower Number.
 type PlacementSet struct {
 	Job       JobID        `json:"job"`
 	Places    Places       `json:"places"`         // sorted by node and slot; may be fewer than Min after a loss
@@ -330,8 +324,7 @@ type RoundMissed struct {
 	Missing  []Member   `json:"missing"` // empty = all have rejoined since
 }
 
-// RoundSealed records the members of a generation with their ranks. A generation is sealed at most
-// once.
+// RoundSealed records the members of a generation, which is sealed at most once, and their ranks.
 type RoundSealed struct {
 	Job        JobID       `json:"job"`
 	Generation Generation  `json:"generation"`

@@ -8,8 +8,7 @@ import (
 
 // Facts of the node family; written by discovery. The entity is the node.
 
-// NodeFact is embedded in all node facts and describes the node completely, so that the newest fact
-// alone suffices.
+// NodeFact is embedded in all node facts. It describes the node completely: the newest suffices.
 type NodeFact struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"` // of the agent
@@ -27,8 +26,7 @@ type NodeFact struct {
 	// Disconnected: the broker saw the agent's connection close, and no newer one is known. With it
 	// a suspicion is more than silence.
 	Disconnected bool `json:"disconnected,omitempty"`
-	// Departing: the agent has announced that the node will go away. What ends with it is no
-	// failure.
+	// Departing: the node's departure was announced. What ends with it is no failure.
 	Departing bool `json:"departing,omitempty"`
 	// LeftIncarnations are the newest previous incarnations of the agent that have left, or had
 	// announced their end, oldest first: what ended with them is no failure, even for a reader that
@@ -48,8 +46,7 @@ func (f NodeFact) Fact() NodeFact { return f }
 // NodeJoined records that an agent has joined, or returned as a new incarnation.
 type NodeJoined struct{ NodeFact }
 
-// NodeSuspected records that a node is silent, or its agent's connection has closed. Nothing
-// follows from it alone.
+// NodeSuspected records that a node is silent or disconnected. Nothing follows from it alone.
 type NodeSuspected struct{ NodeFact }
 
 // NodeRecovered records that a suspected node was heard again.
@@ -61,12 +58,10 @@ type NodeLost struct{ NodeFact }
 // NodeLeft records that an agent has said goodbye. Its workers have ended before.
 type NodeLeft struct{ NodeFact }
 
-// NodeDraining records that a node gets no more work, and its work should move away by a planned
-// change.
+// NodeDraining records that a node gets no more work, and that its work should move away.
 type NodeDraining struct{ NodeFact }
 
-// NodeRejected records that a command about a node was refused. Node is empty if none could be
-// decoded.
+// NodeRejected records that a command about a node was refused. Node is empty if unreadable.
 type NodeRejected struct {
 	Node    NodeID            `json:"node,omitempty"`
 	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be decoded
@@ -111,8 +106,7 @@ type NodeReleased struct {
 // or not, or with another number of slots.
 type NodeChanged struct{ NodeFact }
 
-// NodeQuarantine asks to quarantine a node, or one of its slots, for a time. It replaces a running
-// quarantine.
+// NodeQuarantine asks to quarantine a node or a slot for a time. It replaces a running quarantine.
 type NodeQuarantine struct {
 	Node   NodeID        `json:"node"`
 	Slot   *Slot         `json:"slot,omitempty"` // nil = the whole node
@@ -128,8 +122,7 @@ type NodeRelease struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// HostEntry is a node's entry in the host list. It is discovery's own observation (made by a
-// replica, not sent).
+// HostEntry is a node's entry in the host list, as a replica of discovery sees it (not sent).
 type HostEntry struct {
 	Node     NodeID `json:"node"`
 	Slots    *int   `json:"slots,omitempty"`    // limit on the slots used; nil = all

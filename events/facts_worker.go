@@ -43,8 +43,7 @@ type WorkerReady struct {
 	Checkpoint *Commit `json:"checkpoint,omitempty"`
 }
 
-// WorkerDone records that a worker reports its work complete (SUCCESS, once its process has also
-// exited 0).
+// WorkerDone records that a worker reports its work complete (SUCCESS once it has also exited 0).
 type WorkerDone struct {
 	WorkerRef
 	Step    uint64             `json:"step"`
@@ -82,8 +81,7 @@ type WorkerExited struct {
 // OwnSignals are the signals by which a program ends itself; others come from outside.
 var OwnSignals = []string{"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
 
-// Exception is the error that ended a program, from a traceback, a panic, or the error file of a
-// launcher.
+// Exception is the error that ended a program: from a traceback, a panic, or an error file.
 type Exception struct {
 	Type    string `json:"type"` // RuntimeError, torch.OutOfMemoryError, panic
 	Message string `json:"message,omitempty"`
@@ -137,8 +135,7 @@ func (w WorkerExited) ProgramFault() bool {
 	return !w.Asked && (w.ExitCode > 0 || w.OOM || slices.Contains(OwnSignals, w.Signal))
 }
 
-// Failed reports whether the exit is a failure. For programs with the SDK (inProcess) exit 0
-// without done is one.
+// Failed reports whether the exit is a failure. With the SDK (inProcess) exit 0 needs done.
 func (w WorkerExited) Failed(inProcess bool) bool {
 	if w.Asked {
 		return false

@@ -22,12 +22,10 @@ type NodeID string
 // already; see JobIDs.
 type JobID string
 
-// Incarnation identifies one run of an agent or of a worker process: a ULID made at each start. It
-// fences earlier runs.
+// Incarnation is a ULID that identifies one run of an agent or a worker and fences earlier ones.
 type Incarnation string
 
-// Generation is the number of a sealed round of one job, counted from 1. 0 means none. It is
-// printed as g3.
+// Generation is the number of a sealed round of one job, from 1; 0 = none. It is printed as g3.
 type Generation uint64
 
 // String returns the generation as g3.

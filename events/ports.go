@@ -45,8 +45,7 @@ type Log interface {
 	// ones. It blocks, and survives reconnects without gaps or repeats. caughtUp (may be nil) is
 	// called once, after all messages stored at the start.
 	Follow(ctx context.Context, f Follow, fn func(Stored) error, caughtUp func()) error
-	// Last returns the newest message on a subject, which may contain wildcards; NotFound if there
-	// is none.
+	// Last returns the newest message on a subject, perhaps with wildcards; NotFound without one.
 	Last(ctx context.Context, stream, subject string) (Stored, error)
 }
 
@@ -148,12 +147,10 @@ type Bucket interface {
 	Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error
 }
 
-// traceKey is the context key of a W3C traceparent; adapters write it to and read it from
-// HeaderTrace.
+// traceKey is the context key of a W3C traceparent, which adapters send in HeaderTrace.
 type traceKey struct{}
 
-// WithTrace returns a context in which adapters send this traceparent, unless a message has one
-// already.
+// WithTrace returns a context in which adapters send this traceparent if a message has none.
 func WithTrace(ctx context.Context, traceparent string) context.Context {
 	return context.WithValue(ctx, traceKey{}, traceparent)
 }
@@ -184,8 +181,7 @@ func (l Link) After(m Link) bool { return l.Known() && (!m.Known() || l.Count > 
 
 // Links provides information about connections to the brokers.
 type Links interface {
-	// Own returns the connection of this process, a new one after each reconnect, or the zero value
-	// while there is none.
+	// Own returns the present connection of this process, or the zero value while there is none.
 	Own() Link
 	// Ends calls fn with each connection that the brokers see close, including this process's own,
 	// in no order. A report may be missed; those of a broker that dies itself always are. The

@@ -22,8 +22,7 @@ type NodeHello struct {
 	Yield     bool       `json:"yield,omitempty"`     // do not replace a live agent of this name: this one was replaced itself
 }
 
-// Departure announces that a node will go away: its work should move, and what ends with it is no
-// counted failure.
+// Departure announces that a node will go away: its work should move, its failures do not count.
 type Departure struct {
 	Reason string    `json:"reason"`
 	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = unknown
@@ -44,8 +43,7 @@ type NodeWelcome struct {
 	Patience  spec.Duration `json:"patience,omitzero"`  // minimum timeout of a join
 }
 
-// MemberJoin asks rendezvous to include a worker in the next generation (verb join). It is
-// idempotent.
+// MemberJoin asks, idempotently, to include a worker in the next generation (verb join).
 type MemberJoin struct {
 	Job         JobID       `json:"job"`
 	Place       Place       `json:"place"`
@@ -106,8 +104,7 @@ type PeersAnswer struct {
 	Addresses map[int]string `json:"addresses"`
 }
 
-// NodeEnter asks rendezvous to admit a self-registered node to a job (verb enter). It is
-// idempotent.
+// NodeEnter asks, idempotently, to admit a self-registered node to a job (verb enter).
 type NodeEnter struct {
 	Job         JobID       `json:"job"`
 	Node        NodeID      `json:"node"`
@@ -124,8 +121,7 @@ type NodeExit struct {
 	Reason      string      `json:"reason"`
 }
 
-// RendezvousClose asks that no more nodes are admitted to a job (verb close). Those admitted before
-// go on.
+// RendezvousClose asks that no more nodes are admitted to a job (verb close).
 type RendezvousClose struct {
 	Job     JobID     `json:"job"`
 	Reason  string    `json:"reason"`
@@ -206,8 +202,7 @@ const (
 	// those in an older generation leave it now unless Planned. Restart recovery: stop processes of
 	// older generations, then join for every listed place.
 	PhasePrepare Phase = "prepare"
-	// PhaseRun: the generation is sealed. Members with Rank >= 0 belong to it; members with Rank -1
-	// prefetch the state.
+	// PhaseRun: the generation is sealed. Members with Rank -1 only prefetch the state.
 	PhaseRun Phase = "run"
 	// PhaseStop: the job is over on this node: stop all its workers, with Stop's grace.
 	PhaseStop Phase = "stop"
@@ -240,8 +235,7 @@ type Launch struct {
 // LaunchMember is one worker of the node.
 type LaunchMember struct {
 	Member
-	// Peers are addresses by rank: of its ring neighbours, or, if it prefetches the state, of
-	// members that hold it.
+	// Peers are addresses by rank: of ring neighbours, or of members to prefetch the state from.
 	Peers map[int]string `json:"peers,omitempty"`
 }
 

@@ -57,8 +57,7 @@ type Straggler struct {
 	Share float64 `json:"share"`
 }
 
-// HeartbeatMissed is discovery's own observation that a node was silent for some time (made by
-// liveness, not sent).
+// HeartbeatMissed is liveness's own observation that a node was silent for some time (not sent).
 type HeartbeatMissed struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"` // the silent incarnation: its successor is not affected
@@ -74,8 +73,7 @@ type StepsStalled struct {
 	For        spec.Duration `json:"for"`
 }
 
-// Disconnected is discovery's own observation that the broker saw an agent's connection close (not
-// sent).
+// Disconnected is discovery's own observation that an agent's connection has closed (not sent).
 type Disconnected struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`

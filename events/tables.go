@@ -31,8 +31,7 @@ func (r MemberTable) MarshalJSON() ([]byte, error) {
 	return appendRuns(r, 32, func(a, b *Member) bool { return a.Place.Node == b.Place.Node }, appendMembers)
 }
 
-// appendRuns encodes a list of runs of adjacent items that belong together; size is an estimate of
-// the bytes of one item.
+// appendRuns encodes adjacent items that belong together as runs; size estimates an item's bytes.
 func appendRuns[T any](all []T, size int, same func(a, b *T) bool, run func(b []byte, items []T) []byte) ([]byte, error) {
 	if all == nil {
 		return []byte("null"), nil
@@ -288,8 +287,7 @@ func (c *WorkerTable) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// maxWorkers limits the workers of one document: those of a job and as many that have ended, on
-// nodes that have gone.
+// maxWorkers limits the workers of one document: those of a job and twice as many that have ended.
 var maxWorkers = 3 * limits.Workers.Max
 
 // workerColumns are the columns of a group in a WorkerTable that a MemberTable lacks.

@@ -27,14 +27,12 @@ type NodeView struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	State       NodeState   `json:"state"`
-	// Disconnected: suspected because the broker saw the agent's connection close, not because of
-	// silence.
+	// Disconnected: suspected because the agent's connection has closed, not because of silence.
 	Disconnected bool       `json:"disconnected,omitempty"`
 	Link         Link       `json:"link,omitzero"` // newest known connection of the agent
 	Draining     bool       `json:"draining,omitempty"`
 	Departing    *Departure `json:"departing,omitempty"` // announced by this incarnation of the agent
-	// LeftIncarnations are the newest previous incarnations of the agent with a planned end, oldest
-	// first.
+	// LeftIncarnations are the newest previous incarnations with a planned end, oldest first.
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
 	Slots            int           `json:"slots"` // of the agent
 	Address          string        `json:"address"`
@@ -98,8 +96,7 @@ type LinkPartition struct {
 	Until    time.Time `json:"until"` // when it is readmitted, to see whether the link works again
 }
 
-// RendezvousView is the rendezvous of a job with self-registered nodes. Each node is in one of the
-// three lists.
+// RendezvousView is the rendezvous of self-registered nodes. Each node is in one of three lists.
 type RendezvousView struct {
 	RendezvousStatus
 	Participants []NodeID  `json:"participants"` // in order of arrival

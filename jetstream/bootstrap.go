@@ -54,8 +54,7 @@ func toItself(o *server.Options) (*url.URL, error) {
 	return u, nil
 }
 
-// accompany founds the cluster if it is new, and otherwise runs a companion until the first
-// election.
+// accompany founds a new cluster; in others it runs a companion until the first election.
 func (s *Server) accompany(o *server.Options) error {
 	dir := filepath.Join(o.StoreDir, companionDir)
 	_, missing := os.Stat(dir)

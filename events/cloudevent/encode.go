@@ -43,8 +43,7 @@ func Encode(e events.Event) (events.Message, error) {
 	return m, err
 }
 
-// EncodeStructured returns the stored form in CloudEvents structured mode: the whole event is one
-// JSON document.
+// EncodeStructured returns the stored form in CloudEvents structured mode: one JSON document.
 func EncodeStructured(e events.Event) (events.Message, error) {
 	return message(e, binding.WithForceStructured)
 }
@@ -136,8 +135,7 @@ func tooLarge(row events.Entry, size int) error {
 	return nil
 }
 
-// checkEntity validates the entity. That of a fact is a token of its subject; that of a command is
-// only informative.
+// checkEntity validates the entity of a fact, a token of its subject. That of a command is a note.
 func checkEntity(row events.Entry, entity string) []spec.FieldError {
 	if row.Class != events.ClassFact {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Header names of the CloudEvents NATS protocol binding. NATS matches names by case, the binding
-// does not.
+// Header names of the CloudEvents NATS binding, which ignores their case. NATS does not.
 const (
 	headerPrefix      = "ce-"
 	headerContentType = "Content-Type"

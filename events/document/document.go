@@ -12,8 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Schema is the version of the stored documents that this code writes. A replica refuses a newer
-// one.
+// Schema is the version of the documents that this code writes. A replica refuses a newer one.
 const Schema = 1
 
 // Document is what a service stores for one entity; compare-and-set on it is the only commit point.

@@ -88,8 +88,7 @@ func hearLaunches(t *testing.T, p events.Ports, node string) chan events.Stored 
 	return heard
 }
 
-// wantLaunches waits until each of want was received. A launch may arrive twice: revisions show
-// that.
+// wantLaunches waits until each of want was received. A launch may arrive twice.
 func wantLaunches(t *testing.T, heard <-chan events.Stored, want ...string) {
 	t.Helper()
 	missing := slices.Clone(want)

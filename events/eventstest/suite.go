@@ -35,8 +35,7 @@ type Client struct {
 // patience is how long a condition may take before the test fails; normally it takes milliseconds.
 const patience = 10 * time.Second
 
-// Run tests the ports that newPorts returns. Each test uses its own entities, so the calls may
-// share a broker.
+// Run tests the ports that newPorts returns, which may share a broker: each test has own entities.
 func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 	t.Helper()
 	for _, c := range []struct {

@@ -35,8 +35,7 @@ func boundary(s string, n int) int {
 	return n
 }
 
-// ShortenLines limits the last lines of a worker's output: each by Line, all together by Lines. The
-// newest stay.
+// ShortenLines limits lines of output: each by Line, together by Lines. The newest stay.
 func ShortenLines(lines []string) []string {
 	out := make([]string, 0, len(lines))
 	size := 0

@@ -253,8 +253,7 @@ func checkSize(n int) error {
 	return nil
 }
 
-// register appends v to a list of the bus, until leave is called. The bus must be locked, and
-// unlocked for leave.
+// register adds v to a list of the bus, which must be locked; leave, without the lock, undoes it.
 func register[T comparable](b *Bus, list *[]T, v T) (leave func()) {
 	*list = append(*list, v)
 	return func() {

@@ -59,8 +59,7 @@ func (s *stream) take(d *durable, c events.Consumer, me *int, now time.Time) (*d
 	return nil, soonest
 }
 
-// Consume implements events.Log. It calls handle one at a time, so that a run is reproducible from
-// its seed.
+// Consume implements events.Log. It calls handle one at a time, so that runs are reproducible.
 func (l log) Consume(ctx context.Context, c events.Consumer, handle func(events.Delivery)) error {
 	if c.AckWait == 0 {
 		c.AckWait = defaultAckWait

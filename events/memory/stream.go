@@ -37,8 +37,7 @@ func (s *stream) wakeAll() {
 	}
 }
 
-// enter registers a reader and returns its removal. Both must be called without the lock of the
-// bus.
+// enter registers a reader and returns its removal. Both lock the bus.
 func (b *Bus) enter(s *stream) (wake chan struct{}, leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

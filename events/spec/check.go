@@ -13,8 +13,7 @@ import (
 // maxJobName leaves room for "-" and four digits in a token.
 const maxJobName = MaxLabel - 5
 
-// laterFields are fields of the full job spec that are not implemented yet: they are refused, but
-// not called unknown.
+// laterFields are fields that are not implemented yet: they are refused, but not called unknown.
 var laterFields = []string{
 	"namespace", "image", "resources", "secrets", "checkpoint", "schedule", "logs", "notify", "trace",
 	"workers.start", "workers.perNode",

@@ -13,8 +13,7 @@ type Recovery string
 
 // Ways to run a worker.
 const (
-	// RecoveryRestart: any program. Each generation is a new set of processes with torchrun's
-	// environment.
+	// RecoveryRestart: any program. Each generation is new processes with torchrun's environment.
 	RecoveryRestart Recovery = "restart"
 	// RecoveryInProcess: programs that use the Regroup SDK. Survivors keep running.
 	RecoveryInProcess Recovery = "in-process"

@@ -29,8 +29,7 @@ func Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// StartMarked is cmd.Start for a process with a mark of its own, which it returns; 0 = this process
-// may not set its limit.
+// StartMarked is cmd.Start with a mark, which it returns; 0 = this process may not set its limit.
 func StartMarked(cmd *exec.Cmd) (mark uint64, err error) {
 	starting.Lock()
 	defer starting.Unlock()
@@ -38,8 +37,7 @@ func StartMarked(cmd *exec.Cmd) (mark uint64, err error) {
 	if unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &have) != nil || have.Cur < leastQueues {
 		return 0, cmd.Start()
 	}
-	// The mark lowers the limit by at most half. An unlimited one is replaced by a limit that no
-	// process reaches.
+	// The mark lowers the limit by at most half; no process reaches the one for no limit.
 	top := min(have.Cur, 1<<50)
 	mark = top - 1 - rand.Uint64N(top/2)
 	if unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &unix.Rlimit{Cur: mark, Max: have.Max}) != nil {

@@ -54,8 +54,7 @@ func Every(ctx context.Context, interval time.Duration, fn func(now time.Time) e
 	}
 }
 
-// Until calls fn, with a pause after each call, until it is done or fails. If ctx ends first it
-// returns the cause.
+// Until calls fn with pauses until it is done or fails. If ctx ends first it returns the cause.
 func Until(ctx context.Context, pause time.Duration, fn func() (done bool, err error)) error {
 	for {
 		if done, err := fn(); done || err != nil {

@@ -103,8 +103,7 @@ func reject(e events.Event, why error) (events.Fact, bool) {
 	return events.Fact{Body: f, Entity: string(f.Node), Cause: e.ID, Trace: e.Trace}, true
 }
 
-// checked decodes a request and validates the node's name, which becomes a key and part of a
-// subject.
+// checked decodes a request and validates the node's name, which becomes a key.
 func checked[B events.Body](data []byte) (events.Body, error) {
 	b, err := events.DecodeBody[B](data)
 	if err != nil {
@@ -245,8 +244,7 @@ func silence(who liveness.Incarnation, failed bool) events.Input {
 // hearAgain is the pause before subscribing again to closed connections.
 const hearAgain = time.Second
 
-// ends receives the connections that the brokers see close. Without it, and for what it misses,
-// heartbeats decide.
+// ends receives the connections that the brokers see close. For what it misses heartbeats decide.
 func (s *replica) ends(ctx context.Context, emit controller.Emit) error {
 	reported := ""
 	for ctx.Err() == nil {

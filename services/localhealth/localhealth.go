@@ -11,8 +11,7 @@ type Monitor struct {
 	lastCheck    time.Time
 }
 
-// Connected sets whether the replica receives anything at all. It reports whether timeouts must
-// start again.
+// Connected sets whether the replica receives anything, and reports whether timeouts start again.
 func (m *Monitor) Connected(is bool) (restart bool) {
 	restart = is && m.disconnected
 	m.disconnected = !is

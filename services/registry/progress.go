@@ -44,8 +44,7 @@ func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 	}, nil)
 }
 
-// stepped is the part of a job's view that the tracker needs. The rest, with thousands of workers,
-// is not decoded.
+// stepped is the part of a job's view that the tracker needs, without its thousands of workers.
 type stepped struct {
 	Job        events.JobID             `json:"job"`
 	State      events.JobState          `json:"state"`

@@ -11,8 +11,7 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// route returns the jobs that an input concerns: its own, or all that have workers or places on its
-// node.
+// route returns the jobs that an input concerns: its own, or those with workers on its node.
 func route(in events.Input, known func() []string, state func(string) (job.State, bool)) []string {
 	if !controller.Reads(events.ServiceRegistry, in.Body) {
 		return nil
@@ -42,8 +41,7 @@ func one(id events.JobID) []string {
 	return []string{string(id)}
 }
 
-// submitted routes to the job that an event has submitted before, otherwise to the first id that no
-// other event's job has.
+// submitted routes to the job that the event has submitted before, or else to its first free id.
 func submitted(ids []events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
 	free := ids[len(ids)-1]
 	for _, id := range slices.Backward(ids) {

@@ -40,8 +40,7 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 	})
 }
 
-// reject returns the fact that tells a client why its command was refused before it was routed to a
-// job.
+// reject returns the fact that tells a client why its command was refused before it had a job.
 func reject(e events.Event, why error) (events.Fact, bool) {
 	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
 	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true

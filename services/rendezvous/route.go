@@ -44,8 +44,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	return nil
 }
 
-// repeats reports whether a fact about a node is for jobs only that do not know it yet: there are
-// many like it.
+// repeats reports whether there are many facts like this one: only jobs that lack it need it.
 func repeats(in events.Input) bool {
 	switch in.Body.(type) {
 	case events.NodeJoined:

@@ -13,8 +13,7 @@ import (
 
 // reconcile emits facts from the records of other services.
 func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
-	// The pool is read first: a job that is in it and has no record afterwards was removed, not
-	// just submitted.
+	// The pool is read first: a job in it without a record afterwards was removed, not submitted.
 	var pool events.PoolView
 	stored, _, err := k.pool.Load(ctx, events.PoolKey)
 	if err == nil {

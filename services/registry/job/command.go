@@ -56,8 +56,7 @@ func (t *transition) submit(c events.JobSubmit) {
 	}
 }
 
-// scale changes the wanted number of workers; the scheduler and the rendezvous carry out the
-// planned change.
+// scale changes the wanted number of workers; scheduler and rendezvous carry out the change.
 func (t *transition) scale(c events.JobScale) {
 	switch {
 	case !t.known():

@@ -174,8 +174,7 @@ func (t *transition) countStall(over events.Generation) {
 	t.recordFailure(events.CountedFailure{At: t.now, Generation: over, Rank: -1, Step: f.step, Kind: f.kind, Detail: t.Stall.Detail, Poison: f.poison}, t.Stall.Detail)
 }
 
-// missed applies the list of members that keep a round from being sealed. Each list replaces the
-// previous one.
+// missed applies the newest list of members that keep a round from being sealed.
 func (t *transition) missed(b events.RoundMissed) {
 	if b.Proposed != t.View.Generation+1 {
 		return

@@ -10,8 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// failuresKept is the minimum number of counted failures in a job's view; failures.sameStep may
-// need more.
+// failuresKept is how many counted failures a view keeps, unless failures.sameStep needs more.
 const failuresKept = 64
 
 type failure struct {
@@ -30,8 +29,7 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 	}
 	switch {
 	case !t.inProcess():
-		// Each program has its own checkpoints: the last step that it reported is the best estimate
-		// of where it resumes.
+		// Each program has its own checkpoints: it resumes at about the last step that it reported.
 		f.step = b.Step
 		// A program that reports no steps would seem to fail at one step always.
 		f.poison = f.poison && (b.Step > 0 || t.View.Step > 0)
@@ -82,8 +80,7 @@ func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f f
 	}, describeExit(w))
 }
 
-// claimFailure reports whether a fault of a generation is still to be counted, and records it as
-// counted.
+// claimFailure records a fault of a generation as counted, and reports whether it was not before.
 func (t *transition) claimFailure(g events.Generation) bool {
 	if g != 0 && g <= t.CountedGeneration {
 		return false
@@ -105,8 +102,7 @@ func (t *transition) recordFailure(c events.CountedFailure, last string) bool {
 	return false
 }
 
-// sameStepExceeded ends a job whose newest failures were all at one step, where it would fail for
-// ever.
+// sameStepExceeded ends a job whose newest failures were all at one step.
 func (t *transition) sameStepExceeded() bool {
 	limit := t.View.Spec.Failures.SameStep
 	n, step := events.SameStep(t.View.CountedFailures)

@@ -10,8 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// causeTimeout is how long the end of a job waits for the exit of the peer that a failed worker has
-// lost.
+// causeTimeout is how long the end of a job waits for the exit of the peer that was lost.
 const causeTimeout = 2 * time.Second
 
 // Exhaustion is a failure budget that was used up by a worker which reports a lost peer: the job
@@ -107,8 +106,7 @@ func (t *transition) endExhausted(last string) {
 	t.endJob(events.JobStateFailed, events.Exhausted, reason)
 }
 
-// resolveExhaustion ends a job that waits for the cause, once the cause is known or the wait is
-// over.
+// resolveExhaustion ends a job once the cause is known or the wait for it is over.
 func (t *transition) resolveExhaustion() bool {
 	x := t.Exhaustion
 	if x == nil || (t.causeUnknown(x.Generation) && t.now.Before(x.By)) {
@@ -176,8 +174,7 @@ func (t *transition) permanentFailure(w *events.WorkerView, b events.WorkerExite
 	return true
 }
 
-// startingUp reports whether the job has no generation yet, or its first was sealed a short while
-// ago.
+// startingUp reports whether the job has no generation yet, or only a first one of late.
 func (t *transition) startingUp() bool {
 	g := t.View.Generations
 	return len(g) == 0 || (g[0].Generation == 1 && t.now.Before(g[0].Sealed.Add(startupWindow)))

@@ -39,8 +39,7 @@ func (t *transition) record(b events.RoundSealed) {
 	}
 }
 
-// prune removes ended workers of places that the job no longer has, so that their number stays
-// bounded.
+// prune bounds the workers: it removes ended ones of places that the job no longer has.
 func (t *transition) prune() {
 	if len(t.View.Workers) <= 2*t.View.Spec.Workers.Max+spareWorkers {
 		return
@@ -59,8 +58,7 @@ func (t *transition) prune() {
 // most a round or two late.
 const reportsKept = 4
 
-// Reported states of a member of a generation. They are only counted: decisions are made from what
-// has ended.
+// Reported states of a member of a generation. They are only counted; ends decide.
 const (
 	reportedNothing = '.'
 	reportedReady   = 'r'

@@ -72,8 +72,7 @@ func (t *transition) workerFor(r events.WorkerRef) *events.WorkerView {
 	return t.beginIncarnation(w, r)
 }
 
-// beginIncarnation starts the record of an incarnation, or ends it at once if its node is known to
-// be gone.
+// beginIncarnation starts the record of an incarnation, and ends it at once if its node is gone.
 func (t *transition) beginIncarnation(w *events.WorkerView, r events.WorkerRef) *events.WorkerView {
 	*w = newWorker(r)
 	if r.Agent != "" && t.onLostNode(w) {

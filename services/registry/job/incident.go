@@ -83,8 +83,7 @@ func (t *transition) closeIncident(b events.WorkerReady, atLeast bool) {
 	t.finishIncident(events.IncidentClosed{To: b.Generation, Phases: t.phasesOf(b), StepsLost: &b.Lost, AtLeast: atLeast}, t.now)
 }
 
-// phasesOf returns the phases of the open incident, including the attempts before the generation of
-// b.
+// phasesOf returns the phases of the open incident, with the attempts before b's generation.
 func (t *transition) phasesOf(b events.WorkerReady) events.Phases {
 	var seal Timing
 	for _, s := range t.Timing {
@@ -160,8 +159,7 @@ func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	t.View.OpenIncident, t.Incident = nil, nil
 }
 
-// ProcessRestart is the start of a generation's processes within an incident under restart
-// recovery.
+// ProcessRestart is the start of a generation's processes within an incident (restart recovery).
 type ProcessRestart struct {
 	Generation events.Generation `json:"generation"`
 	At         time.Time         `json:"at"`

@@ -14,8 +14,7 @@ func (t *transition) superseded(n events.NodeID) bool {
 	return t.in.Number != 0 && t.in.Number < t.Nodes[n].Number
 }
 
-// nodeJoined applies that an agent has joined. Workers of an older agent on the same node are gone
-// with it.
+// nodeJoined applies that an agent has joined. Workers of an older one there are gone with it.
 func (t *transition) nodeJoined(b events.NodeJoined) {
 	if t.superseded(b.Node) || !t.Concerns(b.Node) {
 		return

@@ -39,8 +39,7 @@ func (s State) onlyDoneRunning() bool {
 	return running > 0 && s.Finish.Stopped.IsZero()
 }
 
-// outcome ends the job if its workers or a deadline have decided it. It examines the whole state
-// after every input.
+// outcome ends the job if its workers or a deadline have decided it, judging by the whole state.
 func (t *transition) outcome() {
 	switch t.View.State {
 	case events.JobStateStopping:
@@ -66,8 +65,7 @@ func (t *transition) outcome() {
 	}
 }
 
-// finished ends a finishing job when every member of its generation has ended, or when the grace is
-// over.
+// finished ends a finishing job when its generation's members have ended, or the grace is over.
 func (t *transition) finished() {
 	running, succeeded := 0, 0
 	for w := range t.workers() {
@@ -81,13 +79,11 @@ func (t *transition) finished() {
 	by := t.finishDeadline()
 	overdue := !by.IsZero() && !t.now.Before(by)
 	switch {
-	// The seal of the generation that is done may still be on its way. It lists the members to wait
-	// for.
+	// The seal of the generation that is done, with the members to wait for, may be on its way.
 	case (running > 0 || t.View.Generation < t.Finish.Generation) && !overdue:
 	case running > 0 && t.Finish.Stopped.IsZero():
 		t.stopRest("exit grace over", false)
-	// The report with the result may also be on its way: after a redelivery the exit may arrive
-	// first.
+	// So may the report with the result: after a redelivery the exit may arrive first.
 	case succeeded > 0 && !t.Finish.Reported && t.Finish.ReportBy.IsZero():
 		t.Finish.ReportBy = t.now.Add(reportFor)
 	case succeeded > 0 && !t.Finish.Reported && t.now.Before(t.Finish.ReportBy):
@@ -130,8 +126,7 @@ func (t *transition) failedAfter() *events.WorkerView {
 	return nil
 }
 
-// stopRest stops the workers that still run after the training is complete. They do not change the
-// outcome.
+// stopRest stops workers that still run after the training, without effect on the outcome.
 func (t *transition) stopRest(reason string, now bool) {
 	t.Finish.Stopped, t.Finish.Now = t.now, now
 	t.publish(events.JobStopping{Job: t.View.Job, Reason: reason, Now: now})

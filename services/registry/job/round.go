@@ -68,8 +68,7 @@ func (t *transition) opened(b events.RoundOpened) {
 	}
 }
 
-// sealed applies the members of a generation. A seal that a newer one has overtaken only completes
-// the history.
+// sealed applies the members of a generation. An overtaken seal only completes the history.
 func (t *transition) sealed(b events.RoundSealed) {
 	v := &t.View
 	t.record(b)
@@ -152,8 +151,7 @@ func (t *transition) sealMember(m events.Member) {
 	}
 	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's previous agent does not end it
 	if w.State == events.WorkerStateLost && !t.onLostNode(w) && !t.succeededMeanwhile(w) {
-		// It has joined since: the node returned, or the worker was only slow. It is not counted
-		// again.
+		// It has joined since: its node returned, or it was only slow. It is not counted again.
 		t.markRunning(w)
 	}
 	if w.State == events.WorkerStateStarting || (w.State == events.WorkerStateReady && w.Generation < t.View.Generation) {

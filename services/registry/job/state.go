@@ -81,8 +81,7 @@ type Stop struct {
 	By      time.Time `json:"by"` // workers that still run then are given up
 }
 
-// Removed is what remains of a job whose record was removed, until nothing stored can be mistaken
-// for a new job's.
+// Removed is what remains of a removed job while anything stored could be taken for a new one's.
 type Removed struct {
 	Origin string    `json:"origin"` // id of the event that submitted it
 	By     string    `json:"by"`     // source of that event
@@ -137,8 +136,7 @@ type SlotRecord struct {
 	Displaced events.Incarnation `json:"unplaced,omitempty"`
 	// An incarnation replaced since had completed the training.
 	Completed bool `json:"completed,omitempty"`
-	// Since when this worker has not rejoined, or was left out of the next generation, without an
-	// explanation.
+	// Since when this worker has not rejoined, or was left out, without an explanation.
 	MissingSince time.Time `json:"behind,omitzero"`
 }
 

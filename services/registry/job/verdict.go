@@ -84,8 +84,7 @@ func (t *transition) respawn(w *events.WorkerView) {
 	}
 }
 
-// respawnDisplaced respawns a dead worker that was denied it only because its place or node was
-// gone: both are back.
+// respawnDisplaced respawns a worker that was denied it for a place or node that is back.
 func (t *transition) respawnDisplaced(w *events.WorkerView) {
 	t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", "" })
 	t.respawn(w)
@@ -103,8 +102,7 @@ func (t *transition) denyRespawn(w *events.WorkerView, reason string) {
 	}
 }
 
-// recordVerdict records a verdict and reports whether it is new. A denial revokes a respawn, never
-// the reverse.
+// recordVerdict records a verdict and reports whether it is new. A denial is final.
 func (t *transition) recordVerdict(w *events.WorkerView, v verdict) bool {
 	n := t.Slots[w.Place.String()]
 	if n.JudgedIncarnation == w.Incarnation && (n.Verdict == v || n.Verdict == respawnDenied) {

@@ -38,8 +38,7 @@ func (t *transition) join(j events.MemberJoin) (events.MemberWaiting, error) {
 	}
 	rank := t.rankOf(j.Place, j.Incarnation)
 	if (!t.open() || t.sealedIsGood()) && rank >= 0 && j.Left < t.View.Generation {
-		// The worker is in the sealed generation and does not know it: the launch was lost, or this
-		// is a late repeat.
+		// It is sealed in and does not know it: its launch was lost, or this is a late repeat.
 		reply.Proposed, reply.Sealed = t.View.Generation, true
 		t.republish(j.Place.Node)
 		return reply, nil
@@ -104,8 +103,7 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	case rank >= 0:
 		t.propose(t.accusation(j), j.NoticeMS)
 	case x.State == active:
-		// A newer incarnation joins in the same place: the previous one has ended without an exit
-		// fact.
+		// A newer incarnation joins in its place: it has ended without an exit fact.
 		t.propose(events.CauseAt(events.CauseWorkerLost, j.Place, t.rank(x), "was replaced by a newer incarnation"), j.NoticeMS)
 	}
 }

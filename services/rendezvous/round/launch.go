@@ -15,8 +15,7 @@ const (
 	resendNodes = 1000
 )
 
-// removeRetry is the interval between attempts to remove the document of a removed job while its
-// outbox is not empty.
+// removeRetry is the interval between attempts to remove a document while its outbox is not empty.
 const removeRetry = time.Second
 
 // republish marks a node's launch to be published again.
@@ -183,8 +182,7 @@ type launchHash uint64
 const (
 	hashBasis launchHash = 14695981039346656037
 	hashPrime launchHash = 1099511628211
-	// Bits kept; the chance that a changed launch has an equal hash and is not published is one in
-	// 10^14.
+	// Bits kept: a changed launch has an equal hash, and is not published, once in 10^14.
 	hashBits = 48
 )
 

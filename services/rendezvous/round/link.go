@@ -132,8 +132,7 @@ func (t *transition) link(a, b events.NodeID) *Link {
 	return &t.Links[i]
 }
 
-// excludeNodes chooses one side of each cut link if enough members remain without them; otherwise
-// no node is excluded.
+// excludeNodes excludes one side of each cut link, or no node if too few members would remain.
 func (t *transition) excludeNodes() {
 	out := t.linkCover()
 	left := t.count(func(x *Member) bool { return t.survives(x) && !slices.Contains(out, x.Place.Node) })

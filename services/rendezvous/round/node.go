@@ -6,8 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// loseMember removes a member's worker because its node is gone, and returns its rank in the sealed
-// generation, or -1.
+// loseMember removes a worker whose node is gone, and returns its rank in the sealed generation.
 func (t *transition) loseMember(x *Member) int {
 	rank := -1
 	if x.State == active || x.State == joined {
@@ -52,8 +51,7 @@ func (t *transition) nodeFact(b events.NodeEvent) {
 
 // nodeLost applies discovery's decision that an incarnation of a node is gone.
 func (t *transition) nodeLost(n events.NodeID, inc events.Incarnation, kind events.CauseKind) {
-	// ULIDs sort by age: with a newer incarnation of the node known, only members of the old one
-	// are lost.
+	// ULIDs sort by age: if the node has a newer incarnation, only members of the old one are lost.
 	back := t.Agents[n] > inc
 	t.loseNode(n, kind, "node "+string(n)+" is gone", func(x *Member) bool {
 		return (x.Agent == "" && !back) || x.Agent == inc

@@ -239,8 +239,7 @@ func (x *NodeRendezvous) nextRound(r spec.Rendezvous, now time.Time) {
 	}
 }
 
-// process applies operations to all nodes until nothing changes. settle is how long waiting nodes
-// wait for further ones.
+// process applies operations until nothing changes. Waiting nodes wait settle for further ones.
 func (x *NodeRendezvous) process(r spec.Rendezvous, settle time.Duration, now time.Time) {
 	for x.pass(r, now) {
 	}

@@ -40,8 +40,7 @@ func (t *transition) answerClosed(b events.Body) {
 	t.d.Reply = a
 }
 
-// submitted opens the rendezvous of a job with self-registered nodes. Other jobs wait for their
-// placement.
+// submitted opens the rendezvous of self-registered nodes. Other jobs wait for their placement.
 func (t *transition) submitted(b events.JobSubmitted) {
 	if !b.Spec.External() || t.Nodes != nil || t.Nonce != "" {
 		return
@@ -129,8 +128,7 @@ func (t *transition) closeRendezvous(b events.RendezvousClose) (events.NodeMembe
 	return t.membership(""), nil
 }
 
-// applyNodeFact applies discovery's facts about a self-registered node, before they are applied to
-// the members.
+// applyNodeFact applies a fact about a self-registered node, before its members do.
 func (t *transition) applyNodeFact(b events.NodeEvent) {
 	x, n := t.Nodes, b.Fact()
 	if x == nil || t.Superseded(n.Node, t.in.Number) { // the members record the number
@@ -181,8 +179,7 @@ func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
 	}
 }
 
-// replaceNode removes an incarnation of a node that a newer one has replaced; its workers are gone
-// with it.
+// replaceNode removes an incarnation of a node that a newer one has replaced, with its workers.
 func (t *transition) replaceNode(n events.NodeID, inc events.Incarnation) {
 	x := t.Nodes
 	detail := "the agent of node " + string(n) + " was started again"

@@ -71,8 +71,7 @@ func (t *transition) hasNewcomer() bool {
 	return slices.ContainsFunc(t.Members, func(x Member) bool { return (x.State == pending || x.State == joined && x.Unsynced) && !x.Leaving })
 }
 
-// requestChange requests a planned regroup: in-process members leave at their next commit, others
-// are restarted now.
+// requestChange requests a planned regroup: in-process at the next commit, by restart now.
 func (t *transition) requestChange(c events.Cause) {
 	if t.open() || t.resetLimitReached(c) {
 		return

@@ -82,8 +82,7 @@ func (t *transition) needsStateHolder() bool {
 	return !t.restart() && t.LastGood > 0 && t.survivors() == 0
 }
 
-// stateHolder returns the leaving member that hands over the state, if one is needed: the one with
-// the lowest rank.
+// stateHolder returns the leaving member that must hand over the state: that of the lowest rank.
 func (t *transition) stateHolder() *Member {
 	if !t.needsStateHolder() {
 		return nil
@@ -119,8 +118,7 @@ func (t *transition) awaitedPlaces() events.Places {
 	return t.places(func(x *Member) bool { return t.awaited(x, o) })
 }
 
-// trySeal seals the open round if all awaited members have joined, or if at least min have and the
-// last call is over.
+// trySeal seals the open round if all awaited members have joined, or min after the last call.
 func (t *transition) trySeal() {
 	if !t.open() || t.Stopping != nil {
 		return

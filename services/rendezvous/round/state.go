@@ -188,8 +188,7 @@ func put[K comparable, V any](m *map[K]V, k K, v V) {
 	(*m)[k] = v
 }
 
-// memberOfRank returns the member with a rank of the sealed generation, if its incarnation is
-// unchanged.
+// memberOfRank returns the member of a sealed rank if it is still the same incarnation.
 func (s *State) memberOfRank(rank int) *Member {
 	if rank < 0 || rank >= len(s.View.Members) {
 		return nil

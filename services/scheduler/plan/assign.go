@@ -259,8 +259,7 @@ func (s *State) hostOrder(n events.NodeID) int {
 	return math.MaxInt
 }
 
-// hosts returns the nodes of places in the order of the host list, or nil if that is their order by
-// name.
+// hosts returns the nodes of places in the order of the host list; nil = by name.
 func (s *State) hosts(places []events.Place) []events.NodeID {
 	var nodes []events.NodeID
 	for _, p := range places {

@@ -7,8 +7,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// shortfall returns a sentence that says why a placed job has fewer slots than it wants, or "" if
-// it has all.
+// shortfall says why a placed job has fewer slots than it wants, or "" if it has all.
 func (p *pool) shortfall(row events.PlacementView, holder events.JobID) string {
 	w, has := row.Workers, len(row.Places)
 	switch {

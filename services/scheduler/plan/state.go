@@ -114,8 +114,7 @@ func (Machine) New(string) State {
 	return State{View: events.PoolView{Jobs: map[events.JobID]events.PlacementView{}}, Nodes: map[events.NodeID]Node{}}
 }
 
-// Deadline returns no time: places change only by inputs, and discovery publishes the end of a
-// quarantine.
+// Deadline returns no time: places change only by inputs.
 func (Machine) Deadline(State) time.Time { return time.Time{} }
 
 func (s *State) job(id events.JobID) *Job {
@@ -132,8 +131,7 @@ func (s *State) job(id events.JobID) *Job {
 	return &s.Queue[i]
 }
 
-// Knows reports whether the pool has applied what another service's record says, so that the input
-// would change nothing.
+// Knows reports whether an input from another service's record would change nothing.
 func (s State) Knows(in events.Input) bool {
 	switch b := in.Body.(type) {
 	case events.JobSubmitted:

@@ -227,8 +227,7 @@ func (t *transition) forgetNodes() {
 	}
 }
 
-// incident applies that a job has an incident. The registry numbers incidents, so an older one
-// changes nothing.
+// incident applies that a job has an incident. An older one, by its number, changes nothing.
 func (t *transition) incident(b events.IncidentOpened) {
 	j := t.s.job(b.Job)
 	if j == nil || b.Incident <= j.Incident.Count {
