@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"maps"
@@ -120,18 +121,9 @@ func freePort(ctx context.Context, host, ports string) string {
 	return ""
 }
 
-func status(c events.Code) int {
-	switch c {
-	case events.Invalid:
-		return 400
-	case events.NotFound:
-		return 404
-	case events.Conflict, events.Fenced:
-		return 409
-	case events.TooLarge:
-		return 413
-	case events.Unavailable, events.Cancelled:
-		return 503
-	}
-	return 500
+var statuses = map[events.Code]int{
+	events.Invalid: 400, events.NotFound: 404, events.Conflict: 409, events.Fenced: 409, events.TooLarge: 413,
+	events.Unavailable: 503, events.Cancelled: 503,
 }
+
+func status(c events.Code) int { return cmp.Or(statuses[c], 500) }

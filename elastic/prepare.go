@@ -139,34 +139,29 @@ func (r *runner) fetchPrologue(ctx context.Context, a wire.Assignment) bool {
 	}
 }
 
-// preparedness is what a member tells the others at the start of a generation.
-type preparedness struct {
-	entries  int // of the prologue
-	prepared bool
-}
-
 // syncPrologue brings the prologue up to date on all members, and finds out whether some have
 // registered their state already.
 func (r *runner) syncPrologue(ctx context.Context, s *Session) error {
 	p := r.options.Prologue
-	mine := preparedness{entries: p.Len(), prepared: r.preparation.finished()}
-	all, err := s.comm.AllgatherBlobs(ctx, fmt.Appendf(nil, "%d %t", mine.entries, mine.prepared))
+	mine := p.Len()
+	all, err := s.comm.AllgatherBlobs(ctx, fmt.Appendf(nil, "%d %t", mine, r.preparation.finished()))
 	if err != nil {
 		return err
 	}
-	least, most, best := mine.entries, mine.entries, s.Rank
+	least, most, best := mine, mine, s.Rank
 	s.Stage = Preparing
 	for rank, b := range all {
-		var m preparedness
-		if _, err := fmt.Sscanf(string(b), "%d %t", &m.entries, &m.prepared); err != nil {
+		var entries int
+		var prepared bool
+		if _, err := fmt.Sscanf(string(b), "%d %t", &entries, &prepared); err != nil {
 			return fmt.Errorf("rank %d does not say how far it is (%w): do all workers run the same program?", rank, err)
 		}
-		if m.prepared {
+		if prepared {
 			s.Stage = Replaying
 		}
-		least = min(least, m.entries)
-		if m.entries > most || m.entries == most && rank < best {
-			most, best = m.entries, rank
+		least = min(least, entries)
+		if entries > most || entries == most && rank < best {
+			most, best = entries, rank
 		}
 	}
 	if least == most {

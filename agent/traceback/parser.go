@@ -205,7 +205,7 @@ func (p *Parser) whole(now time.Time) {
 	case p.parts && p.group && p.last != nil: // of the parts the first counts
 		p.last.Cause = cmp.Or(p.last.Cause, title(x))
 	default:
-		p.last, p.parts = x, p.group && isGroup(x)
+		p.last, p.parts = x, p.group && strings.HasSuffix(x.Type, "ExceptionGroup")
 	}
 	p.at, p.since, p.abort = now, 0, b.kind == cpp
 	p.more = b.kind == python && strings.HasSuffix(b.says, ":")
@@ -247,5 +247,3 @@ func title(x *events.Exception) string {
 	}
 	return x.Type + ": " + x.Message
 }
-
-func isGroup(x *events.Exception) bool { return strings.HasSuffix(x.Type, "ExceptionGroup") }

@@ -137,7 +137,7 @@ func TestTheCrashesWouldBeNoticed(t *testing.T) {
 				f.fault = d.fault
 				_ = f.Write(t.Context(), image(3, size))
 				d.fail(t, f.Path(Name{1, 2, 3}))
-				f.fault = nil
+				f.fault = func(string, string) error { return nil }
 				if all, _ := f.List(); len(all) == 2 {
 					if n, found := newest(t, f); found && n.Step == 2 {
 						damaged++

@@ -48,7 +48,6 @@ type Dir struct {
 	corrupt map[Name]bool // checkpoints that Read has refused
 
 	// fault is called before each change of the disk; an error means that the process dies there.
-	// nil = none.
 	fault func(op, path string) error
 }
 
@@ -66,7 +65,7 @@ func Open(path string, keep int) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	return &Dir{path: path, keep: keep, corrupt: map[Name]bool{}}, nil
+	return &Dir{path: path, keep: keep, corrupt: map[Name]bool{}, fault: func(string, string) error { return nil }}, nil
 }
 
 // Path is the path of a checkpoint's file.
@@ -121,18 +120,11 @@ func (d *Dir) isCorrupt(n Name) bool {
 
 // remove removes a file, which another process may have removed already.
 func (d *Dir) remove(path string) error {
-	if err := d.inject("remove", path); err != nil {
+	if err := d.fault("remove", path); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
-}
-
-func (d *Dir) inject(op, path string) error {
-	if d.fault == nil {
-		return nil
-	}
-	return d.fault(op, path)
 }

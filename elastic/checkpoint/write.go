@@ -68,7 +68,7 @@ func (d *Dir) Write(ctx context.Context, i Image) (err error) {
 	if err := errors.Join(w.writeImage(ctx, i), w.file.Close()); err != nil {
 		return errors.Join(err, d.remove(w.path))
 	}
-	if err := d.inject("rename", w.path); err != nil {
+	if err := d.fault("rename", w.path); err != nil {
 		return err
 	}
 	if err := os.Rename(w.path, d.Path(i.Name)); err != nil {
@@ -82,7 +82,7 @@ func (d *Dir) Write(ctx context.Context, i Image) (err error) {
 
 // sync makes the names in the directory durable.
 func (d *Dir) sync() error {
-	if err := d.inject("sync dir", d.path); err != nil {
+	if err := d.fault("sync dir", d.path); err != nil {
 		return err
 	}
 	f, err := os.Open(d.path)
@@ -100,7 +100,7 @@ type writer struct {
 }
 
 func (w *writer) create() (err error) {
-	if err := w.dir.inject("create", w.path); err != nil {
+	if err := w.dir.fault("create", w.path); err != nil {
 		return err
 	}
 	w.file, err = os.OpenFile(w.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
@@ -108,7 +108,7 @@ func (w *writer) create() (err error) {
 }
 
 func (w *writer) write(b []byte) error {
-	if err := w.dir.inject("write", w.path); err != nil {
+	if err := w.dir.fault("write", w.path); err != nil {
 		return err
 	}
 	_, err := w.file.Write(b)
@@ -150,7 +150,7 @@ func (w *writer) writeImage(ctx context.Context, i Image) error {
 	if err := w.write(w.checksum.Sum(hashes)); err != nil {
 		return err
 	}
-	if err := w.dir.inject("sync", w.path); err != nil {
+	if err := w.dir.fault("sync", w.path); err != nil {
 		return err
 	}
 	return w.file.Sync()

@@ -121,7 +121,7 @@ func (w *Watcher) fact(e events.Event) error {
 		w.mu.Lock()
 		w.ended = true
 		w.mu.Unlock()
-		return client.Stop()
+		return client.ErrStop
 	}
 	return nil
 }

@@ -141,20 +141,17 @@ func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
 	}
 }
 
-// errOtherReturned is the cause with which Both cancels the function that runs longer.
-var errOtherReturned = errors.New("the other half has returned")
-
 // Both runs a and b concurrently until one returns, cancels the context of the other, waits for it,
 // and returns the first result. The end of ctx ends both.
 func Both(ctx context.Context, a, b func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ended := make(chan error, 2)
 	for _, f := range []func(context.Context) error{a, b} {
 		go func() { ended <- f(ctx) }()
 	}
 	first := <-ended
-	cancel(errOtherReturned)
+	cancel()
 	<-ended
 	return first
 }

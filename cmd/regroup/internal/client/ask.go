@@ -141,7 +141,7 @@ func (c *Client) StopAndWait(ctx context.Context, job events.JobID, reason strin
 func (c *Client) AwaitEnd(ctx context.Context, job events.JobID) error {
 	return c.Follow(ctx, job, func(e events.Event) error {
 		if Ended(e.Body) {
-			return errStop
+			return ErrStop
 		}
 		return nil
 	})
@@ -262,7 +262,7 @@ func (c *Client) awaitAnswer(ctx context.Context, e events.Event, subjects []str
 			return nil // of another command, or of an expired event with the same id
 		}
 		refusal = events.RefuseAs(code, reasons)
-		return errStop
+		return ErrStop
 	}
 	// Reading from the first fact misses nothing that was published meanwhile, and the command's id
 	// is unique.
@@ -280,11 +280,11 @@ func (c *Client) awaitAnswer(ctx context.Context, e events.Event, subjects []str
 			return refused(r.Command, r.Expired, r.Code, r.Errors)
 		}
 		if f.Cause == e.ID && answers(f.Body) {
-			return errStop
+			return ErrStop
 		}
 		return nil
 	}, nil)
-	if errors.Is(err, errStop) {
+	if errors.Is(err, ErrStop) {
 		return true, refusal
 	}
 	return false, err

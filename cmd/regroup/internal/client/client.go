@@ -199,8 +199,5 @@ func pick[V any](c *Client, what, ref string, all [][]V, name func(V) string) (V
 	return none, events.Errorf(events.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])
 }
 
-// errStop ends a reader from its callback.
-var errStop = errors.New("seen enough")
-
-// Stop returns the error with which a callback ends its reader without error.
-func Stop() error { return errStop }
+// ErrStop is returned by a callback to end its reader without an error.
+var ErrStop = errors.New("seen enough")

@@ -129,7 +129,7 @@ func TestFactsDropDuplicates(t *testing.T) {
 	got = nil
 	err := c.Follow(ctx, "a-0001", func(e events.Event) error {
 		if got = append(got, e.ID); len(got) == 3 {
-			return client.Stop()
+			return client.ErrStop
 		}
 		return nil
 	})
@@ -169,7 +169,7 @@ func TestProgress(t *testing.T) {
 		}
 	}()
 	var got events.Progress
-	err := c.Progress(ctx, "a-0001", func(p events.Progress) error { got = p; return client.Stop() })
+	err := c.Progress(ctx, "a-0001", func(p events.Progress) error { got = p; return client.ErrStop })
 	close(stop)
 	if err != nil || got.Step != 7 {
 		t.Errorf("%+v %v", got, err)

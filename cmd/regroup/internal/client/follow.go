@@ -16,7 +16,7 @@ import (
 var jobFamilies = []events.Family{events.FamilyJob, events.FamilyPlacement, events.FamilyRound, events.FamilyWorker, events.FamilyIncident}
 
 // Follow calls fn with every fact of one job in the order in which they were stored, from the
-// first. It blocks until fn returns an error; Stop() ends it without one.
+// first. It blocks until fn returns an error; ErrStop ends it without one.
 func (c *Client) Follow(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
 	return c.facts(ctx, *c.at.Load(), subjectsOf(job), false, fn)
 }
@@ -99,10 +99,10 @@ func (c *Client) read(ctx context.Context, at Server, f events.Follow, stored bo
 			defer silent.Reset(c.AnswerWithin)
 			return each(s)
 		}
-		caughtUp = func() { cancel(errStop) }
+		caughtUp = func() { cancel(ErrStop) }
 	}
 	err := at.Ports.Log.Follow(inner, f, fn, caughtUp)
-	if errors.Is(err, errStop) || (ctx.Err() == nil && errors.Is(context.Cause(inner), errStop)) {
+	if errors.Is(err, ErrStop) || (ctx.Err() == nil && errors.Is(context.Cause(inner), ErrStop)) {
 		return nil
 	}
 	return err
@@ -128,7 +128,7 @@ func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.
 	if cause := context.Cause(inner); ctx.Err() == nil && cause != nil {
 		err = cause
 	}
-	if errors.Is(err, errStop) {
+	if errors.Is(err, ErrStop) {
 		return nil
 	}
 	return err

@@ -45,7 +45,7 @@ type LogsFrom struct {
 }
 
 // Logs calls fn with the lines of a job's output in the order in which they were stored. It blocks
-// until all stored lines were seen or, with Follow, until fn returns an error; Stop() ends it
+// until all stored lines were seen or, with Follow, until fn returns an error; ErrStop ends it
 // without one.
 func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn func(Line) error) error {
 	node := cmp.Or(string(from.Node), "*")

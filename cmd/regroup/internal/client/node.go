@@ -56,7 +56,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 					return
 				}
 				if v, err := document.View[events.NodeView](value); err == nil && shown(v) {
-					done(errStop)
+					done(ErrStop)
 				}
 			}, nil))
 			return nil
@@ -66,14 +66,14 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 		subjects := []string{events.FamilySubject(events.FamilyNode, string(node)), events.FactSubject(events.NodeRejected{}.Type(), unknownEntity)}
 		answered, err := c.awaitAnswer(wait, e, subjects, func(events.Body) bool { return true })
 		if answered && err == nil {
-			err = errStop
+			err = ErrStop
 		}
 		done(err)
 		return nil
 	})
 	_ = both.Wait() // the cause of wait is the error
 	switch cause := context.Cause(wait); {
-	case errors.Is(cause, errStop):
+	case errors.Is(cause, ErrStop):
 		return nil
 	case errors.Is(cause, errNoAnswer):
 		return c.unanswered("discovery", string(node))

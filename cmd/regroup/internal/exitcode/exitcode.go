@@ -2,6 +2,7 @@
 package exitcode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -54,21 +55,18 @@ func Of(err error) int {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return TimedOut
 	}
-	switch events.CodeOf(err) {
-	case events.Invalid, events.TooLarge:
-		return Usage
-	case events.NotFound:
-		return NotFound
-	case events.Conflict, events.Fenced:
-		return NotAllowed
-	case events.Exhausted:
-		return NoRoom
-	case events.Unavailable:
-		return Unavailable
-	case events.Cancelled:
-		return Interrupted
-	}
-	return Unexpected
+	return cmp.Or(ofCode[events.CodeOf(err)], Unexpected)
+}
+
+var ofCode = map[events.Code]int{
+	events.Invalid:     Usage,
+	events.TooLarge:    Usage,
+	events.NotFound:    NotFound,
+	events.Conflict:    NotAllowed,
+	events.Fenced:      NotAllowed,
+	events.Exhausted:   NoRoom,
+	events.Unavailable: Unavailable,
+	events.Cancelled:   Interrupted,
 }
 
 // OfJob returns the exit code for a job's end: Unexpected while it has not ended.
