@@ -97,8 +97,7 @@ func (b bucket) Delete(ctx context.Context, key string, revision uint64) error {
 	return err
 }
 
-// busyPauses are the pauses between attempts of a compare-and-set that a busy stream leader has
-// refused.
+// busyPauses are the pauses between attempts of a compare-and-set that a busy leader refuses.
 var busyPauses = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond}
 
 // put stores a message if the key is still at revision.
@@ -148,8 +147,7 @@ func value(m events.Stored) []byte {
 	return m.Data
 }
 
-// Watch implements events.Bucket. After an interruption it lists again and passes only the
-// differences to fn.
+// Watch implements events.Bucket. After an interruption it passes only the differences to fn.
 func (b bucket) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
 	w := watching{b: b, fn: fn, listed: listed, known: map[string]uint64{}}
 	return b.c.repeat(ctx, "watch bucket "+b.name, w.run)

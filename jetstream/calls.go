@@ -12,8 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// callLimit limits a call whose context has no deadline, so that a lost answer cannot block the
-// caller for ever.
+// callLimit limits a call whose context has no deadline: a lost answer must not block it for ever.
 const callLimit = 10 * time.Second
 
 // handlersAtOnce limits the concurrent handlers of one Serve; more calls wait in the subscription.

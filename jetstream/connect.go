@@ -38,8 +38,7 @@ type ConnectOptions struct {
 	ClientKey   string
 	InboxPrefix string // private prefix of reply subjects if permissions require one; empty = _INBOX
 	System      System // access to the system account; default: that of Server
-	// Maximum random delay of reconnects; 0 = 250 ms. Agents use seconds, so that thousands do not
-	// reconnect at once.
+	// Maximum random delay of reconnects; 0 = 250 ms. Thousands of agents need seconds.
 	Jitter time.Duration
 	Logger *slog.Logger // nil = silent
 
@@ -59,8 +58,7 @@ type Conn struct {
 	clock   clock
 }
 
-// Connect connects and waits until the connection is established or ctx ends, which is Unavailable
-// with the last reason.
+// Connect waits until the connection is established, or ctx ends: Unavailable with the last reason.
 func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals()}
 	if c.log == nil {
@@ -113,8 +111,7 @@ func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
 	}
 }
 
-// unreached returns the error of a connection that was not established before ctx ended; err is the
-// reason.
+// unreached returns the error of a connection that was not established before ctx ended.
 func (c *Conn) unreached(err error) error {
 	if last := c.failed.Load(); last != nil {
 		err = *last

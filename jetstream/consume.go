@@ -14,8 +14,7 @@ import (
 const (
 	defaultAckWait  = 2 * time.Second
 	defaultParallel = 256
-	// consumeAhead limits the messages fetched ahead of those being handled, because their AckWait
-	// runs too.
+	// consumeAhead limits the messages fetched ahead: their AckWait runs too.
 	consumeAhead = 32
 	// ackPending limits the unsettled messages of all processes together; it must exceed what
 	// several replicas handle at once.
@@ -108,8 +107,7 @@ func (w *consuming) deliver(m js.Msg) {
 	settle := func(send func() error) {
 		once.Do(func() {
 			defer close(settled)
-			// Lost with the connection: the message is redelivered after AckWait, which handlers
-			// must tolerate anyway.
+			// Lost with the connection: the message is redelivered after AckWait.
 			if err := send(); err != nil {
 				w.c.log.Debug("a message could not be settled", "subject", m.Subject(), "reason", err.Error())
 			}
@@ -136,8 +134,7 @@ func (w *consuming) deliver(m js.Msg) {
 	}
 }
 
-// handBack ends an iterator and returns its fetched messages, so that another replica need not wait
-// for AckWait.
+// handBack ends an iterator and returns its messages: other replicas need not wait for AckWait.
 func (w *consuming) handBack(it js.MessagesContext) {
 	if !w.c.nc.IsConnected() {
 		it.Stop()

@@ -18,8 +18,7 @@ import (
 const (
 	// ensureLimit limits Ensure and Verify if the context has no deadline.
 	ensureLimit = 60 * time.Second
-	// electionAttempt is short: a request that arrives before a cluster has a leader is never
-	// answered.
+	// electionAttempt is short: a request before a cluster has a leader is never answered.
 	electionAttempt = 500 * time.Millisecond
 	electionPause   = 100 * time.Millisecond
 	// createAttempt is longer: a replicated stream elects its own leader first.
@@ -179,8 +178,7 @@ func differences(have, want js.StreamConfig) []string {
 	return out
 }
 
-// Copies returns how many servers have all data up to now: the minimum over all streams and
-// buckets.
+// Copies returns how many servers have all data up to now, the minimum over all streams.
 func (c *Conn) Copies(ctx context.Context) (int, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -209,8 +207,7 @@ func (c *Conn) Copies(ctx context.Context) (int, error) {
 // streams after it has begun to listen.
 const makingLimit = 3 * time.Second
 
-// Ready waits until the streams that clients use have leaders, or ctx ends. NotFound if one of them
-// does not exist.
+// Ready waits until the streams that clients use have leaders; NotFound if one does not exist.
 func (c *Conn) Ready(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, stream := range []string{events.StreamCommands, events.StreamFacts, bucketStream + events.BucketJobs, bucketStream + events.BucketNodes} {

@@ -158,8 +158,7 @@ func messages(consumer js.Consumer, atOnce int) (js.MessagesContext, error) {
 		js.WithMessagesErrOnMissingHeartbeat(true))
 }
 
-// forget removes a consumer that is not needed any more. If that fails the server does it after
-// forgetAfter.
+// forget removes a consumer. If that fails the server does it after forgetAfter.
 func (c *Conn) forget(stream, consumer string) {
 	if !c.nc.IsConnected() || c.nc.IsDraining() {
 		return
@@ -175,8 +174,7 @@ func stored(m js.Msg, meta *js.MsgMetadata) events.Stored {
 	}
 }
 
-// connectionContext returns a context that ends with ctx or when the connection closes, even
-// briefly.
+// connectionContext returns a context that ends with ctx or with the present connection.
 func (s *state) connectionContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	_, _, changed := s.get()
 	inner, cancel := context.WithCancelCause(ctx)

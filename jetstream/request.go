@@ -131,8 +131,7 @@ const (
 	apiUnavailable              = 503
 )
 
-// coded converts an error of the library to one with a code. what names the operation and its
-// object.
+// coded converts an error of the library to one with a code. what names the operation.
 func coded(what string, err error) error {
 	if err == nil {
 		return nil
@@ -188,8 +187,7 @@ func codedAPI(what string, api *js.APIError, err error) error {
 	return events.Errorf(events.Internal, "%s: %w", what, err)
 }
 
-// clockLife is how long an answer about the server's clock is used: neither clock drifts by a
-// second in that time.
+// clockLife is how long an answer about the server's clock is used: no clock drifts much by then.
 const clockLife = 10 * time.Second
 
 // clock is the cached answer of the server's clock.
@@ -202,8 +200,7 @@ type clock struct {
 
 type storeClock struct{ c *Conn }
 
-// Now implements events.Clock. It asks the leader of the command stream, which also sets the times
-// of commands.
+// Now implements events.Clock. It asks the leader of the command stream, which times commands.
 func (p storeClock) Now(ctx context.Context) (time.Time, error) {
 	c := p.c
 	c.clock.mu.Lock()

@@ -32,8 +32,7 @@ type ServerOptions struct {
 
 	MaxStore int64        // bytes for streams kept in StoreDir; 0 = 4 GiB. The topology reserves about 2.6 GiB of it
 	Logger   *slog.Logger // nil = silent
-	// Started by a user's command, not by an operator: its warnings are logged as Info, its errors
-	// as such.
+	// Started by a user's command, not by an operator: its warnings are logged as Info.
 	Embedded bool
 }
 
@@ -55,8 +54,7 @@ const (
 // startLimit is how long StartServer waits until clients can connect.
 const startLimit = 10 * time.Second
 
-// serverPing is the interval of the server's pings to silent clients: a frozen one is dropped at
-// the third.
+// serverPing is the interval of pings to silent clients: a frozen one is dropped at the third.
 const serverPing = time.Second
 
 // Server is a NATS server inside this process.
@@ -115,8 +113,7 @@ func (o ServerOptions) build() (*server.Options, error) {
 	opts.JetStream, opts.StoreDir = true, o.StoreDir
 	opts.JetStreamMaxMemory = cmp.Or(max(opts.JetStreamMaxMemory, 0), defaultMaxMemory)
 	opts.JetStreamMaxStore = cmp.Or(o.MaxStore, max(opts.JetStreamMaxStore, 0), defaultMaxStore)
-	// Every watcher and follower is a consumer; a large dashboard reaches the server's default of
-	// 1000 per stream.
+	// Every watcher is a consumer; a large dashboard reaches the server's default, 1000 per stream.
 	opts.JetStreamLimits.DefaultMaxConsumers = -1
 	// A cut cable or a frozen client must be detected in seconds, so that no more requests are sent
 	// there; the server's default is minutes.

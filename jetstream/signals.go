@@ -30,8 +30,7 @@ func (p signals) Hear(ctx context.Context, subject, queue string, fn func(subjec
 	return p.c.subscribe(ctx, subject, queue, func(m *nats.Msg) { fn(m.Subject, m.Data) }, ready)
 }
 
-// Watch implements events.Signals. A disconnection too short to be observed is reported as well, as
-// false then true.
+// Watch implements events.Signals. It reports unobserved disconnections too, as false then true.
 func (p signals) Watch(ctx context.Context, fn func(connected bool)) error {
 	last, lastEpoch, changed := p.c.state.get()
 	fn(last)
@@ -131,8 +130,7 @@ func (p signals) insistOnReading(ctx context.Context, stream, subject string, ne
 	}
 }
 
-// eachStored reads every message kept on subject from position next on, one request each, from the
-// leader.
+// eachStored reads every message kept on subject from position next on, from the leader.
 func (c *Conn) eachStored(ctx context.Context, stream, subject string, next *uint64, fn func(events.Stored)) error {
 	for {
 		m, err := c.get(ctx, stream, getRequest{Sequence: *next, NextFor: subject})

@@ -140,10 +140,7 @@ func (o opened) Save(ctx context.Context, key string, value []byte, revision uin
 		}
 		return answer
 	})
-	if err != nil {
-		return 0, err
-	}
-	return at, nil
+	return at, err
 }
 
 // Delete implements events.Bucket.

@@ -150,17 +150,13 @@ func (l log) Publish(ctx context.Context, m events.Message) (uint64, error) {
 	}
 	var seq uint64
 	err := l.do(Publish, func() error {
-		if err := l.ready(ctx); err != nil {
-			return err
+		err := l.ready(ctx)
+		if err == nil {
+			seq, err = l.bus.publish(m)
 		}
-		var err error
-		seq, err = l.bus.publish(m)
 		return err
 	})
-	if err != nil {
-		return 0, err
-	}
-	return seq, nil
+	return seq, err
 }
 
 // publish stores a message in its stream. The bus must be locked.

@@ -1,5 +1,4 @@
-// Package jetstreamtest runs real NATS servers for tests: one, or a cluster of three. Each test
-// gets its own.
+// Package jetstreamtest runs real NATS servers for each test: one, or a cluster of three.
 package jetstreamtest
 
 import (
@@ -42,8 +41,7 @@ func One(t testing.TB) *Servers {
 func Three(t testing.TB) *Servers {
 	t.Helper()
 	const size = 3
-	// A route must be known before the server that listens there starts, so the ports are chosen
-	// here.
+	// A route must be known before the server that listens there starts.
 	routes := FreeAddresses(t, size)
 	options := make([]jetstream.ServerOptions, size)
 	for i := range options {

@@ -140,21 +140,19 @@ func (p *Processor[S]) list(entity string) {
 func (p *Processor[S]) Known() []string { return p.known }
 
 // State returns the cached state of an entity; it must not be modified.
-func (p *Processor[S]) State(entity string) (S, bool) {
+func (p *Processor[S]) State(entity string) (state S, ok bool) {
 	if e := p.cached(entity); e != nil && e.revision > 0 && e.err == nil {
 		return e.state, true
 	}
-	var zero S
-	return zero, false
+	return state, false
 }
 
 // Decoded is State, but false if the cached document is not decoded yet.
-func (p *Processor[S]) Decoded(entity string) (S, bool) {
-	if e, ok := p.cache[entity]; ok && e.raw == nil && e.revision > 0 && e.err == nil {
+func (p *Processor[S]) Decoded(entity string) (state S, ok bool) {
+	if e := p.cache[entity]; e != nil && e.raw == nil && e.revision > 0 && e.err == nil {
 		return e.state, true
 	}
-	var zero S
-	return zero, false
+	return state, false
 }
 
 // Undecoded returns the length of a document from the watch that is not decoded yet, or 0.

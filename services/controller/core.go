@@ -40,12 +40,10 @@ func (c *Core[S]) Offer(i Item) { c.queue = append(c.queue, i) }
 // Queued returns how many items wait for a Step.
 func (c *Core[S]) Queued() int { return len(c.queue) }
 
-// HasSynced reports whether the initial list of documents has been processed. Until then Route does
-// not know every entity.
+// HasSynced reports whether the initial list of documents, which Route needs, has been processed.
 func (c *Core[S]) HasSynced() bool { return c.synced }
 
-// Next returns when Step has work to do, which may be in the past; zero = not before the next
-// Offer.
+// Next returns when Step has work to do, perhaps in the past; zero = not before the next Offer.
 func (c *Core[S]) Next() time.Time {
 	at, ok := c.timers.next()
 	if len(c.queue) > 0 && (!ok || c.restUntil.Before(at)) {
@@ -57,8 +55,7 @@ func (c *Core[S]) Next() time.Time {
 	return at
 }
 
-// Step processes one batch of the queue, unless the core rests after a long batch, and fires the
-// timers that are due.
+// Step processes one batch, unless the core rests after a long one, and fires the timers due.
 func (c *Core[S]) Step(ctx context.Context) {
 	if !c.o.Now().Before(c.restUntil) {
 		c.process(ctx, c.takeBatch())
@@ -66,8 +63,7 @@ func (c *Core[S]) Step(ctx context.Context) {
 	c.fire(ctx)
 }
 
-// takeBatch removes the next batch from the queue, with at most as many inputs as the ring of a
-// document.
+// takeBatch removes the next batch, of at most as many inputs as the ring of a document.
 func (c *Core[S]) takeBatch() []Item {
 	n, ids := 0, 0
 	for ; n < min(len(c.queue), batchSize) && ids < ringSize; n++ {
@@ -182,8 +178,7 @@ func (c *Core[S]) yield(ctx context.Context, n int, took time.Duration) {
 	}
 }
 
-// setTimers sets the timers of an entity, none before floor: its deadline, and the publication of
-// an unpublished outbox.
+// setTimers sets the timers of an entity's deadline and unpublished outbox, none before floor.
 func (c *Core[S]) setTimers(entity string, floor time.Time) {
 	set := func(what timerKind, at time.Time) {
 		if !at.IsZero() && at.Before(floor) {
@@ -221,8 +216,7 @@ func (c *Core[S]) fire(ctx context.Context) {
 	}
 }
 
-// republish publishes an outbox that has waited too long, because the replica that stored it may be
-// gone.
+// republish publishes an outbox that has waited too long: the replica that stored it may be gone.
 func (c *Core[S]) republish(ctx context.Context, entity string) {
 	ctx, cancel := c.o.Limit(ctx)
 	defer cancel()

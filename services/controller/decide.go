@@ -98,8 +98,7 @@ func transient(in events.Input) bool {
 	return f == "sig" || f == "loop"
 }
 
-// step calls the machine. A panic in it fails the input instead of crashing every replica, one
-// after the other.
+// step calls the machine. A panic in it fails the input instead of crashing every replica.
 func (p *Processor[S]) step(d *decided[S], in events.Input, now time.Time, do func(S, events.Input, time.Time) (S, events.Decision)) (result events.Decision, err error) {
 	defer func() {
 		if r := recover(); r != nil {

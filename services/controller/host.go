@@ -119,8 +119,7 @@ func (h *Host[S]) step(ctx context.Context) error {
 			h.offerWaiting()
 		case <-timer.C:
 		}
-		// Processing that has begun is completed: an unfinished save would leave the next replica
-		// in doubt.
+		// Processing that has begun is completed: a save of unknown outcome costs the next replica.
 		h.core.Step(context.WithoutCancel(ctx))
 		if h.core.HasSynced() && !synced {
 			synced = true
@@ -205,8 +204,7 @@ func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]
 	}
 }
 
-// signal passes a signal to the core. If the core is overloaded the signal is lost, as signals may
-// be.
+// signal passes a signal to the core. If the core is overloaded the signal is lost.
 func (h *Host[S]) signal(s Subscription, data []byte) {
 	body, err := s.Decode(data)
 	if err != nil {

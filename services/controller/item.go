@@ -53,8 +53,7 @@ type batch struct {
 	parts map[string][]*part
 }
 
-// part is one input of a batch. It may concern several entities and is settled once, when all of
-// them have answered.
+// part is one input of a batch, settled once all entities that it concerns have answered.
 type part struct {
 	input  events.Input
 	settle func(InputResult, error) // may be nil
@@ -151,8 +150,7 @@ func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d ev
 	}
 }
 
-// errLate refuses a command that expired before it was processed: its client has already reported
-// that it failed.
+// errLate refuses a command that has expired: its client has already reported that it failed.
 var errLate = events.Errorf(events.Unavailable, "the command has expired: it came to the service too late to be carried out; give it again")
 
 // Expired returns when a command expired that was refused for that reason, or zero if it was

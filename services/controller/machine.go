@@ -27,8 +27,7 @@ type Batcher[S any] interface {
 	Machine[S]
 	// Apply applies one input itself and replies to it.
 	Apply(s S, in events.Input, now time.Time) (S, events.Decision)
-	// Conclude decides what follows from the present state. last is the newest of the applied
-	// inputs.
+	// Conclude decides what follows from the present state. last is the newest applied input.
 	Conclude(s S, last events.Input, now time.Time) (S, events.Decision)
 }
 
@@ -40,8 +39,7 @@ type LaunchSource interface {
 	// Launches returns every launch of a revision above after, in order of node. Each asks for the
 	// same as when it was decided; informative parts may be newer.
 	Launches(after uint64) []events.Launch
-	// Abbreviate returns a body without the parts that Expand can restore from the state; false =
-	// there are none.
+	// Abbreviate returns a body without the parts that Expand can restore; false = there are none.
 	Abbreviate(b events.Body) (events.Body, bool)
 	// Expand restores what Abbreviate removed, as long as no input was applied since.
 	Expand(b events.Body) events.Body

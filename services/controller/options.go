@@ -30,8 +30,7 @@ type Options[S any] struct {
 	// missed inputs, with an empty ID. It is called at the start and every 10 s. May be nil.
 	Reconcile func(ctx context.Context, emit Emit) error
 
-	// Tasks run while the host runs, for a service's state that is not stored. An error ends the
-	// host.
+	// Tasks run while the host runs, for state that is not stored. An error ends the host.
 	Tasks []Task
 
 	// Complete adds to a fact, just before it is published, the parts that its document does not
@@ -46,8 +45,7 @@ type Options[S any] struct {
 
 	Observe func(Observation) // may be called by several goroutines; may be nil
 
-	// The remaining fields are the environment. Their zero values are for a process; the simulation
-	// sets its own.
+	// The remaining fields are the environment, by default a process; the simulation sets its own.
 
 	Now    func() time.Time
 	NewID  func() string                                               // nonces
@@ -80,8 +78,7 @@ func (o Options[S]) withDefaults() Options[S] {
 	return o
 }
 
-// Emit passes an input to the host, which routes it. It blocks while the host is busy and gives up
-// when ctx ends.
+// Emit passes an input to the host. It blocks while the host is busy and gives up when ctx ends.
 type Emit func(in events.Input)
 
 // Task runs for as long as its host, and emits inputs.
@@ -104,8 +101,7 @@ type Subscription struct {
 // As returns a Decode function for a body type.
 func As[B events.Body](data []byte) (events.Body, error) { return events.DecodeBody[B](data) }
 
-// expiring is a request that must not be carried out after a time by the clock of the store; zero =
-// always.
+// expiring is a request that is void after a time by the clock of the broker; zero = never.
 type expiring interface{ Expiry() time.Time }
 
 // decodeRequest decodes a request and checks that it has not expired: it may have waited in a
@@ -123,8 +119,7 @@ func (c *Core[S]) decodeRequest(ctx context.Context, r Request, data []byte) (ev
 	return body, nil
 }
 
-// Observation is an event worth a log line or a span. Exactly one of Fact, Refusal, Err and Spans
-// is set.
+// Observation is worth a log line or a span. One of Fact, Refusal, Err and Spans is set.
 type Observation struct {
 	Service string
 	Entity  string

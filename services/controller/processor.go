@@ -154,8 +154,7 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 	return d.out, false, nil
 }
 
-// save stores a document if its revision is still the one that the decision is based on; again = it
-// is not.
+// save stores a document if it is still at a revision; again = it is not.
 func (p *Processor[S]) save(ctx context.Context, entity string, value []byte, revision uint64) (_ uint64, again bool, _ error) {
 	stored, err := p.bucket.Save(ctx, entity, value, revision)
 	switch {
@@ -166,8 +165,7 @@ func (p *Processor[S]) save(ctx context.Context, entity string, value []byte, re
 	case errors.Is(err, events.ErrTooLarge):
 		return 0, false, events.Errorf(events.TooLarge, "%s %s: its document is too large: %w", p.o.Service, entity, err)
 	}
-	// It may have been stored. If another replica has changed it since, the next attempt finds the
-	// inputs in its ring.
+	// It may have been stored. If it has changed since, the next attempt finds the inputs there.
 	there, at, lerr := p.bucket.Load(ctx, entity)
 	if lerr != nil && !errors.Is(lerr, events.ErrNotFound) {
 		return 0, false, events.Errorf(events.Unavailable, "%s %s: it is unknown whether it was stored: %w", p.o.Service, entity, err)

@@ -10,8 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// Publish publishes the outbox of an entity, except for messages that the log has already. An empty
-// outbox is no error.
+// Publish publishes those messages in the outbox of an entity that the log does not have.
 func (p *Processor[S]) Publish(ctx context.Context, entity string) error {
 	e := p.cached(entity)
 	if e == nil || e.err != nil {
@@ -59,8 +58,7 @@ func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt b
 			return events.Errorf(events.CodeOf(err), "%s: publish %s: %w", p.o.Service, m.Subject, err)
 		}
 	}
-	// The next save empties the outbox itself; a save only for that would double the cost of
-	// processing.
+	// The next save empties the outbox; a save only for that would double the cost of processing.
 	e.published = true
 	return left
 }
@@ -169,8 +167,7 @@ func (p *Processor[S]) inLog(ctx context.Context, m events.Message, newest map[s
 	return number > 0 && last >= number, nil
 }
 
-// lastNumber returns the highest number among the stored facts of a family about an entity ("*" =
-// any); 0 = none.
+// lastNumber returns the highest number of a family's facts about an entity ("*" = any); 0 = none.
 func (p *Processor[S]) lastNumber(ctx context.Context, f events.Family, about string) (uint64, error) {
 	number := func(s events.Stored) uint64 { return numberOf(s.Header, s.Data) }
 	newest, found, err := p.last(ctx, events.StreamFacts, events.FamilySubject(f, about), number)

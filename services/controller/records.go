@@ -11,14 +11,12 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// Follow returns a task that keeps a reader up to date, for large sets of records of which few
-// change.
+// Follow returns a task that keeps a reader of many, rarely changing records up to date.
 func Follow[V any](r *document.Reader[V]) Task {
 	return func(ctx context.Context, _ Emit) error { return r.Follow(ctx) }
 }
 
-// NodeInput returns the fact that a node's record amounts to. Its number gives it a place in the
-// order of facts.
+// NodeInput returns the fact that a node's record amounts to, with its number among the facts.
 func NodeInput(r document.Record[events.NodeView]) events.Input {
 	in, f := events.Input{Number: r.Number[events.FamilyNode]}, r.View.Fact()
 	switch r.View.State {

@@ -10,8 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Hosts is the content of a host source, in its order: which nodes may be used, and with how many
-// slots.
+// Hosts is the content of a host source: which nodes may be used, and with how many slots.
 type Hosts struct {
 	Lines []HostLine
 	node  map[events.NodeID]int // index of the line by node name

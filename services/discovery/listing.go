@@ -24,8 +24,7 @@ type listing struct {
 	reportedError string // the last error reported
 }
 
-// know adds a record. It returns the entry to be applied to a node that this replica sees for the
-// first time.
+// know adds a record, and returns the entry to be applied to a node that is new to this replica.
 func (l *listing) know(v events.NodeView) (events.HostEntry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,8 +71,7 @@ func (l *listing) of(n events.NodeID, advertised string) events.HostEntry {
 	return b
 }
 
-// greet adds the host entry to an agent's hello, so that an unlisted node never gets work, not even
-// briefly.
+// greet adds the host entry to an agent's hello, so that an unlisted node never gets work.
 func (l *listing) greet(b *events.NodeHello) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

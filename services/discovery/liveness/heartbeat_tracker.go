@@ -25,8 +25,7 @@ type HeartbeatTracker struct {
 	SuspectAfter time.Duration // silence after which a node is suspected
 	LostAfter    time.Duration // silence after which it is pinged, and lost if that fails
 	Gap          time.Duration // a longer gap between two checks means that this replica was paused
-	// ReconnectWithin is the time for an agent whose connection has closed to reconnect before it
-	// is pinged.
+	// ReconnectWithin is how long an agent whose connection has closed may take to reconnect.
 	ReconnectWithin time.Duration
 
 	nodes       map[events.NodeID]*trackedNode
@@ -131,8 +130,7 @@ func (a *HeartbeatTracker) restartTimeouts(now time.Time) {
 // Paused reports whether timeouts are stopped because this replica receives nothing.
 func (a *HeartbeatTracker) Paused() bool { return a.health.Disconnected() }
 
-// PingPending reports whether a pinged node has not been heard otherwise since: only then is a
-// failed ping evidence.
+// PingPending reports whether a pinged node was not heard since: then a failed ping is evidence.
 func (a *HeartbeatTracker) PingPending(s Incarnation) bool {
 	n := a.nodes[s.Node]
 	return n != nil && n.incarnation == s.Incarnation && !n.pingedAt.IsZero()
@@ -238,8 +236,7 @@ const (
 	heartbeatStep      = time.Second // added to the heartbeat interval per heartbeatStepNodes nodes or a part of them
 	heartbeatStepNodes = 2500
 	helloEvery         = 10 * time.Second // between hellos per LargeFleet nodes: each reads the bucket
-	// Timeout of a join, twice and once more per LargeFleet nodes: repeated requests only delay the
-	// answer.
+	// Timeout of a join, twice and once more per LargeFleet nodes: requests delay the answer.
 	joinPatience = time.Second
 )
 

@@ -86,8 +86,7 @@ func (s State) drainReason() string {
 	return s.Drain
 }
 
-// applyHostEntry applies the host list's entry of the node. The slots that it adds or removes are a
-// planned change.
+// applyHostEntry applies the host list's entry of the node, a planned change of its slots.
 func (t *transition) applyHostEntry(b events.HostEntry) {
 	v := &t.s.View
 	if v.State == "" {

@@ -11,8 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// countedKept is how many worker incarnations with a counted failure a node keeps, so that each
-// counts once.
+// countedKept is how many incarnations with a counted failure a node keeps: each counts once.
 const countedKept = 64
 
 // slotReason is the maximum length in bytes of the reason for a slot's quarantine: every fact about
@@ -201,8 +200,7 @@ func (t *transition) release(b events.NodeRelease) {
 	t.releaseWhere(reason, func(events.Slot, events.Quarantine) bool { return true })
 }
 
-// expire ends expired quarantines. A clock that was set back does not extend a quarantine beyond
-// its length.
+// expire ends expired quarantines. A clock that was set back does not extend them.
 func (t *transition) expire() {
 	v := &t.s.View
 	moved := func(q events.Quarantine) events.Quarantine {
