@@ -3,7 +3,6 @@ package events
 import (
 	"encoding/json"
 	"net"
-	"slices"
 	"strconv"
 
 	"github.com/regroup-io/regroup/events/limits"
@@ -52,14 +51,23 @@ func appendRuns[T any](all []T, size int, same func(a, b *T) bool, run func(b []
 
 // ordered reports whether ranks, local ranks and cross ranks follow from the order.
 func (r MemberTable) ordered() bool {
-	derived, seen := slices.Clone(r), map[NodeID]bool{}
+	derived, seen := make(MemberTable, len(r)), map[NodeID]bool{}
+	for i := range r {
+		derived[i].Place.Node = r[i].Place.Node
+	}
 	derived.Number()
 	for i := range derived {
-		d := &derived[i]
-		if d.LocalRank == 0 && seen[d.Place.Node] || *d != r[i] || d.Agent != derived[i-d.LocalRank].Agent {
+		d, m := &derived[i], &r[i]
+		if d.LocalRank == 0 {
+			if seen[d.Place.Node] {
+				return false
+			}
+			seen[d.Place.Node] = true
+		}
+		if m.Rank != i || m.LocalRank != d.LocalRank || m.LocalSize != d.LocalSize || m.CrossRank != d.CrossRank ||
+			m.CrossSize != d.CrossSize || m.Agent != r[i-d.LocalRank].Agent {
 			return false
 		}
-		seen[d.Place.Node] = true
 	}
 	return true
 }
