@@ -18,8 +18,9 @@ LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
 
 PYTHON      ?= /usr/bin/python3
+TORCH       ?= 2.15.0
 
-.PHONY: help setup torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +73,13 @@ wheel: libregroup hatch ## python/dist/regroup-*.whl, with the C library in it (
 
 python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
+
+test-torch: libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## the backend of torch.distributed on a current PyTorch from PyPI (TORCH=2.15.0, about 3 GB, once)
+	@cd python && $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed compat.test_current
+
+$(TOOLS)/torch-$(TORCH)/ready:
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet torch==$(TORCH) numpy
+	@touch $@
 
 judge-horovod: build libregroup torch judge ## Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
 	@$(PYTHON) e2e/horovod/operations.py $(CHECKOUT)

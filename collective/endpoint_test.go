@@ -81,6 +81,40 @@ func TestRefusalsOfStaleAndForeignConnectionsSayWhy(t *testing.T) {
 	})
 }
 
+// TestJobsOfOneFamilyMayBeginOneAfterTheOther: a rank that is in a job waits for another one whose
+// name differs after the last slash, as for a later generation.
+func TestJobsOfOneFamilyMayBeginOneAfterTheOther(t *testing.T) {
+	eps := endpoints(t, fabrics()[0], 2)
+	named := func(job string) func(*Options) { return func(o *Options) { o.Job = job } }
+	first := form(t, eps, 1, named("family/first"))
+	second := func(rank int) (*Communicator, error) {
+		o := options(eps, 1, rank)
+		named("family/second")(&o)
+		return New(soon(t), o)
+	}
+	early := make(chan error, 1)
+	var comms [2]*Communicator
+	go func() {
+		var err error
+		comms[0], err = second(0)
+		early <- err
+	}()
+	eventually(t, "a connection waits", func() bool {
+		_, waiting := eps[1].acceptor.Waiting()
+		return waiting == 1
+	})
+	var err error
+	if comms[1], err = second(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-early; err != nil {
+		t.Fatal(err)
+	}
+	closeAll(first)
+	mustAll(t, 2, func(r int) error { return comms[r].Barrier(soon(t)) })
+	closeAll(comms[:])
+}
+
 func TestNewNamesTheNeighbourThatDoesNotCome(t *testing.T) {
 	eps := endpoints(t, fabrics()[1], 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

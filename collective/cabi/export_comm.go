@@ -195,6 +195,24 @@ func rgo_recv(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, from C.int32_t
 	})
 }
 
+//export rgo_recv_any
+func rgo_recv_any(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, tag C.int64_t, from *C.int32_t, started *C.uint64_t) C.int {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
+		if from == nil || c.World() < 2 {
+			return invalidf("from is NULL, or there is no other rank")
+		}
+		p, err := memoryOf(data, int64(bytes), 1)
+		if err != nil {
+			return err
+		}
+		r, err := c.recvAny(int64(tag), p, (*int32)(from))
+		if err != nil {
+			return err
+		}
+		return r.answer((*uint64)(started))
+	})
+}
+
 func (c *communicator) message(p unsafe.Pointer, bytes int64, rank int) ([]byte, error) {
 	if rank < 0 || rank >= c.World() || rank == c.Rank() {
 		return nil, invalidf("rank %d is not another one of %d ranks", rank, c.World())

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // matchQueue matches the messages of one rank with calls of rg_recv by their tags, as MPI does. A
@@ -28,6 +29,24 @@ type pendingRecv struct {
 	tag  int64
 	into []byte
 	r    *request
+
+	// Of rg_recv_any: it is in the queues of all ranks until claimed, by the first that has its
+	// message, which writes its rank to source.
+	any     bool
+	claimed atomic.Bool
+	source  *int32
+}
+
+// claim reports whether the caller is the one that ends the receive, with a message of a rank.
+func (w *pendingRecv) claim(from int) bool {
+	if !w.any {
+		return true
+	}
+	if w.claimed.Swap(true) {
+		return false
+	}
+	*w.source = int32(from)
+	return true
 }
 
 // unexpectedMessage is a message that has arrived before its rg_recv.
@@ -65,14 +84,38 @@ func (q *matchQueue) recv(tag int64, into []byte) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &pendingRecv{tag: tag, into: into, r: r}
+	q.post(&pendingRecv{tag: tag, into: into, r: r})
+	return r, nil
+}
+
+// recvAny posts a receive for the first message with a tag, of any rank. source is set before the
+// request ends.
+func (c *communicator) recvAny(tag int64, into []byte, source *int32) (*request, error) {
+	r, err := c.newRequest()
+	if err != nil {
+		return nil, err
+	}
+	w := &pendingRecv{tag: tag, into: into, r: r, any: true, source: source}
+	for rank := range c.World() {
+		if rank != c.Rank() && !c.matchQueue(rank).post(w) {
+			break
+		}
+	}
+	return r, nil
+}
+
+// post gives w a message that has arrived, or keeps it until one does. It reports whether w still
+// waits.
+func (q *matchQueue) post(w *pendingRecv) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, m := range q.unexpected {
-		if m.tag == tag {
-			q.unexpected = slices.Delete(q.unexpected, i, i+1)
-			r.end(w.take(m.body))
-			return r, nil
+		if m.tag == w.tag {
+			if w.claim(q.from) {
+				q.unexpected = slices.Delete(q.unexpected, i, i+1)
+				w.r.end(w.take(m.body))
+			}
+			return false
 		}
 	}
 	q.posted = append(q.posted, w)
@@ -80,7 +123,7 @@ func (q *matchQueue) recv(tag int64, into []byte) (*request, error) {
 		q.reading = true
 		go q.read()
 	}
-	return r, nil
+	return true
 }
 
 func (w *pendingRecv) take(body []byte) error {
@@ -96,6 +139,7 @@ func (q *matchQueue) read() {
 	head := make([]byte, tagHeaderLen)
 	for {
 		q.mu.Lock()
+		q.posted = slices.DeleteFunc(q.posted, func(w *pendingRecv) bool { return w.claimed.Load() })
 		if len(q.posted) == 0 {
 			q.reading = false
 			q.mu.Unlock()
@@ -134,10 +178,13 @@ func (q *matchQueue) body(into []byte) error {
 
 // match removes and returns the oldest receive with this tag. The caller holds mu.
 func (q *matchQueue) match(tag int64) *pendingRecv {
-	for i, w := range q.posted {
-		if w.tag == tag {
+	for i := 0; i < len(q.posted); i++ {
+		if w := q.posted[i]; w.tag == tag {
 			q.posted = slices.Delete(q.posted, i, i+1)
-			return w
+			if w.claim(q.from) {
+				return w
+			}
+			i--
 		}
 	}
 	return nil
@@ -160,6 +207,8 @@ func (q *matchQueue) fail(err error) {
 	q.posted = nil
 	q.mu.Unlock()
 	for _, w := range posted {
-		w.r.end(err)
+		if w.claim(q.from) {
+			w.r.end(err)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -30,23 +31,26 @@ func TestMain(m *testing.M) {
 }
 
 // pair connects two ranks within this process.
-func pair(t *testing.T) [2]*communicator {
+func pair(t *testing.T) [2]*communicator { return [2]*communicator(ranks(t, 2)) }
+
+// ranks connects ranks within this process.
+func ranks(t *testing.T, world int) []*communicator {
 	t.Helper()
 	network := inproc.NewNetwork()
-	var ends [2]*collective.Endpoint
+	ends := make([]*collective.Endpoint, world)
 	for r := range ends {
-		l, err := network.Listen([]string{"a", "b"}[r])
+		l, err := network.Listen(fmt.Sprint("rank ", r))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ends[r] = collective.NewEndpoint(l)
 	}
-	var made [2]*communicator
-	errs := make(chan error, 2)
+	made := make([]*communicator, world)
+	errs := make(chan error, world)
 	for r := range made {
 		go func() {
 			c, err := collective.New(t.Context(), collective.Options{
-				Job: "test", Generation: 1, Rank: r, World: 2, Endpoint: ends[r],
+				Job: "test", Generation: 1, Rank: r, World: world, Endpoint: ends[r],
 				Peers: func(_ context.Context, rank int) (string, error) { return ends[rank].Addr(), nil },
 			})
 			if err == nil {
@@ -61,10 +65,11 @@ func pair(t *testing.T) [2]*communicator {
 		}
 	}
 	t.Cleanup(func() {
-		closed := make(chan struct{})
-		go func() { made[0].close(); close(closed) }()
-		made[1].close()
-		<-closed
+		var closed sync.WaitGroup
+		for _, c := range made {
+			closed.Go(c.close)
+		}
+		closed.Wait()
 		for _, e := range ends {
 			_ = e.Close()
 		}

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 1
-#define RG_ABI_MINOR 2
+#define RG_ABI_MINOR 3
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -157,6 +157,8 @@ void rg_release(void *memory);
  * beside the collective operations. */
 int rg_send(rg_comm comm, const void *data, int64_t bytes, int32_t to, int64_t tag, rg_request *request);
 int rg_recv(rg_comm comm, void *data, int64_t bytes, int32_t from, int64_t tag, rg_request *request);
+/* The first message with this tag, of any rank; *from is which, when the request has ended. */
+int rg_recv_any(rg_comm comm, void *data, int64_t bytes, int64_t tag, int32_t *from, rg_request *request);
 
 /* How a started operation ended; RG_TIMEOUT = it has not. After any other answer the request is gone. */
 int rg_test(rg_request request);

@@ -101,6 +101,10 @@ int rg_recv(rg_comm comm, void *data, int64_t bytes, int32_t from, int64_t tag, 
     GUARDED(rgo_recv(comm, data, bytes, from, tag, request));
 }
 
+int rg_recv_any(rg_comm comm, void *data, int64_t bytes, int64_t tag, int32_t *from, rg_request *request) {
+    GUARDED(rgo_recv_any(comm, data, bytes, tag, from, request));
+}
+
 int rg_test(rg_request request) { GUARDED(rgo_wait(request, 0, 0)); }
 
 int rg_wait(rg_request request, int64_t within_ms) { GUARDED(rgo_wait(request, within_ms, rgx_on_main_thread())); }

@@ -6,7 +6,9 @@ The names are those of regroup.h, which says what they do.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import time
 from ctypes import (
     POINTER,
     c_char_p,
@@ -33,7 +35,7 @@ INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1,
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 
 ABI_MAJOR = 1
-ABI_MINOR = 2
+ABI_MINOR = 3
 
 
 class Session(ctypes.Structure):
@@ -82,6 +84,7 @@ _functions = {
     "rg_allgather_bytes": (_handle, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_int64)),
     "rg_send": (_handle, _memory, c_int64, c_int32, c_int64, _request),
     "rg_recv": (_handle, _memory, c_int64, c_int32, c_int64, _request),
+    "rg_recv_any": (_handle, _memory, c_int64, c_int64, POINTER(c_int32), _request),
     "rg_test": (_handle,),
     "rg_wait": (_handle, c_int64),
     "rg_watch": (_handle,),
@@ -214,11 +217,22 @@ POLL_MS = 200
 
 def wait(request: int) -> None:
     """Waits for a started operation."""
-    lib = library()
+    wait_until(request, None)
+
+
+def wait_until(request: int, end: Optional[float]) -> bool:
+    """Waits for a started operation until a time of time.monotonic, None = for ever. Returns
+    whether it has ended, which frees its request. Raises if it failed."""
+    lib, poll = library(), POLL_MS
     while True:
-        status = lib.rg_wait(request, POLL_MS)
+        if end is not None:
+            poll = max(0, min(POLL_MS, math.ceil((end - time.monotonic()) * 1000)))
+        status = lib.rg_wait(request, poll)
         if status != TIMEOUT:
-            return check(status)
+            check(status)
+            return True
+        if end is not None and time.monotonic() >= end:
+            return False
 
 
 def wait_result(request: int, world: int) -> Tuple[int, List[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 from . import _library, settings
 from ._library import check, library
@@ -141,6 +141,17 @@ class Communicator:
     def recv(self, data: int, size: int, source: int, tag: int = 0, start: bool = False):
         """Receives the next message of a rank with this tag."""
         return self._do(start, self._lib.rg_recv, data, size, source, tag)
+
+    def recv_any(self, data: int, size: int, tag: int = 0) -> Tuple[int, ctypes.c_int32]:
+        """Starts to receive the next message with this tag, of any rank. Returns a request, and which
+        rank it was of when that has ended."""
+        source, request = ctypes.c_int32(-1), ctypes.c_uint64()
+        check(
+            self._lib.rg_recv_any(
+                self.handle, data, size, tag, ctypes.byref(source), ctypes.addressof(request)
+            )
+        )
+        return request.value, source
 
     def allgather_bytes(self, data: bytes) -> List[bytes]:
         """Gathers bytes of different lengths, in the order of the ranks."""

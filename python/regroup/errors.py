@@ -58,6 +58,11 @@ class WaitTimeoutError(RegroupError, TimeoutError):
     """The operation did not complete in time; it may still complete."""
 
 
+class OperationTimeoutError(RegroupError, TimeoutError):
+    """An operation did not complete within the time limit of its group, which was aborted on all
+    ranks for that: they no longer agree on what was done."""
+
+
 class WorkerExit(SystemExit):
     """This worker's part has ended as planned, but the training is not complete: elastic.run raises
     it.

@@ -205,11 +205,10 @@ func (e *Endpoint) route(p *pendingConn) (_ *Session, _ replyCode, _ []byte, evi
 }
 
 // refusal is why a generation cannot begin here any more; replyWelcome = it can. Of the jobs that
-// are not known here, only duplicates and subgroups of a known one can be expected: their names
-// begin with its name. The caller holds mu.
+// are not known here, only those of the family of a known one can be expected. The caller holds mu.
 func (e *Endpoint) refusal(k generationKey) (replyCode, []byte) {
 	newest, known := e.newest[k.job]
-	_, derived := e.newest[k.job[:max(strings.LastIndexByte(k.job, '/'), 0)]]
+	_, derived := e.newest[family(k.job)]
 	switch {
 	case known && k.generation <= newest:
 		return replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, newest)
@@ -218,6 +217,10 @@ func (e *Endpoint) refusal(k generationKey) (replyCode, []byte) {
 	}
 	return replyWelcome, nil
 }
+
+// family returns the part of a job's name before the last slash: the job that a duplicate or a
+// subgroup was made of, and what jobs of the same ranks at different times share; empty = none.
+func family(job string) string { return job[:max(strings.LastIndexByte(job, '/'), 0)] }
 
 func (e *Endpoint) removeEarly(p *pendingConn) bool {
 	e.mu.Lock()
@@ -237,6 +240,9 @@ func (e *Endpoint) register(s *Session) error {
 		return Invalid("Generation %d is stale: this endpoint is at %d", k.generation, newest)
 	}
 	e.newest[k.job] = k.generation
+	if f := family(k.job); f != "" {
+		e.newest[f] = max(e.newest[f], 0) // others of it can be expected too
+	}
 	e.sessions[k] = s
 	for _, p := range e.early.list() {
 		theirs := generationKey{p.hello.job, p.hello.generation}

@@ -4,39 +4,49 @@
     torch.distributed.init_process_group("regroup")
 
 Everything that uses process groups runs on it as it is: torch.distributed's operations,
-DistributedDataParallel. Small tensors of the host's memory are carried out by the calling thread
-before the call returns; larger ones go on in the background. Tensors on GPUs: see
+DistributedDataParallel. Small tensors of the host's memory are executed by the calling thread
+before the call returns, unless async_op is set; larger ones continue in the background. Tensors on GPUs: see
 regroup.torch.gpus.
 
-Written for torch 1.13 and 2.x.
+For torch 1.13 and 2. Since 2.14 the import is not needed, and init_process_group takes
+enable_reconfigure.
 """
 
 from __future__ import annotations
 
-import inspect
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
 from . import rendezvous
-from .c10d.process_group import ProcessGroup
-from .c10d.base_group import BACKEND
+from .c10d import features
+from .c10d.operations import BACKEND
 
 
-def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
-    """Creates a group, for torch.distributed."""
-    return ProcessGroup(rendezvous.connect(store, rank, size, timeout), timeout)
+def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """Creates a group that torch.distributed does not know."""
+    comm = rendezvous.connect(store, rank, size, timeout)
+    if features.PYTHON_BACKEND:
+        from .c10d.backend import Backend, Options
+
+        return Backend(store, comm, rank, size, Options(BACKEND, timeout))
+    from .c10d.process_group import ProcessGroup
+
+    return ProcessGroup(comm, timeout)
 
 
 def register() -> None:
-    """Registers the backend with torch.distributed."""
+    """Registers the backend with torch.distributed. It may be called repeatedly."""
     if hasattr(dist.Backend, BACKEND.upper()):
         return
-    more = {}
-    if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
-        more["devices"] = ["cpu", "cuda"]  # torch 2
-    dist.Backend.register_backend(BACKEND, create, **more)
+    more = {"devices": ["cpu", "cuda"]} if features.DEVICES else {}
+    if not features.PYTHON_BACKEND:
+        dist.Backend.register_backend(BACKEND, create, **more)
+        return
+    from .c10d.group import create_group
+
+    dist.Backend.register_backend(BACKEND, create_group, extended_api=True, **more)
 
 
 if dist.is_available():

@@ -1,16 +1,18 @@
-"""Connects ranks that exchange their addresses over a c10d store."""
+"""Connects ranks that exchange their addresses over a c10d store, or that know them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
 import socket
+import urllib.parse
 from datetime import timedelta
-from typing import List, Optional, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from ..communicator import Communicator, endpoint
-from ..errors import RegroupError
+from ..errors import InvalidArgumentError, RegroupError
 from .gpus import Gpus, first_reason, no_gpu_reason
 
 #: The default time limit for connecting the ranks.
@@ -69,14 +71,9 @@ def connect(
     the store is linear in the number of ranks.
     """
     timeout = timeout or CONNECT_TIMEOUT
-    host = host or advertised(os.environ.get("MASTER_ADDR", "127.0.0.1"))
-    at = endpoint(host)
-    mine = {
-        "address": at.address,
-        "machine": machine_id(),
-        "generation": at.generation,
-        "absence": no_gpu_reason(),
-    }
+    own = Member.new(host)
+    at = endpoint(own.host)
+    mine = {**own._asdict(), "generation": at.generation}
     prefix = f"regroup/{store.add(f'regroup/times/{rank}', 1)}"
     store.set(f"{prefix}/{rank}", json.dumps(mine))
     if rank == 0:
@@ -84,28 +81,76 @@ def connect(
         gathered = {
             "token": secrets.token_hex(16),
             # Generations ascend at each endpoint, so that groups are not confused.
-            "generation": 1 + max(r["generation"] for r in ranks),
-            "addresses": [r["address"] for r in ranks],
-            "machines": [r["machine"] for r in ranks],
-            "absences": [r["absence"] for r in ranks],
+            "generation": 1 + max(r.pop("generation") for r in ranks),
+            "members": ranks,
         }
         store.set(f"{prefix}/all", json.dumps(gathered))
     table = json.loads(store.get(f"{prefix}/all"))
-    local_rank, local_size = local = local_ranks(table["machines"], rank)
+    members = [Member(**m) for m in table["members"]]
+    return _connect("c10d", table["generation"], table["token"], members, rank, timeout)
+
+
+class Member(NamedTuple):
+    """What others need to know of a process to connect to it. It holds as long as the process."""
+
+    host: str  # of the endpoint
+    address: str  # what others dial
+    machine: str  # processes with the same can share memory
+    absence: str  # why the engine cannot use a GPU; empty = it can
+    id: str  # of the process, and of the group that asked
+
+    @staticmethod
+    def new(host: Optional[str] = None) -> "Member":
+        """This process."""
+        host = host or advertised(os.environ.get("MASTER_ADDR", "127.0.0.1"))
+        return Member(host, endpoint(host).address, machine_id(), no_gpu_reason(), secrets.token_hex(8))
+
+    def text(self) -> str:
+        """One word, for Member.of."""
+        return "/".join(urllib.parse.quote(part, safe=":[]") for part in self)
+
+    @staticmethod
+    def of(text: str) -> "Member":
+        """The member that a text stands for."""
+        parts = [urllib.parse.unquote(part) for part in text.split("/")]
+        if len(parts) != len(Member._fields):
+            raise InvalidArgumentError(f"no description of a process of regroup: {text!r}")
+        return Member(*parts)
+
+
+def connect_members(
+    uuid: int, members: Sequence[Member], rank: int, timeout: timedelta
+) -> Communicator:
+    """Connects processes that know each other, in the order of their ranks. All of them give the same
+    uuid, which is used once."""
+    known = f"{uuid} " + " ".join(m.text() for m in members)
+    token = hashlib.sha256(known.encode()).hexdigest()[:32]
+    return _connect(f"c10d/{token}", 1, token, members, rank, timeout)
+
+
+def _connect(
+    job: str,
+    generation: int,
+    token: str,
+    members: Sequence[Member],
+    rank: int,
+    timeout: timedelta,
+) -> Communicator:
+    local_rank, local_size = local = local_ranks([m.machine for m in members], rank)
     if os.environ.get("REGROUP_SHARED_MEMORY") == "0":  # for comparison
         local_rank, local_size = 0, 0
-    comm = at.connect(
-        job="c10d",
-        generation=table["generation"],
-        token=table["token"],
+    comm = endpoint(members[rank].host).connect(
+        job=job,
+        generation=generation,
+        token=token,
         rank=rank,
-        world=size,
-        peers=table["addresses"],
+        world=len(members),
+        peers=[m.address for m in members],
         local_rank=local_rank,
         local_size=local_size,
-        connect_within_ms=int(timeout.total_seconds() * 1000),
+        connect_within_ms=max(1, int(timeout.total_seconds() * 1000)),
     )
-    comm.gpus = Gpus(comm, first_reason(table["absences"]), *local)
+    comm.gpus = Gpus(comm, first_reason([m.absence for m in members]), *local)
     return comm
 
 

@@ -2,7 +2,9 @@
 gloo has none)."""
 
 import datetime
+import functools
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -132,6 +134,23 @@ def case_reduce():
             same(x, want if RANK == root else random_tensor((n,), torch.float32), f"{n} at {root}")
 
 
+def case_bits():
+    x = [random_tensor((SIZE * 3,), torch.int64, rank=r) for r in range(SIZE)]
+    for op, combine in (
+        (dist.ReduceOp.BAND, torch.bitwise_and),
+        (dist.ReduceOp.BOR, torch.bitwise_or),
+        (dist.ReduceOp.BXOR, torch.bitwise_xor),
+    ):
+        want = functools.reduce(combine, x)
+        for root in range(SIZE):
+            got = x[RANK].clone()
+            dist.reduce(got, root, op)
+            same(got, want if RANK == root else x[RANK], f"{op} at {root}")
+        got = torch.empty(3, dtype=torch.int64)
+        dist.reduce_scatter_tensor(got, x[RANK], op)
+        same(got, want[3 * RANK : 3 * RANK + 3], f"{op} scattered")
+
+
 def case_all_gather():
     for n in COUNTS:
         for dtype in (torch.float32, torch.int64, torch.bool):
@@ -230,21 +249,127 @@ def case_send_and_recv():
     dist.all_reduce(large)
     dist.send(torch.ones(1), to, tag=9)
     work.wait()
-    ops = [
-        dist.P2POp(dist.isend, torch.full((3,), float(RANK)), to),
-        dist.P2POp(dist.irecv, a[:1], source),
-    ]
-    try:
-        dist.recv(torch.empty(1))
-    except NotImplementedError as e:
-        assert "name the rank" in str(e)
-    else:
-        raise AssertionError("recv without a source")
-    del ops
+    got = torch.empty(3)
+    for r in dist.batch_isend_irecv(
+        [  # the receive first, on all ranks
+            dist.P2POp(dist.irecv, got, source),
+            dist.P2POp(dist.isend, torch.full((3,), float(RANK)), to),
+        ]
+    ):
+        r.wait()
+    same(got, torch.full((3,), float(source)), "a batch")
     try:
         dist.send(torch.ones(1), RANK)
     except Exception as e:
         assert "another one" in str(e) or "same as" in str(e), e  # torch 2 looks by itself
+
+
+def case_recv_of_any_rank():
+    for n in (1, 100_000):
+        if RANK:
+            dist.send(torch.full((n,), float(RANK)), 0, tag=n)
+            continue
+        senders = []
+        for _ in range(SIZE - 1):
+            got = torch.empty(n)
+            senders.append(dist.recv(got, tag=n))
+            same(got, torch.full((n,), float(senders[-1])), f"from {senders[-1]}")
+        assert sorted(senders) == list(range(1, SIZE)), senders
+
+
+def case_asynchronous_operations_do_not_hold_the_caller():
+    """Whatever their size: the call returns although no other rank has come."""
+    group = dist.new_group()
+    for n in (1, 300_000):
+        calls = {
+            "all_reduce": lambda: dist.all_reduce(torch.ones(n), group=group, async_op=True),
+            "all_reduce of bits": lambda: dist.all_reduce(
+                torch.ones(n, dtype=torch.int32), dist.ReduceOp.BOR, group=group, async_op=True
+            ),
+            "broadcast": lambda: dist.broadcast(torch.ones(n), 0, group=group, async_op=True),
+            "reduce": lambda: dist.reduce(torch.ones(n), 0, group=group, async_op=True),
+            "all_gather": lambda: dist.all_gather(
+                [torch.ones(n) for _ in range(SIZE)], torch.ones(n), group=group, async_op=True
+            ),
+            "all_to_all_single": lambda: dist.all_to_all_single(
+                torch.ones(n * SIZE), torch.ones(n * SIZE), group=group, async_op=True
+            ),
+            "reduce_scatter": lambda: dist.reduce_scatter(
+                torch.ones(n), [torch.ones(n)] * SIZE, group=group, async_op=True
+            ),
+            "gather": lambda: dist.gather(
+                torch.ones(n),
+                [torch.ones(n) for _ in range(SIZE)] if RANK == 0 else None,
+                group=group,
+                async_op=True,
+            ),
+            "scatter": lambda: dist.scatter(
+                torch.ones(n),
+                [torch.ones(n)] * SIZE if RANK == 0 else None,
+                group=group,
+                async_op=True,
+            ),
+            "barrier": lambda: dist.barrier(group=group, async_op=True),
+        }
+        for name, call in calls.items():
+            if RANK == 0:
+                work = call()
+                dist.barrier()  # the others begin after it
+            else:
+                dist.barrier()
+                work = call()
+            assert work.wait(), name
+
+
+def case_groups_in_opposite_orders():
+    groups = [dist.new_group(), dist.new_group()]
+    for n in (1, 300_000):
+        tensors = [torch.ones(n), torch.ones(n)]
+        order = (0, 1) if RANK % 2 else (1, 0)
+        works = [dist.all_reduce(tensors[i], group=groups[i], async_op=True) for i in order]
+        for work in works:
+            work.wait()
+        for tensor in tensors:
+            same(tensor, torch.full((n,), float(SIZE)), f"{n}")
+
+
+def case_time_limits():
+    """An operation ends with its group's limit, and the group with it; a limit of a wait leaves the
+    operation as it is."""
+    if SIZE == 1:
+        return
+
+    def late(call, limit, says):
+        begin = time.monotonic()
+        try:
+            call()
+        except RuntimeError as e:
+            took = time.monotonic() - begin
+            assert says in str(e), e
+            assert took > 0.9 * limit, f"{took} s"
+        else:
+            raise AssertionError("no error")
+
+    seconds = datetime.timedelta(seconds=0.5)
+    for n in (1, 300_000):
+        group = dist.new_group(timeout=seconds)
+        if RANK == 0:
+            late(lambda: dist.all_reduce(torch.ones(n), group=group), 0.5, "timed out")
+        dist.barrier()
+        group = dist.new_group(timeout=seconds)
+        if RANK == 0:
+            work = dist.all_reduce(torch.ones(n), group=group, async_op=True)
+            late(work.get_future().wait, 0.5, "timed out")
+        dist.barrier()
+        tensor = torch.ones(n)
+        if RANK == 0:
+            work = dist.all_reduce(tensor, async_op=True)
+            late(lambda: work.wait(datetime.timedelta(seconds=0.2)), 0.2, "not ended")
+        else:
+            time.sleep(0.3)
+            work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        same(tensor, torch.full((n,), float(SIZE)), "after a limit of a wait")
 
 
 def case_objects():
@@ -348,6 +473,8 @@ def case_mistakes():
         )
     refused(lambda: dist.all_reduce(torch.ones(2).to_sparse()), "sparse")
     refused(lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "bitwise")
+    z = torch.ones(2, dtype=torch.complex64)
+    refused(lambda: dist.reduce(z, 0, dist.ReduceOp.PRODUCT), "complex")
     dist.barrier()  # and it still works
 
 

@@ -8,15 +8,14 @@ import torch
 
 from ...errors import InvalidArgumentError
 from ..tensors import TYPES, check, moved, reachable, staged
-from .reduce_ops import unflatten
-from .base_group import BaseProcessGroup, size_of
+from .operations import Operations, size_of
 from .work import StartedOp
 
 
-class ExchangeOps(BaseProcessGroup):
+class ExchangeOps(Operations):
     """all_to_all, send, recv, barrier."""
 
-    def alltoall_base(
+    def all_to_all_single(
         self,
         output: torch.Tensor,
         tensor: torch.Tensor,
@@ -46,7 +45,9 @@ class ExchangeOps(BaseProcessGroup):
             start,
         )
         finish = None if own else lambda: output.copy_(flat)
-        return self._run(size_of(tensor), call, output, finish, wait=True)
+        return self._run(size_of(tensor, flat), call, output, finish, opts, wait=True)
+
+    alltoall_base = all_to_all_single
 
     def _split(self, tensor: torch.Tensor, splits: List[int], name: str) -> List[int]:
         """The number of elements for or from each rank."""
@@ -80,16 +81,17 @@ class ExchangeOps(BaseProcessGroup):
         flat = torch.empty(sum(t.numel() for t in outputs), dtype=outputs[0].dtype)
         _, kind_ = moved(work)
         width = work.element_size() if work.dtype not in TYPES else 1
-        self._comm.alltoall(
+        call = lambda start: self._comm.alltoall(  # noqa: E731
             work.data_ptr(),
             flat.data_ptr(),
             0,
             kind_,
             [t.numel() * width for t in inputs],
             [t.numel() * width for t in outputs],
+            start,
         )
-        unflatten(flat, outputs)
-        return self._run(0, lambda start: None, outputs)
+        finish = lambda: _split_into(flat, outputs)  # noqa: E731
+        return self._run(size_of(inputs[0], flat), call, outputs, finish, opts, wait=True)
 
     def send(self, tensors: List[torch.Tensor], dst: int, tag: int) -> Any:
         """Sends a tensor to a rank that receives one of the same length with this tag."""
@@ -99,7 +101,7 @@ class ExchangeOps(BaseProcessGroup):
         request = self._comm.send(
             work.data_ptr(), work.numel() * work.element_size(), dst, tag, start=True
         )
-        return self._started(StartedOp(request, tensors, None, work))
+        return self._pending(StartedOp(request, tensors, None, work))
 
     def recv(self, tensors: List[torch.Tensor], src: int, tag: int) -> Any:
         """Receives the next tensor of a rank with this tag."""
@@ -110,13 +112,27 @@ class ExchangeOps(BaseProcessGroup):
             work.data_ptr(), work.numel() * work.element_size(), src, tag, start=True
         )
         finish = None if work is tensor else lambda: tensor.copy_(work)
-        return self._started(StartedOp(request, tensors, finish, work))
+        return self._pending(StartedOp(request, tensors, finish, work))
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> Any:
-        """Not supported."""
-        raise NotImplementedError("recv without a source is not offered: name the rank")
+        """Receives the next tensor with this tag, of any rank."""
+        (tensor,) = tensors
+        check(tensor)
+        work = tensor if reachable(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
+        request, source = self._comm.recv_any(
+            work.data_ptr(), work.numel() * work.element_size(), tag
+        )
+        finish = None if work is tensor else lambda: tensor.copy_(work)
+        return self._pending(StartedOp(request, tensors, finish, work, source))
 
     def barrier(self, opts: Any = None) -> Any:
         """Returns when every rank has called it."""
-        self._comm.barrier()
-        return self._run(0, lambda start: None, [])
+        return self._run(0, self._comm.barrier, [], None, opts, wait=True)
+
+
+def _split_into(flat: torch.Tensor, parts: List[torch.Tensor]) -> None:
+    """Copies consecutive elements to tensors."""
+    at = 0
+    for part in parts:
+        part.copy_(flat[at : at + part.numel()].view(part.shape))
+        at += part.numel()

@@ -1,11 +1,53 @@
-"""The process group."""
+"""The process group for torch before 2.14: torch.distributed calls its methods directly."""
 
 from __future__ import annotations
 
+import sys
+from datetime import timedelta
+from typing import Any, Optional
+
+import torch.distributed as dist
+
+from ...communicator import Communicator
 from .exchange_ops import ExchangeOps
 from .gather_ops import GatherOps
+from .operations import INLINE_BYTES
 from .reduce_ops import ReduceOps
+from .work import (
+    CompletedWork,
+    PendingWork,
+    StartedOp,
+    called_by_python,
+    completed_work,
+    torch_frame,
+)
 
 
-class ProcessGroup(ReduceOps, GatherOps, ExchangeOps):
+class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, dist.ProcessGroup):
     """The connected ranks of one group, with all operations of torch.distributed."""
+
+    def __init__(self, comm: Communicator, timeout: Optional[timedelta] = None):
+        dist.ProcessGroup.__init__(self, comm.rank, comm.world)
+        self._timeout = timeout
+        self._connect(comm)
+
+    def _inline(self, size: int, opts: Any, wait: bool) -> bool:
+        frame = torch_frame()
+        if frame is None:  # a caller in C++
+            return wait or size <= INLINE_BYTES
+        # These options do not say whether the caller waits at once; the calling function does.
+        return size <= INLINE_BYTES and not (size >= 0 and frame.f_locals.get("async_op", False))
+
+    def _completed(self, result: Any) -> Any:
+        return CompletedWork(result) if called_by_python() else completed_work(result)
+
+    def _pending(self, started: StartedOp) -> Any:
+        if called_by_python():
+            return PendingWork(started, self._waiter)
+        return self._waiter.work(started)
+
+    def _start_coalescing(self, *device: Any) -> None:
+        """Operations go on until they are waited for, so there is nothing to do."""
+
+    def _end_coalescing(self, *works_or_device: Any) -> None:
+        """The caller waits for each of the operations."""

@@ -1,9 +1,10 @@
-"""Reductions: all_reduce, reduce, reduce_scatter. Lists have one tensor, except for the
-..._coalesced ones."""
+"""Reductions: all_reduce, reduce, reduce_scatter. Lists have one tensor, except for those of the
+..._coalesced ones. Where torch has renamed an operation, both names exist."""
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+import functools
+from typing import Any, Callable, List, Sequence
 
 import torch
 import torch.distributed as dist
@@ -11,12 +12,11 @@ import torch.distributed as dist
 from ... import _library as lib
 from ...errors import InvalidArgumentError
 from ..tensors import TYPES, check, kind, reachable, staged
-from .reductions import bitwise, reduction
-from .base_group import INLINE_BYTES, BaseProcessGroup, size_of
-from .work import CompletedWork, called_by_python, completed_work
+from .operations import INLINE_BYTES, Operations, size_of
+from .reductions import combination, reduction
 
 
-class ReduceOps(BaseProcessGroup):
+class ReduceOps(Operations):
     """all_reduce, reduce, reduce_scatter."""
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceOptions()) -> Any:
@@ -31,11 +31,14 @@ class ReduceOps(BaseProcessGroup):
             # The fast path of small tensors, which bound the step time of small models.
             op, type_ = reduction(opts, tensor), TYPES.get(tensor.dtype)
             count = tensor.numel()
-            if op is not None and type_ and 0 < count * tensor.element_size() <= INLINE_BYTES:
-                status = self._allreduce(self._handle, tensor.data_ptr(), count, type_, op, None)
+            size = count * tensor.element_size()
+            if op is not None and type_ and 0 < size <= INLINE_BYTES and self._inline(size, opts, False):
+                status = self._waiter.inline(
+                    self._allreduce, self._handle, tensor.data_ptr(), count, type_, op, None
+                )
                 if status:
-                    raise lib.failure(status)
-                return CompletedWork(tensors) if called_by_python() else completed_work(tensors)
+                    raise self._waiter.cause(lib.failure(status))
+                return self._completed(tensors)
         return self._allreduce_any(tensors, opts)
 
     def _allreduce_any(self, tensors: List[torch.Tensor], opts: Any) -> Any:
@@ -43,8 +46,8 @@ class ReduceOps(BaseProcessGroup):
             check(tensor)
         op = reduction(opts, tensors[0])
         if op is None:
-            bitwise(self._comm, opts, tensors)
-            return self._run(0, lambda start: None, tensors)
+            flat = flattened(tensors)
+            return self._bitwise(flat, opts, tensors, lambda all_: unflatten(all_, tensors))
         gpu = self._gpu_engine(*tensors)
         first = tensors[0]
         within = first.is_contiguous() if gpu is not None else reachable(first)
@@ -54,22 +57,40 @@ class ReduceOps(BaseProcessGroup):
             flat = flattened(tensors, "cpu" if gpu is None else first.device)
             finish = lambda: unflatten(flat, tensors)  # noqa: E731
         if flat.numel() == 0:
-            return self._run(0, lambda start: None, tensors)
+            return self._completed(tensors)
         if gpu is not None:
             return self._run_on_gpu(
                 lambda start: gpu.allreduce(flat, op, start=start), tensors, finish
             )
-        size = flat.numel() * flat.element_size()
         call = lambda start: self._comm.allreduce(  # noqa: E731
             flat.data_ptr(), flat.numel(), kind(flat), op, start
         )
-        return self._run(size if tensors[0].is_cpu else 0, call, tensors, finish)
+        return self._run(size_of(first, flat), call, tensors, finish, opts)
 
     def allreduce_coalesced(
         self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceCoalescedOptions()
     ) -> Any:
         """Reduces many tensors of one type at once."""
         return self._allreduce_any(tensors, opts)
+
+    def _bitwise(
+        self, flat: torch.Tensor, opts: Any, result: Any, into: Callable[[torch.Tensor], Any]
+    ) -> Any:
+        """Reduces the bits of a contiguous tensor of integers, which are gathered for it; into
+        copies the reduced ones to where they belong."""
+        combine, world = combination(opts, flat), self._comm.world
+        gathered = torch.empty(world, flat.numel(), dtype=flat.dtype)
+        if flat.numel() == 0:
+            return self._completed(result)
+        call = lambda start: self._comm.allgather(  # noqa: E731
+            flat.data_ptr(),
+            gathered.data_ptr(),
+            flat.numel() * flat.element_size(),
+            lib.UINT8,
+            start,
+        )
+        finish = lambda: into(functools.reduce(combine, gathered))  # noqa: E731
+        return self._run(size_of(flat, gathered), call, result, finish, opts)
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Any:
         """Reduces the ranks' tensors at the root; the others keep theirs."""
@@ -78,17 +99,18 @@ class ReduceOps(BaseProcessGroup):
         root = opts.rootRank == self._comm.rank
         op = reduction(opts, tensor)
         if op is None:
-            raise InvalidArgumentError("reduce has no bitwise operations: use all_reduce")
+            into = (lambda all_: tensor.copy_(all_.view(tensor.shape))) if root else (lambda _: None)
+            return self._bitwise(flattened([tensor]), opts, tensors, into)
         pairs = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         own = root and reachable(pairs)
         work = pairs if own else staged(pairs)
         finish = (lambda: pairs.copy_(work)) if root and not own else None
         if tensor.numel() == 0:
-            return self._run(0, lambda start: None, tensors)
+            return self._completed(tensors)
         call = lambda start: self._comm.reduce(  # noqa: E731
             work.data_ptr(), work.numel(), kind(work), op, opts.rootRank, start
         )
-        return self._run(size_of(tensor), call, tensors, finish, wait=True)
+        return self._run(size_of(tensor), call, tensors, finish, opts, wait=True)
 
     def reduce_scatter(
         self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
@@ -96,12 +118,31 @@ class ReduceOps(BaseProcessGroup):
         """Reduces the ranks' lists; each rank gets its tensor of the result."""
         (output,), (parts,) = outputs, inputs
         self._check_parts(parts, output, "input")
-        return self._scatter_reduced(output, flattened(parts), opts, outputs)
+        return self._scatter_reduced([output], flattened(parts), opts, outputs)
 
-    def _reduce_scatter_base(
+    def reduce_scatter_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Any:
         """Reduces the ranks' tensors; each rank gets its part of the result."""
+        self._check_scattered(output, tensor)
+        return self._scatter_reduced([output], flattened([tensor]), opts, output)
+
+    _reduce_scatter_base = reduce_scatter_tensor = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Reduces several tensors of one type at once; each rank gets its part of each of them."""
+        for output, tensor in zip(outputs, inputs):
+            self._check_scattered(output, tensor)
+        world = self._comm.world
+        split = [tensor.reshape(world, -1) for tensor in inputs]
+        flat = flattened([rows[r] for r in range(world) for rows in split])
+        return self._scatter_reduced(outputs, flat, opts, outputs)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _check_scattered(self, output: torch.Tensor, tensor: torch.Tensor) -> None:
         check(tensor)
         check(output, "output")
         if tensor.numel() != output.numel() * self._comm.world or output.dtype != tensor.dtype:
@@ -109,28 +150,24 @@ class ReduceOps(BaseProcessGroup):
                 f"input has {tensor.numel()} elements of {tensor.dtype}, not {self._comm.world} times "
                 f"{output.numel()} of {output.dtype}"
             )
-        return self._scatter_reduced(output, staged(tensor).reshape(-1), opts, output)
-
-    def reduce_scatter_tensor(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Any:
-        """The newer name of the same operation."""
-        return self._reduce_scatter_base(output, tensor, opts)
 
     def _scatter_reduced(
-        self, output: torch.Tensor, flat: torch.Tensor, opts: Any, result: Any
+        self, outputs: List[torch.Tensor], flat: torch.Tensor, opts: Any, result: Any
     ) -> Any:
-        op = lib.SUM if opts is None else reduction(opts, flat)
+        """Reduces flat, a copy of what each rank gives, to the segments of the ranks, each of which
+        has the elements of outputs."""
+        count = flat.numel() // self._comm.world
+        segment = slice(self._comm.rank * count, (self._comm.rank + 1) * count)
+        op = lib.SUM if opts is None else reduction(opts, outputs[0])
         if op is None:
-            raise InvalidArgumentError("reduce_scatter has no bitwise operations")
-        mine = flat[self._comm.rank * output.numel() :][: output.numel()]
+            return self._bitwise(flat, opts, result, lambda all_: unflatten(all_[segment], outputs))
         if flat.numel() == 0:
-            return self._run(0, lambda start: None, result)
+            return self._completed(result)
         call = lambda start: self._comm.reduce_scatter(  # noqa: E731
             flat.data_ptr(), flat.numel(), kind(flat), op, start
         )
-        finish = lambda: output.copy_(mine.view(output.shape))  # noqa: E731
-        return self._run(size_of(flat) if output.is_cpu else 0, call, result, finish)
+        finish = lambda: unflatten(flat[segment], outputs)  # noqa: E731
+        return self._run(size_of(outputs[0], flat), call, result, finish, opts)
 
 
 def flattened(tensors: Sequence[torch.Tensor], device: Any = "cpu") -> torch.Tensor:

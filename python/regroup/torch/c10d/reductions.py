@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 import torch
 import torch.distributed as dist
 
 from ... import _library as lib
-from ...communicator import Communicator
 from ...errors import InvalidArgumentError
-from ..tensors import boolean, staged
+from ..tensors import boolean
 
 _names = {
     "SUM": lib.SUM,
@@ -44,24 +43,18 @@ def reduction(opts: Any, tensor: torch.Tensor) -> Optional[int]:
     number = hash(opts.reduceOp)
     op = _ops.get(number)
     if op is not None:
-        return op if tensor.dtype is not torch.bool else boolean(tensor, op)
+        if tensor.dtype is torch.bool:
+            return boolean(tensor, op)
+        if tensor.is_complex() and op not in (lib.SUM, lib.AVERAGE):
+            raise InvalidArgumentError(f"complex numbers have no {opts.reduceOp}")
+        return op
     if number in _bitwise:
         return None
     raise InvalidArgumentError(f"the reduction {opts.reduceOp} is not offered")
 
 
-def bitwise(comm: Communicator, opts: Any, tensors: List[torch.Tensor]) -> None:
-    """Reduces the bits of integers, which are gathered for it."""
-    combine = _bitwise[hash(opts.reduceOp)]
-    for tensor in tensors:
-        if tensor.dtype.is_floating_point or tensor.is_complex():
-            raise InvalidArgumentError(f"{tensor.dtype} has no bitwise operations")
-        work = staged(tensor)
-        gathered = torch.empty(comm.world, tensor.numel(), dtype=tensor.dtype)
-        if tensor.numel():
-            size = tensor.numel() * tensor.element_size()
-            comm.allgather(work.data_ptr(), gathered.data_ptr(), size, lib.UINT8)
-        result = gathered[0]
-        for row in gathered[1:]:
-            result = combine(result, row)
-        tensor.copy_(result.view(tensor.shape))
+def combination(opts: Any, tensor: torch.Tensor) -> Callable:
+    """How a bitwise reduction combines two tensors."""
+    if tensor.dtype.is_floating_point or tensor.is_complex():
+        raise InvalidArgumentError(f"{tensor.dtype} has no bitwise operations")
+    return _bitwise[hash(opts.reduceOp)]

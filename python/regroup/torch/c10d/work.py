@@ -1,8 +1,9 @@
 """The Work objects that operations of the c10d backend return.
 
-A caller in Python gets objects of this module, which raise the original exceptions. A caller in C++
-(the reducer of DDP, the broadcast of its buffers) needs a C++ Work around a future: a Work class
-derived in Python would be destroyed with its Python part while C++ waits for it.
+A caller in Python gets objects of this module, which raise the original exceptions. Before torch
+2.14 a caller in C++ (the reducer of DDP, the broadcast of its buffers) needs a C++ Work around a
+future: a Work class derived in Python would be destroyed with its Python part while C++ waits for
+it. Since 2.14 C++ holds the Python part, and asks it for wait and get_future.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import ctypes
 import os
 import sys
 import threading
+import time
+from datetime import timedelta
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
@@ -20,6 +23,12 @@ from torch.futures import Future
 
 from ... import _library as lib
 from ...communicator import Communicator
+from ...errors import OperationTimeoutError, WaitTimeoutError
+
+
+class DistTimeoutError(OperationTimeoutError, getattr(dist, "DistBackendError", RuntimeError)):
+    """OperationTimeoutError as torch's own exception, where torch has one."""
+
 
 _c10d_file = dist.distributed_c10d.Backend.__new__.__code__.co_filename
 
@@ -27,14 +36,21 @@ _c10d_file = dist.distributed_c10d.Backend.__new__.__code__.co_filename
 _own = os.path.dirname((lambda: 0).__code__.co_filename) + os.sep
 
 
-def called_by_python() -> bool:
-    """Whether this package was called by a function of torch.distributed, so that a Python object
-    may be returned. When it is called from C++, the frame below is another one, or there is none.
-    """
+def torch_frame() -> Any:
+    """The frame of the function of torch.distributed that called this package; None if the caller
+    is C++: then the frame below is another one, or there is none."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_own):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename == _c10d_file
+    if frame is not None and frame.f_code.co_filename == _c10d_file:
+        return frame
+    return None
+
+
+def called_by_python() -> bool:
+    """Whether this package was called by a function of torch.distributed, so that a Python object
+    may be returned."""
+    return torch_frame() is not None
 
 
 def _future(tensors: Any) -> Future:
@@ -43,24 +59,32 @@ def _future(tensors: Any) -> Future:
 
 
 def _flat(tensors: Any):
+    if isinstance(tensors, torch.Tensor):
+        yield tensors
+        return
     for t in tensors:
-        if isinstance(t, torch.Tensor):
-            yield t
-        else:
-            yield from _flat(t)
+        yield from _flat(t)
+
+
+def ended_future(tensors: Any, error: Optional[BaseException] = None) -> Future:
+    """A completed future. An error is the value of an inner future and raised by the one that is
+    returned: C++ takes an error that is set directly for success."""
+    future = _future(tensors)
+    if error is None:
+        future.set_result(tensors)
+        return future
+    failed = future.then(_unwrap)
+    future.set_result(error)
+    return failed
 
 
 def completed_work(tensors: Any) -> Any:
     """A C++ Work that is complete."""
-    future = _future(tensors)
-    future.set_result(tensors)
-    return _create_work_from_future(future)
+    return _create_work_from_future(ended_future(tensors))
 
 
 class CompletedWork:
     """Work that has succeeded."""
-
-    __slots__ = ("_tensors",)
 
     def __init__(self, tensors: Any):
         self._tensors = tensors
@@ -90,9 +114,7 @@ class CompletedWork:
 
     def get_future(self) -> Future:
         """A completed future."""
-        future = _future(self._tensors)
-        future.set_result(self._tensors)
-        return future
+        return ended_future(self._tensors)
 
 
 #: Work in progress, by request: its memory must stay valid, whatever the script does with it.
@@ -109,16 +131,18 @@ class StartedOp(NamedTuple):
     tensors: Any  # of the caller: the result
     finish: Optional[Callable[[], Any]]  # copies the result to where it belongs
     keep: Any  # references the memory that the engine works on
+    source: Any = None  # set to the rank that a message came from
 
 
 class PendingWork:
     """Work that was started."""
 
-    def __init__(self, started: StartedOp, waiter: "FutureWaiter"):
+    def __init__(self, started: StartedOp, waiter: "Waiter"):
         self._started: Optional[StartedOp] = started
-        self._waiter, self._tensors = waiter, started.tensors
+        self._waiter, self._tensors, self._source = waiter, started.tensors, started.source
         self._error: Optional[BaseException] = None
         self._future: Optional[Future] = None
+        self._deadline = waiter.deadline()
         self._lock = threading.Lock()
         if len(_open) >= _MANY:
             for other in list(_open.values()):  # that nobody waits for
@@ -137,23 +161,39 @@ class PendingWork:
             except KeyboardInterrupt:
                 raise  # the operation continues
             except BaseException as e:
-                self._error = e
+                self._error = self._waiter.cause(e)
             _open.pop(started.request, None)
             self._started = None
             if self._error is None and started.finish is not None:
-                started.finish()
+                with torch.no_grad():
+                    started.finish()
             return True
 
-    def wait(self, timeout: Any = None) -> bool:
-        """Waits for the end. Raises the exception of a failed operation."""
+    def wait(self, timeout: Optional[timedelta] = None) -> bool:
+        """Waits for the end. Raises the exception of a failed operation. After a timeout, zero =
+        none, it raises WaitTimeoutError, and the operation continues."""
+        limit = timeout.total_seconds() if timeout else 0
+        end = time.monotonic() + limit if limit > 0 else None
         if self._future is not None:
-            return self._of_future()
-        self._ended(_wait)
+            return self._wait_for_future(end)
+        deadline = self._deadline
+        early = end is not None and (deadline is None or end < deadline)
+        until = end if early else deadline
+        if not self._ended(lambda request: lib.wait_until(request, until)):
+            if early:
+                raise WaitTimeoutError(f"the operation has not ended after {timeout}")
+            self._waiter.expire()
+            self._ended(_wait)
         if self._error is not None:
             raise self._error
         return True
 
-    def _of_future(self) -> bool:
+    def _wait_for_future(self, end: Optional[float]) -> bool:
+        if end is not None:
+            ended = threading.Event()
+            self._future.add_done_callback(lambda _: ended.set())
+            if not ended.wait(max(0.0, end - time.monotonic())):
+                raise WaitTimeoutError("the operation has not ended in time")
         self._future.wait()
         return True
 
@@ -180,20 +220,22 @@ class PendingWork:
         """The tensors."""
         return self._tensors
 
+    def _source_rank(self) -> int:
+        """The rank that a message came from, once it has."""
+        return self._source.value
+
+    source_rank = _source_rank
+
     def get_future(self) -> Future:
         """A future that completes with the work."""
         with self._lock:
             if self._future is None:
                 if self._started is None:
-                    self._future = _future(self._tensors)
-                    if self._error is not None:
-                        self._future.set_exception(self._error)
-                    else:
-                        self._future.set_result(self._tensors)
+                    self._future = ended_future(self._tensors, self._error)
                 else:
                     started, self._started = self._started, None
                     _open.pop(started.request, None)
-                    self._future = self._waiter.future(started)
+                    self._future = self._waiter.future(started, self._deadline)
             return self._future
 
 
@@ -202,47 +244,139 @@ def _wait(request: int) -> bool:
     return True
 
 
-class FutureWaiter:
-    """Completes futures on a background thread, which is started with the first of them."""
+class Waiter:
+    """Waits for the operations of one communicator, within the time limit of its group in seconds; 0
+    = none.
 
-    def __init__(self, comm: Communicator):
-        self._handle = comm.handle
-        self._lock = threading.Lock()
+    An operation that has not ended by then aborts the communicator, because the ranks no longer
+    agree on what was done. Threads of its own complete futures, and watch what is in progress while
+    nobody waits for it with a time limit; each is started when it is needed first.
+    """
+
+    def __init__(self, comm: Communicator, limit: float):
+        self._comm, self._handle, self._limit = comm, comm.handle, limit
+        self._changed = threading.Condition()
         self._waiting: Dict[int, Tuple[Future, StartedOp]] = {}
-        self._running = False
+        self._deadlines: Dict[Any, float] = {}  # by request, or by thread for what is inline
+        self._free = 0  # threads that wait for an operation to end, and run no callback
+        self._watching = self._closed = False
+        self._expired: Optional[OperationTimeoutError] = None
 
-    def future(self, started: StartedOp) -> Future:
-        """A future for a request. Errors are set as the value of an inner future and raised by the
-        one that is returned: in torch 1.13 C++ does not see an error that is set directly."""
+    @property
+    def expired(self) -> bool:
+        """Whether an operation has not ended within the limit."""
+        return self._expired is not None
+
+    def set_limit(self, limit: float) -> None:
+        """Sets the limit of operations that start from now on."""
+        with self._changed:
+            self._limit = limit
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Ends the thread that watches. That of the futures ends with the communicator."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def deadline(self) -> Optional[float]:
+        """When an operation that starts now fails, by time.monotonic; None = never."""
+        return time.monotonic() + self._limit if self._limit > 0 else None
+
+    def expire(self) -> None:
+        """Aborts the communicator, because an operation has not ended within the limit."""
+        if self._expired is None:
+            self._expired = DistTimeoutError(
+                f"an operation timed out: it has not ended after {self._limit:g} s"
+            )
+            self._comm.abort(f"rank {self._comm.rank}: {self._expired}")
+
+    def cause(self, error: BaseException) -> BaseException:
+        """The error that the caller gets: the timeout, if that is why an operation failed."""
+        return self._expired or error
+
+    def inline(self, call: Callable[..., Optional[int]], *arguments: Any) -> Optional[int]:
+        """Executes an operation on the calling thread, within the limit."""
+        if self._limit <= 0:
+            return call(*arguments)
+        thread = -threading.get_ident()  # requests are positive
+        self._deadlines[thread] = time.monotonic() + self._limit
+        if not self._watching:
+            self._watch()
+        try:
+            return call(*arguments)
+        finally:
+            del self._deadlines[thread]
+
+    def future(self, started: StartedOp, deadline: Optional[float]) -> Future:
+        """A future for a request. See ended_future for its errors."""
         inner = _future(started.tensors)
         outer = inner.then(_unwrap)
-        with self._lock:
+        with self._changed:
             self._waiting[started.request] = (inner, started)
-            if not self._running:
-                self._running = True
-                threading.Thread(target=self._wait, name="regroup-waiter", daemon=True).start()
+            if deadline is not None:
+                self._deadlines[started.request] = deadline
+            self._ensure_free()
+        if deadline is not None and not self._watching:
+            self._watch()
         lib.check(lib.library().rg_watch(started.request))
         return outer
 
     def work(self, started: StartedOp) -> Any:
         """A C++ Work for a request."""
-        return _create_work_from_future(self.future(started))
+        return _create_work_from_future(self.future(started, self.deadline()))
 
-    def _wait(self) -> None:
+    def _ensure_free(self) -> None:
+        """Starts a thread that completes futures if the others run callbacks, which may wait for
+        another operation. The caller holds the lock."""
+        if self._free == 0:
+            self._free += 1
+            threading.Thread(target=self._complete, name="regroup-waiter", daemon=True).start()
+
+    #: Threads above this number end when they are free.
+    _MOST_FREE = 2
+
+    def _complete(self) -> None:
         library = lib.library()
         request, how = ctypes.c_uint64(), ctypes.c_int32()
         while True:
             if library.rg_wait_any(self._handle, -1, ctypes.byref(request), ctypes.byref(how)):
                 return  # the communicator is closed, and nothing is left
-            error = None if how.value == lib.OK else lib.failure(how.value)
-            with self._lock:
+            error = None if how.value == lib.OK else self.cause(lib.failure(how.value))
+            with self._changed:
                 future, started = self._waiting.pop(request.value)
+                self._deadlines.pop(request.value, None)
+                self._free -= 1
+                if self._waiting:
+                    self._ensure_free()
             try:
                 if error is None and started.finish is not None:
-                    started.finish()
+                    with torch.no_grad():
+                        started.finish()
             except Exception as e:
                 error = e
             future.set_result(started.tensors if error is None else error)
+            with self._changed:
+                if self._free >= self._MOST_FREE:
+                    return
+                self._free += 1
+
+    def _watch(self) -> None:
+        with self._changed:
+            if not self._watching:
+                self._watching = True
+                threading.Thread(target=self._expire_overdue, name="regroup-limit", daemon=True).start()
+
+    def _expire_overdue(self) -> None:
+        with self._changed:
+            while not self._closed and self._expired is None:
+                now = time.monotonic()
+                # What starts while the thread sleeps has a later deadline than what starts now.
+                first = min(list(self._deadlines.values()), default=now + self._limit)
+                if first > now:
+                    self._changed.wait(min(first - now, threading.TIMEOUT_MAX))
+                else:
+                    self.expire()
 
 
 def _unwrap(future: Future) -> Any:

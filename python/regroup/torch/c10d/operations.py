@@ -1,4 +1,8 @@
-"""The base of the process group: its ranks, and how operations are executed."""
+"""What all operations share: the communicator, and how operations are executed.
+
+The operations are the same for every torch. What they return, and which class of torch they extend,
+differs: see process_group and backend.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,10 @@ import torch.distributed as dist
 from ... import _library as lib
 from ... import settings
 from ...communicator import Communicator
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, RegroupError
 from ..gpus import Engine, engine
 from ..tensors import check
-from .work import CompletedWork, PendingWork, StartedOp, FutureWaiter, called_by_python, completed_work
+from .work import StartedOp, Waiter, called_by_python
 
 #: The name of the backend.
 BACKEND = "regroup"
@@ -24,16 +28,25 @@ BACKEND = "regroup"
 INLINE_BYTES = settings.inline_bytes()
 
 
-class BaseProcessGroup(dist.ProcessGroup):
-    """The connected ranks of one group."""
+class Operations:
+    """The operations of one group, on its communicator."""
 
-    def __init__(self, comm: Communicator, timeout: Optional[timedelta] = None):
-        super().__init__(comm.rank, comm.world)
-        self._comm, self._timeout = comm, timeout
-        self._handle = comm.handle
+    _comm: Any
+    _handle = 0
+    _timeout: Optional[timedelta]
+
+    def _connect(self, comm: Communicator) -> None:
+        """Makes the ranks of a communicator those of the group. The memory of the one before is
+        freed when nothing uses it."""
+        self._comm, self._handle = comm, comm.handle
         self._allreduce = lib.library().rg_allreduce
-        self._waiter = FutureWaiter(comm)
-        self._finalizer = weakref.finalize(self, _close, comm)
+        self._waiter = Waiter(comm, self._timeout.total_seconds() if self._timeout else 0)
+        self._finalizer = weakref.finalize(self, _close, comm, self._waiter)
+
+    @property
+    def communicator(self) -> Communicator:
+        """The communicator of the group."""
+        return self._comm
 
     def getBackendName(self) -> str:
         """The name of the backend."""
@@ -51,11 +64,6 @@ class BaseProcessGroup(dist.ProcessGroup):
         """The number of processes in the group."""
         return self._comm.world
 
-    @property
-    def communicator(self) -> Communicator:
-        """The communicator of the group."""
-        return self._comm
-
     def shutdown(self) -> None:
         """Leaves the group."""
         self._finalizer()
@@ -64,27 +72,40 @@ class BaseProcessGroup(dist.ProcessGroup):
         """Aborts the group on all ranks: operations in progress fail within milliseconds."""
         self._comm.abort("abort() was called")
 
+    def _inline(self, size: int, opts: Any, wait: bool) -> bool:
+        """Whether the calling thread executes an operation. wait says that a caller in C++ may not
+        check whether it failed."""
+        raise NotImplementedError
+
+    def _completed(self, result: Any) -> Any:
+        """What an operation that has ended returns."""
+        raise NotImplementedError
+
+    def _pending(self, started: StartedOp) -> Any:
+        """What an operation that was started returns."""
+        raise NotImplementedError
+
     def _run(
         self,
         size: int,
         call: Callable[[bool], Optional[int]],
         result: Any,
         finish: Optional[Callable[[], None]] = None,
+        opts: Any = None,
         wait: bool = False,
+        keep: Any = None,
     ) -> Any:
-        """Executes call, or starts it if it is large; finish copies the result to where it belongs.
-
-        With wait, it is always executed for a caller in C++, which may not check whether a future
-        has failed.
-        """
-        python = called_by_python()
-        if size <= INLINE_BYTES or (wait and not python):
-            call(False)
+        """Executes call, or starts it; finish copies the result to where it belongs, and keep
+        references memory that neither of them does."""
+        if self._inline(size, opts, wait):
+            try:
+                self._waiter.inline(call, False)
+            except RegroupError as e:
+                raise self._waiter.cause(e) from None
             if finish is not None:
                 finish()
-            return CompletedWork(result) if python else completed_work(result)
-        started = StartedOp(call(True), result, finish, call)
-        return PendingWork(started, self._waiter) if python else self._waiter.work(started)
+            return self._completed(result)
+        return self._pending(StartedOp(call(True), result, finish, (call, keep)))
 
     def _gpu_engine(self, *tensors: torch.Tensor) -> Optional[Engine]:
         """The GPU engine, if it handles all of these tensors."""
@@ -105,11 +126,7 @@ class BaseProcessGroup(dist.ProcessGroup):
         """
         inline = called_by_python() or finish is not None
         size = 0 if inline else INLINE_BYTES + 1
-        return self._run(size, call, result, finish, wait)
-
-    def _started(self, started: StartedOp) -> Any:
-        python = called_by_python()
-        return PendingWork(started, self._waiter) if python else self._waiter.work(started)
+        return self._run(size, call, result, finish, None, wait)
 
     def _check_parts(self, parts: Sequence[torch.Tensor], like: torch.Tensor, name: str) -> None:
         if len(parts) != self._comm.world:
@@ -124,13 +141,17 @@ class BaseProcessGroup(dist.ProcessGroup):
                 )
 
 
-def size_of(tensor: torch.Tensor) -> int:
-    """The size that decides which thread executes an operation. The calling thread copies to and
-    from a GPU."""
-    return tensor.numel() * tensor.element_size() if tensor.is_cpu else 0
+def size_of(tensor: torch.Tensor, moved: Optional[torch.Tensor] = None) -> int:
+    """The size that decides which thread executes an operation on a tensor, of which moved is what
+    the engine works on. -1 = the calling thread in any case: it copies to and from a GPU."""
+    if not tensor.is_cpu:
+        return -1
+    moved = tensor if moved is None else moved
+    return moved.numel() * moved.element_size()
 
 
-def _close(comm: Communicator) -> None:
+def _close(comm: Communicator, waiter: Waiter) -> None:
+    waiter.close()
     if comm.gpus is not None:
         comm.gpus.close()
     lib.library().rg_comm_close(comm.handle)  # an error in a forked child does not matter

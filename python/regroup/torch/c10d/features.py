@@ -1,0 +1,16 @@
+"""What the installed torch can do. Decisions are made by features, never by version numbers."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+#: Operations reach a Backend that is written in Python (since torch 2.14). Before, the process
+#: group itself is the Python class, and torch.distributed calls its methods.
+PYTHON_BACKEND = hasattr(getattr(c10d, "Backend", None), "get_reconfigure_handle")
+
+#: A backend is registered for certain devices (torch 2).
+_PARAMETERS = inspect.signature(dist.Backend.register_backend).parameters
+DEVICES = "devices" in _PARAMETERS

@@ -1,0 +1,91 @@
+"""The process group for torch since 2.14: who is in it, and under which ranks. Operations are those
+of the backend that it holds.
+
+torch has no way to change the rank and the size of a Backend that is written in Python; it asks a
+group that is for them each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Set
+
+import torch
+import torch.distributed as dist
+
+from ...errors import InvalidArgumentError
+from .. import rendezvous
+from .backend import Backend, DispatchedCompletedWork, Options
+from .dispatch import Dispatch
+from .operations import BACKEND
+
+
+class Group(Dispatch):
+    """A group whose members can change while its processes stay."""
+
+    def __init__(self, opts: Any, backend: Backend):
+        super().__init__(opts.store, opts.group_rank, opts.group_size)
+        self._inner, self._member = backend, None
+        self._used: Set[int] = set()
+        kind = dist.ProcessGroup.BackendType.CUSTOM
+        for device in ("cpu", "cuda"):
+            self._register_backend(torch.device(device), kind, backend)
+        self._set_default_backend(kind)
+
+    def getBackendName(self) -> str:
+        """The name of the backend."""
+        return BACKEND
+
+    def getRank(self) -> int:
+        """The rank of this process."""
+        return self._inner.rank()
+
+    def getSize(self) -> int:
+        """The number of processes."""
+        return self._inner.size()
+
+    supports_reconfigure = property(lambda self: True)
+
+    def get_reconfigure_handle(self) -> str:
+        """What the others need to reach this process. It is the same as long as the group exists."""
+        if self._member is None:
+            self._member = rendezvous.Member.new()
+        return f"{BACKEND}:{self._member.text()}"
+
+    def reconfigure(self, opts: Any) -> Any:
+        """Connects the members with these handles, in their order if it is a list; all of them call
+        it, with a uuid that was not used before. After an error the group is as it was."""
+        handles = list(opts.handles) if isinstance(opts.handles, list) else sorted(opts.handles)
+        own = self.get_reconfigure_handle()
+        self._check(opts.uuid, handles, own)
+        members = [rendezvous.Member.of(handle[len(BACKEND) + 1 :]) for handle in handles]
+        timeout = opts.timeout if opts.timeout is not None else self._inner._timeout
+        comm = rendezvous.connect_members(opts.uuid, members, handles.index(own), timeout)
+        self._used.add(opts.uuid)
+        self._inner.reconnect(comm)
+        return DispatchedCompletedWork([])
+
+    def _check(self, uuid: int, handles: List[str], own: str) -> None:
+        if uuid in self._used:
+            raise RuntimeError(
+                f"{BACKEND}: reconfigure uuid {uuid} was already used; each reconfigure() requires a unique uuid"
+            )
+        if not handles:
+            raise InvalidArgumentError("reconfigure requires at least one handle")
+        if len(set(handles)) != len(handles):
+            raise InvalidArgumentError("reconfigure handles must be unique")
+        for handle in handles:
+            if not handle.startswith(BACKEND + ":"):
+                raise InvalidArgumentError(f"invalid reconfigure handle: {handle!r}")
+        if own not in handles:
+            raise InvalidArgumentError(
+                f"the handle of this process, {own}, is not one of the new group's"
+            )
+
+
+def create_group(opts: Any, options: Any) -> Group:
+    """Creates a group for torch, which gives its own options, and the caller's or None."""
+    options = options or Options(BACKEND, opts.timeout)
+    comm = None
+    if not opts.enable_reconfigure:
+        comm = rendezvous.connect(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+    return Group(opts, Backend(opts.store, comm, opts.group_rank, opts.group_size, options))
