@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
 
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
@@ -123,11 +123,11 @@ class Backend(ReduceOps, GatherOps, ExchangeOps, c10d.Backend):
     supports_window = property(lambda self: False)
     _supports_time_estimate = property(lambda self: False)
 
-    def _inline(self, size: int, opts: Any, wait: bool) -> bool:
+    def _inline(self, size: int, opts: Any, wait: bool = False) -> Optional[Callable[[Any], Any]]:
         self._sequence += 1
-        if self._coalesced is not None:
-            return False
-        return size <= INLINE_BYTES and (size < 0 or not getattr(opts, "asyncOp", False))
+        if self._coalesced is not None or size > INLINE_BYTES:
+            return None
+        return None if size >= 0 and getattr(opts, "asyncOp", False) else self._completed
 
     def _completed(self, result: Any) -> Any:
         self._made.work = work = DispatchedCompletedWork(result)

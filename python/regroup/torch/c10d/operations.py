@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import weakref
 from datetime import timedelta
+from threading import get_ident
+from time import monotonic
 from typing import Any, Callable, Optional, Sequence
 
 import torch
@@ -72,13 +74,13 @@ class Operations:
         """Aborts the group on all ranks: operations in progress fail within milliseconds."""
         self._comm.abort("abort() was called")
 
-    def _inline(self, size: int, opts: Any, wait: bool) -> bool:
-        """Whether the calling thread executes an operation. wait says that a caller in C++ may not
-        check whether it failed."""
+    def _inline(self, size: int, opts: Any, wait: bool = False) -> Optional[Callable[[Any], Any]]:
+        """Whether the calling thread executes an operation: then what makes its result a Work. wait
+        says that a caller in C++ may not check whether it failed."""
         raise NotImplementedError
 
     def _completed(self, result: Any) -> Any:
-        """What an operation that has ended returns."""
+        """The Work of an operation for which there was nothing to do."""
         raise NotImplementedError
 
     def _pending(self, started: StartedOp) -> Any:
@@ -97,14 +99,21 @@ class Operations:
     ) -> Any:
         """Executes call, or starts it; finish copies the result to where it belongs, and keep
         references memory that neither of them does."""
-        if self._inline(size, opts, wait):
+        completed = self._inline(size, opts, wait)
+        if completed is not None:
+            waiter, thread = self._waiter, get_ident()
+            if not waiter.watching:
+                waiter.watch()
+            waiter.inline[thread] = monotonic()
             try:
-                self._waiter.inline(call, False)
+                call(False)
             except RegroupError as e:
-                raise self._waiter.cause(e) from None
+                raise waiter.cause(e) from None
+            finally:
+                del waiter.inline[thread]
             if finish is not None:
                 finish()
-            return self._completed(result)
+            return completed(result)
         return self._pending(StartedOp(call(True), result, finish, (call, keep)))
 
     def _gpu_engine(self, *tensors: torch.Tensor) -> Optional[Engine]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
-from typing import Any, Optional
+from sys import _getframe
+from typing import Any, Callable, Optional
 
 import torch.distributed as dist
 
@@ -19,6 +19,7 @@ from .work import (
     StartedOp,
     called_by_python,
     completed_work,
+    of_torch,
     torch_frame,
 )
 
@@ -31,12 +32,16 @@ class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, dist.ProcessGroup):
         self._timeout = timeout
         self._connect(comm)
 
-    def _inline(self, size: int, opts: Any, wait: bool) -> bool:
-        frame = torch_frame()
+    def _inline(self, size: int, opts: Any, wait: bool = False) -> Optional[Callable[[Any], Any]]:
+        frame = _getframe(2)
+        if not of_torch.get(frame.f_code):  # the usual case is quick
+            frame = torch_frame(2)
         if frame is None:  # a caller in C++
-            return wait or size <= INLINE_BYTES
+            return completed_work if wait or size <= INLINE_BYTES else None
         # These options do not say whether the caller waits at once; the calling function does.
-        return size <= INLINE_BYTES and not (size >= 0 and frame.f_locals.get("async_op", False))
+        if size < 0 or (size <= INLINE_BYTES and not frame.f_locals.get("async_op", False)):
+            return CompletedWork
+        return None
 
     def _completed(self, result: Any) -> Any:
         return CompletedWork(result) if called_by_python() else completed_work(result)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import functools
+from threading import get_ident
+from time import monotonic
 from typing import Any, Callable, List, Sequence
 
 import torch
@@ -32,13 +34,22 @@ class ReduceOps(Operations):
             op, type_ = reduction(opts, tensor), TYPES.get(tensor.dtype)
             count = tensor.numel()
             size = count * tensor.element_size()
-            if op is not None and type_ and 0 < size <= INLINE_BYTES and self._inline(size, opts, False):
-                status = self._waiter.inline(
-                    self._allreduce, self._handle, tensor.data_ptr(), count, type_, op, None
-                )
-                if status:
-                    raise self._waiter.cause(lib.failure(status))
-                return self._completed(tensors)
+            if op is not None and type_ and 0 < size <= INLINE_BYTES:
+                completed = self._inline(size, opts)
+                if completed is not None:
+                    waiter, thread = self._waiter, get_ident()
+                    if not waiter.watching:
+                        waiter.watch()
+                    waiter.inline[thread] = monotonic()
+                    try:
+                        status = self._allreduce(
+                            self._handle, tensor.data_ptr(), count, type_, op, None
+                        )
+                    finally:
+                        del waiter.inline[thread]
+                    if status:
+                        raise waiter.cause(lib.failure(status))
+                    return completed(tensors)
         return self._allreduce_any(tensors, opts)
 
     def _allreduce_any(self, tensors: List[torch.Tensor], opts: Any) -> Any:

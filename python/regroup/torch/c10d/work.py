@@ -35,22 +35,31 @@ _c10d_file = dist.distributed_c10d.Backend.__new__.__code__.co_filename
 
 _own = os.path.dirname((lambda: 0).__code__.co_filename) + os.sep
 
+#: Whether a function is one of torch.distributed, by its code.
+of_torch: Dict[Any, bool] = {}
 
-def torch_frame() -> Any:
+
+def torch_frame(depth: int = 1) -> Any:
     """The frame of the function of torch.distributed that called this package; None if the caller
-    is C++: then the frame below is another one, or there is none."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_own):
-        frame = frame.f_back
-    if frame is not None and frame.f_code.co_filename == _c10d_file:
-        return frame
+    is C++: then the frame below is another one, or there is none. depth says how many frames of this
+    package are certainly in between."""
+    frame = sys._getframe(depth)
+    while frame is not None:
+        code = frame.f_code
+        found = of_torch.get(code)
+        if found is None:
+            if code.co_filename.startswith(_own):
+                frame = frame.f_back
+                continue
+            found = of_torch[code] = code.co_filename == _c10d_file
+        return frame if found else None
     return None
 
 
 def called_by_python() -> bool:
     """Whether this package was called by a function of torch.distributed, so that a Python object
     may be returned."""
-    return torch_frame() is not None
+    return torch_frame(2) is not None
 
 
 def _future(tensors: Any) -> Future:
@@ -257,9 +266,11 @@ class Waiter:
         self._comm, self._handle, self._limit = comm, comm.handle, limit
         self._changed = threading.Condition()
         self._waiting: Dict[int, Tuple[Future, StartedOp]] = {}
-        self._deadlines: Dict[Any, float] = {}  # by request, or by thread for what is inline
+        self._deadlines: Dict[int, float] = {}  # by request
+        #: When an operation began that a thread executes, by thread and time.monotonic.
+        self.inline: Dict[int, float] = {}
         self._free = 0  # threads that wait for an operation to end, and run no callback
-        self._watching = self._closed = False
+        self.watching = self._closed = False
         self._expired: Optional[OperationTimeoutError] = None
 
     @property
@@ -295,19 +306,6 @@ class Waiter:
         """The error that the caller gets: the timeout, if that is why an operation failed."""
         return self._expired or error
 
-    def inline(self, call: Callable[..., Optional[int]], *arguments: Any) -> Optional[int]:
-        """Executes an operation on the calling thread, within the limit."""
-        if self._limit <= 0:
-            return call(*arguments)
-        thread = -threading.get_ident()  # requests are positive
-        self._deadlines[thread] = time.monotonic() + self._limit
-        if not self._watching:
-            self._watch()
-        try:
-            return call(*arguments)
-        finally:
-            del self._deadlines[thread]
-
     def future(self, started: StartedOp, deadline: Optional[float]) -> Future:
         """A future for a request. See ended_future for its errors."""
         inner = _future(started.tensors)
@@ -317,8 +315,8 @@ class Waiter:
             if deadline is not None:
                 self._deadlines[started.request] = deadline
             self._ensure_free()
-        if deadline is not None and not self._watching:
-            self._watch()
+        if not self.watching:
+            self.watch()
         lib.check(lib.library().rg_watch(started.request))
         return outer
 
@@ -361,18 +359,24 @@ class Waiter:
                     return
                 self._free += 1
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Starts the thread that watches, which must exist before an operation is noted in inline."""
         with self._changed:
-            if not self._watching:
-                self._watching = True
+            if not self.watching:
+                self.watching = True
                 threading.Thread(target=self._expire_overdue, name="regroup-limit", daemon=True).start()
 
     def _expire_overdue(self) -> None:
         with self._changed:
             while not self._closed and self._expired is None:
+                limit = self._limit
+                if limit <= 0:
+                    self._changed.wait()
+                    continue
                 now = time.monotonic()
                 # What starts while the thread sleeps has a later deadline than what starts now.
-                first = min(list(self._deadlines.values()), default=now + self._limit)
+                ends = [began + limit for began in list(self.inline.values())]
+                first = min(ends + list(self._deadlines.values()), default=now + limit)
                 if first > now:
                     self._changed.wait(min(first - now, threading.TIMEOUT_MAX))
                 else:
