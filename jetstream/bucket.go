@@ -187,7 +187,7 @@ func (w *watching) run(ctx context.Context) error {
 			return err
 		}
 		if !w.listedCalled {
-			if err := w.complete(ctx, seen, info.State.LastSeq); err != nil {
+			if err := w.complete(ctx, seen); err != nil {
 				return err
 			}
 		}
@@ -236,12 +236,13 @@ func (w *watching) compare(ctx context.Context, seen map[string]bool, at uint64)
 	return nil
 }
 
-// complete passes on the keys that were written while the list was read: their message in the list
-// is gone then, and the newer one arrives after the list's end. at is the stream's position before
-// the list was begun.
-func (w *watching) complete(ctx context.Context, seen map[string]bool, at uint64) error {
+// complete passes on the keys that the list lacks. They were written while it was read: their
+// message in the list is gone then, and the newer one arrives after the list's end. Or the server
+// that lists is behind the stream's leader, or ahead of it: positions of the two say nothing about
+// each other.
+func (w *watching) complete(ctx context.Context, seen map[string]bool) error {
 	now, err := w.b.c.streamInfo(ctx, w.b.stream, js.WithSubjectFilter(w.b.prefix+">"))
-	if err != nil || now.State.LastSeq == at {
+	if err != nil {
 		return err
 	}
 	for _, subject := range slices.Sorted(maps.Keys(now.State.Subjects)) {
