@@ -38,7 +38,7 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 	case worker.PushChange:
 		a.api.Push(string(act.Worker), act.Change)
 	case worker.PublishFact:
-		a.facts.tell(act)
+		a.facts.enqueue(act)
 	case worker.SendNotice:
 		a.send(events.NoticeSubject(act.Notice.Exited.Job), events.NoticeEnvelope{Notice: &act.Notice})
 	case worker.SendProgress:
@@ -73,7 +73,7 @@ func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 
 func (a *Agent) output(s worker.StartProcess, stream string, lines []string) {
 	l := Line{Job: s.Job, Place: s.Place, Rank: -1, Generation: s.Generation, Stream: stream}
-	if w, ok := a.look.Load().workers[s.Worker]; ok {
+	if w, ok := a.snapshot.Load().workers[s.Worker]; ok {
 		l.Rank, l.Generation = w.Rank, w.Generation
 	}
 	for _, text := range lines {

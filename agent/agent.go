@@ -30,10 +30,10 @@ type Agent struct {
 	api      *workerapi.Server
 	facts    *facts
 	logs     *logs
-	look     atomic.Pointer[look] // the machine's state for other goroutines
-	hello    chan struct{}        // capacity 1: register again now
-	known    chan struct{}        // closed once discovery has admitted the node
-	member   *membership          // nil unless the agent joins a single job
+	snapshot atomic.Pointer[snapshot] // the machine's state for other goroutines
+	hello    chan struct{}            // capacity 1: register again now
+	known    chan struct{}            // closed once discovery has admitted the node
+	member   *membership              // nil unless the agent joins a single job
 	tasks    *errgroup.Group
 	hurry    chan struct{}
 	state    worker.State // used only by the goroutine of own
@@ -55,7 +55,7 @@ type Agent struct {
 // fenceWithin is how long to wait for processes of an earlier incarnation to die.
 const fenceWithin = 10 * time.Second
 
-type look struct {
+type snapshot struct {
 	revisions map[events.JobID]uint64
 	workers   map[events.Incarnation]worker.Worker
 }
@@ -190,11 +190,11 @@ func (a *Agent) step(work context.Context, in worker.Input) {
 
 // show publishes a snapshot of the machine to other goroutines.
 func (a *Agent) show() {
-	l := &look{revisions: a.state.Revisions(), workers: map[events.Incarnation]worker.Worker{}}
+	l := &snapshot{revisions: a.state.Revisions(), workers: map[events.Incarnation]worker.Worker{}}
 	for _, w := range a.state.Workers() {
 		l.workers[w.Incarnation] = w
 	}
-	a.look.Store(l)
+	a.snapshot.Store(l)
 }
 
 // leave stores the remaining facts and says goodbye.
@@ -208,8 +208,8 @@ func (a *Agent) leave(work context.Context, why string) {
 		return // another agent has the name: the goodbye would count as its own
 	}
 	a.leaving.Store(true)
-	bye := events.NodeLeave{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: why}
-	if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbLeave, bye, ""); err != nil {
+	leave := events.NodeLeave{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: why}
+	if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbLeave, leave, ""); err != nil {
 		a.opt.Logger.Warn("goodbye was not heard: the node will count as lost", "node", a.opt.Node, "reason", err)
 	}
 }

@@ -55,11 +55,11 @@ type spy struct {
 	starts []worker.StartProcess
 }
 
-func (s *spy) Start(p worker.StartProcess, tell func(worker.Input), out func(string, []string)) {
+func (s *spy) Start(p worker.StartProcess, report func(worker.Input), out func(string, []string)) {
 	s.mu.Lock()
 	s.starts = append(s.starts, p)
 	s.mu.Unlock()
-	s.fakeDriver.Start(p, tell, out)
+	s.fakeDriver.Start(p, report, out)
 }
 
 // noticed records each notice as it is sent, because the order of receivers is random.

@@ -55,7 +55,7 @@ func (a *Agent) calls() workerapi.Calls {
 }
 
 func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int) (wire.Peer, error) {
-	w, ok := a.look.Load().workers[events.Incarnation(id)]
+	w, ok := a.snapshot.Load().workers[events.Incarnation(id)]
 	if !ok {
 		return wire.Peer{}, refused(events.Fenced, "this worker has ended")
 	}

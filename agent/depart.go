@@ -154,9 +154,9 @@ func (a *Agent) notices(work context.Context) {
 	}
 }
 
-func (a *Agent) poll(work context.Context, look func() (events.Departure, bool)) error {
+func (a *Agent) poll(work context.Context, check func() (events.Departure, bool)) error {
 	for work.Err() == nil {
-		if d, ok := look(); ok {
+		if d, ok := check(); ok {
 			a.Depart(d)
 			return nil
 		}

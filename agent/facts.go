@@ -38,7 +38,7 @@ func newFacts(o Options) *facts {
 	}
 }
 
-func (f *facts) tell(t worker.PublishFact) {
+func (f *facts) enqueue(t worker.PublishFact) {
 	now := time.Now()
 	f.mu.Lock()
 	if len(f.queue) == 0 {
@@ -109,7 +109,7 @@ func (f *facts) run(ctx context.Context) error {
 	return nil
 }
 
-// publish stores one fact. The age of an exit increases while it waits; it is measured on this
+// enqueue stores one fact. The age of an exit increases while it waits; it is measured on this
 // clock alone.
 func (f *facts) publish(ctx context.Context, t queuedFact) error {
 	x, exit := t.event.Body.(events.WorkerExited)

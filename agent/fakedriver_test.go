@@ -67,7 +67,7 @@ func (d *fakeDriver) Fence(context.Context) ([]worker.Orphaned, error) {
 }
 
 // Start starts a simulated process.
-func (d *fakeDriver) Start(s worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string)) {
+func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), output func(stream string, lines []string)) {
 	t, err := parseScript(s.Command)
 	d.mu.Lock()
 	if err == nil && d.over {
@@ -75,7 +75,7 @@ func (d *fakeDriver) Start(s worker.StartProcess, tell func(worker.Input), outpu
 	}
 	if err != nil {
 		d.mu.Unlock()
-		tell(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: 127, Detail: err.Error()})
+		report(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: 127, Detail: err.Error()})
 		return
 	}
 	d.pid++
@@ -83,7 +83,7 @@ func (d *fakeDriver) Start(s worker.StartProcess, tell func(worker.Input), outpu
 	p := &fakeProcess{end: make(chan worker.ProcessExited, 1), ignores: t.ignores}
 	d.live[s.Worker] = p
 	d.waits.Go(func() {
-		tell(worker.ProcessStarted{Worker: s.Worker, PID: pid})
+		report(worker.ProcessStarted{Worker: s.Worker, PID: pid})
 		if len(t.lines) > 0 {
 			output("stdout", t.lines)
 		}
@@ -92,7 +92,7 @@ func (d *fakeDriver) Start(s worker.StartProcess, tell func(worker.Input), outpu
 		delete(d.live, s.Worker)
 		d.mu.Unlock()
 		x.Worker, x.Lines = s.Worker, t.lines
-		tell(x)
+		report(x)
 	})
 	d.mu.Unlock()
 }
@@ -259,15 +259,15 @@ func TestFakeDriverEndsItsProcesses(t *testing.T) {
 		d, done := newFakeDriver(), make(chan error, 1)
 		go func() { done <- d.Run(ctx) }()
 		in := make(chan worker.Input, 4)
-		tell := func(i worker.Input) { in <- i }
-		d.Start(worker.StartProcess{Worker: "w", Command: []string{"fake", "ignore-term"}}, tell, nil)
+		report := func(i worker.Input) { in <- i }
+		d.Start(worker.StartProcess{Worker: "w", Command: []string{"fake", "ignore-term"}}, report, nil)
 		<-in
 		cancel()
 		<-done
 		if x := (<-in).(worker.ProcessExited); x.Signal != "SIGKILL" {
 			t.Errorf("%+v", x)
 		}
-		d.Start(worker.StartProcess{Worker: "v", Command: []string{"fake"}}, tell, nil)
+		d.Start(worker.StartProcess{Worker: "v", Command: []string{"fake"}}, report, nil)
 		if f, ok := (<-in).(worker.ProcessFailedToStart); !ok || f.Detail == "" {
 			t.Errorf("%+v", f)
 		}

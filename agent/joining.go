@@ -68,11 +68,11 @@ func (m *membership) gathered(data []byte) {
 	m.mu.Unlock()
 	if s.Membership != "" && !s.Membership.Final() {
 		s.RendezvousStatus = g
-		m.tell(s)
+		m.update(s)
 	}
 }
 
-func (m *membership) tell(s events.NodeMembership) {
+func (m *membership) update(s events.NodeMembership) {
 	m.mu.Lock()
 	same := m.last == s
 	m.last = s
@@ -121,7 +121,7 @@ func (m *membership) enter(ctx context.Context) (final bool) {
 		s, err := m.call(ctx, events.VerbEnter, ask)
 		switch events.CodeOf(err) {
 		case "":
-			m.tell(s)
+			m.update(s)
 			return s.Membership.Final()
 		case events.Conflict, events.Invalid, events.Fenced:
 			m.mu.Lock()
@@ -161,7 +161,7 @@ func (m *membership) exit(work context.Context) {
 	for {
 		s, err := m.call(ctx, events.VerbExit, ask)
 		if err == nil {
-			m.tell(s)
+			m.update(s)
 			break
 		}
 		if !wait.Sleep(ctx, 100*time.Millisecond) {

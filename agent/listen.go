@@ -74,7 +74,7 @@ func (a *Agent) notice(data []byte) {
 		a.opt.Logger.Debug("notice not understood", "reason", err)
 		return
 	}
-	here := a.look.Load().revisions
+	here := a.snapshot.Load().revisions
 	switch {
 	case e.Notice != nil && e.Notice.Exited.Agent != a.opt.Incarnation && here[e.Notice.Exited.Job] > 0:
 		a.inputs.put(worker.NoticeHeard{Notice: *e.Notice})
@@ -143,7 +143,7 @@ func (a *Agent) heartbeats(work context.Context) {
 	for {
 		a.send(events.HeartbeatSubject(a.opt.Node), events.Heartbeat{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Link: a.opt.Ports.Links.Own(),
-			Revisions: a.look.Load().revisions,
+			Revisions: a.snapshot.Load().revisions,
 		})
 		if now := max(a.opt.Config.Heartbeat, time.Duration(a.beat.Load())); now != every {
 			every = now

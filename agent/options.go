@@ -22,9 +22,9 @@ type Driver interface {
 	Fence(ctx context.Context) ([]worker.Orphaned, error)
 	// Run runs until ctx ends, then kills the remaining processes.
 	Run(ctx context.Context) error
-	// Start starts a process. tell receives ProcessStarted and later ProcessExited, or
+	// Start starts a process. report receives ProcessStarted and later ProcessExited, or
 	// ProcessFailedToStart; output receives chunks of lines of "stdout" and "stderr".
-	Start(p worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string))
+	Start(p worker.StartProcess, report func(worker.Input), output func(stream string, lines []string))
 	// Signal sends a signal by name to a worker's process group; if that is gone it does nothing.
 	Signal(id events.Incarnation, name string) error
 	// Kill kills a worker's process group.

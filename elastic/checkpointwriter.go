@@ -22,7 +22,7 @@ import (
 // over or stopped, the last commit is written before Run returns. A job whose members have no
 // commit begins with the newest checkpoint that is intact, at any world size.
 type Checkpoint struct {
-	// Dir is shared by all workers, or is one on each node: whoever has the newest checkpoint sends
+	// Dir is shared by all workers, or is one on each node: the one with the newest checkpoint sends
 	// it.
 	Dir string
 	// Every is the interval; zero = 10 minutes. Too small: the disk is always busy; too large: more

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// crowd is the samplers of a world, without a state.
-type crowd []*ElasticSampler
+// samplers is the samplers of a world, without a state.
+type samplers []*ElasticSampler
 
-func newCrowd(samples uint64, world int) (c crowd) {
+func newSamplers(samples uint64, world int) (c samplers) {
 	for rank := range world {
 		s := NewElasticSampler(samples, 3)
 		s.dealTo(rank, world)
@@ -24,7 +24,7 @@ func newCrowd(samples uint64, world int) (c crowd) {
 }
 
 // commit puts together what all have recorded.
-func (c crowd) commit(t *testing.T) {
+func (c samplers) commit(t *testing.T) {
 	t.Helper()
 	var said [][]byte
 	for _, s := range c {
@@ -42,13 +42,13 @@ func (c crowd) commit(t *testing.T) {
 }
 
 // resize goes on in another world from what was committed.
-func (c crowd) resize(t *testing.T, world int) crowd {
+func (c samplers) resize(t *testing.T, world int) samplers {
 	t.Helper()
 	b, err := json.Marshal(c[0].StateDict())
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := newCrowd(c[0].samples, world)
+	next := newSamplers(c[0].samples, world)
 	for _, s := range next {
 		var from ElasticState
 		if err := json.Unmarshal(b, &from); err != nil {
@@ -62,7 +62,7 @@ func (c crowd) resize(t *testing.T, world int) crowd {
 }
 
 // shares are what all ranks would read, sorted.
-func (c crowd) shares() (all []int) {
+func (c samplers) shares() (all []int) {
 	for _, s := range c {
 		all = slices.AppendSeq(all, s.Indices())
 	}
@@ -82,11 +82,11 @@ func must(t *testing.T, err error) {
 // S1: its shares are filled up by repeating samples. S3: with few left and many ranks that fails.
 func TestSharesArePaddedWithNothing(t *testing.T) {
 	for _, c := range []struct{ samples, world int }{{10, 3}, {2, 5}, {1, 4}, {0, 2}, {7, 7}} {
-		crowd := newCrowd(uint64(c.samples), c.world)
-		if got := crowd.shares(); len(got) != c.samples || !slices.Equal(got, upTo(c.samples)) {
+		samplers := newSamplers(uint64(c.samples), c.world)
+		if got := samplers.shares(); len(got) != c.samples || !slices.Equal(got, upTo(c.samples)) {
 			t.Errorf("%d samples, %d ranks: %v", c.samples, c.world, got)
 		}
-		for rank, s := range crowd {
+		for rank, s := range samplers {
 			if n := len(slices.Collect(s.Indices())); n != s.Len() || n < c.samples/c.world || n > c.samples/c.world+1 {
 				t.Errorf("%d samples, %d ranks: rank %d has %d, Len is %d", c.samples, c.world, rank, n, s.Len())
 			}
@@ -96,7 +96,7 @@ func TestSharesArePaddedWithNothing(t *testing.T) {
 
 // S2: after a removal the survivors go on with the shares of the old world.
 func TestWhatALostRankHadIsDealtToTheOthers(t *testing.T) {
-	c := newCrowd(20, 3)
+	c := newSamplers(20, 3)
 	var seen []int
 	for _, s := range c {
 		for i := range 2 {
@@ -113,7 +113,7 @@ func TestWhatALostRankHadIsDealtToTheOthers(t *testing.T) {
 
 // S4: a short last batch counts as a full one.
 func TestAShortLastBatchIsWhatItIs(t *testing.T) {
-	c := newCrowd(10, 2)
+	c := newSamplers(10, 2)
 	for _, s := range c {
 		must(t, s.RecordBatch(0, 4))
 		if b := s.Batch(1, 4); len(b.Indices) != 1 || b.share.left != 0 {
@@ -133,7 +133,7 @@ func TestAShortLastBatchIsWhatItIs(t *testing.T) {
 // S5: what is recorded is on the honour system: twice, of others, or of another batch size on each
 // rank.
 func TestRecordsAreChecked(t *testing.T) {
-	c := newCrowd(40, 2)
+	c := newSamplers(40, 2)
 	must(t, c[0].RecordBatch(0, 8))
 	for what, err := range map[string]error{
 		"a batch twice":            c[0].RecordBatch(0, 8),
@@ -193,7 +193,7 @@ func TestForgettingToRecordIsSeen(t *testing.T) {
 // S6 and S9: what was trained on or fetched and not committed is dealt again after a crash, and
 // nothing else.
 func TestACrashGoesBackToTheCommit(t *testing.T) {
-	c := newCrowd(30, 3)
+	c := newSamplers(30, 3)
 	for _, s := range c {
 		must(t, s.RecordBatch(0, 3))
 	}
@@ -234,7 +234,7 @@ func TestOrdersOfHugeSets(t *testing.T) {
 
 // TestSetEpochKeepsWhatIsUnderWay: Horovod's starts a resumed epoch over.
 func TestSetEpochKeepsWhatIsUnderWay(t *testing.T) {
-	c := newCrowd(10, 1)
+	c := newSamplers(10, 1)
 	must(t, c[0].RecordBatch(0, 4))
 	c.commit(t)
 	c = c.resize(t, 1)
@@ -249,7 +249,7 @@ func TestSetEpochKeepsWhatIsUnderWay(t *testing.T) {
 }
 
 func TestRanksInDifferentEpochsCannotCommit(t *testing.T) {
-	c := newCrowd(10, 2)
+	c := newSamplers(10, 2)
 	c[1].SetEpoch(1)
 	var said [][]byte
 	for _, s := range c {

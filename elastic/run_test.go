@@ -491,7 +491,7 @@ func TestReturningBeforeTheOthers(t *testing.T) {
 	f.start("w0")
 	f.start("w1")
 	f.finish()
-	// Whoever sees it first fails; the other may only see that one go, and try again.
+	// The one that sees it first fails; the other may only see that one go, and try again.
 	drifted := false
 	for _, w := range f.all() {
 		drifted = drifted || errors.Is(w.err, errDiverged)

@@ -88,9 +88,9 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// Start implements agent.Driver. It calls tell and output from goroutines of the driver, which they
+// Start implements agent.Driver. It calls report and output from goroutines of the driver, which they
 // must not block for long. Start itself does not block while Run is running.
-func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string)) {
+func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), output func(stream string, lines []string)) {
 	start := func() {
 		p, err := d.fork(s, output)
 		if err != nil {
@@ -98,16 +98,16 @@ func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output fu
 			if !errors.As(err, &no) {
 				no = &StartError{ExitCode: 126, Detail: err.Error()}
 			}
-			tell(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: no.ExitCode, Detail: no.Detail})
+			report(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: no.ExitCode, Detail: no.Detail})
 			return
 		}
-		tell(worker.ProcessStarted{Worker: s.Worker, PID: p.pid})
+		report(worker.ProcessStarted{Worker: s.Worker, PID: p.pid})
 		d.waits.Go(func() {
 			x := p.wait()
 			d.mu.Lock()
 			delete(d.live, s.Worker)
 			d.mu.Unlock()
-			tell(x)
+			report(x)
 			d.sweepAll(kin{ids: map[events.Incarnation]bool{s.Worker: true}, marks: marks(p.mark)})
 			_ = os.Remove(d.file(s.Worker))
 		})
@@ -115,7 +115,7 @@ func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output fu
 	select {
 	case d.spawn <- start:
 	case <-d.ended:
-		tell(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: 126, Detail: "the agent is ending"})
+		report(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: 126, Detail: "the agent is ending"})
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 func (q *Queue) run() {
 	defer close(q.done)
 	defer func() {
-		q.fail(context.Cause(q.life))
+		q.fail(context.Cause(q.ctx))
 		q.cycleLock <- struct{}{} // kept for good: no cycle runs any more
 	}()
 	for {
 		if !q.hasWork() {
 			select {
 			case <-q.wake:
-			case <-q.life.Done():
+			case <-q.ctx.Done():
 				return
 			}
 			q.pause(q.opt.Cycle, q.urgent)
@@ -24,7 +24,7 @@ func (q *Queue) run() {
 		}
 		select {
 		case q.cycleLock <- struct{}{}:
-		case <-q.life.Done():
+		case <-q.ctx.Done():
 			return
 		}
 		ended := q.hasWork() && q.step()
@@ -85,7 +85,7 @@ func (q *Queue) step() bool {
 func (q *Queue) open() (err error) {
 	if q.comm == nil {
 		defer q.reportSlowCycle()()
-		q.comm, err = q.opt.Open(q.life)
+		q.comm, err = q.opt.Open(q.ctx)
 		q.opened.Store(q.comm)
 	}
 	return err
@@ -106,7 +106,7 @@ func (q *Queue) pause(d time.Duration, urgent <-chan struct{}) {
 	select {
 	case <-time.After(d):
 	case <-urgent:
-	case <-q.life.Done():
+	case <-q.ctx.Done():
 	}
 }
 
@@ -268,9 +268,9 @@ func (q *Queue) execute(ready []*request) error {
 		}
 		var err error
 		if len(group) == 1 {
-			err = group[0].do(q.life)
+			err = group[0].do(q.ctx)
 		} else {
-			err = q.executeFused(q.life, group)
+			err = q.executeFused(q.ctx, group)
 		}
 		if failure := q.comm.Failed(); failure != nil {
 			return failure
@@ -295,7 +295,7 @@ func (q *Queue) completeJoined(ready []*request, joined bool) ([]*request, error
 		}
 		mine, _ = json.Marshal(all) // cannot fail: strings and numbers only
 	}
-	blobs, err := q.comm.AllgatherBlobs(q.life, mine)
+	blobs, err := q.comm.AllgatherBlobs(q.ctx, mine)
 	if err != nil {
 		return nil, err
 	}

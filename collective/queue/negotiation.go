@@ -82,7 +82,7 @@ func (q *Queue) stalled(r *request) bool {
 
 // exchangeVotes computes the minimum of all ranks' votes.
 func (q *Queue) exchangeVotes() error {
-	return collective.Allreduce(q.life, q.comm, q.vote, collective.Min)
+	return collective.Allreduce(q.ctx, q.comm, q.vote, collective.Min)
 }
 
 // requestList is what one rank sends in a negotiation.
@@ -164,7 +164,7 @@ func (q *Queue) negotiate(pending []*request, joined bool) ([]requestList, error
 		r.negotiated = true
 	}
 	q.mu.Unlock()
-	blobs, err := q.comm.AllgatherBlobs(q.life, encodeRequestList(mine))
+	blobs, err := q.comm.AllgatherBlobs(q.ctx, encodeRequestList(mine))
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (q *Queue) negotiate(pending []*request, joined bool) ([]requestList, error
 
 // texts exchanges a text per rank.
 func (q *Queue) texts(mine string) ([]string, error) {
-	blobs, err := q.comm.AllgatherBlobs(q.life, []byte(mine))
+	blobs, err := q.comm.AllgatherBlobs(q.ctx, []byte(mine))
 	all := make([]string, len(blobs))
 	for i, b := range blobs {
 		all[i] = string(b)

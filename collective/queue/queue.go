@@ -108,7 +108,7 @@ type state struct {
 	urgent    chan struct{}            // somebody waits
 	done      chan struct{}
 	opened    atomic.Pointer[collective.Communicator] // closed by Close
-	life      context.Context                         //nolint:containedctx // the queue's own end, not a caller's
+	ctx       context.Context                         //nolint:containedctx // the queue's own end, not a caller's
 	cancel    context.CancelCauseFunc
 
 	deadlocks atomic.Int64
@@ -159,7 +159,7 @@ func New(o Options) *Queue {
 		opt: o, comm: o.Comm, cycleLock: make(chan struct{}, 1), wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 		done: make(chan struct{}), pending: map[string]*request{},
 	}}
-	q.life, q.cancel = context.WithCancelCause(context.Background())
+	q.ctx, q.cancel = context.WithCancelCause(context.Background())
 	go q.run()
 	return q
 }

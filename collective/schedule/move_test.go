@@ -79,7 +79,7 @@ func TestAnAlltoallHandsEveryBlockToItsRank(t *testing.T) {
 	eachCase(t, func(t *testing.T, world, n, chunk int, buffered bool) {
 		// Rank a has (a + 2b + n) % 4 elements for rank b.
 		count := func(a, b int) int { return (a + 2*b + n) % 4 }
-		net := &network{buffered: buffered, under: map[[2]int][]letter{}, random: newRandom(world, n)}
+		net := &network{buffered: buffered, under: map[[2]int][]message{}, random: newRandom(world, n)}
 		for r := range world {
 			s := &rankState{}
 			send, recv := []int{0}, []int{0}
@@ -112,7 +112,7 @@ func TestAnAlltoallHandsEveryBlockToItsRank(t *testing.T) {
 func TestABarrierHoldsUntilTheLastRankArrives(t *testing.T) {
 	for world := 2; world <= 17; world++ {
 		for late := range world {
-			net := &network{buffered: true, under: map[[2]int][]letter{}, random: newRandom(world, late)}
+			net := &network{buffered: true, under: map[[2]int][]message{}, random: newRandom(world, late)}
 			for r := range world {
 				s := &rankState{}
 				Barrier(&s.plan, Place{World: world, Rank: r})

@@ -20,17 +20,17 @@ type rankState struct {
 	finished  []int
 }
 
-type letter struct {
+type message struct {
 	from, to int
 	data     []string
 }
 
 // network carries letters between ranks in a random order of events. Without buffers a
-// letter arrives in the moment in which it leaves; with them it leaves at once.
+// message arrives in the moment in which it leaves; with them it leaves at once.
 type network struct {
 	ranks    []*rankState
 	buffered bool
-	under    map[[2]int][]letter // way, by sender and receiver
+	under    map[[2]int][]message // way, by sender and receiver
 	random   *rand.Rand
 }
 
@@ -66,7 +66,7 @@ func (n *network) events() (all []event) {
 		to := n.ranks[x.Peer]
 		if n.buffered {
 			way := [2]int{r, x.Peer}
-			all = append(all, event{r, func() { n.under[way] = append(n.under[way], letter{r, x.Peer, leave()}) }})
+			all = append(all, event{r, func() { n.under[way] = append(n.under[way], message{r, x.Peer, leave()}) }})
 		} else if n.open(to) && to.plan.Recvs[to.got].Peer == r {
 			all = append(all, event{r, func() { n.arrive(to, leave()) }})
 		}
@@ -74,7 +74,7 @@ func (n *network) events() (all []event) {
 	return all
 }
 
-// open tells whether a rank can take the next letter in.
+// open tells whether a rank can take the next message in.
 func (n *network) open(s *rankState) bool {
 	if s.arrived || s.got == len(s.plan.Recvs) {
 		return false
@@ -186,7 +186,7 @@ func name(rank int) string { return string(rune('a' + rank)) }
 // play fills the plans and runs them. own says which elements a rank brings.
 func play(t *testing.T, world, n int, buffered bool, own func(rank, i int) bool, fill func(*Plan, Place)) []*rankState {
 	t.Helper()
-	net := &network{buffered: buffered, under: map[[2]int][]letter{}, random: newRandom(world, n)}
+	net := &network{buffered: buffered, under: map[[2]int][]message{}, random: newRandom(world, n)}
 	for r := range world {
 		s := &rankState{buf: make([]string, n), finished: make([]int, n)}
 		for i := range n {

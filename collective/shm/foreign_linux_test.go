@@ -314,8 +314,8 @@ func TestAsManyDescriptorsAsThereCanBeAreHandedOver(t *testing.T) {
 	}
 }
 
-// FuzzCouncil has the other end of a connection say anything while a group forms.
-func FuzzCouncil(f *testing.F) {
+// FuzzForming has the other end of a connection say anything while a group forms.
+func FuzzForming(f *testing.F) {
 	for _, s := range []string{
 		"", "{}", "\x02\x00\x00\x00{}", "\xff\xff\xff\xff", "\x02\x00\x00\x00{}\x02\x00\x00\x00{}\x02\x00\x00\x00{}",
 		"\x04\x00\x00\x00null", "\x10\x00\x00\x00{\"Problem\":\"no\"}", "\x0d\x00\x00\x00{\"Socket\":\"\"}", "\x10\x00\x00\x00{\"Socket\":\"@abc\"}",

@@ -54,7 +54,7 @@ var catalog = sync.OnceValue(func() map[events.Type]events.Entry {
 
 // Reads reports whether a body is for a service: whether the catalogue names the service as a
 // reader of the fact or command. Requests and signals, which are not in the catalogue, are for
-// whoever receives them.
+// any receiver.
 func Reads(service string, b events.Body) bool {
 	row, ok := catalog()[b.Type()]
 	return !ok || slices.Contains(row.Readers, service)

@@ -194,7 +194,7 @@ func (s *replica) look(ctx context.Context, emit controller.Emit) error {
 			emit(events.Input{Body: cut})
 		}
 		for _, who := range suspect {
-			emit(silence(who, false))
+			emit(missed(who, false))
 		}
 		if len(ask) == 0 {
 			return nil
@@ -233,11 +233,11 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 	deaf, silent := s.ages.Paused(), s.ages.PingPending(who)
 	s.mu.Unlock()
 	if !deaf && silent { // otherwise this replica was disconnected, or the agent was heard since
-		emit(silence(who, true))
+		emit(missed(who, true))
 	}
 }
 
-func silence(who liveness.Incarnation, failed bool) events.Input {
+func missed(who liveness.Incarnation, failed bool) events.Input {
 	return events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}
 }
 

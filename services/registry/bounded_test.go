@@ -22,13 +22,13 @@ import (
 // failing is a job whose workers all fail with the largest exits that any version of the agent
 // reports.
 type failing struct {
-	t      *testing.T
-	turner *controller.Processor[job.State]
-	p      events.Ports
-	now    time.Time
-	random *rand.Rand
-	said   int
-	inputs []events.Input
+	t         *testing.T
+	processor *controller.Processor[job.State]
+	p         events.Ports
+	now       time.Time
+	random    *rand.Rand
+	said      int
+	inputs    []events.Input
 }
 
 func newFailing(t *testing.T, workers int) *failing {
@@ -41,7 +41,7 @@ func newFailing(t *testing.T, workers int) *failing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &failing{t: t, turner: tr, p: p, now: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(1, 2))}
+	f := &failing{t: t, processor: tr, p: p, now: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(1, 2))}
 	budget := 10_000
 	f.say(events.JobSubmit{Spec: spec.Job{
 		Name: "demo", Command: []string{"x"}, Recovery: spec.RecoveryInProcess,
@@ -70,7 +70,7 @@ func (f *failing) say(b events.Body) {
 func (f *failing) process() {
 	f.t.Helper()
 	f.now = f.now.Add(time.Second)
-	if _, err := f.turner.Process(f.t.Context(), "demo", f.inputs, f.now); err != nil {
+	if _, err := f.processor.Process(f.t.Context(), "demo", f.inputs, f.now); err != nil {
 		f.t.Fatal(err)
 	}
 	f.inputs = nil

@@ -87,15 +87,15 @@ func TestManyJobsOfOneName(t *testing.T) {
 		p := bus.Ports()
 		stop := start(t, bus.Client().Ports())
 		synctest.Wait()
-		const crowd = 1000
-		for i := range crowd {
+		const submitted = 1000
+		for i := range submitted {
 			controllertest.PublishEvent(t, p, events.Event{ID: fmt.Sprint("event-", i), Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: spec.Job{
 				Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1},
 			}}})
 		}
 		time.Sleep(time.Minute)
-		if jobs := jobsByOrigin(t, p); len(jobs) != crowd {
-			t.Errorf("%d of %d jobs were accepted", len(jobs), crowd)
+		if jobs := jobsByOrigin(t, p); len(jobs) != submitted {
+			t.Errorf("%d of %d jobs were accepted", len(jobs), submitted)
 		}
 		stop()
 	})

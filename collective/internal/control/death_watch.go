@@ -27,7 +27,7 @@ func (s *Session) watchPeers(skip func(rank int) bool) {
 			return
 		}
 		s.tasks.Go(func() {
-			if conn, err := s.dial(s.life, rank, PurposeDeathWatch, 0); err == nil {
+			if conn, err := s.dial(s.ctx, rank, PurposeDeathWatch, 0); err == nil {
 				s.watch(rank, conn)
 			}
 		})

@@ -99,7 +99,7 @@ func introduce(ctx context.Context, conn net.Conn, token string, h hello) (code 
 func (s *Session) Open(ctx context.Context, to int, why Purpose, stream int) (net.Conn, error) {
 	dialing, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
+	defer context.AfterFunc(s.ctx, cancel)()
 	type result struct {
 		conn net.Conn
 		err  error
@@ -137,12 +137,12 @@ func (s *Session) AwaitDial(from int, arrived, left <-chan struct{}) error {
 		select {
 		case <-arrived:
 			return nil
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 			return s.Ended()
 		case <-left:
 			return s.Lost(from, ErrLeft)
 		case <-time.After(s.cfg.StallAfter / 2):
-			if err := s.Probe(s.life, from); err != nil {
+			if err := s.Probe(s.ctx, from); err != nil {
 				return err
 			}
 		}
@@ -154,7 +154,7 @@ func (s *Session) AwaitDial(from int, arrived, left <-chan struct{}) error {
 func (s *Session) Probe(ctx context.Context, rank int) error {
 	limit, cancel := context.WithTimeoutCause(ctx, s.cfg.StallAfter/2, ErrSilent)
 	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
+	defer context.AfterFunc(s.ctx, cancel)()
 	conn, err := s.dial(limit, rank, PurposeProbe, 0)
 	if err == nil {
 		_ = conn.Close()
@@ -163,7 +163,7 @@ func (s *Session) Probe(ctx context.Context, rank int) error {
 	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.code == replyEarly {
 		return nil
 	}
-	if IsOutcome(err) || s.life.Err() != nil || ctx.Err() != nil {
+	if IsOutcome(err) || s.ctx.Err() != nil || ctx.Err() != nil {
 		return err
 	}
 	return s.Lost(rank, err)

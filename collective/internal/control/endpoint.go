@@ -28,7 +28,7 @@ type Transport interface {
 // Endpoint accepts the connections of all generations of a process.
 type Endpoint struct {
 	transport Transport
-	life      context.Context //nolint:containedctx // the endpoint's own end, not a caller's
+	ctx       context.Context //nolint:containedctx // the endpoint's own end, not a caller's
 	end       context.CancelFunc
 	tasks     sync.WaitGroup
 
@@ -63,9 +63,9 @@ const (
 
 // NewEndpoint starts to accept connections on t, which it closes in its own Close.
 func NewEndpoint(t Transport, handshakeTimeout time.Duration) *Endpoint {
-	life, end := context.WithCancel(context.Background())
+	ctx, end := context.WithCancel(context.Background())
 	e := &Endpoint{
-		transport: t, life: life, end: end, handshakeTimeout: handshakeTimeout,
+		transport: t, ctx: ctx, end: end, handshakeTimeout: handshakeTimeout,
 		sessions: map[generationKey]*Session{}, newest: map[string]uint64{}, ended: map[generationKey][]byte{},
 		handshakes: newConnLimiter[net.Conn](maxWaitingPerSource, maxWaiting),
 		early:      newConnLimiter[*pendingConn](maxWaitingPerSource, maxWaiting),
@@ -107,8 +107,8 @@ func (e *Endpoint) Close() error {
 
 func (e *Endpoint) accept() {
 	for wait := time.Millisecond; ; {
-		conn, err := e.transport.Accept(e.life)
-		if e.life.Err() != nil {
+		conn, err := e.transport.Accept(e.ctx)
+		if e.ctx.Err() != nil {
 			if err == nil {
 				_ = conn.Close()
 			}
@@ -119,7 +119,7 @@ func (e *Endpoint) accept() {
 			// by themselves, this loop must only not spin.
 			select {
 			case <-time.After(wait):
-			case <-e.life.Done():
+			case <-e.ctx.Done():
 			}
 			wait = min(2*wait, time.Second)
 			continue
@@ -138,7 +138,7 @@ func (e *Endpoint) accept() {
 // handshake reads one hello and routes the connection.
 func (e *Endpoint) handshake(conn net.Conn) {
 	// The deadline covers silence; this covers Close.
-	stop := context.AfterFunc(e.life, func() { _ = conn.Close() })
+	stop := context.AfterFunc(e.ctx, func() { _ = conn.Close() })
 	defer stop()
 	_ = conn.SetDeadline(time.Now().Add(e.handshakeTimeout))
 	challenge := make([]byte, challengeLen)

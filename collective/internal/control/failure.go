@@ -69,14 +69,14 @@ func (s *Session) Fail(failure error) {
 	}
 	s.failing.Lock()
 	defer s.failing.Unlock()
-	if s.life.Err() != nil || !s.failure.CompareAndSwap(nil, &failure) {
+	if s.ctx.Err() != nil || !s.failure.CompareAndSwap(nil, &failure) {
 		return
 	}
 	for _, l := range s.links() {
 		_ = l.conn.SetWriteDeadline(time.Now().Add(abortWriteTimeout))
 	}
 	s.data.Interrupt()
-	s.endLife(failure)
+	s.cancel(failure)
 }
 
 // outcome is how the generation ended here, encoded for peers.
@@ -101,7 +101,7 @@ func (s *Session) decode(b []byte) (error, bool) {
 // Blame fails the session for a broken connection, unless the neighbour's endpoint knows another
 // reason, or one arrives within blameDelay.
 func (s *Session) Blame(rank int, cause error) {
-	if s.life.Err() != nil {
+	if s.ctx.Err() != nil {
 		return
 	}
 	if s.HasLeft(rank) {
@@ -118,7 +118,7 @@ func (s *Session) Blame(rank int, cause error) {
 // within blameDelay. A dead process refuses the connection at once. One that merely left says why,
 // so that a loaded machine on which the abort is late blames no wrong rank.
 func (s *Session) FailAfterProbe(rank int, failure error) {
-	limit, cancel := context.WithTimeoutCause(s.life, blameProbeTimeout, ErrSilent)
+	limit, cancel := context.WithTimeoutCause(s.ctx, blameProbeTimeout, ErrSilent)
 	defer cancel()
 	conn, err := s.dial(limit, rank, PurposeProbe, 0)
 	var lost *PeerLostError
@@ -129,7 +129,7 @@ func (s *Session) FailAfterProbe(rank int, failure error) {
 	case err == nil: // it is alive, and knows of nothing yet
 		_ = conn.Close()
 		select {
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 			return
 		case <-time.After(blameDelay):
 		}
@@ -140,7 +140,7 @@ func (s *Session) FailAfterProbe(rank int, failure error) {
 // FailConn turns an error of a data connection into the session's failure.
 func (s *Session) FailConn(rank int, err error) error {
 	switch {
-	case s.life.Err() != nil:
+	case s.ctx.Err() != nil:
 	case IsOutcome(err):
 		s.Fail(err)
 	case errors.Is(err, ErrRefused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), exhausted(err):

@@ -65,7 +65,7 @@ func (l *link) write() {
 	for {
 		select {
 		case <-l.wake:
-		case <-l.s.life.Done():
+		case <-l.s.ctx.Done():
 			if failure := l.s.Failed(); failure != nil {
 				l.sendFailure(failure)
 			}

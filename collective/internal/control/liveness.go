@@ -66,7 +66,7 @@ func (s *Session) monitor() {
 	defer s.reportFailure()
 	for before := uint64(0); ; {
 		select {
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 			return
 		case <-ticker.C:
 			tick := s.activity.ticks.Add(1)

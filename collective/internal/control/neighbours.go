@@ -52,7 +52,7 @@ func (s *Session) Connect(ctx context.Context) error {
 	// that the peer that is being dialed is told of it.
 	dialing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
+	defer context.AfterFunc(s.ctx, cancel)()
 	var dials sync.WaitGroup
 	s.distances(func(d int) {
 		rank := (s.cfg.Rank + d) % s.cfg.World
@@ -70,7 +70,7 @@ func (s *Session) Connect(ctx context.Context) error {
 	select {
 	case <-s.neighbours.joined:
 		return s.Failed()
-	case <-s.life.Done():
+	case <-s.ctx.Done():
 	case <-ctx.Done():
 		cause := fmt.Errorf("%s: %w", s.missing(), context.Cause(ctx))
 		s.Fail(&AbortedError{Rank: s.cfg.Rank, Generation: s.cfg.Generation, Cause: cause})
@@ -117,7 +117,7 @@ func (s *Session) attach(conn net.Conn, peer int, links map[int]*link) {
 		return
 	}
 	links[peer] = l
-	if s.life.Err() != nil {
+	if s.ctx.Err() != nil {
 		_ = conn.SetWriteDeadline(time.Now().Add(abortWriteTimeout))
 	}
 	// Also for a session that has failed in the meantime: the writer then sends the failure.

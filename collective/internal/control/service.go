@@ -30,7 +30,7 @@ const DefaultStallAfter = 11 * time.Second
 // runningService is a service with the requests that it handles.
 type runningService struct {
 	Service
-	life    context.Context //nolint:containedctx // ends when the service is replaced
+	ctx     context.Context //nolint:containedctx // ends when the service is replaced
 	end     context.CancelFunc
 	running sync.WaitGroup
 	count   int // of running requests; guarded by the endpoint's mu
@@ -42,7 +42,7 @@ func (e *Endpoint) SetService(s *Service) {
 	var next *runningService
 	if s != nil {
 		next = &runningService{Service: *s}
-		next.life, next.end = context.WithCancel(e.life)
+		next.ctx, next.end = context.WithCancel(e.ctx)
 	}
 	e.mu.Lock()
 	previous := e.service
@@ -85,12 +85,12 @@ func (e *Endpoint) serve(p *pendingConn) {
 			s.count--
 			e.mu.Unlock()
 		}()
-		defer context.AfterFunc(s.life, func() { _ = p.conn.Close() })()
+		defer context.AfterFunc(s.ctx, func() { _ = p.conn.Close() })()
 		if _, err := p.conn.Write(appendReply(s.Token, p.mac, replyWelcome, nil)); err != nil {
 			return
 		}
 		_ = p.conn.SetDeadline(time.Time{})
-		s.Serve(s.life, p.conn)
+		s.Serve(s.ctx, p.conn)
 	})
 }
 

@@ -54,9 +54,9 @@ type Session struct {
 	cfg  Config
 	data DataPlane
 
-	// life ends with the failure or with Leave.
-	life    context.Context //nolint:containedctx // the session's own end, not a caller's
-	endLife context.CancelCauseFunc
+	// ctx ends with the failure or with Leave.
+	ctx     context.Context //nolint:containedctx // the session's own end, not a caller's
+	cancel  context.CancelCauseFunc
 	failure atomic.Pointer[error]
 	failing sync.Mutex  // serialises Fail
 	reports atomic.Bool // failures go to OnFailure
@@ -82,7 +82,7 @@ type admission struct {
 // New returns a session that is not reachable yet.
 func New(cfg Config) *Session {
 	s := &Session{cfg: cfg, neighbours: newNeighbours(), admitted: map[admission]bool{}}
-	s.life, s.endLife = context.WithCancelCause(context.Background())
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
 
@@ -111,7 +111,7 @@ func (s *Session) Confirm(skip func(rank int) bool) error {
 }
 
 // Context ends when the session fails or closes.
-func (s *Session) Context() context.Context { return s.life }
+func (s *Session) Context() context.Context { return s.ctx }
 
 // Go runs a task that Wait waits for.
 func (s *Session) Go(task func()) { s.tasks.Go(task) }
@@ -165,7 +165,7 @@ func (s *Session) Leave() {
 	s.settle(links)
 	s.stopWatches()
 	s.cfg.Endpoint.unregister(s, s.outcome())
-	s.endLife(ErrClosed)
+	s.cancel(ErrClosed)
 	for _, l := range links {
 		_ = l.conn.Close()
 	}
@@ -179,14 +179,14 @@ func (s *Session) Wait() { s.tasks.Wait() }
 func (s *Session) settle(links []*link) {
 	within, enough := context.WithTimeout(context.Background(), goodbyeTimeout)
 	defer enough()
-	defer context.AfterFunc(s.life, func() { time.AfterFunc(abortTimeout, enough) })()
+	defer context.AfterFunc(s.ctx, func() { time.AfterFunc(abortTimeout, enough) })()
 	for _, l := range links {
 		select {
 		case <-l.settled:
 			continue
 		case <-within.Done():
 			return
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 		}
 		if lost, ok := errors.AsType[*PeerLostError](s.Failed()); ok && lost.Rank == l.peer {
 			continue

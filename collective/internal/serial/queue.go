@@ -53,7 +53,7 @@ func (q *Queue) serve() {
 		q.waiting = q.waiting[1:]
 		q.mu.Unlock()
 		err := t.run()
-		q.pending.Add(-1) // before done: whoever learns of the end may rely on an empty queue
+		q.pending.Add(-1) // before done, so that its caller finds an empty queue
 		t.done(err)
 	}
 }

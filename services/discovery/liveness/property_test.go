@@ -82,15 +82,15 @@ func (r *reader) read(t *rapid.T, b events.Body) {
 	case events.NodeDraining:
 		r.state = draining
 	case events.NodeQuarantined, events.NodeReleased, events.NodeChanged:
-		if state := standing(f.State, f.Drains); state != r.state {
+		if state := readerView(f.State, f.Drains); state != r.state {
 			t.Fatalf("%s says that the node is %q, the facts before it %q", b.Type().Kind(), state, r.state)
 		}
 	}
 	r.last = f
 }
 
-// standing returns a reader's picture of a node in this state.
-func standing(s events.NodeState, drains bool) events.NodeState {
+// readerView returns a reader's picture of a node in this state.
+func readerView(s events.NodeState, drains bool) events.NodeState {
 	if drains && (s == events.NodeStateReady || s == events.NodeStateSuspected) {
 		return draining
 	}
@@ -136,7 +136,7 @@ func TestAnyHistory(t *testing.T) {
 			if d.Refusal != nil && len(d.Facts) > 0 {
 				t.Fatalf("%T was refused and published facts", in.Body)
 			}
-			if want := standing(s.View.State, s.View.Draining); r.state != want {
+			if want := readerView(s.View.State, s.View.Draining); r.state != want {
 				t.Fatalf("the newest fact says %q, the record %q", r.state, want)
 			}
 			sameAttributes(t, r.last, s.View)

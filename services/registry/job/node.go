@@ -29,10 +29,10 @@ func (t *transition) nodeJoined(b events.NodeJoined) {
 	if back {
 		t.nodeReturned(b)
 	}
-	parted := func(w *events.WorkerView) bool { return slices.Contains(b.LeftIncarnations, w.Agent) }
-	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s has left", b.Node), planned: true, announced: true}, parted)
+	left := func(w *events.WorkerView) bool { return slices.Contains(b.LeftIncarnations, w.Agent) }
+	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s has left", b.Node), planned: true, announced: true}, left)
 	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s was restarted", b.Node), replacedBy: b.Incarnation}, func(w *events.WorkerView) bool {
-		return w.Agent != "" && w.Agent < b.Incarnation && !parted(w)
+		return w.Agent != "" && w.Agent < b.Incarnation && !left(w)
 	})
 }
 
