@@ -9,10 +9,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// environment returns a worker's environment: the job's variables, overridden by Regroup's. Restart
-// recovery sets exactly the variables of torchrun (docs of torch.distributed.run, "Environment
-// Variables") and Horovod's ranks; in-process recovery sets no ranks, because they come with the
-// assignment and change.
+// environment returns the variables that a worker always gets, which are the job's, overridden by
+// Regroup's, and the defaults of those that nobody sets. With restart recovery they include ranks, as
+// torchrun and Horovod set them; with in-process recovery, in which a process begins in generation
+// 0, ranks come with the assignment.
 func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnation) (env, defaults map[string]string) {
 	env = make(map[string]string, len(l.Spec.Env)+32)
 	maps.Copy(env, l.Spec.Env)

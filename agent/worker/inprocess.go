@@ -147,7 +147,7 @@ func (t *transition) handleJoin(in WorkerJoined) {
 		if before.Cold && !in.Request.Cold {
 			w.join.sendAt, w.join.sentAt = t.now, time.Time{} // the rendezvous' copy is out of date
 		}
-		w.join.req, w.join.holdersOf = in.Request, 0
+		w.join.req, w.join.stateFrom = in.Request, 0
 		w.join.req.NoticeMS = before.NoticeMS // since the first call
 		// A call that the worker has given up may arrive after its replacement.
 		w.join.req.Cold = in.Request.Cold && before.Cold
@@ -192,11 +192,11 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 // answerPrefetch tells a waiting newcomer where to find the state of the current generation.
 func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMember) {
 	l, q := j.launch, w.join
-	known := max(q.holdersOf, events.Generation(q.req.Holders))
+	known := max(q.stateFrom, events.Generation(q.req.Holders))
 	if !q.req.Cold || m.Rank >= 0 || len(m.Peers) == 0 || known >= l.Generation {
 		return
 	}
-	q.holdersOf = l.Generation
+	q.stateFrom = l.Generation
 	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
 		Verdict: wire.WarmUp, Generation: uint64(l.Generation), Rank: -1, World: l.World,
 		Token: wire.StateToken(l.Token), Peers: m.Peers, Trace: t.startTrace(j), Cause: string(l.Cause.Kind),

@@ -61,11 +61,11 @@ func (t *transition) failedToStart(in ProcessFailedToStart) {
 // briefly: it may be the first sign of a departure.
 func (t *transition) exited(in ProcessExited) {
 	j, w := t.s.find(in.Worker)
-	if w == nil || !w.alive() || w.held != nil {
+	if w == nil || !w.alive() || w.heldExit != nil {
 		return
 	}
 	if in.Signal == "SIGTERM" && !w.stopRequested && !t.s.departing && !t.s.stopping {
-		w.held, w.heldAt = &in, t.now
+		w.heldExit, w.heldAt = &in, t.now
 		return
 	}
 	t.recordExit(j, w, in)
@@ -75,12 +75,12 @@ func (t *transition) exited(in ProcessExited) {
 func (t *transition) releaseExits(j *job) {
 	for _, slot := range j.slots() {
 		w := j.incarnations[slot]
-		if w.held == nil {
+		if w.heldExit == nil {
 			continue
 		}
 		if t.s.departing || t.s.stopping || w.stopRequested || !t.now.Before(w.heldAt.Add(holdExit)) {
-			in := *w.held
-			w.held = nil
+			in := *w.heldExit
+			w.heldExit = nil
 			in.Age += t.now.Sub(w.heldAt)
 			t.recordExit(j, w, in)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Config is the configuration of the machine.
+// Config is the configuration of the state machine.
 type Config struct {
 	Node      events.NodeID
 	Agent     events.Incarnation // the agent's incarnation
@@ -21,7 +21,8 @@ type Config struct {
 	ErrorDir  string             // directory of TORCHELASTIC_ERROR_FILE
 }
 
-// State is the state of the machine. Step changes it in place.
+// State is the state of the state machine. Step returns the next one; the jobs in it are changed in
+// place.
 type State struct {
 	cfg       Config
 	jobs      map[events.JobID]*job
@@ -52,7 +53,7 @@ const (
 	ended    phase = "gone"
 )
 
-// incarnation is the newest incarnation of the worker of one place.
+// incarnation is the newest incarnation of the worker in one slot of this node.
 type incarnation struct {
 	ref             events.WorkerRef // Generation is the current or last one
 	phase           phase
@@ -61,11 +62,11 @@ type incarnation struct {
 	trace           string            // traceparent of the launch of ref.Generation
 	ready           events.Generation // last generation in which it was ready
 	left            events.Generation // newest generation that it reports to have left
-	stopRequested   bool              // it was stopped
+	stopRequested   bool              // by a launch, or because the agent ends
 	killAt          time.Time         // after the stop
 	killed          bool
 	releasedAt      time.Time // when it ceased to be a member; its grace to exit begins
-	verdict         string    // verdict that ended its membership
+	verdict         string    // wire.Removed and the like, which ended its membership
 	done            bool
 	join            *join
 	pushed          pushed
@@ -75,11 +76,11 @@ type incarnation struct {
 	progressPending bool              // progress is to be sent
 	sentAt          time.Time
 	ledger          events.Ledger  // last one sent
-	held            *ProcessExited // ended by SIGTERM; its node may depart
+	heldExit        *ProcessExited // by a SIGTERM of others: held until it is clear whether the node departs
 	heldAt          time.Time
 
-	// Restart recovery: durations of the phases of recovery.
-	survivor           bool
+	// Of restart recovery, to tell how long its phases took.
+	survivor           bool // its predecessor was a member of the generation before
 	steppedIn          events.Generation // in which it has reported a step
 	previousGeneration events.Generation // that its place was in
 	stoppedAt          time.Time
@@ -103,14 +104,14 @@ type pushed struct {
 	lost    []int // ranks; -1 = unknown
 }
 
-// join is a request to be in the next generation that no launch has answered yet.
+// join is a join request that no launch has answered yet.
 type join struct {
 	req        wire.JoinRequest
 	receivedAt time.Time
 	sendAt     time.Time // when to send it (again)
 	sentAt     time.Time // in flight since; zero = no open call
 	backoff    time.Duration
-	holdersOf  events.Generation // generation whose holders the open call was given; zero = none
+	stateFrom  events.Generation // whose members the open call was told to fetch the state from; zero = none
 }
 
 func (w *incarnation) alive() bool { return w.phase == starting || w.phase == running }
@@ -183,7 +184,7 @@ func (s State) Unused() bool {
 	return s.Idle()
 }
 
-// MayJoin reports whether a worker of the job runs on this node that may join and has not.
+// MayJoin reports whether a live worker of the job on this node has no join request under way.
 func (s State) MayJoin(id events.JobID) bool {
 	j := s.jobs[id]
 	if j == nil {
@@ -222,10 +223,10 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 // counter.
 const randomFrom = 15
 
-// newIncarnationID returns a ULID: 48 bits of time, 25 of a counter, the rest of the agent's own.
-// The machine has no randomness, so it uses that of the agent's incarnation; the common part also
-// makes lists of an agent's workers compress well. Later ids are greater even if the clock is set
-// back, because services order the incarnations of a place by them.
+// newIncarnationID returns a ULID: 10 digits of time, 5 of a counter, and the last 11 of the agent's
+// incarnation, because a state machine has no randomness. The ids that one agent makes increase even
+// if the clock is set back: services order the incarnations of a slot by them. Their common part
+// makes lists of them compress well.
 func (t *transition) newIncarnationID() events.Incarnation {
 	s := t.s
 	s.idCounter++

@@ -233,7 +233,7 @@ func Deadline(s State) time.Time {
 			if w.phase == running && !w.releasedAt.IsZero() && !w.stopRequested {
 				at(w.releasedAt.Add(j.launch.Spec.Stop.Grace.D()))
 			}
-			if w.held != nil {
+			if w.heldExit != nil {
 				at(w.heldAt.Add(holdExit))
 			}
 			if w.progressPending {

@@ -124,6 +124,7 @@ func (c *child) expect(ctx context.Context, word string) (string, error) {
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("no %q in time", word)
 	}
+	_ = c.Wait() // what it said is complete then
 	said := c.errors.String()
 	return "", fmt.Errorf("the process ended before %q: %s", word, said[max(0, len(said)-500):])
 }

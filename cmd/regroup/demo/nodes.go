@@ -46,7 +46,7 @@ func (n *nodes) start(name string, slots int) error {
 	return nil
 }
 
-// kill ends a node as a power failure would.
+// kill ends a node's agent with SIGKILL. Its workers die with it.
 func (n *nodes) kill(name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -57,6 +57,9 @@ func run() error {
 	flag.DurationVar(&c.stall, "stall", 0, "how long a peer may be silent; 0 = as the engine chooses")
 	flag.StringVar(&c.over, "over", "tcp", "tcp, shm, or arena: shared memory, with buffers of the engine")
 	flag.Parse()
+	if !slices.Contains([]string{"tcp", "shm", "arena"}, c.over) || !slices.Contains([]string{"float32", "float16"}, c.wire) {
+		return fmt.Errorf("-over %s -wire %s: give tcp, shm or arena, and float32 or float16", c.over, c.wire)
+	}
 	t, err := tcp.Listen(tcp.Options{BytesPerSecond: c.pace})
 	if err != nil {
 		return err
@@ -83,7 +86,8 @@ func run() error {
 	}
 	ctx := context.Background()
 	if c.survivor {
-		bytes, err := strconv.Atoi(c.sizes)
+		first, _, _ := strings.Cut(c.sizes, ",")
+		bytes, err := strconv.Atoi(first)
 		if err != nil {
 			return err
 		}
@@ -146,7 +150,7 @@ func (o config) measure(ctx context.Context, c *collective.Communicator, e *coll
 		}
 		once = d
 	}
-	// All ranks must make the same number.
+	// All ranks must run the same number of operations.
 	count := []int64{max(7, min(20000, int64(o.budget/max(once, 1))))}
 	if err := collective.Broadcast(ctx, c, count, 0); err != nil {
 		return err

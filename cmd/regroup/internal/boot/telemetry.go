@@ -23,7 +23,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Recorder turns events.Span into OpenTelemetry spans. They are always stored in the spans stream,
+// Recorder turns events.Span into OpenTelemetry spans. They are stored in the spans stream,
 // so that `regroup trace` needs no collector, and also exported by OTLP when
 // OTEL_EXPORTER_OTLP_ENDPOINT is set.
 type Recorder struct {
@@ -121,19 +121,19 @@ type spanExporter struct {
 func (spanExporter) Start(context.Context) error { return nil }
 func (spanExporter) Stop(context.Context) error  { return nil }
 
-func (k spanExporter) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+func (e spanExporter) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	b, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: spans})
 	if err != nil {
 		return err
 	}
-	_, err = k.log.Publish(ctx, events.Message{Subject: k.subject, Data: b})
+	_, err = e.log.Publish(ctx, events.Message{Subject: e.subject, Data: b})
 	return err
 }
 
 type spanContextKey struct{}
 
-// generator returns random ids, or the predefined ones, which all processes derive alike for the
-// root span of an incident.
+// generator returns random ids, except for a span whose ids are fixed (events.Span.Self): every
+// process derives the same root span of an incident.
 type generator struct{}
 
 func (generator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {

@@ -26,16 +26,16 @@ const DefaultAnswerWithin = 15 * time.Second
 
 // Client acts for one user. Its fields may be set before first use.
 type Client struct {
-	// AnswerWithin bounds the wait for the reply to a command. If it is too short, a busy registry
-	// is reported as unavailable.
+	// AnswerWithin bounds each request, reads included. If it is too short, a busy server is
+	// reported as unavailable.
 	AnswerWithin time.Duration
 	// Waits, unless it is nil, is called with a description when a reply is slow. It may be called
 	// concurrently.
 	Waits func(text string)
 	// Now gives the time of commands.
 	Now func() time.Time
-	// Trace is the traceparent of the user's operation, to which the start of submitted jobs is
-	// linked. Empty = none.
+	// Trace is the traceparent of the user's own trace, to which the start of each submitted job
+	// gets a link. Empty = none.
 	Trace string
 	// Exact leaves untrusted text unchanged, for programs. Otherwise terminal control sequences are
 	// escaped.
@@ -43,8 +43,8 @@ type Client struct {
 	// Warn, unless it is nil, is called for skipped messages that cannot be decoded.
 	Warn func(error)
 
-	at     atomic.Pointer[Server] // the server in use: the first, then the one that has the entity of the last lookup
-	all    []Server
+	at     atomic.Pointer[Server] // the server used for requests: at first all[0], later the one that has the job or node found last
+	all    []Server               // one, or those of all runs of this user
 	source string
 }
 
@@ -90,8 +90,8 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	return pick(c, "job", ref, all, func(v events.JobView) string { return string(v.Job) })
 }
 
-// submitted reports whether the job exists: the document may also record only a stop whose submit
-// has not arrived.
+// submitted reports whether the job exists: a document without a state only records a stop that
+// arrived before its submit.
 func submitted(v events.JobView) bool { return v.Job != "" && v.State != "" }
 
 // Nodes returns every node that discovery knows, by name.
@@ -120,17 +120,17 @@ func (c *Client) Round(ctx context.Context, job events.JobID) (events.RoundView,
 	return v, err
 }
 
-// Placement returns the slots that the schedulers of all servers have assigned, as one pool; it may
-// be empty.
+// Placement returns the slots that the schedulers of all servers have assigned, as one pool, which
+// may be empty. The queue and the capacity are those of the first server.
 func (c *Client) Placement(ctx context.Context) (events.PoolView, error) {
 	var pool events.PoolView
-	for i, s := range c.all {
+	for _, s := range c.all {
 		v, err := loadAt[events.PoolView](ctx, c, s, events.BucketPlacements, events.PoolKey)
 		switch {
 		case events.CodeOf(err) == events.NotFound:
 		case err != nil:
 			return events.PoolView{}, err
-		case i == 0 || pool.Jobs == nil:
+		case pool.Jobs == nil:
 			pool = v
 		default:
 			maps.Copy(pool.Jobs, v.Jobs)
