@@ -22,8 +22,8 @@ import (
 // over or stopped, the last commit is written before Run returns. A job whose members have no
 // commit begins with the newest checkpoint that is intact, at any world size.
 type Checkpoint struct {
-	// Dir is shared by all workers, or is one on each node: the one with the newest checkpoint sends
-	// it.
+	// Dir is shared by all workers, or is one on each node: the newest checkpoint is sent to the
+	// others.
 	Dir string
 	// Every is the interval; zero = 10 minutes. Too small: the disk is always busy; too large: more
 	// is lost when all workers die at once.

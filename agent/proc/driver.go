@@ -88,8 +88,8 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// Start implements agent.Driver. It calls report and output from goroutines of the driver, which they
-// must not block for long. Start itself does not block while Run is running.
+// Start implements agent.Driver. It calls report and output from goroutines of the driver, which
+// they must not block for long. Start itself does not block while Run is running.
 func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), output func(stream string, lines []string)) {
 	start := func() {
 		p, err := d.fork(s, output)

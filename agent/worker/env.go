@@ -9,10 +9,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// environment returns the variables that a worker always gets, which are the job's, overridden by
-// Regroup's, and the defaults of those that nobody sets. With restart recovery they include ranks, as
-// torchrun and Horovod set them; with in-process recovery, in which a process begins in generation
-// 0, ranks come with the assignment.
+// environment returns a worker's variables, which are the job's, overridden by Regroup's, and the
+// defaults of those that nobody sets. With restart recovery they include ranks, as torchrun and
+// Horovod set them. With in-process recovery a process begins in generation 0, and ranks come with
+// the assignment.
 func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnation) (env, defaults map[string]string) {
 	env = make(map[string]string, len(l.Spec.Env)+32)
 	maps.Copy(env, l.Spec.Env)

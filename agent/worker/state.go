@@ -80,7 +80,7 @@ type incarnation struct {
 	heldAt          time.Time
 
 	// Of restart recovery, to tell how long its phases took.
-	survivor           bool // its predecessor was a member of the generation before
+	survivor           bool              // its predecessor was a member of the generation before
 	steppedIn          events.Generation // in which it has reported a step
 	previousGeneration events.Generation // that its place was in
 	stoppedAt          time.Time
@@ -223,10 +223,10 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 // counter.
 const randomFrom = 15
 
-// newIncarnationID returns a ULID: 10 digits of time, 5 of a counter, and the last 11 of the agent's
-// incarnation, because a state machine has no randomness. The ids that one agent makes increase even
-// if the clock is set back: services order the incarnations of a slot by them. Their common part
-// makes lists of them compress well.
+// newIncarnationID returns a ULID: 10 digits of time, 5 of a counter, and the last 11 of the
+// agent's incarnation, because a state machine has no randomness. The ids that one agent makes
+// increase even if the clock is set back: services order the incarnations of a slot by them. Their
+// common part makes lists of them compress well.
 func (t *transition) newIncarnationID() events.Incarnation {
 	s := t.s
 	s.idCounter++

@@ -1,8 +1,8 @@
 package main
 
-// The three products of a layer, row-major. Inner loops run over one row at unit stride. multiply and
-// multiplyLeft take four rows at once, so that each element of the result is loaded and stored once
-// for four products.
+// The three products of a layer, row-major. Inner loops run over one row at unit stride. multiply
+// and multiplyLeft take four rows at once, so that each element of the result is loaded and stored
+// once for four products.
 
 // axpy4 adds a0*x0 + a1*x1 + a2*x2 + a3*x3 to y.
 func axpy4(y, x0, x1, x2, x3 []float32, a0, a1, a2, a3 float32) {
