@@ -29,8 +29,8 @@
 // system calls; two threads carry out large ones.
 //
 // A heartbeat says that the process runs, not that its program makes progress: a rank that computes
-// for an hour is waited for. What watches its steps must notice that it hangs. A heartbeat also says
-// in which operation the rank is, so that programs that diverged are told so.
+// for an hour is waited for. What watches its steps must notice that it hangs. A heartbeat also
+// says in which operation the rank is, so that programs that diverged are told so.
 //
 // # Results
 //
