@@ -15,6 +15,9 @@ class Distributed(unittest.TestCase):
     def test_four(self):
         launch.check(self, "tests.ranks.distributed", 4)
 
+    def test_several_steps(self):
+        launch.check(self, "tests.ranks.several_steps", 3)
+
     def test_two_over_tcp(self):
         launch.check(self, "tests.ranks.distributed", 2, REGROUP_SHARED_MEMORY="0")
 

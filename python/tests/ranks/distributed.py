@@ -471,7 +471,6 @@ def case_mistakes():
         refused(
             lambda: dist.all_to_all_single(torch.ones(2), torch.ones(SIZE), None, [1]), "splits"
         )
-    refused(lambda: dist.all_reduce(torch.ones(2).to_sparse()), "sparse")
     refused(lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "bitwise")
     z = torch.ones(2, dtype=torch.complex64)
     refused(lambda: dist.reduce(z, 0, dist.ReduceOp.PRODUCT), "complex")

@@ -12,6 +12,8 @@ from torch.futures import Future
 
 from ...communicator import Communicator
 from .. import rendezvous
+from .background import BackgroundOp, BackgroundWork
+from .barrier_ops import BarrierOps
 from .exchange_ops import ExchangeOps
 from .gather_ops import GatherOps
 from .operations import BACKEND, INLINE_BYTES
@@ -36,6 +38,14 @@ class DispatchedWork(PendingWork, dist._Work):
     def __init__(self, started: StartedOp, waiter: Any):
         dist._Work.__init__(self)
         PendingWork.__init__(self, started, waiter)
+
+
+class DispatchedBackgroundWork(BackgroundWork, dist._Work):
+    """Work of several steps, for the dispatcher."""
+
+    def __init__(self, op: BackgroundOp):
+        dist._Work.__init__(self)
+        BackgroundWork.__init__(self, op)
 
 
 class CoalescedWork(dist._Work):
@@ -71,7 +81,7 @@ class _NotConnected:
         )
 
 
-class Backend(ReduceOps, GatherOps, ExchangeOps, c10d.Backend):
+class Backend(ReduceOps, GatherOps, ExchangeOps, BarrierOps, c10d.Backend):
     """The connected ranks of one group, with all operations of torch.distributed.
 
     store connects further groups of its ranks; comm is None for a group that is configured later.
@@ -135,6 +145,12 @@ class Backend(ReduceOps, GatherOps, ExchangeOps, c10d.Backend):
 
     def _pending(self, started: StartedOp) -> Any:
         self._made.work = work = DispatchedWork(started, self._waiter)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _background(self, op: BackgroundOp) -> Any:
+        self._made.work = work = DispatchedBackgroundWork(op)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work

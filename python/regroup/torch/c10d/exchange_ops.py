@@ -1,4 +1,4 @@
-"""Operations between pairs of ranks: all_to_all, send, recv; and barrier."""
+"""Operations between pairs of ranks: all_to_all, send, recv."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .work import StartedOp
 
 
 class ExchangeOps(Operations):
-    """all_to_all, send, recv, barrier."""
+    """all_to_all, send, recv."""
 
     def all_to_all_single(
         self,
@@ -97,6 +97,7 @@ class ExchangeOps(Operations):
         """Sends a tensor to a rank that receives one of the same length with this tag."""
         (tensor,) = tensors
         check(tensor)
+        _check_tag(tag)
         work = tensor if reachable(tensor) else staged(tensor)
         request = self._comm.send(
             work.data_ptr(), work.numel() * work.element_size(), dst, tag, start=True
@@ -107,6 +108,7 @@ class ExchangeOps(Operations):
         """Receives the next tensor of a rank with this tag."""
         (tensor,) = tensors
         check(tensor)
+        _check_tag(tag)
         work = tensor if reachable(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
         request = self._comm.recv(
             work.data_ptr(), work.numel() * work.element_size(), src, tag, start=True
@@ -118,6 +120,7 @@ class ExchangeOps(Operations):
         """Receives the next tensor with this tag, of any rank."""
         (tensor,) = tensors
         check(tensor)
+        _check_tag(tag)
         work = tensor if reachable(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
         request, source = self._comm.recv_any(
             work.data_ptr(), work.numel() * work.element_size(), tag
@@ -125,9 +128,10 @@ class ExchangeOps(Operations):
         finish = None if work is tensor else lambda: tensor.copy_(work)
         return self._pending(StartedOp(request, tensors, finish, work, source))
 
-    def barrier(self, opts: Any = None) -> Any:
-        """Returns when every rank has called it."""
-        return self._run(0, self._comm.barrier, [], None, opts, wait=True)
+
+def _check_tag(tag: int) -> None:
+    if tag < 0:
+        raise InvalidArgumentError(f"tag {tag} is negative: those are the package's own")
 
 
 def _split_into(flat: torch.Tensor, parts: List[torch.Tensor]) -> None:

@@ -21,6 +21,7 @@ from ...communicator import Communicator
 from ...errors import InvalidArgumentError, RegroupError
 from ..gpus import Engine, engine
 from ..tensors import check
+from .background import BackgroundOp
 from .work import StartedOp, Waiter, called_by_python
 
 #: The name of the backend.
@@ -86,6 +87,24 @@ class Operations:
     def _pending(self, started: StartedOp) -> Any:
         """What an operation that was started returns."""
         raise NotImplementedError
+
+    def _background(self, op: BackgroundOp) -> Any:
+        """What an operation of several steps returns."""
+        raise NotImplementedError
+
+    def _end(self, requests: Sequence[int], deadline: Optional[float]) -> None:
+        """Waits until all requests have ended, by when their memory is free. Raises the error of the
+        first that failed; the group ends with the deadline."""
+        error: Optional[BaseException] = None
+        for request in requests:
+            try:
+                if not lib.wait_until(request, deadline):
+                    self._waiter.expire()
+                    lib.wait(request)
+            except RegroupError as e:
+                error = error or self._waiter.cause(e)
+        if error is not None:
+            raise error
 
     def _run(
         self,

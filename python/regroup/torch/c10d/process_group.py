@@ -7,8 +7,11 @@ from sys import _getframe
 from typing import Any, Callable, Optional
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import _create_work_from_future
 
 from ...communicator import Communicator
+from .background import BackgroundOp, BackgroundWork
+from .barrier_ops import BarrierOps
 from .exchange_ops import ExchangeOps
 from .gather_ops import GatherOps
 from .operations import INLINE_BYTES
@@ -24,7 +27,7 @@ from .work import (
 )
 
 
-class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, dist.ProcessGroup):
+class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, BarrierOps, dist.ProcessGroup):
     """The connected ranks of one group, with all operations of torch.distributed."""
 
     def __init__(self, comm: Communicator, timeout: Optional[timedelta] = None):
@@ -50,6 +53,9 @@ class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, dist.ProcessGroup):
         if called_by_python():
             return PendingWork(started, self._waiter)
         return self._waiter.work(started)
+
+    def _background(self, op: BackgroundOp) -> Any:
+        return BackgroundWork(op) if called_by_python() else _create_work_from_future(op.future)
 
     def _start_coalescing(self, *device: Any) -> None:
         """Operations go on until they are waited for, so there is nothing to do."""

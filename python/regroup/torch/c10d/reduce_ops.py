@@ -14,11 +14,12 @@ import torch.distributed as dist
 from ... import _library as lib
 from ...errors import InvalidArgumentError
 from ..tensors import TYPES, check, kind, reachable, staged
-from .operations import INLINE_BYTES, Operations, size_of
+from .operations import INLINE_BYTES, size_of
 from .reductions import combination, reduction
+from .sparse_ops import SparseOps
 
 
-class ReduceOps(Operations):
+class ReduceOps(SparseOps):
     """all_reduce, reduce, reduce_scatter."""
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceOptions()) -> Any:
@@ -53,6 +54,8 @@ class ReduceOps(Operations):
         return self._allreduce_any(tensors, opts)
 
     def _allreduce_any(self, tensors: List[torch.Tensor], opts: Any) -> Any:
+        if tensors[0].layout is not torch.strided:
+            return self.allreduce_sparse(tensors, opts)
         for tensor in tensors:
             check(tensor)
         op = reduction(opts, tensors[0])

@@ -45,6 +45,10 @@ def reduction(opts: Any, tensor: torch.Tensor) -> Optional[int]:
     if op is not None:
         if tensor.dtype is torch.bool:
             return boolean(tensor, op)
+        if op == lib.AVERAGE and not (tensor.is_floating_point() or tensor.is_complex()):
+            raise InvalidArgumentError(
+                f"{tensor.dtype} has no average: reduce with SUM and divide"
+            )
         if tensor.is_complex() and op not in (lib.SUM, lib.AVERAGE):
             raise InvalidArgumentError(f"complex numbers have no {opts.reduceOp}")
         return op
