@@ -155,6 +155,17 @@ func (c *communicator) abort(rank int, why string) {
 	c.Abort(cause)
 }
 
+// waitFailed waits for the end of the communicator, and returns why it has ended.
+func (c *communicator) waitFailed(within time.Duration) error {
+	defer c.AwaitExternal()()
+	select {
+	case <-c.Context().Done():
+		return cmp.Or(c.Failed(), collective.ErrClosed)
+	case <-expiry(within):
+		return errTimeout
+	}
+}
+
 func (c *communicator) describe() ([]byte, error) {
 	return json.Marshal(struct {
 		Job        string `json:"job"`

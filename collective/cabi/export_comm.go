@@ -123,6 +123,13 @@ func rgo_comm_failed(h C.uint64_t) C.int {
 	return withHandle(&communicators, "communicator", h, func(c *communicator) error { return c.Failed() })
 }
 
+//export rgo_comm_wait_failed
+func rgo_comm_wait_failed(h C.uint64_t, withinMS C.int64_t) C.int {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
+		return c.waitFailed(milliseconds(int64(withinMS)))
+	})
+}
+
 //export rgo_comm_describe
 func rgo_comm_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
 	return withText(&communicators, "communicator", h, buffer, size, (*communicator).describe)

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 1
-#define RG_ABI_MINOR 3
+#define RG_ABI_MINOR 4
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -115,6 +115,11 @@ int rg_comm_close(rg_comm comm);
 int rg_comm_abort(rg_comm comm, int32_t rank, const char *why);
 /* RG_OK while it works, else why it does not. */
 int rg_comm_failed(rg_comm comm);
+/*
+ * Waits until it fails or is closed, and returns why; RG_TIMEOUT: it still works. For a host whose ranks communicate by
+ * means of their own: as in an operation, a rank whose process is silent for stall_after_ms is lost meanwhile.
+ */
+int rg_comm_wait_failed(rg_comm comm, int64_t within_ms);
 /* {"job", "generation", "rank", "world", "busy"} */
 int rg_comm_describe(rg_comm comm, char *buffer, size_t len);
 

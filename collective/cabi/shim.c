@@ -47,6 +47,8 @@ int rg_comm_abort(rg_comm comm, int32_t rank, const char *why) { GUARDED(rgo_com
 
 int rg_comm_failed(rg_comm comm) { GUARDED(rgo_comm_failed(comm)); }
 
+int rg_comm_wait_failed(rg_comm comm, int64_t within_ms) { GUARDED(rgo_comm_wait_failed(comm, within_ms)); }
+
 int rg_comm_describe(rg_comm comm, char *buffer, size_t len) { GUARDED(rgo_comm_describe(comm, buffer, len)); }
 
 int rg_allreduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request) {

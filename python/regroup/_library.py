@@ -35,7 +35,7 @@ INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1,
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 
 ABI_MAJOR = 1
-ABI_MINOR = 3
+ABI_MINOR = 4
 
 
 class Session(ctypes.Structure):
@@ -71,6 +71,7 @@ _functions = {
     "rg_comm_close": (_handle,),
     "rg_comm_abort": (_handle, c_int32, c_char_p),
     "rg_comm_failed": (_handle,),
+    "rg_comm_wait_failed": (_handle, c_int64),
     "rg_comm_describe": (_handle, c_char_p, c_size_t),
     "rg_allreduce": (_handle, _memory, _count, _kind, _kind, _request),
     "rg_allreduce_as": (_handle, _kind, _memory, _count, _kind, _request),

@@ -183,6 +183,14 @@ class Communicator:
         status = self._lib.rg_comm_failed(self.handle)
         return None if status == _library.OK else _library.failure(status)
 
+    def wait_failed(self) -> Exception:
+        """Waits until it fails or is closed, and returns why. A rank whose process is silent is lost
+        meanwhile, as in an operation."""
+        while True:
+            status = self._lib.rg_comm_wait_failed(self.handle, -1)
+            if status != _library.TIMEOUT:
+                return _library.failure(status)
+
     def abort(self, why: str) -> None:
         """Aborts the generation on all ranks, within milliseconds."""
         check(self._lib.rg_comm_abort(self.handle, -1, why.encode()))

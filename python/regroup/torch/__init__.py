@@ -31,6 +31,7 @@ from .broadcast_ops import (
 from .compression import Compression, Compressor
 from .elastic.prologue import RECORDED as _RECORDED
 from .elastic.prologue import recorded as _recorded
+from .follower import follow
 from .functions import (
     allgather_object,
     broadcast_object,

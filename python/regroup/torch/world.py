@@ -94,6 +94,7 @@ class World:
         )
         self._communicator: Optional[Communicator] = None
         self._owned = False
+        self.follower: Any = None  # follower.Follower, if torch's default group follows the job
         self._gpus: Any = None  # regroup.torch.gpus.Gpus of the newest generation
         self._pid = 0
 

@@ -14,3 +14,8 @@ PYTHON_BACKEND = hasattr(getattr(c10d, "Backend", None), "get_reconfigure_handle
 #: A backend is registered for certain devices (torch 2).
 _PARAMETERS = inspect.signature(dist.Backend.register_backend).parameters
 DEVICES = "devices" in _PARAMETERS
+
+#: A group can be given other members (torch 2.14).
+RECONFIGURE = hasattr(dist.distributed_c10d, "_reconfigure") and (
+    "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters
+)

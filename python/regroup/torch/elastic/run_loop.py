@@ -168,6 +168,8 @@ class _RunLoop:
         world.training, world.consumed = self._training, False
         try:
             world.check_gpus()
+            if world.follower is not None:
+                world.follower.enter(world.communicator, world.membership.generation)
             self._state._enter(self._training, lost, self._survivor)
             self._survivor = True
             if self._elastic and (world.membership.generation > 1 or world.step > 0):
@@ -182,6 +184,8 @@ class _RunLoop:
             # Operations that torch executes (for DDP, in autograd) do not preserve the type of an
             # error.
             over = isinstance(e, WorkerLostError) or world.failed() is not None
+            if world.follower is not None:
+                over = world.follower.failed() or over
             if over and not isinstance(e, StuckError):  # a stuck worker must be restarted
                 self._interrupt = e
                 return lib.PEER_LOST, str(e), None

@@ -1,0 +1,159 @@
+"""follow: torch.distributed's default group gets the members of the job."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, List, Optional, Set
+
+import torch.distributed as dist
+
+from ... import membership
+from ...communicator import Communicator
+from ...errors import ClosedError, InvalidArgumentError, WorkerLostError
+from ..world import world
+from . import connections, group, models, store
+
+#: How long a failure of the group waits for the job's own notice of it, in seconds. The notice
+#: says who was lost.
+NOTICE = 2.0
+
+
+def follow(backend: str = "gloo", **options: Any) -> None:
+    """Initialises torch.distributed's default group, in place of ``init_process_group``, and keeps
+    its members those of the job, while this process stays.
+
+    backend is any of torch's, and options are those of ``init_process_group`` without init_method,
+    store, rank and world_size. Under ``regroup run --recovery in-process`` this process is alone in
+    the group until the function of ``elastic.run`` is called. In each of its calls the group's ranks
+    are the generation's: since torch 2.14 the group is the same object, reconfigured; before, and
+    where the backend cannot do that, it is a new one. DistributedDataParallel objects over the
+    default group go on with it. Other groups, device meshes and sharded models belong to one
+    generation: make them in the function.
+
+    When a member is lost, operations in progress end with an error on all others, also those of
+    gloo, which waits for its timeout otherwise; elastic.run then calls the function again.
+
+    With the ranks of a launcher (torchrun, or recovery by restart), and without one, it is only
+    ``init_process_group``. Raises InvalidArgumentError for an option that is follow's own, or if the
+    group is initialised.
+    """
+    own = sorted({"init_method", "store", "rank", "world_size", "enable_reconfigure"} & set(options))
+    if own:
+        raise InvalidArgumentError(f"follow: {', '.join(own)} cannot be given: the job sets it")
+    if dist.is_initialized():
+        raise InvalidArgumentError("follow takes the place of init_process_group, which was called")
+    if backend == "regroup":
+        from .. import distributed  # noqa: F401  registers it, for torch before 2.14
+    kind = membership.mode()
+    if kind == membership.STATIC:
+        dist.init_process_group(backend, **options)
+        return
+    world.init()
+    models.record()
+    follower = Follower(backend, options)
+    if kind == membership.ELASTIC:
+        world.follower = follower
+
+
+class Follower:
+    """The default group of this process, and how it gets the members of each generation."""
+
+    def __init__(self, backend: str, options: dict):
+        self._store = store.GenerationStore()
+        self._group = group.create(backend, self._store, options)
+        self._watch: Optional[_Watch] = None
+
+    def enter(self, comm: Communicator, generation: int) -> None:
+        """Makes the ranks of a communicator of the generation the members of the group. All of them
+        call it. Raises an error if one is lost meanwhile, or the group cannot be connected."""
+        if self._watch is not None:
+            self._watch.end()
+        if dist.is_initialized():  # else the last attempt to initialise it again has failed
+            models.check(dist.group.WORLD)
+        self._watch = watch = _Watch(comm, self._group)
+        mine = {"handle": self._group.handle(), "count": group.group_count(), "store": ""}
+        server = None
+        if comm.rank == 0:
+            server, mine["store"] = store.serve()
+        members = _gather(comm, mine)
+        before = connections.sockets()
+        try:
+            self._store.replace(server or store.connect(members[0]["store"]), comm.failed)
+            self._group.connect(generation, comm.rank, [m["handle"] for m in members])
+        except RuntimeError as e:
+            watch.wait(NOTICE)
+            if watch.noticed():
+                raise WorkerLostError(f"a member was lost while the group was connected: {e}") from e
+            raise
+        group.set_group_count(max(m["count"] for m in members))
+        watch.guard(connections.Mesh.between(before, lambda own: _gather_sets(comm, own)))
+        models.renew()
+
+    def failed(self) -> bool:
+        """Whether the group has lost a member, or does not work for another reason: then what raised
+        an error was not the program."""
+        watch = self._watch
+        if watch is None or not (watch.noticed() or watch.broken()):
+            return False
+        watch.wait(NOTICE)
+        return True
+
+
+class _Watch:
+    """Ends the group's operations when its generation fails."""
+
+    def __init__(self, comm: Communicator, group: Any):
+        self._comm, self._group = comm, group
+        self._mesh: Optional[connections.Mesh] = None
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="regroup-follower", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        error = self._comm.wait_failed()
+        with self._lock:
+            if not isinstance(error, (ClosedError, InvalidArgumentError)):  # else it was left
+                self._interrupt()
+            self._ended.set()
+
+    def _interrupt(self) -> None:
+        """Ends what is in progress. The caller holds the lock."""
+        if self._mesh is not None:
+            self._mesh.shut_down()
+        try:
+            self._group.abort()
+        except RuntimeError:
+            pass  # a group that is being connected has nothing to abort
+
+    def guard(self, mesh: connections.Mesh) -> None:
+        """Makes these the connections that are shut down."""
+        with self._lock:
+            self._mesh = mesh
+            if self._ended.is_set() and self._comm.failed() is not None:
+                mesh.shut_down()
+
+    def noticed(self) -> bool:
+        """Whether the job has noticed a failure of the generation."""
+        return self._comm.failed() is not None
+
+    def broken(self) -> bool:
+        """Whether the group does not work."""
+        return self._mesh is not None and self._mesh.broken() or self._group.failed()
+
+    def wait(self, limit: float) -> None:
+        """Waits for the job's notice, for at most so many seconds."""
+        self._ended.wait(limit)
+
+    def end(self) -> None:
+        """Waits for the end of the generation, which is over for this process."""
+        self._thread.join()
+
+
+def _gather(comm: Communicator, mine: dict) -> List[dict]:
+    return [json.loads(b) for b in comm.allgather_bytes(json.dumps(mine).encode())]
+
+
+def _gather_sets(comm: Communicator, mine: Set[str]) -> List[Set[str]]:
+    return [set(json.loads(b)) for b in comm.allgather_bytes(json.dumps(sorted(mine)).encode())]

@@ -1,0 +1,143 @@
+"""torch.distributed's default group, given other members while this process stays."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+from typing import Any, Callable, Dict, List
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from torch._C import _distributed_c10d as c10d
+
+from ...errors import UnsupportedError
+from ..c10d import features
+from .store import GenerationStore
+
+#: How long members that all live may need to connect.
+MEETING = timedelta(seconds=30)
+
+
+class ReconfiguredGroup:
+    """A default group that is one object for good, since torch 2.14."""
+
+    def __init__(self, backend: str, store: GenerationStore, options: Dict[str, Any]):
+        self._devices = _devices(backend)
+        dist.init_process_group(
+            backend, store=store, rank=0, world_size=1, enable_reconfigure=True, **options
+        )
+        if not _can_be_reconfigured():
+            dist.destroy_process_group()
+            raise UnsupportedError(f"{backend} cannot be reconfigured")
+        # A handle holds the number of the group before, which tells newcomers apart.
+        self._reconfigure(secrets.randbits(62) | 1 << 61, [dist._get_reconfigure_handle()])
+
+    def handle(self) -> str:
+        """What the others need to connect to this process."""
+        return dist._get_reconfigure_handle()
+
+    def connect(self, generation: int, rank: int, handles: List[str]) -> None:
+        """Makes the processes with these handles the members, in the order of their ranks."""
+        self._reconfigure(generation, handles)
+
+    @staticmethod
+    def _reconfigure(uuid: int, handles: List[str]) -> None:
+        dist._reconfigure(uuid, handles, timeout=MEETING).wait()
+        group, size = dist.group.WORLD, len(handles)
+        distributed_c10d._world.pg_group_ranks[group] = {r: r for r in range(size)}
+
+    def _backends(self) -> List[Any]:
+        return [dist.get_backend_impl(dist.group.WORLD, torch.device(d)) for d in self._devices]
+
+    def failed(self) -> bool:
+        """Whether the backend has noticed that the group does not work any more."""
+        return any(b.get_error() != c10d.ErrorType.SUCCESS for b in self._backends())
+
+    def abort(self) -> None:
+        """Ends what is in progress here, where the backend can."""
+        for backend in self._backends():
+            backend.abort()
+
+
+class RenewedGroup:
+    """A default group that is destroyed and initialised again, for torch before 2.14 and backends
+    that cannot be reconfigured."""
+
+    def __init__(self, backend: str, store: GenerationStore, options: Dict[str, Any]):
+        self._backend, self._store, self._options = backend, store, options
+        self._devices = _devices(backend)
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, **options)
+
+    def handle(self) -> str:
+        """Nothing: the store connects the members."""
+        return ""
+
+    def connect(self, generation: int, rank: int, handles: List[str]) -> None:
+        """Makes as many processes as there are handles the members."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        set_group_count(0)  # a failed initialisation leaves it higher, and with it the names of keys
+        dist.init_process_group(
+            self._backend,
+            store=dist.PrefixStore(str(generation), self._store),
+            rank=rank,
+            world_size=len(handles),
+            **self._options,
+        )
+
+    def _asked(self, name: str) -> List[Callable[[], Any]]:
+        """This method of the backends that have it."""
+        if not dist.is_initialized() or not hasattr(dist.group.WORLD, "_get_backend"):
+            return []
+        backends = [dist.group.WORLD._get_backend(torch.device(d)) for d in self._devices]
+        return [getattr(b, name) for b in backends if hasattr(b, name)]
+
+    def failed(self) -> bool:
+        """Whether the backend has noticed that the group does not work any more."""
+        return any(ask() != c10d.ErrorType.SUCCESS for ask in self._asked("get_error"))
+
+    def abort(self) -> None:
+        """Ends what is in progress here, where the backend can."""
+        for abort in self._asked("abort"):
+            abort()
+
+
+def create(backend: str, store: GenerationStore, options: Dict[str, Any]) -> Any:
+    """Initialises the default group, with this process alone."""
+    if features.RECONFIGURE:
+        try:
+            return ReconfiguredGroup(backend, store, options)
+        except RuntimeError:  # another reason is that of the second attempt, too
+            set_group_count(0)
+    return RenewedGroup(backend, store, options)
+
+
+def _can_be_reconfigured() -> bool:
+    try:
+        return dist._supports_reconfigure()
+    except RuntimeError:  # the group has several backends
+        return False
+
+
+def _devices(backend: str) -> List[str]:
+    """The types of the devices that a backend is for: of "cpu:gloo,cuda:nccl" both."""
+    if ":" in backend:
+        return [part.split(":")[0] for part in backend.split(",")]
+    return ["cuda"] if backend.startswith("nccl") else ["cpu"]
+
+
+def group_count() -> int:
+    """How many groups this process has named."""
+    world = getattr(distributed_c10d, "_world", None)
+    return distributed_c10d._group_count if world is None else world.group_count
+
+
+def set_group_count(count: int) -> None:
+    """Sets the number that the name of the next group is made of."""
+    world = getattr(distributed_c10d, "_world", None)
+    if world is None:
+        distributed_c10d._group_count = count
+    else:
+        world.group_count = count

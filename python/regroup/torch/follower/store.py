@@ -1,0 +1,140 @@
+"""The store of a group whose members change: the connection to another server in each generation."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from datetime import timedelta
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch.distributed as dist
+
+from ...errors import RegroupError
+
+#: The bounds of the wait between two questions whether a key is there, in seconds.
+_SHORTEST, _LONGEST = 0.0002, 0.005
+
+#: Whether a server can be given the socket that it listens on. pybind11 puts the signature there.
+_LISTENS = "master_listen_fd" in (dist.TCPStore.__init__.__doc__ or "")
+
+
+#: No key has this value. Where it is expected, and the key is not there, the answer is what was expected.
+_NO_VALUE = "regroup: no value"
+
+
+def _there(store: dist.Store, keys: List[str]) -> bool:
+    """Whether all keys are set."""
+    if hasattr(dist.Store, "check"):
+        return store.check(keys)
+    return all(  # before torch 2.1
+        store.compare_set(key, _NO_VALUE, _NO_VALUE) != _NO_VALUE.encode() for key in keys
+    )
+
+
+def serve() -> Tuple[dist.Store, str]:
+    """Starts a store's server on the address that peers reach this process at. It ends with the
+    store. Returns the store and where the server is, host:port."""
+    host = os.environ.get("REGROUP_ADVERTISE") or "127.0.0.1"
+    more: dict = {}
+    if _LISTENS:  # before torch 2 it listens on all addresses
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.bind((host, 0))
+        listener.listen(1024)
+        port = listener.getsockname()[1]
+        more = {"master_listen_fd": listener.detach()}  # the server closes it
+    else:
+        port = 0
+    store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False, **more)
+    return store, f"{host}:{store.port}"
+
+
+def connect(address: str) -> dist.Store:
+    """Connects to another process's server."""
+    host, _, port = address.rpartition(":")
+    return dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+
+
+class GenerationStore(dist.Store):
+    """What a group is given as its store. It belongs to no server for good: each generation has one
+    of its own, in rank 0, because no process lives as long as the job.
+
+    Whoever waits for a key gets an error when the generation has failed, which a process that has
+    died will not set it in.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server: dist.Store = dist.HashStore()
+        self._failed: Callable[[], Optional[Exception]] = lambda: None
+
+    def replace(self, server: dist.Store, failed: Callable[[], Optional[Exception]]) -> None:
+        """Makes server the one from here on. failed returns why the generation has failed, or None."""
+        self._server, self._failed = server, failed
+
+    def _await(self, keys: List[str], timeout: Optional[timedelta]) -> None:
+        limit = timeout if timeout is not None and timeout > timedelta(0) else self.timeout
+        end, pause = time.monotonic() + limit.total_seconds(), _SHORTEST
+        while not _there(self._server, keys):
+            error = self._failed()
+            if error is not None:
+                raise RegroupError(f"the generation ended while its members met: {error}")
+            if time.monotonic() >= end:
+                raise RegroupError(f"nobody has set {', '.join(keys)} within {limit}")
+            time.sleep(pause)  # a store cannot be asked to tell
+            pause = min(2 * pause, _LONGEST)
+
+    def set(self, key: str, value: Any) -> None:
+        """Sets a key."""
+        self._server.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        """Waits for a key; returns its value."""
+        self._await([key], None)
+        return self._server.get(key)
+
+    def add(self, key: str, value: int) -> int:
+        """Adds to a number; returns the sum."""
+        return self._server.add(key, value)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+        """Sets a key that has the expected value; returns the value that it has then."""
+        return self._server.compare_set(key, expected, desired)
+
+    def check(self, keys: List[str]) -> bool:
+        """Whether all keys are set."""
+        return _there(self._server, keys)
+
+    def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
+        """Waits until all keys are set."""
+        self._await(keys, timeout)
+
+    def delete_key(self, key: str) -> bool:
+        """Deletes a key; returns whether it was there."""
+        return self._server.delete_key(key)
+
+    def num_keys(self) -> int:
+        """The number of keys."""
+        return self._server.num_keys()
+
+    def append(self, key: str, value: Any) -> None:
+        """Appends to a value."""
+        self._server.append(key, value)
+
+    def multi_get(self, keys: List[str]) -> List[bytes]:
+        """Waits for keys; returns their values."""
+        self._await(keys, None)
+        return self._server.multi_get(keys)
+
+    def multi_set(self, keys: List[str], values: List[Any]) -> None:
+        """Sets several keys."""
+        self._server.multi_set(keys, values)
+
+    def has_extended_api(self) -> bool:
+        """Whether append, multi_get and multi_set are there."""
+        return hasattr(self._server, "has_extended_api") and self._server.has_extended_api()
+
+    def clone(self) -> "GenerationStore":
+        """This store: its operations may be called by several threads."""
+        return self
