@@ -30,6 +30,8 @@ func TestErrorsOfTheLibraryAreConverted(t *testing.T) {
 		{api(503, 10077), events.Unavailable},
 		{api(400, 10005), events.Unavailable},
 		{api(503, 10008), events.Unavailable},
+		{api(500, 10009), events.Unavailable},
+		{api(409, 10158), events.Unavailable},
 		{api(400, 10138), events.Invalid},
 		{api(500, 10049), events.Internal},
 		{nats.ErrMaxPayload, events.TooLarge},

@@ -128,6 +128,8 @@ const (
 	apiNoResources js.ErrorCode = 10023
 	apiNoStorage   js.ErrorCode = 10047
 	apiStoreFailed js.ErrorCode = 10077 // its text has the reason: maximum bytes exceeded, no space left ...
+	apiNotLeader   js.ErrorCode = 10009 // the server is not the stream's leader any more
+	apiInProcess   js.ErrorCode = 10158 // a message of this id was proposed, and is not committed yet
 	apiUnavailable              = 503
 )
 
@@ -173,7 +175,7 @@ func codedAPI(what string, api *js.APIError, err error) error {
 		return events.Errorf(events.TooLarge, "%s: larger than the stream takes: %w", what, err)
 	case apiNoResources, apiNoStorage, apiStoreFailed:
 		return events.Errorf(events.Unavailable, "%s: the NATS server stores nothing more, its limit or disk is full: %w", what, err)
-	case js.JSErrCodeStreamNotFound, apiNoPeers, apiNoLeader, js.JSErrCodeConsumerNotFound:
+	case js.JSErrCodeStreamNotFound, apiNoPeers, apiNoLeader, apiNotLeader, apiInProcess, js.JSErrCodeConsumerNotFound:
 		return events.Errorf(events.Unavailable, "%s: %w", what, err)
 	}
 	switch {

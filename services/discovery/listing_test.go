@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"runtime"
 	"strconv"
 	"strings"
@@ -77,15 +78,28 @@ func wantOffered(t *testing.T, p events.Ports, want string) {
 	}
 }
 
+// write replaces a file as a whole: one that is read meanwhile is the old or the new one.
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// publishedSlots formats every node fact with its slots.
+// publishedSlots formats every node fact with its slots, node by node: two nodes are handled at the
+// same time.
 func publishedSlots(t *testing.T, p events.Ports) string {
+	facts := strings.Split(nodeFacts(t, p), ", ")
+	slices.SortStableFunc(facts, func(a, b string) int {
+		return strings.Compare(strings.Fields(a)[0], strings.Fields(b)[0])
+	})
+	return strings.Join(facts, ", ")
+}
+
+func nodeFacts(t *testing.T, p events.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string {
 		var f events.NodeFact
@@ -141,7 +155,7 @@ func TestHostFileSelectsNodes(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		no := file + " names no host"
 		wantOffered(t, p, "node-a no: "+no+", node-b no: "+no)
-		if got := publishedSlots(t, p); got != "node-a joined 1, node-b joined 2!, node-a changed 2, node-b changed 2, node-a changed 2!, node-b changed 2!" {
+		if got := publishedSlots(t, p); got != "node-a joined 1, node-a changed 2, node-a changed 2!, node-b joined 2!, node-b changed 2, node-b changed 2!" {
 			t.Errorf("published %s", got)
 		}
 		for _, stop := range []func(){beatA, pongA, beatB, pongB, stopA, stopB} {
