@@ -1,0 +1,107 @@
+"""Trains with the members that the job has, and says each step. BACKEND is that of torch.distributed
+whose default group follows the job; "horovod": Horovod's interface instead.
+
+STEP is how long a step lasts, EPOCHS how many are trained, unless STOP names a file: then until it
+is there. DIES=step has rank 1 of three kill itself in this step, before its commit; with HANGS it
+stops instead, and gives no sign of life.
+"""
+
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import regroup.torch as hvd
+
+BACKEND = os.environ.get("BACKEND", "gloo")
+STEP = float(os.environ.get("STEP", "0.01"))
+EPOCHS, STOP = int(os.environ.get("EPOCHS", "2")), os.environ.get("STOP", "")
+DIES = int(os.environ.get("DIES", "-1"))
+SAMPLES, BATCH = 480, 8
+
+torch.set_num_threads(1)
+torch.manual_seed(os.getpid())  # each worker would begin with weights of its own
+x = torch.arange(float(SAMPLES)).reshape(-1, 1) / SAMPLES
+dataset = torch.utils.data.TensorDataset(x, 2 * x + 1)
+net = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+if BACKEND == "horovod":
+    hvd.init()
+    model = net
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+else:
+    hvd.follow(BACKEND)
+    model = DistributedDataParallel(net)
+sampler = hvd.elastic.ElasticSampler(dataset)
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, steps=0)
+
+
+def say(what, **values):
+    says = " ".join(f"{k}={v}" for k, v in values.items())
+    print(f"{what} at={time.time():.6f} pid={os.getpid()} {says}", flush=True)
+
+
+def members():
+    """This process's rank, and the number of ranks, as the interface in use says."""
+    if BACKEND == "horovod":
+        return hvd.rank(), hvd.size()
+    assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
+    return dist.get_rank(), dist.get_world_size()
+
+
+def gathered(tensor):
+    """What the ranks have for this tensor."""
+    if BACKEND == "horovod":
+        return list(hvd.allgather(tensor[None]))
+    parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor)
+    return parts
+
+
+def check_weights():
+    """All ranks have the same weights and momenta."""
+    mine = [p.detach().flatten() for p in net.parameters()]
+    mine += [optimizer.state[p]["momentum_buffer"].flatten() for p in net.parameters()]
+    own = torch.cat(mine)
+    assert all(torch.equal(part, own) for part in gathered(own)), "the ranks differ"
+    return own.double().sum().item()
+
+
+def fault():
+    if state.steps == DIES and members() == (1, 3):
+        say("dies")
+        os.kill(os.getpid(), signal.SIGSTOP if "HANGS" in os.environ else signal.SIGKILL)
+
+
+@hvd.elastic.run
+def train(state):
+    while not stopped():
+        sampler.set_epoch(state.epoch)
+        loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, sampler=sampler)
+        for i, (xs, ys) in enumerate(loader):
+            optimizer.zero_grad()
+            weight = 1.0 if BACKEND == "horovod" else sampler.weight()
+            (weight * torch.nn.functional.mse_loss(model(xs), ys)).backward()
+            optimizer.step()
+            time.sleep(STEP)  # the work of a larger model
+            sampler.record_batch(i, BATCH)
+            state.steps += 1
+            fault()
+            state.commit()
+            say("steps", rank=members()[0], size=members()[1], step=state.steps)
+            check_weights()
+        state.epoch += 1
+
+
+def stopped():
+    """Whether the training is over, on all ranks alike."""
+    if not STOP:
+        return state.epoch >= EPOCHS
+    return any(gathered(torch.tensor([float(os.path.exists(STOP))])))
+
+
+train(state)
+say("ends", rank=members()[0], size=members()[1], epoch=state.epoch, checksum=check_weights())
