@@ -19,8 +19,10 @@ SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) 
 
 PYTHON      ?= /usr/bin/python3
 TORCH       ?= 2.15.0
+ZIG         ?= 0.17.1
+WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,16 +62,34 @@ $(BIN)/counter: $(SOURCES)
 $(BIN)/recorder: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/recorder
 
+LIBREGROUP = CGO_ENABLED=1 $(GO) build -trimpath -buildmode=c-shared \
+  -ldflags "$(LDFLAGS) -extldflags '-Wl,--version-script=$(CURDIR)/collective/cabi/exports.map'"
+
 libregroup: setup $(BIN)/libregroup.so ## bin/libregroup.so, the C library (collective/cabi/regroup.h), and a copy for python/
 
 $(BIN)/libregroup.so: $(SOURCES) $(wildcard collective/cabi/*.[ch] collective/cabi/exports.map)
-	@CGO_ENABLED=1 $(GO) build -trimpath -buildmode=c-shared -o $(BIN)/new/libregroup.so \
-	  -ldflags "$(LDFLAGS) -extldflags '-Wl,--version-script=$(CURDIR)/collective/cabi/exports.map'" ./collective/cabi
+	@$(LIBREGROUP) -o $(BIN)/new/libregroup.so ./collective/cabi
 	@cp $(BIN)/new/libregroup.so python/regroup/libregroup.so.new && mv python/regroup/libregroup.so.new python/regroup/libregroup.so
 	@mv $(BIN)/new/libregroup.so $@ && rm -r $(BIN)/new
 
-wheel: libregroup hatch ## python/dist/regroup-*.whl, with the C library in it (no network)
-	@cd python && $(PYTHON) -m hatchling build -t wheel
+wheel: build libregroup hatch ## python/dist/regroup_elastic-*.whl with the binary and the C library, for this machine and its glibc (no network)
+	@cd python && $(PYTHON) -m hatchling build -c -t wheel
+
+wheels: setup hatch $(WHEELS:%=%/regroup) $(WHEELS:%=%/libregroup.so) ## the same for x86_64 and aarch64, from glibc 2.17 on, in python/dist/release
+	@rm -rf python/dist/release
+	@cd python && for folder in $(WHEELS); do WHEEL_BINARIES=$(CURDIR)/$$folder $(PYTHON) -m hatchling build -t wheel -d dist/release; done
+
+$(BIN)/linux-%/regroup: $(SOURCES)
+	@CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/regroup
+
+$(BIN)/linux-amd64/libregroup.so: TARGET = x86_64-linux-gnu.2.17
+$(BIN)/linux-arm64/libregroup.so: TARGET = aarch64-linux-gnu.2.17
+$(BIN)/linux-%/libregroup.so: $(SOURCES) $(wildcard collective/cabi/*.[ch] collective/cabi/exports.map) $(TOOLS)/zig-$(ZIG)/ready
+	@GOOS=linux GOARCH=$* CC='$(TOOLS)/zig-$(ZIG)/bin/python -m ziglang cc -target $(TARGET)' $(LIBREGROUP) -o $@ ./collective/cabi
+
+$(TOOLS)/zig-$(ZIG)/ready: | hatch
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet ziglang==$(ZIG)
+	@touch $@
 
 python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests

@@ -12,7 +12,8 @@ import (
 
 // TestDocs runs every command of every sh block in the documents, in order, in an empty home
 // directory next to bin/. For a line that calls make only the target is checked: running `make
-// test` from a test would recurse.
+// test` from a test would recurse. The bash block of README.md installs a wheel, and is run by
+// python/tests/test_wheel.py.
 func TestDocs(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -1,67 +1,202 @@
-"""The wheel: it is built without a network, installs into an environment, and is whole."""
+"""The wheel: it is built without a network, installs into an environment, and is whole there.
+
+The variable WHEEL names a wheel to test instead of one that is built here.
+"""
 
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import venv
 import zipfile
 
 from . import launch
 
-USE = """
-import regroup, regroup.torch as hvd, torch, torch.distributed as dist
+README = os.path.join(launch.ROOT, "..", "README.md")
+
+#: Seconds for one command.
+LIMIT = 120
+
+#: In an environment without torch, from a folder without the sources.
+BARE = """
+import os, sys, regroup
 from regroup import _library
+folder = os.path.dirname(regroup.__file__)
+assert folder.startswith(sys.prefix), folder
+assert _library.path() == os.path.join(folder, "libregroup.so"), _library.path()
+assert os.path.exists(os.path.join(folder, "py.typed"))
+assert "torch" not in sys.modules
+print(_library.library().rg_version().decode())
+"""
+
+#: With torch, started by the wheel's own binary.
+TORCH = """
+import sys, regroup, regroup.torch as hvd, torch, torch.distributed as dist
+import regroup.torch.distributed
+assert regroup.__file__.startswith(sys.prefix), regroup.__file__
 hvd.init()
-assert hvd.allreduce(torch.ones(3)).tolist() == [1, 1, 1]
-dist.init_process_group("regroup", rank=0, world_size=1, store=dist.HashStore())
+assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [2, 2, 2]
+dist.init_process_group("regroup")
 x = torch.ones(3)
 dist.all_reduce(x)
+print("reduced", x.tolist(), flush=True)
 dist.destroy_process_group()
-print(regroup.__file__, _library.path())
 """
 
 
+def blocks(language):
+    """The blocks of a language in README.md."""
+    with open(README, encoding="utf-8") as f:
+        return re.findall(rf"^```{language}\n(.*?)^```$", f.read(), re.MULTILINE | re.DOTALL)
+
+
+def seen(line):
+    """A pattern for a line of output that README.md shows, in which the name of the host, times,
+    processes and steps are those of another run."""
+    parts = re.split(r"(\bnode1\b|\b[\d.]+m?s\b|(?<=process )\d+|(?<=step )\d+)", line)
+    for i, text in enumerate(parts):
+        vary = r"\S+" if text == "node1" else r"[\d.ms]+"
+        parts[i] = vary if i % 2 else re.escape(text)
+    return "".join(parts)
+
+
 class Wheel(unittest.TestCase):
-    def run_checked(self, *command, **options):
-        ran = subprocess.run(
-            command,
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="regroup-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = os.path.realpath(folder.name)
+        dist = os.path.join(cls.folder, "python", "dist")
+        os.makedirs(dist)
+        if os.environ.get("WHEEL"):
+            shutil.copy(os.environ["WHEEL"], dist)
+        else:
+            build = ("-m", "hatchling", "build", "-t", "wheel", "-d", dist)
+            run("/", sys.executable, *build, cwd=launch.ROOT)
+        (cls.name,) = os.listdir(dist)
+        cls.wheel = os.path.join(dist, cls.name)
+
+    def test_content(self):
+        self.assertRegex(
+            self.name, r"^regroup_elastic-[\d.]+-py3-none-manylinux_2_\d+_(x86_64|aarch64)\.whl$"
+        )
+        with zipfile.ZipFile(self.wheel) as z:
+            held = set(z.namelist())
+        for name in ("libregroup.so", "py.typed", "torch/elastic/__init__.py"):
+            self.assertIn("regroup/" + name, held)
+        roots = {re.sub(r"^regroup_elastic-[\d.]+\.", "", n.partition("/")[0]) for n in held}
+        self.assertEqual({"regroup", "data", "dist-info"}, roots)
+
+    def test_readme(self):
+        """The first block of README.md, in an environment of the wheel alone."""
+        (script, *_), (commands, *_), (shown, *_) = map(blocks, ("python", "bash", "text"))
+        with open(os.path.join(self.folder, "train.py"), "w", encoding="utf-8") as f:
+            f.write(script)
+        steps = int(re.search(r"while step < (\d+)", script)[1])
+        for rank in range(3):  # a job that has already trained most of it
+            with open(self.checkpoint(rank), "w", encoding="utf-8") as f:
+                f.write(str(steps - 60))
+        job = subprocess.Popen(
+            ["bash", "-euc", commands],
+            cwd=self.folder,
+            env=environment(self.folder),
+            start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
-            **options,
         )
-        self.assertEqual(0, ran.returncode, ran.stdout)
-        return ran.stdout
+        try:
+            said = self.kill_a_worker(job, steps - 60) + job.communicate(timeout=LIMIT)[0]
+        finally:
+            if job.returncode is None:  # the binary ends its workers, and holds the pipe till then
+                os.killpg(job.pid, signal.SIGTERM)
+                job.communicate(timeout=LIMIT)
+        self.assertEqual(0, job.returncode, said)
+        for line in shown.splitlines():
+            self.assertRegex(said, seen(line))
+        self.assertEqual([str(steps)] * 3, [self.trained(rank) for rank in range(3)], said)
 
-    def test_install_and_use(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.run_checked(
-                *(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder),
-                cwd=launch.ROOT,
-            )
-            (name,) = [n for n in os.listdir(folder) if n.endswith(".whl")]
-            self.assertRegex(name, r"^regroup-[\d.]+-py3-none-linux_\w+\.whl$")
-            wheel = os.path.join(folder, name)
-            with zipfile.ZipFile(wheel) as z:
-                held = set(z.namelist())
-            self.assertIn("regroup/libregroup.so", held)
-            self.assertIn("regroup/torch/elastic/__init__.py", held)
-            self.assertEqual([], [n for n in held if n.startswith(("tests/", "bench/"))])
+        home = os.path.join(self.folder, "venv")
+        with open(os.path.join(home, "bin", "regroup"), "rb") as f:
+            self.assertEqual(b"\x7fELF", f.read(4), "the command must be the binary itself")
+        run(home, "pip", "check", cwd=self.folder)
+        self.assertIn(
+            run(home, "python", "-I", "-c", BARE, cwd=self.folder).strip(),
+            run(home, "regroup", "version", cwd=self.folder),
+        )
+        fail = ("regroup", "run", "--max-restarts", "0", "--", "false")
+        failed = run(home, *fail, cwd=self.folder, code=14)
+        self.assertIn("exit code 1", failed)
 
-            home = os.path.join(folder, "env")
-            venv.create(home, system_site_packages=True, with_pip=True)
-            python = os.path.join(home, "bin", "python")
-            env = launch.environment()
-            del env["PYTHONPATH"]
-            self.run_checked(
-                *(python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel), env=env
-            )
-            said = self.run_checked(python, "-W", "ignore", "-c", USE, env=env, cwd=folder)
-            for path in said.split():
-                self.assertTrue(path.startswith(home), f"{path} is not of the environment")
+    def kill_a_worker(self, job, began):
+        """Waits until the worker of rank 1 has trained a step, kills it, and returns the output so
+        far."""
+        said = ""
+        for line in job.stdout:
+            said += line
+            found = re.search(r"rank 1 is process (\d+), after step (\d+)", line)
+            if found:
+                break
+        else:
+            self.fail(said)
+        self.assertEqual(str(began), found[2])
+        limit = time.monotonic() + LIMIT
+        while self.trained(1) == found[2]:
+            self.assertLess(time.monotonic(), limit, said)
+            time.sleep(0.01)  # another process writes the file
+        os.kill(int(found[1]), signal.SIGKILL)
+        return said
+
+    def checkpoint(self, rank):
+        return os.path.join(self.folder, f"checkpoint-{rank}")
+
+    def trained(self, rank):
+        with open(self.checkpoint(rank), encoding="utf-8") as f:
+            return f.read()
+
+    def test_torch(self):
+        """With a PyTorch that was there before: the binary starts two workers of the backend."""
+        home = os.path.join(self.folder, "with-torch")
+        venv.create(home, system_site_packages=True, with_pip=True)
+        run(home, "pip", "install", "-q", self.wheel, cwd=self.folder)
+        use = os.path.join(self.folder, "use.py")
+        with open(use, "w", encoding="utf-8") as f:
+            f.write(TORCH)
+        command = ("regroup", "run", "--workers", "2", "--", "python", "-W", "ignore", use)
+        said = run(home, *command, cwd=self.folder)
+        self.assertEqual(2, said.count("reduced [2.0, 2.0, 2.0]"), said)
+
+
+def environment(folder, *path):
+    """The environment of a user whose home is a folder: no sources, no index of packages."""
+    env = launch.environment(
+        HOME=folder, XDG_STATE_HOME="", NO_COLOR="1", PIP_NO_INDEX="1", PIP_NO_DEPS="1"
+    )
+    del env["PYTHONPATH"]
+    env["PATH"] = os.pathsep.join([*path, os.path.dirname(sys.executable), env["PATH"]])
+    return env
+
+
+def run(home, program, *arguments, cwd, code=0):
+    """Runs a program of a virtual environment; returns what it says."""
+    path = os.path.join(home, "bin")
+    ran = subprocess.run(
+        [program, *arguments],
+        cwd=cwd,
+        env=environment(cwd, path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+    )
+    if ran.returncode != code:
+        raise AssertionError(f"{program} exits {ran.returncode}, not {code}:\n{ran.stdout}")
+    return ran.stdout
 
 
 if __name__ == "__main__":
