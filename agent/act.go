@@ -27,6 +27,8 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 		}
 	case worker.KillProcess:
 		a.opt.Driver.Kill(act.Worker)
+	case worker.ExamineProcess:
+		a.opt.Driver.Examine(act.Worker)
 	case worker.NeedPort:
 		a.inputs.put(worker.PortFound{Worker: act.Worker, Address: freePort(work, a.opt.Advertise, a.opt.DataPorts)})
 	case worker.SendJoin:

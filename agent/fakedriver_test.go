@@ -118,6 +118,9 @@ func (d *fakeDriver) Kill(id events.Incarnation) {
 	d.endLocked(id, killedBy(9, "SIGKILL"))
 }
 
+// Examine finds nothing: simulated processes end at once.
+func (d *fakeDriver) Examine(events.Incarnation) {}
+
 func (d *fakeDriver) endLocked(id events.Incarnation, x worker.ProcessExited) {
 	if p := d.live[id]; p != nil {
 		select {

@@ -22,6 +22,11 @@ type Driver interface {
 	Fence(ctx context.Context) ([]worker.Orphaned, error)
 	// Run runs until ctx ends, then kills the remaining processes.
 	Run(ctx context.Context) error
+	Processes
+}
+
+// Processes are those of a Driver.
+type Processes interface {
 	// Start starts a process. report receives ProcessStarted and later ProcessExited, or
 	// ProcessFailedToStart; output receives chunks of lines of "stdout" and "stderr".
 	Start(p worker.StartProcess, report func(worker.Input), output func(stream string, lines []string))
@@ -29,6 +34,9 @@ type Driver interface {
 	Signal(id events.Incarnation, name string) error
 	// Kill kills a worker's process group.
 	Kill(id events.Incarnation)
+	// Examine looks for a short time whether a worker is certain to end, and if so, report receives
+	// ProcessDying before its ProcessExited.
+	Examine(id events.Incarnation)
 }
 
 // Line is one line of a worker's output.

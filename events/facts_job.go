@@ -186,6 +186,12 @@ func (c Cause) Accuses(p Place, rank int) bool {
 	return c.Kind == CauseWorkerLost && c.Place != nil && *c.Place == p && c.Rank == rank
 }
 
+// Blames reports whether the cause is the failure of this worker. It may have been reported before
+// the end of the process explained it.
+func (c Cause) Blames(p Place, rank int) bool {
+	return c.Kind == CauseWorkerFailed && c.Place != nil && *c.Place == p && c.Rank == rank
+}
+
 // CauseKind classifies causes; the list is closed.
 type CauseKind string
 

@@ -92,7 +92,7 @@ func (d *Driver) Run(ctx context.Context) error {
 // they must not block for long. Start itself does not block while Run is running.
 func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), output func(stream string, lines []string)) {
 	start := func() {
-		p, err := d.fork(s, output)
+		p, err := d.fork(s, report, output)
 		if err != nil {
 			var no *StartError
 			if !errors.As(err, &no) {
@@ -145,7 +145,7 @@ func (d *Driver) find(id events.Incarnation) *process {
 }
 
 // fork must be called on the locked thread.
-func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*process, error) {
+func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output func(string, []string)) (*process, error) {
 	env := environment(d.opt.Environ, s)
 	path, err := lookup(s.Command, s.Dir, env)
 	if err != nil {
@@ -178,7 +178,9 @@ func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*pr
 		c.abort()
 		return nil, startError(err, s)
 	}
-	p := &process{d: d, worker: s.Worker, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m}
+	p := &process{
+		d: d, worker: s.Worker, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, report: report,
+	}
 	d.live[s.Worker] = p
 	d.mu.Unlock()
 	c.begin(&d.waits)

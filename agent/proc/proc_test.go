@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		playAgent(dir)
 		return
 	}
+	if play := os.Getenv(helperThreads); play != "" {
+		playThreads(play)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

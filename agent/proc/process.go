@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,6 +25,8 @@ type process struct {
 	capture   *capture
 	oomBefore uint64
 	mark      uint64 // see spawn
+	report    func(worker.Input)
+	examined  atomic.Bool // examine runs
 
 	mu     sync.Mutex
 	reaped bool // the pid may be reused

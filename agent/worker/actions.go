@@ -32,6 +32,10 @@ type SignalProcess struct {
 // KillProcess kills the whole process group of a worker.
 type KillProcess struct{ Worker events.Incarnation }
 
+// ExamineProcess asks whether a worker that others have lost is certain to end; answered by
+// ProcessDying if that becomes known soon.
+type ExamineProcess struct{ Worker events.Incarnation }
+
 // NeedPort asks for a TCP port that is free on the advertised host; answered by PortFound.
 type NeedPort struct{ Worker events.Incarnation }
 
@@ -75,15 +79,16 @@ type SendProgress struct{ Progress events.Progress }
 // RecordSpan emits a span.
 type RecordSpan struct{ Span events.Span }
 
-func (StartProcess) action()  {}
-func (SignalProcess) action() {}
-func (KillProcess) action()   {}
-func (NeedPort) action()      {}
-func (SendJoin) action()      {}
-func (AnswerJoin) action()    {}
-func (RefuseJoin) action()    {}
-func (PushChange) action()    {}
-func (PublishFact) action()   {}
-func (SendNotice) action()    {}
-func (SendProgress) action()  {}
-func (RecordSpan) action()    {}
+func (StartProcess) action()   {}
+func (SignalProcess) action()  {}
+func (KillProcess) action()    {}
+func (ExamineProcess) action() {}
+func (NeedPort) action()       {}
+func (SendJoin) action()       {}
+func (AnswerJoin) action()     {}
+func (RefuseJoin) action()     {}
+func (PushChange) action()     {}
+func (PublishFact) action()    {}
+func (SendNotice) action()     {}
+func (SendProgress) action()   {}
+func (RecordSpan) action()     {}

@@ -12,7 +12,7 @@ import (
 func (t *transition) inProcess(j *job) {
 	for _, slot := range j.slots() {
 		w := j.incarnations[slot]
-		if !w.alive() {
+		if !w.alive() || w.dying {
 			continue
 		}
 		m, ok := j.listed(slot)
@@ -126,6 +126,7 @@ func (t *transition) notice(n events.Notice) {
 func (t *transition) abandon(a events.Abandon) {
 	if j := t.s.jobs[a.Job]; j != nil {
 		t.pushLostToAll(j, a.Generation, -1, a.Reason)
+		t.examine(j, a.Generation, -1)
 	}
 }
 
@@ -158,6 +159,9 @@ func (t *transition) handleJoin(in WorkerJoined) {
 			w.commit = c // the commit that it has returned to
 		}
 		w.join = &join{req: in.Request, receivedAt: t.now, sendAt: t.now}
+		for _, rank := range in.Request.Accused {
+			t.examine(j, events.Generation(in.Request.Left), rank)
+		}
 	}
 }
 

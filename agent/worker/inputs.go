@@ -40,6 +40,15 @@ type ProcessExited struct {
 	Exception *events.Exception // what the program printed about its end, or nil
 }
 
+// ProcessDying reports that a running process is certain to end, though it cannot be waited for
+// yet. ProcessExited follows. Without a signal and with ExitCode 0 it is unknown how it ends.
+type ProcessDying struct {
+	Worker   events.Incarnation
+	ExitCode int
+	Signal   string // SIGKILL
+	Number   int    // of the signal
+}
+
 // Orphaned reports that a process of this agent's earlier incarnation was found, and fenced or
 // found dead.
 type Orphaned struct {
@@ -111,6 +120,7 @@ func (Launched) input()             {}
 func (ProcessStarted) input()       {}
 func (ProcessFailedToStart) input() {}
 func (ProcessExited) input()        {}
+func (ProcessDying) input()         {}
 func (Orphaned) input()             {}
 func (PortFound) input()            {}
 func (WorkerJoined) input()         {}

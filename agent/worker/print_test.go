@@ -34,6 +34,8 @@ func (p *player) print(a Action) string {
 		return fmt.Sprintf("signal %s %s", p.name(a.Worker), a.Signal)
 	case KillProcess:
 		return "kill " + p.name(a.Worker)
+	case ExamineProcess:
+		return "examine " + p.name(a.Worker)
 	case NeedPort:
 		return "need port for " + p.name(a.Worker)
 	case SendJoin:

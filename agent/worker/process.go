@@ -87,6 +87,51 @@ func (t *transition) releaseExits(j *job) {
 	}
 }
 
+// examine asks for the process of a rank that others have lost, or, with -1, for all that have not
+// left a generation that is over.
+func (t *transition) examine(j *job, g events.Generation, rank int) {
+	if !j.inProcess() {
+		return
+	}
+	for _, slot := range j.slots() {
+		w := j.incarnations[slot]
+		if w.ref.Generation == g && t.mayDie(w) && (rank < 0 || rank == w.rank) {
+			t.do(ExamineProcess{Worker: w.ref.Incarnation})
+		}
+	}
+}
+
+// mayDie reports whether the end of a worker now would be a failure of its generation.
+func (t *transition) mayDie(w *incarnation) bool {
+	return w.phase == running && w.member() && !w.done && !w.stopRequested && !w.dying && w.heldExit == nil
+}
+
+// dying reports a member that is certain to end as lost, so that the others need not wait until it
+// has. How it ended is recorded then.
+func (t *transition) dying(in ProcessDying) {
+	j, w := t.s.find(in.Worker)
+	if w == nil || !j.inProcess() || !t.mayDie(w) {
+		return
+	}
+	w.dying = true
+	x := events.WorkerExited{WorkerRef: w.ref, ExitCode: in.ExitCode, Signal: in.Signal, Step: w.progress.Step, Commit: w.commit}
+	switch {
+	case in.Signal != "":
+		x.ExitCode, x.Detail = -1, killedBy(in.Number, in.Signal)
+	case in.ExitCode != 0:
+		x.Detail = fmt.Sprintf("exit code %d", in.ExitCode)
+	default:
+		x.Detail = "its process is ending"
+	}
+	x.Departing = t.s.departing || t.s.stopping
+	t.do(SendNotice{Notice: events.Notice{Exited: x, Rank: w.rank}})
+	t.pushLostToAll(j, w.ref.Generation, w.rank, x.Detail)
+}
+
+func killedBy(number int, signal string) string {
+	return fmt.Sprintf("killed by signal %d (%s)", number, signal)
+}
+
 // recordExit publishes how a process ended, and ends its incarnation.
 func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 	x := events.WorkerExited{ExitCode: in.ExitCode, Signal: in.Signal, OOM: in.OOM, Lines: in.Lines, Dropped: in.Dropped}
@@ -98,7 +143,7 @@ func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 	case in.OOM:
 		x.Detail = "killed by the kernel for lack of memory"
 	case in.Signal != "":
-		x.Detail = fmt.Sprintf("killed by signal %d (%s)", in.Number, in.Signal)
+		x.Detail = killedBy(in.Number, in.Signal)
 	case in.ExitCode == 0 && j.inProcess() && !w.done && w.verdict == "" && !w.stopRequested:
 		x.Detail = "exit code 0, but it had not reported that its work is done"
 	default:
@@ -225,7 +270,7 @@ func (t *transition) pushLost(w *incarnation, rank int, reason string) {
 	if rank == w.rank {
 		rank = -1 // its peers have lost it: there is no rank to give
 	}
-	if !w.member() || slices.Contains(w.pushed.lost, rank) || rank < 0 && len(w.pushed.lost) > 0 {
+	if !w.member() || w.dying || slices.Contains(w.pushed.lost, rank) || rank < 0 && len(w.pushed.lost) > 0 {
 		return
 	}
 	w.pushed.lost = append(w.pushed.lost, rank)

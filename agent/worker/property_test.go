@@ -21,6 +21,7 @@ type world struct {
 	attempts map[events.Place]int // highest one started, in-process
 	holder   map[events.Place]events.Incarnation
 	exits    map[events.Incarnation]int
+	doomed   map[events.Incarnation]bool // certain to end
 	revision uint64
 }
 
@@ -116,7 +117,7 @@ func TestAnyHistory(t *testing.T) {
 		w := &world{
 			s: New(Config{Node: "node-a", Agent: "01AGENT"}), now: epoch, started: map[events.Incarnation]StartProcess{},
 			ended: map[events.Incarnation]bool{}, attempts: map[events.Place]int{}, holder: map[events.Place]events.Incarnation{},
-			exits: map[events.Incarnation]int{},
+			exits: map[events.Incarnation]int{}, doomed: map[events.Incarnation]bool{},
 		}
 		recovery := rapid.SampledFrom([]spec.Recovery{spec.RecoveryRestart, spec.RecoveryInProcess}).Draw(t, "recovery")
 		exit := func(id events.Incarnation) {
@@ -131,7 +132,7 @@ func TestAnyHistory(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * time.Millisecond)
 			id := w.some(t)
-			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			switch rapid.IntRange(0, 10).Draw(t, "what") {
 			case 0, 1:
 				w.step(t, Launched{w.launch(t, recovery)})
 			case 2, 3:
@@ -150,6 +151,11 @@ func TestAnyHistory(t *testing.T) {
 				w.step(t, WorkerReported{id, wire.Report{Generation: uint64(rapid.IntRange(0, 4).Draw(t, "of")), First: &wire.FirstStep{}}})
 			case 9:
 				w.step(t, Tick{})
+			case 10:
+				if _, ok := w.started[id]; ok && !w.ended[id] {
+					w.doomed[id] = true
+				}
+				w.step(t, ProcessDying{Worker: id, Signal: "SIGKILL", Number: 9})
 			}
 		}
 		// At the end everything can be stopped, and a tick never asks for another one at the same
@@ -162,7 +168,7 @@ func TestAnyHistory(t *testing.T) {
 				}
 			}
 			for _, x := range w.s.Workers() {
-				if l := w.s.jobs["j-0000"].incarnations[x.Place.Slot]; l.killed && l.alive() {
+				if l := w.s.jobs["j-0000"].incarnations[x.Place.Slot]; (l.killed || w.doomed[x.Incarnation]) && l.alive() {
 					exit(x.Incarnation)
 				}
 			}

@@ -82,6 +82,10 @@ func (p *player) command(f []string) {
 			x.Exception = &events.Exception{Type: typ, Message: says, File: "train.py", Line: 7, Function: "main", BeforeMS: float64(a.num("before"))}
 		}
 		p.step(x)
+	case "dying":
+		x := ProcessDying{Worker: id, ExitCode: a.num("code"), Signal: a["signal"]}
+		x.Number = map[string]int{"": 0, "SIGKILL": 9, "SIGTERM": 15, "SIGSEGV": 11}[x.Signal]
+		p.step(x)
 	case "orphan":
 		p.step(Orphaned{Job: "mnist-7f3a", Place: place(a.num("slot")), Attempt: a.num("attempt"), Worker: "01OLD"})
 	case "port":
@@ -89,7 +93,7 @@ func (p *player) command(f []string) {
 	case "join":
 		p.step(WorkerJoined{id, wire.JoinRequest{
 			Address: cmp.Or(a["address"], "10.0.0.1:5000"), Left: uint64(a.num("left")), Planned: a.has("planned"),
-			NoticeMS: float64(a.num("notice")), Cold: a.has("unsynced"), Holders: uint64(a.num("holders")),
+			NoticeMS: float64(a.num("notice")), Accused: ranks(a["accused"]), Cold: a.has("unsynced"), Holders: uint64(a.num("holders")),
 		}})
 	case "answered":
 		p.step(JoinAnswered{
@@ -175,6 +179,16 @@ func (p *player) env(name string) {
 	for _, k := range slices.Sorted(keys(a.Defaults)) {
 		fmt.Fprintf(&p.out, "  default %s=%s\n", k, a.Defaults[k])
 	}
+}
+
+// ranks parses 1,2.
+func ranks(list string) (all []int) {
+	for s := range strings.SplitSeq(list, ",") {
+		if r, err := strconv.Atoi(s); err == nil {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 func keys(m map[string]string) func(func(string) bool) {

@@ -65,6 +65,7 @@ type incarnation struct {
 	stopRequested   bool              // by a launch, or because the agent ends
 	killAt          time.Time         // after the stop
 	killed          bool
+	dying           bool      // it is certain to end, and was reported as lost
 	releasedAt      time.Time // when it ceased to be a member; its grace to exit begins
 	verdict         string    // wire.Removed and the like, which ended its membership
 	done            bool

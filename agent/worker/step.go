@@ -61,6 +61,8 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 		t.failedToStart(in)
 	case ProcessExited:
 		t.exited(in)
+	case ProcessDying:
+		t.dying(in)
 	case Orphaned:
 		t.orphaned(in)
 	case PortFound:
@@ -165,7 +167,7 @@ func (t *transition) stopAll(j *job) {
 // stop terminates a process, and kills it after the grace. A process that is still being started is
 // stopped afterwards.
 func (t *transition) stop(j *job, w *incarnation, now bool) {
-	if w.phase != running || w.killed {
+	if w.phase != running || w.killed || w.dying {
 		return
 	}
 	if now {
@@ -181,7 +183,7 @@ func (t *transition) stop(j *job, w *incarnation, now bool) {
 }
 
 func (t *transition) kill(w *incarnation) {
-	if w.phase != running || w.killed {
+	if w.phase != running || w.killed || w.dying {
 		return
 	}
 	if !w.stopRequested {
@@ -230,7 +232,7 @@ func Deadline(s State) time.Time {
 			if w.stopRequested && !w.killed && w.phase == running {
 				at(w.killAt)
 			}
-			if w.phase == running && !w.releasedAt.IsZero() && !w.stopRequested {
+			if w.phase == running && !w.releasedAt.IsZero() && !w.stopRequested && !w.dying {
 				at(w.releasedAt.Add(j.launch.Spec.Stop.Grace.D()))
 			}
 			if w.heldExit != nil {

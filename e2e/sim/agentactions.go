@@ -29,6 +29,10 @@ func (n *node) do(action worker.Action) {
 				}
 			})
 		}
+	case worker.ExamineProcess:
+		if p := n.procs[a.Worker]; p != nil && p.dying != nil {
+			n.later(time.Millisecond, *p.dying)
+		}
 	case worker.NeedPort:
 		addr := ""
 		if !w.chance(5) {

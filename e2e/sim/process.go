@@ -20,7 +20,9 @@ type process struct {
 	pid         int
 	alive       bool // from the moment of its start action
 	running     bool
-	deaf        bool // it ignores the stop signal
+	deaf        bool                 // it ignores the stop signal
+	dying       *worker.ProcessDying // it has ended, whether or not its agent can wait for it already
+	reclaimed   time.Duration        // how long its agent cannot, at least
 
 	// In-process recovery.
 	waiting      bool // in a call of join
@@ -105,7 +107,11 @@ func (p *process) exit(code int, signal string) {
 	p.w.logf("%s: %s exits %d %s", p.node.id, p.start.Place, code, signal)
 	p.vanish()
 	number := map[string]int{"SIGKILL": 9, "SIGTERM": 15}[signal]
+	p.dying = &worker.ProcessDying{Worker: p.start.Worker, ExitCode: max(0, code), Signal: signal, Number: number}
 	age := p.w.between(0, 20*time.Millisecond)
+	if p.w.chance(20) || p.reclaimed > 0 {
+		age = max(p.reclaimed, p.w.between(50*time.Millisecond, 300*time.Millisecond))
+	}
 	incarnation := p.incarnation
 	p.w.after(age, func() {
 		if p.node.incarnation == incarnation {

@@ -54,6 +54,7 @@ var scenarioMutants = map[string]mutation{
 	"slow_worker_continues":                               {name: "declares a job hung too early", hasty: true},
 	"deaf_registry_declares_nothing_hung":                 {name: "believes a replica that receives nothing", job: credulous},
 	"connections_that_break_at_every_attempt_end_the_job": {name: "ignores missing progress", job: hopeful},
+	"killed_worker_whose_memory_is_reclaimed_slowly":      {name: "waits for every exit", agent: waitsForExits},
 	"commit_of_a_rolled_back_branch":                      {name: "does not know its workers' commits", round: commitless},
 }
 
@@ -92,6 +93,14 @@ var deafToRepeats = breaks(func(m controller.Machine[round.State], s round.State
 	}
 	return m.Step(s, in, now)
 })
+
+// waitsForExits is an agent that does not look whether a lost worker is dying.
+func waitsForExits(step agentStep) agentStep {
+	return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
+		s, actions := step(s, in, now)
+		return s, slices.DeleteFunc(actions, func(a worker.Action) bool { _, ok := a.(worker.ExamineProcess); return ok })
+	}
+}
 
 // keepsOut is a rendezvous that applies first joins only before the first generation is sealed.
 var keepsOut = deaf2(func(s round.State, in events.Input) bool {

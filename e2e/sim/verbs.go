@@ -23,7 +23,7 @@ import (
 //	partition NODE NODE for TIME                      their workers cannot reach each other
 //	drop launch NODE                                  the next one is lost in transit
 //	hang PLACE [for TIME]                             like SIGSTOP
-//	kill PLACE · exit PLACE CODE · accuse PLACE by PLACE
+//	kill PLACE [for TIME] · exit PLACE CODE · accuse PLACE by PLACE    the agent can wait for it only after that time
 //	delay PLACE TIME                                  how long the next process there takes until it joins
 //	tear PLACE by PLACE                               only the first has the next commit, because the second dies during it
 //	stop JOB [now] · scale JOB MIN:MAX
@@ -42,7 +42,7 @@ var verbs = map[string]func(*operands) func(*world){
 	"undrain":   onNode(func(w *world, n *node) { w.drain(n, true) }),
 	"partition": verbPartition,
 	"drop":      verbDrop,
-	"kill":      onProcess(func(p *process) { p.exit(-1, "SIGKILL") }),
+	"kill":      verbKill,
 	"hang":      verbHang,
 	"exit": func(o *operands) func(*world) {
 		at, code := o.place(), o.number()
@@ -108,10 +108,13 @@ func onNode(do func(*world, *node)) func(*operands) func(*world) {
 	}
 }
 
-func onProcess(do func(*process)) func(*operands) func(*world) {
-	return func(o *operands) func(*world) {
-		at := o.place()
-		return func(w *world) { w.with(at, do) }
+func verbKill(o *operands) func(*world) {
+	at, d := o.place(), o.span()
+	return func(w *world) {
+		w.with(at, func(p *process) {
+			p.reclaimed = d
+			p.exit(-1, "SIGKILL")
+		})
 	}
 }
 

@@ -49,6 +49,27 @@ func (t *transition) openIncident(c events.Cause) {
 	t.publish(*t.View.OpenIncident)
 }
 
+// explainCause gives an incident the cause that the worker's exit shows. Its agent may have
+// reported before that the worker was dying, so the next generation and the end of the incident may
+// precede the exit. What was published stays unchanged.
+func (t *transition) explainCause(c events.Cause, of events.Generation) {
+	t.refineCause(c)
+	explains := func(known events.Cause) bool {
+		return known.Accuses(*c.Place, c.Rank) || known.Blames(*c.Place, c.Rank)
+	}
+	if o := t.View.OpenIncident; o != nil && o.From == of && explains(o.Cause) {
+		t.replaceCause(c)
+	}
+	if n := len(t.View.Incidents); n > 0 {
+		if i := &t.View.Incidents[n-1]; i.From == of && explains(i.Cause) {
+			i.Cause = c
+		}
+	}
+	if g := t.generation(of + 1); g != nil && explains(g.Cause) {
+		g.Cause = c
+	}
+}
+
 // refineCause replaces a cause reported by peers with the actual failure of the worker.
 func (t *transition) refineCause(c events.Cause) {
 	o := t.View.OpenIncident

@@ -108,8 +108,11 @@ func (t *transition) exited(b events.WorkerExited) {
 	}
 	if w.State == events.WorkerStateFailed {
 		t.exitSpan(b)
+		if g := t.generation(b.Generation); rank < 0 && g != nil {
+			rank = rankOf(g.Members, w.WorkerRef, -1)
+		}
 		cause := events.CauseAt(events.CauseWorkerFailed, b.Place, rank, b.Detail)
-		t.refineCause(cause)
+		t.explainCause(cause, b.Generation)
 		t.preferCause(w, cause)
 	}
 	t.preferOwnException(w)

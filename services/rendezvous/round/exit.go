@@ -7,13 +7,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// exited applies the exit of a process. The notice and the fact may arrive in either order.
+// exited applies the exit of a process, or the notice that a process is certain to end, which says
+// no more about it. The notices and the fact may arrive in any order.
 func (t *transition) exited(w events.WorkerExited) {
 	x := t.member(w.Place)
 	if x == nil || w.Attempt < x.Attempt || (x.Incarnation != "" && x.Incarnation != w.Incarnation) {
 		return // of an earlier or a different incarnation
 	}
 	if x.over() {
+		t.explainExit(w)
 		return
 	}
 	rank := t.rankOf(x.Place, w.Incarnation)
@@ -51,6 +53,15 @@ func (t *transition) proposeForExit(c events.Cause, ageMS float64) {
 	t.propose(c, ageMS)
 	if t.open() && t.View.Cause.Accuses(*c.Place, c.Rank) {
 		t.View.Cause = c
+	}
+}
+
+// explainExit gives the open round the cause that the exit shows, if its worker was reported as
+// dying before.
+func (t *transition) explainExit(w events.WorkerExited) {
+	rank := t.rankOf(w.Place, w.Incarnation)
+	if t.open() && w.Failed(!t.restart()) && t.View.Cause.Blames(w.Place, rank) {
+		t.View.Cause.Detail = w.Detail
 	}
 }
 

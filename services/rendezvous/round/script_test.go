@@ -137,7 +137,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		}
 		return r.step(j)
 	case "exit":
-		w := events.WorkerExited{WorkerRef: ref, ExitCode: num("code", -1), Done: slices.Contains(words, "done"), Asked: slices.Contains(words, "asked"), Detail: "killed", AgeMS: 2}
+		w := events.WorkerExited{WorkerRef: ref, ExitCode: num("code", -1), Done: slices.Contains(words, "done"), Asked: slices.Contains(words, "asked"), Detail: cmp.Or(arg["detail"], "killed"), AgeMS: 2}
 		if slices.Contains(words, "noticed") {
 			return r.step(events.Notice{Exited: w})
 		}

@@ -1,0 +1,137 @@
+package proc
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// A process can be waited for only when the kernel has reclaimed its memory: 50 to 190 ms after the
+// SIGKILL for 700 MB. That it will end is visible in procfs from the signal on. Nothing wakes a
+// reader at that moment: a pidfd becomes readable with the end, like waitid. A worker whose peers
+// have lost it is therefore looked at for a short time, often: a Python program closes its sockets
+// some time before it ends.
+const (
+	examineEvery = time.Millisecond
+	examineFor   = 100 * time.Millisecond
+)
+
+// Examine implements agent.Driver.
+func (d *Driver) Examine(id events.Incarnation) {
+	p := d.find(id)
+	if p == nil || p.examined.Swap(true) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.over {
+		d.waits.Go(func() { p.examine() })
+	}
+}
+
+// examine reports the process as dying as soon as that is certain. It gives up when the process has
+// ended, which is reported anyway, and after examineFor.
+func (p *process) examine() {
+	again := time.NewTicker(examineEvery)
+	defer again.Stop()
+	defer p.examined.Store(false)
+	for until := time.Now().Add(examineFor); time.Now().Before(until); <-again.C {
+		dying, reaped := p.dying()
+		switch {
+		case reaped:
+			return
+		case dying != nil:
+			p.report(*dying)
+			return
+		}
+	}
+}
+
+// dying returns how the process will end, nil if that is not certain.
+func (p *process) dying() (dying *worker.ProcessDying, reaped bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return nil, true
+	}
+	pid := strconv.Itoa(p.pid)
+	if !p.d.dying(pid) {
+		return nil, false
+	}
+	dying = &worker.ProcessDying{Worker: p.worker}
+	switch status := p.d.task(pid).status; {
+	case status.Signaled():
+		dying.Number, dying.Signal = int(status.Signal()), unix.SignalName(status.Signal())
+	case status.Exited():
+		dying.ExitCode = status.ExitStatus()
+	}
+	return dying, false
+}
+
+// dying reports whether a process is certain to end: all of its threads are. The first thread alone
+// says little, because it may end before the others. Of two looks the second must find no thread
+// that the first has not: a thread may start another and then end, and execve ends all threads
+// but one, which then bears the number of the first.
+func (d *Driver) dying(pid string) bool {
+	if !d.task(pid).dying {
+		return false // the usual answer, for one file
+	}
+	var before []string
+	for look := range 2 {
+		tasks, err := os.ReadDir(filepath.Join(d.opt.Proc, pid, "task"))
+		if err != nil || len(tasks) == 0 {
+			return false
+		}
+		var now []string
+		for _, e := range tasks {
+			if t := d.task(pid, "task", e.Name()); t.found && !t.dying {
+				return false
+			}
+			now = append(now, e.Name())
+		}
+		if look > 0 && slices.ContainsFunc(now, func(t string) bool { return !slices.Contains(before, t) }) {
+			return false
+		}
+		before = now
+	}
+	return true
+}
+
+// Flags of a task in field 9 of its stat file (include/linux/sched.h).
+const (
+	exiting  = 0x4   // PF_EXITING: it has begun to exit
+	signaled = 0x400 // PF_SIGNALED: a signal ends it, perhaps after a core dump
+)
+
+// task is what procfs says about a thread, or about the first thread of a process.
+type task struct {
+	found  bool
+	dying  bool               // it runs no further instruction of its program
+	status syscall.WaitStatus // as wait will return it; 0 = unknown
+}
+
+// task reads the stat file of a thread. The fields are those of proc(5), counted after the name,
+// which is in parentheses and may contain anything: state is field 3.
+func (d *Driver) task(path ...string) (t task) {
+	b, err := os.ReadFile(filepath.Join(d.opt.Proc, filepath.Join(path...), "stat"))
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if err != nil || len(f) < 50 {
+		return t
+	}
+	number := func(field int) uint64 { n, _ := strconv.ParseUint(f[field-3], 10, 64); return n }
+	const killed = 1 << (unix.SIGKILL - 1)
+	t.found = true
+	t.dying = f[0] == "Z" || f[0] == "X" || number(9)&(exiting|signaled) != 0 || number(31)&killed != 0
+	t.status = syscall.WaitStatus(number(52))
+	return t
+}
