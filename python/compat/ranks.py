@@ -1,4 +1,4 @@
-"""What torch 2.14 and later does with a backend. The results are those of the same computation
+"""What current versions of torch do with a backend. The results are those of the same computation
 without any group, or of gloo."""
 
 import datetime
@@ -9,11 +9,31 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import regroup.torch.distributed  # noqa: F401: registers the backend
+from regroup.torch.c10d import features
 
 SECONDS = datetime.timedelta(seconds=60)
 dist.init_process_group("regroup", timeout=SECONDS)
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 CPU = torch.device("cpu")
+
+#: What torch must have for a case, by the names of regroup.torch.c10d.features. All others run on
+#: every torch that has device meshes.
+NEEDS = {
+    "case_backend": "PYTHON_BACKEND",
+    "case_split_group": "PYTHON_BACKEND",
+    "case_reconfigure": "RECONFIGURE",
+    "case_reconfigured_ddp": "RECONFIGURE",
+    "case_error_of_a_time_limit": "PYTHON_BACKEND",
+    "case_shrink_group": "PYTHON_BACKEND",
+}
+
+
+def not_applicable(name):
+    """Why a case cannot be run with this torch; empty = it can."""
+    need = NEEDS.get(name)
+    if need is None or getattr(features, need):
+        return ""
+    return f"torch {torch.__version__} lacks {need}"
 
 
 def same(got, want, what):
@@ -270,7 +290,7 @@ def case_reconfigured_ddp():
     dist._reconfigure(401, everyone, timeout=SECONDS).wait()
 
 
-def case_time_limit():
+def case_error_of_a_time_limit():
     """The backend says why it does not work any more."""
     if SIZE == 1:
         return

@@ -81,10 +81,12 @@ def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
         said = ended(processes)
         results: Dict[str, List[str]] = {name: [] for name in case_names(module)}
         for r, p in enumerate(processes):
-            done = {}
+            done, inapplicable = {}, {}
             if os.path.exists(os.path.join(folder, str(r))):
                 with open(os.path.join(folder, str(r)), encoding="utf-8") as f:
-                    done = json.load(f)
+                    done, inapplicable = json.load(f)
+            for name, why in inapplicable.items() if r == 0 else ():
+                print(f"{module}.{name}, {world} ranks: not applicable, {why}", file=sys.stderr)
             for name, problem in done.items():
                 if problem:
                     results[name].append(f"rank {r} of {world}: {problem}")
@@ -109,7 +111,8 @@ def case_names(module: str) -> List[str]:
 
 def main() -> None:
     """Runs the cases of a module as one rank. The first that fails ends it: ranks would no longer
-    fit together."""
+    fit together. A module's not_applicable(name) may say why a case cannot be run with the installed
+    torch, which is printed."""
     import faulthandler
 
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
@@ -118,17 +121,23 @@ def main() -> None:
     if os.environ.get("PREPARE"):
         prepared = importlib.import_module(os.environ["PREPARE"])
     loaded = importlib.import_module(module)
+    not_applicable = getattr(loaded, "not_applicable", lambda name: "")
     done: Dict[str, str] = {}
+    inapplicable: Dict[str, str] = {}
     for name in case_names(module):
         try:
-            getattr(loaded, name)()
+            why = not_applicable(name)
+            if why:
+                inapplicable[name] = why
+            else:
+                getattr(loaded, name)()
             done[name] = ""
             if prepared is not None and name == case_names(module)[-1]:
                 prepared.check()
         except BaseException:
             done[name] = traceback.format_exc()
         with open(file + ".new", "w", encoding="utf-8") as f:
-            json.dump(done, f)
+            json.dump([done, inapplicable], f)
         os.replace(file + ".new", file)
         if done[name]:
             break

@@ -294,6 +294,21 @@ def case_asynchronous_operations_do_not_hold_the_caller():
             "all_to_all_single": lambda: dist.all_to_all_single(
                 torch.ones(n * SIZE), torch.ones(n * SIZE), group=group, async_op=True
             ),
+            "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(
+                torch.ones(n * SIZE), torch.ones(n), group=group, async_op=True
+            ),
+            "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(
+                torch.ones(n), torch.ones(n * SIZE), group=group, async_op=True
+            ),
+            "all_to_all": lambda: dist.all_to_all(
+                [torch.ones(n) for _ in range(SIZE)],
+                [torch.ones(n) for _ in range(SIZE)],
+                group=group,
+                async_op=True,
+            ),
+            "all_reduce_coalesced": lambda: dist.all_reduce_coalesced(
+                [torch.ones(n), torch.ones(2)], group=group, async_op=True
+            ),
             "reduce_scatter": lambda: dist.reduce_scatter(
                 torch.ones(n), [torch.ones(n)] * SIZE, group=group, async_op=True
             ),
@@ -354,7 +369,7 @@ def case_time_limits():
     for n in (1, 300_000):
         group = dist.new_group(timeout=seconds)
         if RANK == 0:
-            late(lambda: dist.all_reduce(torch.ones(n), group=group), 0.5, "timed out")
+            late(lambda: dist.all_reduce(torch.ones(n), group=group), 0.5, "the timeout of 0.5 s")
         dist.barrier()
         group = dist.new_group(timeout=seconds)
         if RANK == 0:
@@ -454,6 +469,20 @@ def case_ddp_compressed():
     model(torch.randn(8, 64)).sum().backward()
     for p in model.parameters():
         assert torch.isfinite(p.grad).all()
+
+
+def case_ddp_uneven_inputs():
+    """A rank whose batches have ended takes part in the operations of the others. The reducer, which
+    is C++, gets a Work from Python for that."""
+    from torch.distributed.algorithms.join import Join
+
+    parallel = DistributedDataParallel(torch.nn.Linear(4, 2))
+    with Join([parallel]):
+        for _ in range(1 + RANK):
+            parallel(torch.ones(3, 4)).sum().backward()
+    last = random_tensor((5,), torch.float32)
+    dist.all_reduce(last)
+    same(last, sum(random_tensor((5,), torch.float32, rank=r) for r in range(SIZE)), "afterwards")
 
 
 def case_mistakes():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from sys import _getframe
 from typing import Any, Callable, Optional
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
+from torch.distributed.algorithms.join import Join
 
 from ...communicator import Communicator
 from .background import BackgroundOp, BackgroundWork
@@ -26,6 +28,19 @@ from .work import (
     torch_frame,
 )
 
+_notice = Join.notify_join_context.__code__
+
+#: Where the functions of torch.distributed are, and what wraps them.
+_between = {dist.all_reduce.__code__.co_filename, inspect.unwrap(dist.all_reduce).__code__.co_filename}
+
+
+def _for_reducer(frame: Any) -> bool:
+    """Whether a function of torch.distributed was called for a Work that is passed on to C++: a Join
+    gives the reducer of DDP the Work of its notice."""
+    while frame is not None and frame.f_code.co_filename in _between:
+        frame = frame.f_back
+    return frame is not None and frame.f_code is _notice
+
 
 class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, BarrierOps, dist.ProcessGroup):
     """The connected ranks of one group, with all operations of torch.distributed."""
@@ -33,7 +48,27 @@ class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, BarrierOps, dist.ProcessGr
     def __init__(self, comm: Communicator, timeout: Optional[timedelta] = None):
         dist.ProcessGroup.__init__(self, comm.rank, comm.world)
         self._timeout = timeout
+        self._group_name = self._group_desc = ""
         self._connect(comm)
+
+    # Functional collectives find a group by its name. torch keeps it at the backends of a group's
+    # devices, of which this one has none.
+
+    def getGroupName(self) -> str:
+        """The name by which torch finds the group."""
+        return self._group_name
+
+    def setGroupName(self, name: str) -> None:
+        """Sets it."""
+        self._group_name = name
+
+    def getGroupDesc(self) -> str:
+        """A description for people."""
+        return self._group_desc
+
+    def setGroupDesc(self, text: str) -> None:
+        """Sets it."""
+        self._group_desc = text
 
     def _inline(self, size: int, opts: Any, wait: bool = False) -> Optional[Callable[[Any], Any]]:
         frame = _getframe(2)
@@ -50,7 +85,8 @@ class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, BarrierOps, dist.ProcessGr
         return CompletedWork(result) if called_by_python() else completed_work(result)
 
     def _pending(self, started: StartedOp) -> Any:
-        if called_by_python():
+        frame = torch_frame(2)
+        if frame is not None and not _for_reducer(frame):
             return PendingWork(started, self._waiter)
         return self._waiter.work(started)
 

@@ -298,7 +298,7 @@ class Waiter:
         """Aborts the communicator, because an operation has not ended within the limit."""
         if self._expired is None:
             self._expired = DistTimeoutError(
-                f"an operation timed out: it has not ended after {self._limit:g} s"
+                f"an operation timed out: it has not ended within the timeout of {self._limit:g} s"
             )
             self._comm.abort(f"rank {self._comm.rank}: {self._expired}")
 
