@@ -58,10 +58,12 @@ def blocks(language):
 def seen(line):
     """A pattern for a line of output that README.md shows, in which the name of the host, times,
     processes and steps are those of another run."""
-    parts = re.split(r"(\bnode1\b|\b[\d.]+m?s\b|(?<=process )\d+|(?<=step )\d+)", line)
+    again = "· training again"  # or, if the job's first steps were not stored yet, "started again"
+    varying = rf"(\bnode1\b|\b[\d.]+m?s\b|(?<=process )\d+|(?<=step )\d+|{again})"
+    patterns = {"node1": r"\S+", again: f"({again}|started again)"}
+    parts = re.split(varying, line)
     for i, text in enumerate(parts):
-        vary = r"\S+" if text == "node1" else r"[\d.ms]+"
-        parts[i] = vary if i % 2 else re.escape(text)
+        parts[i] = patterns.get(text, r"[\d.ms]+") if i % 2 else re.escape(text)
     return "".join(parts)
 
 
