@@ -15,4 +15,18 @@ from .errors import (
 )
 from .reporting import generation, on, record, report
 
+__all__ = [
+    "DivergedError",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "InvalidArgumentError",
+    "JobStoppedInterrupt",
+    "RegroupError",
+    "WorkerLostError",
+    "generation",
+    "on",
+    "record",
+    "report",
+]
+
 __version__ = "0.1.0"

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, TypeVar, cast
 
 from .errors import InvalidArgumentError
 from .settings import number
@@ -147,7 +147,10 @@ def on(event: str, function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
-def record(function: Callable) -> Callable:
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def record(function: _Function) -> _Function:
     """Decorates main: an exception that ends it is written to TORCHELASTIC_ERROR_FILE, in the
     format of torch's own decorator of this name. ``regroup status`` shows it."""
 
@@ -159,7 +162,7 @@ def record(function: Callable) -> Callable:
             _write_error(e)
             raise
 
-    return wrapper
+    return cast(_Function, wrapper)
 
 
 def _write_error(e: Exception) -> None:

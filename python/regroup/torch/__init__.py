@@ -8,7 +8,7 @@ regroup.torch.distributed.
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, Callable, List
 
 from .. import membership as _membership
 from ..errors import (
@@ -83,6 +83,91 @@ from .sparse import sparse_allreduce_async
 from .sync_batch_norm import SyncBatchNorm
 from .timeline import start_timeline, stop_timeline
 from .world import world as _world
+
+__all__ = [
+    "ALONE",
+    "Adasum",
+    "Average",
+    "Compression",
+    "Compressor",
+    "DistributedOptimizer",
+    "DivergedError",
+    "ELASTIC",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "InvalidArgumentError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "RegroupError",
+    "STATIC",
+    "Sum",
+    "SyncBatchNorm",
+    "WorkerLostError",
+    "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "describe",
+    "distributed",
+    "elastic",
+    "follow",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "poll",
+    "process_sets",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
+    "synchronize",
+]
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -162,7 +247,7 @@ def is_homogeneous() -> bool:
     return m.local_size * m.cross_size == m.size
 
 
-def _no(name: str):
+def _no(name: str) -> Callable[..., bool]:
     def answer(*_: Any, **__: Any) -> bool:
         return False
 
@@ -171,11 +256,11 @@ def _no(name: str):
     return answer
 
 
-for _name in (
-    "mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built "
-    "ccl_built cuda_built rocm_built"
-).split():
-    globals()[_name] = _no(_name)
+mpi_threads_supported = _no("mpi_threads_supported")
+mpi_enabled, mpi_built = _no("mpi_enabled"), _no("mpi_built")
+gloo_enabled, gloo_built = _no("gloo_enabled"), _no("gloo_built")
+nccl_built, ddl_built, ccl_built = _no("nccl_built"), _no("ddl_built"), _no("ccl_built")
+cuda_built, rocm_built = _no("cuda_built"), _no("rocm_built")
 
 for _name in _RECORDED:  # replayed for a worker that joins a job in training
     if _name in globals():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-from typing import Any, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 
@@ -46,7 +46,7 @@ def broadcast_object(
 
 def broadcast_object_fn(
     root_rank: int = 0, session: Any = None, name: Optional[str] = None, process_set: Any = None
-):
+) -> Callable[[Any], Any]:
     """A function that broadcasts objects from root_rank."""
     return lambda obj: broadcast_object(obj, root_rank, name, process_set)
 

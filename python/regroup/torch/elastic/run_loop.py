@@ -6,7 +6,7 @@ import contextlib
 import functools
 import signal
 import threading
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, TypeVar, cast
 
 from ... import _library as lib
 from ... import membership
@@ -23,7 +23,10 @@ from ..world import describe, world
 from .state import State
 
 
-def run(func: Callable) -> Callable:
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def run(func: _Function) -> _Function:
     """Decorates a training function: ``train(state, ...)`` is called again after each change of the
     members.
 
@@ -43,7 +46,7 @@ def run(func: Callable) -> Callable:
             return _run_static(func, state, args, kwargs)
         return _RunLoop(func, state, args, kwargs).run()
 
-    return wrapper
+    return cast(_Function, wrapper)
 
 
 def _run_static(func: Callable, state: State, args: tuple, kwargs: dict) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from typing import Any, Callable, Dict, List, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Set
 
 from ...errors import RegroupError
 from ...training import Training
@@ -144,6 +144,12 @@ def merge_samplers(samplers: List[ElasticSampler]) -> None:
 
 class ObjectState(State):
     """A state of plain attributes, which must be picklable: ``ObjectState(epoch=0, batch=0)``."""
+
+    if TYPE_CHECKING:  # the attributes are the caller's
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self, bcast_object: Any = None, get_rank: Any = None, **kwargs: Any):
         self.__dict__["_names"] = []
