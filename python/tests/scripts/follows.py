@@ -1,9 +1,9 @@
-"""Trains with the members that the job has, and says each step. BACKEND is that of torch.distributed
-whose default group follows the job; "horovod": Horovod's interface instead.
+"""Trains with the members that the job has, and says each step. BACKEND is that of
+torch.distributed whose default group follows the job; "horovod": Horovod's interface instead.
 
 STEP is how long a step lasts, EPOCHS how many are trained, unless STOP names a file: then until it
 is there. DIES=step has rank 1 of three kill itself in this step, before its commit; with HANGS it
-stops instead, and gives no sign of life.
+stops instead, and gives no sign of life; with WAITS the others wait for messages that never come.
 """
 
 import os
@@ -71,9 +71,14 @@ def check_weights():
 
 
 def fault():
-    if state.steps == DIES and members() == (1, 3):
+    rank, size = members()
+    if state.steps != DIES or size != 3:
+        return
+    if rank == 1:
         say("dies")
         os.kill(os.getpid(), signal.SIGSTOP if "HANGS" in os.environ else signal.SIGKILL)
+    elif "WAITS" in os.environ:  # rank 0 for the survivor, which waits for the dead one
+        dist.recv(torch.zeros(1), src={0: 2, 2: 1}[rank])
 
 
 @hvd.elastic.run

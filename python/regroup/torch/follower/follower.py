@@ -25,9 +25,9 @@ def follow(backend: str = "gloo", **options: Any) -> None:
 
     backend is any of torch's, and options are those of ``init_process_group`` without init_method,
     store, rank and world_size. Under ``regroup run --recovery in-process`` this process is alone in
-    the group until the function of ``elastic.run`` is called. In each of its calls the group's ranks
-    are the generation's: since torch 2.14 the group is the same object, reconfigured; before, and
-    where the backend cannot do that, it is a new one. DistributedDataParallel objects over the
+    the group until the function of ``elastic.run`` is called. In each of its calls the group's
+    ranks are the generation's: since torch 2.14 the group is the same object, reconfigured; before,
+    and where the backend cannot do that, it is a new one. DistributedDataParallel objects over the
     default group go on with it. Other groups, device meshes and sharded models belong to one
     generation: make them in the function.
 
@@ -35,8 +35,8 @@ def follow(backend: str = "gloo", **options: Any) -> None:
     gloo, which waits for its timeout otherwise; elastic.run then calls the function again.
 
     With the ranks of a launcher (torchrun, or recovery by restart), and without one, it is only
-    ``init_process_group``. Raises InvalidArgumentError for an option that is follow's own, or if the
-    group is initialised.
+    ``init_process_group``. Raises InvalidArgumentError for an option that is follow's own, or if
+    the group is initialised.
     """
     own = sorted({"init_method", "store", "rank", "world_size", "enable_reconfigure"} & set(options))
     if own:
@@ -91,8 +91,8 @@ class Follower:
         models.renew()
 
     def failed(self) -> bool:
-        """Whether the group has lost a member, or does not work for another reason: then what raised
-        an error was not the program."""
+        """Whether the group has lost a member, or does not work for another reason: then what
+        raised an error was not the program."""
         watch = self._watch
         if watch is None or not (watch.noticed() or watch.broken()):
             return False

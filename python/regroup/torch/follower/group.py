@@ -78,7 +78,7 @@ class RenewedGroup:
         """Makes as many processes as there are handles the members."""
         if dist.is_initialized():
             dist.destroy_process_group()
-        set_group_count(0)  # a failed initialisation leaves it higher, and with it the names of keys
+        set_group_count(0)  # a failed initialisation leaves it, and the names of keys, higher
         dist.init_process_group(
             self._backend,
             store=dist.PrefixStore(str(generation), self._store),

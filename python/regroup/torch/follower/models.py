@@ -12,7 +12,7 @@ from ...errors import UnsupportedError
 
 #: All that were made since record, and the calls that have given each of them its communication
 #: hooks.
-_models: "weakref.WeakKeyDictionary[DistributedDataParallel, List[tuple]]" = weakref.WeakKeyDictionary()
+_models: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 _HOOKS = ("register_comm_hook", "_register_builtin_comm_hook")
 
@@ -55,8 +55,8 @@ def renew() -> None:
     """Gives each of them a new reducer, over the default group.
 
     The old one may be amidst a backward pass that was cut off, and has its gradients in the order
-    that its group has agreed on after the first step. A newcomer has not: gradients of parameters of
-    the same size would be exchanged for each other, without an error. A new one begins alike
+    that its group has agreed on after the first step. A newcomer has not: gradients of parameters
+    of the same size would be exchanged for each other, without an error. A new one begins alike
     everywhere.
     """
     for model, hooks in list(_models.items()):

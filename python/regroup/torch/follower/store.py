@@ -1,4 +1,4 @@
-"""The store of a group whose members change: the connection to another server in each generation."""
+"""The store of a group whose members change: a connection to another server in each generation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _SHORTEST, _LONGEST = 0.0002, 0.005
 _LISTENS = "master_listen_fd" in (dist.TCPStore.__init__.__doc__ or "")
 
 
-#: No key has this value. Where it is expected, and the key is not there, the answer is what was expected.
+#: No key has this value. If it is expected of a key that is not there, the answer is what was
+#: expected.
 _NO_VALUE = "regroup: no value"
 
 
@@ -70,7 +71,8 @@ class GenerationStore(dist.Store):
         self._failed: Callable[[], Optional[Exception]] = lambda: None
 
     def replace(self, server: dist.Store, failed: Callable[[], Optional[Exception]]) -> None:
-        """Makes server the one from here on. failed returns why the generation has failed, or None."""
+        """Makes server the one from here on. failed returns why the generation has failed, or None.
+        """
         self._server, self._failed = server, failed
 
     def _await(self, keys: List[str], timeout: Optional[timedelta]) -> None:

@@ -1,0 +1,150 @@
+"""How long a PyTorch job stands still when one of its three workers is killed, for a group of
+torch.distributed that follows the job, and for Horovod's interface (make build libregroup first)::
+
+    PYTHONPATH=python python3 python/bench/follow.py --backend gloo --kills 30
+    PYTHONPATH=python python3 python/bench/follow.py --backend gloo --storm 100
+
+--kills kills a worker again and again in one job, each time when three train. What is told is the
+time from just before the SIGKILL until the last survivor has made a step, by the clock of this
+machine: it contains the whole step, and what was left of the one that the kill has met. --storm
+kills without waiting for the job to recover, as long as one of the others has trained.
+
+At the end the weights of all ranks must be equal, every sample must have been used once, and every
+process must be one of the first three or have taken the place of one that was killed.
+"""
+
+import argparse
+import os
+import random
+import re
+import signal
+import statistics
+import tempfile
+import time
+
+from tests.jobs import Job, script
+
+LINE = re.compile(r"\bsteps at=(\S+) pid=(\d+) rank=\d+ size=(\d+) step=(\d+)")
+
+
+class Steps:
+    """What the workers of a job have said of their steps: time, process and members."""
+
+    def __init__(self, job):
+        self._job, self._at, self._rest = job, 0, ""
+        self.seen = []
+        self.last = {}  # of each process
+
+    def read(self):
+        """Reads what is new, and waits a moment if nothing is."""
+        with open(self._job._log.name, encoding="utf-8", errors="replace") as f:
+            f.seek(self._at)
+            text = self._rest + f.read()
+            self._at = f.tell()
+        *lines, self._rest = text.split("\n")
+        for line in lines:
+            found = LINE.search(line)
+            if found:
+                step = float(found[1]), int(found[2]), int(found[3])
+                self.seen.append(step)
+                self.last[step[1]] = step
+        if not lines:
+            if self._job.process.poll() is not None:
+                raise SystemExit(f"the job has ended:\n{self._job.wait().output}\n{self._job.summary}")
+            time.sleep(0.005)
+
+    def training(self, size):
+        """The processes whose last step was one of so many members, a moment ago."""
+        limit = time.time() - 1
+        return [pid for at, pid, n in self.last.values() if n == size and at > limit]
+
+
+def kills(steps, args):
+    """Kills again and again, each time when all train; returns the times in ms."""
+    times, limit = [], time.monotonic() + args.limit
+    while len(times) < args.kills:
+        while len(steps.training(3)) < 3:
+            steps.read()
+            if time.monotonic() > limit:
+                raise SystemExit(f"three workers do not come together:\n{steps._job.log()}")
+        pause = time.monotonic() + random.uniform(0.2, 0.6)
+        while time.monotonic() < pause:
+            steps.read()
+        pids = steps.training(3)
+        if len(pids) != 3:
+            continue
+        victim = random.choice(pids)
+        began, first = time.time(), {}
+        os.kill(victim, signal.SIGKILL)
+        del steps.last[victim]
+        while len(first) < 2:
+            known = len(steps.seen)
+            steps.read()
+            for at, pid, size in steps.seen[known:]:
+                if at > began and size == 2 and pid != victim:
+                    first.setdefault(pid, at)
+        times.append(1000 * (max(first.values()) - began))
+        limit = time.monotonic() + args.limit
+    return times
+
+
+def storm(steps, args):
+    """Kills at any moment a worker that has trained, while another one has."""
+    done = 0
+    while done < args.storm:
+        pause = time.monotonic() + random.uniform(0.05, 1.5)
+        while time.monotonic() < pause:
+            steps.read()
+        alive = [pid for pid in steps.last if os.path.exists(f"/proc/{pid}/stat")]
+        if len(alive) < 2:
+            continue
+        victim = random.choice(alive)
+        os.kill(victim, signal.SIGKILL)
+        del steps.last[victim]
+        done += 1
+    return []
+
+
+def check(job, killed):
+    """The job has ended as it should."""
+    if job.summary.get("outcome") != "succeeded":
+        raise SystemExit(job.output)
+    samples = job.summary["samples"]
+    assert (samples["missing"], samples["repeated"]) == (0, 0), samples
+    ends = job.said(r"\bends at=")
+    assert len({e["checksum"] for e in ends}) == 1, ends
+    pids = {pid for generation in job.pids() for pid in generation.values()}
+    more = len(pids) - 3 - killed
+    print(f"  {killed} kills, {len(job.pids())} generations, {samples['epochs']} epochs; "
+          f"missing 0, repeated 0; weights equal on {len(ends)} ranks; "
+          f"processes that were not killed and yet replaced: at most {max(0, more)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--backend", default="gloo", help='of torch.distributed, or "horovod"')
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--storm", type=int, default=0)
+    parser.add_argument("--step", type=float, default=0.04, help="seconds that a step lasts")
+    parser.add_argument("--limit", type=float, default=120, help="seconds until three train")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        stop = os.path.join(folder, "stop")
+        env = {"BACKEND": args.backend, "STEP": str(args.step), "STOP": stop}
+        run = ["--recovery", "in-process", "--workers", "2:3", "--max-restarts", "10000"]
+        with Job(*run, "--", *script("follows.py"), env=env) as job:
+            steps = Steps(job)
+            times = kills(steps, args) + storm(steps, args)
+            with open(stop, "w", encoding="utf-8"):
+                pass
+            job.wait()
+    print(f"{args.backend}, steps of {1000 * args.step:.0f} ms:")
+    if times:
+        p99 = sorted(times)[min(len(times) - 1, round(0.99 * len(times)))]
+        print(f"  kill to step, ms: median {statistics.median(times):.1f}  p99 {p99:.1f}  "
+              f"({min(times):.1f} to {max(times):.1f})")
+    check(job, args.kills + args.storm)
+
+
+if __name__ == "__main__":
+    main()
