@@ -55,6 +55,8 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 
 func (c *Communicator) join(ctx context.Context) error {
 	if c.opt.World > 1 {
+		stop := c.engine.Dial(ctx)
+		defer stop()
 		if err := c.session.Connect(ctx); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -22,7 +23,9 @@ type Group struct {
 	base       []uint64 // every member's progress counter at the start of the round
 	spins      int      // how often a waiting member polls before it sleeps
 	yields     int      // how often it yields the processor and polls again before it sleeps
-	vm         bool     // members can read each other's memory
+	crowd      crowd
+	began      time.Time
+	vm         bool // members can read each other's memory
 	peers      []peer
 	headers    []header // of this round
 	scratch    [2][]byte
@@ -77,6 +80,7 @@ func newGroup(rank, size int, mem []byte) *Group {
 	g := &Group{
 		rank: rank, size: size, mem: mem, base: make([]uint64, size), peers: make([]peer, size),
 		headers: make([]header, size), waited: make([]atomic.Int64, size), left: make([]atomic.Bool, size),
+		began: time.Now(),
 	}
 	// With more members than processors, spinning keeps the members from running that one waits
 	// for, so yield to them: that takes a third of sleeping and being woken. Otherwise spin for 250

@@ -46,23 +46,52 @@ func (g *Group) ringDoorbell(rank int) {
 func (g *Group) waitFor(rank, at int, v uint64) error {
 	g.beforeStep()
 	c := g.counter(rank, at)
-	for range g.spins {
+	for range min(g.spins, spinsPerLook) {
 		if c.Load() >= v {
 			return nil
 		}
 		pause()
 	}
-	for range g.yields {
-		if c.Load() >= v {
-			return nil
-		}
-		yield()
-	}
-	if c.Load() >= v {
+	if c.Load() >= v || g.poll(c, v) {
 		return nil
 	}
 	return g.sleep(rank, c, v)
 }
+
+// spinsPerLook is how often a member polls before it looks at the clock: for 4 µs.
+const spinsPerLook = 128
+
+// poll polls for as long as that is expected to be quicker than to sleep and to be woken.
+func (g *Group) poll(c *atomic.Uint64, v uint64) bool {
+	now := g.now()
+	if g.crowd.sleeps(now) {
+		return false
+	}
+	for n := spinsPerLook; n < g.spins; n += spinsPerLook {
+		for range spinsPerLook {
+			if c.Load() >= v {
+				return true
+			}
+			pause()
+		}
+		if g.crowd.noticed(&now, g.now()) {
+			return c.Load() >= v
+		}
+	}
+	for range g.yields {
+		yield()
+		if c.Load() >= v {
+			return true
+		}
+		if g.crowd.noticed(&now, g.now()) {
+			return c.Load() >= v
+		}
+	}
+	return c.Load() >= v
+}
+
+// now is a time of this group's clock.
+func (g *Group) now() time.Duration { return time.Since(g.began) }
 
 func (g *Group) sleep(rank int, c *atomic.Uint64, v uint64) error {
 	if g.OnSleep != nil {

@@ -88,6 +88,9 @@ func spins(cfg Config) int {
 	return 64
 }
 
+// Dial begins what Connect needs, while the session connects. The caller calls stop after both.
+func (e *Engine) Dial(ctx context.Context) (stop func()) { return e.local.dial(ctx) }
+
 // Connect forms the group of this machine and discovers the nodes, when the session is connected.
 func (e *Engine) Connect(ctx context.Context) error {
 	if err := e.local.form(ctx); err != nil {

@@ -31,6 +31,7 @@ type localGroup struct {
 	disabled error      // why there is none
 
 	arrivals   chan localConn        // of the other ranks of this machine
+	dialed     chan net.Conn         // to the first of them, see dial; nil = it was not begun
 	descriptor [frame.HeaderLen]byte // of the running operation, which the members compare
 	scaled     []int                 // scratch
 }
@@ -68,17 +69,32 @@ func (g *localGroup) adopt(from int, conn net.Conn) {
 	g.arrivals <- localConn{from, conn} // has room for all that are admitted
 }
 
+// dial begins to dial the first rank of this machine, so that this takes no time when the
+// neighbours are connected and the group forms. What goes wrong is found, and reported, by connect.
+// The caller must call stop when the group has formed, or will not.
+func (g *localGroup) dial(ctx context.Context) (stop func()) {
+	if g.unavailable() != nil || g.cfg.LocalRank == 0 {
+		return func() {}
+	}
+	dialing, cancel := context.WithCancel(ctx)
+	g.dialed = make(chan net.Conn, 1)
+	g.session.Go(func() {
+		defer close(g.dialed)
+		if conn, err := g.session.Open(dialing, g.first, control.PurposeLocal, 0); err == nil {
+			g.dialed <- conn
+		}
+	})
+	return func() {
+		cancel()
+		for conn := range g.dialed {
+			_ = conn.Close()
+		}
+	}
+}
+
 // form forms the group. It is no error that the ranks cannot share memory.
 func (g *localGroup) form(ctx context.Context) error {
-	switch {
-	case g.cfg.NoSharedMemory:
-		g.disabled = errors.New("shared memory is switched off")
-		return nil
-	case g.cfg.LocalSize < 2:
-		g.disabled = errors.New("no other rank of this machine is known")
-		return nil
-	case g.cfg.LocalSize > shm.MaxMembers:
-		g.disabled = fmt.Errorf("%d ranks on this machine, at most %d share memory", g.cfg.LocalSize, shm.MaxMembers)
+	if g.disabled = g.unavailable(); g.disabled != nil {
 		return nil
 	}
 	s := g.session
@@ -129,12 +145,31 @@ func (g *localGroup) form(ctx context.Context) error {
 	return nil
 }
 
+// unavailable returns why the ranks of this machine are not to share memory, or nil.
+func (g *localGroup) unavailable() error {
+	switch {
+	case g.cfg.NoSharedMemory:
+		return errors.New("shared memory is switched off")
+	case g.cfg.LocalSize < 2:
+		return errors.New("no other rank of this machine is known")
+	case g.cfg.LocalSize > shm.MaxMembers:
+		return fmt.Errorf("%d ranks on this machine, at most %d share memory", g.cfg.LocalSize, shm.MaxMembers)
+	}
+	return nil
+}
+
 // connect returns the group, and the connections that formed it.
 func (g *localGroup) connect(ctx context.Context, arena *shm.Arena) (*shm.Group, []net.Conn, error) {
 	if g.cfg.LocalRank > 0 {
-		conn, err := g.session.Open(ctx, g.first, control.PurposeLocal, 0)
-		if err != nil {
-			return nil, nil, &shm.MemberError{Member: 0, Err: err}
+		var conn net.Conn
+		if g.dialed != nil {
+			conn = <-g.dialed
+		}
+		if conn == nil {
+			var err error
+			if conn, err = g.session.Open(ctx, g.first, control.PurposeLocal, 0); err != nil {
+				return nil, nil, &shm.MemberError{Member: 0, Err: err}
+			}
 		}
 		group, err := shm.Join(ctx, g.cfg.LocalRank, g.cfg.LocalSize, conn, arena, g.cfg.Mappings)
 		return group, []net.Conn{conn}, err
