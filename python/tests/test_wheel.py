@@ -51,8 +51,7 @@ dist.destroy_process_group()
 
 def blocks(language):
     """The blocks of a language in README.md."""
-    with open(README, encoding="utf-8") as f:
-        return re.findall(rf"^```{language}\n(.*?)^```$", f.read(), re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", content(README), re.MULTILINE | re.DOTALL)
 
 
 def seen(line):
@@ -103,25 +102,32 @@ class Wheel(unittest.TestCase):
         for rank in range(3):  # a job that has already trained most of it
             with open(self.checkpoint(rank), "w", encoding="utf-8") as f:
                 f.write(str(steps - 60))
-        job = subprocess.Popen(
-            ["bash", "-euc", commands],
-            cwd=self.folder,
-            env=environment(self.folder),
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        log = os.path.join(self.folder, "log")
+        with open(log, "w", encoding="utf-8") as f:
+            job = subprocess.Popen(
+                ["bash", "-euc", commands],
+                cwd=self.folder,
+                env=environment(self.folder),
+                start_new_session=True,
+                stdout=f,
+                stderr=subprocess.STDOUT,
+            )
         try:
-            said = self.kill_a_worker(job, steps - 60) + job.communicate(timeout=LIMIT)[0]
+            said = until(log, r"rank 1 is process (\d+), after step (\d+)\n", job)
+            self.assertEqual(str(steps - 60), said[2])
+            until(self.checkpoint(1), rf"^(?!{said[2]}$)\d+$", job)  # it has trained a step
+            os.kill(int(said[1]), signal.SIGKILL)
+            job.wait(timeout=LIMIT)
         finally:
-            if job.returncode is None:  # the binary ends its workers, and holds the pipe till then
+            if job.returncode is None:
                 os.killpg(job.pid, signal.SIGTERM)
-                job.communicate(timeout=LIMIT)
+                job.wait(timeout=LIMIT)
+        said = content(log)
         self.assertEqual(0, job.returncode, said)
         for line in shown.splitlines():
             self.assertRegex(said, seen(line))
-        self.assertEqual([str(steps)] * 3, [self.trained(rank) for rank in range(3)], said)
+        trained = [content(self.checkpoint(rank)) for rank in range(3)]
+        self.assertEqual([str(steps)] * 3, trained, said)
 
         home = os.path.join(self.folder, "venv")
         with open(os.path.join(home, "bin", "regroup"), "rb") as f:
@@ -135,31 +141,8 @@ class Wheel(unittest.TestCase):
         failed = run(home, *fail, cwd=self.folder, code=14)
         self.assertIn("exit code 1", failed)
 
-    def kill_a_worker(self, job, began):
-        """Waits until the worker of rank 1 has trained a step, kills it, and returns the output so
-        far."""
-        said = ""
-        for line in job.stdout:
-            said += line
-            found = re.search(r"rank 1 is process (\d+), after step (\d+)", line)
-            if found:
-                break
-        else:
-            self.fail(said)
-        self.assertEqual(str(began), found[2])
-        limit = time.monotonic() + LIMIT
-        while self.trained(1) == found[2]:
-            self.assertLess(time.monotonic(), limit, said)
-            time.sleep(0.01)  # another process writes the file
-        os.kill(int(found[1]), signal.SIGKILL)
-        return said
-
     def checkpoint(self, rank):
         return os.path.join(self.folder, f"checkpoint-{rank}")
-
-    def trained(self, rank):
-        with open(self.checkpoint(rank), encoding="utf-8") as f:
-            return f.read()
 
     def test_torch(self):
         """With a PyTorch that was there before: the binary starts two workers of the backend."""
@@ -172,6 +155,24 @@ class Wheel(unittest.TestCase):
         command = ("regroup", "run", "--workers", "2", "--", "python", "-W", "ignore", use)
         said = run(home, *command, cwd=self.folder)
         self.assertEqual(2, said.count("reduced [2.0, 2.0, 2.0]"), said)
+
+
+def content(path):
+    """The text of a file."""
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def until(path, pattern, job):
+    """Waits until the text of a file has a pattern, while a job runs; returns the match."""
+    limit = time.monotonic() + LIMIT
+    while True:
+        found = re.search(pattern, content(path))
+        if found:
+            return found
+        if time.monotonic() > limit or job.poll() is not None:
+            raise AssertionError(f"{path} has no {pattern!r}:\n{content(path)}")
+        time.sleep(0.01)  # other processes write the file
 
 
 def environment(folder, *path):
