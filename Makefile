@@ -94,8 +94,8 @@ $(TOOLS)/zig-$(ZIG)/ready: | hatch
 python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
 
-test-torch: libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## the backend of torch.distributed on a current PyTorch from PyPI (TORCH=2.15.0, about 3 GB, once)
-	@cd python && $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed compat.test_current
+test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## torch.distributed on a current PyTorch from PyPI: the backend, and groups that follow a job (TORCH=2.15.0, about 3 GB, once)
+	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed tests.test_follow compat.test_current
 
 $(TOOLS)/torch-$(TORCH)/ready:
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet torch==$(TORCH) numpy

@@ -33,7 +33,14 @@ class Steps:
     def __init__(self, job):
         self._job, self._at, self._rest = job, 0, ""
         self.seen = []
-        self.last = {}  # of each process
+        self.last = {}  # of each process that was not killed
+        self._killed = set()
+
+    def kill(self, pid):
+        """Kills a process, whose last lines may be yet to be read."""
+        os.kill(pid, signal.SIGKILL)
+        self._killed.add(pid)
+        self.last.pop(pid)
 
     def read(self):
         """Reads what is new, and waits a moment if nothing is."""
@@ -47,7 +54,8 @@ class Steps:
             if found:
                 step = float(found[1]), int(found[2]), int(found[3])
                 self.seen.append(step)
-                self.last[step[1]] = step
+                if step[1] not in self._killed:
+                    self.last[step[1]] = step
         if not lines:
             if self._job.process.poll() is not None:
                 raise SystemExit(f"the job has ended:\n{self._job.wait().output}\n{self._job.summary}")
@@ -75,8 +83,7 @@ def kills(steps, args):
             continue
         victim = random.choice(pids)
         began, first = time.time(), {}
-        os.kill(victim, signal.SIGKILL)
-        del steps.last[victim]
+        steps.kill(victim)
         while len(first) < 2:
             known = len(steps.seen)
             steps.read()
@@ -95,13 +102,9 @@ def storm(steps, args):
         pause = time.monotonic() + random.uniform(0.05, 1.5)
         while time.monotonic() < pause:
             steps.read()
-        alive = [pid for pid in steps.last if os.path.exists(f"/proc/{pid}/stat")]
-        if len(alive) < 2:
-            continue
-        victim = random.choice(alive)
-        os.kill(victim, signal.SIGKILL)
-        del steps.last[victim]
-        done += 1
+        if len(steps.last) > 1:
+            steps.kill(random.choice(list(steps.last)))
+            done += 1
     return []
 
 
