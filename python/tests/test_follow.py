@@ -2,6 +2,14 @@
 
 import unittest
 
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import regroup.torch
+from regroup.errors import InvalidArgumentError, UnsupportedError
+from regroup.torch.follower import models
+
 from .jobs import Job, script
 
 
@@ -43,6 +51,92 @@ class Follow(unittest.TestCase):
     def test_a_worker_that_hangs(self):
         """Gloo sees nothing of it: the job gives the worker up."""
         self.run_job(BACKEND="gloo", HANGS="1", EPOCHS="4")
+
+
+class Alone(unittest.TestCase):
+    """Without a job there is a group of one."""
+
+    def setUp(self):
+        regroup.torch.follow("gloo")
+        self.addCleanup(dist.destroy_process_group)
+
+    def test_it_is_a_group(self):
+        self.assertEqual((0, 1), (dist.get_rank(), dist.get_world_size()))
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor)
+        self.assertEqual([1, 1], tensor.tolist())
+
+    def test_what_follow_refuses(self):
+        for options in ({"rank": 0}, {"store": None, "world_size": 1}, {}):
+            with self.assertRaises(InvalidArgumentError) as refused:
+                regroup.torch.follow("gloo", **options)
+            for name in options or ["init_process_group"]:
+                self.assertIn(name, str(refused.exception))
+
+    def test_a_model_over_another_group(self):
+        """It would go on with the members that it was made for."""
+        models.record()
+        net = torch.nn.Linear(1, 1)
+        model = DistributedDataParallel(net)
+        models.check(dist.group.WORLD)
+        other = DistributedDataParallel(net, process_group=dist.new_group([0]))
+        with self.assertRaises(UnsupportedError):
+            models.check(dist.group.WORLD)
+        del other
+        models.check(dist.group.WORLD)
+        del model
+
+
+class Renewed(unittest.TestCase):
+    """What a DistributedDataParallel keeps when it gets a new reducer."""
+
+    def setUp(self):
+        regroup.torch.follow("gloo")
+        self.addCleanup(dist.destroy_process_group)
+
+        models.record()
+
+    def test_hooks(self):
+        """Communication hooks are called, once; gradients are right."""
+        calls = []
+
+        def hook(state, bucket):
+            calls.append(state)
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer() * 2)
+            return future
+
+        model = DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+        model.register_comm_hook("state", hook)
+        for round_ in range(3):
+            models.renew()
+            for _ in range(2):
+                model.zero_grad()
+                model(torch.full((1, 1), 3.0)).sum().backward()
+                self.assertEqual(6.0, model.module.weight.grad.item())
+            self.assertEqual(["state"] * 2 * (round_ + 1), calls)
+
+    def test_a_backward_that_was_cut_off(self):
+        """The next one is as if it had not been."""
+        fails = []
+
+        def hook(_, bucket):
+            if fails:
+                raise RuntimeError("cut off")
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        model = DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+        model.register_comm_hook(None, hook)
+        fails.append(True)
+        with self.assertRaises(RuntimeError):
+            model(torch.ones(1, 1)).sum().backward()
+        fails.clear()
+        models.renew()
+        model.zero_grad()
+        model(torch.full((1, 1), 3.0)).sum().backward()
+        self.assertEqual(3.0, model.module.weight.grad.item())
 
 
 if __name__ == "__main__":

@@ -70,6 +70,14 @@ def check_weights():
     return own.double().sum().item()
 
 
+def check_new_group():
+    """A group that is made in the function has the same name on survivors and newcomers."""
+    if BACKEND != "horovod":
+        ones = torch.ones(1)
+        dist.all_reduce(ones, group=dist.new_group(list(range(dist.get_world_size()))))
+        assert ones.item() == dist.get_world_size(), ones
+
+
 def fault():
     rank, size = members()
     if state.steps != DIES or size != 3:
@@ -83,6 +91,7 @@ def fault():
 
 @hvd.elastic.run
 def train(state):
+    check_new_group()
     while not stopped():
         sampler.set_epoch(state.epoch)
         loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, sampler=sampler)

@@ -50,16 +50,18 @@ def follow(backend: str = "gloo", **options: Any) -> None:
         dist.init_process_group(backend, **options)
         return
     world.init()
+    if kind == membership.ALONE:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, **options)
+        return
     models.record()
-    follower = Follower(backend, options)
-    if kind == membership.ELASTIC:
-        world.follower = follower
+    world.follower = Follower(backend, options)
 
 
 class Follower:
     """The default group of this process, and how it gets the members of each generation."""
 
     def __init__(self, backend: str, options: dict):
+        # The group holds the C++ part of the store, which calls the Python part.
         self._store = store.GenerationStore()
         self._group = group.create(backend, self._store, options)
         self._watch: Optional[_Watch] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import weakref
 from typing import Any, Callable, List
 
@@ -43,12 +44,18 @@ def _around(name: str, note: Callable) -> None:
 
 def check(group: Any) -> None:
     """Checks that all of them are over this group, the default one."""
-    for model in list(_models):
-        if getattr(model, "process_group", group) is not group:
-            raise UnsupportedError(
-                "a DistributedDataParallel over another group than the default one does not outlive a change of the "
-                "members: make it, and its group, in the function that elastic.run calls"
-            )
+    if _all_over(group):
+        return
+    gc.collect()  # what the function has made in the generation before may be in cycles
+    if not _all_over(group):
+        raise UnsupportedError(
+            "a DistributedDataParallel over another group than the default one does not outlive a "
+            "change of the members: make it, and its group, in the function that elastic.run calls"
+        )
+
+
+def _all_over(group: Any) -> bool:
+    return all(getattr(model, "process_group", group) is group for model in list(_models))
 
 
 def renew() -> None:

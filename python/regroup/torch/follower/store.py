@@ -41,8 +41,12 @@ def serve() -> Tuple[dist.Store, str]:
     if _LISTENS:  # before torch 2 it listens on all addresses
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.bind((host, 0))
-        listener.listen(1024)
+        try:
+            listener.bind((host, 0))
+            listener.listen(1024)
+        except OSError as e:
+            listener.close()
+            raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
         port = listener.getsockname()[1]
         more = {"master_listen_fd": listener.detach()}  # the server closes it
     else:
