@@ -373,8 +373,11 @@ def case_time_limits():
         dist.barrier()
         group = dist.new_group(timeout=seconds)
         if RANK == 0:
-            work = dist.all_reduce(torch.ones(n), group=group, async_op=True)
-            late(work.get_future().wait, 0.5, "timed out")
+            late(
+                lambda: dist.all_reduce(torch.ones(n), group=group, async_op=True).get_future().wait(),
+                0.5,
+                "timed out",
+            )
         dist.barrier()
         tensor = torch.ones(n)
         if RANK == 0:
