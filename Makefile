@@ -106,6 +106,7 @@ judge-horovod: build libregroup torch judge ## Horovod's own tests, from a check
 	@REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) e2e/horovod/elastic.py $(CHECKOUT)
 
 judge-torch: libregroup $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of torch.distributed, beside gloo; CHECKOUT=/path/to/pytorch for those that its wheel lacks
+	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet expecttest
 	@$(TOOLS)/torch-$(TORCH)/bin/python e2e/torch/upstream.py $(CHECKOUT)
 
 random-orders: build libregroup torch ## 1,000 random programs of operations on 2, 3 and 4 ranks, beside what should come out (ORDERS)
