@@ -23,7 +23,7 @@ type Group struct {
 	base       []uint64 // every member's progress counter at the start of the round
 	spins      int      // how often a waiting member polls before it sleeps
 	yields     int      // how often it yields the processor and polls again before it sleeps
-	crowd      crowd
+	contention contention
 	began      time.Time
 	vm         bool // members can read each other's memory
 	peers      []peer

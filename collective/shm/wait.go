@@ -64,7 +64,7 @@ const spinsPerLook = 128
 // poll polls for as long as that is expected to be quicker than to sleep and to be woken.
 func (g *Group) poll(c *atomic.Uint64, v uint64) bool {
 	now := g.now()
-	if g.crowd.sleeps(now) {
+	if g.contention.sleeps(now) {
 		return false
 	}
 	for n := spinsPerLook; n < g.spins; n += spinsPerLook {
@@ -74,7 +74,7 @@ func (g *Group) poll(c *atomic.Uint64, v uint64) bool {
 			}
 			pause()
 		}
-		if g.crowd.noticed(&now, g.now()) {
+		if g.contention.noticed(&now, g.now()) {
 			return c.Load() >= v
 		}
 	}
@@ -83,7 +83,7 @@ func (g *Group) poll(c *atomic.Uint64, v uint64) bool {
 		if c.Load() >= v {
 			return true
 		}
-		if g.crowd.noticed(&now, g.now()) {
+		if g.contention.noticed(&now, g.now()) {
 			return c.Load() >= v
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// TestACrowdedMemberPausesForLongerEachTime: until the processor has been its own for as long as
-// the last pause.
-func TestACrowdedMemberPausesForLongerEachTime(t *testing.T) {
+// TestAMemberUnderContentionPausesForLongerEachTime: until the processor has been its own
+// for as long as the last pause.
+func TestAMemberUnderContentionPausesForLongerEachTime(t *testing.T) {
 	t.Parallel()
-	var c crowd
+	var c contention
 	now := time.Second
 	look := func(gap time.Duration) bool {
 		before := now
@@ -42,15 +42,15 @@ func TestACrowdedMemberPausesForLongerEachTime(t *testing.T) {
 	}
 }
 
-// TestACrowdedMemberSleepsAtOnce: without a poll, which would take its processor from another
-// thread, and it is woken.
-func TestACrowdedMemberSleepsAtOnce(t *testing.T) {
+// TestAMemberUnderContentionSleepsAtOnce: without a poll, which would take its processor
+// from another thread, and it is woken.
+func TestAMemberUnderContentionSleepsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBand(t, 2)
 	slept := make(chan struct{}, 100)
 	g := b.groups[0]
 	g.spins, g.yields = 1<<40, 1<<40 // it would poll for ever
-	g.crowd.until = time.Hour
+	g.contention.until = time.Hour
 	g.OnSleep = func() { slept <- struct{}{} }
 	err := each(2, func(rank int) error {
 		if rank == 1 {
