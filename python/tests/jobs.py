@@ -108,6 +108,18 @@ class Job:
         rows = [row for row in self.output.splitlines() if re.search(pattern, row)]
         return [dict(re.findall(r"(\w+)=(\S+)", row)) for row in rows]
 
+    def newest_worker(self) -> int:
+        """The process of a running job that was started last: a child of its regroup process."""
+        children = []
+        for name in os.listdir("/proc"):
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8") as f:
+                    if int(f.read().rpartition(")")[2].split()[1]) == self.process.pid:
+                        children.append(int(name))
+            except (OSError, ValueError, IndexError):
+                pass  # it is no process, or has just ended
+        return max(children)
+
     def pids(self) -> List[Dict[int, int]]:
         """Process by slot, in each generation."""
         return [{m["slot"]: m["pid"] for m in g["members"]} for g in self.summary["generations"]]

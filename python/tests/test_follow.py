@@ -1,5 +1,9 @@
 """Whole jobs whose torch.distributed group follows the members."""
 
+import os
+import re
+import signal
+import sys
 import unittest
 
 import torch
@@ -10,6 +14,7 @@ import regroup.torch
 from regroup.errors import InvalidArgumentError, UnsupportedError
 from regroup.torch.follower import models
 
+from . import launch
 from .jobs import Job, script
 
 
@@ -51,6 +56,24 @@ class Follow(unittest.TestCase):
     def test_a_worker_that_hangs(self):
         """Gloo sees nothing of it: the job gives the worker up."""
         self.run_job(BACKEND="gloo", HANGS="1", EPOCHS="4")
+
+
+class Example(unittest.TestCase):
+    def test_ddp(self):
+        """The example trains, a worker is killed in the middle, and it has learnt at the end."""
+        path = os.path.join(launch.ROOT, "..", "examples", "ddp", "train.py")
+        run = ["--recovery", "in-process", "--workers", "2:2", "--"]
+        job = Job(*run, sys.executable, path)
+        self.addCleanup(job.close)
+        job.until("epoch 1: 2 workers")
+        os.kill(job.newest_worker(), signal.SIGKILL)
+        job.wait()
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        self.assertEqual(1, len(job.summary["incidents"]), job.output)
+        self.assertLess(float(re.search(r"loss (\S+)", job.output)[1]), 0.01)
+        samples = job.summary["samples"]
+        counts = tuple(samples[k] for k in ("epochs", "per_epoch", "missing", "repeated"))
+        self.assertEqual((20, 2048, 0, 0), counts)
 
 
 class Alone(unittest.TestCase):

@@ -209,8 +209,7 @@ class Example(unittest.TestCase):
         )
         self.addCleanup(job.close)
         job.until("epoch 1: loss")
-        victim = self.victim(job)
-        os.kill(victim, signal.SIGKILL)
+        os.kill(job.newest_worker(), signal.SIGKILL)
         job.wait()
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         self.assertTrue({i["cause"] for i in job.summary["incidents"]} & NOTICED, job.summary)
@@ -221,18 +220,6 @@ class Example(unittest.TestCase):
             (2, 9000, 0, 0),
             tuple(samples[k] for k in ("epochs", "per_epoch", "missing", "repeated")),
         )
-
-    def victim(self, job):
-        """The newest worker of a job: a child of its regroup process."""
-        children = []
-        for name in os.listdir("/proc"):
-            try:
-                with open(f"/proc/{name}/stat", encoding="utf-8") as f:
-                    if int(f.read().rpartition(")")[2].split()[1]) == job.process.pid:
-                        children.append(int(name))
-            except (OSError, ValueError, IndexError):
-                pass  # it is no process, or has just ended
-        return max(children)
 
 
 if __name__ == "__main__":
