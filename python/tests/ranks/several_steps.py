@@ -26,6 +26,11 @@ def refused(call, *says):
         raise AssertionError(f"no error; want one that says {says}")
 
 
+def regroup_of(group):
+    """What has abort(): the group, or the backend that it holds."""
+    return getattr(group, "_inner", group)
+
+
 def sparse(dims, dense, dtype, seed=0, rank=RANK):
     """A tensor whose number of elements differs among ranks: rank 0 has none; with duplicates."""
     g = torch.Generator().manual_seed(100 * seed + rank)
@@ -105,6 +110,29 @@ def case_sparse_gradients():
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
 
 
+def case_sparse_time_limit():
+    """A rank that does not come ends the group, as with other operations; an abort does at once."""
+    if SIZE == 1:
+        return
+    for asynchronous in (False, True):
+        group = dist.new_group(timeout=datetime.timedelta(seconds=0.5))
+        if RANK == 0:
+            tensor = sparse(1, 0, torch.float32)
+            refused(
+                lambda: dist.all_reduce(tensor, group=group, async_op=asynchronous).wait(),
+                "the timeout of 0.5 s",
+            )
+        dist.barrier()
+    group = dist.new_group()
+    if RANK == 0:
+        work = dist.all_reduce(sparse(1, 0, torch.float32), group=group, async_op=True)
+        refused(lambda: work.wait(datetime.timedelta(seconds=0.2)), "has not ended after")
+        assert not work.is_completed()
+        regroup_of(group).abort()
+        refused(work.wait, "abort")
+    dist.barrier()
+
+
 def case_sparse_refused():
     ours = torch.ones(3).to_sparse()
     refused(lambda: dist.all_reduce(ours, dist.ReduceOp.MAX), "only SUM and AVG")
@@ -167,4 +195,4 @@ def case_monitored_barrier_misses_one():
     if RANK == 0:
         now = datetime.timedelta(0)
         refused(lambda: group.monitored_barrier(now), "Rank 0 timed out in monitoredBarrier")
-    dist.barrier()
+    dist.all_reduce(torch.ones(1), group=group)  # nothing was done

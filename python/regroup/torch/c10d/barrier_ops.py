@@ -53,7 +53,8 @@ class BarrierOps(Operations):
     def _monitor(self, limit: float, given: Any, wait_all_ranks: bool) -> None:
         """The part of rank 0."""
         if given is not None and limit == 0:
-            self._missed("Rank 0 timed out in monitoredBarrier: its timeout is 0 s")
+            # Nothing was done, and another rank may still be connecting: the group goes on.
+            raise DistTimeoutError("Rank 0 timed out in monitoredBarrier: its timeout is 0 s")
         end = time.monotonic() + limit if given is not None else None
         others = range(1, self._comm.world)
         missing: List[int] = []
