@@ -108,6 +108,7 @@ judge-horovod: build libregroup torch judge ## Horovod's own tests, from a check
 judge-torch: libregroup $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of torch.distributed, beside gloo; CHECKOUT=/path/to/pytorch for those that its wheel lacks
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet expecttest
 	@$(TOOLS)/torch-$(TORCH)/bin/python e2e/torch/upstream.py $(CHECKOUT)
+	@cd python && for n in 2 3; do $(TOOLS)/torch-$(TORCH)/bin/python -W ignore ../e2e/torch/every_type.py --ranks $$n; done
 
 random-orders: build libregroup torch ## 1,000 random programs of operations on 2, 3 and 4 ranks, beside what should come out (ORDERS)
 	@cd python && ORDERS=$(ORDERS) PATIENCE=1200 $(PYTHON) -W ignore -m unittest -v tests.test_matching.Matching
