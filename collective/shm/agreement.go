@@ -39,14 +39,22 @@ type agreement interface {
 // coordinator holds the connections to the other members.
 type coordinator []net.Conn
 
-func (l coordinator) round(all vote) (vote, error) {
-	all = vote{}.merge(all, 0)
+func (l coordinator) round(mine vote) (vote, error) {
+	return l.roundWith(func() vote { return mine })
+}
+
+// roundWith is a round in which the coordinator does its part when the others have voted, unless
+// one of them has a problem.
+func (l coordinator) roundWith(act func() vote) (all vote, err error) {
 	for i, c := range l {
 		var f vote
 		if err := receive(c, &f); err != nil {
 			return f, &MemberError{i + 1, err}
 		}
 		all = all.merge(f, i+1)
+	}
+	if all.Problem == "" {
+		all = all.merge(act(), 0)
 	}
 	for i, c := range l {
 		if err := send(c, all); err != nil {

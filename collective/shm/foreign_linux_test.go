@@ -180,8 +180,7 @@ func TestALeaderThatIsAbandonedKeepsNothing(t *testing.T) {
 				_, err = Join(ctx, 1, 3, theirs[0], b.arenas[1], b.maps[1])
 			case 2:
 				var o invitation
-				err = receive(theirs[1], &o)
-				_, _ = participant{theirs[1]}.round(vote{})
+				err = errors.Join(receive(theirs[1], &o), send(theirs[1], vote{}))
 				cancel()
 				return err
 			}
@@ -217,12 +216,12 @@ func TestWhatALeaderHandsOutIsLookedAt(t *testing.T) {
 		"nonsense":      func(c *net.UnixConn) { _, _ = c.Write([]byte("{")) },
 		"a number":      func(c *net.UnixConn) { _, _ = c.Write([]byte("7")) },
 		"no names":      func(c *net.UnixConn) { _ = sendFDs(c, attachments{}, []int{whole}) },
-		"many names":    func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]string, 3)}, []int{whole}) },
-		"no segment":    func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]string, 2)}, nil) },
-		"a small one":   func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]string, 2)}, []int{page}) },
-		"no memory":     func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]string, 2)}, []int{null}) },
-		"no arena":      func(c *net.UnixConn) { _ = sendFDs(c, attachments{[]string{"x", ""}}, []int{whole}) },
-		"a false arena": func(c *net.UnixConn) { _ = sendFDs(c, attachments{[]string{"x", ""}}, []int{whole, null}) },
+		"many names":    func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]member, 3)}, []int{whole}) },
+		"no segment":    func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]member, 2)}, nil) },
+		"a small one":   func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]member, 2)}, []int{page}) },
+		"no memory":     func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]member, 2)}, []int{null}) },
+		"no arena":      func(c *net.UnixConn) { _ = sendFDs(c, attachments{[]member{{Arena: "x"}, {}}}, []int{whole}) },
+		"a false arena": func(c *net.UnixConn) { _ = sendFDs(c, attachments{[]member{{Arena: "x"}, {}}}, []int{whole, null}) },
 	} {
 		keepsNothing(t, func() {
 			ours, theirs := net.Pipe()
@@ -258,28 +257,82 @@ func handOutWrongly(conn net.Conn, give func(*net.UnixConn)) error {
 	if err := send(conn, o); err != nil {
 		return err
 	}
-	agreement := coordinator{conn}
-	if _, err := agreement.round(vote{}); err != nil {
-		return err
-	}
-	c, err := l.AcceptUnix()
-	if err != nil {
-		return err
-	}
-	var h joinRequest
-	fds, err := receiveFDs(c, &h)
-	closeAll(fds)
-	if err != nil {
-		return err
-	}
-	give(c)
-	_ = c.Close()
-	for range 2 {
-		if _, err := agreement.round(vote{}); err != nil {
-			return err
+	lead := coordinator{conn}
+	var failed error
+	if _, err := lead.roundWith(func() vote {
+		var c *net.UnixConn
+		if c, failed = l.AcceptUnix(); failed != nil {
+			return vote{}
 		}
+		defer c.Close()
+		var h joinRequest
+		var fds []int
+		fds, failed = receiveFDs(c, &h)
+		closeAll(fds)
+		give(c)
+		return vote{}
+	}); err != nil {
+		return err
 	}
-	return nil
+	_, err = lead.round(vote{})
+	return errors.Join(failed, err)
+}
+
+// TestLibrariesOfDifferentVersionsShareNoMemory: the messages of the version before had no number.
+func TestLibrariesOfDifferentVersionsShareNoMemory(t *testing.T) {
+	b := disbanded(t, 2)
+	for name, older := range map[string]int{"an older leader": 0, "an older member": 1} {
+		keepsNothing(t, func() {
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			defer theirs.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			if err := each(2, func(rank int) (err error) {
+				switch {
+				case rank == 0 && older == 0:
+					if err = send(ours, struct{ Socket, Key string }{"@regroup-test", "key"}); err == nil {
+						_, err = decision(coordinator{ours}.round(vote{}))
+					}
+				case rank == 0:
+					_, err = Lead(ctx, []net.Conn{ours}, b.arenas[0], b.maps[0])
+				case older == 0:
+					_, err = Join(ctx, 1, 2, theirs, b.arenas[1], b.maps[1])
+				default:
+					err = joinAsBefore(theirs, b.arenas[1])
+				}
+				if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), errOtherVersion.Error()) {
+					t.Errorf("%s, member %d: %v", name, rank, err)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+			b.maps[1].Prune()
+		})
+	}
+}
+
+// joinAsBefore takes part in the first round of a library without versions.
+func joinAsBefore(conn net.Conn, arena *Arena) error {
+	var o invitation
+	if err := receive(conn, &o); err != nil {
+		return err
+	}
+	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	if err := sendFDs(socket, struct {
+		Key   string
+		Rank  int
+		Arena string
+	}{o.Key, 1, arena.name}, []int{arena.fd}); err != nil {
+		return err
+	}
+	_, err = decision(participant{conn}.round(vote{}))
+	return err
 }
 
 // TestAsManyDescriptorsAsThereCanBeAreHandedOver: one for the segment and one for each member.
@@ -299,18 +352,18 @@ func TestAsManyDescriptorsAsThereCanBeAreHandedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer to.Close()
-	fds, names := make([]int, MaxMembers+1), make([]string, MaxMembers)
-	for i := range names {
-		names[i] = o.Key
+	fds, members := make([]int, MaxMembers+1), make([]member, MaxMembers)
+	for i := range members {
+		members[i] = member{Arena: o.Key, PID: 1 << 22, Address: 1<<56 - 1, Probe: []byte(o.Key)[:16]}
 	}
-	if err := sendFDs(from, attachments{names}, fds); err != nil {
+	if err := sendFDs(from, attachments{members}, fds); err != nil {
 		t.Fatal(err)
 	}
 	var got attachments
 	fds, err = receiveFDs(to, &got)
 	defer closeAll(fds)
-	if err != nil || len(fds) != MaxMembers+1 || len(got.Arenas) != MaxMembers {
-		t.Fatalf("%d descriptors and %d names arrived, %v", len(fds), len(got.Arenas), err)
+	if err != nil || len(fds) != MaxMembers+1 || len(got.Members) != MaxMembers {
+		t.Fatalf("%d descriptors and %d names arrived, %v", len(fds), len(got.Members), err)
 	}
 }
 
@@ -319,6 +372,7 @@ func FuzzForming(f *testing.F) {
 	for _, s := range []string{
 		"", "{}", "\x02\x00\x00\x00{}", "\xff\xff\xff\xff", "\x02\x00\x00\x00{}\x02\x00\x00\x00{}\x02\x00\x00\x00{}",
 		"\x04\x00\x00\x00null", "\x10\x00\x00\x00{\"Problem\":\"no\"}", "\x0d\x00\x00\x00{\"Socket\":\"\"}", "\x10\x00\x00\x00{\"Socket\":\"@abc\"}",
+		"\x1c\x00\x00\x00{\"Version\":2,\"Socket\":\"@abc\"}",
 	} {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)

@@ -1,12 +1,11 @@
 package shm
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -15,14 +14,52 @@ import (
 // formation is the state of forming a group that all members have.
 type formation struct {
 	agreement
-	size int
-	maps *MappingCache
+	rank, size int
+	arena      *Arena // nil = none
+	maps       *MappingCache
+	probe      *probe
+}
+
+func newFormation(a agreement, rank, size int, arena *Arena, maps *MappingCache) *formation {
+	f := &formation{a, rank, size, arena, maps, new(probe)}
+	_, _ = rand.Read(f.probe[:]) // never fails
+	allowPtrace()
+	return f
+}
+
+// member describes this process to the others.
+func (f *formation) member() member {
+	m := member{
+		PID: os.Getpid(), Probe: f.probe[:],
+		Address: uint64(uintptr(unsafe.Pointer(f.probe))), // which Go does not move
+	}
+	if f.arena != nil {
+		m.Arena = f.arena.name
+	}
+	return m
 }
 
 // agree takes part in a round with a problem, or with none.
 func (f *formation) agree(problem error) error {
 	_, err := f.decide(vote{}.with(problem))
 	return err
+}
+
+// decide takes part in a round.
+func (f *formation) decide(mine vote) (vote, error) {
+	all, err := f.round(mine)
+	if all.Problem == "" {
+		all.Problem = mine.Problem // even if the others did not hear of it
+	}
+	return decision(all, err)
+}
+
+// decision is the outcome of a round: an error if anybody has a problem.
+func decision(all vote, err error) (vote, error) {
+	if err == nil && all.Problem != "" {
+		err = fmt.Errorf("%w: %s", ErrUnavailable, all.Problem)
+	}
+	return all, err
 }
 
 func (f vote) with(problem error) vote {
@@ -32,38 +69,27 @@ func (f vote) with(problem error) vote {
 	return f
 }
 
-func (f *formation) decide(mine vote) (vote, error) {
-	all, err := f.round(mine)
-	if all.Problem == "" {
-		all.Problem = mine.Problem // even if the others did not hear of it
-	}
-	if err == nil && all.Problem != "" {
-		err = fmt.Errorf("%w: %s", ErrUnavailable, all.Problem)
-	}
-	return all, err
-}
-
 // finish maps the segment and the arenas. fds are the descriptors of the segment and of those
 // arenas that have a name.
-func (f *formation) finish(rank int, fds []int, names []string, arena *Arena) (*Group, error) {
-	g, problem := f.assemble(rank, fds, names, arena)
-	if err := f.agree(problem); err != nil {
+func (f *formation) finish(fds []int, members []member) (*Group, error) {
+	g, problem := f.assemble(fds, members)
+	mine := vote{}.with(problem)
+	if problem == nil {
+		mine.NoVM = !g.canReadAll(members)
+	}
+	all, err := f.decide(mine)
+	if err != nil {
 		if g != nil {
 			g.Close()
 		}
-		return nil, err
-	}
-	all, err := f.decide(vote{NoVM: !g.canReadAll()})
-	if err != nil {
-		g.Close()
 		return nil, err
 	}
 	g.vm = !all.NoVM
 	return g, nil
 }
 
-func (f *formation) assemble(rank int, fds []int, names []string, arena *Arena) (*Group, error) {
-	if len(fds) == 0 || len(names) != f.size {
+func (f *formation) assemble(fds []int, members []member) (*Group, error) {
+	if len(fds) == 0 || len(members) != f.size {
 		return nil, errors.New("the segment did not arrive")
 	}
 	var st unix.Stat_t
@@ -74,51 +100,36 @@ func (f *formation) assemble(rank int, fds []int, names []string, arena *Arena) 
 	if err != nil {
 		return nil, err
 	}
-	g := newGroup(rank, f.size, mem)
-	g.arena, g.maps = arena, f.maps
+	g := newGroup(f.rank, f.size, mem)
+	g.arena, g.maps, g.probe = f.arena, f.maps, f.probe
 	rest := fds[1:]
-	for q, name := range names {
+	for q, m := range members {
 		switch {
-		case name == "":
+		case m.Arena == "":
 			continue
 		case len(rest) == 0:
 			return g, errors.New("an arena did not arrive")
 		}
-		if q != rank {
-			if g.peers[q].arena, err = f.maps.acquire(name, rest[0]); err != nil {
+		if q != f.rank {
+			if g.peers[q].arena, err = f.maps.acquire(m.Arena, rest[0]); err != nil {
 				return g, err
 			}
-			g.peers[q].name = name
+			g.peers[q].name = m.Arena
 		}
 		rest = rest[1:]
 	}
-	allowPtrace()
-	g.publishIdentity()
 	return g, nil
-}
-
-// publishIdentity publishes this member's process ID and the address and content of its probe.
-func (g *Group) publishIdentity() {
-	g.probe = new(probe)
-	_, _ = rand.Read(g.probe[:]) // never fails
-	identity := g.block(g.rank)[offIdentity:]
-	*(*uint64)(unsafe.Pointer(&identity[0])) = uint64(os.Getpid())
-	*(*uint64)(unsafe.Pointer(&identity[8])) = uint64(uintptr(unsafe.Pointer(g.probe)))
-	copy(identity[16:], g.probe[:])
-	atomic.StoreUint32(g.word(g.rank, offDoorbell), 0)
 }
 
 // canReadAll reads every member's probe. In another PID namespace a process ID belongs to another
 // process, or to none.
-func (g *Group) canReadAll() bool {
+func (g *Group) canReadAll(members []member) bool {
 	ok := true
-	for q := range g.size {
-		identity := g.block(q)[offIdentity:]
-		g.peers[q].pid = int(*(*uint64)(unsafe.Pointer(&identity[0])))
-		at := *(*uint64)(unsafe.Pointer(&identity[8]))
+	for q, m := range members {
+		g.peers[q].pid = m.PID
 		var got probe
-		err := readProcess(g.peers[q].pid, at, got[:])
-		ok = ok && err == nil && slices.Equal(got[:], identity[16:16+len(got)])
+		err := readProcess(m.PID, m.Address, got[:])
+		ok = ok && err == nil && bytes.Equal(got[:], m.Probe)
 	}
 	return ok
 }

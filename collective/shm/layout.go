@@ -29,7 +29,6 @@ const (
 	offProgress = 128 // u64: bytes, of all rounds
 	offDone     = 256 // u64: rounds
 	offHeaders  = 384 // two headers; round i uses header i modulo 2
-	offIdentity = 640 // process ID, u64; address of the probe, u64
 
 	// Offsets in a header.
 	offRound      = 0 // u64: advanced when the rest is written
