@@ -16,7 +16,7 @@ from .background import BackgroundOp, BackgroundWork
 from .barrier_ops import BarrierOps
 from .exchange_ops import ExchangeOps
 from .gather_ops import GatherOps
-from .operations import BACKEND, INLINE_BYTES
+from .operations import BACKEND, INLINE_BYTES, leave_soon
 from .reduce_ops import ReduceOps
 from .work import CompletedWork, PendingWork, StartedOp
 
@@ -104,13 +104,13 @@ class Backend(ReduceOps, GatherOps, ExchangeOps, BarrierOps, c10d.Backend):
         self._rank, self._size, self._aborted = comm.rank, comm.world, False
 
     def reconnect(self, comm: Communicator) -> None:
-        """Replaces the communicator. What is in progress on the old one fails here; members that have
-        not ended an operation which this one has can do so."""
-        leave = self._finalizer
+        """Replaces the communicator. What is in progress on the old one fails here soon; members that
+        have not ended an operation which this one has can do so."""
+        before = self._finalizer
         self._connect(comm)
         self._sequence = 0
-        if leave is not None:
-            leave()
+        if before is not None:
+            leave_soon(before)
 
     def rank(self) -> int:
         """The rank of this process in the group."""

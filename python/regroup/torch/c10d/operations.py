@@ -178,8 +178,20 @@ def size_of(tensor: torch.Tensor, moved: Optional[torch.Tensor] = None) -> int:
     return moved.numel() * moved.element_size()
 
 
+def leave_soon(finalizer: weakref.finalize) -> None:
+    """Leaves the communicator of a group's finalizer as it does, but need not have when it returns."""
+    held = finalizer.detach()
+    if held is not None:  # else it was left
+        _, _, (comm, waiter), _ = held
+        waiter.close_and(lambda: _leave(comm))
+
+
 def _close(comm: Communicator, waiter: Waiter) -> None:
     waiter.close()
+    _leave(comm)
+
+
+def _leave(comm: Communicator) -> None:
     if comm.gpus is not None:
         comm.gpus.close()
     lib.library().rg_comm_close(comm.handle)  # an error in a forked child does not matter

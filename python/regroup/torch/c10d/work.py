@@ -8,6 +8,7 @@ it. Since 2.14 C++ holds the Python part, and asks it for wait and get_future.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import sys
@@ -271,6 +272,7 @@ class Waiter:
         self.inline: Dict[int, float] = {}
         self._free = 0  # threads that wait for an operation to end, and run no callback
         self.watching = self._closed = False
+        self._last: Optional[Callable[[], None]] = None  # what the thread that watches does last
         self._expired: Optional[OperationTimeoutError] = None
 
     @property
@@ -289,6 +291,15 @@ class Waiter:
         with self._changed:
             self._closed = True
             self._changed.notify()
+
+    def close_and(self, then: Callable[[], None]) -> None:
+        """Closes, and has the thread that watches call then, if there is one: the caller does not
+        wait for it."""
+        with self._changed:
+            if self.watching and not self._closed and self._expired is None:
+                self._last, then = then, lambda: None
+        self.close()
+        then()
 
     def deadline(self) -> Optional[float]:
         """When an operation that starts now fails, by time.monotonic; None = never."""
@@ -360,11 +371,12 @@ class Waiter:
                 self._free += 1
 
     def watch(self) -> None:
-        """Starts the thread that watches, which must exist before an operation is noted in inline."""
+        """Starts the thread that watches."""
         with self._changed:
             if not self.watching:
                 self.watching = True
-                threading.Thread(target=self._expire_overdue, name="regroup-limit", daemon=True).start()
+                # Thread.start waits until the thread runs, for longer than an operation takes.
+                _thread.start_new_thread(self._expire_overdue, ())
 
     def _expire_overdue(self) -> None:
         with self._changed:
@@ -381,6 +393,9 @@ class Waiter:
                     self._changed.wait(min(first - now, threading.TIMEOUT_MAX))
                 else:
                     self.expire()
+            last = self._last
+        if last is not None:
+            last()
 
 
 def _unwrap(future: Future) -> Any:
