@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import sys
 import unittest
 
@@ -11,8 +12,13 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import regroup.torch
-from regroup.errors import InvalidArgumentError, UnsupportedError
-from regroup.torch.follower import models
+from regroup.errors import (
+    InvalidArgumentError,
+    RegroupError,
+    UnsupportedError,
+    WorkerLostError,
+)
+from regroup.torch.follower import models, store
 
 from . import launch
 from .jobs import Job, script
@@ -108,6 +114,27 @@ class Alone(unittest.TestCase):
         del other
         models.check(dist.group.WORLD)
         del model
+
+
+class Store(unittest.TestCase):
+    """The store of a group whose first rank has died."""
+
+    def test_a_server_that_is_gone(self):
+        """torch tries to connect for minutes, also when the job knows of the death."""
+        with socket.socket() as s:  # its port refuses connections
+            s.bind(("127.0.0.1", 0))
+            group = store.GenerationStore()
+            lost = WorkerLostError("rank 0 is lost")
+            group.replace(None, f"127.0.0.1:{s.getsockname()[1]}", lambda: lost)
+            with self.assertRaisesRegex(RegroupError, "rank 0 is lost"):
+                group.set("a", "b")
+
+    def test_it_connects_when_it_is_used(self):
+        server, address = store.serve()
+        group = store.GenerationStore()
+        group.replace(None, address, lambda: None)
+        group.set("a", "b")
+        self.assertEqual((b"b", b"b"), (server.get("a"), group.get("a")))
 
 
 class Renewed(unittest.TestCase):

@@ -12,6 +12,7 @@ from ... import membership
 from ...communicator import Communicator
 from ...errors import ClosedError, InvalidArgumentError, WorkerLostError
 from ..world import world
+from ..c10d.operations import BACKEND
 from . import connections, group, models, store
 
 #: How long a failure of the group waits for the job's own notice of it, in seconds. The notice
@@ -43,7 +44,7 @@ def follow(backend: str = "gloo", **options: Any) -> None:
         raise InvalidArgumentError(f"follow: {', '.join(own)} cannot be given: the job sets it")
     if dist.is_initialized():
         raise InvalidArgumentError("follow takes the place of init_process_group, which was called")
-    if backend == "regroup":
+    if backend == BACKEND:
         from .. import distributed  # noqa: F401  registers it, for torch before 2.14
     kind = membership.mode()
     if kind == membership.STATIC:
@@ -65,6 +66,7 @@ class Follower:
         self._store = store.GenerationStore()
         self._group = group.create(backend, self._store, options)
         self._watch: Optional[_Watch] = None
+        self._abortable = backend == BACKEND  # others' connections are shut down, too
 
     def enter(self, comm: Communicator, generation: int) -> None:
         """Makes the ranks of a communicator of the generation the members of the group. All of them
@@ -79,9 +81,9 @@ class Follower:
         if comm.rank == 0:
             server, mine["store"] = store.serve()
         members = _gather(comm, mine)
-        before = connections.sockets()
+        before = None if self._abortable else connections.sockets()
         try:
-            self._store.replace(server or store.connect(members[0]["store"]), comm.failed)
+            self._store.replace(server, members[0]["store"], comm.failed)
             self._group.connect(generation, comm.rank, [m["handle"] for m in members])
         except RuntimeError as e:
             watch.wait(NOTICE)
@@ -89,7 +91,8 @@ class Follower:
                 raise WorkerLostError(f"a member was lost while the group was connected: {e}") from e
             raise
         group.set_group_count(max(m["count"] for m in members))
-        watch.guard(connections.Mesh.between(before, lambda own: _gather_sets(comm, own)))
+        if before is not None:
+            watch.guard(connections.Mesh.between(before, lambda own: _gather_sets(comm, own)))
         models.renew()
 
     def failed(self) -> bool:

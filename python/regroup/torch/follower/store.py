@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Tuple
@@ -11,6 +12,12 @@ from typing import Any, Callable, List, Optional, Tuple
 import torch.distributed as dist
 
 from ...errors import RegroupError
+
+#: How long a server that does not answer is dialed.
+CONNECT = timedelta(seconds=30)
+
+#: After which time a client asks again whether the server's process has died.
+_ATTEMPT = timedelta(seconds=1)
 
 #: The bounds of the wait between two questions whether a key is there, in seconds.
 _SHORTEST, _LONGEST = 0.0002, 0.005
@@ -55,10 +62,23 @@ def serve() -> Tuple[dist.Store, str]:
     return store, f"{host}:{store.port}"
 
 
-def connect(address: str) -> dist.Store:
-    """Connects to another process's server."""
+def connect(address: str, failed: Callable[[], Optional[Exception]]) -> dist.Store:
+    """Connects to another process's server. Raises RegroupError if nothing answers there, and failed
+    says that the generation has failed, or CONNECT has passed: torch tries it again and again."""
     host, _, port = address.rpartition(":")
-    return dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+    end = time.monotonic() + CONNECT.total_seconds()
+    while True:
+        try:
+            store = dist.TCPStore(
+                host, int(port), is_master=False, wait_for_workers=False, timeout=_ATTEMPT
+            )
+        except (RuntimeError, OSError) as e:  # TimeoutError before torch 2
+            error = failed()
+            if error is not None or time.monotonic() >= end:
+                raise RegroupError(f"no store answers at {address}: {error or e}") from e
+        else:
+            store.set_timeout(CONNECT)  # of its operations
+            return store
 
 
 class GenerationStore(dist.Store):
@@ -71,13 +91,29 @@ class GenerationStore(dist.Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self._server: dist.Store = dist.HashStore()
+        self._used: Optional[dist.Store] = dist.HashStore()
+        self._address = ""
         self._failed: Callable[[], Optional[Exception]] = lambda: None
+        self._lock = threading.Lock()
 
-    def replace(self, server: dist.Store, failed: Callable[[], Optional[Exception]]) -> None:
-        """Makes server the one from here on. failed returns why the generation has failed, or None.
+    def replace(
+        self,
+        server: Optional[dist.Store],
+        address: str,
+        failed: Callable[[], Optional[Exception]],
+    ) -> None:
+        """Makes server the one from here on; None = that at the address, to which the first
+        operation connects. failed returns why the generation has failed, or None.
         """
-        self._server, self._failed = server, failed
+        with self._lock:
+            self._used, self._address, self._failed = server, address, failed
+
+    @property
+    def _server(self) -> dist.Store:
+        with self._lock:
+            if self._used is None:
+                self._used = connect(self._address, self._failed)
+            return self._used
 
     def _await(self, keys: List[str], timeout: Optional[timedelta]) -> None:
         limit = timeout if timeout is not None and timeout > timedelta(0) else self.timeout
