@@ -2,11 +2,14 @@
 torch.distributed that follows the job, and for Horovod's interface (make build libregroup first)::
 
     PYTHONPATH=python python3 python/bench/follow.py --backend gloo --kills 30
+    PYTHONPATH=python python3 python/bench/follow.py --backend gloo --kills 30 --at-end
     PYTHONPATH=python python3 python/bench/follow.py --backend gloo --storm 100
 
 --kills kills a worker again and again in one job, each time when three train. What is told is the
 time from just before the SIGKILL until the last survivor has made a step, by the clock of this
-machine: it contains the whole step, and what was left of the one that the kill has met. --storm
+machine: it contains the whole step, and what was left of the one that the kill has met. With
+--at-end the worker kills itself when it has computed a step, as the others have: nothing is left
+of that one. --storm
 kills without waiting for the job to recover, as long as one of the others has trained.
 
 At the end the weights of all ranks must be equal, every sample must have been used once, and every
@@ -25,6 +28,7 @@ import time
 from tests.jobs import Job, script
 
 LINE = re.compile(r"\bsteps at=(\S+) pid=(\d+) rank=\d+ size=(\d+) step=(\d+)")
+DIES = re.compile(r"\bdies at=(\S+) pid=(\d+)")
 
 
 class Steps:
@@ -34,13 +38,26 @@ class Steps:
         self._job, self._at, self._rest = job, 0, ""
         self.seen = []
         self.last = {}  # of each process that was not killed
+        self.died = {}  # when a process has killed itself
         self._killed = set()
 
-    def kill(self, pid):
-        """Kills a process, whose last lines may be yet to be read."""
-        os.kill(pid, signal.SIGKILL)
+    def kill(self, pid, victim=""):
+        """Kills a process, whose last lines may be yet to be read; returns when. If there is a file
+        for its ID, it does so itself."""
+        began = time.time()
+        if victim:
+            with open(victim + ".new", "w", encoding="utf-8") as f:
+                f.write(str(pid))
+            os.rename(victim + ".new", victim)
+            while pid not in self.died:
+                self.read()
+            os.remove(victim)
+            began = self.died[pid]
+        else:
+            os.kill(pid, signal.SIGKILL)
         self._killed.add(pid)
         self.last.pop(pid)
+        return began
 
     def read(self):
         """Reads what is new, and waits a moment if nothing is."""
@@ -50,7 +67,9 @@ class Steps:
             self._at = f.tell()
         *lines, self._rest = text.split("\n")
         for line in lines:
-            found = LINE.search(line)
+            died, found = DIES.search(line), LINE.search(line)
+            if died:
+                self.died[int(died[2])] = float(died[1])
             if found:
                 step = float(found[1]), int(found[2]), int(found[3])
                 self.seen.append(step)
@@ -82,14 +101,14 @@ def kills(steps, args):
         if len(pids) != 3:
             continue
         victim = random.choice(pids)
-        began, first = time.time(), {}
-        steps.kill(victim)
+        known, first = len(steps.seen), {}
+        began = steps.kill(victim, args.victim)
         while len(first) < 2:
-            known = len(steps.seen)
             steps.read()
             for at, pid, size in steps.seen[known:]:
                 if at > began and size == 2 and pid != victim:
                     first.setdefault(pid, at)
+            known = len(steps.seen)
         times.append(1000 * (max(first.values()) - began))
         limit = time.monotonic() + args.limit
     return times
@@ -106,6 +125,13 @@ def storm(steps, args):
             steps.kill(random.choice(list(steps.last)))
             done += 1
     return []
+
+
+def phases(job):
+    """The parts of the incidents, by the job's own account of them."""
+    parts = [incident["phases_ms"] for incident in job.summary["incidents"]]
+    names = dict.fromkeys(name for p in parts for name in p)
+    return "  ".join(f"{n} {statistics.median(p[n] for p in parts if n in p):.1f}" for n in names)
 
 
 def check(job, killed):
@@ -127,13 +153,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--backend", default="gloo", help='of torch.distributed, or "horovod"')
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--at-end", action="store_true", help="of the computation of a step")
     parser.add_argument("--storm", type=int, default=0)
     parser.add_argument("--step", type=float, default=0.04, help="seconds that a step lasts")
     parser.add_argument("--limit", type=float, default=120, help="seconds until three train")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         stop = os.path.join(folder, "stop")
-        env = {"BACKEND": args.backend, "STEP": str(args.step), "STOP": stop}
+        args.victim = os.path.join(folder, "victim") if args.at_end else ""
+        env = {"BACKEND": args.backend, "STEP": str(args.step), "STOP": stop, "VICTIM": args.victim}
         run = ["--recovery", "in-process", "--workers", "2:3", "--max-restarts", "10000"]
         with Job(*run, "--", *script("follows.py"), env=env) as job:
             steps = Steps(job)
@@ -141,11 +169,12 @@ def main():
             with open(stop, "w", encoding="utf-8"):
                 pass
             job.wait()
-    print(f"{args.backend}, steps of {1000 * args.step:.0f} ms:")
+    print(f"{args.backend}, steps of {1000 * args.step:.0f} ms, killed {'at an end' if args.at_end else 'at any time'}:")
     if times:
         p99 = sorted(times)[min(len(times) - 1, round(0.99 * len(times)))]
         print(f"  kill to step, ms: median {statistics.median(times):.1f}  p99 {p99:.1f}  "
               f"({min(times):.1f} to {max(times):.1f})")
+        print(f"  of these, medians: {phases(job)}")
     check(job, args.kills + args.storm)
 
 

@@ -4,6 +4,7 @@ torch.distributed whose default group follows the job; "horovod": Horovod's inte
 STEP is how long a step lasts, EPOCHS how many are trained, unless STOP names a file: then until it
 is there. DIES=step has rank 1 of three kill itself in this step, before its commit; with HANGS it
 stops instead, and gives no sign of life; with WAITS the others wait for messages that never come.
+VICTIM names a file: the process whose ID it holds kills itself when its step is over.
 """
 
 import os
@@ -19,7 +20,7 @@ import regroup.torch as hvd
 BACKEND = os.environ.get("BACKEND", "gloo")
 STEP = float(os.environ.get("STEP", "0.01"))
 EPOCHS, STOP = int(os.environ.get("EPOCHS", "2")), os.environ.get("STOP", "")
-DIES = int(os.environ.get("DIES", "-1"))
+DIES, VICTIM = int(os.environ.get("DIES", "-1")), os.environ.get("VICTIM", "")
 SAMPLES, BATCH = 480, 8
 
 torch.set_num_threads(1)
@@ -79,6 +80,11 @@ def check_new_group():
 
 
 def fault():
+    if os.path.exists(VICTIM):
+        with open(VICTIM, encoding="utf-8") as f:
+            if f.read() == str(os.getpid()):
+                say("dies")
+                os.kill(os.getpid(), signal.SIGKILL)
     rank, size = members()
     if state.steps != DIES or size != 3:
         return
@@ -91,7 +97,7 @@ def fault():
 
 @hvd.elastic.run
 def train(state):
-    check_new_group()
+    checked = False
     while not stopped():
         sampler.set_epoch(state.epoch)
         loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, sampler=sampler)
@@ -107,6 +113,9 @@ def train(state):
             state.commit()
             say("steps", rank=members()[0], size=members()[1], step=state.steps)
             check_weights()
+            if not checked:  # after the first step, for which others wait
+                check_new_group()
+                checked = True
         state.epoch += 1
 
 
