@@ -1,6 +1,7 @@
 package network
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +43,41 @@ func TestReplay(t *testing.T) {
 	if r.Facts != len(log)-1 || j.State != events.JobStateSucceeded || j.Places != nil || j.Round != events.RoundStateClosed || len(j.Sealed) != 2 ||
 		len(j.Incidents) != 1 || r.Nodes["a"].State != events.NodeStateLost {
 		t.Errorf("replayed %+v, %+v", r, j)
+	}
+}
+
+// TestACauseThatIsExplainedLater: the end of a process may reach the registry after the incident
+// was closed.
+func TestACauseThatIsExplainedLater(t *testing.T) {
+	place, other := events.Place{Node: "b", Slot: 0}, events.Place{Node: "a", Slot: 0}
+	closed := func(c events.Cause) []events.IncidentClosed {
+		return []events.IncidentClosed{{Incident: 1}, {Incident: 2, From: 2, Cause: c}}
+	}
+	lost := closed(events.CauseAt(events.CauseWorkerLost, place, 1, "a lost its connection to rank 1"))
+	failed := closed(events.CauseAt(events.CauseWorkerFailed, place, 1, "killed"))
+	exit := events.WorkerExited{Detail: "killed"}
+	exit.Place, exit.Generation = place, 2
+	for _, c := range []struct {
+		name   string
+		stored []events.IncidentClosed
+		change func(*events.WorkerExited)
+		same   bool
+	}{
+		{"all", failed, func(*events.WorkerExited) {}, true},
+		{"the newest only", failed[1:], func(*events.WorkerExited) {}, true},
+		{"as published", lost, func(*events.WorkerExited) {}, true},
+		{"another rank", closed(events.CauseAt(events.CauseWorkerFailed, place, 0, "killed")), func(*events.WorkerExited) {}, false},
+		{"another reason", failed, func(x *events.WorkerExited) { x.Detail = "exit status 1" }, false},
+		{"another generation", failed, func(x *events.WorkerExited) { x.Generation = 1 }, false},
+		{"another place", failed, func(x *events.WorkerExited) { x.Place = other }, false},
+	} {
+		x := exit
+		c.change(&x)
+		j := ReplayedJob{Incidents: lost, exits: []events.WorkerExited{x}}
+		got, n := j.explained(c.stored), len(c.stored)
+		if same := reflect.DeepEqual(tail(got, n), tail(c.stored, n)); same != c.same {
+			t.Errorf("%s: explained as %+v", c.name, got)
+		}
 	}
 }
 
