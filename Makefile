@@ -22,7 +22,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch judge judge-horovod judge-torch random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch judge judge-horovod judge-torch random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -171,6 +171,9 @@ bench-collective: setup libregroup torch mpi ## allreduce beside gloo and Open M
 
 bench-state: setup ## commits beside copies of memory, and syncs beside plain transfers, into docs/benchmarks.md
 	@$(GO) run ./e2e/state -out docs/benchmarks.md
+
+bench-torch: build libregroup $(TOOLS)/torch-$(TORCH)/ready ## kills of PyTorch workers, reconfigured groups, a busy machine, timeouts, beside gloo, into docs/benchmarks.md
+	@$(GO) run ./e2e/torch -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python
 
 gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
 	@$(BIN)/gpucheck $(GPUCHECK)

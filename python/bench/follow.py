@@ -17,6 +17,7 @@ process must be one of the first three or have taken the place of one that was k
 """
 
 import argparse
+import json
 import os
 import random
 import re
@@ -128,25 +129,30 @@ def storm(steps, args):
 
 
 def phases(job):
-    """The parts of the incidents, by the job's own account of them."""
+    """The medians of the incidents' parts, by the job's own account of them."""
     parts = [incident["phases_ms"] for incident in job.summary["incidents"]]
     names = dict.fromkeys(name for p in parts for name in p)
-    return "  ".join(f"{n} {statistics.median(p[n] for p in parts if n in p):.1f}" for n in names)
+    return {name: statistics.median(p[name] for p in parts if name in p) for name in names}
 
 
-def check(job, killed):
-    """The job has ended as it should."""
+def checked(job, killed):
+    """What the job has done, which ended as it should."""
     if job.summary.get("outcome") != "succeeded":
         raise SystemExit(job.output)
     samples = job.summary["samples"]
-    assert (samples["missing"], samples["repeated"]) == (0, 0), samples
     ends = job.said(r"\bends at=")
     assert len({e["checksum"] for e in ends}) == 1, ends
+    assert (samples["missing"], samples["repeated"]) == (0, 0), samples
     pids = {pid for generation in job.pids() for pid in generation.values()}
-    more = len(pids) - 3 - killed
-    print(f"  {killed} kills, {len(job.pids())} generations, {samples['epochs']} epochs; "
-          f"missing 0, repeated 0; weights equal on {len(ends)} ranks; "
-          f"processes that were not killed and yet replaced: at most {max(0, more)}")
+    return {
+        "kills": killed,
+        "generations": len(job.pids()),
+        "epochs": samples["epochs"],
+        "missing": samples["missing"],
+        "repeated": samples["repeated"],
+        "equal_weights_on": len(ends),
+        "replaced_though_not_killed_at_most": max(0, len(pids) - 3 - killed),
+    }
 
 
 def main():
@@ -157,6 +163,7 @@ def main():
     parser.add_argument("--storm", type=int, default=0)
     parser.add_argument("--step", type=float, default=0.04, help="seconds that a step lasts")
     parser.add_argument("--limit", type=float, default=120, help="seconds until three train")
+    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         stop = os.path.join(folder, "stop")
@@ -169,13 +176,23 @@ def main():
             with open(stop, "w", encoding="utf-8"):
                 pass
             job.wait()
-    print(f"{args.backend}, steps of {1000 * args.step:.0f} ms, killed {'at an end' if args.at_end else 'at any time'}:")
+    told = {"backend": args.backend, "at_end": args.at_end, **checked(job, args.kills + args.storm)}
     if times:
-        p99 = sorted(times)[min(len(times) - 1, round(0.99 * len(times)))]
-        print(f"  kill to step, ms: median {statistics.median(times):.1f}  p99 {p99:.1f}  "
-              f"({min(times):.1f} to {max(times):.1f})")
-        print(f"  of these, medians: {phases(job)}")
-    check(job, args.kills + args.storm)
+        times.sort()
+        told["phases_ms"] = phases(job)
+        told["kill_to_step_ms"] = {
+            "min": times[0],
+            "median": statistics.median(times),
+            "p99": times[min(len(times) - 1, round(0.99 * len(times)))],
+            "max": times[-1],
+        }
+    if args.json:
+        print(json.dumps(told))
+        return
+    for name, value in told.items():
+        if isinstance(value, dict):
+            value = "  ".join(f"{part} {number:.1f}" for part, number in value.items())
+        print(f"{name.replace('_', ' '):<36}{value}")
 
 
 if __name__ == "__main__":

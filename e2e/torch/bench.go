@@ -1,0 +1,226 @@
+// Command torch measures what users of torch.distributed notice: how long a job stands still when a
+// worker is killed, how fast a group changes its members, operations on a machine that is busy, and
+// how late timeouts are. It runs the programs of python/bench, and writes a section of
+// docs/benchmarks.md.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/regroup-io/regroup/e2e/report"
+)
+
+const title = "PyTorch"
+
+type bench struct {
+	python, packages, binary string
+	kills, storm             int
+	text                     strings.Builder
+}
+
+func main() {
+	b := &bench{}
+	out := flag.String("out", "", "Markdown file of which a section is written; empty = standard output")
+	flag.StringVar(&b.python, "python", "python3", "with torch 2.14 or later")
+	flag.StringVar(&b.packages, "packages", "python", "folder with the package regroup and its library (make libregroup)")
+	flag.StringVar(&b.binary, "binary", "bin/regroup", "that runs the jobs (make build)")
+	flag.IntVar(&b.kills, "kills", 30, "in each job whose recovery is measured")
+	flag.IntVar(&b.storm, "storm", 100, "kills in the job in which they do not wait for recovery")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := b.all(ctx, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "torch:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) all(ctx context.Context, out string) error {
+	version, err := b.run(ctx, "-c", "import torch; print(torch.__version__)")
+	if err != nil {
+		return err
+	}
+	b.printf("Written by `make bench-torch`. PyTorch %s without a GPU. Measured on %s.\n", strings.TrimSpace(string(version)), report.Machine())
+	for _, part := range []func(context.Context) error{b.recovery, b.reconfigure, b.busy, b.limits} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	if out == "" {
+		fmt.Print(b.text.String())
+		return nil
+	}
+	return report.Section(out, "# Benchmarks\n", title, b.text.String())
+}
+
+func (b *bench) printf(format string, args ...any) { fmt.Fprintf(&b.text, format, args...) }
+
+// run runs the interpreter in the folder of the package; returns its standard output.
+func (b *bench) run(ctx context.Context, args ...string) ([]byte, error) {
+	binary, err := filepath.Abs(b.binary)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, b.python, append([]string{"-W", "ignore"}, args...)...)
+	cmd.Dir, cmd.Env = b.packages, append(os.Environ(), "PYTHONPATH=.", "REGROUP_BINARY="+binary)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
+	}
+	fmt.Fprintf(os.Stderr, "%s: %s\n", strings.Join(args, " "), bytes.TrimSpace(text))
+	return text, nil
+}
+
+// measure runs a program of python/bench, which prints one JSON object.
+func (b *bench) measure(ctx context.Context, result any, program string, args ...string) error {
+	text, err := b.run(ctx, append([]string{filepath.Join("bench", program), "--json"}, args...)...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, result); err != nil {
+		return fmt.Errorf("%s: %w", program, err)
+	}
+	return nil
+}
+
+// followed is the result of follow.py.
+type followed struct {
+	Kills, Generations, Epochs, Missing, Repeated int
+
+	EqualOn  int                                     `json:"equal_weights_on"`
+	Replaced int                                     `json:"replaced_though_not_killed_at_most"`
+	Times    struct{ Min, Median, P99, Max float64 } `json:"kill_to_step_ms"`
+}
+
+func (b *bench) recovery(ctx context.Context) error {
+	b.printf(`
+A job of three workers, one of which is killed again and again; ms from SIGKILL to the last survivor's next step. A step sleeps for
+40 ms, and then computes, reduces, commits and compares all weights. Killed at the end: the worker kills itself when it has computed a step, as
+the others have; otherwise what was left of the interrupted step is in the time too.
+
+| group | killed | kills | min | median | p99 | max | goal |
+|---|---|---|---|---|---|---|---|
+`)
+	for _, c := range []struct{ backend, name, goal string }{
+		{"gloo", "follow(\"gloo\")", "median 120, p99 300"},
+		{"regroup", "follow(\"regroup\")", "median 80, p99 150"},
+		{"horovod", "Horovod's interface", "median 80, p99 150"},
+	} {
+		for _, end := range []bool{true, false} {
+			args, when := []string{"--backend", c.backend, "--kills", strconv.Itoa(b.kills)}, "at any time"
+			if end {
+				args, when = append(args, "--at-end"), "at the end"
+			}
+			var r followed
+			if err := b.measure(ctx, &r, "follow.py", args...); err != nil {
+				return err
+			}
+			b.printf("| %s | %s | %d | %.0f | %.0f | %.0f | %.0f | %s |\n", c.name, when, r.Kills, r.Times.Min, r.Times.Median, r.Times.P99, r.Times.Max, c.goal)
+		}
+	}
+	b.printf(`
+Kills at any moment, also while a group forms or a newcomer starts; one of the others has trained.
+
+| group | kills | generations | samples missing | samples repeated | ranks with equal weights at the end | processes replaced that were not killed |
+|---|---|---|---|---|---|---|
+`)
+	for _, backend := range []string{"gloo", "regroup"} {
+		var r followed
+		if err := b.measure(ctx, &r, "follow.py", "--backend", backend, "--storm", strconv.Itoa(b.storm)); err != nil {
+			return err
+		}
+		b.printf("| follow(%q) | %d | %d | %d | %d | %d | at most %d |\n", backend, r.Kills, r.Generations, r.Missing, r.Repeated, r.EqualOn, r.Replaced)
+	}
+	return nil
+}
+
+func (b *bench) reconfigure(ctx context.Context) error {
+	b.printf(`
+A group that changes its members: reconfigure and one all_reduce of 4 bytes, ms, in turn in one run.
+
+| ranks | regroup (min to max) | gloo (min to max) | gloo/regroup | goal |
+|---|---|---|---|---|
+`)
+	for _, ranks := range []int{2, 3} {
+		var r struct {
+			Ours       float64    `json:"regroup_ms"`
+			OursRange  [2]float64 `json:"regroup_range_ms"`
+			Gloos      float64    `json:"gloo_ms"`
+			GloosRange [2]float64 `json:"gloo_range_ms"`
+		}
+		if err := b.measure(ctx, &r, "reconfigure.py", "--ranks", strconv.Itoa(ranks)); err != nil {
+			return err
+		}
+		goal := "none"
+		if ranks == 2 {
+			goal = "median 3 ms"
+		}
+		b.printf("| %d | %.2f (%.2f to %.2f) | %.2f (%.2f to %.2f) | %.1f | %s |\n", ranks,
+			r.Ours, r.OursRange[0], r.OursRange[1], r.Gloos, r.GloosRange[0], r.GloosRange[1], r.Gloos/r.Ours, goal)
+	}
+	return nil
+}
+
+func (b *bench) busy(ctx context.Context) error {
+	b.printf(`
+Three ranks beside four processes that compute without end; medians of the rounds' medians in ms, and the median ratio of a round.
+
+| operation | regroup | gloo | gloo/regroup |
+|---|---|---|---|
+`)
+	var r struct {
+		Rows []struct {
+			Operation string
+			Ours      float64 `json:"regroup_ms"`
+			Gloos     float64 `json:"gloo_ms"`
+			Ratio     float64
+		}
+	}
+	if err := b.measure(ctx, &r, "busy.py"); err != nil {
+		return err
+	}
+	for _, row := range r.Rows {
+		b.printf("| %s | %.3f | %.3f | %.2f |\n", row.Operation, row.Ours, row.Gloos, row.Ratio)
+	}
+	return nil
+}
+
+func (b *bench) limits(ctx context.Context) error {
+	b.printf(`
+How late a timeout of one second ends an all_reduce of 1 MiB for which the other rank does not come, ms.
+
+| timeout | backend | trials | min | median | max | goal |
+|---|---|---|---|---|---|---|
+`)
+	var r struct {
+		Trials int
+		Rows   []struct {
+			Timeout, Backend string
+			Late             float64    `json:"late_ms"`
+			Range            [2]float64 `json:"range_ms"`
+		}
+	}
+	if err := b.measure(ctx, &r, "limits.py"); err != nil {
+		return err
+	}
+	for _, row := range r.Rows {
+		goal := "none"
+		if row.Backend == "regroup" {
+			goal = "100 ms"
+		}
+		b.printf("| %s | %s | %d | %.1f | %.1f | %.1f | %s |\n", row.Timeout, row.Backend, r.Trials, row.Range[0], row.Late, row.Range[1], goal)
+	}
+	return nil
+}
