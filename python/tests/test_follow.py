@@ -87,6 +87,7 @@ class Alone(unittest.TestCase):
 
     def setUp(self):
         regroup.torch.follow("gloo")
+        self.addCleanup(regroup.torch.shutdown)
         self.addCleanup(dist.destroy_process_group)
 
     def test_it_is_a_group(self):
@@ -142,6 +143,7 @@ class Renewed(unittest.TestCase):
 
     def setUp(self):
         regroup.torch.follow("gloo")
+        self.addCleanup(regroup.torch.shutdown)
         self.addCleanup(dist.destroy_process_group)
 
         models.record()
