@@ -74,6 +74,7 @@ var layers = []layer{
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/spec", "agent/traceback", "agent/worker", "agent/workerapi/...", "internal/wait"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"events", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"agent/tcpstore", []string{"events/limits"}, nil, nil, "it serves a protocol of others, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
 	// collective/nccl too: the library lives in workers, and loads NCCL and CUDA only when a worker
@@ -96,7 +97,7 @@ var layers = []layer{
 // reads these.
 var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "events/memory", "events/eventstest", "jetstream",
-	"agent", "agent/proc", "agent/workerapi", "collective", "collective/internal/control",
+	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
 	"elastic/elastictest", "cmd/regroup/demo", "cmd/regroup/run", "cmd/regroup/serve", "cmd/regroup/internal/attend",

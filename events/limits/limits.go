@@ -38,6 +38,13 @@ var (
 	Samples     = Limit{"samples", 1 << 48, "samples", "`data.samples`."}
 	Proof       = Limit{"proof", 1 << 30, "samples", "The samples of an epoch whose sum of hashes is checked by `regroup status`. Of a larger one only the counts are."}
 	Errors      = Limit{"error-file", 64 << 10, "bytes", "What is read of the file that `TORCHELASTIC_ERROR_FILE` names."}
+
+	StoreKey         = Limit{"store-key", 8 << 10, "bytes", "A key in a request to the TCPStore that an agent serves. Over this limit or the next five the client is disconnected, and the agent's log says why."}
+	StoreValue       = Limit{"store-value", 8 << 20, "bytes", "A value in such a request."}
+	StoreKeys        = Limit{"store-keys", 1 << 17, "keys", "The keys of one such request."}
+	StoreMemory      = Limit{"store-memory", 1 << 30, "bytes", "One TCPStore: keys, values, clients that wait, and requests that are being received."}
+	StoreConnections = Limit{"store-connections", 1 << 16, "connections", "The connections to one TCPStore. A client of PyTorch 1.13 has two, a newer one has one."}
+	StoreSilent      = Limit{"store-silent", 1 << 15, "connections", "Those of them that have sent nothing yet. A client of PyTorch 1.13 has one."}
 )
 
 // All returns all limits.
@@ -45,6 +52,7 @@ func All() []Limit {
 	return []Limit{
 		Command, Message, Unpacked, Envelope, Depth, Entries, Names, Word, Text, Line,
 		Lines, FieldErrors, Slots, Workers, Failures, Epochs, Samples, Proof, Errors,
+		StoreKey, StoreValue, StoreKeys, StoreMemory, StoreConnections, StoreSilent,
 	}
 }
 

@@ -1,0 +1,64 @@
+package tcpstore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/regroup-io/regroup/events/limits"
+)
+
+// Options are those of a server. The zero value has the defaults, which docs/limits.md lists.
+type Options struct {
+	// MaxKey and MaxValue are the bytes of one key and of one value in a request.
+	MaxKey, MaxValue int
+	// MaxKeys is the number of keys of one request.
+	MaxKeys int
+	// MaxMemory is the bytes that the store holds: keys and values, waiting clients, and requests
+	// that are being received.
+	MaxMemory int64
+	// MaxConnections is the number of connections, MaxSilent that of those that have sent nothing
+	// yet. A client of PyTorch 1.13 keeps one of each kind.
+	MaxConnections, MaxSilent int
+	// Log receives why connections are closed; nil discards it.
+	Log *slog.Logger
+}
+
+func (o Options) defaults() Options {
+	o.MaxKey = cmp.Or(o.MaxKey, limits.StoreKey.Max)
+	o.MaxValue = cmp.Or(o.MaxValue, limits.StoreValue.Max)
+	o.MaxKeys = cmp.Or(o.MaxKeys, limits.StoreKeys.Max)
+	o.MaxMemory = cmp.Or(o.MaxMemory, int64(limits.StoreMemory.Max))
+	o.MaxConnections = cmp.Or(o.MaxConnections, limits.StoreConnections.Max)
+	o.MaxSilent = cmp.Or(o.MaxSilent, limits.StoreSilent.Max)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Listen serves a new store with default options on any free port of a host.
+func Listen(host string) (*Server, error) { return Options{}.Listen(host) }
+
+// Listen serves a new store on any free port of a host. The host is one address, or a name that has
+// one: the store has no authentication, so it is served on all addresses only if the host says so,
+// 0.0.0.0 or ::.
+func (o Options) Listen(host string) (*Server, error) {
+	if host == "" {
+		return nil, errors.New("tcpstore: no host to listen on")
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, fmt.Errorf("tcpstore: %w", err)
+	}
+	return o.Serve(l), nil
+}
+
+// Serve serves a new store on a TCP listener, which the server then owns.
+func (o Options) Serve(l net.Listener) *Server {
+	s := newServer(l, o.defaults())
+	s.running.Go(s.accept)
+	return s
+}

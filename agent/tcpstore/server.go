@@ -1,0 +1,165 @@
+package tcpstore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Server serves one store. All its methods may be called at any time, by any goroutine.
+type Server struct {
+	opt      Options
+	listener net.Listener
+	store    *store
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+
+	silent           atomic.Int64 // connections that have sent nothing yet
+	refused, garbage atomic.Uint64
+	ended            context.Context // when Close is called
+	end              context.CancelFunc
+	running          sync.WaitGroup
+}
+
+func newServer(l net.Listener, o Options) *Server {
+	s := &Server{opt: o, listener: l, store: newStore(o.MaxMemory), conns: map[*conn]struct{}{}}
+	s.ended, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// Addr returns the address of the listener, for MASTER_ADDR and MASTER_PORT.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Port returns the port of the listener.
+func (s *Server) Port() int {
+	if a, ok := s.listener.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return 0
+}
+
+// Close closes the listener and all connections. When it returns, all goroutines of the server have
+// ended.
+func (s *Server) Close() error {
+	err := s.listener.Close()
+	s.end()
+	s.mu.Lock()
+	s.closed = true
+	for c := range s.conns {
+		_ = c.Close() // its goroutine reports the error, if any
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Get returns a copy of the value that a client reads under this key.
+func (s *Server) Get(key string) ([]byte, bool) {
+	v := s.store.getOne("/" + key)
+	if v == nil {
+		return nil, false
+	}
+	defer v.release(&s.store.budget)
+	return append([]byte{}, v.data...), true
+}
+
+// Set stores a copy of a value, as a client does.
+func (s *Server) Set(key string, data []byte) error {
+	woken, err := s.store.set("/"+key, append([]byte{}, data...))
+	notify(woken)
+	return err
+}
+
+// Stats are numbers about a server.
+type Stats struct {
+	Connections, Silent int   // Silent have sent nothing yet
+	Keys                int   // init/ included, queues not
+	Memory              int64 // bytes of MaxMemory that are used
+}
+
+// Stats returns numbers about the server.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	n := len(s.conns)
+	s.mu.Unlock()
+	return Stats{n, int(s.silent.Load()), s.store.len(), s.store.budget.used.Load()}
+}
+
+// accept accepts connections until the listener is closed.
+func (s *Server) accept() {
+	for {
+		nc, err := s.listener.Accept()
+		switch {
+		case err == nil:
+			s.admit(nc)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // out of descriptors, mostly: the connection stays in the queue
+			s.opt.Log.Warn("store: cannot accept a connection", "error", err)
+			select {
+			case <-s.ended.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// admit begins to serve a connection if there is room for it.
+func (s *Server) admit(nc net.Conn) {
+	c := s.newConn(nc)
+	s.mu.Lock()
+	n := len(s.conns)
+	full := n >= s.opt.MaxConnections || s.silent.Load() >= int64(s.opt.MaxSilent)
+	if full || s.closed {
+		s.mu.Unlock()
+		_ = nc.Close() // nothing was sent
+		if full && powerOf2(s.refused.Add(1)) {
+			s.opt.Log.Warn("store: too many connections, this one is refused", "client", nc.RemoteAddr(),
+				"connections", n, "silent", s.silent.Load(), "refused", s.refused.Load())
+		}
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.silent.Add(1)
+	s.running.Go(func() { s.run(c) })
+	s.mu.Unlock()
+}
+
+// run serves a connection, and logs why it ends.
+func (s *Server) run(c *conn) {
+	err := c.serve()
+	if !c.received {
+		s.heard()
+	}
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	_ = c.Close() // the error that matters is err
+	var g garbage
+	switch log := s.opt.Log.With(slog.Any("client", c.RemoteAddr()), slog.Any("error", err)); {
+	case gone(err):
+		log.Debug("store: a connection has ended")
+	case errors.As(err, &g):
+		if n := s.garbage.Add(1); powerOf2(n) {
+			log.Info("store: a connection that is none of torch.distributed is closed", "so far", n)
+		}
+	default:
+		log.Warn("store: a client is disconnected")
+	}
+}
+
+// heard counts a connection that is silent no longer.
+func (s *Server) heard() { s.silent.Add(-1) }
+
+// powerOf2 tells whether the n-th message of a kind is logged: anybody may cause them.
+func powerOf2(n uint64) bool { return n&(n-1) == 0 }
