@@ -5,9 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
-	mathrand "math/rand/v2"
-	"net"
-	"strconv"
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
@@ -29,8 +26,10 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 		a.opt.Driver.Kill(act.Worker)
 	case worker.ExamineProcess:
 		a.opt.Driver.Examine(act.Worker)
-	case worker.NeedPort:
-		a.inputs.put(worker.PortFound{Worker: act.Worker, Address: freePort(work, a.opt.Advertise, a.opt.DataPorts)})
+	case worker.PrepareMaster:
+		a.inputs.put(a.prepareMaster(work, act))
+	case worker.ReleaseMaster:
+		a.releaseMaster(act.Address)
 	case worker.SendJoin:
 		a.gather(act.Join)
 	case worker.AnswerJoin:
@@ -94,33 +93,6 @@ func (a *Agent) send(subject string, b events.Body) {
 	if err != nil {
 		a.opt.Logger.Debug("signal not sent", "kind", b.Type(), "reason", err)
 	}
-}
-
-// freePort finds a TCP port on which a worker may listen. It is free at this time; the rank that
-// gets it listens at once.
-func freePort(ctx context.Context, host, ports string) string {
-	low, high, _ := portRange(ports)
-	try := func(port int) string {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
-		if err != nil {
-			return ""
-		}
-		defer func() { _ = l.Close() }()
-		_, p, _ := net.SplitHostPort(l.Addr().String())
-		return net.JoinHostPort(host, p)
-	}
-	if low == 0 {
-		return try(0)
-	}
-	// Do not always choose the lowest: processes of the last generation may still use it.
-	span := high - low + 1
-	first := mathrand.IntN(span)
-	for i := range span {
-		if addr := try(low + (first+i)%span); addr != "" {
-			return addr
-		}
-	}
-	return ""
 }
 
 var statuses = map[events.Code]int{

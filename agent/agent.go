@@ -10,6 +10,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/agent/tcpstore"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/events"
@@ -38,9 +40,10 @@ type Agent struct {
 	hurry    chan struct{}
 	state    worker.State // used only by the goroutine of own
 	joins    map[events.JobID]*gathered
-	via      sync.Map     // JobID to string: the replica of the rendezvous to be asked first
-	beat     atomic.Int64 // heartbeat interval in nanoseconds that discovery asks for
-	patience atomic.Int64 // request timeout in nanoseconds that discovery asks for
+	stores   map[string]*tcpstore.Server // by address; like state
+	via      sync.Map                    // JobID to string: the replica of the rendezvous to be asked first
+	beat     atomic.Int64                // heartbeat interval in nanoseconds that discovery asks for
+	patience atomic.Int64                // request timeout in nanoseconds that discovery asks for
 
 	departing atomic.Pointer[events.Departure] // nil = no departure was announced
 	departed  chan struct{}                    // closed once one was
@@ -71,6 +74,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
+		stores: map[string]*tcpstore.Server{},
 	}
 	if o.Join != nil {
 		a.member = &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
@@ -82,7 +86,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a.state = worker.New(worker.Config{
 		Node: o.Node, Agent: o.Incarnation, Advertise: o.Advertise, DataPorts: o.DataPorts, Socket: a.api.Path(),
-		ErrorDir: filepath.Join(o.StateDir, "errors"),
+		ErrorDir: filepath.Join(o.StateDir, "errors"), Devices: worker.VisibleDevices(os.LookupEnv),
 	})
 	a.show()
 	return a, nil
@@ -157,6 +161,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	tasks.Go(func() error {
 		defer end()
 		why := a.own(ctx, work)
+		a.releaseMasters()
 		if work.Err() == nil {
 			a.leave(work, why)
 		}

@@ -48,6 +48,14 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
+// tcpPipes stands for a TCP listener that nobody dials: a bubble of synctest must not wait for the
+// network.
+type tcpPipes struct{ *pipes }
+
+func (tcpPipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 29400} }
+
+func listenNowhere(context.Context, string) (net.Listener, error) { return tcpPipes{newPipes()}, nil }
+
 // spy is a fake driver that records what it was asked to start.
 type spy struct {
 	*fakeDriver
@@ -170,8 +178,9 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 	mine.Signals = noticed{ports.Signals, func() { note("notice") }}
 	a, err := agent.New(agent.Options{
 		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: mine, Driver: w.driver, Incarnation: "01AGENT", Config: config,
-		Listen: func(context.Context, string) (net.Listener, error) { return w.pipes, nil },
-		Output: func(l agent.Line) { w.mu.Lock(); defer w.mu.Unlock(); w.lines = append(w.lines, l.Prefix()+" "+l.Text) },
+		Listen:    func(context.Context, string) (net.Listener, error) { return w.pipes, nil },
+		ListenTCP: listenNowhere,
+		Output:    func(l agent.Line) { w.mu.Lock(); defer w.mu.Unlock(); w.lines = append(w.lines, l.Prefix()+" "+l.Text) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: newFakeDriver(), Yield: after,
 					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d-%s", incarnations, name)),
 					Listen:      func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
+					ListenTCP:   listenNowhere,
 				})
 				if err != nil {
 					return nil, err

@@ -60,8 +60,9 @@ func TestOnlyALongAbsenceOfDiscoveryIsAWarning(t *testing.T) {
 				log := &journal{}
 				a, err := agent.New(agent.Options{
 					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: newFakeDriver(), Incarnation: "01AGENT",
-					Listen: func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
-					Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+					Listen:    func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
+					ListenTCP: listenNowhere,
+					Logger:    slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 				})
 				if err != nil {
 					t.Fatal(err)

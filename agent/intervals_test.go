@@ -42,7 +42,8 @@ func TestDiscoverySetsTheIntervals(t *testing.T) {
 				synctest.Wait()
 				a, err := agent.New(agent.Options{
 					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: newFakeDriver(), Incarnation: "01AGENT",
-					Listen: func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
+					Listen:    func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
+					ListenTCP: listenNowhere,
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -70,7 +70,8 @@ func newCrossing(t *testing.T) *crossing {
 	var err error
 	c.agent, err = agent.New(agent.Options{
 		Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: newFakeDriver(), Incarnation: "01AGENT",
-		Listen: func(context.Context, string) (net.Listener, error) { return pipes, nil },
+		Listen:    func(context.Context, string) (net.Listener, error) { return pipes, nil },
+		ListenTCP: listenNowhere,
 		Join: &agent.Joining{Job: job, Spec: spec, OnChange: func(s events.NodeMembership) {
 			c.mu.Lock()
 			defer c.mu.Unlock()

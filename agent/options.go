@@ -85,12 +85,13 @@ type Options struct {
 	StateDir    string // socket, error files and the driver's files
 	Ports       events.Ports
 	Driver      Driver
-	Join        *Joining                                                     // nil = work comes from the scheduler
-	Config      Config                                                       // zero fields mean the defaults, which suit a cluster on one site
-	Output      func(Line)                                                   // may be nil; must not block
-	Observe     func(events.Span)                                            // may be nil; must not block
-	Logger      *slog.Logger                                                 // nil = none
-	Listen      func(ctx context.Context, path string) (net.Listener, error) // opens the worker API; nil = Unix socket
+	Join        *Joining                                                        // nil = work comes from the scheduler
+	Config      Config                                                          // zero fields mean the defaults, which suit a cluster on one site
+	Output      func(Line)                                                      // may be nil; must not block
+	Observe     func(events.Span)                                               // may be nil; must not block
+	Logger      *slog.Logger                                                    // nil = none
+	Listen      func(ctx context.Context, path string) (net.Listener, error)    // opens the worker API; nil = Unix socket
+	ListenTCP   func(ctx context.Context, address string) (net.Listener, error) // opens a store of torch.distributed; nil = net's
 }
 
 // check sets defaults and returns all errors of the options.
@@ -133,6 +134,11 @@ func (o *Options) check() error {
 	}
 	if o.Observe == nil {
 		o.Observe = func(events.Span) {}
+	}
+	if o.ListenTCP == nil {
+		o.ListenTCP = func(ctx context.Context, address string) (net.Listener, error) {
+			return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		}
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return nil

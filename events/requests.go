@@ -222,12 +222,14 @@ type Launch struct {
 	Master     string         `json:"master,omitempty" bound:"word"` // run: data-plane host:port of rank 0
 	Token      string         `json:"token,omitempty" bound:"word"`  // run: fences the generation's connections
 	// Run: members should leave at their next commit; prepare: at their commit, not now.
-	Planned bool       `json:"planned,omitempty"`
-	From    Generation `json:"from,omitempty"` // the generation that the open incident broke; 0 = start
-	Cause   Cause      `json:"cause"`
-	Trace   string     `json:"trace,omitempty"`  // traceparent of the incident or start
-	Reason  string     `json:"reason,omitempty"` // stop: why
-	Now     bool       `json:"now,omitempty"`    // stop: without grace
+	Planned bool `json:"planned,omitempty"`
+	// Generations that a failure has made necessary, up to this one: planned changes do not count.
+	Restarts int        `json:"restarts,omitempty"`
+	From     Generation `json:"from,omitempty"` // the generation that the open incident broke; 0 = start
+	Cause    Cause      `json:"cause"`
+	Trace    string     `json:"trace,omitempty"`  // traceparent of the incident or start
+	Reason   string     `json:"reason,omitempty"` // stop: why
+	Now      bool       `json:"now,omitempty"`    // stop: without grace
 	// Replica that published it and has the round in its cache: ask it first.
 	Via string `json:"via,omitempty" bound:"word"`
 }

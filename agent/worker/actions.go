@@ -3,6 +3,7 @@ package worker
 import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Action is an operation that the shell must perform: a closed sum. None of them may block the
@@ -36,8 +37,15 @@ type KillProcess struct{ Worker events.Incarnation }
 // ProcessDying if that becomes known soon.
 type ExamineProcess struct{ Worker events.Incarnation }
 
-// NeedPort asks for a TCP port that is free on the advertised host; answered by PortFound.
-type NeedPort struct{ Worker events.Incarnation }
+// PrepareMaster asks for what MASTER_ADDR and MASTER_PORT of the next generation may be: a port of
+// the advertised host that is free, or at which a store is served; answered by MasterPrepared.
+type PrepareMaster struct {
+	Job   events.JobID
+	Store spec.Store
+}
+
+// ReleaseMaster ends what PrepareMaster has begun.
+type ReleaseMaster struct{ Address string }
 
 // SendJoin makes one call to the rendezvous; answered by JoinAnswered. The machine decides whether
 // to repeat it.
@@ -83,7 +91,8 @@ func (StartProcess) action()   {}
 func (SignalProcess) action()  {}
 func (KillProcess) action()    {}
 func (ExamineProcess) action() {}
-func (NeedPort) action()       {}
+func (PrepareMaster) action()  {}
+func (ReleaseMaster) action()  {}
 func (SendJoin) action()       {}
 func (AnswerJoin) action()     {}
 func (RefuseJoin) action()     {}

@@ -31,7 +31,10 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"TORCHELASTIC_RUN_ID":     string(l.Job),
 		"TORCHELASTIC_ERROR_FILE": c.errorFile(w.ref.Incarnation),
 	})
-	defaults = map[string]string{"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+	defaults = map[string]string{"PYTHONUNBUFFERED": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+	if len(l.Members) > 1 {
+		defaults["OMP_NUM_THREADS"] = "1" // or they would compete for the processors
+	}
 	if w.ref.Generation == 0 {
 		return env, defaults
 	}
@@ -43,21 +46,22 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 	if l.Spec.Failures.Max != nil {
 		failures = *l.Spec.Failures.Max
 	}
+	first := firstOfNode(l, m)
 	maps.Copy(env, map[string]string{
 		"RANK":                         n(m.Rank),
 		"WORLD_SIZE":                   n(l.World),
 		"LOCAL_RANK":                   n(m.LocalRank),
 		"LOCAL_WORLD_SIZE":             n(m.LocalSize),
-		"GROUP_RANK":                   n(m.CrossRank),
-		"GROUP_WORLD_SIZE":             n(m.CrossSize),
-		"ROLE_NAME":                    "default",
+		"GROUP_RANK":                   n(first.CrossRank),
+		"GROUP_WORLD_SIZE":             n(first.CrossSize),
+		"ROLE_NAME":                    l.Spec.Processes.Role,
 		"ROLE_RANK":                    n(m.Rank),
 		"ROLE_WORLD_SIZE":              n(l.World),
 		"MASTER_ADDR":                  host,
 		"MASTER_PORT":                  port,
-		"TORCHELASTIC_RESTART_COUNT":   strconv.FormatUint(uint64(l.Generation)-1, 10),
+		"TORCHELASTIC_RESTART_COUNT":   n(l.Restarts),
 		"TORCHELASTIC_MAX_RESTARTS":    n(failures),
-		"TORCHELASTIC_USE_AGENT_STORE": "False",
+		"TORCHELASTIC_USE_AGENT_STORE": useAgentStore(l.Spec),
 		"HOROVOD_RANK":                 n(m.Rank),
 		"HOROVOD_SIZE":                 n(l.World),
 		"HOROVOD_LOCAL_RANK":           n(m.LocalRank),
@@ -65,7 +69,52 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"HOROVOD_CROSS_RANK":           n(m.CrossRank),
 		"HOROVOD_CROSS_SIZE":           n(m.CrossSize),
 	})
+	if l.Spec.Processes.VirtualLocalRank {
+		c.oneDevice(env, m.LocalRank)
+	}
 	return env, defaults
+}
+
+// firstOfNode returns the node's member with local rank 0: the nodes that have one are all nodes,
+// so that its cross rank is the node's number.
+func firstOfNode(l events.Launch, m events.LaunchMember) events.LaunchMember {
+	for _, x := range l.Members {
+		if x.Rank >= 0 && x.LocalRank == 0 {
+			return x
+		}
+	}
+	return m
+}
+
+// visibleDevices are the variables that hide GPUs from a program: those of CUDA and of ROCm.
+var visibleDevices = []string{"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
+
+// VisibleDevices returns those that are set.
+func VisibleDevices(lookup func(string) (string, bool)) map[string]string {
+	set := map[string]string{}
+	for _, name := range visibleDevices {
+		if v, ok := lookup(name); ok {
+			set[name] = v
+		}
+	}
+	return set
+}
+
+// oneDevice makes the GPU of a local rank the only one that its worker sees, as its number 0.
+func (c Config) oneDevice(env map[string]string, rank int) {
+	env["LOCAL_RANK"] = "0"
+	for i, name := range visibleDevices {
+		visible, given := env[name]
+		if !given {
+			visible, given = c.Devices[name]
+		}
+		switch all := strings.Split(visible, ","); {
+		case given && rank < len(all):
+			env[name] = strings.TrimSpace(all[rank])
+		case i == 0:
+			env[name] = strconv.Itoa(rank)
+		}
+	}
 }
 
 func (c Config) errorFile(id events.Incarnation) string {

@@ -75,3 +75,44 @@ func TestEverySettingOfWorkersReachesThem(t *testing.T) {
 		}
 	}
 }
+
+// TestTorchrunsVariables: what torchrun counts by node, and what depends on how processes are
+// started.
+func TestTorchrunsVariables(t *testing.T) {
+	member := func(slot, rank, local, size, cross, crossSize int) events.LaunchMember {
+		return events.LaunchMember{Member: events.Member{
+			Place: events.Place{Node: "b", Slot: events.Slot(slot)}, Rank: rank, LocalRank: local, LocalSize: size, CrossRank: cross, CrossSize: crossSize,
+		}}
+	}
+	// Nodes of 1, 2 and 3 workers: this one is the second, and one of two with a local rank 1.
+	two := []events.LaunchMember{member(0, 1, 0, 2, 1, 3), member(1, 2, 1, 2, 0, 2)}
+	run := func(members []events.LaunchMember, i int, c Config, p spec.Processes, set map[string]string) (env, defaults map[string]string) {
+		l := events.Launch{Job: "j", World: 6, Generation: 5, Restarts: 2, Members: members, Master: "10.0.0.1:29400", Spec: spec.Job{Processes: p, Env: set}.WithDefaults()}
+		return c.environment(l, members[i], &incarnation{ref: events.WorkerRef{Generation: 5, Incarnation: "01W"}})
+	}
+	expect := func(env map[string]string, want map[string]string) {
+		t.Helper()
+		for name, value := range want {
+			if got := env[name]; got != value {
+				t.Errorf("%s is %q, must be %q", name, got, value)
+			}
+		}
+	}
+	env, defaults := run(two, 1, Config{}, spec.Processes{}, nil)
+	expect(env, map[string]string{
+		"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "3", "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "2", "LOCAL_RANK": "1",
+		"ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True", "CUDA_VISIBLE_DEVICES": "",
+	})
+	expect(defaults, map[string]string{"OMP_NUM_THREADS": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"})
+	env, defaults = run(two[:1], 0, Config{}, spec.Processes{Role: "trainer", Store: spec.StoreRank0}, nil)
+	expect(env, map[string]string{"ROLE_NAME": "trainer", "TORCHELASTIC_USE_AGENT_STORE": "False"})
+	expect(defaults, map[string]string{"OMP_NUM_THREADS": ""}) // one worker has all processors
+
+	own := spec.Processes{VirtualLocalRank: true}
+	env, _ = run(two, 1, Config{}, own, nil)
+	expect(env, map[string]string{"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": ""})
+	env, _ = run(two, 1, Config{Devices: map[string]string{"CUDA_VISIBLE_DEVICES": "4, 7", "HIP_VISIBLE_DEVICES": "2,3"}}, own, nil)
+	expect(env, map[string]string{"CUDA_VISIBLE_DEVICES": "7", "HIP_VISIBLE_DEVICES": "3"})
+	env, _ = run(two, 1, Config{Devices: map[string]string{"CUDA_VISIBLE_DEVICES": "4,7"}}, own, map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
+	expect(env, map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-b"})
+}

@@ -60,10 +60,10 @@ type Orphaned struct {
 	PID        int
 }
 
-// PortFound answers NeedPort.
-type PortFound struct {
-	Worker  events.Incarnation
-	Address string // host:port; empty = none found
+// MasterPrepared answers PrepareMaster.
+type MasterPrepared struct {
+	Job     events.JobID
+	Address string // host:port; empty = none was found
 }
 
 // WorkerJoined is a worker's call of join. It is idempotent.
@@ -122,7 +122,7 @@ func (ProcessFailedToStart) input() {}
 func (ProcessExited) input()        {}
 func (ProcessDying) input()         {}
 func (Orphaned) input()             {}
-func (PortFound) input()            {}
+func (MasterPrepared) input()       {}
 func (WorkerJoined) input()         {}
 func (WorkerReported) input()       {}
 func (WorkerCommitted) input()      {}

@@ -36,8 +36,10 @@ func (p *player) print(a Action) string {
 		return "kill " + p.name(a.Worker)
 	case ExamineProcess:
 		return "examine " + p.name(a.Worker)
-	case NeedPort:
-		return "need port for " + p.name(a.Worker)
+	case PrepareMaster:
+		return fmt.Sprintf("prepare master (%s)", a.Store)
+	case ReleaseMaster:
+		return "release master " + a.Address
 	case SendJoin:
 		j := a.Join
 		unsynced := ""

@@ -146,7 +146,7 @@ func TestAnyHistory(t *testing.T) {
 					Over: rapid.Bool().Draw(t, "over"), Removed: rapid.Bool().Draw(t, "removed"),
 				}, Refused: rapid.SampledFrom([]events.Code{"", events.Unavailable, events.Fenced, events.Invalid}).Draw(t, "refused")})
 			case 7:
-				w.step(t, PortFound{Worker: id, Address: "h:3"})
+				w.step(t, MasterPrepared{Job: "j-0000", Address: "h:3"})
 			case 8:
 				w.step(t, WorkerReported{id, wire.Report{Generation: uint64(rapid.IntRange(0, 4).Draw(t, "of")), First: &wire.FirstStep{}}})
 			case 9:

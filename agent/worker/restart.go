@@ -45,9 +45,9 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 	default:
 		return // it ended by itself: the registry will set the next attempt
 	}
-	if w.address == "" && !t.now.Before(w.portAsked.Add(portTimeout)) {
-		w.portAsked = t.now
-		t.do(NeedPort{Worker: w.ref.Incarnation})
+	t.planMaster(j)
+	if w.address == "" {
+		w.address = j.master.address
 	}
 	if w.join == nil {
 		w.join = &join{req: wire.JoinRequest{Left: uint64(w.previousGeneration)}, receivedAt: t.now, sendAt: t.now}
@@ -72,17 +72,6 @@ func (t *transition) planIncarnation(j *job, m events.LaunchMember, old *incarna
 	return w
 }
 
-func (t *transition) portFound(in PortFound) {
-	_, w := t.s.find(in.Worker)
-	if w == nil || w.phase != planned || in.Address == "" {
-		return
-	}
-	w.address = in.Address
-	if w.join != nil {
-		w.join.sendAt = t.now
-	}
-}
-
 // run starts the process of a member for which this agent has joined.
 func (t *transition) run(j *job, m events.LaunchMember) {
 	w := j.incarnations[m.Place.Slot]
@@ -90,6 +79,7 @@ func (t *transition) run(j *job, m events.LaunchMember) {
 		return
 	}
 	w.join = nil
+	t.useMaster(j)
 	w.ref.Generation, w.rank, w.world = j.launch.Generation, m.Rank, j.launch.World
 	w.trace = t.startTrace(j)
 	if !w.endedAt.IsZero() {

@@ -88,8 +88,8 @@ func (p *player) command(f []string) {
 		p.step(x)
 	case "orphan":
 		p.step(Orphaned{Job: "mnist-7f3a", Place: place(a.num("slot")), Attempt: a.num("attempt"), Worker: "01OLD"})
-	case "port":
-		p.step(PortFound{Worker: id, Address: a["address"]})
+	case "master":
+		p.step(MasterPrepared{Job: "mnist-7f3a", Address: a["address"]})
 	case "join":
 		p.step(WorkerJoined{id, wire.JoinRequest{
 			Address: cmp.Or(a["address"], "10.0.0.1:5000"), Left: uint64(a.num("left")), Planned: a.has("planned"),

@@ -19,6 +19,7 @@ type Config struct {
 	DataPorts string             // low-high; empty = any
 	Socket    string             // path of the worker API
 	ErrorDir  string             // directory of TORCHELASTIC_ERROR_FILE
+	Devices   map[string]string  // variables of the agent that hide GPUs, such as CUDA_VISIBLE_DEVICES
 }
 
 // State is the state of the state machine. Step returns the next one; the jobs in it are changed in
@@ -42,6 +43,8 @@ type job struct {
 	launchedAt   time.Time // when this launch arrived
 	incarnations map[events.Slot]*incarnation
 	idle         time.Time // since when a stopped job has no process
+	master       master    // of the newest generation, or of the next one
+	previous     master    // of the generation before, until the next one begins
 }
 
 type phase string
@@ -89,8 +92,7 @@ type incarnation struct {
 	startedAt          time.Time
 	stopping           time.Duration
 	rejoining          time.Duration
-	address            string
-	portAsked          time.Time
+	address            string // that its join has for MASTER_ADDR and MASTER_PORT
 }
 
 type metric struct {

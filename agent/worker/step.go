@@ -32,7 +32,7 @@ const (
 	firstBackoff  = 50 * time.Millisecond // after a refused join; doubles up to lastBackoff
 	lastBackoff   = time.Second
 	progressEvery = 50 * time.Millisecond // per worker
-	portTimeout   = time.Second           // NeedPort is repeated
+	masterTimeout = time.Second           // PrepareMaster is repeated
 	forgetAfter   = 10 * time.Minute      // a stopped job without processes
 
 	// holdExit is how long the end of a worker by SIGTERM waits for a SIGTERM to the agent: batch
@@ -65,8 +65,8 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 		t.dying(in)
 	case Orphaned:
 		t.orphaned(in)
-	case PortFound:
-		t.portFound(in)
+	case MasterPrepared:
+		t.masterPrepared(in)
 	case WorkerJoined:
 		t.handleJoin(in)
 	case WorkerReported:
@@ -153,6 +153,9 @@ func (t *transition) stopAll(j *job) {
 		if now := t.s.immediate || j.launch.Now; now || t.s.stopping || w.verdict == "" {
 			t.stop(j, w, now)
 		} // otherwise it was just notified that it is no member any more, and has its grace to exit by itself
+	}
+	if !alive {
+		t.releaseMasters(j)
 	}
 	switch {
 	case alive:
@@ -245,7 +248,7 @@ func Deadline(s State) time.Time {
 				at(w.join.due())
 			}
 			if w.phase == planned && w.address == "" {
-				at(w.portAsked.Add(portTimeout))
+				at(j.master.asked.Add(masterTimeout))
 			}
 		}
 	}

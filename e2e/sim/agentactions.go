@@ -33,12 +33,12 @@ func (n *node) do(action worker.Action) {
 		if p := n.procs[a.Worker]; p != nil && p.dying != nil {
 			n.later(time.Millisecond, *p.dying)
 		}
-	case worker.NeedPort:
+	case worker.PrepareMaster:
 		addr := ""
 		if !w.chance(5) {
 			addr = fmt.Sprintf("%s.test:%d", n.id, 20000+w.any(20000))
 		}
-		n.later(w.hop(), worker.PortFound{Worker: a.Worker, Address: addr})
+		n.later(w.hop(), worker.MasterPrepared{Job: a.Job, Address: addr})
 	case worker.SendJoin:
 		w.logf("%s: join %s %s left g%d planned %t commit %d.%d", n.id, a.Join.Job, a.Join.Place, a.Join.Left, a.Join.Planned, a.Join.Commit.Generation, a.Join.Commit.Step)
 		n.join(a.Join)

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +80,7 @@ func (s Job) Check() []FieldError {
 	if w := s.Workers; w.Min > 0 && w.Max < w.Min {
 		add("workers.max", "is %d, must be at least workers.min (%d)", w.Max, w.Min)
 	}
+	s.checkProcesses(add)
 	s.checkRendezvous(add)
 	return bad
 }
@@ -92,6 +95,33 @@ func (s Job) checkCommand(add func(path, format string, args ...any)) {
 		if strings.ContainsRune(c, 0) {
 			add(fmt.Sprintf("command[%d]", i), "holds a NUL character")
 		}
+	}
+}
+
+// interpreter matches the names of Python interpreters.
+var interpreter = regexp.MustCompile(`^python[0-9.]*$`)
+
+// module matches the names of Python modules.
+var module = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+
+const maxPreload = 100
+
+func (s Job) checkProcesses(add func(path, format string, args ...any)) {
+	p := s.Processes
+	if p.Spares > 0 && len(s.Command) > 0 && !interpreter.MatchString(filepath.Base(s.Command[0])) {
+		add("processes.spares", "is %d, but %s is no Python interpreter: spares are for commands such as python train.py", p.Spares, strconv.Quote(s.Command[0]))
+	}
+	if len(p.Preload) > maxPreload {
+		add("processes.preload", "has %d modules, at most %d are allowed", len(p.Preload), maxPreload)
+	}
+	for i, name := range p.Preload[:min(len(p.Preload), maxPreload)] {
+		if !module.MatchString(name) {
+			add(fmt.Sprintf("processes.preload[%d]", i), "%s is no name of a module, such as torchvision.transforms", strconv.Quote(name))
+			return
+		}
+	}
+	if p.Spares == 0 && len(p.Preload) > 0 {
+		add("processes.preload", "has an effect with processes.spares alone: set that to the workers of a node, or fewer")
 	}
 }
 

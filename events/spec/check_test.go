@@ -51,7 +51,7 @@ func TestNullCountsAsAbsent(t *testing.T) {
 }
 
 // across matches the errors of rules about several fields, which the schema does not have.
-var across = regexp.MustCompile(`^is [1-9]\d*, must be at least (workers|rendezvous)\.|workers on each|: leave workers out$`)
+var across = regexp.MustCompile(`^is [1-9]\d*, must be at least (workers|rendezvous)\.|workers on each|: leave workers out$|no Python interpreter|has an effect with processes.spares alone`)
 
 // values returns legal and illegal values of a field.
 func (r *rule) values() (legal, illegal []any) {
@@ -60,6 +60,8 @@ func (r *rule) values() (legal, illegal []any) {
 		return []any{"a", "cifar-10"}, []any{"", "A", "-a", "a-", "a b", strings.Repeat("a", maxJobName+1), 7, true, []any{"a"}}
 	case r.path == "command":
 		return []any{[]any{"python", "train.py", ""}}, []any{[]any{}, []any{""}, []any{"x", 7}, []any{"x", nil}, []any{"x\x00"}, []any{"x", "\x00"}, "x", jsonObject{}}
+	case r.path == "processes.preload":
+		return []any{[]any{}, []any{"a", "torchvision.transforms"}}, []any{[]any{""}, []any{"a b"}, []any{"a."}, []any{1}, "a"}
 	case r.path == "env":
 		return []any{jsonObject{}, jsonObject{"A_1": "x", "b": nil}}, []any{jsonObject{"1A": "x"}, jsonObject{"RANK": "0"}, jsonObject{"A": 1}, jsonObject{"A": "\x00"}, []any{"A"}, "A=1"}
 	case r.path == "rendezvous.external":

@@ -69,6 +69,8 @@ type Job struct {
 	Labels map[string]string `json:"labels,omitempty"`
 
 	Rendezvous *Rendezvous `json:"rendezvous,omitempty"` // only for jobs with self-registered nodes
+
+	Processes Processes `json:"processes,omitzero"`
 }
 
 // Workers is the wanted number of workers of a job.
@@ -153,6 +155,37 @@ type Stop struct {
 	Signal string `json:"signal,omitempty" default:"SIGTERM" enum:"SIGTERM SIGINT SIGUSR1 SIGUSR2 SIGHUP SIGQUIT"`
 	// Time after the signal before they are killed.
 	Grace Duration `json:"grace,omitempty" default:"30s"`
+}
+
+// Store is who listens at MASTER_ADDR and MASTER_PORT.
+type Store string
+
+// Ways to serve the store of torch.distributed.
+const (
+	// StoreAgent: an agent serves a TCPStore, which lives as long as the generation.
+	StoreAgent Store = "agent"
+	// StoreRank0: the port is free, and the worker with rank 0 may listen there.
+	StoreRank0 Store = "rank0"
+)
+
+// Processes holds how the processes of workers are started, as flags of torchrun.
+type Processes struct {
+	// `ROLE_NAME` of the workers, as torchrun's `--role`.
+	Role string `json:"role,omitempty" default:"default"`
+	// Who listens at `MASTER_ADDR` and `MASTER_PORT`, with recovery by restart: `agent`, which
+	// serves a store of torch.distributed as torchrun does, or `rank0`: the port is free for the
+	// worker with rank 0.
+	Store Store `json:"store,omitempty" default:"agent" enum:"agent rank0" error:"is neither \"agent\" (a store of torch.distributed is served) nor \"rank0\" (the port is free for the worker with rank 0)"`
+	// As torchrun's `--virtual-local-rank`: `LOCAL_RANK` is 0 and `CUDA_VISIBLE_DEVICES` names the
+	// one GPU of the worker.
+	VirtualLocalRank bool `json:"virtualLocalRank,omitempty"`
+	// Python interpreters that each node keeps started, with PyTorch imported, for workers that
+	// take the place of others: those need not wait for Python. The command must begin with an
+	// interpreter.
+	Spares int `json:"spares,omitempty" min:"0" max:"1024" error:"must be 0 (none) to 1024"`
+	// Modules that those interpreters import beside PyTorch, such as those of the script. They must
+	// not start threads, use a GPU, or depend on ranks when they are imported.
+	Preload []string `json:"preload,omitempty"`
 }
 
 // Data describes the data set for the ledger.

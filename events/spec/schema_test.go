@@ -131,9 +131,10 @@ func coded() map[string]jsonObject {
 		return jsonObject{"required": []any{section}, "properties": jsonObject{section: jsonObject{"type": "object"}}}
 	}
 	return map[string]jsonObject{
-		"":        {"anyOf": []any{present("workers"), present("rendezvous")}},
-		"name":    {"pattern": labelPattern, "maxLength": maxJobName},
-		"command": {"prefixItems": []any{jsonObject{"type": "string", "minLength": 1, "pattern": noNUL}}, "items": jsonObject{"type": "string", "pattern": noNUL}, "minItems": 1},
+		"":                  {"anyOf": []any{present("workers"), present("rendezvous")}},
+		"name":              {"pattern": labelPattern, "maxLength": maxJobName},
+		"processes.preload": {"items": jsonObject{"type": "string", "pattern": module.String()}, "maxItems": maxPreload},
+		"command":           {"prefixItems": []any{jsonObject{"type": "string", "minLength": 1, "pattern": noNUL}}, "items": jsonObject{"type": "string", "pattern": noNUL}, "minItems": 1},
 		"env": {
 			"propertyNames":        jsonObject{"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": jsonObject{"enum": set}},
 			"additionalProperties": jsonObject{"type": []any{"string", "null"}, "pattern": noNUL},

@@ -1,8 +1,9 @@
 // Command trainer is a program under restart recovery: it knows nothing of Regroup but the
 // environment that torchrun gives as well, and keeps its state in a checkpoint on disk. It writes
 // down each sample in the records of e2e/record, as e2e/recorder does for in-process recovery, so
-// that the same proof holds for both. Rank 0 leads: it listens at MASTER_ADDR, a step counts when
-// it has heard from all ranks, and training ends with the step in which it finds the file "finish".
+// that the same proof holds for both. Rank 0 leads: a file of its folder says where it listens, a
+// step counts when it has heard from all ranks, and training ends with the step in which it finds
+// the file "finish".
 package main
 
 import (
@@ -65,17 +66,17 @@ func run() error {
 		}
 		*into = n
 	}
-	return t.run(net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")))
+	return t.run()
 }
 
 // run is one worker from its first record to its last.
-func (t *trainer) run(master string) (err error) {
+func (t *trainer) run() (err error) {
 	name := fmt.Sprintf("%d-%d-%d.rec", t.generation, t.rank, time.Now().UnixNano())
 	if t.file, err = os.OpenFile(filepath.Join(t.dir, name), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.file.Close()) }()
-	if err := t.connect(master); err != nil {
+	if err := t.connect(); err != nil {
 		return err
 	}
 	defer func() {
@@ -90,13 +91,18 @@ func (t *trainer) run(master string) (err error) {
 }
 
 // connect connects rank 0 with all others.
-func (t *trainer) connect(master string) error {
+func (t *trainer) connect() error {
+	leader := filepath.Join(t.dir, fmt.Sprintf("leader-%d", t.generation))
 	if t.rank != 0 {
 		// Rank 0 may not listen yet. The agent ends workers that wait in vain.
 		retry := time.NewTicker(10 * time.Millisecond)
 		defer retry.Stop()
 		for {
-			c, err := net.Dial("tcp", master)
+			address, err := os.ReadFile(leader)
+			var c net.Conn
+			if err == nil {
+				c, err = net.Dial("tcp", string(address))
+			}
 			if err == nil {
 				t.peers = []net.Conn{c}
 				return nil
@@ -104,11 +110,17 @@ func (t *trainer) connect(master string) error {
 			<-retry.C
 		}
 	}
-	l, err := net.Listen("tcp", master)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	if err := os.WriteFile(leader+".new", []byte(l.Addr().String()), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(leader+".new", leader); err != nil {
+		return err
+	}
 	for uint64(len(t.peers)) < t.world-1 {
 		c, err := l.Accept()
 		if err != nil {

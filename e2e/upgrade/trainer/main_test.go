@@ -8,17 +8,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/record"
 )
 
 // generation runs workers until they end; kill ends one of them before a step.
 func generation(t *testing.T, dir string, number, world uint64, kill func(*trainer)) []error {
 	t.Helper()
-	master, err := cluster.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
 	errs := make([]error, world)
 	var wait sync.WaitGroup
 	for rank := range world {
@@ -26,7 +21,7 @@ func generation(t *testing.T, dir string, number, world uint64, kill func(*train
 		if kill != nil {
 			w.beforeStep = kill
 		}
-		wait.Go(func() { errs[rank] = w.run(master) })
+		wait.Go(func() { errs[rank] = w.run() })
 	}
 	wait.Wait()
 	return errs

@@ -113,7 +113,7 @@ func (s *State) launchTemplate() events.Launch {
 		l.Phase, l.Generation = events.PhasePrepare, s.View.Proposed
 		l.Planned = s.graceful()
 	default:
-		l.Phase, l.World, l.Planned = events.PhaseRun, len(s.View.Members), s.Planned
+		l.Phase, l.World, l.Planned, l.Restarts = events.PhaseRun, len(s.View.Members), s.Planned, s.Restarts
 		l.Token = events.Token(s.Nonce, string(s.View.Job), s.View.Generation.String())
 		if len(s.View.Members) > 0 {
 			l.Master = s.View.Members[0].Address
@@ -134,7 +134,7 @@ func (s *State) launch(general events.Launch, n events.NodeID, members []Member)
 	if len(members) == 0 {
 		l.Phase, l.Reason = events.PhaseStop, s.removalReason(n)
 		// Other members' data; a launch after a later seal then has the same content.
-		l.World, l.Master, l.Token, l.Planned = 0, "", "", false
+		l.World, l.Master, l.Token, l.Planned, l.Restarts = 0, "", "", false, 0
 	}
 	for x := range each(members) {
 		if !x.over() {

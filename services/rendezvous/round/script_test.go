@@ -252,6 +252,9 @@ func show(s State, d events.Decision) string {
 		if l.Planned {
 			planned = " planned"
 		}
+		if l.Restarts > 0 {
+			planned += fmt.Sprintf(" restarts=%d", l.Restarts)
+		}
 		p("launch %s r%d: %s %s%s [%s]", l.Node, l.Revision, l.Phase, l.Generation, planned, strings.Join(m, " "))
 		if s.Nodes != nil && l.Phase == events.PhaseStop {
 			p("  because %s", l.Reason)

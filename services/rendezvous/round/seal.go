@@ -154,6 +154,9 @@ func (t *transition) seal() {
 			put(&t.Seniority, p.Node, g)
 		}
 	}
+	if !t.View.Cause.Kind.Planned() {
+		t.Restarts++
+	}
 	excluded := t.excludedPlaces()
 	t.View.NoProgress = t.noProgress(o)
 	members := assign(places, t.Seniority, t.HostOrder, t.Workers.Max)

@@ -48,10 +48,11 @@ type State struct {
 	View      events.RoundView  `json:"view"`
 	Spec      spec.Job          `json:"spec"`
 	Workers   spec.Workers      `json:"workers"`
-	HostOrder []events.NodeID   `json:"hosts,omitempty"` // nodes in the order of the host list
-	Nonce     string            `json:"nonce"`           // part of the generations' tokens
-	Placement uint64            `json:"placement"`       // number of the last placement.set applied
-	LastGood  events.Generation `json:"good"`            // last generation that made a good step
+	HostOrder []events.NodeID   `json:"hosts,omitempty"`    // nodes in the order of the host list
+	Nonce     string            `json:"nonce"`              // part of the generations' tokens
+	Placement uint64            `json:"placement"`          // number of the last placement.set applied
+	LastGood  events.Generation `json:"good"`               // last generation that made a good step
+	Restarts  int               `json:"restarts,omitempty"` // sealed generations that a failure has made necessary
 	// Members were asked to leave at their next commit.
 	Planned bool `json:"planned,omitempty"`
 	// Cause of the sealed generation, while Planned.

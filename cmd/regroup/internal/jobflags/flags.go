@@ -65,6 +65,9 @@ func (f *Flags) shared() {
 	fs.Var((*span)(&s.Elastic.Timeout), f.of("elastic.timeout", "elastic-timeout"), "how long a job that has run may be below min")
 	fs.Var((*span)(&s.Elastic.StartWithin), f.of("elastic.startWithin", "start-timeout"), "how long the first generation may take once there is room")
 	fs.Var((*span)(&s.Health.Hang), f.of("health.hang", "hang"), "no step for so long means that workers hang; a good value is 5m or ten times the longest step (default: never)")
+	fs.IntVar(&s.Processes.Spares, f.of("processes.spares", "spares"), 0, "Python interpreters that each node keeps started, with PyTorch imported, for workers that take the place of others")
+	fs.StringSliceVar(&s.Processes.Preload, f.of("processes.preload", "preload"), nil, "modules that spares import beside PyTorch, separated by commas")
+	fs.StringVar((*string)(&s.Processes.Store), f.of("processes.store", "store"), "", "who listens at MASTER_ADDR:MASTER_PORT: agent (a store of torch.distributed), or rank0 (the worker with rank 0)")
 	for name, path := range f.paths {
 		if text := spec.Default(path); text != "" && name != "recovery" { // whose usage names it
 			fs.Lookup(name).DefValue = text
