@@ -75,7 +75,7 @@ func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 func (a *Agent) output(s worker.StartProcess, stream string, lines []string) {
 	l := Line{Job: s.Job, Place: s.Place, Rank: -1, Generation: s.Generation, Stream: stream}
 	if w, ok := a.snapshot.Load().workers[s.Worker]; ok {
-		l.Rank, l.Generation = w.Rank, w.Generation
+		l.Rank, l.LocalRank, l.Generation = w.Rank, w.LocalRank, w.Generation
 	}
 	for _, text := range lines {
 		l.Text = text

@@ -44,6 +44,7 @@ type Line struct {
 	Job        events.JobID
 	Place      events.Place
 	Rank       int               // -1 = none yet
+	LocalRank  int               // 0 without a rank
 	Generation events.Generation // 0 = none yet
 	Stream     string            // stdout or stderr
 	Text       string

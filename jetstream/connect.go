@@ -208,6 +208,9 @@ func (c *Conn) Connects() uint64 {
 // URL returns the server in use, without its password; empty while disconnected.
 func (c *Conn) URL() string { return c.nc.ConnectedUrlRedacted() }
 
+// ServerID identifies the start of the server that it is connected to.
+func (c *Conn) ServerID() string { return c.nc.ConnectedServerId() }
+
 // Reconnect closes the connection and makes a new one, to another server if several are known.
 func (c *Conn) Reconnect() error {
 	if err := c.nc.ForceReconnect(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"strconv"
@@ -54,6 +55,9 @@ const (
 // startLimit is how long StartServer waits until clients can connect.
 const startLimit = 10 * time.Second
 
+// startPoll is how often it checks meanwhile whether another process has the port.
+const startPoll = 100 * time.Millisecond
+
 // serverPing is the interval of pings to silent clients: a frozen one is dropped at the third.
 const serverPing = time.Second
 
@@ -79,8 +83,9 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
 	}
+	inUse := make(chan struct{}, 1)
 	if o.Logger != nil {
-		ns.SetLoggerV2(serverLog{o.Logger, system.Password != "", o.Embedded}, false, false, false)
+		ns.SetLoggerV2(serverLog{o.Logger, system.Password != "", o.Embedded, inUse}, false, false, false)
 	}
 	ns.Start()
 	s := &Server{ns: ns, system: system, config: server.JetStreamConfig{MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir}}
@@ -90,7 +95,17 @@ func StartServer(o ServerOptions) (*Server, error) {
 			return nil, err
 		}
 	}
-	if !ns.ReadyForConnections(startLimit) {
+	ready, waited := false, false
+	for end := time.Now().Add(startLimit); !ready && !waited; waited = time.Now().After(end) {
+		ready = ns.ReadyForConnections(startPoll)
+		select {
+		case <-inUse:
+			s.Shutdown()
+			return nil, events.Errorf(events.Conflict, "NATS server: %s is in use", o.Listen)
+		default:
+		}
+	}
+	if !ready {
 		s.Shutdown()
 		return nil, events.Errorf(events.Unavailable,
 			"NATS server did not start on %q with its store in %s within %v: is the port taken or the disk read-only?", o.Listen, o.StoreDir, startLimit)
@@ -189,6 +204,21 @@ func (s *Server) ClientURL() string {
 	return s.ns.ClientURL()
 }
 
+// Clients returns the number of clients that are connected through its socket.
+func (s *Server) Clients() int {
+	all, err := s.ns.Connz(&server.ConnzOptions{Limit: math.MaxInt32})
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, c := range all.Conns {
+		if c.Kind == "Client" && c.IP != "" && c.IP != "pipe" {
+			n++
+		}
+	}
+	return n
+}
+
 // Current reports whether this server is part of JetStream and has caught up with its leader.
 func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 
@@ -217,7 +247,8 @@ type serverLog struct {
 	l    *slog.Logger
 	ours bool // the users were made in accounts
 
-	embedded bool // see ServerOptions
+	embedded bool            // see ServerOptions
+	inUse    chan<- struct{} // capacity 1: another process listens at its address
 }
 
 func (s serverLog) Noticef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
@@ -232,8 +263,18 @@ func (s serverLog) Warnf(f string, v ...any) {
 	s.l.Log(context.Background(), level, fmt.Sprintf(f, v...))
 }
 
-func (s serverLog) Fatalf(f string, v ...any) { s.l.Error(fmt.Sprintf(f, v...)) }
-func (s serverLog) Errorf(f string, v ...any) { s.l.Error(fmt.Sprintf(f, v...)) }
+func (s serverLog) Fatalf(f string, v ...any) { s.Errorf(f, v...) }
+func (s serverLog) Errorf(f string, v ...any) {
+	text := fmt.Sprintf(f, v...)
+	if strings.Contains(text, syscall.EADDRINUSE.Error()) {
+		select {
+		case s.inUse <- struct{}{}:
+		default:
+		}
+		return // StartServer returns it
+	}
+	s.l.Error(text)
+}
 func (s serverLog) Debugf(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
 func (s serverLog) Tracef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
 

@@ -177,7 +177,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 		t.dismiss(w, wire.Removed)
 	case m.Incarnation == w.ref.Incarnation && m.Rank >= 0 && uint64(l.Generation) > w.join.req.Left:
 		w.join = nil
-		w.ref.Generation, w.rank, w.world = l.Generation, m.Rank, l.World
+		w.ref.Generation, w.rank, w.localRank, w.world = l.Generation, m.Rank, m.LocalRank, l.World
 		w.trace, w.pushed = t.startTrace(j), pushed{}
 		t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
 			Verdict: wire.Assigned, Generation: uint64(l.Generation), Rank: m.Rank, World: l.World,

@@ -80,7 +80,7 @@ func (t *transition) run(j *job, m events.LaunchMember) {
 	}
 	w.join = nil
 	t.useMaster(j)
-	w.ref.Generation, w.rank, w.world = j.launch.Generation, m.Rank, j.launch.World
+	w.ref.Generation, w.rank, w.localRank, w.world = j.launch.Generation, m.Rank, m.LocalRank, j.launch.World
 	w.trace = t.startTrace(j)
 	if !w.endedAt.IsZero() {
 		w.rejoining = t.now.Sub(w.endedAt)

@@ -61,6 +61,7 @@ type incarnation struct {
 	ref             events.WorkerRef // Generation is the current or last one
 	phase           phase
 	rank            int // in ref.Generation
+	localRank       int // the same
 	world           int
 	trace           string            // traceparent of the launch of ref.Generation
 	ready           events.Generation // last generation in which it was ready
@@ -204,7 +205,8 @@ func (s State) MayJoin(id events.JobID) bool {
 // Worker is a snapshot of one worker incarnation.
 type Worker struct {
 	events.WorkerRef
-	Rank int // in Generation; -1 = none
+	Rank      int // in Generation; -1 = none
+	LocalRank int // the same
 }
 
 // Workers returns the newest incarnation of every place, by job and slot.
@@ -214,7 +216,7 @@ func (s State) Workers() []Worker {
 		j := s.jobs[id]
 		for _, slot := range j.slots() {
 			w := j.incarnations[slot]
-			ws = append(ws, Worker{WorkerRef: w.ref, Rank: w.rank})
+			ws = append(ws, Worker{WorkerRef: w.ref, Rank: w.rank, LocalRank: w.localRank})
 		}
 	}
 	return ws

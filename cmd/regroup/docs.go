@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
+	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
@@ -44,14 +45,17 @@ func docsCommand(root *cobra.Command) *cobra.Command {
 			},
 		})
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use: "launchers", Short: "Print the table of other launchers' flags as Markdown", Args: cobra.NoArgs,
-		Example: command.Examples("regroup docs launchers >> docs/launchers.md"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), jobflags.Launchers())
-			return err
-		},
-	}, manCommand(root))
+	table := func(name, of string, render func() string) *cobra.Command {
+		return &cobra.Command{
+			Use: name, Short: "Print the table of " + of + " flags as Markdown", Args: cobra.NoArgs,
+			Example: command.Examples("regroup docs " + name + " >> docs/" + name + ".md"),
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				_, err := fmt.Fprint(cmd.OutOrStdout(), render())
+				return err
+			},
+		}
+	}
+	cmd.AddCommand(table("launchers", "other launchers'", jobflags.Launchers), table("torchrun", "torchrun's", torchrun.Table), manCommand(root))
 	return cmd
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/submit"
+	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -59,7 +60,7 @@ func newRoot() (*cobra.Command, error) {
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
 		submit.Command(env), node.Command(env),
-		run.Command(env, &config, agent, discovery),
+		run.Command(env, &config, agent, discovery), torchrun.Command(env, &config, agent),
 		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env),
 		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out),
@@ -71,7 +72,7 @@ func newRoot() (*cobra.Command, error) {
 
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
-		{"Run a job", "run submit demo"},
+		{"Run a job", "run torchrun submit demo"},
 		{"Look at jobs", "ls status explain logs events timeline trace wait"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve init node health"},

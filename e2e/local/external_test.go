@@ -41,23 +41,29 @@ func (c *participant) text() string {
 // test.
 func (c *cluster) startParticipant(node, run string, args ...string) *participant {
 	c.t.Helper()
-	a := &participant{t: c.t, name: node, done: make(chan struct{})}
 	all := []string{"agent", "--server", c.url, "--node", node, "--advertise", "127.0.0.1", "--state-dir", filepath.Join(c.dir, node), "--join-job", run}
-	a.cmd = exec.Command(bin("regroup"), append(all, args...)...)
+	return launchParticipant(c.t, node, append(all, args...)...)
+}
+
+// launchParticipant starts the binary; it ends with the test.
+func launchParticipant(t *testing.T, name string, args ...string) *participant {
+	t.Helper()
+	a := &participant{t: t, name: name, done: make(chan struct{})}
+	a.cmd = exec.Command(bin("regroup"), args...)
 	a.cmd.Stdout, a.cmd.Stderr = a, a
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := a.cmd.Start(); err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	go func() {
 		defer close(a.done)
 		_ = a.cmd.Wait()
 	}()
-	c.t.Cleanup(func() {
+	t.Cleanup(func() {
 		_ = syscall.Kill(-a.cmd.Process.Pid, syscall.SIGKILL)
 		<-a.done
-		if c.t.Failed() {
-			c.t.Logf("--- %s ---\n%s", node, tail([]byte(a.text()), 3000))
+		if t.Failed() {
+			t.Logf("--- %s ---\n%s", name, tail([]byte(a.text()), 3000))
 		}
 	})
 	return a

@@ -18,12 +18,9 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 )
-
-// joinSource is the CloudEvents source of the jobs that agents create: the same on every machine,
-// so that the event and the job's id do not depend on which agent is first.
-const joinSource = "/client/agent/join"
 
 // joinEvent is the id of the event that submits the job of a run.
 func joinEvent(run string) string { return "join-" + run }
@@ -32,12 +29,11 @@ func joinEvent(run string) string { return "join-" + run }
 // agent; without one it exists already.
 func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []string) (*agent.Joining, error) {
 	if len(args) > 0 {
-		spec, err := j.Spec(args)
+		job, err := j.Spec(args)
 		if err != nil {
 			return nil, err
 		}
-		job, err := c.SubmitOnce(ctx, joinEvent(j.Run), spec)
-		return &agent.Joining{Job: job, Spec: spec}, err
+		return CreateJob(ctx, c, joinEvent(j.Run), job)
 	}
 	v, err := c.Submitted(ctx, j.Run, joinEvent(j.Run))
 	if events.CodeOf(err) == events.NotFound {
@@ -52,34 +48,69 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 	return &agent.Joining{Job: v.Job, Spec: v.Spec.WithDefaults()}, err
 }
 
+// JoinSource is the CloudEvents source of the jobs that agents create: the same on every machine,
+// so that the event and the job's id do not depend on which agent is first.
+const JoinSource = "/client/agent/join"
+
+// CreateJob returns the job of an event, which all agents that join it give alike. The first of
+// them creates it.
+func CreateJob(ctx context.Context, c *client.Client, event string, job spec.Job) (*agent.Joining, error) {
+	id, err := c.SubmitOnce(ctx, event, job)
+	return &agent.Joining{Job: id, Spec: job}, err
+}
+
 // joinJob runs the agent until its job has ended, and exits with the job's outcome.
 func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Join, args []string, out, errs io.Writer, made func(*agent.Agent)) error {
-	c := client.New(p.Ports, joinSource)
+	c := client.New(p.Ports, JoinSource)
 	c.AnswerWithin = p.Config.Wait
 	join, err := joinedJob(ctx, c, j, args)
 	if err != nil {
 		return err
 	}
+	report := &reporter{to: errs, job: join.Job}
 	per := join.Spec.Rendezvous.WorkersPerNode
+	report.say("node %s comes to it: %s, %s each", a.Filled().Node, screen.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", screen.Plural(per, "worker"))
+	m := Membership{Process: p, Agent: a, Client: c, Job: join, Made: made, Err: errs, report: report}
+	m.Output = func(l agent.Line) { report.line(out, l) }
+	return m.Run(ctx)
+}
+
+// Membership is the part of this node in a job that nobody schedules.
+type Membership struct {
+	Process *boot.Process
+	Agent   AgentConfig
+	Client  *client.Client
+	Job     *agent.Joining
+	Output  func(agent.Line)   // of the workers here
+	Made    func(*agent.Agent) // called before it runs
+	Err     io.Writer          // for people
+	report  *reporter
+}
+
+// Run runs the agent until the job has ended, and returns the error with the exit code of its
+// outcome, or of what has ended this node's part.
+func (m Membership) Run(ctx context.Context) error {
+	if m.report == nil {
+		m.report = &reporter{to: m.Err, job: m.Job.Job}
+	}
+	a, per := m.Agent, m.Job.Spec.Rendezvous.WorkersPerNode
 	if a.Slots = cmp.Or(a.Slots, per); a.Slots < per {
 		return events.Errorf(events.Invalid, "--slots: is %d, the job has %d workers on every node", a.Slots, per)
 	}
-	report := &reporter{to: errs, job: join.Job}
-	join.OnChange = func(n events.NodeMembership) {
+	m.Job.OnChange = func(n events.NodeMembership) {
 		if text := membershipText(n); text != "" {
-			report.say("%s", text)
+			m.report.say("%s", text)
 		}
 	}
-	run, err := newAgent(p, a, join, false, func(l agent.Line) { report.line(out, l) })
+	run, err := newAgent(m.Process, a, m.Job, false, m.Output)
 	if err != nil {
 		return err
 	}
-	made(run)
-	report.say("node %s comes to it: %s, %s each", a.Filled().Node, screen.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", screen.Plural(per, "worker"))
-	if err := withHealth(ctx, p, run.Run); err != nil {
+	m.Made(run)
+	if err := withHealth(ctx, m.Process, run.Run); err != nil {
 		return err
 	}
-	return report.end(context.WithoutCancel(ctx), c, run, errors.Is(context.Cause(ctx), boot.ErrInterrupted))
+	return m.report.end(context.WithoutCancel(ctx), m.Client, run, errors.Is(context.Cause(ctx), boot.ErrInterrupted))
 }
 
 // reporter prints the state of the node's membership for the user.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -20,6 +21,7 @@ type Local struct {
 	Process   *boot.Process
 	URL       string // address of the broker; empty = none
 	Number    int    // number of the store in its state directory, from 1
+	Opened    time.Time
 	Discovery DiscoveryConfig
 	server    *jetstream.Server
 	lock      *os.File
@@ -29,10 +31,16 @@ type Local struct {
 // OpenOwn starts a broker for one run, in the first store of the state directory that is not in
 // use.
 func OpenOwn(ctx context.Context, c boot.Config) (*Local, error) {
+	return OpenOwnAt(ctx, c, "127.0.0.1:0")
+}
+
+// OpenOwnAt is OpenOwn with a broker that listens at host:port for other nodes. The error is a
+// Conflict if another process listens there.
+func OpenOwnAt(ctx context.Context, c boot.Config, listen string) (*Local, error) {
 	for n := 1; ; n++ {
 		own := c
 		own.StateDir = storeDir(c.StateDir, n)
-		l, err := openLocal(ctx, own, kindRun, n, jetstream.ServerOptions{Listen: "127.0.0.1:0"})
+		l, err := openLocal(ctx, own, kindRun, n, jetstream.ServerOptions{Listen: listen})
 		if errors.Is(err, ErrInUse) && n < maxStores {
 			continue
 		}
@@ -56,7 +64,7 @@ func openLocal(ctx context.Context, c boot.Config, kind string, number int, o je
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{lock: lock, dir: c.StateDir, Number: number, Discovery: d}
+	l := &Local{Opened: time.Now(), lock: lock, dir: c.StateDir, Number: number, Discovery: d}
 	if err := l.open(ctx, c, kind, o); err != nil {
 		l.Close()
 		return nil, err
@@ -89,6 +97,9 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstrea
 	l.URL = l.server.ClientURL()
 	return owner{Kind: kind, PID: os.Getpid(), URL: l.URL}.write(c.StateDir)
 }
+
+// Others returns how many connections from outside of this process the broker has.
+func (l *Local) Others() int { return l.server.Clients() }
 
 // Close ends the connection and the broker.
 func (l *Local) Close() {

@@ -91,9 +91,16 @@ func (t *transition) budgetExhausted(g events.Generation, last string) {
 	t.endExhausted(last)
 }
 
+// noWindow is a failures.per that no job outlasts.
+const noWindow = 365 * 24 * time.Hour
+
 func (t *transition) endExhausted(last string) {
 	budget := t.View.Spec.Failures
-	reason := fmt.Sprintf("the failure budget is used up: %d within %s, %d allowed", len(t.View.Failures), budget.Per.D(), *budget.Max)
+	within := ""
+	if budget.Per.D() < noWindow {
+		within = " within " + budget.Per.D().String()
+	}
+	reason := fmt.Sprintf("the failure budget is used up: %d%s, %d allowed", len(t.View.Failures), within, *budget.Max)
 	if f := t.View.FirstError; f != nil {
 		reason += "; first: " + describeExit(f)
 		if last == describeExit(f) {

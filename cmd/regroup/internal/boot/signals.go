@@ -19,6 +19,11 @@ var ErrInterrupted = errors.New("interrupted")
 // Interruptible returns a context that the first SIGINT or SIGTERM cancels. The second calls again
 // (which may be nil), the third exits with code 130.
 func Interruptible(parent context.Context, again func()) (context.Context, func()) {
+	return InterruptibleBy(parent, again, os.Interrupt, syscall.SIGTERM)
+}
+
+// InterruptibleBy is Interruptible with other signals.
+func InterruptibleBy(parent context.Context, again func(), signals ...os.Signal) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	count := 0
 	off := listen(func() {
@@ -32,7 +37,7 @@ func Interruptible(parent context.Context, again func()) (context.Context, func(
 		default:
 			os.Exit(130)
 		}
-	}, os.Interrupt, syscall.SIGTERM)
+	}, signals...)
 	return ctx, func() {
 		off()
 		cancel(nil)

@@ -14,7 +14,7 @@ func FuzzReadConf(f *testing.F) {
 	f.Add("keep_alive_max_attempt=0,,=,x")
 	f.Fuzz(func(t *testing.T, text string) {
 		r := spec.Rendezvous{}
-		bad := readConf(text, &r)
+		bad := ReadConf(text, &r)
 		for _, b := range bad {
 			if b.Message == "" {
 				t.Fatalf("%q: empty error in %v", text, bad)

@@ -48,7 +48,7 @@ func (j *Join) Spec(args []string) (spec.Job, error) {
 		nodes = spec.Workers{Min: 1, Max: 1} // reported once
 	}
 	r.Nodes = spec.NodeRange{Min: nodes.Min, Max: nodes.Max}
-	bad = append(bad, readConf(j.conf, r)...)
+	bad = append(bad, ReadConf(j.conf, r)...)
 	j.own.job.Name = j.Run
 	s, more := j.own.fill(args)
 	bad = append(bad, more...)
@@ -70,9 +70,9 @@ var noMeaning = map[string]string{
 	"read_timeout": "there is no store to read", "timeout": "torchrun's c10d ignores it too: give join_timeout",
 }
 
-// readConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last value of a key
+// ReadConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last value of a key
 // wins. It reports all errors.
-func readConf(text string, r *spec.Rendezvous) []spec.FieldError {
+func ReadConf(text string, r *spec.Rendezvous) []spec.FieldError {
 	times := map[string]*spec.Duration{
 		"join_timeout": &r.JoinTimeout, "last_call_timeout": &r.LastCallTimeout, "close_timeout": &r.CloseTimeout,
 		"keep_alive_interval": &r.KeepAliveInterval, "heartbeat_timeout": &r.HeartbeatTimeout,

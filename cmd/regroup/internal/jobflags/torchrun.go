@@ -55,7 +55,7 @@ func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)
 	}
 	if conf, ok := given("rdzv-conf"); ok {
 		var r spec.Rendezvous
-		for _, x := range readConf(conf, &r) {
+		for _, x := range ReadConf(conf, &r) {
 			add(x.Path, x.Message)
 		}
 		if s.Elastic.StartWithin == 0 {
@@ -103,6 +103,12 @@ func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 	}
 	f.launch.Counted = counted
 	s.Workers = spec.Workers{Min: nodes.Min * per, Max: nodes.Max * per}
+}
+
+// PerNode reads torchrun's --nproc-per-node for this machine.
+func PerNode(text string) (int, error) {
+	n, _, err := perNode(text, "/dev", os.Getenv)
+	return n, err
 }
 
 // perNode parses torchrun's --nproc-per-node; counted = derived from this machine's hardware.

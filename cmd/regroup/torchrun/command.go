@@ -1,0 +1,268 @@
+// Package torchrun implements `regroup torchrun`: torchrun's command line, for Regroup's agent.
+//
+// Every node runs one, with the same arguments. A single node has a server of its own; of several,
+// the one that torchrun would have host its store serves the others, unless a server is configured.
+// All of them create, or join, the same job, whose nodes come by themselves.
+package torchrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/attend"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/serve"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/wait"
+)
+
+type call struct {
+	env     command.Env
+	config  *boot.Config
+	agent   serve.AgentConfig
+	options *options
+	palette screen.Palette
+}
+
+// Command is `regroup torchrun`.
+func Command(env command.Env, c *boot.Config, a serve.AgentConfig) *cobra.Command {
+	t := &call{env: env, config: c, agent: a}
+	cmd := &cobra.Command{
+		Use: "torchrun [flags] SCRIPT [ARG...]", Short: "Run a script as torchrun does: the same flags, and PET_ variables", Args: cobra.ArbitraryArgs,
+		Long: `Runs a script of torch.distributed with torchrun's command line: put regroup in front. It is started on every node with the
+same arguments. What each flag does here is in docs/torchrun.md.`,
+		Example: `  regroup torchrun --nproc-per-node 2 train.py
+  regroup torchrun --nnodes 1:4 --nproc-per-node 8 --max-restarts 3 \
+      --rdzv-backend c10d --rdzv-endpoint node1:29400 train.py
+  regroup torchrun --nproc-per-node 2 --max-restarts 3 --spares 2 \
+      train.py`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t.options.read(os.LookupEnv)
+			job, err := t.options.job(args)
+			if err != nil {
+				return err
+			}
+			if t.palette, err = env.Palette(cmd, env.ErrIsTerminal); err != nil {
+				return err
+			}
+			for _, n := range t.options.notes() {
+				env.Say(n)
+			}
+			return t.run(cmd.Context(), job)
+		},
+	}
+	command.Group(cmd.Flags(), "torchrun's flags", func() { t.options = add(cmd.Flags()) })
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func (t *call) run(ctx context.Context, job spec.Job) error {
+	at, err := t.options.place(ctx, t.config.Server)
+	if err != nil {
+		return err
+	}
+	t.agent.Advertise = cmp.Or(t.options.text("local-addr"), t.agent.Advertise)
+	if t.agent.Node == "" {
+		if t.agent.Node, err = claimName(t.config.StateDir, t.agent.Filled().Node); err != nil {
+			return err
+		}
+	}
+	switch {
+	case at.own:
+		t.agent.Advertise = cmp.Or(t.agent.Advertise, "127.0.0.1")
+		l, err := serve.OpenOwn(ctx, *t.config)
+		if err != nil {
+			return err
+		}
+		return t.serve(ctx, l, job)
+	case at.host != "":
+		l, err := serve.OpenOwnAt(ctx, *t.config, at.host)
+		if events.CodeOf(err) == events.Conflict { // another process of this machine serves it
+			return t.attached(ctx, "nats://"+at.host, job, true)
+		}
+		if err != nil {
+			return err
+		}
+		return t.serve(ctx, l, job)
+	}
+	return t.attached(ctx, at.url, job, at.url != t.config.Server)
+}
+
+// attached joins a job on a server that another process runs; hosted = for this run alone.
+func (t *call) attached(ctx context.Context, url string, job spec.Job, hosted bool) error {
+	c := *t.config
+	c.Server, c.Wait = url, job.Rendezvous.JoinTimeout.D()
+	p, err := boot.Dial(ctx, c, t.env.Say)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	run := t.options.text("rdzv-id")
+	if !hosted {
+		return t.join(ctx, p, run, job, nil)
+	}
+	server := p.Conn.ServerID()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	watched, stop := context.WithCancel(ctx)
+	var g errgroup.Group
+	g.Go(func() error {
+		if hostIsGone(watched, p, server, job.Rendezvous.KeepAliveInterval.D()*time.Duration(job.Rendezvous.KeepAliveMaxAttempt)) {
+			end(events.Errorf(events.Unavailable, "the node that serves this run, at %s, is gone, and with it the job; with brokers on three machines no node is precious: docs/torchrun.md", strings.TrimPrefix(url, "nats://")))
+		}
+		return nil
+	})
+	err = t.join(ctx, p, run+"@"+server, job, nil) // ids may be used again, by another run
+	stop()
+	_ = g.Wait() // it has no error
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, boot.ErrInterrupted) {
+		return cause
+	}
+	return err
+}
+
+// hostIsGone returns true once there was no connection to a server for so long, or another server
+// has taken its address; false when ctx ends.
+func hostIsGone(ctx context.Context, p *boot.Process, server string, patience time.Duration) bool {
+	last := time.Now()
+	return wait.Until(ctx, 200*time.Millisecond, func() (gone bool, err error) {
+		if p.Conn.Connected() {
+			last = time.Now()
+			return p.Conn.ServerID() != server, nil
+		}
+		return time.Since(last) > patience, nil
+	}) == nil
+}
+
+// serve runs a server for this node and the others of the run, and joins the job on it.
+func (t *call) serve(ctx context.Context, l *serve.Local, job spec.Job) error {
+	defer l.Close()
+	reaper, err := serve.StartReaper(l, t.agent)
+	if err != nil {
+		return err
+	}
+	defer reaper.Close()
+	services, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, failed := errgroup.WithContext(services)
+	g.Go(func() error { return l.Run(failed) })
+	g.Go(func() error {
+		defer stop()
+		inner, end := context.WithCancelCause(ctx)
+		defer end(nil)
+		defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
+		c := client.New(l.Process.Ports, serve.JoinSource)
+		if err := endOld(inner, c, l.Opened); err != nil {
+			return err
+		}
+		return t.join(inner, l.Process, t.options.text("rdzv-id")+"@"+l.Process.Conn.ServerID(), job, l)
+	})
+	err = g.Wait()
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// endOld stops the jobs of earlier runs, which were killed.
+func endOld(ctx context.Context, c *client.Client, before time.Time) error {
+	jobs, err := c.Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		if !j.State.Terminal() && j.Submitted.Before(before) {
+			if err := c.Stop(ctx, j.Job, "left by a run that was killed", true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// othersWithin is how long a node that serves the others waits for them at the end, as torchrun's
+// exit barrier does.
+const othersWithin = 5 * time.Minute
+
+// join takes part in the job until it has ended. l is the server of this process, or nil.
+func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.Job, l *serve.Local) (err error) {
+	c := client.New(p.Ports, serve.JoinSource)
+	c.AnswerWithin = p.Config.Wait
+	joined, err := serve.CreateJob(ctx, c, "torchrun-"+run, job)
+	if err != nil {
+		return err
+	}
+	a := t.agent.Filled()
+	console, err := newConsole(t.options, t.env.Out, t.env.Err, a.Node, t.options.text("rdzv-id"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, console.close()) }()
+	var made *agent.Agent
+	signals, err := t.options.signals()
+	if err != nil {
+		return err
+	}
+	stopping, off := boot.InterruptibleBy(ctx, func() {
+		_ = c.Stop(ctx, joined.Job, "interrupted twice", true)
+		if made != nil {
+			made.Kill()
+		}
+	}, signals...)
+	defer off()
+	member := serve.Membership{
+		Process: p, Agent: t.agent, Client: c, Job: joined, Output: console.line, Err: t.env.Err,
+		Made: func(a *agent.Agent) { made = a },
+	}
+	story, ended := context.WithCancel(ctx)
+	var g errgroup.Group
+	g.Go(func() error {
+		w := attend.New(attend.Options{Client: c, Job: joined.Job, Err: t.env.Err, Palette: t.palette})
+		if _, err := w.Run(story); err != nil && story.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	in := stopping // a node that is interrupted leaves the job, which goes on
+	if l != nil {  // without its server it cannot
+		in = ctx
+		defer context.AfterFunc(stopping, func() {
+			if ctx.Err() == nil {
+				fmt.Fprintf(t.env.Err, "\nstopping %s; again kills it\n", joined.Job)
+				_ = c.Stop(ctx, joined.Job, "interrupted", false)
+			}
+		})()
+	}
+	err = member.Run(in)
+	ended()
+	_ = g.Wait() // its end is that of the job, which is told
+	if l != nil {
+		t.awaitOthers(ctx, l)
+	}
+	return err
+}
+
+// awaitOthers lets the other nodes of the run learn how it has ended.
+func (t *call) awaitOthers(ctx context.Context, l *serve.Local) {
+	limit, cancel := context.WithTimeout(ctx, othersWithin)
+	defer cancel()
+	for l.Others() > 0 {
+		if !wait.Sleep(limit, 20*time.Millisecond) {
+			fmt.Fprintf(t.env.Err, "%d other nodes have not left after %s; they lose their server now\n", l.Others(), othersWithin)
+			return
+		}
+	}
+}

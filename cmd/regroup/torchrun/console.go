@@ -1,0 +1,221 @@
+package torchrun
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// streams is a set of the streams of a worker, as torchrun writes it.
+type streams int
+
+const (
+	stdout streams = 1
+	stderr streams = 2
+)
+
+func streamOf(l agent.Line) streams {
+	if l.Stream == "stderr" {
+		return stderr
+	}
+	return stdout
+}
+
+// selection says which streams of which local rank.
+type selection struct {
+	all  streams
+	rank map[int]streams // of those that are named; nil = all alike
+}
+
+func (s selection) of(rank int) streams {
+	if s.rank == nil {
+		return s.all
+	}
+	return s.rank[rank]
+}
+
+// readSelection reads 0 to 3, or 0:3,1:1.
+func readSelection(text string) (s selection, err error) {
+	wrong := fmt.Errorf("is %q: write 0 (none), 1 (stdout), 2 (stderr), 3 (both), or of single local ranks 0:3,1:1", text)
+	read := func(t string) (streams, bool) {
+		n, err := strconv.Atoi(strings.TrimSpace(t))
+		return streams(n), err == nil && n >= 0 && n <= 3
+	}
+	if all, ok := read(text); ok {
+		return selection{all: all}, nil
+	}
+	s.rank = map[int]streams{}
+	for item := range strings.SplitSeq(text, ",") {
+		rank, which, ok := strings.Cut(item, ":")
+		n, err := strconv.Atoi(strings.TrimSpace(rank))
+		v, legal := read(which)
+		if !ok || err != nil || n < 0 || !legal {
+			return s, wrong
+		}
+		s.rank[n] = v
+	}
+	return s, nil
+}
+
+// console shows the output of the workers of this node, and writes it to files, as torchrun does.
+type console struct {
+	out, err   io.Writer
+	redirects  selection // written to files alone
+	tee        selection // shown with the prefix, and written to files
+	shown      map[int]bool
+	prefix     string
+	role, host string
+	dir        string // of the run; empty = no files
+	duplicates map[streams][]string
+
+	mu     sync.Mutex
+	files  map[string]*os.File // by path; nil = it could not be written
+	failed error               // why a file was not written, the first time
+}
+
+// consoleError is an error in a flag.
+type consoleError struct{ finding spec.FieldError }
+
+func (e *consoleError) Error() string { return e.finding.String() }
+
+// newConsole reads the flags about output. host is this node's name.
+func newConsole(o *options, out, errs io.Writer, host, run string) (*console, error) {
+	wrong := func(flag string, err error) error {
+		return &consoleError{spec.FieldError{Path: "--" + flag, Message: err.Error()}}
+	}
+	c := &console{
+		out: out, err: errs, prefix: o.text("log-line-prefix-template"), role: o.text("role"), host: host,
+		duplicates: map[streams][]string{}, files: map[string]*os.File{},
+	}
+	var err error
+	if c.redirects, err = readSelection(o.text("redirects")); err != nil {
+		return nil, wrong("redirects", err)
+	}
+	if c.tee, err = readSelection(o.text("tee")); err != nil {
+		return nil, wrong("tee", err)
+	}
+	if text := o.text("local-ranks-filter"); text != "" {
+		c.shown = map[int]bool{}
+		for item := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(item))
+			if err != nil || n < 0 {
+				return nil, wrong("local-ranks-filter", fmt.Errorf("is %q: write local ranks, separated by commas", text))
+			}
+			c.shown[n] = true
+		}
+	}
+	c.duplicates[stdout], c.duplicates[stderr] = filters(o.text("duplicate-stdout-filters")), filters(o.text("duplicate-stderr-filters"))
+	if o.text("log-dir") != "" && run != "" {
+		var random [4]byte
+		_, _ = rand.Read(random[:]) // never fails
+		c.dir = filepath.Join(o.text("log-dir"), run+"_"+hex.EncodeToString(random[:]))
+	}
+	return c, nil
+}
+
+// filters reads texts separated by commas; two commas stand for one.
+func filters(text string) (all []string) {
+	const mark = "\x00"
+	for item := range strings.SplitSeq(strings.ReplaceAll(text, ",,", mark), ",") {
+		if item != "" {
+			all = append(all, strings.ReplaceAll(item, mark, ","))
+		}
+	}
+	return all
+}
+
+// line takes one line of output.
+func (c *console) line(l agent.Line) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stream, text := streamOf(l), visible.Text(l.Text)
+	redirected, teed := c.redirects.of(l.LocalRank)&stream != 0, c.tee.of(l.LocalRank)&stream != 0
+	hidden := c.shown != nil && !c.shown[l.LocalRank]
+	attempt := filepath.Join(c.dir, fmt.Sprintf("attempt_%d", max(int(l.Generation), 1)-1))
+	if redirected || teed || hidden {
+		c.write(filepath.Join(attempt, strconv.Itoa(l.LocalRank), l.Stream+".log"), l.Text)
+	}
+	for _, f := range c.duplicates[stream] {
+		if strings.Contains(l.Text, f) {
+			c.write(filepath.Join(attempt, "filtered_"+l.Stream+".log"), c.prefixOf(l)+l.Text)
+			break
+		}
+	}
+	to := c.out
+	if stream == stderr {
+		to = c.err
+	}
+	switch {
+	case hidden || redirected && !teed:
+	case teed:
+		fmt.Fprintln(to, c.prefixOf(l)+text)
+	default:
+		fmt.Fprintln(to, text)
+	}
+}
+
+func (c *console) prefixOf(l agent.Line) string {
+	return strings.NewReplacer(
+		"${role_name}", c.role, "${local_rank}", strconv.Itoa(l.LocalRank), "${rank}", strconv.Itoa(l.Rank), "${hostname}", c.host,
+	).Replace(c.prefix)
+}
+
+// write appends a line to a file, which it creates with its folders. The first error is kept.
+func (c *console) write(path, text string) {
+	if c.dir == "" {
+		return
+	}
+	f, open := c.files[path]
+	if !open {
+		err := os.MkdirAll(filepath.Dir(path), 0o750)
+		if err == nil {
+			f, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+		}
+		if err != nil {
+			f = nil
+			c.note(err)
+		}
+		c.files[path] = f
+	}
+	if f == nil {
+		return
+	}
+	if _, err := f.WriteString(text + "\n"); err != nil {
+		c.note(err)
+	}
+}
+
+func (c *console) note(err error) {
+	if c.failed == nil {
+		c.failed = err
+	}
+}
+
+// close closes the files, and returns why output is missing in them.
+func (c *console) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, path := range slices.Sorted(maps.Keys(c.files)) {
+		if f := c.files[path]; f != nil {
+			if err := f.Close(); err != nil {
+				c.note(err)
+			}
+		}
+	}
+	if c.failed != nil {
+		return fmt.Errorf("--log-dir: output is missing there: %w", c.failed)
+	}
+	return nil
+}
