@@ -18,8 +18,8 @@ const torchrunsVariables = `RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RA
 TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_ERROR_FILE TORCHELASTIC_SIGNALS_TO_HANDLE
 TORCH_NCCL_ASYNC_ERROR_HANDLING OMP_NUM_THREADS`
 
-// TestTorchrun: a single node shows the output as it is, restarts the group as often as allowed, and
-// gives all of torchrun's variables.
+// TestTorchrun: a single node shows the output as it is, restarts the group as often as allowed,
+// and gives all of torchrun's variables.
 func TestTorchrun(t *testing.T) {
 	dir := t.TempDir()
 	script := `for v in ` + strings.ReplaceAll(torchrunsVariables, "\n", " ") + `; do printenv $v >/dev/null || echo no $v; done
@@ -63,8 +63,9 @@ test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 60`
 	}
 }
 
-// TestTorchrunOnSeveralNodes: the node that has the endpoint's address serves the others; a lost one
-// costs a restart, and all say how the job has ended. Without the node that serves them they end.
+// TestTorchrunOnSeveralNodes: the node that has the endpoint's address serves the others; a lost
+// one costs a restart, and all say how the job has ended. Without the node that serves them they
+// end.
 func TestTorchrunOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -20,8 +20,8 @@ type place struct {
 // defaultPorts are those of torchrun: of the static backend, and of c10d.
 const staticPort, c10dPort = "29500", "29400"
 
-// place decides as torchrun does where its store is: a server that is configured wins; a single node
-// has its own; of several nodes that with the address of the endpoint serves the others.
+// place decides as torchrun does where its store is: a server that is configured wins; a single
+// node has its own; of several nodes that with the address of the endpoint serves the others.
 func (o *options) place(ctx context.Context, configured string) (place, error) {
 	switch {
 	case o.on("standalone"):
