@@ -24,6 +24,10 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 		}
 	case worker.KillProcess:
 		a.opt.Driver.Kill(act.Worker)
+	case worker.KeepSpares:
+		a.opt.Driver.KeepSpares(act, func(detail string) {
+			a.opt.Logger.Warn("a spare is not as it should be", "node", a.opt.Node, "job", act.Job, "reason", detail)
+		})
 	case worker.ExamineProcess:
 		a.opt.Driver.Examine(act.Worker)
 	case worker.PrepareMaster:

@@ -121,6 +121,8 @@ func (d *fakeDriver) Kill(id events.Incarnation) {
 // Examine finds nothing: simulated processes end at once.
 func (d *fakeDriver) Examine(events.Incarnation) {}
 
+func (d *fakeDriver) KeepSpares(worker.KeepSpares, func(string)) {}
+
 func (d *fakeDriver) endLocked(id events.Incarnation, x worker.ProcessExited) {
 	if p := d.live[id]; p != nil {
 		select {

@@ -36,14 +36,15 @@ type Options struct {
 
 // Driver starts, signals and watches processes. All methods are safe for concurrent use.
 type Driver struct {
-	opt   Options
-	spawn chan func()
-	ended chan struct{} // closed when Run has ended
-	oom   oomCounter
-	mu    sync.Mutex
-	live  map[events.Incarnation]*process
-	over  bool
-	waits sync.WaitGroup
+	opt    Options
+	spawn  chan func()
+	ended  chan struct{} // closed when Run has ended
+	oom    oomCounter
+	mu     sync.Mutex
+	live   map[events.Incarnation]*process
+	spares map[events.JobID]*spares
+	over   bool
+	waits  sync.WaitGroup
 }
 
 // New validates the options.
@@ -58,7 +59,8 @@ func New(o Options) (*Driver, error) {
 	o.Proc = cmp.Or(o.Proc, "/proc")
 	return &Driver{
 		opt: o, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
-		oom: oomCounter{files: oomFiles(o.CGroups, o.Proc)},
+		spares: map[events.JobID]*spares{},
+		oom:    oomCounter{files: oomFiles(o.CGroups, o.Proc)},
 	}, nil
 }
 
@@ -81,6 +83,11 @@ func (d *Driver) Run(ctx context.Context) error {
 			for _, p := range d.live {
 				p.kill()
 			}
+			for _, s := range d.spares {
+				for _, sp := range s.idle {
+					sp.p.kill()
+				}
+			}
 			d.mu.Unlock()
 			d.waits.Wait()
 			return nil
@@ -102,20 +109,30 @@ func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), output 
 			return
 		}
 		report(worker.ProcessStarted{Worker: s.Worker, PID: p.pid})
-		d.waits.Go(func() {
-			x := p.wait()
-			d.mu.Lock()
-			delete(d.live, s.Worker)
-			d.mu.Unlock()
-			report(x)
-			d.sweepAll(kin{ids: map[events.Incarnation]bool{s.Worker: true}, marks: marks(p.mark)})
-			_ = os.Remove(d.file(s.Worker))
-		})
 	}
 	select {
 	case d.spawn <- start:
 	case <-d.ended:
 		report(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: 126, Detail: "the agent is ending"})
+	}
+}
+
+// finish waits for the end of a process, and for that of all that it has started.
+func (d *Driver) finish(p *process) {
+	x := p.wait()
+	d.mu.Lock()
+	p.over = true
+	x.Worker = p.worker
+	if p.worker == "" {
+		d.spareEnded(p, x)
+	}
+	delete(d.live, p.worker)
+	d.mu.Unlock()
+	p.report(x)
+	d.sweepAll(kin{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.born): true, p.born: true}, marks: marks(p.mark)})
+	_ = os.Remove(d.file(p.born))
+	if p.worker != "" {
+		_ = os.Remove(d.file(p.worker))
 	}
 }
 
@@ -146,15 +163,19 @@ func (d *Driver) find(id events.Incarnation) *process {
 
 // fork must be called on the locked thread.
 func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output func(string, []string)) (*process, error) {
-	env := environment(d.opt.Environ, s)
-	path, err := lookup(s.Command, s.Dir, env)
-	if err != nil {
-		return nil, err
-	}
 	if file := s.Env["TORCHELASTIC_ERROR_FILE"]; file != "" {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return nil, err
 		}
+	}
+	if p := d.takeSpare(s, report, output); p != nil {
+		d.remember(s, p)
+		return p, nil
+	}
+	env := environment(d.opt.Environ, s)
+	path, err := lookup(s.Command, s.Dir, env)
+	if err != nil {
+		return nil, err
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: s.Command, Env: env, Dir: s.Dir, // a nil Stdin is /dev/null
@@ -179,11 +200,12 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 		return nil, startError(err, s)
 	}
 	p := &process{
-		d: d, worker: s.Worker, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, report: report,
+		d: d, worker: s.Worker, born: s.Worker, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, report: report,
 	}
 	d.live[s.Worker] = p
 	d.mu.Unlock()
 	c.begin(&d.waits)
-	d.remember(s, p.pid, p.mark)
+	d.remember(s, p)
+	d.waits.Go(func() { d.finish(p) })
 	return p, nil
 }

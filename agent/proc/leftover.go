@@ -27,6 +27,8 @@ type record struct {
 	Attempt     int                `json:"attempt"`
 	Generation  events.Generation  `json:"generation"`
 	Mark        uint64             `json:"mark,omitempty"`
+	Born        events.Incarnation `json:"born,omitempty"`  // incarnation in its first environment, if it was a spare
+	Spare       bool               `json:"spare,omitempty"` // no worker has taken it
 }
 
 func (d *Driver) dir() string { return filepath.Join(d.opt.StateDir, "workers") }
@@ -36,16 +38,23 @@ func (d *Driver) file(id events.Incarnation) string {
 }
 
 // remember writes the file. An error does not stop the worker: its environment still identifies it.
-func (d *Driver) remember(s worker.StartProcess, pid int, m uint64) {
-	_, start, _ := d.stat(pid)
-	b, err := json.Marshal(record{
-		PID: pid, Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
-		Generation: s.Generation, Mark: m,
-	})
+func (d *Driver) remember(s worker.StartProcess, p *process) {
+	_, start, _ := d.stat(p.pid)
+	r := record{
+		PID: p.pid, Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
+		Generation: s.Generation, Mark: p.mark, Spare: s.Place.Node == "",
+	}
+	if p.born != s.Worker {
+		r.Born = p.born
+	}
+	b, err := json.Marshal(r)
 	if err == nil {
 		tmp := d.file(s.Worker) + ".new"
 		if os.WriteFile(tmp, b, 0o600) == nil {
 			_ = os.Rename(tmp, d.file(s.Worker))
+			if r.Born != "" {
+				_ = os.Remove(d.file(r.Born))
+			}
 		}
 	}
 }
@@ -83,11 +92,16 @@ func (d *Driver) killLeft(ctx context.Context) (found []worker.Orphaned, files [
 			_ = os.Remove(f) // incomplete because of a crash
 			continue
 		}
-		found = append(found, worker.Orphaned{
-			Job: r.Job, Place: r.Place, Attempt: r.Attempt, Worker: r.Incarnation, Generation: r.Generation, PID: r.PID,
-		})
+		if !r.Spare {
+			found = append(found, worker.Orphaned{
+				Job: r.Job, Place: r.Place, Attempt: r.Attempt, Worker: r.Incarnation, Generation: r.Generation, PID: r.PID,
+			})
+		}
 		if r.Boot == d.boot() {
 			of.ids[r.Incarnation] = true
+			if r.Born != "" {
+				of.ids[r.Born] = true
+			}
 			if r.Mark > 0 {
 				of.marks[r.Mark] = true
 			}

@@ -19,7 +19,9 @@ import (
 // process is one worker with its group; pid is also the id of the group.
 type process struct {
 	d         *Driver
-	worker    events.Incarnation
+	worker    events.Incarnation // empty = a spare that no worker has taken; guarded by the driver's mu until it has
+	born      events.Incarnation // in its first environment: the worker's, or the spare's own
+	over      bool               // it has ended; guarded by the driver's mu
 	cmd       *exec.Cmd
 	pid       int
 	capture   *capture
@@ -65,7 +67,7 @@ func (p *process) wait() worker.ProcessExited {
 	killed := p.killed
 	p.mu.Unlock()
 	err := p.cmd.Wait()
-	x := worker.ProcessExited{Worker: p.worker, ExitCode: p.cmd.ProcessState.ExitCode()}
+	x := worker.ProcessExited{ExitCode: p.cmd.ProcessState.ExitCode()}
 	if st, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && st.Signaled() {
 		x.ExitCode, x.Number = -1, int(st.Signal())
 		x.Signal = unix.SignalName(st.Signal())

@@ -33,6 +33,18 @@ type SignalProcess struct {
 // KillProcess kills the whole process group of a worker.
 type KillProcess struct{ Worker events.Incarnation }
 
+// KeepSpares has so many spares of a job kept: Python interpreters that have imported their
+// modules, and that the processes of workers are made of. A name that ends with ? may be missing.
+type KeepSpares struct {
+	Job      events.JobID
+	Count    int // 0 = end them
+	Preload  []string
+	Command  []string // of the workers, which begins with the interpreter
+	Env      map[string]string
+	Defaults map[string]string
+	Dir      string
+}
+
 // ExamineProcess asks whether a worker that others have lost is certain to end; answered by
 // ProcessDying if that becomes known soon.
 type ExamineProcess struct{ Worker events.Incarnation }
@@ -90,6 +102,7 @@ type RecordSpan struct{ Span events.Span }
 func (StartProcess) action()   {}
 func (SignalProcess) action()  {}
 func (KillProcess) action()    {}
+func (KeepSpares) action()     {}
 func (ExamineProcess) action() {}
 func (PrepareMaster) action()  {}
 func (ReleaseMaster) action()  {}

@@ -36,6 +36,11 @@ func (p *player) print(a Action) string {
 		return "kill " + p.name(a.Worker)
 	case ExamineProcess:
 		return "examine " + p.name(a.Worker)
+	case KeepSpares:
+		if a.Count == 0 {
+			return "end spares"
+		}
+		return fmt.Sprintf("keep spares %d: %s, imported %s", a.Count, strings.Join(a.Command, " "), strings.Join(a.Preload, " "))
 	case PrepareMaster:
 		return fmt.Sprintf("prepare master (%s)", a.Store)
 	case ReleaseMaster:

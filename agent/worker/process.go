@@ -12,7 +12,7 @@ import (
 
 func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 	w.phase = starting
-	w.startedAt = t.now
+	w.startedAt, j.lastStart = t.now, t.now
 	a := StartProcess{
 		Job: w.ref.Job, Place: w.ref.Place, Attempt: w.ref.Attempt, Worker: w.ref.Incarnation, Generation: w.ref.Generation,
 		Command: j.launch.Spec.Command, Dir: j.launch.Spec.Workdir,

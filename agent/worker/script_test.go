@@ -214,6 +214,9 @@ func (p *player) launch(a args, f []string) events.Launch {
 			Env: map[string]string{"LR": "0.1"}, Stop: spec.Stop{Grace: spec.Duration(5 * time.Second)},
 		},
 	}
+	if a.has("spares") {
+		l.Spec.Processes = spec.Processes{Spares: a.num("spares"), Preload: []string{"torchvision"}}
+	}
 	if a.has("restart") {
 		l.Spec.Recovery = spec.RecoveryRestart
 	}

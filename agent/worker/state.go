@@ -43,6 +43,8 @@ type job struct {
 	launchedAt   time.Time // when this launch arrived
 	incarnations map[events.Slot]*incarnation
 	idle         time.Time // since when a stopped job has no process
+	lastStart    time.Time // of a process
+	spares       time.Time // the start after which spares were asked for; zero = they were not
 	master       master    // of the newest generation, or of the next one
 	previous     master    // of the generation before, until the next one begins
 }

@@ -132,6 +132,7 @@ func (t *transition) reconcile(j *job) {
 	for _, slot := range j.slots() {
 		t.applyDeadlines(j, j.incarnations[slot])
 	}
+	t.keepSpares(j)
 }
 
 // stopAll ends every worker of a job. A stopped job without processes is dropped after a while.
@@ -228,6 +229,9 @@ func Deadline(s State) time.Time {
 		}
 	}
 	for _, j := range s.jobs {
+		if j.sparesDue() && !s.stopping && j.launch.Phase != events.PhaseStop {
+			at(j.lastStart.Add(sparesAfter))
+		}
 		if !j.idle.IsZero() {
 			at(j.idle.Add(forgetAfter))
 		}

@@ -1,0 +1,298 @@
+package proc
+
+import (
+	"bufio"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/spawn"
+)
+
+// A spare is a Python interpreter of a job that has imported its modules and waits. A worker that
+// starts takes one over, if there is one: the process gets the worker's environment, arguments and
+// identity, and runs its program. Until then it is no worker, and nobody is told of it.
+
+//go:embed spare.py
+var spareModule string
+
+// imported are the modules that each spare imports, if they are there: PyTorch, and those parts of
+// it that it imports itself when a script makes a group, a model or an optimizer.
+var imported = []string{
+	"numpy?", "torch?", "torch.distributed?", "torch.nn.parallel?", "torch.optim?", "torch.utils.data?", "torch.distributed.elastic.multiprocessing.errors?", "torch._dynamo?",
+}
+
+// spares are those of one job.
+type spares struct {
+	want worker.KeepSpares
+	fail func(detail string)
+	idle []*spare // oldest first
+}
+
+type spare struct {
+	p       *process
+	control *os.File
+	options []string // of the interpreter, which is the first
+	sink    *sink
+}
+
+// sink passes output on to where it belongs, and holds the first lines until that is known.
+type sink struct {
+	mu   sync.Mutex
+	to   func(stream string, lines []string)
+	held []heldLines
+	kept int
+}
+
+type heldLines struct {
+	stream string
+	lines  []string
+}
+
+// maxHeld bounds the lines of a spare, such as warnings of imports.
+const maxHeld = 200
+
+func (s *sink) emit(stream string, lines []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.to != nil {
+		s.to(stream, lines)
+		return
+	}
+	if n := maxHeld - s.kept; n < len(lines) {
+		lines = lines[:n]
+	}
+	if len(lines) > 0 {
+		s.held, s.kept = append(s.held, heldLines{stream, lines}), s.kept+len(lines)
+	}
+}
+
+func (s *sink) direct(to func(stream string, lines []string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.held {
+		to(h.stream, h.lines)
+	}
+	s.to, s.held = to, nil
+}
+
+// KeepSpares implements agent.Driver.
+func (d *Driver) KeepSpares(k worker.KeepSpares, failed func(detail string)) {
+	d.mu.Lock()
+	s := d.spares[k.Job]
+	if s == nil {
+		s = &spares{}
+		d.spares[k.Job] = s
+	}
+	s.want, s.fail = k, failed
+	missing := k.Count - len(s.idle)
+	for ; len(s.idle) > k.Count; s.idle = s.idle[1:] {
+		s.idle[0].p.kill()
+	}
+	if k.Count == 0 {
+		delete(d.spares, k.Job)
+	}
+	d.mu.Unlock()
+	for range missing {
+		start := func() {
+			if err := d.forkSpare(k); err != nil {
+				failed(err.Error())
+			}
+		}
+		select {
+		case d.spawn <- start:
+		case <-d.ended:
+			return
+		}
+	}
+}
+
+// forkSpare must be called on the locked thread.
+func (d *Driver) forkSpare(k worker.KeepSpares) error {
+	options, _, err := interpreter(k.Command)
+	if err != nil {
+		return err
+	}
+	id := events.Incarnation(rand.Text())
+	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir}
+	for name, value := range k.Env {
+		start.Env[name] = value
+	}
+	start.Env[worker.EnvIncarnation] = string(id)
+	env := environment(d.opt.Environ, start)
+	path, err := lookup(options[:1], k.Dir, env)
+	if err != nil {
+		return err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("proc: a spare: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "spare"), os.NewFile(uintptr(fds[1]), "spare")
+	defer theirs.Close()
+	modules, err := json.Marshal(slices.Concat(imported, k.Preload))
+	if err != nil {
+		return err
+	}
+	cmd := &exec.Cmd{
+		Path: path, Args: slices.Concat(options, []string{"-c", bootstrap(string(modules))}), Env: env, Dir: k.Dir, ExtraFiles: []*os.File{theirs},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	out := &sink{}
+	c, err := newCapture(out.emit)
+	if err != nil {
+		_ = ours.Close()
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = c.out.w, c.err.w
+	d.mu.Lock()
+	pool := d.spares[k.Job]
+	if d.over || pool == nil || len(pool.idle) >= pool.want.Count {
+		d.mu.Unlock()
+		c.abort()
+		return ours.Close()
+	}
+	mark, err := spawn.StartMarked(cmd)
+	if err != nil {
+		d.mu.Unlock()
+		c.abort()
+		_ = ours.Close()
+		return err
+	}
+	p := &process{d: d, born: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, report: func(worker.Input) {}}
+	pool.idle = append(pool.idle, &spare{p: p, control: ours, options: options, sink: out})
+	d.mu.Unlock()
+	c.begin(&d.waits)
+	d.remember(start, p)
+	d.waits.Go(func() { d.readSpare(p, ours, k) })
+	d.waits.Go(func() { d.finish(p) })
+	return nil
+}
+
+// readSpare reports modules that a spare could not import.
+func (d *Driver) readSpare(p *process, control *os.File, k worker.KeepSpares) {
+	line, err := bufio.NewReader(control).ReadBytes('\n')
+	var said struct {
+		Wrong []string `json:"wrong"`
+	}
+	if err != nil || json.Unmarshal(line, &said) != nil || len(said.Wrong) == 0 {
+		return
+	}
+	d.mu.Lock()
+	s := d.spares[k.Job]
+	d.mu.Unlock()
+	if s != nil {
+		s.fail(strings.Join(said.Wrong, "; "))
+	}
+}
+
+// takeSpare makes a spare the process of a worker; nil = there is none. It must be called on the
+// locked thread.
+func (d *Driver) takeSpare(s worker.StartProcess, report func(worker.Input), output func(string, []string)) *process {
+	options, rest, err := interpreter(s.Command)
+	if err != nil {
+		return nil
+	}
+	d.mu.Lock()
+	var sp *spare
+	if pool := d.spares[s.Job]; pool != nil && pool.want.Dir == s.Dir {
+		if i := slices.IndexFunc(pool.idle, func(x *spare) bool { return slices.Equal(x.options, options) }); i >= 0 {
+			sp = pool.idle[i]
+			pool.idle = slices.Delete(pool.idle, i, i+1)
+		}
+	}
+	d.mu.Unlock()
+	if sp == nil {
+		return nil
+	}
+	env := map[string]string{}
+	for _, kv := range environment(d.opt.Environ, s) {
+		name, value, _ := strings.Cut(kv, "=")
+		env[name] = value
+	}
+	line, err := json.Marshal(map[string]any{"env": env, "arguments": rest})
+	if err == nil {
+		_, err = sp.control.Write(append(line, '\n'))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil || sp.p.over || d.over {
+		sp.p.kill()
+		return nil
+	}
+	sp.p.worker, sp.p.report, sp.p.oomBefore, sp.p.cmd.Dir = s.Worker, report, d.oom.read(), s.Dir
+	d.live[s.Worker] = sp.p
+	sp.sink.direct(output)
+	return sp.p
+}
+
+// spareEnded removes a spare that has ended before a worker took it. The caller holds mu.
+func (d *Driver) spareEnded(p *process, x worker.ProcessExited) {
+	for _, s := range d.spares {
+		i := slices.IndexFunc(s.idle, func(sp *spare) bool { return sp.p == p })
+		if i < 0 {
+			continue
+		}
+		s.idle = slices.Delete(s.idle, i, i+1)
+		detail := fmt.Sprintf("exit code %d", x.ExitCode)
+		if x.Signal != "" {
+			detail = x.Signal
+		}
+		if len(x.Lines) > 0 {
+			detail += ": " + x.Lines[len(x.Lines)-1]
+		}
+		s.fail(detail)
+	}
+}
+
+// bootstrap is the program of a spare. Its module has a name of its own, by which its frames are
+// recognised.
+func bootstrap(modules string) string {
+	const file = "<regroup spare>"
+	return fmt.Sprintf(`def start():
+    import types
+    spare = types.ModuleType("regroup_spare")
+    spare.__file__ = %[1]q
+    exec(compile(%[2]s, %[1]q, "exec"), vars(spare))
+    spare.run(spare.become(spare.wait(%[3]s)))
+start()
+`, file, strconv.QuoteToASCII(spareModule), modules)
+}
+
+// valued are the options of Python that have a value of their own.
+var valued = []string{"-W", "-X", "--check-hash-based-pycs"}
+
+var errNoSpare = errors.New("a spare needs a command such as python train.py, python -m module, or python -c code")
+
+// interpreter divides a command into a Python interpreter with its options, and what it runs.
+func interpreter(command []string) (options, rest []string, err error) {
+	for i := 1; i < len(command); i++ {
+		switch a := command[i]; {
+		case a == "-m", a == "-c":
+			if i+1 == len(command) {
+				return nil, nil, errNoSpare
+			}
+			return command[:i], command[i:], nil
+		case slices.Contains(valued, a):
+			i++
+		case a == "-" || strings.HasPrefix(a, "-") && strings.ContainsAny(strings.TrimLeft(a, "-"), "imcxhV") && !strings.HasPrefix(a, "-W") && !strings.HasPrefix(a, "-X"):
+			return nil, nil, errNoSpare // it reads stdin, or is not only an option
+		case !strings.HasPrefix(a, "-"):
+			return command[:i], command[i:], nil
+		}
+	}
+	return nil, nil, errNoSpare
+}
