@@ -13,7 +13,7 @@ import (
 // buffers are those of one connection while requests of it are being received and answered. A
 // connection that is idle has none: thousands are, most of the time.
 type buffers struct {
-	in, out [4 << 10]byte
+	in, out [1 << 10]byte
 }
 
 var pool = sync.Pool{New: func() any { return new(buffers) }}
