@@ -22,7 +22,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch judge judge-horovod judge-torch random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch judge judge-horovod judge-torch judge-store random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch bench-store gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,8 +94,9 @@ $(TOOLS)/zig-$(ZIG)/ready: | hatch
 python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
 
-test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## torch.distributed on a current PyTorch from PyPI: the backend, and groups that follow a job (TORCH=2.15.0, about 3 GB, once)
+test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## torch.distributed on a current PyTorch from PyPI: the backend, groups that follow a job, the store (TORCH=2.15.0, about 3 GB, once)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed tests.test_follow compat.test_current
+	@$(GO) test -count=1 ./e2e/tcpstore -python $(TOOLS)/torch-$(TORCH)/bin/python
 
 $(TOOLS)/torch-$(TORCH)/ready:
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet torch==$(TORCH) numpy
@@ -109,6 +110,12 @@ judge-torch: libregroup $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of 
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet expecttest
 	@$(TOOLS)/torch-$(TORCH)/bin/python e2e/torch/upstream.py $(CHECKOUT)
 	@cd python && for n in 2 3; do $(TOOLS)/torch-$(TORCH)/bin/python -W ignore ../e2e/torch/every_type.py --ranks $$n; done
+
+judge-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of TCPStore on the store of an agent; CHECKOUT=/path/to/pytorch has them
+	@$(TOOLS)/torch-$(TORCH)/bin/python -W ignore e2e/torch/store.py --server $(BIN)/tcpstore $(CHECKOUT)
+
+$(BIN)/tcpstore: $(SOURCES)
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/tcpstore
 
 random-orders: build libregroup torch ## 1,000 random programs of operations on 2, 3 and 4 ranks, beside what should come out (ORDERS)
 	@cd python && ORDERS=$(ORDERS) PATIENCE=1200 $(PYTHON) -W ignore -m unittest -v tests.test_matching.Matching
@@ -174,6 +181,10 @@ bench-state: setup ## commits beside copies of memory, and syncs beside plain tr
 
 bench-torch: build libregroup $(TOOLS)/torch-$(TORCH)/ready ## kills of PyTorch workers, reconfigured groups, a busy machine, timeouts, beside gloo, into docs/benchmarks.md
 	@$(GO) run ./e2e/torch -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python
+
+bench-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's clients at the store of an agent and at PyTorch's own, 64 to 4,096 of them, into docs/benchmarks.md
+	@$(GO) build -o $(BIN)/storebench ./e2e/tcpstore/bench
+	@unshare --net --map-root-user bash -c 'ip link set lo up && exec $(BIN)/storebench -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python'
 
 gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
 	@$(BIN)/gpucheck $(GPUCHECK)

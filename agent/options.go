@@ -34,8 +34,8 @@ type Processes interface {
 	Signal(id events.Incarnation, name string) error
 	// Kill kills a worker's process group.
 	Kill(id events.Incarnation)
-	// KeepSpares has so many spares of a job kept, of which Start takes one. failed receives why one
-	// has ended, or lacks a module.
+	// KeepSpares has so many spares of a job kept, of which Start takes one. failed receives why
+	// one has ended, or lacks a module.
 	KeepSpares(k worker.KeepSpares, failed func(detail string))
 	// Examine looks for a short time whether a worker is certain to end, and if so, report receives
 	// ProcessDying before its ProcessExited.

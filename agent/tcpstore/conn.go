@@ -18,8 +18,9 @@ type conn struct {
 	waiting bool       // the last request was a wait that was not over at once
 	notices sync.Mutex // held while the answer of a wait is written, or withdrawn
 
-	older bool  // dialect of PyTorch before 2.1
-	taken int64 // of the budget, by the request under way
+	speaks bool  // has sent something
+	older  bool  // dialect of PyTorch before 2.1
+	taken  int64 // of the budget, by the request under way
 }
 
 // garbage is what no client sends: port scanners and lost users do.
@@ -38,23 +39,27 @@ func (c *conn) serve() error {
 	defer c.free()
 	defer c.endWait()
 	defer c.giveBack()
-	for first := true; ; first = false {
-		b, err := c.byte()
-		if err != nil {
-			return err
-		}
-		if first {
-			c.server.heard()
-			err = c.firstRequest(b)
-		} else {
-			c.endWait()
-			err = c.request(b)
-		}
-		if err != nil {
+	for {
+		if err := c.serveOne(); err != nil {
 			return err
 		}
 		c.giveBack()
 	}
+}
+
+// serveOne serves one request.
+func (c *conn) serveOne() error {
+	b, err := c.byte()
+	if err != nil {
+		return err
+	}
+	if !c.speaks {
+		c.speaks = true
+		c.server.heard()
+		return c.firstRequest(b)
+	}
+	c.endWait()
+	return c.request(b)
 }
 
 // firstRequest tells the dialects apart.

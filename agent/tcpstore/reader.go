@@ -13,7 +13,7 @@ import (
 // buffers are those of one connection while requests of it are being received and answered. A
 // connection that is idle has none: thousands are, most of the time.
 type buffers struct {
-	in, out [4 << 10]byte
+	in, out [1 << 10]byte
 }
 
 var pool = sync.Pool{New: func() any { return new(buffers) }}
@@ -26,10 +26,9 @@ type stream struct {
 	// in[from:to] was received and is unread, out[:held] was written and is unsent
 	from, to, held int
 
-	received bool   // a byte, ever
-	target   []byte // of readFD
-	err      error  // of readFD
-	readFD   func(fd uintptr) bool
+	target []byte // of readFD
+	err    error  // of readFD
+	readFD func(fd uintptr) bool
 }
 
 func newStream(nc net.Conn) *stream {
@@ -100,7 +99,6 @@ func (s *stream) receive(target []byte) (int, error) {
 		s.to = 0
 	}
 	if n > 0 {
-		s.received = true
 		return n, nil
 	}
 	if s.err == nil {

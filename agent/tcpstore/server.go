@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Server serves one store. All its methods may be called at any time, by any goroutine.
@@ -105,11 +107,7 @@ func (s *Server) accept() {
 			return
 		default: // out of descriptors, mostly: the connection stays in the queue
 			s.opt.Log.Warn("store: cannot accept a connection", "error", err)
-			select {
-			case <-s.ended.Done():
-				return
-			case <-time.After(100 * time.Millisecond):
-			}
+			wait.Sleep(s.ended, 100*time.Millisecond)
 		}
 	}
 }
@@ -138,7 +136,7 @@ func (s *Server) admit(nc net.Conn) {
 // run serves a connection, and logs why it ends.
 func (s *Server) run(c *conn) {
 	err := c.serve()
-	if !c.received {
+	if !c.speaks {
 		s.heard()
 	}
 	s.mu.Lock()

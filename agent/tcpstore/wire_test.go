@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -265,4 +266,21 @@ func TestRefusals(t *testing.T) {
 	if _, err := play(isolated(small), []byte("\x00\xce\xf7\x85\x3d\x00\x00\x00\x00")); err == nil || !strings.Contains(err.Error(), "a key of") {
 		t.Errorf("another magic number: %v", err)
 	}
+}
+
+// TestALengthCostsNothing: memory for a value is allocated as it arrives.
+func TestALengthCostsNothing(t *testing.T) {
+	says, _ := encode(newest, ask("set"), "/k", 8<<20)
+	says = append([]byte(newest.hello), says...)
+	s := isolated(Options{})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := play(s, says, []byte("the first bytes")); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20 {
+		t.Errorf("%d bytes were allocated", spent)
+	}
+	checkEmptied(t, s)
 }

@@ -1,7 +1,6 @@
-// Command tcpstore serves stores of package agent/tcpstore to the clients of PyTorch in tests. It
-// prints the address of a new store at its start, and of one more for each line of its standard
-// input; at the end of the input it ends. With bench it measures a store beside PyTorch's own
-// server.
+// Command tcpstore serves stores of package agent/tcpstore to the clients of PyTorch in tests. For
+// each line of its standard input, which is a port or 0 for any, it prints the address of a new
+// store; at the end of the input it ends.
 package main
 
 import (
@@ -9,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 
 	"github.com/regroup-io/regroup/agent/tcpstore"
@@ -25,20 +25,18 @@ func main() {
 }
 
 func serve(host string, verbose bool) error {
-	o := tcpstore.Options{}
+	level := slog.LevelWarn
 	if verbose {
-		o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		level = slog.LevelDebug
 	}
-	lines := bufio.NewScanner(os.Stdin)
-	for {
-		s, err := o.Listen(host)
+	o := tcpstore.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, lines.Text()))
 		if err != nil {
 			return err
 		}
-		defer s.Close()
-		fmt.Println(s.Addr())
-		if !lines.Scan() {
-			return lines.Err()
-		}
+		defer o.Serve(l).Close()
+		fmt.Println(l.Addr())
 	}
+	return nil
 }

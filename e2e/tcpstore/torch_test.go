@@ -1,0 +1,77 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/regroup-io/regroup/agent/tcpstore"
+)
+
+var python = flag.String("python", "/usr/bin/python3", "with the PyTorch whose clients are tested")
+
+// store returns a store, and the function that runs a script with PyTorch.
+func store(t *testing.T) (*tcpstore.Server, func(script string, env []string, args ...string) string) {
+	t.Helper()
+	if out, err := exec.Command(*python, "-c", "import torch").CombinedOutput(); err != nil {
+		t.Fatalf("PyTorch is missing, install it with: make torch\n%s", out)
+	}
+	s, err := tcpstore.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}.Listen("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, func(script string, env []string, args ...string) string {
+		cmd := exec.CommandContext(t.Context(), *python, append([]string{"-W", "ignore", filepath.Join("testdata", script)}, args...)...)
+		cmd.Env = append(os.Environ(), env...)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%s %s: %v\n%s%s", script, args, err, out, errs.String())
+		}
+		return string(out)
+	}
+}
+
+// TestOperations calls every operation that the PyTorch has.
+func TestOperations(t *testing.T) {
+	s, run := store(t)
+	host, port, err := net.SplitHostPort(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(run("operations.py", nil, host, port))
+	if got, ok := s.Get("later"); !ok || string(got) != "2" {
+		t.Errorf("the server's process reads %q", got)
+	}
+}
+
+// TestInitProcessGroup: processes form groups through the store as an agent's workers do, twice at
+// once in two stores.
+func TestInitProcessGroup(t *testing.T) {
+	const size = 2
+	var ranks sync.WaitGroup
+	for range 2 {
+		s, run := store(t)
+		for rank := range size {
+			ranks.Go(func() {
+				out := run("group.py", []string{
+					"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", s.Port()), "TORCHELASTIC_USE_AGENT_STORE=True",
+					"TORCHELASTIC_RESTART_COUNT=0", fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", size), "GLOO_SOCKET_IFNAME=lo",
+				})
+				if want := fmt.Sprintf("rank %d of %d: done\n", rank, size); out != want {
+					t.Errorf("%q, want %q", out, want)
+				}
+			})
+		}
+	}
+	ranks.Wait()
+}
