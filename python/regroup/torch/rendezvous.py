@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import secrets
 import socket
 import urllib.parse
 from datetime import timedelta
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..communicator import Communicator, endpoint
 from ..errors import InvalidArgumentError, RegroupError
@@ -21,6 +22,31 @@ CONNECT_TIMEOUT = timedelta(minutes=5)
 _store = (
     None  # of the environment; rank 0's holds the server, which must live as long as the process
 )
+
+
+#: The communicator of the group that is being made; see give.
+_given: Optional[Communicator] = None
+
+
+@contextlib.contextmanager
+def give(comm: Optional[Communicator]) -> Iterator[None]:
+    """Has the next group of this process that is made or reconfigured within the context use this
+    communicator, instead of connecting its ranks. The group closes it. None = nothing is given."""
+    global _given
+    _given = comm
+    try:
+        yield
+    finally:
+        unused, _given = _given, None
+        if unused is not None:
+            unused.close()
+
+
+def take() -> Optional[Communicator]:
+    """The communicator that was given, once."""
+    global _given
+    comm, _given = _given, None
+    return comm
 
 
 def machine_id() -> str:

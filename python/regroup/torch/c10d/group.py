@@ -54,6 +54,10 @@ class Group(Dispatch):
     def reconfigure(self, opts: Any) -> Any:
         """Connects the members with these handles, in their order if it is a list; all of them call
         it, with a uuid that was not used before. After an error the group is as it was."""
+        given = rendezvous.take()
+        if given is not None:
+            self._inner.reconnect(given)
+            return DispatchedCompletedWork([])
         handles = list(opts.handles) if isinstance(opts.handles, list) else sorted(opts.handles)
         own = self.get_reconfigure_handle()
         self._check(opts.uuid, handles, own)
