@@ -145,11 +145,12 @@ class Member(NamedTuple):
 
 
 def connect_members(
-    uuid: int, members: Sequence[Member], rank: int, timeout: timedelta
+    uuid: int, texts: Sequence[str], rank: int, timeout: timedelta
 ) -> Communicator:
-    """Connects processes that know each other, in the order of their ranks. All of them give the same
-    uuid, which is used once."""
-    known = f"{uuid} " + " ".join(m.text() for m in members)
+    """Connects processes that know each other by their texts, in the order of their ranks. All of
+    them give the same uuid, which is used once."""
+    members = [Member.of(text) for text in texts]
+    known = f"{uuid} " + " ".join(texts)
     token = hashlib.sha256(known.encode()).hexdigest()[:32]
     return _connect(f"c10d/{token}", 1, token, members, rank, timeout)
 
