@@ -16,6 +16,12 @@ import (
 // must be the same on all ranks. Send and Recv do not wait for them, only for each other per peer
 // and direction.
 type Communicator struct {
+	*member
+	origin Origin
+}
+
+// member is what the communicators of all origins have in common.
+type member struct {
 	opt       Options
 	session   *control.Session
 	engine    *exec.Engine
@@ -31,7 +37,7 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Communicator{opt: o}
+	c := &Communicator{member: &member{opt: o}}
 	c.session = control.New(control.Config{
 		Job: o.Job, Generation: o.Generation, Token: o.Token, Rank: o.Rank, World: o.World,
 		Endpoint: o.Endpoint.acceptor, Peers: o.Peers, StallAfter: o.StallAfter, Settings: o.settings(),
@@ -66,6 +72,21 @@ func (c *Communicator) join(ctx context.Context) error {
 	}
 	c.opt.Endpoint.mappings.Prune() // arenas of processes that are not in this generation
 	return c.session.Confirm(c.engine.SharesMemory)
+}
+
+// Origin tells the operations of different callers on one communicator apart. The program's own are
+// of origin 0.
+type Origin uint8
+
+// OriginElastic is the origin of the operations of package elastic.
+const OriginElastic Origin = 1
+
+// WithOrigin returns the same communicator, for operations of another origin. They have one order
+// with all others: a rank whose operation is of another origin than that of its peers gets a
+// *DivergedError, as all of them do, however equal the two look. Messages of Send are received by
+// Recv of the same origin alone, and keep no order with others. Closing any of them closes all.
+func (c *Communicator) WithOrigin(o Origin) *Communicator {
+	return &Communicator{member: c.member, origin: o}
 }
 
 // Rank is this process's rank, 0 to World-1.

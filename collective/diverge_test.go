@@ -11,7 +11,7 @@ import (
 )
 
 // divergent are operations that all differ: in the method, the type, the reduction, the root, the
-// count, or the type on the wire.
+// count, the type on the wire, or the origin.
 var divergent = []struct {
 	name string
 	call func(ctx context.Context, c *Communicator) error
@@ -19,6 +19,13 @@ var divergent = []struct {
 	{"barrier", func(ctx context.Context, c *Communicator) error { return c.Barrier(ctx) }},
 	{"sum", func(ctx context.Context, c *Communicator) error { return Allreduce(ctx, c, make([]float32, 1000), Sum) }},
 	{"max", func(ctx context.Context, c *Communicator) error { return Allreduce(ctx, c, make([]float32, 1000), Max) }},
+	{"sum of another origin", func(ctx context.Context, c *Communicator) error {
+		return Allreduce(ctx, c.WithOrigin(OriginElastic), make([]float32, 1000), Sum)
+	}},
+	{"blobs of another origin", func(ctx context.Context, c *Communicator) error {
+		_, err := c.WithOrigin(OriginElastic).AllgatherBlobs(ctx, make([]byte, c.Rank()))
+		return err
+	}},
 	{"ints", func(ctx context.Context, c *Communicator) error { return Allreduce(ctx, c, make([]int32, 1000), Sum) }},
 	{"fewer", func(ctx context.Context, c *Communicator) error { return Allreduce(ctx, c, make([]float32, 999), Sum) }},
 	{"none", func(ctx context.Context, c *Communicator) error { return Allreduce[float32](ctx, c, nil, Sum) }},

@@ -75,7 +75,7 @@ func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byt
 	defer c.engine.Release()
 	sizes := make([]int64, c.opt.World)
 	all, mine := Of(sizes), Of([]int64{int64(len(send))})
-	d := frame.Descriptor{Method: frame.Allgather, Type: all.Type}
+	d := frame.Descriptor{Method: frame.Allgather, Type: all.Type, Origin: uint8(c.origin)}
 	if err := c.engine.Execute(ctx, d, mine.Data, all.Data, nil); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,8 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 		return err
 	}
 	defer c.engine.Release()
-	return c.engine.ExecuteAlltoall(ctx, send.Type, send.Data, recv.Data, out, in)
+	d := frame.Descriptor{Method: frame.Alltoall, Type: send.Type, Origin: uint8(c.origin)}
+	return c.engine.ExecuteAlltoall(ctx, d, send.Data, recv.Data, out, in)
 }
 
 // blockOffsets is where the blocks of a tensor begin and the last one ends.
@@ -170,13 +171,13 @@ func (c *Communicator) Barrier(ctx context.Context) error {
 // call Recv as long as its process is alive. A large message to a rank of the same machine is read
 // by it in place, so Send returns when Recv has it.
 func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
-	return c.engine.Send(ctx, to, p)
+	return c.engine.Send(ctx, uint8(c.origin), to, p)
 }
 
 // Recv fills p with the next message of a rank, which must have the same length; another length is
 // a *DivergedError on all ranks.
 func (c *Communicator) Recv(ctx context.Context, from int, p []byte) error {
-	return c.engine.Recv(ctx, from, p)
+	return c.engine.Recv(ctx, uint8(c.origin), from, p)
 }
 
 // encodeRoot is root for a descriptor. A number that does not fit stays one that no rank has.
@@ -224,5 +225,6 @@ func (c *Communicator) run(ctx context.Context, d frame.Descriptor, send, recv T
 		return err
 	}
 	defer c.engine.Release()
+	d.Origin = uint8(c.origin)
 	return c.engine.Execute(ctx, d, send.Data, recv.Data, nil)
 }

@@ -125,3 +125,23 @@ func TestLargeOperationsArriveWhole(t *testing.T) {
 		})
 	})
 }
+
+// TestMessagesOfTwoOriginsDoNotMeet: each is received where it belongs, whatever the order.
+func TestMessagesOfTwoOriginsDoNotMeet(t *testing.T) {
+	onEachFabric(t, func(t *testing.T, f fabric) {
+		comms := group(t, f, 2, nil)
+		ctx := soon(t)
+		mustAll(t, 2, func(r int) error {
+			program, elastic := comms[r], comms[r].WithOrigin(OriginElastic)
+			if r == 0 {
+				return errors.Join(program.Send(ctx, 1, []byte{1}), elastic.Send(ctx, 1, []byte{2}))
+			}
+			var first, second [1]byte
+			err := errors.Join(elastic.Recv(ctx, 0, first[:]), program.Recv(ctx, 0, second[:]))
+			if err == nil && (first[0] != 2 || second[0] != 1) {
+				err = fmt.Errorf("the messages were %d and %d", first[0], second[0])
+			}
+			return err
+		})
+	})
+}

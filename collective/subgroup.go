@@ -42,6 +42,7 @@ func (c *Communicator) runSubgroup(ctx context.Context, ranks []int, d frame.Des
 		return err
 	}
 	defer c.engine.Release()
+	d.Origin = uint8(c.origin)
 	return c.engine.ExecuteSubgroup(ctx, d, ranks, place, t.Data)
 }
 
@@ -72,7 +73,7 @@ func (c *Communicator) Dup(ctx context.Context, name string) (*Communicator, err
 		return nil, invalid("the name of a duplicate is empty")
 	}
 	o := c.opt
-	o.Job += "/" + name
+	o.Job = c.derivedJob(name)
 	o.OnFailure = c.session.Fail
 	d, err := c.derive(ctx, o, func(failure error) error { return failure })
 	if err != nil {
@@ -97,7 +98,7 @@ func (c *Communicator) Subgroup(ctx context.Context, name string, ranks []int) (
 	}
 	ranks = slices.Clone(ranks)
 	o := c.opt
-	o.Job += "/" + name
+	o.Job = c.derivedJob(name)
 	o.Rank, o.World = place, len(ranks)
 	o.LocalRank, o.LocalSize = c.localPlace(ranks, place)
 	if peers := o.Peers; peers != nil {
@@ -119,6 +120,14 @@ func (c *Communicator) Subgroup(ctx context.Context, name string, ranks []int) (
 		return nil, fmt.Errorf("subset %q: %w", name, err)
 	}
 	return d, nil
+}
+
+// derivedJob names the job of a further communicator. Each origin has names of its own.
+func (c *Communicator) derivedJob(name string) string {
+	if c.origin == 0 {
+		return c.opt.Job + "/" + name
+	}
+	return fmt.Sprintf("%s/%s of origin %d", c.opt.Job, name, c.origin)
 }
 
 // derive makes a further communicator that fails with c. translate is c's failure in terms of that

@@ -142,7 +142,7 @@ func (r *runner) connect(ctx context.Context, a wire.Assignment, s *Session, c *
 	timeout := r.options.ConnectTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not connected within %v", timeout))
 	defer cancel()
-	s.comm, err = collective.New(ctx, collective.Options{
+	s.program, err = collective.New(ctx, collective.Options{
 		Job: r.options.Job, Generation: a.Generation, Token: a.Token, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize,
 		Endpoint: r.endpoint, StallAfter: r.options.StallAfter, OnFailure: c.failed,
@@ -154,6 +154,7 @@ func (r *runner) connect(ctx context.Context, a wire.Assignment, s *Session, c *
 		},
 	})
 	if err == nil {
+		s.comm = s.program.WithOrigin(collective.OriginElastic)
 		c.attach(s.comm)
 		r.options.Log.Debug("connected", "gen", a.Generation, "rank", a.Rank, "how", s.comm.Describe())
 	}

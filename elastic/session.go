@@ -25,7 +25,8 @@ type Membership struct {
 type Session struct {
 	Membership
 	Stage    Stage
-	comm     *collective.Communicator
+	program  *collective.Communicator // for operations of the program
+	comm     *collective.Communicator // the same, for the session's own operations
 	state    *State
 	reporter *agentclient.Reporter
 	writer   *checkpointWriter
@@ -39,7 +40,7 @@ type Session struct {
 
 // Comm is the generation's communicator, for collectives of the program's own; nil in the stage
 // Candidate.
-func (s *Session) Comm() *collective.Communicator { return s.comm }
+func (s *Session) Comm() *collective.Communicator { return s.program }
 
 // Step is the number of steps in the state.
 func (s *Session) Step() uint64 { return s.state.step }

@@ -22,13 +22,13 @@ type communicator struct {
 	job      string
 	borrowed bool // by an elastic session, which closes it
 
-	ops         serial.Queue     // collective operations that were started
+	ops         *serial.Queue    // collective operations that were started, of all origins
 	completions *completionQueue // of all requests
 	started     sync.WaitGroup
 	named       named
 
-	// Of a subgroup: the communicator that it is part of, and whose Communicator it has; its name;
-	// and its ranks in there.
+	// Of a subgroup or another origin: the communicator that it is part of, and whose Communicator
+	// it has. Of a subgroup: its name; and its ranks in there.
 	parent *communicator
 	name   string
 	ranks  []int
@@ -45,7 +45,7 @@ var communicators handleTable[*communicator]
 
 func newCommunicator(c *collective.Communicator, job string) *communicator {
 	return &communicator{
-		Communicator: c, job: job, completions: newCompletionQueue(), sends: map[int]*serial.Queue{}, matchQueues: map[int]*matchQueue{},
+		Communicator: c, job: job, ops: new(serial.Queue), completions: newCompletionQueue(), sends: map[int]*serial.Queue{}, matchQueues: map[int]*matchQueue{},
 	}
 }
 
@@ -182,7 +182,7 @@ func (c *communicator) gatherBytes(send []byte) (all [][]byte, err error) {
 		all, err = c.AllgatherBlobs(context.Background(), send)
 		return err
 	}
-	return all, c.do(&c.ops, nil, run)
+	return all, c.do(c.ops, nil, run)
 }
 
 // background is the context of every operation: to end one, abort its communicator.
@@ -206,6 +206,28 @@ func (c *communicator) newSubgroup(name string, ranks []int) (*communicator, err
 	}
 	s := newCommunicator(c.Communicator, c.job)
 	s.parent, s.name, s.ranks, s.named.options = c, name, slices.Clone(ranks), c.named.options
+	return c.addSubgroup(s)
+}
+
+// minOrigin is the first origin that hosts may use; maxOrigin is the last.
+const (
+	minOrigin = int(collective.OriginElastic) + 1
+	maxOrigin = 15
+)
+
+// withOrigin returns the communicator for operations of another origin, which come after all that
+// were started before on any of them. It belongs to c, and ends with it at the latest.
+func (c *communicator) withOrigin(origin int) (*communicator, error) {
+	if origin < minOrigin || origin > maxOrigin {
+		return nil, invalidf("origin %d is not within %d to %d", origin, minOrigin, maxOrigin)
+	}
+	o := newCommunicator(c.WithOrigin(collective.Origin(origin)), c.job)
+	o.parent, o.ops, o.named.options = c, c.ops, c.named.options
+	return c.addSubgroup(o)
+}
+
+// addSubgroup makes s end with c.
+func (c *communicator) addSubgroup(s *communicator) (*communicator, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
@@ -217,7 +239,7 @@ func (c *communicator) newSubgroup(name string, ranks []int) (*communicator, err
 
 // open makes the connections of named operations.
 func (c *communicator) open(ctx context.Context) (*collective.Communicator, error) {
-	if c.parent != nil {
+	if c.ranks != nil {
 		return c.Subgroup(ctx, c.name, c.ranks)
 	}
 	return c.Dup(ctx, "named")
@@ -240,7 +262,7 @@ func (c *communicator) closeSubgroups() {
 
 // size is the number of ranks of named operations.
 func (c *communicator) size() int {
-	if c.parent != nil {
+	if c.ranks != nil {
 		return len(c.ranks)
 	}
 	return c.World()
@@ -248,7 +270,7 @@ func (c *communicator) size() int {
 
 // callerRank translates a rank of this communicator to the rank in the world.
 func (c *communicator) callerRank(rank int) int {
-	if c.parent == nil || rank < 0 || rank >= len(c.ranks) {
+	if c.ranks == nil || rank < 0 || rank >= len(c.ranks) {
 		return rank
 	}
 	return c.ranks[rank]
@@ -259,7 +281,7 @@ func (c *communicator) toCaller(err error) error {
 	var lost *collective.PeerLostError
 	var joined *queue.JoinedError
 	switch {
-	case c.parent == nil || errors.Is(err, collective.ErrAborted):
+	case c.ranks == nil || errors.Is(err, collective.ErrAborted):
 		return err
 	case errors.As(err, &lost):
 		e := *lost

@@ -103,8 +103,19 @@ func rgo_comm_close(h C.uint64_t) C.int {
 	if _, there = communicators.take(uint64(h)); !there {
 		return answer(invalidf("communicator %d is not open", uint64(h)))
 	}
+	if c.parent != nil {
+		go c.close() // what was started may end only with the communicator that it belongs to
+		return answer(nil)
+	}
 	c.close()
 	return answer(nil)
+}
+
+//export rgo_comm_origin
+func rgo_comm_origin(h C.uint64_t, origin C.int32_t, out *C.uint64_t) C.int {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
+		return returnHandle(&communicators, "communicator", out, func() (*communicator, error) { return c.withOrigin(int(origin)) })
+	})
 }
 
 //export rgo_comm_abort

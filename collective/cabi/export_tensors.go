@@ -29,7 +29,7 @@ func rgo_allreduce(h C.uint64_t, data unsafe.Pointer, count C.int64_t, dtype, op
 	if started == nil && c.ops.Pending() == 0 {
 		return answer(c.Allreduce(background, t, o))
 	}
-	return answer(c.do(&c.ops, (*uint64)(started), func() error { return c.Allreduce(background, t, o) }))
+	return answer(c.do(c.ops, (*uint64)(started), func() error { return c.Allreduce(background, t, o) }))
 }
 
 // startReduction runs or starts an operation on one tensor.
@@ -41,7 +41,7 @@ func startReduction(h C.uint64_t, data unsafe.Pointer, count C.int64_t, dtype, o
 		if err != nil {
 			return err
 		}
-		return c.do(&c.ops, (*uint64)(started), func() error { return do(c, t, o) })
+		return c.do(c.ops, (*uint64)(started), func() error { return do(c, t, o) })
 	})
 }
 
@@ -103,7 +103,7 @@ func rgo_allgather(h C.uint64_t, send, recv unsafe.Pointer, count C.int64_t, dty
 		if err != nil {
 			return err
 		}
-		return c.do(&c.ops, (*uint64)(started), func() error {
+		return c.do(c.ops, (*uint64)(started), func() error {
 			return c.Allgather(background, mine, collective.Tensor{Type: mine.Type, Data: all})
 		})
 	})
@@ -130,7 +130,7 @@ func rgo_alltoall(h C.uint64_t, send unsafe.Pointer, sendCounts *C.int64_t, recv
 		if err != nil {
 			return err
 		}
-		return c.do(&c.ops, (*uint64)(started), func() error { return c.Alltoall(background, out, in, to, from) })
+		return c.do(c.ops, (*uint64)(started), func() error { return c.Alltoall(background, out, in, to, from) })
 	})
 }
 
@@ -153,7 +153,7 @@ func blocks(counts *C.int64_t, count int64, world int) ([]int, int64, error) {
 //export rgo_barrier
 func rgo_barrier(h C.uint64_t, started *C.uint64_t) C.int {
 	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
-		return c.do(&c.ops, (*uint64)(started), func() error { return c.Barrier(background) })
+		return c.do(c.ops, (*uint64)(started), func() error { return c.Barrier(background) })
 	})
 }
 

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 1
-#define RG_ABI_MINOR 4
+#define RG_ABI_MINOR 5
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -111,6 +111,13 @@ int rg_free(rg_endpoint endpoint, void *memory);
 int rg_comm_new(rg_endpoint endpoint, const char *options, rg_comm *comm);
 /* Leaves. A running operation ends with RG_CLOSED; it waits at most 2 s for neighbours to read what was sent. */
 int rg_comm_close(rg_comm comm);
+/*
+ * The same communicator once more, for operations of another caller, 2 to 15: the order of the operations is one, but they
+ * are never taken for those of another origin, which are RG_DIVERGED on all ranks, nor their messages. Its operations, of
+ * which those on memory of the host come after all that were started before. It ends with comm; rg_comm_close before that
+ * ends neither comm nor what was started.
+ */
+int rg_comm_origin(rg_comm comm, int32_t origin, rg_comm *other);
 /* Ends the generation on all ranks, within milliseconds: rank >= 0 is said to be lost, otherwise why is told. */
 int rg_comm_abort(rg_comm comm, int32_t rank, const char *why);
 /* RG_OK while it works, else why it does not. */

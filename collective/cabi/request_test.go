@@ -13,7 +13,7 @@ import (
 func sum(t *testing.T, c *communicator, v []int64) uint64 {
 	t.Helper()
 	var id uint64
-	err := c.do(&c.ops, &id, func() error { return collective.Allreduce(background, c.Communicator, v, collective.Sum) })
+	err := c.do(c.ops, &id, func() error { return collective.Allreduce(background, c.Communicator, v, collective.Sum) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,11 +43,11 @@ func TestWhatIsStartedRunsInOrder(t *testing.T) {
 	}
 	last := make(chan error, 1)
 	go func() {
-		last <- p[0].do(&p[0].ops, nil, func() error {
+		last <- p[0].do(p[0].ops, nil, func() error {
 			return collective.Allreduce(background, p[0].Communicator, v[0][2], collective.Sum)
 		})
 	}()
-	if err := p[1].do(&p[1].ops, nil, func() error {
+	if err := p[1].do(p[1].ops, nil, func() error {
 		return collective.Allreduce(background, p[1].Communicator, v[1][2], collective.Sum)
 	}); err != nil {
 		t.Fatal(err)

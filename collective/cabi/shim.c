@@ -43,6 +43,8 @@ int rg_comm_new(rg_endpoint endpoint, const char *options, rg_comm *comm) {
 
 int rg_comm_close(rg_comm comm) { GUARDED(rgo_comm_close(comm)); }
 
+int rg_comm_origin(rg_comm comm, int32_t origin, rg_comm *other) { GUARDED(rgo_comm_origin(comm, origin, other)); }
+
 int rg_comm_abort(rg_comm comm, int32_t rank, const char *why) { GUARDED(rgo_comm_abort(comm, rank, (char *)why)); }
 
 int rg_comm_failed(rg_comm comm) { GUARDED(rgo_comm_failed(comm)); }

@@ -242,7 +242,7 @@ func (t *training) leave(how status, why string) error {
 	outcome := t.outcome(how, why)
 	switch {
 	case how == statusOK && t.comm != nil: // it lives on; what was started ends first
-		_ = t.comm.do(&t.comm.ops, nil, func() error { return nil })
+		_ = t.comm.do(t.comm.ops, nil, func() error { return nil })
 	case how != statusOK && how != statusPlanned && how != statusStopped && t.comm != nil:
 		// Fail what was started, and tell the others who is at fault.
 		t.comm.Abort(&collective.PeerLostError{Rank: t.session.Rank, Generation: t.session.Generation, Cause: outcome})
@@ -293,7 +293,7 @@ func (t *training) in(do func(*elastic.Session) error) error {
 		return errNotIn
 	}
 	// Like operations, it runs after what was started before.
-	return comm.do(&comm.ops, nil, func() error { return do(s) })
+	return comm.do(comm.ops, nil, func() error { return do(s) })
 }
 
 // consume ends a step of total samples, of which this worker took those of indices.
@@ -374,7 +374,7 @@ func (t *training) agree(s *elastic.Session) (stop bool, err error) {
 	if t.stopping.Load() {
 		v[0] = 1
 	}
-	err = collective.Allreduce(background, s.Comm(), v[:], collective.Max)
+	err = collective.Allreduce(background, s.Comm().WithOrigin(collective.OriginElastic), v[:], collective.Max)
 	return v[0] > 0, err
 }
 

@@ -27,8 +27,8 @@ type Group struct {
 	began      time.Time
 	vm         bool // members can read each other's memory
 	peers      []peer
-	headers    []header // of this round
-	scratch    [2][]byte
+	headers    []header       // of this round
+	scratch    [2][]byte      // of combine; nil until it is first called: many groups see no large data
 	waited     []atomic.Int64 // nanoseconds, by member
 
 	arena *Arena
@@ -90,9 +90,6 @@ func newGroup(rank, size int, mem []byte) *Group {
 		g.spins = 8000
 	} else {
 		g.yields = 100
-	}
-	for i := range g.scratch {
-		g.scratch[i] = make([]byte, pieceBytes)
 	}
 	return g
 }

@@ -188,6 +188,11 @@ func (g *Group) segmentAcrossNodes(r *Reduction, mine []byte, at int) error {
 // combine reduces one piece, in the order of the members. mine is this member's part and becomes
 // the result; at is its offset in everyone's data.
 func (g *Group) combine(r *Reduction, mine []byte, at int) error {
+	if g.scratch[0] == nil {
+		for i := range g.scratch {
+			g.scratch[i] = make([]byte, pieceBytes)
+		}
+	}
 	var before []byte // the combination of the members before this one
 	for q := range g.size {
 		if q == g.rank {

@@ -35,7 +35,7 @@ INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1,
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 
 ABI_MAJOR = 1
-ABI_MINOR = 4
+ABI_MINOR = 5
 
 
 class Session(ctypes.Structure):
@@ -69,6 +69,7 @@ _functions = {
     "rg_free": (_handle, _memory),
     "rg_comm_new": (_handle, c_char_p, _out),
     "rg_comm_close": (_handle,),
+    "rg_comm_origin": (_handle, c_int32, _out),
     "rg_comm_abort": (_handle, c_int32, c_char_p),
     "rg_comm_failed": (_handle,),
     "rg_comm_wait_failed": (_handle, c_int64),

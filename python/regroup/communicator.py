@@ -80,6 +80,14 @@ class Communicator:
         handle = self.named.subset(name, ranks)
         return Communicator(handle, ranks.index(self.rank), len(ranks), self.endpoint)
 
+    def with_origin(self, origin: int) -> "Communicator":
+        """This communicator for the operations of another caller, a number of 2 to 15. They have
+        one order with all others, and meet none of another origin: where the ranks' orders differ,
+        all get an error. It ends with this one; closing it does not close this one."""
+        out = ctypes.c_uint64()
+        check(self._lib.rg_comm_origin(self.handle, origin, ctypes.byref(out)))
+        return Communicator(out.value, self.rank, self.world, self.endpoint)
+
     def _do(self, start: bool, function, *arguments) -> Optional[int]:
         if not start:
             status = function(self.handle, *arguments, None)

@@ -135,7 +135,7 @@ class Store(unittest.TestCase):
         group = store.GenerationStore()
         group.replace(None, address, lambda: None)
         group.set("a", "b")
-        self.assertEqual((b"b", b"b"), (server.get("a"), group.get("a")))
+        self.assertEqual((b"b", b"b"), (server().get("a"), group.get("a")))
 
 
 class Renewed(unittest.TestCase):

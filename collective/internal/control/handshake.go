@@ -23,7 +23,7 @@ import (
 // Only a welcome must be authentic, because an endpoint that refuses may not know the token.
 const (
 	magic        = "RGRP"
-	wireVersion  = 4
+	wireVersion  = 5
 	greetingLen  = 24
 	challengeLen = 16
 	helloFixed   = 4 + 4 + 4 + 8 + 8 + 8 + 3 + 1
@@ -35,12 +35,12 @@ type Purpose uint8
 
 // The purposes.
 const (
-	PurposeControl Purpose = iota + 1 // control frames between neighbours
-	PurposeData                       // messages of collective operations
-	PurposeDirect
-	PurposeProbe      // asks whether the process is alive; closed after the reply
-	PurposeLocal      // to form the group of a machine, dialed to its first rank
-	PurposeDeathWatch // ends when the process dies; see watchPeers
+	PurposeControl    Purpose = iota + 1 // control frames between neighbours
+	PurposeData                          // messages of collective operations
+	PurposeDirect                        // point-to-point messages; the stream is their origin
+	PurposeProbe                         // asks whether the process is alive; closed after the reply
+	PurposeLocal                         // to form the group of a machine, dialed to its first rank
+	PurposeDeathWatch                    // ends when the process dies; see watchPeers
 	// from outside of any generation, to the endpoint's service; the ranks mean nothing
 	PurposeService
 )

@@ -214,7 +214,7 @@ func (s *Session) admit(h hello) (replyCode, []byte) {
 		return replyMismatch, fmt.Appendf(nil, "StallAfter is %v here, %v there", s.cfg.StallAfter, h.stall)
 	case (h.purpose == PurposeControl || h.purpose == PurposeDeathWatch) && !s.isDialedBy(h.from):
 		return replyMismatch, fmt.Appendf(nil, "rank %d does not dial rank %d", h.from, s.cfg.Rank)
-	case h.purpose != PurposeData && h.stream != 0:
+	case h.stream != 0 && h.purpose != PurposeData && h.purpose != PurposeDirect: // of an origin
 		return replyMismatch, fmt.Appendf(nil, "stream %d of a connection that has one", h.stream)
 	}
 	s.mu.Lock()

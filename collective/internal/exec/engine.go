@@ -49,7 +49,7 @@ type Engine struct {
 	cfg     Config
 	session *control.Session
 	conns   connTable
-	p2p     p2p
+	p2p     p2p // of all origins
 	local   localGroup
 	nodes   *topology // nil = all ranks share memory, or none do
 
@@ -69,7 +69,7 @@ func New(session *control.Session, cfg Config) *Engine {
 		session: session, op: &e.op, cfg: &e.cfg, first: cfg.Rank - cfg.LocalRank,
 		arrivals: make(chan localConn, max(cfg.LocalSize, 1)),
 	}
-	e.p2p = p2p{session: session, local: &e.local, cfg: &e.cfg, peers: map[int]*p2pConns{}}
+	e.p2p = p2p{session: session, local: &e.local, cfg: &e.cfg, peers: map[p2pPeer]*p2pConns{}}
 	e.executor = executor{
 		session: session, cfg: &e.cfg, conns: &e.conns, ctx: &e.op, spins: spins(cfg),
 		sentMore: make(chan struct{}, 1), recvMore: make(chan struct{}, 1),
@@ -150,15 +150,14 @@ func (e *Engine) evenOffsets(n int) []int {
 
 // ExecuteAlltoall sends block i of send to rank i and receives its block i in recv. out and in are
 // where the blocks begin and the last one ends, in elements. The caller has acquired the engine.
-func (e *Engine) ExecuteAlltoall(ctx context.Context, typ kernel.Type, send, recv []byte, out, in []int) error {
-	own, size := e.cfg.Rank, typ.Size()
+func (e *Engine) ExecuteAlltoall(ctx context.Context, d frame.Descriptor, send, recv []byte, out, in []int) error {
+	own, size := e.cfg.Rank, d.Type.Size()
 	e.seq++
 	copy(recv[in[own]*size:in[own+1]*size], send[out[own]*size:])
 	if e.cfg.World == 1 {
 		return nil
 	}
-	// The ranks' lengths may differ, so Count is nothing that they must agree on.
-	d := frame.Descriptor{Method: frame.Alltoall, Type: typ, Seq: e.seq}
+	d.Seq = e.seq // the ranks' lengths may differ, so Count is nothing that they must agree on
 	e.begin(ctx, d, len(send))
 	defer e.op.end()
 	defer runtime.KeepAlive(send) // as in Execute
@@ -238,7 +237,7 @@ func (e *Engine) Adopt(p control.Purpose, from, stream int, conn net.Conn) {
 	case control.PurposeData:
 		e.conns.adopt(from, stream, conn)
 	case control.PurposeDirect:
-		e.p2p.adopt(from, conn)
+		e.p2p.adopt(p2pPeer{from, uint8(stream)}, conn)
 	default:
 		e.local.adopt(from, conn)
 	}

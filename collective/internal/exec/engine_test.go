@@ -128,7 +128,7 @@ func (s *stuck) Interrupt() {
 func TestAConnectionThatIsMadeDuringTheFailureIsNotUsed(t *testing.T) {
 	for name, use := range map[string]func(context.Context, *rank) error{
 		"data": func(ctx context.Context, r *rank) error { return r.barrier(ctx) },
-		"p2p":  func(ctx context.Context, r *rank) error { return r.engine.Send(ctx, 1, make([]byte, 64<<20)) },
+		"p2p":  func(ctx context.Context, r *rank) error { return r.engine.Send(ctx, 0, 1, make([]byte, 64<<20)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			failure := error(&control.AbortedError{Rank: 0, Generation: 1, Cause: errors.New("x")})

@@ -28,6 +28,12 @@ const (
 // streamBytes is the most that is transferred by one call.
 const streamBytes = 1 << 20
 
+// p2pPeer is another rank, for the messages of one origin.
+type p2pPeer struct {
+	rank   int
+	origin uint8
+}
+
 // p2pConns are the point-to-point connections between this rank and one other. The sender dials, so
 // there is one connection per direction.
 type p2pConns struct {
@@ -46,23 +52,23 @@ type p2p struct {
 	cfg     *Config
 
 	mu    sync.Mutex
-	peers map[int]*p2pConns
+	peers map[p2pPeer]*p2pConns
 }
 
 // peer returns the connections with a rank. The caller holds mu.
-func (x *p2p) peer(rank int) *p2pConns {
-	p := x.peers[rank]
+func (x *p2p) peer(id p2pPeer) *p2pConns {
+	p := x.peers[id]
 	if p == nil {
 		p = &p2pConns{
 			sending: make(chan struct{}, 1), receiving: make(chan struct{}, 1),
 			arrived: make(chan struct{}),
 		}
-		x.peers[rank] = p
+		x.peers[id] = p
 	}
 	return p
 }
 
-func (x *p2p) adopt(from int, conn net.Conn) {
+func (x *p2p) adopt(from p2pPeer, conn net.Conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.session.Usable() != nil {
@@ -88,15 +94,15 @@ func (x *p2p) close() {
 }
 
 // Send sends p to a rank that calls Recv with the same length. It returns when p may be reused.
-func (e *Engine) Send(ctx context.Context, to int, p []byte) error {
+func (e *Engine) Send(ctx context.Context, origin uint8, to int, p []byte) error {
 	x := &e.p2p
-	end, l, err := x.begin(ctx, to, func(l *p2pConns) chan struct{} { return l.sending })
+	end, l, err := x.begin(ctx, p2pPeer{to, origin}, func(l *p2pConns) chan struct{} { return l.sending })
 	if err != nil {
 		return err
 	}
 	defer end()
 	if l.out == nil {
-		conn, err := x.session.Open(ctx, to, control.PurposeDirect, 0)
+		conn, err := x.session.Open(ctx, to, control.PurposeDirect, int(origin))
 		if err != nil {
 			return x.session.FailConn(to, err)
 		}
@@ -112,7 +118,7 @@ func (e *Engine) Send(ctx context.Context, to int, p []byte) error {
 	defer x.session.AbortOnDone(ctx)()
 	l.sent++
 	var b [frame.HeaderLen]byte
-	h := frame.Header{Kind: frame.Direct, Op: message(p, l.sent)}
+	h := frame.Header{Kind: frame.Direct, Op: message(p, origin, l.sent)}
 	inPlace := len(p) >= byAddressFrom && x.local.canRead(to)
 	if inPlace {
 		h.Index = byAddress
@@ -134,9 +140,9 @@ func (e *Engine) Send(ctx context.Context, to int, p []byte) error {
 }
 
 // Recv fills p with the next message of a rank, which must have the same length.
-func (e *Engine) Recv(ctx context.Context, from int, p []byte) error {
+func (e *Engine) Recv(ctx context.Context, origin uint8, from int, p []byte) error {
 	x := &e.p2p
-	end, l, err := x.begin(ctx, from, func(l *p2pConns) chan struct{} { return l.receiving })
+	end, l, err := x.begin(ctx, p2pPeer{from, origin}, func(l *p2pConns) chan struct{} { return l.receiving })
 	if err != nil {
 		return err
 	}
@@ -154,7 +160,7 @@ func (e *Engine) Recv(ctx context.Context, from int, p []byte) error {
 	if err != nil {
 		return x.session.FailConn(from, err)
 	}
-	if h.Kind != frame.Direct || h.Op != message(p, l.received) {
+	if h.Kind != frame.Direct || h.Op != message(p, origin, l.received) {
 		x.session.Diverged(from, fmt.Sprintf("Recv of %d bytes", len(p)), h.Op.String())
 		return x.session.Ended()
 	}
@@ -169,20 +175,20 @@ func (e *Engine) Recv(ctx context.Context, from int, p []byte) error {
 	return nil
 }
 
-func message(p []byte, seq uint64) frame.Descriptor {
-	return frame.Descriptor{Method: frame.Send, Type: kernel.Uint8, Count: uint64(len(p)), Seq: seq}
+func message(p []byte, origin uint8, seq uint64) frame.Descriptor {
+	return frame.Descriptor{Method: frame.Send, Type: kernel.Uint8, Origin: origin, Count: uint64(len(p)), Seq: seq}
 }
 
 // begin takes one direction of the connections with a rank.
-func (x *p2p) begin(ctx context.Context, rank int, side func(*p2pConns) chan struct{}) (end func(), l *p2pConns, err error) {
-	if rank < 0 || rank >= x.cfg.World || rank == x.cfg.Rank {
+func (x *p2p) begin(ctx context.Context, peer p2pPeer, side func(*p2pConns) chan struct{}) (end func(), l *p2pConns, err error) {
+	if rank := peer.rank; rank < 0 || rank >= x.cfg.World || rank == x.cfg.Rank {
 		return nil, nil, control.Invalid("rank %d is not another one of %d ranks", rank, x.cfg.World)
 	}
 	if err := x.session.Usable(); err != nil {
 		return nil, nil, err
 	}
 	x.mu.Lock()
-	l = x.peer(rank)
+	l = x.peer(peer)
 	x.mu.Unlock()
 	held := side(l)
 	select {

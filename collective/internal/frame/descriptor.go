@@ -82,6 +82,7 @@ type Descriptor struct {
 	Wire   kernel.Type // type of the elements on the wire, if Narrow is set
 	Narrow bool        // the wire carries a shorter type
 	Root   uint32
+	Origin uint8 // see collective.Origin
 	// Count is the number of elements of the whole operation. For an all-to-all it is 0, and in its
 	// messages the number of elements of the block.
 	Count uint64
@@ -107,6 +108,10 @@ func (d Descriptor) String() string {
 	if d.Narrow {
 		fmt.Fprintf(&b, " as %v", d.Wire)
 	}
-	fmt.Fprintf(&b, " (operation %d)", d.Seq)
+	fmt.Fprintf(&b, " (operation %d", d.Seq)
+	if d.Origin != 0 {
+		fmt.Fprintf(&b, ", origin %d", d.Origin)
+	}
+	b.WriteByte(')')
 	return b.String()
 }

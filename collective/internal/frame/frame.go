@@ -25,7 +25,7 @@ const (
 
 // Header precedes every payload: 32 bytes, little endian.
 //
-//	0 kind | 1 method | 2 type | 3 op | 4 length u32 | 8 seq u64 | 16 count u48 | 22 wire | 23 0 | 24 root u32 | 28 index u32
+//	0 kind | 1 method | 2 type | 3 op | 4 length u32 | 8 seq u64 | 16 count u48 | 22 wire | 23 origin | 24 root u32 | 28 index u32
 //
 // The byte at 22 is 1 + the type on the wire, or 0 if that is the type of the elements.
 type Header struct {
@@ -54,7 +54,7 @@ func (h Header) Put(b []byte) {
 	le := binary.LittleEndian
 	le.PutUint64(b, uint64(h.Kind)|uint64(h.Op.Method)<<8|uint64(h.Op.Type)<<16|uint64(h.Op.Reduce)<<24|uint64(h.Length)<<32)
 	le.PutUint64(b[8:], h.Op.Seq)
-	count := h.Op.Count
+	count := h.Op.Count | uint64(h.Op.Origin)<<56
 	if h.Op.Narrow {
 		count |= uint64(1+h.Op.Wire) << 48
 	}
@@ -74,12 +74,10 @@ func Parse(b []byte) (Header, error) {
 		Op: Descriptor{
 			Method: Method(b[1]), Type: kernel.Type(b[2]), Reduce: ReduceOp(b[3]),
 			Seq: le.Uint64(b[8:]), Count: count % maxCount, Root: le.Uint32(b[24:]),
+			Origin: b[23],
 		},
 	}
-	if wire := count >> 48; wire > 0 {
-		if wire > 1<<8 {
-			return Header{}, fmt.Errorf("%w: wire type %d", ErrMalformed, wire)
-		}
+	if wire := b[22]; wire > 0 {
 		h.Op.Narrow, h.Op.Wire = true, kernel.Type(wire-1)
 	}
 	limit := uint32(0)

@@ -26,7 +26,7 @@ from .c10d.operations import BACKEND
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     """Creates a group that torch.distributed does not know."""
-    comm = rendezvous.connect(store, rank, size, timeout)
+    comm = rendezvous.take() or rendezvous.connect(store, rank, size, timeout)
     if features.PYTHON_BACKEND:
         from .c10d.backend import Backend, Options
 

@@ -133,6 +133,10 @@ class Gpus:
         self._previous = None if previous is None else previous.release()
         self._lock = threading.Lock()
 
+    def beside(self, comm: Communicator) -> "Gpus":
+        """The same for a communicator of the same ranks."""
+        return Gpus(comm, self.reason, *self._local)
+
     def release(self) -> Optional[Gpu]:
         """Hands the GPU over to the next generation."""
         with self._lock:

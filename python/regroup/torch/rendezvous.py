@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import secrets
 import socket
 import urllib.parse
 from datetime import timedelta
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..communicator import Communicator, endpoint
 from ..errors import InvalidArgumentError, RegroupError
@@ -21,6 +22,31 @@ CONNECT_TIMEOUT = timedelta(minutes=5)
 _store = (
     None  # of the environment; rank 0's holds the server, which must live as long as the process
 )
+
+
+#: The communicator of the group that is being made; see give.
+_given: Optional[Communicator] = None
+
+
+@contextlib.contextmanager
+def give(comm: Optional[Communicator]) -> Iterator[None]:
+    """Has the next group of this process that is made or reconfigured within the context use this
+    communicator, instead of connecting its ranks. The group closes it. None = nothing is given."""
+    global _given
+    _given = comm
+    try:
+        yield
+    finally:
+        unused, _given = _given, None
+        if unused is not None:
+            unused.close()
+
+
+def take() -> Optional[Communicator]:
+    """The communicator that was given, once."""
+    global _given
+    comm, _given = _given, None
+    return comm
 
 
 def machine_id() -> str:
@@ -119,11 +145,12 @@ class Member(NamedTuple):
 
 
 def connect_members(
-    uuid: int, members: Sequence[Member], rank: int, timeout: timedelta
+    uuid: int, texts: Sequence[str], rank: int, timeout: timedelta
 ) -> Communicator:
-    """Connects processes that know each other, in the order of their ranks. All of them give the same
-    uuid, which is used once."""
-    known = f"{uuid} " + " ".join(m.text() for m in members)
+    """Connects processes that know each other by their texts, in the order of their ranks. All of
+    them give the same uuid, which is used once."""
+    members = [Member.of(text) for text in texts]
+    known = f"{uuid} " + " ".join(texts)
     token = hashlib.sha256(known.encode()).hexdigest()[:32]
     return _connect(f"c10d/{token}", 1, token, members, rank, timeout)
 

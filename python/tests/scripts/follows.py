@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import regroup.torch as hvd
+from regroup.torch.world import world
 
 BACKEND = os.environ.get("BACKEND", "gloo")
 STEP = float(os.environ.get("STEP", "0.01"))
@@ -79,6 +80,16 @@ def check_new_group():
         assert ones.item() == dist.get_world_size(), ones
 
 
+def check_communicator():
+    """The group of our backend is connected by the communicator of the job, and none beside it."""
+    if BACKEND == "regroup":
+        group = dist.group.WORLD
+        if hasattr(group, "_get_backend"):
+            group = group._get_backend(torch.device("cpu"))
+        own = group.communicator.describe(), world.communicator.describe()
+        assert own[0] == own[1], own
+
+
 def fault():
     if os.path.exists(VICTIM):
         with open(VICTIM, encoding="utf-8") as f:
@@ -98,6 +109,7 @@ def fault():
 @hvd.elastic.run
 def train(state):
     checked = False
+    check_communicator()
     while not stopped():
         sampler.set_epoch(state.epoch)
         loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, sampler=sampler)

@@ -24,7 +24,7 @@ class Group(Dispatch):
 
     def __init__(self, opts: Any, backend: Backend):
         super().__init__(opts.store, opts.group_rank, opts.group_size)
-        self._inner, self._member = backend, None
+        self._inner, self._handle = backend, ""
         self._used: Set[int] = set()
         kind = dist.ProcessGroup.BackendType.CUSTOM
         for device in ("cpu", "cuda"):
@@ -47,19 +47,23 @@ class Group(Dispatch):
 
     def get_reconfigure_handle(self) -> str:
         """What the others need to reach this process. It is the same as long as the group exists."""
-        if self._member is None:
-            self._member = rendezvous.Member.new()
-        return f"{BACKEND}:{self._member.text()}"
+        if not self._handle:
+            self._handle = f"{BACKEND}:{rendezvous.Member.new().text()}"
+        return self._handle
 
     def reconfigure(self, opts: Any) -> Any:
         """Connects the members with these handles, in their order if it is a list; all of them call
         it, with a uuid that was not used before. After an error the group is as it was."""
+        given = rendezvous.take()
+        if given is not None:
+            self._inner.reconnect(given)
+            return DispatchedCompletedWork([])
         handles = list(opts.handles) if isinstance(opts.handles, list) else sorted(opts.handles)
         own = self.get_reconfigure_handle()
         self._check(opts.uuid, handles, own)
-        members = [rendezvous.Member.of(handle[len(BACKEND) + 1 :]) for handle in handles]
+        texts = [handle[len(BACKEND) + 1 :] for handle in handles]
         timeout = opts.timeout if opts.timeout is not None else self._inner._timeout
-        comm = rendezvous.connect_members(opts.uuid, members, handles.index(own), timeout)
+        comm = rendezvous.connect_members(opts.uuid, texts, handles.index(own), timeout)
         self._used.add(opts.uuid)
         self._inner.reconnect(comm)
         return DispatchedCompletedWork([])

@@ -11,9 +11,13 @@ import torch.distributed as dist
 from ... import membership
 from ...communicator import Communicator
 from ...errors import ClosedError, InvalidArgumentError, WorkerLostError
+from .. import rendezvous
 from ..world import world
 from ..c10d.operations import BACKEND
 from . import connections, group, models, store
+
+#: The origin of the group's operations on the communicator of the job.
+ORIGIN = 2
 
 #: How long a failure of the group waits for the job's own notice of it, in seconds. The notice
 #: says who was lost.
@@ -59,14 +63,18 @@ def follow(backend: str = "gloo", **options: Any) -> None:
 
 
 class Follower:
-    """The default group of this process, and how it gets the members of each generation."""
+    """The default group of this process, and how it gets the members of each generation.
+
+    A group of the backend regroup uses the communicator of the job, which has connected the members
+    already; others are connected beside it.
+    """
 
     def __init__(self, backend: str, options: dict):
         # The group holds the C++ part of the store, which calls the Python part.
         self._store = store.GenerationStore()
         self._group = group.create(backend, self._store, options)
         self._watch: Optional[_Watch] = None
-        self._abortable = backend == BACKEND  # others' connections are shut down, too
+        self._shares = backend == BACKEND  # the job's communicator
 
     def enter(self, comm: Communicator, generation: int) -> None:
         """Makes the ranks of a communicator of the generation the members of the group. All of them
@@ -76,15 +84,17 @@ class Follower:
         if dist.is_initialized():  # else the last attempt to initialise it again has failed
             models.check(dist.group.WORLD)
         self._watch = watch = _Watch(comm, self._group)
-        mine = {"handle": self._group.handle(), "count": group.group_count(), "store": ""}
+        handle = "" if self._shares else self._group.handle()
+        mine = {"handle": handle, "count": group.group_count(), "store": ""}
         server = None
         if comm.rank == 0:
             server, mine["store"] = store.serve()
         members = _gather(comm, mine)
-        before = None if self._abortable else connections.sockets()
+        before = None if self._shares else connections.sockets()
         try:
             self._store.replace(server, members[0]["store"], comm.failed)
-            self._group.connect(generation, comm.rank, [m["handle"] for m in members])
+            with rendezvous.give(_beside(comm) if self._shares else None):
+                self._group.connect(generation, comm.rank, [m["handle"] for m in members])
         except RuntimeError as e:
             watch.wait(NOTICE)
             if watch.noticed():
@@ -154,6 +164,14 @@ class _Watch:
     def end(self) -> None:
         """Waits for the end of the generation, which is over for this process."""
         self._thread.join()
+
+
+def _beside(comm: Communicator) -> Communicator:
+    """The communicator of the job, for the operations of the group."""
+    beside = comm.with_origin(ORIGIN)
+    if comm.gpus is not None:
+        beside.gpus = comm.gpus.beside(beside)
+    return beside
 
 
 def _gather(comm: Communicator, mine: dict) -> List[dict]:

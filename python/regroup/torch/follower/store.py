@@ -40,11 +40,11 @@ def _there(store: dist.Store, keys: List[str]) -> bool:
     )
 
 
-def serve() -> Tuple[dist.Store, str]:
-    """Starts a store's server on the address that peers reach this process at. It ends with the
-    store. Returns the store and where the server is, host:port."""
+def serve() -> Tuple[Callable[[], dist.Store], str]:
+    """Starts a store's server on the address that peers reach this process at, in a thread if it
+    can be given its socket: often nobody needs it, and starting takes a millisecond. It ends with
+    the store. Returns what waits for the store, and where the server is, host:port."""
     host = os.environ.get("REGROUP_ADVERTISE") or "127.0.0.1"
-    more: dict = {}
     if _LISTENS:  # before torch 2 it listens on all addresses
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -55,11 +55,38 @@ def serve() -> Tuple[dist.Store, str]:
             listener.close()
             raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
         port = listener.getsockname()[1]
-        more = {"master_listen_fd": listener.detach()}  # the server closes it
-    else:
-        port = 0
-    store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False, **more)
-    return store, f"{host}:{store.port}"
+        return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
+    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    return lambda: store, f"{host}:{store.port}"
+
+
+class _Starting(threading.Thread):
+    """Starts a server that listens on a descriptor, which it closes."""
+
+    def __init__(self, host: str, port: int, listener: int):
+        super().__init__(name="regroup-store", daemon=True)
+        self._where, self._listener = (host, port), listener
+        self._store: Optional[dist.Store] = None
+        self._error: Optional[Exception] = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._store = dist.TCPStore(
+                *self._where,
+                is_master=True,
+                wait_for_workers=False,
+                master_listen_fd=self._listener,
+            )
+        except Exception as e:
+            self._error = e
+
+    def store(self) -> dist.Store:
+        """The store, when it has started."""
+        self.join()
+        if self._store is None:
+            raise RegroupError(f"the store has not started: {self._error}")
+        return self._store
 
 
 def connect(address: str, failed: Callable[[], Optional[Exception]]) -> dist.Store:
@@ -92,27 +119,29 @@ class GenerationStore(dist.Store):
     def __init__(self) -> None:
         super().__init__()
         self._used: Optional[dist.Store] = dist.HashStore()
+        self._own: Optional[Callable[[], dist.Store]] = None  # waits for that of this process
         self._address = ""
         self._failed: Callable[[], Optional[Exception]] = lambda: None
         self._lock = threading.Lock()
 
     def replace(
         self,
-        server: Optional[dist.Store],
+        server: Optional[Callable[[], dist.Store]],
         address: str,
         failed: Callable[[], Optional[Exception]],
     ) -> None:
-        """Makes server the one from here on; None = that at the address, to which the first
-        operation connects. failed returns why the generation has failed, or None.
+        """Makes what server returns the one from here on; None = that at the address, to which the
+        first operation connects. failed returns why the generation has failed, or None.
         """
         with self._lock:
-            self._used, self._address, self._failed = server, address, failed
+            self._used, self._own, self._address, self._failed = None, server, address, failed
 
     @property
     def _server(self) -> dist.Store:
         with self._lock:
             if self._used is None:
-                self._used = connect(self._address, self._failed)
+                own = self._own
+                self._used = own() if own is not None else connect(self._address, self._failed)
             return self._used
 
     def _await(self, keys: List[str], timeout: Optional[timedelta]) -> None:
