@@ -186,6 +186,9 @@ bench-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's clients 
 	@$(GO) build -o $(BIN)/storebench ./e2e/tcpstore/bench
 	@unshare --net --map-root-user bash -c 'ip link set lo up && exec $(BIN)/storebench -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python'
 
+bench-torchrun: build libregroup net $(TOOLS)/torch-$(TORCH)/ready ## restarts of PyTorch jobs, after kills, joins and a cut, beside torchrun, into docs/benchmarks.md (half an hour)
+	@$(GO) run ./e2e/torchrun -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python
+
 gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
 	@$(BIN)/gpucheck $(GPUCHECK)
 
