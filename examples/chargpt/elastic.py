@@ -1,8 +1,8 @@
 """The same GPT without a restart and without a checkpoint: when a worker dies the others stay in
 their processes, and its successor gets the weights from them::
 
-    regroup run --workers 2 --recovery in-process -- python3 examples/chargpt/elastic.py docs/*.md
-    torchrun --nproc-per-node 2 examples/chargpt/elastic.py docs/*.md        # as before
+    regroup run --workers 2 --recovery in-process -- python3 examples/chargpt/elastic.py LICENSE
+    torchrun --nproc-per-node 2 examples/chargpt/elastic.py LICENSE        # as before
 
 The lines with an arrow are the ones that train.py does not have.
 """

@@ -1,8 +1,8 @@
 """A small GPT that learns from text files to write, letter by letter: plain PyTorch for torchrun,
 which knows nothing of Regroup::
 
-    regroup run --workers 2 -- python3 examples/chargpt/train.py docs/*.md
-    torchrun --nproc-per-node 2 examples/chargpt/train.py docs/*.md
+    regroup run --workers 2 -- python3 examples/chargpt/train.py LICENSE
+    torchrun --nproc-per-node 2 examples/chargpt/train.py LICENSE
 
 When a worker dies all are started again, and continue from the last checkpoint.
 """

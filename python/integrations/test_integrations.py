@@ -1,67 +1,90 @@
 """A worker of an example is killed in the middle, and the result is the same."""
 
+import os
 import re
 import unittest
 
 from .runs import Runs, example
 
-#: What the small GPT reads.
-TEXT = [example("..", "docs", name) for name in ("architecture.md", "events.md")]
+TRANSFORMERS = [example("transformers", "train.py")]
+ACCELERATE = [example("accelerate", "train.py")]
+LIGHTNING = [example("lightning", "train.py")]
+FSDP = [example("fsdp", "train.py")]
+MNIST = [example("ddp", "mnist.py")]
+GPT = [example("chargpt", "train.py"), example("..", "LICENSE")]
+ELASTIC = [example("chargpt", "elastic.py"), example("..", "LICENSE")]
+IN_PROCESS = ["--recovery", "in-process"]
 
 
 class DistributedDataParallel(Runs):
     def test_mnist(self):
         """The rank that writes the checkpoints is killed."""
-        self.check([example("ddp", "mnist.py")], step=180, rank=0, every=50)
+        self.check(MNIST, step=180, rank=0, every=50)
 
 
 class Transformers(Runs):
     def test_trainer(self):
         """The same; in each epoch the order of the data and what dropout leaves out are others."""
-        self.check([example("transformers", "train.py")], step=110, rank=0, every=20)
+        self.check(TRANSFORMERS, step=110, rank=0, every=20)
 
 
 class Accelerate(Runs):
     def test_loop(self):
         """A loop of one's own, killed in the middle of an epoch."""
-        self.check([example("accelerate", "train.py")], step=110, rank=0, every=45)
+        self.check(ACCELERATE, step=110, rank=0, every=45)
 
 
 class Lightning(Runs):
     def test_trainer(self):
         """Killed in the middle of an epoch, whose rest is trained, not its beginning again."""
-        self.check([example("lightning", "train.py")], step=230, rank=1, every=45)
+        self.check(LIGHTNING, step=230, rank=1, every=45)
 
 
 class Sharded(Runs):
     def test_gloo(self):
         """Each rank loads its shards of the model and the optimizer."""
-        self.check([example("fsdp", "train.py")], step=75, rank=0, every=20)
+        self.check(FSDP, step=75, rank=0, every=20)
 
     def test_regroup(self):
         """The same on the engine."""
-        script = [example("fsdp", "train.py"), "--backend", "regroup"]
-        self.check(script, step=75, rank=1, every=20)
+        self.check([*FSDP, "--backend", "regroup"], step=75, rank=1, every=20)
 
 
 class Letters(Runs):
     def test_gpt(self):
         """What it reads is ours; dropout differs in each step."""
-        self.check([example("chargpt", "train.py"), *TEXT], step=110, rank=1, every=25)
+        self.check(GPT, step=110, rank=1, every=25)
 
     def test_elastic(self):
         """In-process recovery: the other worker stays in its process, nothing is read from a disk,
         and the loss is that of the script with a checkpoint."""
-        plain = self.loss(self.torchrun([example("chargpt", "train.py"), *TEXT]))
-        script = [example("chargpt", "elastic.py"), *TEXT]
-        self.assertEqual(plain, self.loss(self.torchrun(script)))
-        job = self.job(script, "--recovery", "in-process")
+        plain = self.loss(self.torchrun(GPT))
+        self.assertEqual(plain, self.loss(self.torchrun(ELASTIC)))
+        job = self.job(ELASTIC, *IN_PROCESS)
         killed = self.killed(job, step=110, rank=1)
         first, second = (set(g.values()) for g in job.pids())
         self.assertEqual(1, len(first & second), "the survivor was started again")
         said = [int(n) for n in re.findall(r"\] step (\d+),", job.output)]
         self.assertEqual(sorted(set(said)), said, "steps were done again")
         self.assertAlmostEqual(plain, killed, delta=1e-5)
+
+
+class Document(unittest.TestCase):
+    def test_commands(self):
+        """The commands of docs/integrations.md are those that are run here."""
+        scripts = [TRANSFORMERS, ACCELERATE, LIGHTNING, FSDP, MNIST, GPT]
+        run = [(script, []) for script in scripts] + [(ELASTIC, IN_PROCESS)]
+        root = example("..")
+        expected = [
+            " ".join(
+                ["regroup run --workers 2", *flags, "-- python3"]
+                + [os.path.relpath(path, root) for path in script]
+            )
+            for script, flags in run
+        ]
+        with open(os.path.join(root, "docs", "integrations.md"), encoding="utf-8") as f:
+            said = [line.strip() for line in f if line.startswith("    ")]
+        self.assertEqual(expected, said)
 
 
 if __name__ == "__main__":
