@@ -50,3 +50,4 @@ if dist.get_rank() == 0:
     gpt.eval()
     with torch.no_grad():
         print(f"loss {gpt(*text.passages(64, seed=0)).item():.8f}", flush=True)
+dist.destroy_process_group()

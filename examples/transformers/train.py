@@ -89,6 +89,8 @@ def main():
     loss = trainer.evaluate()["eval_loss"]
     if args.process_index == 0:
         print(f"loss {loss:.8f}", flush=True)
+    if dist.is_initialized():
+        dist.destroy_process_group()  # Trainer leaves it, and gloo may then abort the process
 
 
 if __name__ == "__main__":

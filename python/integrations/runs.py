@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from typing import List
 
@@ -95,9 +96,25 @@ class Runs(unittest.TestCase):
         os.kill(worker(job, rank), signal.SIGKILL)
         return self.ended(job, failures=1)
 
-    def check(self, script: List[str], step: int, rank: int, every: int, **env: str) -> None:
-        """All three runs end with the same loss. The one in which a rank is killed after a step has
-        resumed from the last checkpoint, of which there is one every so many steps."""
+    def killed_in_save(self, script: List[str], path: str, rank: int) -> float:
+        """Kills a worker of a job while a checkpoint is written: when this path in its folder is
+        there. Whether the checkpoint can be used then is the script's to find out."""
+        job = self.job(script)
+        folder = job.process.args[job.process.args.index("--workdir") + 1]
+        limit = time.monotonic() + LIMIT
+        while not os.path.exists(os.path.join(folder, path)):
+            if time.monotonic() > limit or job.process.poll() is not None:
+                self.fail(f"{path} has not come:\n{job.log()}")
+            time.sleep(0.001)  # the file system gives no other sign that is as early
+        os.kill(worker(job, rank), signal.SIGKILL)
+        left = sorted(os.listdir(os.path.join(folder, path)))
+        loss = self.ended(job, failures=1)
+        print(f"\n{loss:.8f} with rank {rank} killed when there was {left}", file=sys.stderr)
+        return loss
+
+    def check(self, script: List[str], step: int, rank: int, every: int, **env: str) -> float:
+        """All three runs end with the same loss, which is returned. The one in which a rank is killed
+        after a step has resumed from the last checkpoint; there is one every so many steps."""
         plain = self.loss(self.torchrun(script, **env))
         undisturbed = self.ended(self.job(script, **env), failures=0)
         job = self.job(script, **env)
@@ -115,3 +132,4 @@ class Runs(unittest.TestCase):
         )
         self.assertAlmostEqual(plain, undisturbed, delta=1e-5)
         self.assertAlmostEqual(undisturbed, killed, delta=1e-5)
+        return plain

@@ -24,8 +24,12 @@ class DistributedDataParallel(Runs):
 
 class Transformers(Runs):
     def test_trainer(self):
-        """The same; in each epoch the order of the data and what dropout leaves out are others."""
-        self.check(TRANSFORMERS, step=110, rank=0, every=20)
+        """The same; in each epoch the order of the data and what dropout leaves out are others.
+        Then each rank is killed while a checkpoint is written."""
+        loss = self.check(TRANSFORMERS, step=110, rank=0, every=20)
+        for rank in (0, 1):
+            killed = self.killed_in_save(TRANSFORMERS, "checkpoints/checkpoint-60", rank)
+            self.assertAlmostEqual(loss, killed, delta=1e-5)
 
 
 class Accelerate(Runs):
@@ -42,8 +46,12 @@ class Lightning(Runs):
 
 class Sharded(Runs):
     def test_gloo(self):
-        """Each rank loads its shards of the model and the optimizer."""
-        self.check(FSDP, step=75, rank=0, every=20)
+        """Each rank loads its shards of the model and the optimizer. Then each is killed while a
+        checkpoint is written."""
+        loss = self.check(FSDP, step=75, rank=0, every=20)
+        for rank in (0, 1):
+            killed = self.killed_in_save(FSDP, "checkpoints/step-000060", rank)
+            self.assertAlmostEqual(loss, killed, delta=1e-5)
 
     def test_regroup(self):
         """The same on the engine."""
