@@ -22,7 +22,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch judge judge-horovod judge-torch judge-store random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch bench-store gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,9 +97,17 @@ python-test: build libregroup torch hatch ## the Python package: operations, DDP
 test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## torch.distributed on a current PyTorch from PyPI: the backend, groups that follow a job, the store (TORCH=2.15.0, about 3 GB, once)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed tests.test_follow compat.test_current
 	@$(GO) test -count=1 ./e2e/tcpstore -python $(TOOLS)/torch-$(TORCH)/bin/python
+	@$(MAKE) --no-print-directory test-integrations
+
+test-integrations: build libregroup $(TOOLS)/torch-$(TORCH)/integrations ## the examples for transformers, accelerate, Lightning, FSDP2 and DDP, with torchrun and with a worker that is killed (a part of test-torch)
+	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest integrations.test_integrations
 
 $(TOOLS)/torch-$(TORCH)/ready:
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet torch==$(TORCH) numpy
+	@touch $@
+
+$(TOOLS)/torch-$(TORCH)/integrations: python/integrations/requirements.txt | $(TOOLS)/torch-$(TORCH)/ready
+	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet --no-deps -r $<
 	@touch $@
 
 judge-horovod: build libregroup torch judge ## Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)

@@ -102,8 +102,18 @@ if __name__ == "__main__":
 		{"-um", "pkg.mod"}, // has no spare, and works
 		{"-c", "import sys; print(sys.argv, repr(sys.path[0]), __name__)", "y"},
 		{"whole", "z"},
-		{"raises.py"}, {"syntax.py"}, {"exits.py"}, {"says.py"}, {"at_once.py"}, {"interrupted.py"}, {"hook.py"}, {"last.py"}, {"no_such.py"},
-		{"-m", "no_such"}, {"-c", "1/0"}, {"spawns.py"},
+		{"raises.py"},
+		{"syntax.py"},
+		{"exits.py"},
+		{"says.py"},
+		{"at_once.py"},
+		{"interrupted.py"},
+		{"hook.py"},
+		{"last.py"},
+		{"no_such.py"},
+		{"-m", "no_such"},
+		{"-c", "1/0"},
+		{"spawns.py"},
 	} {
 		t.Run(strings.Join(command, " "), func(t *testing.T) {
 			t.Parallel()

@@ -1,15 +1,12 @@
 package tcpstore
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Server serves one store. All its methods may be called at any time, by any goroutine.
@@ -24,15 +21,13 @@ type Server struct {
 
 	silent           atomic.Int64 // connections that have sent nothing yet
 	refused, garbage atomic.Uint64
-	ended            context.Context // when Close is called
-	end              context.CancelFunc
+	ended            chan struct{} // closed by Close
+	endOnce          sync.Once
 	running          sync.WaitGroup
 }
 
 func newServer(l net.Listener, o Options) *Server {
-	s := &Server{opt: o, listener: l, store: newStore(o.MaxMemory), conns: map[*conn]struct{}{}}
-	s.ended, s.end = context.WithCancel(context.Background())
-	return s
+	return &Server{opt: o, listener: l, store: newStore(o.MaxMemory), conns: map[*conn]struct{}{}, ended: make(chan struct{})}
 }
 
 // Addr returns the address of the listener, for MASTER_ADDR and MASTER_PORT.
@@ -50,7 +45,7 @@ func (s *Server) Port() int {
 // ended.
 func (s *Server) Close() error {
 	err := s.listener.Close()
-	s.end()
+	s.endOnce.Do(func() { close(s.ended) })
 	s.mu.Lock()
 	s.closed = true
 	for c := range s.conns {
@@ -107,7 +102,10 @@ func (s *Server) accept() {
 			return
 		default: // out of descriptors, mostly: the connection stays in the queue
 			s.opt.Log.Warn("store: cannot accept a connection", "error", err)
-			wait.Sleep(s.ended, 100*time.Millisecond)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-s.ended:
+			}
 		}
 	}
 }

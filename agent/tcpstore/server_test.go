@@ -282,9 +282,11 @@ func TestManyClients(t *testing.T) {
 				c.say(ask("wait"), keys{next})
 				c.say(ask("cancel"))
 				b := make([]byte, 1)
-				if _, err := io.ReadFull(c, b); err == nil && b[0] == 0 {
+				_, err := io.ReadFull(c, b)
+				if err == nil && b[0] == 0 {
 					_, err = io.ReadFull(c, b) // the wait was over before
-				} else if err != nil {
+				}
+				if err != nil {
 					t.Error(err)
 				}
 				if b[0] != 1 {

@@ -1,8 +1,20 @@
 """The backend of torch.distributed, beside gloo."""
 
+import subprocess
+import sys
 import unittest
 
 from . import launch
+
+#: Ends while a callback of a future still runs, without having destroyed the group.
+ENDS_AT_ONCE = """
+import time
+import torch, torch.distributed as dist, regroup.torch.distributed
+dist.init_process_group("regroup")
+future = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+future.then(lambda _: time.sleep(0.5))
+future.wait()
+"""
 
 
 class Distributed(unittest.TestCase):
@@ -23,6 +35,14 @@ class Distributed(unittest.TestCase):
 
     def test_everything_in_the_background(self):
         launch.check(self, "tests.ranks.distributed", 2, REGROUP_INLINE_BYTES="0")
+
+    def test_a_script_that_ends_at_once(self):
+        """A thread that is in torch's code at the end of the interpreter would abort the process."""
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        command = [sys.executable, "-c", ENDS_AT_ONCE]
+        processes = [subprocess.Popen(command, env=env, **options) for env in launch.ranks(2)]
+        said = launch.ended(processes)
+        self.assertEqual([0, 0], [p.returncode for p in processes], said)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,20 @@ class Example(unittest.TestCase):
         self.assertEqual((20, 2048, 0, 0), counts)
 
 
+class Launcher(unittest.TestCase):
+    def test_ranks_of_a_launcher(self):
+        """With recovery by restart, as under torchrun, the same script has the ranks of the launcher,
+        and elastic.run calls its function once."""
+        job = Job("--workers", "2", "--", *script("follows.py"), env={"EPOCHS": "1"})
+        self.addCleanup(job.close)
+        job.wait()
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        ends = job.said(r"\bends at=")
+        self.assertEqual({"0", "1"}, {e["rank"] for e in ends}, job.output)
+        self.assertEqual({"2"}, {e["size"] for e in ends}, job.output)
+        self.assertEqual(1, len({e["checksum"] for e in ends}), job.output)
+
+
 class Alone(unittest.TestCase):
     """Without a job there is a group of one."""
 

@@ -29,8 +29,10 @@ func TestConsole(t *testing.T) {
 			"attempt_0/0/stderr.log": "zero, err\n", "attempt_1/1/stderr.log": "one\x1b[2J err\n",
 		}},
 		"filter": {"--local-ranks-filter 1 --log-dir DIR", "one, out\n", "one\\x1b[2J err\n", map[string]string{"attempt_0/0/stdout.log": "zero, out\n", "attempt_0/0/stderr.log": "zero, err\n"}},
-		"template and duplicates": {"--role t --log-line-prefix-template ${hostname}.${rank}.${local_rank}.${role_name}| --duplicate-stdout-filters zero,,,none --log-dir DIR", "zero, out\none, out\n", "zero, err\none\\x1b[2J err\n",
-			map[string]string{"attempt_0/filtered_stdout.log": "h.4.0.t|zero, out\n"}},
+		"template and duplicates": {
+			"--role t --log-line-prefix-template ${hostname}.${rank}.${local_rank}.${role_name}| --duplicate-stdout-filters zero,,,none --log-dir DIR", "zero, out\none, out\n", "zero, err\none\\x1b[2J err\n",
+			map[string]string{"attempt_0/filtered_stdout.log": "h.4.0.t|zero, out\n"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -2,6 +2,7 @@ package torchrun
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -170,8 +171,9 @@ func (o *options) job(args []string) (spec.Job, error) {
 	if _, err := o.signals(); err != nil {
 		find("signals-to-handle", err.Error())
 	}
-	if _, err := newConsole(o, nil, nil, "", ""); err != nil {
-		bad = append(bad, err.(*consoleError).finding)
+	var wrong *consoleError
+	if _, err := newConsole(o, nil, nil, "", ""); errors.As(err, &wrong) {
+		bad = append(bad, wrong.finding)
 	}
 	s.Env = map[string]string{"TORCHELASTIC_SIGNALS_TO_HANDLE": o.text("signals-to-handle")}
 	s = s.WithDefaults()

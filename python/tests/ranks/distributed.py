@@ -4,7 +4,9 @@ gloo has none)."""
 import datetime
 import functools
 import os
+import threading
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -507,6 +509,15 @@ def case_mistakes():
     z = torch.ones(2, dtype=torch.complex64)
     refused(lambda: dist.reduce(z, 0, dist.ReduceOp.PRODUCT), "complex")
     dist.barrier()  # and it still works
+
+
+def case_freed():
+    """A thread that has completed a future holds nothing of its operation."""
+    x, freed = torch.ones(4), threading.Event()
+    weakref.finalize(x, freed.set)
+    dist.all_reduce(x, async_op=True).get_future().wait()
+    del x
+    assert freed.wait(30)
 
 
 def case_again():

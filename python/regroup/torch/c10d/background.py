@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from torch.futures import Future
 
 from ...errors import WaitTimeoutError
+from .leaving import busy
 
 
 class BackgroundOp:
@@ -20,13 +21,17 @@ class BackgroundOp:
         self.ended = threading.Event()
         self._inner = Future()
         self.future = self._inner.then(self._value)
-        threading.Thread(target=self._run, name="regroup-steps", daemon=True).start()
+        threading.Thread(target=_run, args=([self],), name="regroup-steps", daemon=True).start()
 
-    def _run(self) -> None:
+    def execute(self) -> None:
+        """Executes the steps."""
         try:
             self._steps()
         except BaseException as e:
             self.error = e
+
+    def complete(self) -> None:
+        """Tells those who wait."""
         self._steps = None  # with the memory that they hold
         self.ended.set()
         self._inner.set_result(None)
@@ -35,6 +40,15 @@ class BackgroundOp:
         if self.error is not None:
             raise self.error
         return self.tensors
+
+
+def _run(held: List[BackgroundOp]) -> None:
+    """Runs the operation of a list, of which nothing is left in the thread afterwards."""
+    op = held.pop()
+    op.execute()
+    with busy:
+        op.complete()
+        del op
 
 
 class BackgroundWork:

@@ -25,6 +25,7 @@ from torch.futures import Future
 from ... import _library as lib
 from ...communicator import Communicator
 from ...errors import OperationTimeoutError, WaitTimeoutError
+from .leaving import busy
 
 
 class DistTimeoutError(OperationTimeoutError, getattr(dist, "DistBackendError", RuntimeError)):
@@ -351,24 +352,29 @@ class Waiter:
         while True:
             if library.rg_wait_any(self._handle, -1, ctypes.byref(request), ctypes.byref(how)):
                 return  # the communicator is closed, and nothing is left
-            error = None if how.value == lib.OK else self.cause(lib.failure(how.value))
-            with self._changed:
-                future, started = self._waiting.pop(request.value)
-                self._deadlines.pop(request.value, None)
-                self._free -= 1
-                if self._waiting:
-                    self._ensure_free()
-            try:
-                if error is None and started.finish is not None:
-                    with torch.no_grad():
-                        started.finish()
-            except Exception as e:
-                error = e
-            future.set_result(started.tensors if error is None else error)
+            with busy:
+                self._complete_one(request.value, how.value)
             with self._changed:
                 if self._free >= self._MOST_FREE:
                     return
                 self._free += 1
+
+    def _complete_one(self, request: int, how: int) -> None:
+        """Completes the future of a request. Nothing of it is left in the thread afterwards."""
+        error = None if how == lib.OK else self.cause(lib.failure(how))
+        with self._changed:
+            future, started = self._waiting.pop(request)
+            self._deadlines.pop(request, None)
+            self._free -= 1
+            if self._waiting:
+                self._ensure_free()
+        try:
+            if error is None and started.finish is not None:
+                with torch.no_grad():
+                    started.finish()
+        except Exception as e:
+            error = e
+        future.set_result(started.tensors if error is None else error)
 
     def watch(self) -> None:
         """Starts the thread that watches."""

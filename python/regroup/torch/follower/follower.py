@@ -39,8 +39,8 @@ def follow(backend: str = "gloo", **options: Any) -> None:
     When a member is lost, operations in progress end with an error on all others, also those of
     gloo, which waits for its timeout otherwise; elastic.run then calls the function again.
 
-    With the ranks of a launcher (torchrun, or recovery by restart), and without one, it is only
-    ``init_process_group``. Raises InvalidArgumentError for an option that is follow's own, or if
+    With the ranks of a launcher (torchrun, or recovery by restart), and without one, the group is
+    that of ``init_process_group``. Raises InvalidArgumentError for an option that is follow's own, or if
     the group is initialised.
     """
     own = sorted({"init_method", "store", "rank", "world_size", "enable_reconfigure"} & set(options))
@@ -50,11 +50,11 @@ def follow(backend: str = "gloo", **options: Any) -> None:
         raise InvalidArgumentError("follow takes the place of init_process_group, which was called")
     if backend == BACKEND:
         from .. import distributed  # noqa: F401  registers it, for torch before 2.14
+    world.init()  # for elastic.run
     kind = membership.mode()
     if kind == membership.STATIC:
         dist.init_process_group(backend, **options)
         return
-    world.init()
     if kind == membership.ALONE:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, **options)
         return

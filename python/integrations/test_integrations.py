@@ -1,0 +1,99 @@
+"""A worker of an example is killed in the middle, and the result is the same."""
+
+import os
+import re
+import unittest
+
+from .runs import Runs, example
+
+TRANSFORMERS = [example("transformers", "train.py")]
+ACCELERATE = [example("accelerate", "train.py")]
+LIGHTNING = [example("lightning", "train.py")]
+FSDP = [example("fsdp", "train.py")]
+MNIST = [example("ddp", "mnist.py")]
+GPT = [example("chargpt", "train.py"), example("..", "LICENSE")]
+ELASTIC = [example("chargpt", "elastic.py"), example("..", "LICENSE")]
+IN_PROCESS = ["--recovery", "in-process"]
+
+
+class DistributedDataParallel(Runs):
+    def test_mnist(self):
+        """The rank that writes the checkpoints is killed."""
+        self.check(MNIST, step=180, rank=0, every=50)
+
+
+class Transformers(Runs):
+    def test_trainer(self):
+        """The same; in each epoch the order of the data and what dropout leaves out are others.
+        Then each rank is killed while a checkpoint is written."""
+        loss = self.check(TRANSFORMERS, step=110, rank=0, every=20)
+        for rank in (0, 1):
+            killed = self.killed_in_save(TRANSFORMERS, "checkpoints/checkpoint-60", rank)
+            self.assertAlmostEqual(loss, killed, delta=1e-5)
+
+
+class Accelerate(Runs):
+    def test_loop(self):
+        """A loop of one's own, killed in the middle of an epoch."""
+        self.check(ACCELERATE, step=110, rank=0, every=45)
+
+
+class Lightning(Runs):
+    def test_trainer(self):
+        """Killed in the middle of an epoch, whose rest is trained, not its beginning again."""
+        self.check(LIGHTNING, step=230, rank=1, every=45)
+
+
+class Sharded(Runs):
+    def test_gloo(self):
+        """Each rank loads its shards of the model and the optimizer. Then each is killed while a
+        checkpoint is written."""
+        loss = self.check(FSDP, step=75, rank=0, every=20)
+        for rank in (0, 1):
+            killed = self.killed_in_save(FSDP, "checkpoints/step-000060", rank)
+            self.assertAlmostEqual(loss, killed, delta=1e-5)
+
+    def test_regroup(self):
+        """The same on the engine."""
+        self.check([*FSDP, "--backend", "regroup"], step=75, rank=1, every=20)
+
+
+class Letters(Runs):
+    def test_gpt(self):
+        """What it reads is ours; dropout differs in each step."""
+        self.check(GPT, step=110, rank=1, every=25)
+
+    def test_elastic(self):
+        """In-process recovery: the other worker stays in its process, nothing is read from a disk,
+        and the loss is that of the script with a checkpoint."""
+        plain = self.loss(self.torchrun(GPT))
+        self.assertEqual(plain, self.loss(self.torchrun(ELASTIC)))
+        job = self.job(ELASTIC, *IN_PROCESS)
+        killed = self.killed(job, step=110, rank=1)
+        first, second = (set(g.values()) for g in job.pids())
+        self.assertEqual(1, len(first & second), "the survivor was started again")
+        said = [int(n) for n in re.findall(r"\] step (\d+),", job.output)]
+        self.assertEqual(sorted(set(said)), said, "steps were done again")
+        self.assertAlmostEqual(plain, killed, delta=1e-5)
+
+
+class Document(unittest.TestCase):
+    def test_commands(self):
+        """The commands of docs/integrations.md are those that are run here."""
+        scripts = [TRANSFORMERS, ACCELERATE, LIGHTNING, FSDP, MNIST, GPT]
+        run = [(script, []) for script in scripts] + [(ELASTIC, IN_PROCESS)]
+        root = example("..")
+        expected = [
+            " ".join(
+                ["regroup run --workers 2", *flags, "-- python3"]
+                + [os.path.relpath(path, root) for path in script]
+            )
+            for script, flags in run
+        ]
+        with open(os.path.join(root, "docs", "integrations.md"), encoding="utf-8") as f:
+            said = [line.strip() for line in f if line.startswith("    ")]
+        self.assertEqual(expected, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
