@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -112,6 +113,66 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 			}
 			if c.generation != "" && said(c.generation) != 4 {
 				t.Errorf("%d workers say %q, want 4", said(c.generation), c.generation)
+			}
+		})
+	}
+}
+
+// TestSpares: workers that take the place of others are made of interpreters that wait, also in a
+// job that recovers in the process; they end with the job.
+func TestSpares(t *testing.T) {
+	t.Parallel()
+	const script = `import glob, os, sys, time
+warm = "decimal" in sys.modules
+restarted = int(os.environ["REGROUP_ATTEMPT"]) > 1 or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+print("restarted", restarted, "warm", warm, flush=True)
+
+def spares():
+    found = 0
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as f, open(os.path.dirname(path) + "/stat") as s:
+                found += b"regroup_spare" in f.read() and int(s.read().rpartition(")")[2].split()[1]) == os.getppid()
+        except OSError:
+            pass
+    return found
+
+if not restarted:
+    while spares() < 2:
+        time.sleep(0.02)
+    if os.environ["REGROUP_SLOT"] == "1":
+        os.kill(os.getpid(), 9)
+    time.sleep(60)
+`
+	for name, args := range map[string][]string{
+		"restart":    {"run", "--workers", "2", "--max-restarts", "1"},
+		"in-process": {"run", "--workers", "1:2", "--recovery", "in-process", "--max-restarts", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "script.py")
+			if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, errs, _ := runLocal(t, dir, time.Minute, append(args, "--spares", "2", "--preload", "decimal", "--", "/usr/bin/python3", file)...)
+			want := map[string]int{"restarted False warm False": 2, "restarted True warm True": 2}
+			if name == "in-process" { // the process that was killed is replaced, and ends: it is no member
+				want["restarted True warm True"] = 1
+			}
+			for line, n := range want {
+				if got := strings.Count(out, line); got != n {
+					t.Errorf("%q is said %d times, want %d\n%s\n%s", line, got, n, out, errs)
+				}
+			}
+			all, err := filepath.Glob("/proc/[0-9]*/environ")
+			if err != nil || len(all) == 0 {
+				t.Fatal(all, err)
+			}
+			for _, path := range all {
+				if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte(dir)) {
+					t.Errorf("%s of the job is left", path)
+				}
 			}
 		})
 	}
