@@ -109,6 +109,7 @@ func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), output 
 			return
 		}
 		report(worker.ProcessStarted{Worker: s.Worker, PID: p.pid})
+		close(p.announced)
 	}
 	select {
 	case d.spawn <- start:
@@ -128,7 +129,10 @@ func (d *Driver) finish(p *process) {
 	}
 	delete(d.live, p.worker)
 	d.mu.Unlock()
-	p.report(x)
+	if p.worker != "" {
+		<-p.announced
+		p.report(x)
+	}
 	d.sweepAll(kin{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.born): true, p.born: true}, marks: marks(p.mark)})
 	_ = os.Remove(d.file(p.born))
 	if p.worker != "" {
@@ -200,7 +204,8 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 		return nil, startError(err, s)
 	}
 	p := &process{
-		d: d, worker: s.Worker, born: s.Worker, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, report: report,
+		d: d, worker: s.Worker, born: s.Worker, dir: s.Dir, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, report: report,
+		announced: make(chan struct{}),
 	}
 	d.live[s.Worker] = p
 	d.mu.Unlock()

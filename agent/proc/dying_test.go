@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // helperThreads makes the test binary a process of several threads: "live", or "headless", whose
@@ -67,7 +68,7 @@ func threads(t *testing.T, how string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := spawn.Start(cmd); err != nil { // without the mark of a worker that another test starts
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })

@@ -25,10 +25,12 @@ type process struct {
 	cmd       *exec.Cmd
 	pid       int
 	capture   *capture
-	oomBefore uint64
+	oomBefore uint64 // like worker
+	dir       string // in which the program runs; like worker
 	mark      uint64 // see spawn
 	report    func(worker.Input)
-	examined  atomic.Bool // examine runs
+	announced chan struct{} // closed once its start as a worker was reported
+	examined  atomic.Bool   // examine runs
 
 	mu     sync.Mutex
 	reaped bool // the pid may be reused
@@ -74,14 +76,17 @@ func (p *process) wait() worker.ProcessExited {
 	} else if err != nil && x.ExitCode == 0 {
 		x.ExitCode = 1
 	}
-	oom := p.d.oom.grown(p.oomBefore)
+	p.d.mu.Lock() // a worker may have taken it just before
+	before, dir := p.oomBefore, p.dir
+	p.d.mu.Unlock()
+	oom := p.d.oom.grown(before)
 	x.OOM = oom && x.Signal == "SIGKILL" && !killed
 	p.capture.end()
 	x.Lines = p.capture.lines()
 	if x.ExitCode != 0 {
 		uncaught := x.ExitCode == 1 || x.ExitCode == 2 || slices.Contains(events.OwnSignals, x.Signal)
 		if x.Exception = p.capture.exception(uncaught, at); x.Exception != nil {
-			traceback.Within(x.Exception, p.cmd.Dir)
+			traceback.Within(x.Exception, dir)
 		}
 	}
 	x.Age = time.Since(at)

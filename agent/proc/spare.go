@@ -172,7 +172,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		_ = ours.Close()
 		return err
 	}
-	p := &process{d: d, born: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, report: func(worker.Input) {}}
+	p := &process{d: d, born: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, announced: make(chan struct{})}
 	pool.idle = append(pool.idle, &spare{p: p, control: ours, options: options, sink: out})
 	d.mu.Unlock()
 	c.begin(&d.waits)
@@ -233,7 +233,7 @@ func (d *Driver) takeSpare(s worker.StartProcess, report func(worker.Input), out
 		sp.p.kill()
 		return nil
 	}
-	sp.p.worker, sp.p.report, sp.p.oomBefore, sp.p.cmd.Dir = s.Worker, report, d.oom.read(), s.Dir
+	sp.p.worker, sp.p.report, sp.p.oomBefore, sp.p.dir = s.Worker, report, d.oom.read(), s.Dir
 	d.live[s.Worker] = sp.p
 	sp.sink.direct(output)
 	return sp.p

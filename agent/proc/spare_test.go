@@ -24,6 +24,14 @@ func (r *rig) keep(n int, command []string, dir string, modules ...string) (pids
 	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000", Count: n, Preload: modules, Command: command, Dir: dir}, func(detail string) { failed <- detail })
 	until(r.t, "the spares are started", func() bool {
 		pids = nil
+		select {
+		case detail := <-failed:
+			if len(modules) == 0 || modules[0] != "no_such_module" {
+				r.t.Fatal(detail)
+			}
+			failed <- detail
+		default:
+		}
 		r.d.mu.Lock()
 		defer r.d.mu.Unlock()
 		if s := r.d.spares["j-0000"]; s != nil {
