@@ -155,7 +155,7 @@ func TestGPUs(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	has(t, checkEnvironment([]string{"PATH=/bin", "RANK=", "HOME=/root"}), "environment", ok, "no variable")
-	has(t, checkEnvironment([]string{"MASTER_ADDR=a"}), "environment", note, "MASTER_ADDR of a launcher")
+	has(t, checkEnvironment([]string{"MASTER_ADDR=a"}), "environment", note, "launcher: MASTER_ADDR")
 	has(t, checkEnvironment([]string{"WORLD_SIZE=8", "RANK=3", "TORCHELASTIC_RUN_ID=x"}), "environment", problem, "RANK, TORCHELASTIC_RUN_ID, WORLD_SIZE")
 	all := checkEnvironment([]string{"PET_NNODES=2", "PYTHONDONTWRITEBYTECODE=1"})
 	has(t, all, "environment", note, "PET_NNODES=2")

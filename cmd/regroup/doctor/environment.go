@@ -12,7 +12,7 @@ var leftBy = []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "G
 
 // checkEnvironment judges the variables of this shell, written NAME=value.
 func checkEnvironment(environ []string) []finding {
-	var left, pet []string
+	var left, pet, petNames []string
 	ranks, bytecode := false, false
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
@@ -22,23 +22,24 @@ func checkEnvironment(environ []string) []finding {
 			left = append(left, name)
 			ranks = ranks || name == "RANK" || name == "WORLD_SIZE"
 		case strings.HasPrefix(name, "PET_"):
-			pet = append(pet, e)
+			pet, petNames = append(pet, e), append(petNames, name)
 		case name == "PYTHONDONTWRITEBYTECODE":
 			bytecode = true
 		}
 	}
 	slices.Sort(left)
 	slices.Sort(pet)
+	slices.Sort(petNames)
 	var all []finding
 	if len(left) > 0 {
-		f := finding{"environment", note, strings.Join(left, ", ") + " of a launcher are set", "unset " + strings.Join(left, " ")}
+		f := finding{"environment", note, "set, as by a launcher: " + strings.Join(left, ", "), "unset " + strings.Join(left, " ")}
 		if ranks {
-			f.State, f.Found = problem, f.Found+": a script that is run without one waits for other ranks, or takes the wrong rank"
+			f.State, f.Found = problem, f.Found+". A script that is run without one waits for other ranks, or takes the wrong rank"
 		}
 		all = append(all, f)
 	}
 	if len(pet) > 0 {
-		all = append(all, finding{"environment", note, strings.Join(pet, ", ") + ": torchrun and regroup torchrun take flags from it that are not given", "unset what you do not mean: unset PET_..."})
+		all = append(all, finding{"environment", note, strings.Join(pet, ", ") + ": torchrun and regroup torchrun take flags from it that are not given", "unless you mean it: unset " + strings.Join(petNames, " ")})
 	}
 	if bytecode {
 		all = append(all, finding{"environment", note, "PYTHONDONTWRITEBYTECODE is set: each start of Python compiles all modules that have no .pyc file", "unset PYTHONDONTWRITEBYTECODE, or compile once: python -m compileall"})
