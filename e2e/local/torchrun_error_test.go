@@ -50,3 +50,17 @@ func TestTorchrunShowsTheCause(t *testing.T) {
 		})
 	}
 }
+
+// TestRunShowsTheCause: so does `regroup run`, on one machine.
+func TestRunShowsTheCause(t *testing.T) {
+	script, err := filepath.Abs("testdata/two_errors.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, errs, code := runLocal(t, dir, time.Minute, "run", "--workers", "2", "--recovery", "restart", "--max-restarts", "0", "--", "/usr/bin/python3", script, dir)
+	_, box, shown := strings.Cut(errs, "first error: r1 on ")
+	if code != 14 || !shown || !strings.Contains(box, "ValueError: the cause") {
+		t.Errorf("exit %d, want 14 and the first error of rank 1:\n%s", code, errs)
+	}
+}

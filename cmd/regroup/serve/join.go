@@ -189,26 +189,20 @@ func (s *reporter) end(ctx context.Context, c *client.Client, run *agent.Agent, 
 	return nil
 }
 
-// exitsWithin bounds the wait for workers that are being stopped when the job has failed: one of
-// them may have failed before the others.
-const exitsWithin = 2 * time.Second
-
 // outcome waits for the end of the job and reports it as `regroup run` does.
 func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, outcomeWithin)
 	defer cancel()
-	var ended time.Time
 	for {
 		v, err := c.Job(ctx, string(s.job))
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		if ended.IsZero() && v.State.Terminal() {
-			ended = now
-		}
-		awaited := v.State == events.JobStateFailed && v.ExitsMissing() && now.Before(ended.Add(exitsWithin))
-		if v.State.Terminal() && !awaited {
+		if v.State.Terminal() {
+			if v, err = c.AwaitExits(ctx, v); err != nil {
+				return err
+			}
+			now := time.Now()
 			if err := screen.Final(s.to, screen.Palette{}, v, now); err != nil {
 				return err
 			}
