@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
+	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
@@ -43,7 +44,7 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 	case worker.PushChange:
 		a.api.Push(string(act.Worker), act.Change)
 	case worker.PublishFact:
-		a.facts.enqueue(act)
+		a.facts.enqueue(act, a.stepped)
 	case worker.SendNotice:
 		a.send(events.NoticeSubject(act.Notice.Exited.Job), events.NoticeEnvelope{Notice: &act.Notice})
 	case worker.SendProgress:
@@ -68,9 +69,10 @@ func (a *Agent) start(s worker.StartProcess) {
 func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 	return func(in worker.Input) {
 		if x, ok := in.(worker.ProcessExited); ok {
-			recorded(&x, s.Env["TORCHELASTIC_ERROR_FILE"], s.Dir)
+			at := time.Now()
+			recorded(&x, s.Env["TORCHELASTIC_ERROR_FILE"], s.Dir, at)
 			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has passed on all of its output
-			in = x
+			in = reportedExit{x, at}
 		}
 		a.inputs.put(in)
 	}

@@ -47,6 +47,7 @@ type Agent struct {
 
 	departing atomic.Pointer[events.Departure] // nil = no departure was announced
 	departed  chan struct{}                    // closed once one was
+	stepped   time.Time                        // when the machine took its newest input; of the loop alone
 	announced atomic.Bool                      // discovery knows of it
 
 	fence  atomic.Pointer[error] // why the agent was fenced; nil = it was not
@@ -175,7 +176,13 @@ func (a *Agent) Run(ctx context.Context) error {
 
 func (a *Agent) step(work context.Context, in worker.Input) {
 	var acts []worker.Action
-	a.state, acts = worker.Step(a.state, in, time.Now())
+	now := time.Now()
+	if x, ok := in.(reportedExit); ok {
+		x.Age += now.Sub(x.at)
+		in = x.ProcessExited
+	}
+	a.state, acts = worker.Step(a.state, in, now)
+	a.stepped = now
 	for _, act := range acts {
 		a.do(work, act)
 	}
@@ -217,6 +224,13 @@ func (a *Agent) leave(work context.Context, why string) {
 	if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbLeave, leave, ""); err != nil {
 		a.opt.Logger.Warn("goodbye was not heard: the node will count as lost", "node", a.opt.Node, "reason", err)
 	}
+}
+
+// reportedExit is an exit as the driver has reported it. Its age increases while it waits for the
+// machine.
+type reportedExit struct {
+	worker.ProcessExited
+	at time.Time
 }
 
 // inputs is an unbounded FIFO whose put never blocks.

@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/agent/worker"
@@ -20,55 +24,84 @@ import (
 // torch's @record does). It accepts both forms that torch writes: message as text, or as an object
 // with the text and the traceback, from which the exception is made. The program controls the path,
 // so the file may be anything; invalid content is described instead.
-func errorFile(path string) (says string, x *events.Exception) {
+//
+// raised is when the program wrote it, zero if that is unknown.
+func errorFile(path string) (says string, x *events.Exception, raised time.Time) {
 	if path == "" {
-		return "", nil
+		return "", nil, raised
 	}
-	b, size, err := readErrorFile(path)
+	b, info, err := readErrorFile(path)
 	_ = os.Remove(path)
 	if os.IsNotExist(err) {
-		return "", nil
+		return "", nil, raised
 	}
 	if err != nil {
-		return "regroup: the error file was not read: " + err.Error(), nil
+		return "regroup: the error file was not read: " + err.Error(), nil, raised
 	}
-	if size > int64(len(b)) {
+	raised = info.ModTime()
+	if size := info.Size(); size > int64(len(b)) {
 		if says := beginning(b); says != "" {
-			return fmt.Sprintf("%s … [the error file has %d bytes, %d were read]", says, size, len(b)), nil
+			return fmt.Sprintf("%s … [the error file has %d bytes, %d were read]", says, size, len(b)), nil, raised
 		}
-		return fmt.Sprintf("regroup: the error file was not read: it has %d bytes (%s)", size, limits.Errors), nil
+		return fmt.Sprintf("regroup: the error file was not read: it has %d bytes (%s)", size, limits.Errors), nil, raised
 	}
 	var flat struct {
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(b, &flat) == nil {
-		return flat.Message, nil
+		return flat.Message, nil, raised
 	}
 	var deep struct {
 		Message struct {
 			Message string `json:"message"`
 			Extra   struct {
-				Stack string `json:"py_callstack"`
+				Stack     string          `json:"py_callstack"`
+				Timestamp json.RawMessage `json:"timestamp"`
 			} `json:"extraInfo"`
 		} `json:"message"`
 	}
 	if json.Unmarshal(b, &deep) == nil {
-		return deep.Message.Message, traceback.Parse(deep.Message.Extra.Stack)
+		extra := deep.Message.Extra
+		return deep.Message.Message, traceback.Parse(extra.Stack), earlier(raised, string(extra.Timestamp))
 	}
-	return "", nil
+	return "", nil, raised
 }
+
+// earlier returns the time of a timestamp in seconds if it is before that of the file: a launcher
+// within the program copies the file of a child. torch writes whole seconds, so the failure was at
+// the latest at the end of that second.
+func earlier(written time.Time, timestamp string) time.Time {
+	seconds, err := strconv.ParseFloat(strings.Trim(timestamp, `"`), 64)
+	if err != nil || !(seconds > 0 && seconds <= maxTimestamp) { // it may be no number
+		return written
+	}
+	if seconds == math.Trunc(seconds) {
+		seconds++
+	}
+	if at := time.UnixMicro(int64(seconds * 1e6)); at.Before(written) {
+		return at
+	}
+	return written
+}
+
+// maxTimestamp is the last second of the year 9999.
+const maxTimestamp = 253402300799
 
 // recorded adds the program's error file to an exit. It takes precedence for a launcher within the
 // program, whose own traceback only says that a child has failed.
-func recorded(x *worker.ProcessExited, path, dir string) {
-	says, left := errorFile(path)
+// When it was written says how long before the exit the program failed.
+func recorded(x *worker.ProcessExited, path, dir string, now time.Time) {
+	says, left, raised := errorFile(path)
 	if says == "" || (x.ExitCode == 0 && x.Signal == "") {
 		return
 	}
 	if left != nil {
 		traceback.Within(left, dir)
+		if !raised.IsZero() { // both times are of this machine's clock
+			left.BeforeMS = events.Milliseconds(max(0, now.Add(-x.Age).Sub(raised)))
+		}
 		if x.Exception != nil && x.Exception.Type == left.Type {
-			left.BeforeMS = x.Exception.BeforeMS
+			left.BeforeMS = max(left.BeforeMS, x.Exception.BeforeMS)
 		}
 		x.Exception = left
 	}
@@ -100,24 +133,24 @@ func beginning(b []byte) string {
 	}
 }
 
-// readErrorFile reads the first bytes of a regular file and returns its size. It follows no link
-// and does not block on a FIFO.
-func readErrorFile(path string) (b []byte, size int64, err error) {
+// readErrorFile reads the first bytes of a regular file. It follows no link and does not block on a
+// FIFO.
+func readErrorFile(path string) (b []byte, info os.FileInfo, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if errors.Is(err, syscall.ELOOP) {
-		return nil, 0, errors.New("it is a link")
+		return nil, nil, errors.New("it is a link")
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
+	info, err = f.Stat()
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("it is no regular file (%s)", info.Mode())
+		return nil, nil, fmt.Errorf("it is no regular file (%s)", info.Mode())
 	}
 	b, err = io.ReadAll(io.LimitReader(f, int64(limits.Errors.Max)))
-	return b, info.Size(), err
+	return b, info, err
 }

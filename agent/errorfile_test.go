@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
@@ -45,7 +46,7 @@ func TestErrorFile(t *testing.T) {
 			if err := c.put(path); err != nil {
 				t.Fatal(err)
 			}
-			got, _ := errorFile(path)
+			got, _, _ := errorFile(path)
 			if name == "a long one" && (!strings.HasSuffix(got, "bytes, 65536 were read]") || len(got) > 70_000) {
 				t.Errorf("%d bytes, the end is %q", len(got), got[len(got)-60:])
 			}
@@ -71,16 +72,42 @@ func TestRecorded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "error.json")
 	const file = `{"message": {"message": "RuntimeError: batch 5 is broken", "extraInfo": {"py_callstack":
 		"Traceback (most recent call last):\n  File \"/usr/lib/python3/dist-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py\", line 346, in wrapper\n    return f(*args, **kwargs)\n  File \"/home/ada/train.py\", line 13, in main\n    raise RuntimeError(\"batch 5 is broken\") from e\nRuntimeError: batch 5 is broken\n", "timestamp": "1764000000"}}}`
+	raised := time.Unix(1764000000, 400e6)
 	if err := os.WriteFile(path, []byte(strings.ReplaceAll(file, "\n", " ")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	x := worker.ProcessExited{ExitCode: 1, Exception: &events.Exception{Type: "ChildFailedError"}}
-	recorded(&x, path, "/home/ada")
-	want := events.Exception{Type: "RuntimeError", Message: "batch 5 is broken", File: "train.py", Line: 13, Function: "main"}
+	if err := os.Chtimes(path, raised, raised); err != nil {
+		t.Fatal(err)
+	}
+	x := worker.ProcessExited{ExitCode: 1, Exception: &events.Exception{Type: "ChildFailedError"}, Age: 50 * time.Millisecond}
+	recorded(&x, path, "/home/ada", raised.Add(350*time.Millisecond))
+	want := events.Exception{Type: "RuntimeError", Message: "batch 5 is broken", File: "train.py", Line: 13, Function: "main", BeforeMS: 300}
 	if x.Exception == nil || *x.Exception != want {
 		t.Errorf("got %+v, want %+v", x.Exception, want)
 	}
 	if len(x.Lines) != 1 || x.Lines[0] != "RuntimeError: batch 5 is broken" {
 		t.Errorf("lines %q", x.Lines)
+	}
+}
+
+// TestEarlier: a launcher within the program copies the error file of a child later; torch's
+// timestamp has whole seconds, and is ignored where it says less than the file's own time.
+func TestEarlier(t *testing.T) {
+	written := time.Unix(1764000000, 400e6)
+	for timestamp, want := range map[string]time.Time{
+		`"1764000000"`:        written,
+		`"1763999990"`:        time.Unix(1763999991, 0),
+		`1763999990.25`:       time.Unix(1763999990, 250e6),
+		`"1764000000.125000"`: time.Unix(1764000000, 125e6),
+		`"1764000009"`:        written,
+		`"soon"`:              written,
+		`"NaN"`:               written,
+		`"-5"`:                written,
+		`"1e300"`:             written,
+		``:                    written,
+	} {
+		if got := earlier(written, timestamp); !got.Equal(want) {
+			t.Errorf("%s: %s, want %s", timestamp, got, want)
+		}
 	}
 }

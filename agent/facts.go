@@ -38,14 +38,14 @@ func newFacts(o Options) *facts {
 	}
 }
 
-func (f *facts) enqueue(t worker.PublishFact) {
-	now := time.Now()
+// enqueue adds a fact of the machine, which decided it at a time.
+func (f *facts) enqueue(t worker.PublishFact, at time.Time) {
 	f.mu.Lock()
 	if len(f.queue) == 0 {
 		f.idle = make(chan struct{})
 	}
-	f.queue = append(f.queue, queuedFact{at: now, event: events.Event{
-		ID: ulid.Make().String(), Source: f.source, Entity: string(t.Job), Time: now, Trace: t.Trace, Body: t.Body,
+	f.queue = append(f.queue, queuedFact{at: at, event: events.Event{
+		ID: ulid.Make().String(), Source: f.source, Entity: string(t.Job), Time: at, Trace: t.Trace, Body: t.Body,
 	}})
 	f.mu.Unlock()
 	notify(f.wake)
@@ -109,7 +109,7 @@ func (f *facts) run(ctx context.Context) error {
 	return nil
 }
 
-// enqueue stores one fact. The age of an exit increases while it waits; it is measured on this
+// publish stores one fact. The age of an exit increases while it waits; it is measured on this
 // clock alone.
 func (f *facts) publish(ctx context.Context, t queuedFact) error {
 	x, exit := t.event.Body.(events.WorkerExited)

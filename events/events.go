@@ -68,7 +68,10 @@ type Input struct {
 	Number uint64 // as in Event
 	// As in Event; of a signal the time of arrival; zero = unknown. Only for windows of minutes,
 	// for which the difference of clocks is irrelevant.
-	Time    time.Time
+	Time time.Time
+	// Stored is when the broker stored the event, by its clock, which is the same for the events of
+	// all hosts; zero = it does not come from a stream.
+	Stored  time.Time
 	Trace   string // W3C traceparent of the hop that delivered it
 	Expired bool   // a command that arrived after it had expired: it is accepted only as a repeat of one applied before
 	Nonce   string // a fresh ULID from the controller: the machine's only randomness

@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,7 +160,7 @@ type WorkerView struct {
 	Lines  []string    `json:"lines,omitempty"` // last output of a failed worker
 
 	Exception *Exception `json:"exception,omitempty"` // what the program reported about its end
-	FailedAt  time.Time  `json:"failed_at,omitzero"`  // in JobView.FirstError: when it failed, by the registry's clock
+	FailedAt  time.Time  `json:"failed_at,omitzero"`  // in JobView.FirstError: when it failed, by the broker's clock
 }
 
 // GenerationView is one generation in a job's history.
@@ -251,7 +252,7 @@ type JobView struct {
 	Metrics    map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
 	Reported   map[string]Metric  `json:"reported,omitempty"`    // the newest reported values, stored with Step
 	Dropped    uint64             `json:"dropped,omitempty"`     // lines of ended workers' output that are not in the log
-	FirstError *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
+	FirstError *WorkerView        `json:"first_error,omitempty"` // the earliest failure of its generation
 }
 
 // EndWorkers sets the workers of an ended job that have not ended to stopped, with a detail.
@@ -261,6 +262,16 @@ func (v *JobView) EndWorkers(detail string) {
 			w.State, w.Detail = WorkerStateStopped, detail
 		}
 	}
+}
+
+// StillRunning is the detail of a worker that had not ended when its job did. Its agent stops it,
+// and its exit replaces the detail.
+const StillRunning = "still ran when the job ended"
+
+// ExitsMissing reports whether a job has ended before some of its workers, whose exits are not
+// known yet.
+func (v JobView) ExitsMissing() bool {
+	return v.State.Terminal() && slices.ContainsFunc(v.Workers, func(w WorkerView) bool { return w.Detail == StillRunning })
 }
 
 // SubmittedBy reports whether an event submitted this job. Of a job accepted by an older version

@@ -17,7 +17,7 @@ import (
 type Parser struct {
 	block  *block            // being parsed
 	last   *events.Exception // newest complete one
-	at     time.Time         // when it was complete
+	at     time.Time         // when its first line was printed
 	since  int               // lines after it
 	link   bool              // the next traceback is a consequence of the last one
 	origin bool              // the traceback being parsed is the cause of last, raised in another process
@@ -35,6 +35,7 @@ type Parser struct {
 // block is an incomplete traceback.
 type block struct {
 	kind   kind
+	begun  time.Time // when its first line was printed
 	cause  string
 	frame  frame // innermost one
 	user   frame // innermost one of the user's own code
@@ -86,12 +87,13 @@ func (p *Parser) Line(line string, now time.Time) {
 	}
 	text := strings.TrimSpace(line)
 	if p.block != nil && p.block.kind == cpp && !strings.HasPrefix(text, "what():") {
-		p.whole(now) // it has no message
+		p.whole() // it has no message
 	}
 	switch {
 	case p.begins(line, text):
+		p.block.begun = now
 	case p.block != nil:
-		p.within(line, text, now)
+		p.within(line, text)
 	case strings.HasPrefix(line, "Exception ignored "), strings.HasPrefix(line, "Exception in thread "):
 		p.survives = true
 	case text == "":
@@ -157,7 +159,7 @@ func (p *Parser) begins(line, text string) bool {
 	return true
 }
 
-func (p *Parser) within(line, text string, now time.Time) {
+func (p *Parser) within(line, text string) {
 	b := p.block
 	if b.others++; b.others > mostOthers {
 		p.block, p.survives, p.origin = nil, false, false
@@ -175,11 +177,11 @@ func (p *Parser) within(line, text string, now time.Time) {
 		complete = b.python(line)
 	}
 	if complete {
-		p.whole(now)
+		p.whole()
 	}
 }
 
-func (p *Parser) whole(now time.Time) {
+func (p *Parser) whole() {
 	b := p.block
 	p.block = nil
 	if p.survives {
@@ -207,15 +209,16 @@ func (p *Parser) whole(now time.Time) {
 	default:
 		p.last, p.parts = x, p.group && strings.HasSuffix(x.Type, "ExceptionGroup")
 	}
-	p.at, p.since, p.abort = now, 0, b.kind == cpp
+	p.at, p.since, p.abort = b.begun, 0, b.kind == cpp
 	p.more = b.kind == python && strings.HasSuffix(b.says, ":")
 }
 
-// Last returns the newest exception and when it was printed. It returns nil if there is none, or
-// if more than mostAfter lines came after it.
+// Last returns the newest exception and when its first line was printed: a program may be stopped
+// before the rest of a traceback, but it failed before that. It returns nil if there is none, or if
+// more than mostAfter lines came after it.
 func (p *Parser) Last(mostAfter int) (*events.Exception, time.Time) {
 	if p.block != nil && p.block.kind != python { // the program ended inside it
-		p.whole(time.Now())
+		p.whole()
 	}
 	if p.last == nil || p.since > mostAfter {
 		return nil, time.Time{}

@@ -40,7 +40,7 @@ func TestPrograms(t *testing.T) {
 	golden.Compare(t, "testdata/understood.golden", b.String())
 }
 
-// TestLast: which of several exceptions counts, when it was printed, and how many lines may follow
+// TestLast: which of several exceptions counts, when it began, and how many lines may follow
 // it.
 func TestLast(t *testing.T) {
 	var p Parser
@@ -52,8 +52,9 @@ func TestLast(t *testing.T) {
 		}
 	}
 	say("step 1\nTraceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nOSError: tried in vain\ngoing on\n")
-	say("Traceback (most recent call last):\n  File \"a.py\", line 2, in f\n    g()\nValueError: this is it\n")
+	say("Traceback (most recent call last):\n")
 	said := at
+	say("  File \"a.py\", line 2, in f\n    g()\nValueError: this is it\n")
 	say("bye\nbye\n")
 	x, when := p.Last(2)
 	if x == nil || x.String() != "ValueError: this is it (a.py:2 in f)" || !when.Equal(said) || x.Cause != "" {

@@ -118,7 +118,7 @@ func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d even
 		c.malformed(ctx, from, d, e, err)
 		return Item{}, false
 	}
-	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: cmp.Or(traceOf(d.Header), e.Trace), Body: e.Body}
+	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Stored: d.Stored.Time, Trace: cmp.Or(traceOf(d.Header), e.Trace), Body: e.Body}
 	if in.Expired, err = c.expired(ctx, e.Expires); err != nil {
 		d.Retry(retryAfter)
 		return Item{}, false

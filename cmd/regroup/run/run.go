@@ -220,6 +220,10 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 			fmt.Fprintf(r.env.Err, "stopping %s: nobody reads its output any more\n", job)
 			err = c.StopAndWait(runCtx, job, "nobody read its output any more", false)
 		}
+		if err != nil {
+			return err
+		}
+		v, err = c.AwaitExits(runCtx, v)
 		return err
 	})
 	if err := g.Wait(); err != nil {

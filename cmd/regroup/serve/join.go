@@ -198,7 +198,11 @@ func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 		if err != nil {
 			return err
 		}
-		if now := time.Now(); v.State.Terminal() {
+		if v.State.Terminal() {
+			if v, err = c.AwaitExits(ctx, v); err != nil {
+				return err
+			}
+			now := time.Now()
 			if err := screen.Final(s.to, screen.Palette{}, v, now); err != nil {
 				return err
 			}

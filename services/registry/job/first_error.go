@@ -25,7 +25,10 @@ type Exhaustion struct {
 // Facts of several nodes arrive in any order, and a worker that lost a peer may end before that
 // peer. Within a generation a failure without a lost peer takes precedence, then the earlier one.
 func (t *transition) recordFirstError(w *events.WorkerView) {
-	at := t.now
+	at := t.in.Stored // the times at which this replica applies two events say less about their order
+	if at.IsZero() {
+		at = t.now
+	}
 	if b, ok := t.in.Body.(events.WorkerExited); ok && b.Incarnation == w.Incarnation {
 		age := max(0, b.AgeMS)
 		if b.Exception != nil {
@@ -62,10 +65,10 @@ func (t *transition) failedBefore(w *events.WorkerView, at time.Time, f *events.
 func lostPeer(w *events.WorkerView) bool { return w.Exception != nil && w.Exception.Peer }
 
 // preferOwnException makes a worker that was stopped the first to fail if it had an exception of
-// its own before, and the first failure so far is a lost peer.
+// its own before, and the first failure so far is a lost peer or later than that exception.
 func (t *transition) preferOwnException(w *events.WorkerView) {
 	f := t.View.FirstError
-	if w.State != events.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation || !lostPeer(f) {
+	if w.State != events.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation {
 		return
 	}
 	t.recordFirstError(w)

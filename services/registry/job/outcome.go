@@ -158,13 +158,10 @@ func (t *transition) world() int {
 	return 0
 }
 
-// stillRunning is the detail of a worker that had not ended when its job did. Its agent stops it.
-const stillRunning = "still ran when the job ended"
-
 // lateExit records how such a worker has ended.
 func (t *transition) lateExit(b events.WorkerExited) {
 	w := t.worker(b.Place)
-	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerStateStopped || w.Detail != stillRunning {
+	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerStateStopped || w.Detail != events.StillRunning {
 		return
 	}
 	w.State, w.Detail, w.Lines, w.Exception = t.exitState(b), b.Detail, b.Lines, b.Exception
@@ -181,7 +178,7 @@ func (t *transition) endJob(s events.JobState, code events.Code, reason string) 
 	v := &t.View
 	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now
 	t.abortIncident()
-	v.EndWorkers(stillRunning)
+	v.EndWorkers(events.StillRunning)
 	v.Slowest = nil
 	t.publish(events.JobEnd{Job: v.Job, Reason: reason, Code: code}.Fact(s))
 	t.State = State{View: *v}

@@ -1,0 +1,124 @@
+// Package doctor implements `regroup doctor`, which finds what breaks torch.distributed on this
+// machine.
+//
+// Each check is a function of what it has read, so that tests can make each finding happen; the
+// command reads from the machine.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+)
+
+// limit bounds all checks together; probeLimit the Python process, serverLimit the server.
+const (
+	limit       = 30 * time.Second
+	probeLimit  = 22 * time.Second
+	serverLimit = 3 * time.Second
+)
+
+// state is how serious a finding is.
+type state string
+
+const (
+	ok      state = "ok"
+	note    state = "note"    // worth knowing, or slower than it could be
+	problem state = "problem" // training fails or hangs
+)
+
+// finding is the result of a check.
+type finding struct {
+	Check string `json:"check"`
+	State state  `json:"state"`
+	Found string `json:"found"`
+	Fix   string `json:"fix"` // what to do; empty if ok
+}
+
+func fine(check, format string, args ...any) finding {
+	return finding{Check: check, State: ok, Found: fmt.Sprintf(format, args...)}
+}
+
+// Command is `regroup doctor`; version is that of this binary.
+func Command(env command.Env, c *boot.Config, advertise func() string, version string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Find what breaks torch.distributed on this machine", Args: command.Exactly(),
+		Long: `Checks Python and torch, host name, interfaces and ports, shared memory, limits, GPUs, the environment, and the server if
+one is configured. It says what to do about each finding. Exits 1 if there is a problem, 0 if there are only notes.`,
+		Example: `  regroup doctor
+  regroup doctor --python .venv/bin/python
+  regroup doctor -o json`,
+	}
+	python := cmd.Flags().String("python", "", "interpreter to check (default: $PYTHON_EXEC, or python3)")
+	form := command.Output(cmd, command.Text, command.JSON)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p, err := env.Palette(cmd, env.IsTerminal)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+		defer cancel()
+		m := machine{env: env, config: c, advertise: advertise, version: version, python: *python}
+		all := m.check(ctx)
+		if cmd.Context().Err() != nil {
+			return context.Cause(cmd.Context())
+		}
+		written, err := form.Write(env.Out, all)
+		if !written {
+			err = write(env.Out, p, all)
+		}
+		if err == nil && worst(all) == problem {
+			err = &exitcode.Error{Code: exitcode.Unexpected} // the findings have been printed
+		}
+		return err
+	}
+	return cmd
+}
+
+func worst(all []finding) state {
+	w := ok
+	for _, f := range all {
+		if f.State == problem || w == ok {
+			w = f.State
+		}
+		if w == problem {
+			break
+		}
+	}
+	return w
+}
+
+// write prints a line for each finding, and below it what to do.
+func write(w io.Writer, p screen.Palette, all []finding) error {
+	var b strings.Builder
+	counts := map[state]int{}
+	for _, f := range all {
+		counts[f.State]++
+		label := fmt.Sprintf("%-8s", f.State)
+		switch f.State {
+		case ok:
+			label = p.Good(label)
+		case note:
+			label = p.Warn(label)
+		case problem:
+			label = p.Bad(label)
+		}
+		fmt.Fprintf(&b, "%s %-18s %s\n", label, f.Check, visible.Text(f.Found))
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "         %s\n", p.Faint("→ "+visible.Text(f.Fix)))
+		}
+	}
+	fmt.Fprintf(&b, "\n%s, %s\n", screen.Plural(counts[problem], "problem"), screen.Plural(counts[note], "note"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
