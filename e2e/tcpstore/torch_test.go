@@ -77,8 +77,8 @@ func TestInitProcessGroup(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestAgents: unmodified agents of torchrun meet in the store by its backend c10d, and their workers
-// form a group.
+// TestAgents: unmodified agents of torchrun meet in the store by its backend c10d, and their
+// workers form a group.
 func TestAgents(t *testing.T) {
 	const size = 2
 	s, _ := store(t)

@@ -200,8 +200,7 @@ class RegroupHandler(RendezvousHandler):
         self._leave()
 
     def shutdown(self) -> bool:
-        """Ends this node's part: as done, or, if the agent ends by an exception, as one that leaves.
-        """
+        """Ends this node's part: it is done, or it leaves if the agent ends by an exception."""
         companion = self._companion
         if companion is not None and not self._closed and sys.exc_info()[0] is None:
             companion.poll()
