@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -74,4 +75,26 @@ func TestInitProcessGroup(t *testing.T) {
 		}
 	}
 	ranks.Wait()
+}
+
+// TestAgents: unmodified agents of torchrun meet in the store by its backend c10d, and their
+// workers form a group.
+func TestAgents(t *testing.T) {
+	const size = 2
+	s, _ := store(t)
+	var agents sync.WaitGroup
+	for range size {
+		agents.Go(func() {
+			cmd := exec.CommandContext(t.Context(), *python, "-W", "ignore", "-m", "torch.distributed.run",
+				"--nnodes", strconv.Itoa(size), "--rdzv_backend", "c10d", "--rdzv_conf", "is_host=false", "--rdzv_endpoint", s.Addr(), "--rdzv_id", "test",
+				"-r", "1", "-t", "1", // the default of 1.13 fails with Python 3.11
+				filepath.Join("testdata", "group.py"))
+			cmd.Env = append(os.Environ(), "GLOO_SOCKET_IFNAME=lo")
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), fmt.Sprintf("of %d: done", size)) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	agents.Wait()
 }

@@ -1,0 +1,210 @@
+"""The companion of a foreign agent: `regroup torchrun`, which takes part in the job for it.
+
+It runs one member per node (_rendezvous_member.py) in each generation. The member connects to a
+socket of the agent's process, and its connection is the node's membership:
+
+    member's message        a generation has begun, with this rank and size
+    agent sends 0 or 1      the node is done, or wants a new generation
+    end of the connection   the generation is over
+
+A companion whose agent is killed is interrupted by the kernel, so that the other nodes learn of it
+at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Dict, List, Optional
+
+from .errors import RegroupError
+
+#: prctl's option that sends a signal to a process when its parent ends.
+PR_SET_PDEATHSIG = 1
+
+#: Seconds for a companion to leave the job once it is interrupted.
+LEAVE_WITHIN = 15.0
+
+#: The command of the members. It is the same on all nodes, wherever Python is installed.
+MEMBER = ["/bin/sh", "-c", 'exec "$RDZV_HANDLER_PYTHON" -I -S "$RDZV_HANDLER_MEMBER"']
+
+_libc = ctypes.CDLL(None)
+
+
+def binary() -> str:
+    """The regroup binary: REGROUP_BINARY, or the one of this package's wheel, or that on PATH."""
+    given = os.environ.get("REGROUP_BINARY")
+    if given:
+        return given
+    beside = os.path.join(os.path.dirname(sys.executable), "regroup")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("regroup")
+    if not found:
+        raise RegroupError(
+            "the program regroup is not on PATH: install the wheel regroup-elastic, "
+            "or set REGROUP_BINARY"
+        )
+    return found
+
+
+class Generation:
+    """What a member has said, and its connection."""
+
+    def __init__(self, connection: socket.socket):
+        self._connection = connection
+        self._received = b""
+        self.complete = False
+        self.over = False
+        self.rank = self.size = self.port = self.number = 0
+        self.address = self.job = ""
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def read(self) -> None:
+        """Reads what is there: to be called when there is something."""
+        try:
+            piece = self._connection.recv(4096)
+        except OSError:
+            piece = b""
+        if not piece:
+            self.close()
+            return
+        self._received += piece
+        if not self.complete and self._received.endswith(b"\n"):
+            said = json.loads(self._received)
+            self.rank, self.size, self.number = said["rank"], said["size"], said["generation"]
+            self.address, self.port, self.job = said["address"], said["port"], said["job"]
+            self.complete = True
+
+    def end(self, code: int) -> None:
+        """Ends the member with an exit code."""
+        try:
+            self._connection.sendall(str(code).encode())
+        except OSError:
+            pass  # it has just been stopped
+        self.close()
+
+    def close(self) -> None:
+        self.over = True
+        self._connection.close()
+
+
+class Companion:
+    """The process, and the socket of its members. For one thread."""
+
+    def __init__(self, arguments: List[str]):
+        program = binary()
+        self._folder = tempfile.mkdtemp(prefix="regroup-")
+        path = os.path.join(self._folder, "members")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen()
+        self._said = tempfile.TemporaryFile()
+        self._open: List[Generation] = []
+        self._interrupted = False
+        self._process = subprocess.Popen(
+            [program, *arguments, *MEMBER],
+            env=_environment(path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
+            start_new_session=True,  # an interrupt at the terminal is for the agent
+            preexec_fn=_end_with(os.getpid()),
+        )
+
+    def newest(self) -> Optional[Generation]:
+        """The generation whose member is alive, as far as its messages have come."""
+        for g in reversed(self._open):
+            if g.complete and not g.over:
+                return g
+        return None
+
+    def poll(self, seconds: float = 0.0) -> None:
+        """Reads what members have sent; waits for something so long if there is nothing."""
+        self._open = [g for g in self._open if not g.over]
+        with selectors.DefaultSelector() as selector:
+            for f in (self._listener, *self._open):
+                selector.register(f, selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select(seconds)]
+        for f in ready:
+            if isinstance(f, Generation):
+                f.read()
+            else:
+                self._open.append(Generation(self._listener.accept()[0]))
+        self._open = [g for g in self._open if not g.over]
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def last_words(self, lines: int = 8) -> str:
+        """The end of what it has written for people."""
+        size = self._said.seek(0, os.SEEK_END)
+        text = os.pread(self._said.fileno(), 8192, max(size - 8192, 0)).decode(errors="replace")
+        return "\n".join(text.strip().splitlines()[-lines:]) or f"exit code {self._process.poll()}"
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the end of the process."""
+        limit = time.monotonic() + seconds
+        while not self.ended() and time.monotonic() < limit:
+            try:
+                self._process.wait(timeout=0.1)
+            except subprocess.TimeoutExpired:
+                self.poll()  # members must be able to say that they have begun
+                newest = self.newest()
+                if newest:
+                    newest.end(0)
+        return self.ended()
+
+    def leave(self) -> None:
+        """Takes the node out of the job, and waits until the process has ended."""
+        if not self.ended() and not self._interrupted:
+            self._interrupted = True  # a second interrupt would stop the job
+            self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(timeout=LEAVE_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Releases what belongs to a process that has ended."""
+        for g in self._open:
+            g.close()
+        self._open = []
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _end_with(parent: int):
+    """Returns the function that has the kernel interrupt a child process when its parent ends."""
+
+    def prepare() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
+
+
+def _environment(path: str) -> Dict[str, str]:
+    """The companion's environment: without what torchrun reads, which is meant for the agent."""
+    agents = ("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(agents)}
+    here = os.path.dirname(os.path.abspath(__file__))
+    env.update(
+        NO_COLOR="1",
+        RDZV_HANDLER_SOCKET=path,
+        RDZV_HANDLER_PYTHON=sys.executable,
+        RDZV_HANDLER_MEMBER=os.path.join(here, "_rendezvous_member.py"),
+    )
+    return env

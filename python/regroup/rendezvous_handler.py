@@ -1,0 +1,235 @@
+"""Regroup's rendezvous for the agents of PyTorch: ``torchrun --rdzv-backend=regroup``.
+
+torchrun finds it by the entry point ``torchrun.handlers``. PyTorch 1.13 has no entry points, and is
+started with it by ``python -m regroup.rendezvous_handler`` and torchrun's arguments.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import time
+from datetime import timedelta
+from typing import Any, List, Optional
+
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousHandler,
+    RendezvousParameters,
+    RendezvousTimeoutError,
+)
+
+from ._companion import Companion, Generation
+
+try:
+    from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
+except ImportError:  # before 2.4 next_rendezvous returns a tuple
+    RendezvousInfo = RendezvousStoreInfo = None
+
+log = logging.getLogger(__name__)
+
+#: The keys of --rdzv-conf that the companion reads.
+PASSED_ON = (
+    "join_timeout",
+    "last_call_timeout",
+    "close_timeout",
+    "keep_alive_interval",
+    "keep_alive_max_attempt",
+    "is_host",
+)
+
+#: Seconds: the default of join_timeout, and the time beyond it in which the companion, which has
+#: the same limit, says why nobody came.
+JOIN_WITHIN, AND_SAY_SO = 600.0, 15.0
+
+#: Seconds for a connection to the store of a generation, and for its operations.
+CONNECT_WITHIN, ANSWER_WITHIN = 30.0, 300.0
+
+#: Seconds that a node which is done waits for the others, as torchrun's exit barrier does.
+OTHERS_WITHIN = 300.0
+
+#: Failures are counted by the agents; this is the largest number that a job may have.
+RESTARTS = "10000"
+
+
+def get() -> Any:
+    """The entry point: returns what makes a handler."""
+    return create
+
+
+def create(params: RendezvousParameters) -> "RegroupHandler":
+    """Makes the handler of an agent."""
+    return RegroupHandler(params)
+
+
+def arguments(params: RendezvousParameters) -> List[str]:
+    """The companion's command line, up to the command of the members."""
+    nodes = f"{params.min_nodes}:{params.max_nodes}"
+    line = ["torchrun", "--nnodes", nodes, "--nproc-per-node", "1", "--max-restarts", RESTARTS]
+    line += ["--rdzv-backend", "c10d", "--rdzv-id", params.run_id]
+    server = os.environ.get("REGROUP_SERVER") or os.environ.get("REGROUP_CONTEXT")
+    if not params.endpoint and not server and params.max_nodes > 1:
+        raise ValueError(
+            "the rendezvous regroup needs the address of a server: give --rdzv-endpoint HOST:PORT, "
+            "of one of the nodes and the same on all of them, or set REGROUP_SERVER"
+        )
+    if params.endpoint and not server:
+        line += ["--rdzv-endpoint", params.endpoint]
+    conf = [f"{k}={params.get(k)}" for k in PASSED_ON if params.get(k) is not None]
+    if conf:
+        line += ["--rdzv-conf", ",".join(conf)]
+    if getattr(params, "local_addr", None):
+        line += ["--local-addr", params.local_addr]
+    return line + ["--no-python"]
+
+
+class RegroupHandler(RendezvousHandler):
+    """The rendezvous of one agent. Its companion starts with the first round."""
+
+    def __init__(self, params: RendezvousParameters):
+        self._arguments = arguments(params)
+        self._run_id = params.run_id
+        self._join_within = float(params.get("join_timeout") or JOIN_WITHIN)
+        self._companion: Optional[Companion] = None
+        self._closed = False
+        self._current: Optional[Generation] = None
+
+    def get_backend(self) -> str:
+        return "regroup"
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    @property
+    def use_agent_store(self) -> bool:
+        """The store of a generation is served by a companion until the generation is over."""
+        return True
+
+    def next_rendezvous(self) -> Any:
+        """Returns the next generation, once the agents of all its nodes are here."""
+        if self._closed:
+            raise RendezvousClosedError(f"run {self._run_id} is closed here")
+        if self._companion is None:
+            self._companion = Companion(self._arguments)
+            atexit.register(self._leave)  # an agent that gets a signal does not shut down
+        limit = time.monotonic() + self._join_within + AND_SAY_SO
+        self._companion.poll()
+        if self._current and not self._current.over:
+            self._current.end(1)  # the workers are restarted, for which all nodes are needed
+        self._current = None
+        while True:
+            g = self._await(self._companion, limit)
+            store = self._meet(self._companion, g, limit)
+            if store is not None:
+                break
+        self._current = g
+        log.info("regroup: node %d of %d in generation %d", g.rank, g.size, g.number)
+        if RendezvousInfo is None:
+            return store, g.rank, g.size
+        return RendezvousInfo(store, g.rank, g.size, RendezvousStoreInfo(g.address, g.port))
+
+    def _await(self, companion: Companion, limit: float) -> Generation:
+        """Waits for a generation."""
+        while True:
+            ended = companion.ended()
+            companion.poll(0 if ended else 0.2)
+            g = companion.newest()
+            if g is not None:
+                return g
+            if ended:
+                raise RendezvousConnectionError(
+                    f"regroup has ended this node's part in run {self._run_id}:\n"
+                    + companion.last_words()
+                )
+            if time.monotonic() > limit:
+                raise RendezvousTimeoutError(
+                    f"no generation of run {self._run_id} has begun:\n{companion.last_words()}"
+                )
+
+    def _meet(self, companion: Companion, g: Generation, limit: float) -> Optional[TCPStore]:
+        """Returns the store of a generation, once all its agents are there, which may have to stop
+        workers first; None if the generation is over before."""
+        try:
+            store = TCPStore(
+                g.address,
+                g.port,
+                is_master=False,
+                timeout=timedelta(seconds=CONNECT_WITHIN),
+                wait_for_workers=False,
+            )
+            store.set_timeout(timedelta(seconds=ANSWER_WITHIN))
+            store.add("regroup/agents", 1)
+            pause = 0.005
+            while store.add("regroup/agents", 0) < g.size:
+                if time.monotonic() > limit:
+                    raise RendezvousTimeoutError(
+                        f"not all {g.size} agents of run {self._run_id} have come to "
+                        f"generation {g.number}"
+                    )
+                companion.poll(pause)
+                if g.over:
+                    return None
+                pause = min(2 * pause, 0.25)
+            return store
+        except RendezvousTimeoutError:
+            raise
+        except Exception as e:  # the store's errors have no common type, and differ by version
+            until = time.monotonic() + 1
+            while not g.over and time.monotonic() < until:
+                companion.poll(0.1)
+            if g.over:
+                return None
+            raise RendezvousConnectionError(f"the store {g.address}:{g.port}: {e}") from e
+
+    def num_nodes_waiting(self) -> int:
+        """1 if the generation of the workers is over."""
+        if self._companion is None or self._current is None:
+            return 0
+        self._companion.poll()
+        return int(self._current.over)
+
+    def is_closed(self) -> bool:
+        return self._closed or self._companion is not None and self._companion.ended()
+
+    def set_closed(self) -> None:
+        """Takes this node out of the job; the others go on."""
+        self._leave()
+
+    def shutdown(self) -> bool:
+        """Ends this node's part: it is done, or it leaves if the agent ends by an exception."""
+        companion = self._companion
+        if companion is not None and not self._closed and sys.exc_info()[0] is None:
+            companion.poll()
+            current = companion.newest()
+            if current:
+                current.end(0)
+            if companion.wait(OTHERS_WITHIN):
+                self._closed = True
+                companion.close()
+        self._leave()
+        return True
+
+    def _leave(self) -> None:
+        if self._companion is not None and not self._closed:
+            self._closed = True
+            self._companion.leave()
+        self._closed = True
+
+
+def main() -> None:
+    """Runs torchrun with this backend, whether or not its version looks for entry points."""
+    from torch.distributed import run
+    from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
+
+    from regroup import rendezvous_handler  # not __main__, which is another module
+
+    rendezvous_handler_registry.register("regroup", rendezvous_handler.create)
+    run.main()
+
+
+if __name__ == "__main__":
+    main()
