@@ -79,8 +79,10 @@ class Job:
                 flags += ["--rdzv-conf", f"last_call_timeout={a.last_call}"]
         else:
             flags.append("--standalone")
-        if a.launcher in ("torchrun", "handler"):
+        if a.launcher == "torchrun":
             return [sys.executable, "-m", "torch.distributed.run", *flags, SCRIPT]
+        if a.launcher == "handler":  # where the package is not installed, this registers it
+            return [sys.executable, "-m", "regroup.rendezvous_handler", *flags, SCRIPT]
         spares = ["--spares", str(self.workers)] if a.launcher == "spares" else []
         return [BINARY, "torchrun", "--state-dir", os.path.join(self.folder, "state"), *flags, *spares, SCRIPT]
 
