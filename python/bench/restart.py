@@ -10,7 +10,8 @@ of a worker, the agent and the worker of one are killed, and that node joins aga
 (two nodes, and the network between them is cut).
 
 What is told is the time from the fault until all workers of the new group have made a step, by the
-clock of this machine, and the parts of the slowest worker.
+clock of this machine, and the parts of the slowest worker. A job has two faults at most: after more of
+them within a minute Regroup waits before it tries again, which torchrun does not.
 """
 
 import argparse
@@ -153,9 +154,13 @@ def descendants(pid):
     return found
 
 
-def recovered(job, world, began, unlike):
-    """The time of a recovery and its parts; None if there was none."""
-    group = job.group(world, 1, unlike)
+#: Recoveries that did not come within the limit, after which a fault is not tried again.
+GIVEN_UP = 3
+
+
+def recovered(job, world, began, unlike, limit):
+    """The time of a recovery and its parts; None if there was none within the limit."""
+    group = job.group(world, 1, unlike, limit)
     if group is None:
         return None
     slowest = max(group, key=lambda w: w.at["step"])
@@ -178,63 +183,66 @@ def settle(job, world, since, pause, unlike=()):
     return group
 
 
+#: Faults of one job, after which another one is started.
+FAULTS = 2
+
+
 def workers(args):
-    """One node of two workers, one of which is killed again and again."""
-    times, lost, known = [], 0, set()
-    job = Job(args, workers=2, nodes=1)
-    try:
-        since = job.start(0)
-        while len(times) + lost < args.runs:
-            group = settle(job, 2, since, args.pause, known)
-            known = {w.path for w in job.all()}
-            time.sleep(random.uniform(0, 0.05))
-            since = time.time()
-            os.kill(next(w.pid for w in group if w.rank == 1), signal.SIGKILL)
-            took = recovered(job, 2, since, known)
-            if took is None:
-                lost += 1
-                print(job.log(), file=sys.stderr)
-                job.close()
-                job = Job(args, workers=2, nodes=1)
-                since = job.start(0)
-            else:
+    """One node of two workers, one of which is killed."""
+    times, lost = [], 0
+    while len(times) + lost < args.runs:
+        job = Job(args, workers=2, nodes=1)
+        try:
+            since, known = job.start(0), set()
+            for _ in range(min(FAULTS, args.runs - len(times) - lost)):
+                group = settle(job, 2, since, args.pause, known)
+                known = {w.path for w in job.all()}
+                time.sleep(random.uniform(0, 0.05))
+                since = time.time()
+                os.kill(next(w.pid for w in group if w.rank == 1), signal.SIGKILL)
+                took = recovered(job, 2, since, known, args.limit)
+                if took is None:
+                    lost += 1
+                    print(job.log(), file=sys.stderr)
+                    break
                 times.append(took)
-    finally:
-        job.close()
+        finally:
+            job.close()
     return {"worker killed": (times, lost)}
 
 
 def nodes(args):
     """Two nodes; the one that does not serve the other is killed, and joins again."""
-    kills, joins, lost_kills, lost_joins, known = [], [], 0, 0, set()
-    job = Job(args, workers=1, nodes=2)
-    try:
-        job.start(0)
-        time.sleep(1)  # the first one serves
-        since = job.start(1)
-        for _ in range(args.runs):
-            settle(job, 2, since, args.pause, known)
-            known = {w.path for w in job.all()}
-            began = time.time()
-            job.kill(1)
-            took = recovered(job, 1, began, known)
-            if took is None:
-                lost_kills += 1
-                print(job.log(), file=sys.stderr)
-                break
-            kills.append(took)
-            settle(job, 1, began, args.pause, known)
-            known = {w.path for w in job.all()}
-            since = job.start(1)
-            took = recovered(job, 2, since, known)
-            if took is None:
-                lost_joins += 1
-                print(job.log(), file=sys.stderr)
-                break
-            joins.append(took)
-    finally:
-        job.close()
-    return {"node killed": (kills, lost_kills), "node joins": (joins, lost_joins)}
+    found = {"node killed": ([], 0), "node joins": ([], 0)}
+
+    def add(name, took):
+        times, lost = found[name]
+        found[name] = (times + [took], lost) if took else (times, lost + 1)
+        return took is not None
+
+    while len(found["node killed"][0]) + found["node killed"][1] < args.runs and found["node killed"][1] < GIVEN_UP:
+        job = Job(args, workers=1, nodes=2)
+        try:
+            job.start(0)
+            time.sleep(1)  # the first one serves
+            since, known = job.start(1), set()
+            for _ in range(FAULTS):
+                settle(job, 2, since, args.pause, known)
+                known = {w.path for w in job.all()}
+                began = time.time()
+                job.kill(1)
+                if not add("node killed", recovered(job, 1, began, known, args.limit)):
+                    print(job.log(), file=sys.stderr)
+                    break
+                settle(job, 1, began, args.pause, known)
+                known = {w.path for w in job.all()}
+                since = job.start(1)
+                if not add("node joins", recovered(job, 2, since, known, args.limit)):
+                    print(job.log(), file=sys.stderr)
+                    break
+        finally:
+            job.close()
+    return found
 
 
 class Host:
@@ -273,7 +281,7 @@ def two_hosts():
 def cut(args):
     """Two nodes, between which the network is cut: the first one goes on alone."""
     times, lost = [], 0
-    while len(times) + lost < args.runs and lost < 2:
+    while len(times) + lost < args.runs and lost < GIVEN_UP:
         with two_hosts() as (hosts, sever):
             job = Job(args, workers=1, nodes=2, hosts=hosts)
             try:
@@ -284,7 +292,7 @@ def cut(args):
                 known = {w.path for w in job.all()}
                 began = time.time()
                 sever()
-                took = recovered(job, 1, began, known)
+                took = recovered(job, 1, began, known, args.limit)
                 if took is None:
                     lost += 1
                     print(job.log(), file=sys.stderr)
@@ -301,6 +309,7 @@ def main():
     parser.add_argument("--fault", choices=("worker", "node", "cut"), required=True)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--pause", type=float, default=0, help="seconds that a group runs at least before the next fault")
+    parser.add_argument("--limit", type=float, default=60, help="seconds after which a recovery counts as none")
     parser.add_argument("--last-call", type=float, default=0, help="seconds; 0 = the launcher's default")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -308,7 +317,7 @@ def main():
     for fault, (times, lost) in {"worker": workers, "node": nodes, "cut": cut}[args.fault](args).items():
         names = list(dict.fromkeys(name for t in times for name in t))
         result[fault] = {
-            "runs": len(times) + lost, "none_within_120_s": lost,
+            "runs": len(times) + lost, "none": lost, "limit": args.limit,
             "seconds": {n: statistics.median(t[n] for t in times if n in t) for n in names},
             "range": [min(t["total"] for t in times), max(t["total"] for t in times)] if times else [],
         }
@@ -316,7 +325,7 @@ def main():
         print(json.dumps(result))
         return
     for fault, r in result.items():
-        print(f"{args.launcher}, {fault}: {r['runs']} runs, {r['none_within_120_s']} without a step after 120 s, range {r['range']}")
+        print(f"{args.launcher}, {fault}: {r['runs']} runs, {r['none']} without a step after {args.limit:.0f} s, range {r['range']}")
         for name, value in r["seconds"].items():
             print(f"  {name:<20}{value:8.3f}")
 
