@@ -118,6 +118,37 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 	}
 }
 
+// TestTorchrunNodeInterruptedTwice: the node kills its workers and leaves; the job goes on.
+func TestTorchrunNodeInterruptedTwice(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	addresses, err := freeport.Addresses(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Workers ignore SIGTERM, so that the second interrupt comes while the first is carried out.
+	script := `trap '' TERM; echo "rank $RANK of $WORLD_SIZE"; test $WORLD_SIZE = 1 && exit 0; while :; do sleep 0.05; done`
+	var nodes []*participant
+	for i := range 2 {
+		nodes = append(nodes, launchParticipant(t, fmt.Sprint("node ", i), "torchrun", "--state-dir", filepath.Join(dir, "state"), "--nnodes", "1:2",
+			"--max-restarts", "3", "--shutdown-timeout", "5", "--rdzv-backend", "c10d", "--rdzv-endpoint", addresses[0], "--rdzv-id", "twice",
+			"--rdzv-conf", "last_call_timeout=20", "--local-addr", "127.0.0.1", "--no-python", "sh", "-c", script))
+		if i == 0 { // it serves
+			nodes[0].says("last call")
+		}
+	}
+	nodes[1].says("rank 1 of 2")
+	before := len(nodes[0].text())
+	nodes[1].signal(syscall.SIGINT)
+	eventually(t, 30*time.Second, func() (bool, string) {
+		return strings.Contains(nodes[0].text()[before:], "round is complete with 1 node"), "the node that is left does not know that it is alone"
+	})
+	nodes[1].signal(syscall.SIGINT)
+	nodes[1].exits(30*time.Second, 130)
+	nodes[0].exits(time.Minute, 0)
+	nodes[0].says("rank 0 of 1")
+}
+
 // TestSpares: workers that take the place of others are made of interpreters that wait, also in a
 // job that recovers in the process; they end with the job.
 func TestSpares(t *testing.T) {

@@ -217,7 +217,9 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 		return err
 	}
 	stopping, off := boot.InterruptibleBy(ctx, func() {
-		_ = c.Stop(ctx, joined.Job, "interrupted twice", true)
+		if l != nil { // else the job goes on without this node
+			_ = c.Stop(ctx, joined.Job, "interrupted twice", true)
+		}
 		if made != nil {
 			made.Kill()
 		}
