@@ -24,7 +24,7 @@ import (
 
 // A spare is a Python interpreter of a job that has imported its modules and waits. A worker that
 // starts takes one over, if there is one: the process gets the worker's environment, arguments and
-// identity, and runs its program. Until then it is no worker, and nobody is told of it.
+// identity, and runs its program. Until then it is no worker, and no fact names it.
 
 //go:embed spare.py
 var spareModule string

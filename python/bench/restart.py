@@ -9,7 +9,7 @@ with --rdzv-backend=regroup). Faults: worker (one node of two workers, one is ki
 of a worker, the agent and the worker of one are killed, and that node joins again: two figures), cut
 (two nodes, and the network between them is cut).
 
-What is told is the time from the fault until all workers of the new group have made a step, by the
+It prints the time from the fault until all workers of the new group have made a step, by the
 clock of this machine, and the parts of the slowest worker. A job has two faults at most: after more of
 them within a minute Regroup waits before it tries again, which torchrun does not.
 """
@@ -76,8 +76,6 @@ class Job:
             backend = "regroup" if a.launcher == "handler" else "c10d"
             flags += ["--nnodes", f"1:{self.nodes}" if many else "1", "--rdzv-backend", backend, "--rdzv-endpoint", f"{host}:{self.port}",
                       "--rdzv-id", "bench", "--local-addr", self.hosts[node].address if self.hosts else "127.0.0.1"]
-            if a.last_call:
-                flags += ["--rdzv-conf", f"last_call_timeout={a.last_call}"]
         else:
             flags.append("--standalone")
         if a.launcher == "torchrun":
@@ -310,7 +308,6 @@ def main():
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--pause", type=float, default=0, help="seconds that a group runs at least before the next fault")
     parser.add_argument("--limit", type=float, default=60, help="seconds after which a recovery counts as none")
-    parser.add_argument("--last-call", type=float, default=0, help="seconds; 0 = the launcher's default")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     result = {}

@@ -250,7 +250,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	}
 	err = member.Run(in)
 	ended()
-	_ = g.Wait() // its end is that of the job, which is told
+	_ = g.Wait() // an error in the story is no error of the job
 	if l != nil {
 		t.awaitOthers(ctx, l)
 	}

@@ -17,7 +17,7 @@ type place struct {
 	url  string // of the server that others run
 }
 
-// defaultPorts are those of torchrun: of the static backend, and of c10d.
+// Default ports of torchrun: of the static backend, and of c10d.
 const staticPort, c10dPort = "29500", "29400"
 
 // place decides as torchrun does where its store is: a server that is configured wins; a single
