@@ -55,11 +55,9 @@ func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
 				}
 			}
 			took := time.Since(began)
-			for m, e := range engines {
+			for _, e := range engines {
 				<-e.watched
-				if idle := e.idle(); !idle {
-					t.Errorf("member %d: something is under way", m)
-				}
+				waitFor(t, e.idle) // an aborted kernel ends soon, not at once
 			}
 			t.Logf("all knew after %v, and all had stopped after %v", took, time.Since(began))
 			j.onward(t, 2, [][]int{{0, 1}, {2, 3}}, engines, "2 GPUs here through NCCL")
@@ -106,7 +104,7 @@ func TestAnErrorOfTheDriverEndsTheGeneration(t *testing.T) {
 }
 
 func TestPatienceEndsAGenerationThatNobodyElseEnds(t *testing.T) {
-	_, engines := made(t, 23007, [][]int{{0, 1}}, func(o *EngineOptions) { o.Timeout = 100 * time.Millisecond })
+	_, engines := made(t, 23007, [][]int{{0, 1}}, func(o *EngineOptions) { o.Timeout = time.Second })
 	for _, end := range waiting(t, engines, 1) {
 		if err := <-end; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, ErrTimeout) {
 			t.Error(err)

@@ -57,6 +57,14 @@ func layouts(nodes [][]int) (all []spot) {
 func (j *job) communicators(t *testing.T, generation uint64, nodeSlots []spot) []*collective.Communicator {
 	t.Helper()
 	comms := make([]*collective.Communicator, len(nodeSlots))
+	t.Cleanup(func() {
+		each(len(comms), func(i int) error {
+			if comms[i] == nil {
+				return nil
+			}
+			return comms[i].Close()
+		})
+	})
 	all(t, len(nodeSlots), func(i int) (err error) {
 		p := nodeSlots[i]
 		comms[i], err = collective.New(soon(t), collective.Options{
@@ -67,7 +75,6 @@ func (j *job) communicators(t *testing.T, generation uint64, nodeSlots []spot) [
 		})
 		return err
 	})
-	t.Cleanup(func() { each(len(comms), func(i int) error { return comms[i].Close() }) })
 	return comms
 }
 

@@ -137,12 +137,14 @@ func each(n int, f func(rank int) error) []error {
 
 func all(t *testing.T, n int, f func(rank int) error) {
 	t.Helper()
+	failed := false
 	for rank, err := range each(n, f) {
 		if err != nil {
 			t.Errorf("rank %d: %v", rank, err)
+			failed = true
 		}
 	}
-	if t.Failed() {
+	if failed {
 		t.FailNow()
 	}
 }

@@ -212,7 +212,7 @@ func TestTheEndOfAContextInALaunchFailsTheCommunicator(t *testing.T) {
 
 func TestPatienceBoundsEveryStep(t *testing.T) {
 	l := library(t, 23007)
-	comms := world(t, l, 2, func(_ int, o *CommOptions) { o.Timeout = 100 * time.Millisecond })
+	comms := world(t, l, 2, func(_ int, o *CommOptions) { o.Timeout = time.Second })
 	c := comms[0]
 	b := upload(t, c.dev, floats(8, 1, 0))
 	w, err := c.Do(context.Background(), nil, AllReduce(b, b, Float32, Sum)) // the other rank does not join
