@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import os
 import selectors
 import shutil
@@ -27,6 +28,8 @@ import time
 from typing import Dict, List, Optional
 
 from .errors import RegroupError
+
+log = logging.getLogger(__name__)
 
 #: prctl's option that sends a signal to a process when its parent ends.
 PR_SET_PDEATHSIG = 1
@@ -163,6 +166,15 @@ class Companion:
                 if newest:
                     newest.end(0)
         return self.ended()
+
+    def stop_job(self, job: str, reason: str, server: List[str]) -> None:
+        """Ends the job on all nodes, if its server can be reached."""
+        command = [binary(), "stop", job, "--reason", reason, *server]
+        said = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        if said.returncode != 0:
+            log.warning("regroup: the run goes on: %s", said.stdout.decode(errors="replace").strip())
 
     def leave(self) -> None:
         """Takes the node out of the job, and waits until the process has ended."""

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, List, Optional
 
 from torch.distributed import TCPStore
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -66,12 +67,17 @@ def create(params: RendezvousParameters) -> "RegroupHandler":
     return RegroupHandler(params)
 
 
+def configured() -> bool:
+    """Whether the environment names a server."""
+    return bool(os.environ.get("REGROUP_SERVER") or os.environ.get("REGROUP_CONTEXT"))
+
+
 def arguments(params: RendezvousParameters) -> List[str]:
     """The companion's command line, up to the command of the members."""
     nodes = f"{params.min_nodes}:{params.max_nodes}"
     line = ["torchrun", "--nnodes", nodes, "--nproc-per-node", "1", "--max-restarts", RESTARTS]
     line += ["--rdzv-backend", "c10d", "--rdzv-id", params.run_id]
-    server = os.environ.get("REGROUP_SERVER") or os.environ.get("REGROUP_CONTEXT")
+    server = configured()
     if not params.endpoint and not server and params.max_nodes > 1:
         raise ValueError(
             "the rendezvous regroup needs the address of a server: give --rdzv-endpoint HOST:PORT, "
@@ -93,6 +99,8 @@ class RegroupHandler(RendezvousHandler):
     def __init__(self, params: RendezvousParameters):
         self._arguments = arguments(params)
         self._run_id = params.run_id
+        self._min_nodes = params.min_nodes
+        self._server = [] if configured() else ["--server", f"nats://{params.endpoint}"]
         self._join_within = float(params.get("join_timeout") or JOIN_WITHIN)
         self._companion: Optional[Companion] = None
         self._closed = False
@@ -200,8 +208,13 @@ class RegroupHandler(RendezvousHandler):
         self._leave()
 
     def shutdown(self) -> bool:
-        """Ends this node's part: it is done, or it leaves if the agent ends by an exception."""
+        """Ends this node's part: it is done, or it leaves if the agent ends by an exception. If its
+        workers have failed for good and the others are too few without it, the run is over."""
         companion = self._companion
+        failed = isinstance(sys.exc_info()[1], ChildFailedError)
+        current = self._current
+        if companion and current and failed and current.size - 1 < self._min_nodes:
+            companion.stop_job(current.job, f"node {current.rank} has failed for good", self._server)
         if companion is not None and not self._closed and sys.exc_info()[0] is None:
             companion.poll()
             current = companion.newest()

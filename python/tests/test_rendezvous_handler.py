@@ -166,6 +166,14 @@ class RendezvousHandler(unittest.TestCase):
             self.assertEqual([0, 0], codes[:2], a.everything())
             self.assertNotEqual(0, codes[2])
 
+    def test_agent_fails_for_good(self):
+        """A run that cannot go on without it is over on all nodes, long before join_timeout."""
+        with tempfile.TemporaryDirectory() as folder:
+            crash = os.path.join(folder, "crash")
+            with Agents(2, "--nnodes", "2", "--monitor_interval", "0.1", CRASH=crash) as a:
+                codes = a.codes()
+                self.assertNotIn(0, codes, a.everything())
+
     def test_no_server(self):
         """Without an address the error says what to give."""
         command = [sys.executable, "-W", "ignore", "-m", "regroup.rendezvous_handler"]
