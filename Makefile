@@ -110,6 +110,10 @@ $(TOOLS)/torch-$(TORCH)/integrations: python/integrations/requirements.txt | $(T
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet --no-deps -r $<
 	@touch $@
 
+$(TOOLS)/torch-$(TORCH)/torchft/ready: python/bench/torchft.txt | $(TOOLS)/torch-$(TORCH)/ready
+	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet --no-deps --target $(@D) -r $<
+	@touch $@
+
 judge-horovod: build libregroup torch judge ## Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
 	@$(PYTHON) e2e/horovod/operations.py $(CHECKOUT)
 	@REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) e2e/horovod/elastic.py $(CHECKOUT)
@@ -194,8 +198,8 @@ bench-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's clients 
 	@$(GO) build -o $(BIN)/storebench ./e2e/tcpstore/bench
 	@unshare --net --map-root-user bash -c 'ip link set lo up && exec $(BIN)/storebench -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python'
 
-bench-torchrun: build libregroup net $(TOOLS)/torch-$(TORCH)/ready ## restarts of PyTorch jobs, after kills, joins and a cut, beside torchrun, into docs/benchmarks.md (half an hour)
-	@$(GO) run ./e2e/torchrun -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python
+bench-torchrun: build libregroup net $(TOOLS)/torch-$(TORCH)/torchft/ready ## restarts of PyTorch jobs, after kills, joins and a cut, beside torchrun; jobs that survive, beside torchft; into docs/benchmarks.md (40 minutes)
+	@$(GO) run ./e2e/torchrun -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python -torchft $(TOOLS)/torch-$(TORCH)/torchft
 
 gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
 	@$(BIN)/gpucheck $(GPUCHECK)

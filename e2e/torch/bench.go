@@ -5,15 +5,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -23,17 +19,15 @@ import (
 const title = "PyTorch"
 
 type bench struct {
-	python, packages, binary string
-	kills, storm             int
-	text                     strings.Builder
+	report.Python
+	kills, storm int
+	text         strings.Builder
 }
 
 func main() {
 	b := &bench{}
 	out := flag.String("out", "", "Markdown file of which a section is written; empty = standard output")
-	flag.StringVar(&b.python, "python", "python3", "with torch 2.14 or later")
-	flag.StringVar(&b.packages, "packages", "python", "folder with the package regroup and its library (make libregroup)")
-	flag.StringVar(&b.binary, "binary", "bin/regroup", "that runs the jobs (make build)")
+	b.Flags(flag.CommandLine, "torch 2.14 or later")
 	flag.IntVar(&b.kills, "kills", 30, "in each job whose recovery is measured")
 	flag.IntVar(&b.storm, "storm", 100, "kills in the job in which they do not wait for recovery")
 	flag.Parse()
@@ -46,11 +40,11 @@ func main() {
 }
 
 func (b *bench) all(ctx context.Context, out string) error {
-	version, err := b.run(ctx, "-c", "import torch; print(torch.__version__)")
+	version, err := b.Torch(ctx)
 	if err != nil {
 		return err
 	}
-	b.printf("Written by `make bench-torch`. PyTorch %s without a GPU. Measured on %s.\n", strings.TrimSpace(string(version)), report.Machine())
+	b.printf("Written by `make bench-torch`. PyTorch %s without a GPU. Measured on %s.\n", version, report.Machine())
 	for _, part := range []func(context.Context) error{b.recovery, b.reconfigure, b.busy, b.limits} {
 		if err := part(ctx); err != nil {
 			return err
@@ -64,36 +58,6 @@ func (b *bench) all(ctx context.Context, out string) error {
 }
 
 func (b *bench) printf(format string, args ...any) { fmt.Fprintf(&b.text, format, args...) }
-
-// run runs the interpreter in the folder of the package; returns its standard output.
-func (b *bench) run(ctx context.Context, args ...string) ([]byte, error) {
-	binary, err := filepath.Abs(b.binary)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, b.python, append([]string{"-W", "ignore"}, args...)...)
-	cmd.Dir, cmd.Env = b.packages, append(os.Environ(), "PYTHONPATH=.", "REGROUP_BINARY="+binary)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	text, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
-	}
-	fmt.Fprintf(os.Stderr, "%s: %s\n", strings.Join(args, " "), bytes.TrimSpace(text))
-	return text, nil
-}
-
-// measure runs a program of python/bench, which prints one JSON object.
-func (b *bench) measure(ctx context.Context, result any, program string, args ...string) error {
-	text, err := b.run(ctx, append([]string{filepath.Join("bench", program), "--json"}, args...)...)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, result); err != nil {
-		return fmt.Errorf("%s: %w", program, err)
-	}
-	return nil
-}
 
 // followed is the result of follow.py.
 type followed struct {
@@ -124,7 +88,7 @@ the others have; otherwise what was left of the interrupted step is in the time 
 				args, when = append(args, "--at-end"), "at the end"
 			}
 			var r followed
-			if err := b.measure(ctx, &r, "follow.py", args...); err != nil {
+			if err := b.Measure(ctx, &r, "follow.py", args...); err != nil {
 				return err
 			}
 			b.printf("| %s | %s | %d | %.0f | %.0f | %.0f | %.0f | %s |\n", c.name, when, r.Kills, r.Times.Min, r.Times.Median, r.Times.P99, r.Times.Max, c.goal)
@@ -138,7 +102,7 @@ Kills at any moment, also while a group forms or a newcomer starts; one of the o
 `)
 	for _, backend := range []string{"gloo", "regroup"} {
 		var r followed
-		if err := b.measure(ctx, &r, "follow.py", "--backend", backend, "--storm", strconv.Itoa(b.storm)); err != nil {
+		if err := b.Measure(ctx, &r, "follow.py", "--backend", backend, "--storm", strconv.Itoa(b.storm)); err != nil {
 			return err
 		}
 		b.printf("| follow(%q) | %d | %d | %d | %d | %d | at most %d |\n", backend, r.Kills, r.Generations, r.Missing, r.Repeated, r.EqualOn, r.Replaced)
@@ -160,7 +124,7 @@ A group that changes its members: reconfigure and one all_reduce of 4 bytes, ms,
 			Gloos      float64    `json:"gloo_ms"`
 			GloosRange [2]float64 `json:"gloo_range_ms"`
 		}
-		if err := b.measure(ctx, &r, "reconfigure.py", "--ranks", strconv.Itoa(ranks)); err != nil {
+		if err := b.Measure(ctx, &r, "reconfigure.py", "--ranks", strconv.Itoa(ranks)); err != nil {
 			return err
 		}
 		goal := "none"
@@ -188,7 +152,7 @@ Three ranks beside four processes that compute without end; medians of the round
 			Ratio     float64
 		}
 	}
-	if err := b.measure(ctx, &r, "busy.py"); err != nil {
+	if err := b.Measure(ctx, &r, "busy.py"); err != nil {
 		return err
 	}
 	for _, row := range r.Rows {
@@ -212,7 +176,7 @@ How late a timeout of one second ends an all_reduce of 1 MiB for which the other
 			Range            [2]float64 `json:"range_ms"`
 		}
 	}
-	if err := b.measure(ctx, &r, "limits.py"); err != nil {
+	if err := b.Measure(ctx, &r, "limits.py"); err != nil {
 		return err
 	}
 	for _, row := range r.Rows {

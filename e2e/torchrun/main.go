@@ -1,30 +1,26 @@
 // Command torchrun measures how long a job that is restarted as a whole stands still: torchrun
 // beside `regroup torchrun`, without and with spares, and torchrun's own agents on Regroup's
-// rendezvous. It runs python/bench/restart.py, and writes a section of docs/benchmarks.md.
+// rendezvous; and jobs whose survivors go on in their processes, beside torchft. It runs programs of
+// python/bench, and writes two sections of docs/benchmarks.md.
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/regroup-io/regroup/e2e/report"
 )
 
-const title = "Restarts, beside torchrun"
-
 type bench struct {
-	python, packages, binary string
-	runs                     int
-	launchers, faults        []string
-	text                     strings.Builder
+	report.Python
+	runs, kills       int
+	launchers, faults []string
+	text              strings.Builder
 }
 
 // launcherNames are those of python/bench/restart.py, as the table calls them.
@@ -52,14 +48,18 @@ type result struct {
 func main() {
 	b := &bench{}
 	out := flag.String("out", "", "Markdown file of which a section is written; empty = standard output")
-	flag.StringVar(&b.python, "python", "python3", "with torch 2 or later")
-	flag.StringVar(&b.packages, "packages", "python", "folder with the package regroup")
-	flag.StringVar(&b.binary, "binary", "bin/regroup", "that runs the jobs (make build)")
+	b.Flags(flag.CommandLine, "torch 2.14 or later")
 	flag.IntVar(&b.runs, "runs", 7, "of each fault")
 	launchers := flag.String("launchers", "torchrun,regroup,spares,handler", "which are measured")
 	faults := flag.String("faults", "worker,node,cut", "which are measured")
+	flag.IntVar(&b.kills, "kills", 30, "of each job that goes on in its processes; 0 = none of them")
+	torchft := flag.String("torchft", "", "folder with torchft, which is measured beside them; empty = it is not")
 	flag.Parse()
-	b.launchers, b.faults = strings.Split(*launchers, ","), strings.Split(*faults, ",")
+	if *torchft != "" {
+		b.More = []string{*torchft}
+	}
+	comma := func(c rune) bool { return c == ',' }
+	b.launchers, b.faults = strings.FieldsFunc(*launchers, comma), strings.FieldsFunc(*faults, comma)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := b.all(ctx, *out); err != nil {
@@ -69,13 +69,39 @@ func main() {
 }
 
 func (b *bench) all(ctx context.Context, out string) error {
-	version, err := b.run(ctx, "-c", "import torch; print(torch.__version__)")
+	version, err := b.Torch(ctx)
 	if err != nil {
 		return err
 	}
-	b.printf(`Written by %s. PyTorch %s without a GPU, gloo. Measured on %s.
+	about := fmt.Sprintf("Written by `make bench-torchrun`. PyTorch %s without a GPU. Measured on %s.\n", version, report.Machine())
+	for _, part := range []struct {
+		title   string
+		wanted  bool
+		measure func(context.Context) error
+	}{
+		{"Restarts, beside torchrun", len(b.faults) > 0, b.restarts},
+		{"Survivors, beside torchft", b.kills > 0, b.survivors},
+	} {
+		if !part.wanted {
+			continue
+		}
+		b.text.Reset()
+		b.printf("%s", about)
+		if err := part.measure(ctx); err != nil {
+			return err
+		}
+		if out == "" {
+			fmt.Print(b.text.String())
+		} else if err := report.Section(out, "# Benchmarks\n", part.title, b.text.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-Seconds from the fault until all workers of the new group have made a step, medians, and the parts of the slowest worker. "Until the
+func (b *bench) restarts(ctx context.Context) error {
+	b.printf(`
+Seconds from the fault until all workers of the new group have made a step, with gloo: medians, and the parts of the slowest worker. "Until the
 process" is the notice, the end of the other workers, the rendezvous, and the start of the process. All settings are the launchers' defaults, the
 last call of 30 s for further nodes among them. A worker is one of two of a node; a node is one of two with a worker each, and is killed with its
 agent; the network is that between two nodes, one of which goes on alone. After three recoveries that do not come within 60 s a fault is not
@@ -83,17 +109,13 @@ tried again.
 
 | fault | launcher | runs | no step after 60 s | median (min to max) | of torchrun's | aim | %s |
 |---|---|---|---|---|---|---|%s
-`, "`make bench-torchrun`", strings.TrimSpace(string(version)), report.Machine(), strings.Join(parts, " | "), strings.Repeat("---|", len(parts)))
+`, strings.Join(parts, " | "), strings.Repeat("---|", len(parts)))
 	for _, fault := range b.faults {
 		if err := b.fault(ctx, fault); err != nil {
 			return err
 		}
 	}
-	if out == "" {
-		fmt.Print(b.text.String())
-		return nil
-	}
-	return report.Section(out, "# Benchmarks\n", title, b.text.String())
+	return nil
 }
 
 // fault writes the rows of a fault of restart.py, which has several results.
@@ -104,17 +126,13 @@ func (b *bench) fault(ctx context.Context, fault string) error {
 		if fault == "cut" && (launcher == "spares" || launcher == "handler") {
 			continue // the notice is the same as without, and dominates
 		}
-		args := []string{filepath.Join("bench", "restart.py"), "--json", "--launcher", launcher, "--fault", fault, "--runs", fmt.Sprint(b.runs)}
+		args := []string{"--launcher", launcher, "--fault", fault, "--runs", strconv.Itoa(b.runs)}
 		if launcher == "spares" { // they are kept again some seconds after each start
 			args = append(args, "--pause", "12")
 		}
-		text, err := b.run(ctx, args...)
-		if err != nil {
-			return err
-		}
 		all := map[string]result{}
-		if err := json.Unmarshal(text, &all); err != nil {
-			return fmt.Errorf("%s: %w", launcher, err)
+		if err := b.Measure(ctx, &all, "restart.py", args...); err != nil {
+			return err
 		}
 		for _, name := range []string{"worker killed", "node killed", "node joins", "network cut"} {
 			r, ok := all[name]
@@ -156,29 +174,3 @@ func row(name, launcher string, r result, torchrun float64) string {
 }
 
 func (b *bench) printf(format string, args ...any) { fmt.Fprintf(&b.text, format, args...) }
-
-// run runs the interpreter in the folder of the package; returns its standard output.
-func (b *bench) run(ctx context.Context, args ...string) ([]byte, error) {
-	binary, err := filepath.Abs(b.binary)
-	if err != nil {
-		return nil, err
-	}
-	python, err := filepath.Abs(b.python)
-	if err != nil {
-		return nil, err
-	}
-	packages, err := filepath.Abs(b.packages)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, python, append([]string{"-W", "ignore"}, args...)...)
-	cmd.Dir, cmd.Env = b.packages, append(os.Environ(), "PYTHONPATH="+packages, "REGROUP_BINARY="+binary)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	text, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
-	}
-	fmt.Fprintf(os.Stderr, "%s: %s\n", strings.Join(args, " "), bytes.TrimSpace(text))
-	return text, nil
-}

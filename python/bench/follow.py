@@ -87,9 +87,9 @@ class Steps:
         return [pid for at, pid, n in self.last.values() if n == size and at > limit]
 
 
-def kills(steps, args):
-    """Kills again and again, each time when all train; returns the times in ms."""
-    times, limit = [], time.monotonic() + args.limit
+def kills(steps, args, times):
+    """Kills again and again, each time when all train; adds the times in ms."""
+    limit = time.monotonic() + args.limit
     while len(times) < args.kills:
         while len(steps.training(3)) < 3:
             steps.read()
@@ -112,7 +112,12 @@ def kills(steps, args):
             known = len(steps.seen)
         times.append(1000 * (max(first.values()) - began))
         limit = time.monotonic() + args.limit
-    return times
+
+
+def spread(times):
+    """What is told of sorted times."""
+    p99 = times[min(len(times) - 1, round(0.99 * len(times)))]
+    return {"min": times[0], "median": statistics.median(times), "p99": p99, "max": times[-1]}
 
 
 def storm(steps, args):
@@ -125,7 +130,6 @@ def storm(steps, args):
         if len(steps.last) > 1:
             steps.kill(random.choice(list(steps.last)))
             done += 1
-    return []
 
 
 def phases(job):
@@ -172,7 +176,9 @@ def main():
         run = ["--recovery", "in-process", "--workers", "2:3", "--max-restarts", "10000"]
         with Job(*run, "--", *script("follows.py"), env=env) as job:
             steps = Steps(job)
-            times = kills(steps, args) + storm(steps, args)
+            times = []
+            kills(steps, args, times)
+            storm(steps, args)
             with open(stop, "w", encoding="utf-8"):
                 pass
             job.wait()
@@ -180,12 +186,7 @@ def main():
     if times:
         times.sort()
         told["phases_ms"] = phases(job)
-        told["kill_to_step_ms"] = {
-            "min": times[0],
-            "median": statistics.median(times),
-            "p99": times[min(len(times) - 1, round(0.99 * len(times)))],
-            "max": times[-1],
-        }
+        told["kill_to_step_ms"] = spread(times)
     if args.json:
         print(json.dumps(told))
         return

@@ -76,6 +76,8 @@ class Job:
             backend = "regroup" if a.launcher == "handler" else "c10d"
             flags += ["--nnodes", f"1:{self.nodes}" if many else "1", "--rdzv-backend", backend, "--rdzv-endpoint", f"{host}:{self.port}",
                       "--rdzv-id", "bench", "--local-addr", self.hosts[node].address if self.hosts else "127.0.0.1"]
+            if self.hosts:  # torchrun does not recognise an address of a further interface as its own
+                flags += ["--rdzv-conf", f"is_host={'true' if node == 0 else 'false'}"]
         else:
             flags.append("--standalone")
         if a.launcher == "torchrun":
