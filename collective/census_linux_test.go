@@ -69,6 +69,12 @@ func (c census) holdsMore(before census) bool {
 	return c.descriptors > before.descriptors || c.arenas > before.arenas || c.segments > before.segments
 }
 
+// withMost is c with the larger numbers of descriptors and mappings of both.
+func (c census) withMost(other census) census {
+	c.descriptors, c.arenas, c.segments = max(c.descriptors, other.descriptors), max(c.arenas, other.arenas), max(c.segments, other.segments)
+	return c
+}
+
 func read(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name)

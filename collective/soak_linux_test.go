@@ -82,8 +82,8 @@ func (c *cluster) cycle(ctx context.Context, t testing.TB, n int) error {
 	return nil
 }
 
-// TestAThousandKillsAndReformsGrowNothing: the process holds as much after the last as after the
-// first hundred.
+// TestAThousandKillsAndReformsGrowNothing: the process holds no more after the last than
+// after any of the first hundred.
 func TestAThousandKillsAndReformsGrowNothing(t *testing.T) {
 	early, cycles := 100, 1000
 	if raced {
@@ -95,8 +95,8 @@ func TestAThousandKillsAndReformsGrowNothing(t *testing.T) {
 	var before census
 	for n := range cycles {
 		mustAll(t, len(clusters), func(i int) error { return clusters[i].cycle(ctx, t, n) })
-		if n+1 == early {
-			before = takeCensus(t)
+		if n < early { // what a cycle leaves to the next depends on where its rank was killed
+			before = takeCensus(t).withMost(before)
 		}
 	}
 	after, ok := settled(t, takeCensus, func(c census) bool {
