@@ -22,7 +22,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers e2e-slurm fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -168,6 +168,9 @@ reliability: chaos ## docs/reliability.md: every kind of network fault, and the 
 e2e-containers: ## the compose file: build, submit, kill an agent's container, take down
 	@deploy/e2e-containers.sh
 
+e2e-slurm: build ## the batch script for Slurm on a cluster of this machine alone: a node is lost, a job is told to end (root)
+	@deploy/e2e-slurm.sh
+
 fuzz: ## every decoder for FUZZTIME each
 	@for target in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | sort); do \
 	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9]+' $$target | sed 's/func //'); do \
@@ -207,8 +210,9 @@ gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the d
 $(BIN)/gpucheck: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/gpucheck
 
-lint: setup $(TOOLS)/golangci-lint ## golangci-lint and gofumpt
+lint: setup build $(TOOLS)/golangci-lint ## golangci-lint and gofumpt, shellcheck, systemd-analyze
 	@$(TOOLS)/golangci-lint run ./...
+	@deploy/check.sh
 
 $(TOOLS)/golangci-lint:
 	@echo "building golangci-lint $(GOLANGCI) (about three minutes, once)"

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: makes `docker`, `docker compose` and a running engine available on a Debian-like machine.
 # Says what it does; does nothing when all is there.
 

@@ -6,6 +6,8 @@
 #   deploy/setup.sh net     what the tests of the network need: namespaces and packet filters
 #   deploy/setup.sh judge   what the tests of others import
 #   deploy/setup.sh mpi     Open MPI, which the engine is measured beside
+#   deploy/setup.sh check   what checks scripts and units of systemd
+#   deploy/setup.sh slurm   a Slurm controller and daemons, for the test of the batch script
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 set -euo pipefail
 
@@ -38,6 +40,13 @@ judge)
 mpi)
   command -v mpicc >/dev/null && command -v mpirun >/dev/null || packages openmpi-bin libopenmpi-dev
   ;;
+check)
+  command -v shellcheck >/dev/null && command -v systemd-analyze >/dev/null || packages shellcheck systemd
+  ;;
+slurm)
+  command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v srun >/dev/null && command -v munged >/dev/null ||
+    packages slurmctld slurmd slurm-client munge
+  ;;
 net)
   missing=()
   command -v ip >/dev/null || missing+=(iproute2)
@@ -49,5 +58,5 @@ node)
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
   [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|net|node" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node" ;;
 esac
