@@ -7,6 +7,7 @@ require (
 	github.com/cloudevents/sdk-go/v2 v2.16.2
 	github.com/ebitengine/purego v0.11.3
 	github.com/goccy/go-yaml v1.19.2
+	github.com/guptarohit/asciigraph v0.10.0
 	github.com/kelseyhightower/envconfig v1.4.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0

@@ -57,6 +57,7 @@ func Catalog() []Entry {
 		entry[JobScaled](ClassFact, reg, to(sched), "the wanted number of workers changed"),
 		entry[JobFailureCounted](ClassFact, reg, to(disc), "a failure of a worker incarnation was counted"),
 		entry[JobStalled](ClassFact, reg, to(rdzv), "no worker made a step within the job's limit"),
+		entry[JobProgressed](ClassFact, reg, nil, "the newest step of a job and the values that its program has reported"),
 		entry[JobRespawned](ClassFact, reg, to(rdzv), "a dead worker is started again"),
 		entry[JobRespawnDenied](ClassFact, reg, to(rdzv), "a dead worker is not started again"),
 		entry[JobFinishing](ClassFact, reg, to(rdzv), "a worker has completed the training"),
@@ -119,6 +120,7 @@ func (JobSubmitted) Type() Type         { return "dev.regroup.job.submitted.v1" 
 func (JobRejected) Type() Type          { return "dev.regroup.job.rejected.v1" }
 func (JobScaled) Type() Type            { return "dev.regroup.job.scaled.v1" }
 func (JobStalled) Type() Type           { return "dev.regroup.job.stalled.v1" }
+func (JobProgressed) Type() Type        { return "dev.regroup.job.progressed.v1" }
 func (JobRespawned) Type() Type         { return "dev.regroup.job.respawned.v1" }
 func (JobRespawnDenied) Type() Type     { return "dev.regroup.job.blamed.v1" }
 func (JobFailureCounted) Type() Type    { return "dev.regroup.job.charged.v1" }

@@ -85,6 +85,15 @@ type JobStalled struct {
 	Detail     string     `json:"detail"`
 }
 
+// JobProgressed records how far a job is, and the newest values that its program has reported. It
+// is published every 5 s at most, more rarely the longer a job runs, and once before its end.
+type JobProgressed struct {
+	Job        JobID             `json:"job"`
+	Generation Generation        `json:"generation"`
+	Step       uint64            `json:"step"`             // the newest that is known; 0 = the program reports none
+	Values     map[string]Metric `json:"values,omitempty"` // as in JobView.Reported
+}
+
 // JobFinishing records that a worker has completed the training. There are no further generations,
 // and the other workers may finish.
 type JobFinishing struct {

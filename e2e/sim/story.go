@@ -34,6 +34,8 @@ func brief(b events.Body) string {
 		return fmt.Sprintf("%s %s in %s after step %d", b.Kind, b.Place, b.Generation, b.Step)
 	case events.JobStalled:
 		return fmt.Sprintf("%s %s", b.Generation, b.Detail)
+	case events.JobProgressed:
+		return fmt.Sprintf("%s step %d", b.Generation, b.Step)
 	case events.RoundMissed:
 		var m []events.Place
 		for _, x := range b.Missing {

@@ -1,7 +1,7 @@
 // Command torchrun measures how long a job that is restarted as a whole stands still: torchrun
 // beside `regroup torchrun`, without and with spares, and torchrun's own agents on Regroup's
-// rendezvous; and jobs whose survivors go on in their processes, beside torchft. It runs programs of
-// python/bench, and writes two sections of docs/benchmarks.md.
+// rendezvous; and jobs whose survivors go on in their processes, beside torchft. It runs programs
+// of python/bench, and writes two sections of docs/benchmarks.md.
 package main
 
 import (

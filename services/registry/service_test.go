@@ -96,7 +96,7 @@ func TestJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 		fact(t, p, "n1", "b", 7, events.NodeLost{NodeFact: events.NodeFact{Node: "b", Incarnation: "A1", Reason: "silent"}})
 		fact(t, p, "d1", string(id), 0, events.WorkerDone{WorkerRef: ref(id, two[0], "w1"), Step: 9})
 		fact(t, p, "w3", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[0], "w1"), Done: true, Detail: "exit code 0"})
-		wantPublished(t, p, "job.submitted, incident.opened, job.charged, job.respawned, job.blamed, job.finishing, incident.closed, job.succeeded")
+		wantPublished(t, p, "job.submitted, incident.opened, job.charged, job.respawned, job.blamed, job.finishing, job.progressed, incident.closed, job.succeeded")
 		if v := view(t, p, id); v.State != events.JobStateSucceeded || v.By != "/client" {
 			t.Errorf("view: %+v", v)
 		}

@@ -113,6 +113,7 @@ func (t *transition) progressed(p events.Progress) {
 		return
 	}
 	v.Reported, _ = events.MergeMetrics(v.Reported, p.Reported)
+	defer t.publishProgress(false)
 	if p.Step == 0 || (p.Generation == t.StepGeneration && p.Step <= v.Step) {
 		return
 	}
@@ -125,6 +126,38 @@ func (t *transition) progressed(p events.Progress) {
 
 func (t *transition) recordStep(g events.Generation, step uint64) {
 	t.View.Step, t.View.StepAt, t.StepGeneration = step, t.now, max(t.StepGeneration, g)
+}
+
+// Published is what the newest JobProgressed contained.
+type Published struct {
+	At   time.Time `json:"at"`
+	Step uint64    `json:"step,omitempty"`
+	// Arrival of the newest value in it.
+	Value time.Time `json:"value,omitzero"`
+}
+
+// progressPoints is the number of points of the part of a job's course in which they are evenly
+// spaced. A job of a week has 10,000 of them, and no reader draws more.
+const progressPoints = 2000
+
+// publishProgress publishes the job's newest step and values, if they have changed and the last
+// time is long enough ago, or the job is about to end.
+func (t *transition) publishProgress(ends bool) {
+	v, last := &t.View, t.Published
+	now := Published{At: t.now, Step: v.Step}
+	for _, m := range v.Reported {
+		if m.At.After(now.Value) {
+			now.Value = m.At
+		}
+	}
+	if now.Step == last.Step && now.Value.Equal(last.Value) {
+		return
+	}
+	if every := max(StepEvery, t.now.Sub(v.Submitted)/progressPoints); !ends && t.now.Before(last.At.Add(every)) {
+		return
+	}
+	t.Published = now
+	t.publish(events.JobProgressed{Job: v.Job, Generation: v.Generation, Step: v.Step, Values: v.Reported})
 }
 
 // stepsStalled applies that a replica has received no step of a generation within the limit. It

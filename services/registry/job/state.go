@@ -69,6 +69,7 @@ type State struct {
 	Exhaustion     *Exhaustion       `json:"exhaustion,omitempty"`
 	Stall          Stall             `json:"stall,omitzero"`    // the newest one
 	StepGeneration events.Generation `json:"step_in,omitempty"` // generation in which View.Step was made
+	Published      Published         `json:"published,omitzero"`
 	// Rank 0 was ready before the seal of its generation arrived.
 	EarlyReady *events.WorkerReady `json:"early,omitempty"`
 }

@@ -21,6 +21,8 @@ func Describe(b events.Body) string {
 		return CountedFailureText(events.CountedFailure{Place: &b.Place, Generation: b.Generation, Rank: b.Rank, Step: b.Step, Kind: b.Kind, Detail: b.Detail})
 	case events.JobStalled:
 		return fmt.Sprintf("%s: %s", b.Generation, b.Detail)
+	case events.JobProgressed:
+		return progressText(b)
 	case events.JobRespawned:
 		return fmt.Sprintf("%s starts again (attempt %d)", b.Place, b.Attempt)
 	case events.JobRespawnDenied:

@@ -60,6 +60,25 @@ func MetricsText(v events.JobView, now time.Time) string {
 	return "reported: " + strings.Join(groups, "; ")
 }
 
+// progressText is the sentence for a JobProgressed: generation, step and values.
+func progressText(b events.JobProgressed) string {
+	parts := []string{b.Generation.String()}
+	if b.Step > 0 {
+		parts = append(parts, fmt.Sprintf("step %d", b.Step))
+	}
+	names := slices.SortedFunc(maps.Keys(b.Values), func(a, c string) int {
+		return cmp.Or(cmp.Compare(rankOfName(a), rankOfName(c)), cmp.Compare(a, c))
+	})
+	for i, name := range names {
+		if i == metricsShown {
+			parts = append(parts, fmt.Sprintf("%d more", len(names)-i))
+			break
+		}
+		parts = append(parts, nameText(name)+" "+Number(b.Values[name].Value))
+	}
+	return strings.Join(parts, " · ")
+}
+
 // rankOfName sorts the loss first, as the most important value.
 func rankOfName(name string) int {
 	if name == "loss" {
