@@ -30,6 +30,7 @@ const module = "github.com/regroup-io/regroup"
 var pure = []string{
 	"services/localhealth", "services/discovery/liveness", "services/scheduler/plan", "services/rendezvous/round", "services/registry/job",
 	"agent/worker", "collective/schedule",
+	"events/access",
 }
 
 var pureStd = []string{"errors", "fmt", "iter", "slices", "maps", "cmp", "sort", "strings", "strconv", "math", "math/bits", "time"}
@@ -55,6 +56,7 @@ var layers = []layer{
 	{"events/limits", nil, nil, nil, "every package may bound what it reads"},
 	{"events/spec", []string{"events/limits"}, nil, nil, "bodies of events hold a specification"},
 	{"events", []string{"events/limits", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
+	{"events/access", []string{"events"}, nil, pureStd, "who may do what is decided from the catalogue alone"},
 	{"events/cloudevent", []string{"events", "events/limits", "events/spec"}, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the wire form, nothing else"},
 	{"events/document", []string{"events", "events/limits"}, nil, nil, "it is the stored form, nothing else"},
 	{"events/memory", []string{"events"}, nil, nil, "it stands in for the broker"},
