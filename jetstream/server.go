@@ -25,6 +25,8 @@ type ServerOptions struct {
 	Listen     string // host:port for clients, port 0 = any free one; empty = no socket, in-process connections only
 	Advertise  string // host:port announced to clients instead of Listen
 	ConfigFile string // a nats-server configuration (accounts, TLS, permissions); fields given here take precedence
+	Auth       string // directory of package identity: only its users may connect, over TLS if it has certificates
+	Secret     string // only who knows it may connect (ConnectOptions.Secret); empty = anybody, unless Auth or ConfigFile say otherwise
 
 	Cluster Cluster
 	// User and password of the system account; the same on all servers. Empty = generated: only
@@ -67,8 +69,12 @@ type Server struct {
 	config server.JetStreamConfig // used to restart streams
 	full   bool                   // the disk was full
 	system System
+	inside user   // for connections inside this process
+	closed bool   // inside is not enough: they need credentials of their own
+	store  string // account that has the streams
 
 	stopCompanion func() // nil = there is none
+	stopFollowing func() // the directory of identities; nil = there is none
 }
 
 // StartServer starts a server and returns when clients can connect. In a cluster JetStream is
@@ -78,17 +84,21 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	system := o.System.accounts(opts)
+	s := &Server{store: server.DEFAULT_GLOBAL_ACCOUNT}
+	if err := s.admit(o, opts); err != nil {
+		return nil, err
+	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
 	}
 	inUse := make(chan struct{}, 1)
 	if o.Logger != nil {
-		ns.SetLoggerV2(serverLog{o.Logger, system.Password != "", o.Embedded, inUse}, false, false, false)
+		ns.SetLoggerV2(serverLog{o.Logger, s.system.Password != "", o.Embedded, inUse}, false, false, false)
 	}
 	ns.Start()
-	s := &Server{ns: ns, system: system, config: server.JetStreamConfig{MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir}}
+	s.ns, s.config = ns, server.JetStreamConfig{MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir}
+	s.follow(opts, o.Logger)
 	if o.Cluster.First {
 		if err := s.accompany(opts); err != nil {
 			s.Shutdown()
@@ -222,19 +232,22 @@ func (s *Server) Clients() int {
 // Current reports whether this server is part of JetStream and has caught up with its leader.
 func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 
-// Holds reports whether this server has a current replica of a stream of the default account. A
-// bucket's stream is KV_<bucket>.
+// Holds reports whether this server has a current replica of a stream. A bucket's stream is
+// KV_<bucket>.
 func (s *Server) Holds(stream string) bool {
-	return s.ns.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+	return s.ns.JetStreamIsStreamCurrent(s.store, stream)
 }
 
 // Leads reports whether this server is the leader of a stream.
 func (s *Server) Leads(stream string) bool {
-	return s.ns.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+	return s.ns.JetStreamIsStreamLeader(s.store, stream)
 }
 
 // Shutdown stops the server and waits until it has ended. Acknowledged data is kept in StoreDir.
 func (s *Server) Shutdown() {
+	if s.stopFollowing != nil {
+		s.stopFollowing()
+	}
 	if s.stopCompanion != nil {
 		s.stopCompanion()
 	}
