@@ -45,6 +45,7 @@ type Cluster struct {
 	Listen    string   // host:port for the other servers, port 0 = any free one
 	Advertise string   // host:port announced to the others instead of Listen
 	Routes    []string // host:port or URL of the other servers' Listen; may include its own
+	Password  string   // of the routes, the same on every server; empty = any server may join, unless Auth or ConfigFile say otherwise
 	First     bool     // starts the cluster alone; data of a single server in StoreDir are kept. Others join by Routes
 }
 
@@ -171,6 +172,9 @@ func (c Cluster) apply(opts *server.Options) error {
 		return err
 	}
 	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.Advertise = cmp.Or(c.Name, "regroup"), host, port, c.Advertise
+	if c.Password != "" && opts.Cluster.Username == "" {
+		opts.Cluster.Username, opts.Cluster.Password = secretUser, c.Password
+	}
 	if c.First { // nats-server needs a route, even to itself
 		u, err := toItself(opts)
 		if err != nil {
@@ -185,6 +189,9 @@ func (c Cluster) apply(opts *server.Options) error {
 		u, err := url.Parse(r)
 		if err != nil {
 			return events.Errorf(events.Invalid, "NATS cluster route %q: %w", r, err)
+		}
+		if u.User == nil && opts.Cluster.Username != "" {
+			u.User = url.UserPassword(opts.Cluster.Username, opts.Cluster.Password)
 		}
 		opts.Routes = append(opts.Routes, u)
 	}

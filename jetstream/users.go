@@ -137,6 +137,7 @@ func (s *Server) identities(path string, opts *server.Options) error {
 	opts.TrustedOperators, opts.SystemAccount = []*jwt.OperatorClaims{b.Operator}, b.Operator.SystemAccount
 	opts.AccountResolver = &resolver{dir: dir, operator: b.Operator, followed: []string{b.Account, b.Operator.SystemAccount}, applied: map[string]string{}}
 	s.store, s.closed = b.Account, true
+	opts.MaxControlLine = connectBytes
 	if _, err := os.Stat(dir.Credentials(identity.SystemUser)); err == nil {
 		s.system = System{Credentials: dir.Credentials(identity.SystemUser)}
 	}
@@ -158,6 +159,10 @@ func (s *Server) identities(path string, opts *server.Options) error {
 	opts.Cluster.TLSTimeout = tlsLimit.Seconds()
 	return err
 }
+
+// connectBytes limits the first line of a client, which has its claims with all permissions: those
+// of a service are 8 KiB long, and the server's default is 4.
+const connectBytes = 64 << 10
 
 // tlsLimit limits a TLS handshake; it is long because many agents may connect at once.
 const tlsLimit = 10 * time.Second
@@ -257,6 +262,9 @@ func (r *resolver) apply(ns *server.Server, log *slog.Logger) error {
 	}
 	return nil
 }
+
+// NeedsCredentials reports whether connections inside the process need credentials of their own.
+func (s *Server) NeedsCredentials() bool { return s.closed }
 
 // identify determines who a connection inside the process is, and who one is that knows a secret.
 func (o *ConnectOptions) identify() error {
