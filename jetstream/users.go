@@ -25,6 +25,8 @@ const SystemUser = "regroup-system"
 const (
 	secretUser = "regroup" // of those who know the secret, or of anybody
 	insideUser = "regroup-inside"
+
+	unusedAccount = "unused"
 )
 
 // user is how a connection identifies itself without credentials.
@@ -58,6 +60,10 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 	}
 	if o.Secret == "" {
 		opts.NoAuthUser = s.inside.name
+	} else {
+		// nats-server admits anybody if it has only a system account and the global one
+		// (server.go, configureAccounts). TestASecretIsAskedFor shows it.
+		opts.Accounts = append(opts.Accounts, server.NewAccount(unusedAccount))
 	}
 	return nil
 }
