@@ -226,6 +226,13 @@ func TestStrangersAreRefused(t *testing.T) {
 	i := g.issue(t, access.RoleClient, 2*time.Second)
 	c := g.connect(t, i.Name)
 	await(t, "the connection of an expired user ends", func() bool { return !c.Connected() })
+	await(t, "an expired user is refused", func() bool { // claims are valid until the end of their last second
+		c, err := jetstream.Connect(within(t, refusedAfter), g.options(i.Name))
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
 	refuses(t, g.options(i.Name))
 }
 
