@@ -227,6 +227,7 @@ man: build ## the manual pages, into bin/man
 generate: ## docs that are made from code
 	@for page in events limits environment; do $(GO) run ./cmd/regroup docs $$page > docs/$$page.md || exit 1; done
 	@$(GO) test ./events/spec -run TestJobDocs -rewrite
+	@sed -i '/^| subject | may publish/,$$d' docs/security.md && $(GO) run ./cmd/regroup docs access >> docs/security.md
 	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs launchers >> docs/launchers.md
 	@sed -i '/^| flag | default/,$$d' docs/torchrun.md && $(GO) run ./cmd/regroup docs torchrun >> docs/torchrun.md
 

@@ -30,6 +30,7 @@ const module = "github.com/regroup-io/regroup"
 var pure = []string{
 	"services/localhealth", "services/discovery/liveness", "services/scheduler/plan", "services/rendezvous/round", "services/registry/job",
 	"agent/worker", "collective/schedule",
+	"events/access",
 }
 
 var pureStd = []string{"errors", "fmt", "iter", "slices", "maps", "cmp", "sort", "strings", "strconv", "math", "math/bits", "time"}
@@ -55,6 +56,7 @@ var layers = []layer{
 	{"events/limits", nil, nil, nil, "every package may bound what it reads"},
 	{"events/spec", []string{"events/limits"}, nil, nil, "bodies of events hold a specification"},
 	{"events", []string{"events/limits", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
+	{"events/access", []string{"events"}, nil, pureStd, "who may do what is decided from the catalogue alone"},
 	{"events/cloudevent", []string{"events", "events/limits", "events/spec"}, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the wire form, nothing else"},
 	{"events/document", []string{"events", "events/limits"}, nil, nil, "it is the stored form, nothing else"},
 	{"events/memory", []string{"events"}, nil, nil, "it stands in for the broker"},
@@ -62,7 +64,8 @@ var layers = []layer{
 	{"internal/wait", nil, nil, nil, "every package may wait"},
 	{"internal/spawn", nil, []string{"golang.org/x/sys"}, nil, "it starts processes, nothing else"},
 	{"events/eventstest", []string{"events", "events/spec", "internal/wait"}, nil, nil, "it judges every implementation alike"},
-	{"jetstream", []string{"events", "internal/wait"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
+	{"jetstream/identity", []string{"events", "events/access"}, []string{"github.com/nats-io/jwt", "github.com/nats-io/nkeys", "golang.org/x/sys"}, nil, "it is about files only"},
+	{"jetstream", []string{"events", "internal/wait", "jetstream/identity"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
 	{"internal/freeport", nil, nil, nil, "tests of every layer import it"},
 	{"jetstream/jetstreamtest", []string{"events", "events/eventstest", "internal/freeport", "jetstream"}, nil, nil, "it starts servers for tests"},
 	{"services/controller", []string{"events", "events/cloudevent", "events/document", "internal/wait"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},

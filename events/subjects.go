@@ -148,6 +148,25 @@ func Services() []Service {
 	}
 }
 
+// Durables returns the names of the durable consumers that the service may have on a stream. No
+// other client may use them.
+func (s Service) Durables() []string { return []string{s.Name, s.Name + "-cmd", s.Name + "-evt"} }
+
+// Streams returns the names of all streams, those of buckets included.
+func Streams() []string {
+	all := []string{StreamCommands, StreamFacts, StreamLaunches, StreamLogs, StreamSpans}
+	for _, s := range Services() {
+		all = append(all, BucketStream(s.Bucket))
+	}
+	return all
+}
+
+// BucketStream returns the name of the stream in which NATS keeps a bucket.
+func BucketStream(bucket string) string { return "KV_" + bucket }
+
+// BucketSubject returns the subject of a bucket's key; ">" matches all keys.
+func BucketSubject(bucket, key string) string { return "$KV." + bucket + "." + key }
+
 // ServiceNames returns the names of Services.
 func ServiceNames() []string {
 	var names []string

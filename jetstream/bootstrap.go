@@ -99,7 +99,7 @@ func (s *Server) companionOf(o *server.Options) *server.Options {
 		Users: []*server.User{{Username: "companion", Password: rand.Text(), Account: system}},
 		Cluster: server.ClusterOpts{
 			Name: o.Cluster.Name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoAdvertise: true,
-			Username: o.Cluster.Username, Password: o.Cluster.Password,
+			Username: o.Cluster.Username, Password: o.Cluster.Password, TLSConfig: o.Cluster.TLSConfig, TLSTimeout: o.Cluster.TLSTimeout,
 		},
 		Routes: o.Routes[:1],
 	}

@@ -19,8 +19,6 @@ import (
 // Buckets have the layout of NATS key-value buckets, so that `nats kv` can read them: one stream
 // each, a subject per key, and a deletion is a message with an operation header.
 const (
-	bucketStream    = "KV_"
-	bucketSubject   = "$KV."
 	headerOperation = "KV-Operation"
 	operationDelete = "DEL"
 	headerTTL       = "Nats-TTL"
@@ -34,7 +32,7 @@ type buckets struct{ c *Conn }
 
 // Bucket implements events.Buckets.
 func (b buckets) Bucket(name string) events.Bucket {
-	return bucket{c: b.c, name: name, stream: bucketStream + name, prefix: bucketSubject + name + "."}
+	return bucket{c: b.c, name: name, stream: events.BucketStream(name), prefix: events.BucketSubject(name, "")}
 }
 
 type bucket struct {

@@ -1,3 +1,14 @@
+// Package jetstream implements the ports of package events on NATS JetStream. It is the only
+// package of the tree that imports NATS.
+//
+//	StartServer -> Server     a server inside this process, alone or in a cluster
+//	Connect     -> Conn       one connection; Conn.Ports gives events.Ports
+//	Conn.Ensure, Conn.Verify  the streams and buckets, as data in topology.go
+//
+// Two rules hold everywhere. Reads for decisions go to the stream's leader, because
+// replicas answer direct gets from their own, possibly older, copy. Every reader keeps its own
+// position and recreates its consumer after any error, because the server forgets consumers in
+// memory when it restarts.
 package jetstream
 
 import (
@@ -36,13 +47,14 @@ type ConnectOptions struct {
 	RootCA      string  // path of a PEM file to verify the server with; empty = the system's authorities
 	ClientCert  string  // paths of PEM files with the client's certificate and key; both or none
 	ClientKey   string
-	InboxPrefix string // private prefix of reply subjects if permissions require one; empty = _INBOX
+	InboxPrefix string // prefix of reply subjects; empty = the one that the credentials name, or _INBOX
+	Secret      string // of a server that was started with one, unless URL has a user
 	System      System // access to the system account; default: that of Server
 	// Maximum random delay of reconnects; 0 = 250 ms. Thousands of agents need seconds.
 	Jitter time.Duration
 	Logger *slog.Logger // nil = silent
 
-	user, password string
+	own user
 }
 
 // Conn is a connection to NATS. It reconnects for ever, until Close.
@@ -66,6 +78,9 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	}
 	if o.Server == nil && o.URL == "" {
 		return nil, events.Errorf(events.Invalid, "connect to NATS: no URL is given")
+	}
+	if err := c.opt.identify(); err != nil {
+		return nil, err
 	}
 	nc, err := c.begin(ctx)
 	if err != nil {
@@ -167,11 +182,14 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 	if o.ClientCert != "" || o.ClientKey != "" {
 		opts = append(opts, nats.ClientCert(o.ClientCert, o.ClientKey))
 	}
-	if o.user != "" {
-		opts = append(opts, nats.UserInfo(o.user, o.password))
+	switch {
+	case o.own.token != "":
+		opts = append(opts, nats.Token(o.own.token))
+	case o.own.name != "":
+		opts = append(opts, nats.UserInfo(o.own.name, o.own.password))
 	}
-	if o.InboxPrefix != "" {
-		opts = append(opts, nats.CustomInboxPrefix(o.InboxPrefix))
+	if prefix := o.inboxPrefix(); prefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(prefix))
 	}
 	return opts
 }

@@ -210,7 +210,7 @@ const makingLimit = 3 * time.Second
 // Ready waits until the streams that clients use have leaders; NotFound if one does not exist.
 func (c *Conn) Ready(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, stream := range []string{events.StreamCommands, events.StreamFacts, bucketStream + events.BucketJobs, bucketStream + events.BucketNodes} {
+	for _, stream := range []string{events.StreamCommands, events.StreamFacts, events.BucketStream(events.BucketJobs), events.BucketStream(events.BucketNodes)} {
 		g.Go(func() error { return c.streamReady(ctx, stream) })
 	}
 	return g.Wait()

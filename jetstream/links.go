@@ -3,14 +3,13 @@ package jetstream
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
@@ -80,7 +79,7 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 		if errors.Is(err, nats.ErrAuthorization) || strings.Contains(strings.ToLower(err.Error()), "authorization violation") {
 			code = events.NotFound
 		}
-		return events.Errorf(code, "connect to the system account of NATS as %q: %w", o.user, err)
+		return events.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.name, o.Credentials), err)
 	}
 	defer s.Close()
 	return s.subscribe(ctx, allEnds, "", func(m *nats.Msg) {
@@ -103,31 +102,23 @@ func (p links) system() (ConnectOptions, error) {
 	}
 	if sys.URL != "" {
 		o.URL, o.Server = sys.URL, nil
+	} else {
+		o.URL = anonymous(o.URL) // a user there would be used in place of this one
 	}
-	o.Name, o.Credentials, o.user, o.password = o.Name+" (system)", sys.Credentials, sys.User, sys.Password
+	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, user{name: sys.User, password: sys.Password}
+	o.InboxPrefix = ""               // that of these credentials
 	o.Jitter = 10 * time.Millisecond // there are few services, and reports are missed meanwhile
 	return o, nil
 }
 
-// SystemUser is the default name of the system account's user.
-const SystemUser = "regroup-system"
-
-// accounts adds a user of the system account to a server without accounts of its own, and returns
-// its access. Other clients still need no name: they are users of the global account. A
-// configuration with users is left unchanged.
-func (s System) accounts(opts *server.Options) System {
-	if len(opts.Accounts)+len(opts.Users)+len(opts.Nkeys)+len(opts.TrustedOperators) > 0 || opts.Username != "" || opts.Authorization != "" ||
-		opts.SystemAccount != "" || opts.NoSystemAccount {
-		return s
+// anonymous returns URLs, separated by commas, without the users that they name.
+func anonymous(urls string) string {
+	all := strings.Split(urls, ",")
+	for i, one := range all {
+		if u, err := url.Parse(one); err == nil && u.User != nil {
+			u.User = nil
+			all[i] = u.String()
+		}
 	}
-	s.User, s.Password = cmp.Or(s.User, SystemUser), cmp.Or(s.Password, rand.Text())
-	account := server.NewAccount(server.DEFAULT_SYSTEM_ACCOUNT)
-	const anybody = "regroup"
-	opts.Accounts = []*server.Account{account}
-	opts.Users = []*server.User{
-		{Username: s.User, Password: s.Password, Account: account},
-		{Username: anybody, Password: rand.Text()},
-	}
-	opts.NoAuthUser = anybody
-	return System{User: s.User, Password: s.Password}
+	return strings.Join(all, ",")
 }

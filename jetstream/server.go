@@ -25,6 +25,8 @@ type ServerOptions struct {
 	Listen     string // host:port for clients, port 0 = any free one; empty = no socket, in-process connections only
 	Advertise  string // host:port announced to clients instead of Listen
 	ConfigFile string // a nats-server configuration (accounts, TLS, permissions); fields given here take precedence
+	Auth       string // directory of package identity: only its users may connect, over TLS if it has certificates
+	Secret     string // only who knows it may connect (ConnectOptions.Secret); empty = anybody, unless Auth or ConfigFile say otherwise
 
 	Cluster Cluster
 	// User and password of the system account; the same on all servers. Empty = generated: only
@@ -43,6 +45,7 @@ type Cluster struct {
 	Listen    string   // host:port for the other servers, port 0 = any free one
 	Advertise string   // host:port announced to the others instead of Listen
 	Routes    []string // host:port or URL of the other servers' Listen; may include its own
+	Password  string   // of the routes, the same on every server; empty = any server may join, unless Auth or ConfigFile say otherwise
 	First     bool     // starts the cluster alone; data of a single server in StoreDir are kept. Others join by Routes
 }
 
@@ -67,8 +70,12 @@ type Server struct {
 	config server.JetStreamConfig // used to restart streams
 	full   bool                   // the disk was full
 	system System
+	inside user   // for connections inside this process
+	closed bool   // inside is not enough: they need credentials of their own
+	store  string // account that has the streams
 
 	stopCompanion func() // nil = there is none
+	stopFollowing func() // the directory of identities; nil = there is none
 }
 
 // StartServer starts a server and returns when clients can connect. In a cluster JetStream is
@@ -78,17 +85,21 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	system := o.System.accounts(opts)
+	s := &Server{store: server.DEFAULT_GLOBAL_ACCOUNT}
+	if err := s.admit(o, opts); err != nil {
+		return nil, err
+	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
 	}
 	inUse := make(chan struct{}, 1)
 	if o.Logger != nil {
-		ns.SetLoggerV2(serverLog{o.Logger, system.Password != "", o.Embedded, inUse}, false, false, false)
+		ns.SetLoggerV2(serverLog{o.Logger, s.system.Password != "", o.Embedded, inUse}, false, false, false)
 	}
 	ns.Start()
-	s := &Server{ns: ns, system: system, config: server.JetStreamConfig{MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir}}
+	s.ns, s.config = ns, server.JetStreamConfig{MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir}
+	s.follow(opts, o.Logger)
 	if o.Cluster.First {
 		if err := s.accompany(opts); err != nil {
 			s.Shutdown()
@@ -161,6 +172,9 @@ func (c Cluster) apply(opts *server.Options) error {
 		return err
 	}
 	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.Advertise = cmp.Or(c.Name, "regroup"), host, port, c.Advertise
+	if c.Password != "" && opts.Cluster.Username == "" {
+		opts.Cluster.Username, opts.Cluster.Password = secretUser, c.Password
+	}
 	if c.First { // nats-server needs a route, even to itself
 		u, err := toItself(opts)
 		if err != nil {
@@ -175,6 +189,9 @@ func (c Cluster) apply(opts *server.Options) error {
 		u, err := url.Parse(r)
 		if err != nil {
 			return events.Errorf(events.Invalid, "NATS cluster route %q: %w", r, err)
+		}
+		if u.User == nil && opts.Cluster.Username != "" {
+			u.User = url.UserPassword(opts.Cluster.Username, opts.Cluster.Password)
 		}
 		opts.Routes = append(opts.Routes, u)
 	}
@@ -222,19 +239,22 @@ func (s *Server) Clients() int {
 // Current reports whether this server is part of JetStream and has caught up with its leader.
 func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 
-// Holds reports whether this server has a current replica of a stream of the default account. A
-// bucket's stream is KV_<bucket>.
+// Holds reports whether this server has a current replica of a stream. A bucket's stream is
+// KV_<bucket>.
 func (s *Server) Holds(stream string) bool {
-	return s.ns.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+	return s.ns.JetStreamIsStreamCurrent(s.store, stream)
 }
 
 // Leads reports whether this server is the leader of a stream.
 func (s *Server) Leads(stream string) bool {
-	return s.ns.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+	return s.ns.JetStreamIsStreamLeader(s.store, stream)
 }
 
 // Shutdown stops the server and waits until it has ended. Acknowledged data is kept in StoreDir.
 func (s *Server) Shutdown() {
+	if s.stopFollowing != nil {
+		s.stopFollowing()
+	}
 	if s.stopCompanion != nil {
 		s.stopCompanion()
 	}

@@ -64,7 +64,7 @@ func topology(replicas int) []js.StreamConfig {
 	all := []js.StreamConfig{commands, facts, launches, logs, spans}
 	for _, service := range events.Services() {
 		b := service.Bucket
-		s := stream(bucketStream+b, bucketSubject+b+".>", "Regroup: documents of "+service.Name, bucketBytes, 0)
+		s := stream(events.BucketStream(b), events.BucketSubject(b, ">"), "Regroup: documents of "+service.Name, bucketBytes, 0)
 		s.MaxMsgsPerSubject, s.Discard = bucketHistory, js.DiscardNew
 		s.DenyDelete, s.AllowRollup = true, true // as in every key-value bucket
 		s.AllowMsgTTL = true                     // deletions expire

@@ -18,6 +18,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery"
@@ -55,6 +56,13 @@ func docsCommand(root *cobra.Command) *cobra.Command {
 			},
 		}
 	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "access", Short: "Print the table of permissions as Markdown", Args: cobra.NoArgs, Example: command.Examples("regroup docs access >> docs/security.md"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), access.Markdown())
+			return err
+		},
+	})
 	cmd.AddCommand(table("launchers", "other launchers'", jobflags.Launchers), table("torchrun", "torchrun's", torchrun.Table), manCommand(root))
 	return cmd
 }

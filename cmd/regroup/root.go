@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/regroup-io/regroup/cmd/regroup/auth"
 	"github.com/regroup-io/regroup/cmd/regroup/contexts"
 	"github.com/regroup-io/regroup/cmd/regroup/demo"
 	"github.com/regroup-io/regroup/cmd/regroup/doctor"
@@ -63,7 +64,7 @@ func newRoot() (*cobra.Command, error) {
 		submit.Command(env), node.Command(env),
 		run.Command(env, &config, agent, discovery), torchrun.Command(env, &config, agent),
 		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
-		serve.InitCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env),
+		serve.InitCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return agent.Filled().Advertise }, released().Version),
 		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out),
 	)
@@ -77,7 +78,7 @@ func arrange(root *cobra.Command) {
 		{"Run a job", "run torchrun submit demo"},
 		{"Look at jobs", "ls status explain logs events timeline trace wait"},
 		{"Change jobs", "scale close stop rm"},
-		{"Operate", "up agent serve init node health doctor"},
+		{"Operate", "up agent serve init auth node health doctor"},
 		{"More", "context completion version help"},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -86,7 +86,7 @@ func (d *demo) run(parent context.Context) error {
 	}
 	defer l.Close()
 	l.Discovery.Quarantine = discovery.NoQuarantine() // its faults are intended, and it may run several times in a row
-	d.nodes = &nodes{url: l.URL, dir: filepath.Join(l.Process.Config.StateDir, "demo"), running: map[string]*exec.Cmd{}}
+	d.nodes = &nodes{url: l.URL, secret: l.Secret, dir: filepath.Join(l.Process.Config.StateDir, "demo"), running: map[string]*exec.Cmd{}}
 	defer d.nodes.stop()
 	ctx, restore := boot.Interruptible(parent, nil)
 	defer restore()

@@ -14,8 +14,9 @@ import (
 
 // nodes are agents in separate processes, so that killing one simulates the loss of a node.
 type nodes struct {
-	url string
-	dir string
+	url    string
+	secret string // of the server
+	dir    string
 
 	mu      sync.Mutex
 	running map[string]*exec.Cmd
@@ -35,6 +36,7 @@ func (n *nodes) start(name string, slots int) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(self, "agent", "--server", n.url, "--state-dir", n.dir, "--node", name, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1")
+	cmd.Env = append(os.Environ(), "REGROUP_SECRET="+n.secret, "REGROUP_AUTH=", "REGROUP_CREDS=")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is handled by the demo, which ends its nodes itself
 	if err := spawn.Start(cmd); err != nil {

@@ -119,7 +119,7 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
       -- python train.py
   srun regroup agent --join-job $SLURM_JOB_NAME --nnodes $SLURM_NNODES \
       --rdzv-conf last_call_timeout=10 -- python train.py`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if join.Run == "" && len(args) > 0 {
 				return events.Errorf(events.Invalid, "a command without a job: name it with --join-job")
 			}
@@ -134,7 +134,10 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
 			}
-			p, err := open(ctx, cmd, own, "agent")
+			if own, err = own.As(a.Filled().Node); err != nil {
+				return err
+			}
+			p, err := open(ctx, cmd, own, boot.NameAgent)
 			if err != nil {
 				return err
 			}

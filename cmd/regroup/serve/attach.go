@@ -133,7 +133,7 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (client.Server, err
 	ctx, cancel := context.WithTimeout(ctx, localLimit)
 	defer cancel()
 	c.Server, c.Wait = at.URL, localLimit
-	c.Creds, c.TLSCA, c.TLSCert, c.TLSKey = "", "", "", "" // those of another server
+	c.Auth, c.Creds, c.TLSCA, c.TLSCert, c.TLSKey, c.Secret = "", at.Creds, at.TLSCA, "", "", at.Secret // the others are of another server
 	p, err := boot.Dial(ctx, c, func(string) {})
 	if err != nil {
 		return client.Server{}, err

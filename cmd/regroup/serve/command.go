@@ -109,6 +109,8 @@ func brokerCommand(c *boot.Config) *cobra.Command {
   regroup serve nats --name n1 --listen :4222 --cluster regroup \
       --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222
   regroup init --server nats://n1:4222 --replicas 3
+  regroup auth init --auth /etc/regroup && \
+      regroup serve nats --auth /etc/regroup --listen :4222
   REGROUP_NATS_SYSTEM_PASSWORD=secret regroup serve nats`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
@@ -119,8 +121,13 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 				return err
 			}
 			o.System = c.System.Server()
-			if o.System.Password == "" && o.ConfigFile == "" {
+			if o.Auth = c.Auth; o.Auth != "" {
+				o.System = jetstream.System{} // the directory has its users
+			} else if o.System.Password == "" && o.ConfigFile == "" {
 				log.Info("nobody else has access to the system account: set REGROUP_NATS_SYSTEM_PASSWORD here and for discovery, so that it hears of agents that die")
+			}
+			if o.Auth == "" && o.ConfigFile == "" {
+				o.Secret, o.Cluster.Password = c.Secret, c.Secret
 			}
 			o.Logger, o.StoreDir = log, filepath.Join(c.StateDir, "nats")
 			if routes != "" {
@@ -132,7 +139,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 			}
 			defer s.Shutdown()
 			log.Info("broker listens", "url", s.ClientURL(), "store", o.StoreDir)
-			p, err := boot.Open(ctx, c, "broker", s)
+			p, err := boot.Open(ctx, c, boot.NameBroker, s)
 			if err != nil {
 				return err
 			}
@@ -173,7 +180,7 @@ func InitCommand(c *boot.Config) *cobra.Command {
 			own.Wait = wait
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
 			defer cancel()
-			p, err := boot.Open(ctx, own, "init", nil)
+			p, err := boot.Open(ctx, own, boot.NameInit, nil)
 			if err != nil {
 				return err
 			}

@@ -20,6 +20,7 @@ import (
 type Local struct {
 	Process   *boot.Process
 	URL       string // address of the broker; empty = none
+	Secret    string // for those who connect to it; empty = none is asked for
 	Number    int    // number of the store in its state directory, from 1
 	Opened    time.Time
 	Discovery DiscoveryConfig
@@ -31,16 +32,21 @@ type Local struct {
 // OpenOwn starts a broker for one run, in the first store of the state directory that is not in
 // use.
 func OpenOwn(ctx context.Context, c boot.Config) (*Local, error) {
-	return OpenOwnAt(ctx, c, "127.0.0.1:0")
+	return openOwn(ctx, c, kindRun, "127.0.0.1:0")
 }
 
-// OpenOwnAt is OpenOwn with a broker that listens at host:port for other nodes. The error is a
-// Conflict if another process listens there.
+// OpenOwnAt is OpenOwn with a broker that listens at host:port for other nodes. They must know
+// c.Secret; if it is empty anybody may connect. The error is a Conflict if another process listens
+// there.
 func OpenOwnAt(ctx context.Context, c boot.Config, listen string) (*Local, error) {
+	return openOwn(ctx, c, kindNodes, listen)
+}
+
+func openOwn(ctx context.Context, c boot.Config, kind, listen string) (*Local, error) {
 	for n := 1; ; n++ {
 		own := c
 		own.StateDir = storeDir(c.StateDir, n)
-		l, err := openLocal(ctx, own, kindRun, n, jetstream.ServerOptions{Listen: listen})
+		l, err := openLocal(ctx, own, kind, n, jetstream.ServerOptions{Listen: listen})
 		if errors.Is(err, ErrInUse) && n < maxStores {
 			continue
 		}
@@ -82,10 +88,15 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstrea
 		return err
 	}
 	o.System, o.Embedded = c.System.Server(), true
+	at, err := l.secure(&c, kind, &o)
+	if err != nil {
+		return err
+	}
 	if l.server, err = jetstream.StartServer(o); err != nil {
 		return err
 	}
-	if l.Process, err = boot.Open(ctx, c, "local", l.server); err != nil {
+	c.Server = "" // a user there is not one of this server
+	if l.Process, err = boot.Open(ctx, c, boot.NameLocal, l.server); err != nil {
 		return err
 	}
 	if err := l.Process.Conn.EnsureAtLeast(ctx, 1); err != nil {
@@ -95,7 +106,8 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstrea
 		return nil
 	}
 	l.URL = l.server.ClientURL()
-	return owner{Kind: kind, PID: os.Getpid(), URL: l.URL}.write(c.StateDir)
+	at.URL = l.URL
+	return at.write(c.StateDir)
 }
 
 // Others returns how many connections from outside of this process the broker has.

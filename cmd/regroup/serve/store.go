@@ -27,9 +27,10 @@ const (
 
 // Kinds of owners.
 const (
-	kindUp   = "up"   // serves all users of this machine
-	kindRun  = "run"  // serves its own job alone
-	kindRead = "read" // reads the store of an ended owner
+	kindUp    = "up"       // serves all users of this machine
+	kindRun   = "run"      // serves its own job alone
+	kindNodes = "torchrun" // serves its own job, and the other nodes of it
+	kindRead  = "read"     // reads the store of an ended owner
 )
 
 // ErrInUse says that another process has the store open.
@@ -40,6 +41,11 @@ type owner struct {
 	Kind string `json:"kind"`
 	PID  int    `json:"pid"`
 	URL  string `json:"url,omitempty"` // of its broker; empty until it listens
+
+	// How other processes of this user are admitted: the file is theirs alone.
+	Secret string `json:"secret,omitempty"`
+	Creds  string `json:"creds,omitempty"` // paths, with a directory of identities
+	TLSCA  string `json:"tlsca,omitempty"`
 }
 
 func (o owner) String() string {

@@ -66,6 +66,9 @@ agents of other machines are used if it names them.`,
 				defer off()
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "regroup is up: %s  data %s  stop with Ctrl-C\n", l.URL, c.StateDir)
+			for _, text := range openness(*c, o) {
+				fmt.Fprintln(cmd.ErrOrStderr(), text)
+			}
 			return withHealth(ctx, l.Process, func(ctx context.Context) error { return Everything(ctx, l, run) })
 		},
 	}

@@ -26,6 +26,8 @@ type Config struct {
 	TLSCA     string        `envconfig:"TLSCA" desc:"path of a PEM file to verify the server with; empty = the system's"`
 	TLSCert   string        `envconfig:"TLSCERT" desc:"path of a PEM file to show the server, together with the key; empty = none"`
 	TLSKey    string        `envconfig:"TLSKEY" desc:"path of the key of that certificate"`
+	Auth      string        `envconfig:"AUTH" desc:"directory made by regroup auth init: brokers admit its users, others take their credentials and certificates from it"`
+	Secret    string        `envconfig:"SECRET" desc:"shared by the servers of up, run and torchrun and those who connect to them; empty = a random one, which other machines do not know, and none for the nodes of a torchrun"`
 	System    System        `envconfig:"NATS_SYSTEM"` // reports closed connections of agents to discovery
 	StateDir  string        `envconfig:"STATE_DIR" desc:"folder for data that outlives the process; empty = regroup in $XDG_STATE_HOME or ~/.local/state"`
 	LogLevel  string        `envconfig:"LOG_LEVEL" desc:"debug, info, warn or error; empty = info for services and agents, else warn"`
@@ -80,6 +82,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.TLSCA, "tlsca", c.TLSCA, "PEM `FILE` to verify the server with (REGROUP_TLSCA)")
 	fs.StringVar(&c.TLSCert, "tlscert", c.TLSCert, "PEM `FILE` with the certificate to show the server (REGROUP_TLSCERT)")
 	fs.StringVar(&c.TLSKey, "tlskey", c.TLSKey, "PEM `FILE` with the key of --tlscert (REGROUP_TLSKEY)")
+	fs.StringVar(&c.Auth, "auth", c.Auth, "`DIR` of regroup auth, for brokers and for those who connect to them (REGROUP_AUTH)")
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "folder for data that outlives the process (REGROUP_STATE_DIR; default: regroup in $XDG_STATE_HOME or ~/.local/state)")
 	fs.Lookup("state-dir").DefValue = "" // the help text does not depend on the environment
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error (REGROUP_LOG_LEVEL); default: info for serve and agent, else warn")

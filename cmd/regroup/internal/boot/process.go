@@ -38,10 +38,11 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
-	o := jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
-	if server == nil {
-		o.Credentials, o.RootCA, o.ClientCert, o.ClientKey = c.Creds, c.TLSCA, c.TLSCert, c.TLSKey
+	if c, err = c.As(name); err != nil {
+		return nil, err
 	}
+	o := jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
+	c.identify(&o)
 	conn, err := jetstream.Connect(ctx, o)
 	if events.CodeOf(err) == events.Unavailable && server == nil {
 		return nil, events.Errorf(events.CodeOf(err), "%w; does it run, and is the address right? More time: --timeout", err)
@@ -118,7 +119,7 @@ const noticeAfter = time.Second
 func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
 	until := time.Now().Add(c.Wait)
 	quiet := time.AfterFunc(noticeAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })
-	p, err := Open(ctx, c, "cli", nil)
+	p, err := Open(ctx, c, NameClient, nil)
 	quiet.Stop()
 	if err != nil {
 		return nil, err

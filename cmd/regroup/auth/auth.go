@@ -1,0 +1,274 @@
+// Package auth implements the commands for the directory of identities: who may connect to the
+// brokers, and as what.
+package auth
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream/identity"
+)
+
+// dirName is the directory of identities in the state directory.
+const dirName = "auth"
+
+// Command returns regroup auth with its verbs.
+func Command(env command.Env, c *boot.Config) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "auth", Short: "Decide who may connect to the brokers, and as what",
+		Long: "Keeps identities in a directory: keys, credentials with the permissions of their role, certificates. Brokers that are given the directory (--auth) admit nobody else. " +
+			"The default is auth in the state folder. Changes there hold at once for running brokers. The permissions are in docs/security.md.",
+		Example: command.Examples("regroup auth init", "regroup auth issue agent node-a --expires 24h", "regroup auth issue client ada --out ada.creds",
+			"regroup auth revoke ada"),
+	}
+	a := &call{env: env, config: c}
+	cmd.AddCommand(a.init(), a.issue(), a.revoke(), a.rotate(), a.list())
+	return command.Polish(cmd)
+}
+
+type call struct {
+	env    command.Env
+	config *boot.Config
+}
+
+// path is the directory of identities.
+func (a *call) path() string { return cmp.Or(a.config.Auth, filepath.Join(a.config.StateDir, dirName)) }
+
+func (a *call) say(format string, args ...any) { fmt.Fprintf(a.env.Err, format+"\n", args...) }
+
+func (a *call) init() *cobra.Command {
+	var hosts []string
+	cmd := &cobra.Command{
+		Use: "init", Short: "Make the directory of identities", Args: command.Exactly(),
+		Long: "Makes the keys of an operator and two accounts, certificates, and the users that every cluster has: one for each service, for regroup up and for regroup init.",
+		Example: command.Examples("regroup auth init", "regroup auth init --auth /etc/regroup --host broker.lab --host 10.0.0.7",
+			"regroup serve nats --auth /etc/regroup --listen 0.0.0.0:4222"),
+		RunE: func(*cobra.Command, []string) error {
+			all := hosts
+			if len(all) == 0 {
+				all = localHosts()
+			}
+			if _, err := identity.Init(a.path(), all); err != nil {
+				return err
+			}
+			a.say("identities are in %s; brokers are reached as %s", a.path(), strings.Join(all, ", "))
+			return nil
+		},
+	}
+	hostFlag(cmd, &hosts)
+	return cmd
+}
+
+func hostFlag(cmd *cobra.Command, hosts *[]string) {
+	cmd.Flags().StringSliceVar(hosts, "host", nil, "name or address under which brokers are reached, for their certificate; default: those of this machine")
+}
+
+// localHosts returns the names and addresses of this machine.
+func localHosts() []string {
+	all := []string{"localhost", "127.0.0.1", "::1"}
+	if host, err := os.Hostname(); err == nil {
+		all = append(all, host)
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return all
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			all = append(all, n.IP.String())
+		}
+	}
+	return all
+}
+
+func (a *call) issue() *cobra.Command {
+	var node, out string
+	var expires time.Duration
+	cmd := &cobra.Command{
+		Use: "issue ROLE [NAME]", Short: "Make a user and its credentials file", Args: command.Between(1, "ROLE", "NAME"),
+		Long: "Makes a user with the permissions of a role: " + roles() + ". The name of an agent or participant is that of its node; of others the role is the default. " +
+			"A participant is an agent that comes to its job by itself (agent --join-job, torchrun).",
+		Example: command.Examples("regroup auth issue agent node-a --expires 24h", "regroup auth issue client ada --out ada.creds",
+			"regroup auth issue participant ours --node '*'"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			i := access.Identity{Role: access.Role(args[0]), Name: args[0], Node: events.NodeID(node)}
+			if len(args) > 1 {
+				i.Name = args[1]
+			} else if i.Role.OfNode() {
+				return events.Errorf(events.Invalid, "NAME is missing: an %s is of a node", i.Role)
+			}
+			if i.Role.OfNode() {
+				i.Node = cmp.Or(i.Node, events.NodeID(i.Name))
+			}
+			d, err := identity.Open(a.path())
+			if err != nil {
+				return err
+			}
+			u, err := d.Issue(i, expires)
+			if err != nil {
+				return err
+			}
+			return a.handOver(d, u, out)
+		},
+	}
+	cmd.Flags().StringVar(&node, "node", "", "node of an agent or participant, * = any; default: NAME")
+	cmd.Flags().DurationVar(&expires, "expires", 0, "how long it is valid, like 24h; default: until it is revoked")
+	outFlag(cmd, &out)
+	return cmd
+}
+
+func outFlag(cmd *cobra.Command, out *string) {
+	cmd.Flags().StringVar(out, "out", "", "write a copy of the credentials to `FILE`; - is stdout")
+}
+
+func roles() string {
+	var all []string
+	for _, r := range access.Roles() {
+		all = append(all, string(r))
+	}
+	return strings.Join(all, ", ")
+}
+
+// handOver copies the credentials to where they are wanted, and says where they are.
+func (a *call) handOver(d identity.Dir, u identity.User, out string) error {
+	until := "until it is revoked"
+	if !u.Expires.IsZero() {
+		until = "until " + u.Expires.Local().Format(time.DateTime)
+	}
+	at := d.Credentials(u.Name)
+	if out != "" {
+		text, err := os.ReadFile(at)
+		if err != nil {
+			return err
+		}
+		if out == "-" {
+			_, err = a.env.Out.Write(text)
+		} else {
+			err = identity.WriteFile(out, text)
+		}
+		if err != nil {
+			return err
+		}
+		at = out
+	}
+	a.say("%s, role %s, is valid %s: %s", u.Name, u.Role, until, at)
+	return nil
+}
+
+func (a *call) revoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke NAME", Short: "Refuse a user from now on", Args: command.Exactly("NAME"),
+		Long:    "Revokes the credentials of a user. Running brokers on this directory close its connections within a second; copy its accounts folder to brokers on other machines.",
+		Example: command.Examples("regroup auth revoke ada"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := identity.Open(a.path())
+			if err != nil {
+				return err
+			}
+			if err := d.Revoke(args[0]); err != nil {
+				return err
+			}
+			a.say("%s is revoked", args[0])
+			return nil
+		},
+	}
+}
+
+func (a *call) rotate() *cobra.Command {
+	var out string
+	var hosts []string
+	var certificates bool
+	cmd := &cobra.Command{
+		Use: "rotate NAME | --certificates", Short: "Replace the key of a user, or the certificates",
+		Long: "Gives a user a new key, with the permissions that its role has now, and revokes the old one. Processes on the same file connect again with the new key. " +
+			"With --certificates those of brokers and clients are replaced; running brokers use them for new connections.",
+		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds", "regroup auth rotate --certificates --host broker.lab"),
+	}
+	cmd.Flags().BoolVar(&certificates, "certificates", false, "replace the certificates of brokers and clients, which are valid for 90 days")
+	hostFlag(cmd, &hosts)
+	outFlag(cmd, &out)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if certificates {
+			return command.Exactly()(cmd, args)
+		}
+		return command.Exactly("NAME")(cmd, args)
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		d, err := identity.Open(a.path())
+		if err != nil {
+			return err
+		}
+		if certificates {
+			if len(hosts) == 0 {
+				hosts = localHosts()
+			}
+			if err := d.Certify(hosts); err != nil {
+				return err
+			}
+			a.say("the certificates are replaced; brokers are reached as %s", strings.Join(hosts, ", "))
+			return nil
+		}
+		u, err := d.Rotate(args[0])
+		if err != nil {
+			return err
+		}
+		return a.handOver(d, u, out)
+	}
+	return cmd
+}
+
+func (a *call) list() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List users", Args: command.Exactly(),
+		Long:    "Lists all users that were ever made, and whether they are valid.",
+		Example: command.Examples("regroup auth ls", "regroup auth ls -o json"),
+	}
+	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := identity.Open(a.path())
+		if err != nil {
+			return err
+		}
+		all, err := d.Users()
+		if err != nil {
+			return err
+		}
+		if written, err := command.List(form, a.env.Out, all, func(u identity.User) string { return u.Name }); written {
+			return err
+		}
+		p, err := a.env.Palette(cmd, a.env.IsTerminal)
+		if err != nil {
+			return err
+		}
+		rows := make([][]string, 0, len(all))
+		for _, u := range all {
+			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), u.Issued.Local().Format(time.DateTime), state(u, a.env.Now())})
+		}
+		return screen.Table(a.env.Out, p, []string{"NAME", "ROLE", "NODE", "ISSUED", "STATE"}, rows)
+	}
+	return cmd
+}
+
+func state(u identity.User, now time.Time) string {
+	switch {
+	case !u.Revoked.IsZero():
+		return "revoked"
+	case !u.Valid(now):
+		return "expired"
+	case !u.Expires.IsZero():
+		return "until " + u.Expires.Local().Format(time.DateTime)
+	}
+	return "valid"
+}

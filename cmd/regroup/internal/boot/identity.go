@@ -1,0 +1,67 @@
+package boot
+
+import (
+	"cmp"
+	"os"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/identity"
+)
+
+// Names under which processes connect, beside those of the services.
+const (
+	NameBroker = "broker" // regroup serve nats
+	NameLocal  = "local"  // a broker and all services in one process
+	NameInit   = "init"
+	NameAgent  = "agent"
+	NameClient = "cli"
+)
+
+// userOf returns the user in the directory of identities as which a process connects.
+func userOf(name string) string {
+	switch name {
+	case NameBroker, NameInit:
+		return string(access.RoleOperator)
+	case NameLocal:
+		return string(access.RoleAll)
+	case NameClient:
+		return string(access.RoleClient)
+	}
+	return name
+}
+
+// As returns the configuration of a process that connects under a name: what c.Auth has and flags
+// do not say. NotFound if there is no such user.
+func (c Config) As(name string) (Config, error) {
+	if c.Auth == "" || c.Creds != "" {
+		return c, nil
+	}
+	dir, err := identity.Open(c.Auth)
+	if err != nil {
+		return c, err
+	}
+	user := userOf(name)
+	c.Creds = dir.Credentials(user)
+	if _, err := os.Stat(c.Creds); err != nil {
+		return c, events.Errorf(events.NotFound, "%s has no user %s: make it with regroup auth issue, or name a credentials file with --creds", c.Auth, user)
+	}
+	if dir.HasCertificates() {
+		c.TLSCA = cmp.Or(c.TLSCA, dir.CA())
+	}
+	if name == events.ServiceDiscovery && c.System == (System{}) {
+		c.System.Credentials = dir.Credentials(identity.SystemUser)
+	}
+	return c, nil
+}
+
+// identify adds to the options of a connection who this process is. Inside its own server it needs
+// credentials only if that demands them.
+func (c Config) identify(o *jetstream.ConnectOptions) {
+	if o.Server == nil {
+		o.Credentials, o.RootCA, o.ClientCert, o.ClientKey, o.Secret = c.Creds, c.TLSCA, c.TLSCert, c.TLSKey, c.Secret
+	} else if o.Server.NeedsCredentials() {
+		o.Credentials = c.Creds
+	}
+}

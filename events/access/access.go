@@ -1,0 +1,171 @@
+// Package access says who may do what on the broker: the subjects that each role may publish and
+// subscribe to. They are computed from the catalogue of events, the list of services and the
+// functions for subjects.
+package access
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Role is what an identity is for. Each service has the role of its name.
+type Role string
+
+// Roles other than those of the services.
+const (
+	RoleAgent       Role = events.ServiceAgent // the agent of one node
+	RoleParticipant Role = "participant"       // such an agent that also creates, or joins, its job: agent --join-job, torchrun
+	RoleClient      Role = "client"            // submits, changes and follows jobs and nodes
+	RoleViewer      Role = "viewer"            // only reads
+	RoleOperator    Role = "operator"          // makes the streams: regroup init
+	RoleAll         Role = "all"               // a process with everything in it: regroup up
+)
+
+// AnyNode is the node of an identity that may be the agent of any node.
+const AnyNode events.NodeID = "*"
+
+// Roles returns all roles.
+func Roles() []Role {
+	var all []Role
+	for _, s := range events.ServiceNames() {
+		all = append(all, Role(s))
+	}
+	return append(all, RoleAgent, RoleParticipant, RoleClient, RoleViewer, RoleOperator, RoleAll)
+}
+
+// OfNode reports whether an identity of this role belongs to one node.
+func (r Role) OfNode() bool { return r == RoleAgent || r == RoleParticipant }
+
+// parts returns the roles that a role consists of, itself included.
+func (r Role) parts() []Role {
+	switch r {
+	case RoleParticipant:
+		return []Role{r, RoleAgent, RoleClient}
+	case RoleAll:
+		return Roles()
+	}
+	return []Role{r}
+}
+
+// Identity is who connects to the broker.
+type Identity struct {
+	Role Role
+	Name string        // unique; its replies go to a subject of this name
+	Node events.NodeID // of an agent; otherwise empty
+}
+
+// Check validates the identity: Invalid, with the field and what it may be.
+func (i Identity) Check() error {
+	if !slices.Contains(Roles(), i.Role) {
+		var known []string
+		for _, r := range Roles() {
+			known = append(known, string(r))
+		}
+		return events.Errorf(events.Invalid, "role: there is no %q: it is one of %s", i.Role, strings.Join(known, ", "))
+	}
+	if err := events.NodeID(i.Name).Check(); err != nil {
+		return events.Errorf(events.Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", i.Name)
+	}
+	switch {
+	case !i.Role.OfNode() && i.Node != "":
+		return events.Errorf(events.Invalid, "node %q: the role %s belongs to no node", i.Node, i.Role)
+	case i.Role.OfNode() && i.Node != AnyNode && i.Node.Check() != nil:
+		return events.Errorf(events.Invalid, "node %q: use a-z, 0-9 and '-', at most 63 of them", i.Node)
+	}
+	return nil
+}
+
+// InboxPrefix returns the prefix of the subjects on which an identity receives replies. No other
+// identity may subscribe to them.
+func (i Identity) InboxPrefix() string { return "_INBOX_" + i.Name }
+
+// Permissions are the subjects of an identity, sorted. "*" stands for one token of a subject, and
+// ">" for the rest of it. What is not listed is not permitted.
+type Permissions struct {
+	Publish   []string
+	Deny      []string // exceptions from Publish
+	Subscribe []string
+	Responses bool // it may answer each request that it receives, once
+}
+
+// Of returns the permissions of an identity; Invalid if the identity is.
+func Of(i Identity) (Permissions, error) {
+	if err := i.Check(); err != nil {
+		return Permissions{}, err
+	}
+	g := grants{node: i.Node}
+	if i.Role == RoleAll {
+		g.node = AnyNode
+	}
+	g.subscribe(i.InboxPrefix() + ".>")
+	roles := i.Role.parts()
+	for _, r := range roles {
+		g.events(r)
+		g.channels(r)
+		g.streams(r)
+	}
+	g.protect(roles)
+	p := g.permissions
+	for _, list := range []*[]string{&p.Publish, &p.Deny, &p.Subscribe} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return p, nil
+}
+
+// grants collects permissions.
+type grants struct {
+	node        events.NodeID
+	permissions Permissions
+	ephemeral   []string // streams on which it may create consumers of any name
+}
+
+func (g *grants) publish(subjects ...string) {
+	g.permissions.Publish = append(g.permissions.Publish, subjects...)
+}
+
+func (g *grants) subscribe(subjects ...string) {
+	g.permissions.Subscribe = append(g.permissions.Subscribe, subjects...)
+}
+
+// events permits to publish the facts and commands of which the role is the writer.
+func (g *grants) events(r Role) {
+	for _, row := range events.Catalog() {
+		switch {
+		case row.Writer != string(r):
+		case row.Class == events.ClassCommand:
+			g.publish(events.CommandSubject(row.Type))
+		default:
+			g.publish(events.FactSubject(row.Type, "*"))
+		}
+	}
+}
+
+// Permits reports whether one of the patterns matches a subject without wildcards.
+func Permits(patterns []string, subject string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return Match(p, subject) })
+}
+
+// Match reports whether a pattern matches a subject without wildcards.
+func Match(pattern, subject string) bool {
+	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
+	for n, token := range want {
+		switch {
+		case token == ">":
+			return len(have) > n
+		case n >= len(have), token != "*" && token != have[n]:
+			return false
+		}
+	}
+	return len(want) == len(have)
+}
+
+// MayPublish reports whether the permissions allow to publish to a subject without wildcards.
+func (p Permissions) MayPublish(subject string) bool {
+	return Permits(p.Publish, subject) && !Permits(p.Deny, subject)
+}
+
+// MaySubscribe reports whether the permissions allow to subscribe to a subject without wildcards.
+func (p Permissions) MaySubscribe(subject string) bool { return Permits(p.Subscribe, subject) }

@@ -1,0 +1,186 @@
+package access_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+)
+
+// of returns the permissions of a role; agents are those of node-a.
+func of(t *testing.T, r access.Role) access.Permissions {
+	t.Helper()
+	i := access.Identity{Role: r, Name: "it"}
+	if r.OfNode() {
+		i.Node = "node-a"
+	}
+	p, err := access.Of(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestOnlyTheWriterPublishes each fact, and each command only those who are clients.
+func TestOnlyTheWriterPublishes(t *testing.T) {
+	for _, row := range events.Catalog() {
+		subject := events.FactSubject(row.Type, "demo-1")
+		if row.Class == events.ClassCommand {
+			subject = events.CommandSubject(row.Type)
+		}
+		writers := []string{row.Writer, string(access.RoleAll)}
+		switch row.Writer {
+		case string(access.RoleAgent), string(access.RoleClient):
+			writers = append(writers, string(access.RoleParticipant))
+		}
+		for _, r := range access.Roles() {
+			if got, want := of(t, r).MayPublish(subject), slices.Contains(writers, string(r)); got != want {
+				t.Errorf("%s may publish %s: %v, want %v", r, subject, got, want)
+			}
+			if of(t, r).MaySubscribe(subject) {
+				t.Errorf("%s may subscribe to %s without a consumer", r, subject)
+			}
+		}
+	}
+}
+
+// TestAnAgentIsOfItsNode: no subject of another node is open to it.
+func TestAnAgentIsOfItsNode(t *testing.T) {
+	for _, r := range []access.Role{access.RoleAgent, access.RoleParticipant} {
+		p := of(t, r)
+		for node, want := range map[events.NodeID]bool{"node-a": true, "node-b": false} {
+			for _, subject := range []string{events.HeartbeatSubject(node), events.LogSubject("demo-1", string(node), "0")} {
+				if got := p.MayPublish(subject); got != want {
+					t.Errorf("%s of node-a may publish %s: %v, want %v", r, subject, got, want)
+				}
+			}
+			for _, subject := range []string{events.LaunchSubject(node, "demo-1"), events.AgentSubject(node, events.VerbPing)} {
+				if got := p.MaySubscribe(subject); got != want {
+					t.Errorf("%s of node-a may subscribe to %s: %v, want %v", r, subject, got, want)
+				}
+				if p.MayPublish(subject) {
+					t.Errorf("%s of node-a may publish %s", r, subject)
+				}
+			}
+		}
+	}
+}
+
+// TestNobodyDeletes streams or messages, and only the operator makes streams.
+func TestNobodyDeletes(t *testing.T) {
+	for _, r := range access.Roles() {
+		p := of(t, r)
+		operates := r == access.RoleOperator || r == access.RoleAll
+		for _, s := range events.Streams() {
+			for _, verb := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.MSG.DELETE.", "STREAM.RESTORE.", "STREAM.SNAPSHOT.", "STREAM.LEADER.STEPDOWN."} {
+				if p.MayPublish("$JS.API." + verb + s) {
+					t.Errorf("%s may %s%s", r, verb, s)
+				}
+			}
+			for _, verb := range []string{"STREAM.CREATE.", "STREAM.UPDATE."} {
+				if got := p.MayPublish("$JS.API." + verb + s); got != operates {
+					t.Errorf("%s may %s%s: %v", r, verb, s, got)
+				}
+			}
+		}
+		if p.MayPublish("$JS.API.STREAM.CREATE.OTHER") {
+			t.Errorf("%s may create a stream that is not ours", r)
+		}
+	}
+}
+
+// TestAServiceWritesItsBucketAlone, and the consumers of a service are its own.
+func TestAServiceWritesItsBucketAlone(t *testing.T) {
+	for _, s := range events.Services() {
+		for _, r := range access.Roles() {
+			p, own := of(t, r), string(r) == s.Name || r == access.RoleAll
+			if subject := events.BucketSubject(s.Bucket, "demo-1"); p.MayPublish(subject) != own {
+				t.Errorf("%s may publish %s: %v", r, subject, !own)
+			}
+			for _, d := range s.Durables() {
+				for _, subject := range []string{
+					"$JS.API.CONSUMER.CREATE.REGROUP_EVT." + d, "$JS.API.CONSUMER.CREATE.REGROUP_EVT." + d + ".regroup.evt.job.x.submitted",
+					"$JS.API.CONSUMER.MSG.NEXT.REGROUP_EVT." + d, "$JS.ACK.REGROUP_EVT." + d + ".1.1.1.1.1",
+				} {
+					if p.MayPublish(subject) != own {
+						t.Errorf("%s may publish %s: %v", r, subject, !own)
+					}
+				}
+				if p.MayPublish("$JS.API.CONSUMER.DELETE.REGROUP_EVT."+d) && r != access.RoleAll {
+					t.Errorf("%s may delete the consumer %s", r, d)
+				}
+			}
+		}
+	}
+}
+
+// TestRepliesArePrivate: nobody may subscribe to the replies of another.
+func TestRepliesArePrivate(t *testing.T) {
+	for _, r := range access.Roles() {
+		p := of(t, r)
+		for _, subject := range []string{"_INBOX.x.y", "_INBOX_other.x"} {
+			if p.MaySubscribe(subject) {
+				t.Errorf("%s may subscribe to %s", r, subject)
+			}
+		}
+		if !p.MaySubscribe("_INBOX_it.x.y") {
+			t.Errorf("%s may not subscribe to its own replies", r)
+		}
+	}
+}
+
+func TestViewersOnlyRead(t *testing.T) {
+	for _, s := range of(t, access.RoleViewer).Publish {
+		if !strings.HasPrefix(s, "$JS.API.") && s != events.RequestSubject(events.ServiceRegistry, events.VerbProgress) && !strings.HasSuffix(s, "."+events.VerbAlive) {
+			t.Errorf("a viewer may publish %s", s)
+		}
+	}
+}
+
+func TestMatch(t *testing.T) {
+	for _, c := range []struct {
+		pattern, subject string
+		want             bool
+	}{
+		{"a.b", "a.b", true},
+		{"a.b", "a.b.c", false},
+		{"a.b.c", "a.b", false},
+		{"a.*", "a.b", true},
+		{"a.*", "a.b.c", false},
+		{"a.>", "a.b.c", true},
+		{"a.>", "a", false},
+		{"*.b", "a.b", true},
+	} {
+		if got := access.Match(c.pattern, c.subject); got != c.want {
+			t.Errorf("%s matches %s: %v", c.pattern, c.subject, got)
+		}
+	}
+}
+
+func TestIdentitiesAreChecked(t *testing.T) {
+	for field, i := range map[string]access.Identity{
+		"role":      {Role: "king", Name: "a"},
+		"name":      {Role: access.RoleClient, Name: "a.>"},
+		"node":      {Role: access.RoleAgent, Name: "a", Node: "a.b"},
+		"node \"\"": {Role: access.RoleParticipant, Name: "a"},
+		"no node":   {Role: access.RoleClient, Name: "a", Node: "node-a"},
+	} {
+		_, err := access.Of(i)
+		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), field) {
+			t.Errorf("%+v: %v, want Invalid about %s", i, err, field)
+		}
+	}
+}
+
+func TestDocumentIsUpToDate(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(string(page), access.Markdown()) {
+		t.Error("docs/security.md does not end with the table of permissions: make generate")
+	}
+}

@@ -1,0 +1,122 @@
+package access
+
+import (
+	"slices"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Subjects of the JetStream API (nats-server, jetstream_api.go) that package jetstream uses. Nobody
+// may use the others; among these are those that delete or purge a stream or a message.
+const (
+	apiStreamInfo     = "$JS.API.STREAM.INFO."
+	apiStreamCreate   = "$JS.API.STREAM.CREATE."
+	apiStreamUpdate   = "$JS.API.STREAM.UPDATE."
+	apiMessageGet     = "$JS.API.STREAM.MSG.GET."
+	apiConsumerCreate = "$JS.API.CONSUMER.CREATE."
+	apiConsumerInfo   = "$JS.API.CONSUMER.INFO."
+	apiConsumerNext   = "$JS.API.CONSUMER.MSG.NEXT."
+	apiConsumerDelete = "$JS.API.CONSUMER.DELETE."
+	acknowledge       = "$JS.ACK."
+)
+
+// streams permits to use the streams and buckets of a role.
+func (g *grants) streams(r Role) {
+	for _, s := range events.Streams() { // every process verifies them at its start
+		g.publish(apiStreamInfo + s)
+	}
+	switch r {
+	case RoleAgent:
+		g.publish(apiMessageGet + events.StreamLaunches)
+	case RoleParticipant: // it consists of others
+	case RoleClient, RoleViewer:
+		g.read(events.StreamFacts, events.StreamLogs, events.StreamSpans)
+		g.documents()
+	case RoleOperator:
+		for _, s := range events.Streams() {
+			g.publish(apiStreamCreate+s, apiStreamUpdate+s)
+		}
+	default:
+		g.service(r)
+	}
+}
+
+// service permits a service to write its bucket, to read all of them, and to consume the streams
+// of which it reads an event.
+func (g *grants) service(r Role) {
+	for _, s := range events.Services() {
+		if s.Name != string(r) {
+			continue
+		}
+		g.publish(events.BucketSubject(s.Bucket, ">"))
+		g.documents()
+		// To find what is published already, of an outbox that a crash has left.
+		g.publish(apiMessageGet + events.StreamFacts)
+		if slices.Contains(g.permissions.Publish, events.LaunchSubject(AnyNode, "*")) {
+			g.publish(apiMessageGet + events.StreamLaunches)
+		}
+		for _, stream := range consumed(s) {
+			for _, d := range s.Durables() {
+				g.publish(consumer(stream, d)...)
+				g.publish(acknowledge + stream + "." + d + ".>")
+			}
+		}
+	}
+}
+
+// consumed returns the streams on which a service has consumers.
+func consumed(s events.Service) []string {
+	var all []string
+	for _, row := range events.Catalog() {
+		stream := events.StreamFacts
+		if row.Class == events.ClassCommand {
+			stream = events.StreamCommands
+		}
+		if slices.Contains(row.Readers, s.Name) && !slices.Contains(all, stream) {
+			all = append(all, stream)
+		}
+	}
+	return all
+}
+
+// consumer returns the subjects that create and use a consumer; "*" = of any name. A filter may
+// follow its name.
+func consumer(stream, name string) []string {
+	return []string{
+		apiConsumerCreate + stream + "." + name, apiConsumerCreate + stream + "." + name + ".>",
+		apiConsumerInfo + stream + "." + name, apiConsumerNext + stream + "." + name,
+	}
+}
+
+// read permits to read streams by consumers of one's own.
+func (g *grants) read(streams ...string) {
+	for _, s := range streams {
+		g.publish(apiMessageGet+s, apiConsumerDelete+s+".*")
+		g.publish(consumer(s, "*")...)
+	}
+	g.ephemeral = append(g.ephemeral, streams...)
+}
+
+func (g *grants) documents() {
+	for _, s := range events.Services() {
+		g.read(events.BucketStream(s.Bucket))
+	}
+}
+
+// protect excludes the consumers of the services from those that others may use.
+func (g *grants) protect(except []Role) {
+	for _, s := range events.Services() {
+		if slices.Contains(except, Role(s.Name)) {
+			continue
+		}
+		for _, stream := range g.ephemeral {
+			if !slices.Contains(consumed(s), stream) {
+				continue
+			}
+			for _, d := range s.Durables() {
+				g.permissions.Deny = append(g.permissions.Deny, consumer(stream, d)...)
+				g.permissions.Deny = append(g.permissions.Deny, apiConsumerDelete+stream+"."+d)
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package identity
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/jwt/v2"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Broker is what a broker reads from a directory.
+type Broker struct {
+	Operator *jwt.OperatorClaims
+	Account  string // public key of the account that has the streams
+	Password string // of the routes between the brokers
+}
+
+// Broker reads what a broker needs.
+func (d Dir) Broker() (Broker, error) {
+	var b Broker
+	text, err := os.ReadFile(d.Path(operatorJWT))
+	if err != nil {
+		return b, events.Errorf(events.NotFound, "identities: %w", err)
+	}
+	if b.Operator, err = jwt.DecodeOperatorClaims(string(bytes.TrimSpace(text))); err != nil {
+		return b, events.Errorf(events.Invalid, "%s: %w", d.Path(operatorJWT), err)
+	}
+	files, err := filepath.Glob(d.Path(accountsDir, "*.jwt"))
+	if err != nil {
+		return b, failed(err)
+	}
+	for _, f := range files {
+		key := strings.TrimSuffix(filepath.Base(f), ".jwt")
+		switch {
+		case key == b.Operator.SystemAccount:
+		case b.Account != "":
+			return b, events.Errorf(events.Invalid, "%s has more than one account beside the system account", d.Path(accountsDir))
+		default:
+			b.Account = key
+		}
+	}
+	if b.Account == "" {
+		return b, events.Errorf(events.NotFound, "%s has no account beside the system account: copy the directory that regroup auth init has made", d.Path(accountsDir))
+	}
+	password, err := os.ReadFile(d.Path(routesFile))
+	if err != nil {
+		return b, events.Errorf(events.NotFound, "identities: %w", err)
+	}
+	b.Password = string(bytes.TrimSpace(password))
+	return b, nil
+}
+
+// AccountText returns the signed claims of an account.
+func (d Dir) AccountText(key string) (string, error) {
+	if strings.ContainsAny(key, "/.") {
+		return "", events.Errorf(events.NotFound, "there is no account %q", key)
+	}
+	text, err := os.ReadFile(d.Path(accountsDir, key+".jwt"))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", events.Errorf(events.NotFound, "there is no account %q", key)
+	}
+	if err != nil {
+		return "", failed(err)
+	}
+	return string(bytes.TrimSpace(text)), nil
+}
+
+// Account returns the claims of an account.
+func (d Dir) Account(key string) (*jwt.AccountClaims, error) {
+	text, err := d.AccountText(key)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := jwt.DecodeAccountClaims(text)
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "%s: %w", d.Path(accountsDir, key+".jwt"), err)
+	}
+	return claims, nil
+}
+
+// InboxPrefix returns the private prefix of reply subjects of a credentials file: the one that its
+// permissions name. Empty if they allow the usual one.
+func InboxPrefix(creds []byte) string {
+	text, err := jwt.ParseDecoratedJWT(creds)
+	if err != nil {
+		return "" // the connection reports it
+	}
+	claims, err := jwt.DecodeUserClaims(text)
+	if err != nil {
+		return ""
+	}
+	for _, s := range claims.Sub.Allow {
+		if prefix, ok := strings.CutSuffix(s, ".>"); ok && strings.HasPrefix(prefix, "_INBOX_") && !strings.ContainsAny(prefix, ".*") {
+			return prefix
+		}
+	}
+	return ""
+}

@@ -1,0 +1,182 @@
+package identity
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+)
+
+// answerWithin is how long after a request its service may answer.
+const answerWithin = time.Minute
+
+// Issue makes a user with the permissions of its role and writes its credentials file. It expires
+// after the given time; 0 = never. Conflict if a valid user has the name.
+func (d Dir) Issue(i access.Identity, expires time.Duration) (User, error) {
+	var made User
+	if expires < 0 {
+		return made, events.Errorf(events.Invalid, "expires: is %s, write a time from now like 24h", expires)
+	}
+	return made, d.change(func(all []User) ([]User, error) {
+		now := time.Now()
+		if slices.ContainsFunc(all, func(u User) bool { return u.Name == i.Name && u.Valid(now) }) || i.Name == SystemUser {
+			return nil, events.Errorf(events.Conflict, "there is a user %s: give another name, or rotate or revoke that one", i.Name)
+		}
+		var err error
+		made, err = d.issue(i, expires, now)
+		return append(all, made), err
+	})
+}
+
+// issue signs the claims of a user and writes its credentials file.
+func (d Dir) issue(i access.Identity, expires time.Duration, now time.Time) (User, error) {
+	u := User{Name: i.Name, Role: i.Role, Node: i.Node, Issued: now.UTC().Truncate(time.Second)}
+	may, err := access.Of(i)
+	if err != nil {
+		return u, err
+	}
+	claims := jwt.NewUserClaims("unset")
+	claims.Pub.Allow, claims.Pub.Deny, claims.Sub.Allow = may.Publish, may.Deny, may.Subscribe
+	if may.Responses {
+		claims.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: answerWithin}
+	}
+	if expires > 0 {
+		u.Expires = u.Issued.Add(expires).Truncate(time.Second)
+		claims.Expires = u.Expires.Unix()
+	}
+	return d.sign(u, claims, accountKey)
+}
+
+// issueSystem makes the user of the system account.
+func (d Dir) issueSystem(all []User) ([]User, error) {
+	u := User{Name: SystemUser, Role: roleSystem, Issued: time.Now().UTC().Truncate(time.Second)}
+	claims := jwt.NewUserClaims("unset")
+	claims.Pub.Deny = jwt.StringList{">"}
+	claims.Sub.Allow = jwt.StringList{systemReports, access.Identity{Name: SystemUser}.InboxPrefix() + ".>"}
+	u, err := d.sign(u, claims, systemKey)
+	return append(all, u), err
+}
+
+// systemReports is where brokers report the connections that have closed.
+const systemReports = "$SYS.ACCOUNT.*.DISCONNECT"
+
+// sign makes the key of a user, signs its claims, and writes its credentials file.
+func (d Dir) sign(u User, claims *jwt.UserClaims, signer string) (User, error) {
+	by, err := d.key(signer)
+	if err != nil {
+		return u, err
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return u, failed(err)
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		return u, failed(err)
+	}
+	u.Key = public(pair)
+	claims.Subject, claims.Name = u.Key, u.Name
+	text, err := claims.Encode(by)
+	if err != nil {
+		return u, failed(err)
+	}
+	creds, err := jwt.FormatUserConfig(text, seed)
+	if err != nil {
+		return u, failed(err)
+	}
+	return u, WriteFile(d.Credentials(u.Name), creds)
+}
+
+// Revoke makes the brokers refuse a user from now on; they close its connections. NotFound if no
+// valid user has the name.
+func (d Dir) Revoke(name string) error {
+	return d.change(func(all []User) ([]User, error) {
+		u, err := valid(all, name)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.refuse(*u); err != nil {
+			return nil, err
+		}
+		u.Revoked = time.Now().UTC().Truncate(time.Second)
+		return all, nil
+	})
+}
+
+// Rotate gives a user a new key, with the permissions that its role has now, and revokes the old
+// one. Its life is as long as that of the old one was. NotFound if no valid user has the name.
+func (d Dir) Rotate(name string) (User, error) {
+	var made User
+	return made, d.change(func(all []User) ([]User, error) {
+		u, err := valid(all, name)
+		if err != nil {
+			return nil, err
+		}
+		old := *u
+		if old.Role == roleSystem {
+			all, err = d.issueSystem(all)
+			made = all[len(all)-1]
+		} else {
+			life := time.Duration(0)
+			if !old.Expires.IsZero() {
+				life = old.Expires.Sub(old.Issued)
+			}
+			// The file is first: whoever is disconnected finds the new key there.
+			made, err = d.issue(access.Identity{Role: old.Role, Name: old.Name, Node: old.Node}, life, time.Now())
+			all = append(all, made)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := d.refuse(old); err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(all, func(u User) bool { return u.Key == old.Key })
+		all[at].Revoked = time.Now().UTC().Truncate(time.Second)
+		return all, nil
+	})
+}
+
+// valid finds the user that has a name now.
+func valid(all []User, name string) (*User, error) {
+	now := time.Now()
+	for n := range all {
+		if all[n].Name == name && all[n].Valid(now) {
+			return &all[n], nil
+		}
+	}
+	var names []string
+	for _, u := range all {
+		if u.Valid(now) {
+			names = append(names, u.Name)
+		}
+	}
+	return nil, events.Errorf(events.NotFound, "there is no user %q: there are %s", name, strings.Join(names, ", "))
+}
+
+// refuse adds the key of a user to the revocations of its account.
+func (d Dir) refuse(u User) error {
+	operator, err := d.key(operatorKey)
+	if err != nil {
+		return err
+	}
+	file := accountKey
+	if u.Role == roleSystem {
+		file = systemKey
+	}
+	account, err := d.key(file)
+	if err != nil {
+		return err
+	}
+	claims, err := d.Account(public(account))
+	if err != nil {
+		return err
+	}
+	claims.Revoke(u.Key)
+	return d.saveAccount(claims, operator)
+}

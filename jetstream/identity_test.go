@@ -1,0 +1,404 @@
+package jetstream_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+)
+
+// refusedAfter is how long a client tries that must be refused.
+const refusedAfter = time.Second
+
+// guarded is a broker with a directory of identities, and with the streams.
+type guarded struct {
+	dir    identity.Dir
+	server *jetstream.Server
+	log    *lines
+}
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	must(t, err)
+	g := &guarded{dir: dir, log: &lines{}}
+	g.server, err = jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Logger: g.log.logger()})
+	must(t, err)
+	t.Cleanup(g.server.Shutdown)
+	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: g.server, Credentials: dir.Credentials("operator")})
+	must(t, err)
+	t.Cleanup(c.Close)
+	must(t, c.Ensure(within(t, patience), 1))
+	return g
+}
+
+// issue makes a user of a role; agents are those of node-a.
+func (g *guarded) issue(t *testing.T, r access.Role, expires time.Duration) access.Identity {
+	t.Helper()
+	i := access.Identity{Role: r, Name: "test-" + string(r)}
+	if r.OfNode() {
+		i.Node = "node-a"
+	}
+	_, err := g.dir.Issue(i, expires)
+	must(t, err)
+	return i
+}
+
+func (g *guarded) options(user string) jetstream.ConnectOptions {
+	return jetstream.ConnectOptions{URL: g.server.ClientURL(), Name: user, Credentials: g.dir.Credentials(user), RootCA: g.dir.CA()}
+}
+
+func (g *guarded) connect(t *testing.T, user string) *jetstream.Conn {
+	t.Helper()
+	c, err := jetstream.Connect(within(t, patience), g.options(user))
+	must(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// refuses reports how the broker refuses a client; it fails the test if it does not.
+func refuses(t *testing.T, o jetstream.ConnectOptions) {
+	t.Helper()
+	c, err := jetstream.Connect(within(t, refusedAfter), o)
+	if err == nil {
+		c.Close()
+	}
+	wantCode(t, err, events.Unavailable)
+	if text := strings.ToLower(err.Error()); !strings.Contains(text, "authorization") && !strings.Contains(text, "authentication") {
+		t.Errorf("it is refused for another reason: %v", err)
+	}
+}
+
+// concrete replaces the wildcards of a pattern.
+func concrete(pattern string) string {
+	tokens := strings.Split(pattern, ".")
+	for n, t := range tokens {
+		if t == "*" || t == ">" {
+			tokens[n] = "some-1"
+		}
+	}
+	return strings.Join(tokens, ".")
+}
+
+// probes are subjects of every kind: those of all events, all that some role may use, those of
+// other nodes, and the whole API of JetStream for each stream.
+func probes(t *testing.T) []string {
+	t.Helper()
+	all := map[string]bool{}
+	for _, row := range events.Catalog() {
+		if row.Class == events.ClassCommand {
+			all[events.CommandSubject(row.Type)] = true
+		} else {
+			all[events.FactSubject(row.Type, "demo-1")] = true
+		}
+	}
+	for _, r := range access.Roles() {
+		for _, node := range []events.NodeID{"node-a", "node-b", "*"} {
+			i := access.Identity{Role: r, Name: "other"}
+			if r.OfNode() {
+				i.Node = node
+			}
+			p, err := access.Of(i)
+			must(t, err)
+			for _, s := range slices.Concat(p.Publish, p.Deny, p.Subscribe) {
+				all[concrete(s)] = true
+			}
+		}
+	}
+	verbs := []string{
+		"STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.INFO", "STREAM.MSG.GET", "STREAM.MSG.DELETE", "STREAM.SNAPSHOT", "STREAM.RESTORE",
+		"STREAM.PEER.REMOVE", "STREAM.LEADER.STEPDOWN", "DIRECT.GET", "CONSUMER.CREATE", "CONSUMER.NAMES", "CONSUMER.LIST",
+	}
+	of := []string{"CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE", "CONSUMER.MSG.NEXT", "CONSUMER.PAUSE", "CONSUMER.RESET", "CONSUMER.UNPIN", "CONSUMER.LEADER.STEPDOWN"}
+	for _, s := range append(events.Streams(), "OTHER") {
+		for _, v := range verbs {
+			all["$JS.API."+v+"."+s] = true
+		}
+		for _, v := range of {
+			for _, consumer := range append(events.ServiceNames(), "registry-evt", "registry-cmd", "mine") {
+				all["$JS.API."+v+"."+s+"."+consumer] = true
+			}
+		}
+		all["$JS.ACK."+s+".registry-evt.1.1.1.1.1"] = true
+	}
+	for _, s := range []string{"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.ACCOUNT.PURGE.x", "$SYS.REQ.SERVER.PING", "$SYS.ACCOUNT.x.DISCONNECT", "_INBOX.x", "anything"} {
+		all[s] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// violations collects what the broker refuses to a raw client.
+type violations struct {
+	mu  sync.Mutex
+	all map[string]bool // the quoted subjects, with "s " before those of subscriptions
+}
+
+func (v *violations) note(_ *nats.Conn, _ *nats.Subscription, err error) {
+	kind := ""
+	if strings.Contains(strings.ToLower(err.Error()), "subscription") {
+		kind = "s "
+	}
+	parts := strings.Split(err.Error(), `"`)
+	if len(parts) < 2 {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.all[kind+parts[1]] = true
+}
+
+func (v *violations) has(s string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.all[s]
+}
+
+// TestTheBrokerEnforcesEveryPermission: each role tries each subject, and the broker refuses
+// exactly those that the table does not have.
+func TestTheBrokerEnforcesEveryPermission(t *testing.T) {
+	g := newGuarded(t)
+	all := probes(t)
+	for _, r := range access.Roles() {
+		t.Run(string(r), func(t *testing.T) {
+			i := g.issue(t, r, 0)
+			may, err := access.Of(i)
+			must(t, err)
+			refused := &violations{all: map[string]bool{}}
+			nc, err := nats.Connect(g.server.ClientURL(), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
+			must(t, err)
+			defer nc.Close()
+			const last = "the.last.one"
+			for _, s := range append(slices.Clone(all), last) {
+				must(t, nc.Publish(s, nil))
+				sub, err := nc.SubscribeSync(s)
+				must(t, err)
+				must(t, nc.Flush())
+				_ = sub.Unsubscribe() // a refused one is gone already
+			}
+			must(t, nc.Flush())
+			await(t, "the last subject is refused", func() bool { return refused.has(last) && refused.has("s "+last) })
+			permitted := 0
+			for _, s := range all {
+				if got, want := !refused.has(s), may.MayPublish(s); got != want {
+					t.Errorf("%s may publish %s: %v, want %v", r, s, got, want)
+				} else if got {
+					permitted++
+				}
+				if got, want := !refused.has("s "+s), may.MaySubscribe(s); got != want {
+					t.Errorf("%s may subscribe to %s: %v, want %v", r, s, got, want)
+				}
+			}
+			if permitted == 0 {
+				t.Error("nothing is permitted")
+			}
+		})
+	}
+}
+
+// TestStrangersAreRefused: anonymous ones, those of another operator, and those that have expired,
+// whose connection ends.
+func TestStrangersAreRefused(t *testing.T) {
+	g := newGuarded(t)
+	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA()})
+	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA(), Secret: "guessed"})
+	other, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	must(t, err)
+	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA(), Credentials: other.Credentials("all")})
+	i := g.issue(t, access.RoleClient, 2*time.Second)
+	c := g.connect(t, i.Name)
+	await(t, "the connection of an expired user ends", func() bool { return !c.Connected() })
+	await(t, "an expired user is refused", func() bool { // claims are valid until the end of their last second
+		c, err := jetstream.Connect(within(t, refusedAfter), g.options(i.Name))
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	refuses(t, g.options(i.Name))
+}
+
+// TestARevokedUserIsDisconnected by the running broker, and a rotated one connects again with its
+// new key.
+func TestARevokedUserIsDisconnected(t *testing.T) {
+	g := newGuarded(t)
+	i := g.issue(t, access.RoleClient, 0)
+	old := filepath.Join(t.TempDir(), "old.creds")
+	text, err := os.ReadFile(g.dir.Credentials(i.Name))
+	must(t, err)
+	must(t, os.WriteFile(old, text, 0o600))
+	c := g.connect(t, i.Name)
+	bystander := g.connect(t, "registry")
+
+	_, err = g.dir.Rotate(i.Name)
+	must(t, err)
+	await(t, "the rotated user has connected again", func() bool { return c.Connects() > 1 && c.Connected() })
+	retry(t, "ask", func(ctx context.Context) error { return c.Ready(ctx) })
+	o := g.options(i.Name)
+	o.Credentials = old
+	refuses(t, o)
+
+	must(t, g.dir.Revoke(i.Name))
+	await(t, "the revoked user is disconnected", func() bool { return !c.Connected() })
+	refuses(t, g.options(i.Name))
+	if bystander.Connects() != 1 || !bystander.Connected() {
+		t.Errorf("another user has connected %d times", bystander.Connects())
+	}
+	wantCode(t, g.dir.Revoke(i.Name), events.NotFound)
+}
+
+// TestCertificatesAreReplaced without a restart.
+func TestCertificatesAreReplaced(t *testing.T) {
+	g := newGuarded(t)
+	serial := func() string {
+		var shown string
+		o := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error { //nolint:gosec // the test reads the certificate
+			shown = s.PeerCertificates[0].SerialNumber.String()
+			return nil
+		}}
+		nc, err := nats.Connect(g.server.ClientURL(), nats.UserCredentials(g.dir.Credentials("registry")), nats.Secure(o))
+		must(t, err)
+		nc.Close()
+		return shown
+	}
+	before := serial()
+	must(t, g.dir.Certify([]string{"127.0.0.1"}))
+	if after := serial(); after == before || after == "" {
+		t.Errorf("the certificate %q is still shown", after)
+	}
+	g.connect(t, "registry") // verifies it
+}
+
+// TestDiscoveryHearsOfClosedConnections with the credentials of the system account.
+func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
+	g := newGuarded(t)
+	o := g.options("discovery")
+	o.System = jetstream.System{Credentials: g.dir.Credentials(identity.SystemUser)}
+	c, err := jetstream.Connect(within(t, patience), o)
+	must(t, err)
+	t.Cleanup(c.Close)
+	ends, ready := make(chan events.Link, 16), make(chan struct{})
+	background(t, func(ctx context.Context) error {
+		return c.Ports().Links.Ends(ctx, func(l events.Link) { ends <- l }, func() { close(ready) })
+	})
+	next(t, ready, "the reports are heard")
+	other, err := jetstream.Connect(within(t, patience), g.options("registry"))
+	must(t, err)
+	link := other.Ports().Links.Own()
+	other.Close()
+	for !link.Same(next(t, ends, "the end of the connection is reported")) {
+	}
+}
+
+// TestRoutesAskForThePassword: brokers of one directory form a cluster, begun by one of them, and a
+// broker without it cannot join.
+func TestRoutesAskForThePassword(t *testing.T) {
+	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	must(t, err)
+	log := &lines{}
+	var route string
+	start := func(name string, c jetstream.Cluster) *jetstream.Server {
+		s, err := jetstream.StartServer(jetstream.ServerOptions{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: c, Logger: log.logger()})
+		must(t, err)
+		t.Cleanup(s.Shutdown)
+		return s
+	}
+	addresses := jetstreamtest.FreeAddresses(t, 2)
+	route = addresses[0]
+	first := start("one", jetstream.Cluster{Name: "test", Listen: route, First: true})
+	start("two", jetstream.Cluster{Name: "test", Listen: addresses[1], Routes: []string{route}})
+	await(t, "the second broker is in the cluster", func() bool { return len(first.Peers()) == 2 })
+	host, port := "127.0.0.1", 0
+	_, err = fmt.Sscanf(route, host+":%d", &port)
+	must(t, err)
+	for name, password := range map[string]string{"without": "", "another": "guessed"} {
+		stranger, err := server.NewServer(&server.Options{
+			ServerName: "stranger-" + name, Host: host, Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
+			Cluster: server.ClusterOpts{Name: "test", Host: host, Port: server.RANDOM_PORT, TLSConfig: routeTLS(t, dir), TLSTimeout: 5},
+			Routes:  server.RoutesFromStr("nats-route://system:" + password + "@" + route),
+		})
+		must(t, err)
+		refusals := log.count("authentication error")
+		stranger.Start()
+		await(t, "the stranger is refused", func() bool { return log.count("authentication error") > refusals })
+		if n := stranger.NumRoutes(); n != 0 {
+			t.Errorf("a stranger has %d routes", n)
+		}
+		stranger.Shutdown()
+		stranger.WaitForShutdown()
+	}
+}
+
+// routeTLS is what a stranger would need beside the password.
+func routeTLS(t *testing.T, dir identity.Dir) *tls.Config {
+	t.Helper()
+	c, err := dir.RouteTLS()
+	must(t, err)
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.GetCertificate(nil) }
+	return c
+}
+
+// TestOnlyOwnersReadTheDirectory: every file of it.
+func TestOnlyOwnersReadTheDirectory(t *testing.T) {
+	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	must(t, err)
+	must(t, filepath.WalkDir(dir.Path(), func(path string, e os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	}))
+	text, err := os.ReadFile(dir.CA())
+	must(t, err)
+	if !x509.NewCertPool().AppendCertsFromPEM(text) {
+		t.Error("the authority has no certificate")
+	}
+	_, err = identity.Init(dir.Path(), nil)
+	wantCode(t, err, events.Conflict)
+	_, err = dir.Issue(access.Identity{Role: access.RoleClient, Name: "registry"}, 0)
+	wantCode(t, err, events.Conflict)
+	_, err = identity.Open(t.TempDir())
+	wantCode(t, err, events.NotFound)
+}
+
+// lines is a log that can be searched.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(strings.ToLower(l.text.String()), text)
+}

@@ -1,0 +1,301 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream/identity"
+)
+
+// SystemUser is the default name of the system account's user.
+const SystemUser = "regroup-system"
+
+// Names of users that a server makes for itself.
+const (
+	secretUser = "regroup" // of those who know the secret, or of anybody
+	insideUser = "regroup-inside"
+
+	unusedAccount = "unused"
+)
+
+// user is how a connection identifies itself without credentials.
+type user struct{ name, password, token string }
+
+func (u user) known() bool { return u != user{} }
+
+// admit decides who may connect to the server. A directory of identities or the configuration file
+// says so; otherwise those who know the secret, or anybody. It sets what depends on it.
+func (s *Server) admit(o ServerOptions, opts *server.Options) error {
+	configured := len(opts.Accounts)+len(opts.Users)+len(opts.Nkeys)+len(opts.TrustedOperators) > 0 || opts.Username != "" || opts.Authorization != "" ||
+		opts.SystemAccount != "" || opts.NoSystemAccount
+	switch {
+	case o.Auth != "" && (o.ConfigFile != "" || o.Secret != ""):
+		return events.Errorf(events.Invalid, "NATS server: give a directory of identities, or a configuration file, or a secret, not two of them")
+	case o.Auth != "":
+		return s.identities(o.Auth, opts)
+	case configured && o.Secret != "":
+		return events.Errorf(events.Invalid, "NATS server: %s says who may connect: give no secret beside it", o.ConfigFile)
+	case configured:
+		s.system = o.System
+		return s.enter(o, opts)
+	}
+	s.system = System{User: cmp.Or(o.System.User, SystemUser), Password: cmp.Or(o.System.Password, rand.Text())}
+	s.inside = user{name: secretUser, password: cmp.Or(o.Secret, rand.Text())}
+	account := server.NewAccount(server.DEFAULT_SYSTEM_ACCOUNT)
+	opts.Accounts = []*server.Account{account}
+	opts.Users = []*server.User{
+		{Username: s.system.User, Password: s.system.Password, Account: account},
+		{Username: s.inside.name, Password: s.inside.password},
+	}
+	if o.Secret == "" {
+		opts.NoAuthUser = s.inside.name
+	} else {
+		// nats-server admits anybody if it has only a system account and the global one
+		// (server.go, configureAccounts). TestASecretIsAskedFor shows it.
+		opts.Accounts = append(opts.Accounts, server.NewAccount(unusedAccount))
+	}
+	return nil
+}
+
+// enter adds a user for connections inside this process to a configuration that has users. If it
+// cannot decide in which account, these connections need credentials of their own.
+func (s *Server) enter(o ServerOptions, opts *server.Options) error {
+	if token := opts.Authorization; token != "" {
+		if strings.HasPrefix(token, "$2") {
+			return events.Errorf(events.Invalid, "NATS server: %s: authorization.token is a hash, with which this process cannot connect to its own server: give user and password instead", o.ConfigFile)
+		}
+		s.inside = user{token: token}
+		return nil
+	}
+	if opts.Username != "" {
+		opts.Users = append(opts.Users, &server.User{Username: opts.Username, Password: opts.Password})
+		opts.Username, opts.Password = "", ""
+	}
+	account, ok := accountOf(opts)
+	if !ok || len(opts.TrustedOperators) > 0 || opts.AuthCallout != nil {
+		s.closed = true
+		return nil
+	}
+	if account != nil {
+		s.store = account.Name
+	}
+	if len(opts.Users)+len(opts.Nkeys) == 0 {
+		return nil // nobody needs a name
+	}
+	s.inside = user{name: insideUser, password: rand.Text()}
+	opts.Users = append(opts.Users, &server.User{Username: s.inside.name, Password: s.inside.password, Account: account})
+	return nil
+}
+
+// accountOf returns the account of all users that are not in the system account, nil = the global
+// one; false if they are in several.
+func accountOf(opts *server.Options) (*server.Account, bool) {
+	var all []*server.Account
+	add := func(a *server.Account) {
+		if a != nil && a.Name == cmp.Or(opts.SystemAccount, server.DEFAULT_SYSTEM_ACCOUNT) {
+			return
+		}
+		for _, known := range all {
+			if known == a || (known != nil && a != nil && known.Name == a.Name) {
+				return
+			}
+		}
+		all = append(all, a)
+	}
+	for _, u := range opts.Users {
+		if add(u.Account); u.Username == opts.NoAuthUser && opts.NoAuthUser != "" {
+			return u.Account, true // where anybody is
+		}
+	}
+	for _, u := range opts.Nkeys {
+		add(u.Account)
+	}
+	switch len(all) {
+	case 0:
+		return nil, true
+	case 1:
+		return all[0], true
+	}
+	return nil, false
+}
+
+// identities admits the users of a directory of identities.
+func (s *Server) identities(path string, opts *server.Options) error {
+	dir, err := identity.Open(path)
+	if err != nil {
+		return err
+	}
+	b, err := dir.Broker()
+	if err != nil {
+		return err
+	}
+	opts.TrustedOperators, opts.SystemAccount = []*jwt.OperatorClaims{b.Operator}, b.Operator.SystemAccount
+	opts.AccountResolver = &resolver{dir: dir, operator: b.Operator, followed: []string{b.Account, b.Operator.SystemAccount}, applied: map[string]string{}}
+	s.store, s.closed = b.Account, true
+	opts.MaxControlLine = connectBytes
+	if _, err := os.Stat(dir.Credentials(identity.SystemUser)); err == nil {
+		s.system = System{Credentials: dir.Credentials(identity.SystemUser)}
+	}
+	opts.Cluster.Username, opts.Cluster.Password = identity.SystemUser, b.Password
+	for _, r := range opts.Routes {
+		r.User = url.UserPassword(opts.Cluster.Username, opts.Cluster.Password)
+	}
+	if !dir.HasCertificates() {
+		return nil
+	}
+	if opts.TLSConfig, err = dir.ServerTLS(); err != nil {
+		return err
+	}
+	opts.TLS, opts.TLSTimeout = true, tlsLimit.Seconds()
+	if opts.Cluster.Port == 0 {
+		return nil
+	}
+	opts.Cluster.TLSConfig, err = dir.RouteTLS()
+	opts.Cluster.TLSTimeout = tlsLimit.Seconds()
+	return err
+}
+
+// connectBytes limits the first line of a client, which has its claims with all permissions: those
+// of a service are 8 KiB long, and the server's default is 4.
+const connectBytes = 64 << 10
+
+// tlsLimit limits a TLS handshake; it is long because many agents may connect at once.
+const tlsLimit = 10 * time.Second
+
+// resolver is the server's access to the accounts of a directory of identities.
+type resolver struct {
+	dir      identity.Dir
+	operator *jwt.OperatorClaims
+	followed []string          // public keys of the accounts
+	applied  map[string]string // their claims, as the server has them
+}
+
+// Fetch implements server.AccountResolver.
+func (r *resolver) Fetch(name string) (string, error) { return r.dir.AccountText(name) }
+
+// Store implements server.AccountResolver: files change only by package identity.
+func (r *resolver) Store(string, string) error {
+	return events.Errorf(events.Invalid, "accounts change only in their directory")
+}
+
+// IsReadOnly implements server.AccountResolver.
+func (r *resolver) IsReadOnly() bool { return true }
+
+// Start implements server.AccountResolver.
+func (r *resolver) Start(*server.Server) error { return nil }
+
+// IsTrackingUpdate implements server.AccountResolver.
+func (r *resolver) IsTrackingUpdate() bool { return true }
+
+// Reload implements server.AccountResolver.
+func (r *resolver) Reload() error { return nil }
+
+// Close implements server.AccountResolver.
+func (r *resolver) Close() {}
+
+// followEvery is how often a server looks for changes of its directory of identities.
+const followEvery = 500 * time.Millisecond
+
+// follow applies changed accounts until the server is shut down: the server closes the connections
+// of users that are revoked.
+func (s *Server) follow(opts *server.Options, log *slog.Logger) {
+	r, ok := opts.AccountResolver.(*resolver)
+	if !ok {
+		return
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	s.stopFollowing = func() {
+		cancel()
+		<-ended
+	}
+	go func() {
+		defer close(ended)
+		reason := ""
+		_ = wait.Every(ctx, followEvery, func(time.Time) error {
+			switch err := r.apply(s.ns, log); {
+			case err == nil:
+				reason = ""
+			case err.Error() != reason:
+				reason = err.Error()
+				log.Error("the identities cannot be read, the old ones hold", "reason", reason)
+			}
+			return nil
+		})
+	}()
+}
+
+// apply passes changed claims to the server.
+func (r *resolver) apply(ns *server.Server, log *slog.Logger) error {
+	for _, key := range r.followed {
+		text, err := r.dir.AccountText(key)
+		if err != nil {
+			return err
+		}
+		before, known := r.applied[key]
+		if known && before == text {
+			continue
+		}
+		claims, err := r.dir.Account(key)
+		if err != nil {
+			return err
+		}
+		if claims.Subject != key || !r.operator.DidSign(claims) {
+			return events.Errorf(events.Invalid, "the claims of account %s are not signed by the operator", key)
+		}
+		account, err := ns.LookupAccount(key)
+		if err != nil {
+			return events.Errorf(events.Internal, "account %s: %w", key, err)
+		}
+		ns.UpdateAccountClaims(account, claims)
+		if r.applied[key] = text; known {
+			log.Info("identities have changed", "account", claims.Name, "revoked", len(claims.Revocations))
+		}
+	}
+	return nil
+}
+
+// NeedsCredentials reports whether connections inside the process need credentials of their own.
+func (s *Server) NeedsCredentials() bool { return s.closed }
+
+// identify determines who a connection inside the process is, and who one is that knows a secret.
+func (o *ConnectOptions) identify() error {
+	u, err := url.Parse(o.URL)
+	named := err == nil && u.User != nil
+	switch {
+	case o.Credentials != "" || named:
+	case o.Server != nil && o.Server.closed:
+		return events.Errorf(events.Invalid, "the configuration of the NATS server does not say who this process is: give credentials with --creds, or a user with --server nats://USER:PASSWORD@HOST")
+	case o.Server != nil:
+		o.own = o.Server.inside
+	case o.Secret != "":
+		o.own = user{name: secretUser, password: o.Secret}
+	}
+	return nil
+}
+
+// inboxPrefix returns the prefix of the subjects of replies.
+func (o ConnectOptions) inboxPrefix() string {
+	if o.InboxPrefix != "" || o.Credentials == "" {
+		return o.InboxPrefix
+	}
+	creds, err := os.ReadFile(o.Credentials)
+	if err != nil {
+		return "" // the connection reports it
+	}
+	return identity.InboxPrefix(creds)
+}
