@@ -71,6 +71,9 @@ func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 		if x, ok := in.(worker.ProcessExited); ok {
 			at := time.Now()
 			recorded(&x, s.Env["TORCHELASTIC_ERROR_FILE"], s.Dir, at)
+			if len(s.Secrets) > 0 {
+				conceal(&x, func(text string) string { return a.opt.Driver.Conceal(s.Worker, text) })
+			}
 			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has passed on all of its output
 			in = reportedExit{x, at}
 		}

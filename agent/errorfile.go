@@ -110,6 +110,19 @@ func recorded(x *worker.ProcessExited, path, dir string, now time.Time) {
 	}
 }
 
+// conceal replaces secrets in what a program says about its end. The driver has done so in its
+// output, not in its error file.
+func conceal(x *worker.ProcessExited, hide func(string) string) {
+	for i := range x.Lines {
+		x.Lines[i] = hide(x.Lines[i])
+	}
+	if e := x.Exception; e != nil {
+		for _, text := range []*string{&e.Type, &e.Message, &e.File, &e.Function, &e.Cause} {
+			*text = hide(*text)
+		}
+	}
+}
+
 // beginning finds the text of a message in truncated JSON.
 func beginning(b []byte) string {
 	const key = `"message"`

@@ -111,3 +111,17 @@ func TestEarlier(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatTheErrorFileSaysIsConcealed: the message, the exception and the lines.
+func TestWhatTheErrorFileSaysIsConcealed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "error.json")
+	if err := os.WriteFile(file, []byte(`{"message":{"message":"ValueError: s3cr3t","extraInfo":{"py_callstack":"Traceback (most recent call last):\n  File \"/a/t.py\", line 1, in s3cr3t\nValueError: s3cr3t\n"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := worker.ProcessExited{ExitCode: 1, Lines: []string{"before"}}
+	recorded(&x, file, "", time.Now())
+	conceal(&x, func(text string) string { return strings.ReplaceAll(text, "s3cr3t", "****") })
+	if x.Exception == nil || x.Exception.Message != "****" || x.Exception.Function != "****" || len(x.Lines) != 2 || x.Lines[1] != "ValueError: ****" {
+		t.Errorf("%+v, %+v", x.Lines, x.Exception)
+	}
+}

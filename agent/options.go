@@ -37,6 +37,9 @@ type Processes interface {
 	// KeepSpares has so many spares of a job kept, of which Start takes one. failed receives why
 	// one has ended, or lacks a module.
 	KeepSpares(k worker.KeepSpares, failed func(detail string))
+	// Conceal replaces the values of a worker's secrets in a text, until its ProcessExited is
+	// reported.
+	Conceal(id events.Incarnation, text string) string
 	// Examine looks for a short time whether a worker is certain to end, and if so, report receives
 	// ProcessDying before its ProcessExited.
 	Examine(id events.Incarnation)

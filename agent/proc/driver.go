@@ -30,21 +30,25 @@ import (
 type Options struct {
 	StateDir string   // where a file per process is kept; created if absent
 	Environ  []string // what workers inherit, before filtering; nil = this process's environment
-	CGroups  string   // mount point of cgroups; empty = /sys/fs/cgroup
-	Proc     string   // mount point of procfs; empty = /proc
+	// AllowSecrets are names of variables in Environ that jobs may take as secrets. No other job
+	// inherits them.
+	AllowSecrets []string
+	CGroups      string // mount point of cgroups; empty = /sys/fs/cgroup
+	Proc         string // mount point of procfs; empty = /proc
 }
 
 // Driver starts, signals and watches processes. All methods are safe for concurrent use.
 type Driver struct {
-	opt    Options
-	spawn  chan func()
-	ended  chan struct{} // closed when Run has ended
-	oom    oomCounter
-	mu     sync.Mutex
-	live   map[events.Incarnation]*process
-	spares map[events.JobID]*spares
-	over   bool
-	waits  sync.WaitGroup
+	opt     Options
+	spawn   chan func()
+	ended   chan struct{} // closed when Run has ended
+	oom     oomCounter
+	mu      sync.Mutex
+	secrets map[string]string // values of the allowed variables
+	live    map[events.Incarnation]*process
+	spares  map[events.JobID]*spares
+	over    bool
+	waits   sync.WaitGroup
 }
 
 // New validates the options.
@@ -57,8 +61,10 @@ func New(o Options) (*Driver, error) {
 	}
 	o.CGroups = cmp.Or(o.CGroups, "/sys/fs/cgroup")
 	o.Proc = cmp.Or(o.Proc, "/proc")
+	inherited, secrets := withhold(o.Environ, o.AllowSecrets)
+	o.Environ = inherited
 	return &Driver{
-		opt: o, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
+		opt: o, secrets: secrets, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
 		spares: map[events.JobID]*spares{},
 		oom:    oomCounter{files: oomFiles(o.CGroups, o.Proc)},
 	}, nil
@@ -127,12 +133,14 @@ func (d *Driver) finish(p *process) {
 	if p.worker == "" {
 		d.spareEnded(p, x)
 	}
-	delete(d.live, p.worker)
 	d.mu.Unlock()
 	if p.worker != "" {
 		<-p.announced
 		p.report(x)
 	}
+	d.mu.Lock()
+	delete(d.live, p.worker)
+	d.mu.Unlock()
 	d.sweepAll(kin{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.born): true, p.born: true}, marks: marks(p.mark)})
 	_ = os.Remove(d.file(p.born))
 	if p.worker != "" {
@@ -159,6 +167,14 @@ func (d *Driver) Kill(id events.Incarnation) {
 	}
 }
 
+// Conceal implements agent.Driver.
+func (d *Driver) Conceal(id events.Incarnation, text string) string {
+	if p := d.find(id); p != nil {
+		return p.capture.mask.Load().text(text)
+	}
+	return text
+}
+
 func (d *Driver) find(id events.Incarnation) *process {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,7 +188,13 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 			return nil, err
 		}
 	}
-	if p := d.takeSpare(s, report, output); p != nil {
+	secrets, err := d.readSecrets(s)
+	if err != nil {
+		return nil, err
+	}
+	s.Env = withSecrets(s.Env, secrets)
+	hide := newMask(secrets)
+	if p := d.takeSpare(s, hide, report, output); p != nil {
 		d.remember(s, p)
 		return p, nil
 	}
@@ -189,6 +211,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 	if err != nil {
 		return nil, err
 	}
+	c.mask.Store(hide)
 	cmd.Stdout, cmd.Stderr = c.out.w, c.err.w
 	d.mu.Lock()
 	if d.over {

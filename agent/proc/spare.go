@@ -201,7 +201,7 @@ func (d *Driver) readSpare(p *process, control *os.File, k worker.KeepSpares) {
 
 // takeSpare makes a spare the process of a worker; nil = there is none. It must be called on the
 // locked thread.
-func (d *Driver) takeSpare(s worker.StartProcess, report func(worker.Input), output func(string, []string)) *process {
+func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker.Input), output func(string, []string)) *process {
 	options, rest, err := interpreter(s.Command)
 	if err != nil {
 		return nil
@@ -223,6 +223,7 @@ func (d *Driver) takeSpare(s worker.StartProcess, report func(worker.Input), out
 		name, value, _ := strings.Cut(kv, "=")
 		env[name] = value
 	}
+	sp.p.capture.mask.Store(hide)
 	line, err := json.Marshal(map[string]any{"env": env, "arguments": rest})
 	if err == nil {
 		_, err = sp.control.Write(append(line, '\n'))

@@ -21,6 +21,7 @@ type StartProcess struct {
 	Command    []string
 	Env        map[string]string // overrides the agent's own; the shell adds the socket's token
 	Defaults   map[string]string // for names that neither the job nor the agent sets
+	Secrets    map[string]string // sources of further variables by name, see spec.Job
 	Dir        string            // empty = the agent's own
 }
 

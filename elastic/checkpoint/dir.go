@@ -56,8 +56,8 @@ const tempSuffix = ".unfinished"
 // staleAfter is the age of a temporary file whose writer must be dead.
 const staleAfter = time.Hour
 
-// Open creates the directory, for this user alone, if it does not exist. keep is the number of checkpoints to keep, at
-// least 1.
+// Open creates the directory, for this user alone, if it does not exist. keep is the number of
+// checkpoints to keep, at least 1.
 func Open(path string, keep int) (*Dir, error) {
 	if keep < 1 {
 		return nil, fmt.Errorf("checkpoint: keep is %d, at least 1 is needed", keep)

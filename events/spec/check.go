@@ -17,7 +17,7 @@ const maxJobName = MaxLabel - 5
 
 // laterFields are fields that are not implemented yet: they are refused, but not called unknown.
 var laterFields = []string{
-	"namespace", "image", "resources", "secrets", "checkpoint", "schedule", "logs", "notify", "trace",
+	"namespace", "image", "resources", "checkpoint", "schedule", "logs", "notify", "trace",
 	"workers.start", "workers.perNode",
 	"elastic.shrink", "elastic.grow", "elastic.spares", "elastic.lrScale",
 	"data.shuffleSeed", "failures.backoff", "health.slow",
@@ -74,6 +74,7 @@ func (s Job) Check() []FieldError {
 	}
 	s.checkCommand(add)
 	s.checkEnv(add)
+	s.checkSecrets(add)
 	for i := range rules {
 		bad = rules[i].check(&s, bad)
 	}

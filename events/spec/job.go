@@ -67,6 +67,10 @@ type Job struct {
 	Data     Data     `json:"data"`
 	// Names and values for users; Regroup ignores them.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Variables of the workers whose values are read on the node when a worker starts, and are kept
+	// out of the job: `file:/path` is the content of a file, `env:NAME` a variable of the agent
+	// that it passes on (`--allow-secret`). See [containment.md](containment.md).
+	Secrets map[string]string `json:"secrets,omitempty"`
 
 	Rendezvous *Rendezvous `json:"rendezvous,omitempty"` // only for jobs with self-registered nodes
 

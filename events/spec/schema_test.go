@@ -139,6 +139,10 @@ func coded() map[string]jsonObject {
 			"propertyNames":        jsonObject{"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": jsonObject{"enum": set}},
 			"additionalProperties": jsonObject{"type": []any{"string", "null"}, "pattern": noNUL},
 		},
+		"secrets": {
+			"propertyNames":        jsonObject{"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": jsonObject{"anyOf": []any{jsonObject{"enum": set}, jsonObject{"pattern": "^REGROUP_"}}}},
+			"additionalProperties": jsonObject{"type": "string", "pattern": `^(file:/[^\x00]*|env:[A-Za-z_][A-Za-z0-9_]*)$`},
+		},
 		"rendezvous.external": {"const": true},
 	}
 }

@@ -30,6 +30,8 @@ type AgentConfig struct {
 	PreemptSignal string        `envconfig:"PREEMPT_SIGNAL" default:"SIGUSR1" desc:"signal that announces that this node will be taken away; empty = none"`
 	PreemptFile   string        `envconfig:"PREEMPT_FILE" desc:"file whose appearance announces it; empty = none"`
 	PreemptURL    string        `envconfig:"PREEMPT_URL" desc:"URL that answers 2xx once it is announced; empty = none"`
+
+	AllowSecrets []string `envconfig:"ALLOW_SECRETS" desc:"names of the agent's variables, separated by commas, that jobs may take as secrets; other jobs do not inherit them"`
 }
 
 // LoadAgent reads the environment.
@@ -49,6 +51,7 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.PreemptSignal, "preempt-signal", a.PreemptSignal, "signal that announces that this node will be taken away; empty = none (REGROUP_AGENT_PREEMPT_SIGNAL)")
 	fs.StringVar(&a.PreemptFile, "preempt-file", a.PreemptFile, "file whose appearance announces it (REGROUP_AGENT_PREEMPT_FILE)")
 	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
+	fs.StringSliceVar(&a.AllowSecrets, "allow-secret", a.AllowSecrets, "`NAME` of a variable of the agent that jobs may take as a secret; may be repeated (REGROUP_AGENT_ALLOW_SECRETS)")
 }
 
 // Filled returns the configuration with defaults from this machine.
@@ -81,7 +84,7 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, o
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	driver, err := proc.New(proc.Options{StateDir: dir})
+	driver, err := proc.New(proc.Options{StateDir: dir, AllowSecrets: a.AllowSecrets})
 	if err != nil {
 		return nil, err
 	}
