@@ -89,6 +89,7 @@ type Options struct {
 	Slots       int
 	Advertise   string // data-plane host that peers can reach
 	DataPorts   string // low-high; empty = any
+	DefaultUser string // of workers whose job names none, like spec.Processes.User; empty = this process's
 	StateDir    string // socket, error files and the driver's files
 	Ports       events.Ports
 	Driver      Driver
@@ -120,6 +121,9 @@ func (o *Options) check() error {
 	need(o.Ports.Log != nil && o.Ports.Calls != nil && o.Ports.Signals != nil && o.Ports.Links != nil, "the ports are not given")
 	if j := o.Join; j != nil {
 		need(j.Job.Check() == nil && j.Spec.External(), "the job to join is not one whose nodes come by themselves")
+	}
+	if _, err := o.account(""); err != nil {
+		bad = append(bad, err.Error())
 	}
 	if _, _, err := portRange(o.DataPorts); err != nil {
 		bad = append(bad, err.Error())

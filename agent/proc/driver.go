@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -76,6 +75,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	// so all workers are forked by this one thread, which is never released.
 	runtime.LockOSThread()
 	defer close(d.ended)
+	// Workers inherit it from this thread: a program that is set-uid gives them no other user.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return events.Errorf(events.Internal, "proc: no_new_privs: %w", err)
+	}
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
 		return events.Errorf(events.Internal, "proc: state directory: %w", err)
 	}
@@ -194,6 +197,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 	}
 	s.Env = withSecrets(s.Env, secrets)
 	hide := newMask(secrets)
+	s.Dir = homeOf(s.Dir, s.Account)
 	if p := d.takeSpare(s, hide, report, output); p != nil {
 		d.remember(s, p)
 		return p, nil
@@ -205,7 +209,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: s.Command, Env: env, Dir: s.Dir, // a nil Stdin is /dev/null
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		SysProcAttr: attributes(s.Account),
 	}
 	c, err := newCapture(output)
 	if err != nil {

@@ -179,11 +179,12 @@ func (d *Driver) sweep(of kin) int {
 }
 
 // isKin checks the environment if it names a worker, and otherwise the mark: two agents of a
-// machine may choose the same mark.
+// machine may choose the same mark. An agent that is root in a container may lack the capability to
+// read the environment of workers that are other users; the mark is readable for all.
 func (d *Driver) isKin(pid int, of kin) bool {
 	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return false // gone, or owned by another user
+	if err != nil && (!os.IsPermission(err) || os.Geteuid() != 0) {
+		return false // gone, or not a worker of this agent
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
 		if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok {

@@ -38,10 +38,16 @@ func withhold(environ, allowed []string) (inherited []string, secrets map[string
 
 // readSecrets returns the values of a worker's secrets by name. The error is a StartError that
 // names the secret and no value.
+//
+// Files are read with the access of the worker's user.
 func (d *Driver) readSecrets(s worker.StartProcess) (map[string]string, error) {
 	values := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Secrets)) {
-		value, err := d.readSecret(s.Secrets[name])
+		var value string
+		err := asUser(s.Account, func() (err error) {
+			value, err = d.readSecret(s.Secrets[name])
+			return err
+		})
 		switch {
 		case err != nil:
 		case len(value) < minSecret:

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -97,6 +96,7 @@ func (d *Driver) KeepSpares(k worker.KeepSpares, failed func(detail string)) {
 		s = &spares{}
 		d.spares[k.Job] = s
 	}
+	k.Dir = homeOf(k.Dir, k.Account)
 	s.want, s.fail = k, failed
 	missing := k.Count - len(s.idle)
 	for ; len(s.idle) > k.Count; s.idle = s.idle[1:] {
@@ -127,7 +127,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		return err
 	}
 	id := events.Incarnation(rand.Text())
-	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir}
+	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account}
 	for name, value := range k.Env {
 		start.Env[name] = value
 	}
@@ -149,7 +149,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: slices.Concat(options, []string{"-c", bootstrap(string(modules))}), Env: env, Dir: k.Dir, ExtraFiles: []*os.File{theirs},
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		SysProcAttr: attributes(k.Account),
 	}
 	out := &sink{}
 	c, err := newCapture(out.emit)

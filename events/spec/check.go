@@ -82,6 +82,7 @@ func (s Job) Check() []FieldError {
 		add("workers.max", "is %d, must be at least workers.min (%d)", w.Max, w.Min)
 	}
 	s.checkProcesses(add)
+	s.checkLimits(add)
 	s.checkRendezvous(add)
 	return bad
 }
@@ -123,6 +124,19 @@ func (s Job) checkProcesses(add func(path, format string, args ...any)) {
 	}
 	if p.Spares == 0 && len(p.Preload) > 0 {
 		add("processes.preload", "has an effect with processes.spares alone: set that to the workers of a node, or fewer")
+	}
+}
+
+// Bounds of processes.limits.cpus: the kernel accepts no less.
+const (
+	minCPUs = 0.01
+	maxCPUs = 1 << 16
+)
+
+func (s Job) checkLimits(add func(path, format string, args ...any)) {
+	l := s.Processes.Limits
+	if l.CPUs != 0 && !(l.CPUs >= minCPUs && l.CPUs <= maxCPUs) { // it may be no number
+		add("processes.limits.cpus", "is %v, must be %v to %d", l.CPUs, minCPUs, maxCPUs)
 	}
 }
 
