@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
 )
 
 // stranger is a user that the machine need not know.
@@ -95,6 +96,7 @@ func TestSecretsOfAnotherUserAreReadWithItsAccess(t *testing.T) {
 		file("of root's group", 0, 0, 0o640): false,
 	} {
 		r := newRig(t, Options{})
+		r.id += events.Incarnation("-" + filepath.Base(path)) // or the sweep after one would find the next
 		r.startWith(worker.StartProcess{
 			Worker: r.id, Command: []string{"sh", "-c", `echo "${#KEY}"`}, Env: map[string]string{"REGROUP_INCARNATION": string(r.id)},
 			Secrets: map[string]string{"KEY": "file:" + path}, Account: stranger,
@@ -113,6 +115,7 @@ func TestSecretsOfAnotherUserAreReadWithItsAccess(t *testing.T) {
 	// The thread is root's again, for the next worker.
 	r := newRig(t, Options{})
 	for _, who := range []*worker.Account{stranger, nil} {
+		r.id += "-next" // or the sweep after the first would find the second
 		r.startWith(worker.StartProcess{
 			Worker: r.id, Command: []string{"id", "-u"}, Env: map[string]string{"REGROUP_INCARNATION": string(r.id)},
 			Secrets: map[string]string{"KEY": "file:" + filepath.Join(dir, "of its group")}, Account: who,

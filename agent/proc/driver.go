@@ -22,6 +22,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -42,6 +43,7 @@ type Driver struct {
 	spawn   chan func()
 	ended   chan struct{} // closed when Run has ended
 	oom     oomCounter
+	groups  hierarchies
 	mu      sync.Mutex
 	secrets map[string]string // values of the allowed variables
 	live    map[events.Incarnation]*process
@@ -65,6 +67,7 @@ func New(o Options) (*Driver, error) {
 	return &Driver{
 		opt: o, secrets: secrets, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
 		spares: map[events.JobID]*spares{},
+		groups: findHierarchies(o.CGroups, o.Proc),
 		oom:    oomCounter{files: oomFiles(o.CGroups, o.Proc)},
 	}, nil
 }
@@ -144,6 +147,7 @@ func (d *Driver) finish(p *process) {
 	d.mu.Lock()
 	delete(d.live, p.worker)
 	d.mu.Unlock()
+	p.group.end()
 	d.sweepAll(kin{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.born): true, p.born: true}, marks: marks(p.mark)})
 	_ = os.Remove(d.file(p.born))
 	if p.worker != "" {
@@ -184,6 +188,28 @@ func (d *Driver) find(id events.Incarnation) *process {
 	return d.live[id]
 }
 
+// groupFor makes the control group of a worker that has limits, or that is another user: what it
+// starts cannot leave the group. Others have marks alone, see spawn.
+func (d *Driver) groupFor(s worker.StartProcess) (*group, error) {
+	if s.Limits == (spec.ProcessLimits{}) && !another(s.Account) {
+		return nil, nil
+	}
+	return d.groups.create(s.Limits)
+}
+
+// startIn starts a marked process in a group.
+func startIn(g *group, cmd *exec.Cmd) (mark uint64, err error) {
+	err = g.start(cmd, func() error {
+		mark, err = spawn.StartMarked(cmd)
+		return err
+	})
+	if err != nil && cmd.Process != nil { // it runs, and the thread does not come back
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	return mark, err
+}
+
 // fork must be called on the locked thread.
 func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output func(string, []string)) (*process, error) {
 	if file := s.Env["TORCHELASTIC_ERROR_FILE"]; file != "" {
@@ -211,8 +237,13 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 		Path: path, Args: s.Command, Env: env, Dir: s.Dir, // a nil Stdin is /dev/null
 		SysProcAttr: attributes(s.Account),
 	}
+	g, err := d.groupFor(s)
+	if err != nil {
+		return nil, err
+	}
 	c, err := newCapture(output)
 	if err != nil {
+		g.end()
 		return nil, err
 	}
 	c.mask.Store(hide)
@@ -221,17 +252,19 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 	if d.over {
 		d.mu.Unlock()
 		c.abort()
+		g.end()
 		return nil, &StartError{ExitCode: 126, Detail: "the agent is ending"}
 	}
 	before := d.oom.read()
-	m, err := spawn.StartMarked(cmd)
+	m, err := startIn(g, cmd)
 	if err != nil {
 		d.mu.Unlock()
 		c.abort()
+		g.end()
 		return nil, startError(err, s)
 	}
 	p := &process{
-		d: d, worker: s.Worker, born: s.Worker, dir: s.Dir, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, report: report,
+		d: d, worker: s.Worker, born: s.Worker, dir: s.Dir, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, group: g, report: report,
 		announced: make(chan struct{}),
 	}
 	d.live[s.Worker] = p

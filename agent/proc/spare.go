@@ -18,7 +18,6 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // A spare is a Python interpreter of a job that has imported its modules and waits. A worker that
@@ -127,7 +126,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		return err
 	}
 	id := events.Incarnation(rand.Text())
-	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account}
+	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Limits: k.Limits}
 	for name, value := range k.Env {
 		start.Env[name] = value
 	}
@@ -151,9 +150,15 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		Path: path, Args: slices.Concat(options, []string{"-c", bootstrap(string(modules))}), Env: env, Dir: k.Dir, ExtraFiles: []*os.File{theirs},
 		SysProcAttr: attributes(k.Account),
 	}
+	g, err := d.groupFor(start)
+	if err != nil {
+		_ = ours.Close()
+		return err
+	}
 	out := &sink{}
 	c, err := newCapture(out.emit)
 	if err != nil {
+		g.end()
 		_ = ours.Close()
 		return err
 	}
@@ -163,16 +168,18 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	if d.over || pool == nil || len(pool.idle) >= pool.want.Count {
 		d.mu.Unlock()
 		c.abort()
+		g.end()
 		return ours.Close()
 	}
-	mark, err := spawn.StartMarked(cmd)
+	mark, err := startIn(g, cmd)
 	if err != nil {
 		d.mu.Unlock()
 		c.abort()
+		g.end()
 		_ = ours.Close()
 		return err
 	}
-	p := &process{d: d, born: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, announced: make(chan struct{})}
+	p := &process{d: d, born: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, group: g, announced: make(chan struct{})}
 	pool.idle = append(pool.idle, &spare{p: p, control: ours, options: options, sink: out})
 	d.mu.Unlock()
 	c.begin(&d.waits)
