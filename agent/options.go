@@ -22,6 +22,9 @@ type Driver interface {
 	Fence(ctx context.Context) ([]worker.Orphaned, error)
 	// Run runs until ctx ends, then kills the remaining processes.
 	Run(ctx context.Context) error
+	// Conceal replaces the values of a worker's secrets in a text, until its ProcessExited is
+	// reported.
+	Conceal(id events.Incarnation, text string) string
 	Processes
 }
 
@@ -37,9 +40,6 @@ type Processes interface {
 	// KeepSpares has so many spares of a job kept, of which Start takes one. failed receives why
 	// one has ended, or lacks a module.
 	KeepSpares(k worker.KeepSpares, failed func(detail string))
-	// Conceal replaces the values of a worker's secrets in a text, until its ProcessExited is
-	// reported.
-	Conceal(id events.Incarnation, text string) string
 	// Examine looks for a short time whether a worker is certain to end, and if so, report receives
 	// ProcessDying before its ProcessExited.
 	Examine(id events.Incarnation)

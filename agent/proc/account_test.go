@@ -72,7 +72,7 @@ func TestNoWorkerGainsPrivileges(t *testing.T) {
 func TestSecretsOfAnotherUserAreReadWithItsAccess(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
-	dir, err := os.MkdirTemp("/tmp", "regroup-test-") // t.TempDir is in a directory that is closed to others
+	dir, err := os.MkdirTemp("/tmp", "regroup-test-") //nolint:usetesting // t.TempDir is in a directory that is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

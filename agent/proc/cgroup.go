@@ -119,8 +119,8 @@ func (h *hierarchies) fill(g *group, name string, l spec.ProcessLimits) error {
 	v1, v2 := settings(l)
 	write := func(dir string, s setting) error {
 		err := os.WriteFile(filepath.Join(dir, s.file), []byte(s.value), 0o600)
-		if s.optional && errors.Is(err, fs.ErrNotExist) || s.file == "memory.memsw.limit_in_bytes" && err != nil { // without an account of swap
-			return nil
+		if s.optional && errors.Is(err, fs.ErrNotExist) { // a kernel without an account of swap, or an old one
+			err = nil
 		}
 		return err
 	}

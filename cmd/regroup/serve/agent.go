@@ -82,6 +82,9 @@ func NewAgent(p *boot.Process, a AgentConfig) (*agent.Agent, error) {
 
 func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, output func(agent.Line)) (*agent.Agent, error) {
 	a = a.Filled()
+	if err := events.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
+		return nil, err
+	}
 	dir := agentDir(p.Config.StateDir, a.Node)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
