@@ -76,7 +76,7 @@ var layers = []layer{
 	{"services/registry", []string{"events", "events/document", "events/spec", "services/controller", "services/registry/job", "internal/wait"}, nil, nil, "no service knows another"},
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/spec", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi/...", "internal/wait"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
-	{"agent/proc", []string{"events", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"agent/proc", []string{"events", "events/limits", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"agent/tcpstore", []string{"events/limits"}, nil, nil, "it serves a protocol of others, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},

@@ -26,9 +26,7 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 	case worker.KillProcess:
 		a.opt.Driver.Kill(act.Worker)
 	case worker.KeepSpares:
-		a.opt.Driver.KeepSpares(act, func(detail string) {
-			a.opt.Logger.Warn("a spare is not as it should be", "node", a.opt.Node, "job", act.Job, "reason", detail)
-		})
+		a.keepSpares(act)
 	case worker.ExamineProcess:
 		a.opt.Driver.Examine(act.Worker)
 	case worker.PrepareMaster:
@@ -60,8 +58,31 @@ func (a *Agent) start(s worker.StartProcess) {
 	a.api.Admit(token, string(s.Worker))
 	s.Env = maps.Clone(s.Env)
 	s.Env[wire.EnvToken] = token
+	var err error
+	if s.Account, err = a.opt.account(s.User); err == nil {
+		err = a.prepare(s.Env, s.Account)
+	}
+	if err != nil {
+		a.inputs.put(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: cannotStart, Detail: err.Error()})
+		return
+	}
 	a.show() // its first line must carry its rank
 	a.opt.Driver.Start(s, a.fromDriver(s), func(stream string, lines []string) { a.output(s, stream, lines) })
+}
+
+// cannotStart is the exit code of a shell for a command that cannot be executed.
+const cannotStart = 126
+
+func (a *Agent) keepSpares(k worker.KeepSpares) {
+	failed := func(detail string) {
+		a.opt.Logger.Warn("a spare is not as it should be", "node", a.opt.Node, "job", k.Job, "reason", detail)
+	}
+	var err error
+	if k.Account, err = a.opt.account(k.User); err != nil {
+		failed(err.Error()) // the workers do not start either
+		return
+	}
+	a.opt.Driver.KeepSpares(k, failed)
 }
 
 // fromDriver returns the function for the driver's inputs, to which it adds the program's own
@@ -70,7 +91,10 @@ func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 	return func(in worker.Input) {
 		if x, ok := in.(worker.ProcessExited); ok {
 			at := time.Now()
-			recorded(&x, s.Env["TORCHELASTIC_ERROR_FILE"], s.Dir, at)
+			recorded(&x, s.Env["TORCHELASTIC_ERROR_FILE"], s.Account, s.Dir, at)
+			if len(s.Secrets) > 0 {
+				conceal(&x, func(text string) string { return a.opt.Driver.Conceal(s.Worker, text) })
+			}
 			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has passed on all of its output
 			in = reportedExit{x, at}
 		}

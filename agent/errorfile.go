@@ -23,14 +23,16 @@ import (
 // errorFile reads and removes the error that a program has written to TORCHELASTIC_ERROR_FILE (as
 // torch's @record does). It accepts both forms that torch writes: message as text, or as an object
 // with the text and the traceback, from which the exception is made. The program controls the path,
-// so the file may be anything; invalid content is described instead.
+// so the file may be anything; invalid content is described instead. It must be the file of the
+// worker's user, under one name: another name could be that of a file which only the agent may
+// read.
 //
 // raised is when the program wrote it, zero if that is unknown.
-func errorFile(path string) (says string, x *events.Exception, raised time.Time) {
+func errorFile(path string, who *worker.Account) (says string, x *events.Exception, raised time.Time) {
 	if path == "" {
 		return "", nil, raised
 	}
-	b, info, err := readErrorFile(path)
+	b, info, err := readErrorFile(path, who)
 	_ = os.Remove(path)
 	if os.IsNotExist(err) {
 		return "", nil, raised
@@ -90,8 +92,8 @@ const maxTimestamp = 253402300799
 // recorded adds the program's error file to an exit. It takes precedence for a launcher within the
 // program, whose own traceback only says that a child has failed.
 // When it was written says how long before the exit the program failed.
-func recorded(x *worker.ProcessExited, path, dir string, now time.Time) {
-	says, left, raised := errorFile(path)
+func recorded(x *worker.ProcessExited, path string, who *worker.Account, dir string, now time.Time) {
+	says, left, raised := errorFile(path, who)
 	if says == "" || (x.ExitCode == 0 && x.Signal == "") {
 		return
 	}
@@ -107,6 +109,19 @@ func recorded(x *worker.ProcessExited, path, dir string, now time.Time) {
 	}
 	if !slices.Contains(x.Lines, says) { // otherwise the traceback on stderr ends with it
 		x.Lines = append(x.Lines, says)
+	}
+}
+
+// conceal replaces secrets in what a program says about its end. The driver has done so in its
+// output, not in its error file.
+func conceal(x *worker.ProcessExited, hide func(string) string) {
+	for i := range x.Lines {
+		x.Lines[i] = hide(x.Lines[i])
+	}
+	if e := x.Exception; e != nil {
+		for _, text := range []*string{&e.Type, &e.Message, &e.File, &e.Function, &e.Cause} {
+			*text = hide(*text)
+		}
 	}
 }
 
@@ -135,7 +150,7 @@ func beginning(b []byte) string {
 
 // readErrorFile reads the first bytes of a regular file. It follows no link and does not block on a
 // FIFO.
-func readErrorFile(path string) (b []byte, info os.FileInfo, err error) {
+func readErrorFile(path string, who *worker.Account) (b []byte, info os.FileInfo, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, nil, errors.New("it is a link")
@@ -150,6 +165,13 @@ func readErrorFile(path string) (b []byte, info os.FileInfo, err error) {
 	}
 	if !info.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("it is no regular file (%s)", info.Mode())
+	}
+	owner := os.Geteuid()
+	if who != nil {
+		owner = int(who.UID)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int64(st.Uid) != int64(owner) || st.Nlink != 1 {
+		return nil, nil, errors.New("it is a file of another user, or has a second name")
 	}
 	b, err = io.ReadAll(io.LimitReader(f, int64(limits.Errors.Max)))
 	return b, info, err

@@ -46,7 +46,7 @@ func TestErrorFile(t *testing.T) {
 			if err := c.put(path); err != nil {
 				t.Fatal(err)
 			}
-			got, _, _ := errorFile(path)
+			got, _, _ := errorFile(path, nil)
 			if name == "a long one" && (!strings.HasSuffix(got, "bytes, 65536 were read]") || len(got) > 70_000) {
 				t.Errorf("%d bytes, the end is %q", len(got), got[len(got)-60:])
 			}
@@ -80,7 +80,7 @@ func TestRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := worker.ProcessExited{ExitCode: 1, Exception: &events.Exception{Type: "ChildFailedError"}, Age: 50 * time.Millisecond}
-	recorded(&x, path, "/home/ada", raised.Add(350*time.Millisecond))
+	recorded(&x, path, nil, "/home/ada", raised.Add(350*time.Millisecond))
 	want := events.Exception{Type: "RuntimeError", Message: "batch 5 is broken", File: "train.py", Line: 13, Function: "main", BeforeMS: 300}
 	if x.Exception == nil || *x.Exception != want {
 		t.Errorf("got %+v, want %+v", x.Exception, want)
@@ -109,5 +109,19 @@ func TestEarlier(t *testing.T) {
 		if got := earlier(written, timestamp); !got.Equal(want) {
 			t.Errorf("%s: %s, want %s", timestamp, got, want)
 		}
+	}
+}
+
+// TestWhatTheErrorFileSaysIsConcealed: the message, the exception and the lines.
+func TestWhatTheErrorFileSaysIsConcealed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "error.json")
+	if err := os.WriteFile(file, []byte(`{"message":{"message":"ValueError: s3cr3t","extraInfo":{"py_callstack":"Traceback (most recent call last):\n  File \"/a/t.py\", line 1, in s3cr3t\nValueError: s3cr3t\n"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := worker.ProcessExited{ExitCode: 1, Lines: []string{"before"}}
+	recorded(&x, file, nil, "", time.Now())
+	conceal(&x, func(text string) string { return strings.ReplaceAll(text, "s3cr3t", "****") })
+	if x.Exception == nil || x.Exception.Message != "****" || x.Exception.Function != "****" || len(x.Lines) != 2 || x.Lines[1] != "ValueError: ****" {
+		t.Errorf("%+v, %+v", x.Lines, x.Exception)
 	}
 }

@@ -111,6 +111,9 @@ func (d *fakeDriver) Signal(id events.Incarnation, name string) error {
 	return nil
 }
 
+// Conceal replaces nothing: the processes have no secrets.
+func (d *fakeDriver) Conceal(_ events.Incarnation, text string) string { return text }
+
 // Kill ends a process.
 func (d *fakeDriver) Kill(id events.Incarnation) {
 	d.mu.Lock()

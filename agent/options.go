@@ -22,6 +22,9 @@ type Driver interface {
 	Fence(ctx context.Context) ([]worker.Orphaned, error)
 	// Run runs until ctx ends, then kills the remaining processes.
 	Run(ctx context.Context) error
+	// Conceal replaces the values of a worker's secrets in a text, until its ProcessExited is
+	// reported.
+	Conceal(id events.Incarnation, text string) string
 	Processes
 }
 
@@ -86,6 +89,7 @@ type Options struct {
 	Slots       int
 	Advertise   string // data-plane host that peers can reach
 	DataPorts   string // low-high; empty = any
+	DefaultUser string // of workers whose job names none, like spec.Processes.User; empty = this process's
 	StateDir    string // socket, error files and the driver's files
 	Ports       events.Ports
 	Driver      Driver
@@ -117,6 +121,9 @@ func (o *Options) check() error {
 	need(o.Ports.Log != nil && o.Ports.Calls != nil && o.Ports.Signals != nil && o.Ports.Links != nil, "the ports are not given")
 	if j := o.Join; j != nil {
 		need(j.Job.Check() == nil && j.Spec.External(), "the job to join is not one whose nodes come by themselves")
+	}
+	if _, err := o.account(""); err != nil {
+		bad = append(bad, err.Error())
 	}
 	if _, _, err := portRange(o.DataPorts); err != nil {
 		bad = append(bad, err.Error())

@@ -45,18 +45,20 @@ func TestANeighbourThatIsEarlyIsKept(t *testing.T) {
 	})
 }
 
-func TestRefusalsOfStaleAndForeignConnectionsSayWhy(t *testing.T) {
+// TestRefusalsSayWhyToWhoKnowsTheToken: to all others they say what they can mean, and nothing of
+// the job.
+func TestRefusalsSayWhyToWhoKnowsTheToken(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		eps := endpoints(t, f, 2)
 		current := form(t, eps, 7, nil)
 		for want, change := range map[string]func(*Options){
-			"stale":      func(o *Options) { o.Generation = 6 },
-			"not known":  func(o *Options) { o.Job = "other" },
-			"wrong to":   func(o *Options) { o.Token = "guess" },
-			"World is 2": func(o *Options) { o.World = 3 },
-			"ChunkBytes": func(o *Options) { o.ChunkBytes = 1 },
-			"StallAfter": func(o *Options) { o.StallAfter = time.Minute },
-			"connected ": func(*Options) {},
+			"another one": func(o *Options) { o.Generation = 6 },
+			"no such job": func(o *Options) { o.Job = "other" },
+			"token is wr": func(o *Options) { o.Token = "guess" },
+			"World is 2":  func(o *Options) { o.World = 3 },
+			"ChunkBytes":  func(o *Options) { o.ChunkBytes = 1 },
+			"StallAfter":  func(o *Options) { o.StallAfter = time.Minute },
+			"connected ":  func(*Options) {},
 		} {
 			stranger := NewEndpoint(f.listen(t, 10+len(want)*100+int(want[0])))
 			o := options(eps, 7, 0)

@@ -46,7 +46,7 @@ func TestServiceRunsBesideTheGeneration(t *testing.T) {
 	})
 }
 
-func TestServiceRefusesWithAReason(t *testing.T) {
+func TestServiceRefuses(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		eps := endpoints(t, f, 2)
 		service := Service{Job: "job", Generation: 4, Token: "clients", Serve: echo}
@@ -60,11 +60,11 @@ func TestServiceRefusesWithAReason(t *testing.T) {
 				t.Errorf("error %v, want a refusal with %q", err, want)
 			}
 		}
-		refused("not served", service)
+		refused("no such job", service)
 		eps[0].SetService(&service)
-		refused("not served", Service{Job: "job", Generation: 3, Token: "clients"})
-		refused("not served", Service{Job: "other", Generation: 4, Token: "clients"})
-		refused("wrong token", Service{Job: "job", Generation: 4, Token: "guess"})
+		refused("its generation is another one", Service{Job: "job", Generation: 3, Token: "clients"})
+		refused("no such job", Service{Job: "other", Generation: 4, Token: "clients"})
+		refused("the token is wrong", Service{Job: "job", Generation: 4, Token: "guess"})
 		var open []net.Conn
 		for range 4 { // as many as are served at a time
 			c, err := eps[1].DialService(soon(t), eps[0].Addr(), service)

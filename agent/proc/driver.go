@@ -17,12 +17,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -30,21 +30,26 @@ import (
 type Options struct {
 	StateDir string   // where a file per process is kept; created if absent
 	Environ  []string // what workers inherit, before filtering; nil = this process's environment
-	CGroups  string   // mount point of cgroups; empty = /sys/fs/cgroup
-	Proc     string   // mount point of procfs; empty = /proc
+	// AllowSecrets are names of variables in Environ that jobs may take as secrets. No other job
+	// inherits them.
+	AllowSecrets []string
+	CGroups      string // mount point of cgroups; empty = /sys/fs/cgroup
+	Proc         string // mount point of procfs; empty = /proc
 }
 
 // Driver starts, signals and watches processes. All methods are safe for concurrent use.
 type Driver struct {
-	opt    Options
-	spawn  chan func()
-	ended  chan struct{} // closed when Run has ended
-	oom    oomCounter
-	mu     sync.Mutex
-	live   map[events.Incarnation]*process
-	spares map[events.JobID]*spares
-	over   bool
-	waits  sync.WaitGroup
+	opt     Options
+	spawn   chan func()
+	ended   chan struct{} // closed when Run has ended
+	oom     oomCounter
+	groups  hierarchies
+	mu      sync.Mutex
+	secrets map[string]string // values of the allowed variables
+	live    map[events.Incarnation]*process
+	spares  map[events.JobID]*spares
+	over    bool
+	waits   sync.WaitGroup
 }
 
 // New validates the options.
@@ -57,9 +62,12 @@ func New(o Options) (*Driver, error) {
 	}
 	o.CGroups = cmp.Or(o.CGroups, "/sys/fs/cgroup")
 	o.Proc = cmp.Or(o.Proc, "/proc")
+	inherited, secrets := withhold(o.Environ, o.AllowSecrets)
+	o.Environ = inherited
 	return &Driver{
-		opt: o, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
+		opt: o, secrets: secrets, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
 		spares: map[events.JobID]*spares{},
+		groups: findHierarchies(o.CGroups, o.Proc),
 		oom:    oomCounter{files: oomFiles(o.CGroups, o.Proc)},
 	}, nil
 }
@@ -70,6 +78,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	// so all workers are forked by this one thread, which is never released.
 	runtime.LockOSThread()
 	defer close(d.ended)
+	// Workers inherit it from this thread: a program that is set-uid gives them no other user.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return events.Errorf(events.Internal, "proc: no_new_privs: %w", err)
+	}
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
 		return events.Errorf(events.Internal, "proc: state directory: %w", err)
 	}
@@ -127,12 +139,15 @@ func (d *Driver) finish(p *process) {
 	if p.worker == "" {
 		d.spareEnded(p, x)
 	}
-	delete(d.live, p.worker)
 	d.mu.Unlock()
 	if p.worker != "" {
 		<-p.announced
 		p.report(x)
 	}
+	d.mu.Lock()
+	delete(d.live, p.worker)
+	d.mu.Unlock()
+	p.group.end()
 	d.sweepAll(kin{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.born): true, p.born: true}, marks: marks(p.mark)})
 	_ = os.Remove(d.file(p.born))
 	if p.worker != "" {
@@ -159,10 +174,40 @@ func (d *Driver) Kill(id events.Incarnation) {
 	}
 }
 
+// Conceal implements agent.Driver.
+func (d *Driver) Conceal(id events.Incarnation, text string) string {
+	if p := d.find(id); p != nil {
+		return p.capture.mask.Load().text(text)
+	}
+	return text
+}
+
 func (d *Driver) find(id events.Incarnation) *process {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.live[id]
+}
+
+// groupFor makes the control group of a worker that has limits, or that is another user: what it
+// starts cannot leave the group. Others have marks alone, see spawn.
+func (d *Driver) groupFor(s worker.StartProcess) (*group, error) {
+	if s.Limits == (spec.ProcessLimits{}) && !another(s.Account) {
+		return nil, nil
+	}
+	return d.groups.create(s.Limits)
+}
+
+// startIn starts a marked process in a group.
+func startIn(g *group, cmd *exec.Cmd) (mark uint64, err error) {
+	err = g.start(cmd, func() error {
+		mark, err = spawn.StartMarked(cmd)
+		return err
+	})
+	if err != nil && cmd.Process != nil { // it runs, and the thread does not come back
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	return mark, err
 }
 
 // fork must be called on the locked thread.
@@ -172,7 +217,14 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 			return nil, err
 		}
 	}
-	if p := d.takeSpare(s, report, output); p != nil {
+	secrets, err := d.readSecrets(s)
+	if err != nil {
+		return nil, err
+	}
+	s.Env = withSecrets(s.Env, secrets)
+	hide := newMask(secrets)
+	s.Dir = homeOf(s.Dir, s.Account)
+	if p := d.takeSpare(s, hide, report, output); p != nil {
 		d.remember(s, p)
 		return p, nil
 	}
@@ -183,28 +235,36 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: s.Command, Env: env, Dir: s.Dir, // a nil Stdin is /dev/null
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		SysProcAttr: attributes(s.Account),
 	}
-	c, err := newCapture(output)
+	g, err := d.groupFor(s)
 	if err != nil {
 		return nil, err
 	}
+	c, err := newCapture(output)
+	if err != nil {
+		g.end()
+		return nil, err
+	}
+	c.mask.Store(hide)
 	cmd.Stdout, cmd.Stderr = c.out.w, c.err.w
 	d.mu.Lock()
 	if d.over {
 		d.mu.Unlock()
 		c.abort()
+		g.end()
 		return nil, &StartError{ExitCode: 126, Detail: "the agent is ending"}
 	}
 	before := d.oom.read()
-	m, err := spawn.StartMarked(cmd)
+	m, err := startIn(g, cmd)
 	if err != nil {
 		d.mu.Unlock()
 		c.abort()
+		g.end()
 		return nil, startError(err, s)
 	}
 	p := &process{
-		d: d, worker: s.Worker, born: s.Worker, dir: s.Dir, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, report: report,
+		d: d, worker: s.Worker, born: s.Worker, dir: s.Dir, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, group: g, report: report,
 		announced: make(chan struct{}),
 	}
 	d.live[s.Worker] = p

@@ -27,8 +27,9 @@ type record struct {
 	Attempt     int                `json:"attempt"`
 	Generation  events.Generation  `json:"generation"`
 	Mark        uint64             `json:"mark,omitempty"`
-	Born        events.Incarnation `json:"born,omitempty"`  // incarnation in its first environment, if it was a spare
-	Spare       bool               `json:"spare,omitempty"` // no worker has taken it
+	Born        events.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
+	Spare       bool               `json:"spare,omitempty"`  // no worker has taken it
+	Groups      []string           `json:"groups,omitempty"` // directories of its control group
 }
 
 func (d *Driver) dir() string { return filepath.Join(d.opt.StateDir, "workers") }
@@ -42,7 +43,7 @@ func (d *Driver) remember(s worker.StartProcess, p *process) {
 	_, start, _ := d.stat(p.pid)
 	r := record{
 		PID: p.pid, Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
-		Generation: s.Generation, Mark: p.mark, Spare: s.Place.Node == "",
+		Generation: s.Generation, Mark: p.mark, Spare: s.Place.Node == "", Groups: p.group.dirs(),
 	}
 	if p.born != s.Worker {
 		r.Born = p.born
@@ -106,6 +107,7 @@ func (d *Driver) killLeft(ctx context.Context) (found []worker.Orphaned, files [
 				of.marks[r.Mark] = true
 			}
 			groups = append(groups, r)
+			d.endLeft(r.Groups)
 		}
 	}
 	return found, files, d.killAll(ctx, groups, of)
@@ -179,11 +181,12 @@ func (d *Driver) sweep(of kin) int {
 }
 
 // isKin checks the environment if it names a worker, and otherwise the mark: two agents of a
-// machine may choose the same mark.
+// machine may choose the same mark. An agent that is root in a container may lack the capability to
+// read the environment of workers that are other users; the mark is readable for all.
 func (d *Driver) isKin(pid int, of kin) bool {
 	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return false // gone, or owned by another user
+	if err != nil && (!os.IsPermission(err) || os.Geteuid() != 0) {
+		return false // gone, or not a worker of this agent
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
 		if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ const (
 type capture struct {
 	out, err *pipe
 	done     sync.WaitGroup
+	mask     atomic.Pointer[mask] // conceals secrets in all of it
 	mu       sync.Mutex
 	last     []string
 }
@@ -119,27 +121,13 @@ func (p *pipe) read() {
 	var rest []byte
 	for {
 		n, err := p.r.Read(buf)
-		var lines []string
 		rest = append(rest, buf[:n]...)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			// the process has ended; read what is left in the pipe
 			rest = append(rest, p.left()...)
 		}
-		for {
-			i := bytes.IndexByte(rest, '\n')
-			if i < 0 || i > maxLine {
-				if len(rest) <= maxLine {
-					break
-				}
-				lines, rest = append(lines, text(rest[:maxLine])), rest[maxLine:]
-				continue
-			}
-			lines, rest = append(lines, text(rest[:i])), rest[i+1:]
-		}
-		if err != nil && len(rest) > 0 {
-			lines = append(lines, text(rest))
-		}
-		rest = slices.Clone(rest) // releases what was consumed
+		lines, unfinished := p.split(rest, err != nil)
+		rest = unfinished
 		if len(lines) > 0 {
 			now := time.Now()
 			for _, l := range lines {
@@ -152,6 +140,38 @@ func (p *pipe) read() {
 			return
 		}
 	}
+}
+
+// split returns the lines of output, long ones in pieces, and what does not end in a line yet. With
+// last that is a line too. Secrets are concealed before a line is cut, so that no part of one
+// remains.
+func (p *pipe) split(output []byte, last bool) (lines []string, rest []byte) {
+	hide := p.c.mask.Load()
+	emit := func(line []byte) {
+		s := strings.TrimSuffix(hide.text(string(line)), "\r")
+		for ; len(s) > maxLine; s = s[maxLine:] {
+			lines = append(lines, text(s[:maxLine]))
+		}
+		lines = append(lines, text(s))
+	}
+	for {
+		i := bytes.IndexByte(output, '\n')
+		if i < 0 {
+			break
+		}
+		emit(output[:i])
+		output = output[i+1:]
+	}
+	if last && len(output) > 0 {
+		emit(output)
+		return lines, nil
+	}
+	if len(output) > maxLine+hide.margin() {
+		for output = []byte(hide.text(string(output))); len(output) > maxLine+hide.margin(); output = output[maxLine:] {
+			lines = append(lines, text(string(output[:maxLine])))
+		}
+	}
+	return lines, slices.Clone(output) // releases what was consumed
 }
 
 // left reads what is in the pipe now, without waiting: at most the capacity of a pipe.
@@ -180,7 +200,7 @@ func (p *pipe) left() (all []byte) {
 }
 
 // text makes a line valid UTF-8: truncated or binary bytes must not break the fact that carries it.
-func text(b []byte) string { return strings.ToValidUTF8(strings.TrimSuffix(string(b), "\r"), "\uFFFD") }
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func (c *capture) keep(lines []string) {
 	c.mu.Lock()

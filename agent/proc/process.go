@@ -28,6 +28,7 @@ type process struct {
 	oomBefore uint64 // like worker
 	dir       string // in which the program runs; like worker
 	mark      uint64 // see spawn
+	group     *group // nil = none
 	report    func(worker.Input)
 	announced chan struct{} // closed once its start as a worker was reported
 	examined  atomic.Bool   // examine runs
@@ -50,6 +51,7 @@ func (p *process) kill() {
 	p.killed = true
 	p.mu.Unlock()
 	p.signal(syscall.SIGKILL)
+	p.group.kill()
 }
 
 // wait returns how the process ended, once no process of its group is left.
@@ -64,6 +66,7 @@ func (p *process) wait() worker.ProcessExited {
 	}
 	at := time.Now()
 	p.signal(syscall.SIGKILL)
+	p.group.kill()
 	p.mu.Lock()
 	p.reaped = true
 	killed := p.killed
@@ -81,6 +84,9 @@ func (p *process) wait() worker.ProcessExited {
 	p.d.mu.Unlock()
 	oom := p.d.oom.grown(before)
 	x.OOM = oom && x.Signal == "SIGKILL" && !killed
+	if p.group.limitsMemory() { // its own counter; a program may fail because the kernel has killed its child
+		x.OOM = p.group.oomKills() > 0 && (x.Signal == "SIGKILL" || x.ExitCode > 0) && !killed
+	}
 	p.capture.end()
 	x.Lines = p.capture.lines()
 	if x.ExitCode != 0 {

@@ -13,13 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // A spare is a Python interpreter of a job that has imported its modules and waits. A worker that
@@ -97,6 +95,7 @@ func (d *Driver) KeepSpares(k worker.KeepSpares, failed func(detail string)) {
 		s = &spares{}
 		d.spares[k.Job] = s
 	}
+	k.Dir = homeOf(k.Dir, k.Account)
 	s.want, s.fail = k, failed
 	missing := k.Count - len(s.idle)
 	for ; len(s.idle) > k.Count; s.idle = s.idle[1:] {
@@ -127,7 +126,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		return err
 	}
 	id := events.Incarnation(rand.Text())
-	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir}
+	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Limits: k.Limits}
 	for name, value := range k.Env {
 		start.Env[name] = value
 	}
@@ -149,11 +148,17 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: slices.Concat(options, []string{"-c", bootstrap(string(modules))}), Env: env, Dir: k.Dir, ExtraFiles: []*os.File{theirs},
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		SysProcAttr: attributes(k.Account),
+	}
+	g, err := d.groupFor(start)
+	if err != nil {
+		_ = ours.Close()
+		return err
 	}
 	out := &sink{}
 	c, err := newCapture(out.emit)
 	if err != nil {
+		g.end()
 		_ = ours.Close()
 		return err
 	}
@@ -163,16 +168,18 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	if d.over || pool == nil || len(pool.idle) >= pool.want.Count {
 		d.mu.Unlock()
 		c.abort()
+		g.end()
 		return ours.Close()
 	}
-	mark, err := spawn.StartMarked(cmd)
+	mark, err := startIn(g, cmd)
 	if err != nil {
 		d.mu.Unlock()
 		c.abort()
+		g.end()
 		_ = ours.Close()
 		return err
 	}
-	p := &process{d: d, born: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, announced: make(chan struct{})}
+	p := &process{d: d, born: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, group: g, announced: make(chan struct{})}
 	pool.idle = append(pool.idle, &spare{p: p, control: ours, options: options, sink: out})
 	d.mu.Unlock()
 	c.begin(&d.waits)
@@ -201,7 +208,7 @@ func (d *Driver) readSpare(p *process, control *os.File, k worker.KeepSpares) {
 
 // takeSpare makes a spare the process of a worker; nil = there is none. It must be called on the
 // locked thread.
-func (d *Driver) takeSpare(s worker.StartProcess, report func(worker.Input), output func(string, []string)) *process {
+func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker.Input), output func(string, []string)) *process {
 	options, rest, err := interpreter(s.Command)
 	if err != nil {
 		return nil
@@ -223,6 +230,7 @@ func (d *Driver) takeSpare(s worker.StartProcess, report func(worker.Input), out
 		name, value, _ := strings.Cut(kv, "=")
 		env[name] = value
 	}
+	sp.p.capture.mask.Store(hide)
 	line, err := json.Marshal(map[string]any{"env": env, "arguments": rest})
 	if err == nil {
 		_, err = sp.control.Write(append(line, '\n'))

@@ -83,6 +83,9 @@ func named(err error, name string) error {
 
 // startError explains an error of fork or exec for an existing file.
 func startError(err error, s worker.StartProcess) error {
+	if denied := deniedTo(s.Account, err, s.Command[0], s.Dir); denied != nil {
+		return denied
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return &StartError{ExitCode: 127, Detail: "no such file: the interpreter of " + s.Command[0]}
 	}
@@ -108,9 +111,12 @@ func environment(base []string, s worker.StartProcess) []string {
 	all := map[string]string{}
 	maps.Copy(all, s.Defaults)
 	for _, kv := range base {
-		if k, v, ok := strings.Cut(kv, "="); ok && k != "" && inherited(k) {
+		if k, v, ok := strings.Cut(kv, "="); ok && k != "" && inherited(k) && (!another(s.Account) || isHarmless(k)) {
 			all[k] = v
 		}
+	}
+	if another(s.Account) {
+		all["HOME"], all["USER"], all["LOGNAME"] = s.Account.Home, s.Account.Name, s.Account.Name
 	}
 	maps.Copy(all, s.Env)
 	out := make([]string, 0, len(all))

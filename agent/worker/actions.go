@@ -21,7 +21,11 @@ type StartProcess struct {
 	Command    []string
 	Env        map[string]string // overrides the agent's own; the shell adds the socket's token
 	Defaults   map[string]string // for names that neither the job nor the agent sets
-	Dir        string            // empty = the agent's own
+	Secrets    map[string]string // sources of further variables by name, see spec.Job
+	Dir        string            // empty = the agent's own, or the home of another user
+	User       string            // see spec.Processes; empty = the agent's default
+	Account    *Account          // that user, which the shell finds; nil = the agent's own
+	Limits     spec.ProcessLimits
 }
 
 // SignalProcess sends a signal to the whole process group of a worker.
@@ -43,6 +47,9 @@ type KeepSpares struct {
 	Env      map[string]string
 	Defaults map[string]string
 	Dir      string
+	User     string // like Account and Limits as in StartProcess
+	Account  *Account
+	Limits   spec.ProcessLimits
 }
 
 // ExamineProcess asks whether a worker that others have lost is certain to end; answered by

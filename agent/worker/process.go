@@ -16,6 +16,7 @@ func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 	a := StartProcess{
 		Job: w.ref.Job, Place: w.ref.Place, Attempt: w.ref.Attempt, Worker: w.ref.Incarnation, Generation: w.ref.Generation,
 		Command: j.launch.Spec.Command, Dir: j.launch.Spec.Workdir,
+		Secrets: j.launch.Spec.Secrets, User: j.launch.Spec.Processes.User, Limits: j.launch.Spec.Processes.Limits,
 	}
 	a.Env, a.Defaults = t.s.cfg.environment(j.launch, m, w)
 	if w.ref.Generation > 0 {

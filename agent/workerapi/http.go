@@ -16,7 +16,11 @@ import (
 const maxBody = 1 << 20
 
 // Handler returns the handler of the API; Run serves it on the socket.
-func (s *Server) Handler() http.Handler {
+func (s *Server) Handler() http.Handler { return s.handler(true) }
+
+// handler returns the handler for a socket of the agent's own user, or for one of another user, who
+// may not take the node away from others.
+func (s *Server) handler(own bool) http.Handler {
 	mux := http.NewServeMux()
 	for path, h := range map[string]struct {
 		method string
@@ -39,8 +43,12 @@ func (s *Server) Handler() http.Handler {
 			var worker string
 			var b *mailbox
 			var err error
-			if path != wire.PathPreempt { // which is open to any process that may open the socket
+			switch {
+			case path != wire.PathPreempt:
 				worker, b, err = s.who(r)
+			case !own:
+				err = refusal(http.StatusForbidden, "not_allowed", "only the agent's own user may announce that the node will be taken away")
+			default: // any process that may open the socket
 			}
 			if err == nil {
 				err = h.serve(w, r, worker, b)

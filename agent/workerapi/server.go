@@ -62,6 +62,7 @@ type Server struct {
 	mu        sync.Mutex
 	tokens    map[string]string   // token -> worker
 	mailboxes map[string]*mailbox // by worker
+	users     userSockets
 }
 
 // maxPath is the size of sun_path on Linux less its final zero (unix(7)).
@@ -113,6 +114,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends polls
 	}
+	others := &http.Server{Handler: s.handler(false), ReadHeaderTimeout: srv.ReadHeaderTimeout, BaseContext: srv.BaseContext}
+	defer s.users.run(others)()
+	defer func() { _ = others.Close() }()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	if ready != nil {

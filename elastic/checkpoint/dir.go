@@ -56,13 +56,13 @@ const tempSuffix = ".unfinished"
 // staleAfter is the age of a temporary file whose writer must be dead.
 const staleAfter = time.Hour
 
-// Open creates the directory if it does not exist. keep is the number of checkpoints to keep, at
-// least 1.
+// Open creates the directory, for this user alone, if it does not exist. keep is the number of
+// checkpoints to keep, at least 1.
 func Open(path string, keep int) (*Dir, error) {
 	if keep < 1 {
 		return nil, fmt.Errorf("checkpoint: keep is %d, at least 1 is needed", keep)
 	}
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	return &Dir{path: path, keep: keep, corrupt: map[Name]bool{}, fault: func(string, string) error { return nil }}, nil

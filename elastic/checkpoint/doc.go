@@ -18,6 +18,9 @@
 // ErrCorrupt, and there is an older one to read instead: files are removed only when enough newer
 // ones are known to be intact.
 //
+// Directories and files are of their user alone (0700, 0600), and Read refuses what another user
+// may have written with ErrUntrusted.
+//
 // What this package does not do: it decides neither when a checkpoint is due nor with which one a
 // job begins.
 package checkpoint

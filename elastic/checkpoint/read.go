@@ -19,10 +19,14 @@ var (
 	ErrCorrupt = errors.New("the checkpoint is damaged")
 	// ErrOther says that the checkpoint is intact, but of a program with another state.
 	ErrOther = errors.New("the checkpoint is of another program")
+	// ErrUntrusted says that another user may have written the file. A Python program unpickles
+	// what is in a checkpoint, which can run any code.
+	ErrUntrusted = errors.New("the checkpoint may be another user's work")
 )
 
 // Read reads a checkpoint into data, and checks all of it. The layout and the length of data must
-// be those with which it was written. On an error the content of data is undefined.
+// be those with which it was written. The file must belong to this user or to root, and only its
+// owner may have the permission to write it. On an error the content of data is undefined.
 func (d *Dir) Read(n Name, layout string, data []byte) (meta []byte, err error) {
 	defer func() {
 		if err == nil {
@@ -43,6 +47,9 @@ func (d *Dir) Read(n Name, layout string, data []byte) (meta []byte, err error) 
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
+	}
+	if err := trusted(info); err != nil {
+		return nil, fmt.Errorf("%w, see %s", err, d.Path(n))
 	}
 	c, err := open(file, info.Size())
 	switch {

@@ -103,7 +103,7 @@ func (w *writer) create() (err error) {
 	if err := w.dir.fault("create", w.path); err != nil {
 		return err
 	}
-	w.file, err = os.OpenFile(w.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	w.file, err = os.OpenFile(w.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	return err
 }
 

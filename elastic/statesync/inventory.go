@@ -102,7 +102,8 @@ func (r *Replica) inventory() inventory {
 
 // load reads the newest checkpoint that was not tried. A damaged one is skipped: the next inventory
 // names the one before it. A checkpoint of another program is an error, because a user who gives
-// the wrong directory does not want to train anew in it.
+// the wrong directory does not want to train anew in it, and so is one that another user may have
+// written.
 func (r *Replica) load() error {
 	d := r.checkpoints
 	n := d.untried[0]
@@ -112,6 +113,8 @@ func (r *Replica) load() error {
 	switch {
 	case errors.Is(err, checkpoint.ErrOther):
 		return fmt.Errorf("%w: give another directory for this program's checkpoints", err)
+	case errors.Is(err, checkpoint.ErrUntrusted):
+		return err
 	case err != nil:
 		d.log.Warn("skipping a checkpoint", "checkpoint", n, "err", err)
 		return nil

@@ -39,6 +39,8 @@ var (
 	Proof       = Limit{"proof", 1 << 30, "samples", "The samples of an epoch whose sum of hashes is checked by `regroup status`. Of a larger one only the counts are."}
 	Errors      = Limit{"error-file", 64 << 10, "bytes", "What is read of the file that `TORCHELASTIC_ERROR_FILE` names."}
 
+	Secret = Limit{"secret", 64 << 10, "bytes", "The value of a secret of a job."}
+
 	StoreKey         = Limit{"store-key", 8 << 10, "bytes", "A key in a request to the TCPStore that an agent serves. Over this limit or the next five the client is disconnected, and the agent's log says why."}
 	StoreValue       = Limit{"store-value", 8 << 20, "bytes", "A value in such a request."}
 	StoreKeys        = Limit{"store-keys", 1 << 17, "keys", "The keys of one such request."}
@@ -51,7 +53,7 @@ var (
 func All() []Limit {
 	return []Limit{
 		Command, Message, Unpacked, Envelope, Depth, Entries, Names, Word, Text, Line,
-		Lines, FieldErrors, Slots, Workers, Failures, Epochs, Samples, Proof, Errors,
+		Lines, FieldErrors, Slots, Workers, Failures, Epochs, Samples, Proof, Errors, Secret,
 		StoreKey, StoreValue, StoreKeys, StoreMemory, StoreConnections, StoreSilent,
 	}
 }

@@ -17,7 +17,7 @@ const maxJobName = MaxLabel - 5
 
 // laterFields are fields that are not implemented yet: they are refused, but not called unknown.
 var laterFields = []string{
-	"namespace", "image", "resources", "secrets", "checkpoint", "schedule", "logs", "notify", "trace",
+	"namespace", "image", "resources", "checkpoint", "schedule", "logs", "notify", "trace",
 	"workers.start", "workers.perNode",
 	"elastic.shrink", "elastic.grow", "elastic.spares", "elastic.lrScale",
 	"data.shuffleSeed", "failures.backoff", "health.slow",
@@ -74,6 +74,7 @@ func (s Job) Check() []FieldError {
 	}
 	s.checkCommand(add)
 	s.checkEnv(add)
+	s.checkSecrets(add)
 	for i := range rules {
 		bad = rules[i].check(&s, bad)
 	}
@@ -81,6 +82,7 @@ func (s Job) Check() []FieldError {
 		add("workers.max", "is %d, must be at least workers.min (%d)", w.Max, w.Min)
 	}
 	s.checkProcesses(add)
+	s.checkLimits(add)
 	s.checkRendezvous(add)
 	return bad
 }
@@ -122,6 +124,19 @@ func (s Job) checkProcesses(add func(path, format string, args ...any)) {
 	}
 	if p.Spares == 0 && len(p.Preload) > 0 {
 		add("processes.preload", "has an effect with processes.spares alone: set that to the workers of a node, or fewer")
+	}
+}
+
+// Bounds of processes.limits.cpus: the kernel accepts no less.
+const (
+	minCPUs = 0.01
+	maxCPUs = 1 << 16
+)
+
+func (s Job) checkLimits(add func(path, format string, args ...any)) {
+	l := s.Processes.Limits
+	if l.CPUs != 0 && !(l.CPUs >= minCPUs && l.CPUs <= maxCPUs) { // it may be no number
+		add("processes.limits.cpus", "is %v, must be %v to %d", l.CPUs, minCPUs, maxCPUs)
 	}
 }
 

@@ -5,6 +5,9 @@ package spec
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -67,6 +70,10 @@ type Job struct {
 	Data     Data     `json:"data"`
 	// Names and values for users; Regroup ignores them.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Variables of the workers whose values are read on the node when a worker starts, and are kept
+	// out of the job: `file:/path` is the content of a file, `env:NAME` a variable of the agent
+	// that it passes on (`--allow-secret`). See [containment.md](containment.md).
+	Secrets map[string]string `json:"secrets,omitempty"`
 
 	Rendezvous *Rendezvous `json:"rendezvous,omitempty"` // only for jobs with self-registered nodes
 
@@ -186,6 +193,65 @@ type Processes struct {
 	// Modules that those interpreters import beside PyTorch, such as those of the script. They must
 	// not start threads, use a GPU, or depend on ranks when they are imported.
 	Preload []string `json:"preload,omitempty"`
+	// User that the workers run as: `name` or `name:group`, or their numbers. The agent must run as
+	// root, or as that user. Default: `--default-user` of the agent, else its own user. See
+	// [containment.md](containment.md).
+	User string `json:"user,omitempty" pattern:"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$" error:"is no user: write name or name:group"`
+	// What each worker may use, with the processes that it starts.
+	Limits ProcessLimits `json:"limits,omitzero"`
+}
+
+// ProcessLimits are the resources of one worker. A node that cannot enforce them starts no worker.
+type ProcessLimits struct {
+	// Bytes of memory, such as `24GiB` or `800MiB`; beyond it the kernel kills the worker, and the
+	// cause is `oom`. Default: no limit.
+	Memory Bytes `json:"memory,omitempty"`
+	// Number of processes and threads. Default: no limit.
+	PIDs int `json:"pids,omitempty" min:"1" max:"4194304" error:"must be 1 to 4194304: PyTorch has a few threads for each processor, and DataLoader workers are processes"`
+	// Processors, such as 2 or 0.5. Default: no limit.
+	CPUs float64 `json:"cpus,omitempty"`
+}
+
+// Bytes is a size written as text: 24GiB, 800MiB, or a number of bytes.
+type Bytes uint64
+
+// bytesPattern matches what Bytes reads; none of it overflows.
+var bytesPattern = regexp.MustCompile(`^([0-9]{1,15}|[0-9]{1,6}[KMGT]iB)$`)
+
+// units of Bytes, the largest first.
+var units = []struct {
+	name  string
+	bytes uint64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// String writes 24GiB.
+func (b Bytes) String() string {
+	for _, u := range units {
+		if b > 0 && uint64(b)%u.bytes == 0 {
+			return strconv.FormatUint(uint64(b)/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatUint(uint64(b), 10)
+}
+
+// MarshalText writes 24GiB.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText reads 24GiB.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	if !bytesPattern.Match(text) {
+		return fmt.Errorf("%q is no size: write 24GiB or 800MiB", text)
+	}
+	number, factor := string(text), uint64(1)
+	for _, u := range units {
+		if n, ok := strings.CutSuffix(number, u.name); ok {
+			number, factor = n, u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 63)
+	*b = Bytes(n * factor)
+	return err
 }
 
 // Data describes the data set for the ledger.

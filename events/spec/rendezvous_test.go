@@ -82,6 +82,8 @@ func TestDiffers(t *testing.T) {
 			v.Set(reflect.ValueOf(map[string]string{"A": "1"}))
 		case v.Kind() == reflect.Bool:
 			v.SetBool(!v.Bool())
+		case v.CanFloat():
+			v.SetFloat(77)
 		case v.CanUint():
 			v.SetUint(77)
 		default:

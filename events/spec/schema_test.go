@@ -96,6 +96,8 @@ func typeName(t reflect.Type) string {
 	switch {
 	case t == durationType:
 		return "time"
+	case t == reflect.TypeFor[Bytes]():
+		return "size"
 	case t.Kind() == reflect.Slice:
 		return "list of " + typeName(t.Elem())
 	case t.Kind() == reflect.Map:
@@ -139,7 +141,12 @@ func coded() map[string]jsonObject {
 			"propertyNames":        jsonObject{"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": jsonObject{"enum": set}},
 			"additionalProperties": jsonObject{"type": []any{"string", "null"}, "pattern": noNUL},
 		},
-		"rendezvous.external": {"const": true},
+		"secrets": {
+			"propertyNames":        jsonObject{"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": jsonObject{"anyOf": []any{jsonObject{"enum": set}, jsonObject{"pattern": "^REGROUP_"}}}},
+			"additionalProperties": jsonObject{"type": "string", "pattern": `^(file:/[^\x00]*|env:[A-Za-z_][A-Za-z0-9_]*)$`},
+		},
+		"processes.limits.cpus": {"minimum": minCPUs, "maximum": maxCPUs},
+		"rendezvous.external":   {"const": true},
 	}
 }
 
@@ -207,6 +214,10 @@ func (r *rule) schema() jsonObject {
 		if !r.defaultValue.IsValid() {
 			s["pattern"] = span
 		}
+	case r.kind == reflect.TypeFor[Bytes]():
+		s["type"], s["pattern"] = "string", bytesPattern.String()
+	case k == reflect.Float64:
+		s["type"] = "number"
 	case k == reflect.String:
 		s["type"] = "string"
 		for _, word := range r.enum {

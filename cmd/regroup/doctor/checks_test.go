@@ -177,3 +177,9 @@ func TestWrite(t *testing.T) {
 		t.Error("the worst of them is not found")
 	}
 }
+
+func TestUserOfJobs(t *testing.T) {
+	has(t, one(checkUser(0, "")), "user of jobs", note, "root, unless")
+	has(t, one(checkUser(0, "train")), "user of jobs", ok, "train")
+	has(t, one(checkUser(1000, "")), "user of jobs", ok, "user 1000")
+}

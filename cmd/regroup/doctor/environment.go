@@ -85,3 +85,16 @@ func checkGPUs(devices int, driver, visible string, set bool) finding {
 	}
 	return fine(check, "%s; CUDA_VISIBLE_DEVICES=%s", found, visible)
 }
+
+// checkUser judges as whom an agent of this user starts workers; byDefault is the agent's default
+// user.
+func checkUser(euid int, byDefault string) finding {
+	const check = "user of jobs"
+	switch {
+	case euid != 0:
+		return fine(check, "user %d, as whom an agent started here runs all jobs; jobs that name another one (processes.user) are refused", euid)
+	case byDefault == "":
+		return finding{check, note, "root, unless a job names another user (processes.user)", "regroup agent --default-user NAME (REGROUP_AGENT_DEFAULT_USER)"}
+	}
+	return fine(check, "%s, unless a job names another user (processes.user); root is refused", byDefault)
+}

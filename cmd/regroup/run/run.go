@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -76,7 +77,7 @@ services and an agent in this process, beside those of other runs. The first wor
 				return err
 			}
 			defer boot.WritesFail()()
-			for _, n := range r.flags.Launch().Notes {
+			for _, n := range slices.Concat(r.flags.Launch().Notes, spec.Warnings()) {
 				env.Say(n)
 			}
 			return r.run(cmd.Context(), spec)

@@ -30,6 +30,9 @@ type AgentConfig struct {
 	PreemptSignal string        `envconfig:"PREEMPT_SIGNAL" default:"SIGUSR1" desc:"signal that announces that this node will be taken away; empty = none"`
 	PreemptFile   string        `envconfig:"PREEMPT_FILE" desc:"file whose appearance announces it; empty = none"`
 	PreemptURL    string        `envconfig:"PREEMPT_URL" desc:"URL that answers 2xx once it is announced; empty = none"`
+
+	DefaultUser  string   `envconfig:"DEFAULT_USER" desc:"user, or user:group, that workers run as whose job names none (processes.user); with it no worker runs as root; empty = the agent's user"`
+	AllowSecrets []string `envconfig:"ALLOW_SECRETS" desc:"names of the agent's variables, separated by commas, that jobs may take as secrets; other jobs do not inherit them"`
 }
 
 // LoadAgent reads the environment.
@@ -49,6 +52,8 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.PreemptSignal, "preempt-signal", a.PreemptSignal, "signal that announces that this node will be taken away; empty = none (REGROUP_AGENT_PREEMPT_SIGNAL)")
 	fs.StringVar(&a.PreemptFile, "preempt-file", a.PreemptFile, "file whose appearance announces it (REGROUP_AGENT_PREEMPT_FILE)")
 	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
+	fs.StringVar(&a.DefaultUser, "default-user", a.DefaultUser, "`USER` or USER:GROUP that workers run as whose job names none; with it no worker runs as root (REGROUP_AGENT_DEFAULT_USER); default: the agent's user")
+	fs.StringSliceVar(&a.AllowSecrets, "allow-secret", a.AllowSecrets, "`NAME` of a variable of the agent that jobs may take as a secret; may be repeated (REGROUP_AGENT_ALLOW_SECRETS)")
 }
 
 // Filled returns the configuration with defaults from this machine.
@@ -77,16 +82,19 @@ func NewAgent(p *boot.Process, a AgentConfig) (*agent.Agent, error) {
 
 func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, output func(agent.Line)) (*agent.Agent, error) {
 	a = a.Filled()
+	if err := events.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
+		return nil, err
+	}
 	dir := agentDir(p.Config.StateDir, a.Node)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	driver, err := proc.New(proc.Options{StateDir: dir})
+	driver, err := proc.New(proc.Options{StateDir: dir, AllowSecrets: a.AllowSecrets})
 	if err != nil {
 		return nil, err
 	}
 	return agent.New(agent.Options{
-		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, StateDir: dir,
+		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
 		Ports: p.Ports, Driver: driver, Join: join, Yield: yield, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},

@@ -4,6 +4,7 @@ package submit
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,7 @@ func Command(env command.Env) *cobra.Command {
 		if err := l.Remote(); err != nil {
 			return err
 		}
-		for _, n := range l.Notes {
+		for _, n := range slices.Concat(l.Notes, spec.Warnings()) {
 			env.Say(n)
 		}
 		c, done, err := env.Client(cmd)

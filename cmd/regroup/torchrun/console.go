@@ -120,10 +120,14 @@ func newConsole(o *options, out, errs io.Writer, host, run string) (*console, er
 	if o.text("log-dir") != "" && run != "" {
 		var random [4]byte
 		_, _ = rand.Read(random[:]) // never fails
-		c.dir = filepath.Join(o.text("log-dir"), run+"_"+hex.EncodeToString(random[:]))
+		c.dir = filepath.Join(o.text("log-dir"), within.Replace(run)+"_"+hex.EncodeToString(random[:]))
 	}
 	return c, nil
 }
+
+// within makes the id of a run, which may hold anything, the name of a directory that is in the one
+// for logs.
+var within = strings.NewReplacer("/", "_", "\x00", "_")
 
 // filters reads texts separated by commas; two commas stand for one.
 func filters(text string) (all []string) {

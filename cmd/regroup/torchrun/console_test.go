@@ -93,3 +93,22 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTheIdOfARunStaysInTheFolderForLogs: whatever it is.
+func TestTheIdOfARunStaysInTheFolderForLogs(t *testing.T) {
+	for _, run := range []string{"../../outside", "/etc", "a/b", ".."} {
+		dir := filepath.Join(t.TempDir(), "logs")
+		o, _ := parse(t, nil, "-r", "3", "--log-dir", dir)
+		console, err := newConsole(o, &strings.Builder{}, &strings.Builder{}, "h", run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		console.line(agent.Line{Stream: "stdout", Text: "x"})
+		if err := console.close(); err != nil {
+			t.Error(err)
+		}
+		if found, err := filepath.Glob(filepath.Join(dir, "*", "attempt_0", "0", "stdout.log")); err != nil || len(found) != 1 {
+			t.Errorf("%s: %v, %v", run, found, err)
+		}
+	}
+}

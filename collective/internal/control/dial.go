@@ -41,7 +41,7 @@ func (s *Session) dialOnce(ctx context.Context, rank int, why Purpose, stream in
 		generation: s.cfg.Generation, settings: s.cfg.Settings, stall: s.cfg.StallAfter, job: s.cfg.Job,
 	})
 	if err == nil && code != replyWelcome {
-		err = &RefusedError{Rank: rank, Reason: string(detail), code: code}
+		err = refusedBy(rank, code, detail)
 		if failure, ok := s.decode(detail); ok && code == replyFailed {
 			err = failure
 		}
@@ -155,13 +155,13 @@ func (s *Session) Probe(ctx context.Context, rank int) error {
 	limit, cancel := context.WithTimeoutCause(ctx, s.cfg.StallAfter/2, ErrSilent)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	conn, err := s.dial(limit, rank, PurposeProbe, 0)
+	conn, err := s.dialOnce(limit, rank, PurposeProbe, 0)
 	if err == nil {
 		_ = conn.Close()
 		return nil
 	}
-	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.code == replyEarly {
-		return nil
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.code == replyBusy {
+		return nil // alive, but not in this generation yet
 	}
 	if IsOutcome(err) || s.ctx.Err() != nil || ctx.Err() != nil {
 		return err

@@ -37,10 +37,10 @@ type Endpoint struct {
 	mu         sync.Mutex
 	closed     bool
 	sessions   map[generationKey]*Session
-	newest     map[string]uint64        // per job, the newest generation that began here
-	ended      map[generationKey][]byte // encoded failures of the last generations that ended here
-	endedOrder []generationKey          // keys of ended, oldest first
-	handshakes *connLimiter[net.Conn]   // connections whose hello is awaited
+	newest     map[string]uint64                 // per job, the newest generation that began here
+	ended      map[generationKey]endedGeneration // the last ones that ended here
+	endedOrder []generationKey                   // keys of ended, oldest first
+	handshakes *connLimiter[net.Conn]            // connections whose hello is awaited
 	early      *connLimiter[*pendingConn]
 	service    *runningService // nil = peers' requests are refused
 }
@@ -48,6 +48,12 @@ type Endpoint struct {
 type generationKey struct {
 	job        string
 	generation uint64
+}
+
+// endedGeneration is what late dialers that know the token are told.
+type endedGeneration struct {
+	token   string
+	failure []byte // encoded
 }
 
 const (
@@ -66,7 +72,7 @@ func NewEndpoint(t Transport, handshakeTimeout time.Duration) *Endpoint {
 	ctx, end := context.WithCancel(context.Background())
 	e := &Endpoint{
 		transport: t, ctx: ctx, end: end, handshakeTimeout: handshakeTimeout,
-		sessions: map[generationKey]*Session{}, newest: map[string]uint64{}, ended: map[generationKey][]byte{},
+		sessions: map[generationKey]*Session{}, newest: map[string]uint64{}, ended: map[generationKey]endedGeneration{},
 		handshakes: newConnLimiter[net.Conn](maxWaitingPerSource, maxWaiting),
 		early:      newConnLimiter[*pendingConn](maxWaitingPerSource, maxWaiting),
 	}
@@ -164,7 +170,7 @@ func (e *Endpoint) handshake(conn net.Conn) {
 	s, code, detail, evicted := e.route(p)
 	if evicted != nil {
 		evicted.timer.Stop()
-		evicted.refuse(replyBusy, []byte("too many connections wait for generations that have not begun"))
+		evicted.refuse(replyBusy, nil)
 	}
 	switch {
 	case s != nil:
@@ -183,39 +189,33 @@ func (e *Endpoint) route(p *pendingConn) (_ *Session, _ replyCode, _ []byte, evi
 	if s := e.sessions[k]; s != nil {
 		return s, replyWelcome, nil, nil
 	}
-	if failure, ok := e.ended[k]; ok {
-		return nil, replyFailed, failure, nil
-	}
-	if code, detail := e.refusal(k); code != replyWelcome {
-		return nil, code, detail, nil
+	if g, ok := e.ended[k]; ok && p.provesToken(g.token) {
+		return nil, replyFailed, g.failure, nil
 	}
 	switch {
-	case p.hello.purpose == PurposeProbe:
-		return nil, replyEarly, nil, nil
-	case e.closed:
-		return nil, replyBusy, []byte("this endpoint ends"), nil
+	case !e.mayBegin(k):
+		return nil, replyRefused, nil, nil
+	case p.hello.purpose == PurposeProbe || e.closed:
+		return nil, replyBusy, nil, nil
 	}
 	evicted, _ = e.early.add(p, sourceOf(p.conn))
 	p.timer = time.AfterFunc(earlyTimeout, func() {
 		if e.removeEarly(p) {
-			p.refuse(replyBusy, []byte("the generation has not begun here"))
+			p.refuse(replyBusy, nil)
 		}
 	})
 	return nil, replyWelcome, nil, evicted
 }
 
-// refusal is why a generation cannot begin here any more; replyWelcome = it can. Of the jobs that
-// are not known here, only those of the family of a known one can be expected. The caller holds mu.
-func (e *Endpoint) refusal(k generationKey) (replyCode, []byte) {
+// mayBegin reports whether a generation can still begin here. Of the jobs that are not known here,
+// only those of the family of a known one can be expected. The caller holds mu.
+func (e *Endpoint) mayBegin(k generationKey) bool {
 	newest, known := e.newest[k.job]
 	_, derived := e.newest[family(k.job)]
-	switch {
-	case known && k.generation <= newest:
-		return replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, newest)
-	case len(e.newest) > 0 && !known && !derived:
-		return replyForeign, fmt.Appendf(nil, "job %q is not known here", k.job)
+	if known {
+		return k.generation > newest
 	}
-	return replyWelcome, nil
+	return derived || len(e.newest) == 0
 }
 
 // family returns the part of a job's name before the last slash: the job that a duplicate or a
@@ -246,8 +246,7 @@ func (e *Endpoint) register(s *Session) error {
 	e.sessions[k] = s
 	for _, p := range e.early.list() {
 		theirs := generationKey{p.hello.job, p.hello.generation}
-		code, detail := e.refusal(theirs)
-		if theirs != k && code == replyWelcome {
+		if theirs != k && e.mayBegin(theirs) {
 			continue // for a generation that is still to come
 		}
 		e.early.remove(p)
@@ -257,7 +256,7 @@ func (e *Endpoint) register(s *Session) error {
 			if theirs == k {
 				p.welcome(s)
 			} else {
-				p.refuse(code, detail)
+				p.refuse(replyRefused, nil)
 			}
 		})
 	}
@@ -270,7 +269,7 @@ func (e *Endpoint) unregister(s *Session, failure []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.sessions, k)
-	e.ended[k] = failure
+	e.ended[k] = endedGeneration{token: s.cfg.Token, failure: failure}
 	e.endedOrder = append(e.endedOrder, k)
 	if len(e.endedOrder) > rememberedGenerations {
 		delete(e.ended, e.endedOrder[0])
@@ -295,7 +294,7 @@ func (p *pendingConn) provesToken(token string) bool {
 // welcome hands the connection to a session if the dialer knows the token and is admitted.
 func (p *pendingConn) welcome(s *Session) {
 	if !p.provesToken(s.cfg.Token) {
-		p.refuse(replyForeign, []byte("wrong token"))
+		p.refuse(replyRefused, nil)
 		return
 	}
 	if code, detail := s.admit(p.hello); code != replyWelcome {
@@ -309,7 +308,8 @@ func (p *pendingConn) welcome(s *Session) {
 	s.adopt(p.hello, p.conn, err)
 }
 
-// refuse answers without a valid MAC: the token may be unknown here.
+// refuse answers without a valid MAC: the token may be unknown here. A detail is for dialers that
+// have proved the token.
 func (p *pendingConn) refuse(code replyCode, detail []byte) {
 	_ = p.conn.SetDeadline(time.Now().Add(time.Second))
 	_, _ = p.conn.Write(appendReply("", p.mac, code, detail))

@@ -78,8 +78,22 @@ func (e *DivergedError) Is(target error) bool { return target == ErrDiverged }
 // RefusedError is the refusal of a connection by a peer.
 type RefusedError struct {
 	Rank   int    // of the peer; -1 = an endpoint outside of any generation
-	Reason string // in the words of the peer
+	Reason string // in the words of the peer, or what it can mean that it gave none
 	code   replyCode
+}
+
+// refusedBy returns the error for a refusal. A peer gives a reason only to those that have proved
+// the token.
+func refusedBy(rank int, code replyCode, detail []byte) *RefusedError {
+	reason := string(detail)
+	switch {
+	case reason != "":
+	case code == replyBusy:
+		reason = "not now, try again"
+	default:
+		reason = "it knows no such job, or its generation is another one, or the token is wrong"
+	}
+	return &RefusedError{Rank: rank, Reason: reason, code: code}
 }
 
 func (e *RefusedError) Error() string {

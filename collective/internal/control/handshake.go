@@ -20,10 +20,12 @@ import (
 //	dialer → acceptor   length u16, hello, HMAC(token, "dial" challenge hello)
 //	acceptor → dialer   code u8, length u16, detail, HMAC(token, "answer" MAC-of-dialer code detail)
 //
-// Only a welcome must be authentic, because an endpoint that refuses may not know the token.
+// Only a welcome must be authentic, because an endpoint that refuses may not know the token. Until
+// the dialer has proved that it knows the token, it gets one of two answers without a detail,
+// refused and busy: neither names a job, a generation or a setting.
 const (
 	magic        = "RGRP"
-	wireVersion  = 5
+	wireVersion  = 6
 	greetingLen  = 24
 	challengeLen = 16
 	helloFixed   = 4 + 4 + 4 + 8 + 8 + 8 + 3 + 1
@@ -49,12 +51,10 @@ type replyCode uint8
 
 const (
 	replyWelcome  replyCode = iota
-	replyStale              // the generation is over, or was never ours
-	replyForeign            // other job or wrong token
-	replyMismatch           // same generation, other settings
-	replyFailed             // the generation failed; the detail is the encoded failure
-	replyBusy               // no room to wait for the generation; try again
-	replyEarly              // answers a probe: alive, but not in this generation yet
+	replyRefused            // without a detail: the token was not proved, or its generation is unknown here
+	replyMismatch           // the token was proved: same generation, other settings
+	replyFailed             // the token was proved: the generation failed; the detail is the encoded failure
+	replyBusy               // try again: there is no room, or the generation has not begun here
 )
 
 // Limits of what a hello may announce.

@@ -60,10 +60,8 @@ func (e *Endpoint) serve(p *pendingConn) {
 	s := e.service
 	code, detail := replyWelcome, ""
 	switch {
-	case s == nil || s.Job != p.hello.job || s.Generation != p.hello.generation || e.closed:
-		code, detail = replyStale, fmt.Sprintf("generation %d is not served here", p.hello.generation)
-	case !p.provesToken(s.Token):
-		code, detail = replyForeign, "wrong token"
+	case s == nil || s.Job != p.hello.job || s.Generation != p.hello.generation || e.closed || !p.provesToken(s.Token):
+		code = replyRefused
 	case p.hello.order != byteOrder():
 		code, detail = replyMismatch, "other byte order"
 	case s.count >= maxRequests:
@@ -126,7 +124,7 @@ func (e *Endpoint) dialOutside(ctx context.Context, address, token string, h hel
 	}
 	code, detail, err := introduce(ctx, conn, token, h)
 	if err == nil && code != replyWelcome {
-		err = &RefusedError{Rank: -1, Reason: string(detail), code: code}
+		err = refusedBy(-1, code, detail)
 	}
 	if err != nil {
 		_ = conn.Close()

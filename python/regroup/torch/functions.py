@@ -27,8 +27,10 @@ def _unpickled(data: torch.Tensor) -> Any:
 def broadcast_object(
     obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None
 ) -> Any:
-    """Returns root_rank's object, which must be picklable. Only among processes that trust each
-    other."""
+    """Returns root_rank's object, which must be picklable.
+
+    The other ranks unpickle what they receive, and unpickling can run any code: whoever can act
+    as root_rank can run code on all ranks. Use it among processes that trust each other."""
     call = Call("broadcast_object", name, process_set)
     with call:
         root = call.group.rank == call.group.index(root_rank, "root_rank")
@@ -52,7 +54,10 @@ def broadcast_object_fn(
 
 
 def allgather_object(obj: Any, name: Optional[str] = None, process_set: Any = None) -> List[Any]:
-    """The objects of all ranks, in their order."""
+    """The objects of all ranks, in their order. They must be picklable.
+
+    Every rank unpickles what the others send, and unpickling can run any code: use it among
+    processes that trust each other, and tensors or JSON otherwise."""
     call = Call("allgather_object", name, process_set)
     if call.comm is None:
         return [obj]

@@ -23,7 +23,7 @@ type Flags struct {
 	job              spec.Job          // the fields that flags set as they are
 	paths            map[string]string // of the field that a flag sets, by the flag's name
 	workers          string
-	env              []string
+	env, secrets     []string
 	num, least, most int                // of workers, of horovodrun's flags
 	launchers        map[string]*string // values of the launcher flags, by name; nil = the command has none
 	launch           Launch
@@ -57,6 +57,7 @@ func (f *Flags) shared() {
 	fs.StringVar((*string)(&s.Recovery), f.of("recovery", "recovery"), "", "restart (any program, the default) or in-process (programs that use the SDK)")
 	fs.Var(optional{&s.Failures.Max}, f.of("failures.max", "max-restarts"), "failures within an hour that the job survives")
 	fs.StringArrayVar(&f.env, f.of("env", "env"), nil, "variable of the workers as `NAME=VALUE`; may be repeated")
+	fs.StringArrayVar(&f.secrets, f.of("secrets", "secret"), nil, "secret variable of the workers as `NAME=SOURCE`, which is file:/path on the node or env:NAME of the agent; may be repeated")
 	fs.StringVar(&s.Workdir, f.of("workdir", "workdir"), "", "directory in which the workers run, present on every node (default: the agent's)")
 	fs.Uint64Var(&s.Data.Samples, f.of("data.samples", "samples"), 0, "samples of one epoch, for the account of samples (default: as the workers report)")
 	fs.DurationVar((*time.Duration)(&s.Stop.Grace), f.of("stop.grace", "stop-grace"), 0, "how long workers may take to stop before they are killed")
@@ -140,6 +141,17 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 		}
 		s.Env[name] = value
 	}
+	for _, e := range f.secrets {
+		name, source, ok := strings.Cut(e, "=")
+		if !ok {
+			add("--secret", "one has no source: write NAME=file:/path or NAME=env:NAME")
+			continue
+		}
+		if s.Secrets == nil {
+			s.Secrets = map[string]string{}
+		}
+		s.Secrets[name] = source
+	}
 	if f.launchers != nil {
 		s.Command = f.torch(&s, args, add)
 		f.horovod(&s, add)
@@ -165,6 +177,8 @@ func (f *Flags) flagOf(path string) string {
 		return path
 	case best == "env":
 		return "--env " + strings.TrimPrefix(path, "env.")
+	case best == "secret":
+		return "--secret " + strings.TrimPrefix(path, "secrets.")
 	}
 	return "--" + best
 }

@@ -143,7 +143,11 @@ def merge_samplers(samplers: List[ElasticSampler]) -> None:
 
 
 class ObjectState(State):
-    """A state of plain attributes, which must be picklable: ``ObjectState(epoch=0, batch=0)``."""
+    """A state of plain attributes, which must be picklable: ``ObjectState(epoch=0, batch=0)``.
+
+    They are unpickled on every rank that restores, syncs or continues from a checkpoint, and
+    unpickling can run any code. A checkpoint that another user owns, or may write, is refused.
+    """
 
     if TYPE_CHECKING:  # the attributes are the caller's
 
@@ -226,7 +230,8 @@ class TorchState(ObjectState):
 
     Any number of each, under any name. Tensors in the host's memory are registered in place: a
     commit is one copy of memory. Other tensors are copied to the host first. Further types need a
-    handler in the registry, see state_handlers.StateHandler.
+    handler in the registry, see state_handlers.StateHandler. Plain attributes are pickled, as those
+    of ObjectState.
     """
 
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any):

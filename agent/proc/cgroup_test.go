@@ -1,0 +1,242 @@
+package proc
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+func (r *rig) startLimited(l spec.ProcessLimits, script string) {
+	r.startWith(worker.StartProcess{
+		Worker: r.id, Command: []string{"sh", "-c", script}, Env: map[string]string{"REGROUP_INCARNATION": string(r.id)}, Limits: l,
+	})
+}
+
+// noGroupLeft fails if the group of a worker is still there.
+func noGroupLeft(t *testing.T, dirs []string) {
+	t.Helper()
+	until(t, "the group is removed", func() bool {
+		return !slices.ContainsFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err == nil })
+	})
+}
+
+// groupOf returns the directories of a running worker's group.
+func (r *rig) groupOf() []string {
+	p := r.d.find(r.id)
+	if p == nil || p.group == nil {
+		r.t.Fatal("the worker has no group")
+	}
+	return p.group.dirs()
+}
+
+// TestMemoryLimit: the worker that exceeds it, or whose child does, ends for lack of memory; one
+// that is killed by somebody else does not.
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	for script, want := range map[string]struct {
+		oom    bool
+		signal string
+	}{
+		"exec tail /dev/zero":           {true, "SIGKILL"}, // it keeps all of a line that never ends
+		"tail /dev/zero; exit 3":        {true, ""},
+		"tail /dev/zero; exit 0":        {false, ""},
+		"kill -KILL $$":                 {false, "SIGKILL"},
+		"head -c 1m /dev/zero | wc -c":  {false, ""},
+		"exec tail /dev/zero # another": {true, "SIGKILL"},
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Options{})
+			r.startLimited(spec.ProcessLimits{Memory: 64 << 20}, script)
+			next[worker.ProcessStarted](r)
+			if x := next[worker.ProcessExited](r); x.OOM != want.oom || x.Signal != want.signal {
+				t.Errorf("%+v, want %+v", x, want)
+			}
+		})
+	}
+}
+
+// TestProcessAndProcessorLimits: of all that the worker starts.
+func TestProcessAndProcessorLimits(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	r := newRig(t, Options{})
+	r.startLimited(spec.ProcessLimits{PIDs: 5, CPUs: 0.5}, `for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; sleep 1000`)
+	next[worker.ProcessStarted](r)
+	dirs := r.groupOf()
+	var limits []string
+	for _, dir := range dirs {
+		for _, file := range []string{"pids.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max"} {
+			if b, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
+				limits = append(limits, strings.TrimSpace(string(b)))
+			}
+		}
+	}
+	slices.Sort(limits)
+	if got := strings.Join(limits, ","); got != "100000,5,50000" && got != "5,50000 100000" {
+		t.Errorf("limits %s", got)
+	}
+	x := next[worker.ProcessExited](r)
+	if x.ExitCode == 0 || !strings.Contains(strings.Join(x.Lines, " "), "fork") {
+		t.Errorf("%+v, want an error of fork", x)
+	}
+	noGroupLeft(t, dirs)
+}
+
+// TestNothingEscapesAGroup: a daemon that has left its group and session, its environment and its
+// mark ends with the worker.
+func TestNothingEscapesAGroup(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	for _, end := range []string{"exit", "kill"} {
+		r := newRig(t, Options{})
+		r.id += events.Incarnation("-" + end) // or the sweep after the first worker would find the second
+		script := `echo $(env -i PATH="$PATH" setsid prlimit --msgqueue=200000 sh -c 'setsid sh -c "echo \$\$; exec sleep 1000 > /dev/null 2>&1" &'); `
+		if end == "kill" {
+			script += "sleep 1000"
+		}
+		r.startLimited(spec.ProcessLimits{PIDs: 100}, script)
+		next[worker.ProcessStarted](r)
+		pid := pidLine(t, r)
+		if end == "kill" {
+			r.d.Kill(r.id)
+		}
+		next[worker.ProcessExited](r)
+		until(t, "the daemon ends", func() bool { return !runs(pid) })
+	}
+}
+
+// TestTheNextWorkerIsInNoGroup: the thread that starts workers has come back.
+func TestTheNextWorkerIsInNoGroup(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	r := newRig(t, Options{})
+	r.startLimited(spec.ProcessLimits{Memory: 64 << 20, PIDs: 100, CPUs: 1}, "cat /proc/self/cgroup")
+	next[worker.ProcessStarted](r)
+	next[worker.ProcessExited](r)
+	inside := len(r.output())
+	if text := strings.Join(r.output(), " "); strings.Count(text, groupPrefix) < 1 {
+		t.Errorf("the worker with limits is in %s", text)
+	}
+	r.id += "-next"
+	r.start("cat", "/proc/self/cgroup")
+	next[worker.ProcessStarted](r)
+	next[worker.ProcessExited](r)
+	if text := strings.Join(r.output()[inside:], " "); strings.Contains(text, groupPrefix) {
+		t.Errorf("the next worker is in %s", text)
+	}
+}
+
+// TestLimitsThatCannotBeEnforced: the worker does not start, and the error names the limit.
+func TestLimitsThatCannotBeEnforced(t *testing.T) {
+	t.Parallel()
+	for field, l := range map[string]spec.ProcessLimits{"memory": {Memory: 1 << 30}, "pids": {PIDs: 7}, "cpus": {CPUs: 1}} {
+		r := newRig(t, Options{CGroups: t.TempDir()})
+		r.startLimited(l, "exit 0")
+		if x := next[worker.ProcessFailedToStart](r); x.ExitCode != 126 || !strings.HasPrefix(x.Detail, "processes.limits."+field+": this node cannot limit it: ") {
+			t.Errorf("%s: %+v", field, x)
+		}
+	}
+}
+
+// TestLeftGroupsAreEnded: those of an agent that was killed. A record cannot name anything else.
+func TestLeftGroupsAreEnded(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	r := newRig(t, Options{})
+	g, err := r.d.groups.create(spec.ProcessLimits{PIDs: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = attributes(nil)
+	cmd.SysProcAttr.Pdeathsig = 0
+	started := make(chan error)
+	r.d.spawn <- func() { _, err := startIn(g, cmd); started <- err }
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	outside := filepath.Join(t.TempDir(), groupPrefix+"a")
+	if err := os.Mkdir(outside, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.d.endLeft(append(g.dirs(), outside, "/sys/fs/cgroup/../"+groupPrefix+"b"))
+	if err := cmd.Wait(); err == nil {
+		t.Error("the process was not killed")
+	}
+	noGroupLeft(t, g.dirs())
+	if _, err := os.Stat(outside); err != nil {
+		t.Errorf("a directory that is no control group was removed: %v", err)
+	}
+}
+
+// TestVersion2: what is written where all controllers are in version 2, in a directory that stands
+// for it.
+func TestVersion2(t *testing.T) {
+	t.Parallel()
+	root, proc := t.TempDir(), t.TempDir()
+	own := filepath.Join(root, "system.slice", "agent")
+	write := func(path, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(root, "cgroup.controllers"), "cpuset cpu io memory pids")
+	write(filepath.Join(own, "cgroup.controllers"), "cpu memory pids")
+	write(filepath.Join(own, "cgroup.procs"), "")
+	write(filepath.Join(own, "cgroup.subtree_control"), "memory")
+	write(filepath.Join(proc, "self", "cgroup"), "0::/system.slice/agent\n")
+	h := findHierarchies(root, proc)
+	if h.v2 != own {
+		t.Fatalf("the agent's group is %s", h.v2)
+	}
+	g, err := h.create(spec.ProcessLimits{Memory: 3 << 30, PIDs: 50, CPUs: 1.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		filepath.Join(own, "cgroup.subtree_control"): "+pids +cpu", filepath.Join(g.v2, "memory.max"): "3221225472",
+		filepath.Join(g.v2, "memory.swap.max"): "0", filepath.Join(g.v2, "memory.oom.group"): "1", filepath.Join(g.v2, "pids.max"): "50",
+		filepath.Join(g.v2, "cpu.max"): "150000 100000",
+	} {
+		if b, err := os.ReadFile(file); err != nil || string(b) != want {
+			t.Errorf("%s holds %q, %v, want %q", file, b, err, want)
+		}
+	}
+	write(filepath.Join(g.v2, "memory.events"), "oom 2\noom_kill 2\n")
+	if !g.limitsMemory() || g.oomKills() != 2 {
+		t.Errorf("%d kills", g.oomKills())
+	}
+}
+
+// TestVersion2Kills: the real hierarchy, where it is mounted beside version 1 or alone.
+func TestVersion2Kills(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	h := findHierarchies("/sys/fs/cgroup", "/proc")
+	if h.v2 == "" {
+		t.Log("cgroup v2 is not mounted here: what holds of it is not proved")
+		return
+	}
+	h.v1 = nil
+	r := newRig(t, Options{})
+	r.d.groups = h
+	r.startWith(worker.StartProcess{
+		Worker: r.id, Command: []string{"sh", "-c", `echo $(env -i PATH="$PATH" setsid prlimit --msgqueue=200000 sh -c 'echo $$; exec sleep 1000 > /dev/null 2>&1' &)`},
+		Env: map[string]string{"REGROUP_INCARNATION": string(r.id)}, Account: stranger,
+	})
+	next[worker.ProcessStarted](r)
+	next[worker.ProcessExited](r)
+	pid := pidLine(t, r)
+	until(t, "the daemon ends", func() bool { return !runs(pid) })
+}

@@ -1,0 +1,148 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// group is a worker's control group: a directory of version 2, and one for each controller of
+// version 1. A nil group holds nothing.
+type group struct {
+	v2   string            // empty = none
+	v1   map[string]string // by controller
+	home map[string]string // the agent's own group of the same controller
+}
+
+// start runs begin, which starts cmd, so that its process is in the group from its first
+// instruction. It must be called on the locked thread: with version 1 the child inherits the groups
+// of the thread that forks it, which enters them and returns.
+func (g *group) start(cmd *exec.Cmd, begin func() error) error {
+	if g == nil {
+		return begin()
+	}
+	if g.v2 != "" {
+		f, err := os.Open(g.v2)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(f.Fd())
+	}
+	thread := []byte(strconv.Itoa(unix.Gettid()))
+	move := func(dirs map[string]string) (err error) {
+		for _, dir := range dirs {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, "tasks"), thread, 0o600))
+		}
+		return err
+	}
+	err := move(g.v1)
+	if err == nil {
+		err = begin()
+	}
+	if back := move(g.home); back != nil { // its next child would be in this group
+		err = errors.Join(err, fmt.Errorf("proc: the agent does not come back from a worker's control group: %w", back))
+	}
+	return err
+}
+
+// limitsMemory reports whether the group counts kills for lack of memory.
+func (g *group) limitsMemory() bool {
+	if g == nil {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(g.v2, "memory.events"))
+	return g.v1["memory"] != "" || g.v2 != "" && err == nil
+}
+
+// oomKills returns how many processes of the group the kernel has killed for lack of memory.
+func (g *group) oomKills() uint64 {
+	c := oomCounter{files: []string{filepath.Join(g.v2, "memory.events")}}
+	if dir := g.v1["memory"]; dir != "" {
+		c.files = []string{filepath.Join(dir, "memory.oom_control")}
+	}
+	return c.read()
+}
+
+// kill kills all processes of the group, whatever they have made of themselves.
+func (g *group) kill() {
+	if g == nil {
+		return
+	}
+	if g.v2 != "" && os.WriteFile(filepath.Join(g.v2, "cgroup.kill"), []byte("1"), 0o600) == nil {
+		return
+	}
+	if dir := g.v1["pids"]; dir != "" { // no process may start another meanwhile
+		_ = os.WriteFile(filepath.Join(dir, "pids.max"), []byte("0"), 0o600)
+	}
+	for _, dir := range g.dirs() {
+		killIn(dir)
+	}
+}
+
+func killIn(dir string) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(b)) {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 && pid != os.Getpid() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// end kills what is in the group and removes it, for at most sweepFor: a process that waits for a
+// disk or a GPU may not die.
+func (g *group) end() {
+	if g == nil {
+		return
+	}
+	endGroups(g.dirs(), g.kill)
+}
+
+// endGroups kills and removes until no directory is left.
+func endGroups(dirs []string, kill func()) {
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for until := time.Now().Add(sweepFor); time.Now().Before(until); <-again.C {
+		kill()
+		left := 0
+		for _, dir := range dirs {
+			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				left++
+			}
+		}
+		if left == 0 {
+			return
+		}
+	}
+}
+
+// endLeft ends the groups of an agent that was killed. Only directories of groups that this package
+// has made are touched, whatever the record says.
+func (d *Driver) endLeft(dirs []string) {
+	var ours []string
+	for _, dir := range dirs {
+		if dir = filepath.Clean(dir); strings.HasPrefix(dir, d.opt.CGroups+"/") && strings.HasPrefix(filepath.Base(dir), groupPrefix) && filepath.Base(dir) != agentLeaf {
+			ours = append(ours, dir)
+		}
+	}
+	if len(ours) == 0 {
+		return
+	}
+	endGroups(ours, func() {
+		for _, dir := range ours {
+			killIn(dir)
+		}
+	})
+}

@@ -1,0 +1,9 @@
+package worker
+
+// Account is the user that a worker's processes run as.
+type Account struct {
+	Name     string
+	UID, GID uint32
+	Groups   []uint32 // supplementary
+	Home     string
+}
