@@ -15,7 +15,7 @@ ORDERS      ?= 1000
 FROM        ?= eb14a02fd66efb99db5709b9ba37ee89a1dbe122
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
-SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
+SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/*) go.mod go.sum
 
 PYTHON      ?= /usr/bin/python3
 TORCH       ?= 2.15.0
