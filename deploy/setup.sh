@@ -6,6 +6,7 @@
 #   deploy/setup.sh net     what the tests of the network need: namespaces and packet filters
 #   deploy/setup.sh judge   what the tests of others import
 #   deploy/setup.sh mpi     Open MPI, which the engine is measured beside
+#   deploy/setup.sh browser a browser without a screen, and what drives it, for the dashboard
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 set -euo pipefail
 
@@ -44,10 +45,16 @@ net)
   command -v iptables-restore >/dev/null || missing+=(iptables)
   [ ${#missing[@]} = 0 ] || packages "${missing[@]}"
   ;;
+browser)
+  command -v chromium >/dev/null || packages chromium fonts-dejavu-core
+  command -v node >/dev/null && command -v npm >/dev/null || packages nodejs npm
+  cd "$(dirname "$0")/../e2e/dashboard"
+  [ -d node_modules/axe-core ] && [ -d node_modules/playwright-core ] || npm ci --silent --no-fund --no-audit
+  ;;
 node)
   command -v node >/dev/null && command -v npm >/dev/null || packages nodejs npm
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
   [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|net|node" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|net|node|browser" ;;
 esac

@@ -66,6 +66,7 @@ type jobSeries struct {
 	every   time.Duration
 	points  map[string][]Point
 	known   map[string]events.Metric
+	ledger  events.Ledger // the newest that was told; the registry learns it with the end of a worker
 }
 
 // hearProgress reads the progress signals of all jobs.
@@ -95,6 +96,9 @@ func (s *series) take(p events.Progress, now time.Time) (Told, bool) {
 		j = &jobSeries{every: firstEvery, points: map[string][]Point{}}
 		s.jobs[p.Job] = j
 	}
+	if p.Ledger != nil && counted(*p.Ledger) >= counted(j.ledger) {
+		j.ledger = *p.Ledger
+	}
 	if p.Generation < j.last.Generation || (p.Generation == j.last.Generation && p.Step < j.last.Step) {
 		return Told{}, false
 	}
@@ -111,6 +115,14 @@ func (s *series) take(p events.Progress, now time.Time) (Told, bool) {
 		metrics[name] = m.Value
 	}
 	return Told{p.Job, p.Generation, p.Step, p.Samples, metrics, now, p.Slowest}, true
+}
+
+// counted returns the samples of a ledger.
+func counted(l events.Ledger) (n uint64) {
+	for _, e := range l.Epochs {
+		n += e.Count
+	}
+	return n
 }
 
 // rate adds points once per interval.
@@ -162,6 +174,9 @@ func (s *series) progressed(v *events.JobView) {
 	j := s.jobs[v.Job]
 	if j == nil || v.State.Terminal() || j.last.Generation != v.Generation {
 		return
+	}
+	if counted(j.ledger) > counted(v.Ledger) {
+		v.Ledger = j.ledger
 	}
 	if j.last.Step > v.Step {
 		v.Step, v.StepAt = j.last.Step, j.at
