@@ -15,14 +15,14 @@ ORDERS      ?= 1000
 FROM        ?= eb14a02fd66efb99db5709b9ba37ee89a1dbe122
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
-SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
+SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/*) go.mod go.sum
 
 PYTHON      ?= /usr/bin/python3
 TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers e2e-slurm fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade chaos reliability e2e-containers e2e-slurm fuzz bench bench-control bench-scale bench-queue bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ mpi: ## install Open MPI, which the engine is measured beside
 
 node: ## install the foreign NATS client for the tests
 	@deploy/setup.sh node
+
+browser: ## install a browser without a screen, and what drives it
+	@deploy/setup.sh browser
 
 build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder ## bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
 
@@ -155,6 +158,9 @@ e2e: build torch node ## real processes: kill every role in turn
 
 e2e-network: build net ## real processes on hosts of their own: links cut, packets lost, processes frozen (Linux, root)
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/network
+
+e2e-dashboard: build browser ## the dashboard in a browser: every page without errors and faults of accessibility, an incident within a second (SHOTS=DIR keeps pictures)
+	@cd e2e/dashboard && node --test --test-reporter=spec dashboard.test.mjs
 
 e2e-upgrade: setup ## a cluster of an older build (FROM=COMMIT) is replaced by this one, process by process, under running jobs, and its services taken back
 	@$(GO) run ./e2e/upgrade -from $(FROM)

@@ -77,6 +77,12 @@ var layers = []layer{
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/spec", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi/...", "internal/wait"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"events", "events/limits", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"services/gateway/endpoint", []string{"events"}, nil, nil, "it opens an address, nothing else"},
+	{"services/gateway/openapi", nil, nil, nil, "it turns types into schemas, nothing else"},
+	{"services/gateway/view", []string{"events"}, nil, nil, "the command line writes it too"},
+	{"services/gateway/dashboard", []string{"events"}, nil, nil, "it serves files, nothing else"},
+	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "internal/wait"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
+	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
 	{"agent/tcpstore", []string{"events/limits"}, nil, nil, "it serves a protocol of others, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
@@ -99,7 +105,7 @@ var layers = []layer{
 // method or a function that runs later (time.AfterFunc, context.AfterFunc). Who audits locking
 // reads these.
 var concurrent = []string{
-	"services/controller", "services/controller/controllertest", "events/memory", "events/eventstest", "jetstream",
+	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "events/memory", "events/eventstest", "jetstream",
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",

@@ -8,6 +8,7 @@
 #   deploy/setup.sh mpi     Open MPI, which the engine is measured beside
 #   deploy/setup.sh check   what checks scripts and units of systemd
 #   deploy/setup.sh slurm   a Slurm controller and daemons, for the test of the batch script
+#   deploy/setup.sh browser a browser without a screen, and what drives it, for the dashboard
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 set -euo pipefail
 
@@ -53,10 +54,16 @@ net)
   command -v iptables-restore >/dev/null || missing+=(iptables)
   [ ${#missing[@]} = 0 ] || packages "${missing[@]}"
   ;;
+browser)
+  command -v chromium >/dev/null || packages chromium fonts-dejavu-core
+  command -v node >/dev/null && command -v npm >/dev/null || packages nodejs npm
+  cd "$(dirname "$0")/../e2e/dashboard"
+  [ -d node_modules/axe-core ] && [ -d node_modules/playwright-core ] || npm ci --silent --no-fund --no-audit
+  ;;
 node)
   command -v node >/dev/null && command -v npm >/dev/null || packages nodejs npm
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
   [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser" ;;
 esac

@@ -18,6 +18,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/job"
 	"github.com/regroup-io/regroup/cmd/regroup/node"
 	"github.com/regroup-io/regroup/cmd/regroup/run"
@@ -40,6 +41,11 @@ func newRoot() (*cobra.Command, error) {
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "%w", err)
 	}
+	gateway, err := web.Load()
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "%w", err)
+	}
+	config.Version = released().Version
 	root := &cobra.Command{
 		Use:     "regroup",
 		Version: versionText(),
@@ -62,8 +68,8 @@ func newRoot() (*cobra.Command, error) {
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
 		submit.Command(env), node.Command(env),
-		run.Command(env, &config, agent, discovery), torchrun.Command(env, &config, agent),
-		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
+		run.Command(env, &config, agent, discovery, gateway), torchrun.Command(env, &config, agent),
+		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return agent.Filled().Advertise }, released().Version),
 		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out),
@@ -76,7 +82,7 @@ func newRoot() (*cobra.Command, error) {
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
 		{"Run a job", "run torchrun submit demo"},
-		{"Look at jobs", "ls status explain logs events timeline trace wait"},
+		{"Look at jobs", "ls status explain logs events timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve init auth node health doctor"},
 		{"More", "context completion version help"},

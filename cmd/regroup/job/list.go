@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 func list(env command.Env) *cobra.Command {
@@ -45,7 +46,7 @@ func list(env command.Env) *cobra.Command {
 			live[i] = &views[i]
 		}
 		s.Live(ctx, live...)
-		if written, err := command.List(form, env.Out, listed(views), func(p plain) string { return string(p.Job) }); written {
+		if written, err := command.List(form, env.Out, view.Jobs(views), func(p view.Job) string { return string(p.Job) }); written {
 			return err
 		}
 		if len(views) == 0 {

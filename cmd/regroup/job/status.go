@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 func status(env command.Env) *cobra.Command {
@@ -34,7 +35,7 @@ func status(env command.Env) *cobra.Command {
 			_, err := form.Write(env.Out, summary.Of(v, env.Now()))
 			return err
 		}
-		if written, err := form.Write(env.Out, plainOf(v)); written {
+		if written, err := form.Write(env.Out, view.JobOf(v)); written {
 			return err
 		}
 		if form.Is(command.Name) {

@@ -27,6 +27,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/events"
@@ -43,14 +44,16 @@ type call struct {
 	flags   *jobflags.Flags
 	listed  bool // a host list was given by flags, not in the environment
 	json    bool
+	web     web.Config
+	pages   bool // serve the dashboard too
 	palette screen.Palette
 }
 
 // Command is `regroup run`.
-func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.DiscoveryConfig) *cobra.Command {
+func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.DiscoveryConfig, w web.Config) *cobra.Command {
 	var file string
 	var form *command.Format
-	r := &call{env: env, config: c, agent: a, hosts: d}
+	r := &call{env: env, config: c, agent: a, hosts: d, web: w}
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
@@ -87,6 +90,7 @@ services and an agent in this process, beside those of other runs. The first wor
 	form = command.Output(cmd, command.Text, command.JSON) // json: one object at the end on stdout, workers' output on stderr
 	cmd.Flags().StringVarP(&file, "file", "f", "", "job spec in YAML or JSON; - is stdin")
 	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants")
+	cmd.Flags().BoolVar(&r.pages, "dashboard", false, "with a server of its own: serve the dashboard too, at a free port, and print a link to it")
 	command.Group(cmd.Flags(), "Host flags, with a server of its own", func() { r.hosts.HostFlags(cmd.Flags()) })
 	cmd.Flags().SetInterspersed(false)
 	return cmd
@@ -110,6 +114,9 @@ func (r *call) run(ctx context.Context, spec spec.Job) error {
 			return err
 		}
 		return r.local(ctx, l, spec)
+	}
+	if r.pages {
+		return events.Errorf(events.Invalid, "--dashboard is that of the server that is used: regroup dashboard prints a link to it, regroup serve gateway starts one")
 	}
 	if r.listed {
 		return events.Errorf(events.Invalid, "the hosts are those of the server that is used: give its discovery the list (regroup serve discovery --hosts, regroup up --hosts)")
@@ -179,10 +186,19 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	}
 	defer reaper.Close()
 	c := r.env.ClientOf(client.RunSource, r.within, client.Server{Ports: l.Process.Ports})
+	var pages *web.Running
+	if r.pages {
+		if pages, err = web.Open(r.web.AnyPort(), l.Process); err != nil {
+			return err
+		}
+		fmt.Fprintf(r.env.Err, "dashboard: %s\n", pages.Link())
+	}
 	runCtx, end := context.WithCancel(parent)
 	defer end()
 	g, runCtx := errgroup.WithContext(runCtx)
-	g.Go(func() error { return serve.Everything(runCtx, l, agent) })
+	g.Go(func() error {
+		return serve.Beside(runCtx, pages, func(ctx context.Context) error { return serve.Everything(ctx, l, agent) })
+	})
 
 	var v events.JobView
 	var w *attend.Watcher

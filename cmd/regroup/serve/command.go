@@ -13,16 +13,17 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Command is `regroup serve`.
-func Command(c *boot.Config, d *DiscoveryConfig) *cobra.Command {
+func Command(c *boot.Config, d *DiscoveryConfig, w *web.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve SERVICE",
 		Short: "Run one service of the control plane, or the broker",
-		Long:  "Runs one part of the control plane in this process: discovery, scheduler, rendezvous, registry or nats. Any number of replicas of a service may run.",
+		Long:  "Runs one part of the control plane in this process: discovery, scheduler, rendezvous, registry, gateway or nats. Any number of replicas of a service may run.",
 		Example: `  regroup serve nats --listen 0.0.0.0:4222
   regroup serve registry --server nats://broker:4222
   REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous`,
@@ -30,7 +31,7 @@ func Command(c *boot.Config, d *DiscoveryConfig) *cobra.Command {
 	for _, name := range events.ServiceNames() {
 		cmd.AddCommand(serviceCommand(c, d, name))
 	}
-	cmd.AddCommand(brokerCommand(c))
+	cmd.AddCommand(gatewayCommand(c, w), brokerCommand(c))
 	return cmd
 }
 

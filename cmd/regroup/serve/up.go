@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -17,9 +18,9 @@ import (
 const clusterListen = "0.0.0.0:6222"
 
 // UpCommand is `regroup up`: the broker, all services and an agent in this process.
-func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Command {
+func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig, w *web.Config) *cobra.Command {
 	o := jetstream.ServerOptions{Listen: "127.0.0.1:0"}
-	var noAgent bool
+	var noAgent, dashboard bool
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run everything in this process: broker, services and an agent", Args: cobra.NoArgs,
 		Long: `Runs everything in this process. Other commands on this machine, as regroup run, use it by themselves.
@@ -27,6 +28,7 @@ func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Comman
 Of three machines the first has --cluster-listen and the others --join; then everything is stored three times. With a list of hosts the
 agents of other machines are used if it names them.`,
 		Example: `  regroup up
+  regroup up --dashboard
   regroup up --slots 4 --listen 0.0.0.0:4222
   regroup up --listen 0.0.0.0:4222 --cluster-listen 0.0.0.0:6222
   regroup up --listen 0.0.0.0:4222 --join HOST-OF-THE-FIRST:6222
@@ -65,11 +67,20 @@ agents of other machines are used if it names them.`,
 				}
 				defer off()
 			}
+			var pages *web.Running
+			if dashboard {
+				if pages, err = web.Open(*w, l.Process); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", pages.Link())
+			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "regroup is up: %s  data %s  stop with Ctrl-C\n", l.URL, c.StateDir)
 			for _, text := range openness(*c, o) {
 				fmt.Fprintln(cmd.ErrOrStderr(), text)
 			}
-			return withHealth(ctx, l.Process, func(ctx context.Context) error { return Everything(ctx, l, run) })
+			return withHealth(ctx, l.Process, func(ctx context.Context) error {
+				return Beside(ctx, pages, func(ctx context.Context) error { return Everything(ctx, l, run) })
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -77,6 +88,7 @@ agents of other machines are used if it names them.`,
 	f.StringVar(&o.Cluster.Listen, "cluster-listen", "", "host:port for the brokers of other machines; with three of them everything is stored three times")
 	f.StringSliceVar(&o.Cluster.Routes, "join", nil, "host:port at which a broker of the cluster listens for others (its --cluster-listen)")
 	f.StringVar(&o.Name, "broker", "", "name of the broker, unique in its cluster and kept for ever; empty = the node's")
+	f.BoolVar(&dashboard, "dashboard", false, "serve the dashboard too, at REGROUP_GATEWAY_LISTEN, and print a link to it")
 	cmd.Flags().BoolVar(&noAgent, "no-agent", false, "services only")
 	a.Flags(cmd.Flags())
 	d.HostFlags(cmd.Flags())

@@ -35,6 +35,7 @@ type Config struct {
 	Health    string        `envconfig:"HEALTH" desc:"host:port that answers /healthz and /readyz; empty = none"`
 	Wait      time.Duration `envconfig:"WAIT_FOR_SERVER" default:"1m" desc:"how long a service waits for NATS and its streams at its start"`
 	Verbose   int           `ignored:"true"` // -v: log more, unless LogLevel is set; 1 = info, 2 = debug
+	Version   string        `ignored:"true"` // of this program
 }
 
 // System is access to the system account of NATS: REGROUP_NATS_SYSTEM_*. `serve nats` creates this

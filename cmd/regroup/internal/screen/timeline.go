@@ -31,7 +31,7 @@ type Stretch struct {
 type Incarnation struct {
 	Place     events.Place `json:"place"`
 	Attempt   int          `json:"attempt"`
-	Rank      int          `json:"rank"` // its last rank; -1 = none
+	Rank      int          `json:"rank" nullable:"true"` // its last rank; -1 = none
 	Stretches []Stretch    `json:"stretches"`
 	Ended     time.Time    `json:"ended,omitzero"`
 	Failure   string       `json:"failure,omitempty"`

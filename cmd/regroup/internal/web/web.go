@@ -1,0 +1,166 @@
+// Package web runs a gateway in a process of the command line, and remembers where it is, so that
+// regroup dashboard finds it.
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/explain"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/specfile"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway"
+	"github.com/regroup-io/regroup/services/gateway/endpoint"
+)
+
+// Config is the configuration of a gateway from REGROUP_GATEWAY_* variables.
+type Config struct {
+	Listen  string `envconfig:"LISTEN" default:"127.0.0.1:8080" desc:"host:port of serve gateway; one that other machines can reach needs TLS and a token"`
+	Token   string `envconfig:"TOKEN" desc:"what clients must present, at least 16 characters; empty = a random one, kept in the state folder"`
+	TLSCert string `envconfig:"TLS_CERT" desc:"path of a PEM file with the certificate; empty = no TLS"`
+	TLSKey  string `envconfig:"TLS_KEY" desc:"path of the key of that certificate"`
+}
+
+// Load reads the environment.
+func Load() (Config, error) {
+	var c Config
+	return c, boot.Section("GATEWAY", &c)
+}
+
+// Flags adds the flags of serve gateway.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Listen, "listen", c.Listen, "host:port; one that other machines can reach needs TLS and a token (REGROUP_GATEWAY_LISTEN)")
+	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM `FILE` with the certificate (REGROUP_GATEWAY_TLS_CERT)")
+	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` with the key of --tls-cert (REGROUP_GATEWAY_TLS_KEY)")
+}
+
+// AnyPort returns the configuration of a dashboard beside a run: on this machine, at a free port.
+func (c Config) AnyPort() Config {
+	return Config{Listen: "127.0.0.1:0", Token: c.Token}
+}
+
+// Running is a gateway that listens.
+type Running struct {
+	URL     string
+	gateway *gateway.Gateway
+	at      net.Listener
+	record  string
+}
+
+// Open begins to listen, and writes where into the state folder of the process.
+func Open(c Config, p *boot.Process) (*Running, error) {
+	l, secure, err := endpoint.Endpoint{Listen: c.Listen, Token: c.Token, TLSCert: c.TLSCert, TLSKey: c.TLSKey}.Open()
+	if err != nil {
+		return nil, err
+	}
+	g, err := gateway.New(gateway.Options{
+		Ports: p.Ports, Parse: specfile.Parse, Pages: Pages(), Token: c.Token, Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"),
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	r := &Running{URL: scheme + "://" + l.Addr().String(), gateway: g, at: l, record: recordOf(p.Config.StateDir)}
+	if err := (Record{URL: r.URL, Token: g.Token(), PID: os.Getpid()}).write(r.record); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return r, nil
+}
+
+// Link returns an address that opens the dashboard once.
+func (r *Running) Link() string { return r.URL + r.gateway.LinkPath() }
+
+// Serve answers until ctx ends.
+func (r *Running) Serve(ctx context.Context) error {
+	defer os.Remove(r.record) //nolint:errcheck // an old record names a process that has ended
+	return r.gateway.Serve(ctx, r.at)
+}
+
+// Close ends a gateway that does not serve.
+func (r *Running) Close() {
+	_ = r.at.Close()
+	_ = os.Remove(r.record)
+}
+
+// Pages are the resources of a job that the command line shows too.
+func Pages() []gateway.Page {
+	return []gateway.Page{
+		gateway.NewPage("explain", "What the job does, and what it waits for, in one sentence with numbers", false, func(s gateway.Seen) explain.Explanation {
+			return explain.Of(explain.Seen{Job: s.Job, Round: s.Round, Placement: s.Placement, Pool: s.Pool, Nodes: s.Nodes, Silent: s.Silent, Now: s.Now})
+		}),
+		gateway.NewPage("summary", "The result of the job, as regroup run -o json prints it", false, func(s gateway.Seen) summary.Summary {
+			return summary.Of(s.Job, s.Now)
+		}),
+		gateway.NewPage("timeline", "What each worker did over time, and the generations", true, func(s gateway.Seen) screen.Timeline {
+			return *screen.NewTimeline(s.Facts, s.Now)
+		}),
+	}
+}
+
+// Record is where a gateway of this machine is, for regroup dashboard. Only its user can read it.
+type Record struct {
+	URL   string `json:"url"`
+	Token string `json:"token"`
+	PID   int    `json:"pid"`
+}
+
+func recordOf(stateDir string) string { return filepath.Join(stateDir, "gateway.json") }
+
+func (r Record) write(file string) error {
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(file+".new", append(b, '\n'), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return nil
+}
+
+// Find reads the record of the gateway that this user runs with a state folder. A run beside others
+// has a folder of its own, so the newest record counts.
+func Find(stateDir string) (Record, error) {
+	names, err := filepath.Glob(recordOf(filepath.Join(stateDir, "runs", "*")))
+	if err != nil {
+		return Record{}, events.Errorf(events.Invalid, "state folder %q: %w", stateDir, err)
+	}
+	var newest string
+	var at time.Time
+	for _, name := range append(names, recordOf(stateDir)) {
+		if info, err := os.Stat(name); err == nil && info.ModTime().After(at) {
+			newest, at = name, info.ModTime()
+		}
+	}
+	if newest == "" {
+		return Record{}, events.Errorf(events.NotFound, "no dashboard runs here: start one with regroup up --dashboard, run --dashboard or serve gateway")
+	}
+	b, err := os.ReadFile(newest)
+	var r Record
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return r, events.Errorf(events.Invalid, "%s: %w", newest, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/gateway/feed"
+)
+
+// source of the commands that the gateway makes of requests.
+const source = "/client/gateway"
+
+// commands publishes commands and finds their answers among the facts.
+type commands struct {
+	ports events.Ports
+	feed  *feed.Feed
+	now   func() time.Time
+}
+
+// store publishes a command. It is tried again while the brokers elect a leader.
+func (c commands) store(ctx context.Context, e events.Event) error {
+	m, err := cloudevent.Encode(e)
+	if err != nil {
+		return err
+	}
+	back := wait.Backoff{First: 50 * time.Millisecond, Max: time.Second}
+	for {
+		_, err := c.ports.Log.Publish(ctx, m)
+		if err == nil || events.CodeOf(err) != events.Unavailable || !back.Sleep(ctx) {
+			return err
+		}
+	}
+}
+
+// ask publishes a command and waits for the fact that answers it. Some commands without effect
+// cause no fact: satisfied reports whether what they want holds; nil = only a fact counts. A
+// refusal is the error, and so is the lack of an answer: then the command has expired and is not
+// carried out any more.
+func (c commands) ask(ctx context.Context, id, entity string, b events.Body, answers func(events.Body) bool, satisfied func() bool) (events.Body, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if satisfied != nil && satisfied() {
+		return nil, nil
+	}
+	e := events.Event{ID: id, Source: source, Entity: entity, Time: c.now(), Body: b}
+	if e.ID == "" {
+		e.ID = ulid.Make().String()
+	}
+	broker, err := c.ports.Clock.Now(ctx)
+	if err != nil {
+		return nil, unanswered(err)
+	}
+	if until, bounded := ctx.Deadline(); bounded {
+		e.Expires = broker.Add(time.Until(until))
+	}
+	at, live := c.feed.Facts.Last(), c.feed.Live.Last()
+	if err := c.store(ctx, e); err != nil {
+		return nil, unanswered(err)
+	}
+	for {
+		facts, more := c.feed.Facts.After(at, batch)
+		for _, i := range facts {
+			at = i.Sequence
+			if refusal := refused(i.Event.Body, e); refusal != nil {
+				return nil, refusal
+			}
+			if i.Event.Cause == e.ID && answers(i.Event.Body) {
+				return i.Event.Body, nil
+			}
+		}
+		changes, changed := c.feed.Live.After(live, batch)
+		for _, i := range changes {
+			live = i.Sequence
+		}
+		if satisfied != nil && len(changes) > 0 && satisfied() {
+			return nil, nil
+		}
+		if len(facts) > 0 || len(changes) > 0 {
+			continue
+		}
+		select {
+		case <-more:
+		case <-changed:
+		case <-ctx.Done():
+			return nil, unanswered(ctx.Err())
+		}
+	}
+}
+
+// batch is how many items of a ring are read at once.
+const batch = 256
+
+func unanswered(err error) error {
+	if code := events.CodeOf(err); code != events.Unavailable && code != events.Cancelled {
+		return err
+	}
+	return events.Errorf(events.Unavailable, "no service has answered within %s: do they run? The command has expired and is not carried out any more (%v)", answerWithin, err)
+}
+
+// refused returns the refusal of a command, if a fact is one.
+func refused(b events.Body, e events.Event) error {
+	of := func(command string, expired time.Time, code events.Code, reasons []spec.FieldError) error {
+		if command != e.ID || !(expired.IsZero() || expired.Equal(e.Expires)) {
+			return nil // of another command, or of an expired event with the same id
+		}
+		return events.RefuseAs(code, reasons)
+	}
+	switch r := b.(type) {
+	case events.JobRejected:
+		return of(r.Command, r.Expired, r.Code, r.Errors)
+	case events.NodeRejected:
+		return of(r.Command, r.Expired, r.Code, r.Errors)
+	}
+	return nil
+}
+
+// storeWithin is store with a bound for the time.
+func (c commands) storeWithin(ctx context.Context, e events.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	err := c.store(ctx, e)
+	if code := events.CodeOf(err); code == events.Unavailable || code == events.Cancelled {
+		return events.Errorf(events.Unavailable, "the event could not be stored within %s: does the broker run? (%v)", answerWithin, err)
+	}
+	return err
+}

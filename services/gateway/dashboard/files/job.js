@@ -1,0 +1,117 @@
+// One job: what it does now, then a tab for each question about it.
+import { html } from "htm/preact";
+import { request, useNow, useResource, ofJob } from "./api.js";
+import { ago, goodput, number, percent, planned, plural, span, training } from "./format.js";
+import { Action, Badge, Card, IncidentHead, lost, Phases, Problem, Table } from "./parts.js";
+import { useSteps } from "./jobs.js";
+import { Gantt } from "./gantt.js";
+import { Metrics } from "./metrics.js";
+import { Logs } from "./logs.js";
+import { Events } from "./events.js";
+import { useState } from "preact/hooks";
+
+const tabs = [["timeline", "Timeline"], ["metrics", "Metrics"], ["logs", "Logs"], ["workers", "Workers"], ["samples", "Samples"], ["events", "Events"], ["spec", "Spec"]];
+const ended = (j) => ["succeeded", "failed", "stopped"].includes(j.state);
+
+export function Job({ id, tab, query }) {
+  const [job, error] = useResource(`/api/v1/jobs/${id}`, ofJob(id), 100);
+  const [why] = useResource(`/api/v1/jobs/${id}/explain`, ({ kind, data }) => ofJob(id)({ kind, data }) || (kind === "change" && data.kind === "pool"), 400);
+  const steps = useSteps();
+  useNow();
+  if (!job) return html`<h1>${id}</h1><${Problem} error=${error} />`;
+  const told = ended(job) ? undefined : steps[id];
+  const faults = job.incidents.filter((i) => !planned(i.cause));
+  const times = faults.map((i) => i.total_ms).sort((a, b) => a - b);
+  const known = faults.filter((i) => i.steps_lost !== undefined);
+  const move = (e, i) => {
+    const next = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[e.key];
+    if (next === undefined) return;
+    e.preventDefault();
+    const to = tabs[(next + tabs.length) % tabs.length][0];
+    location.hash = `#/jobs/${id}/${to}`;
+    document.getElementById(`tab-${to}`).focus();
+  };
+  return html`
+    <div class="head"><h1>${id}</h1><${Badge} state=${job.state} /><span class="soft">generation ${job.generation} · ${training(job)} of ${job.spec.workers.min}–${job.spec.workers.max} workers · ${ended(job) ? `ended ${ago(job.ended)}` : `submitted ${ago(job.submitted)}`}</span>
+      <span class="actions">${!ended(job) && html`<${Scale} job=${job} /><${Action} text="Stop" sure="Really stop it?" danger run=${() => request("POST", `/api/v1/jobs/${id}/stop`, { reason: "stopped in the dashboard" })} />`}
+      ${ended(job) && html`<${Action} text="Remove" sure="Really remove its record?" danger run=${async () => { await request("DELETE", `/api/v1/jobs/${id}`); location.hash = "#/jobs"; }} />`}</span></div>
+    <p class="explain">${why?.sentence || job.reason || " "}</p><${Problem} error=${error} />
+    ${job.state === "failed" && job.first_error && html`<div class="message bad"><strong>First error</strong>: rank ${job.first_error.rank ?? "-"} on ${job.first_error.place.node}/${job.first_error.place.slot}: ${job.first_error.exception ? `${job.first_error.exception.type}: ${job.first_error.exception.message || ""}` : job.first_error.detail}</div>`}
+    <div class="cards">
+      <${Card} name="step" value=${number(Math.max(job.step, told?.step || 0))} note=${told ? Object.entries(told.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
+      <${Card} name="goodput" value=${percent(goodput(job))} note="time not lost to incidents" />
+      <${Card} name="recoveries" value=${faults.length} note=${job.open && !planned(job.open.cause) ? "one under way" : plural(job.incidents.length - faults.length, "planned change")} />
+      <${Card} name="recovery, median / longest" value=${times.length ? `${span(times[Math.floor(times.length / 2)])} / ${span(times.at(-1))}` : "-"} />
+      <${Card} name="steps lost" value=${faults.length === 0 ? 0 : known.length === 0 ? "unknown" : known.reduce((n, i) => n + i.steps_lost, 0)} note=${job.charges?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />
+    </div>
+    <div role="tablist" aria-label="About this job">${tabs.map(([name, text], i) => html`<button role="tab" id="tab-${name}" aria-selected=${tab === name ? "true" : "false"} aria-controls=${tab === name ? "tab-panel" : null} tabindex=${tab === name ? 0 : -1}
+      onKeyDown=${(e) => move(e, i)} onClick=${() => { location.hash = `#/jobs/${id}/${name}`; }}>${text}</button>`)}</div>
+    <div role="tabpanel" id="tab-panel" aria-labelledby="tab-${tab}">${panel(tab, job, query, told)}</div>`;
+}
+
+function panel(tab, job, query, told) {
+  switch (tab) {
+    case "timeline": return html`<${Gantt} job=${job} /><${Incidents} job=${job} />`;
+    case "metrics": return html`<${Metrics} job=${job} />`;
+    case "logs": return html`<${Logs} job=${job} query=${query} />`;
+    case "workers": return html`<${Workers} job=${job} slowest=${told?.slowest || job.slowest} />`;
+    case "samples": return html`<${Samples} job=${job} />`;
+    case "events": return html`<${Events} job=${job} />`;
+    case "spec": return html`<section class="panel"><h2>Specification, with every default</h2><pre tabindex="0">${JSON.stringify(job.spec, null, 2)}</pre><p class="empty">submitted by ${job.by}</p></section>`;
+  }
+  return html`<p class="empty">There is no such tab.</p>`;
+}
+
+function Scale({ job }) {
+  const [open, set] = useState(false);
+  const [error, fail] = useState("");
+  const send = async (e) => {
+    e.preventDefault();
+    const f = new FormData(e.target);
+    try {
+      await request("PATCH", `/api/v1/jobs/${job.job}`, { workers: { min: Number(f.get("min")), max: Number(f.get("max")) } });
+      set(false);
+      fail("");
+    } catch (err) { fail(err.message); }
+  };
+  if (!open) return html`<button onClick=${() => set(true)}>Scale</button>`;
+  return html`<form class="tools" onSubmit=${send}>
+    <label>from <input name="min" type="number" min="1" size="4" value=${job.spec.workers.min} required /></label>
+    <label>to <input name="max" type="number" min="1" size="4" value=${job.spec.workers.max} required /></label>
+    <button>Set</button><button type="button" onClick=${() => set(false)}>Cancel</button>${error && html`<span role="alert" class="badge bad">${error}</span>`}</form>`;
+}
+
+function Incidents({ job }) {
+  const all = [...job.incidents].reverse();
+  return html`<section class="panel" aria-labelledby="incidents"><h2 id="incidents">Incidents</h2>
+    ${all.length === 0 && !job.open && html`<p class="empty">None.</p>`}
+    <ul class="plain incidents">
+      ${job.open && html`<li key="open"><${IncidentHead} incident=${job.open} open /></li>`}
+      ${all.map((i) => html`<li key=${i.incident} data-incident=${i.incident}><div style=${{ flex: "1 1 100%" }}>
+        <${IncidentHead} incident=${i} /> <span class="soft">g${i.from} → ${i.to ? `g${i.to}` : "end"} · ${planned(i.cause) ? "planned" : lost(i)}</span><${Phases} incident=${i} /></div></li>`)}
+    </ul></section>`;
+}
+
+function Workers({ job, slowest }) {
+  const all = [...job.workers].sort((a, b) => (a.rank ?? 1e9) - (b.rank ?? 1e9));
+  return html`<section class="panel"><h2>Workers</h2>
+    ${slowest && html`<p class="message">The others wait for rank ${slowest.rank} ${(100 * slowest.share).toFixed(0)} % of the time.</p>`}
+    ${all.length === 0 ? html`<p class="empty">No worker has started yet.</p>` : html`<${Table} name="Workers" head=${[{ num: "Rank" }, "Node", { num: "Slot" }, { num: "Pid" }, "State", { num: "Generation" }, { num: "Attempt" }, "Detail"]}>
+      ${all.map((w) => html`<tr key=${`${w.place.node}/${w.place.slot}`}><td class="num">${w.rank ?? "-"}</td><td>${w.place.node}</td><td class="num">${w.place.slot}</td><td class="num">${w.pid || "-"}</td>
+        <td><${Badge} state=${w.state} /></td><td class="num">${w.generation || "-"}</td><td class="num">${w.attempt}</td>
+        <td class="wide">${w.exception ? `${w.exception.type}: ${w.exception.message || ""} ` : ""}${w.detail || ""}</td></tr>`)}<//>`}</section>`;
+}
+
+function Samples({ job }) {
+  const [s] = useResource(`/api/v1/jobs/${job.job}/summary`, ofJob(job.job), 500);
+  const l = job.ledger;
+  if (!l?.samples) return html`<section class="panel"><h2>Samples</h2><p class="empty">The program keeps no ledger of samples.</p></section>`;
+  const p = s?.samples;
+  return html`<section class="panel"><h2>Samples</h2>
+    ${p && html`<p class="message ${p.missing || p.repeated ? "bad" : ""}">${p.missing === 0 && p.repeated === 0
+      ? p.unproven ? "By their number every sample of every finished epoch was trained on once." : "Every sample of every finished epoch was trained on exactly once."
+      : `${p.missing} samples are missing, ${p.repeated} were repeated.`}</p>`}
+    <${Table} name="Epochs" head=${[{ num: "Epoch" }, { num: "Samples" }, { num: "Of" }, "", "State"]}>
+      ${[...l.epochs].reverse().map((e) => html`<tr key=${e.epoch}><td class="num">${e.epoch}</td><td class="num">${number(e.count)}</td><td class="num">${number(l.samples)}</td>
+        <td class="wide"><div class="bar" role="img" aria-label=${percent(e.count / l.samples)}><span style=${{ width: `${Math.min(100, (100 * e.count) / l.samples)}%` }}></span></div></td><td>${e.done ? "finished" : "under way"}</td></tr>`)}<//></section>`;
+}

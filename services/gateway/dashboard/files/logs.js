@@ -1,0 +1,69 @@
+// The output of the workers, live. Only the lines in sight are in the page.
+import { html } from "htm/preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { AnsiUp } from "ansi_up";
+import { clock } from "./format.js";
+
+const most = 20000, lineHeight = 20, beyond = 20;
+const wrong = /\b(error|exception|traceback|fatal|panic)\b/i;
+
+// painter turns the colours of terminals into classes. It escapes the text itself; what it would
+// write as a style, which the policy of the page forbids, and links are left out.
+function paint(text) {
+  const painter = new AnsiUp();
+  painter.use_classes = true;
+  painter.url_allowlist = {};
+  return painter.ansi_to_html(text).replace(/<span style="[^"]*">/g, "<span>");
+}
+
+// pattern is what to search for: a regular expression if it is one, else the text itself.
+function pattern(q) {
+  if (!q) return null;
+  try { return new RegExp(q, "i"); } catch { return new RegExp(q.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i"); }
+}
+
+export function Logs({ job, query }) {
+  const [lines, set] = useState([]);
+  const [q, search] = useState(query.get("q") || "");
+  const [rank, choose] = useState(null);
+  const [follow, setFollow] = useState(true);
+  const [scroll, setScroll] = useState({ top: 0, height: 560 });
+  const box = useRef(null);
+  useEffect(() => {
+    set([]);
+    const source = new EventSource(`/api/v1/jobs/${job.job}/logs?follow=1&tail=5000`);
+    let queue = [], timer = null;
+    source.addEventListener("line", (e) => {
+      queue.push(JSON.parse(e.data));
+      timer ??= setTimeout(() => { timer = null; const next = queue; queue = []; set((all) => (all.length + next.length > most ? [...all, ...next].slice(-most) : [...all, ...next])); }, 60);
+    });
+    return () => { source.close(); clearTimeout(timer); };
+  }, [job.job]);
+  const ranks = useMemo(() => [...new Set(lines.map((l) => l.rank).filter((r) => r !== null))].sort((a, b) => a - b), [lines]);
+  const find = pattern(q);
+  const shown = useMemo(() => lines.filter((l) => (rank === null || l.rank === rank) && (!find || find.test(l.text))), [lines, rank, q]);
+  useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; }, [shown, follow]);
+  const from = Math.max(0, Math.floor(scroll.top / lineHeight) - beyond), to = Math.min(shown.length, Math.ceil((scroll.top + scroll.height) / lineHeight) + beyond);
+  const onScroll = (e) => {
+    const b = e.currentTarget;
+    setScroll({ top: b.scrollTop, height: b.clientHeight });
+    setFollow(b.scrollHeight - b.scrollTop - b.clientHeight < lineHeight);
+  };
+  const jump = () => {
+    const i = shown.findIndex((l) => wrong.test(l.text));
+    if (i >= 0) { setFollow(false); box.current.scrollTop = Math.max(0, i * lineHeight - 60); }
+  };
+  return html`<section class="panel"><h2>Logs</h2>
+    <div class="tools">
+      <label>Search <input type="search" value=${q} placeholder="text or regular expression  ( / )" onInput=${(e) => search(e.target.value)} /></label>
+      <button aria-pressed=${rank === null ? "true" : "false"} onClick=${() => choose(null)}>all ranks</button>
+      ${ranks.slice(0, 16).map((r) => html`<button key=${r} aria-pressed=${rank === r ? "true" : "false"} onClick=${() => choose(rank === r ? null : r)}>r${r}</button>`)}
+      <button onClick=${jump}>First error</button>
+      <button aria-pressed=${follow ? "true" : "false"} onClick=${() => setFollow(!follow)}>Follow</button>
+      <a class="button" href="/api/v1/jobs/${job.job}/logs" download="${job.job}.log">Download</a>
+      <span class="soft" role="status">${shown.length === lines.length ? `${lines.length} lines` : `${shown.length} of ${lines.length} lines`}</span></div>
+    <div class="log" ref=${box} tabindex="0" role="log" aria-label="Output of the workers" onScroll=${onScroll}>
+      <div style=${{ height: `${shown.length * lineHeight}px` }}></div>
+      <div class="lines" style=${{ top: `${from * lineHeight}px` }}>${shown.slice(from, to).map((l, i) => html`<div key=${from + i} class="row ${wrong.test(l.text) ? "bad" : ""} ${l.stream === "regroup" ? "own" : ""}"><span class="who ${l.rank === null ? "rn" : `r${l.rank % 8}`}">[${l.place.node} ${l.rank === null ? "r-" : `r${l.rank}`} g${l.generation}]</span><span class="who rn">${clock(l.time)}</span><span dangerouslySetInnerHTML=${{ __html: paint(l.text) }}></span></div>`)}</div>
+    </div></section>`;
+}

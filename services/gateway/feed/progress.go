@@ -1,0 +1,201 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Bounds of what is kept of progress.
+const (
+	seriesJobs   = 256                    // jobs with points
+	seriesNames  = 32                     // metrics of one job
+	seriesPoints = 720                    // of one metric; when it is full every second one is dropped
+	firstEvery   = time.Second            // between two points at first
+	tellEvery    = 250 * time.Millisecond // between two live items about one job
+)
+
+// Names of the metrics that are derived from steps.
+const (
+	MetricStep      = "step"
+	MetricStepsRate = "steps/s"
+	MetricSamples   = "samples/s"
+)
+
+// Point is one value of a metric. Its JSON is a list: seconds since 1970, value, generation.
+type Point struct {
+	Time       time.Time
+	Value      float64
+	Generation events.Generation
+}
+
+// MarshalJSON encodes the list.
+func (p Point) MarshalJSON() ([]byte, error) {
+	return json.Marshal([3]float64{float64(p.Time.UnixMilli()) / 1000, p.Value, float64(p.Generation)})
+}
+
+// Told is the data of a live item about progress.
+type Told struct {
+	Job        events.JobID       `json:"job"`
+	Generation events.Generation  `json:"generation"`
+	Step       uint64             `json:"step"`
+	Samples    uint64             `json:"samples"`
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Time       time.Time          `json:"time"`
+	Slowest    *events.Straggler  `json:"slowest,omitempty"`
+}
+
+// series keeps points of the newest jobs.
+type series struct {
+	mu   sync.Mutex
+	jobs map[events.JobID]*jobSeries
+}
+
+type jobSeries struct {
+	last    events.Progress
+	at      time.Time
+	told    time.Time
+	rated   time.Time // when the rates were last computed, for this step and these samples
+	step    uint64
+	samples uint64
+	every   time.Duration
+	points  map[string][]Point
+	known   map[string]events.Metric
+	ledger  events.Ledger // the newest that was told; the registry learns it with the end of a worker
+}
+
+// hearProgress reads the progress signals of all jobs.
+func (f *Feed) hearProgress(ctx context.Context) error {
+	return f.ports.Signals.Hear(ctx, events.AllProgress, "", func(_ string, data []byte) {
+		p, err := events.DecodeBody[events.Progress](data)
+		if err != nil {
+			return // a malformed signal counts as lost
+		}
+		if told, ok := f.series.take(p, time.Now()); ok {
+			if data, err := json.Marshal(told); err == nil {
+				f.Live.Add(Item{Kind: "progress", Job: p.Job, Data: data})
+			}
+		}
+	}, nil)
+}
+
+// take applies a signal, and reports what to tell of it unless something was told just before.
+func (s *series) take(p events.Progress, now time.Time) (Told, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.jobs[p.Job]
+	if j == nil {
+		if len(s.jobs) >= seriesJobs {
+			delete(s.jobs, slices.MinFunc(slices.Collect(maps.Keys(s.jobs)), func(a, b events.JobID) int { return s.jobs[a].at.Compare(s.jobs[b].at) }))
+		}
+		j = &jobSeries{every: firstEvery, points: map[string][]Point{}}
+		s.jobs[p.Job] = j
+	}
+	if p.Ledger != nil && counted(*p.Ledger) >= counted(j.ledger) {
+		j.ledger = *p.Ledger
+	}
+	if p.Generation < j.last.Generation || (p.Generation == j.last.Generation && p.Step < j.last.Step) {
+		return Told{}, false
+	}
+	j.known, _ = events.MergeMetrics(j.known, events.MetricsOf(p.Metrics, p.MetricSteps, p.Step, p.Rank, now))
+	p.Samples = max(p.Samples, j.last.Samples)
+	j.last, j.at = p, now
+	j.rate(now)
+	if now.Sub(j.told) < tellEvery {
+		return Told{}, false
+	}
+	j.told = now
+	metrics := make(map[string]float64, len(j.known))
+	for name, m := range j.known {
+		metrics[name] = m.Value
+	}
+	return Told{p.Job, p.Generation, p.Step, p.Samples, metrics, now, p.Slowest}, true
+}
+
+// counted returns the samples of a ledger.
+func counted(l events.Ledger) (n uint64) {
+	for _, e := range l.Epochs {
+		n += e.Count
+	}
+	return n
+}
+
+// rate adds points once per interval.
+func (j *jobSeries) rate(now time.Time) {
+	if j.rated.IsZero() {
+		j.rated, j.step, j.samples = now, j.last.Step, j.last.Samples
+		return
+	}
+	passed := now.Sub(j.rated)
+	if passed < j.every {
+		return
+	}
+	per := func(from, to uint64) float64 { return float64(max(to, from)-from) / passed.Seconds() }
+	j.add(MetricStep, now, float64(j.last.Step))
+	j.add(MetricStepsRate, now, per(j.step, j.last.Step))
+	if j.last.Samples > 0 {
+		j.add(MetricSamples, now, per(j.samples, j.last.Samples))
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.known)) {
+		j.add(name, now, j.known[name].Value)
+	}
+	j.rated, j.step, j.samples = now, j.last.Step, j.last.Samples
+}
+
+func (j *jobSeries) add(name string, now time.Time, value float64) {
+	if _, ok := j.points[name]; !ok && len(j.points) >= seriesNames {
+		return
+	}
+	j.points[name] = append(j.points[name], Point{now, value, j.last.Generation})
+	if len(j.points[name]) < seriesPoints {
+		return
+	}
+	j.every *= 2
+	for of, points := range j.points {
+		kept := points[:0]
+		for i, p := range points {
+			if i%2 == 0 {
+				kept = append(kept, p)
+			}
+		}
+		j.points[of] = kept
+	}
+}
+
+// progressed updates the view of a running job with what was heard since it was stored.
+func (s *series) progressed(v *events.JobView) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.jobs[v.Job]
+	if j == nil || v.State.Terminal() || j.last.Generation != v.Generation {
+		return
+	}
+	if counted(j.ledger) > counted(v.Ledger) {
+		v.Ledger = j.ledger
+	}
+	if j.last.Step > v.Step {
+		v.Step, v.StepAt = j.last.Step, j.at
+	}
+	v.Reported, _ = events.MergeMetrics(v.Reported, j.known)
+	if j.last.Slowest != nil {
+		v.Slowest = j.last.Slowest
+	}
+}
+
+// Series returns the points of a job's metrics by name, since this process began.
+func (f *Feed) Series(id events.JobID) map[string][]Point {
+	f.series.mu.Lock()
+	defer f.series.mu.Unlock()
+	out := map[string][]Point{}
+	if j := f.series.jobs[id]; j != nil {
+		for name, points := range j.points {
+			out[name] = slices.Clone(points)
+		}
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/internal/wait"
+)
+
+// Change says which view has changed. It is the data of a live item.
+type Change struct {
+	Kind string `json:"kind"` // job, node, pool or facts
+	ID   string `json:"id,omitempty"`
+}
+
+// watch copies a bucket into a table and tells of each change.
+func watch[V any](ctx context.Context, g *errgroup.Group, f *Feed, bucket string, t *table[V], kind string) {
+	t.rows = map[string]row[V]{}
+	g.Go(func() error {
+		for {
+			err := f.ports.Buckets.Bucket(bucket).Watch(ctx, func(key string, value []byte, revision uint64) {
+				t.apply(f, bucket, key, value, revision)
+				f.change(kind, key)
+			}, func() {
+				t.mu.Lock()
+				t.done = true
+				t.mu.Unlock()
+				f.change(kind, "")
+			})
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if f.warn(bucket, err); !wait.Sleep(ctx, retryPause) {
+				return context.Cause(ctx)
+			}
+		}
+	})
+}
+
+func (t *table[V]) apply(f *Feed, bucket, key string, value []byte, revision uint64) {
+	if value == nil {
+		t.mu.Lock()
+		delete(t.rows, key)
+		t.mu.Unlock()
+		return
+	}
+	v, err := document.View[V](value)
+	if err != nil {
+		f.warn(bucket+"/"+key, err)
+		return
+	}
+	t.mu.Lock()
+	t.rows[key] = row[V]{v, revision}
+	t.mu.Unlock()
+}
+
+func (f *Feed) change(kind, id string) {
+	data, err := json.Marshal(Change{kind, id})
+	if err != nil {
+		return
+	}
+	i := Item{Kind: "change", Data: data}
+	if kind == "job" {
+		i.Job = events.JobID(id)
+	}
+	f.Live.Add(i)
+}
+
+// Jobs returns every job, the newest first, with the newest progress.
+func (f *Feed) Jobs() []events.JobView {
+	all := slices.DeleteFunc(f.jobs.all(), func(v events.JobView) bool { return !exists(v) })
+	slices.SortFunc(all, func(a, b events.JobView) int {
+		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(a.Job, b.Job))
+	})
+	for i := range all {
+		f.series.progressed(&all[i])
+	}
+	return all
+}
+
+// Job returns a job with the newest progress and the revision of its document; false if there is
+// none.
+func (f *Feed) Job(id events.JobID) (events.JobView, uint64, bool) {
+	v, revision, ok := f.jobs.get(string(id))
+	if !ok || !exists(v) {
+		return events.JobView{}, 0, false
+	}
+	f.series.progressed(&v)
+	return v, revision, true
+}
+
+// exists: a document without a state only records a stop that arrived before its submit.
+func exists(v events.JobView) bool { return v.Job != "" && v.State != "" }
+
+// Nodes returns every node by name.
+func (f *Feed) Nodes() []events.NodeView {
+	all := slices.DeleteFunc(f.nodes.all(), func(v events.NodeView) bool { return v.Node == "" })
+	slices.SortFunc(all, func(a, b events.NodeView) int { return cmp.Compare(a.Node, b.Node) })
+	return all
+}
+
+// Node returns a node; false if there is none.
+func (f *Feed) Node(id events.NodeID) (events.NodeView, bool) {
+	v, _, ok := f.nodes.get(string(id))
+	return v, ok && v.Node != ""
+}
+
+// Round returns the rendezvous of a job; the zero value if there is none yet.
+func (f *Feed) Round(id events.JobID) events.RoundView {
+	v, _, _ := f.rounds.get(string(id))
+	return v
+}
+
+// Pool returns the scheduler's view; the zero value if there is none yet.
+func (f *Feed) Pool() events.PoolView {
+	v, _, _ := f.pools.get(events.PoolKey)
+	return v
+}
+
+// Silent returns the services of which no replica answers, in the order of the control flow.
+func (f *Feed) Silent(ctx context.Context) []string {
+	all := events.ServiceNames()
+	dead := make([]bool, len(all))
+	query, err := events.EncodeBody(events.Ping{})
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, retryPause)
+	defer cancel()
+	var g errgroup.Group
+	for i, service := range all {
+		g.Go(func() error {
+			_, err := f.ports.Calls.Call(ctx, events.RequestSubject(service, events.VerbAlive), query)
+			dead[i] = err != nil && (events.CodeOf(err) == events.Unavailable || events.CodeOf(err) == events.Cancelled)
+			return nil
+		})
+	}
+	_ = g.Wait() // no function returns an error
+	var silent []string
+	for i, service := range all {
+		if dead[i] {
+			silent = append(silent, service)
+		}
+	}
+	return silent
+}

@@ -1,0 +1,140 @@
+// Package gateway serves Regroup over HTTP, for programs and for people: CloudEvents in, jobs and
+// nodes as resources, streams of events and output, metrics, and the pages of the dashboard. It
+// decides nothing: commands go to their services as events, and their facts are the answers.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/gateway/dashboard"
+	"github.com/regroup-io/regroup/services/gateway/feed"
+)
+
+// Options configure a gateway. Ports, Parse and Logger must be set.
+type Options struct {
+	Ports events.Ports
+	// Parse reads a job's specification in YAML or JSON. The error has every field error
+	// (events.FieldErrorsOf).
+	Parse func(name string, text []byte) (spec.Job, error)
+	// Pages are further resources of a job, such as its timeline.
+	Pages []Page
+	// Token is what a client must present; empty = a random one.
+	Token string
+	// Secure: the listener speaks TLS.
+	Secure  bool
+	Version string
+	Logger  *slog.Logger
+	Now     func() time.Time // nil = time.Now
+}
+
+// Gateway is one HTTP server of the control plane. Any number of replicas may run; each has the
+// sessions of the people that logged in there.
+type Gateway struct {
+	Options
+
+	feed     *feed.Feed
+	commands commands
+	keys     *keys
+	metrics  *metrics
+	streams  chan struct{} // a place for each open stream
+	routes   []route
+	document []byte // openapi.json
+	assets   http.Handler
+}
+
+// New returns a gateway that reads nothing yet.
+func New(o Options) (*Gateway, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	g := &Gateway{Options: o, streams: make(chan struct{}, maxStreams)}
+	g.feed = feed.New(o.Ports, func(subject string, err error) {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			o.Logger.Warn("cannot be read", "subject", subject, "code", string(events.CodeOf(err)), "reason", err.Error())
+		}
+	})
+	g.commands = commands{ports: o.Ports, feed: g.feed, now: o.Now}
+	g.keys = newKeys(o.Token, o.Now)
+	g.metrics = newMetrics(g)
+	g.feed.Observe(g.metrics.fact)
+	var err error
+	if g.assets, err = dashboard.Handler(); err != nil {
+		return nil, err
+	}
+	g.routes = g.table()
+	if g.document, err = describe(g.routes, o.Version); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Token returns what a client must present.
+func (g *Gateway) Token() string { return g.keys.token }
+
+// Serve reads from the brokers and answers on l until ctx ends; then it waits a moment for
+// requests that are being answered.
+func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
+	running, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	running.Go(func() error {
+		err := g.feed.Run(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the end of the context is its normal end
+		}
+		return err
+	})
+	s := g.server(ctx)
+	running.Go(func() error {
+		defer cancel()
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return events.Errorf(events.Unavailable, "gateway: %w", err)
+		}
+		return nil
+	})
+	running.Go(func() error {
+		<-ctx.Done()
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer done()
+		if err := s.Shutdown(last); err != nil {
+			return s.Close()
+		}
+		return nil
+	})
+	return running.Wait()
+}
+
+// server has a time-out for each thing that a client can do slowly. Streams extend theirs while
+// they write.
+func (g *Gateway) server(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler:           g.handler(),
+		ReadHeaderTimeout: headerWithin,
+		ReadTimeout:       readWithin,
+		WriteTimeout:      writeWithin,
+		IdleTimeout:       idleWithin,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(g.Logger.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+}
+
+// Bounds of what a client may take.
+const (
+	headerWithin = 5 * time.Second
+	readWithin   = 20 * time.Second
+	writeWithin  = 30 * time.Second
+	idleWithin   = 2 * time.Minute
+	closeWithin  = 2 * time.Second
+	answerWithin = 15 * time.Second // for the fact that answers a command
+	maxHeader    = 64 << 10
+	maxStreams   = 4096
+)

@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// Published answers the publication of events: they are stored, and facts will answer them.
+type Published struct {
+	Events []PublishedEvent `json:"events"`
+}
+
+// PublishedEvent is one of them.
+type PublishedEvent struct {
+	ID      string        `json:"id"`
+	Source  string        `json:"source"`
+	Type    events.Type   `json:"type"`
+	Subject string        `json:"subject,omitempty"`
+	Job     *events.JobID `json:"job,omitempty"` // of a job.submit: the job's id, unless another event's job has it
+}
+
+// publish takes CloudEvents in the three modes of the HTTP protocol binding. Of a batch either all
+// are stored or, if one is refused, none; if the brokers fail in its middle the answer is an error,
+// and the batch may be sent again: what is stored already is stored once.
+func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) error {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return fmt.Errorf("read the event: %w", err)
+	}
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		media = ""
+	}
+	all, err := decode(media, r.Header, text)
+	if err != nil {
+		return err
+	}
+	done := Published{Events: []PublishedEvent{}}
+	for i, e := range all {
+		if e.Time.IsZero() {
+			e.Time = g.Now()
+		}
+		if err := g.commands.storeWithin(r.Context(), e); err != nil {
+			return inBatch(err, i, len(all))
+		}
+		p := PublishedEvent{ID: e.ID, Source: e.Source, Type: e.Body.Type(), Subject: e.Entity}
+		if s, ok := e.Body.(events.JobSubmit); ok {
+			id := events.JobIDFrom(s.Spec.Name, e.Source, e.ID)
+			p.Job = &id
+		}
+		done.Events = append(done.Events, p)
+	}
+	return answer(w, http.StatusAccepted, done)
+}
+
+// decode reads one event, or a batch.
+func decode(media string, h http.Header, text []byte) ([]events.Event, error) {
+	if media == mediaBatch {
+		return decodeBatch(text)
+	}
+	if strings.HasPrefix(media, "application/cloudevents") && media != mediaEvent {
+		return nil, withStatus(http.StatusUnsupportedMediaType, wrong("Content-Type", fmt.Sprintf("%q is not understood: send %s or %s, or binary mode", media, mediaEvent, mediaBatch)))
+	}
+	header := map[string][]string{}
+	binary := false
+	for name, values := range h {
+		if len(name) > 3 && strings.EqualFold(name[:3], "ce-") {
+			header[strings.ToLower(name)] = values
+			binary = true
+		}
+	}
+	switch {
+	case media == mediaEvent:
+		header = map[string][]string{"Content-Type": {mediaEvent}}
+	case binary && h.Get("Content-Type") != "":
+		header["ce-datacontenttype"] = h.Values("Content-Type")
+	}
+	e, err := command(header, text)
+	if err != nil {
+		return nil, err
+	}
+	return []events.Event{e}, nil
+}
+
+func decodeBatch(text []byte) ([]events.Event, error) {
+	var parts []json.RawMessage
+	if f := spec.CheckLimit("", events.Nesting(text), limits.Depth); f != nil {
+		return nil, events.Refuse([]spec.FieldError{*f})
+	}
+	if err := json.Unmarshal(text, &parts); err != nil {
+		return nil, wrong("", "is not a batch of CloudEvents: send a JSON list of them")
+	}
+	if len(parts) > limits.Batch.Max {
+		return nil, events.Errorf(events.TooLarge, "the batch has %d events (%s)", len(parts), limits.Batch)
+	}
+	if len(parts) == 0 {
+		return nil, wrong("", "the batch is empty: send at least one event")
+	}
+	all := make([]events.Event, len(parts))
+	var bad []spec.FieldError
+	for i, part := range parts {
+		e, err := command(map[string][]string{"Content-Type": {mediaEvent}}, part)
+		if events.CodeOf(err) == events.TooLarge {
+			return nil, inBatch(err, i, len(parts))
+		}
+		for _, f := range events.FieldErrorsOf(err) {
+			f.Path = spec.JoinPath(fmt.Sprintf("[%d]", i), f.Path)
+			bad = append(bad, f)
+		}
+		all[i] = e
+	}
+	return all, events.Refuse(bad)
+}
+
+// command decodes an event that a client may publish.
+func command(header map[string][]string, text []byte) (events.Event, error) {
+	e, err := cloudevent.Decode(header, text)
+	if err != nil {
+		return e, err
+	}
+	row, _ := events.EntryOf(e.Body.Type()) // Decode knows it
+	if row.Class != events.ClassCommand {
+		var commands []string
+		for _, c := range events.Catalog() {
+			if c.Class == events.ClassCommand {
+				commands = append(commands, string(c.Type))
+			}
+		}
+		return e, withStatus(http.StatusForbidden, wrong("type", fmt.Sprintf("%q is a fact, which only %s may publish; clients publish %s", row.Type, row.Writer, strings.Join(commands, ", "))))
+	}
+	return e, nil
+}
+
+// inBatch names the event of a batch that an error is about.
+func inBatch(err error, i, of int) error {
+	if of == 1 || err == nil {
+		return err
+	}
+	var fields *events.ValidationError
+	if errors.As(err, &fields) {
+		return err
+	}
+	return events.Errorf(events.CodeOf(err), "event %d of %d: %w", i+1, of, err)
+}

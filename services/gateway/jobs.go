@@ -1,0 +1,392 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/gateway/feed"
+	"github.com/regroup-io/regroup/services/gateway/view"
+)
+
+// maxBody bounds the body of a request; that of a command is bounded by limits.Command.
+var maxBody = int64(limits.Message.Max)
+
+// Submitted answers a submit. With dryRun nothing was submitted: Job is empty.
+type Submitted struct {
+	Job   events.JobID `json:"job,omitempty"`
+	Spec  spec.Job     `json:"spec"`             // with every default
+	Plan  string       `json:"plan,omitempty"`   // dryRun: whether it fits now, in a sentence
+	Ready bool         `json:"fits"`             // dryRun: there are slots for workers.min
+	Free  int          `json:"free,omitempty"`   // dryRun: slots that are free now
+	Again bool         `json:"repeat,omitempty"` // the job of an earlier request with the same Idempotency-Key
+}
+
+// JobList is a list of jobs.
+type JobList struct {
+	Jobs []view.Job `json:"jobs"`
+	More int        `json:"more"` // jobs that limit has left out
+}
+
+// Patch is a change of a job.
+type Patch struct {
+	Workers spec.Workers `json:"workers"`
+}
+
+// Stop is how a job ends.
+type Stop struct {
+	Reason string `json:"reason,omitempty"`
+	Now    bool   `json:"now,omitempty"` // kill without grace
+}
+
+// Series are points of metrics by name: each is a list of seconds since 1970, value, generation.
+type Series struct {
+	Metrics map[string][]feed.Point `json:"metrics"`
+}
+
+func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // "" counts as YAML, of which JSON is a part
+	if !slices.Contains([]string{"", mediaJSON, mediaYAML, "application/x-yaml", "text/yaml"}, media) {
+		return withStatus(http.StatusUnsupportedMediaType, wrong("Content-Type", strconv.Quote(media)+" is not understood: send "+mediaJSON+" or "+mediaYAML))
+	}
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return fmt.Errorf("read the job's specification: %w", err)
+	}
+	name := "job.yaml"
+	if media == mediaJSON {
+		name = "job.json"
+	}
+	job, err := g.Parse(name, text)
+	if err != nil {
+		return invalid(err)
+	}
+	dry, err := boolean(r, "dryRun", false)
+	if err != nil {
+		return err
+	}
+	if dry {
+		return g.dryRun(w, job)
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if len(key) > limits.Word.Max {
+		return wrong("Idempotency-Key", fmt.Sprintf("has %d bytes (%s)", len(key), limits.Word))
+	}
+	var found events.JobID
+	again := false
+	if key != "" {
+		key = "idempotency-" + key
+	}
+	before := func() bool {
+		if key == "" {
+			return false
+		}
+		for _, id := range events.JobIDs(job.Name, source, key) {
+			if v, _, ok := g.feed.Job(id); ok && v.SubmittedBy(source, key) {
+				found = v.Job
+				return true
+			}
+		}
+		return false
+	}
+	if again = before(); !again {
+		fact, err := g.commands.ask(r.Context(), key, "", events.JobSubmit{Spec: job}, func(b events.Body) bool {
+			_, ok := b.(events.JobSubmitted)
+			return ok
+		}, before)
+		if err != nil {
+			return invalid(err)
+		}
+		if s, ok := fact.(events.JobSubmitted); ok {
+			found = s.Job
+		}
+	}
+	if v, _, ok := g.feed.Job(found); again && ok && !reflect.DeepEqual(v.Spec.WithDefaults(), job.WithDefaults()) {
+		return withStatus(http.StatusUnprocessableEntity, wrong("Idempotency-Key", "was used for another specification, of "+string(found)+": send a new key"))
+	}
+	w.Header().Set("Location", "/api/v1/jobs/"+string(found))
+	status := http.StatusCreated
+	if again {
+		status = http.StatusOK
+	}
+	return answer(w, status, Submitted{Job: found, Spec: job.WithDefaults(), Again: again})
+}
+
+// invalid gives a refusal of a specification its status.
+func invalid(err error) error {
+	if events.CodeOf(err) == events.Invalid {
+		return withStatus(http.StatusUnprocessableEntity, err)
+	}
+	return err
+}
+
+func (g *Gateway) dryRun(w http.ResponseWriter, job spec.Job) error {
+	slots := g.slots()
+	s := Submitted{Spec: job.WithDefaults(), Free: slots.Free, Ready: job.Workers.Min <= slots.Free}
+	switch {
+	case s.Ready:
+		s.Plan = fmt.Sprintf("it would start with %d of %d to %d workers: %d slots are free", min(slots.Free, job.Workers.Max), job.Workers.Min, job.Workers.Max, slots.Free)
+	case job.Workers.Min > slots.Usable:
+		s.Plan = fmt.Sprintf("it would wait: it needs %d slots, more than there are (%d)", job.Workers.Min, slots.Usable)
+	default:
+		s.Plan = fmt.Sprintf("it would wait: it needs %d slots, and %d of %d are free", job.Workers.Min, slots.Free, slots.Usable)
+	}
+	return answer(w, http.StatusOK, s)
+}
+
+func (g *Gateway) listJobs(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	limit, err := number(r, "limit", 0)
+	if err != nil {
+		return err
+	}
+	states := []string{"", "active"}
+	for _, s := range jobStates {
+		states = append(states, string(s))
+	}
+	if !slices.Contains(states, q.Get("state")) {
+		return wrong("state", strconv.Quote(q.Get("state"))+" is no state: use active, "+strings.Join(states[2:], ", "))
+	}
+	all := slices.DeleteFunc(g.feed.Jobs(), func(v events.JobView) bool {
+		return (q.Get("state") == "active" && v.State.Terminal()) || (q.Get("state") != "" && q.Get("state") != "active" && string(v.State) != q.Get("state")) ||
+			!strings.Contains(string(v.Job)+" "+strings.Join(v.Spec.Command, " "), q.Get("q"))
+	})
+	list := JobList{}
+	if limit > 0 && len(all) > int(limit) {
+		list.More = len(all) - int(limit)
+		all = all[:limit]
+	}
+	list.Jobs = view.Jobs(all)
+	return answer(w, http.StatusOK, list)
+}
+
+var jobStates = []events.JobState{
+	events.JobStateWaiting, events.JobStateRunning, events.JobStateFinishing, events.JobStateStopping,
+	events.JobStateSucceeded, events.JobStateFailed, events.JobStateStopped,
+}
+
+// job finds the job of a path.
+func (g *Gateway) job(r *http.Request) (events.JobView, uint64, error) {
+	id := r.PathValue("job")
+	v, revision, ok := g.feed.Job(events.JobID(id))
+	if ok {
+		return v, revision, nil
+	}
+	var known []string
+	for _, v := range g.feed.Jobs() {
+		known = append(known, string(v.Job))
+	}
+	hint := spec.DidYouMean(id, known)
+	if hint == "" {
+		hint = "see /api/v1/jobs"
+	}
+	return v, 0, events.Errorf(events.NotFound, "there is no job %q: %s", limits.Shorten(id, limits.Word.Max), hint)
+}
+
+// tag is the ETag of a job: its document's revision, and its newest step.
+func tag(v events.JobView, revision uint64) string { return fmt.Sprintf(`"%d-%d"`, revision, v.Step) }
+
+func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request) error {
+	v, revision, err := g.job(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", tag(v, revision))
+	w.Header().Set("Cache-Control", "private, no-cache")
+	if r.Header.Get("If-None-Match") == tag(v, revision) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return answer(w, http.StatusOK, view.JobOf(v))
+}
+
+// unchanged refuses a change of a job that another client has changed meanwhile. The step in the
+// tag does not count.
+func unchanged(r *http.Request, revision uint64) error {
+	want := r.Header.Get("If-Match")
+	if want == "" || want == "*" {
+		return nil
+	}
+	if have, _, _ := strings.Cut(strings.Trim(want, `"`), "-"); have != strconv.FormatUint(revision, 10) {
+		return withStatus(http.StatusPreconditionFailed, events.Errorf(events.Conflict, "the job has changed since %s: read it again", want))
+	}
+	return nil
+}
+
+// changed runs a command about the job of a path and answers with its new view.
+func (g *Gateway) changed(w http.ResponseWriter, r *http.Request, into any, command func(v events.JobView) (events.Body, func(events.Body) bool, func() bool)) error {
+	v, revision, err := g.job(r)
+	if err != nil {
+		return err
+	}
+	if err := unchanged(r, revision); err != nil {
+		return err
+	}
+	if err := body(r, into); err != nil {
+		return err
+	}
+	b, answers, satisfied := command(v)
+	if _, err := g.commands.ask(r.Context(), "", string(v.Job), b, answers, satisfied); err != nil {
+		return invalid(err)
+	}
+	if v, revision, err = g.job(r); err != nil {
+		return err
+	}
+	w.Header().Set("ETag", tag(v, revision))
+	return answer(w, http.StatusOK, view.JobOf(v))
+}
+
+func (g *Gateway) patchJob(w http.ResponseWriter, r *http.Request) error {
+	var p Patch
+	return g.changed(w, r, &p, func(v events.JobView) (events.Body, func(events.Body) bool, func() bool) {
+		return events.JobScale{Job: v.Job, Workers: p.Workers}, func(b events.Body) bool {
+				_, ok := b.(events.JobScaled)
+				return ok
+			}, func() bool {
+				now, _, _ := g.feed.Job(v.Job)
+				return now.Spec.Workers == p.Workers
+			}
+	})
+}
+
+func (g *Gateway) stopJob(w http.ResponseWriter, r *http.Request) error {
+	var s Stop
+	return g.changed(w, r, &s, func(v events.JobView) (events.Body, func(events.Body) bool, func() bool) {
+		return events.JobStop{Job: v.Job, Reason: s.Reason, Now: s.Now}, func(b events.Body) bool {
+				_, stopping := b.(events.JobStopping)
+				_, ended := b.(events.JobEndFact)
+				return stopping || ended
+			}, func() bool {
+				now, _, _ := g.feed.Job(v.Job)
+				return now.State.Terminal() || (!s.Now && now.State == events.JobStateStopping) || now.State == events.JobStateFinishing
+			}
+	})
+}
+
+func (g *Gateway) removeJob(w http.ResponseWriter, r *http.Request) error {
+	v, revision, err := g.job(r)
+	if err != nil {
+		return err
+	}
+	if err := unchanged(r, revision); err != nil {
+		return err
+	}
+	_, err = g.commands.ask(r.Context(), "", string(v.Job), events.JobRemove{Job: v.Job}, func(b events.Body) bool {
+		_, ok := b.(events.JobRemoved)
+		return ok
+	}, func() bool {
+		_, _, there := g.feed.Job(v.Job)
+		return !there
+	})
+	if err != nil {
+		return withConflict(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// withConflict: a refusal of something whose state does not allow it.
+func withConflict(err error) error {
+	if events.CodeOf(err) == events.Invalid {
+		return withStatus(http.StatusConflict, err)
+	}
+	return err
+}
+
+func (g *Gateway) jobMetrics(w http.ResponseWriter, r *http.Request) error {
+	v, _, err := g.job(r)
+	if err != nil {
+		return err
+	}
+	s := Series{Metrics: g.feed.Series(v.Job)}
+	for _, name := range slices.Sorted(maps.Keys(s.Metrics)) {
+		if s.Metrics[name] == nil {
+			delete(s.Metrics, name)
+		}
+	}
+	return answer(w, http.StatusOK, s)
+}
+
+// body decodes a JSON body strictly; an empty one is the zero value.
+func body(r *http.Request, into any) error {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != mediaJSON {
+		return withStatus(http.StatusUnsupportedMediaType, wrong("Content-Type", "send "+mediaJSON))
+	}
+	if len(text) > limits.Command.Max {
+		return events.Errorf(events.TooLarge, "the request has %d bytes (%s)", len(text), limits.Command)
+	}
+	if f := spec.CheckLimit("", events.Nesting(text), limits.Depth); f != nil {
+		return events.Refuse([]spec.FieldError{*f})
+	}
+	if bad := unknown(text, reflect.TypeOf(into).Elem()); len(bad) > 0 {
+		return events.Refuse(bad)
+	}
+	if bad := spec.CheckShape(text, reflect.TypeOf(into).Elem(), ""); len(bad) > 0 {
+		return events.Refuse(bad)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return wrong("", "is not the JSON that is expected: "+err.Error())
+	}
+	return nil
+}
+
+// unknown reports members that would be ignored.
+func unknown(text []byte, t reflect.Type) (bad []spec.FieldError) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil {
+		return nil // CheckShape says why
+	}
+	var known []string
+	for i := range t.NumField() {
+		known = append(known, spec.JSONName(t.Field(i)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if !slices.Contains(known, name) {
+			bad = append(bad, spec.FieldError{Path: limits.Shorten(name, limits.Word.Max), Message: "unknown field", Hint: spec.DidYouMean(name, known)})
+		}
+	}
+	return bad
+}
+
+// boolean reads a query parameter that is 0 or 1, false or true.
+func boolean(r *http.Request, name string, otherwise bool) (bool, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, wrong(name, strconv.Quote(limits.Shorten(text, limits.Word.Max))+" is neither 0 nor 1")
+	}
+	return v, nil
+}
+
+// number reads a query parameter.
+func number(r *http.Request, name string, otherwise uint64) (uint64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	v, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, wrong(name, strconv.Quote(limits.Shorten(text, limits.Word.Max))+" is not a whole number")
+	}
+	return v, nil
+}

@@ -1,0 +1,146 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway"
+)
+
+const job = `{"name": "x", "command": ["true"], "workers": {"min": 1, "max": 2}}`
+
+func (w *world) submit(body string, headers ...string) gateway.Submitted {
+	w.Helper()
+	a := w.do("POST", "/api/v1/jobs", body, headers...)
+	if a.status != http.StatusCreated {
+		w.Fatalf("%d %s", a.status, a.body)
+	}
+	var s gateway.Submitted
+	a.into(w, &s)
+	return s
+}
+
+// TestALifeOfAJob takes a job through every request that changes it.
+func TestALifeOfAJob(t *testing.T) {
+	w := start(t)
+	a := w.do("POST", "/api/v1/jobs", job)
+	var s gateway.Submitted
+	a.into(t, &s)
+	at := a.header.Get("Location")
+	if a.status != http.StatusCreated || s.Job == "" || at != "/api/v1/jobs/"+string(s.Job) || s.Spec.Stop.Signal != "SIGTERM" {
+		t.Fatalf("%d %s %s", a.status, at, a.body)
+	}
+	w.eventually("the job is there", func() bool { return w.get(at).status == http.StatusOK })
+	var v struct {
+		State   events.JobState `json:"state"`
+		Workers []struct{}      `json:"workers"`
+		Spec    struct {
+			Workers struct{ Min, Max int }
+		} `json:"spec"`
+	}
+	one := w.get(at)
+	one.into(t, &v)
+	if v.State != events.JobStateWaiting || v.Workers == nil {
+		t.Errorf("%s", one.body)
+	}
+	tag := one.header.Get("ETag")
+	if again := w.get(at, "If-None-Match: "+tag); tag == "" || (again.status != http.StatusNotModified && again.header.Get("ETag") == tag) {
+		t.Errorf("with its tag %s the job is %d", tag, again.status)
+	}
+	if late := w.do("PATCH", at, `{"workers": {"min": 1, "max": 3}}`, `If-Match: "1-0"`); late.status != http.StatusPreconditionFailed {
+		t.Errorf("changed after another one: %d %s", late.status, late.body)
+	}
+	a = w.do("PATCH", at, `{"workers": {"min": 1, "max": 3}}`)
+	w.eventually("it is scaled", func() bool {
+		w.get(at).into(t, &v)
+		return v.Spec.Workers.Max == 3
+	})
+	if a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.do("PATCH", at, `{"workers": {"min": 3, "max": 1}}`); a.status != http.StatusUnprocessableEntity || len(a.problem(t).Errors) == 0 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.do("DELETE", at, ""); a.status != http.StatusConflict {
+		t.Errorf("a job that has not ended is removed: %d %s", a.status, a.body)
+	}
+	if a := w.do("POST", at+"/stop", `{"reason": "enough"}`); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	w.eventually("it is stopped", func() bool {
+		w.get(at).into(t, &v)
+		return v.State == events.JobStateStopped
+	})
+	if a := w.do("DELETE", at, ""); a.status != http.StatusNoContent {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	w.eventually("it is gone", func() bool { return w.get(at).status == http.StatusNotFound })
+	facts := w.get(at+"/events", "Accept: application/x-ndjson")
+	if n := strings.Count(string(facts.body), "\n") + 1; n < 4 || !strings.Contains(string(facts.body), "dev.regroup.job.removed.v1") {
+		t.Errorf("%d facts: %s", n, facts.body)
+	}
+}
+
+// TestSubmitsAreIdempotent repeats a request with and without its key.
+func TestSubmitsAreIdempotent(t *testing.T) {
+	w := start(t)
+	first := w.submit(job, "Idempotency-Key: k1")
+	w.eventually("the job is there", func() bool { return w.get("/api/v1/jobs/"+string(first.Job)).status == http.StatusOK })
+	a := w.do("POST", "/api/v1/jobs", job, "Idempotency-Key: k1")
+	var again gateway.Submitted
+	a.into(t, &again)
+	if a.status != http.StatusOK || again.Job != first.Job || !again.Again {
+		t.Errorf("%d %s, want %s again", a.status, a.body, first.Job)
+	}
+	if a := w.do("POST", "/api/v1/jobs", strings.Replace(job, "true", "false", 1), "Idempotency-Key: k1"); a.status != http.StatusUnprocessableEntity || a.problem(t).Errors[0].Path != "Idempotency-Key" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if other := w.submit(job); other.Job == first.Job {
+		t.Errorf("without a key it is %s too", other.Job)
+	}
+	var list gateway.JobList
+	w.eventually("two jobs", func() bool {
+		w.get("/api/v1/jobs?state=active&q=x-").into(t, &list)
+		return len(list.Jobs) == 2
+	})
+	w.get("/api/v1/jobs?limit=1").into(t, &list)
+	if len(list.Jobs) != 1 || list.More != 1 {
+		t.Errorf("of two with limit 1: %d, and %d more", len(list.Jobs), list.More)
+	}
+}
+
+// TestRefusalsOfSubmits name every field.
+func TestRefusalsOfSubmits(t *testing.T) {
+	w := start(t)
+	a := w.do("POST", "/api/v1/jobs", `{"name": "X y", "comand": ["true"], "workers": {"min": 0, "max": 2}}`)
+	p := a.problem(t)
+	paths := ""
+	for _, f := range p.Errors {
+		paths += f.Path + " "
+	}
+	if a.status != http.StatusUnprocessableEntity || p.Code != events.Invalid || !strings.Contains(paths, "name") || !strings.Contains(paths, "comand") || !strings.Contains(paths, "workers.min") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for path, want := range map[string]int{
+		"/api/v1/jobs?dryRun=maybe": http.StatusBadRequest, "/api/v1/jobs?dryRun=1": http.StatusOK,
+	} {
+		if a := w.do("POST", path, job); a.status != want {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := w.do("POST", "/api/v1/jobs", job, "Content-Type: image/png"); a.status != http.StatusUnsupportedMediaType {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.do("POST", "/api/v1/jobs", "{"+strings.Repeat(" ", 2<<20)); a.status != http.StatusRequestEntityTooLarge || a.problem(t).Code != events.TooLarge {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.get("/api/v1/jobs?state=runing"); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "running") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	var list gateway.JobList
+	if w.get("/api/v1/jobs").into(t, &list); len(list.Jobs) != 0 {
+		t.Errorf("refused requests have made %d jobs", len(list.Jobs))
+	}
+}

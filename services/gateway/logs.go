@@ -1,0 +1,215 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/services/gateway/feed"
+)
+
+// selection is which lines a client wants.
+type selection struct {
+	ranks [][2]int // empty = all
+	node  events.NodeID
+}
+
+// parseRanks reads 0,3-5.
+func parseRanks(text string) ([][2]int, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var all [][2]int
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		from, err := strconv.Atoi(low)
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.Atoi(high)
+		}
+		if err != nil || from < 0 || to < from {
+			return nil, wrong("rank", fmt.Sprintf("%q is no list of ranks: write 0,3-5", limits.Shorten(text, limits.Word.Max)))
+		}
+		all = append(all, [2]int{from, to})
+	}
+	return all, nil
+}
+
+func (s selection) wants(l feed.Line) bool {
+	if s.node != "" && l.Place.Node != s.node {
+		return false
+	}
+	return len(s.ranks) == 0 || (l.Rank != nil && slices.ContainsFunc(s.ranks, func(r [2]int) bool { return r[0] <= *l.Rank && *l.Rank <= r[1] }))
+}
+
+// logs streams the output of a job's workers.
+func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
+	v, _, err := g.job(r)
+	if err != nil {
+		return err
+	}
+	s := selection{node: events.NodeID(r.URL.Query().Get("node"))}
+	if s.ranks, err = parseRanks(r.URL.Query().Get("rank")); err != nil {
+		return err
+	}
+	if s.node != "" && s.node.Check() != nil {
+		return wrong("node", fmt.Sprintf("%q is no name of a node", limits.Shorten(string(s.node), limits.Word.Max)))
+	}
+	newest, err := number(r, "tail", 0)
+	if err != nil {
+		return err
+	}
+	follows, err := boolean(r, "follow", false)
+	if err != nil {
+		return err
+	}
+	after, given, err := position(r)
+	if err != nil {
+		return err
+	}
+	out, err := g.openStream(w, r, mediaText, mediaNDJSON, mediaSSE)
+	if err != nil {
+		return err
+	}
+	defer out.leave()
+	l := lineWriter{g, out, s, after, r.URL.Query().Has("tail")}
+	if follows {
+		l.follow(r, v.Job, int(min(newest, 1<<30)), given)
+		return nil
+	}
+	if l.bounded && !given {
+		l.tail(r, v.Job, int(min(newest, 1<<30)))
+		return nil
+	}
+	g.ended(out, g.feed.Lines(r.Context(), v.Job, s.node, feed.ChunkOf(after), l.line))
+	return nil
+}
+
+// lineWriter writes the wanted lines after a position.
+type lineWriter struct {
+	g       *Gateway
+	out     *stream
+	want    selection
+	after   uint64
+	bounded bool // only the newest lines are wanted
+}
+
+func (l *lineWriter) line(position uint64, x feed.Line) error {
+	if position <= l.after {
+		return nil
+	}
+	l.after = position
+	if !l.want.wants(x) {
+		return nil
+	}
+	data, err := json.Marshal(x)
+	if err != nil {
+		return err
+	}
+	return l.write(position, x, data)
+}
+
+func (l *lineWriter) write(position uint64, x feed.Line, data []byte) error {
+	if l.out.media != mediaText {
+		return l.out.add("line", strconv.FormatUint(position, 10), data)
+	}
+	rank := "-"
+	if x.Rank != nil {
+		rank = strconv.Itoa(*x.Rank)
+	}
+	return l.out.add("line", "", fmt.Appendf(nil, "[%s r%s %s] %s", x.Place.Node, rank, x.Generation, x.Text))
+}
+
+// item is line for an item of a ring.
+func (l *lineWriter) item(i feed.Item) error {
+	var x feed.Line
+	if err := json.Unmarshal(i.Data, &x); err != nil {
+		return err
+	}
+	return l.line(i.Sequence, x)
+}
+
+// tail sends the newest lines of those that are kept for readers.
+func (l *lineWriter) tail(r *http.Request, job events.JobID, n int) {
+	t, leave := l.g.feed.Tail(job)
+	defer leave()
+	select {
+	case <-t.Read:
+	case <-r.Context().Done():
+		return
+	}
+	var found []feed.Item
+	items, _ := t.Ring.After(0, 1<<30)
+	for _, i := range slices.Backward(items) {
+		var x feed.Line
+		if len(found) == n {
+			break
+		}
+		if json.Unmarshal(i.Data, &x) == nil && l.want.wants(x) {
+			found = append(found, i)
+		}
+	}
+	for _, i := range slices.Backward(found) {
+		if l.item(i) != nil {
+			return
+		}
+	}
+	l.g.ended(l.out, nil)
+}
+
+// follow sends lines from the position or, with tail, the newest ones, and then what comes.
+func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bool) {
+	ctx := r.Context()
+	t, leave := l.g.feed.Tail(job)
+	defer leave()
+	if l.out.flush() != nil { // the headers
+		return
+	}
+	select {
+	case <-t.Read:
+	case <-ctx.Done():
+		return
+	}
+	if l.bounded && !resumes {
+		l.after = t.Ring.Back(n)
+	}
+	timer := time.NewTimer(keepAlive)
+	defer timer.Stop()
+	for {
+		if first := t.Ring.First(); first > l.after+1 && !l.bounded {
+			if err := l.g.feed.Lines(ctx, job, l.want.node, feed.ChunkOf(l.after), l.line); err != nil {
+				return
+			}
+		}
+		l.bounded = false
+		items, more := t.Ring.After(l.after, batch)
+		for _, i := range items {
+			if l.item(i) != nil {
+				return
+			}
+			l.after = max(l.after, i.Sequence)
+		}
+		if l.out.flushSome() != nil {
+			return
+		}
+		if len(items) > 0 {
+			continue
+		}
+		select {
+		case <-more:
+		case <-timer.C:
+			if l.out.beat() != nil {
+				return
+			}
+			timer.Reset(keepAlive)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/endpoint"
+	"github.com/regroup-io/regroup/services/gateway/view"
+)
+
+// route is one operation. The server's paths and openapi.json are made of the same list.
+type route struct {
+	method, path string
+	name         string // operationId
+	what         string // one line
+	query        []parameter
+	headers      []parameter
+	takes        []content // forms of the body; empty = none
+	status       int       // of success
+	gives        []content // forms of the answer; empty = none
+	open         bool      // needs no token
+	handle       func(w http.ResponseWriter, r *http.Request) error
+}
+
+// parameter is a query parameter or a header.
+type parameter struct {
+	name, what string
+	kind       string // string, integer or boolean; of OpenAPI
+}
+
+// content is a body with its media type; typ nil = text.
+type content struct {
+	media string
+	typ   reflect.Type
+}
+
+const (
+	mediaJSON    = "application/json"
+	mediaYAML    = "application/yaml"
+	mediaText    = "text/plain"
+	mediaSSE     = "text/event-stream"
+	mediaNDJSON  = "application/x-ndjson"
+	mediaProblem = "application/problem+json"
+	mediaEvent   = "application/cloudevents+json"
+	mediaBatch   = "application/cloudevents-batch+json"
+)
+
+func asJSON[T any]() []content { return []content{{mediaJSON, reflect.TypeFor[T]()}} }
+
+// table lists the operations.
+func (g *Gateway) table() []route {
+	jobPath := "/api/v1/jobs/{job}"
+	nodePath := "/api/v1/nodes/{node}"
+	key := parameter{"Idempotency-Key", "repeats of a request with the same key submit one job", "string"}
+	match := parameter{"If-Match", "ETag of the job that is to be changed; another one is refused with 412", "string"}
+	resume := parameter{"Last-Event-ID", "continue after the event with this id", "string"}
+	format := []content{{mediaSSE, nil}, {mediaNDJSON, nil}}
+	eventsQuery := []parameter{
+		{"type", "only types of this pattern: worker.exited, incident.*", "string"},
+		{"after", "as Last-Event-ID; 0 = from the oldest", "integer"},
+		{"follow", "0 = end after those that are stored now; of server-sent events 1 is the default, else 0", "boolean"},
+	}
+	all := []route{
+		{
+			method: "POST", path: "/api/v1/events", name: "publishEvents", what: "Publish commands as CloudEvents, in binary, structured or batch mode",
+			takes:  []content{{mediaEvent, reflect.TypeFor[map[string]any]()}, {mediaBatch, reflect.TypeFor[[]map[string]any]()}, {mediaJSON, reflect.TypeFor[map[string]any]()}},
+			status: http.StatusAccepted, gives: asJSON[Published](), handle: g.publish,
+		},
+		{
+			method: "GET", path: "/api/v1/events", name: "readEvents", what: "The facts about all jobs and nodes, as a stream",
+			query:   append(eventsQuery, parameter{"live", "1 = also changes of views and progress, which have no id", "boolean"}),
+			headers: []parameter{resume}, status: http.StatusOK, gives: format, handle: g.allEvents,
+		},
+		{
+			method: "POST", path: "/api/v1/jobs", name: "submitJob", what: "Submit a job",
+			query: []parameter{{"dryRun", "1 = only check it, and say where it would fit", "boolean"}}, headers: []parameter{key},
+			takes:  []content{{mediaJSON, reflect.TypeFor[map[string]any]()}, {mediaYAML, nil}},
+			status: http.StatusCreated, gives: asJSON[Submitted](), handle: g.submit,
+		},
+		{
+			method: "GET", path: "/api/v1/jobs", name: "listJobs", what: "Every job, the newest first",
+			query: []parameter{
+				{"state", "only jobs in this state; active = those that have not ended", "string"},
+				{"q", "only jobs whose id or command contains this text", "string"},
+				{"limit", "at most so many", "integer"},
+			},
+			status: http.StatusOK, gives: asJSON[JobList](), handle: g.listJobs,
+		},
+		{method: "GET", path: jobPath, name: "getJob", what: "One job, with an ETag", status: http.StatusOK, gives: asJSON[view.Job](), handle: g.getJob},
+		{
+			method: "PATCH", path: jobPath, name: "scaleJob", what: "Change the wanted number of workers", headers: []parameter{match},
+			takes: asJSON[Patch](), status: http.StatusOK, gives: asJSON[view.Job](), handle: g.patchJob,
+		},
+		{method: "DELETE", path: jobPath, name: "removeJob", what: "Remove the record of an ended job", headers: []parameter{match}, status: http.StatusNoContent, handle: g.removeJob},
+		{method: "POST", path: jobPath + "/stop", name: "stopJob", what: "End a job", takes: asJSON[Stop](), status: http.StatusOK, gives: asJSON[view.Job](), handle: g.stopJob},
+		{method: "GET", path: jobPath + "/events", name: "readJobEvents", what: "The facts about a job, from the oldest", query: eventsQuery, headers: []parameter{resume}, status: http.StatusOK, gives: format, handle: g.jobEvents},
+		{
+			method: "GET", path: jobPath + "/logs", name: "readJobLogs", what: "The output of the workers of a job",
+			query: []parameter{
+				{"rank", "only of these ranks: 0,3-5", "string"},
+				{"node", "only of this node", "string"},
+				{"tail", "only the newest so many lines", "integer"},
+				{"follow", "1 = go on with what comes", "boolean"},
+				{"after", "as Last-Event-ID", "string"},
+			},
+			headers: []parameter{resume}, status: http.StatusOK, gives: append([]content{{mediaText, nil}}, format...), handle: g.logs,
+		},
+		{method: "GET", path: jobPath + "/metrics", name: "getJobMetrics", what: "Points of the metrics of a job since this gateway began", status: http.StatusOK, gives: asJSON[Series](), handle: g.jobMetrics},
+		{method: "GET", path: "/api/v1/nodes", name: "listNodes", what: "Every node, by name", status: http.StatusOK, gives: asJSON[NodeList](), handle: g.listNodes},
+		{method: "POST", path: nodePath + "/drain", name: "drainNode", what: "Give a node no more work and move its work away", takes: asJSON[Drain](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.drainNode},
+		{method: "POST", path: nodePath + "/quarantine", name: "quarantineNode", what: "Quarantine a node or a slot for a time", takes: asJSON[QuarantineRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.quarantineNode},
+		{method: "POST", path: nodePath + "/release", name: "releaseNode", what: "End the quarantine of a node or a slot", takes: asJSON[ReleaseRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.releaseNode},
+		{method: "GET", path: "/api/v1/overview", name: "getOverview", what: "Jobs by state, slots, the newest incidents, and what needs attention", status: http.StatusOK, gives: asJSON[Overview](), handle: g.overview},
+		{method: "GET", path: "/api/v1/system", name: "getSystem", what: "Services, brokers and this gateway", status: http.StatusOK, gives: asJSON[System](), handle: g.system},
+		{method: "POST", path: "/api/v1/session", name: "login", what: "Exchange the token for a session of a browser", takes: asJSON[Login](), status: http.StatusNoContent, open: true, handle: g.login},
+		{method: "DELETE", path: "/api/v1/session", name: "logout", what: "End the session", status: http.StatusNoContent, handle: g.logout},
+		{method: "POST", path: "/api/v1/links", name: "makeLink", what: "A link that opens the dashboard once", status: http.StatusCreated, gives: asJSON[Link](), handle: g.makeLink},
+		{method: "GET", path: "/metrics", name: "getMetrics", what: "Metrics for Prometheus", status: http.StatusOK, gives: []content{{mediaText, nil}}, handle: g.metrics.serve},
+		{method: "GET", path: "/openapi.json", name: "getDescription", what: "This description", status: http.StatusOK, gives: asJSON[map[string]any](), open: true, handle: g.describe},
+		{method: "GET", path: "/healthz", name: "getHealth", what: "Is the process alive?", status: http.StatusOK, gives: []content{{mediaText, nil}}, open: true, handle: g.healthy},
+		{method: "GET", path: "/readyz", name: "getReadiness", what: "Is it connected, with every view read?", status: http.StatusOK, gives: []content{{mediaText, nil}}, open: true, handle: g.ready},
+	}
+	for _, p := range g.Pages {
+		all = append(all, route{method: "GET", path: jobPath + "/" + p.Name, name: "getJob" + strings.ToUpper(p.Name[:1]) + p.Name[1:], what: p.What, status: http.StatusOK, gives: []content{{mediaJSON, p.typ}}, handle: g.page(p)})
+	}
+	return all
+}
+
+// handler is the server's: paths, then what holds for every request.
+func (g *Gateway) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range g.routes {
+		mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
+			if !r.open && !g.allowed(req) {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="regroup"`)
+				refuse(w, withStatus(http.StatusUnauthorized, events.Errorf(events.Invalid, "no valid token: send Authorization: Bearer TOKEN, or open a link of regroup dashboard")))
+				return
+			}
+			if err := r.handle(w, req); err != nil {
+				refuse(w, err)
+			}
+		})
+	}
+	mux.HandleFunc("GET /login/{code}", g.openLink)
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { refuse(w, unknownPath(mux, w, r)) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			refuse(w, unknownPath(mux, w, r))
+			return
+		}
+		g.assets.ServeHTTP(w, r)
+	})
+	return g.guard(mux)
+}
+
+// unknownPath is the error for a path without a route, or whose routes have other methods.
+func unknownPath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error {
+	var methods []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = m
+		if _, pattern := mux.Handler(other); strings.HasPrefix(pattern, m+" ") {
+			methods = append(methods, m)
+		}
+	}
+	if len(methods) == 0 {
+		return events.Errorf(events.NotFound, "there is no %s: see /openapi.json", r.URL.Path)
+	}
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	return withStatus(http.StatusMethodNotAllowed, events.Errorf(events.Invalid, "%s has no %s: use %s", r.URL.Path, r.Method, strings.Join(methods, " or ")))
+}
+
+// guard refuses requests that a foreign page can make a browser send, and limits bodies.
+func (g *Gateway) guard(next http.Handler) http.Handler {
+	cross := http.NewCrossOriginProtection()
+	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, withStatus(http.StatusForbidden, events.Errorf(events.Invalid, "a page of another site has made this request: it is refused")))
+	}))
+	inner := cross.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-Frame-Options", "DENY")
+		if g.Secure {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		if !g.Secure && !loopbackHost(r.Host) {
+			refuse(w, withStatus(http.StatusMisdirectedRequest, events.Errorf(events.Invalid, "Host %q is not this machine: use the address that the gateway has printed", r.Host)))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		g.metrics.count(inner, w, r)
+	})
+}
+
+// loopbackHost reports whether a Host header names this machine: another name may be one that an
+// attacker has pointed here.
+func loopbackHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return endpoint.Loopback(host)
+}

@@ -1,0 +1,280 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/feed"
+)
+
+// keepAlive is how often a stream says something when there is nothing to say, so that proxies and
+// clients keep the connection.
+const keepAlive = 15 * time.Second
+
+// stream writes items to one client, as server-sent events, as JSON lines or as text.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	media   string
+	buffer  bytes.Buffer
+	leave   func()
+}
+
+// accepted returns the first of the media types that a request accepts, which are in order of
+// preference; "" if it accepts none.
+func accepted(r *http.Request, media ...string) string {
+	header := strings.Join(r.Header.Values("Accept"), ",")
+	if header == "" {
+		return media[0]
+	}
+	for part := range strings.SplitSeq(header, ",") {
+		want, q, err := mime.ParseMediaType(strings.TrimSpace(part))
+		if err != nil || q["q"] == "0" {
+			continue
+		}
+		for _, m := range media {
+			kind, _, _ := strings.Cut(m, "/")
+			if want == m || want == "*/*" || want == kind+"/*" || (want == mediaJSON && m == mediaNDJSON) {
+				return m
+			}
+		}
+	}
+	return ""
+}
+
+// open begins a stream in one of the media types that the request accepts.
+func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...string) (*stream, error) {
+	chosen := accepted(r, media...)
+	if chosen == "" {
+		return nil, withStatus(http.StatusNotAcceptable, wrong("Accept", "none of it is available: send "+strings.Join(media, " or ")))
+	}
+	select {
+	case g.streams <- struct{}{}:
+	default:
+		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", maxStreams)
+	}
+	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, leave: func() { <-g.streams }}
+	h := w.Header()
+	h.Set("Content-Type", chosen)
+	if chosen == mediaText {
+		h.Set("Content-Type", chosen+"; charset=utf-8")
+	}
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	// The body was read: from here on only writes have a time-out, each its own.
+	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
+		s.leave()
+		return nil, events.Errorf(events.Internal, "a stream cannot be opened: %w", err)
+	}
+	return s, nil
+}
+
+// add queues an item; id may be empty. The error is that of a client that has gone.
+func (s *stream) add(kind, id string, data []byte) error {
+	switch s.media {
+	case mediaSSE:
+		if id != "" {
+			fmt.Fprintf(&s.buffer, "id: %s\n", id)
+		}
+		fmt.Fprintf(&s.buffer, "event: %s\ndata: ", kind)
+		s.buffer.Write(data)
+		s.buffer.WriteString("\n\n")
+	default:
+		s.buffer.Write(data)
+		s.buffer.WriteByte('\n')
+	}
+	if s.buffer.Len() > flushOver {
+		return s.flush()
+	}
+	return nil
+}
+
+// flushOver is how much is queued at most.
+const flushOver = 64 << 10
+
+// flush sends what is queued. A client that does not read it in time is disconnected.
+func (s *stream) flush() error {
+	if err := s.control.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
+		return err
+	}
+	if _, err := s.w.Write(s.buffer.Bytes()); err != nil {
+		return err
+	}
+	s.buffer.Reset()
+	return s.control.Flush()
+}
+
+// beat keeps the connection.
+func (s *stream) beat() error {
+	if s.media == mediaSSE {
+		s.buffer.WriteString(": \n\n")
+	}
+	return s.flush()
+}
+
+// position is where a client wants to continue: Last-Event-ID, or the parameter after.
+func position(r *http.Request) (after uint64, given bool, err error) {
+	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
+	if text == "" {
+		name, text = "after", r.URL.Query().Get("after")
+	}
+	if text == "" {
+		return 0, false, nil
+	}
+	after, err = strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, true, wrong(name, strconv.Quote(text[:min(len(text), 64)])+" is no position: send the id of an event")
+	}
+	return after, true, nil
+}
+
+func (g *Gateway) allEvents(w http.ResponseWriter, r *http.Request) error {
+	live, err := boolean(r, "live", false)
+	if err != nil {
+		return err
+	}
+	return g.events(w, r, "", live)
+}
+
+func (g *Gateway) jobEvents(w http.ResponseWriter, r *http.Request) error {
+	id := events.JobID(r.PathValue("job"))
+	if err := id.Check(); err != nil {
+		return err
+	}
+	return g.events(w, r, id, false) // also of a job whose record was removed
+}
+
+// events streams facts. Those that are in the ring come from there, older ones are read for this
+// client.
+func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobID, live bool) error {
+	pattern := r.URL.Query().Get("type")
+	if _, err := path.Match(pattern, ""); err != nil {
+		return wrong("type", strconv.Quote(pattern)+" is no pattern: write worker.exited or incident.*")
+	}
+	after, given, err := position(r)
+	if err != nil {
+		return err
+	}
+	sse := accepted(r, mediaSSE, mediaNDJSON) == mediaSSE
+	follows, err := boolean(r, "follow", sse)
+	if err != nil {
+		return err
+	}
+	s, err := g.openStream(w, r, mediaSSE, mediaNDJSON)
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	changed := g.feed.Live.Last()
+	send := func(i feed.Item) error {
+		after = max(after, i.Sequence)
+		if (job == "" || i.Job == job) && wanted(pattern, i.Event.Body.Type()) {
+			return s.add(i.Kind, strconv.FormatUint(i.Sequence, 10), i.Data)
+		}
+		return nil
+	}
+	if !given && follows && job == "" {
+		after = g.feed.Facts.Last()
+	}
+	if err := s.flush(); err != nil { // the headers
+		return nil //nolint:nilerr // the client has gone
+	}
+	ctx := r.Context()
+	if !follows {
+		g.ended(s, g.feed.Stored(ctx, job, after+1, send))
+		return nil
+	}
+	after = min(after, g.feed.Facts.Last()) // of a stream that was made anew
+	timer := time.NewTimer(keepAlive)
+	defer timer.Stop()
+	for {
+		if err := g.history(ctx, job, &after, send); err != nil {
+			return nil //nolint:nilerr // the client tries again with its position
+		}
+		facts, more := g.feed.Facts.After(after, batch)
+		for _, i := range facts {
+			if err := send(i); err != nil {
+				return nil //nolint:nilerr // the client has gone
+			}
+		}
+		news, another := g.feed.Live.After(changed, batch)
+		for _, i := range news {
+			changed = i.Sequence
+			if !live {
+				continue
+			}
+			if err := s.add(i.Kind, "", i.Data); err != nil {
+				return nil //nolint:nilerr // the client has gone
+			}
+		}
+		if err := s.flushSome(); err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+		if len(facts) == batch || len(news) == batch {
+			continue
+		}
+		if !live {
+			another = nil
+		}
+		select {
+		case <-more:
+		case <-another:
+		case <-timer.C:
+			if err := s.beat(); err != nil {
+				return nil //nolint:nilerr // the client has gone
+			}
+			timer.Reset(keepAlive)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// flushSome is flush if there is something.
+func (s *stream) flushSome() error {
+	if s.buffer.Len() == 0 {
+		return nil
+	}
+	return s.flush()
+}
+
+// ended sends the rest, and an error as a last item.
+func (g *Gateway) ended(s *stream, err error) {
+	if err != nil && events.CodeOf(err) != events.Cancelled {
+		g.Logger.Warn("a stream has ended", "code", string(events.CodeOf(err)), "reason", err.Error())
+		p, _ := json.Marshal(Problem{Type: "about:blank", Title: "the stream has ended early", Status: statusOf(err), Detail: err.Error(), Code: events.CodeOf(err)}) // it has no value that JSON lacks
+		_ = s.add("error", "", p)                                                                                                                                     // the client has gone
+	}
+	_ = s.flush() // the client has gone
+}
+
+// history sends the facts after a position that are not in the ring any more.
+func (g *Gateway) history(ctx context.Context, job events.JobID, after *uint64, send func(feed.Item) error) error {
+	first, last := g.feed.Facts.First(), g.feed.Facts.Last()
+	if *after >= last || *after+1 >= first {
+		return nil
+	}
+	if err := g.feed.Stored(ctx, job, *after+1, send); err != nil {
+		return err
+	}
+	*after = max(*after, last)
+	return nil
+}
+
+// wanted reports whether a type matches a pattern; an empty one matches all.
+func wanted(pattern string, t events.Type) bool {
+	if pattern == "" || pattern == string(t) {
+		return true
+	}
+	ok, err := path.Match(pattern, string(t.Family())+"."+t.Kind())
+	return err == nil && ok
+}

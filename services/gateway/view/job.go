@@ -1,0 +1,100 @@
+// Package view is the form in which people and programs read what the services store: one object
+// for each worker and member instead of groups by node, and null for a missing rank. The command
+// line and the gateway write the same.
+package view
+
+import "github.com/regroup-io/regroup/events"
+
+// Job is a job: the registry's document in the plain form.
+type Job struct {
+	events.JobView
+	Workers     []Worker     `json:"workers"` // by slot: the newest incarnation of each
+	Generations []Generation `json:"generations"`
+	Incidents   []Incident   `json:"incidents"`
+	Open        *Open        `json:"open,omitempty"`
+	Charges     []Failure    `json:"charges,omitempty"`
+	FirstError  *Worker      `json:"first_error,omitempty"`
+}
+
+// Worker is one worker.
+type Worker struct {
+	events.WorkerView
+	Rank *int `json:"rank"` // null = none
+}
+
+// Generation is one generation.
+type Generation struct {
+	events.GenerationView
+	Cause   Cause           `json:"cause"`
+	Members []events.Member `json:"members"` // by rank
+}
+
+// Incident is a closed incident.
+type Incident struct {
+	events.IncidentClosed
+	Cause Cause `json:"cause"`
+}
+
+// Open is the incident that is not closed yet.
+type Open struct {
+	events.IncidentOpened
+	Cause Cause `json:"cause"`
+}
+
+// Failure is a counted failure.
+type Failure struct {
+	events.CountedFailure
+	Rank *int `json:"rank"`
+}
+
+// Cause is the cause of an incident or a generation.
+type Cause struct {
+	events.Cause
+	Rank *int `json:"rank"`
+}
+
+// JobOf returns the plain form of a job. Its lists are not null.
+func JobOf(v events.JobView) Job {
+	p := Job{
+		JobView: v, Workers: make([]Worker, len(v.Workers)), Generations: make([]Generation, len(v.Generations)),
+		Incidents: make([]Incident, len(v.Incidents)), Charges: make([]Failure, len(v.CountedFailures)),
+	}
+	for i, w := range v.Workers {
+		p.Workers[i] = Worker{w, rank(w.Rank)}
+	}
+	for i, g := range v.Generations {
+		p.Generations[i] = Generation{g, causeOf(g.Cause), append(make([]events.Member, 0, len(g.Members)), g.Members...)}
+	}
+	for i, c := range v.Incidents {
+		p.Incidents[i] = Incident{c, causeOf(c.Cause)}
+	}
+	for i, c := range v.CountedFailures {
+		p.Charges[i] = Failure{c, rank(c.Rank)}
+	}
+	if v.OpenIncident != nil {
+		p.Open = &Open{*v.OpenIncident, causeOf(v.OpenIncident.Cause)}
+	}
+	if v.FirstError != nil {
+		p.FirstError = &Worker{*v.FirstError, rank(v.FirstError.Rank)}
+	}
+	return p
+}
+
+// Jobs returns the plain form of jobs; it is never null.
+func Jobs(views []events.JobView) []Job {
+	all := make([]Job, len(views))
+	for i, v := range views {
+		all[i] = JobOf(v)
+	}
+	return all
+}
+
+func causeOf(c events.Cause) Cause { return Cause{c, rank(c.Rank)} }
+
+// rank is nil where there is none.
+func rank(r int) *int {
+	if r < 0 {
+		return nil
+	}
+	return &r
+}
