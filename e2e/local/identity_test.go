@@ -100,7 +100,7 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 			p := begin(t, dir, args...)
 			p.says(ready)
 			var at struct{ URL, Secret string }
-			file := filepath.Join(dir, "server.json")
+			file := filepath.Join(dir, "state", "server.json")
 			eventually(t, 20*time.Second, func() (bool, string) {
 				b, err := os.ReadFile(file)
 				return err == nil && json.Unmarshal(b, &at) == nil && at.URL != "", "the server is recorded"
@@ -135,7 +135,7 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 // of the same user here need no setting.
 func TestUpAdmitsIdentities(t *testing.T) {
 	dir := t.TempDir()
-	auth := filepath.Join(dir, "auth")
+	auth := filepath.Join(dir, "state", "auth")
 	if _, errs, code := runLocal(t, dir, atOnce, "auth", "init"); code != 0 {
 		t.Fatalf("auth init exits %d: %s", code, errs)
 	}
