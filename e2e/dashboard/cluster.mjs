@@ -1,5 +1,6 @@
 // A control plane with three nodes in processes of this machine, a job on it, and a browser.
 import { spawn, spawnSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -28,7 +29,7 @@ export async function eventually(what, fn, within = 20000) {
 export class Cluster {
   constructor() {
     this.dir = mkdtempSync(join(tmpdir(), "regroup-dashboard-"));
-    this.env = { ...process.env, REGROUP_STATE_DIR: this.dir, REGROUP_GATEWAY_LISTEN: "127.0.0.1:0", REGROUP_AGENT_NODE: "node-a" };
+    this.env = { ...process.env, REGROUP_STATE_DIR: this.dir, REGROUP_GATEWAY_LISTEN: "127.0.0.1:0", REGROUP_AGENT_NODE: "node-a", REGROUP_SECRET: randomUUID() };
     this.children = [];
   }
 
