@@ -22,9 +22,10 @@ type Transport = control.Transport
 // this process has not begun yet, because the peer was told first, waits until the communicator is
 // made.
 type Endpoint struct {
-	acceptor *control.Endpoint
-	newConn  func(net.Conn) (exec.Conn, error) // tests replace it
-	mappings *shm.MappingCache
+	acceptor  *control.Endpoint
+	encrypted bool
+	newConn   func(net.Conn) (exec.Conn, error) // tests replace it
+	mappings  *shm.MappingCache
 
 	mu     sync.Mutex
 	closed bool
@@ -39,11 +40,19 @@ const handshakeTimeout = 5 * time.Second
 // most 30 s (the peer then tries again). Of each, at most 64 of one source and 256 in all are kept:
 // one more closes the oldest of the source that has the most, so that a peer that connects and is
 // silent hinders nobody for long.
-func NewEndpoint(t Transport) *Endpoint { return newEndpoint(t, handshakeTimeout) }
+func NewEndpoint(t Transport) *Endpoint { return newEndpoint(t, handshakeTimeout, false) }
 
-func newEndpoint(t Transport, handshakeTimeout time.Duration) *Endpoint {
+// NewEncryptedEndpoint is NewEndpoint for connections that others can read or alter on their way:
+// what follows the handshake is encrypted with keys that are derived from the generation's token,
+// which must not be empty. It costs throughput and latency. Endpoints that are encrypted and those
+// that are not refuse each other. Memory that ranks of one machine share is not encrypted, and
+// neither is what NCCL sends.
+func NewEncryptedEndpoint(t Transport) *Endpoint { return newEndpoint(t, handshakeTimeout, true) }
+
+func newEndpoint(t Transport, handshakeTimeout time.Duration, encrypt bool) *Endpoint {
 	return &Endpoint{
-		acceptor: control.NewEndpoint(t, handshakeTimeout), newConn: exec.NewConn, mappings: shm.NewMappingCache(),
+		encrypted: encrypt,
+		acceptor:  control.NewEndpoint(t, handshakeTimeout, encrypt), newConn: exec.NewConn, mappings: shm.NewMappingCache(),
 	}
 }
 

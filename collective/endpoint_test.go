@@ -185,7 +185,7 @@ func TestGarbageAndSilenceDoNotHarmAnEndpoint(t *testing.T) {
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	for _, f := range fabrics()[:2] {
 		t.Run(f.name, func(t *testing.T) {
-			eps := []*Endpoint{newEndpoint(f.listen(t, 0), time.Hour), newEndpoint(f.listen(t, 1), time.Hour)}
+			eps := []*Endpoint{newEndpoint(f.listen(t, 0), time.Hour, false), newEndpoint(f.listen(t, 1), time.Hour, false)}
 			defer func() {
 				for _, e := range eps {
 					if err := e.Close(); err != nil {

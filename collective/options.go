@@ -96,6 +96,8 @@ func (o *Options) validate() error {
 		return invalid("Rank %d is not within 0 to %d", o.Rank, o.World-1)
 	case o.Endpoint == nil:
 		return invalid("Endpoint is missing")
+	case o.Endpoint.encrypted && o.Token == "":
+		return invalid("Token is empty: an encrypted endpoint derives its keys from it")
 	case o.Peers == nil && o.World > 1:
 		return invalid("Peers is missing")
 	case o.StallAfter < 0:

@@ -27,6 +27,9 @@ type Options struct {
 	Transport        collective.Transport
 	Host             string
 	PortMin, PortMax int
+	// Encrypt has what members send each other encrypted, see collective.NewEncryptedEndpoint. All
+	// members must agree on it.
+	Encrypt bool
 
 	// ConnectTimeout bounds connecting to the members of a new generation; zero = 20 s. Too small:
 	// slow machines never connect; too large: a member that died meanwhile is noticed late.
@@ -83,6 +86,9 @@ func FromEnv() (Options, error) {
 		Socket: os.Getenv(wire.EnvSocket),
 		Token:  os.Getenv(wire.EnvToken),
 		Host:   os.Getenv(wire.EnvAdvertise),
+	}
+	if err := parseEnv(wire.EnvEncrypt, &o.Encrypt, strconv.ParseBool); err != nil {
+		return Options{}, err
 	}
 	level := slog.LevelWarn // training output should not drown in logs
 	if name := os.Getenv(wire.EnvLogLevel); name != "" {

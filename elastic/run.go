@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	if err != nil {
 		return fmt.Errorf("elastic: %w", err)
 	}
-	r.endpoint = collective.NewEndpoint(transport)
+	r.endpoint = endpointOf(transport, o)
 	if o.Checkpoint.Dir != "" {
 		if err := r.openCheckpoints(ctx); err != nil {
 			return errors.Join(fmt.Errorf("elastic: %w", err), r.endpoint.Close())
@@ -121,6 +121,15 @@ func listen(o Options) (collective.Transport, error) {
 		return inproc.NewNetwork().Listen("alone")
 	}
 	return tcp.Listen(tcp.Options{Host: o.Host, PortMin: o.PortMin, PortMax: o.PortMax})
+}
+
+// endpointOf returns the endpoint on a transport. Alone there is no token to derive keys from, and
+// nobody to send anything to.
+func endpointOf(t collective.Transport, o Options) *collective.Endpoint {
+	if o.Encrypt && o.Socket != "" {
+		return collective.NewEncryptedEndpoint(t)
+	}
+	return collective.NewEndpoint(t)
 }
 
 // runAlone trains without an agent: one generation with one member.

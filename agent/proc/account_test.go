@@ -32,7 +32,7 @@ func TestAWorkerIsAnotherUser(t *testing.T) {
 	if err := os.WriteFile(mine, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	script := `id -u; id -g; id -G; grep -E '^(NoNewPrivs|CapEff)' /proc/self/status; env | sort; pwd
+	script := `id -u; id -g; id -G; echo by name > /dev/stderr; echo by name > /dev/stdout; grep -E '^(NoNewPrivs|CapEff)' /proc/self/status; env | sort; pwd
 cat ` + mine + ` 2>/dev/null && echo read a file of the agent
 cat /proc/$PPID/environ 2>/dev/null && echo read the environment of the agent
 cat ` + r.d.opt.StateDir + `/workers/* 2>/dev/null && echo read the state of the agent; exit 0`
@@ -43,7 +43,7 @@ cat ` + r.d.opt.StateDir + `/workers/* 2>/dev/null && echo read the state of the
 	if len(got) < 5 || got[0] != "54321" || got[1] != "54322" || got[2] != "54322 54323" {
 		t.Fatalf("output %q", got)
 	}
-	for _, want := range []string{"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "HOME=/nonexistent", "USER=stranger", "LANG=C", "/"} {
+	for _, want := range []string{"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "by name", "HOME=/nonexistent", "USER=stranger", "LANG=C", "/"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%q is missing in %q", want, got)
 		}

@@ -241,7 +241,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 	if err != nil {
 		return nil, err
 	}
-	c, err := newCapture(output)
+	c, err := newCapture(output, s.Account)
 	if err != nil {
 		g.end()
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/traceback"
+	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -41,7 +42,7 @@ type pipe struct {
 	says traceback.Parser
 }
 
-func newCapture(emit func(string, []string)) (*capture, error) {
+func newCapture(emit func(string, []string), who *worker.Account) (*capture, error) {
 	c := &capture{}
 	for _, s := range []struct {
 		name string
@@ -54,7 +55,20 @@ func newCapture(emit func(string, []string)) (*capture, error) {
 		}
 		*s.to = &pipe{name: s.name, r: r, w: w, emit: emit, c: c}
 	}
+	if err := c.give(who); err != nil {
+		c.abort()
+		return nil, err
+	}
 	return c, nil
+}
+
+// give makes the write ends those of a worker's user, who can then open them by name as
+// /dev/stdout and /dev/stderr.
+func (c *capture) give(who *worker.Account) error {
+	if !another(who) {
+		return nil
+	}
+	return errors.Join(c.out.w.Chown(int(who.UID), int(who.GID)), c.err.w.Chown(int(who.UID), int(who.GID)))
 }
 
 // abort closes everything if the process was not started.

@@ -11,7 +11,7 @@ import (
 // give the reason.
 func TestRestOfThePipeIsRead(t *testing.T) {
 	var got []string
-	c, err := newCapture(func(_ string, lines []string) { got = append(got, lines...) })
+	c, err := newCapture(func(_ string, lines []string) { got = append(got, lines...) }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

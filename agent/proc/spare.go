@@ -156,7 +156,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		return err
 	}
 	out := &sink{}
-	c, err := newCapture(out.emit)
+	c, err := newCapture(out.emit, k.Account)
 	if err != nil {
 		g.end()
 		_ = ours.Close()

@@ -31,6 +31,9 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"TORCHELASTIC_RUN_ID":     string(l.Job),
 		"TORCHELASTIC_ERROR_FILE": c.errorFile(w.ref.Incarnation),
 	})
+	if l.Spec.Processes.Encrypt {
+		env[wire.EnvEncrypt] = "1"
+	}
 	defaults = map[string]string{"PYTHONUNBUFFERED": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
 	if len(l.Members) > 1 {
 		defaults["OMP_NUM_THREADS"] = "1" // or they would compete for the processors

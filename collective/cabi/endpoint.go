@@ -47,6 +47,7 @@ func newEndpoint(options string) (*endpoint, error) {
 		Advertise string `json:"advertise"`
 		PortMin   int    `json:"port_min"`
 		PortMax   int    `json:"port_max"`
+		Encrypt   bool   `json:"encrypt"`
 	}{}
 	if err := decode(options, &o); err != nil {
 		return nil, err
@@ -55,7 +56,11 @@ func newEndpoint(options string) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &endpoint{Endpoint: collective.NewEndpoint(t), given: map[unsafe.Pointer][]byte{}}, nil
+	made := collective.NewEndpoint
+	if o.Encrypt {
+		made = collective.NewEncryptedEndpoint
+	}
+	return &endpoint{Endpoint: made(t), given: map[unsafe.Pointer][]byte{}}, nil
 }
 
 func (e *endpoint) alloc(n int64) (unsafe.Pointer, error) {

@@ -84,9 +84,10 @@ int32_t rg_lost_rank(void); /* -1 = nobody */
 /*
  * Endpoint: where this process takes connections, for all its communicators.
  *
- *   {"host": "127.0.0.1", "advertise": "", "port_min": 0, "port_max": 0}
+ *   {"host": "127.0.0.1", "advertise": "", "port_min": 0, "port_max": 0, "encrypt": false}
  *
- * host is where to listen, advertise what peers are told to dial if that is something else; ports 0 = any.
+ * host is where to listen, advertise what peers are told to dial if that is something else; ports 0 = any. encrypt: what
+ * follows the handshake is encrypted with keys derived from the token, which must not be empty; all ranks must agree.
  */
 int rg_endpoint_new(const char *options, rg_endpoint *endpoint);
 /* The address that peers dial, host:port. len is the size of the buffer. */

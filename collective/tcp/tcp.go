@@ -2,7 +2,8 @@
 //
 // The connections are neither encrypted nor authenticated here: the handshake of
 // package collective proves who is at the other end, but what follows can be read
-// and altered on the way. Use it inside a network that you trust.
+// and altered on the way. Use it inside a network that you trust, or with
+// collective.NewEncryptedEndpoint.
 package tcp
 
 import (

@@ -45,6 +45,7 @@ var AgentVariables = []WorkerVariable{
 	{Name: "REGROUP_TOKEN", What: "Names the worker to its agent."},
 	{Name: "REGROUP_INCARNATION", What: "Id of this incarnation of the worker."},
 	{Name: "REGROUP_ADVERTISE", What: "Host under which other workers reach this one."},
+	{Name: "REGROUP_ENCRYPT", What: "1 = workers encrypt what they send each other: `processes.encrypt` of the job."},
 	{Name: "REGROUP_DATA_PORTS", What: "Ports on which it may listen, low-high; empty = any."},
 }
 

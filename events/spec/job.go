@@ -197,6 +197,10 @@ type Processes struct {
 	// root, or as that user. Default: `--default-user` of the agent, else its own user. See
 	// [containment.md](containment.md).
 	User string `json:"user,omitempty" pattern:"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$" error:"is no user: write name or name:group"`
+	// Encrypts what workers send each other, with programs that use the SDK or the backend
+	// `regroup`: between processes that do not share memory. It costs throughput, see
+	// [containment.md](containment.md).
+	Encrypt bool `json:"encrypt,omitempty"`
 	// What each worker may use, with the processes that it starts.
 	Limits ProcessLimits `json:"limits,omitzero"`
 }

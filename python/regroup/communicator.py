@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from typing import Any, List, Optional, Sequence, Tuple
 
 from . import _library, settings
@@ -16,9 +17,20 @@ class Endpoint:
     """Where this process accepts connections of peers."""
 
     def __init__(
-        self, host: str = "127.0.0.1", advertise: str = "", port_min: int = 0, port_max: int = 0
+        self,
+        host: str = "127.0.0.1",
+        advertise: str = "",
+        port_min: int = 0,
+        port_max: int = 0,
+        encrypt: bool = False,
     ):
-        options = {"host": host, "advertise": advertise, "port_min": port_min, "port_max": port_max}
+        options = {
+            "host": host,
+            "advertise": advertise,
+            "port_min": port_min,
+            "port_max": port_max,
+            "encrypt": encrypt,
+        }
         out = ctypes.c_uint64()
         check(library().rg_endpoint_new(json.dumps(options).encode(), ctypes.byref(out)))
         self.handle: int = out.value
@@ -49,7 +61,8 @@ def endpoint(host: str) -> Endpoint:
     """This process's endpoint on a host's address. It lives as long as the process."""
     if host not in _endpoints:
         low, high = settings.ports("REGROUP_DATA_PORTS")
-        _endpoints[host] = Endpoint(host, port_min=low, port_max=high)
+        encrypt = os.environ.get("REGROUP_ENCRYPT", "0") == "1"
+        _endpoints[host] = Endpoint(host, port_min=low, port_max=high, encrypt=encrypt)
     return _endpoints[host]
 
 

@@ -35,6 +35,7 @@ const (
 	EnvIncarnation = "REGROUP_INCARNATION"
 	EnvAdvertise   = "REGROUP_ADVERTISE"  // data-plane host on which a worker listens
 	EnvDataPorts   = "REGROUP_DATA_PORTS" // low-high, empty = any
+	EnvEncrypt     = "REGROUP_ENCRYPT"    // 1 = data connections are encrypted; absent = not
 
 	// EnvWarmWithin limits how long a newcomer prefetches the state before it joins without it;
 	// like 30s. The job sets it.

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -36,9 +37,10 @@ func (s *Session) dialOnce(ctx context.Context, rank int, why Purpose, stream in
 	}
 	// The acceptor may have to wait for its own assignment before it answers, so there is no
 	// deadline but the context's.
-	code, detail, err := introduce(ctx, conn, s.cfg.Token, hello{
+	conn, code, detail, err := introduce(ctx, conn, s.cfg.Token, hello{
 		purpose: why, order: byteOrder(), from: s.cfg.Rank, to: rank, world: s.cfg.World, stream: stream,
-		generation: s.cfg.Generation, settings: s.cfg.Settings, stall: s.cfg.StallAfter, job: s.cfg.Job,
+		generation: s.cfg.Generation, settings: s.cfg.Settings, stall: s.cfg.StallAfter,
+		encrypt: s.cfg.Endpoint.encrypt, job: s.cfg.Job,
 	})
 	if err == nil && code != replyWelcome {
 		err = refusedBy(rank, code, detail)
@@ -74,7 +76,8 @@ func (s *Session) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // introduce is the dialer's side of the handshake. It ends with ctx, and conn cannot be used then.
-func introduce(ctx context.Context, conn net.Conn, token string, h hello) (code replyCode, detail []byte, err error) {
+// It returns the connection as a peer that has said welcome uses it.
+func introduce(ctx context.Context, conn net.Conn, token string, h hello) (_ net.Conn, code replyCode, detail []byte, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer func() {
 		if !stop() {
@@ -83,15 +86,23 @@ func introduce(ctx context.Context, conn net.Conn, token string, h hello) (code 
 	}()
 	challenge, err := readGreeting(conn)
 	if err != nil {
-		return 0, nil, err
+		return conn, 0, nil, err
 	}
+	_, _ = rand.Read(h.random[:]) // never fails
 	body := h.encode()
 	sum := dialerMAC(token, challenge, body)
 	message := append([]byte{byte(len(body)), byte(len(body) >> 8)}, body...)
 	if _, err := conn.Write(append(message, sum...)); err != nil {
-		return 0, nil, err
+		return conn, 0, nil, err
 	}
-	return readReply(conn, token, sum)
+	if code, detail, err = readReply(conn, token, sum); h.encrypt && h.purpose.encrypts() {
+		secured, wrong := secure(conn, token, challenge, sum, true)
+		if wrong != nil {
+			return conn, code, detail, errors.Join(err, wrong)
+		}
+		conn = secured
+	}
+	return conn, code, detail, err
 }
 
 // Open dials a rank for data. While the rank does not answer, as one may that has not been told of

@@ -33,6 +33,7 @@ type Endpoint struct {
 	tasks     sync.WaitGroup
 
 	handshakeTimeout time.Duration
+	encrypt          bool
 
 	mu         sync.Mutex
 	closed     bool
@@ -68,10 +69,12 @@ const (
 )
 
 // NewEndpoint starts to accept connections on t, which it closes in its own Close.
-func NewEndpoint(t Transport, handshakeTimeout time.Duration) *Endpoint {
+// With encrypt its connections, those that it accepts and those that it dials, are encrypted,
+// except for those that carry nothing; endpoints that differ in that refuse each other.
+func NewEndpoint(t Transport, handshakeTimeout time.Duration, encrypt bool) *Endpoint {
 	ctx, end := context.WithCancel(context.Background())
 	e := &Endpoint{
-		transport: t, ctx: ctx, end: end, handshakeTimeout: handshakeTimeout,
+		transport: t, ctx: ctx, end: end, handshakeTimeout: handshakeTimeout, encrypt: encrypt,
 		sessions: map[generationKey]*Session{}, newest: map[string]uint64{}, ended: map[generationKey]endedGeneration{},
 		handshakes: newConnLimiter[net.Conn](maxWaitingPerSource, maxWaiting),
 		early:      newConnLimiter[*pendingConn](maxWaitingPerSource, maxWaiting),
@@ -305,7 +308,23 @@ func (p *pendingConn) welcome(s *Session) {
 	if err == nil {
 		err = p.conn.SetDeadline(time.Time{})
 	}
-	s.adopt(p.hello, p.conn, err)
+	conn := p.conn
+	if err == nil {
+		conn, err = p.secured(s.cfg.Token)
+	}
+	s.adopt(p.hello, conn, err)
+}
+
+// secured returns the connection as it is used after the handshake.
+func (p *pendingConn) secured(token string) (net.Conn, error) {
+	if !p.hello.encrypt || !p.hello.purpose.encrypts() {
+		return p.conn, nil
+	}
+	c, err := secure(p.conn, token, p.challenge, p.mac, false)
+	if err != nil {
+		return p.conn, err
+	}
+	return c, nil
 }
 
 // refuse answers without a valid MAC: the token may be unknown here. A detail is for dialers that

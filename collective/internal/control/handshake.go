@@ -20,6 +20,8 @@ import (
 //	dialer → acceptor   length u16, hello, HMAC(token, "dial" challenge hello)
 //	acceptor → dialer   code u8, length u16, detail, HMAC(token, "answer" MAC-of-dialer code detail)
 //
+// After a welcome, connections that carry data are encrypted if both ends want that, see secure.go.
+//
 // Only a welcome must be authentic, because an endpoint that refuses may not know the token. Until
 // the dialer has proved that it knows the token, it gets one of two answers without a detail,
 // refused and busy: neither names a job, a generation or a setting.
@@ -28,7 +30,8 @@ const (
 	wireVersion  = 6
 	greetingLen  = 24
 	challengeLen = 16
-	helloFixed   = 4 + 4 + 4 + 8 + 8 + 8 + 3 + 1
+	randomLen    = 16 // in a hello: no two hellos are the same
+	helloFixed   = 4 + 4 + 4 + 8 + 8 + 8 + 3 + randomLen + 1 + 1
 	macLen       = sha256.Size
 )
 
@@ -73,8 +76,14 @@ type hello struct {
 	generation uint64
 	settings   uint64 // hash of the options that must be equal on all ranks
 	stall      time.Duration
+	random     [randomLen]byte
+	encrypt    bool // what follows the handshake, if purpose has that
 	job        string
 }
+
+// encrypts reports whether connections of a purpose are encrypted where both ends want that. The
+// others carry nothing, and what watches for deaths needs the socket.
+func (p Purpose) encrypts() bool { return p != PurposeProbe && p != PurposeDeathWatch }
 
 var errHandshake = errors.New("malformed handshake")
 
@@ -96,6 +105,12 @@ func (h hello) encode() []byte {
 	b = le.AppendUint64(b, h.generation)
 	b = le.AppendUint64(b, h.settings)
 	b = le.AppendUint64(b, uint64(h.stall))
+	b = append(b, h.random[:]...)
+	if h.encrypt {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
 	b = append(b, byte(len(h.job)))
 	return append(b, h.job...)
 }
@@ -112,11 +127,15 @@ func parseHello(b []byte) (hello, error) {
 		generation: le.Uint64(b[15:]),
 		settings:   le.Uint64(b[23:]),
 		stall:      time.Duration(le.Uint64(b[31:])),
+		encrypt:    b[39+randomLen] == 1,
 		job:        string(b[helloFixed:]),
 	}
+	copy(h.random[:], b[39:])
 	switch {
-	case int(b[39]) != len(h.job) || h.job == "":
-		return hello{}, fmt.Errorf("%w: job name of %d bytes, announced %d", errHandshake, len(h.job), b[39])
+	case b[39+randomLen] > 1:
+		return hello{}, fmt.Errorf("%w: encryption %d", errHandshake, b[39+randomLen])
+	case int(b[40+randomLen]) != len(h.job) || h.job == "":
+		return hello{}, fmt.Errorf("%w: job name of %d bytes, announced %d", errHandshake, len(h.job), b[40+randomLen])
 	case h.purpose < PurposeControl || h.purpose > PurposeService:
 		return hello{}, fmt.Errorf("%w: purpose %d", errHandshake, b[0])
 	case h.purpose == PurposeService && (h.world != 1 || h.from != 0 || h.to != 0):

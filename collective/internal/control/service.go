@@ -64,6 +64,8 @@ func (e *Endpoint) serve(p *pendingConn) {
 		code = replyRefused
 	case p.hello.order != byteOrder():
 		code, detail = replyMismatch, "other byte order"
+	case p.hello.encrypt != e.encrypt:
+		code, detail = replyMismatch, fmt.Sprintf("encryption is %t here, %t there", e.encrypt, p.hello.encrypt)
 	case s.count >= maxRequests:
 		code, detail = replyBusy, fmt.Sprintf("%d requests are being served", maxRequests)
 	default:
@@ -88,7 +90,9 @@ func (e *Endpoint) serve(p *pendingConn) {
 			return
 		}
 		_ = p.conn.SetDeadline(time.Time{})
-		s.Serve(s.ctx, p.conn)
+		if conn, err := p.secured(s.Token); err == nil {
+			s.Serve(s.ctx, conn)
+		}
 	})
 }
 
@@ -97,7 +101,7 @@ func (e *Endpoint) serve(p *pendingConn) {
 func (e *Endpoint) DialService(ctx context.Context, address string, s Service) (net.Conn, error) {
 	return e.dialOutside(ctx, address, s.Token, hello{
 		purpose: PurposeService, order: byteOrder(), world: 1, generation: s.Generation,
-		stall: DefaultStallAfter, job: s.Job,
+		stall: DefaultStallAfter, encrypt: e.encrypt, job: s.Job,
 	})
 }
 
@@ -122,7 +126,7 @@ func (e *Endpoint) dialOutside(ctx context.Context, address, token string, h hel
 	if err != nil {
 		return nil, err
 	}
-	code, detail, err := introduce(ctx, conn, token, h)
+	conn, code, detail, err := introduce(ctx, conn, token, h)
 	if err == nil && code != replyWelcome {
 		err = refusedBy(-1, code, detail)
 	}

@@ -210,6 +210,8 @@ func (s *Session) admit(h hello) (replyCode, []byte) {
 		return replyMismatch, fmt.Appendf(nil, "this is rank %d, not %d", s.cfg.Rank, h.to)
 	case h.settings != s.cfg.Settings:
 		return replyMismatch, []byte("the two differ in ChunkBytes, Streams, Table or NoSharedMemory, or in what they know of LocalSize")
+	case h.encrypt != s.cfg.Endpoint.encrypt:
+		return replyMismatch, fmt.Appendf(nil, "encryption is %t here, %t there", s.cfg.Endpoint.encrypt, h.encrypt)
 	case h.stall != s.cfg.StallAfter:
 		return replyMismatch, fmt.Appendf(nil, "StallAfter is %v here, %v there", s.cfg.StallAfter, h.stall)
 	case (h.purpose == PurposeControl || h.purpose == PurposeDeathWatch) && !s.isDialedBy(h.from):

@@ -21,7 +21,7 @@ func listening(t *testing.T, handshakeTimeout time.Duration) (*Endpoint, *Sessio
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := NewEndpoint(transport, handshakeTimeout)
+	e := NewEndpoint(transport, handshakeTimeout, false)
 	s := New(Config{Job: "job", Generation: 7, Token: "secret", Rank: 1, World: 2, Endpoint: e, StallAfter: patience})
 	if err := s.Start(noData{}); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func newRanks(t *testing.T, transports []control.Transport, change func(rank int
 	t.Helper()
 	eps := make([]*control.Endpoint, len(transports))
 	for i, tr := range transports {
-		eps[i] = control.NewEndpoint(tr, 5*time.Second)
+		eps[i] = control.NewEndpoint(tr, 5*time.Second, false)
 		t.Cleanup(func() { _ = eps[i].Close() })
 	}
 	ranks := make([]*rank, len(transports))
