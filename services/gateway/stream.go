@@ -26,6 +26,7 @@ type stream struct {
 	control *http.ResponseController
 	media   string
 	buffer  bytes.Buffer
+	within  time.Duration // for each write
 	leave   func()
 }
 
@@ -57,12 +58,13 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...st
 	if chosen == "" {
 		return nil, withStatus(http.StatusNotAcceptable, wrong("Accept", "none of it is available: send "+strings.Join(media, " or ")))
 	}
+	places := g.streams
 	select {
-	case g.streams <- struct{}{}:
+	case places <- struct{}{}:
 	default:
-		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", maxStreams)
+		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", cap(places))
 	}
-	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, leave: func() { <-g.streams }}
+	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, leave: func() { <-places }}
 	h := w.Header()
 	h.Set("Content-Type", chosen)
 	if chosen == mediaText {
@@ -103,7 +105,7 @@ const flushOver = 64 << 10
 
 // flush sends what is queued. A client that does not read it in time is disconnected.
 func (s *stream) flush() error {
-	if err := s.control.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
+	if err := s.control.SetWriteDeadline(time.Now().Add(s.within)); err != nil {
 		return err
 	}
 	if _, err := s.w.Write(s.buffer.Bytes()); err != nil {
