@@ -174,3 +174,18 @@ test("a stop asks once more, and then is shown", async () => {
   await page.locator(".head .badge", { hasText: "stopped" }).waitFor({ timeout: 20000 });
   clean();
 });
+
+test("what a program prints is shown, and is no part of the page", async () => {
+  const print = String.raw`printf '\033[31mred\033[0m \033[38;2;9;200;30mgreen\033[0m <b id=bold>plain</b> \033]8;;https://evil.example\033\\link\033]8;;\033\\ end\n'; exit 3`;
+  const broken = cluster.submit("--workers", "1", "--max-restarts", "0", "--name", "broken", "--", "sh", "-c", print);
+  await goto(`/jobs/${broken}`, "failed");
+  await page.getByText("First error").waitFor();
+  await goto(`/jobs/${broken}/logs`, "plain");
+  const row = page.locator(".log .row", { hasText: "plain" }).first();
+  assert.match(await row.textContent(), /red green <b id=bold>plain<\/b>/);
+  assert.equal(await row.locator(".ansi-red-fg").textContent(), "red");
+  assert.equal(await page.locator("#bold, .log a, .log [style*=color]").count(), 0);
+  await goto("/overview", broken);
+  await shot("failed-overview");
+  clean();
+});

@@ -21,6 +21,8 @@ type commands struct {
 	ports events.Ports
 	feed  *feed.Feed
 	now   func() time.Time
+
+	within time.Duration // for an answer
 }
 
 // store publishes a command. It is tried again while the brokers elect a leader.
@@ -43,7 +45,7 @@ func (c commands) store(ctx context.Context, e events.Event) error {
 // refusal is the error, and so is the lack of an answer: then the command has expired and is not
 // carried out any more.
 func (c commands) ask(ctx context.Context, id, entity string, b events.Body, answers func(events.Body) bool, satisfied func() bool) (events.Body, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
 	if satisfied != nil && satisfied() {
 		return nil, nil
@@ -54,14 +56,14 @@ func (c commands) ask(ctx context.Context, id, entity string, b events.Body, ans
 	}
 	broker, err := c.ports.Clock.Now(ctx)
 	if err != nil {
-		return nil, unanswered(err)
+		return nil, c.unanswered(err)
 	}
 	if until, bounded := ctx.Deadline(); bounded {
 		e.Expires = broker.Add(time.Until(until))
 	}
 	at, live := c.feed.Facts.Last(), c.feed.Live.Last()
 	if err := c.store(ctx, e); err != nil {
-		return nil, unanswered(err)
+		return nil, c.unanswered(err)
 	}
 	for {
 		facts, more := c.feed.Facts.After(at, batch)
@@ -88,7 +90,7 @@ func (c commands) ask(ctx context.Context, id, entity string, b events.Body, ans
 		case <-more:
 		case <-changed:
 		case <-ctx.Done():
-			return nil, unanswered(ctx.Err())
+			return nil, c.unanswered(ctx.Err())
 		}
 	}
 }
@@ -96,11 +98,11 @@ func (c commands) ask(ctx context.Context, id, entity string, b events.Body, ans
 // batch is how many items of a ring are read at once.
 const batch = 256
 
-func unanswered(err error) error {
+func (c commands) unanswered(err error) error {
 	if code := events.CodeOf(err); code != events.Unavailable && code != events.Cancelled {
 		return err
 	}
-	return events.Errorf(events.Unavailable, "no service has answered within %s: do they run? The command has expired and is not carried out any more (%v)", answerWithin, err)
+	return events.Errorf(events.Unavailable, "no service has answered within %s: do they run? The command has expired and is not carried out any more (%v)", c.within, err)
 }
 
 // refused returns the refusal of a command, if a fact is one.
@@ -122,11 +124,11 @@ func refused(b events.Body, e events.Event) error {
 
 // storeWithin is store with a bound for the time.
 func (c commands) storeWithin(ctx context.Context, e events.Event) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
 	err := c.store(ctx, e)
 	if code := events.CodeOf(err); code == events.Unavailable || code == events.Cancelled {
-		return events.Errorf(events.Unavailable, "the event could not be stored within %s: does the broker run? (%v)", answerWithin, err)
+		return events.Errorf(events.Unavailable, "the event could not be stored within %s: does the broker run? (%v)", c.within, err)
 	}
 	return err
 }

@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -34,6 +35,21 @@ type Options struct {
 	Version string
 	Logger  *slog.Logger
 	Now     func() time.Time // nil = time.Now
+
+	Patience     Patience      // the zero value = DefaultPatience
+	AnswerWithin time.Duration // for the fact that answers a command; 0 = 15 s
+}
+
+// Patience is how long a client may take.
+type Patience struct {
+	Header, Read time.Duration // to send the header; to send all of a request
+	Write        time.Duration // to receive an answer, or the next part of a stream
+	Idle         time.Duration // between two requests on a connection
+}
+
+// DefaultPatience is enough for slow networks.
+func DefaultPatience() Patience {
+	return Patience{Header: 5 * time.Second, Read: 20 * time.Second, Write: 30 * time.Second, Idle: 2 * time.Minute}
 }
 
 // Gateway is one HTTP server of the control plane. Any number of replicas may run; each has the
@@ -56,13 +72,17 @@ func New(o Options) (*Gateway, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Patience == (Patience{}) {
+		o.Patience = DefaultPatience()
+	}
+	o.AnswerWithin = cmp.Or(o.AnswerWithin, answerWithin)
 	g := &Gateway{Options: o, streams: make(chan struct{}, maxStreams)}
 	g.feed = feed.New(o.Ports, func(subject string, err error) {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			o.Logger.Warn("cannot be read", "subject", subject, "code", string(events.CodeOf(err)), "reason", err.Error())
 		}
 	})
-	g.commands = commands{ports: o.Ports, feed: g.feed, now: o.Now}
+	g.commands = commands{ports: o.Ports, feed: g.feed, now: o.Now, within: o.AnswerWithin}
 	g.keys = newKeys(o.Token, o.Now)
 	g.metrics = newMetrics(g)
 	g.feed.Observe(g.metrics.fact)
@@ -117,10 +137,10 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 func (g *Gateway) server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler:           g.handler(),
-		ReadHeaderTimeout: headerWithin,
-		ReadTimeout:       readWithin,
-		WriteTimeout:      writeWithin,
-		IdleTimeout:       idleWithin,
+		ReadHeaderTimeout: g.Patience.Header,
+		ReadTimeout:       g.Patience.Read,
+		WriteTimeout:      g.Patience.Write,
+		IdleTimeout:       g.Patience.Idle,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(g.Logger.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -129,10 +149,6 @@ func (g *Gateway) server(ctx context.Context) *http.Server {
 
 // Bounds of what a client may take.
 const (
-	headerWithin = 5 * time.Second
-	readWithin   = 20 * time.Second
-	writeWithin  = 30 * time.Second
-	idleWithin   = 2 * time.Minute
 	closeWithin  = 2 * time.Second
 	answerWithin = 15 * time.Second // for the fact that answers a command
 	maxHeader    = 64 << 10

@@ -136,7 +136,7 @@ func TestRefusalsOfSubmits(t *testing.T) {
 	if a := w.do("POST", "/api/v1/jobs", "{"+strings.Repeat(" ", 2<<20)); a.status != http.StatusRequestEntityTooLarge || a.problem(t).Code != events.TooLarge {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := w.get("/api/v1/jobs?state=runing"); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "running") {
+	if a := w.get("/api/v1/jobs?state=runnin"); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "running") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	var list gateway.JobList

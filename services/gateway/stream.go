@@ -26,6 +26,7 @@ type stream struct {
 	control *http.ResponseController
 	media   string
 	buffer  bytes.Buffer
+	within  time.Duration // for each write
 	leave   func()
 }
 
@@ -57,12 +58,13 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...st
 	if chosen == "" {
 		return nil, withStatus(http.StatusNotAcceptable, wrong("Accept", "none of it is available: send "+strings.Join(media, " or ")))
 	}
+	places := g.streams
 	select {
-	case g.streams <- struct{}{}:
+	case places <- struct{}{}:
 	default:
-		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", maxStreams)
+		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", cap(places))
 	}
-	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, leave: func() { <-g.streams }}
+	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, leave: func() { <-places }}
 	h := w.Header()
 	h.Set("Content-Type", chosen)
 	if chosen == mediaText {
@@ -103,7 +105,7 @@ const flushOver = 64 << 10
 
 // flush sends what is queued. A client that does not read it in time is disconnected.
 func (s *stream) flush() error {
-	if err := s.control.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
+	if err := s.control.SetWriteDeadline(time.Now().Add(s.within)); err != nil {
 		return err
 	}
 	if _, err := s.w.Write(s.buffer.Bytes()); err != nil {
@@ -164,8 +166,7 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobI
 	if err != nil {
 		return err
 	}
-	sse := accepted(r, mediaSSE, mediaNDJSON) == mediaSSE
-	follows, err := boolean(r, "follow", sse)
+	follows, err := boolean(r, "follow", accepted(r, mediaSSE, mediaNDJSON) == mediaSSE)
 	if err != nil {
 		return err
 	}
@@ -174,69 +175,108 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobI
 		return err
 	}
 	defer s.leave()
-	changed := g.feed.Live.Last()
-	send := func(i feed.Item) error {
-		after = max(after, i.Sequence)
-		if (job == "" || i.Job == job) && wanted(pattern, i.Event.Body.Type()) {
-			return s.add(i.Kind, strconv.FormatUint(i.Sequence, 10), i.Data)
-		}
-		return nil
+	if s.flush() != nil { // the headers
+		return nil // the client has gone
 	}
-	if !given && follows && job == "" {
-		after = g.feed.Facts.Last()
-	}
-	if err := s.flush(); err != nil { // the headers
-		return nil //nolint:nilerr // the client has gone
-	}
-	ctx := r.Context()
+	f := &factReader{g: g, out: s, job: job, pattern: pattern, live: live, after: after, changed: g.feed.Live.Last()}
 	if !follows {
-		g.ended(s, g.feed.Stored(ctx, job, after+1, send))
+		g.ended(s, g.feed.Stored(r.Context(), job, after+1, f.send))
 		return nil
 	}
-	after = min(after, g.feed.Facts.Last()) // of a stream that was made anew
+	newest := g.feed.Facts.Last()
+	f.after = min(after, newest) // of a stream that was made anew
+	if !given && job == "" {
+		f.after = newest
+	}
+	f.follow(r.Context())
+	return nil
+}
+
+// factReader writes the facts after a position to a stream.
+type factReader struct {
+	g       *Gateway
+	out     *stream
+	job     events.JobID // empty = all
+	pattern string       // of types
+	live    bool         // also what has no position
+	after   uint64
+	changed uint64 // position among what has none in the stream
+}
+
+// send writes a fact if it is wanted. The error is that of a client that has gone.
+func (f *factReader) send(i feed.Item) error {
+	f.after = max(f.after, i.Sequence)
+	if (f.job != "" && i.Job != f.job) || !wanted(f.pattern, i.Event.Body.Type()) {
+		return nil
+	}
+	return f.out.add(i.Kind, strconv.FormatUint(i.Sequence, 10), i.Data)
+}
+
+// follow writes what comes until the client has gone, or ctx ends.
+func (f *factReader) follow(ctx context.Context) {
 	timer := time.NewTimer(keepAlive)
 	defer timer.Stop()
 	for {
-		if err := g.history(ctx, job, &after, send); err != nil {
-			return nil //nolint:nilerr // the client tries again with its position
+		more, another, full, err := f.some(ctx)
+		if err != nil {
+			return
 		}
-		facts, more := g.feed.Facts.After(after, batch)
-		for _, i := range facts {
-			if err := send(i); err != nil {
-				return nil //nolint:nilerr // the client has gone
-			}
-		}
-		news, another := g.feed.Live.After(changed, batch)
-		for _, i := range news {
-			changed = i.Sequence
-			if !live {
-				continue
-			}
-			if err := s.add(i.Kind, "", i.Data); err != nil {
-				return nil //nolint:nilerr // the client has gone
-			}
-		}
-		if err := s.flushSome(); err != nil {
-			return nil //nolint:nilerr // the client has gone
-		}
-		if len(facts) == batch || len(news) == batch {
+		if full {
 			continue
 		}
-		if !live {
+		if !f.live {
 			another = nil
 		}
 		select {
 		case <-more:
 		case <-another:
 		case <-timer.C:
-			if err := s.beat(); err != nil {
-				return nil //nolint:nilerr // the client has gone
+			if f.out.beat() != nil {
+				return
 			}
 			timer.Reset(keepAlive)
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
+}
+
+// some writes what there is, or a part of it: then full is true. The channels are closed when there
+// is more.
+func (f *factReader) some(ctx context.Context) (more, another <-chan struct{}, full bool, err error) {
+	if err := f.history(ctx); err != nil {
+		return nil, nil, false, err
+	}
+	facts, more := f.g.feed.Facts.After(f.after, batch)
+	for _, i := range facts {
+		if err := f.send(i); err != nil {
+			return nil, nil, false, err
+		}
+	}
+	news, another := f.g.feed.Live.After(f.changed, batch)
+	for _, i := range news {
+		f.changed = i.Sequence
+		if !f.live {
+			continue
+		}
+		if err := f.out.add(i.Kind, "", i.Data); err != nil {
+			return nil, nil, false, err
+		}
+	}
+	return more, another, len(facts) == batch || len(news) == batch, f.out.flushSome()
+}
+
+// history writes the facts after the position that are not in the ring any more.
+func (f *factReader) history(ctx context.Context) error {
+	first, last := f.g.feed.Facts.First(), f.g.feed.Facts.Last()
+	if f.after >= last || f.after+1 >= first {
+		return nil
+	}
+	if err := f.g.feed.Stored(ctx, f.job, f.after+1, f.send); err != nil {
+		return err
+	}
+	f.after = max(f.after, last)
+	return nil
 }
 
 // flushSome is flush if there is something.
@@ -255,19 +295,6 @@ func (g *Gateway) ended(s *stream, err error) {
 		_ = s.add("error", "", p)                                                                                                                                     // the client has gone
 	}
 	_ = s.flush() // the client has gone
-}
-
-// history sends the facts after a position that are not in the ring any more.
-func (g *Gateway) history(ctx context.Context, job events.JobID, after *uint64, send func(feed.Item) error) error {
-	first, last := g.feed.Facts.First(), g.feed.Facts.Last()
-	if *after >= last || *after+1 >= first {
-		return nil
-	}
-	if err := g.feed.Stored(ctx, job, *after+1, send); err != nil {
-		return err
-	}
-	*after = max(*after, last)
-	return nil
 }
 
 // wanted reports whether a type matches a pattern; an empty one matches all.

@@ -22,6 +22,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
 	"github.com/regroup-io/regroup/services/gateway"
 	"github.com/regroup-io/regroup/services/registry"
@@ -40,6 +41,7 @@ type world struct {
 	gateway *gateway.Gateway
 	url     string
 	client  *http.Client
+	stop    func() // ends the gateway
 }
 
 func parse(name string, text []byte) (spec.Job, error) {
@@ -58,7 +60,7 @@ func start(t testing.TB) *world {
 func bare(t testing.TB, change func(*gateway.Options)) *world {
 	w := &world{TB: t, ports: memory.New().Ports()}
 	o := gateway.Options{
-		Ports: w.ports, Parse: parse, Token: token, Version: "test", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Ports: w.ports, Parse: parse, Token: token, Version: "test", Logger: slog.New(slog.DiscardHandler),
 		Pages: []gateway.Page{gateway.NewPage("count", "how many facts there are", true, func(s gateway.Seen) map[string]int { return map[string]int{"facts": len(s.Facts)} })},
 	}
 	if change != nil {
@@ -81,6 +83,7 @@ func bare(t testing.TB, change func(*gateway.Options)) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running errgroup.Group
 	running.Go(func() error { return g.Serve(ctx, l) })
+	w.stop = cancel
 	t.Cleanup(func() {
 		w.client.CloseIdleConnections()
 		cancel()
@@ -195,6 +198,14 @@ func (w *world) eventually(what string, fn func() bool) {
 	if err := wait.Until(ctx, 5*time.Millisecond, func() (bool, error) { return fn(), nil }); err != nil {
 		w.Fatalf("%s: not within 10 s", what)
 	}
+}
+
+// job stores a job as the registry does.
+func (w *world) job(id events.JobID) {
+	w.Helper()
+	v := events.JobView{Job: id, State: events.JobStateRunning, Submitted: time.Now(), Generation: 2, Spec: spec.Job{Name: "j", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2}}}
+	controllertest.Record(w, w.ports, events.BucketJobs, string(id), 0, v)
+	w.eventually("the job is there", func() bool { return w.get("/api/v1/jobs/"+string(id)).status == http.StatusOK })
 }
 
 // publish stores a fact.

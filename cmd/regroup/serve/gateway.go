@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,9 @@ func gatewayCommand(c *boot.Config, w *web.Config) *cobra.Command {
 				return err
 			}
 			p.Logger.Info("serving", "service", "gateway", "server", p.Conn.URL(), "url", g.URL)
-			fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", g.Link())
+			if boot.IsTerminal(os.Stderr) { // a link in the log of a service would let its readers in
+				fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", g.Link())
+			}
 			return withHealth(ctx, p, g.Serve)
 		},
 	}

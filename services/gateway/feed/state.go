@@ -21,7 +21,9 @@ type Change struct {
 
 // watch copies a bucket into a table and tells of each change.
 func watch[V any](ctx context.Context, g *errgroup.Group, f *Feed, bucket string, t *table[V], kind string) {
+	t.mu.Lock()
 	t.rows = map[string]row[V]{}
+	t.mu.Unlock()
 	g.Go(func() error {
 		for {
 			err := f.ports.Buckets.Bucket(bucket).Watch(ctx, func(key string, value []byte, revision uint64) {

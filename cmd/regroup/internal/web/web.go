@@ -86,7 +86,7 @@ func (r *Running) Link() string { return r.URL + r.gateway.LinkPath() }
 
 // Serve answers until ctx ends.
 func (r *Running) Serve(ctx context.Context) error {
-	defer os.Remove(r.record) //nolint:errcheck // an old record names a process that has ended
+	defer os.Remove(r.record)
 	return r.gateway.Serve(ctx, r.at)
 }
 

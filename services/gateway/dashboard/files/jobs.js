@@ -34,13 +34,13 @@ export function Jobs({ query }) {
     <section class="panel">${list && list.jobs.length === 0 ? html`<p class="empty">${q || state ? "No job matches." : html`No jobs yet: start one with <code>regroup submit -- CMD</code>.`}</p>` : html`
       <${Table} name="Jobs" head=${["Job", "State", "Workers", { num: "Generation" }, { num: "Step" }, { num: "Incidents" }, "Age", "Command"]}>
         ${list?.jobs.map((j) => html`<tr key=${j.job}>
-          <td><a href="#/jobs/${j.job}">${j.job}</a></td>
+          <td class="tight"><a href="#/jobs/${j.job}">${j.job}</a></td>
           <td><${Badge} state=${j.state} /></td>
           <td>${training(j)} of ${j.spec.workers.min === j.spec.workers.max ? j.spec.workers.max : `${j.spec.workers.min} to ${j.spec.workers.max}`}</td>
           <td class="num">${j.generation || "-"}</td>
-          <td class="num">${number(Math.max(j.step, j.ended ? 0 : steps[j.job]?.step || 0)) }</td>
+          <td class="num">${number(Math.max(j.step, j.ended ? 0 : steps[j.job]?.step || 0))}</td>
           <td class="num">${j.incidents.filter((i) => i.cause.kind !== "start").length + (j.open && j.open.cause.kind !== "start" ? 1 : 0)}</td>
-          <td>${span(since(j.submitted))}</td>
+          <td class="tight">${span(since(j.submitted))}</td>
           <td class="mono wide">${j.spec.command.join(" ")}${j.reason && j.state !== "running" && html`<div class="soft">${j.reason}</div>`}</td></tr>`)}<//>`}
       ${list?.more > 0 && html`<p class="empty">${list.more} older jobs are left out: search for them.</p>`}</section>`;
 }

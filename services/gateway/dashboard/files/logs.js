@@ -63,6 +63,7 @@ export function Logs({ job, query }) {
       <a class="button" href="/api/v1/jobs/${job.job}/logs" download="${job.job}.log">Download</a>
       <span class="soft" role="status">${shown.length === lines.length ? `${lines.length} lines` : `${shown.length} of ${lines.length} lines`}</span></div>
     <div class="log" ref=${box} tabindex="0" role="log" aria-label="Output of the workers" onScroll=${onScroll}>
+      ${shown.length === 0 && html`<div class="none">${lines.length ? "No line matches." : "No output yet."}</div>`}
       <div style=${{ height: `${shown.length * lineHeight}px` }}></div>
       <div class="lines" style=${{ top: `${from * lineHeight}px` }}>${shown.slice(from, to).map((l, i) => html`<div key=${from + i} class="row ${wrong.test(l.text) ? "bad" : ""} ${l.stream === "regroup" ? "own" : ""}"><span class="who ${l.rank === null ? "rn" : `r${l.rank % 8}`}">[${l.place.node} ${l.rank === null ? "r-" : `r${l.rank}`} g${l.generation}]</span><span class="who rn">${clock(l.time)}</span><span dangerouslySetInnerHTML=${{ __html: paint(l.text) }}></span></div>`)}</div>
     </div></section>`;

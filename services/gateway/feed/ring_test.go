@@ -1,0 +1,120 @@
+package feed
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestRing compares a ring with a list: what it holds are the newest items within its bounds, each
+// reader gets them in order, and is woken by the next one.
+func TestRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most, bytes := rapid.IntRange(1, 20).Draw(t, "items"), rapid.IntRange(1, 60).Draw(t, "bytes")
+		r := NewRing(most, bytes)
+		var all []Item
+		last := uint64(0)
+		for range rapid.IntRange(0, 60).Draw(t, "n") {
+			i := Item{Data: make([]byte, rapid.IntRange(0, 10).Draw(t, "size"))}
+			if rapid.Bool().Draw(t, "numbered") {
+				i.Sequence = last + uint64(rapid.IntRange(1, 3).Draw(t, "gap"))
+			}
+			_, changed := r.After(last, 1)
+			r.Add(i)
+			select {
+			case <-changed:
+			default:
+				t.Fatal("a reader was not woken")
+			}
+			if i.Sequence == 0 {
+				i.Sequence = last + 1
+			}
+			last = i.Sequence
+			all = append(all, i)
+		}
+		held, _ := r.After(0, 1000)
+		size := 0
+		for i := range held {
+			size += len(held[i].Data)
+			if held[i].Sequence != all[len(all)-len(held)+i].Sequence {
+				t.Fatalf("it holds %v of %v", held, all)
+			}
+		}
+		if len(held) > most || (size > bytes && len(held) > 1) {
+			t.Fatalf("it holds %d items of %d bytes, at most %d of %d are allowed", len(held), size, most, bytes)
+		}
+		if n := len(held); n > 0 && n < len(all) && n < most && size+len(all[len(all)-n-1].Data) <= bytes {
+			t.Fatal("it has dropped an item that has room")
+		}
+		if r.Last() != last {
+			t.Fatalf("the last is %d, want %d", r.Last(), last)
+		}
+		after, n := uint64(rapid.IntRange(0, 70).Draw(t, "after")), rapid.IntRange(1, 5).Draw(t, "at once")
+		want := slices.DeleteFunc(slices.Clone(held), func(i Item) bool { return i.Sequence <= after })
+		if got, _ := r.After(after, n); len(got) != min(n, len(want)) || (len(got) > 0 && got[0].Sequence != want[0].Sequence) {
+			t.Fatalf("after %d: %v of %v", after, got, want)
+		}
+		back := rapid.IntRange(0, 30).Draw(t, "back")
+		if got, _ := r.After(r.Back(back), 1000); len(got) != min(back, len(held)) {
+			t.Fatalf("the newest %d are %v", back, got)
+		}
+	})
+}
+
+// TestSeriesStayBounded: points become sparser instead of more, and cover all of the time.
+func TestSeriesStayBounded(t *testing.T) {
+	s := series{jobs: map[events.JobID]*jobSeries{}}
+	began := time.Unix(1_700_000_000, 0)
+	for i := range 50_000 {
+		s.take(events.Progress{Job: "x", Generation: 1, Step: uint64(i), Samples: uint64(i) * 32, Metrics: map[string]float64{"loss": float64(i)}}, began.Add(time.Duration(i)*time.Second))
+	}
+	for name, points := range s.jobs["x"].points {
+		if n := len(points); n > seriesPoints || n < seriesPoints/4 {
+			t.Errorf("%s has %d points", name, n)
+		}
+		if first := points[0].Time.Sub(began); first > time.Minute {
+			t.Errorf("%s begins %s late", name, first)
+		}
+		if rate := points[len(points)-1].Value; name == MetricStepsRate && (rate < .99 || rate > 1.01) {
+			t.Errorf("%g steps a second, want 1", rate)
+		}
+	}
+	for i := range 2 * seriesJobs {
+		s.take(events.Progress{Job: events.JobID(rune('a'+i%26)) + events.JobID(time.Duration(i).String()), Generation: 1}, began.Add(time.Duration(100_000+i)*time.Second))
+	}
+	if len(s.jobs) > seriesJobs || s.jobs["x"] != nil {
+		t.Errorf("%d jobs are kept, and the oldest is there: %v", len(s.jobs), s.jobs["x"] != nil)
+	}
+}
+
+// TestOldProgressIsPassedOver: signals may come late and twice.
+func TestOldProgressIsPassedOver(t *testing.T) {
+	s := series{jobs: map[events.JobID]*jobSeries{}}
+	at := time.Unix(1_700_000_000, 0)
+	tell := func(g events.Generation, step uint64) bool {
+		at = at.Add(time.Second)
+		_, ok := s.take(events.Progress{Job: "x", Generation: g, Step: step}, at)
+		return ok
+	}
+	for i, c := range []struct {
+		g    events.Generation
+		step uint64
+		want bool
+	}{{1, 5, true}, {1, 4, false}, {2, 3, true}, {1, 9, false}, {2, 4, true}} {
+		if got := tell(c.g, c.step); got != c.want {
+			t.Errorf("%d: step %d of %s is told: %v, want %v", i, c.step, c.g, got, c.want)
+		}
+	}
+	v := events.JobView{Job: "x", State: events.JobStateRunning, Generation: 2, Step: 1}
+	if s.progressed(&v); v.Step != 4 {
+		t.Errorf("the view has step %d, want 4", v.Step)
+	}
+	v = events.JobView{Job: "x", State: events.JobStateRunning, Generation: 3, Step: 1}
+	if s.progressed(&v); v.Step != 1 {
+		t.Errorf("the view of a later generation has step %d, want 1", v.Step)
+	}
+}
