@@ -308,12 +308,11 @@ func (g *Gateway) jobMetrics(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s := Series{Metrics: g.feed.Series(v.Job)}
-	for _, name := range slices.Sorted(maps.Keys(s.Metrics)) {
-		if s.Metrics[name] == nil {
-			delete(s.Metrics, name)
-		}
+	points, err := g.feed.Course(r.Context(), v.Job)
+	if err != nil {
+		return err
 	}
+	s := Series{Metrics: points}
 	return answer(w, http.StatusOK, s)
 }
 
