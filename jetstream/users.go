@@ -25,9 +25,11 @@ const SystemUser = "regroup-system"
 const (
 	secretUser = "regroup" // of those who know the secret, or of anybody
 	insideUser = "regroup-inside"
-
-	unusedAccount = "unused"
 )
+
+// askEveryone is a configuration without which nats-server admits anybody if its accounts are the
+// system account and the global one (server.go, configureAccounts). TestASecretIsAskedFor shows it.
+const askEveryone = "authorization {}"
 
 // user is how a connection identifies itself without credentials.
 type user struct{ name, password, token string }
@@ -60,10 +62,8 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 	}
 	if o.Secret == "" {
 		opts.NoAuthUser = s.inside.name
-	} else {
-		// nats-server admits anybody if it has only a system account and the global one
-		// (server.go, configureAccounts). TestASecretIsAskedFor shows it.
-		opts.Accounts = append(opts.Accounts, server.NewAccount(unusedAccount))
+	} else if err := opts.ProcessConfigString(askEveryone); err != nil {
+		return events.Errorf(events.Internal, "NATS server: %w", err)
 	}
 	return nil
 }

@@ -95,6 +95,7 @@ func TestASecretIsAskedFor(t *testing.T) {
 			}
 			conn, err := jetstream.Connect(within(t, limit), c.o)
 			if err == nil {
+				must(t, conn.Ensure(within(t, patience), 1))
 				conn.Close()
 			}
 			if c.ok {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -52,9 +53,9 @@ func (s *single) start(ctx context.Context, slots int) error {
 		if err != nil {
 			return false, err
 		}
-		var at struct{ URL string }
+		var at struct{ URL, Secret string }
 		err = json.Unmarshal(b, &at)
-		s.url = at.URL
+		s.url = strings.Replace(at.URL, "://", "://regroup:"+at.Secret+"@", 1)
 		return err == nil && s.url != "", err
 	}); err != nil {
 		return err

@@ -57,6 +57,7 @@ type cluster struct {
 	procs  processes.Processes
 	ports  events.Ports
 	agents map[string]bool // nodes whose agents were started here and run
+	env    []string        // of all processes, beside that of the test
 }
 
 // newCluster starts one broker; the test starts the rest.
@@ -111,7 +112,7 @@ func empty(t *testing.T) *cluster {
 
 func (c *cluster) start(name string, args ...string) {
 	c.t.Helper()
-	if err := c.procs.Start(processes.Command{Name: name, Args: append([]string{bin("regroup")}, args...)}); err != nil {
+	if err := c.procs.Start(processes.Command{Name: name, Args: append([]string{bin("regroup")}, args...), Env: c.env}); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -160,7 +161,7 @@ func (c *cluster) cli(args ...string) (stdout, stderr string, code int) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("regroup"), args...)
-	cmd.Env = append(os.Environ(), "REGROUP_SERVER="+c.url, "NO_COLOR=1")
+	cmd.Env = append(append(os.Environ(), "REGROUP_SERVER="+c.url, "NO_COLOR=1"), c.env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

@@ -14,6 +14,8 @@ import (
 func TestThreeMachinesJoin(t *testing.T) {
 	t.Parallel()
 	c := empty(t)
+	const secret = "of-this-test"
+	c.env = []string{"REGROUP_SECRET=" + secret}
 	names := []string{"node-a", "node-b", "node-c"}
 	listen, routes := map[string]string{}, map[string]string{}
 	up := func(name string, more ...string) {
@@ -34,7 +36,7 @@ func TestThreeMachinesJoin(t *testing.T) {
 		return conn
 	}
 	up(names[0])
-	conn := connect("nats://" + listen[names[0]])
+	conn := connect("nats://regroup:" + secret + "@" + listen[names[0]])
 	eventually(t, time.Minute, func() (bool, string) { return conn.Verify(t.Context()) == nil, "the first works alone" })
 	job := c.submit(append([]string{"--workers", "2:6"}, counter(3000)...)...)
 	c.until(job, time.Minute, "it steps on the first machine alone", steps)
@@ -44,7 +46,7 @@ func TestThreeMachinesJoin(t *testing.T) {
 		g := v.Generations[len(v.Generations)-1]
 		return len(g.Members) == 6 && g.Ready
 	})
-	conn = connect("nats://" + listen[names[1]] + ",nats://" + listen[names[2]])
+	conn = connect("nats://regroup:" + secret + "@" + listen[names[1]] + ",nats://regroup:" + secret + "@" + listen[names[2]])
 	eventually(t, time.Minute, func() (bool, string) {
 		n, err := conn.Copies(t.Context())
 		return err == nil && n == 3, "everything is stored three times"

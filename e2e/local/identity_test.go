@@ -1,0 +1,204 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
+)
+
+// guarded is a cluster whose broker admits only the users of a directory of identities. The test
+// itself is a viewer.
+func guarded(t *testing.T) *cluster {
+	t.Helper()
+	c := empty(t)
+	dir := filepath.Join(c.dir, "auth")
+	c.env = []string{"REGROUP_AUTH=" + dir, "REGROUP_NATS_SYSTEM_PASSWORD="}
+	for _, args := range [][]string{{"init"}, {"issue", "client"}, {"issue", "viewer"}, {"issue", "agent", "node-a"}, {"issue", "agent", "node-b"}} {
+		if _, errs, code := c.cli(append([]string{"auth"}, args...)...); code != 0 {
+			t.Fatalf("auth %v exits %d: %s", args, code, errs)
+		}
+	}
+	address := freeAddress(t)
+	c.url = "nats://" + address
+	c.start("nats", "serve", "nats", "--listen", address, "--state-dir", filepath.Join(c.dir, "nats"))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{
+		URL: c.url, Name: "test", Credentials: filepath.Join(dir, "users", "viewer.creds"), RootCA: filepath.Join(dir, "tls", "ca.pem"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	c.ports = conn.Ports()
+	return c
+}
+
+// TestEveryProcessHasItsOwnIdentity runs a job where each service, each agent and the client may do
+// only what its role may: a worker is killed, then an agent, and nothing is refused to any of them.
+func TestEveryProcessHasItsOwnIdentity(t *testing.T) {
+	t.Parallel()
+	c := guarded(t)
+	c.services(1)
+	c.agent("node-a", 2)
+	c.agent("node-b", 2)
+	job := c.submit(append([]string{"--workers", "2:4"}, counter(600)...)...)
+	v := c.until(job, time.Minute, "its first generation steps", steps)
+	killPID(t, v.Generations[0].Members[0].PID)
+	v = c.until(job, time.Minute, "it has regrouped", func(now events.JobView) bool {
+		n := len(now.Generations)
+		return now.Generation > v.Generation && now.Generations[n-1].Ready
+	})
+	c.kill("node-b")
+	c.until(job, time.Minute, "it has regrouped again", func(now events.JobView) bool { return now.Generation > v.Generation })
+	c.restart("node-b")
+	survivorsKeepTheirProcess(t, c.ends(job, 2*time.Minute))
+	for _, args := range [][]string{
+		{"ls"}, {"status", string(job)}, {"logs", string(job)}, {"events", string(job)}, {"timeline", string(job)}, {"trace", string(job)}, {"explain", string(job)},
+		{"node", "ls"}, {"node", "drain", "node-b"}, {"rm", string(job)},
+	} {
+		if _, errs, code := c.cli(args...); code != 0 || strings.Contains(errs, "permission") {
+			t.Errorf("%v exits %d: %s", args, code, errs)
+		}
+	}
+	for _, name := range c.procs.Names() {
+		for line := range bytes.Lines(c.procs.Log(name, 0)) {
+			if text := bytes.ToLower(line); bytes.Contains(text, []byte("violation")) || bytes.Contains(text, []byte("want of permission")) {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+	}
+	if b := c.procs.Log("discovery-0", 0); bytes.Contains(b, []byte("system account")) {
+		t.Errorf("discovery does not hear of closed connections:\n%s", b)
+	}
+	c.env = append(c.env, "REGROUP_CREDS="+filepath.Join(c.dir, "auth", "users", "viewer.creds"), "REGROUP_TLSCA="+filepath.Join(c.dir, "auth", "tls", "ca.pem"))
+	if _, errs, code := c.cli("submit", "--timeout", "5s", "--", "true"); code != 2 || !strings.Contains(errs, "may not publish") {
+		t.Errorf("a viewer's job: exit %d, want a refusal:\n%s", code, errs)
+	}
+}
+
+// TestOthersAreRefusedByARun: its server admits those who can read the state folder, and nobody
+// else at the port.
+func TestOthersAreRefusedByARun(t *testing.T) {
+	for _, kind := range []string{"run", "up"} {
+		t.Run(kind, func(t *testing.T) {
+			dir := t.TempDir()
+			args, ready := append([]string{"run", "--name", "job"}, until(filepath.Join(dir, "end"))...), "ready"
+			if kind == "up" {
+				args, ready = []string{"up", "--slots", "1"}, "regroup is up"
+			}
+			p := begin(t, dir, args...)
+			p.says(ready)
+			var at struct{ URL, Secret string }
+			file := filepath.Join(dir, "state", "server.json")
+			eventually(t, 20*time.Second, func() (bool, string) {
+				b, err := os.ReadFile(file)
+				return err == nil && json.Unmarshal(b, &at) == nil && at.URL != "", "the server is recorded"
+			})
+			if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s has mode %v (%v), want 0600", file, info.Mode(), err)
+			}
+			for _, o := range []jetstream.ConnectOptions{{URL: at.URL}, {URL: at.URL, Secret: "guessed"}} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				conn, err := jetstream.Connect(ctx, o)
+				cancel()
+				if err == nil {
+					conn.Close()
+					t.Fatal("a stranger is admitted")
+				}
+				if !strings.Contains(strings.ToLower(err.Error()), "authorization") {
+					t.Errorf("a stranger is refused for another reason: %v", err)
+				}
+			}
+			if _, errs, code := runLocal(t, dir, atOnce, "ls"); code != 0 {
+				t.Errorf("the same user's ls exits %d: %s", code, errs)
+			}
+			touch(t, filepath.Join(dir, "end"))
+			if kind == "run" && p.ends(30*time.Second) != 0 {
+				t.Error("the run has not succeeded")
+			}
+		})
+	}
+}
+
+// TestUpAdmitsIdentities: with a directory of identities `regroup up` admits its users, and commands
+// of the same user here need no setting.
+func TestUpAdmitsIdentities(t *testing.T) {
+	dir := t.TempDir()
+	auth := filepath.Join(dir, "state", "auth")
+	if _, errs, code := runLocal(t, dir, atOnce, "auth", "init"); code != 0 {
+		t.Fatalf("auth init exits %d: %s", code, errs)
+	}
+	address := freeAddress(t)
+	up := begin(t, dir, "up", "--slots", "2", "--auth", auth, "--listen", address)
+	up.says("regroup is up")
+	if _, errs, code := runLocal(t, dir, time.Minute, "run", "--workers", "2", "--", "sh", "-c", "true"); code != 0 {
+		t.Errorf("run exits %d: %s", code, errs)
+	}
+	if _, errs, code := runLocal(t, dir, atOnce, "auth", "issue", "client", "ada", "--out", filepath.Join(dir, "ada.creds")); code != 0 {
+		t.Errorf("auth issue exits %d: %s", code, errs)
+	}
+	ada := []string{"--server", "nats://" + address, "--creds", filepath.Join(dir, "ada.creds"), "--tlsca", filepath.Join(auth, "tls", "ca.pem"), "--timeout", "5s"}
+	if out, errs, code := runLocal(t, dir, time.Minute, append([]string{"ls"}, ada...)...); code != 0 || !strings.Contains(out, "succeeded") {
+		t.Errorf("ls of a client exits %d: %s%s", code, out, errs)
+	}
+	if _, errs, code := runLocal(t, dir, atOnce, "auth", "revoke", "ada"); code != 0 {
+		t.Errorf("auth revoke exits %d: %s", code, errs)
+	}
+	eventually(t, 10*time.Second, func() (bool, string) {
+		_, errs, code := runLocal(t, dir, time.Minute, append([]string{"ls"}, ada...)...)
+		return code == 5 && strings.Contains(strings.ToLower(errs), "auth"), "a revoked client is refused: " + errs
+	})
+}
+
+// TestTorchrunWithASecret runs two nodes of a torchrun that share one; a stranger is refused.
+func TestTorchrunWithASecret(t *testing.T) {
+	dir := t.TempDir()
+	address := freeAddress(t)
+	node := func(n string, env ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), bin("regroup"), "torchrun", "--nnodes", "2", "--nproc-per-node", "1", "--no-python", "--rdzv-backend", "c10d",
+			"--rdzv-endpoint", address, "--rdzv-conf", "is_host="+map[string]string{"a": "true", "b": "false"}[n], "--rdzv-id", "it", "sh", "-c", "until [ -e "+filepath.Join(dir, "end")+" ]; do sleep 0.1; done")
+		cmd.Env = append(append(os.Environ(), "REGROUP_STATE_DIR="+filepath.Join(dir, n), "REGROUP_AGENT_NODE=node-"+n, "REGROUP_AGENT_ADVERTISE=127.0.0.1"), env...)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("node %s:\n%s", n, out.String())
+			}
+		})
+		return cmd
+	}
+	a, b := node("a", "REGROUP_SECRET=shared"), node("b", "REGROUP_SECRET=shared")
+	eventually(t, time.Minute, func() (bool, string) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil, "the server listens"
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: "nats://" + address}); err == nil {
+		conn.Close()
+		t.Error("a stranger is admitted")
+	}
+	touch(t, filepath.Join(dir, "end"))
+	for _, cmd := range []*exec.Cmd{a, b} {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v: %v", cmd.Args, err)
+		}
+	}
+}
