@@ -167,6 +167,12 @@ func BucketStream(bucket string) string { return "KV_" + bucket }
 // BucketSubject returns the subject of a bucket's key; ">" matches all keys.
 func BucketSubject(bucket, key string) string { return "$KV." + bucket + "." + key }
 
+// Reserved reports whether a subject is one of Regroup's own, or of the broker's: none on which
+// anybody waits for a reply.
+func Reserved(subject string) bool {
+	return strings.HasPrefix(subject, root) || strings.HasPrefix(subject, "$")
+}
+
 // ServiceNames returns the names of Services.
 func ServiceNames() []string {
 	var names []string

@@ -67,8 +67,8 @@ func (p calls) Serve(ctx context.Context, subject, queue string, handle func(ctx
 func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.Context, data []byte) ([]byte, error)) {
 	reply := &nats.Msg{Subject: m.Reply, Header: nats.Header{}}
 	data, err := p.guarded(events.WithTrace(ctx, headerValue(m.Header, events.HeaderTrace)), m, handle)
-	if m.Reply == "" {
-		return // published without a reply subject
+	if m.Reply == "" || events.Reserved(m.Reply) {
+		return // nobody waits; and nobody may write through the answers of a service
 	}
 	if err == nil {
 		reply.Data = data

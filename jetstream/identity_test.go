@@ -265,6 +265,43 @@ func TestARevokedUserIsDisconnected(t *testing.T) {
 	wantCode(t, g.dir.Revoke(i.Name), events.NotFound)
 }
 
+// TestNobodyWritesThroughAnAnswer: whoever asks decides where the answer goes, and the service may
+// publish what the asker may not.
+func TestNobodyWritesThroughAnAnswer(t *testing.T) {
+	g := newGuarded(t)
+	viewer := g.issue(t, access.RoleViewer, 0)
+	registry := g.connect(t, "registry")
+	subject := events.RequestSubject(events.ServiceRegistry, events.VerbProgress)
+	background(t, func(ctx context.Context) error {
+		return registry.Ports().Calls.Serve(ctx, subject, "", func(context.Context, []byte) ([]byte, error) { return []byte("answer"), nil })
+	})
+	c := g.connect(t, viewer.Name)
+	call := func() {
+		retry(t, "call", func(ctx context.Context) error {
+			_, err := c.Ports().Calls.Call(ctx, subject, nil)
+			return err
+		})
+	}
+	call()
+	nc, err := nats.Connect(g.server.ClientURL(), nats.UserCredentials(g.dir.Credentials(viewer.Name)), nats.RootCAs(g.dir.CA()))
+	must(t, err)
+	defer nc.Close()
+	stored := map[string]string{
+		events.BucketSubject(events.BucketJobs, "demo-1"):          events.BucketStream(events.BucketJobs),
+		events.FactSubject(events.JobSucceeded{}.Type(), "demo-1"): events.StreamFacts,
+		events.FactSubject(events.WorkerExited{}.Type(), "demo-1"): events.StreamFacts,
+	}
+	for s := range stored {
+		must(t, nc.PublishRequest(subject, s, nil))
+	}
+	must(t, nc.Flush())
+	call() // the service has handled those before it
+	for s, stream := range stored {
+		_, err := registry.Ports().Log.Last(within(t, patience), stream, s)
+		wantCode(t, err, events.NotFound)
+	}
+}
+
 // TestCertificatesAreReplaced without a restart.
 func TestCertificatesAreReplaced(t *testing.T) {
 	g := newGuarded(t)
