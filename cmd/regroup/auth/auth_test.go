@@ -1,0 +1,129 @@
+package auth_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/auth"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream/identity"
+)
+
+// shell runs commands on one directory.
+type shell struct {
+	t   *testing.T
+	dir string
+	now time.Time
+}
+
+func (s *shell) run(args ...string) (string, error) {
+	s.t.Helper()
+	var out, errs bytes.Buffer
+	env := command.Env{Out: &out, Err: &errs, Width: 100, Getenv: func(string) string { return "" }, Now: func() time.Time { return s.now }}
+	root := &cobra.Command{Use: "regroup"}
+	command.GlobalFlags(root.PersistentFlags())
+	root.AddCommand(auth.Command(env, &boot.Config{Auth: s.dir}))
+	root.SetArgs(append([]string{"auth"}, args...))
+	root.SetOut(&out)
+	err := root.ExecuteContext(s.t.Context())
+	return out.String(), err
+}
+
+func (s *shell) must(args ...string) string {
+	s.t.Helper()
+	out, err := s.run(args...)
+	if err != nil {
+		s.t.Fatalf("%v: %v", args, err)
+	}
+	return out
+}
+
+func (s *shell) users() map[string]identity.User {
+	s.t.Helper()
+	var all []identity.User
+	if err := json.Unmarshal([]byte(s.must("ls", "-o", "json")), &all); err != nil {
+		s.t.Fatal(err)
+	}
+	of := map[string]identity.User{} // the newest of each name
+	for _, u := range all {
+		of[u.Name] = u
+	}
+	return of
+}
+
+func TestUsersAreMadeRotatedAndRevoked(t *testing.T) {
+	s := &shell{t: t, dir: filepath.Join(t.TempDir(), "auth"), now: time.Now()}
+	s.must("init", "--host", "127.0.0.1")
+	for _, name := range append(events.ServiceNames(), "operator", "all", identity.SystemUser) {
+		if s.users()[name].Key == "" {
+			t.Errorf("there is no user %s", name)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "a.creds")
+	s.must("issue", "agent", "node-a", "--expires", "24h", "--out", out)
+	info, err := os.Stat(out)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: %v, %v, want mode 0600", out, info, err)
+	}
+	first := s.users()["node-a"]
+	if first.Node != "node-a" || first.Expires.Sub(first.Issued) != 24*time.Hour {
+		t.Errorf("%+v, want node-a for 24h", first)
+	}
+	if text := s.must("rotate", "node-a", "--out", "-"); !strings.Contains(text, "BEGIN NATS USER JWT") {
+		t.Errorf("the credentials are not on stdout: %q", text)
+	}
+	second := s.users()["node-a"]
+	if second.Key == first.Key || second.Expires.Sub(second.Issued) != 24*time.Hour || !second.Revoked.IsZero() {
+		t.Errorf("%+v, want another key for 24h", second)
+	}
+	s.must("revoke", "node-a")
+	s.must("issue", "agent", "node-a") // the name is free again
+	table := s.must("ls")
+	if strings.Count(table, "revoked") != 2 {
+		t.Errorf("want two revoked users:\n%s", table)
+	}
+	s.must("issue", "viewer", "--expires", "1h")
+	s.now = s.now.Add(2 * time.Hour)
+	if table := s.must("ls"); strings.Count(table, "expired") != 1 {
+		t.Errorf("want one expired user:\n%s", table)
+	}
+	s.must("rotate", identity.SystemUser)
+	s.must("rotate", "--certificates", "--host", "broker.lab")
+}
+
+// TestMistakesAreExplained with the field and what it may be.
+func TestMistakesAreExplained(t *testing.T) {
+	s := &shell{t: t, dir: filepath.Join(t.TempDir(), "auth"), now: time.Now()}
+	if _, err := s.run("issue", "client"); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), "regroup auth init") {
+		t.Errorf("before init: %v", err)
+	}
+	s.must("init", "--host", "127.0.0.1")
+	for _, c := range []struct {
+		args []string
+		code events.Code
+		says string
+	}{
+		{[]string{"init"}, events.Conflict, "already"},
+		{[]string{"issue", "king"}, events.Invalid, "role: "},
+		{[]string{"issue", "agent"}, events.Invalid, "NAME"},
+		{[]string{"issue", "agent", "Node.A"}, events.Invalid, "name"},
+		{[]string{"issue", "client", "ada", "--node", "node-a"}, events.Invalid, "belongs to no node"},
+		{[]string{"issue", "client", "ada", "--expires", "-1s"}, events.Invalid, "expires: "},
+		{[]string{"issue", "client", "registry"}, events.Conflict, "rotate or revoke"},
+		{[]string{"revoke", "nobody"}, events.NotFound, "there are "},
+		{[]string{"rotate"}, events.Invalid, "NAME"},
+	} {
+		if _, err := s.run(c.args...); events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: %v, want %s with %q", c.args, err, c.code, c.says)
+		}
+	}
+}
