@@ -87,6 +87,32 @@ func TestEveryProcessHasItsOwnIdentity(t *testing.T) {
 	}
 }
 
+// TestAParticipantBringsItsJob: an agent that nobody schedules creates its job, with the one
+// identity of its node; one that is only an agent may not.
+func TestAParticipantBringsItsJob(t *testing.T) {
+	t.Parallel()
+	c := guarded(t)
+	c.services(1)
+	if _, errs, code := c.cli("auth", "issue", "participant", "node-c"); code != 0 {
+		t.Fatalf("auth issue exits %d: %s", code, errs)
+	}
+	join := func(node string) (string, int) {
+		_, errs, code := c.cli("agent", "--join-job", "it-"+node, "--node", node, "--advertise", "127.0.0.1", "--state-dir", filepath.Join(c.dir, node),
+			"--nnodes", "1", "--nproc-per-node", "2", "--", "sh", "-c", "exit 0")
+		return errs, code
+	}
+	if errs, code := join("node-c"); code != 0 || strings.Contains(errs, "permission") {
+		t.Errorf("a participant exits %d:\n%s", code, errs)
+	}
+	if errs, code := join("node-a"); code != 2 || !strings.Contains(errs, "may not publish to regroup.cmd.job.submit") {
+		t.Errorf("an agent that brings a job: exit %d, want a refusal:\n%s", code, errs)
+	}
+	_, errs, code := c.cli("torchrun", "--nnodes", "1", "--nproc-per-node", "1", "--no-python", "--rdzv-id", "ours", "--local-addr", "127.0.0.1", "sh", "-c", "exit 0")
+	if code == 0 || !strings.Contains(errs, "has no user") {
+		t.Errorf("torchrun on a node without a user: exit %d:\n%s", code, errs)
+	}
+}
+
 // TestOthersAreRefusedByARun: its server admits those who can read the state folder, and nobody
 // else at the port.
 func TestOthersAreRefusedByARun(t *testing.T) {

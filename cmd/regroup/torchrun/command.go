@@ -108,6 +108,13 @@ func (t *call) run(ctx context.Context, job spec.Job) error {
 func (t *call) attached(ctx context.Context, url string, job spec.Job, hosted bool) error {
 	c := *t.config
 	c.Server, c.Wait = url, job.Rendezvous.JoinTimeout.D()
+	if hosted { // identities are those of another server
+		c.Auth, c.Creds, c.TLSCA, c.TLSCert, c.TLSKey = "", "", "", "", ""
+	}
+	c, err := c.As(t.agent.Filled().Node)
+	if err != nil {
+		return err
+	}
 	p, err := boot.Dial(ctx, c, t.env.Say)
 	if err != nil {
 		return err
