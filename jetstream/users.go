@@ -34,8 +34,6 @@ const askEveryone = "authorization {}"
 // user is how a connection identifies itself without credentials.
 type user struct{ name, password, token string }
 
-func (u user) known() bool { return u != user{} }
-
 // admit decides who may connect to the server. A directory of identities or the configuration file
 // says so; otherwise those who know the secret, or anybody. It sets what depends on it.
 func (s *Server) admit(o ServerOptions, opts *server.Options) error {

@@ -64,8 +64,16 @@ func TestEveryProcessHasItsOwnIdentity(t *testing.T) {
 	c.restart("node-b")
 	survivorsKeepTheirProcess(t, c.ends(job, 2*time.Minute))
 	for _, args := range [][]string{
-		{"ls"}, {"status", string(job)}, {"logs", string(job)}, {"events", string(job)}, {"timeline", string(job)}, {"trace", string(job)}, {"explain", string(job)},
-		{"node", "ls"}, {"node", "drain", "node-b"}, {"rm", string(job)},
+		{"ls"},
+		{"status", string(job)},
+		{"logs", string(job)},
+		{"events", string(job)},
+		{"timeline", string(job)},
+		{"trace", string(job)},
+		{"explain", string(job)},
+		{"node", "ls"},
+		{"node", "drain", "node-b"},
+		{"rm", string(job)},
 	} {
 		if _, errs, code := c.cli(args...); code != 0 || strings.Contains(errs, "permission") {
 			t.Errorf("%v exits %d: %s", args, code, errs)
@@ -185,6 +193,20 @@ func TestUpAdmitsIdentities(t *testing.T) {
 		_, errs, code := runLocal(t, dir, time.Minute, append([]string{"ls"}, ada...)...)
 		return code == 5 && strings.Contains(strings.ToLower(errs), "auth"), "a revoked client is refused: " + errs
 	})
+}
+
+// TestTorchrunSaysThatItsPortIsOpen where several nodes share no secret.
+func TestTorchrunSaysThatItsPortIsOpen(t *testing.T) {
+	dir := t.TempDir()
+	for _, secret := range []string{"", "shared"} {
+		cmd := exec.CommandContext(t.Context(), bin("regroup"), "torchrun", "--nnodes", "1:2", "--nproc-per-node", "1", "--no-python", "--rdzv-backend", "c10d",
+			"--rdzv-endpoint", freeAddress(t), "--rdzv-conf", "is_host=true,last_call_timeout=1", "sh", "-c", "exit 0")
+		cmd.Env = append(os.Environ(), "REGROUP_STATE_DIR="+dir, "REGROUP_AGENT_ADVERTISE=127.0.0.1", "REGROUP_SECRET="+secret)
+		out, err := cmd.CombinedOutput()
+		if said := bytes.Contains(out, []byte("is open to whoever reaches it")); err != nil || said != (secret == "") {
+			t.Errorf("with the secret %q: %v, it says that its port is open: %v\n%s", secret, err, said, out)
+		}
+	}
 }
 
 // TestTorchrunWithASecret runs two nodes of a torchrun that share one; a stranger is refused.
