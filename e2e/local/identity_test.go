@@ -165,8 +165,8 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 	}
 }
 
-// TestUpAdmitsIdentities: with a directory of identities `regroup up` admits its users, and commands
-// of the same user here need no setting.
+// TestUpAdmitsIdentities: with a directory of identities `regroup up` admits its users, and
+// commands of the same user here need no setting.
 func TestUpAdmitsIdentities(t *testing.T) {
 	dir := t.TempDir()
 	auth := filepath.Join(dir, "state", "auth")
