@@ -49,7 +49,7 @@ func TestWorkedChanges(t *testing.T) {
 			}
 		}
 	}
-	run("go", append([]string{"test", "./events/cloudevent"}, slices.Sorted(maps.Keys(packages))...)...)
+	run("go", append([]string{"test", "./events/cloudevent", "./events/access"}, slices.Sorted(maps.Keys(packages))...)...)
 	run("go", "test", "-run", "TestImports|TestSource|TestSizes", ".")
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,6 +116,9 @@ func TestAParticipantBringsItsJob(t *testing.T) {
 	if errs, code := join("node-a"); code != 2 || !strings.Contains(errs, "may not publish to regroup.cmd.job.submit") {
 		t.Errorf("an agent that brings a job: exit %d, want a refusal:\n%s", code, errs)
 	}
+	if _, errs, code := c.cli("agent", "--node", "node-b", "--creds", filepath.Join(c.dir, "auth", "users", "node-a.creds")); code != 2 || !strings.Contains(errs, "--node") {
+		t.Errorf("an agent of another node: exit %d, want a refusal:\n%s", code, errs)
+	}
 	_, errs, code := c.cli("torchrun", "--nnodes", "1", "--nproc-per-node", "1", "--no-python", "--rdzv-id", "ours", "--local-addr", "127.0.0.1", "sh", "-c", "exit 0")
 	if code == 0 || !strings.Contains(errs, "has no user") {
 		t.Errorf("torchrun on a node without a user: exit %d:\n%s", code, errs)
@@ -165,8 +169,8 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 	}
 }
 
-// TestUpAdmitsIdentities: with a directory of identities `regroup up` admits its users, and commands
-// of the same user here need no setting.
+// TestUpAdmitsIdentities: with a directory of identities `regroup up` admits its users, and
+// commands of the same user here need no setting.
 func TestUpAdmitsIdentities(t *testing.T) {
 	dir := t.TempDir()
 	auth := filepath.Join(dir, "state", "auth")
@@ -189,10 +193,15 @@ func TestUpAdmitsIdentities(t *testing.T) {
 	if _, errs, code := runLocal(t, dir, atOnce, "auth", "revoke", "ada"); code != 0 {
 		t.Errorf("auth revoke exits %d: %s", code, errs)
 	}
-	eventually(t, 10*time.Second, func() (bool, string) {
+	eventually(t, 20*time.Second, func() (bool, string) {
 		_, errs, code := runLocal(t, dir, time.Minute, append([]string{"ls"}, ada...)...)
 		return code == 5 && strings.Contains(strings.ToLower(errs), "auth"), "a revoked client is refused: " + errs
 	})
+	up.signal(syscall.SIGTERM)
+	up.ends(30 * time.Second)
+	if out, errs, code := runLocal(t, dir, time.Minute, "ls"); code != 0 || !strings.Contains(out, "succeeded") {
+		t.Errorf("ls of the ended server's store exits %d: %s%s", code, out, errs)
+	}
 }
 
 // TestTorchrunSaysThatItsPortIsOpen where several nodes share no secret.

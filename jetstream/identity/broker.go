@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
 )
 
 // Broker is what a broker reads from a directory.
@@ -82,15 +83,29 @@ func (d Dir) Account(key string) (*jwt.AccountClaims, error) {
 	return claims, nil
 }
 
+// claimsOf reads the claims of a credentials file; false if there are none, which the connection
+// reports.
+func claimsOf(creds []byte) (*jwt.UserClaims, bool) {
+	text, err := jwt.ParseDecoratedJWT(creds)
+	if err != nil {
+		return nil, false
+	}
+	claims, err := jwt.DecodeUserClaims(text)
+	return claims, err == nil
+}
+
+// Forbids reports whether the permissions in a credentials file forbid to publish to a subject.
+// Those that a broker has elsewhere are unknown.
+func Forbids(creds []byte, subject string) bool {
+	claims, ok := claimsOf(creds)
+	return ok && len(claims.Pub.Allow) > 0 && !access.Permits(claims.Pub.Allow, subject)
+}
+
 // InboxPrefix returns the private prefix of reply subjects of a credentials file: the one that its
 // permissions name. Empty if they allow the usual one.
 func InboxPrefix(creds []byte) string {
-	text, err := jwt.ParseDecoratedJWT(creds)
-	if err != nil {
-		return "" // the connection reports it
-	}
-	claims, err := jwt.DecodeUserClaims(text)
-	if err != nil {
+	claims, ok := claimsOf(creds)
+	if !ok {
 		return ""
 	}
 	for _, s := range claims.Sub.Allow {

@@ -29,6 +29,9 @@ const (
 	lockFile    = "lock"
 )
 
+// DefaultDir is the name of the directory in a state folder.
+const DefaultDir = "auth"
+
 // SystemUser is the user of the system account, with which discovery hears of closed connections.
 const SystemUser = "system"
 

@@ -21,9 +21,6 @@ import (
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
-// dirName is the directory of identities in the state directory.
-const dirName = "auth"
-
 // Command returns regroup auth with its verbs.
 func Command(env command.Env, c *boot.Config) *cobra.Command {
 	cmd := &cobra.Command{
@@ -44,7 +41,9 @@ type call struct {
 }
 
 // path is the directory of identities.
-func (a *call) path() string { return cmp.Or(a.config.Auth, filepath.Join(a.config.StateDir, dirName)) }
+func (a *call) path() string {
+	return cmp.Or(a.config.Auth, filepath.Join(a.config.StateDir, identity.DefaultDir))
+}
 
 func (a *call) say(format string, args ...any) { fmt.Fprintf(a.env.Err, format+"\n", args...) }
 

@@ -142,7 +142,7 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
 			}
-			if own, err = own.As(a.Filled().Node); err != nil {
+			if own, err = own.AsNode(a.Filled().Node); err != nil {
 				return err
 			}
 			p, err := open(ctx, cmd, own, boot.NameAgent)

@@ -139,6 +139,9 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 				return err
 			}
 			defer s.Shutdown()
+			if o.Auth == "" && o.ConfigFile == "" && o.Secret == "" && !loopback(o.Listen) {
+				log.Warn("anybody who reaches this broker can run commands on the nodes: give it identities (--auth, made by regroup auth init) or REGROUP_SECRET", "listen", o.Listen)
+			}
 			log.Info("broker listens", "url", s.ClientURL(), "store", o.StoreDir)
 			p, err := boot.Open(ctx, c, boot.NameBroker, s)
 			if err != nil {

@@ -17,6 +17,12 @@ import (
 // the secret is the user's alone, so that other users of the machine are refused.
 func (l *Local) secure(c *boot.Config, kind string, o *jetstream.ServerOptions) (owner, error) {
 	at := owner{Kind: kind, PID: os.Getpid()}
+	if kind == kindRead && c.Auth == "" {
+		c.Auth = filepath.Join(c.StateDir, identity.DefaultDir) // perhaps it was used with these
+		if _, err := identity.Open(c.Auth); err != nil {
+			c.Auth = ""
+		}
+	}
 	dir, used, err := identitiesOf(*c, kind)
 	switch {
 	case err != nil:

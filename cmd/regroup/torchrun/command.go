@@ -111,7 +111,7 @@ func (t *call) attached(ctx context.Context, url string, job spec.Job, hosted bo
 	if hosted { // identities are those of another server
 		c.Auth, c.Creds, c.TLSCA, c.TLSCert, c.TLSKey = "", "", "", "", ""
 	}
-	c, err := c.As(t.agent.Filled().Node)
+	c, err := c.AsNode(t.agent.Filled().Node)
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,23 @@ func (c Config) As(name string) (Config, error) {
 	return c, nil
 }
 
+// AsNode is As for the agent of a node. Invalid if the credentials are of another node, or not of
+// an agent.
+func (c Config) AsNode(node string) (Config, error) {
+	c, err := c.As(node)
+	if err != nil || c.Creds == "" {
+		return c, err
+	}
+	creds, err := os.ReadFile(c.Creds)
+	if err != nil {
+		return c, events.Errorf(events.Invalid, "credentials: %w", err)
+	}
+	if identity.Forbids(creds, events.HeartbeatSubject(events.NodeID(node))) {
+		return c, events.Errorf(events.Invalid, "%s is not of an agent of node %s: name its node with --node (REGROUP_AGENT_NODE), or give other credentials", c.Creds, node)
+	}
+	return c, nil
+}
+
 // identify adds to the options of a connection who this process is. Inside its own server it needs
 // credentials only if that demands them.
 func (c Config) identify(o *jetstream.ConnectOptions) {
