@@ -115,7 +115,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends polls
 	}
 	others := &http.Server{Handler: s.handler(false), ReadHeaderTimeout: srv.ReadHeaderTimeout, BaseContext: srv.BaseContext}
-	defer s.users.run(others)()
+	defer s.runUsers(others)()
 	defer func() { _ = others.Close() }()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()

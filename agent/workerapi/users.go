@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -30,9 +31,11 @@ func (s *Server) Open(uid, gid int) (socket, dir string, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.dir == "" {
+		s.removeLeft()
 		if u.dir, err = openDir(); err != nil {
 			return "", "", err
 		}
+		_ = os.WriteFile(s.noteFile(), []byte(u.dir), 0o600) // without it a killed agent leaves the directory
 		u.opened = map[[2]int]bool{}
 	}
 	who := [2]int{uid, gid}
@@ -61,9 +64,10 @@ func (s *Server) Open(uid, gid int) (socket, dir string, err error) {
 	return socket, dir, nil
 }
 
-// run serves the sockets with srv from now on. end removes them; srv must be closed by then.
-func (u *userSockets) run(srv *http.Server) (end func()) {
+// runUsers serves the sockets with srv from now on. end removes them; srv must be closed by then.
+func (s *Server) runUsers(srv *http.Server) (end func()) {
 	var all sync.WaitGroup
+	u := &s.users
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.serve = func(l net.Listener) { all.Go(func() { _ = srv.Serve(l) }) } // it fails when srv is closed
@@ -78,8 +82,24 @@ func (u *userSockets) run(srv *http.Server) (end func()) {
 		all.Wait()
 		if u.dir != "" {
 			_ = os.RemoveAll(u.dir)
+			_ = os.Remove(s.noteFile())
 		}
 	}
+}
+
+// noteFile is the file, in the agent's own directory, that names the directory of this one.
+func (s *Server) noteFile() string { return filepath.Join(filepath.Dir(s.opt.Socket), "sockets") }
+
+// removeLeft removes the directory of an agent that was killed.
+func (s *Server) removeLeft() {
+	b, err := os.ReadFile(s.noteFile())
+	if err != nil {
+		return
+	}
+	if dir := string(b); filepath.IsAbs(dir) && strings.HasPrefix(filepath.Base(dir), dirPrefix) {
+		_ = os.RemoveAll(dir)
+	}
+	_ = os.Remove(s.noteFile())
 }
 
 // mkdir creates a directory with exactly these permissions.
@@ -87,12 +107,15 @@ func mkdir(path string, mode os.FileMode) error {
 	return errors.Join(os.Mkdir(path, mode), os.Chmod(path, mode)) // without the umask
 }
 
+// dirPrefix begins the names of these directories.
+const dirPrefix = "regroup-"
+
 // openDir creates a directory that all users may pass through and only this one may change, with an
 // unpredictable name.
 func openDir() (string, error) {
 	var all error
 	for _, base := range []string{"/run", os.TempDir(), "/tmp"} {
-		dir, err := os.MkdirTemp(base, "regroup-")
+		dir, err := os.MkdirTemp(base, dirPrefix)
 		if err == nil {
 			err = os.Chmod(dir, 0o711)
 		}

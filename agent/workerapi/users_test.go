@@ -73,3 +73,35 @@ func TestASocketForAnotherUser(t *testing.T) {
 		t.Errorf("the directory is left behind: %v", err)
 	}
 }
+
+// TestTheDirectoryOfAKilledAgentIsRemoved: by the next one that needs one.
+func TestTheDirectoryOfAKilledAgentIsRemoved(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test gives sockets to other users: run it as root, as those of the network")
+	}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	killed, next := server(t, socket), server(t, socket)
+	left, _, err := killed.Open(54321, 54322)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range killed.users.queued {
+		defer func() { _ = l.Close() }()
+	}
+	made, _, err := next.Open(54321, 54322)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(left))); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", left, err)
+	}
+	if _, err := os.Stat(made); err != nil {
+		t.Error(err)
+	}
+	if err := next.Run(canceled(t), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(next.noteFile()); !os.IsNotExist(err) {
+		t.Errorf("the note is left: %v", err)
+	}
+}
