@@ -95,7 +95,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	}
 	inUse := make(chan struct{}, 1)
 	if o.Logger != nil {
-		ns.SetLoggerV2(serverLog{o.Logger, s.system.Password != "", o.Embedded, inUse}, false, false, false)
+		ns.SetLoggerV2(serverLog{o.Logger, s.system.Password != "", o.Auth != "", o.Embedded, inUse}, false, false, false)
 	}
 	ns.Start()
 	s.ns, s.config = ns, server.JetStreamConfig{MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir}
@@ -265,7 +265,9 @@ func (s *Server) Shutdown() {
 // serverLog passes the server's log lines to slog. Its notices are routine: debug.
 type serverLog struct {
 	l    *slog.Logger
-	ours bool // the users were made in accounts
+	ours bool // the users were made here
+
+	identified bool // brokers verify each other with a directory of identities
 
 	embedded bool            // see ServerOptions
 	inUse    chan<- struct{} // capacity 1: another process listens at its address
@@ -275,6 +277,9 @@ func (s serverLog) Noticef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...))
 func (s serverLog) Warnf(f string, v ...any) {
 	if s.ours && strings.HasPrefix(f, "Plaintext passwords detected") {
 		return // in memory only: hashes would cost time per connection and protect nothing
+	}
+	if s.identified && strings.HasPrefix(f, "TLS certificate chain and hostname of solicited routes") {
+		return // the chain is verified by identity.RouteTLS
 	}
 	level := slog.LevelWarn
 	if s.embedded {
