@@ -185,8 +185,8 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobI
 	if !given && job == "" {
 		f.after = newest
 	}
-	// The position is fixed before the client learns that the stream is open: it gets all that comes
-	// after that.
+	// The position is fixed before the client learns that the stream is open, so that it gets all
+	// that comes after that.
 	if s.flush() == nil {
 		f.follow(r.Context())
 	}
