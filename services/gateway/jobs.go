@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
@@ -36,6 +37,49 @@ type Submitted struct {
 type JobList struct {
 	Jobs []view.Job `json:"jobs"`
 	More int        `json:"more"` // jobs that limit has left out
+}
+
+// JobRow is a job in short, without its workers and its history.
+type JobRow struct {
+	Job        events.JobID      `json:"job"`
+	State      events.JobState   `json:"state"`
+	Reason     string            `json:"reason,omitempty"`
+	Command    []string          `json:"command"`
+	Workers    spec.Workers      `json:"workers"`  // wanted
+	Training   int               `json:"training"` // members of the newest generation that have not ended
+	Generation events.Generation `json:"generation"`
+	Step       uint64            `json:"step"`
+	Incidents  int               `json:"incidents"` // that were not planned
+	Submitted  time.Time         `json:"submitted"`
+	Ended      time.Time         `json:"ended,omitzero"`
+}
+
+// JobRows is a list of jobs in short.
+type JobRows struct {
+	Jobs []JobRow `json:"jobs"`
+	More int      `json:"more"` // jobs that limit has left out
+}
+
+// rowOf shortens a job.
+func rowOf(v events.JobView) JobRow {
+	r := JobRow{
+		Job: v.Job, State: v.State, Reason: v.Reason, Command: v.Spec.Command, Workers: v.Spec.Workers, Generation: v.Generation,
+		Step: v.Step, Submitted: v.Submitted, Ended: v.Ended,
+	}
+	for _, w := range v.Workers {
+		if !v.State.Terminal() && !w.State.Ended() && w.Rank >= 0 && w.WorkerRef.Generation == v.Generation {
+			r.Training++
+		}
+	}
+	for _, i := range v.Incidents {
+		if !i.Cause.Kind.Planned() {
+			r.Incidents++
+		}
+	}
+	if v.OpenIncident != nil && !v.OpenIncident.Cause.Kind.Planned() {
+		r.Incidents++
+	}
+	return r
 }
 
 // Patch is a change of a job.
@@ -145,29 +189,48 @@ func (g *Gateway) dryRun(w http.ResponseWriter, job spec.Job) error {
 }
 
 func (g *Gateway) listJobs(w http.ResponseWriter, r *http.Request) error {
+	all, more, err := g.selected(r)
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, JobList{Jobs: view.Jobs(all), More: more})
+}
+
+func (g *Gateway) listRows(w http.ResponseWriter, r *http.Request) error {
+	all, more, err := g.selected(r)
+	if err != nil {
+		return err
+	}
+	rows := JobRows{Jobs: make([]JobRow, len(all)), More: more}
+	for i, v := range all {
+		rows.Jobs[i] = rowOf(v)
+	}
+	return answer(w, http.StatusOK, rows)
+}
+
+// selected returns the jobs that a request wants, and how many its limit leaves out.
+func (g *Gateway) selected(r *http.Request) (all []events.JobView, more int, err error) {
 	q := r.URL.Query()
 	limit, err := number(r, "limit", 0)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	states := []string{"", "active"}
 	for _, s := range jobStates {
 		states = append(states, string(s))
 	}
 	if !slices.Contains(states, q.Get("state")) {
-		return wrong("state", strconv.Quote(q.Get("state"))+" is no state: use active, "+strings.Join(states[2:], ", "))
+		return nil, 0, wrong("state", strconv.Quote(q.Get("state"))+" is no state: use active, "+strings.Join(states[2:], ", "))
 	}
-	all := slices.DeleteFunc(g.feed.Jobs(), func(v events.JobView) bool {
+	all = slices.DeleteFunc(g.feed.Jobs(), func(v events.JobView) bool {
 		return (q.Get("state") == "active" && v.State.Terminal()) || (q.Get("state") != "" && q.Get("state") != "active" && string(v.State) != q.Get("state")) ||
 			!strings.Contains(string(v.Job)+" "+strings.Join(v.Spec.Command, " "), q.Get("q"))
 	})
-	list := JobList{}
-	if limit > 0 && len(all) > int(limit) {
-		list.More = len(all) - int(limit)
+	if limit > 0 && uint64(len(all)) > limit {
+		more = len(all) - int(limit)
 		all = all[:limit]
 	}
-	list.Jobs = view.Jobs(all)
-	return answer(w, http.StatusOK, list)
+	return all, more, nil
 }
 
 var jobStates = []events.JobState{

@@ -49,7 +49,7 @@ func TestALifeOfAJob(t *testing.T) {
 	if again := w.get(at, "If-None-Match: "+tag); tag == "" || (again.status != http.StatusNotModified && again.header.Get("ETag") == tag) {
 		t.Errorf("with its tag %s the job is %d", tag, again.status)
 	}
-	if late := w.do("PATCH", at, `{"workers": {"min": 1, "max": 3}}`, `If-Match: "1-0"`); late.status != http.StatusPreconditionFailed {
+	if late := w.do("PATCH", at, `{"workers": {"min": 1, "max": 3}}`, `If-Match: "0-0"`); late.status != http.StatusPreconditionFailed {
 		t.Errorf("changed after another one: %d %s", late.status, late.body)
 	}
 	a = w.do("PATCH", at, `{"workers": {"min": 1, "max": 3}}`)
@@ -105,6 +105,10 @@ func TestSubmitsAreIdempotent(t *testing.T) {
 		w.get("/api/v1/jobs?state=active&q=x-").into(t, &list)
 		return len(list.Jobs) == 2
 	})
+	var rows gateway.JobRows
+	if w.get("/api/v1/job-rows?state=waiting").into(t, &rows); len(rows.Jobs) != 2 || rows.Jobs[0].Workers.Max != 2 || rows.Jobs[0].Command[0] != "true" {
+		t.Errorf("%+v", rows)
+	}
 	w.get("/api/v1/jobs?limit=1").into(t, &list)
 	if len(list.Jobs) != 1 || list.More != 1 {
 		t.Errorf("of two with limit 1: %d, and %d more", len(list.Jobs), list.More)

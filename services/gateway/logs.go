@@ -168,9 +168,6 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 	ctx := r.Context()
 	t, leave := l.g.feed.Tail(job)
 	defer leave()
-	if l.out.flush() != nil { // the headers
-		return
-	}
 	select {
 	case <-t.Read:
 	case <-ctx.Done():
@@ -178,6 +175,9 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 	}
 	if l.bounded && !resumes {
 		l.after = t.Ring.Back(n)
+	}
+	if l.out.flush() != nil { // the headers: from here on the client misses nothing
+		return
 	}
 	timer := time.NewTimer(keepAlive)
 	defer timer.Stop()

@@ -63,6 +63,11 @@ func (g *Gateway) table() []route {
 		{"after", "as Last-Event-ID; 0 = from the oldest", "integer"},
 		{"follow", "0 = end after those that are stored now; of server-sent events 1 is the default, else 0", "boolean"},
 	}
+	jobsQuery := []parameter{
+		{"state", "only jobs in this state; active = those that have not ended", "string"},
+		{"q", "only jobs whose id or command contains this text", "string"},
+		{"limit", "at most so many", "integer"},
+	}
 	all := []route{
 		{
 			method: "POST", path: "/api/v1/events", name: "publishEvents", what: "Publish commands as CloudEvents, in binary, structured or batch mode",
@@ -82,13 +87,9 @@ func (g *Gateway) table() []route {
 		},
 		{
 			method: "GET", path: "/api/v1/jobs", name: "listJobs", what: "Every job, the newest first",
-			query: []parameter{
-				{"state", "only jobs in this state; active = those that have not ended", "string"},
-				{"q", "only jobs whose id or command contains this text", "string"},
-				{"limit", "at most so many", "integer"},
-			},
-			status: http.StatusOK, gives: asJSON[JobList](), handle: g.listJobs,
+			query: jobsQuery, status: http.StatusOK, gives: asJSON[JobList](), handle: g.listJobs,
 		},
+		{method: "GET", path: "/api/v1/job-rows", name: "listJobRows", what: "Every job in short: without workers, generations and incidents", query: jobsQuery, status: http.StatusOK, gives: asJSON[JobRows](), handle: g.listRows},
 		{method: "GET", path: jobPath, name: "getJob", what: "One job, with an ETag", status: http.StatusOK, gives: asJSON[view.Job](), handle: g.getJob},
 		{
 			method: "PATCH", path: jobPath, name: "scaleJob", what: "Change the wanted number of workers", headers: []parameter{match},

@@ -175,9 +175,6 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobI
 		return err
 	}
 	defer s.leave()
-	if s.flush() != nil { // the headers
-		return nil // the client has gone
-	}
 	f := &factReader{g: g, out: s, job: job, pattern: pattern, live: live, after: after, changed: g.feed.Live.Last()}
 	if !follows {
 		g.ended(s, g.feed.Stored(r.Context(), job, after+1, f.send))
@@ -188,7 +185,11 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobI
 	if !given && job == "" {
 		f.after = newest
 	}
-	f.follow(r.Context())
+	// The position is fixed before the client learns that the stream is open, so that it gets all
+	// that comes after that.
+	if s.flush() == nil {
+		f.follow(r.Context())
+	}
 	return nil
 }
 

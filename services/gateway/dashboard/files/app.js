@@ -72,6 +72,8 @@ function view(page, { words, query }) {
 }
 
 connect();
+// A page that nobody sees keeps no connection: browsers allow six to a server over HTTP/1.1.
+document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
 addEventListener("pagehide", disconnect);
 addEventListener("pageshow", (e) => { if (e.persisted) connect(); });
 render(html`<${App} />`, document.getElementById("app"));

@@ -2,7 +2,7 @@
 import { html } from "htm/preact";
 import { useEffect, useState } from "preact/hooks";
 import { listen, useNow, useResource } from "./api.js";
-import { number, span, since, training } from "./format.js";
+import { number, span, since } from "./format.js";
 import { Badge, Problem, Table } from "./parts.js";
 
 const states = ["", "active", "waiting", "running", "finishing", "stopping", "succeeded", "failed", "stopped"];
@@ -16,7 +16,7 @@ export function useSteps() {
 
 export function Jobs({ query }) {
   const state = query.get("state") || "", q = query.get("q") || "";
-  const path = "/api/v1/jobs?" + new URLSearchParams({ limit: 200, ...(state && { state }), ...(q && { q }) });
+  const path = "/api/v1/job-rows?" + new URLSearchParams({ limit: 200, ...(state && { state }), ...(q && { q }) });
   const [list, error] = useResource(path, ({ kind, data }) => kind === "change" && data.kind === "job", 300);
   const steps = useSteps();
   useNow();
@@ -36,11 +36,11 @@ export function Jobs({ query }) {
         ${list?.jobs.map((j) => html`<tr key=${j.job}>
           <td class="tight"><a href="#/jobs/${j.job}">${j.job}</a></td>
           <td><${Badge} state=${j.state} /></td>
-          <td>${training(j)} of ${j.spec.workers.min === j.spec.workers.max ? j.spec.workers.max : `${j.spec.workers.min} to ${j.spec.workers.max}`}</td>
+          <td>${j.training} of ${j.workers.min === j.workers.max ? j.workers.max : `${j.workers.min} to ${j.workers.max}`}</td>
           <td class="num">${j.generation || "-"}</td>
           <td class="num">${number(Math.max(j.step, j.ended ? 0 : steps[j.job]?.step || 0))}</td>
-          <td class="num">${j.incidents.filter((i) => i.cause.kind !== "start").length + (j.open && j.open.cause.kind !== "start" ? 1 : 0)}</td>
+          <td class="num">${j.incidents}</td>
           <td class="tight">${span(since(j.submitted))}</td>
-          <td class="mono wide">${j.spec.command.join(" ")}${j.reason && j.state !== "running" && html`<div class="soft">${j.reason}</div>`}</td></tr>`)}<//>`}
+          <td class="mono wide">${j.command.join(" ")}${j.reason && j.state !== "running" && html`<div class="soft">${j.reason}</div>`}</td></tr>`)}<//>`}
       ${list?.more > 0 && html`<p class="empty">${list.more} older jobs are left out: search for them.</p>`}</section>`;
 }

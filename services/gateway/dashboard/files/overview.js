@@ -26,7 +26,7 @@ export function Overview() {
           <span>${a.text}</span>${a.since && html`<span class="when">${ago(a.since)}</span>`}</li>`)}</ul>`}</section>
       <section class="panel" aria-labelledby="incidents"><h2 id="incidents">Last incidents</h2>
         ${o.incidents.length === 0 ? html`<p class="empty">None.</p>` : html`<ul class="plain">${o.incidents.slice(0, 10).map((i) => html`<li>
-          <span class="badge ${i.open ? "bad" : "good"}">${i.open ? "open" : span(i.incident.total_ms)}</span>
+          <span class="badge ${i.open || !i.incident.to ? "bad" : "good"}">${i.open ? "open" : i.incident.to ? span(i.incident.total_ms) : "job ended"}</span>
           <a href="#/jobs/${i.job}">${i.job}</a><span>${causeText(i.incident.cause)}</span>${i.time && html`<span class="when">${ago(i.time)}</span>`}</li>`)}</ul>`}</section>
     </div>
     <section class="panel" aria-labelledby="capacity"><h2 id="capacity">Capacity</h2>
