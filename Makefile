@@ -171,7 +171,7 @@ chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, C
 reliability: chaos ## docs/reliability.md: every kind of network fault, and the chaos run
 	@$(GO) test -count=1 -timeout 20m ./e2e/network -reliability $(CURDIR)/docs/reliability.md
 
-e2e-containers: ## the compose file: build, submit, kill an agent's container, take down
+e2e-containers: ## the compose file with TLS and identities: a job by curl, containers killed and cut off in turn (root)
 	@deploy/e2e-containers.sh
 
 e2e-slurm: build ## the batch script for Slurm on a cluster of this machine alone: a node is lost, a job is told to end (root)
