@@ -41,6 +41,7 @@ var parts = []string{"until the process", "start of Python", "import", "init", "
 type result struct {
 	Runs    int                `json:"runs"`
 	None    int                `json:"none"`
+	Limit   float64            `json:"limit"` // after which a recovery counts as none
 	Seconds map[string]float64 `json:"seconds"`
 	Range   []float64          `json:"range"`
 }
@@ -120,7 +121,7 @@ tried again.
 
 // fault writes the rows of a fault of restart.py, which has several results.
 func (b *bench) fault(ctx context.Context, fault string) error {
-	rows, totals := map[string][]string{}, map[string]float64{}
+	rows, reference := map[string][]string{}, map[string]result{}
 	var names []string
 	for _, launcher := range b.launchers {
 		if fault == "cut" && (launcher == "spares" || launcher == "handler") {
@@ -143,9 +144,9 @@ func (b *bench) fault(ctx context.Context, fault string) error {
 				names = append(names, name)
 			}
 			if launcher == "torchrun" {
-				totals[name] = r.Seconds["total"]
+				reference[name] = r
 			}
-			rows[name] = append(rows[name], row(name, launcher, r, totals[name]))
+			rows[name] = append(rows[name], row(name, launcher, r, reference[name]))
 		}
 	}
 	for _, name := range names {
@@ -154,12 +155,16 @@ func (b *bench) fault(ctx context.Context, fault string) error {
 	return nil
 }
 
-func row(name, launcher string, r result, torchrun float64) string {
+// row is the row of a result beside torchrun's, which may be the zero value.
+func row(name, launcher string, r, torchrun result) string {
 	median, ratio := "none", "unknown"
 	if len(r.Range) == 2 {
 		median = fmt.Sprintf("%.2f (%.2f to %.2f)", r.Seconds["total"], r.Range[0], r.Range[1])
-		if torchrun > 0 {
-			ratio = fmt.Sprintf("%.2f", r.Seconds["total"]/torchrun)
+		switch {
+		case len(torchrun.Range) == 2:
+			ratio = fmt.Sprintf("%.2f", r.Seconds["total"]/torchrun.Seconds["total"])
+		case torchrun.None > 0: // it takes longer than the limit
+			ratio = fmt.Sprintf("below %.2f", r.Seconds["total"]/torchrun.Limit)
 		}
 	}
 	line := fmt.Sprintf("| %s | %s | %d | %d | %s | %s | %s |", name, launcherNames[launcher], r.Runs, r.None, median, ratio, aims[[2]string{name, launcher}])

@@ -71,8 +71,8 @@ func (b *bench) aboutTorchft() string {
 	if len(b.More) == 0 {
 		return ""
 	}
-	return ` torchft has the times that
-make it fastest here: its lighthouse looks every 10 ms whether a quorum is there, and waits 100 ms for a replica that is missing. Its model is a
-PureDistributedDataParallel; with its DistributedDataParallel the survivors ended with an AssertionError after a few kills. What it does not do
-is in none of the figures: samples are not accounted for.`
+	return ` torchft's
+lighthouse looks every 10 ms whether a quorum is there, and waits 100 ms for a replica that is missing; its other times are its defaults. Its
+model is a PureDistributedDataParallel; with its DistributedDataParallel the survivors ended with an AssertionError after a few kills. What it
+does not do is in none of the figures: samples are not accounted for.`
 }

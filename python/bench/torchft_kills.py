@@ -3,10 +3,10 @@ each, one of which is killed again and again::
 
     PYTHONPATH=python:FOLDER python3 python/bench/torchft_kills.py --kills 30
 
-FOLDER has torchft. Its settings are those that make it fastest here: the lighthouse asks for a quorum
-every 10 ms and does not wait longer than 100 ms for a replica that is missing. Its model is a
-PureDistributedDataParallel: with its DistributedDataParallel the survivors end with an AssertionError
-after a few kills. A replica that was killed is started again. If one ends that was not killed, the measurement is over; what was measured
+FOLDER has torchft. Its lighthouse looks for a quorum every 10 ms, and waits 100 ms for a replica that
+is missing; its other times are its defaults. Its model is a PureDistributedDataParallel: with its
+DistributedDataParallel the survivors end with an AssertionError after a few kills. A replica that was
+killed is started again. If one ends that was not killed, the measurement is over; what was measured
 until then is told, with the number of those that ended.
 """
 
