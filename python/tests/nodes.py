@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import tempfile
@@ -19,7 +20,8 @@ class Nodes:
     def __init__(self, **slots: int):
         self._folder = tempfile.TemporaryDirectory(prefix="regroup-")
         address = f"127.0.0.1:{launch.free_port()}"
-        self.server = f"nats://{address}"
+        self._secret = secrets.token_hex(16)
+        self.server = f"nats://regroup:{self._secret}@{address}"  # as REGROUP_SECRET says
         self._log = open(os.path.join(self._folder.name, "log"), "w", encoding="utf-8")
         self._up = self._start("up", "--no-agent", "--listen", address)
         self._agents: Dict[str, subprocess.Popen] = {}
@@ -30,7 +32,7 @@ class Nodes:
         folder = os.path.join(self._folder.name, name)
         return subprocess.Popen(
             [binary(), *arguments, "--state-dir", folder],
-            env=launch.environment(),
+            env=launch.environment(REGROUP_SECRET=self._secret),
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
