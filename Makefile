@@ -174,7 +174,7 @@ reliability: chaos ## docs/reliability.md: every kind of network fault, and the 
 e2e-containers: ## the compose file with TLS and identities: a job by curl, containers killed and cut off in turn (root)
 	@deploy/e2e-containers.sh
 
-e2e-slurm: build ## the batch script for Slurm on a cluster of this machine alone: a node is lost, a job is told to end (root)
+e2e-slurm: build ## the batch script for Slurm on a cluster of this machine alone: a node is lost, a job gets SIGTERM (root)
 	@deploy/e2e-slurm.sh
 
 fuzz: ## every decoder for FUZZTIME each

@@ -81,7 +81,7 @@ var layers = []layer{
 	{"services/gateway/openapi", nil, nil, nil, "it turns types into schemas, nothing else"},
 	{"services/gateway/view", []string{"events"}, nil, nil, "the command line writes it too"},
 	{"services/gateway/dashboard", []string{"events"}, nil, nil, "it serves files, nothing else"},
-	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "internal/wait"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
+	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "internal/wait", "services/gateway/view"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
 	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
 	{"agent/tcpstore", []string{"events/limits"}, nil, nil, "it serves a protocol of others, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},

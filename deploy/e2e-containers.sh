@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/containers.sh
+. deploy/until.sh
 
 install_engine
 install_compose
@@ -41,14 +42,6 @@ for node in node-a node-b node-c; do auth issue agent "$node"; done
 chown -R 65532:65532 "$AUTH" # the user of the containers
 compose up -d --no-build
 
-until_true() { # until_true SECONDS WHAT COMMAND...: polls a condition
-  local limit=$((SECONDS + $1)) what=$2
-  shift 2
-  until "$@"; do
-    [ $SECONDS -lt $limit ] || { echo "containers: $what did not happen" >&2; return 1; }
-    sleep 0.2
-  done
-}
 container() { compose ps -q "$1" | head -n 1; }
 address() { docker inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' "$1"; }
 api() { # api PATH [ARG...]: asks the gateway, over TLS
@@ -74,13 +67,13 @@ job=$(api /api/v1/jobs -H 'Content-Type: application/json' --data-binary @- <<'S
 SPEC
 )
 [ -n "$job" ] || { echo "containers: no job" >&2; exit 1; }
-step() { api "/api/v1/jobs/$job" | field step; }
-trains() { local s; s=$(step) && [ "${s:-0}" -gt "$1" ]; }
-goes_on() { # goes_on WHAT: it makes steps after what was done to it
-  local at
-  at=$(step)
-  until_true 60 "a step after $1" trains "${at:-0}"
-  echo "containers: $1, and $job goes on after step ${at:-0}"
+known_step() { step=$(api "/api/v1/jobs/$job" | field step) && [ -n "$step" ]; }
+trains() { known_step && [ "$step" -gt "$1" ]; }
+goes_on() { # goes_on WHAT: it makes more steps than can be under way after what was done to it
+  until_true 30 "an answer after $1" known_step
+  local at=$step
+  until_true 60 "a step after $1" trains $((at + 10))
+  echo "containers: $1, and $job goes on after step $at"
 }
 until_true 60 "the job runs" trains 50
 echo "containers: $job trains"

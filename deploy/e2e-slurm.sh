@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
+. deploy/until.sh
 deploy/setup.sh slurm
 deploy/setup.sh torch
 
@@ -22,15 +23,6 @@ down() {
   exit $rc
 }
 trap down EXIT
-
-until_true() { # until_true SECONDS WHAT COMMAND...: polls a condition
-  local limit=$((SECONDS + $1)) what=$2
-  shift 2
-  until "$@"; do
-    [ $SECONDS -lt $limit ] || { echo "slurm: $what did not happen" >&2; return 1; }
-    sleep 0.2
-  done
-}
 
 chmod 755 "$dir"
 head -c 128 /dev/urandom >"$dir/munge.key"

@@ -273,8 +273,8 @@ func TestARevokedUserIsDisconnected(t *testing.T) {
 	wantCode(t, g.dir.Revoke(i.Name), events.NotFound)
 }
 
-// TestNobodyWritesThroughAnAnswer: whoever asks decides where the answer goes, and the service may
-// publish what the asker may not.
+// TestNobodyWritesThroughAnAnswer: the sender of a request decides where the answer goes, and the
+// service may publish what the sender may not.
 func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 	g := newGuarded(t)
 	viewer := g.issue(t, access.RoleViewer, 0)

@@ -213,7 +213,7 @@ func TestTorchrunSaysThatItsPortIsOpen(t *testing.T) {
 			"--rdzv-endpoint", freeAddress(t), "--rdzv-conf", "is_host=true,last_call_timeout=1", "sh", "-c", "exit 0")
 		cmd.Env = append(os.Environ(), "REGROUP_STATE_DIR="+dir, "REGROUP_AGENT_ADVERTISE=127.0.0.1", "REGROUP_SECRET="+secret)
 		out, err := cmd.CombinedOutput()
-		if said := bytes.Contains(out, []byte("is open to whoever reaches it")); err != nil || said != (secret == "") {
+		if said := bytes.Contains(out, []byte("admits any client")); err != nil || said != (secret == "") {
 			t.Errorf("with the secret %q: %v, it says that its port is open: %v\n%s", secret, err, said, out)
 		}
 	}

@@ -126,7 +126,7 @@ func (d Dir) Rotate(name string) (User, error) {
 			if !old.Expires.IsZero() {
 				life = old.Expires.Sub(old.Issued)
 			}
-			// The file is first: whoever is disconnected finds the new key there.
+			// The file is first: a client that is disconnected finds the new key there.
 			made, err = d.issue(access.Identity{Role: old.Role, Name: old.Name, Node: old.Node}, life, time.Now())
 			all = append(all, made)
 		}

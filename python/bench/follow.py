@@ -115,7 +115,7 @@ def kills(steps, args, times):
 
 
 def spread(times):
-    """What is told of sorted times."""
+    """The figures of sorted times."""
     p99 = times[min(len(times) - 1, round(0.99 * len(times)))]
     return {"min": times[0], "median": statistics.median(times), "p99": p99, "max": times[-1]}
 

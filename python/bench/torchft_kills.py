@@ -7,7 +7,7 @@ FOLDER has torchft. Its lighthouse looks for a quorum every 10 ms, and waits 100
 is missing; its other times are its defaults. Its model is a PureDistributedDataParallel: with its
 DistributedDataParallel the survivors end with an AssertionError after a few kills. A replica that was
 killed is started again. If one ends that was not killed, the measurement is over; what was measured
-until then is told, with the number of those that ended.
+until then is printed, with the number of those that ended.
 """
 
 import argparse

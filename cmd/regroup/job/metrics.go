@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/guptarohit/asciigraph"
 	"github.com/spf13/cobra"
@@ -16,24 +14,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/view"
 )
-
-// curve is the course of one value.
-type curve struct {
-	Name   string       `json:"name"`
-	Points []curvePoint `json:"points"`
-}
-
-type curvePoint struct {
-	Time       time.Time         `json:"time"` // of the event
-	Generation events.Generation `json:"generation"`
-	Step       uint64            `json:"step"`
-	Value      float64           `json:"value"`
-	Rank       int               `json:"rank"` // of the worker that reported it; -1 = of the whole job
-}
-
-// stepRate is the name of the curve that is computed from the steps.
-const stepRate = "steps/s"
 
 // chartHeight is the height of a curve, in lines.
 const chartHeight = 8
@@ -57,9 +39,9 @@ func metrics(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		all := curves(facts)
+		all := view.Curves(facts)
 		if len(*names) > 0 {
-			all = slices.DeleteFunc(all, func(c curve) bool { return !slices.Contains(*names, c.Name) })
+			all = slices.DeleteFunc(all, func(c view.Curve) bool { return !slices.Contains(*names, c.Name) })
 		}
 		if !s.Exact {
 			visible.Escape(&all)
@@ -72,7 +54,7 @@ func metrics(env command.Env) *cobra.Command {
 			return err
 		}
 		for _, c := range all {
-			if err := c.draw(env.Out, s.Palette, env.Width); err != nil {
+			if err := drawCurve(env.Out, c, s.Palette, env.Width); err != nil {
 				return err
 			}
 		}
@@ -88,45 +70,9 @@ func howToReport(never bool) string {
 	return ": its program says regroup.report(step=..., loss=...) in Python, elastic.Report in Go"
 }
 
-// curves returns the course of each value, by name, with that of the steps first.
-func curves(facts []events.Event) []curve {
-	points := map[string][]curvePoint{}
-	for i, e := range facts {
-		b := e.Body.(events.JobProgressed)
-		for name, m := range b.Values {
-			all := points[name]
-			if n := len(all); n > 0 && all[n-1].Step == m.Step && all[n-1].Value == m.Value && all[n-1].Rank == m.Rank {
-				continue // not reported again
-			}
-			points[name] = append(all, curvePoint{e.Time, b.Generation, m.Step, m.Value, m.Rank})
-		}
-		if i == 0 {
-			continue
-		}
-		last := facts[i-1].Body.(events.JobProgressed)
-		if took := e.Time.Sub(facts[i-1].Time).Seconds(); took > 0 && b.Step > last.Step {
-			points[stepRate] = append(points[stepRate], curvePoint{e.Time, b.Generation, b.Step, float64(b.Step-last.Step) / took, -1})
-		}
-	}
-	var all []curve
-	for _, name := range slices.Sorted(maps.Keys(points)) {
-		all = append(all, curve{name, points[name]})
-	}
-	slices.SortStableFunc(all, func(a, b curve) int {
-		switch stepRate {
-		case a.Name:
-			return -1
-		case b.Name:
-			return 1
-		}
-		return 0
-	})
-	return all
-}
-
-// draw draws a curve and, below it, where each generation begins. width is that of the terminal;
-// 0 = unknown.
-func (c curve) draw(w io.Writer, p screen.Palette, width int) error {
+// drawCurve draws a curve and, below it, where each generation begins. width is that of the
+// terminal; 0 = unknown.
+func drawCurve(w io.Writer, c view.Curve, p screen.Palette, width int) error {
 	if width == 0 {
 		width = 80
 	}
@@ -148,20 +94,20 @@ func (c curve) draw(w io.Writer, p screen.Palette, width int) error {
 	label := func(v float64) string { return fmt.Sprintf("%10.4g", v) }
 	columns := max(width-14, 20)
 	chart := asciigraph.Plot(values, asciigraph.Height(chartHeight), asciigraph.Width(columns), asciigraph.YAxisValueFormatter(label))
-	_, err := fmt.Fprintf(w, "%s\n%s\n%s\n\n", title, chart, p.Faint(strings.Repeat(" ", 12)+c.generations(columns)))
+	_, err := fmt.Fprintf(w, "%s\n%s\n%s\n\n", title, chart, p.Faint(strings.Repeat(" ", 12)+generationLine(c.Points, columns)))
 	return err
 }
 
-// generations is a line with the names of the generations, each below its first point, as far as
+// generationLine is a line with the names of the generations, each below its first point, as far as
 // there is room.
-func (c curve) generations(columns int) string {
+func generationLine(points []view.CurvePoint, columns int) string {
 	line := []byte(strings.Repeat(" ", columns))
 	free := 0
-	for i, p := range c.Points {
-		if i > 0 && p.Generation == c.Points[i-1].Generation {
+	for i, p := range points {
+		if i > 0 && p.Generation == points[i-1].Generation {
 			continue
 		}
-		at, name := i*(columns-1)/(len(c.Points)-1), p.Generation.String()
+		at, name := i*(columns-1)/(len(points)-1), p.Generation.String()
 		if at >= free && at+len(name) <= columns {
 			copy(line[at:], name)
 			free = at + len(name) + 1

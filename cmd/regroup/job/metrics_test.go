@@ -2,7 +2,6 @@ package job
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // course is a job whose loss falls, which falls back by 20 steps in its second generation, and
@@ -33,39 +33,10 @@ func course() (facts []events.Event) {
 	return facts
 }
 
-func TestCurves(t *testing.T) {
-	all := curves(course())
-	names := ""
-	for _, c := range all {
-		names += c.Name + " "
-	}
-	if names != "steps/s accuracy loss " {
-		t.Fatal(names)
-	}
-	// 20 and 23 facts; none for the first, and none for the one that fell back.
-	if n := len(all[0].Points); n != 41 {
-		t.Errorf("%d rates", n)
-	}
-	for _, p := range all[0].Points {
-		if p.Value != 2 || p.Rank != -1 {
-			t.Errorf("rate %+v", p)
-		}
-	}
-	if accuracy := all[1].Points; len(accuracy) != 1 || accuracy[0].Value != 0.9 || accuracy[0].Step != 180 || accuracy[0].Rank != 1 {
-		t.Errorf("accuracy: %+v", accuracy)
-	}
-	if loss := all[2].Points; len(loss) != 43 || loss[20].Step != 180 || loss[20].Generation != 2 {
-		t.Errorf("loss: %+v", loss)
-	}
-	if _, err := json.Marshal(all); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestCurvesAreDrawn(t *testing.T) {
 	var b bytes.Buffer
-	for _, c := range curves(course()) {
-		if err := c.draw(&b, screen.Palette{}, 60); err != nil {
+	for _, c := range view.Curves(course()) {
+		if err := drawCurve(&b, c, screen.Palette{}, 60); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -90,7 +90,7 @@ func (t *call) run(ctx context.Context, job spec.Job) error {
 		return t.serve(ctx, l, job)
 	case at.host != "":
 		if t.config.Secret == "" {
-			t.env.Say(at.host + " is open to whoever reaches it, who can then run commands here: give all nodes the same REGROUP_SECRET")
+			t.env.Say(at.host + " admits any client, and a client can run commands here: give all nodes the same REGROUP_SECRET")
 		}
 		l, err := serve.OpenOwnAt(ctx, *t.config, at.host)
 		if events.CodeOf(err) == events.Conflict { // another process of this machine serves it

@@ -29,7 +29,7 @@ def broadcast_object(
 ) -> Any:
     """Returns root_rank's object, which must be picklable.
 
-    The other ranks unpickle what they receive, and unpickling can run any code: whoever can act
+    The other ranks unpickle what they receive, and unpickling can run any code: anybody who can act
     as root_rank can run code on all ranks. Use it among processes that trust each other."""
     call = Call("broadcast_object", name, process_set)
     with call:

@@ -6,29 +6,28 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // Course returns the points of a job's metrics by name. Those of the time before this process heard
 // of the job are what the registry has stored.
 func (f *Feed) Course(ctx context.Context, id events.JobID) (map[string][]Point, error) {
-	heard := f.Series(id)
-	stored := map[string][]Point{}
 	at := events.Follow{
 		Stream: events.StreamFacts, Start: events.FromFirst,
 		Subjects: []string{events.FactSubject(events.JobProgressed{}.Type(), string(id))},
 	}
 	once := Once{}
-	var last events.Event
+	var facts []events.Event
 	err := untilCaughtUp(ctx, f.ports.Log, at, func(s events.Stored) error {
 		if i, ok := f.item(s, once); ok {
-			addStored(stored, last, i.Event)
-			last = i.Event
+			facts = append(facts, i.Event)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	stored, heard := storedPoints(facts), f.Series(id)
 	for name, points := range heard {
 		if len(points) == 0 {
 			continue
@@ -45,24 +44,23 @@ func (f *Feed) Course(ctx context.Context, id events.JobID) (map[string][]Point,
 	return stored, nil
 }
 
-// addStored adds the points of a stored fact. before is the one before it, or the zero value.
-func addStored(all map[string][]Point, before, e events.Event) {
-	b, ok := e.Body.(events.JobProgressed)
-	if !ok {
-		return
-	}
-	add := func(name string, value float64) { all[name] = append(all[name], Point{e.Time, value, b.Generation}) }
-	if b.Step > 0 {
-		add(MetricStep, float64(b.Step))
-	}
-	if last, ok := before.Body.(events.JobProgressed); ok && b.Step >= last.Step && e.Time.After(before.Time) {
-		add(MetricStepsRate, float64(b.Step-last.Step)/e.Time.Sub(before.Time).Seconds())
-	}
-	for name, m := range b.Values {
-		if _, known := all[name]; known || len(all) < seriesNames {
-			add(name, m.Value)
+// storedPoints returns the points of a job's JobProgressed.
+func storedPoints(facts []events.Event) map[string][]Point {
+	all := map[string][]Point{}
+	for _, e := range facts {
+		if b, ok := e.Body.(events.JobProgressed); ok && b.Step > 0 {
+			all[MetricStep] = append(all[MetricStep], Point{e.Time, float64(b.Step), b.Generation})
 		}
 	}
+	for _, c := range view.Curves(facts) {
+		if len(all) == seriesNames {
+			break
+		}
+		for _, p := range c.Points {
+			all[c.Name] = append(all[c.Name], Point{p.Time, p.Value, p.Generation})
+		}
+	}
+	return all
 }
 
 // thinned drops every second point until there are at most seriesPoints. The newest stays.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // Bounds of what is kept of progress.
@@ -17,13 +18,13 @@ const (
 	seriesNames  = 32                     // metrics of one job
 	seriesPoints = 720                    // of one metric; when it is full every second one is dropped
 	firstEvery   = time.Second            // between two points at first
-	tellEvery    = 250 * time.Millisecond // between two live items about one job
+	sendEvery    = 250 * time.Millisecond // between two live items about one job
 )
 
 // Names of the metrics that are derived from steps.
 const (
 	MetricStep      = "step"
-	MetricStepsRate = "steps/s"
+	MetricStepsRate = view.StepRate
 	MetricSamples   = "samples/s"
 )
 
@@ -39,8 +40,8 @@ func (p Point) MarshalJSON() ([]byte, error) {
 	return json.Marshal([3]float64{float64(p.Time.UnixMilli()) / 1000, p.Value, float64(p.Generation)})
 }
 
-// Told is the data of a live item about progress.
-type Told struct {
+// ProgressUpdate is the data of a live item about progress.
+type ProgressUpdate struct {
 	Job        events.JobID       `json:"job"`
 	Generation events.Generation  `json:"generation"`
 	Step       uint64             `json:"step"`
@@ -59,14 +60,14 @@ type series struct {
 type jobSeries struct {
 	last    events.Progress
 	at      time.Time
-	told    time.Time
+	sent    time.Time
 	rated   time.Time // when the rates were last computed, for this step and these samples
 	step    uint64
 	samples uint64
 	every   time.Duration
 	points  map[string][]Point
 	known   map[string]events.Metric
-	ledger  events.Ledger // the newest that was told; the registry learns it with the end of a worker
+	ledger  events.Ledger // the newest that was received; the registry learns it with the end of a worker
 }
 
 // hearProgress reads the progress signals of all jobs.
@@ -76,16 +77,16 @@ func (f *Feed) hearProgress(ctx context.Context) error {
 		if err != nil {
 			return // a malformed signal counts as lost
 		}
-		if told, ok := f.series.take(p, time.Now()); ok {
-			if data, err := json.Marshal(told); err == nil {
+		if update, ok := f.series.take(p, time.Now()); ok {
+			if data, err := json.Marshal(update); err == nil {
 				f.Live.Add(Item{Kind: "progress", Job: p.Job, Data: data})
 			}
 		}
 	}, nil)
 }
 
-// take applies a signal, and reports what to tell of it unless something was told just before.
-func (s *series) take(p events.Progress, now time.Time) (Told, bool) {
+// take applies a signal, and returns the update to send, unless one was sent just before.
+func (s *series) take(p events.Progress, now time.Time) (ProgressUpdate, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.jobs[p.Job]
@@ -100,21 +101,21 @@ func (s *series) take(p events.Progress, now time.Time) (Told, bool) {
 		j.ledger = *p.Ledger
 	}
 	if p.Generation < j.last.Generation || (p.Generation == j.last.Generation && p.Step < j.last.Step) {
-		return Told{}, false
+		return ProgressUpdate{}, false
 	}
 	j.known, _ = events.MergeMetrics(j.known, events.MetricsOf(p.Metrics, p.MetricSteps, p.Step, p.Rank, now))
 	p.Samples = max(p.Samples, j.last.Samples)
 	j.last, j.at = p, now
 	j.rate(now)
-	if now.Sub(j.told) < tellEvery {
-		return Told{}, false
+	if now.Sub(j.sent) < sendEvery {
+		return ProgressUpdate{}, false
 	}
-	j.told = now
+	j.sent = now
 	metrics := make(map[string]float64, len(j.known))
 	for name, m := range j.known {
 		metrics[name] = m.Value
 	}
-	return Told{p.Job, p.Generation, p.Step, p.Samples, metrics, now, p.Slowest}, true
+	return ProgressUpdate{p.Job, p.Generation, p.Step, p.Samples, metrics, now, p.Slowest}, true
 }
 
 // counted returns the samples of a ledger.

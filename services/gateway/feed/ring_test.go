@@ -106,7 +106,7 @@ func TestOldProgressIsPassedOver(t *testing.T) {
 		want bool
 	}{{1, 5, true}, {1, 4, false}, {2, 3, true}, {1, 9, false}, {2, 4, true}} {
 		if got := tell(c.g, c.step); got != c.want {
-			t.Errorf("%d: step %d of %s is told: %v, want %v", i, c.step, c.g, got, c.want)
+			t.Errorf("%d: step %d of %s is sent: %v, want %v", i, c.step, c.g, got, c.want)
 		}
 	}
 	v := events.JobView{Job: "x", State: events.JobStateRunning, Generation: 2, Step: 1}

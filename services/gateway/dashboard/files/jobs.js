@@ -7,7 +7,7 @@ import { Badge, Problem, Table } from "./parts.js";
 
 const states = ["", "active", "waiting", "running", "finishing", "stopping", "succeeded", "failed", "stopped"];
 
-// useSteps has the newest step of each job, which is told more often than it is stored.
+// useSteps has the newest step of each job, which is sent more often than it is stored.
 export function useSteps() {
   const [steps, set] = useState({});
   useEffect(() => listen(({ kind, data }) => { if (kind === "progress") set((s) => ({ ...s, [data.job]: data })); }), []);
