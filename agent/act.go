@@ -85,6 +85,13 @@ func (a *Agent) keepSpares(k worker.KeepSpares) {
 	a.opt.Driver.KeepSpares(k, failed)
 }
 
+// For so long the fact of an exit waits until the output is stored, so that who reads until the end
+// of a job reads all of it. The recovery after a failure hardly waits: the fact has the last lines.
+const (
+	outputFirst       = 2 * time.Second
+	outputFirstFailed = 20 * time.Millisecond
+)
+
 // fromDriver returns the function for the driver's inputs, to which it adds the program's own
 // report of its end.
 func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
@@ -96,6 +103,11 @@ func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 				conceal(&x, func(text string) string { return a.opt.Driver.Conceal(s.Worker, text) })
 			}
 			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has passed on all of its output
+			if x.ExitCode == 0 {
+				a.logs.await(s.Job, s.Place, outputFirst)
+			} else {
+				a.logs.await(s.Job, s.Place, outputFirstFailed)
+			}
 			in = reportedExit{x, at}
 		}
 		a.inputs.put(in)

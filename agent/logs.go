@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ type logs struct {
 	waiting int            // bytes in full
 	dropped map[source]int // lines since the last one kept
 	lost    map[owner]uint64
+	left    chan struct{} // closed, and made anew, when a chunk has left full
 	seq     uint64
 }
 
@@ -65,7 +67,7 @@ func (c *chunk) gap(n int) {
 }
 
 func newLogs(o Options) *logs {
-	return &logs{opt: o, wake: make(chan struct{}, 1), dropped: map[source]int{}, lost: map[owner]uint64{}}
+	return &logs{opt: o, wake: make(chan struct{}, 1), dropped: map[source]int{}, lost: map[owner]uint64{}, left: make(chan struct{})}
 }
 
 func (l *logs) add(line Line) {
@@ -112,6 +114,26 @@ func (l *logs) ended(job events.JobID, place events.Place) uint64 {
 	n := l.lost[o]
 	delete(l.lost, o)
 	return n
+}
+
+// await waits until the output of a worker that has ended is stored, for a time at most.
+func (l *logs) await(job events.JobID, place events.Place, within time.Duration) {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for {
+		l.mu.Lock()
+		waits := slices.ContainsFunc(l.full, func(c *chunk) bool { return c.job == job && c.place == place })
+		left := l.left
+		l.mu.Unlock()
+		if !waits {
+			return
+		}
+		select {
+		case <-left:
+		case <-timer.C:
+			return
+		}
+	}
 }
 
 func (l *logs) chunk(s source) *chunk {
@@ -213,6 +235,8 @@ func (l *logs) drop(err error) {
 	l.waiting -= len(c.data)
 	if err == nil || c.lines == 0 { // or it was only a mark
 		l.full = l.full[1:]
+		close(l.left)
+		l.left = make(chan struct{})
 		return
 	}
 	l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "job", c.job, "count", c.lines, "reason", err)

@@ -79,6 +79,51 @@ func TestMissingLinesAreMarked(t *testing.T) {
 	}
 }
 
+// TestOutputIsStoredBeforeTheExit, so that who reads until the end of a job reads all of it; but a
+// failure is told of soon, however slow the log is.
+func TestOutputIsStoredBeforeTheExit(t *testing.T) {
+	for name, c := range map[string]struct {
+		worker string
+		slow   time.Duration // the log
+		want   string
+	}{
+		"success":                       {"lines=3 run=1s", 2 * time.Second, "output exit"},
+		"failure":                       {"lines=3 run=1s exit=3", time.Millisecond, "output exit"},
+		"failure with a slow log":       {"lines=3 run=1s exit=3", 2 * time.Second, "exit output"},
+		"success with one that is away": {"lines=3 run=1s", time.Minute, "exit output"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				var output time.Time // when the store takes the output
+				var order []string
+				w.bus.FailPublishes(func(subject string) (bool, error) {
+					switch {
+					case strings.HasSuffix(subject, ".exited"):
+						order = append(order, "exit")
+					case !strings.HasPrefix(subject, "regroup.log."):
+					case output.IsZero():
+						output = time.Now().Add(c.slow)
+						fallthrough
+					case time.Now().Before(output):
+						return false, events.Errorf(events.Unavailable, "the store is slow")
+					default:
+						order = append(order, "output")
+					}
+					return false, nil
+				})
+				w.train(c.worker)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if got := strings.Join(order, " "); got != c.want {
+					t.Errorf("%s, want %s", got, c.want)
+				}
+				w.wait()
+			})
+		})
+	}
+}
+
 // TestRefusedChunkIsCounted: the log refuses one for good.
 func TestRefusedChunkIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
