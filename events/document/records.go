@@ -147,6 +147,12 @@ func View[V any](stored []byte) (V, error) {
 	return v, err
 }
 
+// ViewUpTo is View, with the number of the last fact of each family that the view shows.
+func ViewUpTo[V any](stored []byte) (V, map[events.Family]uint64, error) {
+	d, v, err := decodeView[V](stored)
+	return v, d.Number, err
+}
+
 func decodeView[V any](stored []byte) (Document, V, error) {
 	var s struct {
 		View V `json:"view"`

@@ -43,7 +43,7 @@ func (c commands) store(ctx context.Context, e events.Event) error {
 // ask publishes a command and waits for the fact that answers it. Some commands without effect
 // cause no fact: satisfied reports whether what they want holds; nil = only a fact counts. A
 // refusal is the error, and so is the lack of an answer: then the command has expired and is not
-// carried out any more.
+// carried out any more. When it returns, the views show what the fact says.
 func (c commands) ask(ctx context.Context, id, entity string, b events.Body, answers func(events.Body) bool, satisfied func() bool) (events.Body, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
@@ -65,6 +65,7 @@ func (c commands) ask(ctx context.Context, id, entity string, b events.Body, ans
 	if err := c.store(ctx, e); err != nil {
 		return nil, c.unanswered(err)
 	}
+	var found *events.Event
 	for {
 		facts, more := c.feed.Facts.After(at, batch)
 		for _, i := range facts {
@@ -72,15 +73,18 @@ func (c commands) ask(ctx context.Context, id, entity string, b events.Body, ans
 			if refusal := refused(i.Event.Body, e); refusal != nil {
 				return nil, refusal
 			}
-			if i.Event.Cause == e.ID && answers(i.Event.Body) {
-				return i.Event.Body, nil
+			if found == nil && i.Event.Cause == e.ID && answers(i.Event.Body) {
+				found = &i.Event
 			}
 		}
 		changes, changed := c.feed.Live.After(live, batch)
 		for _, i := range changes {
 			live = i.Sequence
 		}
-		if satisfied != nil && len(changes) > 0 && satisfied() {
+		switch {
+		case found != nil && c.feed.Shows(*found):
+			return found.Body, nil
+		case found == nil && satisfied != nil && len(changes) > 0 && satisfied():
 			return nil, nil
 		}
 		if len(facts) > 0 || len(changes) > 0 {
@@ -90,6 +94,9 @@ func (c commands) ask(ctx context.Context, id, entity string, b events.Body, ans
 		case <-more:
 		case <-changed:
 		case <-ctx.Done():
+			if found != nil {
+				return nil, events.Errorf(events.Unavailable, "the command was carried out, but this gateway has not read the new state within %s: read it again", c.within)
+			}
 			return nil, c.unanswered(ctx.Err())
 		}
 	}

@@ -163,7 +163,9 @@ func (l *lineWriter) tail(r *http.Request, job events.JobID, n int) {
 	l.g.ended(l.out, nil)
 }
 
-// follow sends lines from the position or, with tail, the newest ones, and then what comes.
+// follow sends lines from the position or, with tail, the newest ones, and then what comes. After
+// the last line of a job that has ended text and JSON lines end. Server-sent events tell of it and
+// stay open, because browsers would connect again.
 func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bool) {
 	ctx := r.Context()
 	t, leave := l.g.feed.Tail(job)
@@ -181,7 +183,10 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 	}
 	timer := time.NewTimer(keepAlive)
 	defer timer.Stop()
+	told, live := false, l.g.feed.Live.Last()
 	for {
+		v, _, there := l.g.feed.Job(job)
+		ended := !there || v.State.Terminal()
 		if first := t.Ring.First(); first > l.after+1 && !l.bounded {
 			if err := l.g.feed.Lines(ctx, job, l.want.node, feed.ChunkOf(l.after), l.line); err != nil {
 				return
@@ -201,8 +206,32 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 		if len(items) > 0 {
 			continue
 		}
+		if ended && !told {
+			// All output was stored before the job ended, but the ring may be behind.
+			if err := l.g.feed.Lines(ctx, job, l.want.node, feed.ChunkOf(l.after), l.line); err != nil {
+				return
+			}
+			if told = true; l.out.media != mediaSSE {
+				_ = l.out.flush() // the client has gone
+				return
+			}
+			if l.out.add("end", "", fmt.Appendf(nil, `{"state":%q}`, v.State)) != nil || l.out.flush() != nil {
+				return
+			}
+			continue
+		}
+		changes, changed := l.g.feed.Live.After(live, batch)
+		for _, i := range changes {
+			live = i.Sequence
+		}
+		if told {
+			changed = nil
+		} else if len(changes) > 0 {
+			continue
+		}
 		select {
 		case <-more:
+		case <-changed:
 		case <-timer.C:
 			if l.out.beat() != nil {
 				return

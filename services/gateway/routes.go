@@ -104,7 +104,7 @@ func (g *Gateway) table() []route {
 				{"rank", "only of these ranks: 0,3-5", "string"},
 				{"node", "only of this node", "string"},
 				{"tail", "only the newest so many lines", "integer"},
-				{"follow", "1 = go on with what comes", "boolean"},
+				{"follow", "1 = go on with what comes; ends with the job, of server-sent events with one of the type end", "boolean"},
 				{"after", "as Last-Event-ID", "string"},
 			},
 			headers: []parameter{resume}, status: http.StatusOK, gives: append([]content{{mediaText, nil}}, format...), handle: g.logs,

@@ -100,6 +100,13 @@ func (s *stream) add(kind, id string, data []byte) error {
 	return nil
 }
 
+// position tells the client where it is, in an event without data, which none shows.
+func (s *stream) position(at uint64) {
+	if s.media == mediaSSE {
+		fmt.Fprintf(&s.buffer, "id: %d\n\n", at)
+	}
+}
+
 // flushOver is how much is queued at most.
 const flushOver = 64 << 10
 
@@ -186,7 +193,8 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobI
 		f.after = newest
 	}
 	// The position is fixed before the client learns that the stream is open, so that it gets all
-	// that comes after that.
+	// that comes after that, also if it connects again before the first.
+	s.position(f.after)
 	if s.flush() == nil {
 		f.follow(r.Context())
 	}

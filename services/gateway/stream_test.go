@@ -263,6 +263,32 @@ func TestLogs(t *testing.T) {
 	}
 }
 
+// TestLogsEndWithTheJob, after its last line: text and JSON lines end, and server-sent events tell
+// of it.
+func TestLogsEndWithTheJob(t *testing.T) {
+	w := bare(t, nil)
+	v := w.job("j-0001")
+	w.print("node-a", 0, 0, "one\n")
+	s := w.stream("/api/v1/jobs/j-0001/logs?follow=1")
+	if i := s.next(); !strings.Contains(i.data, `"text":"one"`) {
+		t.Errorf("%+v", i)
+	}
+	lines := make(chan string)
+	go func() { lines <- string(w.get("/api/v1/jobs/j-0001/logs?follow=1").body) }()
+	w.print("node-a", 0, 0, "two\n")
+	v.State = events.JobStateFailed
+	w.put(events.BucketJobs, "j-0001", v)
+	if i := s.next(); !strings.Contains(i.data, `"text":"two"`) {
+		t.Errorf("%+v", i)
+	}
+	if i := s.next(); i.kind != "end" || i.data != `{"state":"failed"}` {
+		t.Errorf("%+v", i)
+	}
+	if got := <-lines; !strings.HasSuffix(got, "one\n[node-a r0 g2] two") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestAThousandStreams: many clients share one read, cost little memory, and all get each fact.
 func TestAThousandStreams(t *testing.T) {
 	w := bare(t, nil)

@@ -201,11 +201,12 @@ func (w *world) eventually(what string, fn func() bool) {
 }
 
 // job stores a job as the registry does.
-func (w *world) job(id events.JobID) {
+func (w *world) job(id events.JobID) events.JobView {
 	w.Helper()
 	v := events.JobView{Job: id, State: events.JobStateRunning, Submitted: time.Now(), Generation: 2, Spec: spec.Job{Name: "j", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2}}}
 	controllertest.Record(w, w.ports, events.BucketJobs, string(id), 0, v)
 	w.eventually("the job is there", func() bool { return w.get("/api/v1/jobs/"+string(id)).status == http.StatusOK })
+	return v
 }
 
 // publish stores a fact.

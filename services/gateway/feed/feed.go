@@ -112,6 +112,7 @@ type table[V any] struct {
 type row[V any] struct {
 	view     V
 	revision uint64
+	numbers  map[events.Family]uint64 // of the last facts that the view shows
 }
 
 func (t *table[V]) listed() bool {
@@ -125,6 +126,14 @@ func (t *table[V]) get(key string) (V, uint64, bool) {
 	defer t.mu.RUnlock()
 	r, ok := t.rows[key]
 	return r.view, r.revision, ok
+}
+
+// shows reports whether the view of an entity contains a fact.
+func (t *table[V]) shows(key string, f events.Family, number uint64) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	r, ok := t.rows[key]
+	return ok && r.numbers[f] >= number
 }
 
 func (t *table[V]) all() []V {

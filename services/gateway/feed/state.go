@@ -52,13 +52,13 @@ func (t *table[V]) apply(f *Feed, bucket, key string, value []byte, revision uin
 		t.mu.Unlock()
 		return
 	}
-	v, err := document.View[V](value)
+	v, numbers, err := document.ViewUpTo[V](value)
 	if err != nil {
 		f.warn(bucket+"/"+key, err)
 		return
 	}
 	t.mu.Lock()
-	t.rows[key] = row[V]{v, revision}
+	t.rows[key] = row[V]{v, revision, numbers}
 	t.mu.Unlock()
 }
 
@@ -95,6 +95,19 @@ func (f *Feed) Job(id events.JobID) (events.JobView, uint64, bool) {
 	}
 	f.series.progressed(&v)
 	return v, revision, true
+}
+
+// Shows reports whether the view of a job or a node contains what a fact about it says.
+func (f *Feed) Shows(e events.Event) bool {
+	family := e.Body.Type().Family()
+	if _, removed := e.Body.(events.JobRemoved); removed {
+		_, _, there := f.Job(events.JobID(e.Entity))
+		return !there
+	}
+	if family == events.FamilyNode {
+		return f.nodes.shows(e.Entity, family, e.Number)
+	}
+	return f.jobs.shows(e.Entity, family, e.Number)
 }
 
 // exists: a document without a state only records a stop that arrived before its submit.
