@@ -72,7 +72,7 @@ func touched(t *testing.T, patch string) []string {
 // copyTree copies the module without what is built, downloaded or hidden.
 func copyTree(t *testing.T, to string) {
 	t.Helper()
-	for _, entry := range []string{"go.mod", "go.sum", "arch_test.go", "docs", "agent", "cmd", "collective", "deploy", "e2e", "elastic", "events", "examples", "internal", "jetstream", "python", "services", "CONTRIBUTING.md", "README.md"} {
+	for _, entry := range []string{"go.mod", "go.sum", "arch_test.go", "docs", "agent", "client", "cmd", "collective", "deploy", "e2e", "elastic", "events", "examples", "internal", "jetstream", "python", "services", "CONTRIBUTING.md", "README.md"} {
 		if info, err := os.Stat(entry); err != nil {
 			t.Fatal(err)
 		} else if info.IsDir() {

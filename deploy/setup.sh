@@ -63,7 +63,7 @@ browser)
 node)
   command -v node >/dev/null && command -v npm >/dev/null || packages nodejs npm
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
-  [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
+  [ -d node_modules/cloudevents ] || npm ci --silent --no-fund --no-audit
   ;;
 *) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser" ;;
 esac

@@ -4,6 +4,8 @@
 torch.distributed. This package itself needs the standard library only, and imports nothing else.
 """
 
+from typing import Any
+
 from .errors import (
     DivergedError,
     HorovodInternalError,
@@ -16,6 +18,8 @@ from .errors import (
 from .reporting import generation, on, record, report
 
 __all__ = [
+    "Client",
+    "ClientError",
     "DivergedError",
     "HorovodInternalError",
     "HostsUpdatedInterrupt",
@@ -28,5 +32,15 @@ __all__ = [
     "record",
     "report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Client is loaded when it is used: workers do not need it."""
+    if name in ("Client", "ClientError"):
+        from . import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __version__ = "0.1.0"

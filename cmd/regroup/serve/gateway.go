@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
@@ -65,7 +66,7 @@ func Beside(ctx context.Context, g *web.Running, fn func(context.Context) error)
 // DashboardCommand is `regroup dashboard`.
 func DashboardCommand(c *boot.Config, w *web.Config) *cobra.Command {
 	var show bool
-	var at web.Record
+	o := client.Options{Patience: -1}
 	cmd := &cobra.Command{
 		Use: "dashboard", Short: "Print a link that opens the dashboard once", Args: cobra.NoArgs,
 		Long:    "Prints a link to the dashboard of the gateway that runs here: that of regroup up --dashboard, run --dashboard or serve gateway. The link works once, within five minutes. Of a gateway elsewhere give --url and REGROUP_GATEWAY_TOKEN.",
@@ -77,13 +78,12 @@ func DashboardCommand(c *boot.Config, w *web.Config) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), within)
 			defer cancel()
-			at.Token = w.Token
-			if at.URL == "" {
-				if at, err = web.Find(c.StateDir); err != nil {
-					return err
-				}
+			o.Token, o.StateDir = w.Token, c.StateDir
+			gateway, err := client.New(o)
+			if err != nil {
+				return err
 			}
-			link, err := at.Link(ctx)
+			link, err := gateway.Link(ctx)
 			if err != nil {
 				return err
 			}
@@ -95,7 +95,7 @@ func DashboardCommand(c *boot.Config, w *web.Config) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&show, "open", false, "open it in the browser too")
-	cmd.Flags().StringVar(&at.URL, "url", "", "address of a gateway elsewhere; its token is REGROUP_GATEWAY_TOKEN")
+	cmd.Flags().StringVar(&o.URL, "url", w.URL, "address of a gateway elsewhere (REGROUP_GATEWAY_URL); its token is REGROUP_GATEWAY_TOKEN")
 	return command.Polish(cmd)
 }
 

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
 	"github.com/spf13/pflag"
 
+	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -63,7 +62,7 @@ func Load() (Config, error) {
 		return c, fmt.Errorf("environment: %w", err)
 	}
 	if c.StateDir == "" {
-		c.StateDir = defaultStateDir()
+		c.StateDir = client.DefaultStateDir()
 	}
 	return c, nil
 }
@@ -90,16 +89,6 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.CountVarP(&c.Verbose, "verbose", "v", "log what happens, of workers too; -vv in detail")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json (REGROUP_LOG_FORMAT)")
 	fs.StringVar(&c.Health, "health", c.Health, "host:port that answers /healthz and /readyz (REGROUP_HEALTH)")
-}
-
-func defaultStateDir() string {
-	if d := os.Getenv("XDG_STATE_HOME"); d != "" {
-		return filepath.Join(d, "regroup")
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		return filepath.Join(home, ".local", "state", "regroup")
-	}
-	return filepath.Join(os.TempDir(), "regroup")
 }
 
 // Level is the minimum log level: from the configuration, else from -v, else warn.

@@ -10,16 +10,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/explain"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/specfile"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/gateway"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
 )
@@ -27,6 +26,7 @@ import (
 // Config is the configuration of a gateway from REGROUP_GATEWAY_* variables.
 type Config struct {
 	Listen  string `envconfig:"LISTEN" default:"127.0.0.1:8080" desc:"host:port of serve gateway; one that other machines can reach needs TLS and a token"`
+	URL     string `envconfig:"URL" desc:"address of the gateway that clients ask: regroup dashboard, the Go and the Python client; empty = the one that this user runs on this machine"`
 	Token   string `envconfig:"TOKEN" desc:"what clients must present, at least 16 characters; empty = a random one, kept in the state folder"`
 	TLSCert string `envconfig:"TLS_CERT" desc:"path of a PEM file with the certificate; empty = no TLS"`
 	TLSKey  string `envconfig:"TLS_KEY" desc:"path of the key of that certificate"`
@@ -74,8 +74,8 @@ func Open(c Config, p *boot.Process) (*Running, error) {
 	if secure {
 		scheme = "https"
 	}
-	r := &Running{URL: scheme + "://" + l.Addr().String(), gateway: g, at: l, record: recordOf(p.Config.StateDir)}
-	if err := (Record{URL: r.URL, Token: g.Token(), PID: os.Getpid()}).write(r.record); err != nil {
+	r := &Running{URL: scheme + "://" + l.Addr().String(), gateway: g, at: l, record: client.RecordFile(p.Config.StateDir)}
+	if err := write(client.Record{URL: r.URL, Token: g.Token(), PID: os.Getpid()}, r.record); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return r, nil
@@ -111,16 +111,8 @@ func Pages() []gateway.Page {
 	}
 }
 
-// Record is where a gateway of this machine is, for regroup dashboard. Only its user can read it.
-type Record struct {
-	URL   string `json:"url"`
-	Token string `json:"token"`
-	PID   int    `json:"pid"`
-}
-
-func recordOf(stateDir string) string { return filepath.Join(stateDir, "gateway.json") }
-
-func (r Record) write(file string) error {
+// write leaves a record where client.Find reads it.
+func write(r client.Record, file string) error {
 	b, err := json.Marshal(r)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
@@ -135,32 +127,4 @@ func (r Record) write(file string) error {
 		return fmt.Errorf("state folder: %w", err)
 	}
 	return nil
-}
-
-// Find reads the record of the gateway that this user runs with a state folder. A run beside others
-// has a folder of its own, so the newest record counts.
-func Find(stateDir string) (Record, error) {
-	names, err := filepath.Glob(recordOf(filepath.Join(stateDir, "runs", "*")))
-	if err != nil {
-		return Record{}, events.Errorf(events.Invalid, "state folder %q: %w", stateDir, err)
-	}
-	var newest string
-	var at time.Time
-	for _, name := range append(names, recordOf(stateDir)) {
-		if info, err := os.Stat(name); err == nil && info.ModTime().After(at) {
-			newest, at = name, info.ModTime()
-		}
-	}
-	if newest == "" {
-		return Record{}, events.Errorf(events.NotFound, "no dashboard runs here: start one with regroup up --dashboard, run --dashboard or serve gateway")
-	}
-	b, err := os.ReadFile(newest)
-	var r Record
-	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
-	if err != nil {
-		return r, events.Errorf(events.Invalid, "%s: %w", newest, err)
-	}
-	return r, nil
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
@@ -25,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start serves a gateway over a world until the test ends.
-func start(t *testing.T, w *clienttest.World, dir string) (*Running, Record) {
+func start(t *testing.T, w *clienttest.World, dir string) (*Running, client.Record) {
 	t.Helper()
 	p := &boot.Process{Config: boot.Config{StateDir: dir, Version: "test"}, Logger: slog.New(slog.DiscardHandler), Ports: w.Ports}
 	r, err := Open(Config{Listen: "0.0.0.0:0"}.AnyPort(), p)
@@ -41,18 +42,27 @@ func start(t *testing.T, w *clienttest.World, dir string) (*Running, Record) {
 		if err := running.Wait(); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(recordOf(dir)); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(client.RecordFile(dir)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the record is left: %v", err)
 		}
 	})
-	found, err := Find(dir)
+	found, err := client.Find(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r, found
 }
 
-func get(t *testing.T, r Record, method, path, body string) (int, string) {
+func askLink(t *testing.T, r client.Record) (string, error) {
+	t.Helper()
+	c, err := client.New(client.Options{URL: r.URL, Token: r.Token, Patience: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Link(t.Context())
+}
+
+func get(t *testing.T, r client.Record, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, r.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -74,15 +84,15 @@ func get(t *testing.T, r Record, method, path, body string) (int, string) {
 // TestARunningGatewayIsFound by its record, which only its user can read, and gives a link.
 func TestARunningGatewayIsFound(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Find(dir); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), "--dashboard") {
+	if _, err := client.Find(dir); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), "--dashboard") {
 		t.Errorf("%v", err)
 	}
 	r, found := start(t, clienttest.New(t), dir)
-	info, err := os.Stat(recordOf(dir))
+	info, err := os.Stat(client.RecordFile(dir))
 	if err != nil || info.Mode().Perm() != 0o600 || found.URL != r.URL || !strings.HasPrefix(r.URL, "http://127.0.0.1:") || len(found.Token) < 40 {
 		t.Errorf("%v %+v %v", info, found, err)
 	}
-	link, err := found.Link(t.Context())
+	link, err := askLink(t, found)
 	if err != nil || !strings.HasPrefix(link, r.URL+"/login/") {
 		t.Fatalf("%q, %v", link, err)
 	}
@@ -96,20 +106,20 @@ func TestARunningGatewayIsFound(t *testing.T) {
 			t.Errorf("%s: %d, want %d", link, res.StatusCode, want)
 		}
 	}
-	if _, err := (Record{URL: r.URL, Token: "wrong"}).Link(t.Context()); !strings.Contains(err.Error(), "REGROUP_GATEWAY_TOKEN") {
+	if _, err := askLink(t, client.Record{URL: r.URL, Token: "wrong"}); !strings.Contains(err.Error(), "REGROUP_GATEWAY_TOKEN") {
 		t.Errorf("%v", err)
 	}
 	older := filepath.Join(dir, "runs", "2")
-	if err := (Record{URL: "http://127.0.0.1:1", Token: "x"}).write(recordOf(older)); err != nil {
+	if err := write(client.Record{URL: "http://127.0.0.1:1", Token: "x"}, client.RecordFile(older)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chtimes(recordOf(older), time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)); err != nil {
+	if err := os.Chtimes(client.RecordFile(older), time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Find(dir); err != nil || again != found {
+	if again, err := client.Find(dir); err != nil || again != found {
 		t.Errorf("beside an older one: %+v, %v", again, err)
 	}
-	if _, err := (Record{URL: "http://127.0.0.1:1"}).Link(t.Context()); events.CodeOf(err) != events.Unavailable {
+	if _, err := askLink(t, client.Record{URL: "http://127.0.0.1:1", Token: "x"}); events.CodeOf(err) != events.Unavailable {
 		t.Errorf("%v", err)
 	}
 }

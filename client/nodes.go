@@ -1,0 +1,39 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Nodes lists the nodes, by name.
+func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
+	var list struct {
+		Nodes []events.NodeView `json:"nodes"`
+	}
+	err := c.Get(ctx, "/api/v1/nodes", &list)
+	return list.Nodes, err
+}
+
+// Drain gives a node no more work and moves its work away; Undrain ends that.
+func (c *Client) Drain(ctx context.Context, node events.NodeID, reason string) (events.NodeView, error) {
+	return c.drain(ctx, node, map[string]any{"reason": reason})
+}
+
+// Undrain gives a node work again.
+func (c *Client) Undrain(ctx context.Context, node events.NodeID) (events.NodeView, error) {
+	return c.drain(ctx, node, map[string]any{"undo": true})
+}
+
+func (c *Client) drain(ctx context.Context, node events.NodeID, body any) (v events.NodeView, err error) {
+	if err := node.Check(); err != nil {
+		return v, err
+	}
+	r, err := asJSON(http.MethodPost, "/api/v1/nodes/"+string(node)+"/drain", body)
+	if err != nil {
+		return v, err
+	}
+	err = c.do(ctx, r, &v)
+	return v, err
+}
