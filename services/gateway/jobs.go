@@ -39,6 +39,16 @@ type JobList struct {
 	More int        `json:"more"` // jobs that limit has left out
 }
 
+// JobDetail is one job.
+type JobDetail struct {
+	view.Job
+	Goodput *float64 `json:"goodput"` // part of its time for which it was in no incident; null = unknown
+}
+
+func (g *Gateway) detail(v events.JobView) JobDetail {
+	return JobDetail{view.JobOf(v), view.Goodput(v, g.Now())}
+}
+
 // JobRow is a job in short, without its workers and its history.
 type JobRow struct {
 	Job        events.JobID      `json:"job"`
@@ -270,7 +280,7 @@ func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return answer(w, http.StatusOK, view.JobOf(v))
+	return answer(w, http.StatusOK, g.detail(v))
 }
 
 // unchanged refuses a change of a job that another client has changed meanwhile. The step in the
@@ -306,7 +316,7 @@ func (g *Gateway) changed(w http.ResponseWriter, r *http.Request, into any, comm
 		return err
 	}
 	w.Header().Set("ETag", tag(v, revision))
-	return answer(w, http.StatusOK, view.JobOf(v))
+	return answer(w, http.StatusOK, g.detail(v))
 }
 
 func (g *Gateway) patchJob(w http.ResponseWriter, r *http.Request) error {

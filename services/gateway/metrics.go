@@ -4,13 +4,13 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // metricJobs bounds the jobs that have series of their own: the newest that have not ended.
@@ -21,9 +21,7 @@ const metricJobs = 100
 type metrics struct {
 	gateway  *Gateway
 	registry *prometheus.Registry
-
-	mu     sync.Mutex
-	byType map[string]uint64
+	counted  *prometheus.Registry // facts alone
 
 	facts      *prometheus.CounterVec
 	recoveries *prometheus.CounterVec
@@ -38,13 +36,14 @@ type metrics struct {
 var recoveryBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
 func newMetrics(g *Gateway) *metrics {
-	m := &metrics{gateway: g, registry: prometheus.NewRegistry(), byType: map[string]uint64{}}
+	m := &metrics{gateway: g, registry: prometheus.NewRegistry(), counted: prometheus.NewRegistry()}
 	m.facts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "regroup_events_published_total", Help: "Facts that were published, by type, since this gateway began."}, []string{"type"})
 	m.recoveries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "regroup_recoveries_total", Help: "Incidents that were closed, by cause."}, []string{"cause"})
 	m.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "regroup_recovery_duration_seconds", Help: "Phases of incidents that were not planned; total is their sum.", Buckets: recoveryBuckets}, []string{"phase"})
 	m.stepsLost = prometheus.NewCounter(prometheus.CounterOpts{Name: "regroup_steps_lost_total", Help: "Steps that incidents have lost, as far as they are known."})
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "regroup_http_requests_total", Help: "Requests that were answered, by status."}, []string{"code"})
 	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "regroup_http_request_duration_seconds", Help: "Time to answer a request; streams do not count.", Buckets: prometheus.DefBuckets})
+	m.counted.MustRegister(m.facts)
 	m.registry.MustRegister(m.facts, m.recoveries, m.duration, m.stepsLost, m.requests, m.latency, m)
 	return m
 }
@@ -94,8 +93,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descGeneration, float64(v.Generation), string(v.Job))
 		gauge(descStep, float64(v.Step), string(v.Job))
-		if goodput, ok := Goodput(v, g.Now()); ok {
-			gauge(descGoodput, goodput, string(v.Job))
+		if goodput := view.Goodput(v, g.Now()); goodput != nil {
+			gauge(descGoodput, *goodput, string(v.Job))
 		}
 	}
 	for _, s := range jobStates {
@@ -124,9 +123,6 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 func (m *metrics) fact(e events.Event) {
 	t := e.Body.Type()
 	m.facts.WithLabelValues(string(t)).Inc()
-	m.mu.Lock()
-	m.byType[string(t)]++
-	m.mu.Unlock()
 	i, ok := e.Body.(events.IncidentClosed)
 	if !ok {
 		return
@@ -147,14 +143,18 @@ func (m *metrics) fact(e events.Event) {
 }
 
 // counts returns the facts by type.
-func (m *metrics) counts() map[string]uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make(map[string]uint64, len(m.byType))
-	for t, n := range m.byType {
-		out[t] = n
+func (m *metrics) counts() (map[string]uint64, error) {
+	families, err := m.counted.Gather()
+	if err != nil {
+		return nil, events.Errorf(events.Internal, "count facts: %w", err)
 	}
-	return out
+	out := map[string]uint64{}
+	for _, f := range families {
+		for _, x := range f.GetMetric() {
+			out[x.GetLabel()[0].GetValue()] = uint64(x.GetCounter().GetValue())
+		}
+	}
+	return out, nil
 }
 
 func (m *metrics) serve(w http.ResponseWriter, r *http.Request) error {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // route is one operation. The server's paths and openapi.json are made of the same list.
@@ -90,13 +89,13 @@ func (g *Gateway) table() []route {
 			query: jobsQuery, status: http.StatusOK, gives: asJSON[JobList](), handle: g.listJobs,
 		},
 		{method: "GET", path: "/api/v1/job-rows", name: "listJobRows", what: "Every job in short: without workers, generations and incidents", query: jobsQuery, status: http.StatusOK, gives: asJSON[JobRows](), handle: g.listRows},
-		{method: "GET", path: jobPath, name: "getJob", what: "One job, with an ETag", status: http.StatusOK, gives: asJSON[view.Job](), handle: g.getJob},
+		{method: "GET", path: jobPath, name: "getJob", what: "One job, with an ETag", status: http.StatusOK, gives: asJSON[JobDetail](), handle: g.getJob},
 		{
 			method: "PATCH", path: jobPath, name: "scaleJob", what: "Change the wanted number of workers", headers: []parameter{match},
-			takes: asJSON[Patch](), status: http.StatusOK, gives: asJSON[view.Job](), handle: g.patchJob,
+			takes: asJSON[Patch](), status: http.StatusOK, gives: asJSON[JobDetail](), handle: g.patchJob,
 		},
 		{method: "DELETE", path: jobPath, name: "removeJob", what: "Remove the record of an ended job", headers: []parameter{match}, status: http.StatusNoContent, handle: g.removeJob},
-		{method: "POST", path: jobPath + "/stop", name: "stopJob", what: "End a job", takes: asJSON[Stop](), status: http.StatusOK, gives: asJSON[view.Job](), handle: g.stopJob},
+		{method: "POST", path: jobPath + "/stop", name: "stopJob", what: "End a job", takes: asJSON[Stop](), status: http.StatusOK, gives: asJSON[JobDetail](), handle: g.stopJob},
 		{method: "GET", path: jobPath + "/events", name: "readJobEvents", what: "The facts about a job, from the oldest", query: eventsQuery, headers: []parameter{resume}, status: http.StatusOK, gives: format, handle: g.jobEvents},
 		{
 			method: "GET", path: jobPath + "/logs", name: "readJobLogs", what: "The output of the workers of a job",

@@ -16,7 +16,7 @@ type Overview struct {
 	Jobs      map[events.JobState]int `json:"jobs"`
 	Slots     Slots                   `json:"slots"`
 	Queue     int                     `json:"queue"`     // jobs that wait for slots
-	Goodput   *float64                `json:"goodput"`   // part of their time for which running jobs train; null = none runs
+	Goodput   *float64                `json:"goodput"`   // mean of the running jobs of which it is known; null = of none
 	Attention []Attention             `json:"attention"` // the most urgent first
 	Incidents []RecentIncident        `json:"incidents"` // the newest first
 }
@@ -57,9 +57,8 @@ type Service struct {
 	Answers bool   `json:"answers"`
 }
 
-// recentJobs and recentIncidents bound the overview.
 const (
-	recentIncidents = 20
+	recentIncidents = 20             // of the overview
 	recentFailed    = 24 * time.Hour // failed jobs need attention for so long
 )
 
@@ -74,8 +73,8 @@ func (g *Gateway) overview(w http.ResponseWriter, r *http.Request) error {
 	running := 0
 	for _, v := range jobs {
 		o.Jobs[v.State]++
-		if goodput, ok := Goodput(v, now); ok && !v.State.Terminal() {
-			sum += goodput
+		if goodput := view.Goodput(v, now); goodput != nil && !v.State.Terminal() {
+			sum += *goodput
 			running++
 		}
 		o.Attention = append(o.Attention, attention(v, now)...)
@@ -169,33 +168,14 @@ func incidents(v events.JobView) (all []RecentIncident) {
 	return all
 }
 
-// Goodput returns the part of the time since a job's first generation for which it was in no
-// closed incident; false before that.
-func Goodput(v events.JobView, now time.Time) (float64, bool) {
-	if len(v.Generations) == 0 {
-		return 0, false
-	}
-	end := now
-	if v.State.Terminal() {
-		end = v.Ended
-	}
-	total := end.Sub(v.Generations[0].Sealed).Seconds()
-	if total <= 0 {
-		return 0, false
-	}
-	lost := 0.0
-	for _, i := range v.Incidents {
-		if i.Cause.Kind != events.CauseStart {
-			lost += i.TotalMS / 1000
-		}
-	}
-	return max(0, min(1, 1-lost/total)), true
-}
-
 func (g *Gateway) system(w http.ResponseWriter, r *http.Request) error {
+	counts, err := g.metrics.counts()
+	if err != nil {
+		return err
+	}
 	s := System{
 		Version: g.Version, Go: runtime.Version(), Connected: g.feed.Connected(), Ready: "ok",
-		Facts: g.feed.Facts.Last(), Streams: len(g.streams), Now: g.Now(), Counts: g.metrics.counts(),
+		Facts: g.feed.Facts.Last(), Streams: len(g.streams), Now: g.Now(), Counts: counts,
 	}
 	if err := g.feed.Ready(); err != nil {
 		s.Ready = err.Error()

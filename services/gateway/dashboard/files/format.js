@@ -60,17 +60,6 @@ export function causeText(c) {
 
 export const planned = (c) => c && ["start", "grow", "shrink"].includes(c.kind);
 
-// goodput is the part of a job's time for which it was in no closed incident.
-export function goodput(job) {
-  const first = job.generations[0];
-  if (!first) return null;
-  const end = job.ended ? Date.parse(job.ended) : now();
-  const total = end - Date.parse(first.sealed);
-  if (total <= 0) return null;
-  const lost = job.incidents.filter((i) => i.cause.kind !== "start").reduce((sum, i) => sum + i.total_ms, 0);
-  return Math.max(0, Math.min(1, 1 - lost / total));
-}
-
 export const training = (job) =>
   ["succeeded", "failed", "stopped"].includes(job.state) ? 0
     : job.workers.filter((w) => w.rank !== null && w.generation === job.generation && !["success", "failure", "lost", "stopped"].includes(w.state)).length;

@@ -1,7 +1,7 @@
 // One job: what it does now, then a tab for each question about it.
 import { html } from "htm/preact";
 import { request, useNow, useResource, ofJob } from "./api.js";
-import { ago, goodput, number, percent, planned, plural, span, training } from "./format.js";
+import { ago, number, percent, planned, plural, span, training } from "./format.js";
 import { Action, Badge, Card, IncidentHead, lost, Phases, Problem, Table } from "./parts.js";
 import { useSteps } from "./jobs.js";
 import { Gantt } from "./gantt.js";
@@ -39,7 +39,7 @@ export function Job({ id, tab, query }) {
     ${job.state === "failed" && job.first_error && html`<div class="message bad"><strong>First error</strong>: rank ${job.first_error.rank ?? "-"} on ${job.first_error.place.node}/${job.first_error.place.slot}: ${job.first_error.exception ? `${job.first_error.exception.type}: ${job.first_error.exception.message || ""}` : job.first_error.detail}</div>`}
     <div class="cards">
       <${Card} name="step" value=${number(Math.max(job.step, told?.step || 0))} note=${told ? Object.entries(told.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
-      <${Card} name="goodput" value=${percent(goodput(job))} note="time not lost to incidents" />
+      <${Card} name="goodput" value=${percent(job.goodput)} note=${job.goodput === null && job.open ? "unknown while it recovers" : "time not lost to incidents"} />
       <${Card} name="recoveries" value=${faults.length} note=${job.open && !planned(job.open.cause) ? "one under way" : plural(job.incidents.length - faults.length, "planned change")} />
       <${Card} name="recovery, median / longest" value=${times.length ? `${span(times[Math.floor(times.length / 2)])} / ${span(times.at(-1))}` : "-"} />
       <${Card} name="steps lost" value=${faults.length === 0 ? 0 : known.length === 0 ? "unknown" : known.reduce((n, i) => n + i.steps_lost, 0)} note=${job.charges?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />

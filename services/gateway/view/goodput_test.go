@@ -1,0 +1,47 @@
+package view
+
+import (
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestGoodput counts what is known, and says nothing where something is not.
+func TestGoodput(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
+	sealed := func(from int, seconds ...int) (all []events.GenerationView) {
+		for i, s := range seconds {
+			all = append(all, events.GenerationView{Generation: events.Generation(from + i), Sealed: at(s)})
+		}
+		return all
+	}
+	lost := func(number, to int, seconds float64) events.IncidentClosed {
+		return events.IncidentClosed{Incident: number, To: events.Generation(to), TotalMS: 1000 * seconds, Cause: events.Cause{Kind: events.CauseWorkerFailed}}
+	}
+	start := lost(1, 1, 5)
+	start.Cause.Kind = events.CauseStart
+	open := &events.IncidentOpened{Incident: 3, Cause: events.Cause{Kind: events.CauseWorkerFailed}}
+	for name, c := range map[string]struct {
+		job  events.JobView
+		want float64 // -1 = unknown
+	}{
+		"no generation":              {events.JobView{}, -1},
+		"no incident":                {events.JobView{Generations: sealed(1, 0)}, 1},
+		"one, and the start":         {events.JobView{Generations: sealed(1, 0, 50), Incidents: []events.IncidentClosed{start, lost(2, 2, 10)}}, 0.9},
+		"one is open":                {events.JobView{Generations: sealed(1, 0, 50), Incidents: []events.IncidentClosed{start, lost(2, 2, 10)}, OpenIncident: open, StepAt: at(70)}, 0.6},
+		"one is open, without steps": {events.JobView{Generations: sealed(1, 0), OpenIncident: open}, -1},
+		"older ones are gone":        {events.JobView{Generations: sealed(1, 0, 50, 80), Incidents: []events.IncidentClosed{lost(7, 2, 10), lost(8, 3, 5)}}, 0.9},
+		"older generations too":      {events.JobView{Generations: sealed(9, 50, 80), Incidents: []events.IncidentClosed{lost(7, 8, 10), lost(8, 10, 5)}}, 0.9},
+		"the job has ended":          {events.JobView{State: events.JobStateFailed, Ended: at(20), Generations: sealed(1, 0), Incidents: []events.IncidentClosed{lost(1, 0, 10)}}, 0.5},
+	} {
+		got := -1.0
+		if g := Goodput(c.job, at(100)); g != nil {
+			got = *g
+		}
+		if got < c.want-1e-9 || got > c.want+1e-9 {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
