@@ -79,6 +79,7 @@ var layers = []layer{
 	{"agent/proc", []string{"events", "events/limits", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/gateway/view"}, nil, nil, "programs of others import it"},
 	{"services/gateway/endpoint", []string{"events"}, nil, nil, "it opens an address, nothing else"},
+	{"services/gateway/tokens", []string{"events"}, nil, nil, "it keeps a file, nothing else"},
 	{"services/gateway/openapi", nil, nil, nil, "it turns types into schemas, nothing else"},
 	{"services/gateway/view", []string{"events"}, nil, nil, "the command line writes it too"},
 	{"services/gateway/dashboard", []string{"events"}, nil, nil, "it serves files, nothing else"},

@@ -21,6 +21,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
@@ -307,6 +308,85 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 	for s, stream := range stored {
 		_, err := registry.Ports().Log.Last(within(t, patience), stream, s)
 		wantCode(t, err, events.NotFound)
+	}
+}
+
+// TestWhatTheBrokerDoesNotPrevent: docs/security.md says what may be done with the API of
+// JetStream. Its answers go to any subject. What a consumer delivers goes only to subjects to which
+// somebody subscribes by that very name, which is none of a stream, a document or a node's
+// launches; and a service takes none of it for a request.
+// If a new nats-server behaves in another way, the document is wrong.
+func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
+	g := newGuarded(t)
+	registry := g.connect(t, "registry")
+	fact, err := cloudevent.Encode(events.Event{ID: "1", Source: "/regroup/registry", Entity: "demo-1", Time: time.Now(), Body: events.JobRemoved{Job: "demo-1"}})
+	must(t, err)
+	_, err = registry.Ports().Log.Publish(within(t, patience), fact)
+	must(t, err)
+	connect := func(r access.Role) (*nats.Conn, access.Identity) {
+		i := g.issue(t, r, 0)
+		nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		must(t, err)
+		t.Cleanup(nc.Close)
+		return nc, i
+	}
+	agent, _ := connect(access.RoleAgent)
+	launches, err := agent.SubscribeSync(events.LaunchSubject("node-a", "*"))
+	must(t, err)
+	must(t, agent.Flush())
+	stored := func(bucket, key string) bool {
+		_, err := registry.Ports().Log.Last(within(t, patience), events.BucketStream(bucket), events.BucketSubject(bucket, key))
+		return err == nil
+	}
+	must(t, agent.PublishRequest("$JS.API.STREAM.INFO."+events.StreamFacts, events.BucketSubject(events.BucketJobs, "agent"), nil))
+	await(t, "an answer of the API is a document", func() bool { return stored(events.BucketJobs, "agent") })
+
+	asked := make(chan string, 100)
+	request := events.RequestSubject(events.ServiceRegistry, events.VerbProgress)
+	background(t, func(ctx context.Context) error {
+		return registry.Ports().Calls.Serve(ctx, request, "", func(_ context.Context, data []byte) ([]byte, error) {
+			asked <- string(data)
+			return nil, nil
+		})
+	})
+	for _, r := range []access.Role{access.RoleViewer, access.RoleClient} {
+		nc, i := connect(r)
+		retry(t, "call", func(ctx context.Context) error {
+			_, err := nc.RequestWithContext(ctx, request, []byte("honest"))
+			return err
+		})
+		deliver := func(n int, subject string) {
+			name := fmt.Sprintf("%s-%d", r, n)
+			create := fmt.Sprintf(`{"stream_name": %q, "config": {"name": %q, "deliver_subject": %q, "deliver_policy": "all", "ack_policy": "none"}}`, events.StreamFacts, name, subject)
+			m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+name, []byte(create), patience)
+			must(t, err)
+			if strings.Contains(string(m.Data), `"error"`) {
+				t.Fatalf("%s", m.Data)
+			}
+		}
+		deliver(1, events.BucketSubject(events.BucketJobs, "forged"))
+		deliver(2, events.LaunchSubject("node-a", "forged"))
+		deliver(3, request)
+		own, err := nc.SubscribeSync(i.InboxPrefix() + ".x")
+		must(t, err)
+		must(t, nc.Flush())
+		deliver(4, i.InboxPrefix()+".x")
+		if _, err := own.NextMsg(patience); err != nil { // the last of the four works
+			t.Fatalf("%s: %v", r, err)
+		}
+		_, err = nc.Request(request, []byte("honest"), patience)
+		must(t, err)
+	}
+	for len(asked) > 0 {
+		if got := <-asked; got != "honest" {
+			t.Errorf("a request was forged: %s", got)
+		}
+	}
+	if m, err := launches.NextMsg(time.Second); err == nil {
+		t.Errorf("a launch was forged: %s %q", m.Subject, m.Reply)
+	}
+	if stored(events.BucketJobs, "forged") {
+		t.Error("a document was forged")
 	}
 }
 

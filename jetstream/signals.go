@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -146,6 +147,10 @@ func (c *Conn) eachStored(ctx context.Context, stream, subject string, next *uin
 	}
 }
 
+// consumers is how the reply subject begins of a message that a consumer of a stream delivers. Who
+// may create consumers decides where they deliver, so such a message is none of its subject's.
+const consumers = "$JS.ACK."
+
 // subscribe calls fn for each message on subject, in order, until ctx ends. When it returns fn is
 // not running and will not be called again. ready (may be nil) is called once the server has the
 // subscription; nats.go renews it after reconnects.
@@ -155,7 +160,7 @@ func (c *Conn) subscribe(ctx context.Context, subject, queue string, fn func(*na
 	sub, err := c.nc.QueueSubscribe(subject, queue, func(m *nats.Msg) {
 		mu.Lock()
 		defer mu.Unlock()
-		if !over {
+		if !over && !strings.HasPrefix(m.Reply, consumers) {
 			fn(m)
 		}
 	})

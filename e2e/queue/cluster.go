@@ -76,6 +76,11 @@ func (p *plane) start(ctx context.Context, regroup string) error {
 			return err
 		}
 	}
+	if err := p.processes.Start(cluster.Command{Name: "gateway", Args: []string{
+		regroup, "serve", "gateway", "--listen", "127.0.0.1:0", "--server", p.url, "--state-dir", filepath.Join(p.processes.Dir, "gateway"), "--log-level", "warn",
+	}}); err != nil {
+		return err
+	}
 	if err := p.processes.Start(cluster.Command{Name: "agent", Args: []string{
 		regroup, "agent", "--server", p.url, "--node", "node-a", "--slots", strconv.Itoa(slots), "--advertise", "127.0.0.1",
 		"--state-dir", filepath.Join(p.processes.Dir, "agent"), "--log-level", "warn",
@@ -86,6 +91,15 @@ func (p *plane) start(ctx context.Context, regroup string) error {
 		v, err := cluster.View[events.NodeView](limit, p.client, events.BucketNodes, "node-a")
 		return err == nil && v.Schedulable(), err
 	})
+}
+
+// control returns the names of the processes of the control plane.
+func (p *plane) control() []string {
+	names := append(events.ServiceNames(), "gateway")
+	for i := range p.brokers {
+		names = append(names, fmt.Sprintf("nats-%d", i))
+	}
+	return names
 }
 
 func (p *plane) stop() {

@@ -4,8 +4,8 @@
 //
 // Several clients submit empty jobs all at once, which must all end; then ten thousand wait behind
 // running jobs, and it measures the time from the end of one to the placement of the next, and the
-// memory of the services. It runs bin/regroup (make build) and /bin/true and /bin/sleep, and
-// nothing else.
+// memory of the services. Then as many are run to their ends. It runs bin/regroup (make build) and
+// /bin/true and /bin/sleep, and nothing else.
 package main
 
 import (
@@ -31,22 +31,23 @@ func main() {
 	burst := flag.Int("crowd", 300, "jobs that are published at once")
 	queue := flag.Int("queue", 10000, "jobs that wait")
 	trials := flag.Int("trials", 50, "jobs that end before the queue")
+	through := flag.Int("through", 10000, "jobs that are run to their ends")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *out, *bin, *burst, *queue, *trials); err != nil {
+	if err := run(ctx, *out, *bin, *burst, *queue, *trials, *through); err != nil {
 		fmt.Fprintln(os.Stderr, "queue:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out, bin string, burst, queue, trials int) error {
+func run(ctx context.Context, out, bin string, burst, queue, trials, through int) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, `Written by `+"`make bench-queue`"+`. Measured on %s. Brokers, one replica of each service and one agent with %d slots are processes
+	fmt.Fprintf(&text, `Written by `+"`make bench-queue`"+`. Measured on %s. Brokers, one replica of each service, a gateway and one agent with %d slots are processes
 of their own on this machine; eight clients publish. A job that does nothing is /bin/true with restart recovery.
 
 | what | brokers | trials | min | median | p90 | max | goal |
@@ -61,6 +62,13 @@ of their own on this machine; eight clients publish. A job that does nothing is 
 	}
 	for _, brokers := range []int{1, 3} {
 		rows, err := inPlane(ctx, bin, brokers, func(p *plane) (string, error) { return p.queue(ctx, queue, trials) })
+		if err != nil {
+			return fmt.Errorf("%d brokers: %w", brokers, err)
+		}
+		text.WriteString(rows)
+	}
+	for _, brokers := range []int{1, 3} {
+		rows, err := inPlane(ctx, bin, brokers, func(p *plane) (string, error) { return p.finish(ctx, through) })
 		if err != nil {
 			return fmt.Errorf("%d brokers: %w", brokers, err)
 		}

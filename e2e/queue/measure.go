@@ -35,9 +35,10 @@ func (p *plane) publish(ctx context.Context, name string, n int, command ...stri
 	return errors.Join(all...)
 }
 
-// burst publishes empty jobs all at once and waits until all have ended.
-func (p *plane) burst(ctx context.Context, n int) (string, error) {
-	limit, cancel := context.WithTimeout(ctx, 5*time.Minute)
+// all publishes empty jobs all at once, waits until each has ended, once, and returns how long each
+// took from the first publish on.
+func (p *plane) all(ctx context.Context, n int, within time.Duration) ([]time.Duration, error) {
+	limit, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var began time.Time
 	published := make(chan error, 1)
@@ -50,6 +51,9 @@ func (p *plane) burst(ctx context.Context, n int) (string, error) {
 	}, func(a cluster.Arrival) error {
 		switch b := a.Event.Body.(type) {
 		case events.JobSucceeded:
+			if ended[b.Job] {
+				return fmt.Errorf("%s has ended twice", b.Job)
+			}
 			ended[b.Job] = true
 			took = append(took, a.At.Sub(began))
 		case events.JobFailed:
@@ -63,10 +67,39 @@ func (p *plane) burst(ctx context.Context, n int) (string, error) {
 		return nil
 	})
 	if err := errors.Join(err, <-published); err != nil {
-		return "", fmt.Errorf("%d of %d jobs have ended: %w", len(ended), n, err)
+		return nil, fmt.Errorf("%d of %d jobs have ended: %w", len(ended), n, err)
 	}
 	fmt.Fprintf(os.Stderr, "queue: %d brokers: %d jobs have ended after %v\n", p.brokers, n, time.Since(began))
+	return took, nil
+}
+
+// burst measures a crowd of jobs.
+func (p *plane) burst(ctx context.Context, n int) (string, error) {
+	took, err := p.all(ctx, n, 5*time.Minute)
+	if err != nil {
+		return "", err
+	}
 	return row(fmt.Sprintf("%d jobs published at once on %d slots: from the first publish to the end of each, ms", n, slots), p.brokers, took, "max 30000 ms"), nil
+}
+
+// finish runs many jobs to their ends, each once, and reports the memory of the control plane.
+func (p *plane) finish(ctx context.Context, n int) (string, error) {
+	took, err := p.all(ctx, n, 30*time.Minute)
+	if err != nil {
+		return "", err
+	}
+	sum := 0.0
+	for _, name := range p.control() {
+		_, most, err := p.memory(name)
+		if err != nil {
+			return "", err
+		}
+		sum += most
+	}
+	text := fmt.Sprintf("| %d jobs published at once, each run and ended once on %d slots, s | %d | 1 | | %.0f | | | none |\n", n, slots, p.brokers, took[len(took)-1].Seconds())
+	text += fmt.Sprintf("| %d jobs run: resident memory of brokers, services and gateway together, the most of each, MiB | %d | 1 | | %.0f | | | 1024 MiB |\n", n, p.brokers, sum)
+	fmt.Fprint(os.Stderr, text)
+	return text, nil
 }
 
 // queue submits jobs behind running ones, ends some of these one after the other, and measures the

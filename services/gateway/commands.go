@@ -11,10 +11,25 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/gateway/feed"
+	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
-// source of the commands that the gateway makes of requests.
-const source = "/client/gateway"
+// askerKey is that of the principal in the context of a request.
+type askerKey struct{}
+
+// asker returns who makes the request of a context.
+func asker(ctx context.Context) tokens.Principal {
+	who, _ := ctx.Value(askerKey{}).(tokens.Principal) // routes sets it
+	return who
+}
+
+// sourceOf returns the source of the commands that the gateway makes of the requests of somebody.
+func sourceOf(who tokens.Principal) string {
+	if who == owner {
+		return "/client/gateway"
+	}
+	return "/client/gateway/" + who.Name
+}
 
 // commands publishes commands and finds their answers among the facts.
 type commands struct {
@@ -50,7 +65,7 @@ func (c commands) ask(ctx context.Context, id, entity string, b events.Body, ans
 	if satisfied != nil && satisfied() {
 		return nil, nil
 	}
-	e := events.Event{ID: id, Source: source, Entity: entity, Time: c.now(), Body: b}
+	e := events.Event{ID: id, Source: sourceOf(asker(ctx)), Entity: entity, Time: c.now(), Body: b}
 	if e.ID == "" {
 		e.ID = ulid.Make().String()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/gateway/dashboard"
 	"github.com/regroup-io/regroup/services/gateway/feed"
+	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
 // Options configure a gateway. Ports, Parse and Logger must be set.
@@ -28,8 +29,10 @@ type Options struct {
 	Parse func(name string, text []byte) (spec.Job, error)
 	// Pages are further resources of a job, such as its timeline.
 	Pages []Page
-	// Token is what a client must present; empty = a random one.
+	// Token is what a client must present who may do everything; empty = a random one.
 	Token string
+	// Tokens is the path of a file with more tokens (package tokens); empty = none.
+	Tokens string
 	// Secure: the listener speaks TLS.
 	Secure  bool
 	Version string
@@ -83,7 +86,7 @@ func New(o Options) (*Gateway, error) {
 		}
 	})
 	g.commands = commands{ports: o.Ports, feed: g.feed, now: o.Now, within: o.AnswerWithin}
-	g.keys = newKeys(o.Token, o.Now)
+	g.keys = newKeys(o.Token, tokens.Open(o.Tokens), o.Now)
 	g.metrics = newMetrics(g)
 	g.feed.Observe(g.metrics.fact)
 	var err error

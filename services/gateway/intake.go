@@ -45,6 +45,18 @@ func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	var bad []spec.FieldError
+	for i := range all {
+		if err := g.mayPublish(asker(r.Context()), &all[i]); err != nil {
+			if len(all) == 1 {
+				return err
+			}
+			bad = append(bad, spec.FieldError{Path: fmt.Sprintf("[%d]", i), Message: err.Error()})
+		}
+	}
+	if len(bad) > 0 {
+		return withStatus(http.StatusForbidden, events.Refuse(bad))
+	}
 	done := Published{Events: []PublishedEvent{}}
 	for i, e := range all {
 		if e.Time.IsZero() {

@@ -125,6 +125,11 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return invalid(err)
 	}
+	who := asker(r.Context())
+	if err := runAs(who, &job); err != nil {
+		return err
+	}
+	source := sourceOf(who)
 	dry, err := boolean(r, "dryRun", false)
 	if err != nil {
 		return err
@@ -302,6 +307,9 @@ func (g *Gateway) changed(w http.ResponseWriter, r *http.Request, into any, comm
 	if err != nil {
 		return err
 	}
+	if err := owns(asker(r.Context()), v); err != nil {
+		return err
+	}
 	if err := unchanged(r, revision); err != nil {
 		return err
 	}
@@ -349,6 +357,9 @@ func (g *Gateway) stopJob(w http.ResponseWriter, r *http.Request) error {
 func (g *Gateway) removeJob(w http.ResponseWriter, r *http.Request) error {
 	v, revision, err := g.job(r)
 	if err != nil {
+		return err
+	}
+	if err := owns(asker(r.Context()), v); err != nil {
 		return err
 	}
 	if err := unchanged(r, revision); err != nil {

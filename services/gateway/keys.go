@@ -5,11 +5,16 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/dashboard"
+	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
 // Lifetimes and numbers of what replaces the token in a browser.
@@ -20,24 +25,34 @@ const (
 	maxSessions  = 1024
 )
 
-// keys are what proves that a request may be answered: the token, or a session of a browser that
-// began with a link that was made with it. Links and sessions are kept as digests.
+// keys are what proves who asks: the gateway's own token, one of the file, or a session of a
+// browser that began with a link that was made with one. Links and sessions are kept as digests.
 type keys struct {
 	token string
+	file  *tokens.File
 	now   func() time.Time
 
 	mu       sync.Mutex
-	links    map[digest]time.Time // when it ends
-	sessions map[digest]time.Time
+	links    map[digest]loan
+	sessions map[digest]loan
 }
 
 type digest [sha256.Size]byte
 
-func newKeys(token string, now func() time.Time) *keys {
+// loan is what a link or a session permits, and until when.
+type loan struct {
+	who   tokens.Principal
+	until time.Time
+}
+
+// owner is who has the gateway's own token.
+var owner = tokens.Principal{Name: "gateway", Role: tokens.Operator}
+
+func newKeys(token string, file *tokens.File, now func() time.Time) *keys {
 	if token == "" {
 		token = secret()
 	}
-	return &keys{token: token, now: now, links: map[digest]time.Time{}, sessions: map[digest]time.Time{}}
+	return &keys{token: token, file: file, now: now, links: map[digest]loan{}, sessions: map[digest]loan{}}
 }
 
 // secret returns 256 random bits.
@@ -47,18 +62,26 @@ func secret() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// isToken compares in constant time.
-func (k *keys) isToken(given string) bool {
+// bearer returns whose token was given. It compares in constant time.
+func (k *keys) bearer(given string) (tokens.Principal, bool) {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(k.token))
-	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+	if subtle.ConstantTimeCompare(a[:], b[:]) == 1 {
+		return owner, true
+	}
+	return k.file.Find(given, k.now())
 }
 
-// link returns a code that can be exchanged for a session once.
-func (k *keys) link() (code string, until time.Time) {
+// known reports whether somebody's token still counts.
+func (k *keys) known(who tokens.Principal) bool {
+	return who == owner || k.file.Known(who, k.now())
+}
+
+// link returns a code that can be exchanged once for a session of somebody.
+func (k *keys) link(who tokens.Principal) (code string, until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	code, until = secret(), k.now().Add(linkLives)
-	k.put(k.links, maxLinks, code, until)
+	k.put(k.links, maxLinks, code, loan{who, until})
 	return code, until
 }
 
@@ -67,54 +90,56 @@ func (k *keys) exchange(code string) (session string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d := sha256.Sum256([]byte(code))
-	until, ok := k.links[d]
+	l, ok := k.links[d]
 	delete(k.links, d)
-	if !ok || k.now().After(until) {
+	if !ok || k.now().After(l.until) {
 		return "", false
 	}
-	return k.begin(), true
+	return k.begin(l.who), true
 }
 
-// login returns a new session for the token.
+// login returns a new session for a token.
 func (k *keys) login(token string) (session string, ok bool) {
-	if !k.isToken(token) {
+	who, ok := k.bearer(token)
+	if !ok {
 		return "", false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.begin(), true
+	return k.begin(who), true
 }
 
-func (k *keys) begin() string {
+func (k *keys) begin(who tokens.Principal) string {
 	s := secret()
-	k.put(k.sessions, maxSessions, s, k.now().Add(sessionLives))
+	k.put(k.sessions, maxSessions, s, loan{who, k.now().Add(sessionLives)})
 	return s
 }
 
 // put adds an entry; if there are too many, the one that ends first makes room.
-func (k *keys) put(of map[digest]time.Time, most int, word string, until time.Time) {
+func (k *keys) put(of map[digest]loan, most int, word string, l loan) {
 	for len(of) >= most {
 		var oldest digest
-		for d, at := range of {
-			if oldest == (digest{}) || at.Before(of[oldest]) {
+		for d, x := range of {
+			if oldest == (digest{}) || x.until.Before(of[oldest].until) {
 				oldest = d
 			}
 		}
 		delete(of, oldest)
 	}
-	of[sha256.Sum256([]byte(word))] = until
+	of[sha256.Sum256([]byte(word))] = l
 }
 
-func (k *keys) isSession(given string) bool {
+// session returns whose session it is. It ends with the token that it began with.
+func (k *keys) session(given string) (tokens.Principal, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d := sha256.Sum256([]byte(given))
-	until, ok := k.sessions[d]
-	if ok && k.now().After(until) {
+	l, ok := k.sessions[d]
+	if ok && (k.now().After(l.until) || !k.known(l.who)) {
 		delete(k.sessions, d)
-		return false
+		return tokens.Principal{}, false
 	}
-	return ok
+	return l.who, ok
 }
 
 func (k *keys) logout(given string) {
@@ -131,13 +156,16 @@ func cookieName(r *http.Request) string {
 	return "regroup"
 }
 
-// allowed reports whether a request presents the token or a session.
-func (g *Gateway) allowed(r *http.Request) bool {
+// asks returns who makes a request; false if it presents no valid token or session.
+func (g *Gateway) asks(r *http.Request) (tokens.Principal, bool) {
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		return g.keys.isToken(strings.TrimSpace(token))
+		return g.keys.bearer(strings.TrimSpace(token))
 	}
 	c, err := r.Cookie(cookieName(r))
-	return err == nil && g.keys.isSession(c.Value)
+	if err != nil {
+		return tokens.Principal{}, false
+	}
+	return g.keys.session(c.Value)
 }
 
 // cookie gives a browser a session; an empty one ends it.
@@ -150,4 +178,64 @@ func (g *Gateway) cookie(w http.ResponseWriter, r *http.Request, session string)
 		c.MaxAge = -1
 	}
 	http.SetCookie(w, c)
+}
+
+// Login is the token.
+type Login struct {
+	Token string `json:"token"`
+}
+
+// Link opens the dashboard once, with the rights of who has made it.
+type Link struct {
+	Path  string    `json:"path"` // below the address of the gateway
+	Until time.Time `json:"until"`
+}
+
+// LinkPath returns the path of a new link that opens the dashboard once.
+func (g *Gateway) LinkPath() string {
+	code, _ := g.keys.link(owner)
+	return "/login/" + code
+}
+
+func (g *Gateway) makeLink(w http.ResponseWriter, r *http.Request) error {
+	code, until := g.keys.link(asker(r.Context()))
+	return answer(w, http.StatusCreated, Link{Path: "/login/" + code, Until: until})
+}
+
+// openLink begins a session. The code is gone afterwards, also from the address of the page.
+func (g *Gateway) openLink(w http.ResponseWriter, r *http.Request) {
+	session, ok := g.keys.exchange(r.PathValue("code"))
+	if !ok {
+		dashboard.Headers(w)
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `<!doctype html><html lang="en"><title>Regroup</title><link rel="stylesheet" href="/style.css"><main class="alone"><h1>This link was used, or is too old</h1><p>A link opens the dashboard once, within five minutes. Make another one: <code>regroup dashboard</code></p></main></html>`)
+		return
+	}
+	g.cookie(w, r, session)
+	w.Header().Set("Cache-Control", "no-store")
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (g *Gateway) login(w http.ResponseWriter, r *http.Request) error {
+	var l Login
+	if err := body(r, &l); err != nil {
+		return err
+	}
+	session, ok := g.keys.login(l.Token)
+	if !ok {
+		return withStatus(http.StatusUnauthorized, events.Errorf(events.Invalid, "token: it is not that of this gateway"))
+	}
+	g.cookie(w, r, session)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (g *Gateway) logout(w http.ResponseWriter, r *http.Request) error {
+	if c, err := r.Cookie(cookieName(r)); err == nil {
+		g.keys.logout(c.Value)
+	}
+	g.cookie(w, r, "")
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"reflect"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
+	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
 // route is one operation. The server's paths and openapi.json are made of the same list.
@@ -21,6 +23,7 @@ type route struct {
 	status       int       // of success
 	gives        []content // forms of the answer; empty = none
 	open         bool      // needs no token
+	needs        tokens.Role
 	handle       func(w http.ResponseWriter, r *http.Request) error
 }
 
@@ -69,36 +72,36 @@ func (g *Gateway) table() []route {
 	}
 	all := []route{
 		{
-			method: "POST", path: "/api/v1/events", name: "publishEvents", what: "Publish commands as CloudEvents, in binary, structured or batch mode",
+			method: "POST", path: "/api/v1/events", needs: tokens.Submitter, name: "publishEvents", what: "Publish commands as CloudEvents, in binary, structured or batch mode",
 			takes:  []content{{mediaEvent, reflect.TypeFor[map[string]any]()}, {mediaBatch, reflect.TypeFor[[]map[string]any]()}, {mediaJSON, reflect.TypeFor[map[string]any]()}},
 			status: http.StatusAccepted, gives: asJSON[Published](), handle: g.publish,
 		},
 		{
-			method: "GET", path: "/api/v1/events", name: "readEvents", what: "The facts about all jobs and nodes, as a stream",
+			method: "GET", path: "/api/v1/events", needs: tokens.Viewer, name: "readEvents", what: "The facts about all jobs and nodes, as a stream",
 			query:   append(eventsQuery, parameter{"live", "1 = also changes of views and progress, which have no id", "boolean"}),
 			headers: []parameter{resume}, status: http.StatusOK, gives: format, handle: g.allEvents,
 		},
 		{
-			method: "POST", path: "/api/v1/jobs", name: "submitJob", what: "Submit a job",
+			method: "POST", path: "/api/v1/jobs", needs: tokens.Submitter, name: "submitJob", what: "Submit a job",
 			query: []parameter{{"dryRun", "1 = only check it, and say where it would fit", "boolean"}}, headers: []parameter{key},
 			takes:  []content{{mediaJSON, reflect.TypeFor[map[string]any]()}, {mediaYAML, nil}},
 			status: http.StatusCreated, gives: asJSON[Submitted](), handle: g.submit,
 		},
 		{
-			method: "GET", path: "/api/v1/jobs", name: "listJobs", what: "Every job, the newest first",
+			method: "GET", path: "/api/v1/jobs", needs: tokens.Viewer, name: "listJobs", what: "Every job, the newest first",
 			query: jobsQuery, status: http.StatusOK, gives: asJSON[JobList](), handle: g.listJobs,
 		},
-		{method: "GET", path: "/api/v1/job-rows", name: "listJobRows", what: "Every job in short: without workers, generations and incidents", query: jobsQuery, status: http.StatusOK, gives: asJSON[JobRows](), handle: g.listRows},
-		{method: "GET", path: jobPath, name: "getJob", what: "One job, with an ETag", status: http.StatusOK, gives: asJSON[JobDetail](), handle: g.getJob},
+		{method: "GET", path: "/api/v1/job-rows", needs: tokens.Viewer, name: "listJobRows", what: "Every job in short: without workers, generations and incidents", query: jobsQuery, status: http.StatusOK, gives: asJSON[JobRows](), handle: g.listRows},
+		{method: "GET", path: jobPath, needs: tokens.Viewer, name: "getJob", what: "One job, with an ETag", status: http.StatusOK, gives: asJSON[JobDetail](), handle: g.getJob},
 		{
-			method: "PATCH", path: jobPath, name: "scaleJob", what: "Change the wanted number of workers", headers: []parameter{match},
+			method: "PATCH", path: jobPath, needs: tokens.Submitter, name: "scaleJob", what: "Change the wanted number of workers", headers: []parameter{match},
 			takes: asJSON[Patch](), status: http.StatusOK, gives: asJSON[JobDetail](), handle: g.patchJob,
 		},
-		{method: "DELETE", path: jobPath, name: "removeJob", what: "Remove the record of an ended job", headers: []parameter{match}, status: http.StatusNoContent, handle: g.removeJob},
-		{method: "POST", path: jobPath + "/stop", name: "stopJob", what: "End a job", takes: asJSON[Stop](), status: http.StatusOK, gives: asJSON[JobDetail](), handle: g.stopJob},
-		{method: "GET", path: jobPath + "/events", name: "readJobEvents", what: "The facts about a job, from the oldest", query: eventsQuery, headers: []parameter{resume}, status: http.StatusOK, gives: format, handle: g.jobEvents},
+		{method: "DELETE", path: jobPath, needs: tokens.Submitter, name: "removeJob", what: "Remove the record of an ended job", headers: []parameter{match}, status: http.StatusNoContent, handle: g.removeJob},
+		{method: "POST", path: jobPath + "/stop", needs: tokens.Submitter, name: "stopJob", what: "End a job", takes: asJSON[Stop](), status: http.StatusOK, gives: asJSON[JobDetail](), handle: g.stopJob},
+		{method: "GET", path: jobPath + "/events", needs: tokens.Viewer, name: "readJobEvents", what: "The facts about a job, from the oldest", query: eventsQuery, headers: []parameter{resume}, status: http.StatusOK, gives: format, handle: g.jobEvents},
 		{
-			method: "GET", path: jobPath + "/logs", name: "readJobLogs", what: "The output of the workers of a job",
+			method: "GET", path: jobPath + "/logs", needs: tokens.Viewer, name: "readJobLogs", what: "The output of the workers of a job",
 			query: []parameter{
 				{"rank", "only of these ranks: 0,3-5", "string"},
 				{"node", "only of this node", "string"},
@@ -108,23 +111,23 @@ func (g *Gateway) table() []route {
 			},
 			headers: []parameter{resume}, status: http.StatusOK, gives: append([]content{{mediaText, nil}}, format...), handle: g.logs,
 		},
-		{method: "GET", path: jobPath + "/metrics", name: "getJobMetrics", what: "Points of the metrics of a job since this gateway began", status: http.StatusOK, gives: asJSON[Series](), handle: g.jobMetrics},
-		{method: "GET", path: "/api/v1/nodes", name: "listNodes", what: "Every node, by name", status: http.StatusOK, gives: asJSON[NodeList](), handle: g.listNodes},
-		{method: "POST", path: nodePath + "/drain", name: "drainNode", what: "Give a node no more work and move its work away", takes: asJSON[Drain](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.drainNode},
-		{method: "POST", path: nodePath + "/quarantine", name: "quarantineNode", what: "Quarantine a node or a slot for a time", takes: asJSON[QuarantineRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.quarantineNode},
-		{method: "POST", path: nodePath + "/release", name: "releaseNode", what: "End the quarantine of a node or a slot", takes: asJSON[ReleaseRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.releaseNode},
-		{method: "GET", path: "/api/v1/overview", name: "getOverview", what: "Jobs by state, slots, the newest incidents, and what needs attention", status: http.StatusOK, gives: asJSON[Overview](), handle: g.overview},
-		{method: "GET", path: "/api/v1/system", name: "getSystem", what: "Services, brokers and this gateway", status: http.StatusOK, gives: asJSON[System](), handle: g.system},
+		{method: "GET", path: jobPath + "/metrics", needs: tokens.Viewer, name: "getJobMetrics", what: "Points of the metrics of a job since this gateway began", status: http.StatusOK, gives: asJSON[Series](), handle: g.jobMetrics},
+		{method: "GET", path: "/api/v1/nodes", needs: tokens.Viewer, name: "listNodes", what: "Every node, by name", status: http.StatusOK, gives: asJSON[NodeList](), handle: g.listNodes},
+		{method: "POST", path: nodePath + "/drain", needs: tokens.Operator, name: "drainNode", what: "Give a node no more work and move its work away", takes: asJSON[Drain](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.drainNode},
+		{method: "POST", path: nodePath + "/quarantine", needs: tokens.Operator, name: "quarantineNode", what: "Quarantine a node or a slot for a time", takes: asJSON[QuarantineRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.quarantineNode},
+		{method: "POST", path: nodePath + "/release", needs: tokens.Operator, name: "releaseNode", what: "End the quarantine of a node or a slot", takes: asJSON[ReleaseRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.releaseNode},
+		{method: "GET", path: "/api/v1/overview", needs: tokens.Viewer, name: "getOverview", what: "Jobs by state, slots, the newest incidents, and what needs attention", status: http.StatusOK, gives: asJSON[Overview](), handle: g.overview},
+		{method: "GET", path: "/api/v1/system", needs: tokens.Viewer, name: "getSystem", what: "Services, brokers and this gateway", status: http.StatusOK, gives: asJSON[System](), handle: g.system},
 		{method: "POST", path: "/api/v1/session", name: "login", what: "Exchange the token for a session of a browser", takes: asJSON[Login](), status: http.StatusNoContent, open: true, handle: g.login},
-		{method: "DELETE", path: "/api/v1/session", name: "logout", what: "End the session", status: http.StatusNoContent, handle: g.logout},
-		{method: "POST", path: "/api/v1/links", name: "makeLink", what: "A link that opens the dashboard once", status: http.StatusCreated, gives: asJSON[Link](), handle: g.makeLink},
-		{method: "GET", path: "/metrics", name: "getMetrics", what: "Metrics for Prometheus", status: http.StatusOK, gives: []content{{mediaText, nil}}, handle: g.metrics.serve},
+		{method: "DELETE", path: "/api/v1/session", needs: tokens.Viewer, name: "logout", what: "End the session", status: http.StatusNoContent, handle: g.logout},
+		{method: "POST", path: "/api/v1/links", needs: tokens.Viewer, name: "makeLink", what: "A link that opens the dashboard once", status: http.StatusCreated, gives: asJSON[Link](), handle: g.makeLink},
+		{method: "GET", path: "/metrics", needs: tokens.Viewer, name: "getMetrics", what: "Metrics for Prometheus", status: http.StatusOK, gives: []content{{mediaText, nil}}, handle: g.metrics.serve},
 		{method: "GET", path: "/openapi.json", name: "getDescription", what: "This description", status: http.StatusOK, gives: asJSON[map[string]any](), open: true, handle: g.describe},
 		{method: "GET", path: "/healthz", name: "getHealth", what: "Is the process alive?", status: http.StatusOK, gives: []content{{mediaText, nil}}, open: true, handle: g.healthy},
 		{method: "GET", path: "/readyz", name: "getReadiness", what: "Is it connected, with every view read?", status: http.StatusOK, gives: []content{{mediaText, nil}}, open: true, handle: g.ready},
 	}
 	for _, p := range g.Pages {
-		all = append(all, route{method: "GET", path: jobPath + "/" + p.Name, name: "getJob" + strings.ToUpper(p.Name[:1]) + p.Name[1:], what: p.What, status: http.StatusOK, gives: []content{{mediaJSON, p.typ}}, handle: g.page(p)})
+		all = append(all, route{method: "GET", path: jobPath + "/" + p.Name, needs: tokens.Viewer, name: "getJob" + strings.ToUpper(p.Name[:1]) + p.Name[1:], what: p.What, status: http.StatusOK, gives: []content{{mediaJSON, p.typ}}, handle: g.page(p)})
 	}
 	return all
 }
@@ -134,10 +137,18 @@ func (g *Gateway) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range g.routes {
 		mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
-			if !r.open && !g.allowed(req) {
-				w.Header().Set("WWW-Authenticate", `Bearer realm="regroup"`)
-				refuse(w, withStatus(http.StatusUnauthorized, events.Errorf(events.Invalid, "no valid token: send Authorization: Bearer TOKEN, or open a link of regroup dashboard")))
-				return
+			if !r.open {
+				who, ok := g.asks(req)
+				if !ok {
+					w.Header().Set("WWW-Authenticate", `Bearer realm="regroup"`)
+					refuse(w, withStatus(http.StatusUnauthorized, events.Errorf(events.Invalid, "no valid token: send Authorization: Bearer TOKEN, or open a link of regroup dashboard")))
+					return
+				}
+				if !who.Role.Includes(r.needs) {
+					refuse(w, forbidden("%s is a %s: it needs a token of the role %s", who.Name, who.Role, r.needs))
+					return
+				}
+				req = req.WithContext(context.WithValue(req.Context(), askerKey{}, who))
 			}
 			if err := r.handle(w, req); err != nil {
 				refuse(w, err)

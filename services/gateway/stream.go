@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -27,6 +28,8 @@ type stream struct {
 	media   string
 	buffer  bytes.Buffer
 	within  time.Duration // for each write
+	valid   func() bool   // its token still counts
+	checked time.Time     // when valid was asked
 	leave   func()
 }
 
@@ -64,7 +67,9 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...st
 	default:
 		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", cap(places))
 	}
-	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, leave: func() { <-places }}
+	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, checked: time.Now(), leave: func() { <-places }}
+	who := asker(r.Context())
+	s.valid = func() bool { return g.keys.known(who) }
 	h := w.Header()
 	h.Set("Content-Type", chosen)
 	if chosen == mediaText {
@@ -110,8 +115,16 @@ func (s *stream) position(at uint64) {
 // flushOver is how much is queued at most.
 const flushOver = 64 << 10
 
+// errRevoked ends a stream whose token was revoked, or has expired.
+var errRevoked = errors.New("the token counts no more")
+
 // flush sends what is queued. A client that does not read it in time is disconnected.
 func (s *stream) flush() error {
+	if now := time.Now(); now.Sub(s.checked) >= keepAlive {
+		if s.checked = now; !s.valid() {
+			return errRevoked
+		}
+	}
 	if err := s.control.SetWriteDeadline(time.Now().Add(s.within)); err != nil {
 		return err
 	}

@@ -24,14 +24,14 @@ import (
 // Command returns regroup auth with its verbs.
 func Command(env command.Env, c *boot.Config) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "auth", Short: "Decide who may connect to the brokers, and as what",
+		Use: "auth", Short: "Decide who may connect, and as what",
 		Long: "Keeps identities in a directory: keys, credentials with the permissions of their role, certificates. Brokers that are given the directory (--auth) admit nobody else. " +
 			"The default is auth in the state folder. Changes there hold at once for running brokers. The permissions are in docs/security.md.",
 		Example: command.Examples("regroup auth init", "regroup auth issue agent node-a --expires 24h", "regroup auth issue client ada --out ada.creds",
 			"regroup auth revoke ada"),
 	}
 	a := &call{env: env, config: c}
-	cmd.AddCommand(a.init(), a.issue(), a.revoke(), a.rotate(), a.list())
+	cmd.AddCommand(a.init(), a.issue(), a.revoke(), a.rotate(), a.list(), a.token())
 	return command.Polish(cmd)
 }
 

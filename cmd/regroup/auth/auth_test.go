@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
 // shell runs commands on one directory.
@@ -125,5 +126,29 @@ func TestMistakesAreExplained(t *testing.T) {
 		if _, err := s.run(c.args...); events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %v, want %s with %q", c.args, err, c.code, c.says)
 		}
+	}
+}
+
+// TestTokens for gateways are issued, listed and revoked; a token itself is printed once.
+func TestTokens(t *testing.T) {
+	s := &shell{t: t, dir: t.TempDir(), now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	file := filepath.Join(s.dir, "tokens.json")
+	t.Setenv("REGROUP_GATEWAY_TOKENS", file)
+	ada := strings.TrimSpace(s.must("token", "issue", "ada", "--role", "submitter", "--user", "ada", "--expires", "24h"))
+	s.must("token", "issue", "grafana")
+	if out := s.must("token", "ls"); strings.Contains(out, ada) || !strings.Contains(out, "submitter") || !strings.Contains(out, "viewer") {
+		t.Error(out)
+	}
+	if p, ok := tokens.Open(file).Find(ada, s.now); !ok || p != (tokens.Principal{Name: "ada", Role: tokens.Submitter, User: "ada"}) {
+		t.Errorf("%+v %v", p, ok)
+	}
+	for _, wrong := range [][]string{{"issue", "ada"}, {"issue", "bob", "--role", "root"}, {"issue", "A b"}, {"revoke", "nobody"}} {
+		if _, err := s.run(append([]string{"token"}, wrong...)...); err == nil {
+			t.Errorf("%v is accepted", wrong)
+		}
+	}
+	s.must("token", "revoke", "ada")
+	if out := s.must("token", "ls", "-o", "name"); out != "grafana\n" {
+		t.Errorf("%q", out)
 	}
 }

@@ -3,6 +3,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,9 +29,13 @@ type Config struct {
 	Listen  string `envconfig:"LISTEN" default:"127.0.0.1:8080" desc:"host:port of serve gateway; one that other machines can reach needs TLS and a token"`
 	URL     string `envconfig:"URL" desc:"address of the gateway that clients ask: regroup dashboard, the Go and the Python client; empty = the one that this user runs on this machine"`
 	Token   string `envconfig:"TOKEN" desc:"what clients must present, at least 16 characters; empty = a random one, kept in the state folder"`
+	Tokens  string `envconfig:"TOKENS" desc:"path of the file of regroup auth token; empty = tokens.json in the state folder"`
 	TLSCert string `envconfig:"TLS_CERT" desc:"path of a PEM file with the certificate; empty = no TLS"`
 	TLSKey  string `envconfig:"TLS_KEY" desc:"path of the key of that certificate"`
 }
+
+// DefaultTokens is the name of the file of tokens in a state folder.
+const DefaultTokens = "tokens.json"
 
 // Load reads the environment.
 func Load() (Config, error) {
@@ -41,13 +46,14 @@ func Load() (Config, error) {
 // Flags adds the flags of serve gateway.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Listen, "listen", c.Listen, "host:port; one that other machines can reach needs TLS and a token (REGROUP_GATEWAY_LISTEN)")
+	fs.StringVar(&c.Tokens, "tokens", c.Tokens, "`FILE` of regroup auth token (REGROUP_GATEWAY_TOKENS); default: tokens.json in the state folder")
 	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM `FILE` with the certificate (REGROUP_GATEWAY_TLS_CERT)")
 	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` with the key of --tls-cert (REGROUP_GATEWAY_TLS_KEY)")
 }
 
 // AnyPort returns the configuration of a dashboard beside a run: on this machine, at a free port.
 func (c Config) AnyPort() Config {
-	return Config{Listen: "127.0.0.1:0", Token: c.Token}
+	return Config{Listen: "127.0.0.1:0", Token: c.Token, Tokens: c.Tokens}
 }
 
 // Running is a gateway that listens.
@@ -65,7 +71,7 @@ func Open(c Config, p *boot.Process) (*Running, error) {
 		return nil, err
 	}
 	g, err := gateway.New(gateway.Options{
-		Ports: p.Ports, Parse: specfile.Parse, Pages: Pages(), Token: c.Token, Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"),
+		Ports: p.Ports, Parse: specfile.Parse, Pages: Pages(), Token: c.Token, Tokens: cmp.Or(c.Tokens, filepath.Join(p.Config.StateDir, DefaultTokens)), Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"),
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

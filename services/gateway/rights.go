@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/gateway/tokens"
+)
+
+// forbidden is the refusal of something that needs other rights.
+func forbidden(format string, args ...any) error {
+	return withStatus(http.StatusForbidden, events.Errorf(events.Invalid, format, args...))
+}
+
+// owns refuses a change of a job that somebody may not change: a submitter may change the jobs that
+// it has submitted.
+func owns(who tokens.Principal, v events.JobView) error {
+	if who.Role.Includes(tokens.Operator) || v.By == sourceOf(who) {
+		return nil
+	}
+	return forbidden("%s was submitted by %s: a submitter may change its own jobs only", v.Job, v.By)
+}
+
+// runAs makes a job run as the user of a token, if it has one.
+func runAs(who tokens.Principal, job *spec.Job) error {
+	switch job.Processes.User {
+	case "", who.User:
+		if who.User != "" {
+			job.Processes.User = who.User
+		}
+		return nil
+	}
+	if who.User == "" {
+		return nil
+	}
+	return withStatus(http.StatusForbidden, wrong("processes.user", "jobs of "+who.Name+" run as "+who.User+": leave it out"))
+}
+
+// mayPublish refuses a command that somebody may not publish, and makes a job run as its user.
+func (g *Gateway) mayPublish(who tokens.Principal, e *events.Event) error {
+	if s, ok := e.Body.(events.JobSubmit); ok {
+		if err := runAs(who, &s.Spec); err != nil {
+			return err
+		}
+		e.Body = s
+	}
+	if who.Role.Includes(tokens.Operator) {
+		return nil
+	}
+	if e.Source != sourceOf(who) { // it says whose job it is
+		return withStatus(http.StatusForbidden, wrong("source", "commands of "+who.Name+" are from "+sourceOf(who)))
+	}
+	var job events.JobID
+	switch b := e.Body.(type) {
+	case events.JobSubmit:
+		return nil
+	case events.JobScale:
+		job = b.Job
+	case events.JobStop:
+		job = b.Job
+	case events.JobRemove:
+		job = b.Job
+	default:
+		return forbidden("%s is a %s: %s needs a token of the role %s", who.Name, who.Role, e.Body.Type(), tokens.Operator)
+	}
+	v, _, ok := g.feed.Job(job)
+	if !ok {
+		return events.Errorf(events.NotFound, "there is no job %q", job)
+	}
+	return owns(who, v)
+}

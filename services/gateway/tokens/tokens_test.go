@@ -1,0 +1,121 @@
+package tokens
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// TestATokenFromIssueToRevocation, seen by a gateway that reads the file of another process.
+func TestATokenFromIssueToRevocation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "tokens.json")
+	command, gateway := Open(path), Open(path)
+	ada := Principal{Name: "ada", Role: Submitter, User: "ada"}
+	token, err := command.Issue(ada, noon, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	if b, err := os.ReadFile(path); err != nil || len(token) < 40 || contains(b, token) {
+		t.Errorf("the token is in the file, or short: %v", err)
+	}
+	for name, c := range map[string]struct {
+		token string
+		at    time.Time
+		want  bool
+	}{
+		"valid":   {token, noon, true},
+		"expired": {token, noon.Add(time.Hour), false},
+		"other":   {token[1:], noon, false},
+		"empty":   {"", noon, false},
+	} {
+		if p, ok := gateway.Find(c.token, c.at); ok != c.want || ok && p != ada {
+			t.Errorf("%s: %v %v", name, p, ok)
+		}
+	}
+	if _, err := command.Issue(ada, noon, 0); events.CodeOf(err) != events.Conflict {
+		t.Errorf("%v", err)
+	}
+	if !gateway.Known(ada, noon) || gateway.Known(Principal{Name: "ada", Role: Operator}, noon) {
+		t.Error("another role is known, or its own is not")
+	}
+	again, err := command.Issue(ada, noon.Add(2*time.Hour), 0) // the old one has expired
+	if err != nil || again == token {
+		t.Errorf("%v", err)
+	}
+	if all, err := gateway.All(); err != nil || len(all) != 1 || !all[0].Expires.IsZero() {
+		t.Errorf("%v %v", all, err)
+	}
+	if err := command.Revoke("ada"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := gateway.Find(again, noon); ok || gateway.Known(ada, noon) {
+		t.Error("a revoked token is accepted")
+	}
+	if err := command.Revoke("ada"); events.CodeOf(err) != events.NotFound {
+		t.Errorf("%v", err)
+	}
+}
+
+func contains(b []byte, text string) bool {
+	for i := 0; i+len(text) <= len(b); i++ {
+		if string(b[i:i+len(text)]) == text {
+			return true
+		}
+	}
+	return false
+}
+
+// TestAFileThatOthersCanReadAdmitsNobody, and neither does one that is broken.
+func TestAFileThatOthersCanReadAdmitsNobody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	f := Open(path)
+	token, err := f.Issue(Principal{Name: "ada", Role: Viewer}, noon, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := f.Find(token, noon); ok {
+		t.Error("it is accepted")
+	}
+	if _, err := f.All(); events.CodeOf(err) != events.Invalid {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := f.Find(token, noon); ok {
+		t.Error("a broken file is accepted")
+	}
+	if _, err := f.Issue(Principal{Name: "bob", Role: Viewer}, noon, 0); events.CodeOf(err) != events.Invalid {
+		t.Errorf("a broken file was overwritten: %v", err)
+	}
+}
+
+// TestWhatIsRefused with the field and what it may be.
+func TestWhatIsRefused(t *testing.T) {
+	f := Open(filepath.Join(t.TempDir(), "tokens.json"))
+	for _, p := range []Principal{{Name: "../x", Role: Viewer}, {Name: "", Role: Viewer}, {Name: "ada", Role: "root"}} {
+		if _, err := f.Issue(p, noon, 0); events.CodeOf(err) != events.Invalid {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	if _, err := f.Issue(Principal{Name: "ada", Role: Viewer}, noon, -time.Hour); events.CodeOf(err) != events.Invalid {
+		t.Errorf("%v", err)
+	}
+	if !Operator.Includes(Viewer) || !Viewer.Includes(Viewer) || Viewer.Includes(Submitter) || Role("").Includes(Viewer) {
+		t.Error("the order of the roles is wrong")
+	}
+}
