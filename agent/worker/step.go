@@ -34,6 +34,7 @@ const (
 	progressEvery = 50 * time.Millisecond // per worker
 	masterTimeout = time.Second           // PrepareMaster is repeated
 	forgetAfter   = 10 * time.Minute      // a stopped job without processes
+	rememberIdle  = 256                   // such jobs; every input and heartbeat costs some time for each
 
 	// holdExit is how long the end of a worker by SIGTERM waits for a SIGTERM to the agent: batch
 	// systems send both at once, and an exit on a departing node is no counted failure.
@@ -92,7 +93,28 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 		t.releaseExits(s.jobs[id])
 		t.reconcile(s.jobs[id])
 	}
+	t.forget()
 	return s, t.actions
+}
+
+// forget drops the jobs that were stopped first if there are many without processes. Should an old
+// launch of one come again, the next heartbeat makes the rendezvous publish the newest.
+func (t *transition) forget() {
+	var idle []*job
+	for _, j := range t.s.jobs {
+		if !j.idle.IsZero() {
+			idle = append(idle, j)
+		}
+	}
+	if len(idle) <= rememberIdle {
+		return
+	}
+	slices.SortFunc(idle, func(a, b *job) int {
+		return cmp.Or(a.idle.Compare(b.idle), cmp.Compare(a.launch.Job, b.launch.Job))
+	})
+	for _, j := range idle[:len(idle)-rememberIdle] {
+		delete(t.s.jobs, j.launch.Job)
+	}
 }
 
 // job returns the state of a job, which it creates if needed.
