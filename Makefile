@@ -159,8 +159,8 @@ e2e: build torch node ## real processes: kill every role in turn
 e2e-network: build net ## real processes on hosts of their own: links cut, packets lost, processes frozen (Linux, root)
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/network
 
-e2e-dashboard: build browser ## the dashboard in a browser: every page without errors and faults of accessibility, an incident within a second (SHOTS=DIR keeps pictures)
-	@cd e2e/dashboard && node --test --test-reporter=spec dashboard.test.mjs
+e2e-dashboard: build browser ## the dashboard in a browser: every page without errors and faults of accessibility, an incident within a second, 4,096 simulated workers (SHOTS=DIR keeps pictures)
+	@cd e2e/dashboard && node --test --test-concurrency=1 --test-reporter=spec dashboard.test.mjs many.test.mjs
 
 e2e-upgrade: setup ## a cluster of an older build (FROM=COMMIT) is replaced by this one, process by process, under running jobs, and its services taken back
 	@$(GO) run ./e2e/upgrade -from $(FROM)

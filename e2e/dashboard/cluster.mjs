@@ -1,7 +1,8 @@
 // A control plane with three nodes in processes of this machine, a job on it, and a browser.
 import { spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
@@ -33,15 +34,16 @@ export class Cluster {
     this.children = [];
   }
 
-  // start runs everything with one node, and two agents more; the result is the link that it prints.
-  async start() {
-    const up = this.run(["up", "--dashboard", "--slots", "2"]);
+  // start runs everything with one node, and two agents more, or without any; the result is the link
+  // that it prints.
+  async start(agents = ["node-b", "node-c"]) {
+    const up = this.run(["up", "--dashboard", ...(agents.length ? ["--slots", "2"] : ["--no-agent"])]);
     let said = "";
     up.stderr.on("data", (b) => { said += b; });
     this.link = await eventually("a link", () => said.match(/dashboard: (http\S+)/)?.[1]);
     await eventually("the server", () => /regroup is up: (\S+)/.test(said));
     this.server = said.match(/regroup is up: (\S+)/)[1];
-    for (const node of ["node-b", "node-c"]) {
+    for (const node of agents) {
       this.run(["agent", "--server", this.server, "--state-dir", join(this.dir, node)], { REGROUP_AGENT_NODE: node, REGROUP_AGENT_SLOTS: "1", REGROUP_AGENT_ADVERTISE: "127.0.0.1" });
     }
     this.origin = new URL(this.link).origin;
@@ -76,6 +78,18 @@ export class Cluster {
     })));
     rmSync(this.dir, { recursive: true, force: true });
   }
+}
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+// findings are what axe takes for serious in a page.
+export function findings(page) {
+  return page.evaluate(async (source) => {
+    if (!window.axe) (0, eval)(source);
+    return (await window.axe.run(document, { resultTypes: ["violations"] })).violations
+      .filter((v) => ["serious", "critical"].includes(v.impact))
+      .map((v) => `${v.id}: ${v.nodes.map((n) => n.target.join(" ")).join(", ")}`);
+  }, axe);
 }
 
 // browse opens a browser; errors collects what its consoles report.

@@ -1,12 +1,10 @@
 // The dashboard in a browser, on a cluster of three nodes whose worker is killed.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { browse, Cluster, eventually, root } from "./cluster.mjs";
+import { browse, Cluster, eventually, findings, root } from "./cluster.mjs";
 
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const shots = process.env.SHOTS;
 const cluster = new Cluster();
 const errors = [];
@@ -31,16 +29,6 @@ after(async () => {
 // clean fails with what the console has said since the last call.
 function clean() {
   assert.deepEqual(errors.splice(0), []);
-}
-
-// findings are what axe takes for serious in the page.
-function findings() {
-  return page.evaluate(async (source) => {
-    if (!window.axe) (0, eval)(source);
-    return (await window.axe.run(document, { resultTypes: ["violations"] })).violations
-      .filter((v) => ["serious", "critical"].includes(v.impact))
-      .map((v) => `${v.id}: ${v.nodes.map((n) => n.target.join(" ")).join(", ")}`);
-  }, axe);
 }
 
 async function shot(name) {
@@ -114,7 +102,7 @@ test("steps and output come live", async () => {
 test("a fault of accessibility, and an error, would be noticed", async () => {
   await goto("/jobs", "mnist");
   await page.evaluate(() => { const b = document.createElement("button"); b.id = "nameless"; document.querySelector("main").append(b); console.error("noticed"); });
-  assert.deepEqual(await findings(), ["button-name: #nameless"]);
+  assert.deepEqual(await findings(page), ["button-name: #nameless"]);
   await page.evaluate(() => document.getElementById("nameless").remove());
   await eventually("the error", () => errors.length > 0);
   assert.match(errors.splice(0).join(), /noticed/);
@@ -135,7 +123,7 @@ for (const scheme of ["light", "dark"]) {
         await goto(hash, text);
         const wide = await page.evaluate(() => document.documentElement.scrollWidth);
         assert.ok(wide <= width, `${name} is ${wide} columns wide`);
-        assert.deepEqual(await findings(), [], name);
+        assert.deepEqual(await findings(page), [], name);
         await shot(`${name}-${scheme}-${width}`);
       }
       clean();

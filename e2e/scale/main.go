@@ -25,10 +25,19 @@ func main() {
 	sizes := flag.String("agents", "64,512,5000", "numbers of agents, of 8 slots each")
 	trials := flag.Int("trials", 7, "jobs for each number of agents")
 	title := flag.String("title", "Many agents", "of the section")
+	held := flag.Int("hold", 0, "only join so many agents to -server, and hold a job on them until the input ends")
+	server := flag.String("server", "", "of -hold")
 	flag.BoolVar(&verbose, "v", false, "print the facts as they come")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *held > 0 {
+		if err := hold(ctx, *server, *held, os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, "scale:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(ctx, *out, *title, *bin, *sizes, *trials); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(1)

@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useNow, useResource } from "./api.js";
 import { now, planned, span } from "./format.js";
 import { lost } from "./parts.js";
+import { useWindow } from "./window.js";
 
 const rowHeight = 26, top = 30, bottom = 26, labelWidth = 118;
 const ranges = [["all", "Whole run", 0], ["10m", "Last 10 min", 600e3], ["1m", "Last minute", 60e3]];
@@ -53,6 +54,7 @@ export function Gantt({ job }) {
   }, []);
   const all = useMemo(() => (timeline ? rows(timeline) : []), [timeline]);
   const incidents = useMemo(() => bands(job), [job]);
+  const [first, last] = useWindow(box, all.length, rowHeight, top);
   const label = width < 520 ? 84 : labelWidth;
   const start = timeline ? Date.parse(timeline.start) : 0;
   const end = timeline ? (over ? Date.parse(timeline.end) : Math.max(Date.parse(timeline.end), now())) : 1;
@@ -79,20 +81,20 @@ export function Gantt({ job }) {
     <div class="tools">${ranges.map(([name, text]) => html`<button aria-pressed=${range.name === name ? "true" : "false"} onClick=${() => setRange({ name })}>${text}</button>`)}
       <span class="soft">drag to zoom; + − arrows, 0 = all</span></div>
     <div class="legend">${["training", "rendezvous", "restore", "failure"].map((d) => html`<span><span class="swatch ${d}"></span>${d}</span>`)}</div>
-    <div ref=${box}>
+    <div class=${all.length > 200 ? "tall" : null}><div ref=${box}>
     ${timeline && all.length === 0 && html`<p class="empty">No worker has started yet.</p>`}
     ${all.length > 0 && html`<svg class="gantt" width=${width} height=${height} viewBox="0 0 ${width} ${height}" role="group" tabindex="0" aria-label=${`Timeline of ${all.length} workers, ${job.generations.length} generations, ${incidents.length} incidents; the list below has the incidents`}
         onPointerDown=${down} onPointerMove=${drag} onPointerUp=${up} onDblClick=${() => setRange({ name: "all" })} onKeyDown=${key}>
       ${axis(from, to, start, plot).map((t) => html`<g key=${t.at}><line class="tick" x1=${x(t.at)} x2=${x(t.at)} y1=${top} y2=${height - bottom + 4} /><text class="soft" x=${x(t.at)} y=${height - 8} text-anchor=${x(t.at) > width - 30 ? "end" : "middle"}>${t.text}</text></g>`)}
       ${incidents.filter((b) => shown(b.from, b.to)).map((b) => html`<rect key=${b.incident.incident} class="incident ${planned(b.incident.cause) ? "planned" : ""} ${over_ === b ? "chosen" : ""}" data-incident=${b.incident.incident}
         x=${x(b.from)} width=${Math.max(3, x(b.to) - x(b.from))} y=${top - 2} height=${all.length * rowHeight + 4} onPointerEnter=${() => point(b)} onPointerLeave=${() => point(null)}><title>${`incident #${b.incident.incident}: ${b.incident.cause.kind} ${b.incident.cause.detail || ""}, ${span(b.incident.total_ms)}, ${lost(b.incident)}`}</title></rect>`)}
-      ${all.map((r, i) => {
-        const y = top + i * rowHeight;
+      ${all.slice(first, last).map((r, i) => {
+        const y = top + (first + i) * rowHeight;
         return html`<g key=${r.place}><text x="0" y=${y + 16}>${r.place}</text><text class="soft" x=${label - 8} y=${y + 16} text-anchor="end">${r.rank === null ? "" : `r${r.rank}`}</text>
           ${r.lives.map((l, n) => {
-            const last = l.stretches.length - 1, alive = !over && !l.failure && n === r.lives.length - 1 && Date.parse(l.stretches[last]?.to) >= Date.parse(timeline.end) - 1;
+            const newest = l.stretches.length - 1, alive = !over && !l.failure && n === r.lives.length - 1 && Date.parse(l.stretches[newest]?.to) >= Date.parse(timeline.end) - 1;
             return html`<g key=${l.attempt}>${l.stretches.map((s, k) => {
-              const a = Date.parse(s.from), b = alive && k === last ? end : Date.parse(s.to);
+              const a = Date.parse(s.from), b = alive && k === newest ? end : Date.parse(s.to);
               return shown(a, b) && html`<rect key=${k} class=${s.doing} x=${x(a)} width=${Math.max(1, x(b) - x(a))} y=${y + 4} height=${rowHeight - 8} rx=${x(b) - x(a) > 6 ? 2 : 0}><title>${`${r.place}, attempt ${l.attempt}: ${s.doing} for ${span(b - a)}`}</title></rect>`;
             })}
             ${l.failure && l.ended && shown(Date.parse(l.ended), Date.parse(l.ended)) && html`<g><title>${l.failure}</title><path class="cross" d="M${x(Date.parse(l.ended)) - 5} ${y + 8}l10 10m0 -10l-10 10" />
@@ -106,5 +108,5 @@ export function Gantt({ job }) {
         return html`<g key=${g.generation}><line class="seal" x1=${at} x2=${at} y1=${fits ? 12 : top - 6} y2=${height - bottom} />${fits && html`<text x=${at + 4} y="20" text-anchor=${at > width - 90 ? "end" : "start"} dx=${at > width - 90 ? -8 : 0}>${text}</text>`}</g>`;
       })}
       ${brush && html`<rect class="brush" x=${Math.min(x(brush.a), x(brush.b))} width=${Math.abs(x(brush.b) - x(brush.a))} y=${top} height=${all.length * rowHeight} />`}
-    </svg>`}</div></section>`;
+    </svg>`}</div></div></section>`;
 }

@@ -3,6 +3,7 @@ import { html } from "htm/preact";
 import { request, useNow, useResource, ofJob } from "./api.js";
 import { ago, number, percent, planned, plural, span, training } from "./format.js";
 import { Action, Badge, Card, IncidentHead, lost, Phases, Problem, Table } from "./parts.js";
+import { LongTable } from "./window.js";
 import { useSteps } from "./jobs.js";
 import { Gantt } from "./gantt.js";
 import { Metrics } from "./metrics.js";
@@ -96,10 +97,11 @@ function Workers({ job, slowest }) {
   const all = [...job.workers].sort((a, b) => (a.rank ?? 1e9) - (b.rank ?? 1e9));
   return html`<section class="panel"><h2>Workers</h2>
     ${slowest && html`<p class="message">The others wait for rank ${slowest.rank} ${(100 * slowest.share).toFixed(0)} % of the time.</p>`}
-    ${all.length === 0 ? html`<p class="empty">No worker has started yet.</p>` : html`<${Table} name="Workers" head=${[{ num: "Rank" }, "Node", { num: "Slot" }, { num: "Pid" }, "State", { num: "Generation" }, { num: "Attempt" }, "Detail"]}>
-      ${all.map((w) => html`<tr key=${`${w.place.node}/${w.place.slot}`}><td class="num">${w.rank ?? "-"}</td><td>${w.place.node}</td><td class="num">${w.place.slot}</td><td class="num">${w.pid || "-"}</td>
-        <td><${Badge} state=${w.state} /></td><td class="num">${w.generation || "-"}</td><td class="num">${w.attempt}</td>
-        <td class="wide">${w.exception ? `${w.exception.type}: ${w.exception.message || ""} ` : ""}${w.detail || ""}</td></tr>`)}<//>`}</section>`;
+    ${all.length === 0 ? html`<p class="empty">No worker has started yet.</p>` : html`<${LongTable} name="Workers" head=${[{ num: "Rank" }, "Node", { num: "Slot" }, { num: "Pid" }, "State", { num: "Generation" }, { num: "Attempt" }, "Detail"]} items=${all} row=${(w) => {
+      const detail = `${w.exception ? `${w.exception.type}: ${w.exception.message || ""} ` : ""}${w.detail || ""}`;
+      return html`<tr key=${`${w.place.node}/${w.place.slot}`}><td class="num">${w.rank ?? "-"}</td><td>${w.place.node}</td><td class="num">${w.place.slot}</td><td class="num">${w.pid || "-"}</td>
+        <td><${Badge} state=${w.state} /></td><td class="num">${w.generation || "-"}</td><td class="num">${w.attempt}</td><td class="wide" title=${detail}>${detail}</td></tr>`;
+    }} />`}</section>`;
 }
 
 function Samples({ job }) {

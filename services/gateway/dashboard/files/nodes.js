@@ -2,7 +2,8 @@
 import { html } from "htm/preact";
 import { request, useNow, useResource } from "./api.js";
 import { ago, now, span } from "./format.js";
-import { Action, Badge, Problem, Table } from "./parts.js";
+import { Action, Badge, Problem } from "./parts.js";
+import { LongTable } from "./window.js";
 
 function conditions(n) {
   const until = (q) => `${span(Date.parse(q.until) - now())} more: ${q.reason}`;
@@ -19,12 +20,11 @@ export function Nodes() {
   const act = (node, verb, body) => () => request("POST", `/api/v1/nodes/${node}/${verb}`, body);
   return html`<div class="head"><h1>Nodes</h1></div><${Problem} error=${error} />
     <section class="panel">${list && list.nodes.length === 0 ? html`<p class="empty">No agent has joined: start one with <code>regroup agent</code>.</p>` : html`
-      <${Table} name="Nodes" head=${["Node", "State", "Slots", "Jobs", "Address", "Since", "Conditions", "Actions"]}>
-        ${list?.nodes.map((n) => html`<tr key=${n.node}><td class="tight">${n.node}</td><td><${Badge} state=${n.state} /></td>
+      <${LongTable} name="Nodes" head=${["Node", "State", "Slots", "Jobs", "Address", "Since", "Conditions", "Actions"]} items=${list?.nodes || []} row=${(n) => html`<tr key=${n.node}><td class="tight">${n.node}</td><td><${Badge} state=${n.state} /></td>
           <td class="wide"><div class="bar" role="img" aria-label="${n.used} of ${n.slots} slots are used"><span style=${{ width: `${n.slots ? (100 * n.used) / n.slots : 0}%` }}></span></div><span class="soft">${n.used} of ${n.slots} used</span></td>
           <td>${n.jobs.map((j) => html`<div><a href="#/jobs/${j.job}">${j.job}</a> <span class="soft">${j.slots}</span></div>`)}</td>
-          <td class="mono">${n.address}</td><td class="tight">${ago(n.since)}</td><td class="wide">${conditions(n).map((c) => html`<div>${c}</div>`)}</td>
+          <td class="mono">${n.address}</td><td class="tight">${ago(n.since)}</td><td class="wide" title=${conditions(n).join("; ")}>${conditions(n).map((c) => html`<div>${c}</div>`)}</td>
           <td>${!["lost", "left"].includes(n.state) && html`<span class="tools">
             ${n.draining ? html`<${Action} text="Undo drain" run=${act(n.node, "drain", { undo: true })} />` : html`<${Action} text="Drain" sure="Really drain it?" run=${act(n.node, "drain", { reason: "by the dashboard" })} />`}
-            ${n.quarantine || n.benched?.length ? html`<${Action} text="Release" run=${act(n.node, "release", {})} />` : html`<${Action} text="Quarantine 10 m" sure="Really quarantine it?" run=${act(n.node, "quarantine", { for: "10m", reason: "by the dashboard" })} />`}</span>`}</td></tr>`)}<//>`}</section>`;
+            ${n.quarantine || n.benched?.length ? html`<${Action} text="Release" run=${act(n.node, "release", {})} />` : html`<${Action} text="Quarantine 10 m" sure="Really quarantine it?" run=${act(n.node, "quarantine", { for: "10m", reason: "by the dashboard" })} />`}</span>`}</td></tr>`} />`}</section>`;
 }
