@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestStoppedJobsAreForgotten, the oldest first, so that thousands of short jobs cost a node no more
-// than some do. One that runs is kept.
+// TestStoppedJobsAreForgotten, the oldest first, so that thousands of short jobs cost a node no
+// more than some do. One that runs is kept.
 func TestStoppedJobsAreForgotten(t *testing.T) {
 	s, now := New(Config{Node: "node-a", Agent: "01A"}), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	launch := func(id events.JobID, revision uint64, phase events.Phase, members ...events.LaunchMember) {

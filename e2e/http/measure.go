@@ -129,8 +129,8 @@ func (c *cluster) count(ctx context.Context, from uint64, n int) int {
 	return len(seen)
 }
 
-// follow lets clients follow all facts, publishes some, and returns the memory of the gateway before
-// the clients came and after all have got the facts.
+// follow lets clients follow all facts, publishes some, and returns the memory of the gateway
+// before the clients came and after all have got the facts.
 func (c *cluster) follow(ctx context.Context, clients int) (before, after float64, err error) {
 	if before, err = c.memory(); err != nil {
 		return 0, 0, err
