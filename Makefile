@@ -22,7 +22,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade chaos reliability e2e-containers e2e-slurm fuzz bench bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade chaos reliability e2e-containers e2e-slurm fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -184,6 +184,9 @@ fuzz: ## every decoder for FUZZTIME each
 
 bench: build net ## recovery, submit and idle figures into docs/benchmarks.md
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md
+
+bench-guarded: build ## recovery, start and idle figures with identities and TLS, beside those without, into docs/benchmarks.md
+	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only guarded -submits 50 -idle 20s
 
 bench-control: build net ## 1,000 kills of services and brokers while a job trains (KILLS, RUNS): what a step notices
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only control -control-kills $(KILLS) -control-runs $(RUNS)

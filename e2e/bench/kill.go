@@ -111,6 +111,15 @@ func measureKill(ctx context.Context, c *single, kills int) (string, error) {
 
 // measureSubmit submits jobs one after the other and measures until rank 0 has made its first step.
 func measureSubmit(ctx context.Context, c *single, submits int) (string, error) {
+	took, err := submitted(ctx, c, submits)
+	if err != nil {
+		return "", err
+	}
+	return row("submit to first step of 4 Go workers (embedded, processes started)", took, "median 500 ms"), nil
+}
+
+// submitted returns how long each of some jobs has taken until its first step.
+func submitted(ctx context.Context, c *single, submits int) ([]time.Duration, error) {
 	var took []time.Duration
 	for i := range submits {
 		var job events.JobID
@@ -139,9 +148,9 @@ func measureSubmit(ctx context.Context, c *single, submits int) (string, error) 
 		})
 		cancel()
 		if err != nil {
-			return "", fmt.Errorf("submit %d: %w", i, err)
+			return nil, fmt.Errorf("submit %d: %w", i, err)
 		}
 		took = append(took, first)
 	}
-	return row("submit to first step of 4 Go workers (embedded, processes started)", took, "median 500 ms"), nil
+	return took, nil
 }

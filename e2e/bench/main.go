@@ -31,12 +31,14 @@ func main() {
 	cuts := flag.Int("cuts", 50, "nodes to cut off")
 	control := flag.Int("control-kills", 1000, "processes of the control plane to kill, for -only control")
 	runs := flag.Int("control-runs", 20, "runs over which they are spread, each followed by an undisturbed one")
-	only := flag.String("only", "", "one of idle, submit, kill, lose, join, network, control; empty = all but control")
+	only := flag.String("only", "", "one of idle, submit, kill, lose, join, network, control, guarded; empty = all but the last two")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
-	if *only != "network" && *only != "control" {
+	if *only == "guarded" {
+		err = guarded(ctx, *out, *bin, *kills, *submits, *idle)
+	} else if *only != "network" && *only != "control" {
 		err = run(ctx, *out, *bin, *only, *kills, *submits, *losses, *joins, *idle)
 	}
 	if err == nil && (*only == "" || *only == "network") {
@@ -84,6 +86,18 @@ func run(ctx context.Context, out, bin, only string, kills, submits, losses, joi
 		text.WriteString(rows)
 	}
 	return write(out, "One process", text.String())
+}
+
+func guarded(ctx context.Context, out, bin string, kills, submits int, idle time.Duration) error {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return err
+	}
+	text, err := measurePrice(ctx, bin, kills, submits, idle)
+	if err != nil {
+		return err
+	}
+	return write(out, "With identities and TLS", text)
 }
 
 // write writes a section to the document, or to standard output.

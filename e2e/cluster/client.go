@@ -31,11 +31,16 @@ func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, err
 	if log != nil {
 		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}
+	return ConnectWith(ctx, o)
+}
+
+// ConnectWith connects with credentials, for instance.
+func ConnectWith(ctx context.Context, o jetstream.ConnectOptions) (*Client, error) {
 	conn, err := jetstream.Connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{Conn: conn, Ports: conn.Ports(), name: name}, nil
+	return &Client{Conn: conn, Ports: conn.Ports(), name: o.Name}, nil
 }
 
 // Close ends the connection.
