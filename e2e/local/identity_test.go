@@ -20,31 +20,42 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 )
 
-// guarded is a cluster whose broker admits only the users of a directory of identities. The test
-// itself is a viewer.
-func guarded(t *testing.T) *cluster {
+// identities is a cluster without a process, with a directory of identities for all that come.
+func identities(t *testing.T) *cluster {
 	t.Helper()
 	c := empty(t)
-	dir := filepath.Join(c.dir, "auth")
-	c.env = []string{"REGROUP_AUTH=" + dir, "REGROUP_NATS_SYSTEM_PASSWORD="}
+	c.env = []string{"REGROUP_AUTH=" + filepath.Join(c.dir, "auth"), "REGROUP_NATS_SYSTEM_PASSWORD="}
 	for _, args := range [][]string{{"init"}, {"issue", "client"}, {"issue", "viewer"}, {"issue", "agent", "node-a"}, {"issue", "agent", "node-b"}} {
 		if _, errs, code := c.cli(append([]string{"auth"}, args...)...); code != 0 {
 			t.Fatalf("auth %v exits %d: %s", args, code, errs)
 		}
 	}
-	address := freeAddress(t)
-	c.url = "nats://" + address
-	c.start("nats", "serve", "nats", "--listen", address, "--state-dir", filepath.Join(c.dir, "nats"))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	c.url = "nats://" + freeAddress(t)
+	return c
+}
+
+// watches connects the test itself, as a viewer.
+func (c *cluster) watches() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
 	defer cancel()
 	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{
-		URL: c.url, Name: "test", Credentials: filepath.Join(dir, "users", "viewer.creds"), RootCA: filepath.Join(dir, "tls", "ca.pem"),
+		URL: c.url, Name: "test", Credentials: filepath.Join(c.dir, "auth", "users", "viewer.creds"), RootCA: filepath.Join(c.dir, "auth", "tls", "ca.pem"),
 	})
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	t.Cleanup(conn.Close)
+	c.t.Cleanup(conn.Close)
 	c.ports = conn.Ports()
+}
+
+// guarded is a cluster whose broker admits only the users of a directory of identities. The test
+// itself is a viewer.
+func guarded(t *testing.T) *cluster {
+	t.Helper()
+	c := identities(t)
+	c.start("nats", "serve", "nats", "--listen", strings.TrimPrefix(c.url, "nats://"), "--state-dir", filepath.Join(c.dir, "nats"))
+	c.watches()
 	return c
 }
 
