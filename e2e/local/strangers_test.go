@@ -157,8 +157,8 @@ var attacks = map[string]attack{
 	},
 }
 
-// TestStrangersAtEveryPort of every process: they learn nothing of a job, cost little, leave nothing
-// behind, and the jobs do not notice. The ports are those that the kernel lists.
+// TestStrangersAtEveryPort of every process: they learn nothing of a job, cost little, leave
+// nothing behind, and the jobs do not notice. The ports are those that the kernel lists.
 func TestStrangersAtEveryPort(t *testing.T) {
 	t.Parallel()
 	c := identities(t)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -32,7 +34,24 @@ func Command(c *boot.Config, d *DiscoveryConfig, w *web.Config) *cobra.Command {
 		cmd.AddCommand(serviceCommand(c, d, name))
 	}
 	cmd.AddCommand(gatewayCommand(c, w), brokerCommand(c))
+	for _, one := range cmd.Commands() {
+		run := one.RunE
+		one.RunE = func(cmd *cobra.Command, args []string) error {
+			frugal()
+			return run(cmd, args)
+		}
+	}
 	return cmd
+}
+
+// frugal makes the garbage collector run when the heap has grown by a half, unless GOGC says
+// something else: the views of ten thousand jobs are most of what the control plane holds, and
+// their copies make room for little.
+func frugal() {
+	const growth = 50 // percent
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(growth)
+	}
 }
 
 func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Command {
