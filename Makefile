@@ -22,7 +22,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade chaos reliability e2e-containers e2e-slurm fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade chaos reliability e2e-containers e2e-slurm fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -221,6 +221,9 @@ gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the d
 
 $(BIN)/gpucheck: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/gpucheck
+
+helm: build ## lint the Helm chart, render it, and decode its objects as strictly as an API server does
+	@cd deploy/helm/check && $(GO) test -count=1 ./...
 
 lint: setup build $(TOOLS)/golangci-lint ## golangci-lint and gofumpt, shellcheck, systemd-analyze
 	@$(TOOLS)/golangci-lint run ./...

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 deploy/setup.sh check
 
-shellcheck --severity=warning deploy/*.sh deploy/slurm/*.sbatch .ci/run
+shellcheck --severity=warning deploy/*.sh deploy/helm/*.sh deploy/slurm/*.sbatch .ci/run
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

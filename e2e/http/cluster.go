@@ -70,8 +70,8 @@ func (c *cluster) start(ctx context.Context, regroup string) error {
 				Answers bool `json:"answers"`
 			} `json:"services"`
 		}
-		if c.client.Get(limit, "/api/v1/system", &s) != nil || s.Ready != "ok" {
-			return false, nil
+		if err := c.client.Get(limit, "/api/v1/system", &s); err != nil || s.Ready != "ok" {
+			return false, nil //nolint:nilerr // the gateway is not ready
 		}
 		for _, x := range s.Services {
 			if !x.Answers {

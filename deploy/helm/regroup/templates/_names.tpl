@@ -1,0 +1,62 @@
+{{- define "regroup.labels" -}}
+app.kubernetes.io/name: regroup
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "regroup.select" -}}
+app.kubernetes.io/name: regroup
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- /* The names of the brokers, of their pods. */}}
+{{- define "regroup.routes" -}}
+{{- $routes := list }}
+{{- range $i := until (int .Values.brokers.replicas) }}
+{{- $routes = append $routes (printf "%s-nats-%d.%s-nats:6222" $.Release.Name $i $.Release.Name) }}
+{{- end }}
+{{- join "," $routes }}
+{{- end }}
+
+{{- define "regroup.server" -}}
+{{- $urls := list }}
+{{- range $i := until (int .Values.brokers.replicas) }}
+{{- $urls = append $urls (printf "tls://%s-nats-%d.%s-nats:4222" $.Release.Name $i $.Release.Name) }}
+{{- end }}
+{{- join "," $urls }}
+{{- end }}
+
+{{- define "regroup.pod" -}}
+automountServiceAccountToken: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: { type: RuntimeDefault }
+{{- end }}
+
+{{- define "regroup.container" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: { drop: [ALL] }
+{{- end }}
+
+{{- define "regroup.probes" -}}
+startupProbe: { exec: { command: [/regroup, health] }, periodSeconds: 2, failureThreshold: 60, timeoutSeconds: 3 }
+livenessProbe: { exec: { command: [/regroup, health] }, periodSeconds: 10, failureThreshold: 6, timeoutSeconds: 5 }
+readinessProbe: { exec: { command: [/regroup, health] }, periodSeconds: 5, timeoutSeconds: 3 }
+{{- end }}
+
+{{- define "regroup.client" -}}
+- { name: REGROUP_SERVER, value: {{ include "regroup.server" . | quote }} }
+- { name: REGROUP_TLSCA, value: /user/ca.pem }
+- { name: REGROUP_CREDS, value: /user/user.creds }
+{{- end }}
+
+{{- define "regroup.image" -}}
+image: "{{ .repository }}:{{ .tag }}"
+imagePullPolicy: {{ .pullPolicy | default "IfNotPresent" }}
+{{- end }}
