@@ -52,6 +52,7 @@ type Agent struct {
 
 	fence  atomic.Pointer[error] // why the agent was fenced; nil = it was not
 	fenced chan struct{}         // closed once it was
+	moved  atomic.Bool           // it was fenced by itself: its address has changed
 
 	leaving atomic.Bool // saying goodbye: the refusal of a later hello is expected
 }
@@ -216,7 +217,7 @@ func (a *Agent) leave(work context.Context, why string) {
 	defer cancel()
 	a.facts.drained(flush)
 	a.logs.drained(flush)
-	if a.ended() != nil {
+	if a.ended() != nil && !a.moved.Load() {
 		return // another agent has the name: the goodbye would count as its own
 	}
 	a.leaving.Store(true)

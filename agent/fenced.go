@@ -44,6 +44,20 @@ func (a *Agent) replaced(why error) {
 	}
 }
 
+// checkAddress ends this incarnation if peers cannot reach it any more under the address that its
+// workers have, because the machine has another one now. The next incarnation takes that.
+func (a *Agent) checkAddress() {
+	if a.opt.Reachable == nil {
+		return
+	}
+	why := a.opt.Reachable()
+	if why != nil && !a.leaving.Load() && a.fence.CompareAndSwap(nil, &why) {
+		a.opt.Logger.Error("the address of this node has changed: its workers end, and it joins anew", "node", a.opt.Node, "reason", why)
+		a.moved.Store(true)
+		close(a.fenced)
+	}
+}
+
 // ended returns Run's error for an incarnation that was replaced.
 func (a *Agent) ended() error {
 	if why := a.fence.Load(); why != nil {

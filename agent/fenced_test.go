@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,83 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 		first()
 		synctest.Wait()
 		want("at the end", "01-03-first", events.NodeStateLeft)
+		all.Wait()
+		stop()
+	})
+}
+
+// TestANodeWithANewAddressJoinsAnew: when its connection comes back and its address is another
+// machine's, the agent's next incarnation joins under the new one, without waiting until the old one
+// is counted as lost.
+func TestANodeWithANewAddressJoinsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		d, err := discovery.New(bus.Ports(), discovery.DefaultConfig(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := controllertest.Start(t, d.Run)
+		client, dir := bus.Client(), t.TempDir()
+		var address atomic.Value // of the machine
+		address.Store("10.0.0.1")
+		incarnations := 0
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			err := agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
+				incarnations++
+				own := address.Load().(string) //nolint:forcetypeassert // it has no other
+				a, err := agent.New(agent.Options{
+					Node: "node-a", Slots: 1, Advertise: own, StateDir: dir, Ports: client.Ports(), Driver: newFakeDriver(), Yield: after,
+					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d", incarnations)),
+					Reachable: func() error {
+						if now := address.Load(); now != own {
+							return fmt.Errorf("it was %s, and is %s now", own, now)
+						}
+						return nil
+					},
+					Listen:    func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
+					ListenTCP: listenNowhere,
+				})
+				if err != nil {
+					return nil, err
+				}
+				return a.Run, nil
+			})
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		node := func() events.NodeView {
+			t.Helper()
+			synctest.Wait()
+			value, _, err := bus.Ports().Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := document.View[events.NodeView](value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		again := func() {
+			client.Disconnect()
+			time.Sleep(100 * time.Millisecond)
+			client.Connect()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(5 * time.Second)
+		again()
+		if v := node(); v.Address != "10.0.0.1" || v.State != events.NodeStateReady || incarnations != 1 {
+			t.Errorf("with the same address: %s %s, %d incarnations", v.Address, v.State, incarnations)
+		}
+		address.Store("10.0.0.2")
+		again()
+		if v := node(); v.Address != "10.0.0.2" || v.State != events.NodeStateReady || v.Incarnation != "01-02" {
+			t.Errorf("with another address: %s %s, incarnation %s", v.Address, v.State, v.Incarnation)
+		}
+		cancel()
 		all.Wait()
 		stop()
 	})

@@ -39,6 +39,7 @@ func (a *Agent) listen(work context.Context) {
 	hold("watching the connection", func() error {
 		return p.Signals.Watch(work, func(connected bool) {
 			if connected {
+				a.checkAddress()
 				notify(a.hello)
 				if a.member != nil {
 					notify(a.member.wake)

@@ -88,6 +88,9 @@ type Options struct {
 	Yield       bool               // start only when no other live agent has this node's name
 	Slots       int
 	Advertise   string // data-plane host that peers can reach
+	// Reachable returns why peers cannot reach Advertise any more; nil = they can. It is asked
+	// whenever the connection to the broker has come back. May be nil.
+	Reachable   func() error
 	DataPorts   string // low-high; empty = any
 	DefaultUser string // of workers whose job names none, like spec.Processes.User; empty = this process's
 	StateDir    string // socket, error files and the driver's files

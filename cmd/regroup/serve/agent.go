@@ -81,6 +81,7 @@ func NewAgent(p *boot.Process, a AgentConfig) (*agent.Agent, error) {
 }
 
 func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, output func(agent.Line)) (*agent.Agent, error) {
+	found := a.Advertise == ""
 	a = a.Filled()
 	if err := events.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
 		return nil, err
@@ -93,8 +94,13 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, o
 	if err != nil {
 		return nil, err
 	}
+	var reachable func() error
+	if found {
+		reachable = func() error { return isOurs(a.Advertise) }
+	}
 	return agent.New(agent.Options{
-		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
+		Reachable: reachable,
+		Node:      events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
 		Ports: p.Ports, Driver: driver, Join: join, Yield: yield, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},

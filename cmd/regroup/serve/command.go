@@ -252,3 +252,21 @@ func advertised() string {
 	}
 	return "127.0.0.1"
 }
+
+// isOurs returns an error if this machine has another address instead of one that it had. A machine
+// whose only address is gone may get it back.
+func isOurs(address string) error {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil //nolint:nilerr // nothing is known
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.String() == address {
+			return nil
+		}
+	}
+	if now := advertised(); !net.ParseIP(now).IsLoopback() {
+		return events.Errorf(events.Conflict, "it was %s, and is %s now", address, now)
+	}
+	return nil
+}
