@@ -25,7 +25,7 @@ func asker(ctx context.Context) tokens.Principal {
 
 // sourceOf returns the source of the commands that the gateway makes of the requests of somebody.
 func sourceOf(who tokens.Principal) string {
-	if who == owner {
+	if who == tokens.Owner {
 		return "/client/gateway"
 	}
 	return "/client/gateway/" + who.Name

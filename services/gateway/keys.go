@@ -45,9 +45,6 @@ type loan struct {
 	until time.Time
 }
 
-// owner is who has the gateway's own token.
-var owner = tokens.Principal{Name: "gateway", Role: tokens.Operator}
-
 func newKeys(token string, file *tokens.File, now func() time.Time) *keys {
 	if token == "" {
 		token = secret()
@@ -66,14 +63,14 @@ func secret() string {
 func (k *keys) bearer(given string) (tokens.Principal, bool) {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(k.token))
 	if subtle.ConstantTimeCompare(a[:], b[:]) == 1 {
-		return owner, true
+		return tokens.Owner, true
 	}
 	return k.file.Find(given, k.now())
 }
 
 // known reports whether somebody's token still counts.
 func (k *keys) known(who tokens.Principal) bool {
-	return who == owner || k.file.Known(who, k.now())
+	return who == tokens.Owner || k.file.Known(who, k.now())
 }
 
 // link returns a code that can be exchanged once for a session of somebody.
@@ -193,7 +190,7 @@ type Link struct {
 
 // LinkPath returns the path of a new link that opens the dashboard once.
 func (g *Gateway) LinkPath() string {
-	code, _ := g.keys.link(owner)
+	code, _ := g.keys.link(tokens.Owner)
 	return "/login/" + code
 }
 

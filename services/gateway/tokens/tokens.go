@@ -46,6 +46,9 @@ type Principal struct {
 	User string `json:"user,omitempty"`
 }
 
+// Owner is who has the gateway's own token, which is in no file.
+var Owner = Principal{Name: "gateway", Role: Operator}
+
 // Token is one entry of the file.
 type Token struct {
 	Principal
@@ -108,6 +111,9 @@ func (f *File) Known(p Principal, now time.Time) bool {
 func (f *File) Issue(p Principal, now time.Time, lives time.Duration) (string, error) {
 	if err := events.NodeID(p.Name).Check(); err != nil {
 		return "", events.Errorf(events.Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", p.Name)
+	}
+	if p.Name == Owner.Name {
+		return "", events.Errorf(events.Invalid, "name %q: it is that of the gateway's own token", p.Name)
 	}
 	if !slices.Contains(Roles(), p.Role) {
 		return "", events.Errorf(events.Invalid, "role %q: use viewer, submitter or operator", p.Role)

@@ -107,7 +107,7 @@ func TestAFileThatOthersCanReadAdmitsNobody(t *testing.T) {
 // TestWhatIsRefused with the field and what it may be.
 func TestWhatIsRefused(t *testing.T) {
 	f := Open(filepath.Join(t.TempDir(), "tokens.json"))
-	for _, p := range []Principal{{Name: "../x", Role: Viewer}, {Name: "", Role: Viewer}, {Name: "ada", Role: "root"}} {
+	for _, p := range []Principal{{Name: "../x", Role: Viewer}, {Name: "", Role: Viewer}, {Name: "gateway", Role: Operator}, {Name: "ada", Role: "root"}} {
 		if _, err := f.Issue(p, noon, 0); events.CodeOf(err) != events.Invalid {
 			t.Errorf("%+v: %v", p, err)
 		}
