@@ -80,6 +80,7 @@ var layers = []layer{
 	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/gateway/view"}, nil, nil, "programs of others import it"},
 	{"services/gateway/endpoint", []string{"events"}, nil, nil, "it opens an address, nothing else"},
 	{"services/gateway/tokens", []string{"events"}, nil, nil, "it keeps a file, nothing else"},
+	{"services/gateway/webhooks", []string{"events", "events/limits", "events/spec", "internal/wait", "services/gateway/feed"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it sends what the feed has"},
 	{"services/gateway/openapi", nil, nil, nil, "it turns types into schemas, nothing else"},
 	{"services/gateway/view", []string{"events"}, nil, nil, "the command line writes it too"},
 	{"services/gateway/dashboard", []string{"events"}, nil, nil, "it serves files, nothing else"},
@@ -107,7 +108,7 @@ var layers = []layer{
 // method or a function that runs later (time.AfterFunc, context.AfterFunc). Who audits locking
 // reads these.
 var concurrent = []string{
-	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "events/memory", "events/eventstest", "jetstream",
+	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream",
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",

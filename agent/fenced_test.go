@@ -92,8 +92,8 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 }
 
 // TestANodeWithANewAddressJoinsAnew: when its connection comes back and its address is another
-// machine's, the agent's next incarnation joins under the new one, without waiting until the old one
-// is counted as lost.
+// machine's, the agent's next incarnation joins under the new one, without waiting until the old
+// one is counted as lost.
 func TestANodeWithANewAddressJoinsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

@@ -30,7 +30,7 @@ func TestTheTokenIsNeeded(t *testing.T) {
 			operations++
 			open := op.Security != nil
 			for _, with := range []string{"", "Bearer ", "Bearer wrong", "Basic " + token, "Bearer " + token + "x", "Bearer " + token[1:]} {
-				a := w.do(strings.ToUpper(method), strings.NewReplacer("{job}", "x", "{node}", "x").Replace(path), "", "Authorization: "+with)
+				a := w.do(strings.ToUpper(method), strings.NewReplacer("{job}", "x", "{node}", "x", "{webhook}", "x").Replace(path), "", "Authorization: "+with)
 				if refused := a.status == http.StatusUnauthorized && a.header.Get("WWW-Authenticate") != ""; refused == open {
 					t.Errorf("%s %s with %q: %d, open = %v", method, path, with, a.status, open)
 				}

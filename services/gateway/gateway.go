@@ -19,6 +19,7 @@ import (
 	"github.com/regroup-io/regroup/services/gateway/dashboard"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
+	"github.com/regroup-io/regroup/services/gateway/webhooks"
 )
 
 // Options configure a gateway. Ports, Parse and Logger must be set.
@@ -33,6 +34,9 @@ type Options struct {
 	Token string
 	// Tokens is the path of a file with more tokens (package tokens); empty = none.
 	Tokens string
+	// Webhooks is the path of the file in which webhooks are kept; empty = there are none.
+	Webhooks        string
+	WebhooksPrivate bool // they may reach addresses that are not of the public network
 	// Secure: the listener speaks TLS.
 	Secure  bool
 	Version string
@@ -63,6 +67,7 @@ type Gateway struct {
 	feed     *feed.Feed
 	commands commands
 	keys     *keys
+	hooks    *webhooks.Hooks
 	metrics  *metrics
 	streams  chan struct{} // a place for each open stream
 	routes   []route
@@ -90,6 +95,9 @@ func New(o Options) (*Gateway, error) {
 	g.metrics = newMetrics(g)
 	g.feed.Observe(g.metrics.fact)
 	var err error
+	if g.hooks, err = webhooks.Open(webhooks.Options{File: o.Webhooks, AllowPrivate: o.WebhooksPrivate, Feed: g.feed, Logger: o.Logger, Now: o.Now}); err != nil {
+		return nil, err
+	}
 	if g.assets, err = dashboard.Handler(); err != nil {
 		return nil, err
 	}
@@ -110,6 +118,13 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	running.Go(func() error {
 		err := g.feed.Run(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the end of the context is its normal end
+		}
+		return err
+	})
+	running.Go(func() error {
+		err := g.hooks.Run(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end of the context is its normal end
 		}

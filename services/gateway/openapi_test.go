@@ -7,6 +7,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/webhooks"
 )
 
 // description is a client that knows what openapi.json says, and nothing else.
@@ -81,12 +83,16 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	controlled := w.submit(job)
 	w.eventually("the job is there", func() bool { return w.get("/api/v1/jobs/"+string(controlled.Job)).status == http.StatusOK })
 	w.node("node-a")
+	takes := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer takes.Close()
+	var hook webhooks.Created
+	w.do("POST", "/api/v1/webhooks", `{"url": "`+takes.URL+`"}`).into(t, &hook)
 	bodies := map[string]string{
 		"publishEvents": submitEvent, "submitJob": job, "scaleJob": `{"workers": {"min": 1, "max": 3}}`, "stopJob": `{"reason": "test"}`,
-		"drainNode": `{"undo": true}`, "quarantineNode": `{"for": "10m", "reason": "test"}`, "releaseNode": `{}`, "login": `{"token": "` + token + `"}`,
+		"drainNode": `{"undo": true}`, "quarantineNode": `{"for": "10m", "reason": "test"}`, "releaseNode": `{}`, "addWebhook": `{"url": "` + takes.URL + `", "types": ["job.*"]}`, "login": `{"token": "` + token + `"}`,
 	}
 	medias := map[string]string{"publishEvents": "application/cloudevents+json"}
-	order := map[string]int{"scaleJob": 1, "stopJob": 2, "removeJob": 3, "drainNode": 1, "quarantineNode": 2, "releaseNode": 3, "logout": 4}
+	order := map[string]int{"scaleJob": 1, "stopJob": 2, "removeJob": 3, "drainNode": 1, "quarantineNode": 2, "releaseNode": 3, "testWebhook": 1, "replayWebhook": 2, "removeWebhook": 3, "logout": 4}
 	type call struct{ path, method, id string }
 	var all []call
 	ids := map[string]bool{}
@@ -128,7 +134,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 			if p.In == "path" && !p.Required {
 				t.Errorf("%s: %s is not required", c.id, p.Name)
 			}
-			path = strings.ReplaceAll(path, "{"+p.Name+"}", map[string]string{"job": string(controlled.Job), "node": "node-a"}[p.Name])
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", map[string]string{"job": string(controlled.Job), "node": "node-a", "webhook": hook.ID}[p.Name])
 		}
 		if c.id == "removeJob" {
 			w.eventually("the job has ended", func() bool {
@@ -153,7 +159,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 		case media == "application/json":
 			d.check(c.path, c.method, status, media, a.body)
 		}
-		wrong := w.do(strings.ToUpper(c.method), strings.NewReplacer("{job}", "A..B", "{node}", "A..B").Replace(c.path), "\x00", "Content-Type: application/json", "Authorization: Bearer wrong")
+		wrong := w.do(strings.ToUpper(c.method), strings.NewReplacer("{job}", "A..B", "{node}", "A..B", "{webhook}", "A..B").Replace(c.path), "\x00", "Content-Type: application/json", "Authorization: Bearer wrong")
 		if wrong.status >= http.StatusBadRequest {
 			d.check(c.path, c.method, "default", "application/problem+json", wrong.body)
 		}

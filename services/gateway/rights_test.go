@@ -43,6 +43,7 @@ func (g *guarded) as(r tokens.Role) string { return "Authorization: Bearer " + g
 // needs is the weakest role for each operation that not every token may use.
 var needs = map[string]tokens.Role{
 	"publishEvents": tokens.Submitter, "submitJob": tokens.Submitter, "scaleJob": tokens.Submitter, "removeJob": tokens.Submitter, "stopJob": tokens.Submitter,
+	"listWebhooks": tokens.Operator, "addWebhook": tokens.Operator, "removeWebhook": tokens.Operator, "testWebhook": tokens.Operator, "replayWebhook": tokens.Operator,
 	"drainNode": tokens.Operator, "quarantineNode": tokens.Operator, "releaseNode": tokens.Operator,
 }
 
@@ -55,11 +56,11 @@ func TestEveryRoleAtEveryOperation(t *testing.T) {
 		for method, op := range methods {
 			need, listed := needs[op.ID]
 			session := strings.HasPrefix(path, "/api/v1/session") || path == "/api/v1/links"
-			if changes := method != "get" && !session; changes != listed {
-				t.Errorf("%s: it changes something: %v, and has a role: %v", op.ID, changes, listed)
+			if method != "get" && !session && !listed {
+				t.Errorf("%s changes something, and has no role", op.ID)
 			}
 			for _, r := range tokens.Roles() {
-				a := g.do(strings.ToUpper(method), strings.NewReplacer("{job}", "x-1", "{node}", "x").Replace(path)+"?follow=0", "", g.as(r), "Accept: application/x-ndjson, */*")
+				a := g.do(strings.ToUpper(method), strings.NewReplacer("{job}", "x-1", "{node}", "x", "{webhook}", "x").Replace(path)+"?follow=0", "", g.as(r), "Accept: application/x-ndjson, */*")
 				refused := a.status == http.StatusForbidden
 				if want := listed && !r.Includes(need); refused != want {
 					t.Errorf("%s as %s: %d %s", op.ID, r, a.status, a.body)

@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
+	"github.com/regroup-io/regroup/services/gateway/webhooks"
 )
 
 // route is one operation. The server's paths and openapi.json are made of the same list.
@@ -56,6 +57,7 @@ func asJSON[T any]() []content { return []content{{mediaJSON, reflect.TypeFor[T]
 func (g *Gateway) table() []route {
 	jobPath := "/api/v1/jobs/{job}"
 	nodePath := "/api/v1/nodes/{node}"
+	hookPath := "/api/v1/webhooks/{webhook}"
 	key := parameter{"Idempotency-Key", "repeats of a request with the same key submit one job", "string"}
 	match := parameter{"If-Match", "ETag of the job that is to be changed; another one is refused with 412", "string"}
 	resume := parameter{"Last-Event-ID", "continue after the event with this id", "string"}
@@ -118,6 +120,11 @@ func (g *Gateway) table() []route {
 		{method: "POST", path: nodePath + "/release", needs: tokens.Operator, name: "releaseNode", what: "End the quarantine of a node or a slot", takes: asJSON[ReleaseRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.releaseNode},
 		{method: "GET", path: "/api/v1/overview", needs: tokens.Viewer, name: "getOverview", what: "Jobs by state, slots, the newest incidents, and what needs attention", status: http.StatusOK, gives: asJSON[Overview](), handle: g.overview},
 		{method: "GET", path: "/api/v1/system", needs: tokens.Viewer, name: "getSystem", what: "Services, brokers and this gateway", status: http.StatusOK, gives: asJSON[System](), handle: g.system},
+		{method: "GET", path: "/api/v1/webhooks", needs: tokens.Operator, name: "listWebhooks", what: "Where facts are sent, and how that goes", status: http.StatusOK, gives: asJSON[HookList](), handle: g.listHooks},
+		{method: "POST", path: "/api/v1/webhooks", needs: tokens.Operator, name: "addWebhook", what: "Send the facts from now on to an address", takes: asJSON[webhooks.New](), status: http.StatusCreated, gives: asJSON[webhooks.Created](), handle: g.addHook},
+		{method: "DELETE", path: hookPath, needs: tokens.Operator, name: "removeWebhook", what: "Send no more there", status: http.StatusNoContent, handle: g.removeHook},
+		{method: "POST", path: hookPath + "/test", needs: tokens.Operator, name: "testWebhook", what: "Send an event that is no fact, once", status: http.StatusNoContent, handle: g.testHook},
+		{method: "POST", path: hookPath + "/replay", needs: tokens.Operator, name: "replayWebhook", what: "Send the facts that were set aside once more", status: http.StatusOK, gives: asJSON[Replayed](), handle: g.replayHook},
 		{method: "POST", path: "/api/v1/session", name: "login", what: "Exchange the token for a session of a browser", takes: asJSON[Login](), status: http.StatusNoContent, open: true, handle: g.login},
 		{method: "DELETE", path: "/api/v1/session", needs: tokens.Viewer, name: "logout", what: "End the session", status: http.StatusNoContent, handle: g.logout},
 		{method: "POST", path: "/api/v1/links", needs: tokens.Viewer, name: "makeLink", what: "A link that opens the dashboard once", status: http.StatusCreated, gives: asJSON[Link](), handle: g.makeLink},

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func start(t testing.TB) *world {
 func bare(t testing.TB, change func(*gateway.Options)) *world {
 	w := &world{TB: t, ports: memory.New().Ports()}
 	o := gateway.Options{
-		Ports: w.ports, Parse: parse, Token: token, Version: "test", Logger: slog.New(slog.DiscardHandler),
+		Ports: w.ports, Parse: parse, Token: token, Webhooks: filepath.Join(t.TempDir(), "webhooks.json"), WebhooksPrivate: true, Version: "test", Logger: slog.New(slog.DiscardHandler),
 		Pages: []gateway.Page{gateway.NewPage("count", "how many facts there are", true, func(s gateway.Seen) map[string]int { return map[string]int{"facts": len(s.Facts)} })},
 	}
 	if change != nil {

@@ -30,6 +30,8 @@ type Config struct {
 	URL     string `envconfig:"URL" desc:"address of the gateway that clients ask: regroup dashboard, the Go and the Python client; empty = the one that this user runs on this machine"`
 	Token   string `envconfig:"TOKEN" desc:"what clients must present, at least 16 characters; empty = a random one, kept in the state folder"`
 	Tokens  string `envconfig:"TOKENS" desc:"path of the file of regroup auth token; empty = tokens.json in the state folder"`
+	Hooks   string `envconfig:"WEBHOOKS" desc:"path of the file in which webhooks are kept; empty = webhooks.json in the state folder"`
+	Private bool   `envconfig:"WEBHOOKS_PRIVATE" desc:"true = webhooks may reach addresses that are not of the public network"`
 	TLSCert string `envconfig:"TLS_CERT" desc:"path of a PEM file with the certificate; empty = no TLS"`
 	TLSKey  string `envconfig:"TLS_KEY" desc:"path of the key of that certificate"`
 }
@@ -47,6 +49,8 @@ func Load() (Config, error) {
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Listen, "listen", c.Listen, "host:port; one that other machines can reach needs TLS and a token (REGROUP_GATEWAY_LISTEN)")
 	fs.StringVar(&c.Tokens, "tokens", c.Tokens, "`FILE` of regroup auth token (REGROUP_GATEWAY_TOKENS); default: tokens.json in the state folder")
+	fs.StringVar(&c.Hooks, "webhooks", c.Hooks, "`FILE` in which webhooks are kept (REGROUP_GATEWAY_WEBHOOKS); default: webhooks.json in the state folder")
+	fs.BoolVar(&c.Private, "webhooks-private", c.Private, "webhooks may reach private addresses and this machine (REGROUP_GATEWAY_WEBHOOKS_PRIVATE)")
 	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM `FILE` with the certificate (REGROUP_GATEWAY_TLS_CERT)")
 	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` with the key of --tls-cert (REGROUP_GATEWAY_TLS_KEY)")
 }
@@ -71,7 +75,8 @@ func Open(c Config, p *boot.Process) (*Running, error) {
 		return nil, err
 	}
 	g, err := gateway.New(gateway.Options{
-		Ports: p.Ports, Parse: specfile.Parse, Pages: Pages(), Token: c.Token, Tokens: cmp.Or(c.Tokens, filepath.Join(p.Config.StateDir, DefaultTokens)), Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"),
+		Ports: p.Ports, Parse: specfile.Parse, Pages: Pages(), Token: c.Token, Tokens: cmp.Or(c.Tokens, filepath.Join(p.Config.StateDir, DefaultTokens)),
+		Webhooks: cmp.Or(c.Hooks, filepath.Join(p.Config.StateDir, "webhooks.json")), WebhooksPrivate: c.Private, Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"),
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -1,0 +1,181 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/gateway/feed"
+)
+
+// saveEvery is how often positions are stored. What was delivered since then is delivered again
+// after a crash: the id says so.
+const saveEvery = time.Second
+
+var errFound = errors.New("it was found")
+
+// Run delivers until ctx ends.
+func (h *Hooks) Run(ctx context.Context) error {
+	if h.File == "" {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	defer h.client.CloseIdleConnections()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return wait.Every(ctx, saveEvery, func(time.Time) error {
+			if err := h.flush(); err != nil {
+				h.Logger.Warn("positions of webhooks are not stored", "reason", err)
+			}
+			return nil
+		})
+	})
+	g.Go(func() error { return h.supervise(ctx, g) })
+	err := g.Wait()
+	if failed := h.flush(); failed != nil {
+		h.Logger.Warn("positions of webhooks are not stored", "reason", failed)
+	}
+	return err
+}
+
+// supervise runs one delivery for each hook, also for those that come.
+func (h *Hooks) supervise(ctx context.Context, g *errgroup.Group) error {
+	running := map[string]context.CancelFunc{}
+	for {
+		h.mu.Lock()
+		here := map[string]bool{}
+		for _, s := range h.all {
+			here[s.ID] = true
+			if running[s.ID] == nil {
+				var one context.Context
+				one, running[s.ID] = context.WithCancel(ctx)
+				g.Go(func() error { h.deliver(one, s); return nil })
+			}
+		}
+		for id, stop := range running {
+			if !here[id] {
+				stop()
+				delete(running, id)
+			}
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			for _, stop := range running {
+				stop()
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// flush stores what has changed.
+func (h *Hooks) flush() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.dirty {
+		return nil
+	}
+	if err := save(h.File, h.all); err != nil {
+		return err
+	}
+	h.dirty = false
+	return nil
+}
+
+// deliver sends a hook its facts until ctx ends.
+func (h *Hooks) deliver(ctx context.Context, s *stored) {
+	if h.Feed.Await(ctx) != nil {
+		return
+	}
+	h.mu.Lock()
+	s.Position = min(s.Position, h.Feed.Facts.Last()) // of a stream that was made anew
+	at := s.Position
+	h.mu.Unlock()
+	down := false // the last fact was set aside
+	one := func(i feed.Item) error {
+		at = i.Sequence
+		if i.Kind == "fact" && s.wants(i.Event.Body.Type(), i.Job) {
+			down = !h.attempts(ctx, s, i, down)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		s.Position, h.dirty = at, true
+		return nil
+	}
+	for ctx.Err() == nil {
+		if first := h.Feed.Facts.First(); at+1 < first {
+			if err := h.Feed.Stored(ctx, "", at+1, one); err != nil && ctx.Err() == nil {
+				h.Logger.Warn("facts for a webhook cannot be read", "reason", err)
+				wait.Sleep(ctx, saveEvery)
+				continue
+			}
+			at = max(at, first-1)
+		}
+		items, more := h.Feed.Facts.After(at, 64)
+		for _, i := range items {
+			if one(i) != nil {
+				return
+			}
+		}
+		if len(items) > 0 {
+			continue
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// attempts delivers a fact, or sets it aside after the last attempt: the first if the fact before
+// was set aside too, so that an address that is away for days holds nothing up. false = it was set
+// aside.
+func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool) bool {
+	back := h.Retry
+	most := h.Attempts
+	if down {
+		most = 1
+	}
+	for n := 1; ; n++ {
+		err := send(ctx, h.client, s.URL, s.Key, i.Event.ID, h.Now(), i.Data)
+		if ctx.Err() != nil {
+			return true // it will be sent again
+		}
+		h.mu.Lock()
+		s.LastAt, h.dirty = h.Now().UTC(), true
+		if err == nil {
+			s.Delivered++
+			s.LastError = ""
+			h.mu.Unlock()
+			return true
+		}
+		s.Failed++
+		s.LastError = limits.Shorten(err.Error(), limits.Text.Max)
+		if n >= most {
+			s.Parked = append(s.Parked, Parked{Sequence: i.Sequence, Event: i.Event.ID, Error: s.LastError, At: s.LastAt})
+			if over := len(s.Parked) - maxParked; over > 0 {
+				s.Parked, s.Forgotten = s.Parked[over:], s.Forgotten+uint64(over)
+			}
+			h.mu.Unlock()
+			h.Logger.Warn("a fact was set aside: its webhook does not take it", "url", s.URL, "seq", i.Sequence, "code", string(events.Unavailable), "reason", err)
+			return false
+		}
+		h.mu.Unlock()
+		pause := back.Next()
+		if !wait.Sleep(ctx, pause/2+rand.N(pause/2+1)) { // not all gateways and hooks at once
+			return true
+		}
+	}
+}

@@ -1,0 +1,168 @@
+// Package webhooks sends facts to the addresses of others. Each hook gets the facts that it wants
+// in their order, each at least once: signed, again after a failure, and set aside when that does
+// not help.
+package webhooks
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// Bounds of what is kept.
+const (
+	maxHooks  = 64
+	maxTypes  = 32
+	maxParked = 1000 // of a hook; the oldest are forgotten first, and counted
+)
+
+// Hook is where facts are sent, and how that goes.
+type Hook struct {
+	ID      string       `json:"id"`
+	URL     string       `json:"url"`
+	Types   []string     `json:"types"`         // patterns as worker.exited or incident.*; empty = all
+	Job     events.JobID `json:"job,omitempty"` // only facts about this job
+	Created time.Time    `json:"created"`
+
+	Position  uint64    `json:"position"`  // facts up to this one were delivered, set aside or not wanted
+	Delivered uint64    `json:"delivered"` // facts
+	Failed    uint64    `json:"failed"`    // attempts
+	LastError string    `json:"last_error,omitempty"`
+	LastAt    time.Time `json:"last_at,omitzero"`    // of the last attempt
+	Forgotten uint64    `json:"forgotten,omitempty"` // facts that were set aside, and are no longer kept
+	Parked    []Parked  `json:"parked"`
+}
+
+// Parked is a fact that was set aside after its last attempt.
+type Parked struct {
+	Sequence uint64    `json:"sequence"`
+	Event    string    `json:"event"` // its id
+	Error    string    `json:"error"`
+	At       time.Time `json:"at"`
+}
+
+// New is a request for a hook.
+type New struct {
+	URL    string       `json:"url"`
+	Types  []string     `json:"types,omitempty"`
+	Job    events.JobID `json:"job,omitempty"`
+	Secret string       `json:"secret,omitempty"` // whsec_ and base64 of 24 to 64 bytes; empty = a random one
+}
+
+// Created answers such a request. The secret is told this once.
+type Created struct {
+	Hook
+	Secret string `json:"secret"`
+}
+
+// secretPrefix begins the text of a secret (Standard Webhooks).
+const secretPrefix = "whsec_"
+
+// check returns the key of a request's secret, and everything that is wrong with the request.
+func (n *New) check() ([]byte, error) {
+	var bad []spec.FieldError
+	wrong := func(field, message string) { bad = append(bad, spec.FieldError{Path: field, Message: message}) }
+	u, err := url.Parse(n.URL)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || len(n.URL) > limits.Text.Max {
+		wrong("url", "write https://host/path, without a user, of at most "+limits.Text.String())
+	}
+	if len(n.Types) > maxTypes {
+		wrong("types", "has more than "+strconv.Itoa(maxTypes)+" patterns")
+	}
+	for i, t := range n.Types {
+		if _, err := path.Match(t, ""); err != nil || t == "" || len(t) > limits.Word.Max {
+			wrong("types["+strconv.Itoa(i)+"]", strconv.Quote(limits.Shorten(t, limits.Word.Max))+" is no pattern: write worker.exited or incident.*")
+		}
+	}
+	if n.Job != "" && n.Job.Check() != nil {
+		wrong("job", strconv.Quote(limits.Shorten(string(n.Job), limits.Word.Max))+" is no id of a job")
+	}
+	if n.Secret == "" {
+		b := make([]byte, 32)
+		rand.Read(b) //nolint:errcheck // it never fails
+		n.Secret = secretPrefix + base64.StdEncoding.EncodeToString(b)
+	}
+	text, marked := strings.CutPrefix(n.Secret, secretPrefix)
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || !marked || len(key) < 24 || len(key) > 64 {
+		wrong("secret", "write whsec_ and base64 of 24 to 64 bytes, or leave it out")
+	}
+	return key, events.Refuse(bad)
+}
+
+// wants reports whether a hook gets facts of a type about a job.
+func (h *Hook) wants(t events.Type, job events.JobID) bool {
+	if h.Job != "" && h.Job != job {
+		return false
+	}
+	return len(h.Types) == 0 || slices.ContainsFunc(h.Types, func(p string) bool {
+		ok, err := path.Match(p, string(t.Family())+"."+t.Kind())
+		return p == string(t) || (err == nil && ok)
+	})
+}
+
+// sign returns the value of the header webhook-signature (Standard Webhooks 1.0).
+func sign(key []byte, id string, at time.Time, body []byte) string {
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
+	m.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(m.Sum(nil))
+}
+
+// stored is a hook in the file.
+type stored struct {
+	Hook
+	Key []byte `json:"key"`
+}
+
+// load reads the file of hooks; a missing one has none.
+func load(file string) ([]*stored, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var content struct {
+		Hooks []*stored `json:"hooks"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &content)
+	}
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "webhooks: %s: %w", file, err)
+	}
+	return content.Hooks, nil
+}
+
+// save writes the file so that it is either that of before or whole.
+func save(file string, hooks []*stored) error {
+	text, err := json.Marshal(map[string]any{"hooks": hooks})
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(file+".new", append(text, '\n'), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		return events.Errorf(events.Unavailable, "webhooks: %w", err)
+	}
+	return nil
+}

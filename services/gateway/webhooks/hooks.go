@@ -1,0 +1,205 @@
+package webhooks
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/gateway/feed"
+)
+
+// Options of Hooks. Feed and Logger must be set.
+type Options struct {
+	File         string // where hooks are kept; empty = there are none, and none can be made
+	AllowPrivate bool   // they may reach addresses that are not of the public network
+	Feed         *feed.Feed
+	Logger       *slog.Logger
+	Now          func() time.Time
+
+	// Retry is the pause before the second attempt, and the longest one; Attempts is how many are
+	// made before a fact is set aside. The zero values are 5 s, 1 h and 12, which is four hours.
+	Retry    wait.Backoff
+	Attempts int
+}
+
+// Hooks delivers the facts of a feed.
+type Hooks struct {
+	Options
+	client *http.Client
+
+	mu      sync.Mutex
+	all     []*stored
+	dirty   bool
+	changed chan struct{} // closed, and made anew, when hooks come or go
+}
+
+// Open reads the hooks of a file.
+func Open(o Options) (*Hooks, error) {
+	if o.Retry == (wait.Backoff{}) {
+		o.Retry = wait.Backoff{First: 5 * time.Second, Max: time.Hour}
+	}
+	if o.Attempts == 0 {
+		o.Attempts = 12
+	}
+	h := &Hooks{Options: o, client: sender(o.AllowPrivate), changed: make(chan struct{})}
+	if o.File == "" {
+		return h, nil
+	}
+	var err error
+	h.all, err = load(o.File)
+	return h, err
+}
+
+// All returns the hooks, the oldest first.
+func (h *Hooks) All() []Hook {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]Hook, len(h.all))
+	for i, s := range h.all {
+		all[i] = copyOf(s)
+	}
+	return all
+}
+
+func copyOf(s *stored) Hook {
+	x := s.Hook
+	x.Types, x.Parked = append([]string{}, x.Types...), append([]Parked{}, x.Parked...)
+	return x
+}
+
+// Add makes a hook, which gets the facts from now on.
+func (h *Hooks) Add(n New) (Created, error) {
+	key, err := n.check()
+	if err != nil {
+		return Created{}, err
+	}
+	if h.File == "" {
+		return Created{}, events.Errorf(events.Unavailable, "this gateway keeps no webhooks")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.all) >= maxHooks {
+		return Created{}, events.Errorf(events.Exhausted, "there are %d webhooks, which is the limit: delete one", maxHooks)
+	}
+	s := &stored{Key: key, Hook: Hook{
+		ID: ulid.Make().String(), URL: n.URL, Types: n.Types, Job: n.Job, Created: h.Now().UTC(), Position: h.Feed.Facts.Last(), Parked: []Parked{},
+	}}
+	if err := save(h.File, append(slices.Clone(h.all), s)); err != nil {
+		return Created{}, err
+	}
+	h.all = append(h.all, s)
+	h.tell()
+	return Created{Hook: copyOf(s), Secret: n.Secret}, nil
+}
+
+// Remove ends a hook.
+func (h *Hooks) Remove(id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	rest := slices.DeleteFunc(slices.Clone(h.all), func(s *stored) bool { return s.ID == id })
+	if len(rest) == len(h.all) {
+		return unknown(id)
+	}
+	if err := save(h.File, rest); err != nil {
+		return err
+	}
+	h.all = rest
+	h.tell()
+	return nil
+}
+
+func unknown(id string) error {
+	return events.Errorf(events.NotFound, "there is no webhook %q: see /api/v1/webhooks", limits.Shorten(id, limits.Word.Max))
+}
+
+// tell wakes Run. The caller holds the lock.
+func (h *Hooks) tell() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// find returns a hook; the caller holds the lock.
+func (h *Hooks) find(id string) (*stored, error) {
+	i := slices.IndexFunc(h.all, func(s *stored) bool { return s.ID == id })
+	if i < 0 {
+		return nil, unknown(id)
+	}
+	return h.all[i], nil
+}
+
+// Test makes one attempt with a body that is no fact, and returns what is wrong with it.
+func (h *Hooks) Test(ctx context.Context, id string) error {
+	h.mu.Lock()
+	s, err := h.find(id)
+	var to string
+	var key []byte
+	if err == nil {
+		to, key = s.URL, s.Key
+	}
+	h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	name := "test-" + ulid.Make().String()
+	body := []byte(`{"specversion":"1.0","id":"` + name + `","source":"/regroup/gateway","type":"dev.regroup.webhook.tested.v1"}`)
+	if err := send(ctx, h.client, to, key, name, h.Now(), body); err != nil {
+		return events.Errorf(events.Unavailable, "%s: %w", to, err)
+	}
+	return nil
+}
+
+// Replay makes one more attempt for each fact that was set aside, in their order, and returns how
+// many are left. It ends with the first that fails again.
+func (h *Hooks) Replay(ctx context.Context, id string) (left int, err error) {
+	h.mu.Lock()
+	s, err := h.find(id)
+	var parked []Parked
+	if err == nil {
+		parked = slices.Clone(s.Parked)
+	}
+	h.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	for n, p := range parked {
+		var fact *feed.Item
+		err := h.Feed.Stored(ctx, "", p.Sequence, func(i feed.Item) error {
+			fact = &i
+			return errFound
+		})
+		if fact == nil || fact.Sequence != p.Sequence {
+			if err == nil {
+				err = events.Errorf(events.NotFound, "fact %d is no longer kept", p.Sequence)
+			}
+			h.done(s, p, err)
+			continue
+		}
+		if err := send(ctx, h.client, s.URL, s.Key, fact.Event.ID, h.Now(), fact.Data); err != nil {
+			return len(parked) - n, events.Errorf(events.Unavailable, "%s: %w", s.URL, err)
+		}
+		h.done(s, p, nil)
+	}
+	return 0, h.flush()
+}
+
+// done takes a fact from those that were set aside: it was delivered or, with an error, is lost.
+func (h *Hooks) done(s *stored, p Parked, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.Parked = slices.DeleteFunc(s.Parked, func(x Parked) bool { return x.Sequence == p.Sequence })
+	if s.LastAt = h.Now().UTC(); err != nil {
+		s.Forgotten++
+		s.LastError = err.Error()
+	} else {
+		s.Delivered++
+	}
+	h.dirty = true
+}
