@@ -82,7 +82,7 @@ func newRoot() (*cobra.Command, error) {
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
 		{"Run a job", "run torchrun submit demo"},
-		{"Look at jobs", "ls status explain logs events timeline trace wait dashboard"},
+		{"Look at jobs", "ls top status explain logs events timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve init backup restore auth node health doctor"},
 		{"More", "context completion version help"},
