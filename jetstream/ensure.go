@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream/backup"
 )
 
 const (
@@ -228,4 +229,14 @@ func (c *Conn) streamReady(ctx context.Context, stream string) error {
 			return events.Errorf(events.NotFound, "there is no stream %s on the NATS server: make the topology with: regroup init", stream)
 		}
 	}
+}
+
+// Backup copies all streams and buckets into a directory (backup.Save).
+func (c *Conn) Backup(ctx context.Context, dir, version string) (backup.Manifest, error) {
+	return backup.Save(ctx, c.nc, dir, version)
+}
+
+// Restore makes the streams and buckets of a backup (backup.Restore).
+func (c *Conn) Restore(ctx context.Context, dir string, replicas int) (backup.Manifest, error) {
+	return backup.Restore(ctx, c.nc, dir, replicas)
 }

@@ -19,7 +19,7 @@ const (
 	RoleParticipant Role = "participant"       // such an agent that also creates, or joins, its job: agent --join-job, torchrun
 	RoleClient      Role = "client"            // submits, changes and follows jobs and nodes
 	RoleViewer      Role = "viewer"            // only reads
-	RoleOperator    Role = "operator"          // makes the streams: regroup init
+	RoleOperator    Role = "operator"          // makes, copies and restores the streams: regroup init, backup, restore
 	RoleAll         Role = "all"               // a process with everything in it: regroup up
 )
 

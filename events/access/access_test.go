@@ -69,18 +69,18 @@ func TestAnAgentIsOfItsNode(t *testing.T) {
 	}
 }
 
-// TestNobodyDeletes streams or messages, and only the operator makes streams.
+// TestNobodyDeletes streams or messages, and only the operator makes, copies and restores streams.
 func TestNobodyDeletes(t *testing.T) {
 	for _, r := range access.Roles() {
 		p := of(t, r)
 		operates := r == access.RoleOperator || r == access.RoleAll
 		for _, s := range events.Streams() {
-			for _, verb := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.MSG.DELETE.", "STREAM.RESTORE.", "STREAM.SNAPSHOT.", "STREAM.LEADER.STEPDOWN."} {
+			for _, verb := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.MSG.DELETE.", "STREAM.LEADER.STEPDOWN."} {
 				if p.MayPublish("$JS.API." + verb + s) {
 					t.Errorf("%s may %s%s", r, verb, s)
 				}
 			}
-			for _, verb := range []string{"STREAM.CREATE.", "STREAM.UPDATE."} {
+			for _, verb := range []string{"STREAM.CREATE.", "STREAM.UPDATE.", "STREAM.SNAPSHOT.", "STREAM.RESTORE."} {
 				if got := p.MayPublish("$JS.API." + verb + s); got != operates {
 					t.Errorf("%s may %s%s: %v", r, verb, s, got)
 				}

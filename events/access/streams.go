@@ -12,12 +12,16 @@ const (
 	apiStreamInfo     = "$JS.API.STREAM.INFO."
 	apiStreamCreate   = "$JS.API.STREAM.CREATE."
 	apiStreamUpdate   = "$JS.API.STREAM.UPDATE."
+	apiStreamSnapshot = "$JS.API.STREAM.SNAPSHOT."
+	apiStreamRestore  = "$JS.API.STREAM.RESTORE."
 	apiMessageGet     = "$JS.API.STREAM.MSG.GET."
 	apiConsumerCreate = "$JS.API.CONSUMER.CREATE."
 	apiConsumerInfo   = "$JS.API.CONSUMER.INFO."
 	apiConsumerNext   = "$JS.API.CONSUMER.MSG.NEXT."
 	apiConsumerDelete = "$JS.API.CONSUMER.DELETE."
 	acknowledge       = "$JS.ACK."
+	snapshotAck       = "$JS.SNAPSHOT.ACK."     // of a part of a snapshot
+	snapshotPart      = "$JS.SNAPSHOT.RESTORE." // a part of a snapshot that is restored
 )
 
 // streams permits to use the streams and buckets of a role.
@@ -35,6 +39,8 @@ func (g *grants) streams(r Role) {
 	case RoleOperator:
 		for _, s := range events.Streams() {
 			g.publish(apiStreamCreate+s, apiStreamUpdate+s)
+			// A server refuses to restore a stream that exists.
+			g.publish(apiStreamSnapshot+s, snapshotAck+s+".>", apiStreamRestore+s, snapshotPart+s+".>")
 		}
 	default:
 		g.service(r)

@@ -14,7 +14,7 @@ import (
 
 // Commands returns all commands, each directly under regroup.
 func Commands(env command.Env) []*cobra.Command {
-	all := []*cobra.Command{list(env), status(env), logs(env), facts(env), why(env), timeline(env), metrics(env), trace(env), scale(env), closeRendezvous(env), stop(env), wait(env), remove(env)}
+	all := []*cobra.Command{list(env), top(env), status(env), logs(env), facts(env), why(env), timeline(env), metrics(env), trace(env), scale(env), closeRendezvous(env), stop(env), wait(env), remove(env)}
 	for _, c := range all {
 		if strings.Contains(c.Use, "JOB") {
 			c.ValidArgsFunction = env.Completes(jobs)

@@ -122,6 +122,7 @@ func withHealth(ctx context.Context, p *boot.Process, fn func(context.Context) e
 func brokerCommand(c *boot.Config) *cobra.Command {
 	var o jetstream.ServerOptions
 	var routes string
+	var bare bool
 	cmd := &cobra.Command{
 		Use: "nats", Long: "Runs the embedded NATS server alone. With a password of the system account, given to discovery too, that hears at once when an agent dies.",
 		Short: "Run the broker: a NATS server, by itself or in a cluster", Args: cobra.NoArgs,
@@ -167,7 +168,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 				return err
 			}
 			defer p.Close()
-			if o.Cluster.Name == "" { // the streams of a cluster are created once by `regroup init`, with replicas
+			if o.Cluster.Name == "" && !bare { // the streams of a cluster are created once by `regroup init`, with replicas
 				if err := p.Conn.Ensure(ctx, 1); err != nil {
 					return err
 				}
@@ -182,6 +183,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 	f.StringVar(&o.ConfigFile, "nats-config", "", "nats-server configuration with accounts, TLS and permissions")
 	f.StringVar(&o.Cluster.Name, "cluster", "", "name of the cluster, the same on every server")
 	f.StringVar(&o.Cluster.Listen, "cluster-listen", "", "host:port for the other servers")
+	f.BoolVar(&bare, "without-streams", false, "make no streams: for regroup restore")
 	f.StringVar(&routes, "routes", "", "host:port of the other servers, separated by commas")
 	return cmd
 }

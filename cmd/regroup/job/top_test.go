@@ -1,0 +1,44 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/gateway/view"
+)
+
+func TestTop(t *testing.T) {
+	w := world(t)
+	w.Put(events.BucketNodes, "node-a", events.NodeView{Node: "node-a", State: events.NodeStateReady, Slots: 2, Since: began})
+	for file, args := range map[string][]string{"top.txt": {"top"}, "top.json": {"top", "-o", "json"}} {
+		t.Run(file, func(t *testing.T) {
+			o := run(t, w, args...)
+			if o.Exit != 0 || o.Err != "" {
+				t.Errorf("exit %d, stderr %q", o.Exit, o.Err)
+			}
+			golden.Compare(t, "testdata/"+file, o.Out)
+		})
+	}
+	if o := run(t, w, "top", "--every", "0s"); o.Exit == 0 {
+		t.Error("frames without a pause are accepted")
+	}
+}
+
+// TestRates: a rate is that of the newest two steps, and unknown after a job went back.
+func TestRates(t *testing.T) {
+	before, rates := map[events.JobID]progress{}, map[events.JobID]float64{}
+	for _, frame := range []struct {
+		step  uint64
+		after time.Duration
+		want  float64 // 0 = unknown
+	}{{100, 0, 0}, {150, 2 * time.Second, 25}, {150, 2 * time.Second, 25}, {130, 3 * time.Second, 0}, {140, 4 * time.Second, 10}} {
+		v := events.JobView{Job: mnist, Step: frame.step, StepAt: clienttest.Now.Add(frame.after)}
+		measure(overview{Jobs: view.Jobs([]events.JobView{v})}, before, rates)
+		if got := rates[mnist]; got != frame.want {
+			t.Errorf("at step %d: %v steps/s, want %v", frame.step, got, frame.want)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestBackupIsRestored: a backup is made while jobs train and lose workers; then the broker, its
+// store and all services are lost. On an empty broker with the backup the jobs go on where they
+// are, lose further workers, and end with every sample once.
+func TestBackupIsRestored(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.services(2)
+	c.agent("node-a", 2)
+	c.agent("node-b", 2)
+	var jobs []events.JobID
+	for range 2 {
+		jobs = append(jobs, c.submit(append([]string{"--workers", "2:2"}, counter(4000)...)...))
+	}
+	for _, id := range jobs {
+		c.until(id, time.Minute, "its first generation steps", steps)
+	}
+	trains := func(v events.JobView) bool { return steps(v) && v.Generations[len(v.Generations)-1].Ready }
+	lose := func(id events.JobID) {
+		v := c.until(id, time.Minute, "its newest generation steps", trains)
+		killPID(t, v.Generations[len(v.Generations)-1].Members[1].PID)
+		c.until(id, time.Minute, "the next generation steps", func(now events.JobView) bool {
+			return trains(now) && now.Generation > v.Generation
+		})
+	}
+	lose(jobs[0])
+
+	dir := filepath.Join(c.dir, "backup")
+	if out, errs, code := c.cli("backup", dir); code != 0 || !strings.Contains(out, "saved") {
+		t.Fatalf("backup exits %d: %s%s", code, out, errs)
+	}
+	if out, errs, code := c.cli("restore", "--check", dir); code != 0 {
+		t.Fatalf("check exits %d: %s%s", code, out, errs)
+	}
+	if out, errs, code := c.cli("restore", dir); code == 0 || !strings.Contains(errs, "not empty") {
+		t.Fatalf("restore over a cluster that has streams exits %d: %s%s", code, out, errs)
+	}
+
+	for _, name := range c.procs.Names() {
+		if !c.agents[name] {
+			c.kill(name)
+		}
+	}
+	store := filepath.Join(c.dir, "nats")
+	if err := os.RemoveAll(store); err != nil {
+		t.Fatal(err)
+	}
+	c.start("nats-new", "serve", "nats", "--without-streams", "--listen", strings.TrimPrefix(c.url, "nats://"), "--state-dir", store)
+	if out, errs, code := c.cli("restore", dir); code != 0 {
+		t.Fatalf("restore exits %d: %s%s", code, out, errs)
+	}
+	for _, name := range c.procs.Names() {
+		if name != "nats" && name != "nats-new" && !c.agents[name] {
+			c.restart(name)
+		}
+	}
+	for _, id := range jobs {
+		lose(id)
+	}
+	after := c.submit(append([]string{"--workers", "1:1"}, counter(20)...)...)
+	for _, id := range append(jobs, after) {
+		c.ends(id, 2*time.Minute)
+	}
+	numberedOnce(t, c, append(jobs, after)...)
+}
+
+// numberedOnce checks that no number of a fact is used twice. Those about a job have no gap; those
+// of placements are counted over all jobs, and one may follow the end of a job's round.
+func numberedOnce(t *testing.T, c *cluster, jobs ...events.JobID) {
+	t.Helper()
+	placed := map[uint64]bool{}
+	for _, id := range jobs {
+		last := map[events.Family]uint64{}
+		for _, e := range facts(t, c, id) {
+			switch f := e.Body.Type().Family(); {
+			case e.Number == 0:
+			case f == events.FamilyPlacement:
+				if placed[e.Number] {
+					t.Errorf("%s of %s: number %d is used twice", e.Body.Type(), id, e.Number)
+				}
+				placed[e.Number] = true
+			default:
+				if e.Number != last[f]+1 {
+					t.Errorf("%s of %s: number %d follows %d", e.Body.Type(), id, e.Number, last[f])
+				}
+				last[f] = e.Number
+			}
+		}
+		if last[events.FamilyJob] == 0 {
+			t.Errorf("no fact about %s is numbered", id)
+		}
+	}
+	if len(placed) == 0 {
+		t.Error("no fact about a placement was published")
+	}
+}

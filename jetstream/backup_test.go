@@ -1,0 +1,183 @@
+package jetstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/backup"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+)
+
+const backedUp = "regroup.evt.job.demo-1.submitted"
+
+// bare starts a server without streams.
+func bare(t *testing.T) *jetstream.Conn {
+	t.Helper()
+	s, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir()})
+	must(t, err)
+	t.Cleanup(s.Shutdown)
+	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: s})
+	must(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// consume settles n messages of a durable consumer and returns their data.
+func consume(t *testing.T, c *jetstream.Conn, n int) (got []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t, patience))
+	defer cancel()
+	err := c.Ports().Log.Consume(ctx, events.Consumer{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{events.AllFacts}, Parallel: 1}, func(d events.Delivery) {
+		if len(got) < n {
+			got = append(got, string(d.Data))
+			d.Ack()
+		}
+		if len(got) == n {
+			cancel()
+		}
+	})
+	if len(got) < n {
+		t.Fatalf("%d of %d facts, then: %v", len(got), n, err)
+	}
+	return got
+}
+
+// filled is a cluster of three servers with four facts, of which a consumer has settled two, and a
+// document.
+func filled(t *testing.T) (*jetstream.Conn, uint64) {
+	t.Helper()
+	s := jetstreamtest.Three(t)
+	for n := range 4 {
+		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		must(t, err)
+	}
+	consume(t, s.Conn, 2)
+	revision, err := s.Ports.Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "demo-1", []byte("state"), 0)
+	must(t, err)
+	return s.Conn, revision
+}
+
+// TestBackupOfThreeServersIsRestoredOnOne: documents keep their revisions, and consumers go on
+// where they were.
+func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
+	from, revision := filled(t)
+	dir := filepath.Join(t.TempDir(), "backup")
+	made, err := from.Backup(within(t, patience), dir, "1.2.3")
+	must(t, err)
+	if made.Version != "1.2.3" || len(made.Streams) != len(events.Streams()) || made.Bytes() == 0 {
+		t.Errorf("the backup is %+v", made)
+	}
+	for file, want := range map[string]os.FileMode{"": 0o700, backup.ManifestFile: 0o600, "KV_jobs.snapshot": 0o600} {
+		info, err := os.Stat(filepath.Join(dir, file))
+		must(t, err)
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%q has mode %o, want %o", file, got, want)
+		}
+	}
+	to := bare(t)
+	_, err = to.Restore(within(t, patience), dir, 1)
+	must(t, err)
+	must(t, to.Verify(within(t, patience)))
+	value, at, err := to.Ports().Buckets.Bucket(events.BucketJobs).Load(within(t, patience), "demo-1")
+	if err != nil || string(value) != "state" || at != revision {
+		t.Errorf("the document is %q at %d, %v; want that of revision %d", value, at, err, revision)
+	}
+	if got := strings.Join(consume(t, to, 2), " "); got != "2 3" {
+		t.Errorf("the consumer goes on with %q, want 2 3", got)
+	}
+
+	_, err = to.Restore(within(t, patience), dir, 1)
+	if events.CodeOf(err) != events.Conflict {
+		t.Errorf("restore over streams: %v, want Conflict", err)
+	}
+	for _, name := range events.Streams() {
+		if err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("the refusal does not name %s: %v", name, err)
+		}
+	}
+	if _, err := from.Backup(within(t, patience), dir, "1.2.3"); events.CodeOf(err) != events.Conflict {
+		t.Errorf("backup into a directory that has one: %v, want Conflict", err)
+	}
+}
+
+// TestDamagedBackupIsRefused, with everything that is wrong with it.
+func TestDamagedBackupIsRefused(t *testing.T) {
+	s := jetstreamtest.One(t)
+	dir := filepath.Join(t.TempDir(), "backup")
+	if _, err := backup.Check(dir); events.CodeOf(err) != events.NotFound {
+		t.Errorf("a backup that is not there: %v, want NotFound", err)
+	}
+	_, err := s.Conn.Backup(within(t, patience), dir, "1.2.3")
+	must(t, err)
+	_, err = backup.Check(dir)
+	must(t, err)
+	changed := filepath.Join(dir, "KV_jobs.snapshot")
+	data, err := os.ReadFile(changed)
+	must(t, err)
+	data[len(data)/2] ^= 1
+	must(t, os.WriteFile(changed, data, 0o600))
+	must(t, os.Truncate(filepath.Join(dir, "KV_nodes.snapshot"), 1))
+	must(t, os.Remove(filepath.Join(dir, events.StreamFacts+".snapshot")))
+	to := bare(t)
+	_, err = to.Restore(within(t, patience), dir, 0)
+	for _, want := range []string{"KV_jobs.snapshot was changed", "KV_nodes.snapshot has 1 bytes", events.StreamFacts + ".snapshot"} {
+		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want Invalid with %q", err, want)
+		}
+	}
+	if err := to.Verify(within(t, patience)); err == nil || !strings.Contains(err.Error(), events.StreamCommands+" does not exist") {
+		t.Errorf("a damaged backup was restored: %v", err)
+	}
+}
+
+// TestNoBackupWhileDocumentsChange: copies that may contradict each other are no backup.
+func TestNoBackupWhileDocumentsChange(t *testing.T) {
+	s := jetstreamtest.One(t)
+	ctx, stop := context.WithCancel(within(t, patience))
+	ended := make(chan error, 1)
+	go func() {
+		bucket, revision := s.Ports.Buckets.Bucket(events.BucketRounds), uint64(0)
+		for {
+			var err error
+			if revision, err = bucket.Save(ctx, "demo-1", []byte("state"), revision); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	dir := filepath.Join(t.TempDir(), "backup")
+	_, err := s.Conn.Backup(within(t, 2*time.Second), dir, "1.2.3")
+	if events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "KV_rounds") {
+		t.Errorf("%v, want Unavailable because of KV_rounds", err)
+	}
+	if _, err := backup.Check(dir); events.CodeOf(err) != events.NotFound {
+		t.Errorf("copies that contradict each other: %v, want that they are no backup", err)
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+// TestTheOperatorBacksUp, and nobody else does.
+func TestTheOperatorBacksUp(t *testing.T) {
+	g := newGuarded(t)
+	g.issue(t, access.RoleClient, 0)
+	g.issue(t, access.RoleOperator, 0)
+	dir := filepath.Join(t.TempDir(), "backup")
+	if _, err := g.connect(t, "test-client").Backup(within(t, 2*time.Second), dir, "1.2.3"); err == nil {
+		t.Error("a client has made a backup")
+	}
+	must(t, os.RemoveAll(dir))
+	_, err := g.connect(t, "test-operator").Backup(within(t, patience), dir, "1.2.3")
+	must(t, err)
+}
