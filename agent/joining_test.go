@@ -114,6 +114,13 @@ func (c *crossing) says(s events.Membership, nodes int, err error) {
 	}
 }
 
+// offered is how many slots the agent has offered to the scheduler.
+func (c *crossing) offered() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.slots
+}
+
 func (c *crossing) asked(what string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,8 +155,8 @@ func TestCandidateWaitsForItsLaunch(t *testing.T) {
 		c.says(events.MembershipParticipant, 1, nil)
 		c.run()
 		time.Sleep(9 * time.Second)
-		if c.slots != 0 || c.asked("rendezvous enter") != 1 {
-			t.Errorf("offered %d slots and asked %d times in 9 s, want none and once", c.slots, c.asked("rendezvous enter"))
+		if c.offered() != 0 || c.asked("rendezvous enter") != 1 {
+			t.Errorf("offered %d slots and asked %d times in 9 s, want none and once", c.offered(), c.asked("rendezvous enter"))
 		}
 		data, err := events.EncodeBody(events.RendezvousStatus{Job: job, Nodes: 2, Min: 2, Max: 4})
 		if err != nil {
