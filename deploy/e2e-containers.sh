@@ -37,7 +37,6 @@ docker build -q -f deploy/Dockerfile --target agent -t regroup-agent . >/dev/nul
 
 auth() { bin/regroup auth "$@" --auth "$AUTH" >/dev/null; }
 auth init --host nats-1 --host nats-2 --host nats-3 --host gateway
-auth issue client gateway
 for node in node-a node-b node-c; do auth issue agent "$node"; done
 chown -R 65532:65532 "$AUTH" # the user of the containers
 compose up -d --no-build

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -67,8 +70,13 @@ func TestEveryProcessHasItsOwnIdentity(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
+	const token = "a token of the gateway"
+	web := freeAddress(t)
+	c.env = append(c.env, "REGROUP_GATEWAY_TOKEN="+token)
+	c.start("gateway", "serve", "gateway", "--server", c.url, "--listen", web, "--state-dir", filepath.Join(c.dir, "gateway"))
 	job := c.submit(append([]string{"--workers", "2:4"}, counter(600)...)...)
 	v := c.until(job, time.Minute, "its first generation steps", steps)
+	throughGateway(t, "http://"+web, token, job)
 	killPID(t, v.Generations[0].Members[0].PID)
 	v = c.until(job, time.Minute, "it has regrouped", func(now events.JobView) bool {
 		n := len(now.Generations)
@@ -107,6 +115,51 @@ func TestEveryProcessHasItsOwnIdentity(t *testing.T) {
 	c.env = append(c.env, "REGROUP_CREDS="+filepath.Join(c.dir, "auth", "users", "viewer.creds"), "REGROUP_TLSCA="+filepath.Join(c.dir, "auth", "tls", "ca.pem"))
 	if _, errs, code := c.cli("submit", "--timeout", "5s", "--", "true"); code != 2 || !strings.Contains(errs, "may not publish") {
 		t.Errorf("a viewer's job: exit %d, want a refusal:\n%s", code, errs)
+	}
+}
+
+// throughGateway reads and changes through a gateway that has its own role.
+func throughGateway(t *testing.T, url, token string, job events.JobID) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ask := func(method, path, body string) (int, string) {
+		req, err := http.NewRequestWithContext(ctx, method, url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		if body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return res.StatusCode, string(text)
+	}
+	if err := wait.Until(ctx, 50*time.Millisecond, func() (bool, error) {
+		code, _ := ask("GET", "/readyz", "")
+		return code == http.StatusOK, nil
+	}); err != nil {
+		t.Fatalf("the gateway is not ready: %v", err)
+	}
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "/api/v1/jobs/" + string(job), ""}, {"GET", "/api/v1/jobs/" + string(job) + "/logs", ""}, {"GET", "/api/v1/jobs/" + string(job) + "/events?follow=0", ""},
+		{"GET", "/api/v1/jobs/" + string(job) + "/metrics", ""}, {"GET", "/api/v1/system", ""}, {"GET", "/metrics", ""},
+		{"PATCH", "/api/v1/jobs/" + string(job), `{"workers": {"min": 2, "max": 4}}`},
+	} {
+		if code, text := ask(c.method, c.path, c.body); code != http.StatusOK {
+			t.Errorf("%s %s: %d %s", c.method, c.path, code, text)
+		}
+	}
+	if code, text := ask("POST", "/api/v1/jobs", `{"name": "http", "command": ["true"], "workers": {"min": 1, "max": 1}}`); code != http.StatusCreated {
+		t.Errorf("submit: %d %s", code, text)
 	}
 }
 

@@ -173,9 +173,6 @@ func TestStrangersAtEveryPort(t *testing.T) {
 		t.Fatalf("init exits %d: %s", code, errs)
 	}
 	c.services(1)
-	if _, errs, code := c.cli("auth", "issue", "client", "gateway"); code != 0 {
-		t.Fatal(errs)
-	}
 	c.start("gateway", "serve", "gateway", "--listen", "127.0.0.1:0", "--server", c.url, "--state-dir", filepath.Join(c.dir, "gateway"))
 	c.agent("node-a", 4)
 	job := c.submit(append([]string{"--name", "private", "--workers", "2"}, counter(1_000_000)...)...)

@@ -19,6 +19,7 @@ const (
 	RoleParticipant Role = "participant"       // such an agent that also creates, or joins, its job: agent --join-job, torchrun
 	RoleClient      Role = "client"            // submits, changes and follows jobs and nodes
 	RoleViewer      Role = "viewer"            // only reads
+	RoleGateway     Role = "gateway"           // commands, facts and output for the clients of HTTP
 	RoleOperator    Role = "operator"          // makes, copies and restores the streams: regroup init, backup, restore
 	RoleAll         Role = "all"               // a process with everything in it: regroup up
 )
@@ -32,7 +33,7 @@ func Roles() []Role {
 	for _, s := range events.ServiceNames() {
 		all = append(all, Role(s))
 	}
-	return append(all, RoleAgent, RoleParticipant, RoleClient, RoleViewer, RoleOperator, RoleAll)
+	return append(all, RoleAgent, RoleParticipant, RoleClient, RoleViewer, RoleGateway, RoleOperator, RoleAll)
 }
 
 // OfNode reports whether an identity of this role belongs to one node.
@@ -130,11 +131,12 @@ func (g *grants) subscribe(subjects ...string) {
 	g.permissions.Subscribe = append(g.permissions.Subscribe, subjects...)
 }
 
-// events permits to publish the facts and commands of which the role is the writer.
+// events permits to publish the facts and commands of which the role is the writer. A gateway
+// publishes the commands of its clients.
 func (g *grants) events(r Role) {
 	for _, row := range events.Catalog() {
 		switch {
-		case row.Writer != string(r):
+		case row.Writer != string(r) && (r != RoleGateway || row.Writer != string(RoleClient)):
 		case row.Class == events.ClassCommand:
 			g.publish(events.CommandSubject(row.Type))
 		default:

@@ -36,6 +36,9 @@ func TestOnlyTheWriterPublishes(t *testing.T) {
 		case string(access.RoleAgent), string(access.RoleClient):
 			writers = append(writers, string(access.RoleParticipant))
 		}
+		if row.Writer == string(access.RoleClient) {
+			writers = append(writers, string(access.RoleGateway))
+		}
 		for _, r := range access.Roles() {
 			if got, want := of(t, r).MayPublish(subject), slices.Contains(writers, string(r)); got != want {
 				t.Errorf("%s may publish %s: %v, want %v", r, subject, got, want)
@@ -136,6 +139,24 @@ func TestViewersOnlyRead(t *testing.T) {
 	for _, s := range of(t, access.RoleViewer).Publish {
 		if !strings.HasPrefix(s, "$JS.API.") && s != events.RequestSubject(events.ServiceRegistry, events.VerbProgress) && !strings.HasSuffix(s, "."+events.VerbAlive) {
 			t.Errorf("a viewer may publish %s", s)
+		}
+	}
+}
+
+// TestAGatewayIsNoClient: it has no more than what HTTP offers.
+func TestAGatewayIsNoClient(t *testing.T) {
+	gateway, client := of(t, access.RoleGateway), of(t, access.RoleClient)
+	for _, s := range []string{
+		events.RequestSubject(events.ServiceRendezvous, events.VerbClose), events.RequestSubject(events.ServiceRegistry, events.VerbProgress),
+		"$JS.API.STREAM.MSG.GET." + events.StreamSpans, "$JS.API.CONSUMER.CREATE." + events.StreamSpans + ".x",
+	} {
+		if gateway.MayPublish(s) || !client.MayPublish(s) {
+			t.Errorf("%s: gateway %v, client %v", s, gateway.MayPublish(s), client.MayPublish(s))
+		}
+	}
+	for _, s := range gateway.Publish {
+		if !slices.Contains(client.Publish, s) {
+			t.Errorf("a gateway may publish %s, and a client may not", s)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func channels() []channel {
 		{"output of workers", of(func(n events.NodeID) string { return events.LogSubject("*", string(n), "*") }), roles(agent), nil, false},
 		{"heartbeats", of(events.HeartbeatSubject), roles(agent), roles(disc, rdzv), false},
 		{"notices of failures", one(events.AllNotices), roles(agent, rdzv), roles(agent, rdzv), false},
-		{"progress", one(events.AllProgress), roles(agent), append(roles(reg), readers...), false},
+		{"progress", one(events.AllProgress), roles(agent), append(roles(reg, RoleGateway), readers...), false},
 		{"status of a rendezvous", one(events.GatheringSubject("*")), roles(rdzv), roles(RoleParticipant), false},
 		{"pings", of(func(n events.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), true},
 		request(disc, roles(agent), events.VerbJoin, events.VerbLeave),
@@ -67,7 +67,7 @@ func channels() []channel {
 		{"spans of services", one(events.SpanSubject("*")), services(), nil, false}, // one service may record the span of another
 	}
 	for _, s := range services() {
-		all = append(all, request(s, readers, events.VerbAlive))
+		all = append(all, request(s, append(roles(RoleGateway), readers...), events.VerbAlive))
 	}
 	return all
 }

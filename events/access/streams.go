@@ -36,6 +36,9 @@ func (g *grants) streams(r Role) {
 	case RoleClient, RoleViewer:
 		g.read(events.StreamFacts, events.StreamLogs, events.StreamSpans)
 		g.documents()
+	case RoleGateway:
+		g.read(events.StreamFacts, events.StreamLogs)
+		g.documents()
 	case RoleOperator:
 		for _, s := range events.Streams() {
 			g.publish(apiStreamCreate+s, apiStreamUpdate+s)

@@ -96,7 +96,7 @@ func Init(path string, hosts []string) (Dir, error) {
 	if err := d.initCertificates(hosts); err != nil {
 		return d, err
 	}
-	users := []access.Identity{{Role: access.RoleOperator, Name: string(access.RoleOperator)}, {Role: access.RoleAll, Name: string(access.RoleAll)}}
+	users := []access.Identity{{Role: access.RoleOperator, Name: string(access.RoleOperator)}, {Role: access.RoleAll, Name: string(access.RoleAll)}, {Role: access.RoleGateway, Name: string(access.RoleGateway)}}
 	for _, s := range events.ServiceNames() {
 		users = append(users, access.Identity{Role: access.Role(s), Name: s})
 	}

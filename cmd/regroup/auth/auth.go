@@ -51,7 +51,7 @@ func (a *call) init() *cobra.Command {
 	var hosts []string
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make the directory of identities", Args: command.Exactly(),
-		Long: "Makes the keys of an operator and two accounts, certificates, and the users that every cluster has: one for each service, for regroup up and for regroup init.",
+		Long: "Makes the keys of an operator and two accounts, certificates, and the users that every cluster has: one for each service, for the gateway, for regroup up and for regroup init.",
 		Example: command.Examples("regroup auth init", "regroup auth init --auth /etc/regroup --host broker.lab --host 10.0.0.7",
 			"regroup serve nats --auth /etc/regroup --listen 0.0.0.0:4222"),
 		RunE: func(*cobra.Command, []string) error {

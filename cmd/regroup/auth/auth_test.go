@@ -64,7 +64,7 @@ func (s *shell) users() map[string]identity.User {
 func TestUsersAreMadeRotatedAndRevoked(t *testing.T) {
 	s := &shell{t: t, dir: filepath.Join(t.TempDir(), "auth"), now: time.Now()}
 	s.must("init", "--host", "127.0.0.1")
-	for _, name := range append(events.ServiceNames(), "operator", "all", identity.SystemUser) {
+	for _, name := range append(events.ServiceNames(), "operator", "all", "gateway", identity.SystemUser) {
 		if s.users()[name].Key == "" {
 			t.Errorf("there is no user %s", name)
 		}

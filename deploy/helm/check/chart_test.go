@@ -184,7 +184,7 @@ func TestObjects(t *testing.T) {
 // of identities.
 func TestSecrets(t *testing.T) {
 	auth := filepath.Join(t.TempDir(), "auth")
-	for _, args := range [][]string{{"init", "--host", "lab-nats"}, {"issue", "client", "gateway"}, {"issue", "agent", "nodes", "--node", "*"}} {
+	for _, args := range [][]string{{"init", "--host", "lab-nats"}, {"issue", "agent", "nodes", "--node", "*"}} {
 		if out, err := exec.Command("../../../bin/regroup", append([]string{"auth", "--auth", auth}, args...)...).CombinedOutput(); err != nil {
 			t.Fatalf("regroup auth %v: %v (make build)\n%s", args, err, out)
 		}
