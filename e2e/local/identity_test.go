@@ -150,8 +150,12 @@ func throughGateway(t *testing.T, url, token string, job events.JobID) {
 		t.Fatalf("the gateway is not ready: %v", err)
 	}
 	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/api/v1/jobs/" + string(job), ""}, {"GET", "/api/v1/jobs/" + string(job) + "/logs", ""}, {"GET", "/api/v1/jobs/" + string(job) + "/events?follow=0", ""},
-		{"GET", "/api/v1/jobs/" + string(job) + "/metrics", ""}, {"GET", "/api/v1/system", ""}, {"GET", "/metrics", ""},
+		{"GET", "/api/v1/jobs/" + string(job), ""},
+		{"GET", "/api/v1/jobs/" + string(job) + "/logs", ""},
+		{"GET", "/api/v1/jobs/" + string(job) + "/events?follow=0", ""},
+		{"GET", "/api/v1/jobs/" + string(job) + "/metrics", ""},
+		{"GET", "/api/v1/system", ""},
+		{"GET", "/metrics", ""},
 		{"PATCH", "/api/v1/jobs/" + string(job), `{"workers": {"min": 2, "max": 4}}`},
 	} {
 		if code, text := ask(c.method, c.path, c.body); code != http.StatusOK {
