@@ -270,6 +270,9 @@ func (f *factReader) some(ctx context.Context) (more, another <-chan struct{}, f
 		return nil, nil, false, err
 	}
 	facts, more := f.g.feed.Facts.After(f.after, batch)
+	if f.after < f.g.feed.Facts.Last() && f.after+1 < f.g.feed.Facts.First() {
+		return more, nil, true, nil // some were dropped meanwhile: they are read as history
+	}
 	for _, i := range facts {
 		if err := f.send(i); err != nil {
 			return nil, nil, false, err

@@ -152,7 +152,7 @@ func TestObjects(t *testing.T) {
 						t.Errorf("%s may do more than it must: %+v", name, s)
 					}
 					for _, m := range one.VolumeMounts {
-						if claimed := m.Name == "state" && name == "lab-nats"; !mounts[m.Name] && !claimed {
+						if claimed := m.Name == "state" && (name == "lab-nats" || name == "lab-gateway"); !mounts[m.Name] && !claimed {
 							t.Errorf("%s mounts %s, which it lacks", name, m.Name)
 						}
 					}

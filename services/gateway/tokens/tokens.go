@@ -193,7 +193,7 @@ func (f *File) change(fn func([]Token) ([]Token, error)) error {
 		err = os.MkdirAll(filepath.Dir(f.path), 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(f.path+".new", append(text, '\n'), 0o600)
+		err = write(f.path+".new", append(text, '\n'))
 	}
 	if err == nil {
 		err = os.Rename(f.path+".new", f.path)
@@ -208,4 +208,14 @@ func (f *File) change(fn func([]Token) ([]Token, error)) error {
 func hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
+}
+
+// write writes a file that is there after a power failure too.
+func write(file string, text []byte) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
 }

@@ -18,7 +18,10 @@ import (
 // after a crash: the id says so.
 const saveEvery = time.Second
 
-var errFound = errors.New("it was found")
+var (
+	errFound   = errors.New("it was found")
+	errRemoved = errors.New("the webhook was removed")
+)
 
 // Run delivers until ctx ends.
 func (h *Hooks) Run(ctx context.Context) error {
@@ -102,6 +105,12 @@ func (h *Hooks) deliver(ctx context.Context, s *stored) {
 	h.mu.Unlock()
 	down := false // the last fact was set aside
 	one := func(i feed.Item) error {
+		h.mu.Lock()
+		removed := s.removed
+		h.mu.Unlock()
+		if removed {
+			return errRemoved
+		}
 		at = i.Sequence
 		if i.Kind == "fact" && s.wants(i.Event.Body.Type(), i.Job) {
 			down = !h.attempts(ctx, s, i, down)
@@ -116,7 +125,11 @@ func (h *Hooks) deliver(ctx context.Context, s *stored) {
 	}
 	for ctx.Err() == nil {
 		if first := h.Feed.Facts.First(); at+1 < first {
-			if err := h.Feed.Stored(ctx, "", at+1, one); err != nil && ctx.Err() == nil {
+			err := h.Feed.Stored(ctx, "", at+1, one)
+			if errors.Is(err, errRemoved) {
+				return
+			}
+			if err != nil && ctx.Err() == nil {
 				h.Logger.Warn("facts for a webhook cannot be read", "reason", err)
 				wait.Sleep(ctx, saveEvery)
 				continue
@@ -124,6 +137,9 @@ func (h *Hooks) deliver(ctx context.Context, s *stored) {
 			at = max(at, first-1)
 		}
 		items, more := h.Feed.Facts.After(at, 64)
+		if at+1 < h.Feed.Facts.First() {
+			continue // some were dropped meanwhile
+		}
 		for _, i := range items {
 			if one(i) != nil {
 				return

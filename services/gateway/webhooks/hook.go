@@ -129,6 +129,8 @@ func sign(key []byte, id string, at time.Time, body []byte) string {
 type stored struct {
 	Hook
 	Key []byte `json:"key"`
+
+	removed bool // it gets nothing more
 }
 
 // load reads the file of hooks; a missing one has none.
@@ -156,7 +158,7 @@ func save(file string, hooks []*stored) error {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(file+".new", append(text, '\n'), 0o600)
+		err = write(file+".new", append(text, '\n'))
 	}
 	if err == nil {
 		err = os.Rename(file+".new", file)
@@ -165,4 +167,14 @@ func save(file string, hooks []*stored) error {
 		return events.Errorf(events.Unavailable, "webhooks: %w", err)
 	}
 	return nil
+}
+
+// write writes a file that is there after a power failure too.
+func write(file string, text []byte) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
 }

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -84,6 +85,9 @@ func (h *Hooks) Add(n New) (Created, error) {
 	if h.File == "" {
 		return Created{}, events.Errorf(events.Unavailable, "this gateway keeps no webhooks")
 	}
+	if err := h.Feed.Ready(); err != nil { // what is the newest fact is not known
+		return Created{}, err
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.all) >= maxHooks {
@@ -110,6 +114,9 @@ func (h *Hooks) Remove(id string) error {
 	}
 	if err := save(h.File, rest); err != nil {
 		return err
+	}
+	for _, s := range h.all {
+		s.removed = s.removed || s.ID == id
 	}
 	h.all = rest
 	h.tell()
@@ -175,11 +182,11 @@ func (h *Hooks) Replay(ctx context.Context, id string) (left int, err error) {
 			fact = &i
 			return errFound
 		})
+		if err != nil && !errors.Is(err, errFound) {
+			return len(parked) - n, err
+		}
 		if fact == nil || fact.Sequence != p.Sequence {
-			if err == nil {
-				err = events.Errorf(events.NotFound, "fact %d is no longer kept", p.Sequence)
-			}
-			h.done(s, p, err)
+			h.done(s, p, events.Errorf(events.NotFound, "fact %d is no longer kept", p.Sequence))
 			continue
 		}
 		if err := send(ctx, h.client, s.URL, s.Key, fact.Event.ID, h.Now(), fact.Data); err != nil {

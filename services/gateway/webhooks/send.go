@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -34,8 +35,17 @@ func sender(allowPrivate bool) *http.Client {
 	}
 }
 
-// shared is the address space between a provider and its customers (RFC 6598).
-var shared = netip.MustParsePrefix("100.64.0.0/10")
+// special are ranges that netip takes for global, and that are not, or lead to others (RFC 6890).
+var special = []netip.Prefix{
+	netip.MustParsePrefix("100.64.0.0/10"),  // between a provider and its customers
+	netip.MustParsePrefix("192.0.0.0/24"),   // protocols
+	netip.MustParsePrefix("198.18.0.0/15"),  // benchmarks
+	netip.MustParsePrefix("240.0.0.0/4"),    // reserved
+	netip.MustParsePrefix("64:ff9b::/96"),   // IPv4 behind a translator
+	netip.MustParsePrefix("64:ff9b:1::/48"), // the same, locally
+	netip.MustParsePrefix("2002::/16"),      // 6to4
+	netip.MustParsePrefix("2001::/32"),      // Teredo
+}
 
 // public refuses an address that is not of the public network.
 func public(address string) error {
@@ -44,7 +54,7 @@ func public(address string) error {
 		return err
 	}
 	ip := at.Addr().Unmap()
-	if !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || shared.Contains(ip) {
+	if !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		return events.Errorf(events.Invalid, "%s is no address of the public network: allow it with --webhooks-private", ip)
 	}
 	return nil

@@ -275,6 +275,45 @@ func TestNothingIsLostWithTheGateway(t *testing.T) {
 	}
 }
 
+// TestAKilledGatewayLosesNothing: what it had delivered after its last position was stored comes
+// once more, with the same id.
+func TestAKilledGatewayLosesNothing(t *testing.T) {
+	r := newRig(t)
+	h, stop := r.open(true)
+	r.add(h)
+	before, err := os.ReadFile(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.facts(1, 2)
+	r.until("two are there", func() bool { return len(r.ids()) == 2 })
+	stop()
+	if err := os.WriteFile(r.file, before, 0o600); err != nil { // the killed one has stored nothing since
+		t.Fatal(err)
+	}
+	r.facts(3, 3)
+	r.open(true)
+	r.until("all are there", func() bool { return slices.Contains(r.ids(), "fact-3") })
+	if !slices.Equal(r.ids(), names(1, 2, 1, 2, 3)) {
+		t.Errorf("%v", r.ids())
+	}
+}
+
+// TestAReplayThatCannotReadForgetsNothing: only a fact that is no longer kept is given up.
+func TestAReplayThatCannotReadForgetsNothing(t *testing.T) {
+	r := newRig(t)
+	r.answers = func(int) int { return http.StatusGone }
+	h, _ := r.open(true)
+	c := r.add(h)
+	r.facts(1, 2)
+	r.until("two are set aside", func() bool { return len(h.All()[0].Parked) == 2 })
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if left, err := h.Replay(gone, c.ID); err == nil || left != 2 || len(h.All()[0].Parked) != 2 {
+		t.Errorf("%d left, %v: %+v", left, err, h.All()[0])
+	}
+}
+
 // TestPrivateAddressesAreRefused unless they are allowed: the connection is not made.
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	r := newRig(t)
@@ -287,7 +326,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	}
 	for address, want := range map[string]bool{
 		"127.0.0.1": false, "10.1.2.3": false, "192.168.0.1": false, "172.20.0.1": false, "169.254.169.254": false, "100.64.1.1": false, "0.0.0.0": false, "224.0.0.1": false,
-		"::1": false, "fd00::1": false, "fe80::1": false, "::ffff:10.0.0.1": false, "8.8.8.8": true, "2001:4860:4860::8888": true,
+		"::1": false, "fd00::1": false, "fe80::1": false, "::ffff:10.0.0.1": false, "64:ff9b::a00:1": false, "2002:a00:1::": false, "198.18.0.1": false, "240.0.0.1": false, "255.255.255.255": false, "8.8.8.8": true, "2001:4860:4860::8888": true,
 	} {
 		if err := public(net.JoinHostPort(address, "443")); (err == nil) != want {
 			t.Errorf("%s: %v", address, err)
