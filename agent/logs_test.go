@@ -80,7 +80,7 @@ func TestMissingLinesAreMarked(t *testing.T) {
 }
 
 // TestOutputIsStoredBeforeTheExit, so that who reads until the end of a job reads all of it; but a
-// failure is told of soon, however slow the log is.
+// failure is published soon, however slow the log is.
 func TestOutputIsStoredBeforeTheExit(t *testing.T) {
 	for name, c := range map[string]struct {
 		worker string

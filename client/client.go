@@ -15,7 +15,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -229,6 +228,3 @@ func jobPath(id events.JobID, more string) (string, error) {
 func isCancelled(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || events.CodeOf(err) == events.Cancelled)
 }
-
-// String names the gateway.
-func (c *Client) String() string { return fmt.Sprintf("client of %s", c.url) }

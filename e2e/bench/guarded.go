@@ -87,7 +87,7 @@ func (p *price) measure(ctx context.Context, bin string, guarded bool, kills, su
 		return err
 	}
 	p.recover = append(p.recover, survivors...)
-	if err := rest(ctx, 5*time.Second); err != nil { // the end of the last job
+	if err := pass(ctx, 5*time.Second); err != nil { // the end of the last job
 		return err
 	}
 	before, err := c.cpu()
@@ -95,7 +95,7 @@ func (p *price) measure(ctx context.Context, bin string, guarded bool, kills, su
 		return err
 	}
 	began := time.Now()
-	if err := rest(ctx, idle); err != nil {
+	if err := pass(ctx, idle); err != nil {
 		return err
 	}
 	after, err := c.cpu()
@@ -169,16 +169,4 @@ func (s *single) startParts(ctx context.Context, guarded bool) error {
 		v, err := cluster.View[events.NodeView](within, s.Client, events.BucketNodes, "node-a")
 		return err == nil && v.Schedulable(), err
 	})
-}
-
-// rest waits for a time.
-func rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/regroup-io/regroup/client"
@@ -85,15 +82,6 @@ func (c *cluster) start(ctx context.Context, regroup string) error {
 // memory is the resident size of the gateway, in MiB.
 func (c *cluster) memory() (float64, error) {
 	pid, _ := c.processes.PID("gateway")
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.Atoi(strings.Fields(rest)[0])
-			return float64(kib) / 1024, err
-		}
-	}
-	return 0, fmt.Errorf("process %d has no resident size", pid)
+	now, _, err := processes.Memory(pid)
+	return now, err
 }

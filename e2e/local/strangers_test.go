@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -87,28 +88,26 @@ func (c *cluster) listeners() map[string]string {
 }
 
 // footprint is what a process holds.
-type footprint struct{ resident, files int } // KiB, descriptors
+type footprint struct {
+	resident float64 // MiB
+	files    int     // descriptors
+}
 
 func (c *cluster) footprints() map[int]footprint {
 	all := map[int]footprint{}
 	for pid := range c.family() {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		now, _, err := processes.Memory(pid)
 		files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 		if err != nil {
-			continue
+			continue // it has ended
 		}
-		f := footprint{files: len(files)}
-		for line := range strings.Lines(string(b)) {
-			if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-				f.resident, _ = strconv.Atoi(strings.Fields(rest)[0])
-			}
-		}
+		f := footprint{resident: now, files: len(files)}
 		all[pid] = f
 	}
 	return all
 }
 
-// attack is what a stranger sends; the result is what it is told.
+// attack is what a stranger sends; the result is the answer.
 type attack func(c net.Conn) []byte
 
 // listened reads what comes until nothing does for a while.
@@ -205,10 +204,10 @@ func TestStrangersAtEveryPort(t *testing.T) {
 		}
 	}
 	wait.Wait()
-	const grows = 96 << 10 // KiB; each port got 8 times 256 MiB
+	const grows = 96 // MiB; each port got 8 times 256
 	for pid, f := range c.footprints() {
 		if b, ok := before[pid]; ok && f.resident > b.resident+grows {
-			t.Errorf("%s grew from %d to %d KiB", c.family()[pid], b.resident, f.resident)
+			t.Errorf("%s grew from %.0f to %.0f MiB", c.family()[pid], b.resident, f.resident)
 		}
 	}
 	eventually(t, time.Minute, func() (bool, string) {

@@ -110,23 +110,8 @@ func (p *plane) stop() {
 	_ = os.RemoveAll(p.processes.Dir)
 }
 
-// memory is the current and the peak resident size of a service, in MiB.
-func (p *plane) memory(service string) (now, most float64, err error) {
-	pid, _ := p.processes.PID(service)
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	for line := range strings.Lines(string(b)) {
-		for name, into := range map[string]*float64{"VmRSS:": &now, "VmHWM:": &most} {
-			if rest, ok := strings.CutPrefix(line, name); ok {
-				kib, err := strconv.Atoi(strings.Fields(rest)[0])
-				if err != nil {
-					return 0, 0, err
-				}
-				*into = float64(kib) / 1024
-			}
-		}
-	}
-	return now, most, nil
+// memory is the current and the peak resident size of a process, in MiB.
+func (p *plane) memory(name string) (now, most float64, err error) {
+	pid, _ := p.processes.PID(name)
+	return cluster.Memory(pid)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/durable"
 )
 
 const (
@@ -130,14 +131,5 @@ func (m Manifest) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(dir, ManifestFile)
-	f, err := os.OpenFile(file+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(data, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return durable.WriteFile(filepath.Join(dir, ManifestFile), append(data, '\n'))
 }

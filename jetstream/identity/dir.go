@@ -14,6 +14,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/internal/durable"
 )
 
 // Names in the directory.
@@ -199,16 +200,7 @@ func (d Dir) write(name string, data []byte) error { return WriteFile(d.Path(nam
 
 // WriteFile replaces a file at once, readable by its owner alone.
 func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // with mode 0600
-	if err != nil {
-		return failed(err)
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := durable.WriteFile(path, data); err != nil {
 		return failed(err)
 	}
 	return nil

@@ -33,14 +33,14 @@ type keys struct {
 	now   func() time.Time
 
 	mu       sync.Mutex
-	links    map[digest]loan
-	sessions map[digest]loan
+	links    map[digest]grant
+	sessions map[digest]grant
 }
 
 type digest [sha256.Size]byte
 
-// loan is what a link or a session permits, and until when.
-type loan struct {
+// grant is whose rights a link or a session has, and until when.
+type grant struct {
 	who   tokens.Principal
 	until time.Time
 }
@@ -49,7 +49,7 @@ func newKeys(token string, file *tokens.File, now func() time.Time) *keys {
 	if token == "" {
 		token = secret()
 	}
-	return &keys{token: token, file: file, now: now, links: map[digest]loan{}, sessions: map[digest]loan{}}
+	return &keys{token: token, file: file, now: now, links: map[digest]grant{}, sessions: map[digest]grant{}}
 }
 
 // secret returns 256 random bits.
@@ -78,7 +78,7 @@ func (k *keys) link(who tokens.Principal) (code string, until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	code, until = secret(), k.now().Add(linkLives)
-	k.put(k.links, maxLinks, code, loan{who, until})
+	k.put(k.links, maxLinks, code, grant{who, until})
 	return code, until
 }
 
@@ -108,12 +108,12 @@ func (k *keys) login(token string) (session string, ok bool) {
 
 func (k *keys) begin(who tokens.Principal) string {
 	s := secret()
-	k.put(k.sessions, maxSessions, s, loan{who, k.now().Add(sessionLives)})
+	k.put(k.sessions, maxSessions, s, grant{who, k.now().Add(sessionLives)})
 	return s
 }
 
 // put adds an entry; if there are too many, the one that ends first makes room.
-func (k *keys) put(of map[digest]loan, most int, word string, l loan) {
+func (k *keys) put(of map[digest]grant, most int, word string, l grant) {
 	for len(of) >= most {
 		var oldest digest
 		for d, x := range of {

@@ -20,11 +20,11 @@ type route struct {
 	what         string // one line
 	query        []parameter
 	headers      []parameter
-	takes        []content // forms of the body; empty = none
-	status       int       // of success
-	gives        []content // forms of the answer; empty = none
-	open         bool      // needs no token
-	needs        tokens.Role
+	takes        []content   // forms of the body; empty = none
+	status       int         // of success
+	gives        []content   // forms of the answer; empty = none
+	open         bool        // needs no token
+	needs        tokens.Role // the weakest one that may; of those that need a token
 	handle       func(w http.ResponseWriter, r *http.Request) error
 }
 
@@ -113,7 +113,7 @@ func (g *Gateway) table() []route {
 			},
 			headers: []parameter{resume}, status: http.StatusOK, gives: append([]content{{mediaText, nil}}, format...), handle: g.logs,
 		},
-		{method: "GET", path: jobPath + "/metrics", needs: tokens.Viewer, name: "getJobMetrics", what: "Points of the metrics of a job since this gateway began", status: http.StatusOK, gives: asJSON[Series](), handle: g.jobMetrics},
+		{method: "GET", path: jobPath + "/metrics", needs: tokens.Viewer, name: "getJobMetrics", what: "Points of the metrics that a job has reported", status: http.StatusOK, gives: asJSON[Series](), handle: g.jobMetrics},
 		{method: "GET", path: "/api/v1/nodes", needs: tokens.Viewer, name: "listNodes", what: "Every node, by name", status: http.StatusOK, gives: asJSON[NodeList](), handle: g.listNodes},
 		{method: "POST", path: nodePath + "/drain", needs: tokens.Operator, name: "drainNode", what: "Give a node no more work and move its work away", takes: asJSON[Drain](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.drainNode},
 		{method: "POST", path: nodePath + "/quarantine", needs: tokens.Operator, name: "quarantineNode", what: "Quarantine a node or a slot for a time", takes: asJSON[QuarantineRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.quarantineNode},

@@ -203,7 +203,7 @@ func TestSecrets(t *testing.T) {
 			}
 		}
 	}
-	given := map[string]bool{"regroup-gateway-tls": true} // by whoever installs the chart
+	given := map[string]bool{"regroup-gateway-tls": true} // made by the person who installs the chart
 	used := map[string]bool{}
 	for name, p := range pods(render(t, nil)) {
 		for _, v := range p.spec.Volumes {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/durable"
 )
 
 // Role is what a token permits.
@@ -177,7 +178,7 @@ func (f *File) load() error {
 	return nil
 }
 
-// change writes the file anew, so that a reader sees either all of it or that of before.
+// change writes the file anew.
 func (f *File) change(fn func([]Token) ([]Token, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,10 +194,7 @@ func (f *File) change(fn func([]Token) ([]Token, error)) error {
 		err = os.MkdirAll(filepath.Dir(f.path), 0o700)
 	}
 	if err == nil {
-		err = write(f.path+".new", append(text, '\n'))
-	}
-	if err == nil {
-		err = os.Rename(f.path+".new", f.path)
+		err = durable.WriteFile(f.path, append(text, '\n'))
 	}
 	if err != nil {
 		return events.Errorf(events.Invalid, "tokens: %w", err)
@@ -208,14 +206,4 @@ func (f *File) change(fn func([]Token) ([]Token, error)) error {
 func hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
-}
-
-// write writes a file that is there after a power failure too.
-func write(file string, text []byte) error {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/durable"
 )
 
 // Bounds of what is kept.
@@ -65,7 +66,7 @@ type New struct {
 	Secret string       `json:"secret,omitempty"` // whsec_ and base64 of 24 to 64 bytes; empty = a random one
 }
 
-// Created answers such a request. The secret is told this once.
+// Created answers such a request. It is the only answer that has the secret.
 type Created struct {
 	Hook
 	Secret string `json:"secret"`
@@ -151,30 +152,17 @@ func load(file string) ([]*stored, error) {
 	return content.Hooks, nil
 }
 
-// save writes the file so that it is either that of before or whole.
+// save writes the file.
 func save(file string, hooks []*stored) error {
 	text, err := json.Marshal(map[string]any{"hooks": hooks})
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
 	if err == nil {
-		err = write(file+".new", append(text, '\n'))
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
+		err = durable.WriteFile(file, append(text, '\n'))
 	}
 	if err != nil {
 		return events.Errorf(events.Unavailable, "webhooks: %w", err)
 	}
 	return nil
-}
-
-// write writes a file that is there after a power failure too.
-func write(file string, text []byte) error {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
 }

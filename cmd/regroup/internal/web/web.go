@@ -20,6 +20,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/specfile"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/services/gateway"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
 )
@@ -129,10 +130,7 @@ func write(r client.Record, file string) error {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(file+".new", append(b, '\n'), 0o600)
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
+		err = durable.WriteFile(file, append(b, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("state folder: %w", err)
