@@ -13,6 +13,7 @@ package jetstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -177,7 +178,8 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		opts = append(opts, nats.UserCredentials(o.Credentials))
 	}
 	if o.RootCA != "" {
-		opts = append(opts, nats.RootCAs(o.RootCA))
+		// Records of full length from the start, as ServerTLS of package identity.
+		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, DynamicRecordSizingDisabled: true}), nats.RootCAs(o.RootCA))
 	}
 	if o.ClientCert != "" || o.ClientKey != "" {
 		opts = append(opts, nats.ClientCert(o.ClientCert, o.ClientKey))

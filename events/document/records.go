@@ -59,18 +59,16 @@ var sumSeed = maphash.MakeSeed()
 // Follow watches the bucket until ctx ends, so that Records need not read thousands of documents of
 // which few have changed.
 func (r *Reader[V]) Follow(ctx context.Context) error {
+	changed, listed := r.Followed(ctx)
+	return r.Bucket.Watch(ctx, func(key string, value []byte, _ uint64) { changed(key, value) }, listed)
+}
+
+// Followed is Follow over somebody else's watch of the bucket: changed takes each document, or nil
+// for one that was removed, and listed says that all of them have been there once. The bucket
+// counts as followed from then on until ctx ends.
+func (r *Reader[V]) Followed(ctx context.Context) (changed func(key string, value []byte), listed func()) {
 	now := map[string]read[V]{}
-	listed := func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.followed = now
-	}
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.followed = nil
-	}()
-	return r.Bucket.Watch(ctx, func(key string, value []byte, _ uint64) {
+	changed = func(key string, value []byte) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if value == nil {
@@ -78,7 +76,18 @@ func (r *Reader[V]) Follow(ctx context.Context) error {
 		} else {
 			now[key] = read[V]{value: value}
 		}
-	}, listed)
+	}
+	listed = func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.followed = now
+	}
+	context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.followed = nil
+	})
+	return changed, listed
 }
 
 // Records is like All. While the bucket is followed it returns the last known records, even if the

@@ -135,6 +135,8 @@ func (d Dir) ServerTLS() (*tls.Config, error) {
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
+		// A message is read at once or not at all: short records would only be more of them.
+		DynamicRecordSizingDisabled: true,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
 	}, nil
 }

@@ -226,11 +226,29 @@ func (h *Host[S]) alive(ctx context.Context) error {
 	return h.o.Ports.Calls.Serve(ctx, events.RequestSubject(h.o.Service, events.VerbAlive), h.o.Service, func(context.Context, []byte) ([]byte, error) { return answer, nil })
 }
 
-// watch passes changes of the bucket to the core, this replica's own saves included.
+// watch passes changes of the bucket to the core and the watchers, this replica's own saves
+// included.
 func (h *Host[S]) watch(ctx context.Context) error {
+	var changed []func(string, []byte)
+	var listed []func()
+	for _, w := range h.o.Watchers {
+		c, l := w(ctx, func(in events.Input) { h.put(ctx, InputItem(in)) })
+		changed = append(changed, c)
+		if l != nil {
+			listed = append(listed, l)
+		}
+	}
 	return h.o.Ports.Buckets.Bucket(h.o.Bucket).Watch(ctx, func(key string, value []byte, revision uint64) {
 		h.put(ctx, UpdateItem(key, value, revision))
-	}, func() { h.put(ctx, SyncedItem()) })
+		for _, fn := range changed {
+			fn(key, value)
+		}
+	}, func() {
+		h.put(ctx, SyncedItem())
+		for _, fn := range listed {
+			fn()
+		}
+	})
 }
 
 // reconcile calls Reconcile at once and every 10 s.

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -241,6 +243,69 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 		}
 		if rounds != 3 {
 			t.Errorf("reconciled %d times in 25 s, want 3", rounds)
+		}
+	})
+}
+
+// watched counts the watches of a bucket.
+type watched struct {
+	events.Buckets
+	n *int
+}
+
+func (w watched) Bucket(name string) events.Bucket { return watchedBucket{w.Buckets.Bucket(name), w.n} }
+
+type watchedBucket struct {
+	events.Bucket
+	n *int
+}
+
+func (w watchedBucket) Watch(ctx context.Context, fn func(string, []byte, uint64), listed func()) error {
+	*w.n++
+	return w.Bucket.Watch(ctx, fn, listed)
+}
+
+// TestWatchersShareTheWatchOfTheHost: the broker sends each document to each watch, so one must do.
+func TestWatchersShareTheWatchOfTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		process(t, processor(t, p), input("1", scale("a", 2)))
+		own := p
+		watches := 0
+		own.Buckets = watched{p.Buckets, &watches}
+		var mu sync.Mutex
+		var seen []string
+		known := document.Reader[json.RawMessage]{Bucket: p.Buckets.Bucket(events.BucketJobs)}
+		stop := controllertest.Start(t, host(t, own, func(o *controller.Options[sum]) {
+			o.Watchers = []controller.Watcher{controller.Own(&known), func(_ context.Context, emit controller.Emit) (func(string, []byte), func()) {
+				return func(key string, value []byte) {
+						mu.Lock()
+						defer mu.Unlock()
+						seen = append(seen, fmt.Sprint(key, " ", value == nil))
+						if key == "a" {
+							emit(events.Input{Body: scale("emitted", 2)})
+						}
+					}, func() {
+						mu.Lock()
+						defer mu.Unlock()
+						seen = append(seen, "listed")
+					}
+			}}
+		}).Run)
+		time.Sleep(time.Second)
+		if want := []string{"a false", "listed", "emitted false"}; !slices.Equal(seen, want) {
+			t.Errorf("the watcher saw %q, want %q", seen, want)
+		}
+		if _, ok := known.Known("emitted"); !ok {
+			t.Error("the reader does not know a document that the host has stored")
+		}
+		stop()
+		synctest.Wait()
+		if _, ok := known.Known("emitted"); ok {
+			t.Error("the reader still answers from memory after the host has ended")
+		}
+		if watches != 1 {
+			t.Errorf("%d watches, want 1", watches)
 		}
 	})
 }

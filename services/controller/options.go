@@ -33,6 +33,10 @@ type Options[S any] struct {
 	// Tasks run while the host runs, for state that is not stored. An error ends the host.
 	Tasks []Task
 
+	// Watchers see what the host sees of its bucket: one watch serves all of them, because the
+	// broker sends every document to each watch.
+	Watchers []Watcher
+
 	// Complete adds to a fact, just before it is published, the parts that its document does not
 	// hold, for instance because they are in the record of another service. NotFound means that
 	// they are gone for good: the fact is then not published. May be nil.
@@ -83,6 +87,11 @@ type Emit func(in events.Input)
 
 // Task runs for as long as its host, and emits inputs.
 type Task func(ctx context.Context, emit Emit) error
+
+// Watcher is called at the start of the watch of the bucket. It returns what is called with each
+// document that was stored, or nil for one that was removed, after the core has received it; and
+// what is called once all documents have been listed, which may be nil.
+type Watcher func(ctx context.Context, emit Emit) (changed func(key string, value []byte), listed func())
 
 // Request is a verb that the service answers on events.RequestSubject(service, verb).
 type Request struct {

@@ -11,9 +11,14 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// Follow returns a task that keeps a reader of many, rarely changing records up to date.
+// Follow returns a task that keeps a reader of another service's many records up to date.
 func Follow[V any](r *document.Reader[V]) Task {
 	return func(ctx context.Context, _ Emit) error { return r.Follow(ctx) }
+}
+
+// Own is Follow for the service's own records.
+func Own[V any](r *document.Reader[V]) Watcher {
+	return func(ctx context.Context, _ Emit) (func(string, []byte), func()) { return r.Followed(ctx) }
 }
 
 // NodeInput returns the fact that a node's record amounts to, with its number among the facts.

@@ -76,10 +76,11 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 			{Verb: events.VerbJoin, Decode: s.greeted},
 			{Verb: events.VerbLeave, Decode: checked[events.NodeLeave]},
 		},
-		Route:   route,
-		Tasks:   []controller.Task{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
-		Reject:  reject,
-		Observe: observe,
+		Route:    route,
+		Tasks:    []controller.Task{s.heartbeats, s.connection, s.ends, s.look, s.hosts},
+		Watchers: []controller.Watcher{s.records},
+		Reject:   reject,
+		Observe:  observe,
 	})
 }
 
@@ -130,9 +131,9 @@ func (s *replica) hosts(ctx context.Context, emit controller.Emit) error {
 	return s.list.run(ctx, emit, s.observe)
 }
 
-// records watches discovery's own documents, which show the nodes to be tracked.
-func (s *replica) records(ctx context.Context, emit controller.Emit) error {
-	return s.ports.Buckets.Bucket(events.BucketNodes).Watch(ctx, func(key string, value []byte, _ uint64) {
+// records takes discovery's own documents, which show the nodes to be tracked.
+func (s *replica) records(_ context.Context, emit controller.Emit) (func(string, []byte), func()) {
+	return func(key string, value []byte) {
 		if value == nil {
 			s.list.forget(events.NodeID(key))
 			s.mu.Lock()
@@ -150,7 +151,7 @@ func (s *replica) records(ctx context.Context, emit controller.Emit) error {
 		if b, changed := s.list.know(v); changed {
 			emit(events.Input{Body: b})
 		}
-	}, nil)
+	}, nil
 }
 
 func (s *replica) heartbeats(ctx context.Context, emit controller.Emit) error {

@@ -28,9 +28,9 @@ type listener struct {
 	ages job.StepTracker
 }
 
-// records watches the registry's own documents, which show the jobs to be tracked.
-func (l *listener) records(ctx context.Context, _ controller.Emit) error {
-	return l.ports.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(key string, value []byte, _ uint64) {
+// records takes the registry's own documents, which show the jobs to be tracked.
+func (l *listener) records(context.Context, controller.Emit) (func(string, []byte), func()) {
+	return func(key string, value []byte) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if value == nil {
@@ -41,7 +41,7 @@ func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 		if v, err := document.View[stepped](value); err == nil {
 			l.ages.Update(v.job(), time.Now())
 		}
-	}, nil)
+	}, nil
 }
 
 // stepped is the part of a job's view that the tracker needs, without its thousands of workers.

@@ -34,7 +34,8 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 		},
 		Route:     route,
 		Reconcile: known.reconcile,
-		Tasks:     []controller.Task{hear.records, hear.steps, hear.answer, hear.connection, hear.look, controller.Follow(&known.nodes), controller.Follow(&known.jobs)},
+		Tasks:     []controller.Task{hear.steps, hear.answer, hear.connection, hear.look, controller.Follow(&known.nodes)},
+		Watchers:  []controller.Watcher{hear.records, controller.Own(&known.jobs)},
 		Reject:    reject,
 		Observe:   observe,
 	})

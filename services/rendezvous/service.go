@@ -60,7 +60,8 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 		},
 		Route:     route,
 		Reconcile: known.reconcile,
-		Tasks:     []controller.Task{controller.Follow(&known.nodes), controller.Follow(&known.jobs), controller.Follow(&known.rounds)},
+		Tasks:     []controller.Task{controller.Follow(&known.nodes), controller.Follow(&known.jobs)},
+		Watchers:  []controller.Watcher{controller.Own(&known.rounds)},
 		Observe:   observe,
 	})
 }
