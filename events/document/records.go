@@ -59,14 +59,15 @@ var sumSeed = maphash.MakeSeed()
 // Follow watches the bucket until ctx ends, so that Records need not read thousands of documents of
 // which few have changed.
 func (r *Reader[V]) Follow(ctx context.Context) error {
-	changed, listed := r.Followed(ctx)
+	changed, listed, ended := r.Followed()
+	defer ended()
 	return r.Bucket.Watch(ctx, func(key string, value []byte, _ uint64) { changed(key, value) }, listed)
 }
 
 // Followed is Follow over somebody else's watch of the bucket: changed takes each document, or nil
 // for one that was removed, and listed says that all of them have been there once. The bucket
-// counts as followed from then on until ctx ends.
-func (r *Reader[V]) Followed(ctx context.Context) (changed func(key string, value []byte), listed func()) {
+// counts as followed from then on until ended is called.
+func (r *Reader[V]) Followed() (changed func(key string, value []byte), listed, ended func()) {
 	now := map[string]read[V]{}
 	changed = func(key string, value []byte) {
 		r.mu.Lock()
@@ -82,12 +83,12 @@ func (r *Reader[V]) Followed(ctx context.Context) (changed func(key string, valu
 		defer r.mu.Unlock()
 		r.followed = now
 	}
-	context.AfterFunc(ctx, func() {
+	ended = func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.followed = nil
-	})
-	return changed, listed
+	}
+	return changed, listed, ended
 }
 
 // Records is like All. While the bucket is followed it returns the last known records, even if the

@@ -232,10 +232,13 @@ func (h *Host[S]) watch(ctx context.Context) error {
 	var changed []func(string, []byte)
 	var listed []func()
 	for _, w := range h.o.Watchers {
-		c, l := w(ctx, func(in events.Input) { h.put(ctx, InputItem(in)) })
+		c, l, ended := w(func(in events.Input) { h.put(ctx, InputItem(in)) })
 		changed = append(changed, c)
 		if l != nil {
 			listed = append(listed, l)
+		}
+		if ended != nil {
+			defer ended()
 		}
 	}
 	return h.o.Ports.Buckets.Bucket(h.o.Bucket).Watch(ctx, func(key string, value []byte, revision uint64) {

@@ -277,7 +277,7 @@ func TestWatchersShareTheWatchOfTheHost(t *testing.T) {
 		var seen []string
 		known := document.Reader[json.RawMessage]{Bucket: p.Buckets.Bucket(events.BucketJobs)}
 		stop := controllertest.Start(t, host(t, own, func(o *controller.Options[sum]) {
-			o.Watchers = []controller.Watcher{controller.Own(&known), func(_ context.Context, emit controller.Emit) (func(string, []byte), func()) {
+			o.Watchers = []controller.Watcher{controller.Own(&known), func(emit controller.Emit) (func(string, []byte), func(), func()) {
 				return func(key string, value []byte) {
 						mu.Lock()
 						defer mu.Unlock()
@@ -289,7 +289,7 @@ func TestWatchersShareTheWatchOfTheHost(t *testing.T) {
 						mu.Lock()
 						defer mu.Unlock()
 						seen = append(seen, "listed")
-					}
+					}, nil
 			}}
 		}).Run)
 		time.Sleep(time.Second)

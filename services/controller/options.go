@@ -90,8 +90,9 @@ type Task func(ctx context.Context, emit Emit) error
 
 // Watcher is called at the start of the watch of the bucket. It returns what is called with each
 // document that was stored, or nil for one that was removed, after the core has received it; and
-// what is called once all documents have been listed, which may be nil.
-type Watcher func(ctx context.Context, emit Emit) (changed func(key string, value []byte), listed func())
+// what is called once all documents have been listed, and at the end of the watch, which may be
+// nil.
+type Watcher func(emit Emit) (changed func(key string, value []byte), listed, ended func())
 
 // Request is a verb that the service answers on events.RequestSubject(service, verb).
 type Request struct {

@@ -18,7 +18,7 @@ func Follow[V any](r *document.Reader[V]) Task {
 
 // Own is Follow for the service's own records.
 func Own[V any](r *document.Reader[V]) Watcher {
-	return func(ctx context.Context, _ Emit) (func(string, []byte), func()) { return r.Followed(ctx) }
+	return func(Emit) (func(string, []byte), func(), func()) { return r.Followed() }
 }
 
 // NodeInput returns the fact that a node's record amounts to, with its number among the facts.

@@ -132,7 +132,7 @@ func (s *replica) hosts(ctx context.Context, emit controller.Emit) error {
 }
 
 // records takes discovery's own documents, which show the nodes to be tracked.
-func (s *replica) records(_ context.Context, emit controller.Emit) (func(string, []byte), func()) {
+func (s *replica) records(emit controller.Emit) (changed func(string, []byte), listed, ended func()) {
 	return func(key string, value []byte) {
 		if value == nil {
 			s.list.forget(events.NodeID(key))
@@ -151,7 +151,7 @@ func (s *replica) records(_ context.Context, emit controller.Emit) (func(string,
 		if b, changed := s.list.know(v); changed {
 			emit(events.Input{Body: b})
 		}
-	}, nil
+	}, nil, nil
 }
 
 func (s *replica) heartbeats(ctx context.Context, emit controller.Emit) error {

@@ -29,7 +29,7 @@ type listener struct {
 }
 
 // records takes the registry's own documents, which show the jobs to be tracked.
-func (l *listener) records(context.Context, controller.Emit) (func(string, []byte), func()) {
+func (l *listener) records(controller.Emit) (changed func(string, []byte), listed, ended func()) {
 	return func(key string, value []byte) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -41,7 +41,7 @@ func (l *listener) records(context.Context, controller.Emit) (func(string, []byt
 		if v, err := document.View[stepped](value); err == nil {
 			l.ages.Update(v.job(), time.Now())
 		}
-	}, nil
+	}, nil, nil
 }
 
 // stepped is the part of a job's view that the tracker needs, without its thousands of workers.
