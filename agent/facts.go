@@ -100,7 +100,7 @@ func (f *facts) run(ctx context.Context) error {
 			f.drop()
 			retry.Reset()
 		case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrTooLarge):
-			f.opt.Logger.Error("fact cannot be stored and is dropped", "job", t.event.Entity, "kind", t.event.Body.Type(), "reason", err)
+			f.opt.Logger.ErrorContext(events.WithTrace(ctx, t.event.Trace), "fact cannot be stored and is dropped", "job", t.event.Entity, "kind", t.event.Body.Type(), "reason", err)
 			f.drop()
 		case ctx.Err() == nil:
 			retry.Sleep(ctx)

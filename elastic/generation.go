@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, previous out
 	s := &Session{state: r.state, reporter: r.reporter, writer: r.writer, Membership: Membership{
 		Generation: a.Generation, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize, CrossRank: a.CrossRank, CrossSize: a.CrossSize,
-	}}
+	}, Traceparent: cmp.Or(a.Trace, r.options.Traceparent)}
 	building, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c := &canceler{cancel: cancel}

@@ -21,6 +21,9 @@ type Options struct {
 	Job    string // id of the job
 	Socket string // path of the agent's Unix socket; empty = stand-alone
 	Token  string // identifies this worker to its agent
+	// Traceparent is the W3C trace context of this process, for Session.Traceparent where the agent
+	// names none.
+	Traceparent string
 
 	// Transport accepts the connections of peers; nil = TCP on Host, with a port within PortMin to
 	// PortMax (zero = any). Run closes it.
@@ -86,6 +89,8 @@ func FromEnv() (Options, error) {
 		Socket: os.Getenv(wire.EnvSocket),
 		Token:  os.Getenv(wire.EnvToken),
 		Host:   os.Getenv(wire.EnvAdvertise),
+
+		Traceparent: os.Getenv(wire.EnvTraceparent),
 	}
 	if err := parseEnv(wire.EnvEncrypt, &o.Encrypt, strconv.ParseBool); err != nil {
 		return Options{}, err

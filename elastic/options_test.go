@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/regroup-io/regroup/elastic/elastictest"
 )
 
 func TestFromEnv(t *testing.T) {
@@ -13,10 +15,11 @@ func TestFromEnv(t *testing.T) {
 	t.Setenv("REGROUP_JOB", "j")
 	t.Setenv("REGROUP_TOKEN", "x")
 	t.Setenv("REGROUP_ADVERTISE", "10.0.0.1")
+	t.Setenv("TRACEPARENT", elastictest.Traceparent(1, 0))
 	for ports, want := range map[string][2]int{"": {}, "7000-7100": {7000, 7100}, "7000": {7000, 7000}} {
 		t.Setenv("REGROUP_DATA_PORTS", ports)
 		o, err := FromEnv()
-		if err != nil || o.Socket != "/run/a.sock" || o.Job != "j" || o.Token != "x" || o.Host != "10.0.0.1" || [2]int{o.PortMin, o.PortMax} != want {
+		if err != nil || o.Socket != "/run/a.sock" || o.Job != "j" || o.Token != "x" || o.Host != "10.0.0.1" || o.Traceparent != elastictest.Traceparent(1, 0) || [2]int{o.PortMin, o.PortMax} != want {
 			t.Errorf("%q: %+v, %v", ports, o, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -117,7 +118,7 @@ func (r *runner) prepareCandidate(ctx context.Context, a wire.Assignment, then f
 	}
 	s := &Session{state: r.state, Stage: Candidate, Membership: Membership{
 		Rank: e.Rank, World: e.World, LocalRank: e.LocalRank, LocalSize: e.LocalSize, CrossRank: e.CrossRank, CrossSize: e.CrossSize,
-	}}
+	}, Traceparent: cmp.Or(a.Trace, r.options.Traceparent)}
 	p.err = r.options.Prepare(ctx, s)
 	close(p.ready)
 }

@@ -76,6 +76,34 @@ func TestSurvivorsGoBackToTheCommitAndFinish(t *testing.T) {
 	}
 }
 
+// TestEachGenerationHasItsTrace: the training function is told the current one.
+func TestEachGenerationHasItsTrace(t *testing.T) {
+	f := newFleet(t, 3)
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[s.Traceparent] = true
+		if want := elastictest.Traceparent(s.Generation, s.Rank); s.Traceparent != want {
+			t.Errorf("%s in generation %d: traceparent %q, want %q", w.name, s.Generation, s.Traceparent, want)
+		}
+		if w.name == "w2" && s.Step() == 13 {
+			f.kill("w2")
+		}
+		return nil
+	}
+	for i := range 3 {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	mu.Lock()
+	defer mu.Unlock()
+	if len(seen) != 5 {
+		t.Errorf("%d traceparents, want 3 of the first generation and 2 of the second: %v", len(seen), seen)
+	}
+}
+
 func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 	f := newFleet(t, 2)
 	f.every = 1000 // only the news makes a commit due

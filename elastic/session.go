@@ -24,7 +24,11 @@ type Membership struct {
 // that function's goroutine.
 type Session struct {
 	Membership
-	Stage    Stage
+	Stage Stage
+	// Traceparent is the W3C trace context for spans of the program in this generation; empty =
+	// there is none.
+	Traceparent string
+
 	program  *collective.Communicator // for operations of the program
 	comm     *collective.Communicator // the same, for the session's own operations
 	state    *State

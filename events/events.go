@@ -142,6 +142,9 @@ func rootTrace(kind string, words ...string) string {
 // JobTrace returns the traceparent of the root span of a job's start, up to the first good step.
 func JobTrace(job JobID) string { return rootTrace("job", string(job)) }
 
+// CommandTrace returns the traceparent of a command whose client has no trace of its own.
+func CommandTrace(nonce string) string { return rootTrace("command", nonce) }
+
 // NodeTrace returns the traceparent of discovery's decision that one incarnation of a node's agent
 // is lost. Several jobs, or none, may be affected.
 func NodeTrace(node NodeID, agent Incarnation) string {
@@ -172,6 +175,15 @@ func TraceID(traceparent string) string {
 		return ""
 	}
 	return p[1]
+}
+
+// SpanID returns the span id inside a traceparent, or "".
+func SpanID(traceparent string) string {
+	p := strings.Split(traceparent, "-")
+	if len(p) != 4 {
+		return ""
+	}
+	return p[2]
 }
 
 // ValidTrace reports whether s is a traceparent of W3C Trace Context level 1.

@@ -129,6 +129,7 @@ const (
 	ServiceRendezvous = "rendezvous"
 	ServiceRegistry   = "registry"
 	ServiceAgent      = "agent"
+	ServiceGateway    = "gateway" // a client of the others, with spans of its own
 )
 
 // Service is a service of the control plane.

@@ -66,7 +66,8 @@ func (p calls) Serve(ctx context.Context, subject, queue string, handle func(ctx
 
 func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.Context, data []byte) ([]byte, error)) {
 	reply := &nats.Msg{Subject: m.Reply, Header: nats.Header{}}
-	data, err := p.guarded(events.WithTrace(ctx, headerValue(m.Header, events.HeaderTrace)), m, handle)
+	ctx = events.WithTrace(ctx, headerValue(m.Header, events.HeaderTrace))
+	data, err := p.guarded(ctx, m, handle)
 	if m.Reply == "" || events.Reserved(m.Reply) {
 		return // nobody waits; and nobody may write through the answers of a service
 	}
@@ -81,7 +82,7 @@ func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.
 	reply.Header[events.HeaderErrorCode] = []string{string(events.CodeOf(err))}
 	reply.Header[events.HeaderErrorText] = []string{oneLine(err.Error())}
 	if err := p.c.nc.PublishMsg(reply); err != nil {
-		p.c.log.Warn("a refusal could not be sent", "subject", m.Subject, "reason", err.Error())
+		p.c.log.WarnContext(ctx, "a refusal could not be sent", "subject", m.Subject, "reason", err.Error())
 	}
 }
 
@@ -89,7 +90,7 @@ func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.
 func (p calls) guarded(ctx context.Context, m *nats.Msg, handle func(ctx context.Context, data []byte) ([]byte, error)) (data []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			p.c.log.Error("a handler panicked", "subject", m.Subject, "reason", fmt.Sprint(r))
+			p.c.log.ErrorContext(ctx, "a handler panicked", "subject", m.Subject, "reason", fmt.Sprint(r))
 			err = events.Errorf(events.Internal, "the handler of %s panicked: %v", m.Subject, r)
 		}
 	}()

@@ -92,12 +92,17 @@ func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
 	})
 }
 
+// traced returns a context for log lines about a message.
+func traced(m js.Msg) context.Context {
+	return events.WithTrace(context.Background(), headerValue(m.Headers(), events.HeaderTrace))
+}
+
 // deliver passes one message to the handler and keeps its slot until it is settled, or until the
 // server delivers it again.
 func (w *consuming) deliver(m js.Msg) {
 	meta, err := m.Metadata()
 	if err != nil {
-		w.c.log.Error("a message without position was consumed", "subject", m.Subject(), "reason", err.Error())
+		w.c.log.ErrorContext(traced(m), "a message without position was consumed", "subject", m.Subject(), "reason", err.Error())
 		return
 	}
 	overdue := time.NewTimer(w.k.AckWait)
@@ -109,7 +114,7 @@ func (w *consuming) deliver(m js.Msg) {
 			defer close(settled)
 			// Lost with the connection: the message is redelivered after AckWait.
 			if err := send(); err != nil {
-				w.c.log.Debug("a message could not be settled", "subject", m.Subject(), "reason", err.Error())
+				w.c.log.DebugContext(traced(m), "a message could not be settled", "subject", m.Subject(), "reason", err.Error())
 			}
 		})
 	}

@@ -43,7 +43,7 @@ func isHarmless(name string) bool {
 			return true
 		}
 	}
-	return spec.WorkerSetting(name)
+	return exports(name) || spec.WorkerSetting(name)
 }
 
 // homeOf returns the directory of a worker whose job names none: the agent's own may be closed to

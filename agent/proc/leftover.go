@@ -30,6 +30,7 @@ type record struct {
 	Born        events.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
 	Spare       bool               `json:"spare,omitempty"`  // no worker has taken it
 	Groups      []string           `json:"groups,omitempty"` // directories of its control group
+	Span        *events.Span       `json:"span,omitempty"`   // of a worker, to be recorded when it has ended
 }
 
 func (d *Driver) dir() string { return filepath.Join(d.opt.StateDir, "workers") }
@@ -44,6 +45,9 @@ func (d *Driver) remember(s worker.StartProcess, p *process) {
 	r := record{
 		PID: p.pid, Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
 		Generation: s.Generation, Mark: p.mark, Spare: s.Place.Node == "", Groups: p.group.dirs(),
+	}
+	if s.Span.Self != "" {
+		r.Span = &s.Span
 	}
 	if p.born != s.Worker {
 		r.Born = p.born
@@ -94,9 +98,13 @@ func (d *Driver) killLeft(ctx context.Context) (found []worker.Orphaned, files [
 			continue
 		}
 		if !r.Spare {
-			found = append(found, worker.Orphaned{
+			o := worker.Orphaned{
 				Job: r.Job, Place: r.Place, Attempt: r.Attempt, Worker: r.Incarnation, Generation: r.Generation, PID: r.PID,
-			})
+			}
+			if r.Span != nil {
+				o.Span = *r.Span
+			}
+			found = append(found, o)
 		}
 		if r.Boot == d.boot() {
 			of.ids[r.Incarnation] = true

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,8 +47,15 @@ func playAgent(dir string) {
 	d.Start(worker.StartProcess{
 		Job: "j-0000", Place: events.Place{Node: "n", Slot: 1}, Attempt: 2, Worker: events.Incarnation(os.Getenv("PROC_TEST_WORKER")), Generation: 3,
 		Command: []string{"sh", "-c", os.Getenv("PROC_TEST_SCRIPT")}, Env: map[string]string{"REGROUP_INCARNATION": os.Getenv("PROC_TEST_WORKER")},
+		Span: ownSpan,
 	}, func(worker.Input) {}, func(_ string, lines []string) { fmt.Println(strings.Join(lines, "\n")) })
 	select {}
+}
+
+// ownSpan is the span of the worker of an agent that is killed.
+var ownSpan = events.Span{
+	Service: "worker", Name: "worker process", Parent: events.JobTrace("j-0000"), Self: events.ChildTrace(events.JobTrace("j-0000"), "process"),
+	Start: time.Date(2026, 1, 1, 0, 0, 0, 7, time.UTC), Attributes: map[string]string{"regroup.rank": "2"},
 }
 
 // own returns a worker name unique to this test run, because leftovers are searched for by name on
@@ -331,6 +339,45 @@ func TestEnvironmentKeepsTheControlPlaneOut(t *testing.T) {
 	}
 }
 
+// TestWorkersExportToTheCollector: they inherit where spans are sent, as any user, and not what the
+// agent proves its identity to the collector with.
+func TestWorkersExportToTheCollector(t *testing.T) {
+	t.Parallel()
+	environ := []string{
+		"PATH=" + os.Getenv("PATH"), "TRACEPARENT=00-of-the-agent", "TRACESTATE=of-the-agent", "OTEL_SERVICE_NAME=trainer",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318", "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_CERTIFICATE=/ca.pem",
+		"OTEL_EXPORTER_OTLP_HEADERS=authorization=agents", "OTEL_EXPORTER_OTLP_TRACES_HEADERS=x-key=agents",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=https://agent:agents@collector/v1/traces", "OTEL_EXPORTER_OTLP_CLIENT_KEY=/agents.pem",
+		"OTEL_EXPORTER_OTLP_METRICS_CLIENT_CERTIFICATE=/agents.pem",
+	}
+	exported := []string{"OTEL_EXPORTER_OTLP_CERTIFICATE=/ca.pem", "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318", "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"}
+	of := func(who *worker.Account) []string {
+		s := worker.StartProcess{Account: who, Env: map[string]string{"TRACEPARENT": "00-of-the-worker"}}
+		return slices.DeleteFunc(environment(environ, s), func(kv string) bool { return !strings.HasPrefix(kv, "OTEL_") && !strings.HasPrefix(kv, "TRACE") })
+	}
+	if got, want := of(nil), append(slices.Clone(exported), "OTEL_SERVICE_NAME=trainer", "TRACEPARENT=00-of-the-worker"); !slices.Equal(got, want) {
+		t.Errorf("a worker of the agent's user has %q", got)
+	}
+	if got, want := of(stranger), append(slices.Clone(exported), "TRACEPARENT=00-of-the-worker"); !slices.Equal(got, want) {
+		t.Errorf("a worker of another user has %q", got)
+	}
+}
+
+// TestASecretOfTheCollectorMayBeGiven: to a job that names it, if the agent allows that.
+func TestASecretOfTheCollectorMayBeGiven(t *testing.T) {
+	t.Parallel()
+	const headers = "OTEL_EXPORTER_OTLP_HEADERS"
+	r := newRig(t, Options{Environ: []string{"PATH=" + os.Getenv("PATH"), headers + "=authorization=agents"}, AllowSecrets: []string{headers}})
+	r.startWith(worker.StartProcess{
+		Worker: r.id, Command: []string{"sh", "-c", `[ "$OTEL_EXPORTER_OTLP_HEADERS" = authorization=agents ]`}, Env: map[string]string{},
+		Secrets: map[string]string{headers: "env:" + headers},
+	})
+	next[worker.ProcessStarted](r)
+	if x := next[worker.ProcessExited](r); x.ExitCode != 0 {
+		t.Errorf("the worker was not given what it was to have: %+v", x)
+	}
+}
+
 func TestKilledForMemoryRequiresTheKernelsCounter(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -429,7 +476,8 @@ func TestRestartedAgentFindsAndFencesWhatIsLeft(t *testing.T) {
 	if len(found) != 1 || found[0].PID == 0 {
 		t.Fatalf("found %+v", found)
 	}
-	if found[0].PID = 0; found[0] != want {
+	want.Span = ownSpan
+	if found[0].PID = 0; !reflect.DeepEqual(found[0], want) {
 		t.Errorf("found %+v", found[0])
 	}
 	until(t, "the child is gone", func() bool { return !runs(pid) })

@@ -111,7 +111,7 @@ func environment(base []string, s worker.StartProcess) []string {
 	all := map[string]string{}
 	maps.Copy(all, s.Defaults)
 	for _, kv := range base {
-		if k, v, ok := strings.Cut(kv, "="); ok && k != "" && inherited(k) && (!another(s.Account) || isHarmless(k)) {
+		if k, v, ok := strings.Cut(kv, "="); ok && k != "" && inherited(k) && !identifies(k, v) && (!another(s.Account) || isHarmless(k)) {
 			all[k] = v
 		}
 	}

@@ -26,6 +26,7 @@ type StartProcess struct {
 	User       string            // see spec.Processes; empty = the agent's default
 	Account    *Account          // that user, which the shell finds; nil = the agent's own
 	Limits     spec.ProcessLimits
+	Span       events.Span // of the process, without its end, for Orphaned
 }
 
 // SignalProcess sends a signal to the whole process group of a worker.

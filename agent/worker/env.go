@@ -31,6 +31,9 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"TORCHELASTIC_RUN_ID":     string(l.Job),
 		"TORCHELASTIC_ERROR_FILE": c.errorFile(w.ref.Incarnation),
 	})
+	if w.process.Self != "" {
+		env[wire.EnvTraceparent] = w.process.Self
+	}
 	if l.Spec.Processes.Encrypt {
 		env[wire.EnvEncrypt] = "1"
 	}

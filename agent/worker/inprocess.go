@@ -43,7 +43,7 @@ func (t *transition) inProcess(j *job) {
 }
 
 func (t *transition) newIncarnation(j *job, m events.LaunchMember) *incarnation {
-	w := &incarnation{rank: -1, ref: events.WorkerRef{
+	w := &incarnation{rank: -1, replaces: j.failedIn(m.Place.Slot), ref: events.WorkerRef{
 		Job: j.launch.Job, Place: m.Place, Incarnation: t.newIncarnationID(), Agent: t.s.cfg.Agent, Attempt: m.Attempt,
 	}}
 	j.incarnations[m.Place.Slot] = w
@@ -158,6 +158,9 @@ func (t *transition) handleJoin(in WorkerJoined) {
 		if c := commit(in.Request.Commit); w.left > 0 {
 			w.commit = c // the commit that it has returned to
 		}
+		if w.left >= w.ref.Generation {
+			t.endGeneration(w, t.now.Add(-millis(in.Request.NoticeMS)), nil, false)
+		}
 		w.join = &join{req: in.Request, receivedAt: t.now, sendAt: t.now}
 		for _, rank := range in.Request.Accused {
 			t.examine(j, events.Generation(in.Request.Left), rank)
@@ -177,14 +180,20 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 		t.dismiss(w, wire.Removed)
 	case m.Incarnation == w.ref.Incarnation && m.Rank >= 0 && uint64(l.Generation) > w.join.req.Left:
 		w.join = nil
+		if w.ref.Generation != l.Generation {
+			t.endGeneration(w, t.now, nil, false)
+		}
 		w.ref.Generation, w.rank, w.localRank, w.world = l.Generation, m.Rank, m.LocalRank, l.World
 		w.trace, w.pushed = t.startTrace(j), pushed{}
+		if w.generation.Self == "" { // otherwise it is assigned once more: the answer was lost
+			t.beginGeneration(w)
+		}
 		t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
 			Verdict: wire.Assigned, Generation: uint64(l.Generation), Rank: m.Rank, World: l.World,
 			LocalRank: m.LocalRank, LocalSize: m.LocalSize, CrossRank: m.CrossRank, CrossSize: m.CrossSize,
-			Token: l.Token, Peers: m.Peers, Trace: w.trace, Cause: string(l.Cause.Kind),
+			Token: l.Token, Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
 		}})
-		t.span(events.ServiceAgent, "regroup launch", w.trace, j.launchedAt, t.now, w, "")
+		t.launchSpan(j, w)
 		// A launch that plans a change of this generation was made before this worker received its
 		// assignment.
 		t.pushChanges(j, w)
@@ -203,7 +212,7 @@ func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMembe
 	q.stateFrom = l.Generation
 	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
 		Verdict: wire.WarmUp, Generation: uint64(l.Generation), Rank: -1, World: l.World,
-		Token: wire.StateToken(l.Token), Peers: m.Peers, Trace: t.startTrace(j), Cause: string(l.Cause.Kind),
+		Token: wire.StateToken(l.Token), Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
 		Expect: expected(l, m),
 	}})
 }

@@ -58,6 +58,7 @@ type Orphaned struct {
 	Worker     events.Incarnation
 	Generation events.Generation
 	PID        int
+	Span       events.Span // StartProcess.Span, if it is known
 }
 
 // MasterPrepared answers PrepareMaster.

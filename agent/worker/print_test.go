@@ -10,15 +10,31 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// traceName names the traces that occur in scripts.
-func traceName(tp string) string {
+// traceName names the traces that occur in scripts, and the spans of workers in them.
+func (p *player) traceName(tp string) string {
 	const job = "mnist-7f3a"
-	if tp == events.JobTrace(job) {
-		return "job"
-	}
+	roots := map[string]string{"job": events.JobTrace(job)}
 	for g := events.Generation(1); g < 10; g++ {
-		if tp == events.TraceOf(job, g) {
-			return "incident-" + g.String()
+		roots["incident-"+g.String()] = events.TraceOf(job, g)
+	}
+	for name, root := range roots {
+		if events.TraceID(root) != events.TraceID(tp) {
+			continue
+		}
+		if tp == root {
+			return name
+		}
+		names := maps.Clone(p.names)
+		names["01OLD"] = "old"
+		for id, w := range names {
+			if tp == events.ChildTrace(root, "process", string(id)) {
+				return name + "/" + w
+			}
+			for g := events.Generation(1); g < 10; g++ {
+				if tp == events.ChildTrace(root, "generation", string(id), g.String()) {
+					return name + "/" + w + "/" + g.String()
+				}
+			}
 		}
 	}
 	return tp
@@ -61,7 +77,7 @@ func (p *player) print(a Action) string {
 		if x.Rank+x.World == 0 {
 			return fmt.Sprintf("answer %s: %s", p.name(a.Worker), x.Verdict)
 		}
-		return fmt.Sprintf("answer %s: %s g%d rank %d of %d, trace %s", p.name(a.Worker), x.Verdict, x.Generation, x.Rank, x.World, traceName(x.Trace))
+		return fmt.Sprintf("answer %s: %s g%d rank %d of %d, trace %s", p.name(a.Worker), x.Verdict, x.Generation, x.Rank, x.World, p.traceName(x.Trace))
 	case RefuseJoin:
 		return fmt.Sprintf("refuse join of %s: %s: %s", p.name(a.Worker), a.Code, a.Reason)
 	case PushChange:
@@ -70,7 +86,7 @@ func (p *player) print(a Action) string {
 		}
 		return fmt.Sprintf("push %s: %s g%d rank %d: %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Rank, a.Change.Reason)
 	case PublishFact:
-		return fmt.Sprintf("tell %s, trace %s", p.fact(a.Body), traceName(a.Trace))
+		return fmt.Sprintf("tell %s, trace %s", p.fact(a.Body), p.traceName(a.Trace))
 	case SendNotice:
 		return fmt.Sprintf("notice %s rank %d: %s", p.name(a.Notice.Exited.Incarnation), a.Notice.Rank, a.Notice.Exited.Detail)
 	case SendProgress:
@@ -87,9 +103,23 @@ func (p *player) print(a Action) string {
 		}
 		return s + metricsText(x.Metrics, x.MetricSteps)
 	case RecordSpan:
-		return fmt.Sprintf("span %s %q %s in %s", a.Span.Service, a.Span.Name, a.Span.End.Sub(a.Span.Start), traceName(a.Span.Parent))
+		return p.span(a.Span)
 	}
 	return fmt.Sprintf("%T", a)
+}
+
+func (p *player) span(a events.Span) string {
+	s := fmt.Sprintf("span %s %q %s in %s", a.Service, a.Name, a.End.Sub(a.Start), p.traceName(a.Parent))
+	if a.Self != "" {
+		s += " is " + p.traceName(a.Self)
+	}
+	for _, l := range a.Links {
+		s += ", see " + p.traceName(l)
+	}
+	if a.Error != "" {
+		s += ": " + a.Error
+	}
+	return s
 }
 
 // metricsText formats values, with the steps of those that are from another step.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,11 +14,14 @@ import (
 func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 	w.phase = starting
 	w.startedAt, j.lastStart = t.now, t.now
+	t.beginProcess(j, w)
 	a := StartProcess{
 		Job: w.ref.Job, Place: w.ref.Place, Attempt: w.ref.Attempt, Worker: w.ref.Incarnation, Generation: w.ref.Generation,
 		Command: j.launch.Spec.Command, Dir: j.launch.Spec.Workdir,
 		Secrets: j.launch.Spec.Secrets, User: j.launch.Spec.Processes.User, Limits: j.launch.Spec.Processes.Limits,
+		Span: w.process,
 	}
+	a.Span.Attributes = maps.Clone(a.Span.Attributes) // the driver keeps it
 	a.Env, a.Defaults = t.s.cfg.environment(j.launch, m, w)
 	if w.ref.Generation > 0 {
 		a.Command = localRank(a.Command, m.LocalRank)
@@ -37,7 +41,7 @@ func (t *transition) started(in ProcessStarted) {
 	if !j.inProcess() && w.ref.Generation > 0 {
 		w.ready = w.ref.Generation
 		t.publishReady(w, 0, took)
-		t.span(events.ServiceAgent, "regroup launch", w.trace, j.launchedAt, t.now, w, "")
+		t.launchSpan(j, w)
 	}
 }
 
@@ -181,9 +185,10 @@ func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExite
 	x.Asked = w.stopRequested || w.verdict != "" && x.ExitCode == 0
 	x.Departing = t.s.departing || t.s.stopping
 	x.Metrics, x.MetricSteps = w.metrics(x.Step)
-	trace := t.startTrace(j)
-	if x.Failed(j.inProcess()) {
+	trace, failed := t.startTrace(j), x.Failed(j.inProcess())
+	if failed {
 		trace = t.exitTrace(j, w)
+		w.failedIn = trace
 		rank := w.rank
 		if !member {
 			rank = -1
@@ -192,8 +197,9 @@ func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExite
 		if member {
 			t.pushLostToAll(j, w.ref.Generation, rank, x.Detail)
 		}
-		t.span(events.ServiceAgent, "detect worker.exited", trace, t.now.Add(-age), t.now, w, x.Detail)
+		t.detectSpan(w, trace, age, x)
 	}
+	t.endProcess(w, t.now.Add(-age), x, failed)
 	t.publish(w, x, trace)
 }
 
@@ -214,6 +220,7 @@ func (t *transition) orphaned(in Orphaned) {
 		Detail: "ended together with its node's agent, which was started again",
 	}
 	t.do(SendNotice{Notice: events.Notice{Exited: x, Rank: -1}})
+	t.orphanSpan(in.Span, w, x)
 	t.publish(w, x, t.exitTrace(j, w))
 }
 
@@ -241,17 +248,6 @@ func (t *transition) exitTrace(j *job, w *incarnation) string {
 		return events.TraceOf(w.ref.Job, w.ready)
 	}
 	return events.JobTrace(w.ref.Job)
-}
-
-func (t *transition) span(service, name, parent string, from, to time.Time, w *incarnation, failure string) {
-	t.do(RecordSpan{Span: events.Span{
-		Service: service, Name: name, Parent: parent, Start: from, End: to, Error: failure,
-		Attributes: map[string]string{
-			"regroup.job.id": string(w.ref.Job), "regroup.node": string(w.ref.Place.Node),
-			"regroup.generation": w.ref.Generation.String(), "regroup.place": w.ref.Place.String(),
-			"regroup.rank": fmt.Sprint(w.rank),
-		},
-	}})
 }
 
 func (t *transition) pushLostToAll(j *job, g events.Generation, rank int, reason string) {

@@ -22,6 +22,8 @@ type world struct {
 	holder   map[events.Place]events.Incarnation
 	exits    map[events.Incarnation]int
 	doomed   map[events.Incarnation]bool // certain to end
+	spans    map[string]bool             // recorded, of those with fixed ids
+	handed   map[string]bool             // fixed ids that programs were told
 	revision uint64
 }
 
@@ -45,6 +47,10 @@ func (w *world) step(t *rapid.T, in Input) {
 			if a.Generation == 0 && a.Attempt <= w.attempts[a.Place] {
 				t.Fatalf("attempt %d of %s was started again", a.Attempt, a.Place)
 			}
+			if a.Span.Self == "" || a.Span.Self != a.Env[wire.EnvTraceparent] {
+				t.Fatalf("%s has the span %q and is told %q", a.Worker, a.Span.Self, a.Env[wire.EnvTraceparent])
+			}
+			w.handed[a.Span.Self] = true
 			w.started[a.Worker], w.holder[a.Place], w.attempts[a.Place] = a, a.Worker, max(w.attempts[a.Place], a.Attempt)
 		case SignalProcess:
 			w.known(t, a.Worker)
@@ -57,13 +63,32 @@ func (w *world) step(t *rapid.T, in Input) {
 			if !ok {
 				continue
 			}
+			if self := w.started[x.Incarnation].Span.Self; !w.spans[self] {
+				t.Fatalf("%s has ended, and its span was not recorded", x.Incarnation)
+			}
 			if w.exits[x.Incarnation]++; w.exits[x.Incarnation] > 1 {
 				t.Fatalf("the exit of %s was published twice", x.Incarnation)
 			}
 			if x.Signal == "SIGSEGV" && !x.Asked && !noticed[x.Incarnation] {
 				t.Fatalf("the failure of %s was published before its notice", x.Incarnation)
 			}
+		case RecordSpan:
+			switch {
+			case a.Span.End.Before(a.Span.Start):
+				t.Fatalf("span %q ends before it begins", a.Span.Name)
+			case a.Span.Self != "" && (w.spans[a.Span.Self] || !w.handed[a.Span.Self]):
+				t.Fatalf("span %q was recorded before, or no program was told of it", a.Span.Name)
+			}
+			if a.Span.Self != "" {
+				w.spans[a.Span.Self] = true
+			}
 		case AnswerJoin:
+			if a.Assignment.Verdict == wire.Assigned {
+				if w.spans[a.Assignment.Trace] || !events.ValidTrace(a.Assignment.Trace) {
+					t.Fatalf("assigned to the span %q, which has ended or is none", a.Assignment.Trace)
+				}
+				w.handed[a.Assignment.Trace] = true
+			}
 			if a.Assignment.Verdict == wire.Assigned && a.Assignment.Rank < 0 {
 				t.Fatal("assigned without a rank")
 			}
@@ -117,7 +142,7 @@ func TestAnyHistory(t *testing.T) {
 		w := &world{
 			s: New(Config{Node: "node-a", Agent: "01AGENT"}), now: epoch, started: map[events.Incarnation]StartProcess{},
 			ended: map[events.Incarnation]bool{}, attempts: map[events.Place]int{}, holder: map[events.Place]events.Incarnation{},
-			exits: map[events.Incarnation]int{}, doomed: map[events.Incarnation]bool{},
+			exits: map[events.Incarnation]int{}, doomed: map[events.Incarnation]bool{}, spans: map[string]bool{}, handed: map[string]bool{},
 		}
 		recovery := rapid.SampledFrom([]spec.Recovery{spec.RecoveryRestart, spec.RecoveryInProcess}).Draw(t, "recovery")
 		exit := func(id events.Incarnation) {

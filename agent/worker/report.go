@@ -47,27 +47,7 @@ func (t *transition) reported(in WorkerReported) {
 			ready.Checkpoint = &c
 		}
 		t.publish(w, ready, w.trace)
-		t.workerSpans(w, *f)
-	}
-}
-
-// workerSpans emits the phases of a worker's recovery, laid out backwards from now: the worker's
-// clock may differ, its durations do not.
-func (t *transition) workerSpans(w *incarnation, f wire.FirstStep) {
-	parts := []struct {
-		name string
-		ms   float64
-	}{{"abort and restore", f.AbortMS}, {"rejoin", f.RejoinMS}, {"sync", f.SyncMS}, {"first step", f.StepMS}}
-	from := t.now
-	for _, p := range parts {
-		from = from.Add(-millis(p.ms))
-	}
-	for _, p := range parts {
-		if millis(p.ms) > 0 {
-			to := from.Add(millis(p.ms))
-			t.span("worker", p.name, w.trace, from, to, w, "")
-			from = to
-		}
+		t.recoverySpans(w, *f)
 	}
 }
 

@@ -87,7 +87,12 @@ func (p *player) command(f []string) {
 		x.Number = map[string]int{"": 0, "SIGKILL": 9, "SIGTERM": 15, "SIGSEGV": 11}[x.Signal]
 		p.step(x)
 	case "orphan":
-		p.step(Orphaned{Job: "mnist-7f3a", Place: place(a.num("slot")), Attempt: a.num("attempt"), Worker: "01OLD"})
+		o := Orphaned{Job: "mnist-7f3a", Place: place(a.num("slot")), Attempt: a.num("attempt"), Worker: "01OLD"}
+		if a.has("ran") {
+			o.Span = events.Span{Service: "worker", Name: "worker process", Parent: events.JobTrace(o.Job), Start: p.now.Add(-time.Duration(a.num("ran")) * time.Second)}
+			o.Span.Self = events.ChildTrace(o.Span.Parent, "process", string(o.Worker))
+		}
+		p.step(o)
 	case "master":
 		p.step(MasterPrepared{Job: "mnist-7f3a", Address: a["address"]})
 	case "join":
@@ -174,7 +179,11 @@ func (p *player) wait(span string) {
 func (p *player) env(name string) {
 	a := p.envs[name]
 	for _, k := range slices.Sorted(keys(a.Env)) {
-		fmt.Fprintf(&p.out, "  %s=%s\n", k, p.named(a.Env[k]))
+		v := p.named(a.Env[k])
+		if k == wire.EnvTraceparent {
+			v = p.traceName(v)
+		}
+		fmt.Fprintf(&p.out, "  %s=%s\n", k, v)
 	}
 	for _, k := range slices.Sorted(keys(a.Defaults)) {
 		fmt.Fprintf(&p.out, "  default %s=%s\n", k, a.Defaults[k])

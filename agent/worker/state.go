@@ -66,6 +66,10 @@ type incarnation struct {
 	localRank       int // the same
 	world           int
 	trace           string            // traceparent of the launch of ref.Generation
+	process         events.Span       // its span, until the exit; no Self = it was recorded
+	generation      events.Span       // the span of its part in ref.Generation, likewise
+	failedIn        string            // traceparent of the incident that its failure began or belongs to
+	replaces        string            // failedIn of the one before it in this slot
 	ready           events.Generation // last generation in which it was ready
 	left            events.Generation // newest generation that it reports to have left
 	stopRequested   bool              // by a launch, or because the agent ends
@@ -130,6 +134,19 @@ func (w *incarnation) member() bool {
 func (j *job) inProcess() bool { return j.launch.Spec.Recovery == spec.RecoveryInProcess }
 
 func (j *job) slots() []events.Slot { return slices.Sorted(maps.Keys(j.incarnations)) }
+
+// failedIn returns the incident that the failure of a slot's incarnation belongs to; "" = it did
+// not fail.
+func (j *job) failedIn(s events.Slot) string {
+	switch w := j.incarnations[s]; {
+	case w == nil:
+		return ""
+	case w.phase == planned:
+		return w.replaces
+	default:
+		return w.failedIn
+	}
+}
 
 // listed returns the launch's member in a slot.
 func (j *job) listed(s events.Slot) (events.LaunchMember, bool) {

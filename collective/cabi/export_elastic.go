@@ -115,8 +115,23 @@ func fillSession(out *C.rg_session, s *elastic.Session, comm uint64) {
 	out.rank, out.world = C.int32_t(s.Rank), C.int32_t(s.World)
 	out.local_rank, out.local_size = C.int32_t(s.LocalRank), C.int32_t(s.LocalSize)
 	out.cross_rank, out.cross_size = C.int32_t(s.CrossRank), C.int32_t(s.CrossSize)
-	if uint64(out.size) >= uint64(unsafe.Sizeof(*out)) { // of a host that knows of it
+	// The rest is for hosts that know of it.
+	if uint64(out.size) >= uint64(unsafe.Offsetof(out.traceparent)) {
 		out.stage, out.reserved = C.int32_t(s.Stage), 0
+	}
+	if uint64(out.size) >= uint64(unsafe.Sizeof(*out)) {
+		fillText(out.traceparent[:], s.Traceparent)
+	}
+}
+
+// fillText copies a text with its final zero. One that is too long becomes empty.
+func fillText(to []C.char, s string) {
+	clear(to)
+	if len(s) >= len(to) {
+		return
+	}
+	for i := range len(s) {
+		to[i] = C.char(s[i])
 	}
 }
 

@@ -292,6 +292,7 @@ typedef struct rg_session {
     int32_t rank, world, local_rank, local_size, cross_rank, cross_size;
     uint64_t step; /* that the state has behind it */
     int32_t stage, reserved;
+    char traceparent[56]; /* W3C trace context for spans of this process in the generation; "" = none */
 } rg_session;
 
 /* Waits for the next generation. RG_TIMEOUT: ask again. RG_END: the training is complete. RG_STOPPED, RG_LEFT: the job was stopped, or goes

@@ -12,10 +12,13 @@ import (
 	"github.com/regroup-io/regroup/elastic"
 )
 
+const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 // alone begins a training without an agent.
 func alone(t *testing.T, options string) *training {
 	t.Helper()
 	t.Setenv("REGROUP_SOCKET", "")
+	t.Setenv("TRACEPARENT", traceparent)
 	tr, err := newTraining(options)
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +43,7 @@ func TestATrainingAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _, err := tr.next(-1)
-	if err != nil || s.World != 1 {
+	if err != nil || s.World != 1 || s.Traceparent != traceparent {
 		t.Fatalf("%+v, %v, want a session alone", s, err)
 	}
 	if err := tr.tensor("late", weights); !errors.Is(err, collective.ErrInvalid) {

@@ -2,6 +2,7 @@ package elastictest
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -96,6 +97,7 @@ func (h *Hub) assign(token string, j wire.JoinRequest, a *wire.Assignment) bool 
 		*a = wire.Assignment{
 			Verdict: wire.Assigned, Generation: h.Generation, Rank: rank, World: len(h.Members),
 			Token: "secret", Peers: map[int]string{next: h.Address[h.Members[next]]},
+			Trace: Traceparent(h.Generation, rank),
 		}
 	case j.Cold && h.Generation > j.Holders && h.Generation > 0:
 		*a = wire.Assignment{
@@ -110,6 +112,11 @@ func (h *Hub) assign(token string, j wire.JoinRequest, a *wire.Assignment) bool 
 		return false
 	}
 	return true
+}
+
+// Traceparent is what a member is told in a generation.
+func Traceparent(generation uint64, rank int) string {
+	return fmt.Sprintf("00-%032x-%016x-01", generation, rank+1)
 }
 
 func (h *Hub) change(r *http.Request, token string, generation uint64) any {

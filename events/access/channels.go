@@ -64,6 +64,7 @@ func channels() []channel {
 		{"spans of agents", func(events.NodeID) []string {
 			return []string{events.SpanSubject(events.ServiceAgent), events.SpanSubject("worker")}
 		}, roles(agent), nil, false},
+		{"spans of gateways", one(events.SpanSubject(events.ServiceGateway)), roles(RoleGateway), nil, false},
 		{"spans of services", one(events.SpanSubject("*")), services(), nil, false}, // one service may record the span of another
 	}
 	for _, s := range services() {

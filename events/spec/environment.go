@@ -46,6 +46,8 @@ var AgentVariables = []WorkerVariable{
 	{Name: "REGROUP_INCARNATION", What: "Id of this incarnation of the worker."},
 	{Name: "REGROUP_ADVERTISE", What: "Host under which other workers reach this one."},
 	{Name: "REGROUP_ENCRYPT", What: "1 = workers encrypt what they send each other: `processes.encrypt` of the job."},
+	{Name: "TRACEPARENT", What: "W3C trace context of the worker's span, for spans of the program below it ([traces.md](traces.md))."},
+	{Name: "TRACESTATE", What: "Never set, nor inherited: it would belong to another trace."},
 	{Name: "REGROUP_DATA_PORTS", What: "Ports on which it may listen, low-high; empty = any."},
 }
 

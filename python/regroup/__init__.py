@@ -15,7 +15,7 @@ from .errors import (
     RegroupError,
     WorkerLostError,
 )
-from .reporting import generation, on, record, report
+from .reporting import generation, on, record, report, traceparent
 
 __all__ = [
     "Client",
@@ -31,6 +31,7 @@ __all__ = [
     "on",
     "record",
     "report",
+    "traceparent",
 ]
 
 

@@ -11,6 +11,7 @@ import os
 import time
 from ctypes import (
     POINTER,
+    c_char,
     c_char_p,
     c_int,
     c_int32,
@@ -54,6 +55,7 @@ class Session(ctypes.Structure):
         ("step", c_uint64),
         ("stage", c_int32),
         ("reserved", c_int32),
+        ("traceparent", c_char * 56),
     ]
 
 

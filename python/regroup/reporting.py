@@ -32,6 +32,14 @@ def generation() -> int:
     return number("REGROUP_GENERATION", 0)
 
 
+def traceparent() -> Optional[str]:
+    """The W3C trace context for spans of this process: with in-process recovery that of the
+    generation that it is in, otherwise that of the process. None if there is no trace."""
+    world = _world()
+    now = "" if world is None else world.traceparent
+    return now or os.environ.get("TRACEPARENT") or None
+
+
 #: Seconds between two reports. A newer report replaces one that was not sent yet.
 _INTERVAL = 0.1
 

@@ -6,6 +6,7 @@ import threading
 import unittest
 from unittest import mock
 
+import regroup
 from regroup import agent, reporting
 
 
@@ -45,6 +46,20 @@ class Reports(unittest.TestCase):
         reporter.submit({"generation": 1, "step": 2, "samples": 0, "metrics": {"loss": 2.0}})
         reporter.submit({"generation": 2, "step": 1, "samples": 0, "metrics": {}})
         self.assertEqual({}, reporter._newest["metrics"])
+
+
+class Traces(unittest.TestCase):
+    def test_the_generation_comes_before_the_process(self):
+        world = mock.Mock(traceparent="")
+        with mock.patch.dict(os.environ, {"TRACEPARENT": "of the process"}):
+            self.assertEqual("of the process", regroup.traceparent())
+            with mock.patch.object(reporting, "_world", lambda: world):
+                self.assertEqual("of the process", regroup.traceparent())  # before the first one
+                world.traceparent = "of the generation"
+                self.assertEqual("of the generation", regroup.traceparent())
+        with mock.patch.dict(os.environ):
+            os.environ.pop("TRACEPARENT", None)
+            self.assertIsNone(regroup.traceparent())
 
 
 if __name__ == "__main__":

@@ -161,11 +161,11 @@ func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input
 		c.restUntil = c.o.Now().Add(min(max(took/2, longProcess), longRest))
 	}
 	if err != nil {
-		c.o.failed(entity, err)
+		c.o.failed(entity, traceOfAny(inputs), err)
 		c.setTimers(entity, now.Add(retryAfter))
 		return out, err
 	}
-	c.observe(entity, out)
+	c.observe(entity, inputs, out)
 	c.setTimers(entity, time.Time{})
 	return out, nil
 }
@@ -220,6 +220,6 @@ func (c *Core[S]) fire(ctx context.Context) {
 func (c *Core[S]) republish(ctx context.Context, entity string) {
 	ctx, cancel := c.o.Limit(ctx)
 	defer cancel()
-	c.o.failed(entity, c.processor.Publish(ctx, entity))
+	c.o.failed(entity, "", c.processor.Publish(ctx, entity))
 	c.setTimers(entity, c.o.Now().Add(republishAfter))
 }

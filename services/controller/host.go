@@ -208,7 +208,7 @@ func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]
 func (h *Host[S]) signal(s Subscription, data []byte) {
 	body, err := s.Decode(data)
 	if err != nil {
-		h.o.failed("", events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err))
+		h.o.failed("", "", events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err))
 		return
 	}
 	select {
@@ -259,7 +259,7 @@ func (h *Host[S]) reconcile(ctx context.Context) error {
 	emit := func(in events.Input) { h.put(ctx, InputItem(in)) }
 	once := func(time.Time) error {
 		if err := h.o.Reconcile(ctx, emit); ctx.Err() == nil {
-			h.o.failed("", err)
+			h.o.failed("", "", err)
 		}
 		return nil
 	}

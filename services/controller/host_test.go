@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -335,6 +336,38 @@ func TestObservationsAreNotRepeated(t *testing.T) {
 		}
 		stop()
 		if want := []string{"a scaled", "a refused: a is never stopped"}; !slices.Equal(seen, want) {
+			t.Errorf("observed %q, want %q", seen, want)
+		}
+	})
+}
+
+// TestObservationsHaveTheTraceOfTheirInput: facts, refusals, malformed messages and failures.
+func TestObservationsHaveTheTraceOfTheirInput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		trace := func(n int) string { return fmt.Sprintf("00-%032x-%016x-01", n, n) }
+		var mu sync.Mutex
+		seen := map[string]string{}
+		stop := controllertest.Start(t, host(t, p, func(o *controller.Options[sum]) {
+			o.Observe = func(ob controller.Observation) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case ob.Fact != nil:
+					seen[ob.Fact.Body.Type().Kind()] = ob.Trace
+				case ob.Refusal != nil:
+					seen["refused"] = ob.Trace
+				case ob.Err != nil:
+					seen["failed"] = ob.Trace
+				}
+			}
+		}).Run)
+		for i, b := range []events.Body{scale("a", 2), events.JobStop{Job: "a"}, scale("a", 13)} { // the machine panics at 13
+			controllertest.PublishEvent(t, p, events.Event{ID: fmt.Sprint(i), Source: "/test", Entity: "a", Trace: trace(i + 1), Body: b})
+			time.Sleep(time.Second)
+		}
+		stop()
+		if want := map[string]string{"scaled": trace(1), "refused": trace(2), "rejected": trace(2), "failed": trace(3)}; !maps.Equal(seen, want) {
 			t.Errorf("observed %q, want %q", seen, want)
 		}
 	})

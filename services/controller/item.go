@@ -133,7 +133,7 @@ func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d ev
 	case errors.Is(err, errUnrouted) && !command: // a fact that concerns no entity here
 		d.Ack()
 	case errors.Is(err, errUnrouted):
-		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Refusal: err})
+		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Trace: cmp.Or(traceOf(d.Header), e.Trace), Refusal: err})
 		c.refuse(ctx, d, e, err)
 	case err == nil && command && events.CodeOf(r.Refusal) == events.Conflict:
 		d.Retry(0) // it was routed by an outdated state
@@ -179,10 +179,10 @@ func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.
 	case errors.Is(err, events.ErrUnknownType) && !command && d.Attempt < maxDeliveries:
 		d.Retry(newerAfter)
 	case command:
-		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Refusal: err})
+		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Trace: cmp.Or(traceOf(d.Header), e.Trace), Refusal: err})
 		c.refuse(ctx, d, e, err)
 	default:
-		c.o.failed(e.Entity, events.Errorf(events.CodeOf(err), "dropped a message on %s: %w", d.Subject, err))
+		c.o.failed(e.Entity, cmp.Or(traceOf(d.Header), e.Trace), events.Errorf(events.CodeOf(err), "dropped a message on %s: %w", d.Subject, err))
 		d.Drop(err.Error())
 	}
 }
@@ -192,7 +192,7 @@ func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 	if c.o.Reject != nil {
 		if f, ok := c.o.Reject(e, why); ok {
 			if err := c.reject(ctx, d, e, f); err != nil {
-				c.o.failed(f.Entity, err)
+				c.o.failed(f.Entity, cmp.Or(traceOf(d.Header), e.Trace), err)
 				d.Retry(retryAfter)
 				return
 			}
@@ -223,7 +223,7 @@ func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event,
 	if _, err := c.o.Ports.Log.Publish(ctx, m); err != nil {
 		return events.Errorf(events.CodeOf(err), "%s: publish a rejection: %w", c.o.Service, err)
 	}
-	c.o.Observe(Observation{Service: c.o.Service, Entity: ev.Entity, Fact: &ev})
+	c.o.Observe(Observation{Service: c.o.Service, Entity: ev.Entity, Trace: ev.Trace, Fact: &ev})
 	return nil
 }
 

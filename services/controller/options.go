@@ -133,35 +133,47 @@ func (c *Core[S]) decodeRequest(ctx context.Context, r Request, data []byte) (ev
 type Observation struct {
 	Service string
 	Entity  string
+	Trace   string        // traceparent of the input that it is about; empty = there is none, or it is unknown
 	Fact    *events.Event // stored, and published or in the outbox
 	Refusal error         // a refusal whose reason differs from the last one for this entity
 	Err     error         // an operation failed and is retried, or a message was dropped
 	Spans   []events.Span // to be exported
 }
 
-// failed reports an error about an entity, unless it is nil.
-func (o Options[S]) failed(entity string, err error) {
+// failed reports an error about an entity, unless it is nil. trace is that of the input.
+func (o Options[S]) failed(entity, trace string, err error) {
 	if err != nil {
-		o.Observe(Observation{Service: o.Service, Entity: entity, Err: err})
+		o.Observe(Observation{Service: o.Service, Entity: entity, Trace: trace, Err: err})
 	}
 }
 
-func (c *Core[S]) observe(entity string, out Result) {
+// traceOfAny returns the trace of the first input that has one.
+func traceOfAny(inputs []events.Input) string {
+	for _, in := range inputs {
+		if in.Trace != "" {
+			return in.Trace
+		}
+	}
+	return ""
+}
+
+// observe reports the result of inputs of an entity.
+func (c *Core[S]) observe(entity string, inputs []events.Input, out Result) {
 	report := func(o Observation) {
 		o.Service, o.Entity = c.o.Service, entity
 		c.o.Observe(o)
 	}
 	for i := range out.Facts {
-		report(Observation{Fact: &out.Facts[i]})
+		report(Observation{Fact: &out.Facts[i], Trace: out.Facts[i].Trace})
 	}
 	if len(out.Spans) > 0 {
 		report(Observation{Spans: out.Spans})
 	}
-	c.o.failed(entity, out.Unpublished)
-	for _, r := range out.Inputs {
+	c.o.failed(entity, traceOfAny(inputs), out.Unpublished)
+	for i, r := range out.Inputs {
 		if r.Refusal != nil && c.refusals[entity] != r.Refusal.Error() {
 			c.refusals[entity] = r.Refusal.Error()
-			report(Observation{Refusal: r.Refusal})
+			report(Observation{Refusal: r.Refusal, Trace: inputs[i].Trace})
 		}
 	}
 	if _, ok := c.processor.State(entity); !ok {

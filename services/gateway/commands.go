@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -36,6 +38,7 @@ type commands struct {
 	ports events.Ports
 	feed  *feed.Feed
 	now   func() time.Time
+	spans func(events.Span) // must not block
 
 	within time.Duration // for an answer
 }
@@ -55,17 +58,50 @@ func (c commands) store(ctx context.Context, e events.Event) error {
 	}
 }
 
+// span begins the span of a command: in the trace of the client, which is that of the context, or
+// in a trace of its own.
+func (c commands) span(ctx context.Context, b events.Body, entity string) events.Span {
+	s := events.Span{
+		Service: events.ServiceGateway, Name: fmt.Sprintf("command %s.%s", b.Type().Family(), b.Type().Kind()), Start: c.now(),
+		Parent: events.TraceFrom(ctx), Attributes: map[string]string{},
+	}
+	if s.Parent == "" {
+		s.Self = events.CommandTrace(rand.Text())
+	} else {
+		s.Self = events.ChildTrace(s.Parent, "command", rand.Text())
+	}
+	if entity != "" {
+		s.Attributes["regroup.entity"] = entity
+	}
+	return s
+}
+
+// answered records the span of a command. That of a submission leads to the start of the job.
+func (c commands) answered(s events.Span, answer events.Body, err error) {
+	s.End = c.now()
+	if err != nil {
+		s.Error = err.Error()
+	}
+	if j, ok := answer.(events.JobSubmitted); ok {
+		s.Attributes["regroup.job.id"] = string(j.Job)
+		s.Links = []string{events.JobTrace(j.Job)}
+	}
+	c.spans(s)
+}
+
 // ask publishes a command and waits for the fact that answers it. Some commands without effect
 // cause no fact: satisfied reports whether what they want holds; nil = only a fact counts. A
 // refusal is the error, and so is the lack of an answer: then the command has expired and is not
 // carried out any more. When it returns, the views show what the fact says.
-func (c commands) ask(ctx context.Context, id, entity string, b events.Body, answers func(events.Body) bool, satisfied func() bool) (events.Body, error) {
+func (c commands) ask(ctx context.Context, id, entity string, b events.Body, answers func(events.Body) bool, satisfied func() bool) (answer events.Body, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
 	if satisfied != nil && satisfied() {
 		return nil, nil
 	}
-	e := events.Event{ID: id, Source: sourceOf(asker(ctx)), Entity: entity, Time: c.now(), Body: b}
+	span := c.span(ctx, b, entity)
+	defer func() { c.answered(span, answer, err) }()
+	e := events.Event{ID: id, Source: sourceOf(asker(ctx)), Entity: entity, Time: c.now(), Trace: span.Self, Body: b}
 	if e.ID == "" {
 		e.ID = ulid.Make().String()
 	}

@@ -41,7 +41,8 @@ type Options struct {
 	Secure  bool
 	Version string
 	Logger  *slog.Logger
-	Now     func() time.Time // nil = time.Now
+	Spans   func(events.Span) // receives the spans of commands; nil = nobody; must not block
+	Now     func() time.Time  // nil = time.Now
 
 	Patience     Patience      // the zero value = DefaultPatience
 	AnswerWithin time.Duration // for the fact that answers a command; 0 = 15 s
@@ -83,6 +84,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Patience == (Patience{}) {
 		o.Patience = DefaultPatience()
 	}
+	if o.Spans == nil {
+		o.Spans = func(events.Span) {}
+	}
 	o.AnswerWithin = cmp.Or(o.AnswerWithin, answerWithin)
 	g := &Gateway{Options: o, streams: make(chan struct{}, maxStreams)}
 	g.feed = feed.New(o.Ports, func(subject string, err error) {
@@ -90,7 +94,7 @@ func New(o Options) (*Gateway, error) {
 			o.Logger.Warn("cannot be read", "subject", subject, "code", string(events.CodeOf(err)), "reason", err.Error())
 		}
 	})
-	g.commands = commands{ports: o.Ports, feed: g.feed, now: o.Now, within: o.AnswerWithin}
+	g.commands = commands{ports: o.Ports, feed: g.feed, now: o.Now, spans: o.Spans, within: o.AnswerWithin}
 	g.keys = newKeys(o.Token, tokens.Open(o.Tokens), o.Now)
 	g.metrics = newMetrics(g)
 	g.feed.Observe(g.metrics.fact)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,6 +63,7 @@ func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) error {
 		if e.Time.IsZero() {
 			e.Time = g.Now()
 		}
+		e.Trace = cmp.Or(e.Trace, events.TraceFrom(r.Context()))
 		if err := g.commands.storeWithin(r.Context(), e); err != nil {
 			return inBatch(err, i, len(all))
 		}

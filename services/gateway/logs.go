@@ -87,7 +87,7 @@ func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
 		l.tail(r, v.Job, int(min(newest, 1<<30)))
 		return nil
 	}
-	g.ended(out, g.feed.Lines(r.Context(), v.Job, s.node, feed.ChunkOf(after), l.line))
+	g.ended(r.Context(), out, g.feed.Lines(r.Context(), v.Job, s.node, feed.ChunkOf(after), l.line))
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (l *lineWriter) tail(r *http.Request, job events.JobID, n int) {
 			return
 		}
 	}
-	l.g.ended(l.out, nil)
+	l.g.ended(r.Context(), l.out, nil)
 }
 
 // follow sends lines from the position or, with tail, the newest ones, and then what comes. After

@@ -157,6 +157,9 @@ func (g *Gateway) handler() http.Handler {
 				}
 				req = req.WithContext(context.WithValue(req.Context(), askerKey{}, who))
 			}
+			if t := req.Header.Get(events.HeaderTrace); events.ValidTrace(t) {
+				req = req.WithContext(events.WithTrace(req.Context(), t))
+			}
 			if err := r.handle(w, req); err != nil {
 				refuse(w, err)
 			}

@@ -197,7 +197,7 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobI
 	defer s.leave()
 	f := &factReader{g: g, out: s, job: job, pattern: pattern, live: live, after: after, changed: g.feed.Live.Last()}
 	if !follows {
-		g.ended(s, g.feed.Stored(r.Context(), job, after+1, f.send))
+		g.ended(r.Context(), s, g.feed.Stored(r.Context(), job, after+1, f.send))
 		return nil
 	}
 	newest := g.feed.Facts.Last()
@@ -313,9 +313,9 @@ func (s *stream) flushSome() error {
 }
 
 // ended sends the rest, and an error as a last item.
-func (g *Gateway) ended(s *stream, err error) {
+func (g *Gateway) ended(ctx context.Context, s *stream, err error) {
 	if err != nil && events.CodeOf(err) != events.Cancelled {
-		g.Logger.Warn("a stream has ended", "code", string(events.CodeOf(err)), "reason", err.Error())
+		g.Logger.WarnContext(ctx, "a stream has ended", "code", string(events.CodeOf(err)), "reason", err.Error())
 		p, _ := json.Marshal(Problem{Type: "about:blank", Title: "the stream has ended early", Status: statusOf(err), Detail: err.Error(), Code: events.CodeOf(err)}) // it has no value that JSON lacks
 		_ = s.add("error", "", p)                                                                                                                                     // the client has gone
 	}

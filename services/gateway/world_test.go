@@ -43,6 +43,7 @@ type world struct {
 	url     string
 	client  *http.Client
 	stop    func() // ends the gateway
+	observe func(controller.Observation)
 }
 
 func parse(name string, text []byte) (spec.Job, error) {
@@ -101,7 +102,10 @@ func (w *world) services() {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running errgroup.Group
-	observe := func(controller.Observation) {}
+	observe := w.observe
+	if observe == nil {
+		observe = func(controller.Observation) {}
+	}
 	must := func(s interface{ Run(context.Context) error }, err error) {
 		if err != nil {
 			w.Fatal(err)

@@ -35,6 +35,7 @@ const (
 	EnvIncarnation = "REGROUP_INCARNATION"
 	EnvAdvertise   = "REGROUP_ADVERTISE"  // data-plane host on which a worker listens
 	EnvDataPorts   = "REGROUP_DATA_PORTS" // low-high, empty = any
+	EnvTraceparent = "TRACEPARENT"        // W3C trace context of the worker's span
 	EnvEncrypt     = "REGROUP_ENCRYPT"    // 1 = data connections are encrypted; absent = not
 
 	// EnvWarmWithin limits how long a newcomer prefetches the state before it joins without it;
@@ -98,9 +99,10 @@ type Assignment struct {
 	CrossSize  int            `json:"cross_size"`
 	Token      string         `json:"token"`           // of the generation; WarmUp: its StateToken
 	Peers      map[int]string `json:"peers,omitempty"` // of ring neighbours; WarmUp: of some holders
-	Trace      string         `json:"trace,omitempty"` // W3C traceparent of the incident
-	Cause      string         `json:"cause,omitempty"` // start, worker-failed, grow ...
-	Expect     *Expected      `json:"expect,omitempty"`
+	// Trace is the W3C traceparent of the worker's span in the generation; WarmUp: of its process.
+	Trace  string    `json:"trace,omitempty"`
+	Cause  string    `json:"cause,omitempty"` // start, worker-failed, grow ...
+	Expect *Expected `json:"expect,omitempty"`
 }
 
 // Expected is, with WarmUp, the ranks that the newcomer will have if nothing else changes.

@@ -85,6 +85,7 @@ class World:
         self.job: Optional[Training] = None  # with in-process recovery
         self.stage: Optional[int] = None  # of regroup._library, of the job's session
         self.step = 0  # of the state at the start of the session
+        self.traceparent = ""  # of the session
         self.prologue: Any = None  # elastic.prologue.Prologue, until elastic.run
         self.training: Optional[Training] = None  # while elastic.run goes on
         self.sampler: Any = None  # the elastic sampler whose samples are accounted for
@@ -185,6 +186,7 @@ class World:
         """Enters a session of the job."""
         previous, preparing = self._communicator, self.stage == lib.TOGETHER
         self.stage, self.step = session.stage, session.step
+        self.traceparent = session.traceparent.decode()
         member = Membership(
             generation=session.generation,
             rank=session.rank,

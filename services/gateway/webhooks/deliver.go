@@ -185,7 +185,7 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 				s.Parked, s.Forgotten = s.Parked[over:], s.Forgotten+uint64(over)
 			}
 			h.mu.Unlock()
-			h.Logger.Warn("a fact was set aside: its webhook does not take it", "url", s.URL, "seq", i.Sequence, "code", string(events.Unavailable), "reason", err)
+			h.Logger.WarnContext(events.WithTrace(ctx, i.Event.Trace), "a fact was set aside: its webhook does not take it", "url", s.URL, "seq", i.Sequence, "code", string(events.Unavailable), "reason", err)
 			return false
 		}
 		h.mu.Unlock()

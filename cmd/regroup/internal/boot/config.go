@@ -104,7 +104,7 @@ func (c Config) Service() Config {
 	return c
 }
 
-// Logger creates the configured logger.
+// Logger creates the configured logger. Its lines have the ids of the trace of their context.
 func (c Config) Logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level())); err != nil {
@@ -113,9 +113,9 @@ func (c Config) Logger(w io.Writer) (*slog.Logger, error) {
 	o := &slog.HandlerOptions{Level: level}
 	switch c.LogFormat {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, o)), nil
+		return slog.New(traceHandler{slog.NewTextHandler(w, o)}), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, o)), nil
+		return slog.New(traceHandler{slog.NewJSONHandler(w, o)}), nil
 	}
 	return nil, fmt.Errorf("log format %q: use text or json", c.LogFormat)
 }

@@ -86,14 +86,15 @@ func (p *Process) AwaitTopology(ctx context.Context) error {
 
 // Observe logs an observation of a controller and records its spans.
 func (p *Process) Observe(o controller.Observation) {
+	ctx := events.WithTrace(context.Background(), o.Trace)
 	l := p.Logger.With("service", o.Service, "entity", o.Entity)
 	switch {
 	case o.Fact != nil:
-		l.Debug("fact", "kind", string(o.Fact.Body.Type()), "number", o.Fact.Number, "trace", events.TraceID(o.Fact.Trace))
+		l.DebugContext(ctx, "fact", "kind", string(o.Fact.Body.Type()), "number", o.Fact.Number)
 	case o.Refusal != nil:
-		l.Info("refused", "code", string(events.CodeOf(o.Refusal)), "reason", o.Refusal.Error())
+		l.InfoContext(ctx, "refused", "code", string(events.CodeOf(o.Refusal)), "reason", o.Refusal.Error())
 	case o.Err != nil && !errors.Is(o.Err, context.Canceled):
-		l.Warn("trouble", "code", string(events.CodeOf(o.Err)), "reason", o.Err.Error())
+		l.WarnContext(ctx, "trouble", "code", string(events.CodeOf(o.Err)), "reason", o.Err.Error())
 	}
 	for _, s := range o.Spans {
 		p.Recorder.Record(s)

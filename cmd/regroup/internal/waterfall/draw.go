@@ -22,6 +22,7 @@ type Drawing struct {
 const (
 	maxName = 44 // longer names are truncated
 	minBar  = 16 // least columns of the time axis
+	figures = 12 // columns of a duration: "  12345.6 ms"
 )
 
 // Draw writes the spans of one trace under a title: name, service, bar, milliseconds. Other traces
@@ -32,20 +33,13 @@ func (d Drawing) Draw(w io.Writer, title string, spans []Span) error {
 		_, err := fmt.Fprintf(w, "%s\n  no span of it is stored\n", d.Head(title))
 		return err
 	}
-	from, to := nodes[0].Start, nodes[0].End
+	from, to := axis(nodes)
 	nameWidth, serviceWidth := 0, 0
 	for _, n := range nodes {
-		if n.Start.Before(from) {
-			from = n.Start
-		}
-		if n.End.After(to) {
-			to = n.End
-		}
 		nameWidth = max(nameWidth, screen.Width(d.name(n)))
 		serviceWidth = max(serviceWidth, screen.Width(n.Service))
 	}
 	total := max(time.Microsecond, to.Sub(from))
-	const figures = 12 // "  12345.6 ms"
 	bar := max(minBar, d.Width-nameWidth-serviceWidth-4-figures)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s, %s\n", d.Head(title), screen.Span(total), screen.Plural(len(nodes), "span"))
@@ -53,7 +47,7 @@ func (d Drawing) Draw(w io.Writer, title string, spans []Span) error {
 	for _, n := range nodes {
 		lost = lost || n.orphan
 		line := pad(d.name(n), nameWidth) + "  " + pad(d.Faint(n.Service), serviceWidth) + "  " +
-			pad(d.bar(n, from, total, bar), bar) + fmt.Sprintf("%9.1f ms", float64(n.End.Sub(n.Start))/float64(time.Millisecond))
+			pad(d.bar(n, from, total, bar), bar) + fmt.Sprintf("%*s", figures, length(n.End.Sub(n.Start)))
 		b.WriteString(line + "\n")
 		if n.Error != "" {
 			b.WriteString(strings.Repeat("  ", n.depth+1) + d.Bad(n.Error) + "\n")
@@ -88,22 +82,72 @@ func (d Drawing) name(n node) string {
 	return s
 }
 
-// bar is scaled to the whole trace; the shortest span has one column.
+// length formats a duration in milliseconds, or a long one as people say it.
+func length(d time.Duration) string {
+	if d >= 100*time.Second {
+		return screen.Span(d)
+	}
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+// axis returns the time that is drawn. The runs of workers outlive the root, by hours perhaps, so
+// it ends with the root, and what goes on after that is cut. Without a root it has all spans.
+func axis(nodes []node) (from, to time.Time) {
+	from, to = nodes[0].Start, nodes[0].End
+	if nodes[0].Parent == "" {
+		for _, n := range nodes {
+			if n.Start.Before(from) && !n.End.After(to) {
+				from = n.Start
+			}
+		}
+		return from, to
+	}
+	for _, n := range nodes {
+		if n.Start.Before(from) {
+			from = n.Start
+		}
+		if n.End.After(to) {
+			to = n.End
+		}
+	}
+	return from, to
+}
+
+// bar is scaled to the axis; the shortest span has one column. The ends of one that is cut are
+// marked.
 func (d Drawing) bar(n node, from time.Time, total time.Duration, columns int) string {
 	column := func(t time.Time) int { return int(float64(t.Sub(from)) / float64(total) * float64(columns)) }
 	at := max(0, min(column(n.Start), columns-1))
-	length := max(1, min(column(n.End), columns)-at)
+	width := max(1, min(column(n.End), columns)-at)
 	glyph := "█"
 	if d.ASCII {
 		glyph = "#"
 	}
-	s := strings.Repeat(glyph, length)
+	s := strings.Repeat(glyph, width)
+	end := from.Add(total)
+	switch {
+	case !n.Start.Before(end) && n.End.After(end):
+		s = d.cut()[1]
+	case n.End.After(end):
+		s = s[:len(s)-len(glyph)] + d.cut()[1]
+	}
+	if n.Start.Before(from) {
+		s = d.cut()[0] + strings.TrimPrefix(s, glyph)
+	}
 	if n.Error != "" {
 		s = d.Bad(s)
 	} else {
 		s = d.Rank(colour(n.Service), s)
 	}
 	return strings.Repeat(" ", at) + s
+}
+
+// cut returns the marks of a bar that is cut at its start and at its end.
+func (d Drawing) cut() [2]string {
+	if d.ASCII {
+		return [2]string{"<", ">"}
+	}
+	return [2]string{"‹", "›"}
 }
 
 // colour gives each service one of the colours that ranks have, the same in every trace.

@@ -47,6 +47,19 @@ func TestDraw(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
+	long := []Span{
+		{Trace: trace, ID: "01", Service: "registry", Name: "incident", Start: at(0), End: at(40)},
+		{Trace: trace, ID: "02", Parent: "01", Service: "worker", Name: "generation g2", Start: at(20), End: at(3600000)},
+		{Trace: trace, ID: "03", Parent: "01", Service: "worker", Name: "worker process", Start: at(50), End: at(3600000)},
+		{Trace: trace, ID: "04", Parent: "01", Service: "worker", Name: "worker process", Start: at(-5000), End: at(3600000)},
+		{Trace: trace, ID: "05", Parent: "01", Service: "rendezvous", Name: "rendezvous g2", Start: at(-1), End: at(10)},
+	}
+	for _, ascii := range []bool{false, true} {
+		if err := (Drawing{Width: 90, ASCII: ascii}).Draw(&b, "runs outlive the incident", long); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString("\n")
+	}
 	if err := (Drawing{Width: 80}).Draw(&b, "incident 2", nil); err != nil {
 		t.Fatal(err)
 	}

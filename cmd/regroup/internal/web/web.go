@@ -77,7 +77,7 @@ func Open(c Config, p *boot.Process) (*Running, error) {
 	}
 	g, err := gateway.New(gateway.Options{
 		Ports: p.Ports, Parse: specfile.Parse, Pages: Pages(), Token: c.Token, Tokens: cmp.Or(c.Tokens, filepath.Join(p.Config.StateDir, DefaultTokens)),
-		Webhooks: cmp.Or(c.Hooks, filepath.Join(p.Config.StateDir, "webhooks.json")), WebhooksPrivate: c.Private, Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"),
+		Webhooks: cmp.Or(c.Hooks, filepath.Join(p.Config.StateDir, "webhooks.json")), WebhooksPrivate: c.Private, Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"), Spans: p.Recorder.Record,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// The spans of a worker. Their ids are derived, so that the program can begin its own spans below
+// them before they have ended, and the agent records them when they have, whatever the program was
+// able to say:
+//
+//	worker process    from the start of the process to its exit
+//	generation g2     with in-process recovery, from the assignment until the worker has left it
+//
+// Both are in the trace of what began them: the start of the job, or an incident.
+const (
+	spanProcess    = "worker process"
+	spanGeneration = "generation "
+	serviceWorker  = "worker"
+)
+
+// beginProcess begins the span of a worker's process. One that replaces a failed worker of this
+// node is in the trace of the incident that the failure began, which may have ended already.
+func (t *transition) beginProcess(j *job, w *incarnation) {
+	parent := w.replaces
+	if parent == "" {
+		parent = t.startTrace(j)
+	}
+	w.process = t.begin(w, spanProcess, parent, events.ChildTrace(parent, "process", string(w.ref.Incarnation)))
+}
+
+// beginGeneration begins the span of a worker's part in a generation. It is below the span of the
+// process in the trace that the process was started in; later ones lead to it by a link.
+func (t *transition) beginGeneration(w *incarnation) {
+	parent, links := w.trace, []string{w.process.Self}
+	if events.TraceID(parent) == events.TraceID(w.process.Self) {
+		parent, links = w.process.Self, nil
+	}
+	self := events.ChildTrace(w.trace, "generation", string(w.ref.Incarnation), w.ref.Generation.String())
+	w.generation = t.begin(w, spanGeneration+w.ref.Generation.String(), parent, self)
+	w.generation.Links = links
+}
+
+func (t *transition) begin(w *incarnation, name, parent, self string) events.Span {
+	s := events.Span{Service: serviceWorker, Name: name, Parent: parent, Self: self, Start: t.now, Attributes: map[string]string{}}
+	describe(s.Attributes, w)
+	return s
+}
+
+// describe sets the attributes that name a worker.
+func describe(attributes map[string]string, w *incarnation) {
+	attributes["regroup.job.id"] = string(w.ref.Job)
+	attributes["regroup.node"] = string(w.ref.Place.Node)
+	attributes["regroup.place"] = w.ref.Place.String()
+	attributes["regroup.attempt"] = strconv.Itoa(w.ref.Attempt)
+	attributes["regroup.generation"] = w.ref.Generation.String()
+	attributes["regroup.rank"] = strconv.Itoa(w.rank)
+	if w.ref.PID > 0 {
+		attributes["process.pid"] = strconv.Itoa(w.ref.PID)
+	}
+}
+
+// explain sets the attributes that tell how a process has ended.
+func explain(attributes map[string]string, x events.WorkerExited) {
+	attributes["process.exit.code"] = strconv.Itoa(x.ExitCode)
+	attributes["regroup.exit.reason"] = x.Detail
+	if x.Signal != "" {
+		attributes["regroup.exit.signal"] = x.Signal
+	}
+	if x.OOM {
+		attributes["regroup.exit.oom"] = "true"
+	}
+	if x.Asked {
+		attributes["regroup.exit.asked"] = "true"
+	}
+}
+
+// endGeneration records that a worker has left its generation, at a time. x is how its process has
+// ended; nil = it goes on.
+func (t *transition) endGeneration(w *incarnation, at time.Time, x *events.WorkerExited, failed bool) {
+	t.end(w, &w.generation, at, x, failed)
+}
+
+// endProcess records the exit of a process, which was at a time.
+func (t *transition) endProcess(w *incarnation, at time.Time, x events.WorkerExited, failed bool) {
+	t.endGeneration(w, at, &x, failed)
+	t.end(w, &w.process, at, &x, failed)
+}
+
+func (t *transition) end(w *incarnation, s *events.Span, at time.Time, x *events.WorkerExited, failed bool) {
+	if s.Self == "" {
+		return
+	}
+	done := *s
+	s.Self = ""
+	done.End = at
+	if done.End.Before(done.Start) {
+		done.End = done.Start
+	}
+	describe(done.Attributes, w)
+	if x != nil {
+		explain(done.Attributes, *x)
+		if failed {
+			done.Error = x.Detail
+		}
+	}
+	t.do(RecordSpan{Span: done})
+}
+
+// detectSpan emits the span of the detection of an exit, which leads to what the worker did.
+func (t *transition) detectSpan(w *incarnation, trace string, age time.Duration, x events.WorkerExited) {
+	s := events.Span{
+		Service: events.ServiceAgent, Name: "detect worker.exited", Parent: trace, Start: t.now.Add(-age), End: t.now, Error: x.Detail,
+		Attributes: map[string]string{},
+	}
+	describe(s.Attributes, w)
+	explain(s.Attributes, x)
+	for _, l := range []string{w.generation.Self, w.process.Self} {
+		if l != "" {
+			s.Links = append(s.Links, l)
+		}
+	}
+	t.do(RecordSpan{Span: s})
+}
+
+// launchSpan emits the span from a launch to the start of a worker, or to its assignment.
+func (t *transition) launchSpan(j *job, w *incarnation) {
+	s := events.Span{
+		Service: events.ServiceAgent, Name: "regroup launch", Parent: w.trace, Start: j.launchedAt, End: t.now,
+		Attributes: map[string]string{},
+	}
+	describe(s.Attributes, w)
+	t.do(RecordSpan{Span: s})
+}
+
+// recoverySpans emits the phases of a worker's recovery, laid out backwards from now: the worker's
+// clock may differ, its durations do not.
+func (t *transition) recoverySpans(w *incarnation, f wire.FirstStep) {
+	parts := []struct {
+		name string
+		ms   float64
+	}{{"abort and restore", f.AbortMS}, {"rejoin", f.RejoinMS}, {"sync", f.SyncMS}, {"first step", f.StepMS}}
+	from := t.now
+	for _, p := range parts {
+		from = from.Add(-millis(p.ms))
+	}
+	for _, p := range parts {
+		if millis(p.ms) > 0 {
+			s := events.Span{
+				Service: serviceWorker, Name: p.name, Parent: w.trace, Start: from, End: from.Add(millis(p.ms)),
+				Attributes: map[string]string{},
+			}
+			describe(s.Attributes, w)
+			t.do(RecordSpan{Span: s})
+			from = s.End
+		}
+	}
+}
+
+// orphanSpan records the end of a process that an earlier incarnation of this agent has left. When
+// it ended is not known: not after now.
+func (t *transition) orphanSpan(s events.Span, w *incarnation, x events.WorkerExited) {
+	if s.Self == "" {
+		return
+	}
+	if s.Attributes == nil {
+		s.Attributes = map[string]string{}
+	}
+	w.process = s
+	t.endProcess(w, t.now, x, true)
+}
+
+// traceparent returns the traceparent for what a worker does now.
+func (w *incarnation) traceparent() string {
+	if w.generation.Self != "" {
+		return w.generation.Self
+	}
+	return w.process.Self
+}

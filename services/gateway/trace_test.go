@@ -1,0 +1,115 @@
+package gateway_test
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/gateway"
+)
+
+const clients = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// recorder collects spans of the gateway and the services.
+type recorder struct {
+	mu    sync.Mutex
+	spans []events.Span
+}
+
+func (r *recorder) add(s ...events.Span) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spans = append(r.spans, s...)
+}
+
+// find returns the span of a service with a name, and how many there are.
+func (r *recorder) find(service, name string) (found events.Span, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.spans {
+		if s.Service == service && s.Name == name {
+			found = s
+			n++
+		}
+	}
+	return found, n
+}
+
+// TestACommandIsPartOfTheTraceOfItsClient: of the request's traceparent, or of one of its own. What
+// the registry makes of it is below the gateway's span, and each leads to the start of the job.
+func TestACommandIsPartOfTheTraceOfItsClient(t *testing.T) {
+	for name, parent := range map[string]string{"of the client": clients, "of its own": "", "not understood": "00-x-01"} {
+		t.Run(name, func(t *testing.T) {
+			var all recorder
+			w := bare(t, func(o *gateway.Options) { o.Spans = func(s events.Span) { all.add(s) } })
+			w.observe = func(o controller.Observation) { all.add(o.Spans...) }
+			w.services()
+			s := w.submit(job, "Traceparent: "+parent)
+			root, n := all.find("gateway", "command job.submit")
+			if n != 1 || !slices.Equal(root.Links, []string{events.JobTrace(s.Job)}) || root.Attributes["regroup.job.id"] != string(s.Job) || root.Error != "" || root.End.Before(root.Start) {
+				t.Fatalf("%d spans of the gateway: %+v", n, root)
+			}
+			if want := parent; name != "of the client" && root.Parent != "" || name == "of the client" && root.Parent != want {
+				t.Errorf("its parent is %q", root.Parent)
+			}
+			if events.TraceID(root.Self) == events.TraceID(events.JobTrace(s.Job)) || !events.ValidTrace(root.Self) {
+				t.Errorf("it is %q", root.Self)
+			}
+			below := false
+			all.mu.Lock()
+			for _, a := range all.spans {
+				below = below || a.Service == "registry" && a.Name == "accept job.submit" && a.Parent == root.Self
+			}
+			all.mu.Unlock()
+			if !below {
+				t.Errorf("the registry has no span below it: %+v", all.spans)
+			}
+		})
+	}
+}
+
+// TestARefusalIsInTheSpan: what is not carried out is an error of the span.
+func TestARefusalIsInTheSpan(t *testing.T) {
+	var all recorder
+	w := bare(t, func(o *gateway.Options) {
+		o.Spans, o.AnswerWithin = func(s events.Span) { all.add(s) }, 50*time.Millisecond // nobody answers
+	})
+	if a := w.do("POST", "/api/v1/jobs", job, "Traceparent: "+clients); a.status != http.StatusServiceUnavailable {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if s, n := all.find("gateway", "command job.submit"); n != 1 || s.Error == "" || s.Parent != clients {
+		t.Errorf("%d spans: %+v", n, s)
+	}
+}
+
+// TestAnEventKeepsItsTrace: that of the event comes before that of the request, and no span is made
+// for it: its creator has one.
+func TestAnEventKeepsItsTrace(t *testing.T) {
+	const own = "00-11111111111111111111111111111111-2222222222222222-01"
+	var all recorder
+	w := bare(t, func(o *gateway.Options) { o.Spans = func(s events.Span) { all.add(s) } })
+	for id, want := range map[string]string{"1": own, "2": clients} {
+		event := `{"specversion": "1.0", "id": "` + id + `", "source": "/client/test", "type": "dev.regroup.job.stop.v1", "subject": "x-0000", "data": {"job": "x-0000"}`
+		if want == own {
+			event += `, "traceparent": "` + own + `"`
+		}
+		if a := w.do("POST", "/api/v1/events", event+"}", "Content-Type: application/cloudevents+json", "Traceparent: "+clients); a.status != http.StatusAccepted {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		m, err := w.ports.Log.Last(t.Context(), events.StreamCommands, events.CommandSubject("dev.regroup.job.stop.v1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := cloudevent.Decode(m.Header, m.Data); err != nil || e.Trace != want {
+			t.Errorf("the event has the trace %q, want %q: %v", e.Trace, want, err)
+		}
+	}
+	if len(all.spans) > 0 {
+		t.Errorf("spans %+v", all.spans)
+	}
+}
