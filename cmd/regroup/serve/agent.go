@@ -157,7 +157,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
 			}
-			own, a, err := joined(cmd, own, *shared)
+			own, a, err := joined(cmd, own, *shared, time.Now())
 			if err != nil {
 				return err
 			}

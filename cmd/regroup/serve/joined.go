@@ -24,7 +24,7 @@ const (
 // joined returns the configurations of an agent whose credentials are in a join token: one that it
 // is given, or that it was given at an earlier start. Both stay as they are if there is none, or if
 // a flag, a variable or a context that was named says how the cluster is reached.
-func joined(cmd *cobra.Command, c boot.Config, a AgentConfig) (boot.Config, AgentConfig, error) {
+func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (boot.Config, AgentConfig, error) {
 	setting := a.Join
 	a.Join = ""
 	_ = os.Unsetenv(envJoin) // nothing that is started here inherits it
@@ -32,11 +32,11 @@ func joined(cmd *cobra.Command, c boot.Config, a AgentConfig) (boot.Config, Agen
 	var err error
 	switch {
 	case setting != "":
-		k, err = joinBy(cmd, c, a, setting)
+		k, err = joinBy(cmd, c, a, setting, now)
 	case given(cmd, "server", "creds", "auth", "context") || c.Secret != "":
 		return c, a, nil
 	default:
-		k, err = joinedBefore(c, a)
+		k, err = joinedBefore(c, a, now)
 		if events.CodeOf(err) == events.NotFound {
 			return c, a, nil
 		}
@@ -66,7 +66,7 @@ func given(cmd *cobra.Command, names ...string) bool {
 }
 
 // joinBy checks a token that was given to an agent, and keeps it.
-func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string) (jointoken.Kept, error) {
+func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string, now time.Time) (jointoken.Kept, error) {
 	from := envJoin
 	if cmd.Flag("join").Changed {
 		from = "--join"
@@ -78,7 +78,7 @@ func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string) (j
 	}
 	j, text, err := jointoken.Read(setting, cmd.InOrStdin())
 	if err == nil {
-		err = fits(j, a.Node)
+		err = fits(j, a.Node, now)
 	}
 	if err != nil {
 		return jointoken.Kept{}, events.Errorf(events.CodeOf(err), "%s: %w", from, err)
@@ -91,7 +91,7 @@ func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string) (j
 }
 
 // fits checks that a token is for the agent of a node, and still valid.
-func fits(j identity.Join, node string) error {
+func fits(j identity.Join, node string, now time.Time) error {
 	switch {
 	case !j.Role.OfNode():
 		return events.Errorf(events.Invalid, "the token is of %s, a %s and no agent: make one with regroup auth issue agent NODE --token", j.User, j.Role)
@@ -102,12 +102,12 @@ func fits(j identity.Join, node string) error {
 			return events.Errorf(events.Invalid, "the token: %w", err)
 		}
 	}
-	return expired(j)
+	return expired(j, now)
 }
 
 // expired returns Invalid, with what is to be done, if a token is no longer valid.
-func expired(j identity.Join) error {
-	if now := time.Now(); !j.Expires.IsZero() && !now.Before(j.Expires) {
+func expired(j identity.Join, now time.Time) error {
+	if !j.Expires.IsZero() && !now.Before(j.Expires) {
 		return events.Errorf(events.Invalid, "the token of %s has expired at %s (it is %s here): make another with regroup auth issue %s %[1]s --token",
 			j.User, j.Expires.Local().Format(time.DateTime), now.Local().Format(time.DateTime), j.Role)
 	}
@@ -116,7 +116,7 @@ func expired(j identity.Join) error {
 
 // joinedBefore finds the token that an agent has kept; NotFound if there is none. Without a name
 // of the node it is that of the host's name, or the only one.
-func joinedBefore(c boot.Config, a AgentConfig) (jointoken.Kept, error) {
+func joinedBefore(c boot.Config, a AgentConfig, now time.Time) (jointoken.Kept, error) {
 	k, err := jointoken.Load(filepath.Join(agentDir(c.StateDir, a.Filled().Node), joinedDir))
 	if a.Node == "" && events.CodeOf(err) == events.NotFound {
 		all, _ := filepath.Glob(filepath.Join(agentDir(c.StateDir, "*"), joinedDir)) // the pattern is well-formed
@@ -134,7 +134,7 @@ func joinedBefore(c boot.Config, a AgentConfig) (jointoken.Kept, error) {
 		}
 	}
 	if err == nil {
-		err = expired(k.Join)
+		err = expired(k.Join, now)
 	}
 	return k, err
 }

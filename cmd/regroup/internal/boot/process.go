@@ -41,6 +41,9 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	if c, err = c.As(name); err != nil {
 		return nil, err
 	}
+	if err := c.current(); err != nil {
+		return nil, err
+	}
 	o := jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
 	c.identify(&o)
 	conn, err := jetstream.Connect(ctx, o)
