@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestAMachineJoinsWithOneLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, key, _ := bytes.Cut(creds, []byte("BEGIN USER NKEY SEED------\n"))
+	_, key, _ := bytes.Cut(creds, []byte("BEGIN USER NKEY SEED-----\n"))
 	key, _, _ = bytes.Cut(key, []byte("\n"))
 	if len(key) < 50 {
 		t.Fatalf("the credentials have no key: %d bytes", len(key))
@@ -152,5 +153,45 @@ func TestATokenEnds(t *testing.T) {
 	n.here()
 	if out, _, _ := n.cli("auth", "ls"); !strings.Contains(out, "expired") {
 		t.Errorf("the end is not listed:\n%s", out)
+	}
+}
+
+// TestAPersonJoinsWithOneLine: a context of a token, and one that was saved where the directory of
+// identities is, are all that commands need.
+func TestAPersonJoinsWithOneLine(t *testing.T) {
+	t.Parallel()
+	n := newNewcomer(t)
+	n.agent("node-a", 1)
+	file := filepath.Join(n.dir, "ada.token")
+	if err := os.WriteFile(file, []byte(n.token("issue", "client", "ada")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []struct {
+		name string
+		add  []string
+		away bool
+	}{
+		{"elsewhere", []string{"context", "add", "lab", "--join", "@" + file}, true},
+		{"here", []string{"auth", "issue", "client", "bob", "--save-context", "lab"}, false},
+	} {
+		n.env = append(slices.Clone(n.variables), "XDG_CONFIG_HOME="+filepath.Join(n.dir, at.name))
+		if at.away {
+			n.away("XDG_CONFIG_HOME="+filepath.Join(n.dir, at.name), "REGROUP_STATE_DIR="+filepath.Join(n.dir, at.name))
+		}
+		if _, errs, code := n.cli(at.add...); code != 0 {
+			t.Fatalf("%v exits %d: %s", at.add, code, errs)
+		}
+		n.away("XDG_CONFIG_HOME="+filepath.Join(n.dir, at.name), "REGROUP_STATE_DIR="+filepath.Join(n.dir, at.name))
+		job, errs, code := n.cli("submit", "--context", "lab", "--", "true")
+		if code != 0 {
+			t.Fatalf("%s: submit exits %d: %s", at.name, code, errs)
+		}
+		job = strings.TrimSpace(job)
+		if _, errs, code := n.cli("wait", job, "--context", "lab"); code != 0 {
+			t.Errorf("%s: wait exits %d: %s", at.name, code, errs)
+		}
+		if out, errs, code := n.cli("ls", "--context", "lab", "-o", "name"); code != 0 || !strings.Contains(out, job) {
+			t.Errorf("%s: ls exits %d with %q: %s", at.name, code, out, errs)
+		}
 	}
 }

@@ -102,7 +102,7 @@ func (a *call) issue() *cobra.Command {
 			"A participant is an agent that comes to its job by itself (agent --join-job, torchrun). " +
 			"With --token all that its machine needs is printed as one line, for regroup agent --join: where the brokers are (--server), how they are verified, and the credentials.",
 		Example: command.Examples("regroup auth issue agent node-a --expires 24h", "regroup auth issue agent node-a --token --server nats://broker.lab:4222",
-			"regroup auth issue client ada --out ada.creds",
+			"regroup auth issue client ada --out ada.creds", "regroup auth issue client ada --server nats://lab:4222 --save-context lab",
 			"regroup auth issue participant ours --node '*'"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			i := access.Identity{Role: access.Role(args[0]), Name: args[0], Node: events.NodeID(node)}

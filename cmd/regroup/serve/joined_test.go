@@ -83,7 +83,7 @@ func TestWhatAnAgentIsGivenWinsOverWhatItKeeps(t *testing.T) {
 	expect := func(what string, server string, joined bool, node string, args ...string) {
 		t.Helper()
 		got, name, err := m.starts(args...)
-		if err != nil || got.Server != server || strings.HasSuffix(got.Creds, "agents/node-a/join/agent.creds") != joined || name != node {
+		if err != nil || got.Server != server || strings.HasSuffix(got.Creds, "agents/node-a/join/user.creds") != joined || name != node {
 			t.Errorf("%s: server %q, credentials %q, node %q, %v", what, got.Server, got.Creds, name, err)
 		}
 		if joined && (got.TLSCA != filepath.Join(filepath.Dir(got.Creds), "ca.pem") || got.Auth != "" || got.Secret != "") {
@@ -105,7 +105,7 @@ func TestWhatAnAgentIsGivenWinsOverWhatItKeeps(t *testing.T) {
 	expect("a directory beside a token", "nats://127.0.0.1:4222", true, "node-a", "--join", a)
 	t.Setenv("REGROUP_AUTH", "")
 	ours := c.token(access.RoleParticipant, "ours", access.AnyNode, 0)
-	if got, node, err := m.starts("--join", ours, "--node", "node-b"); err != nil || node != "node-b" || !strings.HasSuffix(got.Creds, "agents/node-b/join/agent.creds") {
+	if got, node, err := m.starts("--join", ours, "--node", "node-b"); err != nil || node != "node-b" || !strings.HasSuffix(got.Creds, "agents/node-b/join/user.creds") {
 		t.Errorf("a token of any node: %s %s %v", got.Creds, node, err)
 	}
 	if _, _, err := m.starts(); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "--node: several nodes") || !strings.Contains(err.Error(), "node-b") {

@@ -19,7 +19,7 @@ import (
 // from it at each start, for the connection.
 const (
 	tokenFile     = "token"
-	credsFile     = "agent.creds"
+	credsFile     = "user.creds"
 	authorityFile = "ca.pem"
 )
 
