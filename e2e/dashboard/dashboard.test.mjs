@@ -110,7 +110,7 @@ test("a fault of accessibility, and an error, would be noticed", async () => {
 
 const all = [
   ["overview", "/overview", "What needs you"], ["jobs", "/jobs", "mnist"], ["timeline", "", "Incidents"], ["metrics", "/metrics", "steps/s"], ["logs", "/logs", "epoch"],
-  ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
+  ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["traces", "/traces", "job start"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
 ];
 
 for (const scheme of ["light", "dark"]) {
