@@ -110,8 +110,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestPage has the newest incident first and the spans in the order of a waterfall, and says what it
-// leaves out.
+// TestPage has the newest incident first, the spans in the order of a waterfall, and what it leaves
+// out.
 func TestPage(t *testing.T) {
 	v := events.JobView{Job: "demo-0001", Incidents: []events.IncidentClosed{{Incident: 1, From: 1}}}
 	message := func(parent string, n int) []byte {
