@@ -32,7 +32,7 @@ function Waterfall({ trace }) {
     return html`<tr key=${r.span_id} class=${chosen === r.span_id ? "chosen" : null}>
       <td class="tight"><span style=${{ paddingLeft: `${r.depth * 14}px` }}><button class="link" aria-expanded=${chosen === r.span_id ? "true" : "false"} onClick=${() => choose(chosen === r.span_id ? null : r.span_id)}>${r.name}</button>${r.error && html` <span class="badge bad">error</span>`}${r.orphan && html` <span class="soft">parent not stored</span>`}</span></td>
       <td class="tight soft">${r.service}</td>
-      <td class="wide"><div class="waterfall" role="img" aria-label=${`from ${span(micro(r.start) - from)}, for ${span(ms)}`}><span class=${`${r.error ? "failure" : r.service} ${beyond ? "beyond" : ""}`} style=${{ left: `${left}%`, width: `${Math.max(at(r.end) - left, 0)}%` }}></span></div></td>
+      <td class="time"><div class="waterfall" role="img" aria-label=${`from ${span(micro(r.start) - from)}, for ${span(ms)}`}><span class=${`${r.error ? "failure" : r.service} ${beyond ? "beyond" : ""}`} style=${{ left: `${left}%`, width: `${Math.max(at(r.end) - left, 0)}%` }}></span></div></td>
       <td class="num">${span(ms)}${beyond ? "›" : ""}</td></tr>`;
   };
   const one = trace.rows.find((r) => r.span_id === chosen);
