@@ -154,8 +154,8 @@ func (t *transition) launchSpan(j *job, w *incarnation) {
 }
 
 // recoverySpans emits the phases of a worker's recovery, laid out backwards from now: the worker's
-// clock may differ, its durations do not. A newcomer may have waited for its ranks since long before
-// the incident in which it gets them.
+// clock may differ, its durations do not. A newcomer may have waited for its ranks since long
+// before the incident in which it gets them.
 func (t *transition) recoverySpans(w *incarnation, f wire.FirstStep) {
 	parts := []struct {
 		name string
