@@ -17,6 +17,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/*) go.mod go.sum
 
+OTEL        := 1.30.0
 JAEGER      := $(TOOLS)/jaeger-v1.76.0/jaeger
 PYTHON      ?= /usr/bin/python3
 TORCH       ?= 2.15.0
@@ -169,8 +170,12 @@ e2e-dashboard: build browser ## the dashboard in a browser: every page without e
 e2e-upgrade: setup ## a cluster of an older build (FROM=COMMIT) is replaced by this one, process by process, under running jobs, and its services taken back
 	@$(GO) run ./e2e/upgrade -from $(FROM)
 
-e2e-traces: setup jaeger ## traces of a job that loses workers, read back from a real Jaeger: each is one tree, and tells what happened
-	@$(GO) run ./e2e/traces -jaeger $(JAEGER)
+e2e-traces: setup jaeger $(TOOLS)/opentelemetry/ready ## traces of a job that loses workers, read back from a real Jaeger: each is one tree, and tells what happened
+	@$(GO) run ./e2e/traces -jaeger $(JAEGER) -python $(TOOLS)/opentelemetry/bin/python
+
+$(TOOLS)/opentelemetry/ready: | hatch
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet opentelemetry-sdk==$(OTEL) opentelemetry-exporter-otlp-proto-http==$(OTEL)
+	@touch $@
 
 chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS; Linux, root), into docs/reliability.md
 	@$(GO) run ./e2e/chaos -out docs/reliability.md

@@ -27,22 +27,32 @@ func (c *checker) say(format string, args ...any) {
 func (s *story) check(ctx context.Context, j *jaeger) error {
 	c := &checker{story: s, traces: map[string][]tree.Span{}}
 	start := events.TraceID(events.JobTrace(s.job))
-	ids := []string{s.client, start}
+	script := events.TraceID(events.JobTrace(s.script))
+	ids := []string{s.client, start, script}
 	for _, i := range s.all {
 		ids = append(ids, i.TraceID)
 	}
-	for _, id := range ids {
+	for n := 0; n < len(ids); n++ { // it grows by the traces that links lead to
+		id := ids[n]
 		spans, err := settled(ctx, j, id)
 		if err != nil {
 			return err
 		}
 		c.traces[id] = spans
 		c.faults = append(c.faults, named(id, tree.Faults(id, spans))...)
+		for _, s := range spans {
+			for _, l := range s.Links {
+				if !slices.Contains(ids, l.Trace) {
+					ids = append(ids, l.Trace)
+				}
+			}
+		}
 	}
 	c.links()
 	c.services(s.client, "client", "gateway", "registry")
 	c.services(start, "agent", "registry", "rendezvous", "scheduler", "worker", "trainer")
 	c.own(start, s.killed[0])
+	c.program(script)
 	for n, i := range s.crashes {
 		c.services(i.TraceID, "agent", "registry", "rendezvous", "worker", "trainer")
 		c.incident(i, s.killed[n])
@@ -51,7 +61,11 @@ func (s *story) check(ctx context.Context, j *jaeger) error {
 	for _, id := range ids {
 		fmt.Println(summary(c.traces[id]))
 	}
-	return report(c.faults)
+	if err := report(c.faults); err != nil {
+		return err
+	}
+	fmt.Printf("%d traces: each is one tree, no parent or link is missing, the killed workers have their exits\n", len(ids))
+	return nil
 }
 
 func named(id string, faults []string) []string {

@@ -76,18 +76,25 @@ func (b *job) start(name string, args ...string) error {
 // submit submits the job to the gateway, as a part of a trace.
 func (b *job) submit(ctx context.Context, command, traceparent string) error {
 	spec := fmt.Appendf(nil, `{"name": "traced", "command": [%q], "recovery": "in-process", "workers": {"min": 2, "max": %d}}`, command, world)
+	var err error
+	b.id, err = b.submitted(ctx, spec, traceparent)
+	return err
+}
+
+// submitted submits a job, and returns its id.
+func (b *job) submitted(ctx context.Context, spec []byte, traceparent string) (events.JobID, error) {
 	var got struct {
 		Job events.JobID `json:"job"`
 	}
-	return cluster.Until(ctx, func() (bool, error) { // the gateway may not listen yet
+	err := cluster.Until(ctx, func() (bool, error) { // the gateway may not listen yet
 		body, status, err := b.ask(ctx, http.MethodPost, "/api/v1/jobs", spec, traceparent)
 		if err != nil || status != http.StatusCreated {
 			return false, fmt.Errorf("submit: %d %s %w", status, body, err)
 		}
 		err = json.Unmarshal(body, &got)
-		b.id = got.Job
 		return err == nil, err
 	})
+	return got.Job, err
 }
 
 // stop asks the gateway to stop the job, and waits until it has ended.

@@ -31,21 +31,23 @@ import (
 
 func main() {
 	path := flag.String("jaeger", ".tools/jaeger-v1.76.0/jaeger", "the program")
+	python := flag.String("python", ".tools/opentelemetry/bin/python", "a Python that has OpenTelemetry")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	if err := run(ctx, *path); err != nil {
+	if err := run(ctx, *path, *python); err != nil {
 		fmt.Fprintln(os.Stderr, "traces:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, path string) (err error) {
-	path, err = filepath.Abs(path)
-	if err != nil {
-		return err
+func run(ctx context.Context, path, python string) (err error) {
+	for _, p := range []*string{&path, &python} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
 	}
 	dir, err := os.MkdirTemp("", "regroup-traces-")
 	if err != nil {
@@ -66,7 +68,7 @@ func run(ctx context.Context, path string) (err error) {
 		return err
 	}
 	defer b.client.Close()
-	s, err := play(ctx, b, j, filepath.Join(dir, "worker"))
+	s, err := play(ctx, b, j, filepath.Join(dir, "worker"), python)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, p.Log("agent", 4000))
 	}
@@ -77,14 +79,15 @@ func run(ctx context.Context, path string) (err error) {
 type story struct {
 	job     events.JobID
 	client  string // trace
+	script  events.JobID
 	killed  []events.WorkerView
 	crashes []events.IncidentClosed // the incidents that the kills have begun
 	all     []events.IncidentClosed
 }
 
 // play submits the job, kills the worker of rank 1, kills the one that has replaced it, stops the
-// job, and ends the cluster.
-func play(ctx context.Context, b *job, j *jaeger, worker string) (*story, error) {
+// job, runs the program of the document, and ends the cluster.
+func play(ctx context.Context, b *job, j *jaeger, worker, python string) (*story, error) {
 	s := &story{}
 	if err := asClient(ctx, j, func(traceparent string) error {
 		s.client = events.TraceID(traceparent)
@@ -132,6 +135,9 @@ func play(ctx context.Context, b *job, j *jaeger, worker string) (*story, error)
 	}
 	if len(s.crashes) != 2 {
 		return nil, fmt.Errorf("%d of %d incidents are of workers that failed, not 2", len(s.crashes), len(v.Incidents))
+	}
+	if s.script, err = b.script(ctx, python); err != nil {
+		return nil, err
 	}
 	b.end()
 	return s, nil
