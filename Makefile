@@ -17,12 +17,14 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/*) go.mod go.sum
 
+OTEL        := 1.30.0
+JAEGER      := $(TOOLS)/jaeger-v1.76.0/jaeger
 PYTHON      ?= /usr/bin/python3
 TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade chaos reliability e2e-containers e2e-slurm fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-slurm fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +52,9 @@ node: ## install the foreign NATS client for the tests
 
 browser: ## install a browser without a screen, and what drives it
 	@deploy/setup.sh browser
+
+jaeger: ## build Jaeger, for the test of traces
+	@deploy/setup.sh jaeger
 
 build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder ## bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
 
@@ -164,6 +169,13 @@ e2e-dashboard: build browser ## the dashboard in a browser: every page without e
 
 e2e-upgrade: setup ## a cluster of an older build (FROM=COMMIT) is replaced by this one, process by process, under running jobs, and its services taken back
 	@$(GO) run ./e2e/upgrade -from $(FROM)
+
+e2e-traces: setup jaeger $(TOOLS)/opentelemetry/ready ## traces of a job that loses workers, read back from a real Jaeger: each is one tree, and tells what happened
+	@$(GO) run ./e2e/traces -jaeger $(JAEGER) -python $(TOOLS)/opentelemetry/bin/python
+
+$(TOOLS)/opentelemetry/ready: | hatch
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet opentelemetry-sdk==$(OTEL) opentelemetry-exporter-otlp-proto-http==$(OTEL)
+	@touch $@
 
 chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS; Linux, root), into docs/reliability.md
 	@$(GO) run ./e2e/chaos -out docs/reliability.md

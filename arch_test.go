@@ -81,6 +81,7 @@ var layers = []layer{
 	{"agent/proc", []string{"events", "events/limits", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/gateway/view"}, nil, nil, "programs of others import it"},
 	{"services/gateway/endpoint", []string{"events"}, nil, nil, "it opens an address, nothing else"},
+	{"services/gateway/otlp", []string{"events", "events/limits", "events/spec"}, []string{"go.opentelemetry.io/collector/pdata"}, nil, "it reads a protocol of others, nothing else"},
 	{"services/gateway/tokens", []string{"events", "internal/durable"}, nil, nil, "it keeps a file, nothing else"},
 	{"services/gateway/webhooks", []string{"events", "events/limits", "events/spec", "internal/durable", "internal/wait", "services/gateway/feed"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it sends what the feed has"},
 	{"services/gateway/openapi", nil, nil, nil, "it turns types into schemas, nothing else"},

@@ -46,6 +46,7 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 	case worker.SendNotice:
 		a.send(events.NoticeSubject(act.Notice.Exited.Job), events.NoticeEnvelope{Notice: &act.Notice})
 	case worker.SendProgress:
+		a.opt.Reported(act.Progress)
 		a.send(events.ProgressSubject(act.Progress.Job), act.Progress)
 	case worker.RecordSpan:
 		a.opt.Observe(act.Span)

@@ -99,6 +99,7 @@ type Options struct {
 	Join        *Joining                                                        // nil = work comes from the scheduler
 	Config      Config                                                          // zero fields mean the defaults, which suit a cluster on one site
 	Output      func(Line)                                                      // may be nil; must not block
+	Reported    func(events.Progress)                                           // what a worker reports; may be nil; must not block
 	Observe     func(events.Span)                                               // may be nil; must not block
 	Logger      *slog.Logger                                                    // nil = none
 	Listen      func(ctx context.Context, path string) (net.Listener, error)    // opens the worker API; nil = Unix socket
@@ -145,6 +146,9 @@ func (o *Options) check() error {
 	c.FlushWithin = cmp.Or(c.FlushWithin, 5*time.Second)
 	if o.Output == nil {
 		o.Output = func(Line) {}
+	}
+	if o.Reported == nil {
+		o.Reported = func(events.Progress) {}
 	}
 	if o.Observe == nil {
 		o.Observe = func(events.Span) {}

@@ -145,6 +145,10 @@ func JobTrace(job JobID) string { return rootTrace("job", string(job)) }
 // CommandTrace returns the traceparent of a command whose client has no trace of its own.
 func CommandTrace(nonce string) string { return rootTrace("command", nonce) }
 
+// WorkerTrace returns the traceparent of the run of a worker's process that no incident has
+// started, and no start of a job: it prefetches the state of a job that trains.
+func WorkerTrace(worker Incarnation) string { return rootTrace("worker", string(worker)) }
+
 // NodeTrace returns the traceparent of discovery's decision that one incarnation of a node's agent
 // is lost. Several jobs, or none, may be affected.
 func NodeTrace(node NodeID, agent Incarnation) string {

@@ -85,6 +85,7 @@ const (
 	FromFirst                 // all stored messages
 	FromLast                  // the last stored message of each subject
 	FromSequence              // Follow.Sequence
+	FromTime                  // the first message stored at Follow.Since or later; if there is none yet, as FromNew
 )
 
 // Follow describes an ordered read of a stream.
@@ -93,6 +94,7 @@ type Follow struct {
 	Subjects []string
 	Start    Start
 	Sequence uint64
+	Since    time.Time // of the clock of Stored.Time
 }
 
 // Clock is the clock of Stored.Time.

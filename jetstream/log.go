@@ -62,6 +62,9 @@ func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Sto
 	if f.Start == events.FromSequence {
 		r.next = max(f.Sequence, 1)
 	}
+	if f.Start == events.FromTime {
+		r.since = f.Since
+	}
 	placed, caughtUpCalled := f.Start != events.FromNew, false
 	var handler error
 	return p.c.repeat(ctx, "follow "+f.Stream, func(ctx context.Context) error {
@@ -72,6 +75,8 @@ func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Sto
 		switch {
 		case !placed:
 			r.next, placed = info.State.LastSeq+1, true
+		case info.State.LastTime.Before(r.since):
+			r.next, r.since = info.State.LastSeq+1, time.Time{}
 		case !r.created.IsZero() && !r.created.Equal(info.Created):
 			// Another stream of this name: its positions are unrelated.
 			r.next = 1
@@ -81,7 +86,7 @@ func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Sto
 			if m.Sequence < r.next {
 				return nil // a list that restarts after an interruption
 			}
-			r.next = m.Sequence + 1
+			r.next, r.since = m.Sequence+1, time.Time{}
 			handler = fn(m)
 			return handler
 		}, func() error {

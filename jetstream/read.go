@@ -17,6 +17,7 @@ type reading struct {
 	subjects []string
 	lasts    bool      // begin with the last message of each subject, otherwise at next
 	next     uint64    // first position wanted
+	since    time.Time // or, unless it is zero, the first message of this time or later
 	created  time.Time // of the stream that the positions belong to
 }
 
@@ -141,8 +142,11 @@ func (c *Conn) ephemeral(ctx context.Context, r reading) (js.Consumer, error) {
 		Replicas:          1,
 		InactiveThreshold: forgetAfter,
 	}
-	if r.lasts {
+	switch {
+	case r.lasts:
 		cfg.DeliverPolicy, cfg.OptStartSeq = js.DeliverLastPerSubjectPolicy, 0
+	case !r.since.IsZero():
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = js.DeliverByStartTimePolicy, 0, &r.since
 	}
 	return request(ctx, c, "read stream "+r.stream, consumerSubject+r.stream, func(ctx context.Context) (js.Consumer, error) {
 		return c.js.CreateConsumer(ctx, r.stream, cfg)

@@ -17,6 +17,11 @@ func (p *player) traceName(tp string) string {
 	for g := events.Generation(1); g < 10; g++ {
 		roots["incident-"+g.String()] = events.TraceOf(job, g)
 	}
+	for id, w := range p.names {
+		if tp == events.WorkerTrace(id) {
+			return "its own/" + w
+		}
+	}
 	for name, root := range roots {
 		if events.TraceID(root) != events.TraceID(tp) {
 			continue
@@ -109,7 +114,10 @@ func (p *player) print(a Action) string {
 }
 
 func (p *player) span(a events.Span) string {
-	s := fmt.Sprintf("span %s %q %s in %s", a.Service, a.Name, a.End.Sub(a.Start), p.traceName(a.Parent))
+	s := fmt.Sprintf("span %s %q %s", a.Service, a.Name, a.End.Sub(a.Start))
+	if a.Parent != "" {
+		s += " in " + p.traceName(a.Parent)
+	}
 	if a.Self != "" {
 		s += " is " + p.traceName(a.Self)
 	}

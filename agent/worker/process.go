@@ -188,7 +188,9 @@ func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExite
 	trace, failed := t.startTrace(j), x.Failed(j.inProcess())
 	if failed {
 		trace = t.exitTrace(j, w)
-		w.failedIn = trace
+		if !w.aside() || w.ready > 0 {
+			w.failedIn = trace
+		}
 		rank := w.rank
 		if !member {
 			rank = -1
@@ -237,11 +239,14 @@ func (t *transition) startTrace(j *job) string {
 }
 
 // exitTrace returns the trace of the incident that an exit belongs to: a member that was ready
-// opens the one of its generation; all others belong to the open one.
+// opens the one of its generation; all others belong to the open one. Where none is open, the exit
+// of a newcomer is in the trace of its process.
 func (t *transition) exitTrace(j *job, w *incarnation) string {
 	switch {
 	case w.ready > 0 && w.ready == w.ref.Generation:
 		return events.TraceOf(w.ref.Job, w.ready)
+	case w.ready == 0 && w.aside() && j.trains():
+		return w.process.Self
 	case j.launch.Trace != "":
 		return j.launch.Trace
 	case w.ready > 0:

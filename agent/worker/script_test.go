@@ -122,7 +122,7 @@ func (p *player) command(f []string) {
 			r.Slowest = &wire.Straggler{Rank: a.num("slowest"), Share: 0.5}
 		}
 		if a.has("first") {
-			r.First = &wire.FirstStep{Survivor: true, AbortMS: 5, RejoinMS: 20, SyncMS: 3, StepMS: 2}
+			r.First = &wire.FirstStep{Survivor: !a.has("newcomer"), AbortMS: 5, RejoinMS: 20, SyncMS: 3, StepMS: 2}
 			if a.has("checkpoint") {
 				r.First.Checkpoint = &wire.Commit{Generation: 7, Step: uint64(a.num("checkpoint"))}
 			}

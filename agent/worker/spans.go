@@ -15,7 +15,9 @@ import (
 //	worker process    from the start of the process to its exit
 //	generation g2     with in-process recovery, from the assignment until the worker has left it
 //
-// Both are in the trace of what began them: the start of the job, or an incident.
+// Both are in the trace of what began them: the start of the job, or an incident. The process of a
+// newcomer to a job that trains is started before the incident in which it joins, if there will be
+// one, so it has a trace of its own.
 const (
 	spanProcess    = "worker process"
 	spanGeneration = "generation "
@@ -26,11 +28,26 @@ const (
 // node is in the trace of the incident that the failure began, which may have ended already.
 func (t *transition) beginProcess(j *job, w *incarnation) {
 	parent := w.replaces
-	if parent == "" {
+	switch {
+	case parent != "":
+	case j.trains():
+		w.process = t.begin(w, spanProcess, "", events.WorkerTrace(w.ref.Incarnation))
+		return
+	default:
 		parent = t.startTrace(j)
 	}
 	w.process = t.begin(w, spanProcess, parent, events.ChildTrace(parent, "process", string(w.ref.Incarnation)))
 }
+
+// trains reports whether the launch is of a generation that has made a good step: its trace is that
+// of the next incident, which has not begun.
+func (j *job) trains() bool {
+	l := j.launch
+	return l.Phase == events.PhaseRun && l.Generation > 0 && l.Trace == events.TraceOf(l.Job, l.Generation)
+}
+
+// aside reports whether a worker's process has a trace of its own.
+func (w *incarnation) aside() bool { return w.process.Self != "" && w.process.Parent == "" }
 
 // beginGeneration begins the span of a worker's part in a generation. It is below the span of the
 // process in the trace that the process was started in; later ones lead to it by a link.
@@ -137,7 +154,8 @@ func (t *transition) launchSpan(j *job, w *incarnation) {
 }
 
 // recoverySpans emits the phases of a worker's recovery, laid out backwards from now: the worker's
-// clock may differ, its durations do not.
+// clock may differ, its durations do not. A newcomer may have waited for its ranks since long
+// before the incident in which it gets them.
 func (t *transition) recoverySpans(w *incarnation, f wire.FirstStep) {
 	parts := []struct {
 		name string
@@ -153,9 +171,12 @@ func (t *transition) recoverySpans(w *incarnation, f wire.FirstStep) {
 				Service: serviceWorker, Name: p.name, Parent: w.trace, Start: from, End: from.Add(millis(p.ms)),
 				Attributes: map[string]string{},
 			}
+			from = s.End
+			if assigned := w.generation.Start; !f.Survivor && w.generation.Parent == w.trace && s.Start.Before(assigned) && s.End.After(assigned) {
+				s.Start = assigned
+			}
 			describe(s.Attributes, w)
 			t.do(RecordSpan{Span: s})
-			from = s.End
 		}
 	}
 }

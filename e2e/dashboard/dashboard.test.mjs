@@ -110,7 +110,7 @@ test("a fault of accessibility, and an error, would be noticed", async () => {
 
 const all = [
   ["overview", "/overview", "What needs you"], ["jobs", "/jobs", "mnist"], ["timeline", "", "Incidents"], ["metrics", "/metrics", "steps/s"], ["logs", "/logs", "epoch"],
-  ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
+  ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["traces", "/traces", "rendezvous g"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
 ];
 
 for (const scheme of ["light", "dark"]) {
@@ -130,6 +130,18 @@ for (const scheme of ["light", "dark"]) {
     });
   }
 }
+
+test("a trace has its spans with what is known of each", async () => {
+  await goto(`/jobs/${id}/traces`, "rendezvous g");
+  await page.locator("#tab-panel select").selectOption("0");
+  const root = page.getByRole("button", { name: "job start" });
+  await root.waitFor();
+  await root.focus();
+  await page.keyboard.press("Enter");
+  await page.locator("section.attributes").getByText("regroup.job.id").waitFor();
+  assert.ok(await page.locator(".waterfall span.worker").count() >= 3, "there is no span of the workers");
+  clean();
+});
 
 test("the keyboard is enough", async () => {
   await page.setViewportSize({ width: 1280, height: 800 });

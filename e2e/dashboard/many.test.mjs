@@ -71,7 +71,7 @@ function frames() {
 
 const all = [
   ["overview", "/overview", "What needs you"], ["jobs", "/jobs", "hold"], ["timeline", "", "Incidents"], ["metrics", "/metrics", "loss"], ["workers", "/workers", "node-0000"],
-  ["samples", "/samples", "no ledger"], ["events", "/events", "worker.ready"], ["spec", "/spec", "every default"], ["nodes", "/nodes", "node-0000"], ["system", "/system", "registry"],
+  ["samples", "/samples", "no ledger"], ["traces", "/traces", "Traces"], ["events", "/events", "worker.ready"], ["spec", "/spec", "every default"], ["nodes", "/nodes", "node-0000"], ["system", "/system", "registry"],
 ];
 
 test(`every page with ${workers} workers is clean and does not stutter`, async () => {

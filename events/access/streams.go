@@ -37,7 +37,7 @@ func (g *grants) streams(r Role) {
 		g.read(events.StreamFacts, events.StreamLogs, events.StreamSpans)
 		g.documents()
 	case RoleGateway:
-		g.read(events.StreamFacts, events.StreamLogs)
+		g.read(events.StreamFacts, events.StreamLogs, events.StreamSpans)
 		g.documents()
 	case RoleOperator:
 		for _, s := range events.Streams() {

@@ -249,6 +249,31 @@ func followSequence(t *testing.T, h Harness) {
 	wantData(t, ahead, "3")
 }
 
+func followTime(t *testing.T, h Harness) {
+	entity := unique("time")
+	put(t, h.Ports, entity, "a", "0")
+	first := put(t, h.Ports, entity, "a", "1")
+	var since time.Time
+	err := h.Ports.Log.Follow(timeout(t), events.Follow{Stream: events.StreamFacts, Subjects: all(entity), Start: events.FromSequence, Sequence: first}, func(s events.Stored) error {
+		since = s.Time
+		return errEnough
+	}, nil)
+	if !errors.Is(err, errEnough) {
+		t.Fatal(err)
+	}
+	put(t, h.Ports, entity, "b", "2")
+	seen, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromTime, Since: since})
+	next(t, caughtUp, "caught up")
+	wantData(t, seen, "1", "2")
+	// Nothing is that new yet: it begins with what comes.
+	ahead, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromTime, Since: since.Add(time.Hour)})
+	next(t, caughtUp, "caught up at the end")
+	put(t, h.Ports, entity, "b", "3")
+	wantData(t, ahead, "3")
+}
+
+var errEnough = errors.New("enough")
+
 func followError(t *testing.T, h Harness) {
 	entity, enough := unique("enough"), errors.New("enough")
 	put(t, h.Ports, entity, "a", "1")

@@ -53,6 +53,7 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 		{"follow/new", followNew},
 		{"follow/last of each subject", followLast},
 		{"follow/sequence", followSequence},
+		{"follow/time", followTime},
 		{"follow/ends with its handler's error", followError},
 		{"follow/reconnect", followReconnect},
 		{"consume/shared by two", consumeShared},

@@ -38,6 +38,7 @@ var (
 	Samples     = Limit{"samples", 1 << 48, "samples", "`data.samples`."}
 	Proof       = Limit{"proof", 1 << 30, "samples", "The samples of an epoch whose sum of hashes is checked by `regroup status`. Of a larger one only the counts are."}
 	Batch       = Limit{"batch", 256, "events", "The events of one batch that is sent to a gateway; together with `message`."}
+	Spans       = Limit{"spans", 8 << 20, "bytes", "The spans of one request to a gateway, unpacked; packed it is bounded by `message`."}
 	Errors      = Limit{"error-file", 64 << 10, "bytes", "What is read of the file that `TORCHELASTIC_ERROR_FILE` names."}
 
 	Secret = Limit{"secret", 64 << 10, "bytes", "The value of a secret of a job."}
@@ -54,7 +55,7 @@ var (
 func All() []Limit {
 	return []Limit{
 		Command, Message, Unpacked, Envelope, Depth, Entries, Names, Word, Text, Line,
-		Lines, FieldErrors, Slots, Workers, Failures, Epochs, Samples, Proof, Batch, Errors, Secret,
+		Lines, FieldErrors, Slots, Workers, Failures, Epochs, Samples, Proof, Batch, Spans, Errors, Secret,
 		StoreKey, StoreValue, StoreKeys, StoreMemory, StoreConnections, StoreSilent,
 	}
 }

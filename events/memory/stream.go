@@ -237,6 +237,14 @@ func (l log) Follow(ctx context.Context, f events.Follow, fn func(events.Stored)
 				next = s.seq + 1
 			case events.FromSequence:
 				next = f.Sequence
+			case events.FromTime:
+				next = s.seq + 1
+				for _, m := range s.messages {
+					if !m.Time.Before(f.Since) {
+						next = m.Sequence
+						break
+					}
+				}
 			case events.FromLast:
 				batch, next = s.lasts(f.Subjects), s.seq+1
 			}

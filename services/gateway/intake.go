@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/gateway/otlp"
 )
 
 // Published answers the publication of events: they are stored, and facts will answer them.
@@ -75,6 +76,37 @@ func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) error {
 		done.Events = append(done.Events, p)
 	}
 	return answer(w, http.StatusAccepted, done)
+}
+
+// takeSpans stores the spans of an OTLP exporter beside those of the services, so that the traces
+// of a job have what programs outside of it add. A request that is sent again stores them again;
+// who reads them counts each once.
+func (g *Gateway) takeSpans(w http.ResponseWriter, r *http.Request) error {
+	packed, err := io.ReadAll(r.Body)
+	if err != nil {
+		return fmt.Errorf("read the spans: %w", err)
+	}
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // a wrong one is refused below
+	text, err := otlp.Unpack(r.Header.Get("Content-Encoding"), packed)
+	if err != nil {
+		return err
+	}
+	b, err := otlp.Decode(media, text, append(events.ServiceNames(), events.ServiceAgent, events.ServiceGateway, "worker"))
+	if err != nil {
+		return err
+	}
+	for _, m := range b.Messages {
+		if _, err := g.Ports.Log.Publish(r.Context(), events.Message{Subject: events.SpanSubject(events.ServiceGateway), Data: m}); err != nil {
+			return err
+		}
+	}
+	text, err = otlp.Answer(media, b)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", media)
+	_, _ = w.Write(text) // the client has gone
+	return nil
 }
 
 // decode reads one event, or a batch.

@@ -214,6 +214,17 @@ func (g *Gateway) openLink(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
+// Asker is who asks.
+type Asker struct {
+	tokens.Principal
+	Source string `json:"source"` // of its commands: who has submitted a job is in the field by
+}
+
+func (g *Gateway) whoami(w http.ResponseWriter, r *http.Request) error {
+	who := asker(r.Context())
+	return answer(w, http.StatusOK, Asker{who, sourceOf(who)})
+}
+
 func (g *Gateway) login(w http.ResponseWriter, r *http.Request) error {
 	var l Login
 	if err := body(r, &l); err != nil {

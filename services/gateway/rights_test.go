@@ -42,7 +42,7 @@ func (g *guarded) as(r tokens.Role) string { return "Authorization: Bearer " + g
 
 // needs is the weakest role for each operation that not every token may use.
 var needs = map[string]tokens.Role{
-	"publishEvents": tokens.Submitter, "submitJob": tokens.Submitter, "scaleJob": tokens.Submitter, "removeJob": tokens.Submitter, "stopJob": tokens.Submitter,
+	"publishEvents": tokens.Submitter, "exportSpans": tokens.Submitter, "submitJob": tokens.Submitter, "scaleJob": tokens.Submitter, "removeJob": tokens.Submitter, "stopJob": tokens.Submitter,
 	"listWebhooks": tokens.Operator, "addWebhook": tokens.Operator, "removeWebhook": tokens.Operator, "testWebhook": tokens.Operator, "replayWebhook": tokens.Operator,
 	"drainNode": tokens.Operator, "quarantineNode": tokens.Operator, "releaseNode": tokens.Operator,
 }

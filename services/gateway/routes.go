@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
+	"github.com/regroup-io/regroup/services/gateway/otlp"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 	"github.com/regroup-io/regroup/services/gateway/webhooks"
 )
@@ -125,9 +126,14 @@ func (g *Gateway) table() []route {
 		{method: "DELETE", path: hookPath, needs: tokens.Operator, name: "removeWebhook", what: "Send no more there", status: http.StatusNoContent, handle: g.removeHook},
 		{method: "POST", path: hookPath + "/test", needs: tokens.Operator, name: "testWebhook", what: "Send an event that is no fact, once", status: http.StatusNoContent, handle: g.testHook},
 		{method: "POST", path: hookPath + "/replay", needs: tokens.Operator, name: "replayWebhook", what: "Send the facts that were set aside once more", status: http.StatusOK, gives: asJSON[Replayed](), handle: g.replayHook},
+		{method: "GET", path: "/api/v1/session", needs: tokens.Viewer, name: "getAsker", what: "Who asks, and with which role", status: http.StatusOK, gives: asJSON[Asker](), handle: g.whoami},
 		{method: "POST", path: "/api/v1/session", name: "login", what: "Exchange the token for a session of a browser", takes: asJSON[Login](), status: http.StatusNoContent, open: true, handle: g.login},
 		{method: "DELETE", path: "/api/v1/session", needs: tokens.Viewer, name: "logout", what: "End the session", status: http.StatusNoContent, handle: g.logout},
 		{method: "POST", path: "/api/v1/links", needs: tokens.Viewer, name: "makeLink", what: "A link that opens the dashboard once", status: http.StatusCreated, gives: asJSON[Link](), handle: g.makeLink},
+		{
+			method: "POST", path: "/v1/traces", needs: tokens.Submitter, name: "exportSpans", what: "Store spans, as OTLP exporters send them; packed with gzip or not",
+			takes: []content{{otlp.Protobuf, nil}, {otlp.JSON, reflect.TypeFor[map[string]any]()}}, status: http.StatusOK, gives: []content{{otlp.Protobuf, nil}, {otlp.JSON, reflect.TypeFor[map[string]any]()}}, handle: g.takeSpans,
+		},
 		{method: "GET", path: "/metrics", needs: tokens.Viewer, name: "getMetrics", what: "Metrics for Prometheus", status: http.StatusOK, gives: []content{{mediaText, nil}}, handle: g.metrics.serve},
 		{method: "GET", path: "/openapi.json", name: "getDescription", what: "This description", status: http.StatusOK, gives: asJSON[map[string]any](), open: true, handle: g.describe},
 		{method: "GET", path: "/healthz", name: "getHealth", what: "Is the process alive?", status: http.StatusOK, gives: []content{{mediaText, nil}}, open: true, handle: g.healthy},

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -212,20 +214,28 @@ type Seen struct {
 	Nodes     []events.NodeView
 	Silent    []string       // services of which no replica answers
 	Facts     []events.Event // only for pages that want them
+	Spans     [][]byte       // the same: OTLP messages that have a span of a wanted trace, the oldest first
+	SpansCut  bool           // there are more of them, older ones
 	Now       time.Time
 }
 
 // Page is a resource of a job that is made of what the services say.
 type Page struct {
 	Name, What string
-	facts      bool // it wants the facts
+	wants      Wants
 	typ        reflect.Type
 	of         func(Seen) any
 }
 
-// NewPage returns a page at /api/v1/jobs/{job}/NAME. facts = it wants every stored fact of the job.
-func NewPage[T any](name, what string, facts bool, of func(Seen) T) Page {
-	return Page{name, what, facts, reflect.TypeFor[T](), func(s Seen) any { return of(s) }}
+// Wants is what a page is made of besides the documents.
+type Wants struct {
+	Facts  bool                                // every stored fact of the job
+	Traces func(events.JobView) (ids []string) // stored spans of these traces; nil = none
+}
+
+// NewPage returns a page at /api/v1/jobs/{job}/NAME.
+func NewPage[T any](name, what string, wants Wants, of func(Seen) T) Page {
+	return Page{name, what, wants, reflect.TypeFor[T](), func(s Seen) any { return of(s) }}
 }
 
 func (g *Gateway) page(p Page) func(http.ResponseWriter, *http.Request) error {
@@ -234,7 +244,7 @@ func (g *Gateway) page(p Page) func(http.ResponseWriter, *http.Request) error {
 		if err != nil {
 			return err
 		}
-		s, err := g.seen(r.Context(), v, p.facts)
+		s, err := g.seen(r.Context(), v, p.wants)
 		if err != nil {
 			return err
 		}
@@ -242,10 +252,13 @@ func (g *Gateway) page(p Page) func(http.ResponseWriter, *http.Request) error {
 	}
 }
 
-func (g *Gateway) seen(ctx context.Context, v events.JobView, facts bool) (Seen, error) {
+func (g *Gateway) seen(ctx context.Context, v events.JobView, wants Wants) (Seen, error) {
 	pool := g.feed.Pool()
 	s := Seen{Job: v, Round: g.feed.Round(v.Job), Placement: pool.Jobs[v.Job], Pool: pool, Nodes: g.feed.Nodes(), Now: g.Now()}
-	if !facts {
+	if wants.Traces != nil {
+		return s, g.spans(ctx, &s, wants.Traces(v))
+	}
+	if !wants.Facts {
 		s.Silent = g.feed.Silent(ctx)
 		return s, nil
 	}
@@ -254,4 +267,33 @@ func (g *Gateway) seen(ctx context.Context, v events.JobView, facts bool) (Seen,
 		return nil
 	})
 	return s, err
+}
+
+// maxSpans bounds the bytes of the messages with spans that are read for one page.
+const maxSpans = 8 << 20
+
+// clocks is how far the clock of who submitted a job may be ahead of the broker's.
+const clocks = 5 * time.Minute
+
+// spans reads the messages that have one of the traces: its id is in them as it is. They may have
+// other spans too.
+func (g *Gateway) spans(ctx context.Context, s *Seen, traces []string) error {
+	var ids [][]byte
+	for _, t := range traces {
+		if id, err := hex.DecodeString(t); err == nil && len(id) > 0 {
+			ids = append(ids, id)
+		}
+	}
+	held := 0
+	return g.feed.Spans(ctx, s.Job.Submitted.Add(-clocks), func(otlp []byte) error {
+		if !slices.ContainsFunc(ids, func(id []byte) bool { return bytes.Contains(otlp, id) }) {
+			return nil
+		}
+		s.Spans, held = append(s.Spans, otlp), held+len(otlp)
+		for held > maxSpans {
+			held -= len(s.Spans[0])
+			s.Spans, s.SpansCut = s.Spans[1:], true
+		}
+		return nil
+	})
 }

@@ -1,11 +1,20 @@
 package gateway_test
 
 import (
+	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
@@ -111,5 +120,61 @@ func TestAnEventKeepsItsTrace(t *testing.T) {
 	}
 	if len(all.spans) > 0 {
 		t.Errorf("spans %+v", all.spans)
+	}
+}
+
+// exported sends a span with the exporter of OpenTelemetry's SDK for Go.
+func exported(t *testing.T, w *world, packing otlptracehttp.Compression, service, parent, name string) error {
+	t.Helper()
+	exporter, err := otlptrace.New(t.Context(), otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(w.url+"/v1/traces"),
+		otlptracehttp.WithHeaders(map[string]string{"Authorization": "Bearer " + token}), otlptracehttp.WithCompression(packing)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", service))))
+	ctx := propagation.TraceContext{}.Extract(t.Context(), propagation.MapCarrier{"traceparent": parent})
+	_, span := provider.Tracer("test").Start(ctx, name)
+	span.End()
+	err = exporter.ExportSpans(t.Context(), []sdktrace.ReadOnlySpan{span.(sdktrace.ReadOnlySpan)})
+	if e := exporter.Shutdown(context.WithoutCancel(t.Context())); e != nil {
+		t.Error(e)
+	}
+	return err
+}
+
+// TestSpansOfOthers: what an exporter of OpenTelemetry sends is stored beside the spans of the
+// services, and is on the page of a job whose trace it is part of.
+func TestSpansOfOthers(t *testing.T) {
+	type page struct{ Messages int }
+	w := bare(t, func(o *gateway.Options) {
+		o.Pages = []gateway.Page{gateway.NewPage("spans", "how many messages have spans", gateway.Wants{Traces: func(v events.JobView) []string {
+			return []string{events.TraceID(events.JobTrace(v.Job))}
+		}}, func(s gateway.Seen) page { return page{len(s.Spans)} })}
+	})
+	w.services()
+	s := w.submit(job)
+	trace := events.JobTrace(s.Job)
+	if err := exported(t, w, otlptracehttp.GzipCompression, "mine", trace, "fetch data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := exported(t, w, otlptracehttp.NoCompression, "mine", trace, "fetch more"); err != nil {
+		t.Fatal(err)
+	}
+	if err := exported(t, w, otlptracehttp.NoCompression, "mine", "", "of another trace"); err != nil {
+		t.Fatal(err)
+	}
+	if err := exported(t, w, otlptracehttp.NoCompression, "registry", trace, "forged"); err == nil {
+		t.Error("a span in the name of the registry was stored, or its sender not told")
+	}
+	a := w.get("/api/v1/jobs/" + string(s.Job) + "/spans")
+	var got page
+	if err := json.Unmarshal(a.body, &got); err != nil || got.Messages != 2 {
+		t.Errorf("the page has %d messages, want 2: %s", got.Messages, a.body)
+	}
+	if a := w.do("POST", "/v1/traces", "{}", "Content-Type: application/json", "Authorization: "); a.status != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", a.status)
+	}
+	if a := w.do("POST", "/v1/traces", "garbage", "Content-Type: application/x-protobuf"); a.status != http.StatusBadRequest {
+		t.Errorf("garbage: %d %s", a.status, a.body)
 	}
 }

@@ -63,7 +63,7 @@ func bare(t testing.TB, change func(*gateway.Options)) *world {
 	w := &world{TB: t, ports: memory.New().Ports()}
 	o := gateway.Options{
 		Ports: w.ports, Parse: parse, Token: token, Webhooks: filepath.Join(t.TempDir(), "webhooks.json"), WebhooksPrivate: true, Version: "test", Logger: slog.New(slog.DiscardHandler),
-		Pages: []gateway.Page{gateway.NewPage("count", "how many facts there are", true, func(s gateway.Seen) map[string]int { return map[string]int{"facts": len(s.Facts)} })},
+		Pages: []gateway.Page{gateway.NewPage("count", "how many facts there are", gateway.Wants{Facts: true}, func(s gateway.Seen) map[string]int { return map[string]int{"facts": len(s.Facts)} })},
 	}
 	if change != nil {
 		change(&o)

@@ -13,13 +13,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-type jobTrace struct {
-	Incident int              `json:"incident"` // 0 = the start of the job
-	Title    string           `json:"title"`
-	Trace    string           `json:"trace_id"`
-	Spans    []waterfall.Span `json:"spans"`
-}
-
 func trace(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "trace [JOB]", Short: "Draw the traces of a job's start and incidents", Args: command.AtMost("JOB"),
@@ -33,7 +26,7 @@ func trace(env command.Env) *cobra.Command {
 		if *only < 0 && cmd.Flags().Changed("incident") {
 			return events.Errorf(events.Invalid, "--incident is %d, must be 0 (the start of the job) or more", *only)
 		}
-		all, err := jobTraces(v, *only)
+		all, err := waterfall.Traces(v, *only)
 		if err != nil {
 			return err
 		}
@@ -47,13 +40,7 @@ func trace(env command.Env) *cobra.Command {
 			if !s.Exact {
 				visible.Escape(&spans)
 			}
-			for _, span := range spans {
-				for i := range all {
-					if all[i].Trace == span.Trace {
-						all[i].Spans = append(all[i].Spans, span)
-					}
-				}
-			}
+			waterfall.Sort(all, spans)
 			return nil
 		})
 		if err != nil {
@@ -77,35 +64,6 @@ func trace(env command.Env) *cobra.Command {
 		return nil
 	})
 	return cmd
-}
-
-// jobTraces lists the traces to read, the start first; only selects one.
-func jobTraces(v events.JobView, only int) ([]jobTrace, error) {
-	all := []jobTrace{{Title: "start of " + string(v.Job), Trace: events.TraceID(events.JobTrace(v.Job)), Spans: []waterfall.Span{}}}
-	add := func(number int, cause events.Cause, from events.Generation) {
-		all = append(all, jobTrace{
-			Incident: number, Title: fmt.Sprintf("#%d %s", number, screen.CauseText(cause)),
-			Trace: events.TraceID(events.TraceOf(v.Job, from)), Spans: []waterfall.Span{},
-		})
-	}
-	for _, i := range v.Incidents {
-		add(i.Incident, i.Cause, i.From)
-	}
-	if v.OpenIncident != nil {
-		add(v.OpenIncident.Incident, v.OpenIncident.Cause, v.OpenIncident.From)
-	}
-	if only < 0 {
-		return all, nil
-	}
-	for _, s := range all {
-		if s.Incident == only {
-			return []jobTrace{s}, nil
-		}
-	}
-	if len(all) == 1 {
-		return nil, events.Errorf(events.NotFound, "%s has no incident %d: it has had none", v.Job, only)
-	}
-	return nil, events.Errorf(events.NotFound, "%s has no incident %d: its record has #%d to #%d", v.Job, only, all[1].Incident, all[len(all)-1].Incident)
 }
 
 func timeline(env command.Env) *cobra.Command {

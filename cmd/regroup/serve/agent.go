@@ -111,7 +111,7 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, o
 		Ports: p.Ports, Driver: driver, Join: join, Yield: yield, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
-		Output: output, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
+		Output: output, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
@@ -111,6 +112,13 @@ func (f *Feed) Stored(ctx context.Context, job events.JobID, from uint64, fn fun
 		}
 		return nil
 	})
+}
+
+// Spans calls fn with the messages with spans that were stored since a time, each of them one OTLP
+// ExportTraceServiceRequest in protobuf.
+func (f *Feed) Spans(ctx context.Context, since time.Time, fn func(otlp []byte) error) error {
+	at := events.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: events.FromTime, Since: since}
+	return untilCaughtUp(ctx, f.ports.Log, at, func(s events.Stored) error { return fn(s.Data) })
 }
 
 var errCaughtUp = errors.New("caught up")

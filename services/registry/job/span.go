@@ -98,8 +98,13 @@ func (t *transition) startSpan(g events.Generation) {
 	}
 }
 
-// incidentSpan emits the root span of an incident. The processes have emitted its children before.
+// incidentSpan emits the root span of an incident, which ended at a time. The processes have
+// emitted its children before, by their clocks. So it ends when the last of them was reported, by
+// the clock of its process, and not when that arrived here.
 func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.Time) {
+	if said := t.in.Time; at.Equal(t.now) && !said.IsZero() && said.Before(at) {
+		at = said
+	}
 	s := events.Span{
 		Name: "incident", Self: self, End: at,
 		Start: at.Add(-time.Duration(c.TotalMS * float64(time.Millisecond))),

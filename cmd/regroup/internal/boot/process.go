@@ -23,6 +23,7 @@ type Process struct {
 	Conn     *jetstream.Conn
 	Ports    events.Ports
 	Recorder *Recorder
+	Meter    *Meter
 	Instance string // host and pid; identifies this replica
 }
 
@@ -59,6 +60,10 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	}
 	p := &Process{Config: c, Logger: log, Conn: conn, Ports: conn.Ports(), Instance: fmt.Sprintf("%s-%d", host, os.Getpid())}
 	p.Recorder = NewRecorder(p.Ports.Log, p.Instance)
+	if p.Meter, err = NewMeter(ctx, events.ServiceAgent, p.Instance); err != nil {
+		conn.Close()
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -108,6 +113,9 @@ func (p *Process) Observe(o controller.Observation) {
 func (p *Process) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
+	if err := p.Meter.Close(ctx); err != nil {
+		p.Logger.Warn("the last metrics were not exported", "reason", err.Error())
+	}
 	if err := p.Recorder.Close(ctx); err != nil {
 		p.Logger.Warn("the last spans were not kept", "reason", err.Error())
 	}

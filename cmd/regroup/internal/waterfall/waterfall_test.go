@@ -109,3 +109,41 @@ func TestDecode(t *testing.T) {
 		t.Errorf("got %v, want Invalid", err)
 	}
 }
+
+// TestPage has the newest incident first, the spans in the order of a waterfall, and what it leaves
+// out.
+func TestPage(t *testing.T) {
+	v := events.JobView{Job: "demo-0001", Incidents: []events.IncidentClosed{{Incident: 1, From: 1}}}
+	message := func(parent string, n int) []byte {
+		r := &collector.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{}}}}}
+		id, err := hex.DecodeString(events.TraceID(parent))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			s := &tracepb.Span{TraceId: id, SpanId: []byte{byte(i >> 8), byte(i), 0, 0, 0, 0, 0, 1}, Name: "x", StartTimeUnixNano: uint64(i), EndTimeUnixNano: uint64(i + 1)}
+			if i > 0 {
+				s.ParentSpanId = []byte{0, 0, 0, 0, 0, 0, 0, 1}
+			}
+			r.ResourceSpans[0].ScopeSpans[0].Spans = append(r.ResourceSpans[0].ScopeSpans[0].Spans, s)
+		}
+		b, err := proto.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	p := NewPage(v, [][]byte{message(events.TraceOf("demo-0001", 1), 2000), []byte("garbage"), message(events.JobTrace("demo-0001"), 1500)}, true)
+	if len(p.Traces) != 2 || p.Traces[0].Incident != 1 || p.Traces[1].Incident != 0 || !p.Cut {
+		t.Fatalf("%d traces, cut %v", len(p.Traces), p.Cut)
+	}
+	if n, left := len(p.Traces[0].Rows), p.Traces[0].Left; n != 2000 || left != 0 {
+		t.Errorf("the incident has %d rows, %d are left out", n, left)
+	}
+	if n, left := len(p.Traces[1].Rows), p.Traces[1].Left; n != 1000 || left != 500 {
+		t.Errorf("the start has %d rows, %d are left out", n, left)
+	}
+	if a, b := p.Traces[0].Rows[0], p.Traces[0].Rows[1]; a.Depth != 0 || b.Depth != 1 || a.Parent != "" {
+		t.Errorf("rows %+v, %+v", a, b)
+	}
+}

@@ -20,6 +20,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/specfile"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/waterfall"
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/services/gateway"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
@@ -111,16 +113,30 @@ func (r *Running) Close() {
 // Pages are the resources of a job that the command line shows too.
 func Pages() []gateway.Page {
 	return []gateway.Page{
-		gateway.NewPage("explain", "What the job does, and what it waits for, in one sentence with numbers", false, func(s gateway.Seen) explain.Explanation {
+		gateway.NewPage("explain", "What the job does, and what it waits for, in one sentence with numbers", gateway.Wants{}, func(s gateway.Seen) explain.Explanation {
 			return explain.Of(explain.Seen{Job: s.Job, Round: s.Round, Placement: s.Placement, Pool: s.Pool, Nodes: s.Nodes, Silent: s.Silent, Now: s.Now})
 		}),
-		gateway.NewPage("summary", "The result of the job, as regroup run -o json prints it", false, func(s gateway.Seen) summary.Summary {
+		gateway.NewPage("summary", "The result of the job, as regroup run -o json prints it", gateway.Wants{}, func(s gateway.Seen) summary.Summary {
 			return summary.Of(s.Job, s.Now)
 		}),
-		gateway.NewPage("timeline", "What each worker did over time, and the generations", true, func(s gateway.Seen) screen.Timeline {
+		gateway.NewPage("timeline", "What each worker did over time, and the generations", gateway.Wants{Facts: true}, func(s gateway.Seen) screen.Timeline {
 			return *screen.NewTimeline(s.Facts, s.Now)
 		}),
+		gateway.NewPage("traces", "The spans of the start of the job and of its incidents, each in the order of a waterfall", gateway.Wants{Traces: traceIDs}, func(s gateway.Seen) waterfall.Page {
+			return waterfall.NewPage(s.Job, s.Spans, s.SpansCut)
+		}),
 	}
+}
+
+func traceIDs(v events.JobView) (ids []string) {
+	all, err := waterfall.Traces(v, -1)
+	if err != nil {
+		return nil
+	}
+	for _, t := range all {
+		ids = append(ids, t.Trace)
+	}
+	return ids
 }
 
 // write leaves a record where client.Find reads it.

@@ -5,6 +5,15 @@ import { setSkew } from "./format.js";
 
 export const connected = signal(false);
 export const loggedOut = signal(false);
+const me = signal(null); // who this browser asks as, once it is known
+
+const roles = ["viewer", "submitter", "operator"];
+
+// may reports whether the role is at least this one. Until it is known nothing that needs one is offered.
+export const may = (role) => me.value !== null && roles.indexOf(me.value.role) >= roles.indexOf(role);
+
+// mayChange reports whether a job may be changed: a submitter may change its own.
+export const mayChange = (job) => may("operator") || (may("submitter") && job.by === me.value.source);
 
 // request sends one; the error is the problem that the gateway has described.
 export async function request(method, path, body, signalled) {
@@ -41,6 +50,7 @@ export function connect() {
   source.onopen = () => {
     if (!connected.value) tell({ kind: "again", data: {} });
     connected.value = true;
+    request("GET", "/api/v1/session").then((who) => { me.value = who; }, () => {});
   };
   source.onerror = () => {
     connected.value = false;

@@ -1,6 +1,6 @@
 // One job: what it does now, then a tab for each question about it.
 import { html } from "htm/preact";
-import { request, useNow, useResource, ofJob } from "./api.js";
+import { mayChange, request, useNow, useResource, ofJob } from "./api.js";
 import { ago, number, percent, planned, plural, span, training } from "./format.js";
 import { Action, Badge, Card, IncidentHead, lost, Phases, Problem, Table } from "./parts.js";
 import { LongTable } from "./window.js";
@@ -8,10 +8,11 @@ import { useSteps } from "./jobs.js";
 import { Gantt } from "./gantt.js";
 import { Metrics } from "./metrics.js";
 import { Logs } from "./logs.js";
+import { Traces } from "./trace.js";
 import { Events } from "./events.js";
 import { useState } from "preact/hooks";
 
-const tabs = [["timeline", "Timeline"], ["metrics", "Metrics"], ["logs", "Logs"], ["workers", "Workers"], ["samples", "Samples"], ["events", "Events"], ["spec", "Spec"]];
+const tabs = [["timeline", "Timeline"], ["metrics", "Metrics"], ["logs", "Logs"], ["workers", "Workers"], ["samples", "Samples"], ["traces", "Traces"], ["events", "Events"], ["spec", "Spec"]];
 const ended = (j) => ["succeeded", "failed", "stopped"].includes(j.state);
 
 export function Job({ id, tab, query }) {
@@ -34,8 +35,8 @@ export function Job({ id, tab, query }) {
   };
   return html`
     <div class="head"><h1>${id}</h1><${Badge} state=${job.state} /><span class="soft">generation ${job.generation} · ${training(job)} of ${job.spec.workers.min}–${job.spec.workers.max} workers · ${ended(job) ? `ended ${ago(job.ended)}` : `submitted ${ago(job.submitted)}`}</span>
-      <span class="actions">${!ended(job) && html`<${Scale} job=${job} /><${Action} text="Stop" sure="Really stop it?" danger run=${() => request("POST", `/api/v1/jobs/${id}/stop`, { reason: "stopped in the dashboard" })} />`}
-      ${ended(job) && html`<${Action} text="Remove" sure="Really remove its record?" danger run=${async () => { await request("DELETE", `/api/v1/jobs/${id}`); location.hash = "#/jobs"; }} />`}</span></div>
+      <span class="actions">${mayChange(job) && !ended(job) && html`<${Scale} job=${job} /><${Action} text="Stop" sure="Really stop it?" danger run=${() => request("POST", `/api/v1/jobs/${id}/stop`, { reason: "stopped in the dashboard" })} />`}
+      ${mayChange(job) && ended(job) && html`<${Action} text="Remove" sure="Really remove its record?" danger run=${async () => { await request("DELETE", `/api/v1/jobs/${id}`); location.hash = "#/jobs"; }} />`}</span></div>
     <p class="explain">${why?.sentence || job.reason || " "}</p><${Problem} error=${error} />
     ${job.state === "failed" && job.first_error && html`<div class="message bad"><strong>First error</strong>: rank ${job.first_error.rank ?? "-"} on ${job.first_error.place.node}/${job.first_error.place.slot}: ${job.first_error.exception ? `${job.first_error.exception.type}: ${job.first_error.exception.message || ""}` : job.first_error.detail}</div>`}
     <div class="cards">
@@ -57,6 +58,7 @@ function panel(tab, job, query, told) {
     case "logs": return html`<${Logs} job=${job} query=${query} />`;
     case "workers": return html`<${Workers} job=${job} slowest=${told?.slowest || job.slowest} />`;
     case "samples": return html`<${Samples} job=${job} />`;
+    case "traces": return html`<${Traces} job=${job} />`;
     case "events": return html`<${Events} job=${job} />`;
     case "spec": return html`<section class="panel"><h2>Specification, with every default</h2><pre tabindex="0">${JSON.stringify(job.spec, null, 2)}</pre><p class="empty">submitted by ${job.by}</p></section>`;
   }

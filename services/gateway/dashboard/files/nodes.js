@@ -1,6 +1,6 @@
 // Every node: its state, its slots and what runs on it.
 import { html } from "htm/preact";
-import { request, useNow, useResource } from "./api.js";
+import { may, request, useNow, useResource } from "./api.js";
 import { ago, now, span } from "./format.js";
 import { Action, Badge, Problem } from "./parts.js";
 import { LongTable } from "./window.js";
@@ -24,7 +24,7 @@ export function Nodes() {
           <td class="wide"><div class="bar" role="img" aria-label="${n.used} of ${n.slots} slots are used"><span style=${{ width: `${n.slots ? (100 * n.used) / n.slots : 0}%` }}></span></div><span class="soft">${n.used} of ${n.slots} used</span></td>
           <td>${n.jobs.map((j) => html`<div><a href="#/jobs/${j.job}">${j.job}</a> <span class="soft">${j.slots}</span></div>`)}</td>
           <td class="mono">${n.address}</td><td class="tight">${ago(n.since)}</td><td class="wide" title=${conditions(n).join("; ")}>${conditions(n).map((c) => html`<div>${c}</div>`)}</td>
-          <td>${!["lost", "left"].includes(n.state) && html`<span class="tools">
+          <td>${may("operator") && !["lost", "left"].includes(n.state) && html`<span class="tools">
             ${n.draining ? html`<${Action} text="Undo drain" run=${act(n.node, "drain", { undo: true })} />` : html`<${Action} text="Drain" sure="Really drain it?" run=${act(n.node, "drain", { reason: "by the dashboard" })} />`}
             ${n.quarantine || n.benched?.length ? html`<${Action} text="Release" run=${act(n.node, "release", {})} />` : html`<${Action} text="Quarantine 10 m" sure="Really quarantine it?" run=${act(n.node, "quarantine", { for: "10m", reason: "by the dashboard" })} />`}</span>`}</td></tr>`} />`}</section>`;
 }

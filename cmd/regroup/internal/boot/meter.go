@@ -1,0 +1,102 @@
+package boot
+
+import (
+	"context"
+	"maps"
+	"os"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Meter exports what the programs of an agent's workers report as OTLP metrics, at the interval of
+// OTEL_METRIC_EXPORT_INTERVAL. A value that was not reported again since the last export is not
+// repeated. The zero value exports nothing.
+type Meter struct {
+	provider *sdkmetric.MeterProvider
+
+	mu     sync.Mutex
+	newest map[reporter]events.Progress // since the last export
+}
+
+type reporter struct {
+	job  events.JobID
+	rank int
+}
+
+// NewMeter returns a meter that exports if OTEL_EXPORTER_OTLP_ENDPOINT or its variant for metrics
+// is set, unless OTEL_METRICS_EXPORTER is none.
+func NewMeter(ctx context.Context, service, instance string) (*Meter, error) {
+	if os.Getenv("OTEL_METRICS_EXPORTER") == "none" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") == "" {
+		return &Meter{}, nil
+	}
+	exporter, err := otlpmetrichttp.New(ctx)
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "OTEL_EXPORTER_OTLP_*: %w", err)
+	}
+	m := &Meter{newest: map[reporter]events.Progress{}}
+	m.provider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)), sdkmetric.WithResource(
+		resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.namespace", "regroup"), attribute.String("service.instance.id", instance))))
+	return m, m.instruments()
+}
+
+// instruments are gauges: of reported values one for all names, which programs choose freely.
+func (m *Meter) instruments() error {
+	meter := m.provider.Meter("regroup")
+	value, err := meter.Float64ObservableGauge("regroup.reported", metric.WithDescription("Newest value that a worker's program has reported, by name."))
+	if err != nil {
+		return err
+	}
+	step, err := meter.Int64ObservableGauge("regroup.step", metric.WithDescription("Newest step of a worker."), metric.WithUnit("{step}"))
+	if err != nil {
+		return err
+	}
+	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for r, p := range m.newest {
+			of := []attribute.KeyValue{
+				attribute.String("regroup.job.id", string(r.job)), attribute.Int("regroup.rank", r.rank), attribute.String("regroup.node", string(p.Place.Node)),
+				attribute.Int64("regroup.generation", int64(p.Generation)),
+			}
+			o.ObserveInt64(step, int64(p.Step), metric.WithAttributes(of...))
+			for name, v := range p.Metrics {
+				o.ObserveFloat64(value, v, metric.WithAttributes(append(of, attribute.String("name", name))...))
+			}
+		}
+		clear(m.newest)
+		return nil
+	}, value, step)
+	return err
+}
+
+// Report takes a report of a worker.
+func (m *Meter) Report(p events.Progress) {
+	if m.provider == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := reporter{p.Job, p.Rank}
+	values := maps.Clone(m.newest[at].Metrics) // a report may have some of the names
+	if values == nil {
+		values = map[string]float64{}
+	}
+	maps.Copy(values, p.Metrics)
+	p.Metrics = values
+	m.newest[at] = p
+}
+
+// Close exports the last values until ctx ends.
+func (m *Meter) Close(ctx context.Context) error {
+	if m.provider == nil {
+		return nil
+	}
+	return m.provider.Shutdown(ctx)
+}

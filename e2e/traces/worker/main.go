@@ -1,0 +1,94 @@
+// Command worker is an elastic program that has spans of its own: one for each few steps, below the
+// span that the agent has for it. Where they are sent is in the environment, as for any program
+// with OpenTelemetry.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regroup-io/regroup/elastic"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(1)
+	}
+}
+
+func run() (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return err
+	}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(50*time.Millisecond)),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "trainer"))),
+	)
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, provider.Shutdown(last))
+	}()
+	options, err := elastic.FromEnv()
+	if err != nil {
+		return err
+	}
+	state := elastic.NewState(elastic.NewSampler(1<<20, 1))
+	tracer := provider.Tracer("worker")
+	err = elastic.Run(ctx, options, state, func(ctx context.Context, s *elastic.Session) error {
+		carrier := propagation.MapCarrier{"traceparent": s.Traceparent}
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier)
+		for {
+			if err := steps(ctx, tracer, s); err != nil {
+				return err
+			}
+		}
+	})
+	if errors.Is(err, elastic.ErrUnfinished) {
+		return nil
+	}
+	return err
+}
+
+// steps makes some steps and commits, in one span.
+func steps(ctx context.Context, tracer trace.Tracer, s *elastic.Session) error {
+	ctx, span := tracer.Start(ctx, "steps", trace.WithAttributes(attribute.Int("rank", s.Rank), attribute.Int64("generation", int64(s.Generation))))
+	defer span.End()
+	for range 4 {
+		if err := s.Consume(ctx, s.Next(8)); err != nil {
+			return err
+		}
+		if err := pace(ctx); err != nil {
+			return err
+		}
+	}
+	return s.Commit(ctx)
+}
+
+// pace stands for the work of a step.
+func pace(ctx context.Context) error {
+	t := time.NewTimer(10 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
