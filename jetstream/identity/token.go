@@ -109,6 +109,9 @@ func joinJWT(header, claims string, signature []byte) string {
 	}, ".")
 }
 
+// IsJoin reports whether a text begins as a token of some version does.
+func IsJoin(text string) bool { return strings.HasPrefix(text, joinPrefix) }
+
 // ParseJoin reads a token. White space in it does not count: lines may have been broken on the way.
 // Invalid with the reason, which has nothing of the token, if it is not whole.
 func ParseJoin(text string) (Join, error) {

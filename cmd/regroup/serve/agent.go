@@ -146,13 +146,6 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if join.Run == "" && len(args) > 0 {
 				return events.Errorf(events.Invalid, "a command without a job: name it with --join-job")
 			}
-			var current atomic.Pointer[agent.Agent]
-			ctx, stop := boot.Interruptible(cmd.Context(), func() {
-				if run := current.Load(); run != nil {
-					run.Kill()
-				}
-			})
-			defer stop()
 			own := c.Service()
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
@@ -161,6 +154,13 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if err != nil {
 				return err
 			}
+			var current atomic.Pointer[agent.Agent]
+			ctx, stop := boot.Interruptible(cmd.Context(), func() {
+				if run := current.Load(); run != nil {
+					run.Kill()
+				}
+			})
+			defer stop()
 			if own, err = own.AsNode(a.Filled().Node); err != nil {
 				return err
 			}

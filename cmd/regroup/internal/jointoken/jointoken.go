@@ -3,6 +3,7 @@
 package jointoken
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -26,27 +27,42 @@ const (
 // limit bounds what is read of a file or of standard input; a token is smaller.
 const limit = 1 << 17
 
-// Read returns the token that a setting names: it is the token itself, @ and the path of a file
-// that has it, or - for standard input. The error has nothing of the token.
+// Read returns the token that a setting names, and its text: it is the token itself, @ and the path
+// of a file that has it, or - for standard input. The error has nothing of the token.
 func Read(setting string, in io.Reader) (identity.Join, string, error) {
-	text := setting
-	if path, ok := strings.CutPrefix(setting, "@"); ok {
+	path, isFile := strings.CutPrefix(setting, "@")
+	switch {
+	case isFile:
 		f, err := os.Open(path)
 		if err != nil {
 			return identity.Join{}, "", events.Errorf(events.Invalid, "%w", err)
 		}
 		defer f.Close()
-		in, setting = f, "-"
+		return scan(f)
+	case setting == "-":
+		return scan(in)
 	}
-	if setting == "-" {
-		b, err := io.ReadAll(io.LimitReader(in, limit))
-		if err != nil {
-			return identity.Join{}, "", events.Errorf(events.Invalid, "%w", err)
+	j, err := identity.ParseJoin(setting)
+	return j, setting, err
+}
+
+// scan reads lines until they are a token: at a terminal nothing ends the input.
+func scan(in io.Reader) (identity.Join, string, error) {
+	lines := bufio.NewReader(io.LimitReader(in, limit))
+	text := ""
+	for {
+		line, end := lines.ReadString('\n')
+		if text += strings.TrimSpace(line); text == "" && end == nil {
+			continue
 		}
-		text = string(b)
+		j, err := identity.ParseJoin(text)
+		switch {
+		case err == nil || errors.Is(end, io.EOF) || !identity.IsJoin(text):
+			return j, text, err
+		case end != nil:
+			return j, text, events.Errorf(events.Invalid, "%w", end)
+		}
 	}
-	j, err := identity.ParseJoin(text)
-	return j, text, err
 }
 
 // Kept is a token in a folder, unpacked.

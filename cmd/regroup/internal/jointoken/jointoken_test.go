@@ -1,6 +1,7 @@
 package jointoken
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,28 @@ func TestATokenComesFromWhereASettingSays(t *testing.T) {
 		if _, _, err := Read(setting, strings.NewReader("")); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.10s: %v, want %q", setting, err, says)
 		}
+	}
+}
+
+// TestATokenOnATerminalEndsWithItsLine: nothing is read after it, and of what is none only the
+// first line.
+func TestATokenOnATerminalEndsWithItsLine(t *testing.T) {
+	text := token(t)
+	for in, ok := range map[string]bool{
+		"\n" + text[:700] + "\n" + text[700:] + "\n": true,
+		"rg_of-a-gateway\n":                          false,
+	} {
+		r, w := io.Pipe()
+		written := make(chan error, 1)
+		go func() {
+			_, err := io.WriteString(w, in)
+			written <- err
+		}()
+		if _, got, err := Read("-", r); (err == nil) != ok || ok && got != text {
+			t.Errorf("%.10q: %v", in, err)
+		}
+		_ = r.Close()
+		<-written
 	}
 }
 
