@@ -73,7 +73,10 @@ func TestAMachineJoinsWithOneLine(t *testing.T) {
 	if len(key) < 50 {
 		t.Fatalf("the credentials have no key: %d bytes", len(key))
 	}
-	said := map[string][]byte{"a worker's environment": variables, "the agent's log": n.procs.Log("far-1", 0)}
+	said := map[string][]byte{"a worker's environment": variables}
+	for _, name := range n.procs.Names() {
+		said["the log of "+name] = n.procs.Log(name, 0)
+	}
 	for _, args := range [][]string{{"events", string(job), "-o", "json"}, {"trace", string(job)}, {"node", "ls", "-o", "json"}, {"auth", "ls", "-o", "json"}} {
 		out, errs, code := n.cli(args...)
 		if code != 0 {
@@ -126,7 +129,7 @@ func TestAMachineJoinsWithOneLine(t *testing.T) {
 func TestATokenEnds(t *testing.T) {
 	t.Parallel()
 	n := newNewcomer(t)
-	token := n.token("issue", "agent", "far-2", "--expires", "12s")
+	token := n.token("issue", "agent", "far-2", "--expires", "20s")
 	out, _, _ := n.cli("auth", "ls")
 	if !strings.Contains(out, "token") || !strings.Contains(out, "until ") {
 		t.Errorf("the token or its end is not listed:\n%s", out)
@@ -135,7 +138,7 @@ func TestATokenEnds(t *testing.T) {
 	n.away("REGROUP_STATE_DIR="+state, "REGROUP_AGENT_JOIN="+token)
 	n.start("far-2", "agent")
 	n.here()
-	n.nodes(12*time.Second, "far-2")
+	n.nodes(20*time.Second, "far-2")
 	eventually(t, 30*time.Second, func() (bool, string) {
 		state := n.node("far-2").State
 		return state == events.NodeStateLost, "the node is lost, not " + string(state)
