@@ -29,7 +29,7 @@ func (r *rig) ends() {
 	}
 }
 
-// TestSharedMemoryOfAJob: its workers share it, nobody else sees it, it is bounded, and it ends with
+// TestSharedMemoryOfAJob: its workers share it, nobody else sees it, it is bounded, and ends with
 // the last of them. Workers after it are where the agent is.
 func TestSharedMemoryOfAJob(t *testing.T) {
 	t.Parallel()
