@@ -16,6 +16,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -35,6 +36,7 @@ const (
 	pingInterval   = 500 * time.Millisecond
 	pingsOut       = 2
 	reconnectWait  = 250 * time.Millisecond
+	refusedWait    = 4 * time.Second // at most, where the server refuses the user
 	connectTimeout = 2 * time.Second
 	drainLimit     = 5 * time.Second
 )
@@ -67,8 +69,10 @@ type Conn struct {
 	state   *state
 	refused *refusals
 	link    counted
-	failed  atomic.Pointer[error] // of the last attempt to connect
+	failed  atomic.Pointer[error] // of the last attempt to connect; nil after a connection
 	clock   clock
+
+	refusing atomic.Bool // the server has refused the user since the last connection
 }
 
 // Connect waits until the connection is established, or ctx ends: Unavailable with the last reason.
@@ -131,6 +135,9 @@ func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
 func (c *Conn) unreached(err error) error {
 	if last := c.failed.Load(); last != nil {
 		err = *last
+		if refusedUser(err) {
+			return events.Errorf(events.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
+		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		return events.Errorf(events.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
 	}
@@ -147,8 +154,13 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		nats.MaxReconnects(-1),
 		nats.RetryOnFailedConnect(true),
 		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end the process
-		nats.ReconnectWait(reconnectWait),
-		nats.ReconnectJitter(jitter, jitter),
+		nats.CustomReconnectDelay(func(rounds int) time.Duration {
+			wait := reconnectWait
+			if c.refusing.Load() {
+				wait = min(wait<<min(rounds, 16), refusedWait)
+			}
+			return wait + rand.N(jitter)
+		}),
 		nats.Timeout(connectTimeout),
 		nats.DrainTimeout(drainLimit),
 		nats.PingInterval(pingInterval),
@@ -156,8 +168,12 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		// A signal or a publish that was buffered during a disconnection is worse than none: it
 		// would arrive late and seem current.
 		nats.ReconnectBufSize(-1),
-		nats.ConnectHandler(func(*nats.Conn) { c.state.set(true) }),
+		nats.ConnectHandler(func(*nats.Conn) {
+			c.admitted()
+			c.state.set(true)
+		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
+			c.admitted()
 			c.log.Info("reconnected to NATS", "url", nc.ConnectedUrlRedacted())
 			c.state.set(true)
 		}),
@@ -199,6 +215,12 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 // asyncError logs errors that no call returns. The server does not answer a publish that it does
 // not permit: only this handler learns of it, and passes it to the waiting call by refused.
 func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
+	if refusedUser(err) {
+		if !c.refusing.Swap(true) {
+			c.log.Error("the NATS server "+ErrRefused.Error(), "reason", err.Error())
+		}
+		return
+	}
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		c.refused.note(err.Error())
 		c.log.Error("NATS refused a message for want of permission", "reason", err.Error())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -272,6 +273,32 @@ func TestARevokedUserIsDisconnected(t *testing.T) {
 		t.Errorf("another user has connected %d times", bystander.Connects())
 	}
 	wantCode(t, g.dir.Revoke(i.Name), events.NotFound)
+}
+
+// TestARefusedUserSaysSoOnce, however often it tries again, and until it is admitted again.
+func TestARefusedUserSaysSoOnce(t *testing.T) {
+	g := newGuarded(t)
+	i := g.issue(t, access.RoleClient, 0)
+	said := &lines{}
+	o := g.options(i.Name)
+	o.Logger = said.logger()
+	c, err := jetstream.Connect(within(t, patience), o)
+	must(t, err)
+	t.Cleanup(c.Close)
+	must(t, g.dir.Revoke(i.Name))
+	before := g.log.count("authentication error")
+	await(t, "it was refused twice", func() bool { return g.log.count("authentication error") >= before+2 })
+	if n := said.count("refuses the credentials"); n != 1 || said.count("nats reports an error") != 0 {
+		t.Errorf("it says so %d times:\n%s", n, said.text.String())
+	}
+	if _, err := jetstream.Connect(within(t, time.Second), g.options(i.Name)); !errors.Is(err, jetstream.ErrRefused) {
+		t.Errorf("%v, want %v", err, jetstream.ErrRefused)
+	}
+	_, err = g.dir.Issue(i, 0)
+	must(t, err)
+	await(t, "it is admitted with another key in the file", func() bool { return c.Connected() })
+	must(t, g.dir.Revoke(i.Name))
+	await(t, "it says so again", func() bool { return said.count("refuses the credentials") == 2 })
 }
 
 // TestNobodyWritesThroughAnAnswer: the sender of a request decides where the answer goes, and the

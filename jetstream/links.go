@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/url"
 	"strings"
 	"sync"
@@ -76,7 +75,7 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 	opts := append(s.options(o), nats.RetryOnFailedConnect(false))
 	if s.nc, err = nats.Connect(o.URL, opts...); err != nil {
 		code := events.Unavailable
-		if errors.Is(err, nats.ErrAuthorization) || strings.Contains(strings.ToLower(err.Error()), "authorization violation") {
+		if refusedUser(err) {
 			code = events.NotFound
 		}
 		return events.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.name, o.Credentials), err)

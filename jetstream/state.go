@@ -2,9 +2,12 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -134,4 +137,22 @@ func (r *refusals) since(subject string, t time.Time) bool {
 	defer r.mu.Unlock()
 	at, ok := r.at[subject]
 	return ok && !at.Before(t)
+}
+
+// ErrRefused is in the error of a connection that the server refuses to this user.
+var ErrRefused = errors.New("refuses the credentials: they are revoked, have expired, or are of another cluster")
+
+// refusedUser reports whether an attempt to connect has failed for who made it.
+func refusedUser(err error) bool {
+	if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) {
+		return true
+	}
+	// What the server says to the first message of a connection is an error of no type.
+	return strings.Contains(strings.ToLower(err.Error()), "authorization violation")
+}
+
+// admitted forgets why earlier attempts to connect have failed.
+func (c *Conn) admitted() {
+	c.failed.Store(nil)
+	c.refusing.Store(false)
 }

@@ -70,7 +70,7 @@ func newRoot() (*cobra.Command, error) {
 		submit.Command(env), node.Command(env),
 		run.Command(env, &config, agent, discovery, gateway), torchrun.Command(env, &config, agent),
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
-		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env), auth.Command(env, &config),
+		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return agent.Filled().Advertise }, released().Version),
 		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out),
 	)
@@ -85,7 +85,7 @@ func arrange(root *cobra.Command) {
 		{"Look at jobs", "ls top status explain logs events timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve init backup restore auth node health doctor"},
-		{"More", "context completion version help"},
+		{"More", "context config completion version help"},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, name := range strings.Fields(g.names) {

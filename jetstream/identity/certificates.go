@@ -137,7 +137,7 @@ func (d Dir) ServerTLS() (*tls.Config, error) {
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
 		// A message is read at once or not at all: short records would only be more of them.
 		DynamicRecordSizingDisabled: true,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
+		GetCertificate:              func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
 	}, nil
 }
 

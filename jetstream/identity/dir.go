@@ -48,6 +48,7 @@ type User struct {
 	Issued  time.Time     `json:"issued"`
 	Expires time.Time     `json:"expires,omitzero"` // zero = never
 	Revoked time.Time     `json:"revoked,omitzero"` // zero = valid
+	Token   bool          `json:"token,omitempty"`  // it was given away as a join token
 }
 
 // Valid reports whether the brokers admit the user at a time.

@@ -93,13 +93,16 @@ func localHosts() []string {
 }
 
 func (a *call) issue() *cobra.Command {
-	var node, out string
+	var node string
 	var expires time.Duration
+	var to delivery
 	cmd := &cobra.Command{
 		Use: "issue ROLE [NAME]", Short: "Make a user and its credentials file", Args: command.Between(1, "ROLE", "NAME"),
 		Long: "Makes a user with the permissions of a role: " + roles() + ". The name of an agent or participant is that of its node; of others the role is the default. " +
-			"A participant is an agent that comes to its job by itself (agent --join-job, torchrun).",
-		Example: command.Examples("regroup auth issue agent node-a --expires 24h", "regroup auth issue client ada --out ada.creds",
+			"A participant is an agent that comes to its job by itself (agent --join-job, torchrun). " +
+			"With --token all that its machine needs is printed as one line, for regroup agent --join: where the brokers are (--server), how they are verified, and the credentials.",
+		Example: command.Examples("regroup auth issue agent node-a --expires 24h", "regroup auth issue agent node-a --token --server nats://broker.lab:4222",
+			"regroup auth issue client ada --out ada.creds", "regroup auth issue client ada --server nats://lab:4222 --save-context lab",
 			"regroup auth issue participant ours --node '*'"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			i := access.Identity{Role: access.Role(args[0]), Name: args[0], Node: events.NodeID(node)}
@@ -111,7 +114,7 @@ func (a *call) issue() *cobra.Command {
 			if i.Role.OfNode() {
 				i.Node = cmp.Or(i.Node, events.NodeID(i.Name))
 			}
-			d, err := identity.Open(a.path())
+			d, err := a.open(to)
 			if err != nil {
 				return err
 			}
@@ -119,17 +122,13 @@ func (a *call) issue() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.handOver(d, u, out)
+			return a.handOver(d, u, to)
 		},
 	}
 	cmd.Flags().StringVar(&node, "node", "", "node of an agent or participant, * = any; default: NAME")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "how long it is valid, like 24h; default: until it is revoked")
-	outFlag(cmd, &out)
+	to.flags(cmd)
 	return cmd
-}
-
-func outFlag(cmd *cobra.Command, out *string) {
-	cmd.Flags().StringVar(out, "out", "", "write a copy of the credentials to `FILE`; - is stdout")
 }
 
 func roles() string {
@@ -138,32 +137,6 @@ func roles() string {
 		all = append(all, string(r))
 	}
 	return strings.Join(all, ", ")
-}
-
-// handOver copies the credentials to where they are wanted, and says where they are.
-func (a *call) handOver(d identity.Dir, u identity.User, out string) error {
-	until := "until it is revoked"
-	if !u.Expires.IsZero() {
-		until = "until " + u.Expires.Local().Format(time.DateTime)
-	}
-	at := d.Credentials(u.Name)
-	if out != "" {
-		text, err := os.ReadFile(at)
-		if err != nil {
-			return err
-		}
-		if out == "-" {
-			_, err = a.env.Out.Write(text)
-		} else {
-			err = identity.WriteFile(out, text)
-		}
-		if err != nil {
-			return err
-		}
-		at = out
-	}
-	a.say("%s, role %s, is valid %s: %s", u.Name, u.Role, until, at)
-	return nil
 }
 
 func (a *call) revoke() *cobra.Command {
@@ -186,18 +159,18 @@ func (a *call) revoke() *cobra.Command {
 }
 
 func (a *call) rotate() *cobra.Command {
-	var out string
+	var to delivery
 	var hosts []string
 	var certificates bool
 	cmd := &cobra.Command{
 		Use: "rotate NAME | --certificates", Short: "Replace the key of a user, or the certificates",
 		Long: "Gives a user a new key, with the permissions that its role has now, and revokes the old one. Processes on the same file connect again with the new key. " +
 			"With --certificates those of brokers and clients are replaced; running brokers use them for new connections.",
-		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds", "regroup auth rotate --certificates --host broker.lab"),
+		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds", "regroup auth rotate node-a --token --server nats://broker.lab:4222", "regroup auth rotate --certificates --host broker.lab"),
 	}
 	cmd.Flags().BoolVar(&certificates, "certificates", false, "replace the certificates of brokers and clients, which are valid for 90 days")
 	hostFlag(cmd, &hosts)
-	outFlag(cmd, &out)
+	to.flags(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if certificates {
 			return command.Exactly()(cmd, args)
@@ -205,7 +178,7 @@ func (a *call) rotate() *cobra.Command {
 		return command.Exactly("NAME")(cmd, args)
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		d, err := identity.Open(a.path())
+		d, err := a.open(to)
 		if err != nil {
 			return err
 		}
@@ -223,7 +196,7 @@ func (a *call) rotate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.handOver(d, u, out)
+		return a.handOver(d, u, to)
 	}
 	return cmd
 }
@@ -231,7 +204,7 @@ func (a *call) rotate() *cobra.Command {
 func (a *call) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List users", Args: command.Exactly(),
-		Long:    "Lists all users that were ever made, and whether they are valid.",
+		Long:    "Lists all users that were ever made, whether they were given away as a join token or as a credentials file, and whether they are valid.",
 		Example: command.Examples("regroup auth ls", "regroup auth ls -o json"),
 	}
 	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
@@ -253,9 +226,13 @@ func (a *call) list() *cobra.Command {
 		}
 		rows := make([][]string, 0, len(all))
 		for _, u := range all {
-			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), u.Issued.Local().Format(time.DateTime), state(u, a.env.Now())})
+			as := "file"
+			if u.Token {
+				as = "token"
+			}
+			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), as, u.Issued.Local().Format(time.DateTime), state(u, a.env.Now())})
 		}
-		return screen.Table(a.env.Out, p, []string{"NAME", "ROLE", "NODE", "ISSUED", "STATE"}, rows)
+		return screen.Table(a.env.Out, p, []string{"NAME", "ROLE", "NODE", "AS", "ISSUED", "STATE"}, rows)
 	}
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/auth"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
@@ -21,21 +22,25 @@ import (
 
 // shell runs commands on one directory.
 type shell struct {
-	t   *testing.T
-	dir string
-	now time.Time
+	t      *testing.T
+	dir    string
+	now    time.Time
+	server string // of the configuration
+	config string // $XDG_CONFIG_HOME
+	said   string // by the last command, on stderr
 }
 
 func (s *shell) run(args ...string) (string, error) {
 	s.t.Helper()
 	var out, errs bytes.Buffer
-	env := command.Env{Out: &out, Err: &errs, Width: 100, Getenv: func(string) string { return "" }, Now: func() time.Time { return s.now }}
+	env := command.Env{Out: &out, Err: &errs, Width: 100, Getenv: func(name string) string { return map[string]string{"XDG_CONFIG_HOME": s.config}[name] }, Now: func() time.Time { return s.now }}
 	root := &cobra.Command{Use: "regroup"}
 	command.GlobalFlags(root.PersistentFlags())
-	root.AddCommand(auth.Command(env, &boot.Config{Auth: s.dir}))
+	root.AddCommand(auth.Command(env, &boot.Config{Auth: s.dir, Server: s.server}))
 	root.SetArgs(append([]string{"auth"}, args...))
 	root.SetOut(&out)
 	err := root.ExecuteContext(s.t.Context())
+	s.said = errs.String()
 	return out.String(), err
 }
 
@@ -126,6 +131,67 @@ func TestMistakesAreExplained(t *testing.T) {
 		if _, err := s.run(c.args...); events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %v, want %s with %q", c.args, err, c.code, c.says)
 		}
+	}
+}
+
+// TestJoinTokens are one line each, are listed, and are made of users that are valid.
+func TestJoinTokens(t *testing.T) {
+	s := &shell{t: t, dir: filepath.Join(t.TempDir(), "auth"), now: time.Now(), server: "nats://broker.lab:4222"}
+	s.must("init", "--host", "broker.lab")
+	first := s.must("issue", "agent", "node-a", "--token", "--expires", "24h")
+	second := s.must("rotate", "node-a", "--token")
+	if !strings.Contains(s.said, "regroup agent --join -") {
+		t.Errorf("it is not said what it is for: %q", s.said)
+	}
+	ada := s.must("issue", "client", "ada", "--token")
+	if !strings.Contains(s.said, "regroup context add NAME --join -") {
+		t.Errorf("it is not said what it is for: %q", s.said)
+	}
+	for _, text := range []string{first, second, ada} {
+		if j, err := identity.ParseJoin(text); err != nil || strings.Count(text, "\n") != 1 || j.Servers != s.server || j.Expires.IsZero() != (j.User == "ada") {
+			t.Errorf("%s at %s until %s: %v", j.User, j.Servers, j.Expires, err)
+		}
+	}
+	if first == second {
+		t.Error("a rotated user has the token of before")
+	}
+	if table := s.must("ls"); strings.Count(table, "  token  ") != 3 || !strings.Contains(table, "until ") {
+		t.Errorf("want three tokens, one of them until a time:\n%s", table)
+	}
+	for _, c := range []struct{ server, says string }{{"", "--server: write how"}, {"nats://elsewhere:4222", "not for elsewhere"}} {
+		s.server = c.server
+		if _, err := s.run("issue", "agent", "node-b", "--token"); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q: %v, want %q", c.server, err, c.says)
+		}
+	}
+	if _, made := s.users()["node-b"]; made {
+		t.Error("a user without a token is left")
+	}
+}
+
+// TestAUserIsSavedAsAContext of the one who makes it.
+func TestAUserIsSavedAsAContext(t *testing.T) {
+	s := &shell{t: t, dir: filepath.Join(t.TempDir(), "auth"), now: time.Now(), server: "nats://broker.lab:4222", config: t.TempDir()}
+	s.must("init", "--host", "broker.lab")
+	s.must("issue", "client", "ada", "--save-context", "lab")
+	if !strings.Contains(s.said, "regroup ls --context lab") {
+		t.Errorf("%q", s.said)
+	}
+	f, err := settings.Load(filepath.Join(s.config, "regroup", "config.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := settings.Settings{Server: s.server, Creds: filepath.Join(s.dir, "users", "ada.creds"), TLSCA: filepath.Join(s.dir, "tls", "ca.pem")}
+	if f.Contexts["lab"] != want {
+		t.Errorf("%+v, want %+v", f.Contexts["lab"], want)
+	}
+	for _, wrong := range [][]string{{"bob", "--save-context", "a/b"}, {"bob", "--save-context", "lab", "--token"}, {"bob", "--save-context", "lab", "--out", "-"}} {
+		if _, err := s.run(append([]string{"issue", "client"}, wrong...)...); events.CodeOf(err) != events.Invalid {
+			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+	if _, made := s.users()["bob"]; made {
+		t.Error("a user is left of what was refused")
 	}
 }
 

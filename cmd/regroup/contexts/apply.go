@@ -1,6 +1,7 @@
 package contexts
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -24,31 +25,16 @@ func Flags(fs *pflag.FlagSet) {
 // this order. The connection settings of the selected context are not used if the server is given
 // by other means.
 func Apply(cmd *cobra.Command, getenv func(string) string) error {
-	file, err := settings.Load(settings.Path(getenv))
+	e, err := effectiveFor(cmd, getenv)
 	if err != nil {
 		return err
 	}
-	name, from := "", ""
-	if f := cmd.Flag(flagContext); f != nil && f.Changed {
-		name, from = f.Value.String(), "--"+flagContext+": "
-	} else if name = getenv(envContext); name != "" {
-		from = envContext + ": "
-	}
-	s, err := file.Resolve(getenv, name)
-	if err != nil {
-		return fmt.Errorf("%s%w", from, err)
-	}
-	server := cmd.Flag("server")
-	elsewhere := name == "" && (getenv("REGROUP_SERVER") != "" || server != nil && server.Changed)
-	for _, v := range s.Values() {
-		f := cmd.Flag(v.Name)
-		if f == nil || f.Changed || (v.Name == "timeout" && cmd.InheritedFlags().Lookup(v.Name) == nil) {
+	for _, v := range e.settings.Values() {
+		f := cmd.Flag(v.Flag)
+		if f == nil || f.Changed || (v.Name == "timeout" && cmd.InheritedFlags().Lookup(v.Flag) == nil) {
 			continue
 		}
-		text, from := getenv(v.Env), v.Env
-		if text == "" && !(v.Connection && elsewhere) {
-			text, from = *v.Text, "context"
-		}
+		text, from := e.of(v)
 		if text == "" {
 			continue
 		}
@@ -61,4 +47,59 @@ func Apply(cmd *cobra.Command, getenv func(string) string) error {
 		}
 	}
 	return nil
+}
+
+// effective are the settings of one command.
+type effective struct {
+	cmd       *cobra.Command
+	getenv    func(string) string
+	file      *settings.File
+	name      string // of the context, empty = the selected one
+	from      string // the flag or variable that names it
+	elsewhere bool   // the server is given, and the connection settings of the context are of another
+	settings  settings.Settings
+}
+
+func effectiveFor(cmd *cobra.Command, getenv func(string) string) (*effective, error) {
+	file, err := settings.Load(settings.Path(getenv))
+	if err != nil {
+		return nil, err
+	}
+	e := &effective{cmd: cmd, getenv: getenv, file: file}
+	if f := cmd.Flag(flagContext); f != nil && f.Changed {
+		e.name, e.from = f.Value.String(), "--"+flagContext
+	} else if e.name = getenv(envContext); e.name != "" {
+		e.from = envContext
+	}
+	if e.settings, err = file.Resolve(getenv, e.name); err != nil {
+		if e.from != "" {
+			err = fmt.Errorf("%s: %w", e.from, err)
+		}
+		return nil, err
+	}
+	server := cmd.Flag("server")
+	e.elsewhere = e.name == "" && (getenv("REGROUP_SERVER") != "" || server != nil && server.Changed)
+	return e, nil
+}
+
+// of returns the value of a setting, and where it comes from; both are empty for the default.
+func (e *effective) of(v settings.Value) (text, from string) {
+	if f := e.cmd.Flag(v.Flag); f != nil && f.Changed {
+		return f.Value.String(), "--" + v.Flag
+	}
+	if text := e.getenv(v.Env); text != "" {
+		return text, v.Env
+	}
+	if *v.Text == "" || v.Connection && e.elsewhere {
+		return "", ""
+	}
+	return *v.Text, e.file.Origin(e.getenv, e.name, v.Name)
+}
+
+// context returns the name of the context in use, and where it is named.
+func (e *effective) context() (name, from string) {
+	if e.name == "" && e.file.Selected != "" {
+		return e.file.Selected, e.file.SelectedAt()
+	}
+	return e.name, cmp.Or(e.from, "default")
 }

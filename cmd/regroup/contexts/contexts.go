@@ -3,7 +3,9 @@
 package contexts
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +21,7 @@ import (
 func Command(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "context", Aliases: []string{"ctx"}, Short: "Keep how clusters are reached under names",
-		Long: "A context says how a cluster is reached, and defaults for the output. Contexts are kept in config.yaml in $XDG_CONFIG_HOME/regroup or ~/.config/regroup. A " +
+		Long: "A context says how a cluster is reached, as whom, and defaults for the output. Contexts are kept in config.yaml in $XDG_CONFIG_HOME/regroup or ~/.config/regroup. A " +
 			"flag wins over the environment, that over the context, and that over the section settings of the file.",
 		Example: command.Examples("regroup context add prod --server nats://broker:4222 --creds me.creds", "regroup context select prod",
 			"regroup ls --context nats:prod"),
@@ -52,18 +54,23 @@ func onFile(env command.Env, do func(cmd *cobra.Command, f *settings.File, args 
 
 func add(env command.Env) *cobra.Command {
 	var s settings.Settings
+	var token string
 	cmd := &cobra.Command{
 		Use: "add NAME", Aliases: []string{"save"}, Short: "Add or replace a context", Args: command.Exactly("NAME"),
-		Long: "Keeps what the flags say under a name; a context of this name is replaced. Paths are kept as absolute ones.",
+		Long: "Keeps what the flags say under a name; a context of this name is replaced. Paths are kept as absolute ones. With --join the address of the brokers, their authority " +
+			"and the credentials are those of a join token, and kept beside the settings file.",
 		Example: command.Examples("regroup context add prod --server nats://broker:4222 --select",
-			"regroup context add prod --server tls://broker:4222 --creds me.creds \\\n      --tlsca ca.pem --timeout 30s", "regroup context add lab --server nats://lab:4222 --output json"),
+			"regroup context add prod --server tls://broker:4222 --creds me.creds \\\n      --tlsca ca.pem --timeout 30s", "regroup context add lab --server nats://lab:4222 --output json",
+			"regroup context add lab --join @ada.token --select"),
 	}
 	chosen := cmd.Flags().Bool("select", false, "select it too")
 	cmd.Flags().StringVar(&s.Description, "description", "", "what it is, for people")
 	cmd.Flags().StringVar(&s.Output, "output", "", "form of -o for commands that have it")
+	cmd.Flags().StringVar(&s.Gateway, "gateway", "", "URL of the gateway that regroup dashboard asks")
+	cmd.Flags().StringVar(&token, "join", "", "join `TOKEN` of regroup auth issue client NAME --token, @FILE that has it, or - for standard input")
 	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *settings.File, args []string) error {
 		for _, v := range s.Values() {
-			if x := cmd.Flag(v.Name); x != nil && x.Changed {
+			if x := cmd.Flag(v.Flag); x != nil && x.Changed {
 				*v.Text = x.Value.String()
 			}
 		}
@@ -73,6 +80,11 @@ func add(env command.Env) *cobra.Command {
 		}
 		if err := f.Put(args[0], s); err != nil {
 			return err
+		}
+		if token != "" {
+			if err := join(cmd, env, f, args[0], token, s); err != nil {
+				return err
+			}
 		}
 		if *chosen {
 			f.Selected = args[0]
@@ -105,7 +117,11 @@ func list(env command.Env) *cobra.Command {
 	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *settings.File, _ []string) error {
 		all := []listed{}
 		for _, name := range f.Names() {
-			all = append(all, listed{name, name == f.Selected, f.Contexts[name].Shown()})
+			s, err := f.Context(env.Getenv, name)
+			if err != nil {
+				return err
+			}
+			all = append(all, listed{name, name == f.Selected, s.Shown()})
 		}
 		if written, err := command.List(form, env.Out, all, func(c listed) string { return c.Name }); written {
 			return err
@@ -187,7 +203,7 @@ func choose(env command.Env) *cobra.Command {
 func remove(env command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove"}, Short: "Remove a context", Args: command.Exactly("NAME"),
-		Long:    "Removes a context. If it is the selected one, none is selected then.",
+		Long:    "Removes a context, and the credentials that it has from a join token. If it is the selected one, none is selected then.",
 		Example: command.Examples("regroup context rm lab"),
 		RunE: onFile(env, func(_ *cobra.Command, f *settings.File, args []string) error {
 			if strings.Contains(args[0], ":") {
@@ -201,7 +217,7 @@ func remove(env command.Env) *cobra.Command {
 			if wasSelected {
 				f.Selected = ""
 			}
-			if err := f.Save(); err != nil {
+			if err := errors.Join(f.Save(), os.RemoveAll(f.Folder(args[0]))); err != nil {
 				return err
 			}
 			fmt.Fprintf(env.Err, "context %s is removed\n", args[0])

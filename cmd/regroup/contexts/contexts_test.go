@@ -33,7 +33,7 @@ func (u *user) run(line string) clienttest.Output {
 	e := clienttest.New(u.t).Env("", &out, &errs)
 	e.Getenv = u.getenv
 	root := &cobra.Command{Use: "regroup", SilenceErrors: true, SilenceUsage: true}
-	for _, name := range []string{"server", "creds", "tlsca", "tlscert", "tlskey"} {
+	for _, name := range []string{"server", "creds", "tlsca", "tlscert", "tlskey", "auth"} {
 		root.PersistentFlags().String(name, "", "")
 	}
 	command.GlobalFlags(root.PersistentFlags())
@@ -48,7 +48,7 @@ func (u *user) run(line string) clienttest.Output {
 		return nil
 	}}
 	command.Output(probe, command.Table, command.JSON)
-	root.AddCommand(Command(e), probe)
+	root.AddCommand(Command(e), ConfigCommand(e), probe)
 	root.SetArgs(strings.Fields(line))
 	err := root.Execute()
 	if err != nil {
@@ -141,6 +141,7 @@ func TestRefusals(t *testing.T) {
 		says string
 	}{
 		"context add prod --server prod":    {2, `server: "prod" is no URL`},
+		"context add prod --gateway lab":    {2, `gateway: "lab" is no URL: write https://host:8080`},
 		"context add prod/x":                {2, `"prod/x" is no name of a context`},
 		"context add prod --creds /no/such": {2, "creds: stat /no/such: no such file or directory"},
 		"context add prod --output jsno":    {2, `output: "jsno" is unknown`},

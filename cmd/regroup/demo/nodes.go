@@ -36,7 +36,7 @@ func (n *nodes) start(name string, slots int) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(self, "agent", "--server", n.url, "--state-dir", n.dir, "--node", name, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1")
-	cmd.Env = append(os.Environ(), "REGROUP_SECRET="+n.secret, "REGROUP_AUTH=", "REGROUP_CREDS=")
+	cmd.Env = append(os.Environ(), "REGROUP_SECRET="+n.secret, "REGROUP_AUTH=", "REGROUP_CREDS=", "REGROUP_AGENT_JOIN=")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is handled by the demo, which ends its nodes itself
 	if err := spawn.Start(cmd); err != nil {

@@ -20,6 +20,7 @@ import (
 
 // AgentConfig is the configuration of an agent from REGROUP_AGENT_* variables.
 type AgentConfig struct {
+	Join      string        `envconfig:"JOIN" desc:"agent alone: join token of regroup auth issue agent NODE --token, @FILE or - for standard input; empty = the one of an earlier start, if no server is given"`
 	Node      string        `envconfig:"NODE" desc:"name of this node; empty = the host's name"`
 	Slots     int           `envconfig:"SLOTS" desc:"workers that fit on this node; 0 = one per core"`
 	Advertise string        `envconfig:"ADVERTISE" desc:"host under which workers of other nodes reach this one; empty = the first address that is not a loopback one"`
@@ -54,6 +55,12 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
 	fs.StringVar(&a.DefaultUser, "default-user", a.DefaultUser, "`USER` or USER:GROUP that workers run as whose job names none; with it no worker runs as root (REGROUP_AGENT_DEFAULT_USER); default: the agent's user")
 	fs.StringSliceVar(&a.AllowSecrets, "allow-secret", a.AllowSecrets, "`NAME` of a variable of the agent that jobs may take as a secret; may be repeated (REGROUP_AGENT_ALLOW_SECRETS)")
+}
+
+// joinFlag adds the flag for a join token.
+func (a *AgentConfig) joinFlag(fs *pflag.FlagSet) {
+	fs.StringVar(&a.Join, "join", a.Join, "join `TOKEN` of regroup auth issue agent NODE --token, @FILE that has it, or - for standard input; a token itself is seen by all users of the machine (REGROUP_AGENT_JOIN)")
+	fs.Lookup("join").DefValue = "" // the help text shows no secret
 }
 
 // Filled returns the configuration with defaults from this machine.
@@ -119,14 +126,16 @@ func (a AgentConfig) Heed(run *agent.Agent) (off func(), err error) {
 }
 
 // AgentCommand is `regroup agent`.
-func AgentCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
+func AgentCommand(c *boot.Config, shared *AgentConfig) *cobra.Command {
 	var join *jobflags.Join
 	cmd := &cobra.Command{
 		Use: "agent [--join-job ID [flags] -- COMMAND [ARG...]]", Short: "Run this node's agent: it starts and watches workers", Args: cobra.ArbitraryArgs,
 		Long: `Runs this node's agent. It gets its work from the scheduler, or with --join-job takes part in one job that nobody
 schedules, as torchrun's agents do: started on every machine with the same flags, by hand, by Slurm (srun) or by a script. Whoever
-comes first creates the job. The agent then ends with the job's outcome, or leaves it when it is interrupted.`,
+comes first creates the job. The agent then ends with the job's outcome, or leaves it when it is interrupted. With --join it takes the
+name of its node, the address of the brokers and its credentials from a token, and keeps them in its state folder for later starts.`,
 		Example: `  regroup agent --server nats://broker:4222
+  regroup agent --join @node-a.token
   regroup agent --node gpu-7 --slots 8 --advertise 10.0.0.7 \
       --data-ports 29400-29500
   regroup agent --join-job mnist --nnodes 2:4 --nproc-per-node 2 \
@@ -148,6 +157,10 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
 			}
+			own, a, err := joined(cmd, own, *shared, time.Now())
+			if err != nil {
+				return err
+			}
 			if own, err = own.AsNode(a.Filled().Node); err != nil {
 				return err
 			}
@@ -157,11 +170,11 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			}
 			defer p.Close()
 			if join.Run != "" {
-				return joinJob(ctx, p, *a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
+				return joinJob(ctx, p, a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}
 			return withHealth(ctx, p, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
-					run, err := newAgent(p, *a, nil, after, nil)
+					run, err := newAgent(p, a, nil, after, nil)
 					if err != nil {
 						return nil, err
 					}
@@ -179,7 +192,8 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			})
 		},
 	}
-	a.Flags(cmd.Flags())
+	shared.Flags(cmd.Flags())
+	shared.joinFlag(cmd.Flags())
 	join = jobflags.AddJoin(cmd.Flags())
 	return cmd
 }

@@ -2,7 +2,9 @@ package boot
 
 import (
 	"cmp"
+	"fmt"
 	"os"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
@@ -71,6 +73,19 @@ func (c Config) AsNode(node string) (Config, error) {
 		return c, events.Errorf(events.Invalid, "%s is not of an agent of node %s: name its node with --node (REGROUP_AGENT_NODE), or give other credentials", c.Creds, node)
 	}
 	return c, nil
+}
+
+// current returns Invalid if the credentials have expired: a broker would only refuse them, and not
+// say why. What cannot be read the connection reports.
+func (c Config) current() error {
+	creds, err := os.ReadFile(c.Creds)
+	if err != nil {
+		return nil //nolint:nilerr // there may be none
+	}
+	if err := identity.Expired(creds, time.Now()); err != nil {
+		return fmt.Errorf("%s: %w", c.Creds, err)
+	}
+	return nil
 }
 
 // identify adds to the options of a connection who this process is. Inside its own server it needs

@@ -42,10 +42,13 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	if c, err = c.As(name); err != nil {
 		return nil, err
 	}
+	if err := c.current(); err != nil {
+		return nil, err
+	}
 	o := jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
 	c.identify(&o)
 	conn, err := jetstream.Connect(ctx, o)
-	if events.CodeOf(err) == events.Unavailable && server == nil {
+	if events.CodeOf(err) == events.Unavailable && server == nil && !errors.Is(err, jetstream.ErrRefused) {
 		return nil, events.Errorf(events.CodeOf(err), "%w; does it run, and is the address right? More time: --timeout", err)
 	}
 	if err != nil {

@@ -3,11 +3,14 @@ package boot
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
 // TestFilesOfTheConnectionAreUsed checks that a missing file is named, without a hint about the
@@ -45,5 +48,20 @@ func TestBoth(t *testing.T) {
 	cancel(boom)
 	if err := Both(ctx, untilDone, untilDone); !errors.Is(err, boom) {
 		t.Errorf("got %v, want the parent's cause", err)
+	}
+}
+
+// TestExpiredCredentialsAreToldBeforeTheyAreRefused: no server is needed for it.
+func TestExpiredCredentialsAreToldBeforeTheyAreRefused(t *testing.T) {
+	d, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Issue(access.Identity{Role: access.RoleClient, Name: "ada"}, time.Nanosecond); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Server: "nats://127.0.0.1:1", Creds: d.Credentials("ada"), LogFormat: "text", Wait: time.Minute}
+	if _, err := Open(t.Context(), c, NameClient, nil); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "ada.creds: the credentials of ada have expired at ") {
+		t.Errorf("%v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/durable"
 )
 
 // File is the settings file.
@@ -83,6 +84,12 @@ func (f *File) check() error {
 	return nil
 }
 
+// Dir is the folder of the settings file, to which paths in it are relative.
+func (f *File) Dir() string { return filepath.Dir(f.path) }
+
+// Folder is where the files of a context are, for those that have some of their own.
+func (f *File) Folder(context string) string { return filepath.Join(f.Dir(), "joined", context) }
+
 // Names lists the contexts.
 func (f *File) Names() []string { return slices.Sorted(maps.Keys(f.Contexts)) }
 
@@ -109,8 +116,8 @@ func (f *File) unknown(name string) error {
 	return events.Errorf(events.NotFound, "there is no context %q: %s", name, hint)
 }
 
-// Context returns the settings of a context; nats:NAME is one of the NATS command line. NotFound if
-// there is none.
+// Context returns the settings of a context; nats:NAME is one of the NATS command line. Relative
+// paths are those below the folder of the settings file. NotFound if there is none.
 func (f *File) Context(getenv func(string) string, name string) (Settings, error) {
 	if foreign, ok := strings.CutPrefix(name, natsPrefix); ok {
 		return natsContext(getenv, foreign)
@@ -119,7 +126,7 @@ func (f *File) Context(getenv func(string) string, name string) (Settings, error
 	if !ok {
 		return s, f.unknown(name)
 	}
-	return s, nil
+	return s.below(f.Dir(), getenv("HOME")), nil
 }
 
 // Resolve returns the effective settings of a context; empty = the selected one, if any.
@@ -135,7 +142,7 @@ func (f *File) Resolve(getenv func(string) string, name string) (Settings, error
 		}
 	}
 	if f.Settings != nil {
-		below := *f.Settings
+		below := f.Settings.below(f.Dir(), getenv("HOME"))
 		if s.Server != "" { // the other connection settings belong to another server
 			below = Settings{Timeout: below.Timeout, Output: below.Output, Color: below.Color}
 		}
@@ -145,7 +152,7 @@ func (f *File) Resolve(getenv func(string) string, name string) (Settings, error
 }
 
 // Save writes the file atomically, readable by its user only.
-func (f *File) Save() (err error) {
+func (f *File) Save() error {
 	if f.path == "" {
 		return events.Errorf(events.Invalid, "settings: there is neither XDG_CONFIG_HOME nor HOME: nowhere to write them")
 	}
@@ -153,26 +160,11 @@ func (f *File) Save() (err error) {
 	if err != nil {
 		return events.Errorf(events.Internal, "settings: %w", err)
 	}
-	dir := filepath.Dir(f.path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(f.Dir(), 0o700); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	t, err := os.CreateTemp(dir, ".config-*") // its mode is 0600
-	if err != nil {
+	if err := durable.WriteFile(f.path, b); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(t.Name())
-			err = fmt.Errorf("settings: %w", err)
-		}
-	}()
-	_, err = t.Write(b)
-	if err == nil {
-		err = t.Sync()
-	}
-	if err := errors.Join(err, t.Close()); err != nil {
-		return err
-	}
-	return os.Rename(t.Name(), f.path)
+	return nil
 }

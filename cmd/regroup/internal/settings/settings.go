@@ -21,6 +21,8 @@ type Settings struct {
 	TLSCA       string `json:"tlsca,omitempty" yaml:"tlsca,omitempty"`     // path of the PEM file that the server is verified with
 	TLSCert     string `json:"tlscert,omitempty" yaml:"tlscert,omitempty"` // path of the client's certificate, PEM
 	TLSKey      string `json:"tlskey,omitempty" yaml:"tlskey,omitempty"`   // path of the client's key, PEM
+	Auth        string `json:"auth,omitempty" yaml:"auth,omitempty"`       // path of a directory of identities
+	Gateway     string `json:"gateway,omitempty" yaml:"gateway,omitempty"` // URL of a gateway
 	Timeout     string `json:"timeout,omitempty" yaml:"timeout,omitempty"` // like 30s
 	Output      string `json:"output,omitempty" yaml:"output,omitempty"`   // form of -o, where a command has it
 	Color       string `json:"color,omitempty" yaml:"color,omitempty"`     // auto, always or never
@@ -28,23 +30,27 @@ type Settings struct {
 
 // Value is one setting.
 type Value struct {
-	Name       string // of the field and the flag
+	Name       string // of the field
+	Flag       string // that overrides it
 	Env        string // variable that overrides it
 	Text       *string
 	Connection bool // a connection setting
+	Path       bool // of a file or directory
 }
 
 // Values lists the settings that are defaults of flags, empty ones included.
 func (s *Settings) Values() []Value {
 	return []Value{
-		{"server", "REGROUP_SERVER", &s.Server, true},
-		{"creds", "REGROUP_CREDS", &s.Creds, true},
-		{"tlsca", "REGROUP_TLSCA", &s.TLSCA, true},
-		{"tlscert", "REGROUP_TLSCERT", &s.TLSCert, true},
-		{"tlskey", "REGROUP_TLSKEY", &s.TLSKey, true},
-		{"timeout", "REGROUP_TIMEOUT", &s.Timeout, false},
-		{"output", "REGROUP_OUTPUT", &s.Output, false},
-		{"color", "REGROUP_COLOR", &s.Color, false},
+		{Name: "server", Flag: "server", Env: "REGROUP_SERVER", Text: &s.Server, Connection: true},
+		{Name: "creds", Flag: "creds", Env: "REGROUP_CREDS", Text: &s.Creds, Connection: true, Path: true},
+		{Name: "tlsca", Flag: "tlsca", Env: "REGROUP_TLSCA", Text: &s.TLSCA, Connection: true, Path: true},
+		{Name: "tlscert", Flag: "tlscert", Env: "REGROUP_TLSCERT", Text: &s.TLSCert, Connection: true, Path: true},
+		{Name: "tlskey", Flag: "tlskey", Env: "REGROUP_TLSKEY", Text: &s.TLSKey, Connection: true, Path: true},
+		{Name: "auth", Flag: "auth", Env: "REGROUP_AUTH", Text: &s.Auth, Connection: true, Path: true},
+		{Name: "gateway", Flag: "url", Env: "REGROUP_GATEWAY_URL", Text: &s.Gateway, Connection: true},
+		{Name: "timeout", Flag: "timeout", Env: "REGROUP_TIMEOUT", Text: &s.Timeout},
+		{Name: "output", Flag: "output", Env: "REGROUP_OUTPUT", Text: &s.Output},
+		{Name: "color", Flag: "color", Env: "REGROUP_COLOR", Text: &s.Color},
 	}
 }
 
@@ -63,7 +69,7 @@ func (s Settings) Shown() Settings {
 	for i, one := range all {
 		all[i] = redacted(one)
 	}
-	s.Server = strings.Join(all, ",")
+	s.Server, s.Gateway = strings.Join(all, ","), redacted(s.Gateway)
 	return s
 }
 
@@ -91,6 +97,9 @@ func (s Settings) Check() error {
 			return events.Errorf(events.Invalid, "server: %q is no URL: write nats://host:4222", redacted(one))
 		}
 	}
+	if u, err := url.Parse(s.Gateway); s.Gateway != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
+		return events.Errorf(events.Invalid, "gateway: %q is no URL: write https://host:8080", redacted(s.Gateway))
+	}
 	if d, err := time.ParseDuration(s.Timeout); s.Timeout != "" && (err != nil || d <= 0) {
 		return events.Errorf(events.Invalid, "timeout: %q is no time: write 30s", s.Timeout)
 	}
@@ -106,10 +115,26 @@ func (s Settings) Check() error {
 	return nil
 }
 
+// below returns s with its relative paths taken as below a folder, and those that begin with ~/ as
+// below the home of the user.
+func (s Settings) below(dir, home string) Settings {
+	for _, v := range s.Values() {
+		rest, ofHome := strings.CutPrefix(*v.Text, "~/")
+		switch {
+		case !v.Path || *v.Text == "" || filepath.IsAbs(*v.Text):
+		case ofHome && home != "":
+			*v.Text = filepath.Join(home, rest)
+		default:
+			*v.Text = filepath.Join(dir, *v.Text)
+		}
+	}
+	return s
+}
+
 // Absolute makes the paths absolute, and checks that the files exist.
 func (s Settings) Absolute() (Settings, error) {
 	for _, v := range s.Values() {
-		if !v.Connection || v.Name == "server" || *v.Text == "" {
+		if !v.Path || *v.Text == "" {
 			continue
 		}
 		at, err := filepath.Abs(*v.Text)

@@ -1,0 +1,48 @@
+package contexts
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jointoken"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream/identity"
+)
+
+// join makes a context use what a join token has. The token and the files that are made from it are
+// in a folder of the context, which it names relative to the settings file.
+func join(cmd *cobra.Command, env command.Env, f *settings.File, name, setting string, s settings.Settings) error {
+	if s.Creds != "" || s.TLSCA != "" || s.Auth != "" {
+		return events.Errorf(events.Invalid, "--join: the token has credentials and an authority: give no --creds, --tlsca and --auth")
+	}
+	j, text, err := jointoken.Read(setting, env.In)
+	switch {
+	case err != nil:
+		return events.Errorf(events.CodeOf(err), "--join: %w", err)
+	case j.Role == access.RoleAgent:
+		return events.Errorf(events.Invalid, "--join: the token is of the agent of %s: it is for regroup agent --join", j.Node)
+	}
+	if err := identity.Expired(j.Credentials, env.Now()); err != nil {
+		return events.Errorf(events.CodeOf(err), "--join: %w", err)
+	}
+	kept, err := jointoken.Keep(f.Folder(name), text)
+	if err != nil {
+		return err
+	}
+	if !cmd.Flag("server").Changed {
+		s.Server = kept.Servers
+	}
+	for path, field := range map[string]*string{kept.Creds: &s.Creds, kept.TLSCA: &s.TLSCA} {
+		if path == "" {
+			continue
+		}
+		if *field, err = filepath.Rel(f.Dir(), path); err != nil {
+			return events.Errorf(events.Internal, "settings: %w", err)
+		}
+	}
+	return f.Put(name, s)
+}

@@ -1,0 +1,106 @@
+// Package jointoken reads the join tokens that regroup auth makes, and keeps them in the state
+// folder of who has joined, so that later starts need no token.
+package jointoken
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/durable"
+	"github.com/regroup-io/regroup/jetstream/identity"
+)
+
+// Names of the files of a token that is kept. The token is what counts: the others are written
+// from it at each start, for the connection.
+const (
+	tokenFile     = "token"
+	credsFile     = "user.creds"
+	authorityFile = "ca.pem"
+)
+
+// limit bounds what is read of a file or of standard input; a token is smaller.
+const limit = 1 << 17
+
+// Read returns the token that a setting names: it is the token itself, @ and the path of a file
+// that has it, or - for standard input. The error has nothing of the token.
+func Read(setting string, in io.Reader) (identity.Join, string, error) {
+	text := setting
+	if path, ok := strings.CutPrefix(setting, "@"); ok {
+		f, err := os.Open(path)
+		if err != nil {
+			return identity.Join{}, "", events.Errorf(events.Invalid, "%w", err)
+		}
+		defer f.Close()
+		in, setting = f, "-"
+	}
+	if setting == "-" {
+		b, err := io.ReadAll(io.LimitReader(in, limit))
+		if err != nil {
+			return identity.Join{}, "", events.Errorf(events.Invalid, "%w", err)
+		}
+		text = string(b)
+	}
+	j, err := identity.ParseJoin(text)
+	return j, text, err
+}
+
+// Kept is a token in a folder, unpacked.
+type Kept struct {
+	identity.Join
+	Creds, TLSCA string // paths; TLSCA is empty for the system's authorities
+}
+
+// Keep stores a token in a folder and unpacks it there. All files are readable by their owner
+// alone.
+func Keep(dir, text string) (Kept, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Kept{}, events.Errorf(events.Internal, "join token: %w", err)
+	}
+	if err := replace(filepath.Join(dir, tokenFile), []byte(strings.Join(strings.Fields(text), "")+"\n")); err != nil {
+		return Kept{}, err
+	}
+	return Load(dir)
+}
+
+// Load unpacks the token that a folder has; NotFound if it has none.
+func Load(dir string) (Kept, error) {
+	path := filepath.Join(dir, tokenFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return Kept{}, events.Errorf(events.NotFound, "%s has no join token", dir)
+	}
+	if err != nil {
+		return Kept{}, events.Errorf(events.Internal, "join token: %w", err)
+	}
+	j, err := identity.ParseJoin(string(text))
+	if err != nil {
+		return Kept{}, events.Errorf(events.Invalid, "%s: %w", path, err)
+	}
+	k := Kept{Join: j, Creds: filepath.Join(dir, credsFile)}
+	if err := replace(k.Creds, j.Credentials); err != nil {
+		return k, err
+	}
+	if len(j.Authority) > 0 {
+		k.TLSCA = filepath.Join(dir, authorityFile)
+		return k, replace(k.TLSCA, j.Authority)
+	}
+	return k, nil
+}
+
+// replace writes a file unless it has this content already.
+func replace(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		if i, err := os.Stat(path); err == nil && i.Mode().Perm() == 0o600 {
+			return nil
+		}
+	}
+	if err := durable.WriteFile(path, data); err != nil {
+		return events.Errorf(events.Internal, "join token: %w", err)
+	}
+	return nil
+}

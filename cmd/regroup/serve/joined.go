@@ -1,0 +1,140 @@
+package serve
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jointoken"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream/identity"
+)
+
+const (
+	envJoin   = "REGROUP_AGENT_JOIN"
+	joinedDir = "join" // in the folder of the agent
+)
+
+// joined returns the configurations of an agent whose credentials are in a join token: one that it
+// is given, or that it was given at an earlier start. Both stay as they are if there is none, or if
+// a flag, a variable or a context that was named says how the cluster is reached.
+func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (boot.Config, AgentConfig, error) {
+	setting := a.Join
+	a.Join = ""
+	_ = os.Unsetenv(envJoin) // nothing that is started here inherits it
+	var k jointoken.Kept
+	var err error
+	switch {
+	case setting != "":
+		k, err = joinBy(cmd, c, a, setting, now)
+	case given(cmd, "server", "creds", "auth", "context") || c.Secret != "":
+		return c, a, nil
+	default:
+		k, err = joinedBefore(c, a, now)
+		if events.CodeOf(err) == events.NotFound {
+			return c, a, nil
+		}
+	}
+	if err != nil {
+		return c, a, err
+	}
+	if k.Node != access.AnyNode {
+		a.Node = string(k.Node)
+	}
+	if !cmd.Flag("server").Changed {
+		c.Server = k.Servers
+	}
+	if !given(cmd, "tlscert") {
+		c.TLSCert, c.TLSKey = "", "" // of a context
+	}
+	c.Auth, c.Creds, c.TLSCA, c.Secret = "", k.Creds, k.TLSCA, ""
+	return c, a, nil
+}
+
+// given reports whether one of these settings is said by a flag or a variable.
+func given(cmd *cobra.Command, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		f := cmd.Flag(name)
+		return f != nil && f.Changed || os.Getenv("REGROUP_"+strings.ToUpper(name)) != ""
+	})
+}
+
+// joinBy checks a token that was given to an agent, and keeps it.
+func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string, now time.Time) (jointoken.Kept, error) {
+	from := envJoin
+	if cmd.Flag("join").Changed {
+		from = "--join"
+	}
+	for _, name := range []string{"creds", "auth", "tlsca"} {
+		if cmd.Flag(name).Changed {
+			return jointoken.Kept{}, events.Errorf(events.Invalid, "--%s: the token of %s has credentials: give one of the two", name, from)
+		}
+	}
+	j, text, err := jointoken.Read(setting, cmd.InOrStdin())
+	if err == nil {
+		err = fits(j, a.Node, now)
+	}
+	if err != nil {
+		return jointoken.Kept{}, events.Errorf(events.CodeOf(err), "%s: %w", from, err)
+	}
+	node := string(j.Node)
+	if j.Node == access.AnyNode {
+		node = a.Filled().Node
+	}
+	return jointoken.Keep(filepath.Join(agentDir(c.StateDir, node), joinedDir), text)
+}
+
+// fits checks that a token is for the agent of a node, and still valid.
+func fits(j identity.Join, node string, now time.Time) error {
+	switch {
+	case !j.Role.OfNode():
+		return events.Errorf(events.Invalid, "the token is of %s, a %s and no agent: make one with regroup auth issue agent NODE --token", j.User, j.Role)
+	case node != "" && j.Node != access.AnyNode && string(j.Node) != node:
+		return events.Errorf(events.Invalid, "the token is of node %s, and --node (REGROUP_AGENT_NODE) says %s: give no --node, or the token of that node", j.Node, node)
+	case j.Node != access.AnyNode:
+		if err := j.Node.Check(); err != nil {
+			return events.Errorf(events.Invalid, "the token: %w", err)
+		}
+	}
+	return expired(j, now)
+}
+
+// expired returns Invalid, with what is to be done, if a token is no longer valid.
+func expired(j identity.Join, now time.Time) error {
+	if !j.Expires.IsZero() && !now.Before(j.Expires) {
+		return events.Errorf(events.Invalid, "the token of %s has expired at %s (it is %s here): make another with regroup auth issue %s %[1]s --token",
+			j.User, j.Expires.Local().Format(time.DateTime), now.Local().Format(time.DateTime), j.Role)
+	}
+	return nil
+}
+
+// joinedBefore finds the token that an agent has kept; NotFound if there is none. Without a name
+// of the node it is that of the host's name, or the only one.
+func joinedBefore(c boot.Config, a AgentConfig, now time.Time) (jointoken.Kept, error) {
+	k, err := jointoken.Load(filepath.Join(agentDir(c.StateDir, a.Filled().Node), joinedDir))
+	if a.Node == "" && events.CodeOf(err) == events.NotFound {
+		all, _ := filepath.Glob(filepath.Join(agentDir(c.StateDir, "*"), joinedDir)) // the pattern is well-formed
+		switch len(all) {
+		case 0:
+			return k, err
+		case 1:
+			k, err = jointoken.Load(all[0])
+		default:
+			var names []string
+			for _, dir := range all {
+				names = append(names, filepath.Base(filepath.Dir(dir)))
+			}
+			return k, events.Errorf(events.Invalid, "--node: several nodes have joined from %s: name one of %s", c.StateDir, strings.Join(names, ", "))
+		}
+	}
+	if err == nil {
+		err = expired(k.Join, now)
+	}
+	return k, err
+}
