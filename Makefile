@@ -24,7 +24,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-slurm fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-slurm fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -236,6 +236,10 @@ $(BIN)/gpucheck: $(SOURCES)
 
 helm: build ## lint the Helm chart, render it, and decode its objects as strictly as an API server does
 	@cd deploy/helm/check && $(GO) test -count=1 ./...
+
+prometheus: build ## check and try the alert rules with promtool, and what a gateway tells Prometheus
+	@deploy/setup.sh promtool
+	@deploy/prometheus/check.sh
 
 lint: setup build $(TOOLS)/golangci-lint ## golangci-lint and gofumpt, shellcheck, systemd-analyze
 	@$(TOOLS)/golangci-lint run ./...

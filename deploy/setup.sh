@@ -10,6 +10,7 @@
 #   deploy/setup.sh slurm   a Slurm controller and daemons, for the test of the batch script
 #   deploy/setup.sh browser a browser without a screen, and what drives it, for the dashboard
 #   deploy/setup.sh jaeger  Jaeger, built from its Go module, for the test of traces
+#   deploy/setup.sh promtool Prometheus' own checker of rules and metrics, without Prometheus
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 set -euo pipefail
 
@@ -66,6 +67,20 @@ node)
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
   [ -d node_modules/cloudevents ] || npm ci --silent --no-fund --no-audit
   ;;
+promtool)
+  to=$(cd "$(dirname "$0")/.." && pwd)/.tools/promtool
+  [ ! -x "$to" ] || exit 0
+  command -v apt-get >/dev/null || fail "missing: promtool, and there is no apt-get here to fetch it"
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  cd "$work"
+  echo "setup: fetching promtool" # the package is not installed: it would start a server
+  [ "$(id -u)" != 0 ] || apt-get update -qq
+  apt-get download -qq prometheus 2>/dev/null
+  dpkg -x prometheus_*.deb package
+  mkdir -p "$(dirname "$to")"
+  mv package/usr/bin/promtool "$to"
+  ;;
 jaeger)
   version=v1.76.0 sum=h1:sWCOOF1dr+NL0PLil7mFo3BqqQL8k4WiM7aguFbc14g=
   to=$(cd "$(dirname "$0")/.." && pwd)/.tools/jaeger-$version
@@ -81,5 +96,5 @@ jaeger)
   cd jaeger
   CGO_ENABLED=0 GOFLAGS='' go build -trimpath -ldflags '-s -w' -o "$to/jaeger" ./cmd/jaeger
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|jaeger" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|promtool|jaeger" ;;
 esac

@@ -44,6 +44,7 @@ type Driver struct {
 	ended   chan struct{} // closed when Run has ended
 	oom     oomCounter
 	groups  hierarchies
+	shared  memories
 	mu      sync.Mutex
 	secrets map[string]string // values of the allowed variables
 	live    map[events.Incarnation]*process
@@ -189,12 +190,24 @@ func (d *Driver) find(id events.Incarnation) *process {
 }
 
 // groupFor makes the control group of a worker that has limits, or that is another user: what it
-// starts cannot leave the group. Others have marks alone, see spawn.
+// starts cannot leave the group. Others have marks alone, see spawn. It must be called on the
+// locked thread.
 func (d *Driver) groupFor(s worker.StartProcess) (*group, error) {
 	if s.Limits == (spec.ProcessLimits{}) && !another(s.Account) {
 		return nil, nil
 	}
-	return d.groups.create(s.Limits)
+	g, err := d.groups.create(s.Limits)
+	if err != nil || s.Limits.Shm == 0 {
+		return g, err
+	}
+	if g == nil {
+		g = &group{}
+	}
+	if g.shm, err = d.shared.take(s.Job, s.Limits.Shm); err != nil {
+		g.end()
+		return nil, err
+	}
+	return g, nil
 }
 
 // startIn starts a marked process in a group.

@@ -21,6 +21,7 @@ type group struct {
 	v2   string            // empty = none
 	v1   map[string]string // by controller
 	home map[string]string // the agent's own group of the same controller
+	shm  *memory           // nil = the /dev/shm of the node
 }
 
 // start runs begin, which starts cmd, so that its process is in the group from its first
@@ -47,7 +48,7 @@ func (g *group) start(cmd *exec.Cmd, begin func() error) error {
 	}
 	err := move(g.v1)
 	if err == nil {
-		err = begin()
+		err = g.shm.start(begin)
 	}
 	if back := move(g.home); back != nil { // its next child would be in this group
 		err = errors.Join(err, fmt.Errorf("proc: the agent does not come back from a worker's control group: %w", back))
@@ -108,6 +109,7 @@ func (g *group) end() {
 		return
 	}
 	endGroups(g.dirs(), g.kill)
+	g.shm.leave()
 }
 
 // endGroups kills and removes until no directory is left.

@@ -70,7 +70,7 @@ func (r *rule) values() (legal, illegal []any) {
 		return []any{jsonObject{}, jsonObject{"A_1": "file:/a", "b": "env:B"}}, []any{jsonObject{"A": "x"}, jsonObject{"A": "file:a"}, jsonObject{"RANK": "env:A"}, jsonObject{"A": nil}, "A"}
 	case r.path == "processes.user":
 		return []any{"alice", "alice:users", "1000:1000", "a.b-c_1"}, []any{"", "a b", "alice:", ":users", "a:b:c", "-a", "../a", "\x1b[2J", 7}[1:]
-	case r.path == "processes.limits.memory":
+	case r.path == "processes.limits.memory", r.path == "processes.limits.shm":
 		return []any{"24GiB", "800MiB", "1", "999999TiB", "0"}, []any{"", "24 GiB", "24GB", "-1", "1.5GiB", "9999999TiB", 7, "\x1b[2J"}
 	case r.path == "processes.limits.cpus":
 		return []any{2, 0.5, minCPUs, maxCPUs}, []any{0.001, -1, maxCPUs + 1, "2", true}

@@ -214,6 +214,9 @@ type ProcessLimits struct {
 	PIDs int `json:"pids,omitempty" min:"1" max:"4194304" error:"must be 1 to 4194304: PyTorch has a few threads for each processor, and DataLoader workers are processes"`
 	// Processors, such as 2 or 0.5. Default: no limit.
 	CPUs float64 `json:"cpus,omitempty"`
+	// Bytes of `/dev/shm`, such as `8GiB`. The workers of the job on a node then share one of their
+	// own, which is gone with the last of them. Default: that of the node.
+	Shm Bytes `json:"shm,omitempty"`
 }
 
 // Bytes is a size written as text: 24GiB, 800MiB, or a number of bytes.

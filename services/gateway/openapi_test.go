@@ -89,7 +89,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	w.do("POST", "/api/v1/webhooks", `{"url": "`+takes.URL+`"}`).into(t, &hook)
 	bodies := map[string]string{
 		"publishEvents": submitEvent, "submitJob": job, "scaleJob": `{"workers": {"min": 1, "max": 3}}`, "stopJob": `{"reason": "test"}`,
-		"drainNode": `{"undo": true}`, "quarantineNode": `{"for": "10m", "reason": "test"}`, "releaseNode": `{}`, "addWebhook": `{"url": "` + takes.URL + `", "types": ["job.*"]}`, "login": `{"token": "` + token + `"}`,
+		"drainNode": `{"undo": true}`, "quarantineNode": `{"for": "10m", "reason": "test"}`, "releaseNode": `{}`, "exportSpans": `{"resourceSpans": []}`, "addWebhook": `{"url": "` + takes.URL + `", "types": ["job.*"]}`, "login": `{"token": "` + token + `"}`,
 	}
 	medias := map[string]string{"publishEvents": "application/cloudevents+json"}
 	order := map[string]int{"scaleJob": 1, "stopJob": 2, "removeJob": 3, "drainNode": 1, "quarantineNode": 2, "releaseNode": 3, "testWebhook": 1, "replayWebhook": 2, "removeWebhook": 3, "logout": 4}
