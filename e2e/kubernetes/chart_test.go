@@ -150,8 +150,8 @@ func testRefused(t *testing.T, p *controlPlane) {
 	}
 }
 
-// testInstalled: there is an agent on each node that is not tainted, brokers and the replicas of each service
-// on different nodes, and a volume for each broker.
+// testInstalled: there is an agent on each node that is not tainted, brokers and the replicas of
+// each service on different nodes, and a volume for each broker.
 func testInstalled(t *testing.T, p *controlPlane) {
 	p.install(t, "training", nil)
 	p.onNodes(t, "training", "agent", "node-a", "node-b", "node-c", "node-d")
@@ -337,7 +337,7 @@ func testUninstalled(t *testing.T, p *controlPlane) {
 	eventually(t, "no pod is left", func(ctx context.Context) error {
 		pods, err := p.client.CoreV1().Pods("training").List(ctx, meta.ListOptions{})
 		if err == nil && len(pods.Items) != 0 {
-			err = fmt.Errorf("%d pods", len(pods.Items))
+			err = fmt.Errorf("%d pods, such as %s of %s with the finalizers %q", len(pods.Items), pods.Items[0].Name, pods.Items[0].Spec.NodeName, pods.Items[0].Finalizers)
 		}
 		return err
 	})

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// serveStreams lets the pods that wait for the streams become ready (testdata/stages.yaml), once the
-// job that makes them has succeeded in this namespace. It ends with the test.
+// serveStreams lets the pods that wait for the streams become ready (testdata/stages.yaml), once
+// the job that makes them has succeeded in this namespace. It ends with the test.
 func (p *controlPlane) serveStreams(t *testing.T, namespace string) {
 	t.Helper()
 	pods, err := p.client.CoreV1().Pods(namespace).Watch(t.Context(), meta.ListOptions{})
