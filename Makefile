@@ -24,7 +24,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-slurm fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-slurm e2e-kubernetes image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,13 @@ $(BIN)/linux-%/libregroup.so: $(SOURCES) $(wildcard collective/cabi/*.[ch] colle
 $(TOOLS)/zig-$(ZIG)/ready: | hatch
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet ziglang==$(ZIG)
 	@touch $@
+
+image: build ## bin/images/*.tar for docker load, with the digest that this commit has everywhere
+	@mkdir -p $(BIN)/images
+	@for target in regroup agent; do digest=$$(deploy/image.sh $$target $(BIN)/images/$$target.tar); echo "$$target $$digest"; done
+
+image-check: setup ## the images of the last commit, built twice from clones: the digests must be equal
+	@deploy/image-check.sh
 
 python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
@@ -188,6 +195,9 @@ e2e-containers: ## the compose file with TLS and identities: a job by curl, cont
 
 e2e-slurm: build ## the batch script for Slurm on a cluster of this machine alone: a node is lost, a job gets SIGTERM (root)
 	@deploy/e2e-slurm.sh
+
+e2e-kubernetes: build ## the Helm chart on a control plane of Kubernetes with simulated nodes: installed, drained, upgraded (builds Kubernetes once, a quarter of an hour)
+	@deploy/e2e-kubernetes.sh
 
 fuzz: ## every decoder for FUZZTIME each
 	@for target in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | sort); do \

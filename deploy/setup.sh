@@ -12,6 +12,8 @@
 #   deploy/setup.sh jaeger  Jaeger, built from its Go module, for the test of traces
 #   deploy/setup.sh promtool Prometheus' own checker of rules and metrics, without Prometheus
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
+#   deploy/setup.sh image   what builds images whose digest can be repeated
+#   deploy/setup.sh kubernetes  a control plane of Kubernetes and kwok, into .tools, for the test of the chart
 set -euo pipefail
 
 fail() { echo "setup: $*" >&2; exit 1; }
@@ -96,5 +98,21 @@ jaeger)
   cd jaeger
   CGO_ENABLED=0 GOFLAGS='' go build -trimpath -ldflags '-s -w' -o "$to/jaeger" ./cmd/jaeger
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|promtool|jaeger" ;;
+image)
+  command -v buildah >/dev/null || packages buildah
+  ;;
+kubernetes)
+  command -v openssl >/dev/null && command -v ip >/dev/null || packages openssl iproute2
+  cd "$(dirname "$0")/../e2e/kubernetes"
+  tools=../../.tools/kubernetes
+  cmp -s go.sum $tools/built-of && exit 0 # what go.mod pins is there
+  version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+  echo "setup: building Kubernetes $version (a quarter of an hour on two cores, once)"
+  IFS=. read -r major minor _ <<<"${version#v}"
+  set=k8s.io/component-base/version
+  CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $set.gitVersion=$version -X $set.gitMajor=$major -X $set.gitMinor=$minor" -o $tools/ tool
+  mv $tools/server $tools/etcd # etcd's main package is named so
+  cp go.sum $tools/built-of
+  ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|promtool|jaeger|image|kubernetes" ;;
 esac

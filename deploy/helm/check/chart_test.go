@@ -240,6 +240,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"replicas": {"brokers": map[string]any{"replicas": 2}},
 		"slots":    {"agents": map[string]any{"slots": 0}},
 		"imgae":    {"imgae": map[string]any{}},
+		"shm":      {"agents": map[string]any{"shm": "much"}},
+		"storage":  {"brokers": map[string]any{"storage": "five"}},
 		"type":     {"gateway": map[string]any{"type": "Public"}},
 	} {
 		_, err := chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "lab"}, chartutil.DefaultCapabilities)

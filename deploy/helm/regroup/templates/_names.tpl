@@ -37,6 +37,20 @@ securityContext:
   seccompProfile: { type: RuntimeDefault }
 {{- end }}
 
+{{- /* The pods of a component prefer nodes of their own. */}}
+{{- define "regroup.apart" -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "regroup.select" (index . 0) | nindent 14 }}
+              app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
 {{- define "regroup.container" -}}
 securityContext:
   allowPrivilegeEscalation: false
