@@ -13,6 +13,7 @@ build() { # build FOLDER UMASK: prints a digest for each target
   umask "$2"
   git clone -q . "$dir/$1"
   cd "$dir/$1"
+  git checkout -q "$commit"
   GOCACHE=$dir/cache make -s build libregroup >&2
   for target in regroup agent regroup-torch; do # on nothing: a base is its maker's
     digest=$(deploy/image.sh "$target" "$dir/image.tar")
