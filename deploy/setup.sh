@@ -99,7 +99,7 @@ jaeger)
   CGO_ENABLED=0 GOFLAGS='' go build -trimpath -ldflags '-s -w' -o "$to/jaeger" ./cmd/jaeger
   ;;
 image)
-  command -v buildah >/dev/null || packages buildah
+  command -v buildah >/dev/null && command -v jq >/dev/null || packages buildah jq
   ;;
 kubernetes)
   command -v openssl >/dev/null && command -v ip >/dev/null || packages openssl iproute2
