@@ -218,6 +218,14 @@ type StreamState struct {
 	Consumers []ConsumerState `json:"consumers"`
 }
 
+// Full returns which part of its limit the stream stores; 0 without a limit.
+func (s StreamState) Full() float64 {
+	if s.MaxBytes == 0 {
+		return 0
+	}
+	return float64(s.Bytes) / float64(s.MaxBytes)
+}
+
 // ReplicaState is what a stream's leader knows of one copy.
 type ReplicaState struct {
 	Broker  string   `json:"broker"`

@@ -1,12 +1,15 @@
 package job
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/gateway/brokers"
 	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
@@ -41,4 +44,25 @@ func TestRates(t *testing.T) {
 			t.Errorf("at step %d: %v steps/s, want %v", frame.step, got, frame.want)
 		}
 	}
+}
+
+// TestTopBrokers draws a cluster with a broker that is gone, one that is behind, and a consumer of
+// which nothing is known.
+func TestTopBrokers(t *testing.T) {
+	heard := 12_400.0
+	r := brokers.Report{
+		Brokers: []brokers.Broker{
+			{Broker: "n0", Leads: 2, Copies: 2, SeenMS: new(float64)}, {Broker: "n1", Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &heard},
+			{Broker: "n2", Copies: 2, NotCurrent: 2, Offline: true, Lag: 4711, LagOf: events.StreamFacts},
+		},
+		Streams: []events.StreamState{{Stream: events.StreamFacts, Consumers: []events.ConsumerState{
+			{Consumer: "scheduler", Service: "scheduler", Unknown: "it may not"}, {Consumer: "registry-evt", Service: "registry", Pending: 200, AckPending: 34, Redelivered: 5},
+		}}},
+		Findings: []brokers.Finding{{Severity: "warning", Text: "broker n2 is offline"}},
+	}
+	var out bytes.Buffer
+	if err := drawBrokers(screen.Palette{}, &out, r); err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, "testdata/top-brokers.txt", out.String())
 }
