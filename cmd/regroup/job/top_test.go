@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"context"
 	"testing"
 	"time"
 
@@ -13,8 +14,23 @@ import (
 	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
+// cluster is what the brokers say in a test.
+type cluster []events.StreamState
+
+// Connected implements events.Brokers.
+func (cluster) Connected() string { return "n0" }
+
+// Streams implements events.Brokers.
+func (c cluster) Streams(context.Context) []events.StreamState { return c }
+
 func TestTop(t *testing.T) {
 	w := world(t)
+	heard := 240.0
+	w.Ports.Brokers = cluster{{
+		Stream: events.StreamFacts, Leader: "n0", Messages: 120, Bytes: 45000, MaxBytes: 1 << 30,
+		Replicas:  []events.ReplicaState{{Broker: "n0", Leader: true, Current: true}, {Broker: "n1", Current: true, SeenMS: &heard}, {Broker: "n2", Offline: true, Lag: 31}},
+		Consumers: []events.ConsumerState{{Consumer: "registry-evt", Service: "registry", Pending: 3, AckPending: 1}},
+	}}
 	w.Put(events.BucketNodes, "node-a", events.NodeView{Node: "node-a", State: events.NodeStateReady, Slots: 2, Since: began})
 	for file, args := range map[string][]string{"top.txt": {"top"}, "top.json": {"top", "-o", "json"}} {
 		t.Run(file, func(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 const (
 	// MaxLag is how many messages a copy may lack.
 	MaxLag = 1000
-	// CurrentWithin is how long a copy may be not current: any is for moments, while it is written to.
+	// CurrentWithin is how long a copy may be not current: any is, for moments, while it is written.
 	CurrentWithin = 10 * time.Second
 	// NearlyFull is the part of its limit that a stream may use if it refuses messages once it is
 	// full. That others drop their oldest is normal.
 	NearlyFull = 0.8
-	// GrowsFor and MinBacklog: a backlog of this many messages at least that was in no observation of
-	// this time smaller than in the one before grows.
+	// GrowsFor and MinBacklog: a backlog of so many messages grows if it was larger than at first, and
+	// never smaller than in the observation before, for so long.
 	GrowsFor   = 30 * time.Second
 	MinBacklog = 100
 
@@ -136,7 +136,7 @@ func (f *findings) copies(r Report) {
 		}
 		switch {
 		case b.Offline:
-			f.add("offline "+b.Broker, "warning", "broker %s is offline: its %d copies of streams are not kept up%s", b.Broker, b.Copies, behind)
+			f.add("offline "+b.Broker, "warning", "broker %s is offline: its copies of streams (%d) are not kept up%s", b.Broker, b.Copies, behind)
 		case b.Lag > MaxLag:
 			f.add("behind "+b.Broker, "warning", "broker %s is behind: its copy of %s lacks %d messages", b.Broker, b.LagOf, b.Lag)
 		case len(late) > 0:

@@ -95,7 +95,7 @@ func TestFindings(t *testing.T) {
 		change func(*said)
 		want   string
 	}{
-		"offline": {func(s *said) { *s.copyOf() = events.ReplicaState{Broker: "n2", Offline: true, Lag: 3} }, "warning: broker n2 is offline: its 2 copies of streams are not kept up; the one of REGROUP_EVT lacks 3 messages"},
+		"offline": {func(s *said) { *s.copyOf() = events.ReplicaState{Broker: "n2", Offline: true, Lag: 3} }, "warning: broker n2 is offline: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 3 messages"},
 		"lag":     {func(s *said) { s.copyOf().Lag = brokers.MaxLag + 1 }, "warning: broker n2 is behind: its copy of REGROUP_EVT lacks 1001 messages"},
 		"no lag":  {func(s *said) { s.copyOf().Lag = brokers.MaxLag }, ""},
 		"full":    {func(s *said) { s.streams[0].Bytes = 800 }, "warning: stream REGROUP_CMD is 80 % full: once it is, it refuses what is new"},
