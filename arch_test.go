@@ -67,7 +67,8 @@ var layers = []layer{
 	{"events/eventstest", []string{"events", "events/spec", "internal/wait"}, nil, nil, "it judges every implementation alike"},
 	{"jetstream/identity", []string{"events", "events/access", "internal/durable"}, []string{"github.com/nats-io/jwt", "github.com/nats-io/nkeys", "golang.org/x/sys"}, nil, "it is about files only"},
 	{"jetstream/backup", []string{"events", "internal/durable"}, []string{"github.com/nats-io"}, nil, "it copies streams, whatever is in them"},
-	{"jetstream", []string{"events", "internal/wait", "jetstream/backup", "jetstream/identity"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
+	{"jetstream/inspect", []string{"events"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it asks about streams, whatever is in them"},
+	{"jetstream", []string{"events", "internal/wait", "jetstream/backup", "jetstream/identity", "jetstream/inspect"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
 	{"internal/freeport", nil, nil, nil, "tests of every layer import it"},
 	{"jetstream/jetstreamtest", []string{"events", "events/eventstest", "internal/freeport", "jetstream"}, nil, nil, "it starts servers for tests"},
 	{"services/controller", []string{"events", "events/cloudevent", "events/document", "internal/wait"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
@@ -87,7 +88,8 @@ var layers = []layer{
 	{"services/gateway/openapi", nil, nil, nil, "it turns types into schemas, nothing else"},
 	{"services/gateway/view", []string{"events"}, nil, nil, "the command line writes it too"},
 	{"services/gateway/dashboard", []string{"events"}, nil, nil, "it serves files, nothing else"},
-	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "internal/wait", "services/gateway/view"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
+	{"services/gateway/brokers", []string{"events"}, []string{"github.com/prometheus/client_golang"}, nil, "the command line shows it too"},
+	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "internal/wait", "services/gateway/brokers", "services/gateway/view"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
 	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
 	{"agent/tcpstore", []string{"events/limits"}, nil, nil, "it serves a protocol of others, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
@@ -111,7 +113,7 @@ var layers = []layer{
 // method or a function that runs later (time.AfterFunc, context.AfterFunc). Who audits locking
 // reads these.
 var concurrent = []string{
-	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream",
+	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect",
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",

@@ -15,6 +15,7 @@ type Ports struct {
 	Buckets Buckets
 	Links   Links
 	Clock   Clock
+	Brokers Brokers
 }
 
 // Stored is a message in a stream.
@@ -192,6 +193,61 @@ type Links interface {
 	// the brokers' reports.
 	Ends(ctx context.Context, fn func(Link), ready func()) error
 }
+
+// Brokers asks the brokers about themselves, for people: nothing is decided on the answers.
+type Brokers interface {
+	// Connected returns the name of the broker that this process is connected to, or "" while there
+	// is none.
+	Connected() string
+	// Streams returns the state of each of Streams, in their order, with the consumers of services
+	// that exist. What is not answered before ctx ends, or within a limit of a few seconds, has the
+	// reason in Unknown.
+	Streams(ctx context.Context) []StreamState
+}
+
+// StreamState is what its leader said about a stream.
+type StreamState struct {
+	Stream    string          `json:"stream"`
+	Unknown   string          `json:"unknown,omitempty"` // why nothing else is known; empty = it is
+	Leader    string          `json:"leader,omitempty"`  // name of the broker
+	Replicas  []ReplicaState  `json:"replicas"`          // every copy, the leader's first
+	Messages  uint64          `json:"messages"`
+	Bytes     uint64          `json:"bytes"`
+	MaxBytes  uint64          `json:"max_bytes"` // 0 = no limit
+	Refuses   bool            `json:"refuses"`   // once full it refuses messages; others drop their oldest
+	Consumers []ConsumerState `json:"consumers"`
+}
+
+// Full returns which part of its limit the stream stores; 0 without a limit.
+func (s StreamState) Full() float64 {
+	if s.MaxBytes == 0 {
+		return 0
+	}
+	return float64(s.Bytes) / float64(s.MaxBytes)
+}
+
+// ReplicaState is what a stream's leader knows of one copy.
+type ReplicaState struct {
+	Broker  string   `json:"broker"`
+	Leader  bool     `json:"leader,omitempty"`
+	Current bool     `json:"current"` // it has everything that the leader has, and was heard lately
+	Offline bool     `json:"offline"` // the broker is gone, as far as the leader knows
+	Lag     uint64   `json:"lag"`     // messages, and other entries of the stream's log, that it lacks
+	SeenMS  *float64 `json:"seen_ms"` // since the leader heard it; null = never, or it is the leader
+}
+
+// ConsumerState is how far the replicas of a service together are in a stream.
+type ConsumerState struct {
+	Consumer    string `json:"consumer"`
+	Service     string `json:"service"`
+	Unknown     string `json:"unknown,omitempty"` // why the numbers are not known; empty = they are
+	Pending     uint64 `json:"pending"`           // messages that were delivered to no replica yet
+	AckPending  uint64 `json:"ack_pending"`       // delivered and not settled
+	Redelivered uint64 `json:"redelivered"`       // those of them that were delivered more than once
+}
+
+// Backlog returns how many messages the service has still to handle.
+func (c ConsumerState) Backlog() uint64 { return c.Pending + c.AckPending }
 
 // Headers of a chunk of workers' output on the log stream. The data is the lines, each ended by a
 // line feed.

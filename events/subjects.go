@@ -1,6 +1,9 @@
 package events
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Streams. Retention and limits are in the jetstream package's topology.
 const (
@@ -152,6 +155,22 @@ func Services() []Service {
 // Durables returns the names of the durable consumers that the service may have on a stream. No
 // other client may use them.
 func (s Service) Durables() []string { return []string{s.Name, s.Name + "-cmd", s.Name + "-evt"} }
+
+// Consumes returns the streams on which the service has consumers: those of the events that it
+// reads.
+func (s Service) Consumes() []string {
+	var all []string
+	for _, row := range Catalog() {
+		stream := StreamFacts
+		if row.Class == ClassCommand {
+			stream = StreamCommands
+		}
+		if slices.Contains(row.Readers, s.Name) && !slices.Contains(all, stream) {
+			all = append(all, stream)
+		}
+	}
+	return all
+}
 
 // Streams returns the names of all streams, those of buckets included.
 func Streams() []string {

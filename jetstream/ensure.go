@@ -14,6 +14,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream/backup"
+	"github.com/regroup-io/regroup/jetstream/inspect"
 )
 
 const (
@@ -202,6 +203,36 @@ func (c *Conn) Copies(ctx context.Context) (int, error) {
 		}
 	}
 	return least, nil
+}
+
+// brokers implements events.Brokers; package inspect asks through it.
+type brokers struct{ c *Conn }
+
+// Connected implements events.Brokers.
+func (p brokers) Connected() string { return p.c.nc.ConnectedServerName() }
+
+// Streams implements events.Brokers.
+func (p brokers) Streams(ctx context.Context) []events.StreamState { return inspect.Streams(ctx, p) }
+
+// StreamInfo implements inspect.Asker.
+func (p brokers) StreamInfo(ctx context.Context, stream string) (*js.StreamInfo, error) {
+	return p.c.streamInfo(ctx, stream)
+}
+
+// ConsumerInfo implements inspect.Asker. A user whose credentials are older than the permission is
+// refused once for each connection: the server answers such a request with silence.
+func (p brokers) ConsumerInfo(ctx context.Context, stream, name string) (*js.ConsumerInfo, error) {
+	subject := js.DefaultAPIPrefix + "CONSUMER.INFO." + stream + "." + name
+	if p.c.refused.since(subject, time.Time{}) {
+		return nil, events.Errorf(events.Invalid, "this NATS user may not ask about the consumer %s: its credentials are older than the permission, rotate them", name)
+	}
+	return request(ctx, p.c, "look at consumer "+name+" of "+stream, subject, func(ctx context.Context) (*js.ConsumerInfo, error) {
+		consumer, err := p.c.js.Consumer(ctx, stream, name)
+		if err != nil {
+			return nil, err
+		}
+		return consumer.CachedInfo(), nil
+	})
 }
 
 // makingLimit is how long a stream may be missing: a server that has just started creates its

@@ -36,12 +36,12 @@ func (c *Conn) attempt(ctx context.Context, what, subject string, limit time.Dur
 		return nil
 	case answered(err):
 		return coded(what, err)
+	case c.refused.since(subject, began):
+		return events.Errorf(events.Invalid, "%s: this NATS user may not publish to %s", what, subject)
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return events.Errorf(events.Unavailable, "%s: no answer in the time given: %w", what, context.Cause(ctx))
 	case ctx.Err() != nil:
 		return events.Errorf(events.Cancelled, "%s: %w", what, context.Cause(ctx))
-	case c.refused.since(subject, began):
-		return events.Errorf(events.Invalid, "%s: this NATS user may not publish to %s", what, subject)
 	case inner.Err() != nil:
 		return events.Errorf(events.Unavailable, "%s: no answer within %v, the outcome is open", what, limit)
 	}

@@ -139,6 +139,13 @@ func (r *refusals) since(subject string, t time.Time) bool {
 	return ok && !at.Before(t)
 }
 
+// forget makes the next request to each subject try again: the user may have got new permissions.
+func (r *refusals) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.at)
+}
+
 // ErrRefused is in the error of a connection that the server refuses to this user.
 var ErrRefused = errors.New("refuses the credentials: they are revoked, have expired, or are of another cluster")
 
@@ -151,8 +158,9 @@ func refusedUser(err error) bool {
 	return strings.Contains(strings.ToLower(err.Error()), "authorization violation")
 }
 
-// admitted forgets why earlier attempts to connect have failed.
+// admitted forgets what earlier connections, or attempts to connect, were refused.
 func (c *Conn) admitted() {
+	c.refused.forget()
 	c.failed.Store(nil)
 	c.refusing.Store(false)
 }

@@ -113,6 +113,29 @@ const all = [
   ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["traces", "/traces", "rendezvous g"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
 ];
 
+test("the system shows the broker, its streams and what services have to handle", async () => {
+  await goto("/system", "drops the oldest");
+  const table = (name) => page.getByRole("region", { name, exact: true });
+  const rows = (name) => table(name).locator("tbody tr").allTextContents();
+  const { brokers } = await (await page.request.get(`${cluster.origin}/api/v1/system`)).json();
+  assert.equal(brokers.brokers.length, 1);
+  assert.equal(brokers.brokers[0].broker, brokers.connected);
+  const streams = brokers.streams.map((s) => s.stream);
+  assert.ok(streams.includes("REGROUP_EVT") && streams.includes("KV_jobs"), streams.join());
+  assert.ok((await rows("Brokers")).some((r) => r.includes(brokers.connected) && r.includes("current") && r.includes("answers")));
+  const facts = (await rows("Streams")).find((r) => r.startsWith("REGROUP_EVT"));
+  assert.ok(facts.includes(brokers.connected) && facts.includes("1.0 GiB"), facts);
+  const services = await rows("Backlogs");
+  for (const name of ["discovery", "scheduler", "rendezvous", "registry"]) assert.ok(services.some((r) => r.startsWith(name)), `${name} is not in ${services.join()}`);
+  await eventually("every consumer is known, and none is far behind", async () => {
+    const { brokers: now } = await (await page.request.get(`${cluster.origin}/api/v1/system`)).json();
+    const all = now.streams.flatMap((s) => s.consumers);
+    return all.length >= 6 && all.every((c) => !c.unknown && c.pending < 100);
+  });
+  await page.request.get(`${cluster.origin}/metrics`).then(async (r) => assert.match(await r.text(), /regroup_stream_replica_current\{broker="[^"]+",stream="REGROUP_EVT"\} 1/));
+  clean();
+});
+
 for (const scheme of ["light", "dark"]) {
   for (const width of [1280, 360]) {
     test(`every page is clean, ${scheme}, ${width} columns`, async () => {

@@ -120,6 +120,23 @@ func TestAServiceWritesItsBucketAlone(t *testing.T) {
 	}
 }
 
+// TestReadersAskForBacklogs: people may ask how far each service is, and agents may not.
+func TestReadersAskForBacklogs(t *testing.T) {
+	readers := []access.Role{access.RoleClient, access.RoleViewer, access.RoleGateway, access.RoleParticipant, access.RoleAll}
+	for _, s := range events.Services() {
+		for _, stream := range s.Consumes() {
+			for _, d := range s.Durables() {
+				for _, r := range access.Roles() {
+					want := slices.Contains(readers, r) || string(r) == s.Name
+					if got := of(t, r).MayPublish("$JS.API.CONSUMER.INFO." + stream + "." + d); got != want {
+						t.Errorf("%s may ask about the consumer %s of %s: %v, want %v", r, d, stream, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestRepliesArePrivate: nobody may subscribe to the replies of another.
 func TestRepliesArePrivate(t *testing.T) {
 	for _, r := range access.Roles() {

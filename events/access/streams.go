@@ -33,12 +33,10 @@ func (g *grants) streams(r Role) {
 	case RoleAgent:
 		g.publish(apiMessageGet + events.StreamLaunches)
 	case RoleParticipant: // it consists of others
-	case RoleClient, RoleViewer:
+	case RoleClient, RoleViewer, RoleGateway:
 		g.read(events.StreamFacts, events.StreamLogs, events.StreamSpans)
 		g.documents()
-	case RoleGateway:
-		g.read(events.StreamFacts, events.StreamLogs, events.StreamSpans)
-		g.documents()
+		g.backlogs()
 	case RoleOperator:
 		for _, s := range events.Streams() {
 			g.publish(apiStreamCreate+s, apiStreamUpdate+s)
@@ -64,28 +62,13 @@ func (g *grants) service(r Role) {
 		if slices.Contains(g.permissions.Publish, events.LaunchSubject(AnyNode, "*")) {
 			g.publish(apiMessageGet + events.StreamLaunches)
 		}
-		for _, stream := range consumed(s) {
+		for _, stream := range s.Consumes() {
 			for _, d := range s.Durables() {
 				g.publish(consumer(stream, d)...)
 				g.publish(acknowledge + stream + "." + d + ".>")
 			}
 		}
 	}
-}
-
-// consumed returns the streams on which a service has consumers.
-func consumed(s events.Service) []string {
-	var all []string
-	for _, row := range events.Catalog() {
-		stream := events.StreamFacts
-		if row.Class == events.ClassCommand {
-			stream = events.StreamCommands
-		}
-		if slices.Contains(row.Readers, s.Name) && !slices.Contains(all, stream) {
-			all = append(all, stream)
-		}
-	}
-	return all
 }
 
 // consumer returns the subjects that create and use a consumer; "*" = of any name. A filter may
@@ -112,19 +95,38 @@ func (g *grants) documents() {
 	}
 }
 
-// protect excludes the consumers of the services from those that others may use.
+// backlogs permits to ask how far the services are in the streams that they consume. Who reads a
+// stream may ask about all of its consumers already.
+func (g *grants) backlogs() {
+	for _, s := range events.Services() {
+		for _, stream := range s.Consumes() {
+			if slices.Contains(g.ephemeral, stream) {
+				continue
+			}
+			for _, d := range s.Durables() {
+				g.publish(apiConsumerInfo + stream + "." + d)
+			}
+		}
+	}
+}
+
+// protect excludes the consumers of the services from those that others may use. Who reads their
+// stream may ask about them, which changes nothing.
 func (g *grants) protect(except []Role) {
 	for _, s := range events.Services() {
 		if slices.Contains(except, Role(s.Name)) {
 			continue
 		}
 		for _, stream := range g.ephemeral {
-			if !slices.Contains(consumed(s), stream) {
+			if !slices.Contains(s.Consumes(), stream) {
 				continue
 			}
 			for _, d := range s.Durables() {
-				g.permissions.Deny = append(g.permissions.Deny, consumer(stream, d)...)
-				g.permissions.Deny = append(g.permissions.Deny, apiConsumerDelete+stream+"."+d)
+				for _, subject := range append(consumer(stream, d), apiConsumerDelete+stream+"."+d) {
+					if subject != apiConsumerInfo+stream+"."+d {
+						g.permissions.Deny = append(g.permissions.Deny, subject)
+					}
+				}
 			}
 		}
 	}

@@ -78,6 +78,8 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 		{"watch connection", watchConnection},
 		{"links/own", linkOwn},
 		{"links/ends", linkEnds},
+		{"brokers/streams", brokersStreams},
+		{"brokers/backlog", brokersBacklog},
 		{"bucket/create and compare", bucketCompare},
 		{"bucket/delete", bucketDelete},
 		{"bucket/one winner", bucketOneWinner},

@@ -127,7 +127,7 @@ func (b *Bus) Ports() events.Ports { return b.own.Ports() }
 
 // Ports returns the ports of this connection.
 func (c *Client) Ports() events.Ports {
-	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: log{c}}
+	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: log{c}, Brokers: brokers{c}}
 }
 
 // Disconnect closes every connection, as the end of the broker does. Until Connect, calls and

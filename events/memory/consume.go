@@ -17,8 +17,9 @@ const (
 
 // durable is the shared position of a consumer.
 type durable struct {
-	next uint64
-	open []*delivery // delivered and not settled, by sequence
+	next     uint64
+	subjects []string    // those of its newest Consume
+	open     []*delivery // delivered and not settled, by sequence
 }
 
 type delivery struct {
@@ -78,6 +79,7 @@ func (l log) Consume(ctx context.Context, c events.Consumer, handle func(events.
 		d = &durable{}
 		s.durables[c.Durable] = d
 	}
+	d.subjects = c.Subjects
 	l.bus.mu.Unlock()
 	wake, leave := l.bus.enter(s)
 	defer leave()

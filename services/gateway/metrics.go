@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/brokers"
 	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
@@ -45,6 +46,7 @@ func newMetrics(g *Gateway) *metrics {
 	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "regroup_http_request_duration_seconds", Help: "Time to answer a request; streams do not count.", Buckets: prometheus.DefBuckets})
 	m.counted.MustRegister(m.facts)
 	m.registry.MustRegister(m.facts, m.recoveries, m.duration, m.stepsLost, m.requests, m.latency, m)
+	m.registry.MustRegister(brokers.Collector(g.feed.Brokers))
 	return m
 }
 

@@ -1,7 +1,10 @@
 package gateway_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,6 +145,58 @@ func TestMetrics(t *testing.T) {
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v %v", err, problems)
 	}
+}
+
+// TestTheSystemShowsTheBrokers, the streams and what the services have to handle, and Prometheus
+// reads the same.
+func TestTheSystemShowsTheBrokers(t *testing.T) {
+	w := start(t)
+	var s gateway.System
+	w.eventually("every service has a consumer, and nothing to handle", func() bool {
+		w.get("/api/v1/system").into(t, &s)
+		services := map[string]bool{}
+		for _, b := range s.Brokers.Backlogs() {
+			services[b.Service] = b.Unknown == "" && b.Backlog() == 0
+		}
+		return len(services) == len(events.Services()) && services[events.ServiceRegistry] && services[events.ServiceScheduler]
+	})
+	if b := s.Brokers; len(b.Brokers) != 1 || b.Brokers[0].Broker != b.Connected || b.Brokers[0].Leads != len(events.Streams()) || len(b.Findings) != 0 || b.At.IsZero() {
+		t.Errorf("%+v", b)
+	}
+	text := string(w.get("/metrics").body)
+	for _, want := range []string{
+		`regroup_stream_replica_current{broker="memory",stream="REGROUP_EVT"} 1`, `regroup_stream_replica_lag_messages{broker="memory",stream="REGROUP_EVT"} 0`, `regroup_stream_bytes{stream="KV_jobs"} 0`,
+		`regroup_consumer_pending{consumer="registry-evt",stream="REGROUP_EVT"} 0`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+}
+
+// offline says of each stream that a second broker is gone.
+type offline struct{ events.Brokers }
+
+// Streams implements events.Brokers.
+func (o offline) Streams(ctx context.Context) []events.StreamState {
+	all := o.Brokers.Streams(ctx)
+	for i := range all {
+		all[i].Replicas = append(all[i].Replicas, events.ReplicaState{Broker: "n2", Offline: true, Lag: 9})
+	}
+	return all
+}
+
+// TestABrokerThatIsGoneNeedsAttention on the overview.
+func TestABrokerThatIsGoneNeedsAttention(t *testing.T) {
+	w := bare(t, func(o *gateway.Options) { o.Ports.Brokers = offline{o.Ports.Brokers} })
+	want := fmt.Sprintf("broker n2 is offline: its copies of streams (%d) are not kept up", len(events.Streams()))
+	w.eventually("it is on the overview", func() bool {
+		var o gateway.Overview
+		w.get("/api/v1/overview").into(t, &o)
+		return slices.ContainsFunc(o.Attention, func(a gateway.Attention) bool {
+			return a.Severity == "warning" && strings.HasPrefix(a.Text, want) && !a.Since.IsZero()
+		})
+	})
 }
 
 // TestWithoutServices a command is not reported as done, and the pages say who is missing.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/brokers"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 	"github.com/regroup-io/regroup/services/gateway/view"
 )
@@ -54,6 +55,7 @@ type System struct {
 	Streams   int               `json:"streams"` // open ones of this gateway
 	Now       time.Time         `json:"now"`
 	Counts    map[string]uint64 `json:"counts"` // facts by type since this gateway began
+	Brokers   brokers.Report    `json:"brokers"`
 }
 
 // Service is one service of the control plane.
@@ -73,6 +75,9 @@ func (g *Gateway) overview(w http.ResponseWriter, r *http.Request) error {
 	o := Overview{Jobs: map[events.JobState]int{}, Slots: g.slots(), Queue: len(g.feed.Pool().Queue), Attention: []Attention{}, Incidents: []RecentIncident{}}
 	for _, s := range g.feed.Silent(r.Context()) {
 		o.Attention = append(o.Attention, Attention{Severity: "error", Text: "no " + s + " answers: start one with regroup serve " + s})
+	}
+	for _, f := range g.feed.Brokers().Findings {
+		o.Attention = append(o.Attention, Attention{Severity: f.Severity, Text: f.Text, Since: f.Since})
 	}
 	var sum float64
 	running := 0
@@ -181,6 +186,7 @@ func (g *Gateway) system(w http.ResponseWriter, r *http.Request) error {
 	s := System{
 		Version: g.Version, Go: runtime.Version(), Connected: g.feed.Connected(), Ready: "ok",
 		Facts: g.feed.Facts.Last(), Streams: len(g.streams), Now: g.Now(), Counts: counts,
+		Brokers: g.feed.Brokers(),
 	}
 	if err := g.feed.Ready(); err != nil {
 		s.Ready = err.Error()

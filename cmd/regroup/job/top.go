@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	pause "github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/gateway/brokers"
 	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
@@ -24,8 +25,11 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// refreshEvery is the default interval of frames.
-const refreshEvery = time.Second
+// refreshEvery is the default interval of frames; the brokers are asked about themselves less often.
+const (
+	refreshEvery = time.Second
+	observeEvery = 5 * time.Second
+)
 
 // overview is one frame, and the JSON form of the command.
 type overview struct {
@@ -33,6 +37,8 @@ type overview struct {
 	Jobs   []view.Job        `json:"jobs"` // that have not ended
 	Nodes  []events.NodeView `json:"nodes"`
 	Silent []string          `json:"silent"` // services without a replica that answers
+
+	Brokers brokers.Report `json:"brokers"`
 }
 
 // progress is where a job was in the frame before.
@@ -43,8 +49,8 @@ type progress struct {
 
 func top(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "top", Short: "Watch jobs, nodes and services", Args: command.Exactly(),
-		Long:    "Shows the jobs that have not ended, the nodes and the services, again and again until it is interrupted. STEPS/S is the rate between two frames with a newer step. Without a terminal, and with -o, it shows them once.",
+		Use: "top", Short: "Watch jobs, nodes, services and brokers", Args: command.Exactly(),
+		Long:    "Shows the jobs that have not ended, the nodes, the services and the brokers, again and again until it is interrupted. STEPS/S is the rate between two frames with a newer step. LAG is what a broker's copy lacks that is the most behind; WAITING is what a service has still to handle. What needs attention of them is marked with !. Without a terminal, and with -o, it shows them once.",
 		Example: command.Examples("regroup top", "regroup top --every 5s", "regroup top -o json | jq '.nodes[] | select(.state != \"ready\")'"),
 	}
 	every := cmd.Flags().Duration("every", refreshEvery, "time between two frames")
@@ -54,11 +60,16 @@ func top(env command.Env) *cobra.Command {
 			return events.Errorf(events.Invalid, "--every %s: give a time above 0", *every)
 		}
 		before, rates := map[events.JobID]progress{}, map[events.JobID]float64{}
+		observer, report := brokers.NewObserver(s.Brokers()), brokers.Report{}
 		for first := true; ; first = false {
 			o, err := look(ctx, env, s)
 			if err != nil {
 				return err
 			}
+			if o.At.Sub(report.At) >= observeEvery {
+				report = observer.Observe(ctx, env.Now)
+			}
+			o.Brokers = report
 			if written, err := form.Write(env.Out, o); written {
 				return err
 			}
@@ -159,7 +170,10 @@ func draw(env command.Env, p screen.Palette, w *bytes.Buffer, o overview, rates 
 	for _, n := range o.Nodes {
 		rows = append(rows, []string{string(n.Node), p.State(string(n.State)), fmt.Sprintf("%d/%d", n.SchedulableSlots(), n.Slots), env.Age(n.Since)})
 	}
-	return screen.Table(w, p, []string{"NODE", "STATE", "SLOTS", "SINCE"}, rows)
+	if err := screen.Table(w, p, []string{"NODE", "STATE", "SLOTS", "SINCE"}, rows); err != nil {
+		return err
+	}
+	return drawBrokers(p, w, o.Brokers)
 }
 
 // lastIncident names the open incident of a job, or its newest one with how long it took.

@@ -1,17 +1,36 @@
 package job
 
 import (
+	"bytes"
+	"context"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/gateway/brokers"
 	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
+// cluster is what the brokers say in a test.
+type cluster []events.StreamState
+
+// Connected implements events.Brokers.
+func (cluster) Connected() string { return "n0" }
+
+// Streams implements events.Brokers.
+func (c cluster) Streams(context.Context) []events.StreamState { return c }
+
 func TestTop(t *testing.T) {
 	w := world(t)
+	heard := 240.0
+	w.Ports.Brokers = cluster{{
+		Stream: events.StreamFacts, Leader: "n0", Messages: 120, Bytes: 45000, MaxBytes: 1 << 30,
+		Replicas:  []events.ReplicaState{{Broker: "n0", Leader: true, Current: true}, {Broker: "n1", Current: true, SeenMS: &heard}, {Broker: "n2", Offline: true, Lag: 31}},
+		Consumers: []events.ConsumerState{{Consumer: "registry-evt", Service: "registry", Pending: 3, AckPending: 1}},
+	}}
 	w.Put(events.BucketNodes, "node-a", events.NodeView{Node: "node-a", State: events.NodeStateReady, Slots: 2, Since: began})
 	for file, args := range map[string][]string{"top.txt": {"top"}, "top.json": {"top", "-o", "json"}} {
 		t.Run(file, func(t *testing.T) {
@@ -41,4 +60,25 @@ func TestRates(t *testing.T) {
 			t.Errorf("at step %d: %v steps/s, want %v", frame.step, got, frame.want)
 		}
 	}
+}
+
+// TestTopBrokers draws a cluster with a broker that is gone, one that is behind, and a consumer of
+// which nothing is known.
+func TestTopBrokers(t *testing.T) {
+	heard := 12_400.0
+	r := brokers.Report{
+		Brokers: []brokers.Broker{
+			{Broker: "n0", Leads: 2, Copies: 2, SeenMS: new(float64)}, {Broker: "n1", Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &heard},
+			{Broker: "n2", Copies: 2, NotCurrent: 2, Offline: true, Lag: 4711, LagOf: events.StreamFacts},
+		},
+		Streams: []events.StreamState{{Stream: events.StreamFacts, Consumers: []events.ConsumerState{
+			{Consumer: "scheduler", Service: "scheduler", Unknown: "it may not"}, {Consumer: "registry-evt", Service: "registry", Pending: 200, AckPending: 34, Redelivered: 5},
+		}}},
+		Findings: []brokers.Finding{{Severity: "warning", Text: "broker n2 is offline"}},
+	}
+	var out bytes.Buffer
+	if err := drawBrokers(screen.Palette{}, &out, r); err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, "testdata/top-brokers.txt", out.String())
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
 // Limits of what is kept in memory.
@@ -35,8 +36,9 @@ type Feed struct {
 	rounds table[events.RoundView]
 	pools  table[events.PoolView]
 
-	series series
-	tails  tails
+	brokers atomic.Pointer[brokers.Report] // nil = none yet
+	series  series
+	tails   tails
 
 	observers []func(events.Event)
 }
@@ -59,6 +61,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	g.Go(func() error { return f.ports.Signals.Watch(ctx, f.connected.Store) })
 	g.Go(func() error { return f.readFacts(ctx) })
 	g.Go(func() error { return f.hearProgress(ctx) })
+	g.Go(func() error { return f.observeBrokers(ctx) })
 	watch(ctx, g, f, events.BucketJobs, &f.jobs, "job")
 	watch(ctx, g, f, events.BucketNodes, &f.nodes, "node")
 	watch(ctx, g, f, events.BucketRounds, &f.rounds, "job")

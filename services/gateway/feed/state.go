@@ -15,7 +15,7 @@ import (
 
 // Change says which view has changed. It is the data of a live item.
 type Change struct {
-	Kind string `json:"kind"` // job, node, pool or facts
+	Kind string `json:"kind"` // job, node, pool, facts or brokers
 	ID   string `json:"id,omitempty"`
 }
 

@@ -97,3 +97,6 @@ func request[R events.Body](ctx context.Context, s Server, service, verb string,
 	}
 	return events.DecodeBody[R](answer)
 }
+
+// Brokers asks the brokers of the server that is used about themselves.
+func (c *Client) Brokers() events.Brokers { return c.at.Load().Ports.Brokers }

@@ -73,8 +73,9 @@ function tell(item) {
 }
 
 // useResource reads a path, and again when an item concerns it, at most once per pause in
-// milliseconds. The result is [value, error, again].
-export function useResource(path, concerns, pause = 150) {
+// milliseconds, and, for what no item tells, again and again at the interval every. The result is
+// [value, error, again].
+export function useResource(path, concerns, pause = 150, every = 0) {
   const [state, set] = useState({ value: null, error: null });
   const again = useRef(() => {});
   useEffect(() => {
@@ -99,7 +100,8 @@ export function useResource(path, concerns, pause = 150) {
     set({ value: null, error: null });
     read();
     const off = listen((item) => { if (item.kind === "again" || concerns(item)) soon(); });
-    return () => { off(); clearTimeout(timer); stop.abort(); };
+    const ticker = every > 0 ? setInterval(() => { if (!document.hidden) soon(); }, every) : null;
+    return () => { off(); clearTimeout(timer); clearInterval(ticker); stop.abort(); };
   }, [path]);
   return [state.value, state.error, () => again.current()];
 }

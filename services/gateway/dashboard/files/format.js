@@ -38,12 +38,20 @@ export function number(v) {
   return Math.abs(v) >= 1000 ? v.toFixed(0) : String(Number(v.toPrecision(4)));
 }
 
+export function bytes(v) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  for (; v >= 1024 && i < units.length - 1; i++) v /= 1024;
+  return `${i > 0 && v < 10 ? v.toFixed(1) : Math.round(v)} ${units[i]}`;
+}
+
 export const percent = (v) => (v === null || v === undefined ? "-" : (100 * v).toFixed(1) + " %");
 
 const tones = {
   running: "good", succeeded: "good", success: "good", ready: "good", done: "good",
   waiting: "warn", finishing: "warn", stopping: "warn", starting: "warn", suspected: "warn",
   failed: "bad", failure: "bad", lost: "bad",
+  current: "good", behind: "warn", offline: "bad", unknown: "bad",
 };
 
 export const tone = (state) => tones[state] || "";

@@ -1,0 +1,60 @@
+package job
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/services/gateway/brokers"
+)
+
+// drawBrokers draws what the brokers say about themselves: what needs attention, each of them, and
+// what the services have still to handle.
+func drawBrokers(p screen.Palette, w *bytes.Buffer, r brokers.Report) error {
+	fmt.Fprintln(w)
+	for _, f := range r.Findings {
+		text := "! " + f.Text
+		if f.Severity == "error" {
+			text = p.Bad(text)
+		}
+		fmt.Fprintln(w, text)
+	}
+	if len(r.Findings) > 0 {
+		fmt.Fprintln(w)
+	}
+	rows := make([][]string, 0, len(r.Brokers))
+	for _, b := range r.Brokers {
+		state := p.Good("current")
+		switch {
+		case b.Offline:
+			state = p.Bad("offline")
+		case b.NotCurrent > 0:
+			state = p.Warn("behind")
+		}
+		heard := "never"
+		switch {
+		case b.Leads > 0:
+			heard = "answers"
+		case b.SeenMS != nil:
+			heard = screen.MS(*b.SeenMS) + " ago"
+		}
+		rows = append(rows, []string{b.Broker, state, fmt.Sprint(b.Leads), fmt.Sprint(b.Copies), fmt.Sprint(b.Lag), heard})
+	}
+	if err := screen.Table(w, p, []string{"BROKER", "STATE", "LEADS", "COPIES", "LAG", "HEARD"}, rows); err != nil {
+		return err
+	}
+	backlogs := r.Backlogs()
+	if len(backlogs) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	rows = make([][]string, 0, len(backlogs))
+	for _, b := range backlogs {
+		waiting, again := fmt.Sprint(b.Backlog()), fmt.Sprint(b.Redelivered)
+		if b.Unknown != "" {
+			waiting, again = "unknown", "unknown"
+		}
+		rows = append(rows, []string{b.Service, b.Stream, waiting, again})
+	}
+	return screen.Table(w, p, []string{"SERVICE", "STREAM", "WAITING", "AGAIN"}, rows)
+}

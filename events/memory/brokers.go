@@ -1,0 +1,81 @@
+package memory
+
+import (
+	"context"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+type brokers struct{ *Client }
+
+// Connected implements events.Brokers.
+func (b brokers) Connected() string {
+	b.bus.mu.Lock()
+	defer b.bus.mu.Unlock()
+	if b.down {
+		return ""
+	}
+	return serverID
+}
+
+// Streams implements events.Brokers. There is one broker, which has the only copy.
+func (b brokers) Streams(ctx context.Context) []events.StreamState {
+	b.bus.mu.Lock()
+	defer b.bus.mu.Unlock()
+	err := b.ready(ctx)
+	all := make([]events.StreamState, 0, len(events.Streams()))
+	for _, name := range events.Streams() {
+		out := events.StreamState{Stream: name, Replicas: []events.ReplicaState{}, Consumers: []events.ConsumerState{}}
+		if err != nil {
+			out.Unknown = err.Error()
+			all = append(all, out)
+			continue
+		}
+		out.Leader = serverID
+		out.Replicas = append(out.Replicas, events.ReplicaState{Broker: serverID, Leader: true, Current: true})
+		if bucket, ok := strings.CutPrefix(name, events.BucketStream("")); ok {
+			out.Refuses = true
+			for _, e := range b.bus.buckets[bucket].entries {
+				out.Messages++
+				out.Bytes += uint64(len(e.value))
+			}
+		} else {
+			s := b.bus.streams[name]
+			out.Refuses = s.workQueue
+			for _, m := range s.messages {
+				out.Messages++
+				out.Bytes += uint64(len(m.Subject) + len(m.Data))
+			}
+			out.Consumers = s.consumers()
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+// consumers returns the state of the consumers of services. The bus must be locked.
+func (s *stream) consumers() []events.ConsumerState {
+	all := []events.ConsumerState{}
+	for _, service := range events.Services() {
+		for _, name := range service.Durables() {
+			d := s.durables[name]
+			if d == nil {
+				continue
+			}
+			c := events.ConsumerState{Consumer: name, Service: service.Name, AckPending: uint64(len(d.open))}
+			for _, m := range s.messages[s.index(d.next):] {
+				if matchAny(d.subjects, m.Subject) {
+					c.Pending++
+				}
+			}
+			for _, o := range d.open {
+				if o.attempt > 1 {
+					c.Redelivered++
+				}
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}

@@ -1,0 +1,97 @@
+package jetstream_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/inspect"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+)
+
+// TestAStoppedBrokerIsSeen: the leaders of the streams say that its copies are offline, how far
+// they are behind, and that they are current again after it has come back.
+func TestAStoppedBrokerIsSeen(t *testing.T) {
+	s := jetstreamtest.Three(t)
+	away := (s.Leader(t, events.StreamFacts) + 1) % 3
+	name := s.Options[away].Name
+	copies := func() map[string]events.ReplicaState {
+		all := map[string]events.ReplicaState{}
+		for _, stream := range s.Ports.Brokers.Streams(within(t, patience)) {
+			if stream.Unknown != "" || len(stream.Replicas) != 3 {
+				return nil
+			}
+			all[stream.Stream] = stream.Replicas[slices.IndexFunc(stream.Replicas, func(r events.ReplicaState) bool { return r.Broker == name })]
+		}
+		return all
+	}
+	every := func(ok func(events.ReplicaState) bool) func() bool {
+		return func() bool {
+			n := 0
+			for _, r := range copies() {
+				if ok(r) {
+					n++
+				}
+			}
+			return n == len(events.Streams())
+		}
+	}
+	well := func(r events.ReplicaState) bool { return r.Current && !r.Offline && r.Lag == 0 }
+	await(t, "every copy is current", every(well))
+
+	s.Stop(away)
+	await(t, "every copy of "+name+" is offline", every(func(r events.ReplicaState) bool { return r.Offline }))
+	const messages = 20
+	for i := range messages {
+		retry(t, "publish", func(ctx context.Context) error {
+			_, err := s.Ports.Log.Publish(ctx, events.Message{Subject: events.FactSubject("dev.regroup.job.a.v1", "job-a"), ID: fmt.Sprint(i)})
+			return err
+		})
+	}
+	await(t, "its copy of the facts is behind, and not current", func() bool {
+		r := copies()[events.StreamFacts]
+		return r.Offline && !r.Current && r.Lag >= messages && r.SeenMS != nil && *r.SeenMS > 0
+	})
+
+	s.Start(t, away)
+	await(t, "every copy is current again", every(well))
+}
+
+// TestReadersSeeBacklogs: those who read may ask about the consumers of the services. Who may not
+// is told so, and asks once.
+func TestReadersSeeBacklogs(t *testing.T) {
+	g := newGuarded(t)
+	service := g.connect(t, g.issue(t, access.Role(events.ServiceScheduler), 0).Name)
+	background(t, func(ctx context.Context) error {
+		k := events.Consumer{Stream: events.StreamFacts, Durable: events.ServiceScheduler, Subjects: []string{events.AllFacts}}
+		return service.Ports().Log.Consume(ctx, k, func(d events.Delivery) { d.Ack() })
+	})
+	facts := func(c *jetstream.Conn) events.StreamState {
+		all := c.Ports().Brokers.Streams(within(t, patience))
+		return all[slices.Index(events.Streams(), events.StreamFacts)]
+	}
+	for _, r := range []access.Role{access.RoleClient, access.RoleViewer, access.RoleGateway} {
+		c := g.connect(t, g.issue(t, r, 0).Name)
+		await(t, "the consumer is known to a "+string(r), func() bool {
+			s := facts(c)
+			return s.Unknown == "" && len(s.Consumers) == 1 && s.Consumers[0] == events.ConsumerState{Consumer: events.ServiceScheduler, Service: events.ServiceScheduler}
+		})
+	}
+	agent := g.connect(t, g.issue(t, access.RoleAgent, 0).Name)
+	for i := range 2 {
+		began := time.Now()
+		s := facts(agent)
+		if s.Unknown != "" || len(s.Consumers) == 0 || !strings.Contains(s.Consumers[0].Unknown, "may not") {
+			t.Errorf("an agent sees %+v", s)
+		}
+		if took := time.Since(began); i > 0 && took >= inspect.Limit {
+			t.Errorf("an agent was told after %s: it has asked again", took)
+		}
+	}
+}
