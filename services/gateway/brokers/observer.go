@@ -19,8 +19,8 @@ const (
 	// NearlyFull is the part of its limit that a stream may use if it refuses messages once it is
 	// full. That others drop their oldest is normal.
 	NearlyFull = 0.8
-	// GrowsFor and MinBacklog: a backlog of so many messages grows if it was larger than at first, and
-	// never smaller than in the observation before, for so long.
+	// GrowsFor and MinBacklog: a backlog of so many messages grows if it was larger than at first,
+	// and never smaller than in the observation before, for so long.
 	GrowsFor   = 30 * time.Second
 	MinBacklog = 100
 
