@@ -14,7 +14,7 @@ import (
 const (
 	// MaxLag is how many messages a copy may lack.
 	MaxLag = 1000
-	// CurrentWithin is how long a copy may be not current: any is, for moments, while it is written.
+	// CurrentWithin is how long a copy may be not current, as any is while it is written.
 	CurrentWithin = 10 * time.Second
 	// NearlyFull is the part of its limit that a stream may use if it refuses messages once it is
 	// full. That others drop their oldest is normal.
