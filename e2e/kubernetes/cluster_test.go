@@ -146,8 +146,10 @@ func identities(t *testing.T) (secrets []*core.Secret) {
 	}
 	return append(secrets,
 		&core.Secret{ObjectMeta: meta.ObjectMeta{Name: "regroup-gateway"}, StringData: map[string]string{"token": "a-token-of-a-test"}},
-		&core.Secret{ObjectMeta: meta.ObjectMeta{Name: "regroup-gateway-tls"}, Type: core.SecretTypeTLS,
-			Data: map[string][]byte{core.TLSCertKey: certificate.Bytes(), core.TLSPrivateKeyKey: key.Bytes()}})
+		&core.Secret{
+			ObjectMeta: meta.ObjectMeta{Name: "regroup-gateway-tls"}, Type: core.SecretTypeTLS,
+			Data: map[string][]byte{core.TLSCertKey: certificate.Bytes(), core.TLSPrivateKeyKey: key.Bytes()},
+		})
 }
 
 // nodesOf returns the nodes of the ready pods of a component, sorted: a node with two pods is there
