@@ -196,6 +196,11 @@ func (f *fleet) train(ctx context.Context, w *worker, s *Session) error {
 // kill ends a worker the way SIGKILL does.
 func (f *fleet) kill(name string) { f.hub.Kill(name) }
 
+// accused reports whether a join accuses a rank. Concurrent calls are made within hub.Update.
+func (f *fleet) accused(rank int) bool {
+	return slices.ContainsFunc(f.hub.Joins, func(j wire.JoinRequest) bool { return slices.Equal(j.Accused, []int{rank}) })
+}
+
 // finish waits for all workers.
 func (f *fleet) finish() {
 	f.t.Helper()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,18 +252,18 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 // watched counts the watches of a bucket.
 type watched struct {
 	events.Buckets
-	n *int
+	n *atomic.Int64
 }
 
 func (w watched) Bucket(name string) events.Bucket { return watchedBucket{w.Buckets.Bucket(name), w.n} }
 
 type watchedBucket struct {
 	events.Bucket
-	n *int
+	n *atomic.Int64
 }
 
 func (w watchedBucket) Watch(ctx context.Context, fn func(string, []byte, uint64), listed func()) error {
-	*w.n++
+	w.n.Add(1)
 	return w.Bucket.Watch(ctx, fn, listed)
 }
 
@@ -272,7 +273,7 @@ func TestWatchersShareTheWatchOfTheHost(t *testing.T) {
 		p := memory.New().Ports()
 		process(t, processor(t, p), input("1", scale("a", 2)))
 		own := p
-		watches := 0
+		var watches atomic.Int64
 		own.Buckets = watched{p.Buckets, &watches}
 		var mu sync.Mutex
 		var seen []string
@@ -294,9 +295,11 @@ func TestWatchersShareTheWatchOfTheHost(t *testing.T) {
 			}}
 		}).Run)
 		time.Sleep(time.Second)
+		mu.Lock()
 		if want := []string{"a false", "listed", "emitted false"}; !slices.Equal(seen, want) {
 			t.Errorf("the watcher saw %q, want %q", seen, want)
 		}
+		mu.Unlock()
 		if _, ok := known.Known("emitted"); !ok {
 			t.Error("the reader does not know a document that the host has stored")
 		}
@@ -305,8 +308,8 @@ func TestWatchersShareTheWatchOfTheHost(t *testing.T) {
 		if _, ok := known.Known("emitted"); ok {
 			t.Error("the reader still answers from memory after the host has ended")
 		}
-		if watches != 1 {
-			t.Errorf("%d watches, want 1", watches)
+		if n := watches.Load(); n != 1 {
+			t.Errorf("%d watches, want 1", n)
 		}
 	})
 }

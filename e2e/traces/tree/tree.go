@@ -24,8 +24,8 @@ type Span struct {
 }
 
 // skew is by how much a span may begin before its parent, or end after it: a root begins at a time
-// that is computed from durations on three clocks.
-const skew = 20 * time.Millisecond
+// that is computed from durations on three clocks, without the time that facts were on their way.
+const skew = 250 * time.Millisecond
 
 // Faults returns what is wrong with a trace. Other traces that its spans lead to are not needed.
 func Faults(trace string, spans []Span) (faults []string) {

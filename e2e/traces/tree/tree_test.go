@@ -25,7 +25,7 @@ func TestFaults(t *testing.T) {
 		{"of another trace", "is in the trace other", func(s []Span) []Span { s[1].Trace = "other"; return s }},
 		{"an id twice", "the id of another", func(s []Span) []Span { return append(s, s[1]) }},
 		{"backwards", "ends before", func(s []Span) []Span { s[1].End = at(1); return s }},
-		{"before its parent", "begins 40ms before", func(s []Span) []Span { s[1].Start = at(-40); return s }},
+		{"before its parent", "begins 400ms before", func(s []Span) []Span { s[1].Start = at(-400); return s }},
 		{"a circle", "circle", func(s []Span) []Span { s[1].Parent, s[2].Parent = "c", "b"; return s }},
 	} {
 		faults := Faults("t", c.change([]Span{span("a", "", 0, 100), span("b", "a", 10, 20), span("c", "b", 15, 20)}))
