@@ -68,7 +68,8 @@ func TestTopBrokers(t *testing.T) {
 	heard := 12_400.0
 	r := brokers.Report{
 		Brokers: []brokers.Broker{
-			{Broker: "n0", State: brokers.StateCurrent, Leads: 2, Copies: 2, SeenMS: new(float64)}, {Broker: "n1", State: brokers.StateSilent, Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &heard},
+			{Broker: "n0", State: brokers.StateCurrent, Leads: 2, Copies: 2, SeenMS: new(float64)},
+			{Broker: "n1", State: brokers.StateSilent, Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &heard},
 			{Broker: "n2", State: brokers.StateOffline, Copies: 2, NotCurrent: 2, Offline: true, Lag: 4711, LagOf: events.StreamFacts},
 		},
 		Streams: []events.StreamState{{Stream: events.StreamFacts, Consumers: []events.ConsumerState{

@@ -16,13 +16,13 @@ const (
 	MaxLag = 1000
 	// SilentAfter is how long no leader may hear a broker, which answers every second.
 	SilentAfter = 10 * time.Second
-	// CurrentWithin is how long a copy may be not current: any is, for moments, while it is written.
+	// CurrentWithin is how long a copy may be not current: any is for moments, while it grows.
 	CurrentWithin = 10 * time.Second
 	// NearlyFull is the part of its limit that a stream may use if it refuses messages once it is
 	// full. That others drop their oldest is normal.
 	NearlyFull = 0.8
-	// GrowsFor and MinBacklog: a backlog of so many messages grows if it was larger than at first, and
-	// never smaller than in the observation before, for so long.
+	// GrowsFor and MinBacklog: a backlog of so many messages grows if it was larger than at first,
+	// and never smaller than in the observation before, for so long.
 	GrowsFor   = 30 * time.Second
 	MinBacklog = 100
 
