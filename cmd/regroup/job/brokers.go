@@ -24,13 +24,6 @@ func drawBrokers(p screen.Palette, w *bytes.Buffer, r brokers.Report) error {
 	}
 	rows := make([][]string, 0, len(r.Brokers))
 	for _, b := range r.Brokers {
-		state := p.Good("current")
-		switch {
-		case b.Offline:
-			state = p.Bad("offline")
-		case b.NotCurrent > 0:
-			state = p.Warn("behind")
-		}
 		heard := "never"
 		switch {
 		case b.Leads > 0:
@@ -38,7 +31,7 @@ func drawBrokers(p screen.Palette, w *bytes.Buffer, r brokers.Report) error {
 		case b.SeenMS != nil:
 			heard = screen.MS(*b.SeenMS) + " ago"
 		}
-		rows = append(rows, []string{b.Broker, state, fmt.Sprint(b.Leads), fmt.Sprint(b.Copies), fmt.Sprint(b.Lag), heard})
+		rows = append(rows, []string{b.Broker, p.State(string(b.State)), fmt.Sprint(b.Leads), fmt.Sprint(b.Copies), fmt.Sprint(b.Lag), heard})
 	}
 	if err := screen.Table(w, p, []string{"BROKER", "STATE", "LEADS", "COPIES", "LAG", "HEARD"}, rows); err != nil {
 		return err

@@ -25,7 +25,7 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// refreshEvery is the default interval of frames; the brokers are asked less often.
+// refreshEvery is the default interval of frames. The brokers are asked less often.
 const (
 	refreshEvery = time.Second
 	observeEvery = 5 * time.Second

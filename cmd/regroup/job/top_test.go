@@ -62,15 +62,15 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestTopBrokers draws a cluster with a broker that is gone, one that is behind, and a consumer of
+// TestTopBrokers draws a cluster with a broker that is gone, one that is silent, and a consumer of
 // which nothing is known.
 func TestTopBrokers(t *testing.T) {
 	heard := 12_400.0
 	r := brokers.Report{
 		Brokers: []brokers.Broker{
-			{Broker: "n0", Leads: 2, Copies: 2, SeenMS: new(float64)},
-			{Broker: "n1", Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &heard},
-			{Broker: "n2", Copies: 2, NotCurrent: 2, Offline: true, Lag: 4711, LagOf: events.StreamFacts},
+			{Broker: "n0", State: brokers.StateCurrent, Leads: 2, Copies: 2, SeenMS: new(float64)},
+			{Broker: "n1", State: brokers.StateSilent, Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &heard},
+			{Broker: "n2", State: brokers.StateOffline, Copies: 2, NotCurrent: 2, Offline: true, Lag: 4711, LagOf: events.StreamFacts},
 		},
 		Streams: []events.StreamState{{Stream: events.StreamFacts, Consumers: []events.ConsumerState{
 			{Consumer: "scheduler", Service: "scheduler", Unknown: "it may not"}, {Consumer: "registry-evt", Service: "registry", Pending: 200, AckPending: 34, Redelivered: 5},

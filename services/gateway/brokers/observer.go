@@ -14,7 +14,9 @@ import (
 const (
 	// MaxLag is how many messages a copy may lack.
 	MaxLag = 1000
-	// CurrentWithin is how long a copy may be not current, as any is while it is written.
+	// SilentAfter is how long no leader may hear a broker, which answers every second.
+	SilentAfter = 10 * time.Second
+	// CurrentWithin is how long a copy may be not current: any is for moments, while it grows.
 	CurrentWithin = 10 * time.Second
 	// NearlyFull is the part of its limit that a stream may use if it refuses messages once it is
 	// full. That others drop their oldest is normal.
@@ -135,6 +137,11 @@ func (f *findings) copies(r Report) {
 			behind = fmt.Sprintf("; the one of %s lacks %d messages", b.LagOf, b.Lag)
 		}
 		switch {
+		case b.State == StateSilent && b.SeenMS != nil:
+			heard := time.Duration(*b.SeenMS) * time.Millisecond
+			f.add("silent "+b.Broker, "warning", "broker %s was not heard for %s: its copies of streams (%d) are not kept up%s", b.Broker, heard.Round(time.Second), b.Copies, behind)
+		case b.State == StateSilent:
+			f.add("silent "+b.Broker, "warning", "broker %s was never heard: its copies of streams (%d) are not kept up", b.Broker, b.Copies)
 		case b.Offline:
 			f.add("offline "+b.Broker, "warning", "broker %s is offline: its copies of streams (%d) are not kept up%s", b.Broker, b.Copies, behind)
 		case b.Lag > MaxLag:

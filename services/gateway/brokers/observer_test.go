@@ -67,6 +67,16 @@ func (s *said) found(later time.Duration) string {
 // copyOf is what the leader of the facts says about its copy at n2.
 func (s *said) copyOf() *events.ReplicaState { return &s.streams[1].Replicas[2] }
 
+// hear sets when the leaders have heard n2.
+func (s *said) hear(ago time.Duration) {
+	ms := float64(ago.Milliseconds())
+	for i := range s.streams {
+		c := &s.streams[i].Replicas[2]
+		c.SeenMS, c.Current = &ms, false
+	}
+	s.copyOf().Lag = 4
+}
+
 func TestWhoTakesPart(t *testing.T) {
 	s := say()
 	s.copyOf().Lag, s.copyOf().Current = 12, false
@@ -75,9 +85,9 @@ func TestWhoTakesPart(t *testing.T) {
 		t.Errorf("%+v", r.Findings)
 	}
 	for i, want := range []brokers.Broker{
-		{Broker: "n0", Leads: 1, Copies: 2, SeenMS: new(float64)},
-		{Broker: "n1", Leads: 1, Copies: 2, SeenMS: new(float64)},
-		{Broker: "n2", Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: s.copyOf().SeenMS},
+		{Broker: "n0", State: brokers.StateCurrent, Leads: 1, Copies: 2, SeenMS: new(float64)},
+		{Broker: "n1", State: brokers.StateCurrent, Leads: 1, Copies: 2, SeenMS: new(float64)},
+		{Broker: "n2", State: brokers.StateBehind, Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: s.copyOf().SeenMS},
 	} {
 		got := r.Brokers[i]
 		if got.SeenMS == nil || *got.SeenMS != *want.SeenMS {
@@ -95,10 +105,12 @@ func TestFindings(t *testing.T) {
 		change func(*said)
 		want   string
 	}{
-		"offline": {func(s *said) { *s.copyOf() = events.ReplicaState{Broker: "n2", Offline: true, Lag: 3} }, "warning: broker n2 is offline: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 3 messages"},
-		"lag":     {func(s *said) { s.copyOf().Lag = brokers.MaxLag + 1 }, "warning: broker n2 is behind: its copy of REGROUP_EVT lacks 1001 messages"},
-		"no lag":  {func(s *said) { s.copyOf().Lag = brokers.MaxLag }, ""},
-		"full":    {func(s *said) { s.streams[0].Bytes = 800 }, "warning: stream REGROUP_CMD is 80 % full: once it is, it refuses what is new"},
+		"offline":       {func(s *said) { *s.copyOf() = events.ReplicaState{Broker: "n2", Offline: true, Lag: 3} }, "warning: broker n2 is offline: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 3 messages"},
+		"silent":        {func(s *said) { s.hear(49 * time.Second) }, "warning: broker n2 was not heard for 49s: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 4 messages"},
+		"nearly silent": {func(s *said) { s.hear(brokers.SilentAfter - time.Millisecond) }, ""},
+		"lag":           {func(s *said) { s.copyOf().Lag = brokers.MaxLag + 1 }, "warning: broker n2 is behind: its copy of REGROUP_EVT lacks 1001 messages"},
+		"no lag":        {func(s *said) { s.copyOf().Lag = brokers.MaxLag }, ""},
+		"full":          {func(s *said) { s.streams[0].Bytes = 800 }, "warning: stream REGROUP_CMD is 80 % full: once it is, it refuses what is new"},
 		"not so full, and one that drops its oldest": {func(s *said) { s.streams[0].Bytes, s.streams[1].Bytes = 799, 1000 }, ""},
 		"one stream is unknown":                      {func(s *said) { s.streams[1] = events.StreamState{Stream: events.StreamFacts, Unknown: "no answer"} }, "error: no broker answers for REGROUP_EVT: no answer"},
 		"all are": {func(s *said) {

@@ -24,6 +24,7 @@ type Report struct {
 // Broker is what the streams' leaders know of one broker. One that has no copy is unknown to them.
 type Broker struct {
 	Broker     string   `json:"broker"`
+	State      State    `json:"state"`
 	Leads      int      `json:"leads"`       // streams
 	Copies     int      `json:"copies"`      // of streams, those that it leads included
 	NotCurrent int      `json:"not_current"` // copies
@@ -31,6 +32,29 @@ type Broker struct {
 	Lag        uint64   `json:"lag"`         // of the copy that is the most behind
 	LagOf      string   `json:"lag_of,omitempty"`
 	SeenMS     *float64 `json:"seen_ms"` // since a leader heard it; null = never; 0 = it leads a stream, and answered
+}
+
+// State is the worst of what is said about a broker.
+type State string
+
+// States of brokers.
+const (
+	StateCurrent State = "current" // its copies have everything
+	StateBehind  State = "behind"  // one of them does not: normal for moments, while it is written
+	StateSilent  State = "silent"  // no leader has heard it for SilentAfter
+	StateOffline State = "offline" // a leader has been told that it has ended
+)
+
+func (b Broker) state() State {
+	switch {
+	case b.Offline:
+		return StateOffline
+	case b.SeenMS == nil || *b.SeenMS >= float64(SilentAfter.Milliseconds()):
+		return StateSilent
+	case b.NotCurrent > 0:
+		return StateBehind
+	}
+	return StateCurrent
 }
 
 // Finding is something that needs attention.
@@ -71,7 +95,9 @@ func byBroker(streams []events.StreamState) []Broker {
 	}
 	out := make([]Broker, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, *all[name])
+		b := *all[name]
+		b.State = b.state()
+		out = append(out, b)
 	}
 	return out
 }

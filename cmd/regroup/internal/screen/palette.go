@@ -89,14 +89,14 @@ func (p Palette) Prefix(place events.Place, rank int, g events.Generation) strin
 	return p.Rank(rank, fmt.Sprintf("[%s r%d %s]", place.Node, rank, g))
 }
 
-// State colours the state of a job, worker or node.
+// State colours the state of a job, worker, node or broker.
 func (p Palette) State(s string) string {
 	switch s {
-	case "failed", "failure", "lost":
+	case "failed", "failure", "lost", "offline", "silent":
 		return p.Bad(s)
-	case "succeeded", "success", "ready", "done", "running":
+	case "succeeded", "success", "ready", "done", "running", "current":
 		return p.Good(s)
-	case "waiting", "suspected", "stopping", "starting", "draining", "quarantined", "excluded":
+	case "waiting", "suspected", "stopping", "starting", "draining", "quarantined", "excluded", "behind":
 		return p.Warn(s)
 	}
 	return s

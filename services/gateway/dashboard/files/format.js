@@ -51,7 +51,7 @@ const tones = {
   running: "good", succeeded: "good", success: "good", ready: "good", done: "good",
   waiting: "warn", finishing: "warn", stopping: "warn", starting: "warn", suspected: "warn",
   failed: "bad", failure: "bad", lost: "bad",
-  current: "good", behind: "warn", offline: "bad", unknown: "bad",
+  current: "good", behind: "warn", silent: "bad", offline: "bad", unknown: "bad",
 };
 
 export const tone = (state) => tones[state] || "";

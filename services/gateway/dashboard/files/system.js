@@ -13,7 +13,7 @@ function Brokers({ report }) {
   return html`<section class="panel"><h2>Brokers</h2>
     ${report.brokers.length === 0 ? html`<p class="empty">${report.at ? "No stream has said which brokers have a copy of it." : "They were not asked yet."}</p>` : html`
       <${Table} name="Brokers" head=${["Broker", "State", { num: "Leads" }, { num: "Copies" }, { num: "Not current" }, { num: "Lag" }, "Heard"]}>${report.brokers.map((b) => html`<tr key=${b.broker}>
-        <td>${b.broker}${b.broker === report.connected && html` <span class="soft">this gateway's</span>`}</td><td><${Badge} state=${state({ offline: b.offline, current: b.not_current === 0 })} /></td>
+        <td>${b.broker}${b.broker === report.connected && html` <span class="soft">this gateway's</span>`}</td><td><${Badge} state=${b.state} /></td>
         <td class="num">${b.leads}</td><td class="num">${b.copies}</td><td class="num">${b.not_current}</td><td class="num" title=${b.lag_of || null}>${number(b.lag)}</td>
         <td>${b.seen_ms === null ? "never" : b.leads > 0 ? "answers" : `${span(b.seen_ms)} before`}</td></tr>`)}<//>`}
     <p class="soft">${report.at && `observed ${ago(report.at)}`}</p></section>`;
