@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import unittest
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -150,6 +151,20 @@ class Store(unittest.TestCase):
         group.replace(None, address, lambda: None)
         group.set("a", "b")
         self.assertEqual((b"b", b"b"), (server().get("a"), group.get("a")))
+
+    def test_a_torch_without_libuv(self):
+        """Its TCPStore asks for a server with libuv all the same, unless told otherwise."""
+        built = dist.TCPStore
+
+        def without(*args, use_libuv=True, **options):
+            if use_libuv and options["is_master"]:
+                raise RuntimeError("use_libuv was requested but PyTorch was build without libuv support")
+            return built(*args, **options)
+
+        with mock.patch.object(dist, "TCPStore", without):
+            server, _ = store.serve()
+            server().set("a", "b")
+        self.assertEqual(b"b", server().get("a"))
 
 
 class Renewed(unittest.TestCase):

@@ -40,6 +40,18 @@ def _there(store: dist.Store, keys: List[str]) -> bool:
     )
 
 
+def _start(host: str, port: int, **options: Any) -> dist.TCPStore:
+    """Starts a server. Since torch 2.4 it is one with libuv unless told otherwise, also where torch
+    was built without libuv, as Debian's is."""
+    options.update(is_master=True, wait_for_workers=False)
+    try:
+        return dist.TCPStore(host, port, **options)
+    except RuntimeError as e:
+        if "libuv" not in str(e):
+            raise
+        return dist.TCPStore(host, port, use_libuv=False, **options)
+
+
 def serve() -> Tuple[Callable[[], dist.Store], str]:
     """Starts a store's server on the address that peers reach this process at, in a thread if it
     can be given its socket: often nobody needs it, and starting takes a millisecond. It ends with
@@ -56,7 +68,7 @@ def serve() -> Tuple[Callable[[], dist.Store], str]:
             raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
         port = listener.getsockname()[1]
         return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
-    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    store = _start(host, 0)
     return lambda: store, f"{host}:{store.port}"
 
 
@@ -72,12 +84,7 @@ class _Starting(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._store = dist.TCPStore(
-                *self._where,
-                is_master=True,
-                wait_for_workers=False,
-                master_listen_fd=self._listener,
-            )
+            self._store = _start(*self._where, master_listen_fd=self._listener)
         except Exception as e:
             self._error = e
 
