@@ -11,6 +11,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch.distributed as dist
 
+from ..._tcpstore import tcp_store
 from ...errors import RegroupError
 
 #: How long a server that does not answer is dialed.
@@ -40,18 +41,6 @@ def _there(store: dist.Store, keys: List[str]) -> bool:
     )
 
 
-def _start(host: str, port: int, **options: Any) -> dist.TCPStore:
-    """Starts a server. Since torch 2.4 it is one with libuv unless told otherwise, also where torch
-    was built without libuv, as Debian's is."""
-    options.update(is_master=True, wait_for_workers=False)
-    try:
-        return dist.TCPStore(host, port, **options)
-    except RuntimeError as e:
-        if "libuv" not in str(e):
-            raise
-        return dist.TCPStore(host, port, use_libuv=False, **options)
-
-
 def serve() -> Tuple[Callable[[], dist.Store], str]:
     """Starts a store's server on the address that peers reach this process at, in a thread if it
     can be given its socket: often nobody needs it, and starting takes a millisecond. It ends with
@@ -68,7 +57,7 @@ def serve() -> Tuple[Callable[[], dist.Store], str]:
             raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
         port = listener.getsockname()[1]
         return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
-    store = _start(host, 0)
+    store = tcp_store(host, 0, is_master=True)
     return lambda: store, f"{host}:{store.port}"
 
 
@@ -84,7 +73,9 @@ class _Starting(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._store = _start(*self._where, master_listen_fd=self._listener)
+            self._store = tcp_store(
+                *self._where, is_master=True, master_listen_fd=self._listener
+            )
         except Exception as e:
             self._error = e
 
@@ -103,9 +94,7 @@ def connect(address: str, failed: Callable[[], Optional[Exception]]) -> dist.Sto
     end = time.monotonic() + CONNECT.total_seconds()
     while True:
         try:
-            store = dist.TCPStore(
-                host, int(port), is_master=False, wait_for_workers=False, timeout=_ATTEMPT
-            )
+            store = tcp_store(host, int(port), is_master=False, timeout=_ATTEMPT)
         except (RuntimeError, OSError) as e:  # TimeoutError before torch 2
             error = failed()
             if error is not None or time.monotonic() >= end:
