@@ -99,11 +99,11 @@ $(TOOLS)/zig-$(ZIG)/ready: | hatch
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet ziglang==$(ZIG)
 	@touch $@
 
-image: build ## bin/images/*.tar for docker load, with the digest that this commit has everywhere
+image: build ## bin/images/*.tar for docker load, with the id that this commit has everywhere
 	@mkdir -p $(BIN)/images
-	@for target in regroup agent; do digest=$$(deploy/image.sh $$target $(BIN)/images/$$target.tar); echo "$$target $$digest"; done
+	@for target in regroup agent; do id=$$(deploy/image.sh $$target $(BIN)/images/$$target.tar); echo "$$target $$id"; done
 
-image-check: setup ## the images of the last commit, built twice from clones: the digests must be equal
+image-check: setup ## the images of the last commit, built twice from clones: the ids must be equal
 	@deploy/image-check.sh
 
 python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)

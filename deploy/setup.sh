@@ -103,7 +103,7 @@ base)
   command -v mmdebstrap >/dev/null || packages mmdebstrap
   ;;
 image)
-  command -v buildah >/dev/null || packages buildah
+  command -v buildah >/dev/null && command -v jq >/dev/null || packages buildah jq
   ;;
 kubernetes)
   command -v openssl >/dev/null && command -v ip >/dev/null || packages openssl iproute2
