@@ -24,7 +24,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-slurm e2e-kubernetes image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-slurm e2e-kubernetes image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -192,6 +192,9 @@ reliability: chaos ## docs/reliability.md: every kind of network fault, and the 
 
 e2e-containers: ## the compose file with TLS and identities: a job by curl, containers killed and cut off in turn (root)
 	@deploy/e2e-containers.sh
+
+e2e-containers-torch: ## the same with jobs of PyTorch, in an image of the target regroup-torch that is made of Debian's packages (root; 3 GB)
+	@deploy/e2e-containers.sh torch
 
 e2e-slurm: build ## the batch script for Slurm on a cluster of this machine alone: a node is lost, a job gets SIGTERM (root)
 	@deploy/e2e-slurm.sh

@@ -25,6 +25,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from ._companion import Companion, Generation
+from ._tcpstore import tcp_store
 
 try:
     from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
@@ -162,12 +163,8 @@ class RegroupHandler(RendezvousHandler):
         """Returns the store of a generation, once all its agents are there, which may have to stop
         workers first; None if the generation is over before."""
         try:
-            store = TCPStore(
-                g.address,
-                g.port,
-                is_master=False,
-                timeout=timedelta(seconds=CONNECT_WITHIN),
-                wait_for_workers=False,
+            store = tcp_store(
+                g.address, g.port, is_master=False, timeout=timedelta(seconds=CONNECT_WITHIN)
             )
             store.set_timeout(timedelta(seconds=ANSWER_WITHIN))
             store.add("regroup/agents", 1)

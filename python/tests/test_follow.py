@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import unittest
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -150,6 +151,23 @@ class Store(unittest.TestCase):
         group.replace(None, address, lambda: None)
         group.set("a", "b")
         self.assertEqual((b"b", b"b"), (server().get("a"), group.get("a")))
+
+    def test_a_torch_without_libuv(self):
+        """Its TCPStore asks for a server with libuv all the same, unless told otherwise."""
+        built = dist.TCPStore
+
+        def without(*args, use_libuv=True, **options):
+            if use_libuv:
+                raise RuntimeError(
+                    "use_libuv was requested but PyTorch was build without libuv support"
+                )
+            return built(*args, **options)
+
+        with mock.patch.object(dist, "TCPStore", without):
+            server, address = store.serve()
+            server().set("a", "b")
+            client = store.connect(address, lambda: None)
+        self.assertEqual(b"b", client.get("a"))
 
 
 class Renewed(unittest.TestCase):

@@ -57,8 +57,10 @@ def new_store():
     args = ("127.0.0.1", 0, 1, True, datetime.timedelta(seconds=5))
     try:
         return dist.TCPStore(*args, use_libuv=True), True
-    except (TypeError, RuntimeError):  # an older torch, or one that is built without it
+    except TypeError:  # an older torch
         return dist.TCPStore(*args), False
+    except RuntimeError:  # built without it
+        return dist.TCPStore(*args, use_libuv=False), False
 
 
 def store():

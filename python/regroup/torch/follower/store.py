@@ -11,6 +11,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch.distributed as dist
 
+from ..._tcpstore import tcp_store
 from ...errors import RegroupError
 
 #: How long a server that does not answer is dialed.
@@ -56,7 +57,7 @@ def serve() -> Tuple[Callable[[], dist.Store], str]:
             raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
         port = listener.getsockname()[1]
         return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
-    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    store = tcp_store(host, 0, is_master=True)
     return lambda: store, f"{host}:{store.port}"
 
 
@@ -72,11 +73,8 @@ class _Starting(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._store = dist.TCPStore(
-                *self._where,
-                is_master=True,
-                wait_for_workers=False,
-                master_listen_fd=self._listener,
+            self._store = tcp_store(
+                *self._where, is_master=True, master_listen_fd=self._listener
             )
         except Exception as e:
             self._error = e
@@ -96,9 +94,7 @@ def connect(address: str, failed: Callable[[], Optional[Exception]]) -> dist.Sto
     end = time.monotonic() + CONNECT.total_seconds()
     while True:
         try:
-            store = dist.TCPStore(
-                host, int(port), is_master=False, wait_for_workers=False, timeout=_ATTEMPT
-            )
+            store = tcp_store(host, int(port), is_master=False, timeout=_ATTEMPT)
         except (RuntimeError, OSError) as e:  # TimeoutError before torch 2
             error = failed()
             if error is not None or time.monotonic() >= end:
