@@ -338,7 +338,7 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 	}
 }
 
-// TestWhatTheBrokerDoesNotPrevent: docs/security.md says what may be done with the API of
+// TestWhatTheBrokerDoesNotPrevent: docs/security.md says what agents may do with the API of
 // JetStream. Its answers go to any subject. What a consumer delivers goes only to subjects to which
 // somebody subscribes by that very name, which is none of a stream, a document or a node's
 // launches; and a service takes none of it for a request.
@@ -376,7 +376,7 @@ func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
 			return nil, nil
 		})
 	})
-	for _, r := range []access.Role{access.RoleViewer, access.RoleClient} {
+	for _, r := range []access.Role{access.RoleViewer, access.RoleClient, access.RoleParticipant} {
 		nc, i := connect(r)
 		retry(t, "call", func(ctx context.Context) error {
 			_, err := nc.RequestWithContext(ctx, request, []byte("honest"))

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -139,7 +140,7 @@ func (s *Server) identities(path string, opts *server.Options) error {
 		return err
 	}
 	opts.TrustedOperators, opts.SystemAccount = []*jwt.OperatorClaims{b.Operator}, b.Operator.SystemAccount
-	opts.AccountResolver = &resolver{dir: dir, operator: b.Operator, followed: []string{b.Account, b.Operator.SystemAccount}, applied: map[string]string{}}
+	opts.AccountResolver = &resolver{dir: dir, operator: b.Operator, applied: map[string]string{}}
 	s.store, s.closed = b.Account, true
 	opts.MaxControlLine = connectBytes
 	if _, err := os.Stat(dir.Credentials(identity.SystemUser)); err == nil {
@@ -175,12 +176,20 @@ const tlsLimit = 10 * time.Second
 type resolver struct {
 	dir      identity.Dir
 	operator *jwt.OperatorClaims
-	followed []string          // public keys of the accounts
-	applied  map[string]string // their claims, as the server has them
+	mu       sync.Mutex
+	applied  map[string]string // claims of the accounts by their public keys, as the server has them
 }
 
 // Fetch implements server.AccountResolver.
-func (r *resolver) Fetch(name string) (string, error) { return r.dir.AccountText(name) }
+func (r *resolver) Fetch(name string) (string, error) {
+	text, err := r.dir.AccountText(name)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.applied[name] = text
+	}
+	return text, err
+}
 
 // Store implements server.AccountResolver: files change only by package identity.
 func (r *resolver) Store(string, string) error {
@@ -239,14 +248,20 @@ func (s *Server) follow(opts *server.Options, log *slog.Logger) {
 
 // apply passes changed claims to the server.
 func (r *resolver) apply(ns *server.Server, log *slog.Logger) error {
-	for _, key := range r.followed {
+	keys, err := r.dir.Accounts()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
 		text, err := r.dir.AccountText(key)
 		if err != nil {
 			return err
 		}
+		r.mu.Lock()
 		before, known := r.applied[key]
-		if known && before == text {
-			continue
+		r.mu.Unlock()
+		if !known || before == text {
+			continue // the server asks for it once it needs it
 		}
 		claims, err := r.dir.Account(key)
 		if err != nil {
@@ -260,9 +275,10 @@ func (r *resolver) apply(ns *server.Server, log *slog.Logger) error {
 			return events.Errorf(events.Internal, "account %s: %w", key, err)
 		}
 		ns.UpdateAccountClaims(account, claims)
-		if r.applied[key] = text; known {
-			log.Info("identities have changed", "account", claims.Name, "revoked", len(claims.Revocations))
-		}
+		r.mu.Lock()
+		r.applied[key] = text
+		r.mu.Unlock()
+		log.Info("identities have changed", "account", claims.Name, "revoked", len(claims.Revocations))
 	}
 	return nil
 }

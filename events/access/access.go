@@ -78,9 +78,17 @@ func (i Identity) Check() error {
 	return nil
 }
 
-// InboxPrefix returns the prefix of the subjects on which an identity receives replies. No other
-// identity may subscribe to them.
-func (i Identity) InboxPrefix() string { return "_INBOX_" + i.Name }
+// InboxPrefix returns the prefix of the subjects on which an identity receives replies, and what
+// its consumers deliver. No other identity may subscribe to them.
+func (i Identity) InboxPrefix() string {
+	if i.Role.Outside() {
+		return inboxOutside + i.Name
+	}
+	return "_INBOX_" + i.Name
+}
+
+// inboxOutside begins the subjects of all inboxes outside, which their account imports.
+const inboxOutside = "_INBOX."
 
 // Permissions are the subjects of an identity, sorted. "*" stands for one token of a subject, and
 // ">" for the rest of it. What is not listed is not permitted.

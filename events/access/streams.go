@@ -20,6 +20,7 @@ const (
 	apiConsumerNext   = "$JS.API.CONSUMER.MSG.NEXT."
 	apiConsumerDelete = "$JS.API.CONSUMER.DELETE."
 	acknowledge       = "$JS.ACK."
+	flowControl       = "$JS.FC."               // the answer to a broker that asks whether to send more
 	snapshotAck       = "$JS.SNAPSHOT.ACK."     // of a part of a snapshot
 	snapshotPart      = "$JS.SNAPSHOT.RESTORE." // a part of a snapshot that is restored
 )
@@ -83,7 +84,7 @@ func consumer(stream, name string) []string {
 // read permits to read streams by consumers of one's own.
 func (g *grants) read(streams ...string) {
 	for _, s := range streams {
-		g.publish(apiMessageGet+s, apiConsumerDelete+s+".*")
+		g.publish(apiMessageGet+s, apiConsumerDelete+s+".*", flowControl+s+".>")
 		g.publish(consumer(s, "*")...)
 	}
 	g.ephemeral = append(g.ephemeral, streams...)

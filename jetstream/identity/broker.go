@@ -2,9 +2,7 @@ package identity
 
 import (
 	"bytes"
-	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/nats-io/jwt/v2"
@@ -30,22 +28,24 @@ func (d Dir) Broker() (Broker, error) {
 	if b.Operator, err = jwt.DecodeOperatorClaims(string(bytes.TrimSpace(text))); err != nil {
 		return b, events.Errorf(events.Invalid, "%s: %w", d.Path(operatorJWT), err)
 	}
-	files, err := filepath.Glob(d.Path(accountsDir, "*.jwt"))
+	keys, err := d.Accounts()
 	if err != nil {
-		return b, failed(err)
+		return b, err
 	}
-	for _, f := range files {
-		key := strings.TrimSuffix(filepath.Base(f), ".jwt")
+	for _, key := range keys {
+		claims, err := d.Account(key)
 		switch {
-		case key == b.Operator.SystemAccount:
+		case err != nil:
+			return b, err
+		case claims.Limits.DiskStorage == 0: // it has no streams
 		case b.Account != "":
-			return b, events.Errorf(events.Invalid, "%s has more than one account beside the system account", d.Path(accountsDir))
+			return b, events.Errorf(events.Invalid, "%s has more than one account with streams", d.Path(accountsDir))
 		default:
 			b.Account = key
 		}
 	}
 	if b.Account == "" {
-		return b, events.Errorf(events.NotFound, "%s has no account beside the system account: copy the directory that regroup auth init has made", d.Path(accountsDir))
+		return b, events.Errorf(events.NotFound, "%s has no account with streams: copy the directory that regroup auth init has made", d.Path(accountsDir))
 	}
 	password, err := os.ReadFile(d.Path(routesFile))
 	if err != nil {
@@ -53,34 +53,6 @@ func (d Dir) Broker() (Broker, error) {
 	}
 	b.Password = string(bytes.TrimSpace(password))
 	return b, nil
-}
-
-// AccountText returns the signed claims of an account.
-func (d Dir) AccountText(key string) (string, error) {
-	if strings.ContainsAny(key, "/.") {
-		return "", events.Errorf(events.NotFound, "there is no account %q", key)
-	}
-	text, err := os.ReadFile(d.Path(accountsDir, key+".jwt"))
-	if errors.Is(err, os.ErrNotExist) {
-		return "", events.Errorf(events.NotFound, "there is no account %q", key)
-	}
-	if err != nil {
-		return "", failed(err)
-	}
-	return string(bytes.TrimSpace(text)), nil
-}
-
-// Account returns the claims of an account.
-func (d Dir) Account(key string) (*jwt.AccountClaims, error) {
-	text, err := d.AccountText(key)
-	if err != nil {
-		return nil, err
-	}
-	claims, err := jwt.DecodeAccountClaims(text)
-	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%s: %w", d.Path(accountsDir, key+".jwt"), err)
-	}
-	return claims, nil
 }
 
 // claimsOf reads the claims of a credentials file; false if there are none, which the connection
@@ -109,7 +81,7 @@ func InboxPrefix(creds []byte) string {
 		return ""
 	}
 	for _, s := range claims.Sub.Allow {
-		if prefix, ok := strings.CutSuffix(s, ".>"); ok && strings.HasPrefix(prefix, "_INBOX_") && !strings.ContainsAny(prefix, ".*") {
+		if prefix, ok := strings.CutSuffix(s, ".>"); ok && strings.HasPrefix(prefix, "_INBOX") && !strings.Contains(prefix, "*") {
 			return prefix
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 	"golang.org/x/sys/unix"
 
@@ -21,7 +20,8 @@ import (
 const (
 	operatorJWT = "operator.jwt"
 	operatorKey = "operator.nk" // signs accounts
-	accountKey  = "account.nk"  // signs users
+	accountKey  = "account.nk"  // signs users of the account that has the streams
+	clientsKey  = "clients.nk"  // signs users of the account of people and gateways
 	systemKey   = "system.nk"   // signs users of the system account
 	accountsDir = "accounts"    // claims of accounts, by their public key
 	usersDir    = "users"       // credentials, by the name of the user
@@ -46,9 +46,10 @@ type User struct {
 	Node    events.NodeID `json:"node,omitempty"`
 	Key     string        `json:"key"` // public
 	Issued  time.Time     `json:"issued"`
-	Expires time.Time     `json:"expires,omitzero"` // zero = never
-	Revoked time.Time     `json:"revoked,omitzero"` // zero = valid
-	Token   bool          `json:"token,omitempty"`  // it was given away as a join token
+	Expires time.Time     `json:"expires,omitzero"`  // zero = never
+	Revoked time.Time     `json:"revoked,omitzero"`  // zero = valid
+	Token   bool          `json:"token,omitempty"`   // it was given away as a join token
+	Outside bool          `json:"outside,omitempty"` // it is in the account of people and gateways, and was not made before there was one
 }
 
 // Valid reports whether the brokers admit the user at a time.
@@ -113,46 +114,6 @@ func Init(path string, hosts []string) (Dir, error) {
 	return d, nil
 }
 
-// initAccounts makes the operator and the accounts. The claims of the operator are written last:
-// they mark the directory as complete.
-func (d Dir) initAccounts() error {
-	operator, err := d.newKey(operatorKey, nkeys.CreateOperator)
-	if err != nil {
-		return err
-	}
-	account, err := d.newKey(accountKey, nkeys.CreateAccount)
-	if err != nil {
-		return err
-	}
-	system, err := d.newKey(systemKey, nkeys.CreateAccount)
-	if err != nil {
-		return err
-	}
-	for _, a := range []struct {
-		key    nkeys.KeyPair
-		name   string
-		stores bool
-	}{{account, "regroup", true}, {system, "system", false}} {
-		claims := jwt.NewAccountClaims(public(a.key))
-		claims.Name = a.name
-		if a.stores {
-			claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
-				MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit, MaxAckPending: jwt.NoLimit,
-			}
-		}
-		if err := d.saveAccount(claims, operator); err != nil {
-			return err
-		}
-	}
-	claims := jwt.NewOperatorClaims(public(operator))
-	claims.Name, claims.SystemAccount = "regroup", public(system)
-	text, err := claims.Encode(operator)
-	if err != nil {
-		return failed(err)
-	}
-	return d.write(operatorJWT, []byte(text+"\n"))
-}
-
 // newKey makes a key pair and keeps its seed.
 func (d Dir) newKey(file string, create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, error) {
 	pair, err := create()
@@ -186,14 +147,6 @@ func (d Dir) key(file string) (nkeys.KeyPair, error) {
 func public(pair nkeys.KeyPair) string {
 	key, _ := pair.PublicKey()
 	return key
-}
-
-func (d Dir) saveAccount(c *jwt.AccountClaims, operator nkeys.KeyPair) error {
-	text, err := c.Encode(operator)
-	if err != nil {
-		return failed(err)
-	}
-	return d.write(filepath.Join(accountsDir, c.Subject+".jwt"), []byte(text+"\n"))
 }
 
 // write replaces a file at once, readable by its owner alone.

@@ -49,7 +49,12 @@ func (d Dir) issue(i access.Identity, expires time.Duration, now time.Time) (Use
 		u.Expires = u.Issued.Add(expires).Truncate(time.Second)
 		claims.Expires = u.Expires.Unix()
 	}
-	return d.sign(u, claims, accountKey)
+	if u.Outside = i.Role.Outside(); u.Outside {
+		if err := d.connectAccounts(); err != nil {
+			return u, err
+		}
+	}
+	return d.sign(u, claims, signer(i.Role))
 }
 
 // issueSystem makes the user of the system account.
@@ -157,26 +162,4 @@ func valid(all []User, name string) (*User, error) {
 		}
 	}
 	return nil, events.Errorf(events.NotFound, "there is no user %q: there are %s", name, strings.Join(names, ", "))
-}
-
-// refuse adds the key of a user to the revocations of its account.
-func (d Dir) refuse(u User) error {
-	operator, err := d.key(operatorKey)
-	if err != nil {
-		return err
-	}
-	file := accountKey
-	if u.Role == roleSystem {
-		file = systemKey
-	}
-	account, err := d.key(file)
-	if err != nil {
-		return err
-	}
-	claims, err := d.Account(public(account))
-	if err != nil {
-		return err
-	}
-	claims.Revoke(u.Key)
-	return d.saveAccount(claims, operator)
 }

@@ -1,0 +1,60 @@
+package access_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+)
+
+// TestThoseOutsideImportWhatTheyMay: each subject that a role outside may use is imported, in one
+// way, and by no pattern that another one includes, which the broker refuses.
+func TestThoseOutsideImportWhatTheyMay(t *testing.T) {
+	i, err := access.ImportsOfOutside()
+	if err != nil {
+		t.Fatal(err)
+	}
+	concrete := func(p string) string {
+		return strings.NewReplacer("*", "some-1", ">", "some-1.x").Replace(p)
+	}
+	published := append(slices.Clone(i.Services), i.Repeated...)
+	for _, r := range access.Roles() {
+		if !r.Outside() {
+			continue
+		}
+		p := of(t, r)
+		for _, s := range p.Publish {
+			if !access.Permits(published, concrete(s)) {
+				t.Errorf("%s may publish %s, which is not imported", r, s)
+			}
+		}
+		for _, s := range p.Subscribe {
+			if !access.Permits(i.Streams, concrete(s)) {
+				t.Errorf("%s may subscribe to %s, which is not imported", r, s)
+			}
+		}
+	}
+	for _, s := range published {
+		if many := strings.Contains(s, ".MSG.NEXT."); many != slices.Contains(i.Repeated, s) {
+			t.Errorf("%s is answered repeatedly: %v", s, !many)
+		}
+		for _, q := range published {
+			if s != q && access.Match(s, concrete(q)) {
+				t.Errorf("%s includes %s", s, q)
+			}
+		}
+	}
+	for _, s := range []string{
+		events.BucketSubject(events.BucketJobs, "demo-1"), events.LaunchSubject("node-a", "demo-1"), events.HeartbeatSubject("node-a"),
+		events.FactSubject(events.WorkerExited{}.Type(), "demo-1"), "$JS.API.STREAM.DELETE." + events.StreamFacts, "$JS.API.STREAM.SNAPSHOT." + events.StreamFacts,
+	} {
+		if access.Permits(published, s) {
+			t.Errorf("%s may be published from outside", s)
+		}
+		if access.Permits(i.Streams, s) {
+			t.Errorf("%s may be subscribed to from outside", s)
+		}
+	}
+}

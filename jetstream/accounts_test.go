@@ -1,0 +1,222 @@
+package jetstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+)
+
+// TestAnswersDoNotLeaveTheAccountOfWhoAsks: people and gateways may ask the API of JetStream, and
+// publish what is stored. Wherever they want the answer to go, it is none of the streams' messages.
+func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
+	g := newGuarded(t)
+	owner, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	must(t, err)
+	t.Cleanup(owner.Close)
+	stored := func(stream, subject string) bool {
+		m, err := owner.Request("$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"last_by_subj": %q}`, subject), patience)
+		must(t, err)
+		return !strings.Contains(string(m.Data), "10037") // no message found
+	}
+	for _, r := range access.Roles() {
+		if !r.Outside() {
+			continue
+		}
+		i := g.issue(t, r, 0)
+		nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		must(t, err)
+		t.Cleanup(nc.Close)
+		asks := map[string]string{
+			"$JS.API.STREAM.INFO." + events.StreamFacts:    "",
+			"$JS.API.STREAM.MSG.GET." + events.StreamFacts: `{"seq": 1}`,
+		}
+		if may, err := access.Of(i); err != nil {
+			t.Fatal(err)
+		} else if s := events.CommandSubject(events.JobStop{}.Type()); may.MayPublish(s) {
+			asks[s] = "{}"
+		}
+		n := 0
+		for subject, body := range asks {
+			m, err := nc.Request(subject, []byte(body), patience)
+			must(t, err)
+			if strings.Contains(string(m.Data), "not enabled") {
+				t.Errorf("%s: the answer to %s is %s", r, subject, m.Data)
+			}
+			for _, at := range []string{
+				events.BucketSubject(events.BucketJobs, fmt.Sprint(r, n)), events.FactSubject(events.JobRemoved{}.Type(), fmt.Sprint(r, n)), events.LaunchSubject("node-a", events.JobID(fmt.Sprint(r, n))),
+			} {
+				must(t, nc.PublishRequest(subject, at, []byte(body)))
+			}
+			n++
+		}
+		// The broker handles the requests of a connection in turn, or at least has begun to: what
+		// follows them takes as long.
+		for range 20 {
+			_, err := nc.Request("$JS.API.STREAM.INFO."+events.StreamFacts, nil, patience)
+			must(t, err)
+		}
+		for n := range n {
+			for stream, at := range map[string]string{
+				events.BucketStream(events.BucketJobs): events.BucketSubject(events.BucketJobs, fmt.Sprint(r, n)),
+				events.StreamFacts:                     events.FactSubject(events.JobRemoved{}.Type(), fmt.Sprint(r, n)),
+				events.StreamLaunches:                  events.LaunchSubject("node-a", events.JobID(fmt.Sprint(r, n))),
+			} {
+				if stored(stream, at) {
+					t.Errorf("%s: an answer is stored in %s on %s", r, stream, at)
+				}
+			}
+		}
+	}
+}
+
+// guardedCluster is three brokers with the directory of identities, and with the streams.
+func guardedCluster(t *testing.T) []*guarded {
+	t.Helper()
+	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	must(t, err)
+	routes := jetstreamtest.FreeAddresses(t, 3)
+	all := make([]*guarded, len(routes))
+	for n := range all {
+		g := &guarded{dir: dir, log: &lines{}}
+		g.server, err = jetstream.StartServer(jetstream.ServerOptions{
+			Name: fmt.Sprint("node-", n), StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Logger: g.log.logger(),
+			Cluster: jetstream.Cluster{Name: "test", Listen: routes[n], Routes: routes},
+		})
+		must(t, err)
+		t.Cleanup(g.server.Shutdown)
+		all[n] = g
+	}
+	for _, g := range all {
+		await(t, "each broker has joined the cluster", g.server.Current)
+	}
+	c := all[0].connect(t, string(access.RoleOperator))
+	must(t, c.Ensure(within(t, patience), len(routes)))
+	return all
+}
+
+// TestThoseOutsideUseEachBroker: a gateway may be connected to a broker that leads no stream, and
+// the services to another one. It follows documents and facts, its commands arrive, and a call is
+// answered, or refused at once because nobody serves it.
+func TestThoseOutsideUseEachBroker(t *testing.T) {
+	all := guardedCluster(t)
+	registry := all[0].connect(t, "registry").Ports()
+	commands := make(chan string, 100)
+	background(t, func(ctx context.Context) error {
+		k := events.Consumer{Stream: events.StreamCommands, Durable: "registry-cmd", Subjects: []string{events.AllCommands}}
+		return registry.Log.Consume(ctx, k, func(d events.Delivery) {
+			commands <- string(d.Data)
+			d.Ack()
+		})
+	})
+	const documents = 20
+	for n, g := range all {
+		i := access.Identity{Role: access.RoleGateway, Name: fmt.Sprint("gateway-", n)}
+		_, err := g.dir.Issue(i, 0)
+		must(t, err)
+		gateway := g.connect(t, i.Name).Ports()
+
+		verb := events.RequestSubject(events.ServiceRegistry, events.VerbAlive)
+		if _, err := gateway.Calls.Call(context.Background(), verb, nil); !errors.Is(err, events.ErrUnavailable) || !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("broker %d: a call that nobody serves ends with %v", n, err)
+		}
+		stop := background(t, func(ctx context.Context) error {
+			return registry.Calls.Serve(ctx, verb, "", func(context.Context, []byte) ([]byte, error) { return []byte("yes"), nil })
+		})
+		retry(t, "call", func(ctx context.Context) error {
+			answer, err := gateway.Calls.Call(ctx, verb, nil)
+			if err == nil && string(answer) != "yes" {
+				t.Errorf("broker %d: the answer is %q", n, answer)
+			}
+			return err
+		})
+		_ = stop()
+
+		keys, facts := make(chan string, documents*len(all)), make(chan string, documents*len(all))
+		background(t, func(ctx context.Context) error {
+			return gateway.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(key string, _ []byte, _ uint64) { keys <- key }, nil)
+		})
+		background(t, func(ctx context.Context) error {
+			return gateway.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
+				facts <- m.Subject
+				return nil
+			}, nil)
+		})
+		for d := range documents {
+			key := fmt.Sprint("job-", n, "-", d)
+			retry(t, "save", func(ctx context.Context) error {
+				_, err := registry.Buckets.Bucket(events.BucketJobs).Save(ctx, key, []byte("{}"), 0)
+				return err
+			})
+			retry(t, "publish a fact", func(ctx context.Context) error {
+				_, err := registry.Log.Publish(ctx, events.Message{Subject: events.FactSubject(events.JobRemoved{}.Type(), key), ID: key})
+				return err
+			})
+			retry(t, "publish a command", func(ctx context.Context) error {
+				_, err := gateway.Log.Publish(ctx, events.Message{Subject: events.CommandSubject(events.JobStop{}.Type()), ID: key, Data: []byte(key)})
+				return err
+			})
+			if got := next(t, commands, "the command arrives"); got != key {
+				t.Errorf("broker %d: command %s, want %s", n, got, key)
+			}
+		}
+		for seen := 0; seen < documents; {
+			if strings.HasPrefix(next(t, keys, "a document is seen"), fmt.Sprint("job-", n, "-")) {
+				seen++
+			}
+		}
+		for seen := 0; seen < documents; {
+			if strings.Contains(next(t, facts, "a fact is seen"), fmt.Sprint("job-", n, "-")) {
+				seen++
+			}
+		}
+	}
+}
+
+// TestOtherLibrariesWatchFromOutside: those of NATS let a consumer deliver to an inbox, and answer
+// the broker that controls its flow.
+func TestOtherLibrariesWatchFromOutside(t *testing.T) {
+	g := newGuarded(t)
+	bucket := g.connect(t, "registry").Ports().Buckets.Bucket(events.BucketJobs)
+	const documents = 300
+	for n := range documents {
+		retry(t, "save", func(ctx context.Context) error {
+			_, err := bucket.Save(ctx, fmt.Sprint("job-", n), make([]byte, 16<<10), 0)
+			return err
+		})
+	}
+	i := g.issue(t, access.RoleViewer, 0)
+	refused := &violations{all: map[string]bool{}}
+	nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
+	must(t, err)
+	t.Cleanup(nc.Close)
+	api, err := js.New(nc)
+	must(t, err)
+	kv, err := api.KeyValue(within(t, patience), events.BucketJobs)
+	must(t, err)
+	w, err := kv.WatchAll(context.Background())
+	must(t, err)
+	for n := 0; ; n++ {
+		if next(t, w.Updates(), "a document is seen") == nil {
+			if n != documents {
+				t.Errorf("%d documents are seen, want %d", n, documents)
+			}
+			break
+		}
+	}
+	must(t, w.Stop())
+	for s := range refused.all {
+		t.Errorf("refused: %s", s)
+	}
+}

@@ -1,0 +1,145 @@
+package identity
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nats-io/jwt/v2"
+
+	"github.com/regroup-io/regroup/events/access"
+)
+
+func newDir(t *testing.T) Dir {
+	t.Helper()
+	d, err := Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// accounts returns the claims of all accounts by their names.
+func accounts(t *testing.T, d Dir) map[string]*jwt.AccountClaims {
+	t.Helper()
+	keys, err := d.Accounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*jwt.AccountClaims{}
+	for _, k := range keys {
+		c, err := d.Account(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[c.Name] = c
+	}
+	return all
+}
+
+func issue(t *testing.T, d Dir, role access.Role, name string) *jwt.UserClaims {
+	t.Helper()
+	if _, err := d.Issue(access.Identity{Role: role, Name: name}, 0); err != nil {
+		t.Fatal(err)
+	}
+	creds, err := os.ReadFile(d.Credentials(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, ok := claimsOf(creds)
+	if !ok {
+		t.Fatalf("no claims in %s", creds)
+	}
+	return claims
+}
+
+// TestPeopleAreInAnAccountOfTheirOwn and services with the streams. Each is revoked in its own
+// account.
+func TestPeopleAreInAnAccountOfTheirOwn(t *testing.T) {
+	d := newDir(t)
+	for role, want := range map[access.Role]string{
+		access.RoleClient: accountClients, access.RoleViewer: accountClients, access.RoleGateway: accountClients,
+		access.RoleOperator: accountStreams, "scheduler": accountStreams,
+	} {
+		claims := issue(t, d, role, "a-"+string(role))
+		if got := accounts(t, d)[want]; claims.Issuer != got.Subject {
+			t.Errorf("%s is not in %s", role, want)
+		}
+		if err := d.Revoke("a-" + string(role)); err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range accounts(t, d) {
+			if _, got := c.Revocations[claims.Subject]; got != (name == want) {
+				t.Errorf("%s is revoked in %s: %v", role, name, got)
+			}
+		}
+	}
+}
+
+// TestIssuingChangesNoAccount: a broker applies each change, and what is asked meanwhile may stay
+// without an answer.
+func TestIssuingChangesNoAccount(t *testing.T) {
+	d := newDir(t)
+	read := func() (all [][]byte) {
+		files, err := filepath.Glob(d.Path(accountsDir, "*.jwt"))
+		if err != nil || len(files) != 3 {
+			t.Fatalf("accounts: %v, %v", files, err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b)
+		}
+		return all
+	}
+	before := read()
+	issue(t, d, access.RoleClient, "ada")
+	for n, b := range read() {
+		if !bytes.Equal(b, before[n]) {
+			t.Errorf("account %d has changed", n)
+		}
+	}
+}
+
+// TestADirectoryOfBeforeGetsTheAccount with the next user that belongs there. A user of before is
+// revoked where it is.
+func TestADirectoryOfBeforeGetsTheAccount(t *testing.T) {
+	d := newDir(t)
+	operator, err := d.key(operatorKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := accounts(t, d)
+	streams := all[accountStreams]
+	streams.Exports = nil
+	if err := d.saveAccount(streams, operator); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{d.Path(clientsKey), d.Path(accountsDir, all[accountClients].Subject+".jwt")} {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.change(func(all []User) ([]User, error) {
+		return append(all, User{Name: "old", Role: access.RoleClient, Key: "UOLD"}), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Revoke("old"); err != nil {
+		t.Fatal(err)
+	}
+	claims := issue(t, d, access.RoleClient, "new")
+	all = accounts(t, d)
+	if claims.Issuer != all[accountClients].Subject || len(all[accountClients].Imports) == 0 || len(all[accountStreams].Exports) != len(all[accountClients].Imports) {
+		t.Errorf("the new account: %v", all)
+	}
+	if _, ok := all[accountStreams].Revocations["UOLD"]; !ok {
+		t.Error("the old user is not revoked")
+	}
+	if b, err := d.Broker(); err != nil || b.Account != all[accountStreams].Subject {
+		t.Errorf("a broker takes the streams from %s: %v", b.Account, err)
+	}
+}
