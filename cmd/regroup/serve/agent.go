@@ -158,7 +158,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
 			}
-			own, a, err := joined(cmd, own, *shared, time.Now())
+			own, a, follower, err := joined(cmd, own, *shared, time.Now())
 			if err != nil {
 				return err
 			}
@@ -177,6 +177,9 @@ name of its node, the address of the brokers and its credentials from a token, a
 				return err
 			}
 			defer p.Close()
+			if follower != nil {
+				defer following(ctx, *follower, p.Logger)()
+			}
 			if join.Run != "" {
 				return joinJob(ctx, p, a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}

@@ -82,8 +82,8 @@ func copyOf(s *stored) Hook {
 	return x
 }
 
-// Add makes a hook, which gets the facts from now on. Unavailable if its target must agree, and does
-// not.
+// Add makes a hook, which gets the facts from now on. Unavailable if its target must agree, and
+// does not.
 func (h *Hooks) Add(ctx context.Context, n New) (Created, error) {
 	key, err := n.check()
 	if err != nil {

@@ -69,8 +69,8 @@ type refusal struct {
 
 func (e *refusal) Error() string { return "it answers " + e.status }
 
-// attempt sends a body when it is the hook's turn, if its target has agreed. Where the turn is later
-// than most from now, negative = any time, it makes none. asked asks the target once more.
+// attempt sends a body when it is the turn of the hook, if its target has agreed. If the turn is
+// later than most from now, negative = any time, nothing is sent. asked asks the target once more.
 func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, most time.Duration, asked bool) error {
 	if err := h.agree(ctx, s, asked); err != nil {
 		return err
