@@ -91,7 +91,7 @@ func TestATargetIsAskedForItsPermission(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	stop()
-	h, stop = r.open(true)
+	_, stop = r.open(true)
 	r.facts(3, 3)
 	r.until("three are there", func() bool { return len(r.ids()) == 3 })
 	if r.asks() != 1 {
