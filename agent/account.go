@@ -103,8 +103,8 @@ func (a *Agent) prepare(env map[string]string, who *worker.Account) error {
 		return events.Errorf(events.Internal, "agent: a socket for user %s: %w", who.Name, err)
 	}
 	env["REGROUP_SOCKET"] = socket
-	if id := env[worker.EnvIncarnation]; env["TORCHELASTIC_ERROR_FILE"] != "" {
-		env["TORCHELASTIC_ERROR_FILE"] = errorDir + "/" + id + ".json"
+	if id := env[worker.EnvIncarnation]; env[envErrorFile] != "" {
+		env[envErrorFile] = errorDir + "/" + id + ".json"
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (a *Agent) start(s worker.StartProcess) {
 		return
 	}
 	a.show() // its first line must carry its rank
-	a.opt.Driver.Start(s, a.fromDriver(s), func(stream string, lines []string) { a.output(s, stream, lines) })
+	a.opt.Driver.Start(s, a.fromDriver(s, a.placeErrorFile(s)), func(stream string, lines []string) { a.output(s, stream, lines) })
 }
 
 // cannotStart is the exit code of a shell for a command that cannot be executed.
@@ -94,14 +94,22 @@ const (
 )
 
 // fromDriver returns the function for the driver's inputs, to which it adds the program's own
-// report of its end.
-func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
+// report of its end. kept is where its error file is kept; empty = nowhere.
+func (a *Agent) fromDriver(s worker.StartProcess, kept string) func(worker.Input) {
 	return func(in worker.Input) {
 		if x, ok := in.(worker.ProcessExited); ok {
 			at := time.Now()
-			recorded(&x, s.Env["TORCHELASTIC_ERROR_FILE"], s.Account, s.Dir, at)
+			var hide func(string) string
 			if len(s.Secrets) > 0 {
-				conceal(&x, func(text string) string { return a.opt.Driver.Conceal(s.Worker, text) })
+				hide = func(text string) string { return a.opt.Driver.Conceal(s.Worker, text) }
+			}
+			file := s.Env[envErrorFile]
+			if err := keepErrorFile(file, kept, s.Account, hide); err != nil {
+				a.opt.Logger.Warn("an error file is not kept as it should be", "node", a.opt.Node, "job", s.Job, "file", kept, "reason", err)
+			}
+			recorded(&x, file, kept, s.Account, s.Dir, at)
+			if hide != nil {
+				conceal(&x, hide)
 			}
 			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has passed on all of its output
 			if x.ExitCode == 0 {

@@ -20,20 +20,27 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// errorFile reads and removes the error that a program has written to TORCHELASTIC_ERROR_FILE (as
+// envErrorFile is torch's name of the variable with the path of a worker's error file.
+const envErrorFile = "TORCHELASTIC_ERROR_FILE"
+
+// errorFile reads the error that a program has written to TORCHELASTIC_ERROR_FILE (as
 // torch's @record does). It accepts both forms that torch writes: message as text, or as an object
 // with the text and the traceback, from which the exception is made. The program controls the path,
 // so the file may be anything; invalid content is described instead. It must be the file of the
 // worker's user, under one name: another name could be that of a file which only the agent may
 // read.
 //
+// The file is removed unless it is the one that is kept.
+//
 // raised is when the program wrote it, zero if that is unknown.
-func errorFile(path string, who *worker.Account) (says string, x *events.Exception, raised time.Time) {
+func errorFile(path, kept string, who *worker.Account) (says string, x *events.Exception, raised time.Time) {
 	if path == "" {
 		return "", nil, raised
 	}
 	b, info, err := readErrorFile(path, who)
-	_ = os.Remove(path)
+	if path != kept {
+		_ = os.Remove(path)
+	}
 	if os.IsNotExist(err) {
 		return "", nil, raised
 	}
@@ -92,8 +99,8 @@ const maxTimestamp = 253402300799
 // recorded adds the program's error file to an exit. It takes precedence for a launcher within the
 // program, whose own traceback only says that a child has failed.
 // When it was written says how long before the exit the program failed.
-func recorded(x *worker.ProcessExited, path string, who *worker.Account, dir string, now time.Time) {
-	says, left, raised := errorFile(path, who)
+func recorded(x *worker.ProcessExited, path, kept string, who *worker.Account, dir string, now time.Time) {
+	says, left, raised := errorFile(path, kept, who)
 	if says == "" || (x.ExitCode == 0 && x.Signal == "") {
 		return
 	}
@@ -110,6 +117,48 @@ func recorded(x *worker.ProcessExited, path string, who *worker.Account, dir str
 	if !slices.Contains(x.Lines, says) { // otherwise the traceback on stderr ends with it
 		x.Lines = append(x.Lines, says)
 	}
+}
+
+// placeErrorFile returns where the error file of a worker is kept, "" = nowhere. A worker of the
+// agent's own user writes it there.
+func (a *Agent) placeErrorFile(s worker.StartProcess) string {
+	w := a.snapshot.Load().workers[s.Worker]
+	if a.opt.ErrorFile == nil || s.Env[envErrorFile] == "" || w.Generation == 0 {
+		return "" // its local rank is not known before it has joined
+	}
+	kept := a.opt.ErrorFile(w.LocalRank, w.Generation)
+	if kept != "" && (s.Account == nil || int64(s.Account.UID) == int64(os.Geteuid())) {
+		s.Env[envErrorFile] = kept
+	}
+	return kept
+}
+
+// keepErrorFile copies the error file of a worker that has ended to where it is kept, without the
+// secrets that hide replaces (nil = there are none).
+func keepErrorFile(path, kept string, who *worker.Account, hide func(string) string) error {
+	if path == "" || kept == "" || path == kept && hide == nil {
+		return nil
+	}
+	b, info, err := readErrorFile(path, who)
+	switch {
+	case os.IsNotExist(err):
+		return nil
+	case err != nil:
+		return err
+	case info.Size() > int64(len(b)):
+		return fmt.Errorf("it has %d bytes (%s)", info.Size(), limits.Errors)
+	case hide != nil:
+		b = []byte(hide(string(b)))
+	}
+	if err := os.Remove(kept); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	f, err := os.OpenFile(kept, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640) // it follows no link
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
 }
 
 // conceal replaces secrets in what a program says about its end. The driver has done so in its

@@ -46,15 +46,15 @@ func TestErrorFile(t *testing.T) {
 			if err := c.put(path); err != nil {
 				t.Fatal(err)
 			}
-			got, _, _ := errorFile(path, nil)
+			got, _, _ := errorFile(path, "", nil)
 			if name == "a long one" && (!strings.HasSuffix(got, "bytes, 65536 were read]") || len(got) > 70_000) {
 				t.Errorf("%d bytes, the end is %q", len(got), got[len(got)-60:])
 			}
-			if c.says == "" && got != "" || !strings.Contains(got, c.says) {
-				t.Errorf("it says %q, want %q", got, c.says)
-			}
 			if _, err := os.Lstat(path); err == nil {
 				t.Error("it is still there")
+			}
+			if c.says == "" && got != "" || !strings.Contains(got, c.says) {
+				t.Errorf("it says %q, want %q", got, c.says)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := worker.ProcessExited{ExitCode: 1, Exception: &events.Exception{Type: "ChildFailedError"}, Age: 50 * time.Millisecond}
-	recorded(&x, path, nil, "/home/ada", raised.Add(350*time.Millisecond))
+	recorded(&x, path, "", nil, "/home/ada", raised.Add(350*time.Millisecond))
 	want := events.Exception{Type: "RuntimeError", Message: "batch 5 is broken", File: "train.py", Line: 13, Function: "main", BeforeMS: 300}
 	if x.Exception == nil || *x.Exception != want {
 		t.Errorf("got %+v, want %+v", x.Exception, want)
@@ -119,9 +119,53 @@ func TestWhatTheErrorFileSaysIsConcealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := worker.ProcessExited{ExitCode: 1, Lines: []string{"before"}}
-	recorded(&x, file, nil, "", time.Now())
+	recorded(&x, file, "", nil, "", time.Now())
 	conceal(&x, func(text string) string { return strings.ReplaceAll(text, "s3cr3t", "****") })
 	if x.Exception == nil || x.Exception.Message != "****" || x.Exception.Function != "****" || len(x.Lines) != 2 || x.Lines[1] != "ValueError: ****" {
 		t.Errorf("%+v, %+v", x.Lines, x.Exception)
+	}
+}
+
+// TestAnErrorFileIsKept where it is asked for, without secrets; a file of others is not.
+func TestAnErrorFileIsKept(t *testing.T) {
+	dir := t.TempDir()
+	path, kept, linked := filepath.Join(dir, "w1.json"), filepath.Join(dir, "error.json"), filepath.Join(dir, "link.json")
+	if err := os.WriteFile(path, []byte(`{"message":"s3cr3t"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path, linked); err != nil {
+		t.Fatal(err)
+	}
+	hide := func(text string) string { return strings.ReplaceAll(text, "s3cr3t", "****") }
+	for name, c := range map[string]struct {
+		from, to string
+		hide     func(string) string
+		want     string // of kept; empty = it is not there
+		fails    string
+	}{
+		"copied":            {path, kept, nil, `{"message":"s3cr3t"}`, ""},
+		"concealed":         {path, kept, hide, `{"message":"****"}`, ""},
+		"nowhere":           {path, "", hide, "", ""},
+		"nothing":           {path + ".gone", kept, hide, "", ""},
+		"a link":            {linked, kept, nil, "", "it is a link"},
+		"it lies there":     {kept, kept, hide, "", ""},
+		"nowhere to put it": {path, filepath.Join(dir, "gone", "error.json"), nil, "", "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := keepErrorFile(c.from, c.to, nil, c.hide); (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+				t.Errorf("%v, want %q", err, c.fails)
+			}
+			got, err := os.ReadFile(kept)
+			if string(got) != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("%q, %v, want %q", got, err, c.want)
+			}
+			_ = os.Remove(kept)
+		})
+	}
+	if err := keepErrorFile(path, path, nil, hide); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != `{"message":"****"}` {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -99,6 +99,7 @@ type Options struct {
 	Join        *Joining                                                        // nil = work comes from the scheduler
 	Config      Config                                                          // zero fields mean the defaults, which suit a cluster on one site
 	Output      func(Line)                                                      // may be nil; must not block
+	ErrorFile   func(localRank int, g events.Generation) string                 // where a worker's error file is kept, "" = nowhere; may be nil
 	Reported    func(events.Progress)                                           // what a worker reports; may be nil; must not block
 	Observe     func(events.Span)                                               // may be nil; must not block
 	Logger      *slog.Logger                                                    // nil = none

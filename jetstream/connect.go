@@ -26,6 +26,7 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
 // Times for detecting a dead peer and reconnecting. nats.go's defaults are for interactive use: it
@@ -71,6 +72,8 @@ type Conn struct {
 	link    counted
 	failed  atomic.Pointer[error] // of the last attempt to connect; nil after a connection
 	clock   clock
+	creds   *identity.File // nil = none
+	inbox   string         // prefix of the subjects of replies
 
 	refusing atomic.Bool // the server has refused the user since the last connection
 }
@@ -99,6 +102,9 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	if err := c.state.await(ctx); err != nil {
 		nc.Close()
 		return nil, c.unreached(err)
+	}
+	if c.creds != nil {
+		go c.renewing()
 	}
 	return c, nil
 }
@@ -187,18 +193,9 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		nats.ClosedHandler(func(*nats.Conn) { c.state.close() }),
 		nats.ErrorHandler(c.asyncError),
 	}
-	if o.Server != nil {
-		opts = append(opts, nats.InProcessServer(o.Server.ns))
-	}
 	if o.Credentials != "" {
-		opts = append(opts, nats.UserCredentials(o.Credentials))
-	}
-	if o.RootCA != "" {
-		// Records of full length from the start, as ServerTLS of package identity.
-		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, DynamicRecordSizingDisabled: true}), nats.RootCAs(o.RootCA))
-	}
-	if o.ClientCert != "" || o.ClientKey != "" {
-		opts = append(opts, nats.ClientCert(o.ClientCert, o.ClientKey))
+		c.creds = &identity.File{Path: o.Credentials}
+		opts = append(opts, nats.UserJWT(c.creds.Claims, c.creds.Sign))
 	}
 	switch {
 	case o.own.token != "":
@@ -206,8 +203,23 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 	case o.own.name != "":
 		opts = append(opts, nats.UserInfo(o.own.name, o.own.password))
 	}
-	if prefix := o.inboxPrefix(); prefix != "" {
-		opts = append(opts, nats.CustomInboxPrefix(prefix))
+	if c.inbox = o.inboxPrefix(); c.inbox != "" {
+		opts = append(opts, nats.CustomInboxPrefix(c.inbox))
+	}
+	return append(opts, c.dialOptions(o)...)
+}
+
+// dialOptions returns how a server is reached, whoever asks.
+func (c *Conn) dialOptions(o ConnectOptions) (opts []nats.Option) {
+	if o.Server != nil {
+		opts = append(opts, nats.InProcessServer(o.Server.ns))
+	}
+	if o.RootCA != "" {
+		// Records of full length from the start, as ServerTLS of package identity.
+		opts = append(opts, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, DynamicRecordSizingDisabled: true}), nats.RootCAs(o.RootCA))
+	}
+	if o.ClientCert != "" || o.ClientKey != "" {
+		opts = append(opts, nats.ClientCert(o.ClientCert, o.ClientKey))
 	}
 	return opts
 }

@@ -258,7 +258,7 @@ func TestARevokedUserIsDisconnected(t *testing.T) {
 	c := g.connect(t, i.Name)
 	bystander := g.connect(t, "registry")
 
-	_, err = g.dir.Rotate(i.Name)
+	_, err = g.dir.Rotate(i.Name, false)
 	must(t, err)
 	await(t, "the rotated user has connected again", func() bool { return c.Connects() > 1 && c.Connected() })
 	retry(t, "ask", func(ctx context.Context) error { return c.Ready(ctx) })

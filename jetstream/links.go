@@ -70,7 +70,7 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 	if err != nil {
 		return err
 	}
-	s := &Conn{log: p.c.log, state: newState(), refused: newRefusals()}
+	s := &Conn{opt: o, log: p.c.log, state: newState(), refused: newRefusals()}
 	// The first attempt must not be retried in the background: a wrong password must be reported.
 	opts := append(s.options(o), nats.RetryOnFailedConnect(false))
 	if s.nc, err = nats.Connect(o.URL, opts...); err != nil {
@@ -81,6 +81,9 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 		return events.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.name, o.Credentials), err)
 	}
 	defer s.Close()
+	if s.creds != nil {
+		go s.renewing()
+	}
 	return s.subscribe(ctx, allEnds, "", func(m *nats.Msg) {
 		var e ended
 		if json.Unmarshal(m.Data, &e) == nil {

@@ -7,9 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
 // state is the state of the connection. It counts connects, so that a watcher that missed a short
@@ -163,4 +165,61 @@ func (c *Conn) admitted() {
 	c.refused.forget()
 	c.failed.Store(nil)
 	c.refusing.Store(false)
+}
+
+// renewEvery is how often a connection looks for other credentials in its file.
+const renewEvery = time.Second
+
+// renewing connects anew when the file of credentials has others, until the connection is closed.
+func (c *Conn) renewing() {
+	pause := renewEvery
+	for c.state.pause(context.Background(), pause) {
+		pause = renewEvery
+		if !c.Connected() {
+			continue // every attempt to connect reads the file
+		}
+		text, tried := c.creds.Changed()
+		if text == nil {
+			continue
+		}
+		if tried {
+			pause = refusedWait
+		}
+		switch err := c.admits(text); {
+		case err == nil:
+			c.log.Info("the credentials have changed: connecting anew with the new ones", "file", c.creds.Path)
+			if err := c.Reconnect(); err != nil {
+				return // it is closed
+			}
+		case !tried && (refusedUser(err) || events.CodeOf(err) == events.Invalid):
+			c.creds.Refuse(text)
+			c.log.Error("the credentials have changed, and the connection keeps the old ones: the new ones are not usable", "file", c.creds.Path, "reason", err.Error())
+		}
+	}
+}
+
+// admits makes a connection with other credentials, and closes it. The one in use is not touched:
+// if they are not admitted, it may still be.
+func (c *Conn) admits(creds []byte) error {
+	if identity.InboxPrefix(creds) != c.inbox {
+		return events.Errorf(events.Invalid, "they are of another user: that needs another start")
+	}
+	claims, err := jwt.ParseDecoratedJWT(creds)
+	if err != nil {
+		return events.Errorf(events.Invalid, "%w", err)
+	}
+	opts := append(c.dialOptions(c.opt),
+		nats.Name(c.opt.Name+" (trial)"), nats.NoReconnect(), nats.Timeout(connectTimeout),
+		nats.UserJWT(func() (string, error) { return claims, nil }, func(nonce []byte) ([]byte, error) { return identity.Sign(creds, nonce) }),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // what matters is returned
+	)
+	nc, err := nats.Connect(c.opt.URL, opts...)
+	if err != nil {
+		return events.Errorf(events.Unavailable, "%w", err)
+	}
+	defer nc.Close()
+	if err := nc.FlushTimeout(connectTimeout); err != nil { // a server within the process refuses late
+		return events.Errorf(events.Unavailable, "%w", err)
+	}
+	return nil
 }

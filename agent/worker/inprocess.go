@@ -184,8 +184,10 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 			t.endGeneration(w, t.now, nil, false)
 		}
 		w.ref.Generation, w.rank, w.localRank, w.world = l.Generation, m.Rank, m.LocalRank, l.World
-		w.trace, w.pushed = t.startTrace(j), pushed{}
-		if w.generation.Self == "" { // otherwise it is assigned once more: the answer was lost
+		w.pushed = pushed{}
+		again := w.generation.Self != "" // the answer was lost
+		if !again {
+			w.trace = cmp.Or(j.formationTrace(), w.process.Self)
 			t.beginGeneration(w)
 		}
 		t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
@@ -193,7 +195,9 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 			LocalRank: m.LocalRank, LocalSize: m.LocalSize, CrossRank: m.CrossRank, CrossSize: m.CrossSize,
 			Token: l.Token, Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
 		}})
-		t.launchSpan(j, w)
+		if !again {
+			t.launchSpan(j, w)
+		}
 		// A launch that plans a change of this generation was made before this worker received its
 		// assignment.
 		t.pushChanges(j, w)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,7 +38,7 @@ func (t *transition) started(in ProcessStarted) {
 	w.phase = running
 	w.ref.PID = in.PID
 	took := t.now.Sub(w.startedAt)
-	t.publish(w, events.WorkerStarted{WorkerRef: w.ref, StartMS: events.Milliseconds(took)}, t.startTrace(j))
+	t.publish(w, events.WorkerStarted{WorkerRef: w.ref, StartMS: events.Milliseconds(took)}, cmp.Or(w.trace, t.startTrace(j)))
 	if !j.inProcess() && w.ref.Generation > 0 {
 		w.ready = w.ref.Generation
 		t.publishReady(w, 0, took)

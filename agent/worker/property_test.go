@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +76,8 @@ func (w *world) step(t *rapid.T, in Input) {
 			}
 		case RecordSpan:
 			switch {
+			case a.Span.Name == spanLaunch && a.Span.Parent == events.TraceOf("j-0000", generation(a.Span)):
+				t.Fatalf("the launch of %s is in the trace of the incident that ends it", generation(a.Span))
 			case a.Span.End.Before(a.Span.Start):
 				t.Fatalf("span %q ends before it begins", a.Span.Name)
 			case a.Span.Self != "" && (w.spans[a.Span.Self] || !w.handed[a.Span.Self]):
@@ -121,6 +125,9 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 		Generation: events.Generation(rapid.IntRange(1, 4).Draw(t, "generation")), Planned: rapid.Bool().Draw(t, "planned"),
 		Spec: spec.Job{Command: []string{"x"}, Recovery: recovery},
 	}
+	if good := rapid.IntRange(0, int(l.Generation)).Draw(t, "good"); good > 0 {
+		l.From, l.Trace = events.Generation(good), events.TraceOf(l.Job, events.Generation(good))
+	}
 	incarnations := map[events.Slot]events.Incarnation{}
 	for _, x := range w.s.Workers() {
 		incarnations[x.Place.Slot] = x.Incarnation
@@ -134,6 +141,12 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 		l.Members = append(l.Members, m)
 	}
 	return l
+}
+
+// generation returns the generation that a span names.
+func generation(s events.Span) events.Generation {
+	g, _ := strconv.Atoi(strings.TrimPrefix(s.Attributes["regroup.generation"], "g"))
+	return events.Generation(g)
 }
 
 func TestAnyHistory(t *testing.T) {

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"cmp"
+
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 )
@@ -81,9 +83,10 @@ func (t *transition) run(j *job, m events.LaunchMember) {
 	w.join = nil
 	t.useMaster(j)
 	w.ref.Generation, w.rank, w.localRank, w.world = j.launch.Generation, m.Rank, m.LocalRank, j.launch.World
-	w.trace = t.startTrace(j)
+	w.trace = j.formationTrace()
 	if !w.endedAt.IsZero() {
 		w.rejoining = t.now.Sub(w.endedAt)
 	}
 	t.start(j, w, m)
+	w.trace = cmp.Or(w.trace, w.process.Self)
 }

@@ -21,6 +21,7 @@ import (
 const (
 	spanProcess    = "worker process"
 	spanGeneration = "generation "
+	spanLaunch     = "regroup launch"
 	serviceWorker  = "worker"
 )
 
@@ -30,6 +31,8 @@ func (t *transition) beginProcess(j *job, w *incarnation) {
 	parent := w.replaces
 	switch {
 	case parent != "":
+	case w.trace != "":
+		parent = w.trace
 	case j.trains():
 		w.process = t.begin(w, spanProcess, "", events.WorkerTrace(w.ref.Incarnation))
 		return
@@ -44,6 +47,16 @@ func (t *transition) beginProcess(j *job, w *incarnation) {
 func (j *job) trains() bool {
 	l := j.launch
 	return l.Phase == events.PhaseRun && l.Generation > 0 && l.Trace == events.TraceOf(l.Job, l.Generation)
+}
+
+// formationTrace returns the trace of what began the generation of a launch, whenever the launch is
+// published again: of the next incident once the generation has made a good step. "" = no launch
+// before that step has arrived here.
+func (j *job) formationTrace() string {
+	if j.launch.Phase != events.PhaseStop && j.formed.generation == j.launch.Generation {
+		return j.formed.trace
+	}
+	return ""
 }
 
 // aside reports whether a worker's process has a trace of its own.
@@ -146,7 +159,7 @@ func (t *transition) detectSpan(w *incarnation, trace string, age time.Duration,
 // launchSpan emits the span from a launch to the start of a worker, or to its assignment.
 func (t *transition) launchSpan(j *job, w *incarnation) {
 	s := events.Span{
-		Service: events.ServiceAgent, Name: "regroup launch", Parent: w.trace, Start: j.launchedAt, End: t.now,
+		Service: events.ServiceAgent, Name: spanLaunch, Parent: w.trace, Start: j.launchedAt, End: t.now,
 		Attributes: map[string]string{},
 	}
 	describe(s.Attributes, w)

@@ -40,13 +40,20 @@ func New(c Config) State { return State{cfg: c, jobs: map[events.JobID]*job{}} }
 
 type job struct {
 	launch       events.Launch
-	launchedAt   time.Time // when this launch arrived
+	launchedAt   time.Time // when the first launch of its phase and generation arrived
+	formed       formation
 	incarnations map[events.Slot]*incarnation
 	idle         time.Time // since when a stopped job has no process
 	lastStart    time.Time // of a process
 	spares       time.Time // the start after which spares were asked for; zero = they were not
 	master       master    // of the newest generation, or of the next one
 	previous     master    // of the generation before, until the next one begins
+}
+
+// formation is what began a generation.
+type formation struct {
+	generation events.Generation
+	trace      string // traceparent of the incident, or of the job's start
 }
 
 type phase string
@@ -65,7 +72,7 @@ type incarnation struct {
 	rank            int // in ref.Generation
 	localRank       int // the same
 	world           int
-	trace           string            // traceparent of the launch of ref.Generation
+	trace           string            // traceparent of what began ref.Generation
 	process         events.Span       // its span, until the exit; no Self = it was recorded
 	generation      events.Span       // the span of its part in ref.Generation, likewise
 	failedIn        string            // traceparent of the incident that its failure began or belongs to

@@ -139,7 +139,13 @@ func (t *transition) launched(l events.Launch) {
 	l.Spec = l.Spec.WithDefaults()
 	l.Members = slices.Clone(l.Members)
 	slices.SortFunc(l.Members, func(a, b events.LaunchMember) int { return cmp.Compare(a.Place.Slot, b.Place.Slot) })
-	j.launch, j.launchedAt, j.idle = l, t.now, time.Time{}
+	if l.Phase != j.launch.Phase || l.Generation != j.launch.Generation {
+		j.launchedAt = t.now
+	}
+	j.launch, j.idle = l, time.Time{}
+	if l.Phase != events.PhaseStop && !j.trains() {
+		j.formed = formation{generation: l.Generation, trace: t.startTrace(j)}
+	}
 }
 
 // reconcile compares what a job's launch wants with what runs.

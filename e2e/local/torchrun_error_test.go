@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,5 +63,38 @@ func TestRunShowsTheCause(t *testing.T) {
 	_, box, shown := strings.Cut(errs, "first error: r1 on ")
 	if code != 14 || !shown || !strings.Contains(box, "ValueError: the cause") {
 		t.Errorf("exit %d, want 14 and the first error of rank 1:\n%s", code, errs)
+	}
+}
+
+// TestErrorFilesAreInTheLogDir: torchrun's place, of each attempt, also while the worker runs. They
+// are shown as without --log-dir, where they are removed.
+func TestErrorFilesAreInTheLogDir(t *testing.T) {
+	dir := t.TempDir()
+	script := `test $RANK = 1 || exec sleep 60
+printf '{"message": "attempt %s says why"}' $TORCHELASTIC_RESTART_COUNT > "$TORCHELASTIC_ERROR_FILE"
+echo "in $TORCHELASTIC_ERROR_FILE"; exit 3`
+	for _, logs := range []string{"logs", ""} {
+		out, errs, code := runLocal(t, dir, time.Minute, "torchrun", "--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", logs, "--no-python", "sh", "-c", script)
+		if code != 14 || !strings.Contains(errs, "attempt 0 says why") {
+			t.Fatalf("exit %d\n%s\n%s", code, out, errs)
+		}
+		for attempt := range 2 {
+			found, err := filepath.Glob(filepath.Join(dir, "logs", "none_*", fmt.Sprintf("attempt_%d", attempt), "1", "error.json"))
+			if err != nil || len(found) != 1 {
+				t.Fatalf("attempt %d: %v, %v", attempt, found, err)
+			}
+			if text, err := os.ReadFile(found[0]); err != nil || string(text) != fmt.Sprintf(`{"message": "attempt %d says why"}`, attempt) {
+				t.Errorf("%s has %q, %v", found[0], text, err)
+			}
+			if logs != "" && !strings.Contains(out, "in "+found[0]+"\n") {
+				t.Errorf("the worker writes to another file than %s:\n%s", found[0], out)
+			}
+		}
+		for line := range strings.Lines(out) {
+			file, is := strings.CutPrefix(strings.TrimSpace(line), "in ")
+			if _, err := os.Stat(file); is && logs == "" && !os.IsNotExist(err) {
+				t.Errorf("%s is left: %v", file, err)
+			}
+		}
 	}
 }

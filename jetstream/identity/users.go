@@ -97,25 +97,66 @@ func (d Dir) sign(u User, claims *jwt.UserClaims, signer string) (User, error) {
 	return u, WriteFile(d.Credentials(u.Name), creds)
 }
 
-// Revoke makes the brokers refuse a user from now on; they close its connections. NotFound if no
-// valid user has the name.
+// Revoke makes the brokers refuse a user from now on, with any of its keys; they close its
+// connections. NotFound if no valid user has the name.
 func (d Dir) Revoke(name string) error {
 	return d.change(func(all []User) ([]User, error) {
-		u, err := valid(all, name)
+		newest, err := valid(all, name)
 		if err != nil {
 			return nil, err
 		}
-		if err := d.refuse(*u); err != nil {
+		if err := d.revokeOld(all, newest); err != nil {
 			return nil, err
 		}
-		u.Revoked = time.Now().UTC().Truncate(time.Second)
-		return all, nil
+		return all, d.revoke(newest)
 	})
 }
 
+// RevokeOld makes the brokers refuse all keys of a user but the newest, which Rotate has kept.
+// NotFound if there are none.
+func (d Dir) RevokeOld(name string) error {
+	return d.change(func(all []User) ([]User, error) {
+		newest, err := valid(all, name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(all, func(u User) bool { return Old(all, u, time.Now()) && u.Name == name }) {
+			return nil, events.Errorf(events.NotFound, "%s has no old key that is valid: one is kept with regroup auth rotate %[1]s --keep-old", name)
+		}
+		return all, d.revokeOld(all, newest)
+	})
+}
+
+// Old reports whether a user is valid, and its name has a newer key.
+func Old(all []User, u User, now time.Time) bool {
+	newest, err := valid(all, u.Name)
+	return err == nil && u.Valid(now) && u.Key != newest.Key
+}
+
+// revokeOld revokes all keys of a user but the newest.
+func (d Dir) revokeOld(all []User, newest *User) error {
+	for n := range all {
+		if Old(all, all[n], time.Now()) && all[n].Name == newest.Name {
+			if err := d.revoke(&all[n]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d Dir) revoke(u *User) error {
+	if err := d.refuse(*u); err != nil {
+		return err
+	}
+	u.Revoked = time.Now().UTC().Truncate(time.Second)
+	return nil
+}
+
 // Rotate gives a user a new key, with the permissions that its role has now, and revokes the old
-// one. Its life is as long as that of the old one was. NotFound if no valid user has the name.
-func (d Dir) Rotate(name string) (User, error) {
+// one unless that is kept, until RevokeOld. Its life is as long as that of the old one was.
+// NotFound if no valid user has the name.
+func (d Dir) Rotate(name string, keepOld bool) (User, error) {
 	var made User
 	return made, d.change(func(all []User) ([]User, error) {
 		u, err := valid(all, name)
@@ -135,29 +176,24 @@ func (d Dir) Rotate(name string) (User, error) {
 			made, err = d.issue(access.Identity{Role: old.Role, Name: old.Name, Node: old.Node}, life, time.Now())
 			all = append(all, made)
 		}
-		if err != nil {
-			return nil, err
+		if err != nil || keepOld {
+			return all, err
 		}
-		if err := d.refuse(old); err != nil {
-			return nil, err
-		}
-		at := slices.IndexFunc(all, func(u User) bool { return u.Key == old.Key })
-		all[at].Revoked = time.Now().UTC().Truncate(time.Second)
-		return all, nil
+		return all, d.revokeOld(all, &all[len(all)-1])
 	})
 }
 
-// valid finds the user that has a name now.
+// valid finds the newest key of the user that has a name now.
 func valid(all []User, name string) (*User, error) {
 	now := time.Now()
-	for n := range all {
+	for n := len(all) - 1; n >= 0; n-- {
 		if all[n].Name == name && all[n].Valid(now) {
 			return &all[n], nil
 		}
 	}
 	var names []string
 	for _, u := range all {
-		if u.Valid(now) {
+		if u.Valid(now) && !slices.Contains(names, u.Name) {
 			names = append(names, u.Name)
 		}
 	}

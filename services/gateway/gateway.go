@@ -36,7 +36,8 @@ type Options struct {
 	Tokens string
 	// Webhooks is the path of the file in which webhooks are kept; empty = there are none.
 	Webhooks        string
-	WebhooksPrivate bool // they may reach addresses that are not of the public network
+	WebhooksOrigin  string // DNS name of this sender for their targets; empty = regroup
+	WebhooksPrivate bool   // they may reach addresses that are not of the public network
 	// Secure: the listener speaks TLS.
 	Secure  bool
 	Version string
@@ -99,7 +100,7 @@ func New(o Options) (*Gateway, error) {
 	g.metrics = newMetrics(g)
 	g.feed.Observe(g.metrics.fact)
 	var err error
-	if g.hooks, err = webhooks.Open(webhooks.Options{File: o.Webhooks, AllowPrivate: o.WebhooksPrivate, Feed: g.feed, Logger: o.Logger, Now: o.Now}); err != nil {
+	if g.hooks, err = webhooks.Open(webhooks.Options{File: o.Webhooks, AllowPrivate: o.WebhooksPrivate, Origin: o.WebhooksOrigin, Feed: g.feed, Logger: o.Logger, Now: o.Now}); err != nil {
 		return nil, err
 	}
 	if g.assets, err = dashboard.Handler(); err != nil {

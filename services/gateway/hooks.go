@@ -25,9 +25,9 @@ func (g *Gateway) addHook(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &n); err != nil {
 		return err
 	}
-	created, err := g.hooks.Add(n)
+	created, err := g.hooks.Add(r.Context(), n)
 	if err != nil {
-		return invalid(err)
+		return withBadGateway(invalid(err))
 	}
 	w.Header().Set("Location", "/api/v1/webhooks/"+created.ID)
 	return answer(w, http.StatusCreated, created)
@@ -59,7 +59,7 @@ func (g *Gateway) replayHook(w http.ResponseWriter, r *http.Request) error {
 
 // withBadGateway is the refusal of somebody else's server.
 func withBadGateway(err error) error {
-	if statusOf(err) == http.StatusServiceUnavailable {
+	if webhooks.OfTarget(err) {
 		return withStatus(http.StatusBadGateway, err)
 	}
 	return err

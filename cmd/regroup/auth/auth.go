@@ -140,14 +140,22 @@ func roles() string {
 }
 
 func (a *call) revoke() *cobra.Command {
-	return &cobra.Command{
+	var old bool
+	cmd := &cobra.Command{
 		Use: "revoke NAME", Short: "Refuse a user from now on", Args: command.Exactly("NAME"),
-		Long:    "Revokes the credentials of a user. Running brokers on this directory close its connections within a second; copy its accounts folder to brokers on other machines.",
-		Example: command.Examples("regroup auth revoke ada"),
+		Long:    "Revokes the credentials of a user, with all of its keys. Running brokers on this directory close its connections within a second; copy its accounts folder to brokers on other machines. With --old the newest key stays: that of regroup auth rotate --keep-old.",
+		Example: command.Examples("regroup auth revoke ada", "regroup auth revoke node-a --old"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := identity.Open(a.path())
 			if err != nil {
 				return err
+			}
+			if old {
+				if err := d.RevokeOld(args[0]); err != nil {
+					return err
+				}
+				a.say("the old keys of %s are revoked", args[0])
+				return nil
 			}
 			if err := d.Revoke(args[0]); err != nil {
 				return err
@@ -156,19 +164,23 @@ func (a *call) revoke() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&old, "old", false, "revoke the keys before the newest one")
+	return cmd
 }
 
 func (a *call) rotate() *cobra.Command {
 	var to delivery
 	var hosts []string
-	var certificates bool
+	var certificates, keep bool
 	cmd := &cobra.Command{
 		Use: "rotate NAME | --certificates", Short: "Replace the key of a user, or the certificates",
 		Long: "Gives a user a new key, with the permissions that its role has now, and revokes the old one. Processes on the same file connect again with the new key. " +
+			"With --keep-old both are valid, until regroup auth revoke NAME --old: for a process on another machine, which takes the new one from its file while it runs. " +
 			"With --certificates those of brokers and clients are replaced; running brokers use them for new connections.",
-		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds", "regroup auth rotate node-a --token --server nats://broker.lab:4222", "regroup auth rotate --certificates --host broker.lab"),
+		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds", "regroup auth rotate node-a --keep-old --token --server nats://broker.lab:4222", "regroup auth rotate --certificates --host broker.lab"),
 	}
 	cmd.Flags().BoolVar(&certificates, "certificates", false, "replace the certificates of brokers and clients, which are valid for 90 days")
+	cmd.Flags().BoolVar(&keep, "keep-old", false, "the old key stays valid until regroup auth revoke NAME --old")
 	hostFlag(cmd, &hosts)
 	to.flags(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -192,7 +204,7 @@ func (a *call) rotate() *cobra.Command {
 			a.say("the certificates are replaced; brokers are reached as %s", strings.Join(hosts, ", "))
 			return nil
 		}
-		u, err := d.Rotate(args[0])
+		u, err := d.Rotate(args[0], keep)
 		if err != nil {
 			return err
 		}
@@ -230,15 +242,17 @@ func (a *call) list() *cobra.Command {
 			if u.Token {
 				as = "token"
 			}
-			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), as, u.Issued.Local().Format(time.DateTime), state(u, a.env.Now())})
+			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), as, u.Issued.Local().Format(time.DateTime), state(all, u, a.env.Now())})
 		}
 		return screen.Table(a.env.Out, p, []string{"NAME", "ROLE", "NODE", "AS", "ISSUED", "STATE"}, rows)
 	}
 	return cmd
 }
 
-func state(u identity.User, now time.Time) string {
+func state(all []identity.User, u identity.User, now time.Time) string {
 	switch {
+	case identity.Old(all, u, now):
+		return "valid, old key"
 	case !u.Revoked.IsZero():
 		return "revoked"
 	case !u.Valid(now):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -217,4 +218,47 @@ func TestTokens(t *testing.T) {
 	if out := s.must("token", "ls", "-o", "name"); out != "grafana\n" {
 		t.Errorf("%q", out)
 	}
+}
+
+// TestAnOldKeyIsKeptUntilItIsRevoked: a user has two keys meanwhile. Without --old all are revoked.
+func TestAnOldKeyIsKeptUntilItIsRevoked(t *testing.T) {
+	s := &shell{t: t, dir: filepath.Join(t.TempDir(), "auth"), now: time.Now(), server: "nats://127.0.0.1:4222"}
+	s.must("init", "--host", "127.0.0.1")
+	states := func(name string) (all []string) {
+		for line := range strings.Lines(s.must("ls")) {
+			if strings.HasPrefix(line, name+" ") { // the state is the last column, two spaces apart
+				line = strings.TrimSpace(line)
+				all = append(all, strings.TrimSpace(line[strings.LastIndex(line, "  "):]))
+			}
+		}
+		return all
+	}
+	expect := func(what string, want ...string) {
+		t.Helper()
+		if got := states("ada"); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	s.must("issue", "client", "ada")
+	first := s.users()["ada"].Key
+	if _, err := s.run("revoke", "ada", "--old"); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), "rotate ada --keep-old") {
+		t.Errorf("there is no old key: %v", err)
+	}
+	s.must("rotate", "ada", "--keep-old")
+	expect("the old key is kept", "valid, old key", "valid")
+	if got := s.users()["ada"].Key; got == first {
+		t.Error("the key is the same")
+	}
+	if line := s.must("rotate", "ada", "--keep-old", "--token"); !strings.HasPrefix(line, "rgjoin1_") {
+		t.Errorf("%.20q", line)
+	}
+	expect("two old keys are kept", "valid, old key", "valid, old key", "valid")
+	s.must("revoke", "ada", "--old")
+	expect("the old keys are revoked", "revoked", "revoked", "valid")
+	s.must("rotate", "ada", "--keep-old")
+	s.must("rotate", "ada")
+	expect("without --keep-old all others are revoked", "revoked", "revoked", "revoked", "revoked", "valid")
+	s.must("rotate", "ada", "--keep-old")
+	s.must("revoke", "ada")
+	expect("the user is revoked", "revoked", "revoked", "revoked", "revoked", "revoked", "revoked")
 }

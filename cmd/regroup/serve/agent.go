@@ -84,10 +84,18 @@ func (a AgentConfig) Filled() AgentConfig {
 // NewAgent returns the agent of a node with real processes. Its state is in a directory of the
 // node.
 func NewAgent(p *boot.Process, a AgentConfig) (*agent.Agent, error) {
-	return newAgent(p, a, nil, false, nil)
+	return newAgent(p, a, agentOptions{})
 }
 
-func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, output func(agent.Line)) (*agent.Agent, error) {
+// agentOptions are what commands need of an agent, see agent.Options.
+type agentOptions struct {
+	join      *agent.Joining
+	yield     bool
+	output    func(agent.Line)
+	errorFile func(localRank int, g events.Generation) string
+}
+
+func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, error) {
 	found := a.Advertise == ""
 	a = a.Filled()
 	if err := events.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
@@ -108,10 +116,10 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, o
 	return agent.New(agent.Options{
 		Reachable: reachable,
 		Node:      events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
-		Ports: p.Ports, Driver: driver, Join: join, Yield: yield, Config: agent.Config{
+		Ports: p.Ports, Driver: driver, Join: o.join, Yield: o.yield, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
-		Output: output, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
+		Output: o.output, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
 	})
 }
 
@@ -150,7 +158,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
 			}
-			own, a, err := joined(cmd, own, *shared, time.Now())
+			own, a, follower, err := joined(cmd, own, *shared, time.Now())
 			if err != nil {
 				return err
 			}
@@ -169,12 +177,15 @@ name of its node, the address of the brokers and its credentials from a token, a
 				return err
 			}
 			defer p.Close()
+			if follower != nil {
+				defer following(ctx, *follower, p.Logger)()
+			}
 			if join.Run != "" {
 				return joinJob(ctx, p, a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}
 			return withHealth(ctx, p, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
-					run, err := newAgent(p, a, nil, after, nil)
+					run, err := newAgent(p, a, agentOptions{yield: after})
 					if err != nil {
 						return nil, err
 					}

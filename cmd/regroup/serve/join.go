@@ -81,10 +81,12 @@ type Membership struct {
 	Agent   AgentConfig
 	Client  *client.Client
 	Job     *agent.Joining
-	Output  func(agent.Line)   // of the workers here
-	Made    func(*agent.Agent) // called before it runs
-	Err     io.Writer          // for people
-	report  *reporter
+	Output  func(agent.Line) // of the workers here
+	// ErrorFile is as in agent.Options.
+	ErrorFile func(localRank int, g events.Generation) string
+	Made      func(*agent.Agent) // called before it runs
+	Err       io.Writer          // for people
+	report    *reporter
 }
 
 // Run runs the agent until the job has ended, and returns the error with the exit code of its
@@ -102,7 +104,7 @@ func (m Membership) Run(ctx context.Context) error {
 			m.report.say("%s", text)
 		}
 	}
-	run, err := newAgent(m.Process, a, m.Job, false, m.Output)
+	run, err := newAgent(m.Process, a, agentOptions{join: m.Job, output: m.Output, errorFile: m.ErrorFile})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,8 +25,9 @@ const (
 
 // joined returns the configurations of an agent whose credentials are in a join token: one that it
 // is given, or that it was given at an earlier start. Both stay as they are if there is none, or if
-// a flag, a variable or a context that was named says how the cluster is reached.
-func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (boot.Config, AgentConfig, error) {
+// a flag, a variable or a context that was named says how the cluster is reached; the follower of
+// the token is nil then.
+func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (boot.Config, AgentConfig, *jointoken.Follower, error) {
 	setting := a.Join
 	a.Join = ""
 	_ = os.Unsetenv(envJoin) // nothing that is started here inherits it
@@ -34,15 +37,15 @@ func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (bo
 	case setting != "":
 		k, err = joinBy(cmd, c, a, setting, now)
 	case given(cmd, "server", "creds", "auth", "context") || c.Secret != "":
-		return c, a, nil
+		return c, a, nil, nil
 	default:
 		k, err = joinedBefore(c, a, now)
 		if events.CodeOf(err) == events.NotFound {
-			return c, a, nil
+			return c, a, nil, nil
 		}
 	}
 	if err != nil {
-		return c, a, err
+		return c, a, nil, err
 	}
 	if k.Node != access.AnyNode {
 		a.Node = string(k.Node)
@@ -54,7 +57,25 @@ func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (bo
 		c.TLSCert, c.TLSKey = "", "" // of a context
 	}
 	c.Auth, c.Creds, c.TLSCA, c.Secret = "", k.Creds, k.TLSCA, ""
-	return c, a, nil
+	f := &jointoken.Follower{Used: k, Check: func(j identity.Join) error { return fits(j, a.Node, time.Now()) }}
+	if file, is := strings.CutPrefix(setting, "@"); is {
+		f.File = file
+	}
+	return c, a, f, nil
+}
+
+// following takes new tokens until the function that it returns is called.
+func following(ctx context.Context, f jointoken.Follower, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // workers have their grace after ctx
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.Run(ctx, log)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // given reports whether one of these settings is said by a flag or a variable.

@@ -35,7 +35,7 @@ func (m machine) starts(args ...string) (boot.Config, string, error) {
 	root.PersistentFlags().String("context", "", "")
 	var made boot.Config
 	cmd := &cobra.Command{Use: "agent", RunE: func(cmd *cobra.Command, _ []string) (err error) {
-		made, a, err = joined(cmd, c, a, m.now)
+		made, a, _, err = joined(cmd, c, a, m.now)
 		return err
 	}}
 	a.Flags(cmd.Flags())

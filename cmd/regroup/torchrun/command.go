@@ -236,7 +236,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	}, signals...)
 	defer off()
 	member := serve.Membership{
-		Process: p, Agent: t.agent, Client: c, Job: joined, Output: console.line, Err: t.env.Err,
+		Process: p, Agent: t.agent, Client: c, Job: joined, Output: console.line, ErrorFile: console.errorFile, Err: t.env.Err,
 		Made: func(a *agent.Agent) { made = a },
 	}
 	story, ended := context.WithCancel(ctx)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -119,8 +120,12 @@ func newConsole(o *options, out, errs io.Writer, host, run string) (*console, er
 	c.duplicates[stdout], c.duplicates[stderr] = filters(o.text("duplicate-stdout-filters")), filters(o.text("duplicate-stderr-filters"))
 	if o.text("log-dir") != "" && run != "" {
 		var random [4]byte
-		_, _ = rand.Read(random[:]) // never fails
-		c.dir = filepath.Join(o.text("log-dir"), within.Replace(run)+"_"+hex.EncodeToString(random[:]))
+		_, _ = rand.Read(random[:])                  // never fails
+		logs, err := filepath.Abs(o.text("log-dir")) // workers may have another working directory
+		if err != nil {
+			return nil, wrong("log-dir", err)
+		}
+		c.dir = filepath.Join(logs, within.Replace(run)+"_"+hex.EncodeToString(random[:]))
 	}
 	return c, nil
 }
@@ -147,7 +152,7 @@ func (c *console) line(l agent.Line) {
 	stream, text := streamOf(l), visible.Text(l.Text)
 	redirected, teed := c.redirects.of(l.LocalRank)&stream != 0, c.tee.of(l.LocalRank)&stream != 0
 	hidden := c.shown != nil && !c.shown[l.LocalRank]
-	attempt := filepath.Join(c.dir, fmt.Sprintf("attempt_%d", max(int(l.Generation), 1)-1))
+	attempt := c.attempt(l.Generation)
 	if redirected || teed || hidden {
 		c.write(filepath.Join(attempt, strconv.Itoa(l.LocalRank), l.Stream+".log"), l.Text)
 	}
@@ -168,6 +173,27 @@ func (c *console) line(l agent.Line) {
 	default:
 		fmt.Fprintln(to, text)
 	}
+}
+
+// attempt returns the directory of a generation.
+func (c *console) attempt(g events.Generation) string {
+	return filepath.Join(c.dir, fmt.Sprintf("attempt_%d", max(int(g), 1)-1))
+}
+
+// errorFile returns the path of the error file of a worker, whose directory it makes; "" = there is
+// none.
+func (c *console) errorFile(localRank int, g events.Generation) string {
+	if c.dir == "" {
+		return ""
+	}
+	dir := filepath.Join(c.attempt(g), strconv.Itoa(localRank))
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.note(err)
+		return ""
+	}
+	return filepath.Join(dir, "error.json")
 }
 
 func (c *console) prefixOf(l agent.Line) string {

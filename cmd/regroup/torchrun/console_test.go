@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/events"
 )
 
 // TestConsole: what is shown and what is written, of two workers' output.
@@ -110,5 +111,32 @@ func TestTheIdOfARunStaysInTheFolderForLogs(t *testing.T) {
 		if found, err := filepath.Glob(filepath.Join(dir, "*", "attempt_0", "0", "stdout.log")); err != nil || len(found) != 1 {
 			t.Errorf("%s: %v, %v", run, found, err)
 		}
+	}
+}
+
+// TestErrorFilesBesideTheOutput: each worker has one of its own, which can be written.
+func TestErrorFilesBesideTheOutput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	o, _ := parse(t, nil, "--log-dir", "logs")
+	console, err := newConsole(o, &strings.Builder{}, &strings.Builder{}, "h", "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for g, attempt := range []string{1: "attempt_0", 2: "attempt_1"} {
+		if attempt == "" {
+			continue
+		}
+		path := console.errorFile(3, events.Generation(g))
+		if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+			t.Error(err)
+		}
+		want, err := filepath.Glob(filepath.Join("logs", "run_*", attempt, "3", "error.json"))
+		if err != nil || len(want) != 1 || !filepath.IsAbs(path) {
+			t.Errorf("%s: %v, %v", path, want, err)
+		}
+	}
+	o, _ = parse(t, nil)
+	if console, err = newConsole(o, &strings.Builder{}, &strings.Builder{}, "h", "run"); err != nil || console.errorFile(0, 1) != "" {
+		t.Errorf("without --log-dir: %v", err)
 	}
 }

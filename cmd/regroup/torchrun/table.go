@@ -39,7 +39,7 @@ var flags = []flag{
 	{"-m, --module", "false", same, "the program is a Python module"},
 	{"--no-python", "false", same, "the program is run as it is"},
 	{"--run-path", "false", other, "the script is run as python runs it, which is what runpy.run_path does in torchrun"},
-	{"--log-dir DIR", "", other, "as there, but attempt_N counts generations: no output of a worker is overwritten by a later one; errors are in the story of the job, not in error.json"},
+	{"--log-dir DIR", "", other, "as there, but attempt_N counts generations: nothing of a worker is overwritten by a later one. TORCHELASTIC_ERROR_FILE of a worker is error.json there; without this flag the file is removed once it was read"},
 	{"-r, --redirects STD", "0", same, "which output of which local rank goes to --log-dir alone: 0 to 3, or 0:3,1:1. All of it is also kept: regroup logs JOB"},
 	{"-t, --tee STD", "0", same, "which output is shown with the prefix, and written to --log-dir"},
 	{"--log-line-prefix-template TEXT", "[${role_name}${local_rank}]:", same, "the prefix, with ${role_name}, ${local_rank}, ${rank} and ${hostname}"},

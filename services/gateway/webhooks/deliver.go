@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -165,7 +166,13 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 		most = 1
 	}
 	for n := 1; ; n++ {
-		err := send(ctx, h.client, s.URL, s.Key, i.Event.ID, h.Now(), i.Data)
+		h.mu.Lock()
+		gone := s.Target.Gone
+		h.mu.Unlock()
+		err := error(&refusal{code: http.StatusGone, status: "that it is retired (410 Gone) since " + gone.Format(time.RFC3339)})
+		if gone.IsZero() {
+			err = h.attempt(ctx, s, i.Event.ID, i.Data, -1, false)
+		}
 		if ctx.Err() != nil {
 			return true // it will be sent again
 		}
@@ -177,9 +184,11 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 			h.mu.Unlock()
 			return true
 		}
-		s.Failed++
+		if gone.IsZero() {
+			s.Failed++
+		}
 		s.LastError = limits.Shorten(err.Error(), limits.Text.Max)
-		if n >= most {
+		if n >= most || !s.Target.Gone.IsZero() {
 			s.Parked = append(s.Parked, Parked{Sequence: i.Sequence, Event: i.Event.ID, Error: s.LastError, At: s.LastAt})
 			if over := len(s.Parked) - maxParked; over > 0 {
 				s.Parked, s.Forgotten = s.Parked[over:], s.Forgotten+uint64(over)

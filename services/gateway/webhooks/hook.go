@@ -4,6 +4,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +32,8 @@ import (
 const (
 	maxHooks  = 64
 	maxTypes  = 32
-	maxParked = 1000 // of a hook; the oldest are forgotten first, and counted
+	maxRate   = 1_000_000 // requests per minute
+	maxParked = 1000      // of a hook; the oldest are forgotten first, and counted
 )
 
 // Hook is where facts are sent, and how that goes.
@@ -40,6 +43,10 @@ type Hook struct {
 	Types   []string     `json:"types"`         // patterns as worker.exited or incident.*; empty = all
 	Job     events.JobID `json:"job,omitempty"` // only facts about this job
 	Created time.Time    `json:"created"`
+
+	Handshake Handshake `json:"handshake"`
+	Rate      int       `json:"rate,omitempty"` // requests per minute, asked for and kept; 0 = as many as there are facts
+	Target    Target    `json:"target"`         // what the target answers
 
 	Position  uint64    `json:"position"`  // facts up to this one were delivered, set aside or not wanted
 	Delivered uint64    `json:"delivered"` // facts
@@ -64,6 +71,10 @@ type New struct {
 	Types  []string     `json:"types,omitempty"`
 	Job    events.JobID `json:"job,omitempty"`
 	Secret string       `json:"secret,omitempty"` // whsec_ and base64 of 24 to 64 bytes; empty = a random one
+
+	Token     string    `json:"token,omitempty"`     // each request has it: Authorization: Bearer TOKEN
+	Handshake Handshake `json:"handshake,omitempty"` // optional, required or off; empty = optional
+	Rate      int       `json:"rate,omitempty"`      // requests per minute; 0 = as many as there are facts
 }
 
 // Created answers such a request. It is the only answer that has the secret.
@@ -71,6 +82,9 @@ type Created struct {
 	Hook
 	Secret string `json:"secret"`
 }
+
+// bearer are tokens as RFC 6750 has them.
+var bearer = regexp.MustCompile(`^([A-Za-z0-9._~+/-]+=*)?$`)
 
 // secretPrefix begins the text of a secret (Standard Webhooks).
 const secretPrefix = "whsec_"
@@ -93,6 +107,17 @@ func (n *New) check() ([]byte, error) {
 	}
 	if n.Job != "" && n.Job.Check() != nil {
 		wrong("job", strconv.Quote(limits.Shorten(string(n.Job), limits.Word.Max))+" is no id of a job")
+	}
+	switch n.Handshake = cmp.Or(n.Handshake, HandshakeOptional); n.Handshake {
+	case HandshakeOptional, HandshakeRequired, HandshakeOff:
+	default:
+		wrong("handshake", strconv.Quote(limits.Shorten(string(n.Handshake), limits.Word.Max))+" is not known: write optional, required or off")
+	}
+	if n.Rate < 0 || n.Rate > maxRate {
+		wrong("rate", "write how many requests a minute, 1 to "+strconv.Itoa(maxRate)+", or leave it out")
+	}
+	if len(n.Token) > limits.Text.Max || !bearer.MatchString(n.Token) {
+		wrong("token", "is no bearer token: it has letters, digits and -._~+/ alone, and may end with =")
 	}
 	if n.Secret == "" {
 		b := make([]byte, 32)
@@ -129,9 +154,11 @@ func sign(key []byte, id string, at time.Time, body []byte) string {
 // stored is a hook in the file.
 type stored struct {
 	Hook
-	Key []byte `json:"key"`
+	Key   []byte `json:"key"`
+	Token string `json:"token,omitempty"`
 
-	removed bool // it gets nothing more
+	removed bool      // it gets nothing more
+	next    time.Time // when the next request may be made, by the rate
 }
 
 // load reads the file of hooks; a missing one has none.
@@ -148,6 +175,12 @@ func load(file string) ([]*stored, error) {
 	}
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "webhooks: %s: %w", file, err)
+	}
+	for _, s := range content.Hooks { // of a file from before the handshake
+		s.Handshake = cmp.Or(s.Handshake, HandshakeOptional)
+		if !s.Target.Granted {
+			s.Target.Asked = time.Time{} // it may have been mended meanwhile
+		}
 	}
 	return content.Hooks, nil
 }

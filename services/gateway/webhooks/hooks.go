@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 type Options struct {
 	File         string // where hooks are kept; empty = there are none, and none can be made
 	AllowPrivate bool   // they may reach addresses that are not of the public network
+	Origin       string // DNS name of this sender for targets; empty = regroup
 	Feed         *feed.Feed
 	Logger       *slog.Logger
 	Now          func() time.Time
@@ -50,6 +52,10 @@ func Open(o Options) (*Hooks, error) {
 	if o.Attempts == 0 {
 		o.Attempts = 12
 	}
+	o.Origin = cmp.Or(o.Origin, "regroup")
+	if err := checkOrigin(o.Origin); err != nil {
+		return nil, err
+	}
 	h := &Hooks{Options: o, client: sender(o.AllowPrivate), changed: make(chan struct{})}
 	if o.File == "" {
 		return h, nil
@@ -76,8 +82,9 @@ func copyOf(s *stored) Hook {
 	return x
 }
 
-// Add makes a hook, which gets the facts from now on.
-func (h *Hooks) Add(n New) (Created, error) {
+// Add makes a hook, which gets the facts from now on. Unavailable if its target must agree, and
+// does not.
+func (h *Hooks) Add(ctx context.Context, n New) (Created, error) {
 	key, err := n.check()
 	if err != nil {
 		return Created{}, err
@@ -88,14 +95,20 @@ func (h *Hooks) Add(n New) (Created, error) {
 	if err := h.Feed.Ready(); err != nil { // what is the newest fact is not known
 		return Created{}, err
 	}
+	s := &stored{Key: key, Token: n.Token, Hook: Hook{
+		ID: ulid.Make().String(), URL: n.URL, Types: n.Types, Job: n.Job, Created: h.Now().UTC(), Handshake: n.Handshake, Rate: n.Rate, Parked: []Parked{},
+	}}
+	if s.Handshake == HandshakeRequired {
+		if err := h.agree(ctx, s, false); err != nil {
+			return Created{}, unavailable(s.URL, err)
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.all) >= maxHooks {
 		return Created{}, events.Errorf(events.Exhausted, "there are %d webhooks, which is the limit: delete one", maxHooks)
 	}
-	s := &stored{Key: key, Hook: Hook{
-		ID: ulid.Make().String(), URL: n.URL, Types: n.Types, Job: n.Job, Created: h.Now().UTC(), Position: h.Feed.Facts.Last(), Parked: []Parked{},
-	}}
+	s.Position = h.Feed.Facts.Last()
 	if err := save(h.File, append(slices.Clone(h.all), s)); err != nil {
 		return Created{}, err
 	}
@@ -142,25 +155,36 @@ func (h *Hooks) find(id string) (*stored, error) {
 	return h.all[i], nil
 }
 
-// Test makes one attempt with a body that is no fact, and returns what is wrong with it.
+// Test makes one attempt with a body that is no fact, and returns what is wrong with it. The target
+// is asked for its permission first, whatever it has answered before.
 func (h *Hooks) Test(ctx context.Context, id string) error {
 	h.mu.Lock()
 	s, err := h.find(id)
-	var to string
-	var key []byte
-	if err == nil {
-		to, key = s.URL, s.Key
-	}
 	h.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	name := "test-" + ulid.Make().String()
 	body := []byte(`{"specversion":"1.0","id":"` + name + `","source":"/regroup/gateway","type":"dev.regroup.webhook.tested.v1"}`)
-	if err := send(ctx, h.client, to, key, name, h.Now(), body); err != nil {
-		return events.Errorf(events.Unavailable, "%s: %w", to, err)
+	if err := h.attempt(ctx, s, name, body, sendWithin, true); err != nil {
+		return unavailable(s.URL, err)
 	}
 	return nil
+}
+
+// targetError is a failure of somebody else's server.
+type targetError struct{ error }
+
+func (e targetError) Unwrap() error { return e.error }
+
+// OfTarget reports whether an error is the answer of a target, or that none came.
+func OfTarget(err error) bool { return errors.As(err, new(targetError)) }
+
+func unavailable(to string, err error) error {
+	if events.CodeOf(err) == events.Exhausted {
+		return err // it is not to be asked now
+	}
+	return targetError{events.Errorf(events.Unavailable, "%s: %w", to, err)}
 }
 
 // Replay makes one more attempt for each fact that was set aside, in their order, and returns how
@@ -189,8 +213,8 @@ func (h *Hooks) Replay(ctx context.Context, id string) (left int, err error) {
 			h.done(s, p, events.Errorf(events.NotFound, "fact %d is no longer kept", p.Sequence))
 			continue
 		}
-		if err := send(ctx, h.client, s.URL, s.Key, fact.Event.ID, h.Now(), fact.Data); err != nil {
-			return len(parked) - n, events.Errorf(events.Unavailable, "%s: %w", s.URL, err)
+		if err := h.attempt(ctx, s, fact.Event.ID, fact.Data, sendWithin, n == 0); err != nil {
+			return len(parked) - n, unavailable(s.URL, err)
 		}
 		h.done(s, p, nil)
 	}

@@ -3,7 +3,6 @@ package webhooks
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // sendWithin is how long one attempt may take.
@@ -60,17 +60,53 @@ func public(address string) error {
 	return nil
 }
 
-// send makes one attempt to deliver a body.
-func send(ctx context.Context, client *http.Client, to string, key []byte, id string, at time.Time, body []byte) error {
+// refusal is an answer other than 2xx.
+type refusal struct {
+	code       int
+	status     string
+	retryAfter time.Duration // 0 = it does not say
+}
+
+func (e *refusal) Error() string { return "it answers " + e.status }
+
+// attempt sends a body when it is the turn of the hook, if its target has agreed. If the turn is
+// later than most from now, negative = any time, nothing is sent. asked asks the target once more.
+func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, most time.Duration, asked bool) error {
+	if err := h.agree(ctx, s, asked); err != nil {
+		return err
+	}
+	pause, now := h.turn(s, most)
+	if !now {
+		return events.Errorf(events.Exhausted, "its target takes no more now: the next at %s", h.Now().Add(pause).UTC().Format(time.RFC3339))
+	}
+	if pause > 0 && !wait.Sleep(ctx, pause) {
+		return context.Cause(ctx)
+	}
+	err := send(ctx, h.client, s, h.Origin, id, h.Now(), body)
+	h.note(s, err)
+	return err
+}
+
+// send makes one request with a body.
+func send(ctx context.Context, client *http.Client, s *stored, origin, id string, at time.Time, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
+	if s.Handshake != HandshakeOff {
+		req.Header.Set(headerOrigin, origin)
+	}
+	if s.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.Token)
+	}
+	if req.URL.Query().Has("access_token") {
+		req.Header.Set("Cache-Control", "no-store")
+	}
 	for name, value := range map[string]string{
 		"Content-Type": "application/cloudevents+json; charset=utf-8", "User-Agent": "regroup", "webhook-id": id,
-		"webhook-timestamp": strconv.FormatInt(at.Unix(), 10), "webhook-signature": sign(key, id, at, body),
+		"webhook-timestamp": strconv.FormatInt(at.Unix(), 10), "webhook-signature": sign(s.Key, id, at, body),
 	} {
 		req.Header.Set(name, value)
 	}
@@ -81,7 +117,7 @@ func send(ctx context.Context, client *http.Client, to string, key []byte, id st
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return fmt.Errorf("it answers %s", res.Status)
+		return &refusal{code: res.StatusCode, status: res.Status, retryAfter: retryAfter(res.Header.Get("Retry-After"), at)}
 	}
 	return nil
 }

@@ -41,13 +41,19 @@ type rig struct {
 
 	mu      sync.Mutex
 	got     []http.Header // of what was accepted
+	at      []time.Time   // likewise
+	opts    []http.Header // of requests for permission
+	later   time.Duration // added to the time
+	origin  string        // of the sender
+	wait    string        // Retry-After of refusals
+	grants  func(w http.ResponseWriter)
 	bodies  []string
 	asked   int
 	answers func(n int) int // the status for the n-th request, from 1
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{T: t, ports: memory.New().Ports(), file: filepath.Join(t.TempDir(), "webhooks.json"), answers: func(int) int { return http.StatusNoContent }}
+	r := &rig{T: t, ports: memory.New().Ports(), file: filepath.Join(t.TempDir(), "webhooks.json"), answers: func(int) int { return http.StatusNoContent }, grants: func(w http.ResponseWriter) { w.WriteHeader(http.StatusMethodNotAllowed) }}
 	r.feed = feed.New(r.ports, func(subject string, err error) {
 		if err != nil {
 			t.Logf("%s: %v", subject, err)
@@ -60,12 +66,20 @@ func newRig(t *testing.T) *rig {
 		body, _ := io.ReadAll(q.Body) // what is missing shows in the signature
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		if q.Method == http.MethodOptions {
+			r.opts = append(r.opts, q.Header)
+			r.grants(w)
+			return
+		}
 		r.asked++
 		status := r.answers(r.asked)
 		if status < 300 {
-			r.got, r.bodies = append(r.got, q.Header), append(r.bodies, string(body))
+			r.got, r.bodies, r.at = append(r.got, q.Header), append(r.bodies, string(body)), append(r.at, time.Now())
 		}
 		w.Header().Set("Location", "http://127.0.0.1:1/")
+		if status >= 400 && r.wait != "" {
+			w.Header().Set("Retry-After", r.wait)
+		}
 		w.WriteHeader(status)
 	}))
 	r.url = s.URL
@@ -84,7 +98,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) open(private bool) (h *Hooks, stop func()) {
 	r.Helper()
 	h, err := Open(Options{
-		File: r.file, AllowPrivate: private, Feed: r.feed, Logger: slog.New(slog.DiscardHandler), Now: time.Now, Retry: wait.Backoff{First: time.Millisecond, Max: 4 * time.Millisecond}, Attempts: 3,
+		File: r.file, AllowPrivate: private, Feed: r.feed, Logger: slog.New(slog.DiscardHandler), Now: r.now, Origin: r.origin, Retry: wait.Backoff{First: time.Millisecond, Max: 4 * time.Millisecond}, Attempts: 3,
 	})
 	if err != nil {
 		r.Fatal(err)
@@ -98,9 +112,15 @@ func (r *rig) open(private bool) (h *Hooks, stop func()) {
 	return h, stop
 }
 
+func (r *rig) now() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Now().Add(r.later)
+}
+
 func (r *rig) add(h *Hooks, types ...string) Created {
 	r.Helper()
-	c, err := h.Add(New{URL: r.url + "/take", Types: types})
+	c, err := h.Add(r.Context(), New{URL: r.url + "/take", Types: types})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -338,7 +358,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 func TestWrongRequests(t *testing.T) {
 	r := newRig(t)
 	h, _ := r.open(true)
-	_, err := h.Add(New{URL: "file:///etc/passwd", Types: []string{"[", "ok.*"}, Job: "No Job", Secret: "short"})
+	_, err := h.Add(r.Context(), New{URL: "file:///etc/passwd", Types: []string{"[", "ok.*"}, Job: "No Job", Secret: "short"})
 	var paths []string
 	for _, f := range events.FieldErrorsOf(err) {
 		paths = append(paths, f.Path)
@@ -347,14 +367,14 @@ func TestWrongRequests(t *testing.T) {
 		t.Errorf("%v: %v", paths, err)
 	}
 	for _, u := range []string{"", "https://", "https://user:password@host/", "//host/", "https://" + strings.Repeat("a", 2000)} {
-		if _, err := h.Add(New{URL: u}); events.CodeOf(err) != events.Invalid {
+		if _, err := h.Add(r.Context(), New{URL: u}); events.CodeOf(err) != events.Invalid {
 			t.Errorf("%q: %v", u, err)
 		}
 	}
 	for range maxHooks {
 		r.add(h)
 	}
-	if _, err := h.Add(New{URL: r.url}); events.CodeOf(err) != events.Exhausted {
+	if _, err := h.Add(r.Context(), New{URL: r.url}); events.CodeOf(err) != events.Exhausted {
 		t.Errorf("%v", err)
 	}
 	if err := h.Remove("nobody"); events.CodeOf(err) != events.NotFound {

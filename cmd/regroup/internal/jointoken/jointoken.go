@@ -69,6 +69,8 @@ func scan(in io.Reader) (identity.Join, string, error) {
 type Kept struct {
 	identity.Join
 	Creds, TLSCA string // paths; TLSCA is empty for the system's authorities
+
+	dir, text string // the folder, and the token
 }
 
 // Keep stores a token in a folder and unpacks it there. All files are readable by their owner
@@ -77,7 +79,7 @@ func Keep(dir, text string) (Kept, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Kept{}, events.Errorf(events.Internal, "join token: %w", err)
 	}
-	if err := replace(filepath.Join(dir, tokenFile), []byte(strings.Join(strings.Fields(text), "")+"\n")); err != nil {
+	if err := replace(filepath.Join(dir, tokenFile), []byte(compact(text)+"\n")); err != nil {
 		return Kept{}, err
 	}
 	return Load(dir)
@@ -97,7 +99,7 @@ func Load(dir string) (Kept, error) {
 	if err != nil {
 		return Kept{}, events.Errorf(events.Invalid, "%s: %w", path, err)
 	}
-	k := Kept{Join: j, Creds: filepath.Join(dir, credsFile)}
+	k := Kept{Join: j, Creds: filepath.Join(dir, credsFile), dir: dir, text: compact(string(text))}
 	if err := replace(k.Creds, j.Credentials); err != nil {
 		return k, err
 	}

@@ -35,6 +35,7 @@ type Config struct {
 	Tokens  string `envconfig:"TOKENS" desc:"path of the file of regroup auth token; empty = tokens.json in the state folder"`
 	Hooks   string `envconfig:"WEBHOOKS" desc:"path of the file in which webhooks are kept; empty = webhooks.json in the state folder"`
 	Private bool   `envconfig:"WEBHOOKS_PRIVATE" desc:"true = webhooks may reach addresses that are not of the public network"`
+	Origin  string `envconfig:"WEBHOOKS_ORIGIN" default:"regroup" desc:"DNS name that stands for this cluster, with which targets of webhooks are asked for their permission"`
 	TLSCert string `envconfig:"TLS_CERT" desc:"path of a PEM file with the certificate; empty = no TLS"`
 	TLSKey  string `envconfig:"TLS_KEY" desc:"path of the key of that certificate"`
 }
@@ -54,6 +55,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Tokens, "tokens", c.Tokens, "`FILE` of regroup auth token (REGROUP_GATEWAY_TOKENS); default: tokens.json in the state folder")
 	fs.StringVar(&c.Hooks, "webhooks", c.Hooks, "`FILE` in which webhooks are kept (REGROUP_GATEWAY_WEBHOOKS); default: webhooks.json in the state folder")
 	fs.BoolVar(&c.Private, "webhooks-private", c.Private, "webhooks may reach private addresses and this machine (REGROUP_GATEWAY_WEBHOOKS_PRIVATE)")
+	fs.StringVar(&c.Origin, "webhooks-origin", c.Origin, "DNS `NAME` that stands for this cluster at the targets of webhooks (REGROUP_GATEWAY_WEBHOOKS_ORIGIN)")
 	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM `FILE` with the certificate (REGROUP_GATEWAY_TLS_CERT)")
 	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` with the key of --tls-cert (REGROUP_GATEWAY_TLS_KEY)")
 }
@@ -79,7 +81,7 @@ func Open(c Config, p *boot.Process) (*Running, error) {
 	}
 	g, err := gateway.New(gateway.Options{
 		Ports: p.Ports, Parse: specfile.Parse, Pages: Pages(), Token: c.Token, Tokens: cmp.Or(c.Tokens, filepath.Join(p.Config.StateDir, DefaultTokens)),
-		Webhooks: cmp.Or(c.Hooks, filepath.Join(p.Config.StateDir, "webhooks.json")), WebhooksPrivate: c.Private, Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"), Spans: p.Recorder.Record,
+		Webhooks: cmp.Or(c.Hooks, filepath.Join(p.Config.StateDir, "webhooks.json")), WebhooksPrivate: c.Private, WebhooksOrigin: c.Origin, Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"), Spans: p.Recorder.Record,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

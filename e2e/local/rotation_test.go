@@ -1,0 +1,84 @@
+package local
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestAnAgentTakesANewToken while its workers run: the file of its --join is replaced, and the old
+// key is revoked once the new one is used. Nothing ends and nothing starts, and no sample is lost.
+// Services and the broker's own connections take the new keys of the directory meanwhile.
+func TestAnAgentTakesANewToken(t *testing.T) {
+	t.Parallel()
+	n := newNewcomer(t)
+	token := n.token("issue", "agent", "far-1")
+	file, old := filepath.Join(n.dir, "far.token"), filepath.Join(n.dir, "old.token")
+	put := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(file, token)
+	put(old, token)
+	state := filepath.Join(n.dir, "far-state")
+	n.away("REGROUP_STATE_DIR="+state, "REGROUP_AGENT_JOIN=@"+file)
+	n.start("far-1", "agent")
+	n.here()
+	n.nodes(30*time.Second, "far-1")
+	job := n.submit(append([]string{"--workers", "2"}, counter(3000)...)...)
+	before := n.until(job, time.Minute, "it steps", steps)
+	agent := n.node("far-1").Incarnation
+	said := func(process, text string, times int) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() (bool, string) {
+			return bytes.Count(n.procs.Log(process, 0), []byte(text)) >= times, process + " says " + text
+		})
+	}
+	put(file, n.token("rotate", "far-1", "--keep-old"))
+	said("far-1", "a new join token is used", 1)
+	said("far-1", "connecting anew with the new ones", 1)
+	said("far-1", "reconnected to NATS", 1)
+	for _, args := range [][]string{
+		{"auth", "revoke", "far-1", "--old"}, {"auth", "rotate", "registry", "--keep-old"}, {"auth", "rotate", "rendezvous", "--keep-old"},
+	} {
+		if _, errs, code := n.cli(args...); code != 0 {
+			t.Fatalf("%v exits %d: %s", args, code, errs)
+		}
+	}
+	n.away("REGROUP_STATE_DIR="+filepath.Join(n.dir, "elsewhere"), "REGROUP_AGENT_JOIN=@"+old)
+	if _, errs, code := n.cli("agent", "--timeout", "5s"); code != 5 || !strings.Contains(errs, "refuses") {
+		t.Errorf("the old token exits %d, want a refusal: %s", code, errs)
+	}
+	n.here()
+	for _, name := range []string{"registry-0", "rendezvous-0"} {
+		said(name, "connecting anew with the new ones", 1)
+		if _, errs, code := n.cli("auth", "revoke", strings.TrimSuffix(name, "-0"), "--old"); code != 0 {
+			t.Errorf("auth revoke exits %d: %s", code, errs)
+		}
+	}
+	if now := n.job(job); now.State.Terminal() {
+		t.Fatalf("the job has ended too early to show anything: %s", now.State)
+	}
+	s := n.ends(job, 2*time.Minute)
+	after := n.job(job)
+	if len(after.Generations) != 1 || after.Generations[0].Members[0].PID != before.Generations[0].Members[0].PID || len(s.Generations) != 1 {
+		t.Errorf("it has regrouped: %+v", after.Generations)
+	}
+	out, errs, code := n.cli("events", "-o", "json")
+	if code != 0 || strings.Contains(out, string(events.NodeLost{}.Type())) {
+		t.Errorf("events exits %d, or the node was lost:\n%s%s", code, out, errs)
+	}
+	if v := n.node("far-1"); v.State != events.NodeStateReady || v.Incarnation != agent {
+		t.Errorf("the node is %s, by the agent %s, want that of before, %s", v.State, v.Incarnation, agent)
+	}
+}

@@ -1,0 +1,139 @@
+package jetstream_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/identity"
+)
+
+// elsewhere is a machine that has a copy of a user's credentials.
+func (g *guarded) elsewhere(t *testing.T, user string) (path string, copied func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "user.creds")
+	copied = func() {
+		t.Helper()
+		text, err := os.ReadFile(g.dir.Credentials(user))
+		must(t, err)
+		must(t, os.WriteFile(path+".new", text, 0o600))
+		must(t, os.Rename(path+".new", path))
+	}
+	copied()
+	return path, copied
+}
+
+// TestChangedCredentialsAreUsedAtOnce: the connection is made anew with the identity of the file,
+// so the end of the old one ends nothing.
+func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
+	g := newGuarded(t)
+	i := g.issue(t, access.RoleClient, 0)
+	path, copied := g.elsewhere(t, i.Name)
+	o := g.options(i.Name)
+	o.Credentials = path
+	c, err := jetstream.Connect(within(t, patience), o)
+	must(t, err)
+	t.Cleanup(c.Close)
+	old, err := os.ReadFile(path)
+	must(t, err)
+
+	_, err = g.dir.Rotate(i.Name, true)
+	must(t, err)
+	copied()
+	await(t, "it has connected with the new credentials", func() bool { return c.Connects() == 2 && c.Connected() })
+	retry(t, "ask", func(ctx context.Context) error { return c.Ready(ctx) })
+
+	revoked := filepath.Join(t.TempDir(), "old.creds")
+	must(t, os.WriteFile(revoked, old, 0o600))
+	must(t, g.dir.RevokeOld(i.Name))
+	stale := g.options(i.Name)
+	stale.Credentials = revoked
+	await(t, "the old ones are refused", func() bool { return attempt(stale) != nil })
+	if c.Connects() != 2 || !c.Connected() {
+		t.Errorf("the end of the old credentials has cost a connection: %d", c.Connects())
+	}
+	must(t, c.Ready(within(t, patience)))
+}
+
+// TestCredentialsThatAreNotUsableChangeNothing: the connection of before stays, and the reason is
+// said once. Good ones are used then.
+func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
+	g := newGuarded(t)
+	i := g.issue(t, access.RoleClient, 0)
+	path, copied := g.elsewhere(t, i.Name)
+	said := &lines{}
+	o := g.options(i.Name)
+	o.Credentials, o.Logger = path, said.logger()
+	c, err := jetstream.Connect(within(t, patience), o)
+	must(t, err)
+	t.Cleanup(c.Close)
+	other, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	must(t, err)
+	_, err = other.Issue(i, 0)
+	must(t, err)
+	stranger, err := os.ReadFile(other.Credentials(i.Name))
+	must(t, err)
+	another, err := os.ReadFile(g.dir.Credentials("registry"))
+	must(t, err)
+	for n, text := range [][]byte{stranger, another, []byte("-----BEGIN NATS USER JWT-----\nhalf")} {
+		must(t, os.WriteFile(path, text, 0o600))
+		await(t, "it says so", func() bool { return said.count("not usable") == n+1 })
+		must(t, c.Ready(within(t, patience)))
+	}
+	looks := g.log.count("authentication error")
+	must(t, os.WriteFile(path, stranger, 0o600))
+	await(t, "they are tried again", func() bool { return g.log.count("authentication error") > looks })
+	_, err = g.dir.Rotate(i.Name, true)
+	must(t, err)
+	copied()
+	await(t, "the good ones are used", func() bool { return c.Connects() == 2 && c.Connected() })
+}
+
+// TestNothingIsLostWhileCredentialsChange: facts are published and followed over many changes.
+func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
+	g := newGuarded(t)
+	i := g.issue(t, access.RoleAll, 0)
+	path, copied := g.elsewhere(t, i.Name)
+	o := g.options(i.Name)
+	o.Credentials = path
+	c, err := jetstream.Connect(within(t, patience), o)
+	must(t, err)
+	t.Cleanup(c.Close)
+	var mu sync.Mutex
+	var got []string
+	background(t, func(ctx context.Context) error {
+		return c.Ports().Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, string(m.Data))
+			return nil
+		}, nil)
+	})
+	var want []string
+	for range 3 {
+		before := c.Connects()
+		_, err := g.dir.Rotate(i.Name, false) // revokes the old ones too
+		must(t, err)
+		copied()
+		for c.Connects() == before || !c.Connected() {
+			n := strconv.Itoa(len(want))
+			want = append(want, n)
+			retry(t, "publish", func(ctx context.Context) error {
+				_, err := c.Ports().Log.Publish(ctx, events.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "demo-1"), ID: n, Data: []byte(n)})
+				return err
+			})
+		}
+	}
+	await(t, "all have arrived, once and in their order", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Equal(got, want)
+	})
+}
