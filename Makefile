@@ -70,8 +70,9 @@ $(BIN)/counter: $(SOURCES)
 $(BIN)/recorder: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/recorder
 
+# Without a build id: it depends on the flags, which name this folder.
 LIBREGROUP = CGO_ENABLED=1 $(GO) build -trimpath -buildmode=c-shared \
-  -ldflags "$(LDFLAGS) -extldflags '-Wl,--version-script=$(CURDIR)/collective/cabi/exports.map'"
+  -ldflags "$(LDFLAGS) -buildid= -extldflags '-Wl,--version-script=$(CURDIR)/collective/cabi/exports.map'"
 
 libregroup: setup $(BIN)/libregroup.so ## bin/libregroup.so, the C library (collective/cabi/regroup.h), and a copy for python/
 
