@@ -172,7 +172,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if join.Run != "" {
 				return joinJob(ctx, p, a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}
-			return withHealth(ctx, p, func(ctx context.Context) error {
+			return withHealth(ctx, p, nil, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
 					run, err := newAgent(p, a, nil, after, nil)
 					if err != nil {
