@@ -30,6 +30,7 @@ runs() { # runs SERVICE: all its containers have the newer version
 brokers_current() { # brokers_current SINCE: as the leaders of the streams say, after that time
   says /api/v1/system '.brokers | (.at | .[:19]) > $since[:19] and (.brokers | length == 3 and all(.state == "current"))' --arg since "$1"
 }
+new_node() { says /api/v1/nodes '.. | objects | select(.node? == $node) | .state == "ready" and .version == $version' --arg node "$1" --arg version "$version"; }
 deploy/compose-upgrade.sh init
 for service in discovery scheduler rendezvous registry gateway node-a node-b node-c nats-1 nats-2 nats-3; do
   began=$SECONDS
@@ -41,7 +42,7 @@ for service in discovery scheduler rendezvous registry gateway node-a node-b nod
     until_true 60 "the gateway is ready" gateway_there
     says /api/v1/system '.version == $version' --arg version "$version"
     ;;
-  node-*) until_true 60 "three nodes are ready" three_nodes ;;
+  node-*) until_true 60 "$service is ready with the newer version" new_node "$service" ;;
   nats-*) until_true 60 "three brokers are current" brokers_current "$(date -u +%FT%TZ)" ;;
   esac
   until_true 60 "all take part" six_train

@@ -106,8 +106,8 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, o
 		reachable = func() error { return isOurs(a.Advertise) }
 	}
 	return agent.New(agent.Options{
-		Reachable: reachable,
-		Node:      events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
+		Reachable: reachable, Version: p.Config.Version,
+		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
 		Ports: p.Ports, Driver: driver, Join: join, Yield: yield, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
