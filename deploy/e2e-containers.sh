@@ -45,17 +45,19 @@ docker kill "$(container registry)" >/dev/null
 goes_on "a replica of the registry is killed"
 network=${COMPOSE_PROJECT_NAME}_regroup
 at=$(address "$(container node-b)")
+comes_back() { # comes_back ADDRESS: all take part again once node-b is connected
+  local began=$SECONDS
+  docker network connect --ip "$1" --alias node-b "$network" "$(container node-b)"
+  until_true 60 "node-b is ready at $1" says /api/v1/nodes '.. | objects | select(.node? == "node-b") | .state == "ready" and .address == $at' --arg at "$1"
+  until_true 60 "all take part again" six_train
+  goes_on "node-b is back with $1 after $((SECONDS - began)) s"
+}
 docker network disconnect "$network" "$(container node-b)"
 goes_on "node-b is cut off"
-docker network connect --ip "$at" --alias node-b "$network" "$(container node-b)"
-until_true 60 "three nodes are ready" three_nodes
-until_true 60 "all take part again" six_train
+comes_back "$at"
 docker network disconnect "$network" "$(container node-b)"
 goes_on "node-b is cut off again"
-docker network connect --ip 10.213.8.200 --alias node-b "$network" "$(container node-b)"
-until_true 60 "three nodes are ready" three_nodes
-until_true 60 "all take part, node-b with another address" six_train
-goes_on "node-b has another address"
+comes_back 10.213.8.200 # it joins anew, because its peers cannot reach it at the address that they know
 docker kill "$(container nats-1)" >/dev/null
 goes_on "a broker is killed"
 docker kill "$(container node-c)" >/dev/null

@@ -17,7 +17,7 @@ images "$NEXT" after
 
 export TAG=before
 compose_up
-begins '{"name": "upgraded", "command": ["/counter", "-steps", "10000", "-step-time", "10ms", "-samples", "60000", "-batch", "60"],
+begins '{"name": "upgraded", "command": ["/counter", "-steps", "11000", "-step-time", "10ms", "-samples", "60000", "-batch", "60"],
   "workers": {"min": 2, "max": 6}, "recovery": "in-process", "data": {"samples": 60000}}'
 
 export TAG=after
@@ -49,4 +49,5 @@ for service in discovery scheduler rendezvous registry gateway node-a node-b nod
   goes_on "$service is replaced in $took s"
 done
 ends_right
+jq -e '[.incidents[].cause] | all(IN("grow", "shrink"))' "$AUTH/summary" >/dev/null || { echo "containers: an upgrade was a failure of the job" >&2; exit 1; }
 echo "containers: ok in $SECONDS s"
