@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # Sourced by the tests in containers, at the root of the tree: the cluster of compose.yaml with new identities, what its gateway
-# says, and a job that is watched. compose_up begins; whatever happens then, all of it is taken down at the end.
+# says, and a job that is watched. engine_up begins; whatever happens then, all of it is taken down at the end.
 . deploy/containers.sh
 . deploy/until.sh
 
-export COMPOSE_PROJECT_NAME=regroup-e2e COMPOSE_FILE=deploy/compose.yaml
+export COMPOSE_PROJECT_NAME=regroup-e2e COMPOSE_FILE=deploy/compose.yaml TAG=latest
 
 # images CONTEXT TAG: of the binaries in CONTEXT/bin.
 images() {

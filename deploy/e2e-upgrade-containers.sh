@@ -20,6 +20,11 @@ compose_up
 begins '{"name": "upgraded", "command": ["/counter", "-steps", "11000", "-step-time", "10ms", "-samples", "60000", "-batch", "60"],
   "workers": {"min": 2, "max": 6}, "recovery": "in-process", "data": {"samples": 60000}}'
 
+export TAG=none
+if deploy/compose-upgrade.sh; then
+  echo "containers: an upgrade to images that do not exist is not refused" >&2
+  exit 1
+fi
 export TAG=after
 runs() { # runs SERVICE: all its containers have the newer version
   local one
@@ -31,11 +36,11 @@ brokers_current() { # brokers_current SINCE: as the leaders of the streams say, 
   says /api/v1/system '.brokers | (.at | .[:19]) > $since[:19] and (.brokers | length == 3 and all(.state == "current"))' --arg since "$1"
 }
 new_node() { says /api/v1/nodes '.. | objects | select(.node? == $node) | .state == "ready" and .version == $version' --arg node "$1" --arg version "$version"; }
-deploy/compose-upgrade.sh init
-for service in discovery scheduler rendezvous registry gateway node-a node-b node-c nats-1 nats-2 nats-3; do
+for service in $(deploy/compose-upgrade.sh --services); do
   began=$SECONDS
   deploy/compose-upgrade.sh "$service"
   took=$((SECONDS - began))
+  [ "$service" != init ] || continue
   runs "$service"
   case $service in
   gateway)
