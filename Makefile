@@ -24,7 +24,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-slurm e2e-kubernetes image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ browser: ## install a browser without a screen, and what drives it
 jaeger: ## build Jaeger, for the test of traces
 	@deploy/setup.sh jaeger
 
-build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder ## bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
+build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder $(BIN)/state ## bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
 
 $(BIN)/regroup: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/regroup
@@ -70,8 +70,12 @@ $(BIN)/counter: $(SOURCES)
 $(BIN)/recorder: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/recorder
 
+$(BIN)/state: # for the images
+	@mkdir -p -m 0700 $@
+
+# Without a build id: it depends on the flags, which name this folder.
 LIBREGROUP = CGO_ENABLED=1 $(GO) build -trimpath -buildmode=c-shared \
-  -ldflags "$(LDFLAGS) -extldflags '-Wl,--version-script=$(CURDIR)/collective/cabi/exports.map'"
+  -ldflags "$(LDFLAGS) -buildid= -extldflags '-Wl,--version-script=$(CURDIR)/collective/cabi/exports.map'"
 
 libregroup: setup $(BIN)/libregroup.so ## bin/libregroup.so, the C library (collective/cabi/regroup.h), and a copy for python/
 
@@ -192,6 +196,9 @@ reliability: chaos ## docs/reliability.md: every kind of network fault, and the 
 
 e2e-containers: ## the compose file with TLS and identities: a job by curl, containers killed and cut off in turn (root)
 	@deploy/e2e-containers.sh
+
+e2e-containers-upgrade: ## the same cluster, each container in turn replaced by one of another image while a job trains (root)
+	@deploy/e2e-upgrade-containers.sh
 
 e2e-containers-torch: ## the same with jobs of PyTorch, in an image of the target regroup-torch that is made of Debian's packages (root; 3 GB)
 	@deploy/e2e-containers.sh torch

@@ -66,7 +66,7 @@ var layers = []layer{
 	{"internal/spawn", nil, []string{"golang.org/x/sys"}, nil, "it starts processes, nothing else"},
 	{"events/eventstest", []string{"events", "events/spec", "internal/wait"}, nil, nil, "it judges every implementation alike"},
 	{"jetstream/identity", []string{"events", "events/access", "internal/durable"}, []string{"github.com/nats-io/jwt", "github.com/nats-io/nkeys", "golang.org/x/sys"}, nil, "it is about files only"},
-	{"jetstream/backup", []string{"events", "internal/durable"}, []string{"github.com/nats-io"}, nil, "it copies streams, whatever is in them"},
+	{"jetstream/backup", []string{"events", "internal/durable", "internal/wait"}, []string{"github.com/nats-io"}, nil, "it copies streams, whatever is in them"},
 	{"jetstream/inspect", []string{"events"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it asks about streams, whatever is in them"},
 	{"jetstream", []string{"events", "internal/wait", "jetstream/backup", "jetstream/identity", "jetstream/inspect"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
 	{"internal/freeport", nil, nil, nil, "tests of every layer import it"},

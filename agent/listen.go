@@ -99,7 +99,7 @@ func (a *Agent) register(work context.Context) {
 	for work.Err() == nil {
 		h := events.NodeHello{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: offered, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
-			Departing: a.departing.Load(), Yield: a.opt.Yield,
+			Version: a.opt.Version, Departing: a.departing.Load(), Yield: a.opt.Yield,
 		}
 		pause := a.opt.Config.HelloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {

@@ -88,6 +88,7 @@ type Options struct {
 	Yield       bool               // start only when no other live agent has this node's name
 	Slots       int
 	Advertise   string // data-plane host that peers can reach
+	Version     string // of this program, for people
 	// Reachable returns why peers cannot reach Advertise any more; nil = they can. It is asked
 	// whenever the connection to the broker has come back. May be nil.
 	Reachable   func() error

@@ -60,7 +60,7 @@ import_torch() {
     deploy/setup.sh base
     echo "containers: unpacking Debian's PyTorch (1.1 GB, three minutes, once)"
     mkdir -p .tools
-    mmdebstrap --quiet --variant=minbase --mode=root --include=python3,python3-torch,python3-numpy --aptopt='APT::Install-Recommends "false"' \
+    mmdebstrap --quiet --format=tar --variant=minbase --mode=root --include=python3,python3-torch,python3-numpy --aptopt='APT::Install-Recommends "false"' \
       --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' trixie $tar.new
     mv $tar.new $tar
   fi

@@ -25,6 +25,7 @@ for f in "${files[@]}"; do
   install -D -m "$mode" "$f" "$dir/context/$f"
 done
 chmod -R go+rX "$dir/context" # folders have the modes that the umask leaves
+install -d -m 0700 "$dir/context/bin/state"
 cp deploy/Dockerfile "$dir/context"
 
 builder() { buildah --root "$dir/root" --runroot "$dir/run" --storage-driver vfs "$@"; }

@@ -13,6 +13,7 @@
 #   deploy/setup.sh promtool Prometheus' own checker of rules and metrics, without Prometheus
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 #   deploy/setup.sh image   what builds images whose digest can be repeated
+#   deploy/setup.sh containers  what the tests in containers ask the gateway with
 #   deploy/setup.sh base    what makes an image of Debian's packages, for the test of PyTorch in containers
 #   deploy/setup.sh kubernetes  a control plane of Kubernetes and kwok, into .tools, for the test of the chart
 set -euo pipefail
@@ -99,6 +100,9 @@ jaeger)
   cd jaeger
   CGO_ENABLED=0 GOFLAGS='' go build -trimpath -ldflags '-s -w' -o "$to/jaeger" ./cmd/jaeger
   ;;
+containers)
+  command -v curl >/dev/null && command -v jq >/dev/null || packages curl ca-certificates jq
+  ;;
 base)
   command -v mmdebstrap >/dev/null || packages mmdebstrap
   ;;
@@ -118,5 +122,5 @@ kubernetes)
   mv $tools/server $tools/etcd # etcd's main package is named so
   cp go.sum $tools/built-of
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|promtool|jaeger|image|base|kubernetes" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|promtool|jaeger|image|containers|base|kubernetes" ;;
 esac

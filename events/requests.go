@@ -13,7 +13,8 @@ type NodeHello struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	Slots       int         `json:"slots" bound:"slots"`
-	Address     string      `json:"address" bound:"word"` // data-plane host that peers can reach
+	Address     string      `json:"address" bound:"word"`           // data-plane host that peers can reach
+	Version     string      `json:"version,omitempty" bound:"word"` // of the agent's program
 	// Set by the replica that receives it: the node's entry in the host list; nil = no change.
 	HostEntry *HostEntry `json:"-"`
 	FleetSize int        `json:"-"` // like HostEntry: the number of nodes

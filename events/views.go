@@ -37,6 +37,7 @@ type NodeView struct {
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
 	Slots            int           `json:"slots"` // of the agent
 	Address          string        `json:"address"`
+	Version          string        `json:"version,omitempty"` // of the agent's program; empty = an older one that does not say it
 	Reason           string        `json:"reason"`
 	Since            time.Time     `json:"since"`
 

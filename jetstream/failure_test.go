@@ -17,6 +17,7 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
@@ -363,4 +364,27 @@ func retryCode(t *testing.T, code events.Code, do func(ctx context.Context) erro
 		wantCode(t, err, code)
 		return
 	}
+}
+
+// TestAServerSaysWhetherItHasCaughtUp: with what was stored while it was away, and not while it is
+// alone.
+func TestAServerSaysWhetherItHasCaughtUp(t *testing.T) {
+	s := jetstreamtest.Three(t)
+	away := (s.Leader(t, events.StreamFacts) + 1) % 3
+	s.Stop(away)
+	retry(t, "publish", func(ctx context.Context) error {
+		_, err := s.Ports.Log.Publish(ctx, events.Message{Subject: fact("job-a"), ID: "1", Data: []byte("1")})
+		return err
+	})
+	s.Start(t, away)
+	eventstest.Eventually(t, patience, "the server has caught up", func() bool { return s.Server(away).CaughtUp() == nil })
+	if !s.Server(away).Holds(events.StreamFacts) {
+		t.Error("it lacks the facts")
+	}
+	for other := range 3 {
+		if other != away {
+			s.Stop(other)
+		}
+	}
+	eventstest.Eventually(t, patience, "the server that is alone says so", func() bool { return events.CodeOf(s.Server(away).CaughtUp()) == events.Unavailable })
 }

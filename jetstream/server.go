@@ -239,6 +239,16 @@ func (s *Server) Clients() int {
 // Current reports whether this server is part of JetStream and has caught up with its leader.
 func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 
+// CaughtUp returns nil if this server has everything that was stored while it was away: another
+// may be stopped then without a loss of copies. Under load a copy is behind for moments at any
+// time.
+func (s *Server) CaughtUp() error {
+	if h := s.ns.Healthz(nil); h.Error != "" {
+		return events.Errorf(events.Unavailable, "%s", h.Error)
+	}
+	return nil
+}
+
 // Holds reports whether this server has a current replica of a stream. A bucket's stream is
 // KV_<bucket>.
 func (s *Server) Holds(stream string) bool {

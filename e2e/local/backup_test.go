@@ -1,13 +1,17 @@
 package local
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
 // TestBackupIsRestored: a backup is made while jobs train and lose workers; then the broker, its
@@ -16,6 +20,52 @@ import (
 func TestBackupIsRestored(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
+	loseEverything(t, c, func() {
+		c.start("nats-new", "serve", "nats", "--without-streams", "--listen", strings.TrimPrefix(c.url, "nats://"), "--state-dir", filepath.Join(c.dir, "nats"))
+	})
+}
+
+// TestBackupIsRestoredOnThreeBrokers: the same where all three brokers and their stores are lost.
+// Every stream has three copies then that are current.
+func TestBackupIsRestoredOnThreeBrokers(t *testing.T) {
+	t.Parallel()
+	c := empty(t)
+	c.startBrokers()
+	if _, errs, code := c.cli("init", "--replicas", "3"); code != 0 {
+		t.Fatalf("init exits %d: %s", code, errs)
+	}
+	c.ports = connect(t, c.url)
+	loseEverything(t, c, func() {
+		for n := range 3 {
+			c.restart(fmt.Sprintf("nats-%d", n))
+		}
+	})
+	eventually(t, 30*time.Second, func() (bool, string) {
+		out, errs, code := c.cli("top", "-o", "json")
+		return code == 0 && everyCopyIsCurrent(t, out, 3), "every stream has three copies that are current: " + out + errs
+	})
+}
+
+// everyCopyIsCurrent reports whether the leaders of all streams know of that many copies, and that
+// each has everything. top is the output of regroup top -o json.
+func everyCopyIsCurrent(t *testing.T, top string, copies int) bool {
+	t.Helper()
+	var frame struct{ Brokers brokers.Report }
+	if err := json.Unmarshal([]byte(top), &frame); err != nil {
+		t.Fatalf("%v: %s", err, top)
+	}
+	for _, s := range frame.Brokers.Streams {
+		if len(s.Replicas) != copies || slices.ContainsFunc(s.Replicas, func(r events.ReplicaState) bool { return !r.Current }) {
+			return false
+		}
+	}
+	return len(frame.Brokers.Streams) > len(events.ServiceNames())
+}
+
+// loseEverything starts services, agents and jobs, makes a backup, kills all but the agents and
+// their workers, removes the stores, and restores the backup on brokers that again starts.
+func loseEverything(t *testing.T, c *cluster, again func()) {
+	t.Helper()
 	c.services(2)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
@@ -47,23 +97,24 @@ func TestBackupIsRestored(t *testing.T) {
 		t.Fatalf("restore over a cluster that has streams exits %d: %s%s", code, out, errs)
 	}
 
+	var services []string
 	for _, name := range c.procs.Names() {
-		if !c.agents[name] {
-			c.kill(name)
+		if c.agents[name] {
+			continue
+		}
+		c.kill(name)
+		if !strings.HasPrefix(name, "nats") {
+			services = append(services, name)
+		} else if err := os.RemoveAll(filepath.Join(c.dir, name)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	store := filepath.Join(c.dir, "nats")
-	if err := os.RemoveAll(store); err != nil {
-		t.Fatal(err)
-	}
-	c.start("nats-new", "serve", "nats", "--without-streams", "--listen", strings.TrimPrefix(c.url, "nats://"), "--state-dir", store)
+	again()
 	if out, errs, code := c.cli("restore", dir); code != 0 {
 		t.Fatalf("restore exits %d: %s%s", code, out, errs)
 	}
-	for _, name := range c.procs.Names() {
-		if name != "nats" && name != "nats-new" && !c.agents[name] {
-			c.restart(name)
-		}
+	for _, name := range services {
+		c.restart(name)
 	}
 	for _, id := range jobs {
 		lose(id)

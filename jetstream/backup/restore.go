@@ -8,18 +8,28 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
+)
+
+const (
+	electionLimit   = time.Minute
+	electionAttempt = time.Second
+	electionPause   = 100 * time.Millisecond
 )
 
 // Restore makes the streams of a backup, with their consumers, on a server or cluster that has none
 // of them. replicas is the number of copies of each stream; 0 = as saved.
 //
-// The errors are those of Check, and Conflict, with every stream that exists, before anything is
-// changed. After any other error some streams are there: begin again with an empty store.
+// It waits for servers that have just started: until they have elected a leader, and it knows of
+// enough of them, at most for electionLimit. The errors are those of Check, and Conflict, with
+// every stream that exists, before anything is changed. After any other error some streams are
+// there: begin again with an empty store.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Manifest, error) {
 	m, err := Check(dir)
 	if err != nil {
@@ -30,8 +40,8 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Mani
 	}
 	var exist []string
 	for _, s := range m.Streams {
-		var info server.JSApiStreamInfoResponse
-		if err := ask(ctx, nc, apiInfo+s.Name, nil, &info); err != nil {
+		info, err := existing(ctx, nc, s.Name)
+		if err != nil {
 			return m, err
 		}
 		switch err := refusal(info.ApiResponse); {
@@ -56,6 +66,41 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Mani
 	return m, nil
 }
 
+// existing asks for a stream until there is an answer: servers are silent while they elect.
+func existing(ctx context.Context, nc *nats.Conn, name string) (info server.JSApiStreamInfoResponse, err error) {
+	err = elected(ctx, func(ctx context.Context) (server.ApiResponse, error) {
+		ctx, cancel := context.WithTimeout(ctx, electionAttempt)
+		defer cancel()
+		info = server.JSApiStreamInfoResponse{}
+		err := ask(ctx, nc, apiInfo+name, nil, &info)
+		return info.ApiResponse, err
+	}, true)
+	return info, err
+}
+
+// elected repeats a request that is refused because servers have just started, and with silence
+// also one that is not answered.
+func elected(ctx context.Context, request func(ctx context.Context) (server.ApiResponse, error), silence bool) error {
+	ctx, cancel := context.WithTimeout(ctx, electionLimit)
+	defer cancel()
+	for {
+		answer, err := request(ctx)
+		if err == nil && !starting(answer) || err != nil && !silence || !wait.Sleep(ctx, electionPause) {
+			return err
+		}
+	}
+}
+
+// starting reports whether a server refuses something that it will not refuse once the servers of
+// its cluster have found each other.
+func starting(answer server.ApiResponse) bool {
+	if answer.Error == nil {
+		return false
+	}
+	code := server.ErrorIdentifier(answer.Error.ErrCode)
+	return code == server.JSClusterNotAvailErr || code == server.JSClusterNoPeersErrF || code == server.JSClusterNotLeaderErr
+}
+
 func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) error {
 	f, err := os.Open(filepath.Join(dir, s.File))
 	if err != nil {
@@ -63,7 +108,12 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 	}
 	defer f.Close()
 	var begin server.JSApiStreamRestoreResponse
-	if err := ask(ctx, nc, apiRestore+s.Name, server.JSApiStreamRestoreRequest{Config: s.Config, State: s.State}, &begin); err != nil {
+	err = elected(ctx, func(ctx context.Context) (server.ApiResponse, error) {
+		begin = server.JSApiStreamRestoreResponse{}
+		err := ask(ctx, nc, apiRestore+s.Name, server.JSApiStreamRestoreRequest{Config: s.Config, State: s.State}, &begin)
+		return begin.ApiResponse, err
+	}, false) // a request without an answer may have been heard
+	if err != nil {
 		return err
 	}
 	if err := refusal(begin.ApiResponse); err != nil {

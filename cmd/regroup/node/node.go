@@ -2,6 +2,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -75,7 +76,7 @@ func withUse(nodes []events.NodeView, pool events.PoolView) []used {
 func table(env command.Env, p screen.Palette, nodes []used, wide bool) error {
 	header := []string{"NODE", "STATE", "SLOTS", "USED", "SINCE"}
 	if wide {
-		header = append(header, "ADDRESS", "INCARNATION")
+		header = append(header, "ADDRESS", "VERSION", "INCARNATION")
 	}
 	rows := make([][]string, 0, len(nodes))
 	for _, n := range nodes {
@@ -85,7 +86,7 @@ func table(env command.Env, p screen.Palette, nodes []used, wide bool) error {
 		}
 		r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
 		if wide {
-			r = append(r, n.Address, string(n.Incarnation))
+			r = append(r, n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
 		}
 		if why := reasons(env, n.NodeView); why != "" {
 			r = append(r, p.Faint(why))

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func view(name string, state events.NodeState) events.NodeView {
 	return events.NodeView{
-		Node: events.NodeID(name), Incarnation: "01J", State: state, Slots: 4, Address: "10.0.0.1",
+		Node: events.NodeID(name), Incarnation: "01J", State: state, Slots: 4, Address: "10.0.0.1", Version: "1.3",
 		Since: clienttest.Now.Add(-90 * time.Second),
 	}
 }

@@ -114,8 +114,8 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 		reachable = func() error { return isOurs(a.Advertise) }
 	}
 	return agent.New(agent.Options{
-		Reachable: reachable,
-		Node:      events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
+		Reachable: reachable, Version: p.Config.Version,
+		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
 		Ports: p.Ports, Driver: driver, Join: o.join, Yield: o.yield, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
@@ -183,7 +183,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if join.Run != "" {
 				return joinJob(ctx, p, a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}
-			return withHealth(ctx, p, func(ctx context.Context) error {
+			return withHealth(ctx, p, nil, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
 					run, err := newAgent(p, a, agentOptions{yield: after})
 					if err != nil {

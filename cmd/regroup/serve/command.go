@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,7 +68,7 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 			}
 			defer p.Close()
 			p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
-			return withHealth(ctx, p, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
+			return withHealth(ctx, p, nil, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
 		},
 	}
 	if name == events.ServiceDiscovery {
@@ -97,11 +98,14 @@ func open(ctx context.Context, cmd *cobra.Command, c boot.Config, name string) (
 	return p, nil
 }
 
-// withHealth runs fn, and concurrently the health endpoint if one is configured.
-func withHealth(ctx context.Context, p *boot.Process, fn func(context.Context) error) error {
+// withHealth runs fn, and concurrently the health endpoint if one is configured. The process is not
+// ready before begun, if there is one, has returned nil once; from then on it is while it is
+// connected.
+func withHealth(ctx context.Context, p *boot.Process, begun func() error, fn func(context.Context) error) error {
 	if p.Config.Health == "" {
 		return fn(ctx)
 	}
+	var ready atomic.Bool
 	g, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	g.Go(func() error {
@@ -113,6 +117,13 @@ func withHealth(ctx context.Context, p *boot.Process, fn func(context.Context) e
 			if !p.Conn.Connected() {
 				return fmt.Errorf("not connected to NATS")
 			}
+			if begun == nil || ready.Load() {
+				return nil
+			}
+			if err := begun(); err != nil {
+				return err
+			}
+			ready.Store(true)
 			return nil
 		})
 	})
@@ -173,7 +184,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 					return err
 				}
 			}
-			return withHealth(ctx, p, func(ctx context.Context) error { return guard(ctx, s, log) })
+			return withHealth(ctx, p, s.CaughtUp, func(ctx context.Context) error { return guard(ctx, s, log) })
 		},
 	}
 	f := cmd.Flags()

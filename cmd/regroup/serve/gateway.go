@@ -41,7 +41,7 @@ func gatewayCommand(c *boot.Config, w *web.Config) *cobra.Command {
 			if boot.IsTerminal(os.Stderr) { // a link in the log of a service would let its readers in
 				fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", g.Link())
 			}
-			return withHealth(ctx, p, g.Serve)
+			return withHealth(ctx, p, nil, g.Serve)
 		},
 	}
 	w.Flags(cmd.Flags())

@@ -109,7 +109,7 @@ func (m Membership) Run(ctx context.Context) error {
 		return err
 	}
 	m.Made(run)
-	if err := withHealth(ctx, m.Process, run.Run); err != nil {
+	if err := withHealth(ctx, m.Process, nil, run.Run); err != nil {
 		return err
 	}
 	return m.report.end(context.WithoutCancel(ctx), m.Client, run, errors.Is(context.Cause(ctx), boot.ErrInterrupted))

@@ -78,7 +78,7 @@ agents of other machines are used if it names them.`,
 			for _, text := range openness(*c, o) {
 				fmt.Fprintln(cmd.ErrOrStderr(), text)
 			}
-			return withHealth(ctx, l.Process, func(ctx context.Context) error {
+			return withHealth(ctx, l.Process, nil, func(ctx context.Context) error {
 				return Beside(ctx, pages, func(ctx context.Context) error { return Everything(ctx, l, run) })
 			})
 		},

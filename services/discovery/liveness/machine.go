@@ -170,6 +170,7 @@ func (t *transition) hello(b events.NodeHello) {
 		}
 		t.announceDeparture(b.Departing)
 	}
+	v.Version = b.Version // also where an older version has stored the view without it
 	reason := "came"
 	switch {
 	case same && v.State == events.NodeStateReady && !changed:

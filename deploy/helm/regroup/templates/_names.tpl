@@ -58,8 +58,9 @@ securityContext:
   capabilities: { drop: [ALL] }
 {{- end }}
 
+{{- /* How many times 2 s may pass until it is ready for the first time. */}}
 {{- define "regroup.probes" -}}
-startupProbe: { exec: { command: [/regroup, health] }, periodSeconds: 2, failureThreshold: 60, timeoutSeconds: 3 }
+startupProbe: { exec: { command: [/regroup, health] }, periodSeconds: 2, failureThreshold: {{ . }}, timeoutSeconds: 3 }
 livenessProbe: { exec: { command: [/regroup, health] }, periodSeconds: 10, failureThreshold: 6, timeoutSeconds: 5 }
 readinessProbe: { exec: { command: [/regroup, health] }, periodSeconds: 5, timeoutSeconds: 3 }
 {{- end }}
