@@ -165,27 +165,30 @@ func (c *Client) persist(ctx context.Context, attempt func() error) error {
 // do sends a request, again if need be, and decodes the answer; into may be nil. Only requests that
 // may be carried out twice are passed here.
 func (c *Client) do(ctx context.Context, r request, into any) error {
-	return c.persist(ctx, func() error {
-		res, err := c.send(ctx, r)
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		if into == nil {
-			return nil
-		}
-		text, err := io.ReadAll(res.Body)
-		switch {
-		case ctx.Err() != nil:
-			return events.Errorf(events.Cancelled, "%s %s: %w", r.method, r.path, context.Cause(ctx))
-		case err != nil:
-			return events.Errorf(events.Unavailable, "%s %s: the answer is not whole: %w", r.method, r.path, err)
-		}
-		if err := json.Unmarshal(text, into); err != nil {
-			return events.Errorf(events.Internal, "%s %s: the answer is not what was expected: %w", r.method, r.path, err)
-		}
+	return c.persist(ctx, func() error { return c.once(ctx, r, into) })
+}
+
+// once is do without a repetition.
+func (c *Client) once(ctx context.Context, r request, into any) error {
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if into == nil {
 		return nil
-	})
+	}
+	text, err := io.ReadAll(res.Body)
+	switch {
+	case ctx.Err() != nil:
+		return events.Errorf(events.Cancelled, "%s %s: %w", r.method, r.path, context.Cause(ctx))
+	case err != nil:
+		return events.Errorf(events.Unavailable, "%s %s: the answer is not whole: %w", r.method, r.path, err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return events.Errorf(events.Internal, "%s %s: the answer is not what was expected: %w", r.method, r.path, err)
+	}
+	return nil
 }
 
 // Get reads a resource that has no method here, as /api/v1/jobs/JOB/summary.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	gatewayclient "github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/auth"
 	"github.com/regroup-io/regroup/cmd/regroup/contexts"
 	"github.com/regroup-io/regroup/cmd/regroup/demo"
@@ -25,6 +26,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
+	"github.com/regroup-io/regroup/cmd/regroup/webhook"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -68,6 +70,9 @@ func newRoot() (*cobra.Command, error) {
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
 		submit.Command(env), node.Command(env),
+		webhook.Command(env, func(url string) (*gatewayclient.Client, error) {
+			return gatewayclient.New(gatewayclient.Options{URL: url, Token: gateway.Token, StateDir: config.StateDir, Patience: -1})
+		}, gateway.URL),
 		run.Command(env, &config, agent, discovery, gateway), torchrun.Command(env, &config, agent),
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
@@ -84,7 +89,7 @@ func arrange(root *cobra.Command) {
 		{"Run a job", "run torchrun submit demo"},
 		{"Look at jobs", "ls top status explain logs events timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
-		{"Operate", "up agent serve init backup restore auth node health doctor"},
+		{"Operate", "up agent serve init backup restore auth node webhook health doctor"},
 		{"More", "context config completion version help"},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -30,7 +30,7 @@ import (
 // Config is the configuration of a gateway from REGROUP_GATEWAY_* variables.
 type Config struct {
 	Listen  string `envconfig:"LISTEN" default:"127.0.0.1:8080" desc:"host:port of serve gateway; one that other machines can reach needs TLS and a token"`
-	URL     string `envconfig:"URL" desc:"address of the gateway that clients ask: regroup dashboard, the Go and the Python client; empty = the one that this user runs on this machine"`
+	URL     string `envconfig:"URL" desc:"address of the gateway that clients ask: regroup dashboard and webhook, the Go and the Python client; empty = the one that this user runs on this machine"`
 	Token   string `envconfig:"TOKEN" desc:"what clients must present, at least 16 characters; empty = a random one, kept in the state folder"`
 	Tokens  string `envconfig:"TOKENS" desc:"path of the file of regroup auth token; empty = tokens.json in the state folder"`
 	Hooks   string `envconfig:"WEBHOOKS" desc:"path of the file in which webhooks are kept; empty = webhooks.json in the state folder"`
