@@ -168,12 +168,19 @@ func (j *jobSeries) add(name string, now time.Time, value float64) {
 	}
 }
 
-// progressed updates the view of a running job with what was heard since it was stored.
+// progressed updates the view of a running job with what was heard since it was stored. The newest
+// step stays that of an earlier generation until one of the present generation is known.
 func (s *series) progressed(v *events.JobView) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.jobs[v.Job]
-	if j == nil || v.State.Terminal() || j.last.Generation != v.Generation {
+	if j == nil || v.State.Terminal() {
+		return
+	}
+	if j.last.Generation != v.Generation {
+		if j.last.Step > 0 && j.last.Generation < v.Generation && j.at.After(v.StepAt) {
+			v.Step, v.StepAt = j.last.Step, j.at
+		}
 		return
 	}
 	if counted(j.ledger) > counted(v.Ledger) {

@@ -113,8 +113,12 @@ func TestOldProgressIsPassedOver(t *testing.T) {
 	if s.progressed(&v); v.Step != 4 {
 		t.Errorf("the view has step %d, want 4", v.Step)
 	}
-	v = events.JobView{Job: "x", State: events.JobStateRunning, Generation: 3, Step: 1}
+	v = events.JobView{Job: "x", State: events.JobStateRunning, Generation: 3, Step: 1, StepAt: at.Add(-time.Second)}
+	if s.progressed(&v); v.Step != 4 {
+		t.Errorf("the view of a generation without a step has step %d, want 4, which was heard last", v.Step)
+	}
+	v = events.JobView{Job: "x", State: events.JobStateRunning, Generation: 3, Step: 1, StepAt: at.Add(time.Second)}
 	if s.progressed(&v); v.Step != 1 {
-		t.Errorf("the view of a later generation has step %d, want 1", v.Step)
+		t.Errorf("the view of a later generation has step %d, want 1, which is newer", v.Step)
 	}
 }

@@ -34,6 +34,8 @@ type trackedJob struct {
 	lastReported   time.Time // last reported as stalled
 	lastOffered    time.Time // newest was last offered to the record
 	newestAt       time.Time // newest was received
+	earlier        uint64    // newest step of the generations before
+	earlierAt      time.Time // it was received
 	reported       map[string]events.Metric
 	metricsChanged bool // the record lacks the newest metrics
 }
@@ -52,10 +54,18 @@ func (a *StepTracker) Update(v events.JobView, now time.Time) {
 			still = 0 // a replica that has just started has not received the earlier ones
 		}
 		reported := v.Reported
+		var earlier uint64
+		var earlierAt time.Time
 		if j != nil {
 			reported = j.reported
+			if earlier, earlierAt = j.newest.Step, j.newestAt; earlier == 0 {
+				earlier, earlierAt = j.earlier, j.earlierAt
+			}
 		}
-		j = &trackedJob{generation: v.Generation, lastProgress: now.Add(-still), stored: v.Step, storedAt: v.StepAt, reported: reported}
+		j = &trackedJob{
+			generation: v.Generation, lastProgress: now.Add(-still), stored: v.Step, storedAt: v.StepAt, reported: reported,
+			earlier: earlier, earlierAt: earlierAt,
+		}
 		if a.jobs == nil {
 			a.jobs = map[events.JobID]*trackedJob{}
 		}
@@ -96,13 +106,18 @@ func (a *StepTracker) Observe(p events.Progress, now time.Time) {
 }
 
 // Progress returns a job's progress as far as this replica has received it; false if the job does
-// not run or nothing was received.
+// not run or nothing was received. The newest step stays that of an earlier generation until one of
+// the present generation is known.
 func (a *StepTracker) Progress(id events.JobID) (events.JobProgress, bool) {
 	j := a.jobs[id]
-	if j == nil || (j.newest.Step == 0 && len(j.reported) == 0) {
+	if j == nil {
 		return events.JobProgress{}, false
 	}
-	return events.JobProgress{Generation: j.generation, Step: j.newest.Step, At: j.newestAt, Reported: j.reported}, true
+	p := events.JobProgress{Generation: j.generation, Step: j.newest.Step, At: j.newestAt, Reported: j.reported}
+	if p.Step == 0 && j.earlierAt.After(j.storedAt) {
+		p.Step, p.At = j.earlier, j.earlierAt
+	}
+	return p, p.Step > 0 || len(p.Reported) > 0
 }
 
 // Connected sets whether this replica receives anything at all. Timeouts stop while it does not.

@@ -95,3 +95,30 @@ func TestGapBetweenChecksRestartsTimeouts(t *testing.T) {
 		t.Errorf("after a clock that was set back %v stands still", still)
 	}
 }
+
+// TestTheNewestStepIsKept while a new generation has none: what was received is newer than what is
+// stored at most every 5 s. Once the record has something newer, that counts.
+func TestTheNewestStepIsKept(t *testing.T) {
+	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
+	var a job.StepTracker
+	v := record(1, 10, 0)
+	v.StepAt = at(0)
+	a.Update(v, at(0))
+	a.Observe(events.Progress{Job: demo, Generation: 1, Step: 14}, at(2))
+	for g := events.Generation(2); g <= 3; g++ { // the second one broke before its first step
+		v.Generation = g
+		a.Update(v, at(3))
+		if p, _ := a.Progress(demo); p.Step != 14 || !p.At.Equal(at(2)) || p.Generation != g {
+			t.Errorf("generation %d has no step yet: %+v, want step 14 of 2 s", g, p)
+		}
+	}
+	v.Step, v.StepAt = 12, at(4)
+	a.Update(v, at(4))
+	if p, _ := a.Progress(demo); p.Step != 0 {
+		t.Errorf("the record is newer: %+v", p)
+	}
+	a.Observe(events.Progress{Job: demo, Generation: 3, Step: 13}, at(5))
+	if p, _ := a.Progress(demo); p.Step != 13 {
+		t.Errorf("%+v, want step 13 of this generation", p)
+	}
+}
