@@ -81,6 +81,64 @@ func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 	}
 }
 
+// TestAnAnswerIsNoHarmfulRequest: what an account imports can be asked by an answer too, whatever
+// the sender may publish. A consumer that has no message answers without a body, as a request to
+// delete something must be.
+func TestAnAnswerIsNoHarmfulRequest(t *testing.T) {
+	g := newGuarded(t)
+	const durable = "registry-evt"
+	background(t, func(ctx context.Context) error {
+		k := events.Consumer{Stream: events.StreamFacts, Durable: durable, Subjects: []string{events.AllFacts}}
+		return g.connect(t, "registry").Ports().Log.Consume(ctx, k, func(d events.Delivery) { d.Ack() })
+	})
+	owner, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	must(t, err)
+	t.Cleanup(owner.Close)
+	answer := func(subject string, body []byte) string {
+		m, err := owner.Request(subject, body, patience)
+		must(t, err)
+		return string(m.Data)
+	}
+	there := func() bool {
+		return !strings.Contains(answer("$JS.API.CONSUMER.INFO."+events.StreamFacts+"."+durable, nil), `"error"`)
+	}
+	await(t, "the service has its consumer", there)
+	for _, r := range []access.Role{access.RoleViewer, access.RoleClient} {
+		i := g.issue(t, r, 0)
+		nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		must(t, err)
+		t.Cleanup(nc.Close)
+		own := fmt.Sprint("own-", r)
+		create := fmt.Sprintf(`{"stream_name": %q, "config": {"name": %q, "filter_subject": "regroup.evt.none", "ack_policy": "none"}}`, events.StreamFacts, own)
+		m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+own+".regroup.evt.none", []byte(create), patience)
+		must(t, err)
+		if strings.Contains(string(m.Data), `"error"`) {
+			t.Fatalf("%s", m.Data)
+		}
+		next := "$JS.API.CONSUMER.MSG.NEXT." + events.StreamFacts + "." + own
+		empty, err := nc.Request(next, []byte(`{"no_wait": true}`), patience)
+		must(t, err)
+		if len(empty.Data) != 0 {
+			t.Fatalf("the consumer has a message: %s", empty.Data)
+		}
+		command := events.CommandSubject(events.JobStop{}.Type())
+		for _, at := range []string{"$JS.API.CONSUMER.DELETE." + events.StreamFacts + "." + durable, "$JS.API.STREAM.DELETE." + events.StreamFacts, "$JS.API.STREAM.PURGE." + events.StreamFacts} {
+			must(t, nc.PublishRequest(next, at, []byte(`{"no_wait": true}`)))
+		}
+		must(t, nc.PublishRequest("$JS.API.STREAM.INFO."+events.StreamFacts, command, nil))
+		for range 20 { // what follows takes as long
+			_, err := nc.Request(next, []byte(`{"no_wait": true}`), patience)
+			must(t, err)
+		}
+		if !there() {
+			t.Errorf("%s has deleted the consumer of a service, or its stream", r)
+		}
+		if info := answer("$JS.API.STREAM.INFO."+events.StreamCommands, nil); r == access.RoleViewer && !strings.Contains(info, `"messages":0`) {
+			t.Errorf("%s has stored a command: %s", r, info)
+		}
+	}
+}
+
 // guardedCluster is three brokers with the directory of identities, and with the streams.
 func guardedCluster(t *testing.T) []*guarded {
 	t.Helper()
@@ -205,7 +263,10 @@ func TestOtherLibrariesWatchFromOutside(t *testing.T) {
 	must(t, err)
 	kv, err := api.KeyValue(within(t, patience), events.BucketJobs)
 	must(t, err)
-	w, err := kv.WatchAll(context.Background())
+	// Its consumer ends by itself: nobody may delete one.
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	w, err := kv.WatchAll(ctx)
 	must(t, err)
 	for n := 0; ; n++ {
 		if next(t, w.Updates(), "a document is seen") == nil {
@@ -215,7 +276,6 @@ func TestOtherLibrariesWatchFromOutside(t *testing.T) {
 			break
 		}
 	}
-	must(t, w.Stop())
 	for s := range refused.all {
 		t.Errorf("refused: %s", s)
 	}

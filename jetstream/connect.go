@@ -73,7 +73,6 @@ type Conn struct {
 	failed  atomic.Pointer[error] // of the last attempt to connect; nil after a connection
 	clock   clock
 	creds   *identity.File // nil = none
-	inbox   string         // prefix of the subjects of replies
 
 	refusing atomic.Bool // the server has refused the user since the last connection
 }
@@ -203,8 +202,8 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 	case o.own.name != "":
 		opts = append(opts, nats.UserInfo(o.own.name, o.own.password))
 	}
-	if c.inbox = o.inboxPrefix(); c.inbox != "" {
-		opts = append(opts, nats.CustomInboxPrefix(c.inbox))
+	if prefix := o.inboxPrefix(); prefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(prefix))
 	}
 	return append(opts, c.dialOptions(o)...)
 }

@@ -162,13 +162,18 @@ func messages(consumer js.Consumer, atOnce int) (js.MessagesContext, error) {
 		js.WithMessagesErrOnMissingHeartbeat(true))
 }
 
-// forget removes a consumer. If that fails the server does it after forgetAfter.
+// forget removes a consumer. If that fails, or is not permitted, the server does it after
+// forgetAfter.
 func (c *Conn) forget(stream, consumer string) {
 	if !c.nc.IsConnected() || c.nc.IsDraining() {
 		return
 	}
+	subject := js.DefaultAPIPrefix + "CONSUMER.DELETE." + stream + "." + consumer
+	if c.creds.Forbids(subject) {
+		return
+	}
 	// The answer is ignored: nothing depends on it.
-	_ = c.nc.Publish(js.DefaultAPIPrefix+"CONSUMER.DELETE."+stream+"."+consumer, nil)
+	_ = c.nc.Publish(subject, nil)
 }
 
 func stored(m js.Msg, meta *js.MsgMetadata) events.Stored {

@@ -165,6 +165,9 @@ func (c *Conn) admitted() {
 	c.refused.forget()
 	c.failed.Store(nil)
 	c.refusing.Store(false)
+	if c.creds != nil {
+		c.creds.Admitted()
+	}
 }
 
 // renewEvery is how often a connection looks for other credentials in its file.
@@ -187,6 +190,7 @@ func (c *Conn) renewing() {
 		}
 		switch err := c.admits(text); {
 		case err == nil:
+			c.creds.Refuse(nil)
 			c.log.Info("the credentials have changed: connecting anew with the new ones", "file", c.creds.Path)
 			if err := c.Reconnect(); err != nil {
 				return // it is closed
@@ -201,7 +205,7 @@ func (c *Conn) renewing() {
 // admits makes a connection with other credentials, and closes it. The one in use is not touched:
 // if they are not admitted, it may still be.
 func (c *Conn) admits(creds []byte) error {
-	if identity.InboxPrefix(creds) != c.inbox {
+	if c.creds.OtherUser(creds) {
 		return events.Errorf(events.Invalid, "they are of another user: that needs another start")
 	}
 	claims, err := jwt.ParseDecoratedJWT(creds)

@@ -5,27 +5,50 @@ import (
 	"strings"
 )
 
-// Outside reports whether identities of this role are in an account of their own, apart from that
-// of the streams: those of people, and of gateways, which act for people. In the account of the
+// Accounts of those outside: people, and gateways, which act for people. In the account of the
 // streams whoever sends a request names the subject of the answer, which is a message like any
 // other: it can be stored in a stream, or as a document. Between accounts the broker keeps that
 // subject to itself, and answers within the account of the sender.
-func (r Role) Outside() bool { return r == RoleClient || r == RoleViewer || r == RoleGateway }
+//
+// There too an answer can be a request, to what the account imports, whatever the permissions of
+// the sender are. So viewers have an account apart from those who may change something, and none
+// of them imports a request that destroys: its body does not count if it is empty.
+const (
+	AccountClients = "clients"
+	AccountViewers = "viewers"
+)
 
-// Imports are what the account of those outside imports from the account of the streams. No pattern
-// includes another one of its list.
-type Imports struct {
-	Services []string // what it may publish, and what it may ask for one answer
-	Repeated []string // what it may ask for many answers: the next messages of a consumer
-	Streams  []string // what it may subscribe to, and what its consumers deliver
+// OutsideAccounts returns the accounts of those outside.
+func OutsideAccounts() []string { return []string{AccountClients, AccountViewers} }
+
+// Account returns the account of a role that is outside; otherwise "": it is in that of the streams.
+func (r Role) Account() string {
+	switch r {
+	case RoleClient, RoleGateway:
+		return AccountClients
+	case RoleViewer:
+		return AccountViewers
+	}
+	return ""
 }
 
-// ImportsOfOutside returns what the roles outside need together. Each of them may use of it what
+// Outside reports whether identities of this role are outside the account of the streams.
+func (r Role) Outside() bool { return r.Account() != "" }
+
+// Imports are what accounts of those outside import from the account of the streams. No pattern
+// includes another one of its list.
+type Imports struct {
+	Services []string // what they may publish, and what they may ask for one answer
+	Repeated []string // what they may ask for many answers: the next messages of a consumer
+	Streams  []string // what they may subscribe to, and what their consumers deliver
+}
+
+// ImportsOf returns what the roles in some accounts need together. Each of them may use of it what
 // its own permissions have.
-func ImportsOfOutside() (Imports, error) {
+func ImportsOf(accounts ...string) (Imports, error) {
 	all := Imports{Streams: []string{inboxOutside + "*.>"}}
 	for _, r := range Roles() {
-		if !r.Outside() {
+		if !r.Outside() || !slices.Contains(accounts, r.Account()) {
 			continue
 		}
 		i := Identity{Role: r, Name: placeholder}

@@ -18,7 +18,6 @@ const (
 	apiConsumerCreate = "$JS.API.CONSUMER.CREATE."
 	apiConsumerInfo   = "$JS.API.CONSUMER.INFO."
 	apiConsumerNext   = "$JS.API.CONSUMER.MSG.NEXT."
-	apiConsumerDelete = "$JS.API.CONSUMER.DELETE."
 	acknowledge       = "$JS.ACK."
 	flowControl       = "$JS.FC."               // the answer to a broker that asks whether to send more
 	snapshotAck       = "$JS.SNAPSHOT.ACK."     // of a part of a snapshot
@@ -81,10 +80,11 @@ func consumer(stream, name string) []string {
 	}
 }
 
-// read permits to read streams by consumers of one's own.
+// read permits to read streams by consumers of one's own. Nobody may delete one: the broker does
+// once nobody asks for its messages.
 func (g *grants) read(streams ...string) {
 	for _, s := range streams {
-		g.publish(apiMessageGet+s, apiConsumerDelete+s+".*", flowControl+s+".>")
+		g.publish(apiMessageGet+s, flowControl+s+".>")
 		g.publish(consumer(s, "*")...)
 	}
 	g.ephemeral = append(g.ephemeral, streams...)
@@ -123,7 +123,7 @@ func (g *grants) protect(except []Role) {
 				continue
 			}
 			for _, d := range s.Durables() {
-				for _, subject := range append(consumer(stream, d), apiConsumerDelete+stream+"."+d) {
+				for _, subject := range consumer(stream, d) {
 					if subject != apiConsumerInfo+stream+"."+d {
 						g.permissions.Deny = append(g.permissions.Deny, subject)
 					}

@@ -14,12 +14,14 @@ import (
 	"github.com/regroup-io/regroup/events/access"
 )
 
-// Names of the accounts.
+// Names of the accounts, beside those of package access.
 const (
 	accountStreams = "regroup" // the services, the agents and the streams
-	accountClients = "clients" // people and gateways
 	accountSystem  = "system"
 )
+
+// keyOf returns the file with the key of an account of those outside.
+func keyOf(account string) string { return account + ".nk" }
 
 // initAccounts makes the operator and the accounts. The claims of the operator are written last:
 // they mark the directory as complete.
@@ -60,8 +62,8 @@ func (d Dir) initAccounts() error {
 	return d.write(operatorJWT, []byte(text+"\n"))
 }
 
-// connectAccounts makes the account of those outside unless there is one, and lets it import from
-// the account of the streams what package access says. Both are written only if that has changed,
+// connectAccounts makes the accounts of those outside unless they exist, and lets them import from
+// the account of the streams what package access says. They are written only if that has changed,
 // so that a directory of an earlier version gets what this one needs.
 func (d Dir) connectAccounts() error {
 	account, err := d.key(accountKey)
@@ -72,38 +74,59 @@ func (d Dir) connectAccounts() error {
 	if err != nil {
 		return err
 	}
-	outside, err := d.key(clientsKey)
-	if events.CodeOf(err) == events.NotFound {
-		outside, err = d.newKey(clientsKey, nkeys.CreateAccount)
-	}
+	shared, err := access.ImportsOf(access.OutsideAccounts()...)
 	if err != nil {
 		return err
 	}
-	to, err := d.Account(public(outside))
-	if events.CodeOf(err) == events.NotFound {
-		to, err = jwt.NewAccountClaims(public(outside)), nil
-		to.Name = accountClients
+	changed := []*jwt.AccountClaims{}
+	if exports, _ := exchange(shared, from.Subject); !reflect.DeepEqual(from.Exports, exports) {
+		from.Exports = exports
+		changed = append(changed, from) // first: nothing can be imported that is not exported
 	}
-	if err != nil {
-		return err
+	for _, name := range access.OutsideAccounts() {
+		to, err := d.outsideAccount(name)
+		if err != nil {
+			return err
+		}
+		shared, err := access.ImportsOf(name)
+		if err != nil {
+			return err
+		}
+		if _, imports := exchange(shared, from.Subject); !reflect.DeepEqual(to.Imports, imports) {
+			to.Imports = imports
+			changed = append(changed, to)
+		}
 	}
-	shared, err := access.ImportsOfOutside()
-	if err != nil {
-		return err
-	}
-	exports, imports := exchange(shared, from.Subject)
-	if reflect.DeepEqual(from.Exports, exports) && reflect.DeepEqual(to.Imports, imports) {
+	if len(changed) == 0 {
 		return nil
 	}
 	operator, err := d.key(operatorKey)
 	if err != nil {
 		return err
 	}
-	from.Exports, to.Imports = exports, imports
-	if err := d.saveAccount(from, operator); err != nil { // first: nothing can be imported that is not exported
-		return err
+	for _, claims := range changed {
+		if err := d.saveAccount(claims, operator); err != nil {
+			return err
+		}
 	}
-	return d.saveAccount(to, operator)
+	return nil
+}
+
+// outsideAccount returns the claims of an account of those outside, with a new key if it has none.
+func (d Dir) outsideAccount(name string) (*jwt.AccountClaims, error) {
+	pair, err := d.key(keyOf(name))
+	if events.CodeOf(err) == events.NotFound {
+		pair, err = d.newKey(keyOf(name), nkeys.CreateAccount)
+	}
+	if err != nil {
+		return nil, err
+	}
+	claims, err := d.Account(public(pair))
+	if events.CodeOf(err) == events.NotFound {
+		claims, err = jwt.NewAccountClaims(public(pair)), nil
+		claims.Name = name
+	}
+	return claims, err
 }
 
 // apiInfo is imported so that nats-server sees whose JetStream the account uses: without it each
@@ -183,7 +206,7 @@ func signer(r access.Role) string {
 	case r == roleSystem:
 		return systemKey
 	case r.Outside():
-		return clientsKey
+		return keyOf(r.Account())
 	}
 	return accountKey
 }
@@ -195,7 +218,7 @@ func (d Dir) refuse(u User) error {
 		return err
 	}
 	file := signer(u.Role)
-	if file == clientsKey && !u.Outside {
+	if u.Role.Outside() && !u.Outside {
 		file = accountKey
 	}
 	account, err := d.key(file)

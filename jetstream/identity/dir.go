@@ -21,7 +21,6 @@ const (
 	operatorJWT = "operator.jwt"
 	operatorKey = "operator.nk" // signs accounts
 	accountKey  = "account.nk"  // signs users of the account that has the streams
-	clientsKey  = "clients.nk"  // signs users of the account of people and gateways
 	systemKey   = "system.nk"   // signs users of the system account
 	accountsDir = "accounts"    // claims of accounts, by their public key
 	usersDir    = "users"       // credentials, by the name of the user
@@ -49,7 +48,7 @@ type User struct {
 	Expires time.Time     `json:"expires,omitzero"`  // zero = never
 	Revoked time.Time     `json:"revoked,omitzero"`  // zero = valid
 	Token   bool          `json:"token,omitempty"`   // it was given away as a join token
-	Outside bool          `json:"outside,omitempty"` // it is in the account of people and gateways, and was not made before there was one
+	Outside bool          `json:"outside,omitempty"` // it is outside the account of the streams; people and gateways of before are in it
 }
 
 // Valid reports whether the brokers admit the user at a time.

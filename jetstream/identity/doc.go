@@ -1,5 +1,5 @@
 // Package identity keeps a directory with everything that says who may connect to the brokers: the
-// keys and claims of NATS (an operator and three accounts), credentials of users with the
+// keys and claims of NATS (an operator and four accounts), credentials of users with the
 // permissions of package access, the password of the cluster's routes, and certificates.
 //
 // A broker needs only operator.jwt, accounts, cluster.password, tls without ca.key, and the

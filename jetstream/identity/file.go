@@ -10,28 +10,66 @@ import (
 
 // File has credentials that may be replaced while they are used. Each connection is made with what
 // it has then: claims and signature are of one content.
+//
+// Credentials that are not usable cost no connection: those with which the last one was made are
+// kept.
 type File struct {
 	Path string
 
 	mu      sync.Mutex
 	offered []byte // to a broker, at the last attempt to connect
+	used    []byte // by the last connection; nil = there was none
 	refused []byte // that were tried, and are not usable
+	turn    bool   // those of the last connection were offered last
 }
 
-// Claims returns the signed claims in the file.
+// Claims returns the signed claims to connect with: those in the file. If a broker has refused
+// these, they are offered in turn with those of the last connection, which may have expired
+// meanwhile.
 func (f *File) Claims() (string, error) {
 	text, err := os.ReadFile(f.Path)
-	if err != nil {
-		return "", err
-	}
-	claims, err := jwt.ParseDecoratedJWT(text)
-	if err != nil {
-		return "", err
+	var claims string
+	if err == nil {
+		claims, err = jwt.ParseDecoratedJWT(text)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	keep := f.used != nil && (err != nil || f.otherUser(text))
+	if !keep && f.used != nil && bytes.Equal(text, f.refused) {
+		f.turn = !f.turn
+		keep = f.turn
+	}
+	if keep {
+		text = f.used
+		claims, err = jwt.ParseDecoratedJWT(text)
+	}
+	if err != nil {
+		return "", err
+	}
 	f.offered = text
 	return claims, nil
+}
+
+// OtherUser reports whether credentials are not of the user of the last connection: their replies
+// are elsewhere.
+func (f *File) OtherUser(creds []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.otherUser(creds)
+}
+
+func (f *File) otherUser(creds []byte) bool {
+	return f.used != nil && InboxPrefix(creds) != InboxPrefix(f.used)
+}
+
+// Admitted records that a broker has admitted what it was shown last.
+func (f *File) Admitted() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.used = f.offered
+	if bytes.Equal(f.used, f.refused) {
+		f.refused = nil
+	}
 }
 
 // Sign signs what a broker asks for, with the key to the claims that it was shown.
@@ -66,9 +104,20 @@ func (f *File) Changed() (creds []byte, refused bool) {
 	return text, bytes.Equal(text, f.refused)
 }
 
-// Refuse records that credentials are not usable.
+// Refuse records that credentials are not usable; nil = those of before may be.
 func (f *File) Refuse(creds []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refused = creds
+}
+
+// Forbids reports whether the credentials that a broker was shown last forbid to publish to a
+// subject. It may be called on nil: then nothing is known.
+func (f *File) Forbids(subject string) bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Forbids(f.offered, subject)
 }

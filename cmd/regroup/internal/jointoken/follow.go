@@ -27,7 +27,7 @@ type Follower struct {
 
 // Run takes tokens until ctx ends.
 func (f Follower) Run(ctx context.Context, log *slog.Logger) {
-	seen := map[string]string{}
+	seen, failed := map[string]string{}, map[string]string{}
 	paths := []string{filepath.Join(f.Used.dir, tokenFile)}
 	if f.File != "" {
 		paths = append(paths, f.File)
@@ -41,12 +41,18 @@ func (f Follower) Run(ctx context.Context, log *slog.Logger) {
 			if !ok || text == seen[path] {
 				continue
 			}
-			seen[path] = text
 			kept, err := f.take(text)
+			if err == nil || events.CodeOf(err) == events.Invalid { // else it is tried again
+				seen[path] = text
+			}
 			if err != nil {
-				log.Error("a new join token is not used", "file", path, "reason", err.Error())
+				if failed[path] != err.Error() {
+					failed[path] = err.Error()
+					log.Error("a new join token is not used", "file", path, "reason", err.Error())
+				}
 				continue
 			}
+			delete(failed, path)
 			seen[paths[0]] = text
 			log.Info("a new join token is used", "file", path, "user", kept.User)
 			if kept.Servers != f.Used.Servers {
