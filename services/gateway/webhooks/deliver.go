@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -169,7 +168,7 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 		h.mu.Lock()
 		gone := s.Target.Gone
 		h.mu.Unlock()
-		err := error(&refusal{code: http.StatusGone, status: "that it is retired (410 Gone) since " + gone.Format(time.RFC3339)})
+		err := retired(gone)
 		if gone.IsZero() {
 			err = h.attempt(ctx, s, i.Event.ID, i.Data, -1, false)
 		}

@@ -282,3 +282,37 @@ func TestARetiredTargetGetsNothing(t *testing.T) {
 	r.facts(4, 4)
 	r.until("the next is there", func() bool { return len(r.ids()) == 4 })
 }
+
+// TestWhatATargetSaysMeanwhileHolds for a fact that waits for its turn.
+func TestWhatATargetSaysMeanwhileHolds(t *testing.T) {
+	for name, c := range map[string]struct {
+		says   *refusal
+		parked int
+	}{
+		"it is retired": {&refusal{code: http.StatusGone}, 1},
+		"it is busy":    {&refusal{code: http.StatusServiceUnavailable, retryAfter: 2 * time.Second}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.grants = grant("*", "120") // one in 500 ms
+			h, _ := r.open(true)
+			r.add(h)
+			r.facts(1, 2)
+			s := h.all[0]
+			begin := time.Now()
+			r.until("the first is there, and the second waits", func() bool {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				return len(r.ids()) == 1 && s.next.After(h.Now().Add(600*time.Millisecond))
+			})
+			h.note(s, c.says)
+			r.until("the second is there, or set aside", func() bool { return len(r.ids()) == 2 || len(h.All()[0].Parked) > 0 })
+			if got := len(h.All()[0].Parked); got != c.parked {
+				t.Errorf("%d are set aside, want %d", got, c.parked)
+			}
+			if took := time.Since(begin); c.says.retryAfter > 0 && took < c.says.retryAfter {
+				t.Errorf("it was sent after %s", took)
+			}
+		})
+	}
+}

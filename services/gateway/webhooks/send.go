@@ -69,6 +69,11 @@ type refusal struct {
 
 func (e *refusal) Error() string { return "it answers " + e.status }
 
+// retired is the failure of what is not sent, because the target gets nothing more.
+func retired(gone time.Time) error {
+	return &refusal{code: http.StatusGone, status: "that it is retired (410 Gone) since " + gone.Format(time.RFC3339)}
+}
+
 // attempt sends a body when it is the turn of the hook, if its target has agreed. If the turn is
 // later than most from now, negative = any time, nothing is sent. asked asks the target once more.
 func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, most time.Duration, asked bool) error {
@@ -79,8 +84,21 @@ func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, 
 	if !now {
 		return events.Errorf(events.Exhausted, "its target takes no more now: the next at %s", h.Now().Add(pause).UTC().Format(time.RFC3339))
 	}
-	if pause > 0 && !wait.Sleep(ctx, pause) {
-		return context.Cause(ctx)
+	// What the target says meanwhile, to a test or a replay, holds for this request too.
+	for pause > 0 {
+		if !wait.Sleep(ctx, pause) {
+			return context.Cause(ctx)
+		}
+		h.mu.Lock()
+		gone := s.Target.Gone
+		pause = s.Target.NotBefore.Sub(h.Now())
+		h.mu.Unlock()
+		if !gone.IsZero() && !asked {
+			return retired(gone)
+		}
+		if err := h.agree(ctx, s, false); err != nil {
+			return err
+		}
 	}
 	err := send(ctx, h.client, s, h.Origin, id, h.Now(), body)
 	h.note(s, err)
