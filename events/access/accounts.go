@@ -21,7 +21,8 @@ const (
 // OutsideAccounts returns the accounts of those outside.
 func OutsideAccounts() []string { return []string{AccountClients, AccountViewers} }
 
-// Account returns the account of a role that is outside; otherwise "": it is in that of the streams.
+// Account returns the account of a role that is outside; of the others "": they are in that of the
+// streams.
 func (r Role) Account() string {
 	switch r {
 	case RoleClient, RoleGateway:

@@ -123,7 +123,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 		n, err := io.ReadFull(f, part)
 		if n > 0 {
 			var answer server.JSApiStreamCreateResponse
-			if err := call(ctx, nc, begin.DeliverSubject, part[:n], &answer); err != nil {
+			if err := deliver(ctx, nc, begin.DeliverSubject, part[:n], &answer); err != nil {
 				return err
 			}
 			if err := refusal(answer.ApiResponse); err != nil {
@@ -138,7 +138,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 		}
 	}
 	var end server.JSApiStreamCreateResponse
-	if err := call(ctx, nc, begin.DeliverSubject, nil, &end); err != nil {
+	if err := deliver(ctx, nc, begin.DeliverSubject, nil, &end); err != nil {
 		return err
 	}
 	if err := refusal(end.ApiResponse); err != nil {
@@ -151,4 +151,15 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 		return events.Errorf(events.Internal, "its last sequence is %d, want %d", have.LastSeq, s.State.LastSeq)
 	}
 	return nil
+}
+
+// deliver sends a part to the server that restores. The one to which this process is connected may
+// hear later that there is somebody who takes it than that the restoration has begun.
+func deliver(ctx context.Context, nc *nats.Conn, subject string, part []byte, answer any) error {
+	for end := time.Now().Add(answerLimit); ; {
+		err := call(ctx, nc, subject, part, answer)
+		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(end) || !wait.Sleep(ctx, electionPause) {
+			return err
+		}
+	}
 }

@@ -42,9 +42,9 @@ func Command(env command.Env, gateway Gateway, url string) *cobra.Command {
 		c.one("test ID", "Send an event that is no fact, once", "Asks the target for its permission, and sends it an event that is no fact. What it answers instead of taking it is the error.", func(ctx context.Context, g *client.Client, id string) (string, error) {
 			return "it was taken", g.TestWebhook(ctx, id)
 		}),
-		c.one("replay ID", "Send the facts that were set aside once more", "Sends the facts that were set aside in their order, up to the first that is not taken.", func(ctx context.Context, g *client.Client, id string) (string, error) {
+		c.one("replay ID", "Send the facts that were set aside once more", "Sends the facts that were set aside in their order, up to the first that is not taken. Those that are no longer kept are counted as forgotten (ls -o json). If the time is over before the last one, give more with --timeout, or say it again: what was taken is not sent twice.", func(ctx context.Context, g *client.Client, id string) (string, error) {
 			_, err := g.ReplayWebhook(ctx, id)
-			return "all were taken", err
+			return "all that are still kept were taken", err
 		}),
 	)
 	return command.Polish(cmd)

@@ -135,7 +135,7 @@ func TestAWebhookIsShownWithItsReason(t *testing.T) {
 		t.Error(err)
 	}
 	shows("agreed, 600/min")
-	if _, said, err := x.run("replay", id); err != nil || said != "all were taken\n" {
+	if _, said, err := x.run("replay", id); err != nil || said != "all that are still kept were taken\n" {
 		t.Errorf("%q %v", said, err)
 	}
 	if _, _, err := x.run("add", target.URL, "--handshake", "maybe", "--rate", "-1"); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "handshake") || !strings.Contains(err.Error(), "rate") {
