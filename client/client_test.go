@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -217,9 +218,17 @@ func TestAPublishedCommandIsAnswered(t *testing.T) {
 		}
 		break
 	}
-	list, err := c.Jobs(t.Context(), client.Selection{})
-	if err != nil || len(list) != 1 {
-		t.Errorf("%v: %d jobs", err, len(list))
+	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := wait.Until(within, 10*time.Millisecond, func() (bool, error) { // its document may be seen after the fact
+		list, err := c.Jobs(within, client.Selection{})
+		if len(list) > 1 {
+			err = fmt.Errorf("%d jobs", len(list))
+		}
+		return len(list) == 1, err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

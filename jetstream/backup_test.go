@@ -168,6 +168,25 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 	}
 }
 
+// TestReadersComeAndGoDuringABackup: the server copies the consumers of a stream too, and ends the
+// copy if one of them is removed meanwhile.
+func TestReadersComeAndGoDuringABackup(t *testing.T) {
+	s := jetstreamtest.Three(t)
+	for range 4 {
+		background(t, func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				watch, stop := context.WithCancel(ctx)
+				_ = s.Ports.Buckets.Bucket(events.BucketRounds).Watch(watch, func(string, []byte, uint64) {}, stop) // until it has the list
+			}
+			return ctx.Err()
+		})
+	}
+	for n := range 4 {
+		_, err := s.Conn.Backup(within(t, patience), filepath.Join(t.TempDir(), fmt.Sprint(n)), "1.2.3")
+		must(t, err)
+	}
+}
+
 // TestTheOperatorBacksUp, and nobody else does.
 func TestTheOperatorBacksUp(t *testing.T) {
 	g := newGuarded(t)

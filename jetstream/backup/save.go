@@ -139,20 +139,36 @@ func positions(ctx context.Context, nc *nats.Conn) (map[string]uint64, error) {
 
 func saveStream(ctx context.Context, nc *nats.Conn, dir, name string) (Stream, error) {
 	s := Stream{Name: name, File: fileOf(name)}
-	f, err := os.OpenFile(filepath.Join(dir, s.File), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
-	if err != nil {
-		return s, events.Errorf(events.Unavailable, "backup: %w", err)
+	for attempt := 1; ; attempt++ {
+		f, err := os.OpenFile(filepath.Join(dir, s.File), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+		if err != nil {
+			return s, events.Errorf(events.Unavailable, "backup: %w", err)
+		}
+		sum := sha256.New()
+		s.Bytes = 0
+		err = snapshot(ctx, nc, &s, io.MultiWriter(f, sum))
+		s.SHA256 = hex.EncodeToString(sum.Sum(nil))
+		if err == nil {
+			if err = f.Sync(); err != nil {
+				err = events.Errorf(events.Unavailable, "backup: %w", err)
+			}
+		}
+		_ = f.Close() // it is synced, or of no use
+		if !errors.As(err, new(*endedError)) || attempt == copyAttempts || ctx.Err() != nil {
+			return s, err
+		}
 	}
-	defer f.Close()
-	sum := sha256.New()
-	if err := snapshot(ctx, nc, &s, io.MultiWriter(f, sum)); err != nil {
-		return s, err
-	}
-	s.SHA256 = hex.EncodeToString(sum.Sum(nil))
-	if err := f.Sync(); err != nil {
-		return s, events.Errorf(events.Unavailable, "backup: %w", err)
-	}
-	return s, nil
+}
+
+// copyAttempts is how often the copy of a stream is begun that the server ends early: with the
+// stream it copies its consumers, of which one may be removed meanwhile.
+const copyAttempts = 10
+
+// endedError says that the server has ended a copy before its end.
+type endedError struct{ stream, status, reason string }
+
+func (e *endedError) Error() string {
+	return fmt.Sprintf("the server ended the copy of %s: %s %s", e.stream, e.status, e.reason)
 }
 
 // snapshot writes the snapshot of a stream as its server sends it.
@@ -181,7 +197,7 @@ func snapshot(ctx context.Context, nc *nats.Conn, s *Stream, to io.Writer) error
 		}
 		if len(m.Data) == 0 {
 			if status := m.Header.Get(headerStatus); status != "" && status != statusEnd {
-				return events.Errorf(events.Unavailable, "the server ended the copy of %s: %s %s", s.Name, status, m.Header.Get("Description"))
+				return events.Errorf(events.Unavailable, "%w", &endedError{s.Name, status, m.Header.Get("Description")})
 			}
 			return nil
 		}

@@ -75,7 +75,7 @@ func TestATargetIsAskedForItsPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.facts(1, 2)
-	r.until("two are there", func() bool { return len(r.ids()) == 2 })
+	r.until("two are there", func() bool { return len(r.ids()) == 2 && h.All()[0].Delivered == 2 })
 	if got := r.opts[0]; r.asks() != 1 || got.Get("WebHook-Request-Origin") != "train.example.org" || got.Get("WebHook-Request-Rate") != "60000" || got.Get("webhook-signature") != "" || got.Get("Authorization") != "" {
 		t.Errorf("asked %d times: %v", r.asks(), got)
 	}
@@ -91,7 +91,7 @@ func TestATargetIsAskedForItsPermission(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	stop()
-	_, stop = r.open(true)
+	h, stop = r.open(true)
 	r.facts(3, 3)
 	r.until("three are there", func() bool { return len(r.ids()) == 3 })
 	if r.asks() != 1 {
@@ -99,7 +99,7 @@ func TestATargetIsAskedForItsPermission(t *testing.T) {
 	}
 	r.set(func() { r.later = 25 * time.Hour })
 	r.facts(4, 4)
-	r.until("four are there", func() bool { return len(r.ids()) == 4 && r.asks() == 2 })
+	r.until("four are there", func() bool { return len(r.ids()) == 4 && r.asks() == 2 && h.All()[0].Delivered == 4 })
 	stop()
 	r.origin = "other.example.org"
 	h, _ = r.open(true)

@@ -229,7 +229,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	h, _ := r.open(true)
 	r.add(h)
 	r.facts(1, 4)
-	r.until("all are there", func() bool { return len(r.ids()) == 4 })
+	r.until("all are there", func() bool { return h.All()[0].Delivered == 4 })
 	if x := h.All()[0]; !slices.Equal(r.ids(), names(1, 2, 3, 4)) || x.Failed != 2 || x.Delivered != 4 || len(x.Parked) != 0 {
 		t.Errorf("%v: %+v", r.ids(), x)
 	}
@@ -284,7 +284,7 @@ func TestNothingIsLostWithTheGateway(t *testing.T) {
 	h, stop := r.open(true)
 	r.add(h)
 	r.facts(1, 2)
-	r.until("two are there", func() bool { return len(r.ids()) == 2 })
+	r.until("two are there", func() bool { return h.All()[0].Delivered == 2 })
 	stop()
 	r.facts(3, 4)
 	h, _ = r.open(true)
