@@ -146,9 +146,13 @@ func keepErrorFile(path, kept string, who *worker.Account, hide func(string) str
 	case err != nil:
 		return err
 	case info.Size() > int64(len(b)):
-		return fmt.Errorf("it has %d bytes (%s)", info.Size(), limits.Errors)
+		err := fmt.Errorf("it has %d bytes (%s)", info.Size(), limits.Errors)
+		if path == kept { // it may have secrets
+			err = errors.Join(err, os.Remove(kept))
+		}
+		return err
 	case hide != nil:
-		b = []byte(hide(string(b)))
+		b = concealFile(b, hide)
 	}
 	if err := os.Remove(kept); err != nil && !os.IsNotExist(err) {
 		return err
@@ -159,6 +163,42 @@ func keepErrorFile(path, kept string, who *worker.Account, hide func(string) str
 	}
 	_, err = f.Write(b)
 	return errors.Join(err, f.Close())
+}
+
+// concealFile replaces secrets in an error file: in its texts as they are meant, which JSON may
+// write in other ways.
+func concealFile(b []byte, hide func(string) string) []byte {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return []byte(hide(string(b)))
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if e.Encode(concealed(v, hide)) != nil {
+		return nil // what was decoded can be encoded
+	}
+	return bytes.TrimSpace(out.Bytes())
+}
+
+func concealed(v any, hide func(string) string) any {
+	switch v := v.(type) {
+	case string:
+		return hide(v)
+	case []any:
+		for i := range v {
+			v[i] = concealed(v[i], hide)
+		}
+	case map[string]any:
+		all := make(map[string]any, len(v))
+		for key, x := range v {
+			all[hide(key)] = concealed(x, hide)
+		}
+		return all
+	}
+	return v
 }
 
 // conceal replaces secrets in what a program says about its end. The driver has done so in its

@@ -162,10 +162,29 @@ func TestAnErrorFileIsKept(t *testing.T) {
 			_ = os.Remove(kept)
 		})
 	}
-	if err := keepErrorFile(path, path, nil, hide); err != nil {
-		t.Error(err)
+	quoted := func(text string) string { return strings.ReplaceAll(text, "a\"b\nü", "****") }
+	for text, want := range map[string]string{
+		`{"message":"s3cr3t"}`:                      `{"message":"****"}`,
+		`{"message":{"n":12,"x":["a\"b\n\u00fc"]}}`: `{"message":{"n":12,"x":["****"]}}`,
+		`s3cr3t, which is no JSON`:                  `****, which is no JSON`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := keepErrorFile(path, path, nil, func(s string) string { return hide(quoted(s)) }); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
 	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != `{"message":"****"}` {
-		t.Errorf("%q, %v", got, err)
+	if err := os.WriteFile(path, append([]byte(`{"message":"s3cr3t`), make([]byte, 4<<20)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := keepErrorFile(path, path, nil, hide); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("a file that is too large: %v", err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("one that may have secrets is there: %v", err)
 	}
 }

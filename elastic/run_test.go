@@ -39,8 +39,8 @@ func TestSurvivorsGoBackToTheCommitAndFinish(t *testing.T) {
 	f := newFleet(t, 4)
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if w.name == "w2" && s.Step() == 13 {
-			// Its peers notice before its agent does: who is told that the generation is over
-			// accuses nobody.
+			// Its peers notice before its agent does: one that first hears that the generation
+			// is over accuses nobody.
 			f.hub.Network.Kill("w2")
 			eventually(t, func() (accused bool) {
 				f.hub.Update(func() { accused = f.accused(2) })

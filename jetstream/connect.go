@@ -208,7 +208,7 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 	return append(opts, c.dialOptions(o)...)
 }
 
-// dialOptions returns how a server is reached, whoever asks.
+// dialOptions returns how a server is reached, without credentials.
 func (c *Conn) dialOptions(o ConnectOptions) (opts []nats.Option) {
 	if o.Server != nil {
 		opts = append(opts, nats.InProcessServer(o.Server.ns))

@@ -2,6 +2,7 @@ package jetstream_test
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
@@ -23,24 +25,30 @@ func (g *guarded) elsewhere(t *testing.T, user string) (path string, copied func
 		t.Helper()
 		text, err := os.ReadFile(g.dir.Credentials(user))
 		must(t, err)
-		must(t, os.WriteFile(path+".new", text, 0o600))
-		must(t, os.Rename(path+".new", path))
+		must(t, durable.WriteFile(path, text))
 	}
 	copied()
 	return path, copied
+}
+
+// connectElsewhere issues a user, and connects it with a copy of its credentials.
+func (g *guarded) connectElsewhere(t *testing.T, r access.Role, log *slog.Logger) (c *jetstream.Conn, i access.Identity, path string, copied func()) {
+	t.Helper()
+	i = g.issue(t, r, 0)
+	path, copied = g.elsewhere(t, i.Name)
+	o := g.options(i.Name)
+	o.Credentials, o.Logger = path, log
+	c, err := jetstream.Connect(within(t, patience), o)
+	must(t, err)
+	t.Cleanup(c.Close)
+	return c, i, path, copied
 }
 
 // TestChangedCredentialsAreUsedAtOnce: the connection is made anew with the identity of the file,
 // so the end of the old one ends nothing.
 func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
 	g := newGuarded(t)
-	i := g.issue(t, access.RoleClient, 0)
-	path, copied := g.elsewhere(t, i.Name)
-	o := g.options(i.Name)
-	o.Credentials = path
-	c, err := jetstream.Connect(within(t, patience), o)
-	must(t, err)
-	t.Cleanup(c.Close)
+	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, nil)
 	old, err := os.ReadFile(path)
 	must(t, err)
 
@@ -66,14 +74,8 @@ func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
 // said once. Good ones are used then.
 func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
 	g := newGuarded(t)
-	i := g.issue(t, access.RoleClient, 0)
-	path, copied := g.elsewhere(t, i.Name)
 	said := &lines{}
-	o := g.options(i.Name)
-	o.Credentials, o.Logger = path, said.logger()
-	c, err := jetstream.Connect(within(t, patience), o)
-	must(t, err)
-	t.Cleanup(c.Close)
+	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, said.logger())
 	other, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	_, err = other.Issue(i, 0)
@@ -99,13 +101,7 @@ func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
 // TestNothingIsLostWhileCredentialsChange: facts are published and followed over many changes.
 func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
 	g := newGuarded(t)
-	i := g.issue(t, access.RoleAll, 0)
-	path, copied := g.elsewhere(t, i.Name)
-	o := g.options(i.Name)
-	o.Credentials = path
-	c, err := jetstream.Connect(within(t, patience), o)
-	must(t, err)
-	t.Cleanup(c.Close)
+	c, i, _, copied := g.connectElsewhere(t, access.RoleAll, nil)
 	var mu sync.Mutex
 	var got []string
 	background(t, func(ctx context.Context) error {

@@ -2,13 +2,13 @@ package local
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/durable"
 )
 
 // TestAnAgentTakesANewToken while its workers run: the file of its --join is replaced, and the old
@@ -21,10 +21,7 @@ func TestAnAgentTakesANewToken(t *testing.T) {
 	file, old := filepath.Join(n.dir, "far.token"), filepath.Join(n.dir, "old.token")
 	put := func(path, text string) {
 		t.Helper()
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
+		if err := durable.WriteFile(path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

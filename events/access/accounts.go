@@ -6,7 +6,7 @@ import (
 )
 
 // Accounts of those outside: people, and gateways, which act for people. In the account of the
-// streams whoever sends a request names the subject of the answer, which is a message like any
+// streams the sender of a request names the subject of the answer, which is a message like any
 // other: it can be stored in a stream, or as a document. Between accounts the broker keeps that
 // subject to itself, and answers within the account of the sender.
 //
@@ -36,8 +36,8 @@ func (r Role) Account() string {
 // Outside reports whether identities of this role are outside the account of the streams.
 func (r Role) Outside() bool { return r.Account() != "" }
 
-// Imports are what accounts of those outside import from the account of the streams. No pattern
-// includes another one of its list.
+// Imports are the subjects that accounts of those outside import from the account of the streams,
+// sorted. A pattern may include another one.
 type Imports struct {
 	Services []string // what they may publish, and what they may ask for one answer
 	Repeated []string // what they may ask for many answers: the next messages of a consumer
@@ -70,29 +70,9 @@ func ImportsOf(accounts ...string) (Imports, error) {
 			}
 		}
 	}
-	all.Services, all.Repeated, all.Streams = widest(all.Services), widest(all.Repeated), widest(all.Streams)
-	return all, nil
-}
-
-// widest returns the patterns that no other one includes, sorted.
-func widest(patterns []string) []string {
-	slices.Sort(patterns)
-	patterns = slices.Compact(patterns)
-	return slices.DeleteFunc(slices.Clone(patterns), func(p string) bool {
-		return slices.ContainsFunc(patterns, func(q string) bool { return q != p && includes(q, p) })
-	})
-}
-
-// includes reports whether a pattern matches each subject that another one matches.
-func includes(pattern, other string) bool {
-	want, have := strings.Split(pattern, "."), strings.Split(other, ".")
-	for n, token := range want {
-		switch {
-		case token == ">":
-			return len(have) > n
-		case n >= len(have), have[n] == ">", token != "*" && token != have[n]:
-			return false
-		}
+	for _, list := range []*[]string{&all.Services, &all.Repeated, &all.Streams} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
 	}
-	return len(want) == len(have)
+	return all, nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // TestThoseOutsideImportWhatTheyMay: each subject that a role outside may use is imported, in one
-// way, and by no pattern that another one includes, which the broker refuses.
+// way.
 func TestThoseOutsideImportWhatTheyMay(t *testing.T) {
 	for _, account := range access.OutsideAccounts() {
 		t.Run(account, func(t *testing.T) { imports(t, account) })
@@ -45,11 +45,6 @@ func imports(t *testing.T, account string) {
 	for _, s := range published {
 		if many := strings.Contains(s, ".MSG.NEXT."); many != slices.Contains(i.Repeated, s) {
 			t.Errorf("%s is answered repeatedly: %v", s, !many)
-		}
-		for _, q := range published {
-			if s != q && access.Match(s, concrete(q)) {
-				t.Errorf("%s includes %s", s, q)
-			}
 		}
 	}
 	// An answer can be a request: what is not for each role of the account must do no harm.

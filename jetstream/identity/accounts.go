@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
@@ -78,9 +79,9 @@ func (d Dir) connectAccounts() error {
 	if err != nil {
 		return err
 	}
-	changed := []*jwt.AccountClaims{}
-	if exports, _ := exchange(shared, from.Subject); !reflect.DeepEqual(from.Exports, exports) {
-		from.Exports = exports
+	var changed []*jwt.AccountClaims
+	if all := exports(shared); !reflect.DeepEqual(from.Exports, all) {
+		from.Exports = all
 		changed = append(changed, from) // first: nothing can be imported that is not exported
 	}
 	for _, name := range access.OutsideAccounts() {
@@ -92,8 +93,8 @@ func (d Dir) connectAccounts() error {
 		if err != nil {
 			return err
 		}
-		if _, imports := exchange(shared, from.Subject); !reflect.DeepEqual(to.Imports, imports) {
-			to.Imports = imports
+		if all := imports(shared, from.Subject); !reflect.DeepEqual(to.Imports, all) {
+			to.Imports = all
 			changed = append(changed, to)
 		}
 	}
@@ -134,22 +135,47 @@ func (d Dir) outsideAccount(name string) (*jwt.AccountClaims, error) {
 // enableJetStreamInfoServiceImportOnly). Nobody may publish to it.
 const apiInfo = "$JS.API.INFO"
 
-// exchange returns the two sides of what is shared. The broker remembers where the answer to a
-// request goes until it comes. If there may be many it does so for two minutes, which is more than
-// any request for the next messages of a consumer is open.
-func exchange(shared access.Imports, account string) (exports jwt.Exports, imports jwt.Imports) {
-	add := func(kind jwt.ExportType, answers jwt.ResponseType, subjects ...string) {
-		for _, s := range subjects {
-			exports.Add(&jwt.Export{Name: s, Subject: jwt.Subject(s), Type: kind, ResponseType: answers})
-			imports.Add(&jwt.Import{Name: s, Subject: jwt.Subject(s), Account: account, Type: kind})
+// exports returns what the account of the streams shares. The broker remembers where the answer to
+// a request goes until it comes. If there may be many it does so for two minutes, which is more
+// than any request for the next messages of a consumer is open.
+func exports(shared access.Imports) (all jwt.Exports) {
+	each(shared, func(subject string, kind jwt.ExportType, answers jwt.ResponseType) {
+		all.Add(&jwt.Export{Name: subject, Subject: jwt.Subject(subject), Type: kind, ResponseType: answers})
+	})
+	sort.Sort(all) // as they are when they are read back
+	return all
+}
+
+// imports returns what an account takes from that of the streams.
+func imports(shared access.Imports, streams string) (all jwt.Imports) {
+	each(shared, func(subject string, kind jwt.ExportType, _ jwt.ResponseType) {
+		all.Add(&jwt.Import{Name: subject, Subject: jwt.Subject(subject), Account: streams, Type: kind})
+	})
+	sort.Sort(all)
+	return all
+}
+
+func each(shared access.Imports, fn func(subject string, kind jwt.ExportType, answers jwt.ResponseType)) {
+	fn(apiInfo, jwt.Service, jwt.ResponseTypeSingleton)
+	for _, s := range widest(shared.Services) {
+		fn(s, jwt.Service, jwt.ResponseTypeSingleton)
+	}
+	for _, s := range widest(shared.Repeated) {
+		fn(s, jwt.Service, jwt.ResponseTypeStream)
+	}
+	for _, s := range widest(shared.Streams) {
+		fn(s, jwt.Stream, "")
+	}
+}
+
+// widest returns the patterns that no other one includes: the broker refuses claims that have both.
+func widest(patterns []string) (all []string) {
+	for _, p := range patterns {
+		if !slices.ContainsFunc(patterns, func(q string) bool { return q != p && jwt.Subject(p).IsContainedIn(jwt.Subject(q)) }) {
+			all = append(all, p)
 		}
 	}
-	add(jwt.Service, jwt.ResponseTypeSingleton, append([]string{apiInfo}, shared.Services...)...)
-	add(jwt.Service, jwt.ResponseTypeStream, shared.Repeated...)
-	add(jwt.Stream, "", shared.Streams...)
-	sort.Sort(exports) // as they are when they are read back
-	sort.Sort(imports)
-	return exports, imports
+	return all
 }
 
 func (d Dir) saveAccount(c *jwt.AccountClaims, operator nkeys.KeyPair) error {

@@ -77,6 +77,17 @@ func TestPeopleAreInAnAccountOfTheirOwn(t *testing.T) {
 	}
 }
 
+// TestAccountsAreValid for the broker, which refuses patterns that overlap.
+func TestAccountsAreValid(t *testing.T) {
+	for name, c := range accounts(t, newDir(t)) {
+		found := jwt.CreateValidationResults()
+		c.Validate(found)
+		for _, e := range found.Issues {
+			t.Errorf("%s: %s", name, e.Description)
+		}
+	}
+}
+
 // TestIssuingChangesNoAccount: a broker applies each change, and what is asked meanwhile may stay
 // without an answer.
 func TestIssuingChangesNoAccount(t *testing.T) {

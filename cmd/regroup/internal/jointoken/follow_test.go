@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
@@ -56,10 +57,7 @@ func TestANewTokenIsUnpacked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	put := func(path, text string) {
 		t.Helper()
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
+		if err := durable.WriteFile(path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
