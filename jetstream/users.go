@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
@@ -140,7 +144,7 @@ func (s *Server) identities(path string, opts *server.Options) error {
 		return err
 	}
 	opts.TrustedOperators, opts.SystemAccount = []*jwt.OperatorClaims{b.Operator}, b.Operator.SystemAccount
-	opts.AccountResolver = &resolver{dir: dir, operator: b.Operator, applied: map[string]string{}}
+	opts.AccountResolver = &resolver{dir: dir, operator: b.Operator, applied: map[string]appliedClaims{}}
 	s.store, s.closed = b.Account, true
 	opts.MaxControlLine = connectBytes
 	if _, err := os.Stat(dir.Credentials(identity.SystemUser)); err == nil {
@@ -177,18 +181,36 @@ type resolver struct {
 	dir      identity.Dir
 	operator *jwt.OperatorClaims
 	mu       sync.Mutex
-	applied  map[string]string // claims of the accounts by their public keys, as the server has them
+	applied  map[string]appliedClaims // of the accounts that the server uses, by their public keys
+}
+
+// appliedClaims are the claims of an account as the server has them.
+type appliedClaims struct {
+	text string
+	file durable.Version // that had them
 }
 
 // Fetch implements server.AccountResolver.
 func (r *resolver) Fetch(name string) (string, error) {
+	file := durable.VersionOf(r.dir.AccountFile(name)) // before it is read: it may change meanwhile
 	text, err := r.dir.AccountText(name)
 	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.applied[name] = text
+		r.keep(name, appliedClaims{text, file})
 	}
 	return text, err
+}
+
+func (r *resolver) keep(name string, c appliedClaims) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.applied[name] = c
+}
+
+// inUse returns what the server has.
+func (r *resolver) inUse() map[string]appliedClaims {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.applied)
 }
 
 // Store implements server.AccountResolver: files change only by package identity.
@@ -246,40 +268,43 @@ func (s *Server) follow(opts *server.Options, log *slog.Logger) {
 	}()
 }
 
-// apply passes changed claims to the server.
+// apply passes changed claims to the server. It asks for those of other accounts once it needs
+// them.
 func (r *resolver) apply(ns *server.Server, log *slog.Logger) error {
-	keys, err := r.dir.Accounts()
+	var all []error
+	used := r.inUse()
+	for _, key := range slices.Sorted(maps.Keys(used)) {
+		before, file := used[key], durable.VersionOf(r.dir.AccountFile(key))
+		if before.file.Same(file) {
+			continue
+		}
+		text, err := r.dir.AccountText(key)
+		if err == nil && text != before.text {
+			err = r.update(ns, log, key)
+		}
+		if err == nil {
+			r.keep(key, appliedClaims{text, file})
+		}
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// update passes the claims of an account to the server.
+func (r *resolver) update(ns *server.Server, log *slog.Logger, key string) error {
+	claims, err := r.dir.Account(key)
 	if err != nil {
 		return err
 	}
-	for _, key := range keys {
-		text, err := r.dir.AccountText(key)
-		if err != nil {
-			return err
-		}
-		r.mu.Lock()
-		before, known := r.applied[key]
-		r.mu.Unlock()
-		if !known || before == text {
-			continue // the server asks for it once it needs it
-		}
-		claims, err := r.dir.Account(key)
-		if err != nil {
-			return err
-		}
-		if claims.Subject != key || !r.operator.DidSign(claims) {
-			return events.Errorf(events.Invalid, "the claims of account %s are not signed by the operator", key)
-		}
-		account, err := ns.LookupAccount(key)
-		if err != nil {
-			return events.Errorf(events.Internal, "account %s: %w", key, err)
-		}
-		ns.UpdateAccountClaims(account, claims)
-		r.mu.Lock()
-		r.applied[key] = text
-		r.mu.Unlock()
-		log.Info("identities have changed", "account", claims.Name, "revoked", len(claims.Revocations))
+	if claims.Subject != key || !r.operator.DidSign(claims) {
+		return events.Errorf(events.Invalid, "the claims of account %s are not signed by the operator", key)
 	}
+	account, err := ns.LookupAccount(key)
+	if err != nil {
+		return events.Errorf(events.Internal, "account %s: %w", key, err)
+	}
+	ns.UpdateAccountClaims(account, claims)
+	log.Info("identities have changed", "account", claims.Name, "revoked", len(claims.Revocations))
 	return nil
 }
 

@@ -198,12 +198,15 @@ func (d Dir) Accounts() ([]string, error) {
 	return files, nil
 }
 
+// AccountFile returns the path of the claims of an account.
+func (d Dir) AccountFile(key string) string { return d.Path(accountsDir, key+".jwt") }
+
 // AccountText returns the signed claims of an account.
 func (d Dir) AccountText(key string) (string, error) {
 	if strings.ContainsAny(key, "/.") {
 		return "", events.Errorf(events.NotFound, "there is no account %q", key)
 	}
-	text, err := os.ReadFile(d.Path(accountsDir, key+".jwt"))
+	text, err := os.ReadFile(d.AccountFile(key))
 	if os.IsNotExist(err) {
 		return "", events.Errorf(events.NotFound, "there is no account %q", key)
 	}
@@ -221,7 +224,7 @@ func (d Dir) Account(key string) (*jwt.AccountClaims, error) {
 	}
 	claims, err := jwt.DecodeAccountClaims(text)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%s: %w", d.Path(accountsDir, key+".jwt"), err)
+		return nil, events.Errorf(events.Invalid, "%s: %w", d.AccountFile(key), err)
 	}
 	return claims, nil
 }

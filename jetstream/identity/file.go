@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/jwt/v2"
+
+	"github.com/regroup-io/regroup/internal/durable"
 )
 
 // File has credentials that may be replaced while they are used. Each connection is made with what
@@ -17,10 +19,11 @@ type File struct {
 	Path string
 
 	mu      sync.Mutex
-	offered []byte // to a broker, at the last attempt to connect
-	used    []byte // by the last connection; nil = there was none
-	refused []byte // that were tried, and are not usable
-	turn    bool   // those of the last connection were offered last
+	offered []byte          // to a broker, at the last attempt to connect
+	same    durable.Version // of the file when it had what was offered
+	used    []byte          // by the last connection; nil = there was none
+	refused []byte          // that were tried, and are not usable
+	turn    bool            // those of the last connection were offered last
 }
 
 // Claims returns the signed claims to connect with: those in the file. If a broker has refused
@@ -46,7 +49,7 @@ func (f *File) Claims() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	f.offered = text
+	f.offered, f.same = text, durable.Version{}
 	return claims, nil
 }
 
@@ -92,13 +95,18 @@ func Sign(creds, nonce []byte) ([]byte, error) {
 // Changed returns what the file has if that is other than what a broker was shown last, and whether
 // it is known not to be usable.
 func (f *File) Changed() (creds []byte, refused bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := durable.VersionOf(f.Path)
+	if f.same.Same(now) {
+		return nil, false
+	}
 	text, err := os.ReadFile(f.Path)
 	if err != nil {
 		return nil, false // it is being replaced
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if bytes.Equal(text, f.offered) {
+		f.same = now
 		return nil, false
 	}
 	return text, bytes.Equal(text, f.refused)

@@ -66,7 +66,7 @@ type File struct {
 	path string
 
 	mu     sync.Mutex
-	read   fs.FileInfo // what it was when it was read
+	read   durable.Version // that was read
 	tokens []Token
 }
 
@@ -154,13 +154,15 @@ func (f *File) load() error {
 	info, err := os.Stat(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.read, f.tokens = nil, nil
+		f.read, f.tokens = durable.Version{}, nil
 		return nil
 	case err != nil:
 		return events.Errorf(events.Invalid, "tokens: %w", err)
 	case info.Mode().Perm()&0o077 != 0:
 		return events.Errorf(events.Invalid, "tokens: %s can be read or changed by others: chmod 600 it", f.path)
-	case f.read != nil && os.SameFile(f.read, info) && f.read.ModTime().Equal(info.ModTime()) && f.read.Size() == info.Size():
+	}
+	now := durable.VersionOf(f.path)
+	if f.read.Same(now) {
 		return nil
 	}
 	text, err := os.ReadFile(f.path)
@@ -174,7 +176,7 @@ func (f *File) load() error {
 		return events.Errorf(events.Invalid, "tokens: %s: %w", f.path, err)
 	}
 	slices.SortFunc(content.Tokens, func(a, b Token) int { return strings.Compare(a.Name, b.Name) })
-	f.read, f.tokens = info, content.Tokens
+	f.read, f.tokens = now, content.Tokens
 	return nil
 }
 
@@ -199,7 +201,7 @@ func (f *File) change(fn func([]Token) ([]Token, error)) error {
 	if err != nil {
 		return events.Errorf(events.Invalid, "tokens: %w", err)
 	}
-	f.read = nil
+	f.read = durable.Version{}
 	return f.load()
 }
 
