@@ -218,7 +218,7 @@ bench: build net ## recovery, submit and idle figures into docs/benchmarks.md
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md
 
 bench-guarded: build ## recovery, start and idle figures with identities and TLS, beside those without, into docs/benchmarks.md
-	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only guarded -submits 50 -idle 20s
+	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only guarded -kills 400 -submits 200 -idle 20s
 
 bench-control: build net ## 1,000 kills of services and brokers while a job trains (KILLS, RUNS): what a step notices
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only control -control-kills $(KILLS) -control-runs $(RUNS)

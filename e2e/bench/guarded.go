@@ -18,63 +18,108 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 )
 
-// price is what one run of a cluster has measured.
+// price is what the clusters of one kind have shown.
 type price struct {
 	recover, submit []time.Duration
 	idle            []time.Duration // processor time of all processes in a second
 }
 
-// rounds is how often a cluster of each kind is started, in turn.
-const rounds = 5
+const (
+	rounds = 10 // how often a cluster of each kind is started
+	turns  = 4  // how often they take turns in each round
+)
 
-// measurePrice measures a cluster whose processes, each of its own, have identities and TLS, beside
-// one without.
+// measurePrice measures clusters whose processes, each of its own, have identities and TLS, beside
+// clusters without. What one cluster shows differs from the next more than the kinds do, and so does
+// the machine from minute to minute: two clusters run at once, and take turns with few trials each.
 func measurePrice(ctx context.Context, bin string, kills, submits int, idle time.Duration) (string, error) {
 	var without, with price
+	each := func(n int) int { return max(1, n/rounds/turns) }
 	for r := range rounds {
-		order := []bool{false, true}
-		if r%2 == 1 {
-			slices.Reverse(order)
+		if err := side(ctx, bin, []*price{&without, &with}, r, each(kills), each(submits), idle); err != nil {
+			return "", err
 		}
-		for _, guarded := range order {
-			into := &without
-			if guarded {
-				into = &with
-			}
-			if err := into.measure(ctx, bin, guarded, kills/rounds, submits/rounds, idle); err != nil {
-				return "", fmt.Errorf("identities and TLS: %v: %w", guarded, err)
-			}
-			fmt.Fprintf(os.Stderr, "bench: round %d, guarded %v\n", r+1, guarded)
-		}
+		fmt.Fprintf(os.Stderr, "bench: round %d of %d\n", r+1, rounds)
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, `Written by `+"`make bench-guarded`"+`. Measured on %s. The broker, each service and an agent with four slots are processes of their own on
-this machine; %d clusters of each kind in turn. Medians.
+this machine; %d times a cluster of each kind, both at once, which take turns. Medians of times, and the mean of processor time.
 
 | what | trials | without | with identities and TLS | ratio | goal |
 |---|---|---|---|---|---|
 `, report.Machine(), rounds)
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	for _, row := range []struct {
 		what       string
 		left, side []time.Duration
+		of         func([]time.Duration) time.Duration
 	}{
-		{"worker SIGKILL to every survivor's first step of the new generation, ms", without.recover, with.recover},
-		{"submit to first step of 4 Go workers, ms", without.submit, with.submit},
-		{"idle: processor time of all processes, ms in a second", without.idle, with.idle},
+		{"worker SIGKILL to every survivor's first step of the new generation, ms", without.recover, with.recover, median},
+		{"submit to first step of 4 Go workers, ms", without.submit, with.submit, median},
+		{"idle: processor time of all processes, ms in a second", without.idle, with.idle, mean},
 	} {
-		ms := func(d []time.Duration) float64 { return float64(report.Quantile(d, 0.5)) / float64(time.Millisecond) }
-		fmt.Fprintf(&text, "| %s | %d | %.1f | %.1f | %.2f | 1.10 |\n", row.what, len(row.side), ms(row.left), ms(row.side), ms(row.side)/ms(row.left))
+		left, side := ms(row.of(row.left)), ms(row.of(row.side))
+		fmt.Fprintf(&text, "| %s | %d | %.1f | %.1f | %.2f | 1.10 |\n", row.what, len(row.side), left, side, side/left)
 	}
 	return text.String(), nil
 }
 
-// measure adds what a new cluster shows.
-func (p *price) measure(ctx context.Context, bin string, guarded bool, kills, submits int, idle time.Duration) error {
-	c, err := startParts(ctx, bin, guarded)
-	if err != nil {
+func median(d []time.Duration) time.Duration { return report.Quantile(d, 0.5) }
+
+func mean(d []time.Duration) (sum time.Duration) {
+	for _, one := range d {
+		sum += one
+	}
+	return sum / time.Duration(len(d))
+}
+
+// side adds what two new clusters show, one without and one with identities. They take turns, and
+// another one begins in each round. Then both are idle.
+func side(ctx context.Context, bin string, into []*price, round, kills, submits int, idle time.Duration) error {
+	var all [2]*single
+	for i := range all {
+		c, err := startParts(ctx, bin, i == 1)
+		if err != nil {
+			return err
+		}
+		defer c.stop()
+		all[i] = c
+	}
+	for turn := range turns {
+		for i := range all {
+			i = (i + round + turn) % len(all)
+			if err := into[i].trials(ctx, all[i], kills, submits); err != nil {
+				return fmt.Errorf("identities and TLS: %v: %w", i == 1, err)
+			}
+		}
+	}
+	if err := pass(ctx, 5*time.Second); err != nil { // the end of the last job
 		return err
 	}
-	defer c.stop()
+	var before [2]time.Duration
+	var began [2]time.Time
+	for i, c := range all {
+		var err error
+		if before[i], err = c.cpu(); err != nil {
+			return err
+		}
+		began[i] = time.Now()
+	}
+	if err := pass(ctx, idle); err != nil {
+		return err
+	}
+	for i, c := range all {
+		after, err := c.cpu()
+		if err != nil {
+			return err
+		}
+		into[i].idle = append(into[i].idle, time.Duration(float64(after-before[i])/time.Since(began[i]).Seconds()))
+	}
+	return nil
+}
+
+// trials adds the times of jobs that are submitted, and of workers that are killed.
+func (p *price) trials(ctx context.Context, c *single, kills, submits int) error {
 	took, err := submitted(ctx, c, submits)
 	if err != nil {
 		return err
@@ -83,23 +128,7 @@ func (p *price) measure(ctx context.Context, bin string, guarded bool, kills, su
 	survivors, _, err := breaking{client: c.Client, trials: kills, strike: killWorker, submit: func(ctx context.Context) (events.JobID, error) {
 		return c.submit(ctx, "kill", spec.Workers{Min: 2, Max: 4}, counting...)
 	}}.measure(ctx)
-	if err != nil {
-		return err
-	}
 	p.recover = append(p.recover, survivors...)
-	if err := pass(ctx, 5*time.Second); err != nil { // the end of the last job
-		return err
-	}
-	before, err := c.cpu()
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := pass(ctx, idle); err != nil {
-		return err
-	}
-	after, err := c.cpu()
-	p.idle = append(p.idle, time.Duration(float64(after-before)/time.Since(began).Seconds()))
 	return err
 }
 
