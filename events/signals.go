@@ -16,6 +16,15 @@ type Signal struct {
 	Body    Body
 }
 
+// CheckSubject validates that the heartbeat came on the subject of its node, on which the broker
+// lets no other agent publish.
+func (b Heartbeat) CheckSubject(subject string) error {
+	if subject != HeartbeatSubject(b.Node) {
+		return Errorf(Invalid, "a heartbeat of %s came on %s", b.Node, subject)
+	}
+	return nil
+}
+
 // Heartbeat shows that an agent is alive and which launches it holds.
 type Heartbeat struct {
 	Node        NodeID           `json:"node"`

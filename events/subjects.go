@@ -3,6 +3,8 @@ package events
 import (
 	"slices"
 	"strings"
+
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Streams. Retention and limits are in the jetstream package's topology.
@@ -64,6 +66,80 @@ const (
 
 // CommandSubject returns the subject of commands of this type: regroup.cmd.job.submit.
 func CommandSubject(t Type) string { return root + "cmd." + t.middle() }
+
+// Submitter is a client that submits jobs, and changes those that it has submitted. Both parts are
+// in the subject and the source of its commands: the broker lets nobody else publish on that
+// subject, and commands whose subject and source differ are refused.
+type Submitter struct {
+	Name string
+	User string // as whom all its jobs run, like spec.Processes.User; empty = as they say
+}
+
+const (
+	submitterSource = "/submitter/"
+	submitterUser   = "/as/"
+	submitterWord   = ".by."
+	userWord        = ".as."
+	escapedDot      = "%2E"
+)
+
+// Source returns the CloudEvents source of the submitter's commands: /submitter/ada, or
+// /submitter/ada/as/training if its jobs run as that user.
+func (s Submitter) Source() string {
+	if s.User == "" {
+		return submitterSource + s.Name
+	}
+	return submitterSource + s.Name + submitterUser + s.User
+}
+
+// SubmitterOf returns the submitter with this source; false if it is the source of somebody else.
+func SubmitterOf(source string) (Submitter, bool) {
+	rest, ok := strings.CutPrefix(source, submitterSource)
+	name, user, named := strings.Cut(rest, submitterUser)
+	s := Submitter{name, user}
+	return s, ok && s.Check() == nil && named == (user != "")
+}
+
+// Check validates the submitter: Invalid, with the field and what it may be.
+func (s Submitter) Check() error {
+	if NodeID(s.Name).Check() != nil {
+		return Errorf(Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", s.Name)
+	}
+	if wrong := spec.CheckUser(s.User); wrong != nil {
+		return Errorf(Invalid, "user %s", wrong.Message)
+	}
+	return nil
+}
+
+// Subject returns the subject of the submitter's commands of this type:
+// regroup.cmd.job.submit.by.ada, or regroup.cmd.job.submit.by.ada.as.training.
+func (s Submitter) Subject(t Type) string {
+	subject := CommandSubject(t) + submitterWord + s.Name
+	if s.User != "" {
+		subject += userWord + strings.ReplaceAll(s.User, ".", escapedDot) // it is one token
+	}
+	return subject
+}
+
+// SubmitterAt returns the submitter whose commands of this type are published on a subject.
+func SubmitterAt(t Type, subject string) (Submitter, bool) {
+	rest, ok := strings.CutPrefix(subject, CommandSubject(t)+submitterWord)
+	name, user, _ := strings.Cut(rest, userWord)
+	s := Submitter{name, strings.ReplaceAll(user, escapedDot, ".")}
+	return s, ok && s.Check() == nil && s.Subject(t) == subject
+}
+
+// Subject returns where the event is published.
+func (e Event) Subject() string {
+	t := e.Body.Type()
+	if row, _ := EntryOf(t); row.Class == ClassFact {
+		return FactSubject(t, e.Entity)
+	}
+	if s, ok := SubmitterOf(e.Source); ok {
+		return s.Subject(t)
+	}
+	return CommandSubject(t)
+}
 
 // FactSubject returns the subject of facts of this type about entity:
 // regroup.evt.job.<entity>.submitted.

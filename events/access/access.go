@@ -18,6 +18,7 @@ const (
 	RoleAgent       Role = events.ServiceAgent // the agent of one node
 	RoleParticipant Role = "participant"       // such an agent that also creates, or joins, its job: agent --join-job, torchrun
 	RoleClient      Role = "client"            // submits, changes and follows jobs and nodes
+	RoleSubmitter   Role = "submitter"         // submits jobs, changes those that it has submitted, and reads
 	RoleViewer      Role = "viewer"            // only reads
 	RoleGateway     Role = "gateway"           // commands, facts and output for the clients of HTTP
 	RoleOperator    Role = "operator"          // makes, copies and restores the streams: regroup init, backup, restore
@@ -33,7 +34,7 @@ func Roles() []Role {
 	for _, s := range events.ServiceNames() {
 		all = append(all, Role(s))
 	}
-	return append(all, RoleAgent, RoleParticipant, RoleClient, RoleViewer, RoleGateway, RoleOperator, RoleAll)
+	return append(all, RoleAgent, RoleParticipant, RoleClient, RoleSubmitter, RoleViewer, RoleGateway, RoleOperator, RoleAll)
 }
 
 // OfNode reports whether an identity of this role belongs to one node.
@@ -55,6 +56,7 @@ type Identity struct {
 	Role Role
 	Name string        // unique; its replies go to a subject of this name
 	Node events.NodeID // of an agent; otherwise empty
+	User string        // of a submitter: as whom its jobs run, like processes.user of a spec; empty = as they say
 }
 
 // Check validates the identity: Invalid, with the field and what it may be.
@@ -74,9 +76,13 @@ func (i Identity) Check() error {
 		return events.Errorf(events.Invalid, "node %q: the role %s belongs to no node", i.Node, i.Role)
 	case i.Role.OfNode() && i.Node != AnyNode && i.Node.Check() != nil:
 		return events.Errorf(events.Invalid, "node %q: use a-z, 0-9 and '-', at most 63 of them", i.Node)
+	case i.Role != RoleSubmitter && i.User != "":
+		return events.Errorf(events.Invalid, "user %q: jobs of a %s run as each of them says; those of a %s can have one user", i.User, i.Role, RoleSubmitter)
 	}
-	return nil
+	return i.submitter().Check()
 }
+
+func (i Identity) submitter() events.Submitter { return events.Submitter{Name: i.Name, User: i.User} }
 
 // InboxPrefix returns the prefix of the subjects on which an identity receives replies, and what
 // its consumers deliver. No other identity may subscribe to them.
@@ -112,6 +118,9 @@ func Of(i Identity) (Permissions, error) {
 	roles := i.Role.parts()
 	for _, r := range roles {
 		g.events(r)
+		if r == RoleSubmitter {
+			g.publish(jobCommands(i.submitter())...)
+		}
 		g.channels(r)
 		g.streams(r)
 	}
@@ -151,6 +160,16 @@ func (g *grants) events(r Role) {
 			g.publish(events.FactSubject(row.Type, "*"))
 		}
 	}
+}
+
+// jobCommands returns the subjects of the commands about jobs of a submitter.
+func jobCommands(of events.Submitter) (all []string) {
+	for _, row := range events.Catalog() {
+		if row.Class == events.ClassCommand && row.Type.Family() == events.FamilyJob {
+			all = append(all, of.Subject(row.Type))
+		}
+	}
+	return all
 }
 
 // Permits reports whether one of the patterns matches a subject without wildcards.

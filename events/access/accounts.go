@@ -3,6 +3,8 @@ package access
 import (
 	"slices"
 	"strings"
+
+	"github.com/regroup-io/regroup/events"
 )
 
 // Accounts of those outside: people, and gateways, which act for people. In the account of the
@@ -14,12 +16,15 @@ import (
 // the sender are. So viewers have an account apart from those who may change something, and none
 // of them imports a request that destroys: its body does not count if it is empty.
 const (
-	AccountClients = "clients"
-	AccountViewers = "viewers"
+	AccountClients    = "clients"
+	AccountSubmitters = "submitters"
+	AccountViewers    = "viewers"
 )
 
 // OutsideAccounts returns the accounts of those outside.
-func OutsideAccounts() []string { return []string{AccountClients, AccountViewers} }
+func OutsideAccounts() []string {
+	return []string{AccountClients, AccountSubmitters, AccountViewers}
+}
 
 // Account returns the account of a role that is outside; of the others "": they are in that of the
 // streams.
@@ -27,6 +32,8 @@ func (r Role) Account() string {
 	switch r {
 	case RoleClient, RoleGateway:
 		return AccountClients
+	case RoleSubmitter:
+		return AccountSubmitters
 	case RoleViewer:
 		return AccountViewers
 	}
@@ -56,6 +63,9 @@ func ImportsOf(accounts ...string) (Imports, error) {
 		p, err := Of(i)
 		if err != nil {
 			return all, err
+		}
+		if r == RoleSubmitter { // the one that i is stands for all
+			p.Publish = slices.Concat(p.Publish, jobCommands(events.Submitter{Name: "*"}), jobCommands(events.Submitter{Name: "*", User: "*"}))
 		}
 		for _, s := range p.Publish {
 			if strings.HasPrefix(s, apiConsumerNext) {

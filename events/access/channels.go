@@ -25,7 +25,7 @@ func services() []Role {
 }
 
 // readers are the roles that read what has happened.
-var readers = roles(RoleClient, RoleViewer)
+var readers = roles(RoleClient, RoleSubmitter, RoleViewer)
 
 // channels returns the signals, requests, launches, logs and spans.
 func channels() []channel {

@@ -33,7 +33,7 @@ func (g *grants) streams(r Role) {
 	case RoleAgent:
 		g.publish(apiMessageGet + events.StreamLaunches)
 	case RoleParticipant: // it consists of others
-	case RoleClient, RoleViewer, RoleGateway:
+	case RoleClient, RoleSubmitter, RoleViewer, RoleGateway:
 		g.read(events.StreamFacts, events.StreamLogs, events.StreamSpans)
 		g.documents()
 		g.backlogs()

@@ -52,6 +52,17 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 	return fromAttributes(attrs, data, bad)
 }
 
+// DecodeStored decodes a fact or a command from a stream as Decode does. One of another type,
+// entity or submitter than its subject says is refused: who may publish what is a matter of the
+// subject.
+func DecodeStored(s events.Stored) (events.Event, error) {
+	e, err := Decode(s.Header, s.Data)
+	if err == nil && e.Subject() != s.Subject {
+		err = events.Refuse([]spec.FieldError{{Path: "subject", Message: "came on " + s.Subject + ": what this event says belongs on " + e.Subject()}})
+	}
+	return e, err
+}
+
 // mostUnpacked returns the maximum length of decompressed data. The type of a structured event is
 // not known in advance, but only clients send those.
 func mostUnpacked(binary bool, typ string) int {

@@ -54,16 +54,13 @@ func message(e events.Event, mode func(context.Context) context.Context) (events
 		return events.Message{}, err
 	}
 	m := events.Message{
-		Subject: events.CommandSubject(row.Type),
+		Subject: e.Subject(),
 		// Percent-coded because a line break in a client's id would otherwise end the header.
 		ID:     percentEncode(e.Source + "|" + e.ID),
 		Header: map[string][]string{},
 	}
 	if !e.Expires.IsZero() { // published again after it has expired, it is another message
 		m.ID += "|" + types.FormatTime(e.Expires)
-	}
-	if row.Class == events.ClassFact {
-		m.Subject = events.FactSubject(row.Type, e.Entity)
 	}
 	w := &messageWriter{m: &m}
 	if _, err := binding.Write(mode(context.Background()), (*binding.EventMessage)(&ce), w, w); err != nil {

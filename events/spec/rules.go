@@ -189,6 +189,26 @@ func Default(path string) string {
 	return rules[i].defaultText
 }
 
+// CheckUser returns the error of a value of processes.user, or nil; an empty one has none.
+func CheckUser(user string) *FieldError {
+	const path = "processes.user"
+	i := slices.IndexFunc(rules, func(r rule) bool { return r.path == path })
+	if bad := rules[i].check(&Job{Processes: Processes{User: user}}, nil); len(bad) > 0 {
+		return &bad[0]
+	}
+	return nil
+}
+
+// RunAs makes the workers run as a user, unless it is empty. It returns an error if the spec names
+// another one; by is whose jobs run as that user.
+func (s *Job) RunAs(user, by string) *FieldError {
+	if named := s.Processes.User; user != "" && named != "" && named != user {
+		return &FieldError{Path: "processes.user", Message: fmt.Sprintf("is %q: jobs of %s run as %s, leave it out", named, by, user)}
+	}
+	s.Processes.User = cmp.Or(user, s.Processes.User)
+	return nil
+}
+
 // JSONName returns the name of a field in JSON; empty = its fields belong to the enclosing object.
 func JSONName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

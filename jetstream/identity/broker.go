@@ -73,6 +73,20 @@ func Forbids(creds []byte, subject string) bool {
 	return ok && len(claims.Pub.Allow) > 0 && !access.Permits(claims.Pub.Allow, subject)
 }
 
+// Submitter returns the submitter that a credentials file is of; false if it is of another role.
+func Submitter(creds []byte) (events.Submitter, bool) {
+	claims, ok := claimsOf(creds)
+	if !ok {
+		return events.Submitter{}, false
+	}
+	for _, subject := range claims.Pub.Allow {
+		if s, ok := events.SubmitterAt(events.JobSubmit{}.Type(), subject); ok {
+			return s, true
+		}
+	}
+	return events.Submitter{}, false
+}
+
 // InboxPrefix returns the private prefix of reply subjects of a credentials file: the one that its
 // permissions name. Empty if they allow the usual one.
 func InboxPrefix(creds []byte) string {

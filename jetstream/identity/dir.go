@@ -43,7 +43,8 @@ type User struct {
 	Name    string        `json:"name"`
 	Role    access.Role   `json:"role"`
 	Node    events.NodeID `json:"node,omitempty"`
-	Key     string        `json:"key"` // public
+	RunAs   string        `json:"user,omitempty"` // of a submitter: as whom its jobs run
+	Key     string        `json:"key"`            // public
 	Issued  time.Time     `json:"issued"`
 	Expires time.Time     `json:"expires,omitzero"`  // zero = never
 	Revoked time.Time     `json:"revoked,omitzero"`  // zero = valid

@@ -35,7 +35,7 @@ func (d Dir) Issue(i access.Identity, expires time.Duration) (User, error) {
 
 // issue signs the claims of a user and writes its credentials file.
 func (d Dir) issue(i access.Identity, expires time.Duration, now time.Time) (User, error) {
-	u := User{Name: i.Name, Role: i.Role, Node: i.Node, Issued: now.UTC().Truncate(time.Second)}
+	u := User{Name: i.Name, Role: i.Role, Node: i.Node, RunAs: i.User, Issued: now.UTC().Truncate(time.Second)}
 	may, err := access.Of(i)
 	if err != nil {
 		return u, err
@@ -173,7 +173,7 @@ func (d Dir) Rotate(name string, keepOld bool) (User, error) {
 				life = old.Expires.Sub(old.Issued)
 			}
 			// The file is first: a client that is disconnected finds the new key there.
-			made, err = d.issue(access.Identity{Role: old.Role, Name: old.Name, Node: old.Node}, life, time.Now())
+			made, err = d.issue(access.Identity{Role: old.Role, Name: old.Name, Node: old.Node, User: old.RunAs}, life, time.Now())
 			all = append(all, made)
 		}
 		if err != nil || keepOld {

@@ -82,7 +82,7 @@ func (h *Host[S]) Run(ctx context.Context) error {
 	}
 	for _, s := range h.o.Signals {
 		afterSync("signals "+s.Subject, func(ctx context.Context) error {
-			return h.o.Ports.Signals.Hear(ctx, s.Subject, s.Queue, func(_ string, data []byte) { h.signal(s, data) }, nil)
+			return h.o.Ports.Signals.Hear(ctx, s.Subject, s.Queue, func(subject string, data []byte) { h.signal(s, subject, data) }, nil)
 		})
 	}
 	if h.o.Reconcile != nil {
@@ -205,8 +205,11 @@ func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]
 }
 
 // signal passes a signal to the core. If the core is overloaded the signal is lost.
-func (h *Host[S]) signal(s Subscription, data []byte) {
+func (h *Host[S]) signal(s Subscription, subject string, data []byte) {
 	body, err := s.Decode(data)
+	if b, ok := body.(events.Heartbeat); ok && err == nil {
+		err = b.CheckSubject(subject)
+	}
 	if err != nil {
 		h.o.failed("", "", events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err))
 		return

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
@@ -127,6 +128,52 @@ func TestRefusedCommandsBecomeFactsAndAreDropped(t *testing.T) {
 			t.Errorf("the malformed command left no fact: %v", err)
 		}
 		stop()
+	})
+}
+
+// TestWhatCameOnAnotherSubjectIsRefused: the broker decides by subjects who may publish what.
+func TestWhatCameOnAnotherSubjectIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		var mu sync.Mutex
+		failed := ""
+		stop := controllertest.Start(t, host(t, p, func(o *controller.Options[sum]) {
+			o.Signals = []controller.Subscription{{Subject: events.AllHeartbeats, Decode: controller.As[events.Heartbeat]}}
+			o.Observe = func(ob controller.Observation) {
+				mu.Lock()
+				defer mu.Unlock()
+				if ob.Err != nil {
+					failed += ob.Err.Error()
+				}
+			}
+		}).Run)
+		synctest.Wait()
+		m, err := cloudevent.Encode(events.Event{ID: "forged", Source: "/client/test", Time: time.Now(), Body: scale("a", 2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Subject = events.CommandSubject(events.JobRemove{}.Type())
+		controllertest.Publish(t, p, m)
+		beat, err := events.EncodeBody(events.Heartbeat{Node: "node-a", Incarnation: "A", Slots: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []events.NodeID{"node-a", "node-b"} {
+			if err := p.Signals.Send(events.HeartbeatSubject(n), beat); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		stop()
+		wantPublished(t, p, "rejected 0")
+		if got := count(t, p, "a"); got >= 0 {
+			t.Errorf("count is %d, of what was never applied", got)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Count(failed, "a heartbeat of node-a came on regroup.sig.heartbeat.node-b") != 1 || strings.Count(failed, "came on") != 1 {
+			t.Errorf("failed: %s", failed)
+		}
 	})
 }
 

@@ -113,7 +113,7 @@ func (p *part) done(r InputResult, err error) {
 // delivery. A message that is no valid input is settled here, and ok is false. Several goroutines
 // may call it.
 func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d events.Delivery) (_ Item, ok bool) {
-	e, err := cloudevent.Decode(d.Header, d.Data)
+	e, err := cloudevent.DecodeStored(d.Stored)
 	if err != nil {
 		c.malformed(ctx, from, d, e, err)
 		return Item{}, false

@@ -155,9 +155,9 @@ func (s *replica) records(emit controller.Emit) (changed func(string, []byte), l
 }
 
 func (s *replica) heartbeats(ctx context.Context, emit controller.Emit) error {
-	return s.ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, data []byte) {
+	return s.ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(subject string, data []byte) {
 		b, err := events.DecodeBody[events.Heartbeat](data)
-		if err != nil {
+		if err != nil || b.CheckSubject(subject) != nil {
 			return // a signal may be lost
 		}
 		s.mu.Lock()

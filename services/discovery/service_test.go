@@ -107,6 +107,31 @@ func TestDeadNodeIsSuspectedPingedAndLost(t *testing.T) {
 	})
 }
 
+// TestHeartbeatsOfAnotherNodeDoNotCount: the broker lets an agent publish those of its own node.
+func TestHeartbeatsOfAnotherNodeDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, bus.Client().Ports())
+		synctest.Wait()
+		hello(t, p, "node-a", "A")
+		data, err := events.EncodeBody(events.Heartbeat{Node: "node-a", Incarnation: "A", Slots: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			if err := p.Signals.Send(events.HeartbeatSubject("node-b"), data); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(discovery.HeartbeatEvery)
+		}
+		if got := published(t, p); !strings.Contains(got, "node-a lost") {
+			t.Errorf("published %s", got)
+		}
+		stop()
+	})
+}
+
 func TestNodeThatAnswersPingsIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

@@ -24,17 +24,10 @@ func owns(who tokens.Principal, v events.JobView) error {
 
 // runAs makes a job run as the user of a token, if it has one.
 func runAs(who tokens.Principal, job *spec.Job) error {
-	switch job.Processes.User {
-	case "", who.User:
-		if who.User != "" {
-			job.Processes.User = who.User
-		}
-		return nil
+	if wrong := job.RunAs(who.User, who.Name); wrong != nil {
+		return withStatus(http.StatusForbidden, events.Refuse([]spec.FieldError{*wrong}))
 	}
-	if who.User == "" {
-		return nil
-	}
-	return withStatus(http.StatusForbidden, wrong("processes.user", "jobs of "+who.Name+" run as "+who.User+": leave it out"))
+	return nil
 }
 
 // mayPublish refuses a command that somebody may not publish, and makes a job run as its user.
@@ -44,6 +37,9 @@ func (g *Gateway) mayPublish(who tokens.Principal, e *events.Event) error {
 			return err
 		}
 		e.Body = s
+	}
+	if s, ok := events.SubmitterOf(e.Source); ok {
+		return withStatus(http.StatusForbidden, wrong("source", "is that of "+s.Name+", who publishes to the broker: name another one"))
 	}
 	if who.Role.Includes(tokens.Operator) {
 		return nil

@@ -93,19 +93,19 @@ func localHosts() []string {
 }
 
 func (a *call) issue() *cobra.Command {
-	var node string
+	var node, user string
 	var expires time.Duration
 	var to delivery
 	cmd := &cobra.Command{
 		Use: "issue ROLE [NAME]", Short: "Make a user and its credentials file", Args: command.Between(1, "ROLE", "NAME"),
 		Long: "Makes a user with the permissions of a role: " + roles() + ". The name of an agent or participant is that of its node; of others the role is the default. " +
-			"A participant is an agent that comes to its job by itself (agent --join-job, torchrun). " +
+			"A participant is an agent that comes to its job by itself (agent --join-job, torchrun). A submitter changes the jobs only that it has submitted, and with --user they run as this user of the nodes. " +
 			"With --token all that its machine needs is printed as one line, for regroup agent --join: where the brokers are (--server), how they are verified, and the credentials.",
 		Example: command.Examples("regroup auth issue agent node-a --expires 24h", "regroup auth issue agent node-a --token --server nats://broker.lab:4222",
-			"regroup auth issue client ada --out ada.creds", "regroup auth issue client ada --server nats://lab:4222 --save-context lab",
+			"regroup auth issue client ada --out ada.creds", "regroup auth issue submitter eve --user eve --out eve.creds", "regroup auth issue client ada --server nats://lab:4222 --save-context lab",
 			"regroup auth issue participant ours --node '*'"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			i := access.Identity{Role: access.Role(args[0]), Name: args[0], Node: events.NodeID(node)}
+			i := access.Identity{Role: access.Role(args[0]), Name: args[0], Node: events.NodeID(node), User: user}
 			if len(args) > 1 {
 				i.Name = args[1]
 			} else if i.Role.OfNode() {
@@ -126,6 +126,7 @@ func (a *call) issue() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&node, "node", "", "node of an agent or participant, * = any; default: NAME")
+	cmd.Flags().StringVar(&user, "user", "", "of a submitter: user of the nodes as whom its jobs run; default: as they say")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "how long it is valid, like 24h; default: until it is revoked")
 	to.flags(cmd)
 	return cmd

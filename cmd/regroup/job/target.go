@@ -26,7 +26,7 @@ func onJob(env command.Env, do func(ctx context.Context, s command.Session, v ev
 // possible one. of, if not nil, selects the jobs that the command can change.
 func changing(env command.Env, of func(events.JobView) bool, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
 	return chosen(env, func(ctx context.Context, c *client.Client) (events.JobView, error) {
-		return only(ctx, c, env.Source, of)
+		return only(ctx, c, of)
 	}, do)
 }
 
@@ -65,9 +65,9 @@ func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 	return all[0], nil
 }
 
-// only returns the only job that has not ended and that belongs to source. If there are several, or
-// it belongs to another user, the name must be given.
-func only(ctx context.Context, c *client.Client, source string, of func(events.JobView) bool) (events.JobView, error) {
+// only returns the only job that has not ended and that belongs to this client. If there are
+// several, or it belongs to another user, the name must be given.
+func only(ctx context.Context, c *client.Client, of func(events.JobView) bool) (events.JobView, error) {
 	all, err := c.Jobs(ctx)
 	if err != nil {
 		return events.JobView{}, err
@@ -85,7 +85,7 @@ func only(ctx context.Context, c *client.Client, source string, of func(events.J
 	case len(names) > 1:
 		slices.Sort(names)
 		return found, events.Errorf(events.Invalid, "name the job: %d have not ended: %s", len(names), strings.Join(names[:min(len(names), 10)], ", "))
-	case of == nil && found.By != source && found.By != client.RunSource:
+	case of == nil && found.By != c.Source() && found.By != client.RunSource:
 		return found, events.Errorf(events.Invalid, "name the job: %s, the only one that has not ended, was submitted by %s", found.Job, found.By)
 	}
 	return found, nil

@@ -83,7 +83,7 @@ func dial(ctx context.Context, c boot.Config, say func(string)) (client.Server, 
 	if err != nil {
 		return client.Server{}, err
 	}
-	return client.Server{Ports: p.Ports, Close: p.Close}, nil
+	return client.Server{Ports: p.Ports, Source: p.Config.CommandSource(), Close: p.Close}, nil
 }
 
 // openStore connects to the owner of a store, or opens the store of an ended one; the zero result

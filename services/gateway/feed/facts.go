@@ -69,7 +69,7 @@ func (o Once) New(e events.Event) bool {
 
 // item decodes a stored fact; false if it is a repeat or cannot be read.
 func (f *Feed) item(s events.Stored, once Once) (Item, bool) {
-	e, err := cloudevent.Decode(s.Header, s.Data)
+	e, err := cloudevent.DecodeStored(s)
 	if errors.Is(err, events.ErrUnknownType) {
 		return Item{}, false // written by a newer version
 	}

@@ -9,6 +9,38 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
+func (t *transition) command() {
+	switch b := t.in.Body.(type) {
+	case events.JobSubmit:
+		t.submit(b)
+	case events.JobScale:
+		t.scale(b)
+	case events.JobStop:
+		t.stop(b)
+	case events.JobRemove:
+		t.remove()
+	}
+}
+
+// permitted refuses what a submitter asks about a job that it has not submitted. A stop that comes
+// before its submit is one too: it might become the job of another.
+func (t *transition) permitted() bool {
+	by, restricted := events.SubmitterOf(t.in.Source)
+	if _, submits := t.in.Body.(events.JobSubmit); !restricted || submits {
+		return true
+	}
+	owner, ok := events.SubmitterOf(t.View.By)
+	switch {
+	case !t.known():
+		t.rejectUnknown()
+		return false
+	case !ok || owner.Name != by.Name:
+		t.rejectField("job", "%s was submitted by %s: a submitter may change its own jobs only", t.View.Job, t.View.By)
+		return false
+	}
+	return true
+}
+
 // submit accepts the job or refuses it with all errors of its spec. A repeat of the event is
 // answered with the existing job. A different event, which was routed here before the job's id was
 // known to be taken, must be routed to another id.
@@ -28,7 +60,13 @@ func (t *transition) submit(c events.JobSubmit) {
 		return
 	}
 	spec := c.Spec.WithDefaults()
-	if findings := spec.Check(); len(findings) > 0 {
+	findings := spec.Check()
+	if by, ok := events.SubmitterOf(t.in.Source); ok {
+		if wrong := spec.RunAs(by.User, by.Name); wrong != nil {
+			findings = append(findings, *wrong)
+		}
+	}
+	if len(findings) > 0 {
 		t.reject(events.Invalid, findings)
 		return
 	}

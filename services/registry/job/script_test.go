@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,12 +23,13 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // world is one job under a machine, with the state that a controller would hold.
 type world struct {
-	m     job.Machine
-	s     job.State
-	now   time.Time
-	n     int
-	facts []events.Body
-	trace string // of the next input, if it is not the derived one
+	m      job.Machine
+	s      job.State
+	now    time.Time
+	n      int
+	facts  []events.Body
+	trace  string // of the next input, if it is not the derived one
+	source string // of all inputs, if it is not /test
 }
 
 // clientTrace is the trace of a client that has its own.
@@ -41,7 +43,7 @@ func newWorld() *world {
 func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision {
 	t.Helper()
 	w.n++
-	in := events.Input{ID: "in" + strconv.Itoa(w.n), Source: "/test", Number: number, Trace: events.JobTrace(demo), Body: b}
+	in := events.Input{ID: "in" + strconv.Itoa(w.n), Source: cmp.Or(w.source, "/test"), Number: number, Trace: events.JobTrace(demo), Body: b}
 	if w.s.LastGood > 0 { // as the rendezvous and the agents derive it
 		in.Trace = events.TraceOf(demo, w.s.LastGood)
 	}

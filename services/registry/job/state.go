@@ -190,15 +190,8 @@ type transition struct {
 // removed, and records the exits of workers that still ran when it ended.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: s, in: in, now: now}
-	switch b := in.Body.(type) {
-	case events.JobSubmit:
-		t.submit(b)
-	case events.JobScale:
-		t.scale(b)
-	case events.JobStop:
-		t.stop(b)
-	case events.JobRemove:
-		t.remove()
+	if t.permitted() {
+		t.command()
 	}
 	if t.ongoing() {
 		switch b := in.Body.(type) {

@@ -75,6 +75,20 @@ func (c Config) AsNode(node string) (Config, error) {
 	return c, nil
 }
 
+// CommandSource returns the CloudEvents source of which the credentials are, if they are of a
+// submitter; otherwise "".
+func (c Config) CommandSource() string {
+	creds, err := os.ReadFile(c.Creds)
+	if err != nil {
+		return "" // there are none
+	}
+	s, ok := identity.Submitter(creds)
+	if !ok {
+		return ""
+	}
+	return s.Source()
+}
+
 // current returns Invalid if the credentials have expired: a broker would only refuse them, and not
 // say why. What cannot be read the connection reports.
 func (c Config) current() error {

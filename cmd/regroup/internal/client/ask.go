@@ -269,7 +269,7 @@ func (c *Client) awaitAnswer(ctx context.Context, e events.Event, subjects []str
 	err := c.at.Load().Ports.Log.Follow(ctx, events.Follow{
 		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
 	}, func(s events.Stored) error {
-		f, err := cloudevent.Decode(s.Header, s.Data)
+		f, err := cloudevent.DecodeStored(s)
 		if err != nil {
 			return nil //nolint:nilerr // of a newer version; not the answer to this command
 		}

@@ -52,6 +52,9 @@ type Client struct {
 // /regroup/cli/ada@host.
 func New(ports events.Ports, source string) *Client { return Of(source, Server{Ports: ports}) }
 
+// Source returns the CloudEvents source of the client's commands.
+func (c *Client) Source() string { return c.source }
+
 // Trace returns the traceparent in the environment variable TRACEPARENT; "" if there is none or it
 // is malformed.
 func Trace(getenv func(string) string) string { return events.OwnTrace(getenv("TRACEPARENT"), "") }

@@ -57,7 +57,7 @@ func (c *Client) facts(ctx context.Context, at Server, subjects []string, stored
 	}
 	seen := map[key]uint64{}
 	return c.read(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
-		e, err := cloudevent.Decode(s.Header, s.Data)
+		e, err := cloudevent.DecodeStored(s)
 		if errors.Is(err, events.ErrUnknownType) {
 			return nil // written by a newer version
 		}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -19,16 +20,18 @@ const RunSource = "/client/run/local"
 // several: each run has its own.
 type Server struct {
 	Ports events.Ports
-	Own   bool            // owned by one run: it accepts no other jobs
-	Idle  bool            // its services do not run: stored data can be read, but requests are not answered
-	Serve func() error    // runs the services of an idle server in this process, until the connection ends; nil = cannot
-	Ended context.Context //nolint:containedctx // ends with the process that runs it; nil = unknown
-	Close func()          // closes the connection; not called by the client
+	// Source is that of all commands, if the server takes them from no other. Empty = it does.
+	Source string
+	Own    bool            // owned by one run: it accepts no other jobs
+	Idle   bool            // its services do not run: stored data can be read, but requests are not answered
+	Serve  func() error    // runs the services of an idle server in this process, until the connection ends; nil = cannot
+	Ended  context.Context //nolint:containedctx // ends with the process that runs it; nil = unknown
+	Close  func()          // closes the connection; not called by the client
 }
 
 // Of returns a client of several servers, of which the first gets new jobs; source is as in New.
 func Of(source string, servers ...Server) *Client {
-	c := &Client{AnswerWithin: DefaultAnswerWithin, Now: time.Now, all: servers, source: source}
+	c := &Client{AnswerWithin: DefaultAnswerWithin, Now: time.Now, all: servers, source: cmp.Or(servers[0].Source, source)}
 	c.at.Store(&servers[0])
 	return c
 }
