@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -34,7 +33,7 @@ func newFacts(o Options) *facts {
 	idle := make(chan struct{})
 	close(idle)
 	return &facts{
-		opt: o, source: fmt.Sprintf("/regroup/agent/%s/%s", o.Node, o.Incarnation), wake: make(chan struct{}, 1), idle: idle,
+		opt: o, source: events.AgentSource(o.Node, o.Incarnation), wake: make(chan struct{}, 1), idle: idle,
 	}
 }
 

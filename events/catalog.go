@@ -98,6 +98,22 @@ func Catalog() []Entry {
 	}
 }
 
+// ServiceSource returns the CloudEvents source of the facts of a service.
+func ServiceSource(service string) string { return "/regroup/" + service }
+
+// AgentSource returns the CloudEvents source of the facts of an agent.
+func AgentSource(n NodeID, i Incarnation) string {
+	return ServiceSource(ServiceAgent) + "/" + string(n) + "/" + string(i)
+}
+
+// WrittenBy reports whether a source is that of the writer of a fact.
+func (e Entry) WrittenBy(source string) bool {
+	if e.Writer == ServiceAgent {
+		return strings.HasPrefix(source, ServiceSource(ServiceAgent)+"/")
+	}
+	return source == ServiceSource(e.Writer)
+}
+
 // EntryOf returns the catalogue's row for a type.
 func EntryOf(t Type) (Entry, bool) {
 	for _, e := range Catalog() {

@@ -11,6 +11,7 @@
 package events
 
 import (
+	"reflect"
 	"strings"
 	"time"
 )
@@ -202,4 +203,32 @@ func ValidTrace(s string) bool {
 		}
 	}
 	return strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != "" && strings.Count(s, "-") == 3
+}
+
+// About returns the entity of a fact by its body: a node, or a job. Empty = it does not say.
+func About(b Body) string {
+	if b.Type().Family() == FamilyNode {
+		n, _ := NodeOf(b)
+		return string(n)
+	}
+	id, _ := JobOf(b)
+	return string(id)
+}
+
+// JobOf returns the job that a body is about: its field Job. ok is false if it has none.
+func JobOf(b Body) (id JobID, ok bool) { return field[JobID](b, "Job") }
+
+// NodeOf returns the node that a body is about: its field Node. ok is false if it has none.
+func NodeOf(b Body) (id NodeID, ok bool) { return field[NodeID](b, "Node") }
+
+// field returns a field of a body, which may be one of an embedded struct.
+func field[T any](b Body, name string) (value T, ok bool) {
+	v := reflect.ValueOf(b)
+	if v.Kind() != reflect.Struct {
+		return value, false // the body of a malformed event is nil
+	}
+	if f := v.FieldByName(name); f.IsValid() {
+		value, ok = f.Interface().(T)
+	}
+	return value, ok
 }

@@ -189,6 +189,19 @@ func AgentSubject(node NodeID, verb string) string {
 	return root + "req.agent." + string(node) + "." + verb
 }
 
+// AnswerSubject returns where the agent of a node answers a request; token is the request's. If a
+// broker let agents answer wherever they are asked to, one could ask itself and publish anywhere.
+func AnswerSubject(node NodeID, token string) string {
+	return "_ANSWER." + string(node) + "." + token
+}
+
+// AskedAgent returns the node whose agent answers requests on a subject.
+func AskedAgent(subject string) (NodeID, bool) {
+	rest, ok := strings.CutPrefix(subject, root+"req.agent.")
+	node, _, _ := strings.Cut(rest, ".")
+	return NodeID(node), ok
+}
+
 // HeartbeatSubject returns the subject of a node's heartbeats.
 func HeartbeatSubject(n NodeID) string { return root + "sig.heartbeat." + string(n) }
 

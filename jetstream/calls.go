@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ func (p calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 	var out []byte
 	var refusal error
 	err := p.c.attempt(ctx, "call "+subject, subject, limit, func(ctx context.Context) error {
-		m, err := p.c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: outgoing(ctx, nil), Data: data})
+		m, err := p.request(ctx, &nats.Msg{Subject: subject, Header: outgoing(ctx, nil), Data: data})
 		if err != nil {
 			return err
 		}
@@ -43,6 +44,31 @@ func (p calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 		return nil, refusal
 	}
 	return out, err
+}
+
+// request sends a request and waits for its answer: that of an agent comes on a subject of its
+// node. An agent with credentials of before answers anywhere, and this process may have some that do
+// not permit to hear it there.
+func (p calls) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	node, ok := events.AskedAgent(m.Subject)
+	m.Reply = events.AnswerSubject(node, rand.Text())
+	if !ok || p.c.creds.Deaf(m.Reply) {
+		m.Reply = ""
+		return p.c.nc.RequestMsgWithContext(ctx, m)
+	}
+	answers, err := p.c.nc.SubscribeSync(m.Reply)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answers.Unsubscribe() }() // the connection may be closed
+	if err := p.c.nc.PublishMsg(m); err != nil {
+		return nil, err
+	}
+	answer, err := answers.NextMsgWithContext(ctx)
+	if err == nil && len(answer.Data) == 0 && answer.Header.Get("Status") == "503" {
+		return nil, nats.ErrNoResponders
+	}
+	return answer, err
 }
 
 // Serve implements events.Calls.

@@ -11,7 +11,7 @@ type channel struct {
 	what     string
 	subjects func(node events.NodeID) []string // node = the node that a message is about, or from
 	from, to []Role                            // who publishes, and who subscribes
-	answered bool                              // it is a request
+	answered bool                              // it is a request, which is answered wherever it says
 }
 
 func roles(r ...Role) []Role { return r }
@@ -54,7 +54,8 @@ func channels() []channel {
 		{"notices of failures", one(events.AllNotices), roles(agent, rdzv), roles(agent, rdzv), false},
 		{"progress", one(events.AllProgress), roles(agent), append(roles(reg, RoleGateway), readers...), false},
 		{"status of a rendezvous", one(events.GatheringSubject("*")), roles(rdzv), roles(RoleParticipant), false},
-		{"pings", of(func(n events.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), true},
+		{"pings", of(func(n events.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), false},
+		{"answers of agents", of(func(n events.NodeID) string { return events.AnswerSubject(n, "*") }), roles(agent), roles(disc), false},
 		request(disc, roles(agent), events.VerbJoin, events.VerbLeave),
 		request(rdzv, roles(agent), events.VerbJoin, events.VerbJoins, events.VerbPeers),
 		{"joins to one replica", one(events.ReplicaSubject(string(rdzv), events.VerbJoins, "*")), roles(agent), roles(rdzv), true},

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -53,14 +54,29 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 }
 
 // DecodeStored decodes a fact or a command from a stream as Decode does. One of another type,
-// entity or submitter than its subject says is refused: who may publish what is a matter of the
-// subject.
+// entity, writer or submitter than its subject says is refused: who may publish what is a matter of
+// the subject.
 func DecodeStored(s events.Stored) (events.Event, error) {
 	e, err := Decode(s.Header, s.Data)
-	if err == nil && e.Subject() != s.Subject {
-		err = events.Refuse([]spec.FieldError{{Path: "subject", Message: "came on " + s.Subject + ": what this event says belongs on " + e.Subject()}})
+	if err != nil {
+		return e, err
 	}
-	return e, err
+	var bad []spec.FieldError
+	if want := e.Subject(); want != s.Subject {
+		bad = append(bad, spec.FieldError{Path: "subject", Message: "came on " + s.Subject + ": what this event says belongs on " + want})
+	}
+	if row, _ := events.EntryOf(e.Body.Type()); row.Class == events.ClassFact {
+		if !row.WrittenBy(e.Source) {
+			bad = append(bad, spec.FieldError{Path: "source", Message: fmt.Sprintf("is %q: these facts are those of %s", e.Source, row.Writer)})
+		}
+		if about := events.About(e.Body); about != "" && about != e.Entity {
+			bad = append(bad, spec.FieldError{Path: "data", Message: fmt.Sprintf("is about %s, and the subject about %s", about, e.Entity)})
+		}
+	}
+	if len(bad) > 0 {
+		e.Body = nil
+	}
+	return e, events.Refuse(bad)
 }
 
 // mostUnpacked returns the maximum length of decompressed data. The type of a structured event is

@@ -13,6 +13,13 @@ import (
 // says about that must not count.
 func TestAnEventBelongsOnItsSubject(t *testing.T) {
 	fact := events.Event{ID: "1", Source: "/regroup/registry", Entity: "demo-1", Time: time.Now(), Body: events.JobStopping{Job: "demo-1"}}
+	from := func(source string) events.Event {
+		e := fact
+		e.Source = source
+		return e
+	}
+	within := fact
+	within.Body = events.JobStopping{Job: "demo-2"}
 	command := events.Event{ID: "1", Source: "/client/ada", Time: time.Now(), Body: events.JobStop{Job: "demo-1"}}
 	by := command
 	by.Source = "/submitter/ada"
@@ -26,6 +33,9 @@ func TestAnEventBelongsOnItsSubject(t *testing.T) {
 		{"a fact as another one", fact, events.FactSubject(events.WorkerExited{}.Type(), "demo-1"), true},
 		{"a fact about another job", fact, events.FactSubject(events.JobStopping{}.Type(), "demo-2"), true},
 		{"a fact as a command", fact, events.CommandSubject(events.JobStop{}.Type()), true},
+		{"a fact of another writer", from("/regroup/agent/node-a/1"), "", true},
+		{"a fact of nobody", from("/client/ada"), "", true},
+		{"a fact with another job within", within, "", true},
 		{"a command", command, "", false},
 		{"a command as another one", command, events.CommandSubject(events.JobScale{}.Type()), true},
 		{"a command as that of a submitter", command, "regroup.cmd.job.stop.by.ada", true},
@@ -46,8 +56,11 @@ func TestAnEventBelongsOnItsSubject(t *testing.T) {
 			if (err != nil) != c.refused || e.ID != "1" {
 				t.Errorf("%s on %s: %v", c.what, m.Subject, err)
 			}
-			if c.refused && (events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), c.event.Subject())) {
-				t.Errorf("%s: %v", c.what, err)
+			if c.refused && (events.CodeOf(err) != events.Invalid || e.Body != nil) {
+				t.Errorf("%s: %v, %v", c.what, err, e.Body)
+			}
+			if c.subject != "" && !strings.Contains(err.Error(), c.event.Subject()) {
+				t.Errorf("%s: %v, which does not say where it belongs", c.what, err)
 			}
 		}
 	}

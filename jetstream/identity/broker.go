@@ -73,10 +73,17 @@ func Forbids(creds []byte, subject string) bool {
 	return ok && len(claims.Pub.Allow) > 0 && !access.Permits(claims.Pub.Allow, subject)
 }
 
-// Submitter returns the submitter that a credentials file is of; false if it is of another role.
+// Deaf reports whether the permissions in a credentials file forbid to subscribe to a subject.
+func Deaf(creds []byte, subject string) bool {
+	claims, ok := claimsOf(creds)
+	return ok && len(claims.Sub.Allow) > 0 && !access.Permits(claims.Sub.Allow, subject)
+}
+
+// Submitter returns the submitter that a credentials file is of; false if it is of another role,
+// which may publish all commands or none.
 func Submitter(creds []byte) (events.Submitter, bool) {
 	claims, ok := claimsOf(creds)
-	if !ok {
+	if !ok || access.Permits(claims.Pub.Allow, events.CommandSubject(events.JobSubmit{}.Type())) {
 		return events.Submitter{}, false
 	}
 	for _, subject := range claims.Pub.Allow {

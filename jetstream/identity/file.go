@@ -96,15 +96,18 @@ func Sign(creds, nonce []byte) ([]byte, error) {
 // it is known not to be usable.
 func (f *File) Changed() (creds []byte, refused bool) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	same := f.same
+	f.mu.Unlock() // the file may be on a disk that hangs
 	now := durable.VersionOf(f.Path)
-	if f.same.Same(now) {
+	if same.Same(now) {
 		return nil, false
 	}
 	text, err := os.ReadFile(f.Path)
 	if err != nil {
 		return nil, false // it is being replaced
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if bytes.Equal(text, f.offered) {
 		f.same = now
 		return nil, false
@@ -117,6 +120,17 @@ func (f *File) Refuse(creds []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refused = creds
+}
+
+// Deaf reports whether the credentials that a broker was shown last forbid to subscribe to a
+// subject. It may be called on nil, as Forbids.
+func (f *File) Deaf(subject string) bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Deaf(f.offered, subject)
 }
 
 // Forbids reports whether the credentials that a broker was shown last forbid to publish to a

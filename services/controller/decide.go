@@ -123,7 +123,7 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 		}
 		ev := events.Event{
 			ID:     fmt.Sprintf("%s-%s-%s-%d", p.o.Service, about, f.Body.Type().Family(), n),
-			Source: source(p.o.Service),
+			Source: events.ServiceSource(p.o.Service),
 			Entity: about,
 			Number: n,
 			Time:   now,
@@ -207,5 +207,3 @@ func ringKey(in events.Input) string {
 	}
 	return events.Token(in.Source, in.ID)[:16]
 }
-
-func source(service string) string { return "/regroup/" + service }

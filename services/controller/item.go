@@ -206,7 +206,7 @@ func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event, f events.Fact) error {
 	ev := events.Event{
 		ID:     c.o.Service + "-rejected-" + events.Token(e.Source, e.ID+expiry(e), string(d.Data))[:16],
-		Source: source(c.o.Service),
+		Source: events.ServiceSource(c.o.Service),
 		Entity: cmp.Or(f.Entity, "unknown"),
 		Time:   c.o.Now(),
 		Cause:  cmp.Or(f.Cause, e.ID),

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -63,22 +62,4 @@ var catalog = sync.OnceValue(func() map[events.Type]events.Entry {
 func Reads(service string, b events.Body) bool {
 	row, ok := catalog()[b.Type()]
 	return !ok || slices.Contains(row.Readers, service)
-}
-
-// JobOf returns the job that a body is about: its field Job. ok is false if it has none.
-func JobOf(b events.Body) (id events.JobID, ok bool) { return field[events.JobID](b, "Job") }
-
-// NodeOf returns the node that a body is about: its field Node. ok is false if it has none.
-func NodeOf(b events.Body) (id events.NodeID, ok bool) { return field[events.NodeID](b, "Node") }
-
-// field returns a field of a body, which may be one of an embedded struct.
-func field[T any](b events.Body, name string) (value T, ok bool) {
-	v := reflect.ValueOf(b)
-	if v.Kind() != reflect.Struct {
-		return value, false // the body of a malformed event is nil
-	}
-	if f := v.FieldByName(name); f.IsValid() {
-		value, ok = f.Interface().(T)
-	}
-	return value, ok
 }

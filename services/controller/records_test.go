@@ -10,8 +10,8 @@ import (
 // TestEveryReadBodyHasAnEntity: services route by it.
 func TestEveryReadBodyHasAnEntity(t *testing.T) {
 	for _, row := range events.Catalog() {
-		_, job := controller.JobOf(row.New())
-		_, node := controller.NodeOf(row.New())
+		_, job := events.JobOf(row.New())
+		_, node := events.NodeOf(row.New())
 		if !job && !node && row.Type != (events.JobSubmit{}).Type() {
 			t.Errorf("%s is about no job and no node", row.Type)
 		}
@@ -27,10 +27,10 @@ func TestEveryReadBodyHasAnEntity(t *testing.T) {
 	if !controller.Reads(events.ServiceRendezvous, events.Heartbeat{}) {
 		t.Error("a signal is not read")
 	}
-	if id, ok := controller.JobOf(events.WorkerExited{WorkerRef: events.WorkerRef{Job: "demo-1"}}); !ok || id != "demo-1" {
+	if id, ok := events.JobOf(events.WorkerExited{WorkerRef: events.WorkerRef{Job: "demo-1"}}); !ok || id != "demo-1" {
 		t.Errorf("the job of an embedded struct is %q, %t", id, ok)
 	}
-	if _, ok := controller.NodeOf(nil); ok {
+	if _, ok := events.NodeOf(nil); ok {
 		t.Error("no body is about a node")
 	}
 }

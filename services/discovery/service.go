@@ -91,7 +91,7 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 	if b, ok := in.Body.(events.JobFailureCounted); ok && b.Place.Node.Check() == nil {
 		return []string{string(b.Place.Node)}
 	}
-	if n, ok := controller.NodeOf(in.Body); ok {
+	if n, ok := events.NodeOf(in.Body); ok {
 		return []string{string(n)}
 	}
 	return nil
@@ -100,7 +100,7 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 // reject returns the fact that tells a client why its command was refused.
 func reject(e events.Event, why error) (events.Fact, bool) {
 	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
-	f.Node, _ = controller.NodeOf(e.Body)
+	f.Node, _ = events.NodeOf(e.Body)
 	return events.Fact{Body: f, Entity: string(f.Node), Cause: e.ID, Trace: e.Trace}, true
 }
 
@@ -110,7 +110,7 @@ func checked[B events.Body](data []byte) (events.Body, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, _ := controller.NodeOf(b)
+	n, _ := events.NodeOf(b)
 	return b, n.Check()
 }
 

@@ -16,7 +16,7 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 	if !controller.Reads(events.ServiceRegistry, in.Body) {
 		return nil
 	}
-	id, ok := controller.JobOf(in.Body)
+	id, ok := events.JobOf(in.Body)
 	switch b := in.Body.(type) {
 	case events.JobSubmit:
 		return submitted(events.JobIDs(b.Spec.Name, in.Source, in.ID), in, state)

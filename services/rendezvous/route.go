@@ -38,7 +38,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	case events.Heartbeat:
 		return where(known, state, func(s round.State) bool { return s.LaunchMissed(b, in.Time) || s.KeepsAlive(b) })
 	}
-	if id, ok := controller.JobOf(in.Body); ok {
+	if id, ok := events.JobOf(in.Body); ok {
 		return []string{string(id)}
 	}
 	return nil

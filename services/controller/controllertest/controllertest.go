@@ -37,15 +37,28 @@ func Start(t testing.TB, run func(context.Context) error) (stop func()) {
 	}
 }
 
-// PublishEvent publishes a fact or a command that happens now.
+// PublishEvent publishes a fact or a command that happens now. A fact is that of its writer.
 func PublishEvent(t testing.TB, p events.Ports, e events.Event) {
 	t.Helper()
 	e.Time = time.Now()
+	e.Source = Source(e)
 	m, err := cloudevent.Encode(e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	Publish(t, p, m)
+}
+
+// Source returns the source of the writer of a fact, and of a command that of the event.
+func Source(e events.Event) string {
+	switch row, _ := events.EntryOf(e.Body.Type()); {
+	case row.Class != events.ClassFact:
+		return e.Source
+	case row.Writer == events.ServiceAgent:
+		return events.AgentSource("node-a", "test")
+	default:
+		return events.ServiceSource(row.Writer)
+	}
 }
 
 // Publish publishes a message that need not be an event.

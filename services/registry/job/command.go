@@ -14,31 +14,35 @@ func (t *transition) command() {
 	case events.JobSubmit:
 		t.submit(b)
 	case events.JobScale:
-		t.scale(b)
+		if t.permitted() {
+			t.scale(b)
+		}
 	case events.JobStop:
-		t.stop(b)
+		if t.permitted() {
+			t.stop(b)
+		}
 	case events.JobRemove:
-		t.remove()
+		if t.permitted() {
+			t.remove()
+		}
 	}
 }
 
-// permitted refuses what a submitter asks about a job that it has not submitted. A stop that comes
-// before its submit is one too: it might become the job of another.
+// permitted refuses what a submitter asks about a job that it has not submitted, and leaves no trace
+// in the job. A stop that comes before its submit is refused too: the job might become another's.
 func (t *transition) permitted() bool {
-	by, restricted := events.SubmitterOf(t.in.Source)
-	if _, submits := t.in.Body.(events.JobSubmit); !restricted || submits {
+	by, ok := events.SubmitterOf(t.in.Source)
+	if !ok {
 		return true
 	}
-	owner, ok := events.SubmitterOf(t.View.By)
+	owner, owned := events.SubmitterOf(t.View.By)
 	switch {
 	case !t.known():
-		t.rejectUnknown()
-		return false
-	case !ok || owner.Name != by.Name:
-		t.rejectField("job", "%s was submitted by %s: a submitter may change its own jobs only", t.View.Job, t.View.By)
-		return false
+		t.d.Refusal = events.RefuseAs(events.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
+	case !owned || owner.Name != by.Name:
+		t.d.Refusal = events.Refuse([]spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s was submitted by %s: a submitter may change its own jobs only", t.View.Job, t.View.By)}})
 	}
-	return true
+	return t.d.Refusal == nil
 }
 
 // submit accepts the job or refuses it with all errors of its spec. A repeat of the event is

@@ -190,9 +190,7 @@ type transition struct {
 // removed, and records the exits of workers that still ran when it ended.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: s, in: in, now: now}
-	if t.permitted() {
-		t.command()
-	}
+	t.command()
 	if t.ongoing() {
 		switch b := in.Body.(type) {
 		case events.PlacementSet:

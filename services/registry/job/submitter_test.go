@@ -15,7 +15,10 @@ func TestASubmitterChangesItsOwnJobs(t *testing.T) {
 	refusals := func(w *world, b events.Body) string {
 		t.Helper()
 		from := len(w.facts)
-		w.step(t, b, 0)
+		d := w.step(t, b, 0)
+		if d.Refusal != nil && len(d.Facts) == 0 { // the controller tells it, and not in the facts of the job
+			return d.Refusal.Error()
+		}
 		var all []string
 		for _, f := range w.facts[from:] {
 			if r, ok := f.(events.JobRejected); ok {

@@ -56,7 +56,7 @@ func (w *World) Publish(e events.Event) {
 	w.t.Helper()
 	w.facts++
 	e.ID = cmp.Or(e.ID, fmt.Sprintf("fact-%d", w.facts))
-	e.Source = cmp.Or(e.Source, "/regroup/registry")
+	e.Source = controllertest.Source(e)
 	if e.Time.IsZero() {
 		e.Time = Now
 	}
