@@ -182,7 +182,7 @@ func CatalogMarkdown() string {
 		title string
 		intro string
 	}{
-		{ClassCommand, "Commands", "Sent by clients to the stream `" + StreamCommands + "`, answered by facts. Data of at most " + fmt.Sprint(limits.Command.Max>>10) + " KiB. One with the\nCloudEvents extension `expirytime` is refused, with a fact, when it comes to its service after that time by the clock of the broker (`ts` of `STREAM.INFO`)."},
+		{ClassCommand, "Commands", "Sent by clients to the stream `" + StreamCommands + "`, answered by facts. Those of a [submitter](security.md#submitters) `ada` are on the subject with `.by.ada` at its end. Data of at most " + fmt.Sprint(limits.Command.Max>>10) + " KiB. One with the\nCloudEvents extension `expirytime` is refused, with a fact, when it comes to its service after that time by the clock of the broker (`ts` of `STREAM.INFO`)."},
 		{ClassFact, "Facts", "What has happened, on the stream `" + StreamFacts + "`. Each type has one writer."},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", class.title, class.intro)

@@ -47,8 +47,8 @@ func (p calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 }
 
 // request sends a request and waits for its answer: that of an agent comes on a subject of its
-// node. An agent with credentials of before answers anywhere, and this process may have some that do
-// not permit to hear it there.
+// node. An agent with credentials of before answers anywhere, and this process may have some that
+// do not permit to hear it there.
 func (p calls) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	node, ok := events.AskedAgent(m.Subject)
 	m.Reply = events.AnswerSubject(node, rand.Text())

@@ -30,8 +30,9 @@ const (
 )
 
 // measurePrice measures clusters whose processes, each of its own, have identities and TLS, beside
-// clusters without. What one cluster shows differs from the next more than the kinds do, and so does
-// the machine from minute to minute: two clusters run at once, and take turns with few trials each.
+// clusters without. What one cluster shows differs from the next more than the kinds do, and so
+// does the machine from minute to minute: two clusters run at once, and take turns with few trials
+// each.
 func measurePrice(ctx context.Context, bin string, kills, submits int, idle time.Duration) (string, error) {
 	var without, with price
 	each := func(n int) int { return max(1, n/rounds/turns) }

@@ -78,14 +78,23 @@ func TestSubmitters(t *testing.T) {
 		t.Errorf("a job of eve as daemon: exit %d: %s", code, errs)
 	}
 	c.forges(of["eve"].Job)
-	for name, v := range of {
-		if _, errs, code := as(name, "stop", string(v.Job)); code != 0 {
-			t.Errorf("stop by %s: exit %d: %s", name, code, errs)
-		}
+	// Without a name it is the only one of its own.
+	if _, errs, code := as("ada", "stop"); code != 0 || !strings.Contains(errs, string(of["ada"].Job)) {
+		t.Errorf("stop by ada: exit %d: %s", code, errs)
+	}
+	if _, errs, code := as("eve", "stop", string(of["eve"].Job)); code != 0 {
+		t.Errorf("stop by eve: exit %d: %s", code, errs)
+	}
+	for _, v := range of {
 		c.until(v.Job, time.Minute, "it has stopped", func(now events.JobView) bool { return now.State == events.JobStateStopped })
-		if _, errs, code := as(name, "rm", string(v.Job)); code != 0 {
+	}
+	for name, v := range of {
+		if _, errs, code := as(name, "rm", "--ended"); code != 0 || !strings.Contains(errs, string(v.Job)+" is removed") || !strings.Contains(errs, "1 job removed") {
 			t.Errorf("rm by %s: exit %d: %s", name, code, errs)
 		}
+	}
+	if out, errs, code := c.cli("auth", "ls"); code != 0 || !strings.Contains(out, "anybody") {
+		t.Errorf("auth ls exits %d: %s%s", code, out, errs)
 	}
 }
 

@@ -120,6 +120,16 @@ func TestAServiceWritesItsBucketAlone(t *testing.T) {
 	}
 }
 
+// TestOnlyServicesAnswerAnywhere: who may answer what it hears can ask itself, and publish
+// anywhere.
+func TestOnlyServicesAnswerAnywhere(t *testing.T) {
+	for _, r := range access.Roles() {
+		if want := slices.Contains(events.ServiceNames(), string(r)) || r == access.RoleAll; of(t, r).Responses != want {
+			t.Errorf("%s may answer anywhere: %v, want %v", r, !want, want)
+		}
+	}
+}
+
 // TestReadersAskForBacklogs: people may ask how far each service is, and agents may not.
 func TestReadersAskForBacklogs(t *testing.T) {
 	readers := []access.Role{access.RoleClient, access.RoleSubmitter, access.RoleViewer, access.RoleGateway, access.RoleParticipant, access.RoleAll}

@@ -1,8 +1,10 @@
 package durable
 
 import (
+	"errors"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -17,18 +19,32 @@ type Version struct {
 // a few milliseconds, or of a file system elsewhere.
 const settled = time.Second
 
-// VersionOf returns the version that a file, or what a link leads to, has now.
+// VersionOf returns the version that a file, or what a link leads to, has now. It opens the file:
+// NFS asks the server then, and may not when only its state is asked for.
 func VersionOf(path string) Version {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return Version{}
 	}
+	info, err := f.Stat()
+	if errors.Join(err, f.Close()) != nil {
+		return Version{}
+	}
 	return Version{info, time.Now()}
+}
+
+// changed returns when the file or its state changed; unlike the time of the content nobody can set
+// it.
+func (v Version) changed() time.Time {
+	if s, ok := v.info.Sys().(*syscall.Stat_t); ok {
+		return time.Unix(s.Ctim.Unix())
+	}
+	return v.info.ModTime()
 }
 
 // Same reports whether the file has not changed from one version to a later one. That is not known,
 // and false, if it had changed shortly before the first.
 func (v Version) Same(later Version) bool {
 	return v.info != nil && later.info != nil && os.SameFile(v.info, later.info) && v.info.Size() == later.info.Size() &&
-		v.info.ModTime().Equal(later.info.ModTime()) && v.at.Sub(v.info.ModTime()) > settled
+		v.changed().Equal(later.changed()) && v.at.Sub(v.changed()) > settled
 }

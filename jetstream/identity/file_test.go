@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
 )
 
@@ -66,4 +67,33 @@ func TestUnusableCredentialsCostNoConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	offers("no file", second)
+}
+
+// TestWhatCredentialsPermit is known before a broker is asked: a broker tells a client only that it
+// has refused something.
+func TestWhatCredentialsPermit(t *testing.T) {
+	d := newDir(t)
+	issue(t, d, access.RoleSubmitter, "ada")
+	read := func(name string) []byte {
+		t.Helper()
+		creds, err := os.ReadFile(d.Credentials(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return creds
+	}
+	answers := events.AnswerSubject("node-a", "x")
+	for name, deaf := range map[string]bool{events.ServiceDiscovery: false, string(access.RoleAll): false, events.ServiceRegistry: true, "ada": true} {
+		if Deaf(read(name), answers) != deaf {
+			t.Errorf("%s may hear the answers of agents: %v", name, deaf)
+		}
+	}
+	if s, ok := Submitter(read("ada")); !ok || s != (events.Submitter{Name: "ada"}) {
+		t.Errorf("ada is the submitter %+v, %v", s, ok)
+	}
+	for _, name := range []string{string(access.RoleAll), string(access.RoleGateway)} { // who may publish all commands is none
+		if s, ok := Submitter(read(name)); ok {
+			t.Errorf("%s is the submitter %+v", name, s)
+		}
+	}
 }

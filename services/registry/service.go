@@ -47,8 +47,8 @@ func reject(e events.Event, why error) (events.Fact, bool) {
 	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true
 }
 
-// jobOf returns the job that a refused command is about, or "" if that must not be said in the facts
-// of the job: it is not the submitter's, or who has sent it is not proved.
+// jobOf returns the job that a refused command is about, or "" if that must not be said in the
+// facts of the job: it is not the submitter's, or who has sent it is not proved.
 func jobOf(e events.Event) events.JobID {
 	id, _ := events.JobOf(e.Body)
 	if _, ok := events.SubmitterOf(e.Source); ok {

@@ -243,11 +243,19 @@ func (a *call) list() *cobra.Command {
 			if u.Token {
 				as = "token"
 			}
-			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), as, u.Issued.Local().Format(time.DateTime), state(all, u, a.env.Now())})
+			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), runsAs(u), as, u.Issued.Local().Format(time.DateTime), state(all, u, a.env.Now())})
 		}
-		return screen.Table(a.env.Out, p, []string{"NAME", "ROLE", "NODE", "AS", "ISSUED", "STATE"}, rows)
+		return screen.Table(a.env.Out, p, []string{"NAME", "ROLE", "NODE", "JOBS RUN AS", "GIVEN AS", "ISSUED", "STATE"}, rows)
 	}
 	return cmd
+}
+
+// runsAs says as whom the jobs of a submitter run.
+func runsAs(u identity.User) string {
+	if u.Role != access.RoleSubmitter {
+		return ""
+	}
+	return cmp.Or(u.RunAs, "anybody")
 }
 
 func state(all []identity.User, u identity.User, now time.Time) string {

@@ -80,7 +80,7 @@ func toRemove(ctx context.Context, s command.Session, before time.Time) ([]event
 	}
 	all, err := s.Jobs(ctx)
 	for _, v := range all {
-		if v.State.Terminal() && !v.Ended.After(before) {
+		if v.State.Terminal() && !v.Ended.After(before) && s.MayChange(v) {
 			views = append(views, v)
 		}
 	}

@@ -75,7 +75,7 @@ func only(ctx context.Context, c *client.Client, of func(events.JobView) bool) (
 	var names []string
 	var found events.JobView
 	for _, v := range all {
-		if !v.State.Terminal() && (of == nil || of(v)) {
+		if !v.State.Terminal() && c.MayChange(v) && (of == nil || of(v)) {
 			names, found = append(names, string(v.Job)), v
 		}
 	}
@@ -85,7 +85,7 @@ func only(ctx context.Context, c *client.Client, of func(events.JobView) bool) (
 	case len(names) > 1:
 		slices.Sort(names)
 		return found, events.Errorf(events.Invalid, "name the job: %d have not ended: %s", len(names), strings.Join(names[:min(len(names), 10)], ", "))
-	case of == nil && found.By != c.Source() && found.By != client.RunSource:
+	case of == nil && !c.Owns(found) && found.By != client.RunSource:
 		return found, events.Errorf(events.Invalid, "name the job: %s, the only one that has not ended, was submitted by %s", found.Job, found.By)
 	}
 	return found, nil

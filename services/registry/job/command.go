@@ -28,8 +28,9 @@ func (t *transition) command() {
 	}
 }
 
-// permitted refuses what a submitter asks about a job that it has not submitted, and leaves no trace
-// in the job. A stop that comes before its submit is refused too: the job might become another's.
+// permitted refuses what a submitter asks about a job that it has not submitted, and leaves no
+// trace in the job. A stop that comes before its submit is refused too: the job might become
+// another's.
 func (t *transition) permitted() bool {
 	by, ok := events.SubmitterOf(t.in.Source)
 	if !ok {

@@ -52,8 +52,19 @@ type Client struct {
 // /regroup/cli/ada@host.
 func New(ports events.Ports, source string) *Client { return Of(source, Server{Ports: ports}) }
 
-// Source returns the CloudEvents source of the client's commands.
-func (c *Client) Source() string { return c.source }
+// Owns reports whether the client has submitted a job: its source has, or the same submitter.
+func (c *Client) Owns(v events.JobView) bool {
+	own, restricted := events.SubmitterOf(c.source)
+	by, ok := events.SubmitterOf(v.By)
+	return v.By == c.source || (restricted && ok && by.Name == own.Name)
+}
+
+// MayChange reports whether the registry takes commands of the client about a job: those of a
+// submitter must be about jobs that it has submitted.
+func (c *Client) MayChange(v events.JobView) bool {
+	_, restricted := events.SubmitterOf(c.source)
+	return !restricted || c.Owns(v)
+}
 
 // Trace returns the traceparent in the environment variable TRACEPARENT; "" if there is none or it
 // is malformed.

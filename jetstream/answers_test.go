@@ -1,0 +1,114 @@
+package jetstream_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+)
+
+// TestAnAgentAnswersOnItsOwnSubject, with its own credentials, and nobody who hears is told at
+// once.
+func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
+	g := newGuarded(t)
+	discovery, i := g.connect(t, events.ServiceDiscovery), g.issue(t, access.RoleAgent, 0)
+	ping := events.AgentSubject(i.Node, events.VerbPing)
+	call := func() (string, error) {
+		answer, err := discovery.Ports().Calls.Call(within(t, patience), ping, []byte("{}"))
+		return string(answer), err
+	}
+	if _, err := call(); events.CodeOf(err) != events.Unavailable {
+		t.Errorf("nobody hears it: %v", err)
+	}
+	agent := g.connect(t, i.Name)
+	background(t, func(ctx context.Context) error {
+		return agent.Ports().Calls.Serve(ctx, ping, "", func(_ context.Context, data []byte) ([]byte, error) {
+			if string(data) != "{}" {
+				return nil, events.Errorf(events.Invalid, "asked %q", data)
+			}
+			return []byte(`"pong"`), nil
+		})
+	})
+	retry(t, "call", func(context.Context) error {
+		answer, err := call()
+		if err == nil && answer != `"pong"` {
+			t.Errorf("answered %q", answer)
+		}
+		return err
+	})
+	_, err := discovery.Ports().Calls.Call(within(t, patience), ping, []byte("[]"))
+	wantCode(t, err, events.Invalid)
+}
+
+// TestAnAgentThatAsksItselfMayPublishNoMore: a broker that lets somebody answer what it hears lets
+// it publish there, also if it has asked itself.
+func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
+	g := newGuarded(t)
+	discovery := g.connect(t, events.ServiceDiscovery)
+	all, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	must(t, err)
+	t.Cleanup(all.Close)
+	ask := func(subject, body string) string {
+		m, err := all.Request(subject, []byte(body), patience)
+		must(t, err)
+		return string(m.Data)
+	}
+	beats := make(chan string, 10)
+	background(t, func(ctx context.Context) error {
+		return discovery.Ports().Signals.Hear(ctx, events.AllHeartbeats, "", func(subject string, _ []byte) { beats <- subject }, nil)
+	})
+	stored := map[string]string{
+		events.LaunchSubject("node-b", "forged"):                           events.StreamLaunches,
+		events.BucketSubject(events.BucketJobs, "forged"):                  events.BucketStream(events.BucketJobs),
+		events.FactSubject(events.JobRemoved{}.Type(), "forged"):           events.StreamFacts,
+		events.Submitter{Name: "eve"}.Subject("dev.regroup.job.submit.v1"): events.StreamCommands,
+	}
+	for _, r := range []access.Role{access.RoleAgent, access.RoleParticipant} {
+		i := g.issue(t, r, 0)
+		v := &violations{all: map[string]bool{}}
+		nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(v.note))
+		must(t, err)
+		t.Cleanup(nc.Close)
+		own := events.NoticeSubject("x")
+		heard, err := nc.SubscribeSync(own)
+		must(t, err)
+		targets := []string{events.HeartbeatSubject("node-b"), "$JS.API.STREAM.DELETE." + events.StreamFacts}
+		for s := range stored {
+			targets = append(targets, s)
+		}
+		for _, s := range targets {
+			must(t, nc.PublishRequest(own, s, nil))
+			m, err := heard.NextMsg(patience)
+			must(t, err)
+			must(t, m.Respond([]byte("forged")))
+			await(t, string(r)+" is refused to publish to "+s, func() bool { return v.has(s) })
+		}
+		// What it may publish arrives after all that.
+		must(t, nc.Publish(events.HeartbeatSubject(i.Node), nil))
+		await(t, "its own heartbeat is heard", func() bool {
+			if err := nc.Publish(events.HeartbeatSubject(i.Node), nil); err != nil {
+				return false
+			}
+			select {
+			case s := <-beats:
+				if strings.HasSuffix(s, "node-b") {
+					t.Errorf("%s has sent a heartbeat of another node", r)
+				}
+				return s == events.HeartbeatSubject(i.Node)
+			case <-time.After(10 * time.Millisecond):
+				return false
+			}
+		})
+		for s, stream := range stored {
+			info := ask("$JS.API.STREAM.INFO."+stream, `{"subjects_filter": "`+s+`"}`)
+			if strings.Contains(info, s) || !strings.Contains(info, `"messages"`) {
+				t.Errorf("%s has stored a message on %s: %s", r, s, info)
+			}
+		}
+	}
+}
