@@ -27,6 +27,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(true, "CE-ID", `"%`, "", "dev.regroup.job.stop.v1", []byte(`{"job":{}}`))
 	f.Add(false, "Content-Type", "application/cloudevents", "", "", []byte(`{"id":1e999,"data":[]}`))
+	f.Add(false, "", "", "", "", []byte(`{"specversion":"1.0","id":" 1","source":" ","subject":" a ","type":"dev.regroup.node.drain.v1","data":{"node":"0"}}`))
 	f.Fuzz(func(t *testing.T, binary bool, name, value, id, typ string, data []byte) {
 		h := map[string][]string{name: {value}}
 		if binary {
