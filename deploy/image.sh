@@ -6,7 +6,7 @@
 set -euo pipefail
 target=${1:?usage: deploy/image.sh TARGET FILE [BASE]} file=$(realpath "${2:?the archive}") base=${3:-scratch}
 cd "$(dirname "$0")/.."
-deploy/setup.sh image
+deploy/setup.sh image >&2 # the id is all that the output has
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 
 dir=$(mktemp -d)

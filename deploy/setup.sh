@@ -72,6 +72,7 @@ node)
   [ -d node_modules/cloudevents ] || npm ci --silent --no-fund --no-audit
   ;;
 promtool)
+  command -v curl >/dev/null || packages curl ca-certificates # asks a gateway what it tells Prometheus
   to=$(cd "$(dirname "$0")/.." && pwd)/.tools/promtool
   [ ! -x "$to" ] || exit 0
   command -v apt-get >/dev/null || fail "missing: promtool, and there is no apt-get here to fetch it"

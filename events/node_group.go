@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/regroup-io/regroup/events/limits"
 )
@@ -334,7 +335,7 @@ func (s *scanner) text() string {
 	if s.bad {
 		return ""
 	}
-	if !escaped {
+	if !escaped && utf8.Valid(raw) {
 		return string(raw[1 : len(raw)-1])
 	}
 	var t string

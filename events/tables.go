@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/regroup-io/regroup/events/limits"
 )
@@ -159,6 +160,12 @@ func appendIncarnations(b []byte, incarnations []Incarnation) []byte {
 				n++
 			}
 			tail = n
+		}
+		for head > 0 && head < len(first) && !utf8.RuneStart(first[head]) { // no character is cut
+			head--
+		}
+		for tail > 0 && !utf8.RuneStart(first[len(first)-tail]) {
+			tail--
 		}
 	}
 	if head > 0 {

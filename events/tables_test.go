@@ -44,6 +44,26 @@ func TestPlacesAreShort(t *testing.T) {
 	}
 }
 
+func TestTextBeyondASCII(t *testing.T) {
+	for _, incarnations := range [][2]events.Incarnation{
+		{"é", "è"},   // the same first byte
+		{"aé", "a©"}, // the same last byte
+		{"☃", "☃☃"},
+		{"a\u2603b", "a\u2604b"},
+	} {
+		table := events.WorkerTable{}
+		for slot, of := range incarnations {
+			table = append(table, events.WorkerView{WorkerRef: events.WorkerRef{Place: events.Place{Node: "node-a", Slot: events.Slot(slot)}, Incarnation: of}, Rank: -1})
+		}
+		roundTrip(t, table)
+	}
+	// As encoding/json reads it in other places.
+	var p events.Places
+	if err := json.Unmarshal([]byte("[\"node\xff/0\"]"), &p); err != nil || p[0].Node != "node\ufffd" {
+		t.Errorf("%q, %v", p, err)
+	}
+}
+
 func TestMemberTableOf40000IsSmall(t *testing.T) {
 	r := eventstest.SampleMembers(5000, 8)
 	plain := roundTrip(t, r)

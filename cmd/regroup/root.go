@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/url"
 	"os"
 	"os/user"
 	"slices"
@@ -138,5 +139,8 @@ func source() string {
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}
-	return "/client/" + name
+	return sourceOf(name)
 }
+
+// sourceOf returns the source that names a user: a URI-reference, whatever the name.
+func sourceOf(name string) string { return "/client/" + url.PathEscape(name) }

@@ -81,6 +81,34 @@ func TestHeaderInjectionIsImpossible(t *testing.T) {
 	}
 }
 
+// TestIdentityIsKept: who passes a command on must not make another one of it. Jobs are named after
+// source and id.
+func TestIdentityIsKept(t *testing.T) {
+	for _, e := range []events.Event{
+		{ID: " 42 ", Source: "/client/zoe", Entity: " cifar-1a2b"},
+		{ID: "42", Source: "/client/zoë", Entity: "☃ "},
+		{ID: "42", Source: ` /client/LAB\zoe `},
+		{ID: "42", Source: "/client/zo%C3%AB?a b#"},
+		{ID: "42", Source: "HTTP://Example.com:80/a%2fb#c|d"},
+		{ID: "42", Source: "mailto:zoe@example.com"},
+		{ID: "42", Source: "http://"},
+		{ID: "42", Source: "//"},
+		{ID: "42", Source: "#"},
+	} {
+		e.Body = events.JobStop{Job: "cifar-1a2b"}
+		for mode, encode := range map[string]func(events.Event) (events.Message, error){"binary": Encode, "structured": EncodeStructured} {
+			m, err := encode(e)
+			if err != nil {
+				t.Errorf("%s: %+v: %v", mode, e, err)
+				continue
+			}
+			if again, err := Decode(m.Header, m.Data); err != nil || again != e {
+				t.Errorf("%s: %+v came back as %+v, %v", mode, e, again, err)
+			}
+		}
+	}
+}
+
 func TestMessageRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		e    events.Event
@@ -91,6 +119,10 @@ func TestMessageRefusals(t *testing.T) {
 		"not a fact":    {events.Event{ID: "1", Source: "/x", Body: events.Ping{}}, events.Invalid, "type"},
 		"no id":         {events.Event{Source: "/x", Body: events.JobStop{}}, events.Invalid, "id: is missing"},
 		"no source":     {events.Event{ID: "1", Body: events.JobStop{}}, events.Invalid, "source: is missing"},
+		"blank id":      {events.Event{ID: " ", Source: "/x", Body: events.JobStop{}}, events.Invalid, "id: is missing"},
+		"blank source":  {events.Event{ID: "1", Source: " ", Body: events.JobStop{}}, events.Invalid, "source: is missing"},
+		"blank entity":  {events.Event{ID: "1", Source: "/x", Entity: " ", Body: events.JobStop{}}, events.Invalid, "subject"},
+		"wrong source":  {events.Event{ID: "1", Source: "1:2", Body: events.JobStop{}}, events.Invalid, "source"},
 		"entity":        {events.Event{ID: "1", Source: "/x", Entity: "a.b", Body: events.JobFinishing{}}, events.Invalid, "subject"},
 		"no entity":     {events.Event{ID: "1", Source: "/x", Body: events.JobFinishing{}}, events.Invalid, "subject"},
 		"not a number":  {events.Event{ID: "1", Source: "/x", Entity: "a", Body: events.WorkerReady{StepMS: nan()}}, events.Invalid, "data"},
@@ -166,6 +198,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"an empty object":    {nil, "{}", []string{"id", "source", "specversion", "type"}},
 		"no id":              {with("ce-id", ""), stopData, []string{"id"}},
 		"no source":          {with("ce-source", ""), stopData, []string{"source"}},
+		"blank":              {with("ce-id", "%20"), stopData, []string{"id"}},
+		"blank source":       {with("ce-source", "%20"), stopData, []string{"source"}},
+		"blank subject":      {with("ce-subject", "%20"), stopData, []string{"subject"}},
+		"not a reference":    {with("ce-source", "1:2"), stopData, []string{"source"}},
 		"no specversion":     {with("ce-specversion", ""), stopData, []string{"specversion"}},
 		"old specversion":    {with("ce-specversion", "0.3"), stopData, []string{"specversion"}},
 		"bad UTF-8":          {with("ce-id", "%FF"), stopData, []string{"id"}},

@@ -214,14 +214,10 @@ func setAttribute(ce *event.Event, name, value string) *spec.FieldError {
 		if value != event.CloudEventsVersionV1 {
 			return &spec.FieldError{Path: name, Message: strconv.Quote(value) + ` is not understood: send "1.0"`}
 		}
-	case "id":
-		ce.SetID(value)
-	case "source":
-		ce.SetSource(value)
+	case "id", "source", "subject":
+		setVerbatim(ce, name, value)
 	case "type":
 		ce.SetType(value)
-	case "subject":
-		ce.SetSubject(value)
 	case "dataschema":
 		ce.SetDataSchema(value)
 	case "datacontenttype":
@@ -257,7 +253,7 @@ func validate(ce event.Event) []spec.FieldError {
 	var out []spec.FieldError
 	for _, name := range slices.Sorted(maps.Keys(wrong)) {
 		message := wrong[name].Error()
-		if (name == "id" && ce.ID() == "") || (name == "source" && ce.Source() == "") || (name == "type" && ce.Type() == "") {
+		if (name == "id" && ce.ID() == "") || (name == "source" && strings.TrimSpace(ce.Source()) == "") || (name == "type" && ce.Type() == "") {
 			message = "is missing: every event needs one"
 		}
 		out = append(out, spec.FieldError{Path: name, Message: message})

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 
 	"github.com/cloudevents/sdk-go/v2/binding"
 	"github.com/cloudevents/sdk-go/v2/binding/format"
@@ -89,11 +90,11 @@ func cloudEvent(e events.Event) (events.Entry, event.Event, error) {
 	if err := tooLarge(row, len(data)); err != nil {
 		return row, ce, err
 	}
-	ce.SetID(e.ID)
-	ce.SetSource(e.Source)
+	setVerbatim(&ce, "id", e.ID)
+	setVerbatim(&ce, "source", e.Source)
 	ce.SetType(string(row.Type))
 	if e.Entity != "" {
-		ce.SetSubject(e.Entity)
+		setVerbatim(&ce, "subject", e.Entity)
 		ce.SetExtension(extPartition, e.Entity)
 	}
 	if !e.Time.IsZero() {
@@ -122,6 +123,26 @@ func cloudEvent(e events.Event) (events.Entry, event.Event, error) {
 		}
 	}
 	return row, ce, events.Refuse(append(bad, checkEntity(row, e.Entity)...))
+}
+
+// setVerbatim sets the id, source or subject, and keeps its text: an event is known by its source
+// and id. The setters of the SDK trim white space, and change how a source such as "/client/zoë" is
+// written.
+func setVerbatim(ce *event.Event, name, value string) {
+	set := map[string]func(string){"id": ce.SetID, "source": ce.SetSource, "subject": ce.SetSubject}[name]
+	if set(value); value == "" || ce.FieldErrors[name] != nil {
+		return
+	}
+	c := ce.Context.AsV1()
+	switch name {
+	case "id":
+		c.ID = value
+	case "source":
+		c.Source = types.URIRef{URL: url.URL{Opaque: value}} // an opaque part is written as it is
+	case "subject":
+		c.Subject = &value
+	}
+	ce.Context = c
 }
 
 // tooLarge refuses data over the limit of the row's class.

@@ -76,6 +76,16 @@ func TestEventsInEveryMode(t *testing.T) {
 	}
 }
 
+// TestTheJobOfAnEventExists, whatever its source and id.
+func TestTheJobOfAnEventExists(t *testing.T) {
+	w := start(t)
+	for _, c := range [][2]string{{"/client/zoë", "1"}, {"HTTP://Example.com", "2"}, {"/me", " 3"}} {
+		var p gateway.Published
+		w.do("POST", "/api/v1/events", strings.Replace(strings.Replace(submitEvent, "/me", c[0], 1), "e1", c[1], 1), "Content-Type: application/cloudevents+json").into(t, &p)
+		w.eventually("the job is there", func() bool { return w.get("/api/v1/jobs/"+string(*p.Events[0].Job)).status == http.StatusOK })
+	}
+}
+
 // TestRefusedEvents name the attribute, and nothing is stored.
 func TestRefusedEvents(t *testing.T) {
 	w := bare(t, nil)
