@@ -16,6 +16,7 @@
 #   deploy/setup.sh containers  what the tests in containers ask the gateway with
 #   deploy/setup.sh base    what makes an image of Debian's packages, for the test of PyTorch in containers
 #   deploy/setup.sh kubernetes  a control plane of Kubernetes and kwok, into .tools, for the test of the chart
+#   deploy/setup.sh kernel  an emulator, and a kernel for it in .tools, for the tests of control groups of version 2
 set -euo pipefail
 
 fail() { echo "setup: $*" >&2; exit 1; }
@@ -110,6 +111,24 @@ base)
 image)
   command -v buildah >/dev/null && command -v jq >/dev/null || packages buildah jq
   ;;
+kernel)
+  [ "$(uname -m)" = x86_64 ] || fail "the kernel to emulate is that of x86_64, and this machine is $(uname -m)"
+  command -v qemu-system-x86_64 >/dev/null || packages qemu-system-x86
+  to=$(cd "$(dirname "$0")/.." && pwd)/.tools/linux
+  [ ! -f "$to/vmlinuz" ] || exit 0
+  command -v apt-get >/dev/null || fail "missing: a kernel, and there is no apt-get here to fetch it"
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  cd "$work"
+  echo "setup: fetching a kernel" # the package is not installed: this machine would boot it
+  [ "$(id -u)" != 0 ] || apt-get update -qq
+  package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: \(linux-image-.*\)$/\1/p')
+  [ -n "$package" ] || fail "this distribution has no package linux-image-cloud-amd64"
+  apt-get download -qq -o APT::Sandbox::User=root "$package"
+  dpkg -x linux-image-*.deb package
+  mkdir -p "$to"
+  mv package/boot/vmlinuz-* "$to/vmlinuz"
+  ;;
 kubernetes)
   command -v openssl >/dev/null && command -v ip >/dev/null || packages openssl iproute2
   cd "$(dirname "$0")/../e2e/kubernetes"
@@ -123,5 +142,5 @@ kubernetes)
   mv $tools/server $tools/etcd # etcd's main package is named so
   cp go.sum $tools/built-of
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|promtool|jaeger|image|containers|base|kubernetes" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|promtool|jaeger|image|containers|base|kernel|kubernetes" ;;
 esac

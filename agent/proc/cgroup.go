@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ import (
 const period = 100_000
 
 // groupPrefix begins the names of the groups that this package makes, agentLeaf is the one that the
-// agent itself moves to, see enable.
+// agent itself moves to, see vacate.
 const (
 	groupPrefix = "regroup-"
 	agentLeaf   = "regroup-agent"
@@ -36,12 +37,14 @@ type hierarchies struct {
 	v2     string            // empty = none
 	v1     map[string]string // by controller
 	offers []string          // controllers of v2
+	proc   string            // mount point of procfs
 }
 
 // findHierarchies finds the agent's groups below the mount point of cgroups. A container may see
-// its group as the root of a hierarchy.
+// its group as the root of a hierarchy. An agent that an agent has started is where that one moved
+// to, and shares its group.
 func findHierarchies(cgroups, proc string) hierarchies {
-	h := hierarchies{v1: map[string]string{}}
+	h := hierarchies{v1: map[string]string{}, proc: proc}
 	first := func(dirs ...string) string {
 		for _, dir := range dirs {
 			if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err == nil {
@@ -60,7 +63,7 @@ func findHierarchies(cgroups, proc string) hierarchies {
 			if _, err := os.Stat(filepath.Join(cgroups, "cgroup.controllers")); err == nil {
 				unified = cgroups
 			}
-			h.v2 = first(filepath.Join(unified, parts[2]), unified)
+			h.v2 = first(filepath.Join(unified, strings.TrimSuffix(parts[2], "/"+agentLeaf)), unified)
 		default:
 			for c := range strings.SplitSeq(parts[1], ",") {
 				h.v1[c] = first(filepath.Join(cgroups, parts[1], parts[2]), filepath.Join(cgroups, c, parts[2]), filepath.Join(cgroups, c))
@@ -188,10 +191,11 @@ func (h *hierarchies) makeV1(g *group, controller, name string) error {
 	return nil
 }
 
-// enable makes the controllers available to groups below the agent's in version 2. A group other
-// than the root has either processes or controllers for others, so the agent moves to a group of
-// its own first, if it is alone in its group.
+// enable makes the controllers available to groups below the agent's in version 2.
 func (h *hierarchies) enable(controllers []string) error {
+	if err := h.vacate(); err != nil {
+		return err
+	}
 	file := filepath.Join(h.v2, "cgroup.subtree_control")
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -207,26 +211,61 @@ func (h *hierarchies) enable(controllers []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	text := []byte(strings.Join(missing, " "))
-	if err = os.WriteFile(file, text, 0o600); !errors.Is(err, unix.EBUSY) {
-		return err
-	}
-	b, err = os.ReadFile(filepath.Join(h.v2, "cgroup.procs"))
-	if err != nil {
-		return err
-	}
-	self := strconv.Itoa(os.Getpid())
-	if procs := strings.Fields(string(b)); len(procs) != 1 || procs[0] != self {
-		return fmt.Errorf("%s has other processes than the agent: give the agent a group of its own (systemd: Delegate=yes)", h.v2)
+	return os.WriteFile(file, []byte(strings.Join(missing, " ")), 0o600)
+}
+
+// vacate moves the agent, and the workers that it has started in its own group, to a group below.
+// A group other than the root has either processes or controllers for groups below. The kernel
+// does not always refuse both: it lets the controllers of processors and of processes be enabled,
+// and then lets nothing start in a group below. A group that others are in is left as it is.
+func (h *hierarchies) vacate() error {
+	if _, err := os.Stat(filepath.Join(h.v2, "cgroup.type")); errors.Is(err, fs.ErrNotExist) {
+		return nil // the root
 	}
 	leaf := filepath.Join(h.v2, agentLeaf)
-	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	for range 100 { // a process that is moved may just have started another
+		b, err := os.ReadFile(filepath.Join(h.v2, "cgroup.procs"))
+		if err != nil {
+			return err
+		}
+		procs := strings.Fields(string(b))
+		if len(procs) == 0 {
+			return nil
+		}
+		if slices.ContainsFunc(procs, func(pid string) bool { return !h.isOfAgent(pid) }) {
+			return fmt.Errorf("%s has other processes than the agent: give the agent a group of its own (systemd: Delegate=yes)", h.v2)
+		}
+		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		for _, pid := range procs {
+			if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(pid), 0o600); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
 	}
-	if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(self), 0o600); err != nil {
-		return err
+	return fmt.Errorf("processes of the agent do not leave %s", h.v2)
+}
+
+// isOfAgent reports whether a process is the agent, one that it has started, directly or not, or
+// one that has ended meanwhile.
+func (h *hierarchies) isOfAgent(pid string) bool {
+	self, missed := strconv.Itoa(os.Getpid()), ""
+	for at := pid; at != self; {
+		b, err := os.ReadFile(filepath.Join(h.proc, at, "stat"))
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		switch {
+		case len(fields) > 1 && fields[1] != "0":
+			at = fields[1] // the parent
+		case err == nil || at == "0" || at == missed: // the agent cannot see it, for which 0 stands too
+			return false
+		case at == pid:
+			return true
+		default: // the parent may have ended, and pid have another
+			at, missed = pid, at
+		}
 	}
-	return os.WriteFile(file, text, 0o600)
+	return true
 }
 
 // dirs returns the directories of a group.

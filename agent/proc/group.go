@@ -90,7 +90,11 @@ func (g *group) kill() {
 	}
 }
 
+// killIn kills the processes of a directory, those of version 2 at once.
 func killIn(dir string) {
+	if os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0o600) == nil {
+		return
+	}
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return

@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 		playThreads(play)
 		return
 	}
+	if limits := os.Getenv(helperDelegated); limits != "" {
+		playDelegated(limits)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,0 +1,144 @@
+package proc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/spawn"
+)
+
+// helperDelegated makes the test binary an agent that starts a worker without limits, then one with
+// these, and prints the lines of the second, or why it did not start.
+const helperDelegated = "PROC_TEST_DELEGATED"
+
+func playDelegated(limits string) {
+	dir, err := os.MkdirTemp("", "regroup-test-")
+	must(err)
+	defer func() { must(os.RemoveAll(dir)) }()
+	d, err := New(Options{StateDir: dir})
+	must(err)
+	var l spec.ProcessLimits
+	must(json.Unmarshal([]byte(limits), &l))
+	ctx, cancel := context.WithCancel(context.Background())
+	done, in := make(chan error, 1), make(chan worker.Input, 8)
+	go func() { done <- d.Run(ctx) }()
+	start := func(id events.Incarnation, l spec.ProcessLimits, script string) worker.Input {
+		d.Start(worker.StartProcess{
+			Worker: id, Command: []string{"sh", "-c", script}, Env: map[string]string{worker.EnvIncarnation: string(id)}, Limits: l,
+		}, func(i worker.Input) { in <- i }, func(string, []string) {})
+		return <-in
+	}
+	id := fmt.Sprintf("01DELEGATED-%d", os.Getpid())
+	if first, ok := start(events.Incarnation(id+"-1"), spec.ProcessLimits{}, "sleep 1000 & sleep 1000").(worker.ProcessStarted); !ok {
+		panic(fmt.Sprintf("%+v", first))
+	}
+	switch second := start(events.Incarnation(id+"-2"), l, "cat /proc/self/cgroup").(type) {
+	case worker.ProcessStarted:
+		fmt.Println(strings.Join((<-in).(worker.ProcessExited).Lines, "\n"))
+	case worker.ProcessFailedToStart:
+		fmt.Println(second.Detail)
+	}
+	cancel()
+	must(<-done)
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// TestAgentInADelegatedGroup: it leaves its group with the workers that it has started there, and
+// enforces each limit. Where it is not alone it refuses, and moves nobody.
+func TestAgentInADelegatedGroup(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	h := findHierarchies("/sys/fs/cgroup", "/proc")
+	for _, controller := range []string{"memory", "pids", "cpu"} {
+		if !slices.Contains(h.offers, controller) {
+			t.Logf("cgroup v2 has no controller %s here: what holds of a delegated group is not proved", controller)
+			return
+		}
+	}
+	for name, l := range map[string]spec.ProcessLimits{
+		"memory": {Memory: 64 << 20}, "pids": {PIDs: 50}, "cpus": {CPUs: 0.5}, "all": {Memory: 64 << 20, PIDs: 50, CPUs: 0.5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := h.delegated(t)
+			if got := asAgent(t, g, l); !strings.Contains(got, "/"+filepath.Base(g.v2)+"/"+groupPrefix) {
+				t.Errorf("the worker says %q", got)
+			}
+			if _, err := os.Stat(filepath.Join(g.v2, agentLeaf)); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Run(name+", with another", func(t *testing.T) {
+			t.Parallel()
+			g := h.delegated(t)
+			other := exec.Command("sleep", "1000")
+			startInside(t, g, other)
+			defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+			if got := asAgent(t, g, l); !strings.Contains(got, "has other processes than the agent") {
+				t.Errorf("the worker says %q", got)
+			}
+			if _, err := os.Stat(filepath.Join(g.v2, agentLeaf)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("somebody was moved: %v", err)
+			}
+		})
+	}
+}
+
+// delegated makes a group that has all controllers, for the time of the test.
+func (h *hierarchies) delegated(t *testing.T) *group {
+	t.Helper()
+	g, err := h.create(spec.ProcessLimits{Memory: 512 << 20, PIDs: 2000, CPUs: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		leaf := filepath.Join(g.v2, agentLeaf)
+		endGroups([]string{leaf}, func() { killIn(leaf) })
+		g.end()
+		noGroupLeft(t, g.dirs())
+	})
+	return g
+}
+
+func startInside(t *testing.T, g *group, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if err := g.start(cmd, func() error { return spawn.Start(cmd) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// asAgent runs this binary as an agent in a group, and returns what it prints.
+func asAgent(t *testing.T, g *group, l spec.ProcessLimits) string {
+	t.Helper()
+	limits, err := json.Marshal(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), helperDelegated+"="+string(limits)), &out, os.Stderr
+	startInside(t, g, cmd)
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
