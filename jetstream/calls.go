@@ -56,19 +56,24 @@ func (p calls) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 		m.Reply = ""
 		return p.c.nc.RequestMsgWithContext(ctx, m)
 	}
-	answers, err := p.c.nc.SubscribeSync(m.Reply)
+	answers := make(chan *nats.Msg, 1) // that of SubscribeSync has room for 65,536
+	sub, err := p.c.nc.ChanSubscribe(m.Reply, answers)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = answers.Unsubscribe() }() // the connection may be closed
+	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
 	if err := p.c.nc.PublishMsg(m); err != nil {
 		return nil, err
 	}
-	answer, err := answers.NextMsgWithContext(ctx)
-	if err == nil && len(answer.Data) == 0 && answer.Header.Get("Status") == "503" {
-		return nil, nats.ErrNoResponders
+	select {
+	case answer := <-answers:
+		if len(answer.Data) == 0 && answer.Header.Get("Status") == "503" {
+			return nil, nats.ErrNoResponders
+		}
+		return answer, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return answer, err
 }
 
 // Serve implements events.Calls.

@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -29,7 +31,7 @@ const period = 100_000
 // agent itself moves to, see vacate.
 const (
 	groupPrefix = "regroup-"
-	agentLeaf   = "regroup-agent"
+	agentLeaf   = "regroup-agent-leaf" // no group that others make has this name
 )
 
 // hierarchies are the agent's own groups.
@@ -223,7 +225,10 @@ func (h *hierarchies) vacate() error {
 		return nil // the root
 	}
 	leaf := filepath.Join(h.v2, agentLeaf)
-	for range 100 { // a process that is moved may just have started another
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	// A process that is moved may just have started another, and one that is ending is not moved.
+	for until := time.Now().Add(sweepFor); time.Now().Before(until); <-again.C {
 		b, err := os.ReadFile(filepath.Join(h.v2, "cgroup.procs"))
 		if err != nil {
 			return err
@@ -247,8 +252,8 @@ func (h *hierarchies) vacate() error {
 	return fmt.Errorf("processes of the agent do not leave %s", h.v2)
 }
 
-// isOfAgent reports whether a process is the agent, one that it has started, directly or not, or
-// one that has ended meanwhile.
+// isOfAgent reports whether a process is the agent, one that it has started, directly or not, one
+// of a worker that has left its parents, or one that has ended meanwhile.
 func (h *hierarchies) isOfAgent(pid string) bool {
 	self, missed := strconv.Itoa(os.Getpid()), ""
 	for at := pid; at != self; {
@@ -258,7 +263,7 @@ func (h *hierarchies) isOfAgent(pid string) bool {
 		case len(fields) > 1 && fields[1] != "0":
 			at = fields[1] // the parent
 		case err == nil || at == "0" || at == missed: // the agent cannot see it, for which 0 stands too
-			return false
+			return h.isOfWorker(pid)
 		case at == pid:
 			return true
 		default: // the parent may have ended, and pid have another
@@ -266,6 +271,12 @@ func (h *hierarchies) isOfAgent(pid string) bool {
 		}
 	}
 	return true
+}
+
+// isOfWorker reports whether a process has the environment of a worker.
+func (h *hierarchies) isOfWorker(pid string) bool {
+	b, _ := os.ReadFile(filepath.Join(h.proc, pid, "environ"))
+	return bytes.Contains(append([]byte{0}, b...), []byte("\x00"+worker.EnvIncarnation+"="))
 }
 
 // dirs returns the directories of a group.

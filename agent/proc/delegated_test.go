@@ -42,7 +42,7 @@ func playDelegated(limits string) {
 		return <-in
 	}
 	id := fmt.Sprintf("01DELEGATED-%d", os.Getpid())
-	if first, ok := start(events.Incarnation(id+"-1"), spec.ProcessLimits{}, "sleep 1000 & sleep 1000").(worker.ProcessStarted); !ok {
+	if first, ok := start(events.Incarnation(id+"-1"), spec.ProcessLimits{}, "setsid sh -c 'sleep 1000 &'; sleep 1000").(worker.ProcessStarted); !ok {
 		panic(fmt.Sprintf("%+v", first))
 	}
 	switch second := start(events.Incarnation(id+"-2"), l, "cat /proc/self/cgroup").(type) {

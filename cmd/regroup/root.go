@@ -143,4 +143,4 @@ func source() string {
 }
 
 // sourceOf returns the source that names a user: a URI-reference, whatever the name.
-func sourceOf(name string) string { return "/client/" + url.PathEscape(name) }
+func sourceOf(name string) string { return (&url.URL{Path: "/client/" + name}).String() }

@@ -66,7 +66,9 @@ func (p *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 		if result.ResetApplied {
 			d.doc.Applied = nil
 		}
-		if key != "" {
+		// A refusal without facts has changed nothing, and is told after the document is stored:
+		// until that is done it must be refused again.
+		if key != "" && (result.Refusal == nil || len(result.Facts) > 0) {
 			d.doc.Applied = append(d.doc.Applied, key)
 		}
 		last = &inputs[i]
@@ -86,7 +88,11 @@ func (p *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 		return d, events.Errorf(events.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
 	}
 	d.doc.State = raw
-	if d.store = d.store || !bytes.Equal(raw, e.doc.State); d.store {
+	d.store = d.store || !bytes.Equal(raw, e.doc.State)
+	if d.forget && e.revision == 0 && len(d.outbox) == 0 {
+		d.store = false // there is no document, and nothing that needs one
+	}
+	if d.store {
 		d.doc.Outbox, d.doc.Elided, err = abbreviate(d.state, d.outbox, carried, d.out.Facts)
 	}
 	return d, err

@@ -236,7 +236,7 @@ func expiry(e events.Event) string {
 }
 
 func traceOf(header map[string][]string) string {
-	if v := header[events.HeaderTrace]; len(v) > 0 {
+	if v := header[events.HeaderTrace]; len(v) > 0 && events.ValidTrace(v[0]) {
 		return v[0]
 	}
 	return ""

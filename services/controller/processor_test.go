@@ -49,6 +49,23 @@ func TestRepeatedInputIsAppliedOnce(t *testing.T) {
 	wantPublished(t, p, "scaled 1", "scaled 2", "scaled 3")
 }
 
+// TestARefusalIsNoRepeat: it is told after the document is stored, by whoever is asked next if the
+// replica has died meanwhile.
+func TestARefusalIsNoRepeat(t *testing.T) {
+	p := memory.New().Ports()
+	tr := processor(t, p)
+	refused := input("2", events.JobStop{Job: "a"})
+	process(t, tr, input("1", scale("a", 2)), refused)
+	for _, next := range []*controller.Processor[sum]{tr, processor(t, p)} {
+		if out := process(t, next, input("1", scale("a", 2)), refused); out.Inputs[1].Repeat || out.Inputs[1].Refusal == nil || !out.Inputs[0].Repeat {
+			t.Errorf("asked again: %+v", out.Inputs)
+		}
+	}
+	if got := count(t, p, "a"); got != 1 {
+		t.Errorf("count is %d, want 1", got)
+	}
+}
+
 func TestRingIsBounded(t *testing.T) {
 	p := memory.New().Ports()
 	tr := processor(t, p)

@@ -1,7 +1,9 @@
 package registry_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +104,40 @@ func TestJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 		}
 		stopA()
 		stopB()
+	})
+}
+
+// TestRefusedCommandsOfASubmitterLeaveNoTrace in the job that they are about, be it another's or
+// none.
+func TestRefusedCommandsOfASubmitterLeaveNoTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, bus.Client().Ports())
+		synctest.Wait()
+		id := submit(t, p, "s1", "python", "train.py")
+		before, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eve := events.Submitter{Name: "eve"}.Source()
+		for n, job := range []events.JobID{id, "nobody-1"} {
+			say(t, p, events.Event{ID: fmt.Sprint("stop-", n), Source: eve, Body: events.JobStop{Job: job}})
+		}
+		wantPublished(t, p, "job.submitted, job.rejected, job.rejected")
+		told := controllertest.Facts(t, p, func(e events.Event) string {
+			return fmt.Sprintf("%s %s %v", e.Entity, e.Body.(events.JobRejected).Command, e.Body.(events.JobRejected).Errors)
+		}, events.FactSubject(events.JobRejected{}.Type(), "*"))
+		if want := "unknown stop-0 [job: " + string(id) + " was submitted by /client: a submitter may change its own jobs only], unknown stop-1 [job: there is no job nobody-1]"; told != want {
+			t.Errorf("told %s, want %s", told, want)
+		}
+		if after, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id)); err != nil || !bytes.Equal(after, before) {
+			t.Errorf("the job's document is another one: %v", err)
+		}
+		if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "nobody-1"); events.CodeOf(err) != events.NotFound {
+			t.Errorf("the unknown job has a document: %v", err)
+		}
+		stop()
 	})
 }
 

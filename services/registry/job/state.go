@@ -190,7 +190,10 @@ type transition struct {
 // removed, and records the exits of workers that still ran when it ended.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: s, in: in, now: now}
-	t.command()
+	if t.command(); t.d.Refusal != nil && len(t.d.Facts) == 0 {
+		t.d.Forget = t.unused() // the controller tells it; another fact would hide it
+		return s, t.d
+	}
 	if t.ongoing() {
 		switch b := in.Body.(type) {
 		case events.PlacementSet:
@@ -232,10 +235,13 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.lateExit(b)
 	}
 	t.forgetStop()
-	t.d.Forget = !t.known() && t.Stop == nil && t.Removed == nil
+	t.d.Forget = t.unused()
 	t.forgetRemoved()
 	return t.State, t.d
 }
+
+// unused reports whether nothing is to be remembered of the job.
+func (t *transition) unused() bool { return !t.known() && t.Stop == nil && t.Removed == nil }
 
 func (t *transition) known() bool { return t.View.State != "" }
 
