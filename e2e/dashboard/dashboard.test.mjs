@@ -125,8 +125,10 @@ test("the system shows the broker, its streams and what services have to handle"
   assert.ok((await rows("Brokers")).some((r) => r.includes(brokers.connected) && r.includes("current") && r.includes("answers")));
   const facts = (await rows("Streams")).find((r) => r.startsWith("REGROUP_EVT"));
   assert.ok(facts.includes(brokers.connected) && facts.includes("1.0 GiB"), facts);
-  const services = await rows("Backlogs");
-  for (const name of ["discovery", "scheduler", "rendezvous", "registry"]) assert.ok(services.some((r) => r.startsWith(name)), `${name} is not in ${services.join()}`);
+  await eventually("each service is on the page with what it has to handle", async () => { // the gateway asks for that every few seconds
+    const services = await rows("Backlogs");
+    return ["discovery", "scheduler", "rendezvous", "registry"].every((name) => services.some((r) => r.startsWith(name)));
+  });
   await eventually("every consumer is known, and none is far behind", async () => {
     const { brokers: now } = await (await page.request.get(`${cluster.origin}/api/v1/system`)).json();
     const all = now.streams.flatMap((s) => s.consumers);
