@@ -30,6 +30,19 @@ packages() { # install the named Debian packages
   apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
+unpack() { # take a FILE out of a Debian PACKAGE, which is not installed, and put it at a PATH
+  command -v apt-get >/dev/null || fail "missing: $1, and there is no apt-get here to fetch it"
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  cd "$work"
+  echo "setup: fetching $1"
+  [ "$(id -u)" != 0 ] || apt-get update -qq
+  apt-get download -qq -o APT::Sandbox::User=root "$1"
+  dpkg -x ./*.deb package
+  mkdir -p "$(dirname "$3")"
+  mv package/$2 "$3"
+}
+
 case "${1:-}" in
 go)
   command -v go >/dev/null || fail "Go 1.26 or newer is needed: https://go.dev/doc/install"
@@ -76,16 +89,7 @@ promtool)
   command -v curl >/dev/null || packages curl ca-certificates # asks a gateway what it tells Prometheus
   to=$(cd "$(dirname "$0")/.." && pwd)/.tools/promtool
   [ ! -x "$to" ] || exit 0
-  command -v apt-get >/dev/null || fail "missing: promtool, and there is no apt-get here to fetch it"
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-  cd "$work"
-  echo "setup: fetching promtool" # the package is not installed: it would start a server
-  [ "$(id -u)" != 0 ] || apt-get update -qq
-  apt-get download -qq prometheus 2>/dev/null
-  dpkg -x prometheus_*.deb package
-  mkdir -p "$(dirname "$to")"
-  mv package/usr/bin/promtool "$to"
+  unpack prometheus usr/bin/promtool "$to" # installed, it would start a server
   ;;
 jaeger)
   version=v1.76.0 sum=h1:sWCOOF1dr+NL0PLil7mFo3BqqQL8k4WiM7aguFbc14g=
@@ -116,18 +120,10 @@ kernel)
   command -v qemu-system-x86_64 >/dev/null || packages qemu-system-x86
   to=$(cd "$(dirname "$0")/.." && pwd)/.tools/linux
   [ ! -f "$to/vmlinuz" ] || exit 0
-  command -v apt-get >/dev/null || fail "missing: a kernel, and there is no apt-get here to fetch it"
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-  cd "$work"
-  echo "setup: fetching a kernel" # the package is not installed: this machine would boot it
   [ "$(id -u)" != 0 ] || apt-get update -qq
   package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: \(linux-image-.*\)$/\1/p')
   [ -n "$package" ] || fail "this distribution has no package linux-image-cloud-amd64"
-  apt-get download -qq -o APT::Sandbox::User=root "$package"
-  dpkg -x linux-image-*.deb package
-  mkdir -p "$to"
-  mv package/boot/vmlinuz-* "$to/vmlinuz"
+  unpack "$package" 'boot/vmlinuz-*' "$to/vmlinuz" # installed, this machine would boot it
   ;;
 kubernetes)
   command -v openssl >/dev/null && command -v ip >/dev/null || packages openssl iproute2

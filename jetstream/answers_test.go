@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/access"
 )
 
-// TestAnAgentAnswersOnItsOwnSubject, with its own credentials, and nobody who hears is told at
+// TestAnAgentAnswersOnItsOwnSubject, with its own credentials. A call that no agent hears fails at
 // once.
 func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 	g := newGuarded(t)

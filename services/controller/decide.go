@@ -66,8 +66,8 @@ func (p *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 		if result.ResetApplied {
 			d.doc.Applied = nil
 		}
-		// A refusal without facts has changed nothing, and is told after the document is stored:
-		// until that is done it must be refused again.
+		// A refusal without facts has changed nothing, and is published after the document is
+		// stored: until that is done the input must be refused again.
 		if key != "" && (result.Refusal == nil || len(result.Facts) > 0) {
 			d.doc.Applied = append(d.doc.Applied, key)
 		}

@@ -204,10 +204,13 @@ func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]
 	}
 }
 
+// bound is a signal that must come on a subject which its body names.
+type bound interface{ CheckSubject(subject string) error }
+
 // signal passes a signal to the core. If the core is overloaded the signal is lost.
 func (h *Host[S]) signal(s Subscription, subject string, data []byte) {
 	body, err := s.Decode(data)
-	if b, ok := body.(events.Heartbeat); ok && err == nil {
+	if b, ok := body.(bound); ok && err == nil {
 		err = b.CheckSubject(subject)
 	}
 	if err != nil {

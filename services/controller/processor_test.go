@@ -49,8 +49,8 @@ func TestRepeatedInputIsAppliedOnce(t *testing.T) {
 	wantPublished(t, p, "scaled 1", "scaled 2", "scaled 3")
 }
 
-// TestARefusalIsNoRepeat: it is told after the document is stored, by whoever is asked next if the
-// replica has died meanwhile.
+// TestARefusalIsNoRepeat: it is published after the document is stored, by the next replica if the
+// first has died meanwhile.
 func TestARefusalIsNoRepeat(t *testing.T) {
 	p := memory.New().Ports()
 	tr := processor(t, p)

@@ -191,7 +191,7 @@ type transition struct {
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: s, in: in, now: now}
 	if t.command(); t.d.Refusal != nil && len(t.d.Facts) == 0 {
-		t.d.Forget = t.unused() // the controller tells it; another fact would hide it
+		t.d.Forget = t.unused() // the controller publishes the refusal of a command without facts
 		return s, t.d
 	}
 	if t.ongoing() {
