@@ -17,10 +17,11 @@ import (
 )
 
 // A process can be waited for only when the kernel has reclaimed its memory: 50 to 190 ms after the
-// SIGKILL for 700 MB. That it will end is visible in procfs from the signal on. Nothing wakes a
-// reader at that moment: a pidfd becomes readable with the end, like waitid. A worker whose peers
-// have lost it is therefore looked at for a short time, often: a Python program closes its sockets
-// some time before it ends.
+// SIGKILL for 700 MB. That it will end is visible in procfs from the signal on, except while a
+// thread takes the signal, which is then no longer pending and not yet among the flags. Nothing
+// wakes a reader at that moment: a pidfd becomes readable with the end, like waitid. A worker whose
+// peers have lost it is therefore looked at for a short time, often: a Python program closes its
+// sockets some time before it ends.
 const (
 	examineEvery = time.Millisecond
 	examineFor   = 100 * time.Millisecond
