@@ -47,7 +47,7 @@ func (c *Client) submit(ctx context.Context, id string, spec spec.Job, shared bo
 			return ok
 		}
 	}
-	err := c.ask(ctx, ids, e, func(b events.Body) bool {
+	err := c.askSince(ctx, shared, ids, e, func(b events.Body) bool {
 		s, ok := b.(events.JobSubmitted)
 		if ok {
 			job = s.Job
@@ -66,34 +66,6 @@ func (c *Client) Submitted(ctx context.Context, name, id string) (events.JobView
 		}
 	}
 	return events.JobView{}, events.Errorf(events.NotFound, "there is no job %s of this event", name)
-}
-
-// CloseRendezvous closes a job to further self-registering nodes. It repeats the request until
-// there is a reply or ctx ends.
-func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeMembership, error) {
-	at := c.at.Load()
-	if err := at.answers(false); err != nil {
-		return events.NodeMembership{}, err
-	}
-	ask := events.RendezvousClose{Job: job, Reason: reason}
-	var answer []byte
-	err := c.retry(ctx, func(ctx context.Context) error {
-		if err := expire(ctx, at.Ports.Clock, &ask.Expires); err != nil {
-			return err
-		}
-		data, err := events.EncodeBody(ask)
-		if err != nil {
-			return err
-		}
-		try, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		answer, err = at.Ports.Calls.Call(try, events.RequestSubject(events.ServiceRendezvous, events.VerbClose), data)
-		return err
-	})
-	if err != nil {
-		return events.NodeMembership{}, err
-	}
-	return events.DecodeBody[events.NodeMembership](answer)
 }
 
 // expire sets the expiry of a command, unless it has one, to the deadline of ctx by the store's
@@ -220,6 +192,11 @@ func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, err
 // no fact; for those, satisfied, unless it is nil, checks the job. The command concerns whichever
 // of jobs exists or will exist.
 func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
+	return c.askSince(ctx, false, jobs, e, answers, satisfied)
+}
+
+// askSince is ask, and with shared takes the answer to the same event of another client too.
+func (c *Client) askSince(ctx context.Context, shared bool, jobs []events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
 	wait, cancel := c.requestContext(ctx)
 	defer cancel()
 	there := func(ctx context.Context) bool {
@@ -231,6 +208,10 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	if there(wait) {
 		return nil
 	}
+	after := uint64(0)
+	if !shared {
+		after = c.lastFact(wait)
+	}
 	e, err := c.publish(wait, e)
 	if err != nil {
 		return err
@@ -239,7 +220,7 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	for _, job := range jobs {
 		subjects = append(subjects, events.FamilySubject(events.FamilyJob, string(job)))
 	}
-	answered, err := c.awaitAnswer(wait, e, subjects, answers)
+	answered, err := c.awaitAnswer(wait, e, after, subjects, answers)
 	if answered || !errors.Is(context.Cause(wait), errNoAnswer) {
 		return err
 	}
@@ -251,12 +232,26 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	return c.unanswered("the registry", string(jobs[0]))
 }
 
-// lastCheck bounds the last check for the effect of a command without a reply.
+// lastCheck bounds the look for the last fact before a command, and the last check for the effect
+// of one without a reply.
 const lastCheck = time.Second
 
-// awaitAnswer reads facts until one is the answer to a command: a refusal, which is the error, or a
-// fact that the command has caused and that answers accepts.
-func (c *Client) awaitAnswer(ctx context.Context, e events.Event, subjects []string, answers func(events.Body) bool) (answered bool, refusal error) {
+// lastFact returns the position of the last fact: the answers to a command that is published later
+// follow it. 0 = there is none, or it is unknown.
+func (c *Client) lastFact(ctx context.Context) uint64 {
+	ctx, done := context.WithTimeout(ctx, lastCheck)
+	defer done()
+	last, err := c.at.Load().Ports.Log.Last(ctx, events.StreamFacts, events.AllFacts)
+	if err != nil {
+		return 0
+	}
+	return last.Sequence
+}
+
+// awaitAnswer reads the facts after a position until one is the answer to a command: a refusal,
+// which is the error, or a fact that the command has caused and that answers accepts. Refusals of
+// all clients may share a subject, so that reading them from the first could take long.
+func (c *Client) awaitAnswer(ctx context.Context, e events.Event, after uint64, subjects []string, answers func(events.Body) bool) (answered bool, refusal error) {
 	refused := func(command string, expired time.Time, code events.Code, reasons []spec.FieldError) error {
 		if command != e.ID || !(expired.IsZero() || expired.Equal(e.Expires)) {
 			return nil // of another command, or of an expired event with the same id
@@ -264,10 +259,8 @@ func (c *Client) awaitAnswer(ctx context.Context, e events.Event, subjects []str
 		refusal = events.RefuseAs(code, reasons)
 		return ErrStop
 	}
-	// Reading from the first fact misses nothing that was published meanwhile, and the command's id
-	// is unique.
 	err := c.at.Load().Ports.Log.Follow(ctx, events.Follow{
-		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
+		Stream: events.StreamFacts, Start: events.FromSequence, Sequence: after + 1, Subjects: subjects,
 	}, func(s events.Stored) error {
 		f, err := cloudevent.DecodeStored(s)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -42,6 +43,7 @@ func Quarantined(v events.NodeView, slot *events.Slot) bool {
 func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body, shown func(events.NodeView) bool) error {
 	wait, cancel := c.requestContext(ctx)
 	defer cancel()
+	after := c.lastFact(wait)
 	e, err := c.publish(wait, c.command("", b))
 	if err != nil {
 		return err
@@ -64,7 +66,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 	}
 	both.Go(func() error {
 		subjects := []string{events.FamilySubject(events.FamilyNode, string(node)), events.FactSubject(events.NodeRejected{}.Type(), unknownEntity)}
-		answered, err := c.awaitAnswer(wait, e, subjects, func(events.Body) bool { return true })
+		answered, err := c.awaitAnswer(wait, e, after, subjects, func(events.Body) bool { return true })
 		if answered && err == nil {
 			err = ErrStop
 		}
@@ -80,4 +82,32 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 	default:
 		return cause
 	}
+}
+
+// CloseRendezvous closes a job to further self-registering nodes. It repeats the request until
+// there is a reply or ctx ends.
+func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeMembership, error) {
+	at := c.at.Load()
+	if err := at.answers(false); err != nil {
+		return events.NodeMembership{}, err
+	}
+	ask := events.RendezvousClose{Job: job, Reason: reason}
+	var answer []byte
+	err := c.retry(ctx, func(ctx context.Context) error {
+		if err := expire(ctx, at.Ports.Clock, &ask.Expires); err != nil {
+			return err
+		}
+		data, err := events.EncodeBody(ask)
+		if err != nil {
+			return err
+		}
+		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		answer, err = at.Ports.Calls.Call(try, events.RequestSubject(events.ServiceRendezvous, events.VerbClose), data)
+		return err
+	})
+	if err != nil {
+		return events.NodeMembership{}, err
+	}
+	return events.DecodeBody[events.NodeMembership](answer)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,5 +139,52 @@ func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 		if _, err := client.Of("/x", s).Submit(t.Context(), jobSpec); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "regroup up") {
 			t.Errorf("submit: %v, want Unavailable and a remedy", err)
 		}
+	}
+}
+
+// counting counts the facts that are read.
+type counting struct {
+	events.Log
+	read atomic.Int32
+}
+
+func (c *counting) Follow(ctx context.Context, f events.Follow, fn func(events.Stored) error, caughtUp func()) error {
+	return c.Log.Follow(ctx, f, func(s events.Stored) error {
+		if f.Stream == events.StreamFacts {
+			c.read.Add(1)
+		}
+		return fn(s)
+	}, caughtUp)
+}
+
+// TestOldFactsAreNotReadForAnAnswer checks that an answer does not take longer with the refusals of
+// others that are stored, nor with the history of the job.
+func TestOldFactsAreNotReadForAnAnswer(t *testing.T) {
+	w := clienttest.New(t)
+	for range 100 {
+		w.Publish(events.Event{Entity: "unknown", Body: events.JobRejected{Command: "another", Errors: []spec.FieldError{{Message: "no"}}}})
+		w.Publish(events.Event{Entity: "unknown", Body: events.NodeRejected{Command: "another", Errors: []spec.FieldError{{Message: "no"}}}})
+		w.Publish(events.Event{Entity: "a-0001", Body: events.JobScaled{Job: "a-0001", Workers: jobSpec.Workers}})
+	}
+	w.Answer(func(e events.Event) {
+		switch b := e.Body.(type) {
+		case events.JobScale:
+			w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobScaled(b)})
+		case events.NodeDrain:
+			w.Publish(events.Event{Entity: "unknown", Cause: e.ID, Body: events.NodeRejected{Command: e.ID, Code: events.NotFound, Errors: []spec.FieldError{{Message: "no such node"}}}})
+		}
+	})
+	ports := w.Ports
+	log := &counting{Log: ports.Log}
+	ports.Log = log
+	c := client.New(ports, "/client/x")
+	if err := c.Scale(t.Context(), "a-0001", spec.Workers{Min: 1, Max: 2}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Drain(t.Context(), "n1", "", false); events.CodeOf(err) != events.NotFound {
+		t.Errorf("%v, want the refusal", err)
+	}
+	if n := log.read.Load(); n > 2 {
+		t.Errorf("%d facts were read for two answers", n)
 	}
 }
