@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -12,11 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -214,69 +209,6 @@ func (h *hierarchies) enable(controllers []string) error {
 		return nil
 	}
 	return os.WriteFile(file, []byte(strings.Join(missing, " ")), 0o600)
-}
-
-// vacate moves the agent, and the workers that it has started in its own group, to a group below.
-// A group other than the root has either processes or controllers for groups below. The kernel
-// does not always refuse both: it lets the controllers of processors and of processes be enabled,
-// and then lets nothing start in a group below. A group that others are in is left as it is.
-func (h *hierarchies) vacate() error {
-	if _, err := os.Stat(filepath.Join(h.v2, "cgroup.type")); errors.Is(err, fs.ErrNotExist) {
-		return nil // the root
-	}
-	leaf := filepath.Join(h.v2, agentLeaf)
-	again := time.NewTicker(5 * time.Millisecond)
-	defer again.Stop()
-	// A process that is moved may just have started another, and one that is ending is not moved.
-	for until := time.Now().Add(sweepFor); time.Now().Before(until); <-again.C {
-		b, err := os.ReadFile(filepath.Join(h.v2, "cgroup.procs"))
-		if err != nil {
-			return err
-		}
-		procs := strings.Fields(string(b))
-		if len(procs) == 0 {
-			return nil
-		}
-		if slices.ContainsFunc(procs, func(pid string) bool { return !h.isOfAgent(pid) }) {
-			return fmt.Errorf("%s has other processes than the agent: give the agent a group of its own (systemd: Delegate=yes)", h.v2)
-		}
-		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		for _, pid := range procs {
-			if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(pid), 0o600); err != nil && !errors.Is(err, unix.ESRCH) {
-				return err
-			}
-		}
-	}
-	return fmt.Errorf("processes of the agent do not leave %s", h.v2)
-}
-
-// isOfAgent reports whether a process is the agent, one that it has started, directly or not, one
-// of a worker that has left its parents, or one that has ended meanwhile.
-func (h *hierarchies) isOfAgent(pid string) bool {
-	self, missed := strconv.Itoa(os.Getpid()), ""
-	for at := pid; at != self; {
-		b, err := os.ReadFile(filepath.Join(h.proc, at, "stat"))
-		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		switch {
-		case len(fields) > 1 && fields[1] != "0":
-			at = fields[1] // the parent
-		case err == nil || at == "0" || at == missed: // the agent cannot see it, for which 0 stands too
-			return h.isOfWorker(pid)
-		case at == pid:
-			return true
-		default: // the parent may have ended, and pid have another
-			at, missed = pid, at
-		}
-	}
-	return true
-}
-
-// isOfWorker reports whether a process has the environment of a worker.
-func (h *hierarchies) isOfWorker(pid string) bool {
-	b, _ := os.ReadFile(filepath.Join(h.proc, pid, "environ"))
-	return bytes.Contains(append([]byte{0}, b...), []byte("\x00"+worker.EnvIncarnation+"="))
 }
 
 // dirs returns the directories of a group.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -141,4 +143,54 @@ func asAgent(t *testing.T, g *group, l spec.ProcessLimits) string {
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+// TestProcessThatBecomesAnotherProgramIsLookedAtAgain: while it does, its environment is empty.
+func TestProcessThatBecomesAnotherProgramIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ environment, refused string }{
+		"a worker's": {"A=1\x00" + worker.EnvIncarnation + "=01X\x00", ""},
+		"another's":  {"A=1\x00", "has other processes than the agent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := hierarchies{v2: t.TempDir(), proc: t.TempDir()}
+			procs, environ := filepath.Join(h.v2, "cgroup.procs"), filepath.Join(h.proc, "10/environ")
+			write := func(file, content string) {
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Error(err)
+				}
+				if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+			write(filepath.Join(h.v2, "cgroup.type"), "domain")
+			write(procs, "10\n")
+			write(filepath.Join(h.proc, "10/stat"), "10 (sleep) S 1 10 10 0")
+			write(filepath.Join(h.proc, "1/stat"), "1 (init) S 0 1 1 0")
+			if err := unix.Mkfifo(environ, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			looked := make(chan error, 1)
+			go func() { looked <- h.vacate() }()
+			first, err := os.OpenFile(environ, os.O_WRONLY, 0) // waits for the reader
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(environ+".new", c.environment)
+			if err := errors.Join(os.Rename(environ+".new", environ), first.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if c.refused == "" { // the kernel moves what is written
+				until(t, "the process is moved", func() bool {
+					b, _ := os.ReadFile(filepath.Join(h.v2, agentLeaf, "cgroup.procs"))
+					return string(b) == "10" || len(looked) > 0
+				})
+				write(procs, "")
+			}
+			if err := <-looked; (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%v, want %q", err, c.refused)
+			}
+		})
+	}
 }

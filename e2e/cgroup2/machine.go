@@ -38,7 +38,7 @@ func boot(ctx context.Context, kernel, files string, line func(string)) error {
 	defer runtime.UnlockOSThread()
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "accel=tcg", "-smp", "2", "-m", "1G", "-display", "none", "-monitor", "none",
 		"-serial", "stdio", "-nic", "none", "-no-reboot", "-kernel", kernel, "-initrd", files,
-		"-append", "console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init -- -test.v -test.timeout=4m -test.skip="+python)
+		"-append", "console=ttyS0 quiet loglevel=1 panic=-1 softlockup_panic=1 rdinit=/init -- -test.v -test.timeout=4m -test.skip="+python)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	qemu.WaitDelay = time.Second
 	out, err := qemu.StdoutPipe()

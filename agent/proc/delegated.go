@@ -1,0 +1,120 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/agent/worker"
+)
+
+// vacate moves the agent, and the workers that it has started in its own group, to a group below.
+// A group other than the root has either processes or controllers for groups below. The kernel
+// does not always refuse both: it lets the controllers of processors and of processes be enabled,
+// and then lets nothing start in a group below. A group that others are in is left as it is.
+func (h *hierarchies) vacate() error {
+	if _, err := os.Stat(filepath.Join(h.v2, "cgroup.type")); errors.Is(err, fs.ErrNotExist) {
+		return nil // the root
+	}
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	// A process that is moved may just have started another, and one that is ending is not moved.
+	last := fmt.Errorf("processes of the agent do not leave %s", h.v2)
+	for until := time.Now().Add(sweepFor); time.Now().Before(until); <-again.C {
+		b, err := os.ReadFile(filepath.Join(h.v2, "cgroup.procs"))
+		if err != nil {
+			return err
+		}
+		procs := strings.Fields(string(b))
+		if len(procs) == 0 {
+			return nil
+		}
+		others := fmt.Errorf("%s has other processes than the agent: give the agent a group of its own (systemd: Delegate=yes)", h.v2)
+		switch h.owner(procs) {
+		case ofAnother:
+			return others
+		case ofUnknown:
+			last = others
+			continue
+		}
+		if err := h.leave(procs); err != nil {
+			return err
+		}
+	}
+	return last
+}
+
+// leave moves processes to the group below.
+func (h *hierarchies) leave(procs []string) error {
+	leaf := filepath.Join(h.v2, agentLeaf)
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	for _, pid := range procs {
+		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(pid), 0o600); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// An owner is whose processes are.
+type owner int
+
+const (
+	ofAgent   owner = iota // of the agent, or they have ended
+	ofUnknown              // of one that is another program now, or is about to end
+	ofAnother
+)
+
+// owner returns the agent if all of these are its processes, and another if one is another's.
+func (h *hierarchies) owner(procs []string) (all owner) {
+	for _, pid := range procs {
+		all = max(all, h.ownerOf(pid))
+	}
+	return all
+}
+
+// ownerOf says that a process is the agent's if it is the agent, one that it has started, directly
+// or not, one of a worker that has left its parents, or one that has ended meanwhile.
+func (h *hierarchies) ownerOf(pid string) owner {
+	self, missed := strconv.Itoa(os.Getpid()), ""
+	for at := pid; at != self; {
+		b, err := os.ReadFile(filepath.Join(h.proc, at, "stat"))
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		switch {
+		case len(fields) > 1 && fields[1] != "0":
+			at = fields[1] // the parent
+		case err == nil || at == "0" || at == missed: // the agent cannot see it, for which 0 stands too
+			return h.ownerByEnvironment(pid)
+		case at == pid:
+			return ofAgent
+		default: // the parent may have ended, and pid have another
+			at, missed = pid, at
+		}
+	}
+	return ofAgent
+}
+
+// ownerByEnvironment looks for the environment of a worker. It is empty while the process becomes
+// another program (execve), and from when it begins to end.
+func (h *hierarchies) ownerByEnvironment(pid string) owner {
+	b, err := os.ReadFile(filepath.Join(h.proc, pid, "environ"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return ofAgent
+	case err == nil && len(b) == 0:
+		return ofUnknown
+	case bytes.Contains(append([]byte{0}, b...), []byte("\x00"+worker.EnvIncarnation+"=")):
+		return ofAgent
+	}
+	return ofAnother
+}
