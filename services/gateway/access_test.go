@@ -152,7 +152,7 @@ func TestPathsStayInside(t *testing.T) {
 // TestSlowClientsAreDisconnected: each gets its time for the header and the body, and not more.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	w := bare(t, func(o *gateway.Options) {
-		o.Patience = gateway.Patience{Header: 50 * time.Millisecond, Read: 100 * time.Millisecond, Write: time.Second, Idle: 50 * time.Millisecond}
+		o.Patience = gateway.Patience{Header: 500 * time.Millisecond, Read: time.Second, Write: 5 * time.Second, Idle: 500 * time.Millisecond}
 	})
 	for name, begin := range map[string]string{
 		"header": "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ",
@@ -175,7 +175,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	}
 	s := w.stream("/api/v1/events") // is no slow client, though it lasts longer than the time to read
 	w.eventually("the time to read has passed", func() bool { return w.get("/healthz", "X-Slow: no").status == http.StatusOK })
-	time.AfterFunc(300*time.Millisecond, func() { w.fact("a", 1) })
+	time.AfterFunc(1500*time.Millisecond, func() { w.fact("a", 1) })
 	if i := s.next(); i.kind != "fact" {
 		t.Errorf("%+v", i)
 	}

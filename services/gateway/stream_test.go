@@ -355,7 +355,7 @@ func TestAStreamEndsWithItsGateway(t *testing.T) {
 	w.stop()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("the stream is open after its gateway has ended")
 	}
 }

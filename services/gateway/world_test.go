@@ -195,13 +195,16 @@ func (w *world) get(path string, headers ...string) answer {
 	return w.do("GET", path, "", headers...)
 }
 
+// patience is how long a test waits for what must happen: more than a busy machine needs.
+const patience = time.Minute
+
 // eventually waits until a condition holds.
 func (w *world) eventually(what string, fn func() bool) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
 	if err := wait.Until(ctx, 5*time.Millisecond, func() (bool, error) { return fn(), nil }); err != nil {
-		w.Fatalf("%s: not within 10 s", what)
+		w.Fatalf("%s: not within %s", what, patience)
 	}
 }
 
