@@ -118,7 +118,7 @@ var concurrent = []string{
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
 	"elastic/elastictest", "cmd/regroup/demo", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve", "cmd/regroup/internal/attend",
-	"cmd/regroup/internal/boot", "cmd/regroup/internal/client", "cmd/regroup/internal/clienttest", "e2e/...",
+	"cmd/regroup/internal/boot", "cmd/regroup/internal/client", "cmd/regroup/internal/clienttest", "internal/wait", "e2e/...",
 }
 
 // manyFiles are the packages that may have more source files than maxFiles, and why.

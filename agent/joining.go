@@ -93,7 +93,7 @@ func (m *membership) run(user, work context.Context) {
 		return
 	}
 	select {
-	case <-m.wake: // for the connection that exists already
+	case <-m.wake: // for a connection that was made before
 	default:
 	}
 	for work.Err() == nil && user.Err() == nil {

@@ -36,15 +36,17 @@ func (a *Agent) listen(work context.Context) {
 			return events.EncodeBody(events.Pong{Node: n, Incarnation: a.opt.Incarnation, Link: p.Links.Own()})
 		})
 	})
+	first := true // of the reports: it is of the connection that the node registers over anyway
 	hold("watching the connection", func() error {
 		return p.Signals.Watch(work, func(connected bool) {
 			if connected {
 				a.checkAddress()
 				notify(a.hello)
-				if a.member != nil {
+				if a.member != nil && !first {
 					notify(a.member.wake)
 				}
 			}
+			first = false
 		})
 	})
 	if a.member != nil {

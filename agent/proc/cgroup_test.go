@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/worker"
@@ -76,7 +77,11 @@ func TestProcessAndProcessorLimits(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
 	r := newRig(t, Options{})
-	r.startLimited(spec.ProcessLimits{PIDs: 5, CPUs: 0.5}, `for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; sleep 1000`)
+	gate := filepath.Join(t.TempDir(), "gate") // until somebody writes there, the worker has its group
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.startLimited(spec.ProcessLimits{PIDs: 5, CPUs: 0.5}, "read line < "+gate+`; for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; sleep 1000`)
 	next[worker.ProcessStarted](r)
 	dirs := r.groupOf()
 	var limits []string
@@ -90,6 +95,9 @@ func TestProcessAndProcessorLimits(t *testing.T) {
 	slices.Sort(limits)
 	if got := strings.Join(limits, ","); got != "100000,5,50000" && got != "5,50000 100000" {
 		t.Errorf("limits %s", got)
+	}
+	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
 	}
 	x := next[worker.ProcessExited](r)
 	if x.ExitCode == 0 || !strings.Contains(strings.Join(x.Lines, " "), "fork") {

@@ -142,7 +142,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "spare"), os.NewFile(uintptr(fds[1]), "spare")
 	defer theirs.Close()
-	modules, err := json.Marshal(slices.Concat(imported, k.Preload))
+	modules, err := json.Marshal(append([]string{}, slices.Concat(imported, k.Preload)...)) // never null, which is no Python
 	if err != nil {
 		return err
 	}

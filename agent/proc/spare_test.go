@@ -162,12 +162,19 @@ if __name__ == "__main__":
 	}
 }
 
-// TestSparesEnd: with the job, with the driver, and with an agent that dies.
+// TestSparesEnd: as workers, with the job, with the driver, and with an agent that dies.
 func TestSparesEnd(t *testing.T) {
 	withoutTorch(t)
 	r := newRig(t, Options{})
-	command := []string{python, "train.py"}
-	pids, _ := r.keep(2, command, "")
+	command := []string{python, "-c", "print('works')"}
+	pids, _ := r.keep(3, command, "")
+	r.startWith(r.workerOf("", command...))
+	if s := next[worker.ProcessStarted](r); !slices.Contains(pids, s.PID) {
+		t.Errorf("process %d is none of the spares %d", s.PID, pids)
+	}
+	if x := next[worker.ProcessExited](r); x.ExitCode != 0 {
+		t.Errorf("a spare that has imported nothing ends with %+v", x)
+	}
 	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000"}, func(string) {})
 	until(t, "the spares have ended, and their files are gone", func() bool {
 		left, err := filepath.Glob(filepath.Join(r.d.dir(), "*"))

@@ -125,7 +125,11 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 		Generation: events.Generation(rapid.IntRange(1, 4).Draw(t, "generation")), Planned: rapid.Bool().Draw(t, "planned"),
 		Spec: spec.Job{Command: []string{"x"}, Recovery: recovery},
 	}
-	if good := rapid.IntRange(0, int(l.Generation)).Draw(t, "good"); good > 0 {
+	most := l.Generation
+	if l.Phase == events.PhasePrepare {
+		most-- // the generation is only proposed, so it has made no step
+	}
+	if good := rapid.IntRange(0, int(most)).Draw(t, "good"); good > 0 {
 		l.From, l.Trace = events.Generation(good), events.TraceOf(l.Job, events.Generation(good))
 	}
 	incarnations := map[events.Slot]events.Incarnation{}

@@ -4,6 +4,7 @@ package wait
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -15,6 +16,20 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// After calls fn after d unless stop is called before. Once stop has returned, fn does not run.
+func After(d time.Duration, fn func()) (stop func()) {
+	ended := make(chan struct{})
+	t := time.AfterFunc(d, func() {
+		defer close(ended)
+		fn()
+	})
+	return sync.OnceFunc(func() {
+		if !t.Stop() {
+			<-ended
+		}
+	})
 }
 
 // Backoff is the pause between attempts: First, and then twice the last one, up to Max.

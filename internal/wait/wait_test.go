@@ -48,3 +48,22 @@ func TestEndOfContextEndsEveryWait(t *testing.T) {
 		}
 	})
 }
+
+func TestAfterIsOverWhenItIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		call := func() { time.Sleep(time.Second); calls++ }
+		for after, want := range map[time.Duration]int{
+			time.Second: 0, 2500 * time.Millisecond: 1, time.Minute: 1, // the second stop waits for the call
+		} {
+			calls = 0
+			stop := wait.After(2*time.Second, call)
+			time.Sleep(after)
+			stop()
+			stop()
+			if calls != want {
+				t.Errorf("stopped after %s it was called %d times, want %d", after, calls, want)
+			}
+		}
+	})
+}

@@ -3,6 +3,7 @@ package job
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
@@ -40,12 +41,15 @@ func TestWaitExitsWithTheOutcome(t *testing.T) {
 	}
 }
 
+// TestWaitGivesUp is in virtual time: on a busy machine the job would not be found within 20 ms.
 func TestWaitGivesUp(t *testing.T) {
-	w := world(t)
-	if o := run(t, w, "wait", "mnist", "--timeout", "20ms"); o.Exit != 12 || o.Err != "mnist-7f3a has not ended within 20ms: it is running\n" {
-		t.Errorf("%+v", o)
-	}
-	if o := run(t, w, "wait", "nobody"); o.Exit != 3 {
-		t.Errorf("%+v", o)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := world(t)
+		if o := run(t, w, "wait", "mnist", "--timeout", "20ms"); o.Exit != 12 || o.Err != "mnist-7f3a has not ended within 20ms: it is running\n" {
+			t.Errorf("%+v", o)
+		}
+		if o := run(t, w, "wait", "nobody"); o.Exit != 3 {
+			t.Errorf("%+v", o)
+		}
+	})
 }

@@ -130,18 +130,17 @@ const noticeAfter = time.Second
 // called with the reason if the wait exceeds noticeAfter.
 func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
 	until := time.Now().Add(c.Wait)
-	quiet := time.AfterFunc(noticeAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })
+	heard := wait.After(noticeAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })
 	p, err := Open(ctx, c, NameClient, nil)
-	quiet.Stop()
+	heard()
 	if err != nil {
 		return nil, err
 	}
 	limit, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	quiet = time.AfterFunc(noticeAfter, func() {
+	defer wait.After(noticeAfter, func() {
 		say(fmt.Sprintf("waiting up to %s for the NATS servers at %s to elect a leader", c.Wait, c.Server))
-	})
-	defer quiet.Stop()
+	})()
 	switch err := p.Conn.Ready(limit); {
 	case err == nil:
 		return p, nil

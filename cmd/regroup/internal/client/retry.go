@@ -27,8 +27,7 @@ func (c *Client) retry(ctx context.Context, do func(context.Context) error) erro
 	ctx, cancel := c.requestContext(ctx)
 	defer cancel()
 	if c.Waits != nil {
-		quiet := time.AfterFunc(noticeAfter, func() { c.Waits(fmt.Sprintf("waiting up to %s for an answer of the server", c.AnswerWithin)) })
-		defer quiet.Stop()
+		defer wait.After(noticeAfter, func() { c.Waits(fmt.Sprintf("waiting up to %s for an answer of the server", c.AnswerWithin)) })()
 	}
 	last := errNoAnswer
 	for {

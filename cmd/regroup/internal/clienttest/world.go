@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
@@ -162,7 +163,11 @@ func (w *World) Env(in string, out, err *bytes.Buffer) command.Env {
 	}
 }
 
-// Run runs one command line with the commands under a root that has the global flags.
+// slow is what a command says when the machine is busy.
+var slow = regexp.MustCompile(`(?m)^regroup: waiting up to \w+ for an answer of the server\n`)
+
+// Run runs one command line with the commands under a root that has the global flags. That an
+// answer is slow is left out of what it says.
 func (w *World) Run(ctx context.Context, stdin string, commands func(command.Env) []*cobra.Command, args ...string) Output {
 	w.t.Helper()
 	var out, talk bytes.Buffer
@@ -177,7 +182,7 @@ func (w *World) Run(ctx context.Context, stdin string, commands func(command.Env
 	if err != nil && err.Error() != "" {
 		fmt.Fprintln(&talk, err)
 	}
-	return Output{out.String(), talk.String(), exitcode.Of(err), err}
+	return Output{out.String(), slow.ReplaceAllString(talk.String(), ""), exitcode.Of(err), err}
 }
 
 func (w *World) must(err error) {
