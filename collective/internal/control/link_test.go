@@ -59,3 +59,28 @@ func TestAFailureThatCannotBeSaidClosesTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// late is a connection on a machine so busy that every time limit is over before what it limits
+// begins.
+type late struct{ net.Conn }
+
+func (l late) SetWriteDeadline(t time.Time) error {
+	if !t.IsZero() {
+		t = time.Unix(1, 0)
+	}
+	return l.Conn.SetWriteDeadline(t)
+}
+
+// TestWhoDoesNotWatchIsNotDeadHoweverLate: the peer takes a connection that ends without a byte for
+// a death. The deadline is that of a dial which was interrupted.
+func TestWhoDoesNotWatchIsNotDeadHoweverLate(t *testing.T) {
+	conn, peer := net.Pipe()
+	t.Cleanup(func() { _ = peer.Close() })
+	if err := errors.Join(conn.SetDeadline(time.Unix(1, 0)), peer.SetReadDeadline(time.Now().Add(patience))); err != nil {
+		t.Fatal(err)
+	}
+	go closeUnwatched(late{conn})
+	if b, err := io.ReadAll(peer); err != nil || len(b) != 1 {
+		t.Errorf("the peer hears %q, %v", b, err)
+	}
+}
