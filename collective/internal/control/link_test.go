@@ -21,12 +21,25 @@ func (noData) Interrupt()                        {}
 func (noData) PeerLeft(int)                      {}
 func (noData) WaitTime() time.Duration           { return 0 }
 
-// failedLink is a link of a session that has failed, and the other end of its connection. The
-// deadline that Fail has set is over.
+// failedLink is a link of a session that has failed, and the other end of its connection, whose
+// buffers take what is said though nobody reads yet. The deadline that Fail has set is over.
 func failedLink(t *testing.T) (*link, net.Conn) {
 	t.Helper()
-	conn, peer := net.Pipe()
-	t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	peer, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = peer.Close() })
 	s := New(Config{Rank: 1, World: 2})
 	s.data = noData{}
 	s.Fail(&AbortedError{Rank: 1, Cause: errors.New("no more")})
