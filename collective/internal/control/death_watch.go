@@ -60,9 +60,12 @@ func (s *Session) watch(rank int, conn net.Conn) {
 	}
 }
 
-// closeUnwatched closes a connection that the peer may be watching, as no death.
+// closeUnwatched closes a connection that the peer may be watching, as no death. The byte that says
+// so has no time limit: a busy machine may exceed any before the write begins, and the peer would
+// take this rank for dead. The buffers of a connection that has carried a handshake alone take it
+// at once.
 func closeUnwatched(conn net.Conn) {
-	_ = conn.SetWriteDeadline(time.Now().Add(abortWriteTimeout))
+	_ = conn.SetWriteDeadline(time.Time{})
 	_, _ = conn.Write([]byte{0})
 	_ = conn.Close()
 }

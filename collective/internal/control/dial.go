@@ -78,9 +78,14 @@ func (s *Session) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
 // introduce is the dialer's side of the handshake. It ends with ctx, and conn cannot be used then.
 // It returns the connection as a peer that has said welcome uses it.
 func introduce(ctx context.Context, conn net.Conn, token string, h hello) (_ net.Conn, code replyCode, detail []byte, err error) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	plain, interrupted := conn, make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		_ = plain.SetDeadline(time.Unix(1, 0))
+	})
 	defer func() {
 		if !stop() {
+			<-interrupted // what is still said on the connection has a limit of its own
 			err = context.Cause(ctx)
 		}
 	}()

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,13 +85,21 @@ func (l *link) write() {
 }
 
 // sendFailure sends the peer the reason why this session has failed. Its time limit begins here: on
-// a busy machine the deadline that Fail has set may be over before the writer runs. If the failure
-// cannot be sent, the peer finds the connection closed and asks the endpoint.
+// a busy machine the deadline that Fail has set may be over before the writer runs, and even this
+// one before the write begins, so it is tried again. If the failure cannot be sent, the peer finds
+// the connection closed and asks the endpoint.
 func (l *link) sendFailure(failure error) {
-	_ = l.conn.SetWriteDeadline(time.Now().Add(abortWriteTimeout))
-	if l.send(frame.Header{Kind: frame.Abort}, encodeFailure(failure, l.s.cfg.Rank)) != nil {
-		_ = l.conn.Close()
+	for range 3 {
+		_ = l.conn.SetWriteDeadline(time.Now().Add(abortWriteTimeout))
+		err := l.send(frame.Header{Kind: frame.Abort}, encodeFailure(failure, l.s.cfg.Rank))
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
 	}
+	_ = l.conn.Close()
 }
 
 var errTorn = errors.New("the connection broke off within a message")

@@ -21,12 +21,25 @@ func (noData) Interrupt()                        {}
 func (noData) PeerLeft(int)                      {}
 func (noData) WaitTime() time.Duration           { return 0 }
 
-// failedLink is a link of a session that has failed, and the other end of its connection. The
-// deadline that Fail has set is over.
+// failedLink is a link of a session that has failed, and the other end of its connection, whose
+// buffers take what is said though nobody reads yet. The deadline that Fail has set is over.
 func failedLink(t *testing.T) (*link, net.Conn) {
 	t.Helper()
-	conn, peer := net.Pipe()
-	t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	peer, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = peer.Close() })
 	s := New(Config{Rank: 1, World: 2})
 	s.data = noData{}
 	s.Fail(&AbortedError{Rank: 1, Cause: errors.New("no more")})
@@ -57,5 +70,30 @@ func TestAFailureThatCannotBeSaidClosesTheConnection(t *testing.T) {
 	go l.write()
 	if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Fatal(err)
+	}
+}
+
+// late is a connection on a machine so busy that every time limit is over before what it limits
+// begins.
+type late struct{ net.Conn }
+
+func (l late) SetWriteDeadline(t time.Time) error {
+	if !t.IsZero() {
+		t = time.Unix(1, 0)
+	}
+	return l.Conn.SetWriteDeadline(t)
+}
+
+// TestWhoDoesNotWatchIsNotDeadHoweverLate: the peer takes a connection that ends without a byte for
+// a death. The deadline is that of a dial which was interrupted.
+func TestWhoDoesNotWatchIsNotDeadHoweverLate(t *testing.T) {
+	conn, peer := net.Pipe()
+	t.Cleanup(func() { _ = peer.Close() })
+	if err := errors.Join(conn.SetDeadline(time.Unix(1, 0)), peer.SetReadDeadline(time.Now().Add(patience))); err != nil {
+		t.Fatal(err)
+	}
+	go closeUnwatched(late{conn})
+	if b, err := io.ReadAll(peer); err != nil || len(b) != 1 {
+		t.Errorf("the peer hears %q, %v", b, err)
 	}
 }
