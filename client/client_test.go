@@ -88,7 +88,7 @@ func start(t *testing.T, through func(http.Handler) http.Handler) *client.Client
 	if err != nil {
 		t.Fatal(err)
 	}
-	within, done := context.WithTimeout(ctx, 10*time.Second)
+	within, done := context.WithTimeout(ctx, time.Minute)
 	defer done()
 	err = wait.Until(within, 10*time.Millisecond, func() (bool, error) { return c.Get(within, "/api/v1/overview", &struct{}{}) == nil, nil })
 	if err != nil {
@@ -102,7 +102,7 @@ var job = spec.Job{Name: "mnist", Command: []string{"train"}, Workers: spec.Work
 // kinds reads the kinds of the facts about a job until one of this kind.
 func kinds(t *testing.T, c *client.Client, id events.JobID, until string) (all []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for e, err := range c.Events(ctx, client.EventsOptions{Job: id}) {
 		if err != nil {
@@ -218,7 +218,7 @@ func TestAPublishedCommandIsAnswered(t *testing.T) {
 		}
 		break
 	}
-	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	within, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := wait.Until(within, 10*time.Millisecond, func() (bool, error) { // its document may be seen after the fact
 		list, err := c.Jobs(within, client.Selection{})
@@ -284,7 +284,7 @@ func TestStreamsGoOn(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const jobs = 20
 	for range jobs {
@@ -340,7 +340,7 @@ func TestFromNowOn(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		})
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	read := make(chan events.JobID, 1)
 	go func() {

@@ -131,7 +131,7 @@ func TestWhatRanksMustHaveAlikeIsChecked(t *testing.T) {
 		"NoSharedMemory": func(o *Options) { o.NoSharedMemory = true },
 	} {
 		eps := endpoints(t, fabrics()[2], 2)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		errs := each(2, func(rank int) error {
 			o := options(eps, 1, rank)
 			if rank == 1 {

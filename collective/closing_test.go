@@ -35,7 +35,7 @@ func TestACallThatCloseOvertakesEnds(t *testing.T) {
 			if !errors.Is(err, ErrClosed) {
 				t.Fatal(err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("the operation hangs")
 		}
 		<-closed

@@ -61,7 +61,7 @@ func TestAFailureAtTheEndOfNewIsNotLost(t *testing.T) {
 			}
 			select {
 			case err = <-failed:
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				err = errors.New("nobody said that it failed")
 			}
 			return err

@@ -22,7 +22,7 @@ import (
 // publish what is stored. Wherever they want the answer to go, it is none of the streams' messages.
 func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 	g := newGuarded(t)
-	owner, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
 	must(t, err)
 	t.Cleanup(owner.Close)
 	stored := func(stream, subject string) bool {
@@ -35,7 +35,7 @@ func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 			continue
 		}
 		i := g.issue(t, r, 0)
-		nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
 		must(t, err)
 		t.Cleanup(nc.Close)
 		asks := map[string]string{
@@ -91,7 +91,7 @@ func TestAnAnswerIsNoHarmfulRequest(t *testing.T) {
 		k := events.Consumer{Stream: events.StreamFacts, Durable: durable, Subjects: []string{events.AllFacts}}
 		return g.connect(t, "registry").Ports().Log.Consume(ctx, k, func(d events.Delivery) { d.Ack() })
 	})
-	owner, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
 	must(t, err)
 	t.Cleanup(owner.Close)
 	answer := func(subject string, body []byte) string {
@@ -105,7 +105,7 @@ func TestAnAnswerIsNoHarmfulRequest(t *testing.T) {
 	await(t, "the service has its consumer", there)
 	for _, r := range []access.Role{access.RoleViewer, access.RoleSubmitter, access.RoleClient} {
 		i := g.issue(t, r, 0)
-		nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
 		must(t, err)
 		t.Cleanup(nc.Close)
 		own := fmt.Sprint("own-", r)
@@ -258,7 +258,7 @@ func TestOtherLibrariesWatchFromOutside(t *testing.T) {
 	}
 	i := g.issue(t, access.RoleViewer, 0)
 	refused := &violations{all: map[string]bool{}}
-	nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
+	nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
 	must(t, err)
 	t.Cleanup(nc.Close)
 	api, err := js.New(nc)

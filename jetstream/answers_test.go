@@ -50,7 +50,7 @@ func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 	g := newGuarded(t)
 	discovery := g.connect(t, events.ServiceDiscovery)
-	all, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	all, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
 	must(t, err)
 	t.Cleanup(all.Close)
 	ask := func(subject, body string) string {
@@ -71,7 +71,7 @@ func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 	for _, r := range []access.Role{access.RoleAgent, access.RoleParticipant} {
 		i := g.issue(t, r, 0)
 		v := &violations{all: map[string]bool{}}
-		nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(v.note))
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(v.note))
 		must(t, err)
 		t.Cleanup(nc.Close)
 		own := events.NoticeSubject("x")

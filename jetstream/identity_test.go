@@ -196,7 +196,7 @@ func TestTheBrokerEnforcesEveryPermission(t *testing.T) {
 			may, err := access.Of(i)
 			must(t, err)
 			refused := &violations{all: map[string]bool{}}
-			nc, err := nats.Connect(g.server.ClientURL(), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
+			nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
 			must(t, err)
 			defer nc.Close()
 			const last = "the.last.one"
@@ -319,7 +319,7 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 		})
 	}
 	call()
-	nc, err := nats.Connect(g.server.ClientURL(), nats.UserCredentials(g.dir.Credentials(viewer.Name)), nats.RootCAs(g.dir.CA()))
+	nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.UserCredentials(g.dir.Credentials(viewer.Name)), nats.RootCAs(g.dir.CA()))
 	must(t, err)
 	defer nc.Close()
 	stored := map[string]string{
@@ -352,7 +352,7 @@ func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
 	must(t, err)
 	connect := func(r access.Role) (*nats.Conn, access.Identity) {
 		i := g.issue(t, r, 0)
-		nc, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
 		must(t, err)
 		t.Cleanup(nc.Close)
 		return nc, i
@@ -426,7 +426,7 @@ func TestCertificatesAreReplaced(t *testing.T) {
 			shown = s.PeerCertificates[0].SerialNumber.String()
 			return nil
 		}}
-		nc, err := nats.Connect(g.server.ClientURL(), nats.UserCredentials(g.dir.Credentials("registry")), nats.Secure(o))
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.UserCredentials(g.dir.Credentials("registry")), nats.Secure(o))
 		must(t, err)
 		nc.Close()
 		return shown

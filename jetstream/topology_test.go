@@ -19,7 +19,7 @@ import (
 // raw returns a connection of another program, to inspect and to damage the adapter's streams.
 func raw(t *testing.T, url string) (*nats.Conn, js.JetStream) {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(patience))
 	must(t, err)
 	t.Cleanup(nc.Close)
 	j, err := js.New(nc)

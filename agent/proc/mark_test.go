@@ -47,7 +47,7 @@ func TestDetachedChildIsFencedAfterItsAgent(t *testing.T) {
 	if !runs(pid) {
 		t.Fatal("nothing was left to be found")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if found, err := d.Fence(ctx); err != nil || len(found) != 1 {
 		t.Errorf("found %+v, %v", found, err)

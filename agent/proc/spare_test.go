@@ -129,14 +129,20 @@ if __name__ == "__main__":
 			outcome := func(spare bool) (string, int) {
 				r := newRig(t, Options{})
 				r.id += events.Incarnation(fmt.Sprint(spare)) // the driver looks for what the first one has left
-				want := 0
+				want, failed := 0, make(chan string)
 				if _, _, err := interpreter(full); err == nil && spare {
-					pids, _ := r.keep(1, full, dir, "json")
+					var pids []int
+					pids, failed = r.keep(1, full, dir, "json")
 					want = pids[0]
 				}
 				r.startWith(r.workerOf(dir, full...))
 				started, ok := (<-r.in).(worker.ProcessStarted)
 				if !ok || want != 0 && started.PID != want {
+					select {
+					case detail := <-failed:
+						t.Errorf("the spare: %s", detail)
+					default:
+					}
 					t.Fatalf("%+v: the process is not the spare, %d", started, want)
 				}
 				x := (<-r.in).(worker.ProcessExited)

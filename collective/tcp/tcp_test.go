@@ -26,7 +26,7 @@ func listen(t *testing.T, o Options) *Transport {
 
 func exchange(t *testing.T, tr *Transport) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	out, err := tr.Dial(ctx, tr.Addr())
 	if err != nil {

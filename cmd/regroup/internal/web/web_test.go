@@ -139,7 +139,7 @@ func TestPages(t *testing.T) {
 	w.Publish(events.Event{Entity: string(id), Number: 1, Body: events.JobSubmitted{Job: id}})
 	w.Publish(events.Event{ID: "w", Source: "/regroup/agent/node-a/1", Entity: string(id), Body: events.WorkerStarted{WorkerRef: events.WorkerRef{Job: id, Place: events.Place{Node: "node-a"}, Attempt: 1}}})
 	_, r := start(t, w, t.TempDir())
-	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := wait.Until(limit, 5*time.Millisecond, func() (bool, error) {
 		status, _ := get(t, r, "GET", "/api/v1/jobs/x-0001", "")
