@@ -1,9 +1,13 @@
 package shm
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"runtime"
+)
 
 // Broadcast copies root's buffer to all members.
 func (g *Group) Broadcast(descriptor [DescriptorBytes]byte, buf []byte, root int) error {
+	defer runtime.KeepAlive(buf) // see enter
 	k := g.place(buf)
 	g.round++
 	if k.small() && g.rank == root {
@@ -63,6 +67,7 @@ func (g *Group) copyAll(q, at int, dst []byte) error {
 
 // Allgather copies block i of data, [offsets[i], offsets[i+1]), from member i to all members.
 func (g *Group) Allgather(descriptor [DescriptorBytes]byte, data []byte, offsets []int) error {
+	defer runtime.KeepAlive(data) // see enter
 	// All members must choose the same kind of location, so it depends on the longest block.
 	longest := 0
 	for q := range g.size {
@@ -123,6 +128,7 @@ func (g *Group) gatherStaged(descriptor [DescriptorBytes]byte, data []byte, offs
 // Alltoall copies block q of src, [out[q], out[q+1]), to member q, which receives it as block
 // g.Rank() of its dst. The caller copies its own block.
 func (g *Group) Alltoall(descriptor [DescriptorBytes]byte, src, dst []byte, out, in []int) error {
+	defer runtime.KeepAlive(src) // see enter
 	// Lengths may differ between members, so each member publishes its offsets first.
 	g.round++
 	table := g.stagingBuffer(g.rank)

@@ -108,7 +108,9 @@ func (g *Group) Describe() string {
 	return "shared memory, staging buffers"
 }
 
-// enter begins a round and returns when all members have entered it. p is this member's data.
+// enter begins a round and returns when all members have entered it. p is this member's data, which
+// others read by its address: who calls keeps it alive until they have, for the garbage collector
+// does not see them.
 func (g *Group) enter(descriptor *[DescriptorBytes]byte, k location, p []byte) error {
 	mine := &g.headers[g.rank]
 	mine.descriptor, mine.location, mine.at = *descriptor, k, 0

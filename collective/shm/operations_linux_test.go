@@ -2,8 +2,10 @@ package shm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -224,5 +226,60 @@ func TestOperationsOfAllKindsFollowEachOther(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+var junk [64][]byte
+
+// TestDataLivesUntilItIsRead: though the member that sends it does not use it any more, and its
+// memory could be another variable's.
+func TestDataLivesUntilItIsRead(t *testing.T) {
+	const length = 600_000
+	whole := []int{0, length, length}
+	for name, op := range map[string]func(g *Group, data []byte) error{
+		"broadcast": func(g *Group, data []byte) error { return g.Broadcast(descriptor(1), data, 0) },
+		"allgather": func(g *Group, data []byte) error { return g.Allgather(descriptor(1), data, whole) },
+		"alltoall": func(g *Group, data []byte) error {
+			if g.Rank() == 0 {
+				return g.Alltoall(descriptor(1), data, nil, []int{0, 0, length}, []int{0, 0, 0})
+			}
+			return g.Alltoall(descriptor(1), nil, data, []int{0, 0, 0}, whole)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBand(t, 2)
+			var steps [2]int
+			reused := make(chan struct{})
+			b.groups[0].BeforeStep = func() {
+				if steps[0]++; steps[0] != 4 { // it waits for the other to have read
+					return
+				}
+				runtime.GC()
+				for i := range junk {
+					junk[i] = bytes.Repeat([]byte{0xaa}, length)
+				}
+				close(reused)
+			}
+			b.groups[1].BeforeStep = func() {
+				if steps[1]++; steps[1] == 2 { // it has entered, and has read nothing
+					<-reused
+				}
+			}
+			err := each(2, func(rank int) error {
+				data := make([]byte, length)
+				if rank == 0 {
+					fill(data, 5)
+					return op(b.groups[0], data)
+				}
+				err := op(b.groups[1], data)
+				if err == nil && !is(data, 5) {
+					err = errors.New("it is not what was sent")
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

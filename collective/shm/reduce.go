@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"runtime"
 	"slices"
 
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -54,6 +55,7 @@ const (
 // reduce implements all three. root is the only member that gets the result; -1 = there is none
 // such.
 func (g *Group) reduce(r *Reduction, buf []byte, p collect, root int) error {
+	defer runtime.KeepAlive(buf) // see enter
 	k := g.place(buf)
 	g.round++
 	if k.small() {

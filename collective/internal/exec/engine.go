@@ -119,7 +119,6 @@ func (e *Engine) Execute(ctx context.Context, d frame.Descriptor, send, data []b
 	}
 	e.begin(ctx, d, len(data))
 	defer e.op.end()
-	defer runtime.KeepAlive(data) // others read it in place, which the garbage collector cannot see
 	switch {
 	case e.local.spans(e.cfg.World):
 		return e.local.run(d, data, offsets)
@@ -160,7 +159,6 @@ func (e *Engine) ExecuteAlltoall(ctx context.Context, d frame.Descriptor, send, 
 	d.Seq = e.seq // the ranks' lengths may differ, so Count is nothing that they must agree on
 	e.begin(ctx, d, len(send))
 	defer e.op.end()
-	defer runtime.KeepAlive(send) // as in Execute
 	if e.local.spans(e.cfg.World) {
 		in = append([]int(nil), e.local.inBytes(in, size)...)
 		return e.local.check(d, e.local.group.Alltoall(e.local.descriptor, send, recv, e.local.inBytes(out, size), in))
