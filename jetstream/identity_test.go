@@ -236,14 +236,23 @@ func TestStrangersAreRefused(t *testing.T) {
 	other, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA(), Credentials: other.Credentials("all")})
-	const life = 4 * time.Second
-	i := g.issue(t, access.RoleClient, life)
-	last := time.Now().Add(life + time.Second)
-	c := g.connect(t, i.Name)
-	await(t, "the connection of an expired user ends", func() bool { return !c.Connected() })
-	// Claims are valid until the end of their last second.
-	await(t, "the last second is over", func() bool { return time.Now().After(last) })
-	refuses(t, g.options(i.Name))
+	for life := 4 * time.Second; ; life *= 2 {
+		i := access.Identity{Role: access.RoleClient, Name: "lives-" + life.String()}
+		_, err = g.dir.Issue(i, life)
+		must(t, err)
+		last := time.Now().Add(life + time.Second)
+		c, err := jetstream.Connect(within(t, life+time.Second), g.options(i.Name))
+		if err != nil && life < patience { // a busy machine may take longer to connect
+			continue
+		}
+		must(t, err)
+		t.Cleanup(c.Close)
+		await(t, "the connection of an expired user ends", func() bool { return !c.Connected() })
+		// Claims are valid until the end of their last second.
+		await(t, "the last second is over", func() bool { return time.Now().After(last) })
+		refuses(t, g.options(i.Name))
+		return
+	}
 }
 
 // TestARevokedUserIsDisconnected by the running broker, and a rotated one connects again with its
@@ -287,12 +296,18 @@ func TestARefusedUserSaysSoOnce(t *testing.T) {
 	t.Cleanup(c.Close)
 	must(t, g.dir.Revoke(i.Name))
 	before := g.log.count("authentication error")
-	await(t, "it was refused twice", func() bool { return g.log.count("authentication error") >= before+2 })
+	await(t, "it was refused twice, and knows", func() bool {
+		return g.log.count("authentication error") >= before+2 && said.count("refuses the credentials") > 0
+	})
 	if n := said.count("refuses the credentials"); n != 1 || said.count("nats reports an error") != 0 {
 		t.Errorf("it says so %d times:\n%s", n, said.text.String())
 	}
-	if _, err := jetstream.Connect(within(t, time.Second), g.options(i.Name)); !errors.Is(err, jetstream.ErrRefused) {
-		t.Errorf("%v, want %v", err, jetstream.ErrRefused)
+	for limit := time.Second; ; limit *= 2 { // it tries until then, and a try takes time on a busy machine
+		if _, err := jetstream.Connect(within(t, limit), g.options(i.Name)); errors.Is(err, jetstream.ErrRefused) {
+			break
+		} else if err == nil || limit > patience {
+			t.Fatalf("%v, want %v", err, jetstream.ErrRefused)
+		}
 	}
 	_, err = g.dir.Issue(i, 0)
 	must(t, err)

@@ -101,7 +101,7 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 					*field = a.path(file)
 				}
 			}
-			limit := 10 * time.Second
+			limit := patience
 			if c.code == events.Unavailable {
 				limit = time.Second // it retries until then
 			}

@@ -42,11 +42,16 @@ func brokersStreams(t *testing.T, h Harness) {
 			t.Errorf("a further copy is %+v", r)
 		}
 	}
+	var all []events.StreamState
+	eventually(t, "every stream is known", func() bool {
+		all = h.Ports.Brokers.Streams(timeout(t))
+		return !slices.ContainsFunc(all, func(s events.StreamState) bool { return s.Unknown != "" })
+	})
 	var names []string
 	connected := h.Ports.Brokers.Connected()
-	for _, s := range h.Ports.Brokers.Streams(timeout(t)) {
+	for _, s := range all {
 		names = append(names, s.Stream)
-		if s.Unknown != "" || s.Stream == events.StreamCommands && !s.Refuses {
+		if s.Stream == events.StreamCommands && !s.Refuses {
 			t.Errorf("%+v", s)
 		}
 		if !slices.ContainsFunc(s.Replicas, func(r events.ReplicaState) bool { return r.Broker == connected }) {

@@ -33,7 +33,7 @@ type Client struct {
 }
 
 // patience is how long a condition may take before the test fails; normally it takes milliseconds.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // Run tests the ports that newPorts returns, which may share a broker: each test has own entities.
 func Run(t *testing.T, newPorts func(t *testing.T) Harness) {

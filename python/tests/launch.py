@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -21,10 +22,16 @@ PATIENCE = int(os.environ.get("PATIENCE", "120"))
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nobody listens on, and that no connection is given: the system chooses those of
+    connections, and of listeners that name none, above it."""
+    while True:
+        port = random.randint(10000, 32767)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def environment(**more: str) -> Dict[str, str]:

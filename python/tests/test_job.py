@@ -72,7 +72,7 @@ class Jobs(unittest.TestCase):
             "2:3",
             "--",
             *self.train,
-            env={"FAULT": "kill", "LOADERS": "2", "STEP": "0.04"},
+            env={"FAULT": "kill", "LOADERS": "2", "STEP": "0.04", "FULL": "3"},
         )
         self.succeeded(job)
         self.assertEqual(

@@ -152,13 +152,20 @@ func TestMetrics(t *testing.T) {
 func TestTheSystemShowsTheBrokers(t *testing.T) {
 	w := start(t)
 	var s gateway.System
-	w.eventually("every service has a consumer, and nothing to handle", func() bool {
+	w.eventually("every service has its consumers, and nothing to handle", func() bool {
 		w.get("/api/v1/system").into(t, &s)
-		services := map[string]bool{}
+		idle := map[string]bool{}
 		for _, b := range s.Brokers.Backlogs() {
-			services[b.Service] = b.Unknown == "" && b.Backlog() == 0
+			idle[b.Stream+" "+b.Consumer] = b.Unknown == "" && b.Backlog() == 0
 		}
-		return len(services) == len(events.Services()) && services[events.ServiceRegistry] && services[events.ServiceScheduler]
+		for _, service := range events.Services() {
+			for _, stream := range service.Consumes() {
+				if !slices.ContainsFunc(service.Durables(), func(d string) bool { return idle[stream+" "+d] }) {
+					return false
+				}
+			}
+		}
+		return true
 	})
 	if b := s.Brokers; len(b.Brokers) != 1 || b.Brokers[0].Broker != b.Connected || b.Brokers[0].Leads != len(events.Streams()) || len(b.Findings) != 0 || b.At.IsZero() {
 		t.Errorf("%+v", b)

@@ -69,15 +69,14 @@ func TestACommandIsPartOfTheTraceOfItsClient(t *testing.T) {
 			if events.TraceID(root.Self) == events.TraceID(events.JobTrace(s.Job)) || !events.ValidTrace(root.Self) {
 				t.Errorf("it is %q", root.Self)
 			}
-			below := false
-			all.mu.Lock()
-			for _, a := range all.spans {
-				below = below || a.Service == "registry" && a.Name == "accept job.submit" && a.Parent == root.Self
-			}
-			all.mu.Unlock()
-			if !below {
-				t.Errorf("the registry has no span below it: %+v", all.spans)
-			}
+			// A service tells of its spans after it has published the fact that answers.
+			w.eventually("the registry has a span below it", func() bool {
+				all.mu.Lock()
+				defer all.mu.Unlock()
+				return slices.ContainsFunc(all.spans, func(a events.Span) bool {
+					return a.Service == "registry" && a.Name == "accept job.submit" && a.Parent == root.Self
+				})
+			})
 		})
 	}
 }

@@ -57,6 +57,8 @@ def train(state):
                 state.check_host_updates()
             fault(state, batch_idx)
             time.sleep(float(os.environ.get("STEP", "0")))  # what a larger model would take
+            if hvd.size() < int(os.environ.get("FULL", "0")):
+                time.sleep(1)  # so that who comes again finds the others in training
         state.sampler.set_epoch(state.epoch + 1)
         state.commit()
 

@@ -183,14 +183,20 @@ func (h *Hooks) turn(s *stored, most time.Duration) (time.Duration, bool) {
 	return at.Sub(now), true
 }
 
-// note keeps what an attempt has shown of the target.
-func (h *Hooks) note(s *stored, err error) {
+// note keeps what an attempt has shown of the target, which was as before when the attempt began: a
+// success does not take back what the target has said to another one meanwhile.
+func (h *Hooks) note(s *stored, before Target, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var refused *refusal
 	switch {
 	case err == nil:
-		s.Target.Gone, s.Target.NotBefore = time.Time{}, time.Time{}
+		if s.Target.Gone.Equal(before.Gone) {
+			s.Target.Gone = time.Time{}
+		}
+		if s.Target.NotBefore.Equal(before.NotBefore) {
+			s.Target.NotBefore = time.Time{}
+		}
 	case !errors.As(err, &refused):
 		return
 	case refused.code == http.StatusGone:

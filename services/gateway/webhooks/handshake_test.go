@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -129,9 +130,10 @@ func TestAGrantedRateIsKept(t *testing.T) {
 			if _, err := h.Add(r.Context(), New{URL: r.url, Rate: c.asked}); err != nil {
 				t.Fatal(err)
 			}
+			begin := time.Now() // and not r.at[0]: the receiver may be slow to see the first
 			r.facts(1, 4)
 			r.until("all are there", func() bool { return len(r.ids()) == 4 })
-			if took := r.at[3].Sub(r.at[0]); took < 3*pause-pause/2 {
+			if took := r.at[3].Sub(begin); took < 3*pause {
 				t.Errorf("three more than the first within %s", took)
 			}
 		})
@@ -247,7 +249,7 @@ func TestATargetThatIsBusyIsLeftAlone(t *testing.T) {
 	c := r.add(h)
 	begin := time.Now()
 	r.facts(1, 1)
-	r.until("it was refused", func() bool { return !h.All()[0].Target.NotBefore.IsZero() })
+	r.until("it was refused", func() bool { return h.All()[0].Failed == 1 })
 	r.until("it is there", func() bool { return len(r.ids()) == 1 })
 	if took := r.at[0].Sub(begin); took < time.Second {
 		t.Errorf("sent again after %s", took)
@@ -293,26 +295,56 @@ func TestWhatATargetSaysMeanwhileHolds(t *testing.T) {
 		"it is busy":    {&refusal{code: http.StatusServiceUnavailable, retryAfter: 2 * time.Second}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.grants = grant("*", "120") // one in 500 ms
-			h, _ := r.open(true)
-			r.add(h)
-			r.facts(1, 2)
-			s := h.all[0]
-			begin := time.Now()
-			r.until("the first is there, and the second waits", func() bool {
+			// The second must still wait when the target says it. On a busy machine that takes a
+			// longer pause.
+			for rate := 120; ; rate /= 2 {
+				r := newRig(t)
+				pause := time.Minute / time.Duration(rate)
+				r.grants = grant("*", strconv.Itoa(rate))
+				h, _ := r.open(true)
+				r.add(h)
+				r.facts(1, 2)
+				s := h.all[0]
+				begin := time.Now()
+				waits := func() bool {
+					h.mu.Lock()
+					defer h.mu.Unlock()
+					return s.next.After(h.Now().Add(pause + pause/5))
+				}
+				r.until("the first is there, and the second waits", func() bool { return len(r.ids()) == 2 || len(r.ids()) == 1 && waits() })
+				h.note(s, Target{}, c.says)
 				h.mu.Lock()
-				defer h.mu.Unlock()
-				return len(r.ids()) == 1 && s.next.After(h.Now().Add(600*time.Millisecond))
-			})
-			h.note(s, c.says)
-			r.until("the second is there, or set aside", func() bool { return len(r.ids()) == 2 || len(h.All()[0].Parked) > 0 })
-			if got := len(h.All()[0].Parked); got != c.parked {
-				t.Errorf("%d are set aside, want %d", got, c.parked)
-			}
-			if took := time.Since(begin); c.says.retryAfter > 0 && took < c.says.retryAfter {
-				t.Errorf("it was sent after %s", took)
+				late := !h.Now().Before(s.next.Add(-pause))
+				h.mu.Unlock()
+				if late && rate > 4 {
+					continue
+				}
+				r.until("the second is there, or set aside", func() bool { return len(r.ids()) == 2 || len(h.All()[0].Parked) > 0 })
+				if got := len(h.All()[0].Parked); got != c.parked {
+					t.Errorf("%d are set aside, want %d", got, c.parked)
+				}
+				if took := time.Since(begin); c.says.retryAfter > 0 && took < c.says.retryAfter {
+					t.Errorf("it was sent after %s", took)
+				}
+				return
 			}
 		})
+	}
+}
+
+// TestASuccessDoesNotTakeBackARefusal that the target has given to another request meanwhile.
+func TestASuccessDoesNotTakeBackARefusal(t *testing.T) {
+	h, _ := newRig(t).open(true)
+	var s stored
+	for _, says := range []*refusal{{code: http.StatusGone}, {code: http.StatusServiceUnavailable, retryAfter: time.Hour}} {
+		before := s.Target
+		h.note(&s, before, says)
+		refused := s.Target
+		if h.note(&s, before, nil); s.Target != refused {
+			t.Errorf("%d: %+v after a success of before, want %+v", says.code, s.Target, refused)
+		}
+		if h.note(&s, refused, nil); !s.Target.Gone.IsZero() || !s.Target.NotBefore.IsZero() {
+			t.Errorf("%d: %+v after a success", says.code, s.Target)
+		}
 	}
 }

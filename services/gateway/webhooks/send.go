@@ -100,8 +100,11 @@ func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, 
 			return err
 		}
 	}
+	h.mu.Lock()
+	before := s.Target
+	h.mu.Unlock()
 	err := send(ctx, h.client, s, h.Origin, id, h.Now(), body)
-	h.note(s, err)
+	h.note(s, before, err)
 	return err
 }
 

@@ -149,7 +149,7 @@ func (r *rig) facts(from, to int) {
 
 func (r *rig) until(what string, true func() bool) {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 	defer cancel()
 	if err := wait.Until(ctx, 2*time.Millisecond, func() (bool, error) { return true(), nil }); err != nil {
 		r.Fatalf("%s: %v", what, err)
