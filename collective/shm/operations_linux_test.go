@@ -162,7 +162,9 @@ func shuffle(g *Group, round, length int, alloc func(int) []byte) error {
 	for q := range n {
 		fill(src[out[q]:out[q+1]], 10*rank+q)
 	}
-	if err := g.Alltoall(descriptor(round), src, dst, out, in); err != nil {
+	err := g.Alltoall(descriptor(round), src, dst, out, in)
+	runtime.KeepAlive(src)
+	if err != nil {
 		return err
 	}
 	for q := range n {
