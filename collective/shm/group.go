@@ -10,8 +10,7 @@ import (
 )
 
 // Group is one member of a group. It runs one operation at a time, and all members must call the
-// same operations. The caller keeps the data of an operation alive until it returns
-// (runtime.KeepAlive): others read it in place, which the garbage collector cannot see.
+// same operations.
 type Group struct {
 	// OnSleep, if set, is called by an operation that is about to sleep.
 	OnSleep func()

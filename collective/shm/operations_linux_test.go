@@ -162,9 +162,7 @@ func shuffle(g *Group, round, length int, alloc func(int) []byte) error {
 	for q := range n {
 		fill(src[out[q]:out[q+1]], 10*rank+q)
 	}
-	err := g.Alltoall(descriptor(round), src, dst, out, in)
-	runtime.KeepAlive(src)
-	if err != nil {
+	if err := g.Alltoall(descriptor(round), src, dst, out, in); err != nil {
 		return err
 	}
 	for q := range n {
