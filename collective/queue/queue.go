@@ -212,10 +212,13 @@ func (q *Queue) wakeUp() {
 	}
 }
 
-// removeAll removes requests that are about to end. The caller holds mu.
+// removeAll removes requests that are about to end, and not what has replaced one. The caller holds
+// mu.
 func (q *Queue) removeAll(all []*request) {
 	for _, r := range all {
-		delete(q.pending, r.name)
+		if q.pending[r.name] == r {
+			delete(q.pending, r.name)
+		}
 	}
 	q.order = slices.DeleteFunc(q.order, func(r *request) bool { return q.pending[r.name] != r })
 }
