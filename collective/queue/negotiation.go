@@ -156,10 +156,15 @@ func compare(lists []requestList) (ready []requestID, differing []int64) {
 	return ready, differing
 }
 
+// negotiate exchanges what is pending on each rank. What was replaced since the cycle began gives
+// way in pending too.
 func (q *Queue) negotiate(pending []*request, joined bool) ([]requestList, error) {
 	mine := requestList{joined: joined}
 	q.mu.Lock()
-	for _, r := range pending {
+	for i, r := range pending {
+		if now := q.pending[r.name]; now != nil {
+			r, pending[i] = now, now
+		}
 		mine.items = append(mine.items, requestID{r.nameHash, r.nameSpecHash})
 		r.negotiated = true
 	}

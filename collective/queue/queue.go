@@ -212,8 +212,8 @@ func (q *Queue) wakeUp() {
 	}
 }
 
-// removeAll removes requests that are about to end. One of them may have been replaced meanwhile
-// (see Refuse). The caller holds mu.
+// removeAll removes requests that are about to end, and not what has replaced one. The caller holds
+// mu.
 func (q *Queue) removeAll(all []*request) {
 	for _, r := range all {
 		if q.pending[r.name] == r {

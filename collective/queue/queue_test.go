@@ -204,6 +204,24 @@ func TestTheEndOfAReplacedCallIsNotThatOfTheNext(t *testing.T) {
 	}
 }
 
+// TestARefusedCallGivesWayUntilTheOthersKnow: also in a cycle that has begun with it.
+func TestARefusedCallGivesWayUntilTheOthersKnow(t *testing.T) {
+	began := make(chan struct{}, 100)
+	all := queues(t, 2, func(rank int, o *Options) {
+		o.Observe = func(e Event) {
+			if rank == 0 && e.Phase == CycleBegan {
+				began <- struct{}{}
+			}
+		}
+	})
+	all[0].Refuse("x", "a wrong argument")
+	<-began // it goes on when rank 1 has something to do
+	first := all[0].Barrier("x")
+	if err := errors.Join(all[1].Barrier("x").Wait(soon(t)), first.Wait(soon(t))); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestANameIsPendingOnce(t *testing.T) {
 	all := queues(t, 2, nil)
 	first := all[0].Allreduce("x", "", collective.Of([]int64{1}), collective.Sum, 0)
