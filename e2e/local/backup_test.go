@@ -40,7 +40,7 @@ func TestBackupIsRestoredOnThreeBrokers(t *testing.T) {
 			c.restart(fmt.Sprintf("nats-%d", n))
 		}
 	})
-	eventually(t, 30*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		out, errs, code := c.cli("top", "-o", "json")
 		return code == 0 && everyCopyIsCurrent(t, out, 3), "every stream has three copies that are current: " + out + errs
 	})

@@ -50,7 +50,7 @@ func TestClientsOfTheDocument(t *testing.T) {
 	t.Setenv("REGROUP_SECRET", "0123456789abcdef")
 	c.start("up", "up", "--dashboard", "--listen", address, "--slots", "2", "--state-dir", c.dir)
 	var at client.Record
-	eventually(t, 30*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		at, err = client.Find(c.dir)
 		return err == nil, fmt.Sprint(err)
 	})

@@ -74,7 +74,7 @@ func newCluster(t *testing.T) *cluster {
 // connect returns the ports of a connection that ends with the test.
 func connect(t *testing.T, url string) events.Ports {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: url, Name: "test"})
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *cluster) submit(args ...string) events.JobID {
 	c.t.Helper()
 	for node, runs := range c.agents {
 		if runs {
-			c.nodes(30*time.Second, events.NodeID(node))
+			c.nodes(time.Minute, events.NodeID(node))
 		}
 	}
 	out, errs, code := c.cli(append([]string{"submit"}, args...)...)

@@ -48,7 +48,7 @@ func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 			if len(v.Failures) > 0 {
 				t.Errorf("counted: %+v", v.CountedFailures)
 			}
-			eventually(t, 20*time.Second, func() (bool, string) { return !c.procs.Running("node-b"), "the agent has not left" })
+			eventually(t, time.Minute, func() (bool, string) { return !c.procs.Running("node-b"), "the agent has not left" })
 			c.ends(job, 2*time.Minute)
 			for _, e := range facts(t, c, job) {
 				if b, ok := e.Body.(events.IncidentClosed); ok && (!b.Cause.Kind.Planned() || b.StepsLost == nil || *b.StepsLost != 0) {
@@ -75,12 +75,12 @@ func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
 	if err := c.signal("node-b", syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		v := c.node("node-b")
 		return v.Draining && strings.Contains(v.Reason, "preempted"), "node-b is " + v.Reason
 	})
 	before := c.job(job).Step
-	c.until(job, 20*time.Second, "it trains on", func(v events.JobView) bool { return v.State == events.JobStateRunning && v.Step >= before })
+	c.until(job, time.Minute, "it trains on", func(v events.JobView) bool { return v.State == events.JobStateRunning && v.Step >= before })
 	c.kill("node-b")
 	c.agent("node-c", 1)
 	v := c.until(job, time.Minute, "it trains on the other node", func(v events.JobView) bool {

@@ -92,7 +92,7 @@ func (c *participant) exits(limit time.Duration, want int) {
 
 func (c *participant) says(what string) {
 	c.t.Helper()
-	eventually(c.t, 30*time.Second, func() (bool, string) {
+	eventually(c.t, time.Minute, func() (bool, string) {
 		return strings.Contains(c.text(), what), fmt.Sprintf("%s does not say %q", c.name, what)
 	})
 }
@@ -156,23 +156,23 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	}
 
 	other := c.startParticipant("node-e", "mnist", append([]string{"--nnodes", "2:4"}, counter(6000)...)...)
-	other.exits(30*time.Second, 4)
+	other.exits(time.Minute, 4)
 	other.says("rendezvous.nodes.max: is 4 here, the job has 3")
 
 	if out, errs, code := c.cli("close", string(job), "--reason", "enough"); code != 0 {
 		t.Fatalf("close exits %d: %s%s", code, out, errs)
 	}
 	late := come("node-f")
-	late.exits(30*time.Second, 4)
+	late.exits(time.Minute, 4)
 	late.says("takes no nodes: the rendezvous is closed: enough")
 
 	c.ends(job, 3*time.Minute)
-	a.exits(30*time.Second, 0)
-	spare.exits(30*time.Second, 0)
+	a.exits(time.Minute, 0)
+	spare.exits(time.Minute, 0)
 	a.says("succeeded")
 
 	again := come("node-a")
-	again.exits(30*time.Second, 4)
+	again.exits(time.Minute, 4)
 	again.says("has ended already: give another --join-job")
 }
 
@@ -182,7 +182,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
 	alone := c.startParticipant("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
-	alone.exits(30*time.Second, 12)
+	alone.exits(time.Minute, 12)
 	alone.says("waited 1s: 1 of the 2 to 2 nodes came")
 
 	first := c.startParticipant("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
@@ -190,7 +190,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 	if _, errs, code := c.cli("stop", string(joined("stopped"))); code != 0 {
 		t.Fatalf("stop exits %d: %s", code, errs)
 	}
-	first.exits(30*time.Second, 11)
+	first.exits(time.Minute, 11)
 }
 
 // TestTorchScriptOfSelfRegisteredNodes starts an unmodified torch.distributed script on two nodes

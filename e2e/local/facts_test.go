@@ -14,7 +14,7 @@ import (
 // facts reads all facts about a job, in order.
 func facts(t *testing.T, c *cluster, job events.JobID) []events.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var all []events.Event
 	end := errors.New("all seen")
@@ -64,7 +64,7 @@ func publishedOnce(t *testing.T, c *cluster, job events.JobID) {
 // rejected reads every rejection so far.
 func rejected(t *testing.T, c *cluster) []events.JobRejected {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var all []events.JobRejected
 	end, stop := context.WithCancel(ctx)

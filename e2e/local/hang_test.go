@@ -42,7 +42,7 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 			t.Errorf("%s: counted %+v, want the hang of rank 1", id, ch)
 		}
 	}
-	eventually(t, 20*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		return !hung.alive(), fmt.Sprintf("the stopped process %d lives on", hung.pid)
 	})
 	for _, id := range []events.JobID{stopped, loops} {

@@ -32,7 +32,7 @@ func TestQuiet(t *testing.T) {
 	if err := killed.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		b, _ := os.ReadFile(pids)
 		return len(b) > 0, "the worker has not started"
 	})

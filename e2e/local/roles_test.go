@@ -114,7 +114,7 @@ func TestAgentDiesWithItsWorkers(t *testing.T) {
 	}
 	killed := time.Now()
 	c.kill("node-b")
-	c.until(job, 10*time.Second, "the survivors train", func(v events.JobView) bool {
+	c.until(job, time.Minute, "the survivors train", func(v events.JobView) bool {
 		n := len(v.Generations)
 		return n > 1 && v.Generations[n-1].Ready
 	})

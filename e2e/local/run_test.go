@@ -20,7 +20,8 @@ func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (st
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("regroup"), append(args[:1:1], append([]string{"--state-dir", filepath.Join(dir, "state")}, args[1:]...)...)...)
-	cmd.Env = append(os.Environ(), "NO_COLOR=1", "GORACE=halt_on_error=1 exitcode=66")
+	// A command that waits for what does not come is told from one that is slow.
+	cmd.Env = append([]string{"REGROUP_TIMEOUT=" + (2 * atOnce).String()}, append(os.Environ(), "NO_COLOR=1", "GORACE=halt_on_error=1 exitcode=66")...)
 	cmd.Dir = dir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -88,7 +89,7 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	var own, forked process
-	eventually(t, 30*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		b, _ := os.ReadFile(pids)
 		f := strings.Fields(string(b))
 		if len(f) == 2 {

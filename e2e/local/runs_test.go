@@ -63,7 +63,7 @@ func (s *started) said() string {
 
 func (s *started) says(text string) {
 	s.t.Helper()
-	eventually(s.t, 30*time.Second, func() (bool, string) {
+	eventually(s.t, time.Minute, func() (bool, string) {
 		return strings.Contains(s.said(), text), "it has not said " + text + ":\n" + s.said()
 	})
 }
@@ -90,7 +90,7 @@ func (s *started) signal(sig os.Signal) {
 func pids(t *testing.T, file string, n int) []process {
 	t.Helper()
 	var all []process
-	eventually(t, 30*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		b, _ := os.ReadFile(file)
 		f := strings.Fields(string(b))
 		if len(f) != n {
@@ -105,8 +105,8 @@ func pids(t *testing.T, file string, n int) []process {
 	return all
 }
 
-// atOnce bounds a command that has nothing to wait for, on a loaded machine.
-const atOnce = 8 * time.Second
+// atOnce bounds a command that has nothing to wait for: one that waits ends later, see runLocal.
+const atOnce = 30 * time.Second
 
 // until is a shell command that prints ready and ends when the file exists.
 func until(file string) []string {
@@ -214,7 +214,7 @@ func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%v exits %d: %s", args, code, errs)
 		}
 	}
-	eventually(t, 10*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		for _, p := range left {
 			if p.alive() {
 				return false, "processes of its worker live on"
@@ -289,7 +289,7 @@ func TestAStoppedRunIsNotWaitedFor(t *testing.T) {
 	if _, errs, code := runLocal(t, dir, atOnce, "ls"); code != 5 || !strings.Contains(errs, "kill -CONT") {
 		t.Errorf("ls exits %d, want 5 and a remedy:\n%s", code, errs)
 	}
-	if _, errs, code := runLocal(t, dir, 3*atOnce, "run", "--", "true"); code != 0 {
+	if _, errs, code := runLocal(t, dir, time.Minute, "run", "--", "true"); code != 0 {
 		t.Errorf("a run beside it exits %d: %s", code, errs)
 	}
 	run.signal(syscall.SIGCONT)

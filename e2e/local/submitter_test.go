@@ -102,7 +102,7 @@ func TestSubmitters(t *testing.T) {
 func (c *cluster) forges(victim events.JobID) {
 	t := c.t
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{
 		URL: c.url, Name: "ada", Credentials: filepath.Join(c.dir, "auth", "users", "ada.creds"), RootCA: filepath.Join(c.dir, "auth", "tls", "ca.pem"),

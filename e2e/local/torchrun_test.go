@@ -98,7 +98,7 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 			for i := range 3 {
 				nodes = append(nodes, launchParticipant(t, fmt.Sprint("node ", i), "torchrun", "--state-dir", filepath.Join(dir, "state"), "--nnodes", "2:3",
 					"--nproc-per-node", "2", "--max-restarts", "3", "--shutdown-timeout", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", addresses[0],
-					"--rdzv-id", "several", "--rdzv-conf", "last_call_timeout=2,keep_alive_interval=0.5", "--local-addr", "127.0.0.1", "--no-python", "sh", "-c", script))
+					"--rdzv-id", "several", "--rdzv-conf", "last_call_timeout=10,keep_alive_interval=2", "--local-addr", "127.0.0.1", "--no-python", "sh", "-c", script))
 				if i == 0 { // the first one serves
 					nodes[0].says("waiting for 1 more node")
 				}
@@ -140,11 +140,11 @@ func TestTorchrunNodeInterruptedTwice(t *testing.T) {
 	nodes[1].says("rank 1 of 2")
 	before := len(nodes[0].text())
 	nodes[1].signal(syscall.SIGINT)
-	eventually(t, 30*time.Second, func() (bool, string) {
+	eventually(t, time.Minute, func() (bool, string) {
 		return strings.Contains(nodes[0].text()[before:], "round is complete with 1 node"), "the node that is left does not know that it is alone"
 	})
 	nodes[1].signal(syscall.SIGINT)
-	nodes[1].exits(30*time.Second, 130)
+	nodes[1].exits(time.Minute, 130)
 	nodes[0].exits(time.Minute, 0)
 	nodes[0].says("rank 0 of 1")
 }
