@@ -141,8 +141,9 @@ func TestAFrozenProcessIsKnownAfterTheStallLimit(t *testing.T) {
 	for name, p := range parts {
 		t.Run(name, func(t *testing.T) {
 			p.World = 3
-			// One second, two heartbeats of slack, and a loaded machine.
-			if after := hurt(t, p, 1, syscall.SIGSTOP); after < 900*time.Millisecond || after > 8*time.Second {
+			// One second, and a loaded machine: it may have been silent for some time before, and
+			// the others may look later. A death would be known at once.
+			if after := hurt(t, p, 1, syscall.SIGSTOP); after < 500*time.Millisecond || after > 20*time.Second {
 				t.Fatalf("it took %v", after)
 			}
 		})

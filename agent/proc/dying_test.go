@@ -88,8 +88,9 @@ func ended(t *testing.T, pid int) bool {
 	return exit.Signo != 0
 }
 
-// TestKilledProcessIsDyingBeforeItsEnd: long before it can be waited for, and until then. A single
-// look may fall on the moment in which a thread takes the signal.
+// TestKilledProcessIsDyingBeforeItsEnd: long before it can be waited for, and until then. A look
+// may fall on the moment in which a thread takes the signal, and the next one, on a busy machine,
+// on the time after the end: it passes if that is seen once in ten times.
 func TestKilledProcessIsDyingBeforeItsEnd(t *testing.T) {
 	t.Parallel()
 	d, err := New(Options{StateDir: t.TempDir()})
@@ -97,26 +98,37 @@ func TestKilledProcessIsDyingBeforeItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, how := range []string{"live", "headless"} {
-		pid := threads(t, how)
-		at := strconv.Itoa(pid)
-		if d.dying(at) {
-			t.Fatalf("%s: %s", how, statOf(pid))
+		seen := false
+		for n := 0; n < 10 && !seen; n++ {
+			seen = dyingBeforeItsEnd(t, d, threads(t, how))
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		for !d.dying(at) {
-			if ended(t, pid) {
-				t.Fatalf("%s, after the signal: not seen before %s", how, statOf(pid))
-			}
-		}
-		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-			t.Fatal(err)
-		}
-		if s := d.task(at).status; !d.dying(at) || s.Signal() != syscall.SIGKILL {
-			t.Errorf("%s, at its end: status %#x, %s", how, s, statOf(pid))
+		if !seen {
+			t.Errorf("%s: not seen before the end", how)
 		}
 	}
+}
+
+// dyingBeforeItsEnd kills a process, and reports whether it was seen to be dying before it could be
+// waited for.
+func dyingBeforeItsEnd(t *testing.T, d *Driver, pid int) (seen bool) {
+	t.Helper()
+	at := strconv.Itoa(pid)
+	if d.dying(at) {
+		t.Fatalf("it lives: %s", statOf(pid))
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for !seen && !ended(t, pid) {
+		seen = d.dying(at) && !ended(t, pid)
+	}
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := d.task(at).status; !d.dying(at) || s.Signal() != syscall.SIGKILL {
+		t.Errorf("at its end: status %#x, %s", s, statOf(pid))
+	}
+	return seen
 }
 
 // TestEndOfTheFirstThreadIsNoEnd: the process lives on, though procfs shows it as a zombie.

@@ -1,13 +1,16 @@
 package freeport_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/regroup-io/regroup/internal/freeport"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // TestNoConnectionIsGivenTheirPorts: they are outside the range that the system gives away.
@@ -33,11 +36,17 @@ func TestNoConnectionIsGivenTheirPorts(t *testing.T) {
 			t.Errorf("%s: %v, chosen before: %t; the system gives away %d to %d", a, err, seen[a], first, last)
 		}
 		seen[a] = true
-		l, err := net.Listen("tcp", a)
-		if err != nil {
-			t.Error(err)
-			continue
+		// Another process may choose it too, and holds it until it has chosen all of its own.
+		limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if err := wait.Until(limit, time.Millisecond, func() (bool, error) {
+			l, err := net.Listen("tcp", a)
+			if err != nil {
+				return false, nil //nolint:nilerr // tried again
+			}
+			return true, l.Close()
+		}); err != nil {
+			t.Errorf("nobody can listen at %s: %v", a, err)
 		}
-		l.Close()
+		cancel()
 	}
 }
