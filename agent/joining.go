@@ -92,10 +92,6 @@ func (m *membership) run(user, work context.Context) {
 	case <-work.Done():
 		return
 	}
-	select {
-	case <-m.wake: // for a connection that was made before
-	default:
-	}
 	for work.Err() == nil && user.Err() == nil {
 		if m.enter(user) {
 			return

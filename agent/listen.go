@@ -36,7 +36,7 @@ func (a *Agent) listen(work context.Context) {
 			return events.EncodeBody(events.Pong{Node: n, Incarnation: a.opt.Incarnation, Link: p.Links.Own()})
 		})
 	})
-	first := true // of the reports: it is of the connection that the node registers over anyway
+	first := true // the first report is of the connection over which the node enters its job anyway
 	hold("watching the connection", func() error {
 		return p.Signals.Watch(work, func(connected bool) {
 			if connected {

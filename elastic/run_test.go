@@ -413,7 +413,7 @@ func TestReportsNameTheSlowestRank(t *testing.T) {
 	// The heartbeat interval is a part of StallAfter.
 	f.options = func(_ string, o *Options) { o.StallAfter = 400 * time.Millisecond }
 	slow := -1
-	var ended atomic.Bool        // because it was named; when the work is over, it may be another
+	var done atomic.Bool         // it was named; when the work is over, it may be another
 	named := func() (all bool) { // by all, at last: while they begin, it may be another
 		f.hub.Update(func() {
 			all = len(f.hub.Slowest) == workers
@@ -436,9 +436,9 @@ func TestReportsNameTheSlowestRank(t *testing.T) {
 					time.Sleep(5 * time.Millisecond)
 				}
 				if named() {
-					ended.Store(true)
+					done.Store(true)
 				}
-				if ended.Load() || time.Now().After(end) {
+				if done.Load() || time.Now().After(end) {
 					over[0] = 1
 				}
 				s.reportProgress()
@@ -453,7 +453,7 @@ func TestReportsNameTheSlowestRank(t *testing.T) {
 		f.start(fmt.Sprint("w", i))
 	}
 	f.finish()
-	if !ended.Load() {
+	if !done.Load() {
 		t.Errorf("named are %+v, want rank %d by all", f.hub.Slowest, slow)
 	}
 }

@@ -86,7 +86,7 @@ func TestReadersSeeBacklogs(t *testing.T) {
 		s := facts(agent)
 		return s.Unknown == "" && len(s.Consumers) > 0 && !slices.ContainsFunc(s.Consumers, func(c events.ConsumerState) bool { return !strings.Contains(c.Unknown, "may not") })
 	}
-	await(t, "an agent is told that it may not know", mayNot)
+	await(t, "an agent sees that it may not know", mayNot)
 	asks := func() int { return g.log.count("publish violation") }
 	if asked := asks(); !mayNot() || asked == 0 || asks() != asked {
 		t.Errorf("an agent has asked %d times, and then %d times", asked, asks())

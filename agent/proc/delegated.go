@@ -26,6 +26,7 @@ func (h *hierarchies) vacate() error {
 	}
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
+	others := fmt.Errorf("%s has other processes than the agent: give the agent a group of its own (systemd: Delegate=yes)", h.v2)
 	// A process that is moved may just have started another, and one that is ending is not moved.
 	last := fmt.Errorf("processes of the agent do not leave %s", h.v2)
 	for until := time.Now().Add(sweepFor); time.Now().Before(until); <-again.C {
@@ -37,7 +38,6 @@ func (h *hierarchies) vacate() error {
 		if len(procs) == 0 {
 			return nil
 		}
-		others := fmt.Errorf("%s has other processes than the agent: give the agent a group of its own (systemd: Delegate=yes)", h.v2)
 		switch h.owner(procs) {
 		case ofAnother:
 			return others
@@ -52,7 +52,7 @@ func (h *hierarchies) vacate() error {
 	return last
 }
 
-// leave moves processes to the group below.
+// leave moves processes of the agent to the group below.
 func (h *hierarchies) leave(procs []string) error {
 	leaf := filepath.Join(h.v2, agentLeaf)
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -66,16 +66,16 @@ func (h *hierarchies) leave(procs []string) error {
 	return nil
 }
 
-// An owner is whose processes are.
+// owner says whose a process is.
 type owner int
 
 const (
-	ofAgent   owner = iota // of the agent, or they have ended
-	ofUnknown              // of one that is another program now, or is about to end
+	ofAgent   owner = iota // the agent's, or it has ended
+	ofUnknown              // to be looked at again: see ownerByEnvironment
 	ofAnother
 )
 
-// owner returns the agent if all of these are its processes, and another if one is another's.
+// owner returns ofAgent if all processes are the agent's, and ofAnother if one is another's.
 func (h *hierarchies) owner(procs []string) (all owner) {
 	for _, pid := range procs {
 		all = max(all, h.ownerOf(pid))
@@ -83,8 +83,8 @@ func (h *hierarchies) owner(procs []string) (all owner) {
 	return all
 }
 
-// ownerOf says that a process is the agent's if it is the agent, one that it has started, directly
-// or not, one of a worker that has left its parents, or one that has ended meanwhile.
+// ownerOf returns ofAgent for the agent, what it has started, directly or not, what a worker has
+// started that has lost its parents, and what has ended meanwhile.
 func (h *hierarchies) ownerOf(pid string) owner {
 	self, missed := strconv.Itoa(os.Getpid()), ""
 	for at := pid; at != self; {
@@ -104,8 +104,9 @@ func (h *hierarchies) ownerOf(pid string) owner {
 	return ofAgent
 }
 
-// ownerByEnvironment looks for the environment of a worker. It is empty while the process becomes
-// another program (execve), and from when it begins to end.
+// ownerByEnvironment returns ofAgent for a process that has the environment of a worker. While a
+// process executes another program (execve), and from when it begins to end, its environment is
+// empty.
 func (h *hierarchies) ownerByEnvironment(pid string) owner {
 	b, err := os.ReadFile(filepath.Join(h.proc, pid, "environ"))
 	switch {

@@ -31,8 +31,9 @@ func pack(to, tests string) error {
 	return os.WriteFile(to, m.end(), 0o600)
 }
 
-// boot runs the machine to its end, and passes on each line that it writes. The emulator ends with
-// this process, and so with the thread that starts it.
+// boot runs the machine to its end, and passes on each line that it writes. A kernel that hangs (a
+// soft lockup) says where, and ends the machine. The emulator ends with this process, and so with
+// the thread that starts it.
 func boot(ctx context.Context, kernel, files string, line func(string)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

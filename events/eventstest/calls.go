@@ -73,7 +73,7 @@ func callNoServer(t *testing.T, h Harness) {
 	begin := time.Now()
 	_, err := h.Ports.Calls.Call(timeout(t), verb(), nil)
 	wantCode(t, err, events.Unavailable)
-	if took := time.Since(begin); took > patience/6 {
+	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("the error without a server took %s, want at once", took)
 	}
 }
