@@ -19,6 +19,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/agent/tcpstore"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
@@ -34,8 +35,10 @@ type Agent struct {
 	logs     *logs
 	snapshot atomic.Pointer[snapshot] // the machine's state for other goroutines
 	hello    chan struct{}            // capacity 1: register again now
-	known    chan struct{}            // closed once discovery has admitted the node
-	member   *membership              // nil unless the agent joins a single job
+	renew    chan struct{}            // capacity 1: ask for the lease now
+	lease    lease
+	known    chan struct{} // closed once discovery has admitted the node
+	member   *membership   // nil unless the agent joins a single job
 	tasks    *errgroup.Group
 	hurry    chan struct{}
 	state    worker.State // used only by the goroutine of own
@@ -44,6 +47,8 @@ type Agent struct {
 	via      sync.Map                    // JobID to string: the replica of the rendezvous to be asked first
 	beat     atomic.Int64                // heartbeat interval in nanoseconds that discovery asks for
 	patience atomic.Int64                // request timeout in nanoseconds that discovery asks for
+
+	predecessors []events.Incarnation // of the state folder
 
 	departing atomic.Pointer[events.Departure] // nil = no departure was announced
 	departed  chan struct{}                    // closed once one was
@@ -63,6 +68,7 @@ const fenceWithin = 10 * time.Second
 type snapshot struct {
 	revisions map[events.JobID]uint64
 	workers   map[events.Incarnation]worker.Worker
+	short     map[events.Incarnation]bool // those that have the short lease
 }
 
 // New validates the options.
@@ -74,10 +80,11 @@ func New(o Options) (*Agent, error) {
 		o.Incarnation = events.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
-		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
+		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), renew: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
 		stores: map[string]*tcpstore.Server{},
 	}
+	a.lease.a = a
 	if o.Join != nil {
 		a.member = &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 	}
@@ -113,7 +120,7 @@ func (a *Agent) Kill() {
 // no goroutine is left. The error is Fenced if another agent has taken over the node's name: then
 // workers are killed, and only a new incarnation may follow; see RunIncarnations.
 func (a *Agent) Run(ctx context.Context) error {
-	unlock, err := lock(a.opt.StateDir)
+	unlock, err := statedir.Lock(a.opt.StateDir)
 	if err != nil {
 		return err
 	}
@@ -125,7 +132,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		// A process that survives SIGKILL waits for its disk or GPU. The node is more useful with
 		// it than without an agent.
 		a.opt.Logger.Error("leftovers of an earlier incarnation", "node", a.opt.Node, "reason", err)
+	} else if a.predecessors, err = statedir.Succeed(a.opt.StateDir, a.opt.Incarnation); err != nil {
+		a.opt.Logger.Warn("the state folder does not remember this agent: its next start waits until this one counts as lost", "node", a.opt.Node, "reason", err)
 	}
+	a.inputs.put(worker.LeaseRenewed{Alone: time.Now(), WithPeers: time.Now(), Reason: "discovery has not answered yet"})
 	for _, o := range left {
 		a.inputs.put(o)
 	}
@@ -203,7 +213,7 @@ func (a *Agent) step(work context.Context, in worker.Input) {
 
 // show publishes a snapshot of the machine to other goroutines.
 func (a *Agent) show() {
-	l := &snapshot{revisions: a.state.Revisions(), workers: map[events.Incarnation]worker.Worker{}}
+	l := &snapshot{revisions: a.state.Revisions(), workers: map[events.Incarnation]worker.Worker{}, short: a.state.ShortLeases()}
 	for _, w := range a.state.Workers() {
 		l.workers[w.Incarnation] = w
 	}

@@ -102,8 +102,12 @@ type world struct {
 	hellos []events.NodeHello
 	byes   []events.NodeLeave
 
-	welcome events.NodeWelcome // discovery's answer
+	welcome events.NodeWelcome // discovery's answers
+	lease   events.LeaseGrant
 }
+
+// longLease never ends in a test.
+var longLease = events.LeaseGrant{Alone: spec.Duration(time.Hour), WithPeers: spec.Duration(time.Hour)}
 
 // newWorld must be called within synctest.Test: all sleeps are virtual.
 func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
@@ -111,7 +115,7 @@ func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
 }
 
 func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphaned) *world {
-	w := &world{t: t, bus: memory.New(), driver: &spy{fakeDriver: newFakeDriver(leftovers...)}, pipes: newPipes()}
+	w := &world{t: t, bus: memory.New(), driver: &spy{fakeDriver: newFakeDriver(leftovers...)}, pipes: newPipes(), lease: longLease}
 	ports := w.bus.Ports()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -128,6 +132,11 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		defer w.mu.Unlock()
 		w.heard = append(w.heard, "hello")
 		return w.welcome
+	})
+	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), func([]byte) events.Body {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.lease
 	})
 	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), func(d []byte) events.Body {
 		b, _ := events.DecodeBody[events.NodeLeave](d)

@@ -124,7 +124,17 @@ func (d *fakeDriver) Kill(id events.Incarnation) {
 // Examine finds nothing: simulated processes end at once.
 func (d *fakeDriver) Examine(events.Incarnation) {}
 
+// Lease does nothing: a test is not frozen.
+func (d *fakeDriver) Lease(time.Time, time.Time, map[events.Incarnation]bool) {}
+
 func (d *fakeDriver) KeepSpares(worker.KeepSpares, func(string)) {}
+
+// running returns how many processes have not ended.
+func (d *fakeDriver) running() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.live)
+}
 
 func (d *fakeDriver) endLocked(id events.Incarnation, x worker.ProcessExited) {
 	if p := d.live[id]; p != nil {

@@ -2,38 +2,9 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
-	"syscall"
 
 	"github.com/regroup-io/regroup/events"
 )
-
-// lock keeps other agents out of the state directory while this one runs, because fencing an
-// earlier incarnation would kill the workers of a running agent. The kernel releases the lock when
-// the process ends.
-func lock(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, events.Errorf(events.Invalid, "agent: state directory: %w", err)
-	}
-	path := filepath.Join(dir, "agent.lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, events.Errorf(events.Invalid, "agent: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, events.Errorf(events.Conflict, "agent: another agent runs here with the state directory %s: stop it, or give this one a node name of its own", dir)
-		}
-		if errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
-			return func() {}, nil // a file system without locks: the user must keep agents apart
-		}
-		return nil, events.Errorf(events.Internal, "agent: lock %s: %w", path, err)
-	}
-	return func() { _ = f.Close() }, nil
-}
 
 // replaced ends this incarnation, because discovery has admitted another agent for this node. The
 // workers here are no longer part of any job.

@@ -21,8 +21,9 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// TestSecondAgentOfTheSameName takes over the node: the first agent ends its workers and waits, and
-// takes the node back when the second is gone. The node must not stay "left" while an agent runs.
+// TestSecondAgentOfTheSameName waits until the first one is gone, because it has another state
+// folder: it would end the workers of other people. When the first one comes back, it waits in
+// turn: its workers have ended.
 func TestSecondAgentOfTheSameName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -32,12 +33,12 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 		}
 		stop := controllertest.Start(t, d.Run)
 		incarnations := 0
-		begin := func(name string) func(bool) (func(context.Context) error, error) {
-			ports, dir := bus.Client().Ports(), t.TempDir()
+		begin := func(name string, client *memory.Client) func(bool) (func(context.Context) error, error) {
+			ports, dir := client.Ports(), t.TempDir()
 			return func(after bool) (func(context.Context) error, error) {
 				incarnations++
 				a, err := agent.New(agent.Options{
-					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: newFakeDriver(), Yield: after,
+					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: newFakeDriver(),
 					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d-%s", incarnations, name)),
 					Listen:      func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
 					ListenTCP:   listenNowhere,
@@ -49,9 +50,9 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 			}
 		}
 		var all sync.WaitGroup
-		run := func(name string) context.CancelFunc {
+		run := func(name string, client *memory.Client) context.CancelFunc {
 			ctx, cancel := context.WithCancel(t.Context())
-			f := begin(name)
+			f := begin(name, client)
 			all.Go(func() {
 				if err := agent.RunIncarnations(ctx, f); err != nil && !errors.Is(err, context.Canceled) {
 					t.Errorf("%s: %v", name, err)
@@ -71,12 +72,19 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 				t.Errorf("%s: %s is %s (%s), %v; want %s %s", moment, v.Incarnation, v.State, v.Reason, err, incarnation, state)
 			}
 		}
-		first := run("first")
+		client := bus.Client()
+		first := run("first", client)
 		time.Sleep(5 * time.Second)
 		want("at first", "01-01-first", events.NodeStateReady)
-		second := run("second")
+		second := run("second", bus.Client())
 		time.Sleep(time.Minute)
-		want("with both", "01-02-second", events.NodeStateReady)
+		want("with both", "01-01-first", events.NodeStateReady)
+		client.Disconnect()
+		time.Sleep(10 * time.Second)
+		want("without the first", "01-02-second", events.NodeStateReady)
+		client.Connect()
+		time.Sleep(time.Minute)
+		want("with the first again", "01-02-second", events.NodeStateReady)
 		if incarnations != 3 {
 			t.Errorf("%d incarnations, want three: the first one's second incarnation waits", incarnations)
 		}
@@ -113,7 +121,7 @@ func TestANodeWithANewAddressJoinsAnew(t *testing.T) {
 				incarnations++
 				own := address.Load().(string) //nolint:forcetypeassert // it has no other
 				a, err := agent.New(agent.Options{
-					Node: "node-a", Slots: 1, Advertise: own, StateDir: dir, Ports: client.Ports(), Driver: newFakeDriver(), Yield: after,
+					Node: "node-a", Slots: 1, Advertise: own, StateDir: dir, Ports: client.Ports(), Driver: newFakeDriver(),
 					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d", incarnations)),
 					Reachable: func() error {
 						if now := address.Load(); now != own {

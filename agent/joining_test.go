@@ -56,6 +56,7 @@ func newCrossing(t *testing.T) *crossing {
 		c.slots = h.Slots
 		return events.NodeWelcome{}, err
 	})
+	serve(events.ServiceDiscovery, events.VerbRenew, func([]byte) (events.Body, error) { return longLease, nil })
 	serve(events.ServiceDiscovery, events.VerbLeave, func([]byte) (events.Body, error) { return events.NodeWelcome{}, nil })
 	membership := func([]byte) (events.Body, error) { return c.answer() }
 	serve(events.ServiceRendezvous, events.VerbEnter, membership)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -42,6 +43,7 @@ func (a *Agent) listen(work context.Context) {
 			if connected {
 				a.checkAddress()
 				notify(a.hello)
+				notify(a.renew)
 				if a.member != nil && !first {
 					notify(a.member.wake)
 				}
@@ -56,6 +58,8 @@ func (a *Agent) listen(work context.Context) {
 	}
 	a.tasks.Go(func() error { a.register(work); return nil })
 	a.tasks.Go(func() error { a.heartbeats(work); return nil })
+	a.tasks.Go(func() error { a.lease.run(work); return nil })
+	a.tasks.Go(func() error { return a.lease.watch(work) })
 }
 
 func (a *Agent) launch(m events.Stored) {
@@ -101,7 +105,7 @@ func (a *Agent) register(work context.Context) {
 	for work.Err() == nil {
 		h := events.NodeHello{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: offered, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
-			Version: a.opt.Version, Departing: a.departing.Load(), Yield: a.opt.Yield,
+			Version: a.opt.Version, Departing: a.departing.Load(), Predecessors: a.predecessors,
 		}
 		pause := a.opt.Config.HelloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
@@ -126,7 +130,14 @@ func (a *Agent) register(work context.Context) {
 			pause = max(pause, w.Hello.D())
 			a.beat.Store(int64(w.Heartbeat.D()))
 			a.patience.Store(int64(w.Patience.D()))
-			once.Do(func() { close(a.known) })
+			a.lease.welcomed(w)
+			notify(a.renew)
+			once.Do(func() {
+				close(a.known)
+				if err := statedir.Admitted(a.opt.StateDir, a.opt.Incarnation); err != nil {
+					a.opt.Logger.Debug("the state folder keeps its earlier agents", "node", a.opt.Node, "reason", err)
+				}
+			})
 			a.heard(h)
 		}
 		select {
@@ -148,7 +159,7 @@ func (a *Agent) heartbeats(work context.Context) {
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Link: a.opt.Ports.Links.Own(),
 			Revisions: a.snapshot.Load().revisions,
 		})
-		if now := max(a.opt.Config.Heartbeat, time.Duration(a.beat.Load())); now != every {
+		if now := a.heartbeatInterval(); now != every {
 			every = now
 			t.Reset(every)
 		}
@@ -158,4 +169,9 @@ func (a *Agent) heartbeats(work context.Context) {
 			return
 		}
 	}
+}
+
+// heartbeatInterval returns the configured interval, or the longer one that discovery asks for.
+func (a *Agent) heartbeatInterval() time.Duration {
+	return max(a.opt.Config.Heartbeat, time.Duration(a.beat.Load()))
 }

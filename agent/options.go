@@ -22,6 +22,9 @@ type Driver interface {
 	Fence(ctx context.Context) ([]worker.Orphaned, error)
 	// Run runs until ctx ends, then kills the remaining processes.
 	Run(ctx context.Context) error
+	// Lease tells until when processes may run whatever becomes of this agent: those in short until
+	// alone, all others until withPeers. A driver that can guard them ends them then.
+	Lease(alone, withPeers time.Time, short map[events.Incarnation]bool)
 	// Conceal replaces the values of a worker's secrets in a text, until its ProcessExited is
 	// reported.
 	Conceal(id events.Incarnation, text string) string
@@ -85,7 +88,6 @@ type Config struct {
 type Options struct {
 	Node        events.NodeID
 	Incarnation events.Incarnation // empty = a new one
-	Yield       bool               // start only when no other live agent has this node's name
 	Slots       int
 	Advertise   string // data-plane host that peers can reach
 	Version     string // of this program, for people

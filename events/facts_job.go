@@ -288,6 +288,8 @@ type PlacementSet struct {
 	// Hosts are the nodes of Places in the order of the host list, in which new nodes get their
 	// ranks; empty = by name.
 	Hosts []NodeID `json:"hosts,omitempty"`
+	// LeaseEnds is until when processes may still run on LostNodes.
+	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"`
 }
 
 // PlacementWaiting records that a job cannot be placed now.

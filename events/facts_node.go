@@ -32,7 +32,38 @@ type NodeFact struct {
 	// announced their end, oldest first: what ended with them is no failure, even for a reader that
 	// receives this fact before those of their end.
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
+	// LeaseEnds is until when processes may still run that the node had before it was lost: its
+	// agent ends them at that time at the latest, whether or not it can be reached. Zero = none
+	// may.
+	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"`
 }
+
+// LeaseEnds are the times at which the agent of a lost node has certainly ended its processes, on
+// the clock of the services. Example: a node with one process of a job that is restarted as a group
+// is heard for the last time at 12:00:00. With a lease of 3 s its agent kills the process at
+// 12:00:03, and at 12:00:03.5 the process may be started elsewhere.
+type LeaseEnds struct {
+	// Alone is for processes that go on without any peer on another node: all of recovery by
+	// restart, and those of a generation that is on this node alone.
+	Alone time.Time `json:"alone,omitzero"`
+	// WithPeers is for processes that recover in place and have peers on other nodes: without these
+	// they make no step.
+	WithPeers time.Time `json:"with_peers,omitzero"`
+}
+
+// Later returns the later of each time.
+func (l LeaseEnds) Later(m LeaseEnds) LeaseEnds {
+	if m.Alone.After(l.Alone) {
+		l.Alone = m.Alone
+	}
+	if m.WithPeers.After(l.WithPeers) {
+		l.WithPeers = m.WithPeers
+	}
+	return l
+}
+
+// IsZero reports whether no process may run.
+func (l LeaseEnds) IsZero() bool { return l.Alone.IsZero() && l.WithPeers.IsZero() }
 
 // NodeEvent is a fact that embeds a NodeFact: the newest of them is all that there is to know.
 type NodeEvent interface {
@@ -161,5 +192,6 @@ func (n NodeView) Fact() NodeFact {
 		Node: n.Node, Incarnation: n.Incarnation, Slots: n.AllocatableSlots(), Address: n.Address, Reason: n.Reason,
 		State: n.State, Drains: n.Draining, Excluded: n.Excluded, Order: n.Order, Quarantine: n.Quarantine, QuarantinedSlots: n.QuarantinedSlots,
 		Disconnected: n.Disconnected, Departing: n.Departing != nil, LeftIncarnations: n.LeftIncarnations,
+		LeaseEnds: n.LeaseEnds,
 	}
 }

@@ -63,8 +63,11 @@ type WorkerExited struct {
 	Asked    bool   `json:"asked"`                         // the agent had stopped it: neither success nor failure
 	Step     uint64 `json:"step,omitempty"`                // the last one reported
 	// It ended with an earlier incarnation of its agent: Agent is the one that found it.
-	Orphaned  bool     `json:"orphaned,omitempty"`
-	Departing bool     `json:"departing,omitempty"`           // its node's departure was announced: a failure then is not counted
+	Orphaned  bool `json:"orphaned,omitempty"`
+	Departing bool `json:"departing,omitempty"` // its node's departure was announced: a failure then is not counted
+	// Its agent ended it because discovery did not answer, or refused the agent: it may run on
+	// another node. Not the fault of the worker.
+	LeaseOver bool     `json:"lease_over,omitempty"`
 	Commit    Commit   `json:"commit,omitzero"`               // newest one known to its agent
 	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
 	Lines     []string `json:"lines,omitempty" bound:"lines"` // its last lines of output

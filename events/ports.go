@@ -192,6 +192,18 @@ type Links interface {
 	// nil) is called once the subscription is established. It blocks. NotFound without access to
 	// the brokers' reports.
 	Ends(ctx context.Context, fn func(Link), ready func()) error
+	// Outage returns what the attempts to connect show, while there is no connection.
+	Outage() Outage
+}
+
+// Outage is what a process without a connection knows about the brokers. The zero value is nothing,
+// or that there is a connection.
+type Outage struct {
+	// Denied: a broker has refused the credentials of this process.
+	Denied bool
+	// Stopped is when it was certain last that no broker ran: the host of each has refused a
+	// connection since. Nobody decides anything without a broker. Zero = it is not known.
+	Stopped time.Time
 }
 
 // Brokers asks the brokers about themselves, for people: nothing is decided on the answers.

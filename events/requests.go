@@ -20,7 +20,27 @@ type NodeHello struct {
 	FleetSize int        `json:"-"` // like HostEntry: the number of nodes
 	Link      Link       `json:"link,omitzero"`
 	Departing *Departure `json:"departing,omitempty"` // the node will go away; it stays set for this incarnation of the agent
-	Yield     bool       `json:"yield,omitempty"`     // do not replace a live agent of this name: this one was replaced itself
+	// Predecessors are the newest incarnations to which the agent's state folder belonged before.
+	// What they had left running has ended. Only an agent that names the incarnation in discovery's
+	// record replaces it while that lives. Empty = the folder is new.
+	Predecessors []Incarnation `json:"predecessors,omitempty" bound:"predecessors"`
+}
+
+// LeaseRenew asks for the lease of an agent (verb renew): the right to have processes run for some
+// time from when it was sent. Without a node it asks for nothing, and only proves that discovery
+// can be reached.
+type LeaseRenew struct {
+	Node        NodeID      `json:"node,omitempty"`
+	Incarnation Incarnation `json:"incarnation,omitempty"`
+	Link        Link        `json:"link,omitzero"`
+}
+
+// LeaseGrant answers LeaseRenew. An agent that has not got one for Alone must end its processes
+// that go on without peers, and after WithPeers all.
+type LeaseGrant struct {
+	Alone     spec.Duration `json:"alone,omitzero"`
+	WithPeers spec.Duration `json:"with_peers,omitzero"`
+	TimesLost uint64        `json:"times_lost,omitempty"` // see NodeView
 }
 
 // Departure announces that a node will go away: its work should move, its failures do not count.
@@ -39,9 +59,10 @@ type NodeLeave struct {
 // NodeWelcome answers NodeHello and NodeLeave.
 type NodeWelcome struct {
 	Node      NodeID        `json:"node"`
-	Heartbeat spec.Duration `json:"heartbeat,omitzero"` // minimum interval of heartbeats; zero = the agent's own
-	Hello     spec.Duration `json:"hello,omitzero"`     // minimum interval of hellos
-	Patience  spec.Duration `json:"patience,omitzero"`  // minimum timeout of a join
+	Heartbeat spec.Duration `json:"heartbeat,omitzero"`   // minimum interval of heartbeats; zero = the agent's own
+	Hello     spec.Duration `json:"hello,omitzero"`       // minimum interval of hellos
+	Patience  spec.Duration `json:"patience,omitzero"`    // minimum timeout of a join
+	TimesLost uint64        `json:"times_lost,omitempty"` // see NodeView
 }
 
 // MemberJoin asks, idempotently, to include a worker in the next generation (verb join).
@@ -246,6 +267,8 @@ type LaunchMember struct {
 func (NodeHello) Type() Type        { return "dev.regroup.req.node-hello.v1" }
 func (NodeLeave) Type() Type        { return "dev.regroup.req.node-bye.v1" }
 func (NodeWelcome) Type() Type      { return "dev.regroup.req.node-welcome.v1" }
+func (LeaseRenew) Type() Type       { return "dev.regroup.req.lease-renew.v1" }
+func (LeaseGrant) Type() Type       { return "dev.regroup.req.lease-grant.v1" }
 func (MemberJoin) Type() Type       { return "dev.regroup.req.member-join.v1" }
 func (MemberWaiting) Type() Type    { return "dev.regroup.req.member-waiting.v1" }
 func (MemberJoins) Type() Type      { return "dev.regroup.req.member-joins.v1" }

@@ -296,6 +296,7 @@ const (
 	VerbJoin     = "join"  // discovery: a node; rendezvous: a member
 	VerbJoins    = "joins" // rendezvous: several members of one node
 	VerbLeave    = "leave" // discovery: goodbye of a node
+	VerbRenew    = "renew" // discovery: the lease of a node
 	VerbPeers    = "peers" // rendezvous: data-plane addresses of ranks
 	VerbEnter    = "enter" // rendezvous: a self-registered node
 	VerbExit     = "exit"  // rendezvous: goodbye of such a node

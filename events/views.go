@@ -46,6 +46,11 @@ type NodeView struct {
 	Order            int               `json:"order,omitempty"`      // its line in the host list, from 1; 0 = none
 	Quarantine       *Quarantine       `json:"quarantine,omitempty"` // of the whole node
 	QuarantinedSlots []QuarantinedSlot `json:"benched,omitempty"`    // by slot
+
+	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"` // see NodeFact
+	// TimesLost is how often this incarnation of the agent was declared lost. An agent that learns
+	// of one ends the processes that it had before.
+	TimesLost uint64 `json:"times_lost,omitempty"`
 }
 
 // Schedulable reports whether new work may go to the node.
@@ -82,6 +87,9 @@ type RoundView struct {
 	Expected   Places      `json:"expected,omitempty"` // of Proposed
 	Until      time.Time   `json:"until,omitzero"`     // end of the wait for expected members; zero = no end yet
 	Cause      Cause       `json:"cause"`
+	// LeasedNodes are the lost nodes whose processes may still run until Until at the latest: the
+	// next generation waits for that.
+	LeasedNodes []NodeID `json:"leased_nodes,omitempty"`
 
 	LinkPartitions []LinkPartition `json:"cut_links,omitempty"` // by nodes
 

@@ -72,9 +72,10 @@ type Conn struct {
 	link    counted
 	failed  atomic.Pointer[error] // of the last attempt to connect; nil after a connection
 	clock   clock
+	dialer  dialer
 	creds   *identity.File // nil = none
 
-	refusing atomic.Bool // the server has refused the user since the last connection
+	refusals atomic.Int64 // how often a server has refused the user since the last connection
 }
 
 // Connect waits until the connection is established, or ctx ends: Unavailable with the last reason.
@@ -161,7 +162,7 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end the process
 		nats.CustomReconnectDelay(func(rounds int) time.Duration {
 			wait := reconnectWait
-			if c.refusing.Load() {
+			if c.refusals.Load() > 0 {
 				wait = min(wait<<min(rounds, 16), refusedWait)
 			}
 			return wait + rand.N(jitter)
@@ -212,6 +213,8 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 func (c *Conn) dialOptions(o ConnectOptions) (opts []nats.Option) {
 	if o.Server != nil {
 		opts = append(opts, nats.InProcessServer(o.Server.ns))
+	} else {
+		opts = append(opts, nats.SetCustomDialer(&c.dialer))
 	}
 	if o.RootCA != "" {
 		// Records of full length from the start, as ServerTLS of package identity.
@@ -227,7 +230,7 @@ func (c *Conn) dialOptions(o ConnectOptions) (opts []nats.Option) {
 // not permit: only this handler learns of it, and passes it to the waiting call by refused.
 func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	if refusedUser(err) {
-		if !c.refusing.Swap(true) {
+		if c.refusals.Add(1) == 1 {
 			c.log.Error("the NATS server "+ErrRefused.Error(), "reason", err.Error())
 		}
 		return

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -123,4 +126,69 @@ func anonymous(urls string) string {
 		}
 	}
 	return strings.Join(all, ",")
+}
+
+// dialer connects to servers, and records what came of the newest attempt at each address. A host
+// that refuses a connection is there, and no server runs on it: unlike silence, that is proof. A
+// firewall that answers for a host in this way (REJECT) cannot be told from that.
+type dialer struct {
+	mu       sync.Mutex
+	attempts map[string]dialAttempt // since the last connection
+}
+
+type dialAttempt struct {
+	began   time.Time
+	refused bool
+}
+
+// Dial implements nats.CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	began := time.Now()
+	c, err := (&net.Dialer{Timeout: connectTimeout}).Dial(network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.attempts == nil {
+		d.attempts = map[string]dialAttempt{}
+	}
+	d.attempts[address] = dialAttempt{began: began, refused: errors.Is(err, syscall.ECONNREFUSED)}
+	return c, err
+}
+
+func (d *dialer) reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.attempts = nil
+}
+
+// stopped returns since when all of at least so many servers have refused a connection; zero = they
+// have not.
+func (d *dialer) stopped(servers int) (since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.attempts) < servers {
+		return time.Time{}
+	}
+	for _, a := range d.attempts {
+		if !a.refused {
+			return time.Time{}
+		}
+		if since.IsZero() || a.began.Before(since) {
+			since = a.began
+		}
+	}
+	return since
+}
+
+// denials is how often a user is refused until it counts as denied: the end of its connection, and
+// an attempt that has read its credentials again. They may have been replaced.
+const denials = 2
+
+// Outage implements events.Links.
+func (p links) Outage() (o events.Outage) {
+	if p.c.nc.IsConnected() {
+		return o
+	}
+	o.Denied = p.c.refusals.Load() >= denials
+	o.Stopped = p.c.dialer.stopped(len(p.c.nc.Servers()))
+	return o
 }

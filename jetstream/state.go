@@ -163,8 +163,9 @@ func refusedUser(err error) bool {
 // admitted forgets what earlier connections, or attempts to connect, were refused.
 func (c *Conn) admitted() {
 	c.refused.forget()
+	c.dialer.reset()
 	c.failed.Store(nil)
-	c.refusing.Store(false)
+	c.refusals.Store(0)
 	if c.creds != nil {
 		c.creds.Admitted()
 	}

@@ -35,6 +35,9 @@ type Options struct {
 	AllowSecrets []string
 	CGroups      string // mount point of cgroups; empty = /sys/fs/cgroup
 	Proc         string // mount point of procfs; empty = /proc
+	// Guard returns the command of a second process, which calls Driver.Guard with its standard
+	// input; nil = nothing ends workers while this process is frozen.
+	Guard func(stateDir string) *exec.Cmd
 }
 
 // Driver starts, signals and watches processes. All methods are safe for concurrent use.
@@ -51,6 +54,7 @@ type Driver struct {
 	spares  map[events.JobID]*spares
 	over    bool
 	waits   sync.WaitGroup
+	guard   guardPipe
 }
 
 // New validates the options.
@@ -85,6 +89,13 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
 		return events.Errorf(events.Internal, "proc: state directory: %w", err)
+	}
+	guarding, endGuard := context.WithCancel(context.WithoutCancel(ctx))
+	var guard sync.WaitGroup
+	defer guard.Wait()
+	defer endGuard()
+	if d.opt.Guard != nil {
+		guard.Go(func() { d.keepGuard(guarding) })
 	}
 	for {
 		select {

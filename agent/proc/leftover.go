@@ -18,7 +18,8 @@ import (
 // record is the file of one process. Within one boot, pid and start time together identify a
 // process.
 type record struct {
-	PID         int                `json:"pid"` // and group
+	PID         int                `json:"pid"`   // and group
+	Agent       int                `json:"agent"` // pid of the agent
 	Start       uint64             `json:"start"`
 	Boot        string             `json:"boot"`
 	Incarnation events.Incarnation `json:"incarnation"`
@@ -43,7 +44,7 @@ func (d *Driver) file(id events.Incarnation) string {
 func (d *Driver) remember(s worker.StartProcess, p *process) {
 	_, start, _ := d.stat(p.pid)
 	r := record{
-		PID: p.pid, Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
+		PID: p.pid, Agent: os.Getpid(), Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
 		Generation: s.Generation, Mark: p.mark, Spare: s.Place.Node == "", Groups: p.group.dirs(),
 	}
 	if s.Span.Self != "" {
@@ -66,7 +67,7 @@ func (d *Driver) remember(s worker.StartProcess, p *process) {
 
 // Fence implements agent.Driver.
 func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
-	found, files, err := d.killLeft(ctx)
+	found, files, err := d.killLeft(ctx, func(record) bool { return true })
 	if err != nil {
 		return found, err
 	}
@@ -76,14 +77,8 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 	return found, nil
 }
 
-// Reap kills what an agent that was killed has left running. The next agent can still find out what
-// it was.
-func (d *Driver) Reap(ctx context.Context) error {
-	_, _, err := d.killLeft(ctx)
-	return err
-}
-
-func (d *Driver) killLeft(ctx context.Context) (found []worker.Orphaned, files []string, err error) {
+// killLeft kills the processes of the records that which selects, until none is left or ctx ends.
+func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found []worker.Orphaned, files []string, err error) {
 	files, err = filepath.Glob(filepath.Join(d.dir(), "*.json"))
 	if err != nil {
 		return nil, nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
@@ -95,6 +90,9 @@ func (d *Driver) killLeft(ctx context.Context) (found []worker.Orphaned, files [
 		b, err := os.ReadFile(f)
 		if err != nil || json.Unmarshal(b, &r) != nil || r.Incarnation == "" {
 			_ = os.Remove(f) // incomplete because of a crash
+			continue
+		}
+		if !which(r) {
 			continue
 		}
 		if !r.Spare {

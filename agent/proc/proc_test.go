@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 		playThreads(play)
 		return
 	}
+	if dir := os.Getenv(helperGuard); dir != "" {
+		playGuard(dir)
+		return
+	}
 	if limits := os.Getenv(helperDelegated); limits != "" {
 		playDelegated(limits)
 		return

@@ -37,6 +37,9 @@ func (t *transition) inProcess(j *job) {
 		if w != nil && (w.alive() || w.ref.Attempt >= m.Attempt) {
 			continue
 		}
+		if !t.mayStart() {
+			continue
+		}
 		w = t.newIncarnation(j, m)
 		t.start(j, w, m)
 	}

@@ -108,6 +108,20 @@ type AbandonHeard struct{ Abandon events.Abandon }
 // Tick reports that a deadline has come.
 type Tick struct{}
 
+// LeaseRenewed tells until when processes may run; see lease. Reason says why it ends then, unless
+// it is renewed again.
+type LeaseRenewed struct {
+	Alone, WithPeers time.Time
+	Reason           string
+}
+
+// LeaseLost ends processes at once: those that go on without peers, because discovery has declared
+// this node lost meanwhile, or all, because the broker refuses this agent.
+type LeaseLost struct {
+	All    bool
+	Reason string
+}
+
 // Departing announces the node's end: workers that can save are notified, and later exits are no
 // counted failures.
 type Departing struct{ Departure events.Departure }
@@ -132,5 +146,7 @@ func (JoinAnswered) input()         {}
 func (NoticeHeard) input()          {}
 func (AbandonHeard) input()         {}
 func (Tick) input()                 {}
+func (LeaseRenewed) input()         {}
+func (LeaseLost) input()            {}
 func (Departing) input()            {}
 func (Shutdown) input()             {}

@@ -146,6 +146,8 @@ func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 		x.Exception = &said
 	}
 	switch {
+	case w.leaseFailure && in.Signal == "SIGKILL":
+		x.LeaseOver, x.Detail = true, "ended by its agent: "+w.leaseOver
 	case in.OOM:
 		x.Detail = "killed by the kernel for lack of memory"
 	case in.Signal != "":
@@ -183,7 +185,7 @@ func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExite
 	}
 	x.Detail, x.Lines = limits.Shorten(x.Detail, limits.Text.Max), limits.ShortenLines(x.Lines)
 	x.WorkerRef, x.Done, x.Step, x.Commit, x.AgeMS = w.ref, w.done, w.progress.Step, w.commit, events.Milliseconds(age)
-	x.Asked = w.stopRequested || w.verdict != "" && x.ExitCode == 0
+	x.Asked = w.stopRequested && !w.leaseFailure || w.verdict != "" && x.ExitCode == 0
 	x.Departing = t.s.departing || t.s.stopping
 	x.Metrics, x.MetricSteps = w.metrics(x.Step)
 	trace, failed := t.startTrace(j), x.Failed(j.inProcess())

@@ -42,7 +42,7 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 		if w.ref.Attempt != m.Attempt {
 			w = t.planIncarnation(j, m, w)
 		}
-	case w.stopRequested || w.ref.Attempt < m.Attempt:
+	case w.stopRequested && !w.leaseFailure || w.ref.Attempt < m.Attempt:
 		w = t.planIncarnation(j, m, w)
 	default:
 		return // it ended by itself: the registry will set the next attempt
@@ -77,7 +77,7 @@ func (t *transition) planIncarnation(j *job, m events.LaunchMember, old *incarna
 // run starts the process of a member for which this agent has joined.
 func (t *transition) run(j *job, m events.LaunchMember) {
 	w := j.incarnations[m.Place.Slot]
-	if w == nil || w.phase != planned || w.ref.Incarnation != m.Incarnation {
+	if w == nil || w.phase != planned || w.ref.Incarnation != m.Incarnation || !t.mayStart() {
 		return
 	}
 	w.join = nil

@@ -141,6 +141,21 @@ func (p *player) command(f []string) {
 		p.step(NoticeHeard{n})
 	case "abandon":
 		p.step(AbandonHeard{events.Abandon{Job: "mnist-7f3a", Generation: events.Generation(a.num("gen")), Reason: "node-b is lost"}})
+	case "lease": // lease alone=3s peers=1m
+		until := func(k string) time.Time {
+			d, err := time.ParseDuration(a[k])
+			if err != nil {
+				p.t.Fatal(f, err)
+			}
+			return p.now.Add(d)
+		}
+		p.step(LeaseRenewed{Alone: until("alone"), WithPeers: until("peers"), Reason: "discovery has not answered for 3s"})
+	case "lease-lost":
+		why := "its node was declared lost"
+		if a.has("all") {
+			why = "the broker refuses its credentials"
+		}
+		p.step(LeaseLost{All: a.has("all"), Reason: why})
 	case "depart":
 		p.step(Departing{events.Departure{Reason: "preempted", Until: p.now.Add(time.Duration(a.num("within")) * time.Second)}})
 	case "shutdown":

@@ -33,6 +33,7 @@ type State struct {
 	departing bool             // the node's end was announced
 	departure events.Departure // with these details
 	immediate bool             // stopping without grace
+	lease     lease
 }
 
 // New returns the state of an agent before its first input.
@@ -82,6 +83,8 @@ type incarnation struct {
 	stopRequested   bool              // by a launch, or because the agent ends
 	killAt          time.Time         // after the stop
 	killed          bool
+	leaseOver       string    // why it is killed at the end of its lease; empty = it has one
+	leaseFailure    bool      // it ends because of that: it was not stopped before
 	dying           bool      // it is certain to end, and was reported as lost
 	releasedAt      time.Time // when it ceased to be a member; its grace to exit begins
 	verdict         string    // wire.Removed and the like, which ended its membership

@@ -82,6 +82,10 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 		t.notice(in.Notice)
 	case AbandonHeard:
 		t.abandon(in.Abandon)
+	case LeaseRenewed:
+		t.leaseRenewed(in)
+	case LeaseLost:
+		t.leaseLost(in)
 	case Departing:
 		s.departing, s.departure = true, in.Departure
 	case Shutdown:
@@ -150,6 +154,7 @@ func (t *transition) launched(l events.Launch) {
 
 // reconcile compares what a job's launch wants with what runs.
 func (t *transition) reconcile(j *job) {
+	t.endLeases(j)
 	if t.s.stopping || j.launch.Phase == events.PhaseStop {
 		t.stopAll(j)
 	} else if j.launch.Revision > 0 && j.inProcess() {
@@ -264,6 +269,7 @@ func Deadline(s State) time.Time {
 			at(j.idle.Add(forgetAfter))
 		}
 		for _, w := range j.incarnations {
+			at(s.leaseDeadline(j, w))
 			if w.stopRequested && !w.killed && w.phase == running {
 				at(w.killAt)
 			}

@@ -63,7 +63,7 @@ func newRoot() (*cobra.Command, error) {
 	contexts.Flags(root.PersistentFlags())
 	env := environment(&config)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if within(cmd, "context", "completion", "version", "docs", "help", "reap") {
+		if within(cmd, "context", "completion", "version", "docs", "help", "guard") {
 			return nil // commands that repair the settings, or do not need them
 		}
 		return contexts.Apply(cmd, env.Getenv)
@@ -76,7 +76,7 @@ func newRoot() (*cobra.Command, error) {
 		}, gateway.URL),
 		run.Command(env, &config, agent, discovery, gateway), torchrun.Command(env, &config, agent),
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
-		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
+		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.GuardCommand(), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return agent.Filled().Advertise }, released().Version),
 		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out),
 	)

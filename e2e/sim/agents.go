@@ -16,23 +16,25 @@ type agentStep func(worker.State, worker.Input, time.Time) (worker.State, []work
 
 // node is a machine with its agent and its processes.
 type node struct {
-	w           *world
-	id          events.NodeID
-	slots       int
-	up          bool
-	cut         bool // from the control plane
-	away        bool // gone for good
-	incarnation int
-	agent       events.Incarnation
-	link        events.Link
-	step        agentStep
-	state       worker.State
-	procs       map[events.Incarnation]*process
-	facts       []events.Message // to be stored, in order
-	busy        bool             // a publication is in flight
-	timer       time.Time
-	disk        []worker.Orphaned // what the agent's next incarnation finds
-	leaving     bool              // it leaves as soon as it is idle
+	w            *world
+	id           events.NodeID
+	slots        int
+	up           bool
+	cut          bool // from the control plane
+	away         bool // gone for good
+	incarnation  int
+	agent        events.Incarnation
+	link         events.Link
+	step         agentStep
+	state        worker.State
+	procs        map[events.Incarnation]*process
+	facts        []events.Message // to be stored, in order
+	busy         bool             // a publication is in flight
+	timer        time.Time
+	disk         []worker.Orphaned // what the agent's next incarnation finds
+	leaving      bool              // it leaves as soon as it is idle
+	lease        leased
+	predecessors []events.Incarnation // that had the same state folder before, until one was admitted
 
 	listed   events.HostEntry // what the host list says of it
 	job      *jobRun          // nil = the scheduler assigns its slots; otherwise it registers itself for this job
@@ -73,8 +75,13 @@ func (n *node) boot() {
 		n.input(o)
 	}
 	n.disk = nil
+	n.lease = leased{}
+	c := n.w.discoveryConfig()
+	n.grant(n.w.now, c.Lease, c.LeaseWithPeers)
 	n.hello(n.incarnation)
 	n.beat(n.incarnation)
+	n.renew(n.incarnation)
+	n.guard(n.incarnation)
 	n.catchUp()
 }
 
@@ -119,8 +126,9 @@ func (n *node) die(keepDisk bool) {
 		}
 		p.vanish()
 	}
+	n.predecessors = append(n.predecessors, n.agent)
 	if !keepDisk {
-		n.disk = nil
+		n.disk, n.predecessors = nil, nil
 	}
 }
 
@@ -179,8 +187,12 @@ func later(a, b time.Time) time.Time {
 }
 
 func (n *node) hello(incarnation int) {
-	ask := events.NodeHello{Node: n.id, Incarnation: n.agent, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link}
-	n.w.call(n, events.ServiceDiscovery, ask, func(_ events.Body, err error) {
+	ask := events.NodeHello{Node: n.id, Incarnation: n.agent, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link, Predecessors: n.predecessors}
+	n.w.call(n, events.ServiceDiscovery, ask, func(b events.Body, err error) {
+		if w, ok := b.(events.NodeWelcome); ok && err == nil {
+			n.lostBefore(w.TimesLost)
+			n.askLease()
+		}
 		wait := 10 * time.Second
 		if err != nil {
 			wait = n.w.between(100*time.Millisecond, time.Second)

@@ -17,6 +17,7 @@ func (c *checker) starts(p *process) {
 		c.fail(12, "%s of %s: attempt %d is started while attempt %d lives", a.Place, a.Job, a.Attempt, old.start.Attempt)
 	}
 	c.last[place] = p
+	c.oneCopy(p)
 	key := fmt.Sprint(p.node.agent, a.Job, a.Place, a.Attempt, a.Generation)
 	if c.begun[key] != nil {
 		c.fail(12, "%s of %s: attempt %d of generation %s is started twice", a.Place, a.Job, a.Attempt, a.Generation)

@@ -27,6 +27,11 @@ var kinds = map[string]func(*world, fault){
 		n.cutOff(true)
 		w.after(f.last, func() { n.cutOff(false) })
 	},
+	"revoke-node": func(w *world, f fault) {
+		n := w.node(f)
+		n.revoke(true)
+		w.after(f.last, func() { n.revoke(false) })
+	},
 	"mute-node":      func(w *world, f fault) { during((*node).setMute)(w.node(f), f.last) },
 	"deafen-node":    func(w *world, f fault) { during((*node).setDeaf)(w.node(f), f.last) },
 	"freeze-node":    func(w *world, f fault) { w.node(f).freeze(f.last) },

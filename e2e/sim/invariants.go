@@ -28,6 +28,7 @@ var invariants = [...]string{
 	13: "no job has a slot that the scheduler knows to be quarantined or not on the host list, and no quarantine outlasts its end",
 	14: "each self-registering node is in one list, no more than max take part, and no fewer than min in a complete round",
 	15: "once faults stop, no job waits while enough slots for it are free",
+	16: "under recovery by restart no process starts while one of an earlier generation may be alive anywhere",
 }
 
 // violation is the first invariant that did not hold.

@@ -79,9 +79,10 @@ type replica[S any] struct {
 	stepping    bool
 	conn        *connection
 	core        *controller.Core[S]
-	unread      []func()  // updates of the service's watch of its bucket, applied with the next step
-	woken       bool      // a step is on the agenda because something arrived
-	timer       time.Time // a step is on the agenda because the core asked for it
+	watched     map[string]uint64 // newest revision by key that the watch of its bucket has delivered
+	unread      []func()          // updates of the service's watch of its bucket, applied with the next step
+	woken       bool              // a step is on the agenda because something arrived
+	timer       time.Time         // a step is on the agenda because the core asked for it
 }
 
 func (r *replica[S]) world() *world    { return r.w }
@@ -207,6 +208,7 @@ func (r *replica[S]) oneWay(way *bool, is bool) {
 
 // list offers the whole bucket, as a watch does when it starts or reconnects.
 func (r *replica[S]) list() {
+	r.watched = map[string]uint64{}
 	for _, d := range r.w.documents(r.o.Bucket) {
 		r.changed(d.key, d.value, d.revision)
 	}
@@ -228,7 +230,8 @@ func (r *replica[S]) changed(key string, value []byte, revision uint64) {
 	if !r.canReceive() {
 		return
 	}
-	if r.ages != nil {
+	if r.ages != nil && revision > r.watched[key] { // a watch keeps the order
+		r.watched[key] = revision
 		r.unread = append(r.unread, func() { r.ages.seen(key, value) })
 	}
 	r.put(controller.UpdateItem(key, r.w.stripped(value), revision))

@@ -32,6 +32,7 @@ type mutation struct {
 	trustful  bool // the last sequence in the log is not checked
 	graceless bool // discovery counts its own downtime as missed heartbeats
 	hasty     bool // the registry declares jobs hung too early
+	leaseless bool // agents know of no lease
 	voidSteps bool // a step after the last commit counts although it was rolled back
 }
 
@@ -182,8 +183,8 @@ func (v *watcher) ping(who liveness.Incarnation) {
 		}
 	}
 	v.w.after(wait, func() {
-		if v.r.incarnation == incarnation && !v.ages.Paused() {
-			v.emit(who, true)
+		if v.r.incarnation == incarnation && !v.ages.Paused() && v.ages.PingPending(who) && v.hears() {
+			v.lost(who)
 		}
 	})
 }

@@ -36,6 +36,9 @@ func (l links) Own() events.Link {
 	return l.link
 }
 
+// Outage implements events.Links.
+func (l links) Outage() events.Outage { return events.Outage{} }
+
 // Ends implements events.Links.
 func (l links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {
 	return receive(ctx, newMailbox[events.Link](l.Client), &l.bus.ends, nil, ready, fn)

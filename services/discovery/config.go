@@ -26,6 +26,15 @@ type Config struct {
 	// lost if it does not answer. If too small, a broken link costs nodes; if too large, jobs whose
 	// peers cannot detect the failure wait that long.
 	ReconnectWithin time.Duration `envconfig:"RECONNECT_WITHIN" default:"1s" desc:"how long an agent whose connection has closed may take to reconnect before it is pinged"`
+	// Time for which an agent that discovery does not answer lets processes run that may be started
+	// elsewhere meanwhile: those of recovery by restart. After it, counted from the last heartbeat,
+	// they are started elsewhere. If too small, the loss of a broker costs them, which agents
+	// notice after 1.5 s; if too large, jobs wait that long for the places of a lost node.
+	Lease time.Duration `envconfig:"LEASE" default:"3s" desc:"how long an agent without an answer of discovery lets processes run that may be started elsewhere, and how long jobs wait for that"`
+	// The same for processes that have peers on other nodes and recover in place. If too small, an
+	// outage of all brokers ends them; if too large, a job all of whose nodes are lost waits that
+	// long.
+	LeaseWithPeers time.Duration `envconfig:"LEASE_WITH_PEERS" default:"1m" desc:"the same for processes that recover in place with peers on other nodes"`
 	// How long a lost or departed node stays in the bucket; 0 = for ever.
 	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h" desc:"how long the record of a lost or departed node is kept; 0 = for ever"`
 
@@ -35,7 +44,11 @@ type Config struct {
 
 // DefaultConfig returns the defaults in the tags.
 func DefaultConfig() Config {
-	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, KeepGone: 24 * time.Hour, Quarantine: defaultQuarantine(), HostConfig: defaultHosts()}
+	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, Lease: 3 * time.Second, LeaseWithPeers: time.Minute, KeepGone: 24 * time.Hour, Quarantine: defaultQuarantine(), HostConfig: defaultHosts()}
+}
+
+func (c Config) lease() liveness.Lease {
+	return liveness.Lease{Alone: c.Lease, WithPeers: c.LeaseWithPeers}
 }
 
 // Validate returns all errors of the configuration, joined.
@@ -50,6 +63,8 @@ func (c Config) Validate() error {
 	fault(c.LostAfter < c.SuspectAfter, "LostAfter is %s: not less than SuspectAfter, %s", c.LostAfter, c.SuspectAfter)
 	fault(c.PingTimeout <= 0, "PingTimeout is %s: it must be positive", c.PingTimeout)
 	fault(c.ReconnectWithin <= 0, "ReconnectWithin is %s: it must be positive", c.ReconnectWithin)
+	fault(c.Lease < 2*HeartbeatEvery, "Lease is %s: at least two heartbeats of %s, or agents end healthy processes", c.Lease, HeartbeatEvery)
+	fault(c.LeaseWithPeers < c.Lease, "LeaseWithPeers is %s: not less than Lease, %s", c.LeaseWithPeers, c.Lease)
 	fault(c.KeepGone < 0, "KeepGone is %s: 0 or more", c.KeepGone)
 	c.Quarantine.validate(fault)
 	c.HostConfig.validate(fault)

@@ -28,6 +28,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -65,7 +66,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 	}
 	return controller.New(controller.Options[liveness.State]{
 		Service: events.ServiceDiscovery,
-		Machine: liveness.Machine{KeepFor: c.KeepGone, Rules: c.Quarantine.rules()},
+		Machine: liveness.Machine{KeepFor: c.KeepGone, Rules: c.Quarantine.rules(), Lease: c.lease()},
 		Bucket:  events.BucketNodes,
 		Ports:   ports,
 		Consumers: []events.Consumer{
@@ -77,7 +78,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 			{Verb: events.VerbLeave, Decode: checked[events.NodeLeave]},
 		},
 		Route:    route,
-		Tasks:    []controller.Task{s.heartbeats, s.connection, s.ends, s.look, s.hosts},
+		Tasks:    []controller.Task{s.heartbeats, s.connection, s.ends, s.look, s.leases, s.hosts},
 		Watchers: []controller.Watcher{s.records},
 		Reject:   reject,
 		Observe:  observe,
@@ -195,7 +196,7 @@ func (s *replica) look(ctx context.Context, emit controller.Emit) error {
 			emit(events.Input{Body: cut})
 		}
 		for _, who := range suspect {
-			emit(missed(who, false))
+			emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation}})
 		}
 		if len(ask) == 0 {
 			return nil
@@ -231,15 +232,12 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 		}
 	}
 	s.mu.Lock()
-	deaf, silent := s.ages.Paused(), s.ages.PingPending(who)
+	deaf, silent, since := s.ages.Paused(), s.ages.PingPending(who), s.ages.Silence(who, time.Now())
 	s.mu.Unlock()
-	if !deaf && silent { // otherwise this replica was disconnected, or the agent was heard since
-		emit(missed(who, true))
+	if deaf || !silent || !s.hears(ctx) { // otherwise this replica was disconnected, or the agent was heard since
+		return
 	}
-}
-
-func missed(who liveness.Incarnation, failed bool) events.Input {
-	return events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}
+	emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: spec.Duration(since)}})
 }
 
 // hearAgain is the pause before subscribing again to closed connections.

@@ -272,7 +272,7 @@ func TestConfigReportsAllErrors(t *testing.T) {
 	}
 	_, err := discovery.New(events.Ports{}, discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepGone: -1}, nil)
 	lines := strings.Split(err.Error(), "\n")
-	if !errors.Is(err, events.ErrInvalid) || len(lines) != 5 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
-		t.Errorf("got %v, want five faults", err)
+	if !errors.Is(err, events.ErrInvalid) || len(lines) != 6 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
+		t.Errorf("got %v, want six faults", err)
 	}
 }

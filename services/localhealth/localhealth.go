@@ -30,5 +30,12 @@ func (m *Monitor) Check(now time.Time, gap time.Duration) (restart bool) {
 	return restart
 }
 
+// Checked reports whether the last check of timeouts was not longer ago than gap: a process that
+// was paused knows what it knew before.
+func (m *Monitor) Checked(now time.Time, gap time.Duration) bool {
+	since := now.Sub(m.lastCheck)
+	return !m.lastCheck.IsZero() && since >= 0 && since <= gap
+}
+
 // Skip notes that the time since the last check was spent otherwise and is no gap.
 func (m *Monitor) Skip(now time.Time) { m.lastCheck = now }

@@ -180,11 +180,6 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	if err != nil {
 		return err
 	}
-	reaper, err := serve.StartReaper(l, a)
-	if err != nil {
-		return err
-	}
-	defer reaper.Close()
 	c := r.env.ClientOf(client.RunSource, r.within, client.Server{Ports: l.Process.Ports})
 	var pages *web.Running
 	if r.pages {

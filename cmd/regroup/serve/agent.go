@@ -90,7 +90,6 @@ func NewAgent(p *boot.Process, a AgentConfig) (*agent.Agent, error) {
 // agentOptions are what commands need of an agent, see agent.Options.
 type agentOptions struct {
 	join      *agent.Joining
-	yield     bool
 	output    func(agent.Line)
 	errorFile func(localRank int, g events.Generation) string
 }
@@ -105,7 +104,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	driver, err := proc.New(proc.Options{StateDir: dir, AllowSecrets: a.AllowSecrets})
+	driver, err := proc.New(proc.Options{StateDir: dir, AllowSecrets: a.AllowSecrets, Guard: guardCommand})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +115,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	return agent.New(agent.Options{
 		Reachable: reachable, Version: p.Config.Version,
 		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
-		Ports: p.Ports, Driver: driver, Join: o.join, Yield: o.yield, Config: agent.Config{
+		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
 		Output: o.output, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
@@ -185,7 +184,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 			}
 			return withHealth(ctx, p, nil, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
-					run, err := newAgent(p, a, agentOptions{yield: after})
+					run, err := newAgent(p, a, agentOptions{})
 					if err != nil {
 						return nil, err
 					}

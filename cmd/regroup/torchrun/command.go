@@ -160,11 +160,6 @@ func hostIsGone(ctx context.Context, p *boot.Process, server string, patience ti
 // serve runs a server for this node and the others of the run, and joins the job on it.
 func (t *call) serve(ctx context.Context, l *serve.Local, job spec.Job) error {
 	defer l.Close()
-	reaper, err := serve.StartReaper(l, t.agent)
-	if err != nil {
-		return err
-	}
-	defer reaper.Close()
 	services, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, failed := errgroup.WithContext(services)
@@ -180,7 +175,7 @@ func (t *call) serve(ctx context.Context, l *serve.Local, job spec.Job) error {
 		}
 		return t.join(inner, l.Process, t.options.text("rdzv-id")+"@"+l.Process.Conn.ServerID(), job, l)
 	})
-	err = g.Wait()
+	err := g.Wait()
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return nil
 	}

@@ -39,6 +39,7 @@ type trackedNode struct {
 	lastSeen     time.Time // last heartbeat, or the start of a timeout
 	lastReported time.Time // last reported to be suspected
 	pingedAt     time.Time // last reported to be pinged
+	timesLost    uint64    // according to discovery's record
 
 	link                 events.Link // newest known connection
 	recorded             events.Link // according to discovery's record
@@ -46,6 +47,14 @@ type trackedNode struct {
 	disconnectReportedAt time.Time   // last reported as disconnected
 	recordedDisconnected bool        // discovery's record says that it is closed
 }
+
+// seen records that the node was heard.
+func (n *trackedNode) seen(now time.Time) {
+	n.lastSeen, n.lastReported, n.pingedAt = now, time.Time{}, time.Time{}
+}
+
+// mend reports whether discovery's record must be updated now that the node was heard.
+func (n *trackedNode) mend() bool { return n.suspected || n.link.After(n.recorded) }
 
 // Update applies discovery's own record of a node: only recorded nodes that are alive are tracked.
 func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
@@ -62,9 +71,9 @@ func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
 		a.nodes[v.Node] = n
 	}
 	if n.suspected && v.State == events.NodeStateReady { // another replica has heard it
-		n.lastSeen, n.lastReported, n.pingedAt = now, time.Time{}, time.Time{}
+		n.seen(now)
 	}
-	n.suspected = v.State == events.NodeStateSuspected
+	n.suspected, n.timesLost = v.State == events.NodeStateSuspected, v.TimesLost
 	a.updateConnection(n, v, now)
 }
 
@@ -78,8 +87,8 @@ func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) 
 	if n == nil || n.incarnation != s.Incarnation || !a.noteConnection(n, l, now) {
 		return false
 	}
-	n.lastSeen, n.lastReported, n.pingedAt = now, time.Time{}, time.Time{}
-	return n.suspected || n.link.After(n.recorded)
+	n.seen(now)
+	return n.mend()
 }
 
 // Connected sets whether this replica receives anything at all. Timeouts stop while it does not.

@@ -59,6 +59,9 @@ type State struct {
 	Losses History                 `json:"losses,omitzero"` // and losses of the whole node
 	// Newest worker incarnations whose failure was counted, oldest first.
 	CountedWorkers []events.Incarnation `json:"charged,omitempty"`
+	// Of earlier incarnations with other state folders: this one says nothing about their
+	// processes.
+	OtherLeases events.LeaseEnds `json:"other_leases,omitzero"`
 	// Newest connection of this incarnation that the broker saw close.
 	ClosedLink events.Link `json:"ended,omitzero"`
 }
@@ -69,6 +72,7 @@ type Machine struct {
 	// draining node always stays.
 	KeepFor time.Duration
 	Rules   Rules // of quarantine; zero = only by hand
+	Lease   Lease // of agents; zero = none
 }
 
 // New returns the state of an unknown node.
@@ -153,11 +157,15 @@ func (t *transition) hello(b events.NodeHello) {
 	case b.Incarnation == v.Incarnation && v.State == events.NodeStateLeft:
 		t.refuse(events.Fenced, "incarnation %s of node %s has said goodbye: come back as a new one", b.Incarnation, v.Node)
 		return
-	case b.Yield && b.Incarnation != v.Incarnation && t.s.alive():
-		t.refuse(events.Conflict, "node %s has a living agent, %s: this one waits until it is gone, or needs another name (--node)", v.Node, v.Incarnation)
+	case b.Incarnation != v.Incarnation && t.s.alive() && !slices.Contains(b.Predecessors, v.Incarnation):
+		t.refuse(events.Conflict, "node %s has a living agent with another state folder, %s: this one waits until it is gone, or needs another name (--node, REGROUP_AGENT_NODE)", v.Node, v.Incarnation)
 		return
 	}
-	t.d.Reply = welcome(v.Node, b.FleetSize)
+	w := welcome(v.Node, b.FleetSize)
+	defer func() {
+		w.TimesLost = v.TimesLost
+		t.d.Reply = w
+	}()
 	t.expire()
 	if b.HostEntry != nil && !t.s.alive() {
 		t.setHostEntry(*b.HostEntry)
@@ -186,10 +194,13 @@ func (t *transition) hello(b events.NodeHello) {
 		reason = "came back as a new incarnation"
 		if t.s.alive() {
 			t.setState(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
+			t.endLease(0)
+			t.endedBy(b)
 			t.publishLost()
 		}
 	}
 	if !same {
+		t.endedBy(b)
 		t.newIncarnation(b)
 	}
 	v.Slots, v.Address = b.Slots, b.Address
@@ -212,6 +223,7 @@ func (t *transition) leave(b events.NodeLeave) {
 	if v.State == events.NodeStateLeft {
 		return
 	}
+	v.LeaseEnds = t.s.OtherLeases // its own processes have ended
 	t.setState(events.NodeStateLeft, cmp.Or(b.Reason, "said goodbye"))
 	t.publish(events.NodeLeft{NodeFact: t.fact()})
 }
@@ -252,6 +264,12 @@ func (t *transition) heartbeatMissed(b events.HeartbeatMissed) {
 		if v.Disconnected {
 			why = v.Reason
 		}
+		silence := b.Silence.D()
+		if v.State != events.NodeStateSuspected { // a replica may have renewed the lease since
+			silence = 0
+		}
+		t.endLease(silence)
+		v.TimesLost++
 		t.setState(events.NodeStateLost, why+", and it did not answer a ping")
 		t.publishLost()
 	case !b.Failed && v.State == events.NodeStateReady:

@@ -74,7 +74,7 @@ func (t *transition) newIncarnation(b events.NodeHello) {
 		t.s.Replaced = append(t.s.Replaced, v.Incarnation)
 		t.s.Replaced = t.s.Replaced[max(0, len(t.s.Replaced)-replacedKept):]
 	}
-	v.Incarnation, v.Link, t.s.ClosedLink = b.Incarnation, b.Link, events.Link{}
+	v.Incarnation, v.Link, t.s.ClosedLink, v.TimesLost = b.Incarnation, b.Link, events.Link{}, 0
 	v.Departing = b.Departing
 	v.Draining = v.Departing != nil || t.s.Drain != ""
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -18,7 +19,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // TestScripts runs testdata/*.txt: commands, a line of dashes, and the expected output.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, script string) string {
-		n := &node{m: liveness.Machine{KeepFor: 24 * time.Hour, Rules: rules}, now: noon}
+		n := &node{m: liveness.Machine{KeepFor: 24 * time.Hour, Rules: rules, Lease: liveness.Lease{Alone: 3 * time.Second, WithPeers: time.Minute}}, now: noon}
 		n.s = n.m.New("node-a")
 		return golden.Blocks(script, func(line string) string { return n.do(t, line) })
 	})
@@ -56,6 +57,9 @@ func (n *node) do(t *testing.T, line string) string {
 		if why, ok := word(line, "departing="); ok {
 			hello.Departing = &events.Departure{Reason: why}
 		}
+		if old, ok := word(line, "predecessor="); ok {
+			hello.Predecessors = []events.Incarnation{events.Incarnation(old)}
+		}
 		in.Body = hello
 	case "bye":
 		in.Body = events.NodeLeave{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
@@ -68,7 +72,15 @@ func (n *node) do(t *testing.T, line string) string {
 		if arg(1) != "" {
 			inc = events.Incarnation(arg(1))
 		}
-		in.Body = events.HeartbeatMissed{Node: "node-a", Incarnation: inc, Failed: w[0] == "unanswered"}
+		missed := events.HeartbeatMissed{Node: "node-a", Incarnation: inc, Failed: w[0] == "unanswered"}
+		if after, ok := word(line, "after="); ok {
+			d, err := time.ParseDuration(after)
+			if err != nil {
+				t.Fatal(line, err)
+			}
+			missed.Silence = spec.Duration(d)
+		}
+		in.Body = missed
 	case "heard":
 		in.Body = events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}}
 	case "charge", "quarantine", "release", "listed":
@@ -155,6 +167,9 @@ func (n *node) print(d events.Decision) string {
 	}
 	if v.Draining {
 		state += ", draining"
+	}
+	if e := v.LeaseEnds; !e.IsZero() {
+		state += fmt.Sprintf(", lease ends in %s, with peers in %s", e.Alone.Sub(n.now), e.WithPeers.Sub(n.now))
 	}
 	fmt.Fprintf(&b, "= %s%s\n", state, n.attributes())
 	return b.String()

@@ -69,6 +69,22 @@ func (t *transition) nodeReturned(b events.NodeJoined) {
 			}
 		}
 	}
+	t.undoBroken()
+}
+
+// undoBroken applies that the generation has all its members, after a loss that was none: a fact of
+// the loss that is delivered late may concern an earlier generation than this one, which the node
+// takes part in again. If the rendezvous has opened a round, its fact breaks the generation again.
+func (t *transition) undoBroken() {
+	if t.inProcess() || t.Broken == 0 || t.Broken != t.View.Generation || t.Pending.Proposed > t.View.Generation {
+		return
+	}
+	for w := range t.workers() {
+		if t.member(w) && w.State.Ended() && w.State != events.WorkerStateSucceeded {
+			return
+		}
+	}
+	t.Broken--
 }
 
 // succeededMeanwhile applies the success of a worker that exited while it was presumed lost, and

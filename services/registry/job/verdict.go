@@ -34,7 +34,7 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 		if !t.countAgentRestart(w, b) {
 			return
 		}
-	} else if !b.Departing && !t.countFailure(w, b.Generation, t.exitFailure(b)) {
+	} else if !b.Departing && !b.LeaseOver && !t.countFailure(w, b.Generation, t.exitFailure(b)) {
 		return
 	}
 	switch {

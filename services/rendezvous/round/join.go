@@ -43,6 +43,7 @@ func (t *transition) join(j events.MemberJoin) (events.MemberWaiting, error) {
 		t.republish(j.Place.Node)
 		return reply, nil
 	}
+	t.processReplaced(j)
 	t.accuse(j)
 	t.suspectLink(j)
 	t.openFor(j, x, rank)

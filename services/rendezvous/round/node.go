@@ -12,6 +12,7 @@ func (t *transition) loseMember(x *Member) int {
 	if x.State == active || x.State == joined {
 		rank = t.rank(x)
 	}
+	t.keepLease(x)
 	x.State = lost
 	return rank
 }
@@ -34,6 +35,7 @@ func (t *transition) nodeFact(b events.NodeEvent) {
 		return
 	}
 	t.noteConnection(n)
+	defer t.endLeases(n)
 	switch b.(type) {
 	case events.NodeLost:
 		t.nodeLost(n.Node, n.Incarnation, events.CauseNodeLost)

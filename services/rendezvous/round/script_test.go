@@ -87,6 +87,13 @@ func (r *rig) do(t *testing.T, f []string) string {
 	}
 	ref := events.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation(place), Attempt: num("attempt", 1), Generation: events.Generation(num("g", 0))}
 	fact := events.NodeFact{Node: place.Node, Incarnation: events.Incarnation(arg["incarnation"])}
+	ends := func() (l events.LeaseEnds) {
+		if d, err := time.ParseDuration(arg["lease"]); err == nil {
+			l = events.LeaseEnds{Alone: r.now.Add(d), WithPeers: r.now.Add(20 * d)}
+		}
+		return l
+	}
+	fact.LeaseEnds = ends()
 	about := func() events.NodeFact {
 		f := fact
 		f.Incarnation = events.Incarnation(cmp.Or(arg["incarnation"], "agent-1"))
@@ -112,12 +119,12 @@ func (r *rig) do(t *testing.T, f []string) string {
 			p.Places = append(p.Places, events.Place{Node: events.NodeID(node), Slot: events.Slot(n)})
 		}
 		if g := arg["gone"]; g != "" {
-			p.LostNodes = []events.NodeID{events.NodeID(g)}
+			p.LostNodes, p.LeaseEnds = []events.NodeID{events.NodeID(g)}, ends()
 		}
 		return r.step(p)
 	case "join":
 		j := events.MemberJoin{
-			Job: "j-1", Place: place, Incarnation: incarnation(place), Agent: "agent-1", Attempt: num("attempt", 1),
+			Job: "j-1", Place: place, Incarnation: incarnation(place), Agent: events.Incarnation(cmp.Or(arg["agent"], "agent-1")), Attempt: num("attempt", 1),
 			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
 			Unsynced: slices.Contains(words, "unsynced"),
 		}

@@ -132,14 +132,14 @@ func (t *transition) trySeal() {
 			missing++
 		}
 	}
-	t.BackOff = zeroTime
+	t.BackOff, t.View.LeasedNodes = zeroTime, nil
 	switch {
 	case here < max(t.Workers.Min, 1):
 		t.View.State, t.LastCall = events.RoundStateOpen, zeroTime // falling below min cancels the last call
 	case missing > 0 && t.LastCall.IsZero():
 		t.View.State, t.LastCall = events.RoundStateSettling, t.now.Add(t.Spec.Elastic.LastCall.D())
 	case missing > 0 && t.now.Before(t.LastCall):
-	case t.backingOff(o):
+	case t.processesRun(), t.backingOff(o):
 		t.View.State = events.RoundStateSettling
 	default:
 		t.seal()
@@ -179,7 +179,7 @@ func (t *transition) seal() {
 		return !ok
 	})
 	t.removeMembers(func(x *Member) bool { return x.Leaving && x.State != active })
-	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns = zeroTime, zeroTime, false, nil, nil
+	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns, t.LostNodes, t.EndedRanks = zeroTime, zeroTime, false, nil, nil, nil, nil
 	t.SealedAt, t.CommittedStep = t.now, newestStep(members)
 	decision := events.Milliseconds(t.now.Sub(t.NoticeAt))
 	t.publish(events.RoundSealed{

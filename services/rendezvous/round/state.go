@@ -83,7 +83,11 @@ type State struct {
 	Links []Link `json:"links,omitempty"`
 	// Ranks of the sealed generation whose connection broke, not yet counted.
 	BrokenConns [][2]int `json:"broken,omitempty"`
-	Packed      string   `json:"nodes,omitempty"`
+	// Nodes that were lost with processes of the sealed generation.
+	LostNodes []LostNode `json:"lost_nodes,omitempty"`
+	// Ranks of the sealed generation whose process has ended.
+	EndedRanks bits   `json:"ended_ranks,omitempty"`
+	Packed     string `json:"nodes,omitempty"`
 
 	Members   []Member                             `json:"-"` // by place
 	Seniority map[events.NodeID]events.Generation  `json:"-"`

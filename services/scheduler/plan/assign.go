@@ -236,8 +236,13 @@ func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.
 // added on publication: the pool of ten thousand jobs must not hold it.
 func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *change, first bool) {
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
+	var ends events.LeaseEnds
+	for _, n := range c.lostNodes {
+		ends = ends.Later(t.s.Nodes[n].LeaseEnds)
+	}
 	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
 		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Reason: reason, LostNodes: c.lostNodes, Hosts: t.s.hosts(row.Places),
+		LeaseEnds: ends,
 	}})
 	switch {
 	case trace != "":

@@ -72,6 +72,8 @@ type Node struct {
 	Order            int                      `json:"order,omitempty"`
 	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"` // no new places
 	QuarantinedSlots []events.QuarantinedSlot `json:"benched,omitempty"`    // these slots lose their places
+
+	LeaseEnds events.LeaseEnds `json:"lease_ends,omitzero"` // as in the last fact
 }
 
 // Departure is how a node went away.

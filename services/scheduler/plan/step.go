@@ -190,6 +190,7 @@ func (t *transition) applyNodeFact(b events.NodeEvent) {
 	n = Node{
 		Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number),
 		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, QuarantinedSlots: f.QuarantinedSlots,
+		LeaseEnds: f.LeaseEnds,
 	}
 	switch b.(type) {
 	case events.NodeJoined, events.NodeRecovered:

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
+)
+
+// lease keeps the agent's lease: it asks discovery for it as often as it sends heartbeats, and
+// passes the times when it ends to the machine, and to a driver that guards processes while this
+// one is frozen. What discovery answers counts from when it was asked.
+type lease struct {
+	a *Agent
+
+	mu        sync.Mutex
+	alone     time.Duration // lengths, as in the newest grant; 0 = none yet
+	withPeers time.Duration
+	asked     time.Time // when the newest grant was asked for
+	timesLost uint64
+	denied    bool
+}
+
+// outageEvery is how often the agent looks why it has no connection.
+const outageEvery = 100 * time.Millisecond
+
+// run asks until work ends. Before the first grant no process starts, so it is asked for often.
+func (l *lease) run(work context.Context) {
+	soon := wait.Backoff{First: 5 * time.Millisecond, Max: 250 * time.Millisecond}
+	for work.Err() == nil && !l.granted() {
+		l.ask(work)
+		soon.Sleep(work)
+	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	slots := make(chan struct{}, 4) // an answer that is late must not delay the next question
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-l.a.renew:
+		case <-work.Done():
+			return
+		}
+		t.Reset(l.a.heartbeatInterval())
+		select {
+		case slots <- struct{}{}:
+			asking.Go(func() {
+				l.ask(work)
+				<-slots
+			})
+		default:
+		}
+	}
+}
+
+func (l *lease) granted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.alone > 0
+}
+
+func (l *lease) ask(work context.Context) {
+	a, asked := l.a, time.Now()
+	g, err := call[events.LeaseGrant](work, a, events.ServiceDiscovery, events.VerbRenew, events.LeaseRenew{
+		Node: a.opt.Node, Incarnation: a.opt.Incarnation, Link: a.opt.Ports.Links.Own(),
+	}, "")
+	if err != nil {
+		a.opt.Logger.Debug("the lease was not renewed", "node", a.opt.Node, "reason", err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.denied = false
+	l.lostBefore(g.TimesLost)
+	if asked.After(l.asked) {
+		l.asked, l.alone, l.withPeers = asked, g.Alone.D(), g.WithPeers.D()
+		l.put(asked)
+	}
+}
+
+// welcomed applies how often discovery has declared this incarnation lost.
+func (l *lease) welcomed(w events.NodeWelcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lostBefore(w.TimesLost)
+}
+
+func (l *lease) lostBefore(times uint64) {
+	if times > l.timesLost {
+		l.timesLost = times
+		l.a.inputs.put(worker.LeaseLost{Reason: "discovery had declared this node lost, and its slots may have been given away"})
+	}
+}
+
+// put passes the end of a lease on that begins at a time.
+func (l *lease) put(from time.Time) {
+	in := worker.LeaseRenewed{
+		Alone: from.Add(l.alone), WithPeers: from.Add(l.withPeers),
+		Reason: fmt.Sprintf("discovery has not answered for %s, and the slot may be given to another node", l.alone),
+	}
+	l.a.opt.Driver.Lease(in.Alone, in.WithPeers, l.a.snapshot.Load().short) // before a process can start
+	l.a.inputs.put(in)
+}
+
+// watch looks why there is no connection. Refused credentials end the lease. While every broker is
+// known to be stopped, nobody can give the slots away: that prolongs it, for at most the length of
+// the long one.
+func (l *lease) watch(work context.Context) error {
+	return wait.Every(work, outageEvery, func(time.Time) error {
+		o := l.a.opt.Ports.Links.Outage()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		switch {
+		case o.Denied && !l.denied:
+			l.denied = true
+			l.a.opt.Logger.Error("the broker refuses this agent: its workers end", "node", l.a.opt.Node)
+			l.a.inputs.put(worker.LeaseLost{All: true, Reason: "the broker refuses the credentials of its agent"})
+		case !o.Denied && l.alone > 0 && o.Stopped.After(l.asked) && !l.denied:
+			if last := l.asked.Add(l.withPeers); o.Stopped.Before(last) {
+				l.put(o.Stopped)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,73 @@
+// Package statedir keeps the state directory of an agent: for one agent at a time, and with the
+// names of those that it belonged to before.
+package statedir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/durable"
+)
+
+// Lock keeps other agents out of the state directory while this one runs, because fencing an
+// earlier incarnation would kill the workers of a running agent. The kernel releases the lock when
+// the process ends.
+func Lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, events.Errorf(events.Invalid, "agent: state directory: %w", err)
+	}
+	path := filepath.Join(dir, "agent.lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "agent: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, events.Errorf(events.Conflict, "agent: another agent runs here with the state directory %s: stop it, or give this one a node name of its own", dir)
+		}
+		if errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
+			return func() {}, nil // a file system without locks: the user must keep agents apart
+		}
+		return nil, events.Errorf(events.Internal, "agent: lock %s: %w", path, err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// predecessorsKept bounds them. Discovery knows the last one that it has admitted.
+const predecessorsKept = 16
+
+func predecessorsFile(dir string) string { return filepath.Join(dir, "incarnations") }
+
+// Succeed adds an incarnation to those of the directory and returns the ones before it, since one
+// was last admitted by discovery. Whoever has the directory has ended their processes, and may take
+// their place at once.
+func Succeed(dir string, own events.Incarnation) ([]events.Incarnation, error) {
+	b, err := os.ReadFile(predecessorsFile(dir))
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	var before []events.Incarnation
+	for _, word := range strings.Fields(string(b)) {
+		before = append(before, events.Incarnation(word))
+	}
+	before = before[max(0, len(before)-predecessorsKept):]
+	return before, writeIncarnations(dir, append(before, own))
+}
+
+// Admitted forgets all incarnations but this one: discovery has its name now.
+func Admitted(dir string, own events.Incarnation) error {
+	return writeIncarnations(dir, []events.Incarnation{own})
+}
+
+func writeIncarnations(dir string, all []events.Incarnation) error {
+	var b strings.Builder
+	for _, i := range all {
+		b.WriteString(string(i) + "\n")
+	}
+	return durable.WriteFile(predecessorsFile(dir), []byte(b.String()))
+}

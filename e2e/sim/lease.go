@@ -1,0 +1,154 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+)
+
+// renewEvery is how often an agent asks for its lease.
+const renewEvery = 500 * time.Millisecond
+
+// leased is an agent's lease, as its guard knows it: a second process that is not frozen with the
+// agent.
+type leased struct {
+	alone, withPeers time.Time
+	short            map[events.Incarnation]bool
+	lost             uint64 // how often this incarnation was declared lost, as far as it knows
+}
+
+// grant applies a lease that was asked for at a time.
+func (n *node) grant(asked time.Time, alone, withPeers time.Duration) {
+	if n.w.mutant.leaseless {
+		return
+	}
+	n.lease.alone, n.lease.withPeers = asked.Add(alone), asked.Add(withPeers)
+	n.input(worker.LeaseRenewed{Alone: n.lease.alone, WithPeers: n.lease.withPeers, Reason: "discovery has not answered"})
+}
+
+// lostBefore applies how often discovery has declared this incarnation lost.
+func (n *node) lostBefore(times uint64) {
+	if times > n.lease.lost {
+		n.lease.lost = times
+		n.input(worker.LeaseLost{Reason: "its node was declared lost"})
+	}
+}
+
+// renew asks one replica of discovery for the lease, and again after a while.
+func (n *node) renew(incarnation int) {
+	if n.incarnation != incarnation {
+		return
+	}
+	n.w.after(renewEvery, func() { n.renew(incarnation) })
+	n.askLease()
+}
+
+// askLease asks once, also after each hello that was answered.
+func (n *node) askLease() {
+	incarnation := n.incarnation
+	if n.cut || n.mute || n.frozen {
+		return
+	}
+	asked, who, link := n.w.now, liveness.Incarnation{Node: n.id, Incarnation: n.agent}, n.link
+	n.w.after(n.w.hop(), func() {
+		all := slices.DeleteFunc(slices.Clone(n.w.services[events.ServiceDiscovery]), func(s service) bool { return !s.canReceive() })
+		if len(all) == 0 || n.w.chance(n.w.sc.loss) {
+			return
+		}
+		r := all[n.w.any(len(all))].(*replica[liveness.State])
+		r.whenAwake(func() {
+			granted, lost, mend := r.ages.(*watcher).ages.Renew(who, link, n.w.now)
+			if mend {
+				r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: link}})
+			}
+			if !granted || !r.canSend() {
+				return
+			}
+			c := n.w.discoveryConfig()
+			n.w.after(n.w.hop(), func() {
+				if n.incarnation == incarnation && !n.cut && !n.deaf {
+					n.lostBefore(lost)
+					n.grant(asked, c.Lease, c.LeaseWithPeers)
+				}
+			})
+		})
+	})
+}
+
+// whenAwake calls do now, or when a frozen replica has resumed, if it has not crashed by then.
+func (r *replica[S]) whenAwake(do func()) {
+	if !r.isFrozen() {
+		do()
+		return
+	}
+	incarnation := r.incarnation
+	r.w.after(50*time.Millisecond, func() {
+		if r.incarnation == incarnation {
+			r.whenAwake(do)
+		}
+	})
+}
+
+// guard kills the processes of a frozen agent when their lease is over.
+func (n *node) guard(incarnation int) {
+	if n.incarnation != incarnation {
+		return
+	}
+	n.w.after(100*time.Millisecond, func() { n.guard(incarnation) })
+	if !n.frozen {
+		n.lease.short = n.state.ShortLeases()
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
+		end := n.lease.withPeers
+		if n.lease.short[id] {
+			end = n.lease.alone
+		}
+		if p := n.procs[id]; p.alive && !end.IsZero() && !n.w.now.Before(end) {
+			p.exit(-1, "SIGKILL")
+		}
+	}
+}
+
+// revoke has the broker refuse an agent's credentials, or ends that.
+func (n *node) revoke(is bool) {
+	n.cutOff(is)
+	if is {
+		n.input(worker.LeaseLost{All: true, Reason: "the broker refuses its credentials"})
+	}
+}
+
+// oneCopy checks that no process of an earlier generation lives when a process of a job is started
+// that restarts as a group: it could be a second copy of a rank.
+func (c *checker) oneCopy(p *process) {
+	if p.job.spec.Recovery == spec.RecoveryInProcess {
+		return
+	}
+	for _, n := range c.w.nodes {
+		for _, q := range n.procs {
+			if q.alive && q.job == p.job && q.start.Generation < p.start.Generation {
+				c.fail(16, "%s: %s starts in g%d while %s of g%d is alive", p.job.id, p.start.Place, p.start.Generation, q.start.Place, q.start.Generation)
+			}
+		}
+	}
+}
+
+// hears reports whether a request of a replica of discovery to itself is answered.
+func (v *watcher) hears() bool {
+	return v.r.canReceive() && v.r.canSend() && !v.w.chance(v.w.sc.loss)
+}
+
+// lost emits that an agent was silent for too long, and did not answer a ping either.
+func (v *watcher) lost(who liveness.Incarnation) {
+	silence := spec.Duration(v.ages.Silence(who, v.w.now))
+	if v.w.mutant.graceless {
+		silence = 0
+	}
+	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: silence}}))
+}

@@ -1,0 +1,61 @@
+package jetstream_test
+
+import (
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+)
+
+// TestAStoppedBrokerIsTold: its host refuses connections. One that accepts them and says nothing is
+// not known to be stopped.
+func TestAStoppedBrokerIsTold(t *testing.T) {
+	s := jetstreamtest.One(t)
+	p := s.Connect(t, nil).Ports().Links
+	if o := p.Outage(); o != (events.Outage{}) {
+		t.Errorf("while it is connected: %+v", o)
+	}
+	stopped := time.Now()
+	s.Stop(0)
+	await(t, "the broker is known to be stopped", func() bool { return p.Outage().Stopped.After(stopped) })
+	if p.Outage().Denied {
+		t.Error("a stopped broker has refused the user")
+	}
+	u, err := url.Parse(s.URL())
+	must(t, err)
+	mute, err := net.Listen("tcp", u.Host)
+	must(t, err)
+	await(t, "nothing is known of a broker that says nothing", func() bool { return p.Outage().Stopped.IsZero() })
+	must(t, mute.Close())
+	s.Start(t, 0)
+	await(t, "it is connected again", func() bool { return p.Own().Known() && p.Outage() == (events.Outage{}) })
+}
+
+// TestAllBrokersMustBeStopped, or somebody may decide.
+func TestAllBrokersMustBeStopped(t *testing.T) {
+	s := jetstreamtest.Three(t)
+	p := s.Connect(t, nil).Ports().Links
+	await(t, "it is connected", func() bool { return p.Own().Known() })
+	s.Stop(0)
+	s.Stop(1)
+	await(t, "it is connected to the third", func() bool { return p.Own().Known() && p.Outage() == (events.Outage{}) })
+	s.Stop(2)
+	await(t, "all are known to be stopped", func() bool { return !p.Outage().Stopped.IsZero() })
+}
+
+// TestARefusedUserIsTold, until it is admitted again.
+func TestARefusedUserIsTold(t *testing.T) {
+	g := newGuarded(t)
+	i := g.issue(t, access.RoleAgent, 0)
+	c := g.connect(t, i.Name)
+	p := c.Ports().Links
+	must(t, g.dir.Revoke(i.Name))
+	await(t, "the user is known to be refused", func() bool { return p.Outage().Denied })
+	if o := p.Outage(); !o.Stopped.IsZero() {
+		t.Errorf("the broker that refuses the user counts as stopped: %+v", o)
+	}
+}

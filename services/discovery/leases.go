@@ -1,0 +1,65 @@
+package discovery
+
+import (
+	"context"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+)
+
+// leases grants the leases of agents, from memory: see liveness.Lease. What it hears counts like a
+// heartbeat.
+func (s *replica) leases(ctx context.Context, emit controller.Emit) error {
+	for ctx.Err() == nil {
+		err := s.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), events.ServiceDiscovery, func(_ context.Context, data []byte) ([]byte, error) {
+			b, err := events.DecodeBody[events.LeaseRenew](data)
+			if err != nil {
+				return nil, err
+			}
+			g, err := s.renew(b, time.Now(), emit)
+			if err != nil {
+				return nil, err
+			}
+			return events.EncodeBody(g)
+		})
+		if err != nil && ctx.Err() == nil {
+			s.report(events.Errorf(events.CodeOf(err), "leases are not granted for now: %w", err))
+			wait.Sleep(ctx, hearAgain)
+		}
+	}
+	return nil
+}
+
+func (s *replica) renew(b events.LeaseRenew, now time.Time, emit controller.Emit) (events.LeaseGrant, error) {
+	if b.Node == "" {
+		return events.LeaseGrant{}, nil
+	}
+	s.mu.Lock()
+	granted, lost, mend := s.ages.Renew(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, now)
+	s.mu.Unlock()
+	if mend {
+		emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: b.Node, Incarnation: b.Incarnation, Link: b.Link}}})
+	}
+	if !granted {
+		return events.LeaseGrant{}, events.Errorf(events.Conflict, "node %s is not ready in discovery's record, as far as this replica knows: it has no lease", b.Node)
+	}
+	l := s.c.lease()
+	return events.LeaseGrant{Alone: spec.Duration(l.Alone), WithPeers: spec.Duration(l.WithPeers), TimesLost: lost}, nil
+}
+
+// hears proves that this replica receives what is sent to it: without that, the silence of an agent
+// means nothing. Any replica may answer.
+func (s *replica) hears(ctx context.Context) bool {
+	call, cancel := context.WithTimeout(ctx, s.c.PingTimeout)
+	defer cancel()
+	data, err := events.EncodeBody(events.LeaseRenew{})
+	if err != nil {
+		return false
+	}
+	_, err = s.ports.Calls.Call(call, events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), data)
+	return err == nil
+}

@@ -1,0 +1,74 @@
+package liveness
+
+import (
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// A lease makes sure that the processes of a lost node have ended before others take their place.
+// An agent asks discovery for it twice a second, and ends its processes when it has not got one for
+// the length of the lease, counted from when it asked. A replica grants it only to a node that is
+// ready in discovery's record. So nothing is granted to a node that was suspected, and when it is
+// declared lost its lease ends at a time that is known: that of the last heartbeat and the length.
+// (Gray, Cheriton: Leases, 1989; the lease is the agent's, and what it covers are its processes.)
+
+// Lease has the lengths of the lease of an agent.
+type Lease struct {
+	Alone     time.Duration // of processes that go on without peers on other nodes
+	WithPeers time.Duration // of all others
+}
+
+// leaseSlack is what a lease may last longer than its length: an agent needs some time to end its
+// processes, and its clock may run slower by a fiftieth.
+func leaseSlack(length time.Duration) time.Duration { return 500*time.Millisecond + length/50 }
+
+// endLease records when the lease of the agent ends that is declared lost now, having been heard by
+// the observing replica for the last time before silence.
+func (t *transition) endLease(silence time.Duration) {
+	if t.m.Lease == (Lease{}) {
+		return
+	}
+	heard := t.now.Add(-max(0, silence))
+	ends := func(length time.Duration) time.Time { return heard.Add(length + leaseSlack(length)) }
+	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(events.LeaseEnds{Alone: ends(t.m.Lease.Alone), WithPeers: ends(t.m.Lease.WithPeers)})
+}
+
+// endedBy applies that a new agent has ended what the recorded one had left running, if it has the
+// same state folder.
+func (t *transition) endedBy(b events.NodeHello) {
+	v := &t.s.View
+	if !t.now.Before(v.LeaseEnds.Alone) && !t.now.Before(v.LeaseEnds.WithPeers) {
+		v.LeaseEnds, t.s.OtherLeases = events.LeaseEnds{}, events.LeaseEnds{}
+	}
+	if slices.Contains(b.Predecessors, v.Incarnation) {
+		v.LeaseEnds = t.s.OtherLeases
+	} else {
+		t.s.OtherLeases = v.LeaseEnds
+	}
+}
+
+// Renew records that an agent asks for its lease, and reports whether this replica may grant it,
+// and how often the agent was declared lost before. mend is as in Observe. A replica that was
+// paused, or that receives nothing, may know an old record: it grants nothing.
+func (a *HeartbeatTracker) Renew(who Incarnation, l events.Link, now time.Time) (granted bool, lost uint64, mend bool) {
+	n := a.nodes[who.Node]
+	if n == nil || n.incarnation != who.Incarnation {
+		return false, 0, false
+	}
+	open := a.noteConnection(n, l, now)
+	if open {
+		n.seen(now)
+		mend = n.mend()
+	}
+	return open && !n.suspected && !a.health.Disconnected() && a.health.Checked(now, a.Gap), n.timesLost, mend
+}
+
+// Silence returns for how long this replica has not heard an agent.
+func (a *HeartbeatTracker) Silence(who Incarnation, now time.Time) time.Duration {
+	if n := a.nodes[who.Node]; n != nil && n.incarnation == who.Incarnation {
+		return now.Sub(n.lastSeen)
+	}
+	return 0
+}
