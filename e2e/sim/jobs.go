@@ -21,6 +21,7 @@ type jobRun struct {
 	every  int // steps between commits
 	pace   time.Duration
 	breaks int
+	apart  bool
 	groups map[events.Generation]*group
 	wanted []spec.Workers // every range of workers that was ever requested
 
@@ -35,7 +36,7 @@ func newJobRun(w *world, i int, s jobShape) *jobRun {
 	jobSpec.Workers = jobSpec.WithDefaults().Workers
 	jobSpec.Name = fmt.Sprintf("job%d", i)
 	j := &jobRun{
-		w: w, spec: jobSpec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace, breaks: s.breaks,
+		w: w, spec: jobSpec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace, breaks: s.breaks, apart: s.apart > 0,
 		groups: map[events.Generation]*group{}, worlds: map[events.Generation]*restarted{}, work: s.work, wanted: []spec.Workers{jobSpec.Workers},
 	}
 	e := events.Event{ID: "submit-" + jobSpec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: jobSpec}}
@@ -169,7 +170,7 @@ func (j *jobRun) runSteps(g *restarted) {
 // quit removes a process; its peers fail or hang.
 func (j *jobRun) quit(p *process) {
 	g := j.worlds[p.start.Generation]
-	if g == nil || p.done || g.hurt || g.ranks[p.rank] != p {
+	if g == nil || j.apart || p.done || g.hurt || g.ranks[p.rank] != p {
 		return
 	}
 	g.hurt = true

@@ -34,7 +34,7 @@ func (n *node) grant(asked time.Time, alone, withPeers time.Duration) {
 
 // lostBefore applies how often discovery has declared this incarnation lost.
 func (n *node) lostBefore(times uint64) {
-	if times > n.lease.lost {
+	if times > n.lease.lost && !n.w.mutant.leaseless {
 		n.lease.lost = times
 		n.input(worker.LeaseLost{Reason: "its node was declared lost"})
 	}
@@ -119,7 +119,7 @@ func (n *node) guard(incarnation int) {
 // revoke has the broker refuse an agent's credentials, or ends that.
 func (n *node) revoke(is bool) {
 	n.cutOff(is)
-	if is {
+	if is && !n.w.mutant.leaseless {
 		n.input(worker.LeaseLost{All: true, Reason: "the broker refuses its credentials"})
 	}
 }

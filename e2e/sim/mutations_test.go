@@ -73,13 +73,6 @@ var mutations = []struct {
 		}
 		return in
 	})}, []int{2}, 0},
-	{mutation{name: "has agents that know of no lease", leaseless: true}, []int{16}, 0},
-	{mutation{name: "waits for no lease", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
-		for i := range s.LostNodes {
-			s.LostNodes[i].Ends = events.LeaseEnds{}
-		}
-		return m.Step(s, in, now)
-	})}, []int{16}, 0},
 	{mutation{name: "ends the lease of a lost node too early", nodes: breaks(func(m controller.Machine[liveness.State], s liveness.State, in events.Input, now time.Time) (liveness.State, events.Decision) {
 		if b, ok := in.Body.(events.HeartbeatMissed); ok {
 			b.Silence += spec.Duration(10 * time.Second)

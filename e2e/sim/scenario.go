@@ -43,6 +43,7 @@ type jobShape struct {
 	hang         time.Duration // 0 = no hang detection
 	sameStep     int           // 0 = default
 	breaks       int           // the step in which its workers break their connections, at every attempt; 0 = none
+	apart        int           // 1 = its processes do not notice the end of others (restart)
 	resets       int           // regroups that are allowed, plus 1; 0 = any number
 	participants *participants // nil = placed by the scheduler
 }

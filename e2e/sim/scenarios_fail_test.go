@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -55,6 +56,9 @@ var scenarioMutants = map[string]mutation{
 	"deaf_registry_declares_nothing_hung":                 {name: "believes a replica that receives nothing", job: credulous},
 	"connections_that_break_at_every_attempt_end_the_job": {name: "ignores missing progress", job: hopeful},
 	"killed_worker_whose_memory_is_reclaimed_slowly":      {name: "waits for every exit", agent: waitsForExits},
+	"lease_of_a_node_cut":                                 {name: "has agents that know of no lease", leaseless: true},
+	"lease_of_a_node_freeze":                              {name: "ends leases too early", nodes: hurried},
+	"lease_of_a_node_revoke":                              {name: "waits for no lease", round: leaseBlind, leaseless: true},
 	"commit_of_a_rolled_back_branch":                      {name: "does not know its workers' commits", round: commitless},
 }
 
@@ -141,6 +145,23 @@ func believes(real agentStep) agentStep {
 var hopeful = breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 	if b, ok := in.Body.(events.RoundSealed); ok {
 		b.NoProgress = 0
+		in.Body = b
+	}
+	return m.Step(s, in, now)
+})
+
+// leaseBlind is a rendezvous that does not wait for the processes of lost nodes.
+var leaseBlind = breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	for i := range s.LostNodes {
+		s.LostNodes[i].Ends = events.LeaseEnds{}
+	}
+	return m.Step(s, in, now)
+})
+
+// hurried is a discovery that takes agents for silent for longer than they were.
+var hurried = breaks(func(m controller.Machine[liveness.State], s liveness.State, in events.Input, now time.Time) (liveness.State, events.Decision) {
+	if b, ok := in.Body.(events.HeartbeatMissed); ok {
+		b.Silence += spec.Duration(10 * time.Second)
 		in.Body = b
 	}
 	return m.Step(s, in, now)

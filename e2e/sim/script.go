@@ -131,6 +131,9 @@ func (s jobShape) String() string {
 	if s.breaks > 0 {
 		text += fmt.Sprint(" breaks ", s.breaks)
 	}
+	if s.apart > 0 {
+		text += fmt.Sprint(" apart ", s.apart)
+	}
 	if s.resets > 0 {
 		text += fmt.Sprint(" resets ", s.resets)
 	}
@@ -158,7 +161,7 @@ func parseJob(text string) (jobShape, error) {
 	for pair := range slices.Chunk(words[3:], 2) {
 		into := map[string]any{
 			"samples": &s.samples, "batch": &s.batch, "every": &s.every, "epochs": &s.epochs, "work": &s.work, "budget": &s.budget,
-			"samestep": &s.sameStep, "resets": &s.resets, "breaks": &s.breaks,
+			"samestep": &s.sameStep, "resets": &s.resets, "breaks": &s.breaks, "apart": &s.apart,
 		}[pair[0]]
 		switch {
 		case pair[0] == "pace":

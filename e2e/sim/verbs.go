@@ -31,6 +31,7 @@ var verbs = map[string]func(*operands) func(*world){
 	"crash":     onParty((service).crash, nil),
 	"freeze":    onParty((service).freeze, (*node).freeze),
 	"cut":       onParty(during((service).cutOff), during((*node).cutOff)),
+	"revoke":    onParty(nil, during((*node).revoke)),
 	"mute":      onParty(during((service).mute), during((*node).setMute)),
 	"deafen":    onParty(during((service).deafen), during((*node).setDeaf)),
 	"trap":      verbTrap,
