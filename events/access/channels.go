@@ -56,7 +56,8 @@ func channels() []channel {
 		{"status of a rendezvous", one(events.GatheringSubject("*")), roles(rdzv), roles(RoleParticipant), false},
 		{"pings", of(func(n events.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), false},
 		{"answers of agents", of(func(n events.NodeID) string { return events.AnswerSubject(n, "*") }), roles(agent), roles(disc), false},
-		request(disc, roles(agent), events.VerbJoin, events.VerbLeave, events.VerbRenew),
+		request(disc, roles(agent), events.VerbJoin, events.VerbLeave),
+		request(disc, roles(agent, disc), events.VerbRenew), // discovery asks itself, to prove that it hears
 		request(rdzv, roles(agent), events.VerbJoin, events.VerbJoins, events.VerbPeers),
 		{"joins to one replica", one(events.ReplicaSubject(string(rdzv), events.VerbJoins, "*")), roles(agent), roles(rdzv), true},
 		request(rdzv, roles(RoleParticipant), events.VerbEnter, events.VerbExit),
