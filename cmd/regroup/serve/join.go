@@ -84,8 +84,9 @@ type Membership struct {
 	Output  func(agent.Line) // of the workers here
 	// ErrorFile is as in agent.Options.
 	ErrorFile func(localRank int, g events.Generation) string
-	Made      func(*agent.Agent) // called before it runs
-	Err       io.Writer          // for people
+	Made      func(*agent.Agent)   // called before it runs
+	Ended     func(events.JobView) // called with the end of the job; may be nil
+	Err       io.Writer            // for people
 	report    *reporter
 }
 
@@ -108,6 +109,7 @@ func (m Membership) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.report.ended = m.Ended
 	m.Made(run)
 	if err := withHealth(ctx, m.Process, nil, run.Run); err != nil {
 		return err
@@ -121,6 +123,8 @@ type reporter struct {
 	to   io.Writer
 	job  events.JobID
 	last string
+
+	ended func(events.JobView) // may be nil
 }
 
 func (s *reporter) say(format string, args ...any) {
@@ -203,6 +207,9 @@ func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 		if v.State.Terminal() {
 			if v, err = c.AwaitExits(ctx, v); err != nil {
 				return err
+			}
+			if s.ended != nil {
+				s.ended(v)
 			}
 			now := time.Now()
 			if err := screen.Final(s.to, screen.Palette{}, v, now); err != nil {

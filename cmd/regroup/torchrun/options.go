@@ -103,25 +103,8 @@ func (o *options) notes() (all []string) {
 			all = append(all, fmt.Sprintf("--%s has no effect here: %s", f.name(), f.does))
 		}
 	}
-	if _, without := o.conf(); len(without) > 0 {
-		all = append(all, fmt.Sprintf("--rdzv-conf %s has no effect here: there is no store of torchrun's", strings.Join(without, ", ")))
-	}
-	return all
-}
-
-// conf divides --rdzv-conf: what the rendezvous reads, and the keys that have no meaning here.
-func (o *options) conf() (text string, without []string) {
-	var kept []string
-	for item := range strings.SplitSeq(o.text("rdzv-conf"), ",") {
-		switch key, _, _ := strings.Cut(strings.TrimSpace(item), "="); key {
-		case "is_host": // see place
-		case "store_type", "use_libuv", "read_timeout", "timeout", "cas_backoff_max_seconds", "protocol":
-			without = append(without, key)
-		default:
-			kept = append(kept, item)
-		}
-	}
-	return strings.Join(kept, ","), without
+	_, _, more := jobflags.SplitConf(o.text("rdzv-conf"))
+	return append(all, more...)
 }
 
 // forever is the window of failures: torchrun's restarts never expire.
@@ -148,7 +131,7 @@ func (o *options) job(args []string) (spec.Job, error) {
 		find("nproc-per-node", err.Error())
 		r.WorkersPerNode = 1
 	}
-	conf, _ := o.conf()
+	conf, _, _ := jobflags.SplitConf(o.text("rdzv-conf"))
 	bad = append(bad, jobflags.ReadConf(conf, r)...)
 	if o.on("module") && o.on("no-python") {
 		find("module", "and --no-python exclude each other")
