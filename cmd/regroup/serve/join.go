@@ -84,9 +84,10 @@ type Membership struct {
 	Output  func(agent.Line) // of the workers here
 	// ErrorFile is as in agent.Options.
 	ErrorFile func(localRank int, g events.Generation) string
-	Made      func(*agent.Agent)   // called before it runs
-	Ended     func(events.JobView) // called with the end of the job; may be nil
-	Err       io.Writer            // for people
+	Made      func(*agent.Agent)          // called before it runs
+	Changed   func(events.NodeMembership) // called after every change; may be nil, must not block
+	Ended     func(events.JobView)        // called with the end of the job; may be nil
+	Err       io.Writer                   // for people
 	report    *reporter
 }
 
@@ -101,6 +102,9 @@ func (m Membership) Run(ctx context.Context) error {
 		return events.Errorf(events.Invalid, "--slots: is %d, the job has %d workers on every node", a.Slots, per)
 	}
 	m.Job.OnChange = func(n events.NodeMembership) {
+		if m.Changed != nil {
+			m.Changed(n)
+		}
 		if text := membershipText(n); text != "" {
 			m.report.say("%s", text)
 		}

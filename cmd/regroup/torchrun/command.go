@@ -241,6 +241,9 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 		Process: p, Agent: t.agent, Client: c, Job: joined, Output: console.line, ErrorFile: console.errorFile, Err: t.env.Err,
 		Made: func(a *agent.Agent) { made = a }, Ended: func(v events.JobView) { t.ended = &v },
 	}
+	if fd := t.options.companion; fd != 0 {
+		member.Changed = newCompanion(fd).changed
+	}
 	story, ended := context.WithCancel(ctx)
 	var g errgroup.Group
 	g.Go(func() error {

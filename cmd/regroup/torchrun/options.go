@@ -27,6 +27,8 @@ type options struct {
 	given  map[string]bool    // on the command line or in the environment
 	spares int
 	load   []string
+
+	companion int // descriptor for a foreign agent, see companion; 0 = there is none
 }
 
 // add adds torchrun's flags to a command's set, and our own. As in torchrun, _ may be written for -
@@ -41,6 +43,8 @@ func add(fs *pflag.FlagSet) *options {
 	}
 	fs.IntVar(&o.spares, "spares", 0, "Regroup's own: Python interpreters that each node keeps started, with PyTorch imported, for workers that take the place of others")
 	fs.StringSliceVar(&o.load, "preload", nil, "Regroup's own: modules that spares import beside PyTorch, separated by commas")
+	fs.IntVar(&o.companion, "companion", 0, "the descriptor at which a foreign agent is told of its node")
+	_ = fs.MarkHidden("companion")
 	fs.SetNormalizeFunc(normalize)
 	return o
 }
@@ -159,6 +163,10 @@ func (o *options) job(args []string) (spec.Job, error) {
 		bad = append(bad, wrong.finding)
 	}
 	s.Env = map[string]string{"TORCHELASTIC_SIGNALS_TO_HANDLE": o.text("signals-to-handle")}
+	if o.companion != 0 {
+		// Foreign agents are asked how many nodes wait, and restart the group for them themselves.
+		s.Elastic.Settle = spec.Duration(forever)
+	}
 	s = s.WithDefaults()
 	for _, x := range s.Check() {
 		switch {
