@@ -114,7 +114,7 @@ python-test: build libregroup torch hatch ## the Python package: operations, DDP
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
 
 test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## torch.distributed on a current PyTorch from PyPI: the backend, groups that follow a job, agents of torchrun, torchrun beside regroup torchrun, the store (TORCH=2.15.0, about 3 GB, once)
-	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed tests.test_follow tests.test_rendezvous_handler compat.test_current compat.test_torchrun
+	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed tests.test_follow tests.test_rendezvous_handler tests.test_rendezvous_nodes compat.test_current compat.test_sharded compat.test_torchrun
 	@$(GO) test -count=1 ./e2e/tcpstore -python $(TOOLS)/torch-$(TORCH)/bin/python
 	@$(MAKE) --no-print-directory test-integrations
 

@@ -13,7 +13,8 @@ import (
 // next generation.
 var (
 	// ErrPlannedChange: the members are about to change. Commit returns it, on all ranks at the
-	// same commit.
+	// same commit. A training function that returns it without such a commit goes back to the last
+	// one.
 	ErrPlannedChange = errors.New("planned change: rejoin after this commit")
 	// ErrStopped: the job is being stopped. Commit returns it, on all ranks at the same commit, and
 	// so does Run.
@@ -97,6 +98,7 @@ func (s *Session) commit(ctx context.Context, final bool) (update int64, err err
 	if err := s.state.save(s.Generation); err != nil {
 		return 0, err
 	}
+	s.parting = v[0] == updatePlanned
 	switch v[0] {
 	case updatePlanned:
 		s.state.replica.Store().EndGeneration()

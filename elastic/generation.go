@@ -26,6 +26,7 @@ type outcome struct {
 	ending  ending
 	reason  error // for people; nil when finished
 	accused []int
+	unsaved bool      // the state is not that of the last commit: it must be restored
 	broken  [][2]int  // connections that were seen to fail, as pairs of ranks
 	endedAt time.Time // when this worker learnt that it must leave
 
@@ -130,7 +131,10 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, previous out
 	case fatal != nil:
 		// So that the others need not wait for the socket to close, and know whose fault it is.
 		s.comm.Abort(&collective.PeerLostError{Rank: a.Rank, Generation: a.Generation, Cause: fatal})
-	case o.ending == lost && r.state.replica.Newest() != nil:
+	case o.ending == lost || o.ending == planned && !s.parting:
+		o.unsaved = true
+	}
+	if o.unsaved && r.state.replica.Newest() != nil {
 		o.lostSteps = r.state.step - r.state.replica.Newest().Step()
 	}
 	if s.first != nil || s.began.IsZero() {

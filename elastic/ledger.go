@@ -84,6 +84,7 @@ func (s *State) Recording() { s.recording = true }
 func (s *Session) Record(epoch uint64, indices []int) {
 	addConsumed(&s.state.unmerged, wire.LedgerEpoch{Epoch: epoch, Count: uint64(len(indices)), Sum: hashSum(indices)})
 	s.state.step++
+	s.parting = false
 	s.reportProgress()
 }
 

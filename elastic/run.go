@@ -202,7 +202,7 @@ func (r *runner) rejoin(ctx context.Context, last uint64, previous outcome) (wir
 	go func() {
 		r.closeLastComm()
 		var err error
-		if previous.ending == lost {
+		if previous.unsaved {
 			err = r.state.Restore()
 		}
 		r.state.replica.HashCommit()

@@ -81,6 +81,31 @@ func TestSurvivorsGoBackToTheCommitAndFinish(t *testing.T) {
 	}
 }
 
+// TestAPlannedChangeWithoutACommitGoesBack: a training function that asks for the next generation
+// by itself, between two commits, begins it with the last one, and not with the tensors of one step
+// and the values of another.
+func TestAPlannedChangeWithoutACommitGoesBack(t *testing.T) {
+	f := newFleet(t, 3)
+	f.onStep = func(_ context.Context, _ *worker, s *Session) error {
+		if s.Generation == 1 && s.Step() == 13 {
+			return ErrPlannedChange
+		}
+		return nil
+	}
+	for i := range 3 {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	if done := f.check("w0"); done != 3 {
+		t.Errorf("%d workers are done, want 3", done)
+	}
+	for name, r := range f.hub.FirstSteps[2] {
+		if r.Step != 11 || r.First.Lost != 3 {
+			t.Errorf("%s: first step %d, lost %d; want step 11 after commit 10 with 3 void", name, r.Step, r.First.Lost)
+		}
+	}
+}
+
 // TestEachGenerationHasItsTrace: the training function is told the current one.
 func TestEachGenerationHasItsTrace(t *testing.T) {
 	f := newFleet(t, 3)

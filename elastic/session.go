@@ -36,6 +36,7 @@ type Session struct {
 	writer   *checkpointWriter
 	updates  updates
 	agreed   int64     // the update that all ranks know of since the last step
+	parting  bool      // the last commit was answered with ErrPlannedChange, and no step was made since
 	began    time.Time // when the state was in sync
 	first    *wire.FirstStep
 	metrics  map[string]float64
@@ -131,6 +132,7 @@ func (s *Session) sumStep(ctx context.Context, b Batch) (stepTotals, error) {
 }
 
 func (s *Session) advance(b Batch, t stepTotals) {
+	s.parting = false
 	switch {
 	case b.share != nil: // the ledger gets it with the commit after it was recorded
 		s.state.elastic.finished = t.left == 0

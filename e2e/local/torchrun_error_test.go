@@ -1,6 +1,7 @@
 package local
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,5 +97,31 @@ echo "in $TORCHELASTIC_ERROR_FILE"; exit 3`
 				t.Errorf("%s is left: %v", file, err)
 			}
 		}
+	}
+}
+
+// TestTheLauncherPassesTheErrorOn: torchrun is a program of @record itself, and leaves the error of
+// the worker that failed first in the file that its own launcher has named.
+func TestTheLauncherPassesTheErrorOn(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "own.json")
+	t.Setenv("TORCHELASTIC_ERROR_FILE", own)
+	script := `test "$TORCHELASTIC_ERROR_FILE" != ` + own + ` || exit 9
+test $RANK = 1 || exec sleep 60
+printf '{"message": {"message": "ValueError: the cause", "extraInfo": {"py_callstack": "Traceback", "timestamp": "1700000000"}}}' > "$TORCHELASTIC_ERROR_FILE"
+exit 3`
+	_, errs, code := runLocal(t, dir, time.Minute, "torchrun", "--nproc-per-node", "2", "--no-python", "sh", "-c", script)
+	var said struct {
+		Message struct {
+			Message string         `json:"message"`
+			Extra   map[string]any `json:"extraInfo"`
+		} `json:"message"`
+	}
+	b, err := os.ReadFile(own)
+	if err == nil {
+		err = json.Unmarshal(b, &said)
+	}
+	if code != 14 || err != nil || !strings.HasPrefix(said.Message.Message, "ValueError: the cause") || said.Message.Extra["timestamp"] == "" {
+		t.Errorf("exit %d, %v, the file has %s\n%s", code, err, b, errs)
 	}
 }

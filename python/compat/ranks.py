@@ -211,6 +211,29 @@ def case_dtensor():
     same(product.full_tensor(), whole @ whole.t(), "product")
 
 
+def case_parts_are_refused():
+    """A rank's part of a tensor is sent to nobody as if it were all of it."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    import regroup.torch as hvd
+    from regroup.errors import InvalidArgumentError, UnsupportedError
+
+    hvd.init()
+    part = distribute_tensor(torch.ones(4 * SIZE), init_device_mesh("cpu", (SIZE,)), [Shard(0)])
+    calls = {
+        "allreduce": lambda: hvd.allreduce(part, name="part"),
+        "broadcast_parameters": lambda: hvd.broadcast_parameters({"part": part}),
+        "broadcast_object": lambda: hvd.broadcast_object({"part": part}),
+    }
+    for name, call in calls.items():
+        try:
+            call()
+        except (InvalidArgumentError, UnsupportedError) as e:
+            assert "a DTensor" in str(e), (name, e)
+        else:
+            raise AssertionError(f"{name} has accepted a part of a tensor")
+
+
 def case_mesh_of_two_dimensions():
     if SIZE < 4:
         return

@@ -7,6 +7,8 @@ socket of the agent's process, and its connection is the node's membership:
     agent sends 0 or 1      the node is done, or wants a new generation
     end of the connection   the generation is over
 
+At a pipe it tells what becomes of the node: a line of JSON for each change.
+
 A companion whose agent is killed is interrupted by the kernel, so that the other nodes learn of it
 at once.
 """
@@ -24,8 +26,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from .errors import RegroupError
 
@@ -101,11 +104,23 @@ class Generation:
         self._connection.close()
 
 
+class Node:
+    """What the rendezvous says of this node and the others."""
+
+    def __init__(self, said: Dict[str, Any]):
+        self.job: str = said.get("job", "")
+        self.membership: str = said.get("membership", "")  # events.Membership; empty = not known yet
+        self.waiting: int = said.get("waiting", 0)  # nodes of the wait list
+        self.closed: bool = said.get("closed", False)  # no node is added any more
+
+
 class Companion:
-    """The process, and the socket of its members. For one thread."""
+    """The process, and the socket of its members. Any thread may use it."""
 
     def __init__(self, arguments: List[str]):
         program = binary()
+        self._lock = threading.RLock()
+        self.node = Node({})
         self._folder = tempfile.mkdtemp(prefix="regroup-")
         path = os.path.join(self._folder, "members")
         self._listener = socket.socket(socket.AF_UNIX)
@@ -113,16 +128,42 @@ class Companion:
         self._listener.listen()
         self._said = tempfile.TemporaryFile()
         self._open: List[Generation] = []
-        self._interrupted = False
-        self._process = subprocess.Popen(
-            [program, *arguments, *MEMBER],
-            env=_environment(path),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._said,
-            start_new_session=True,  # an interrupt at the terminal is for the agent
-            preexec_fn=_end_with(os.getpid()),
-        )
+        self._interrupted = self._closed = False
+        self._status, status = os.pipe()
+        os.set_blocking(self._status, False)
+        self._unread = b""
+        line = [program, arguments[0], "--companion", str(status), *arguments[1:], *MEMBER]
+        started = threading.Event()
+        self._failed: Optional[Exception] = None
+        threading.Thread(
+            target=self._run, args=(line, path, status, started), name="regroup-companion", daemon=True
+        ).start()
+        started.wait()
+        os.close(status)
+        if self._failed is not None:
+            self.close()
+            raise self._failed
+
+    def _run(self, line: List[str], path: str, status: int, started: threading.Event) -> None:
+        """Starts the process. The kernel interrupts it when this thread ends, and not only when the
+        process of the agent does; so it must be a thread that lives as long."""
+        try:
+            self._process = subprocess.Popen(
+                line,
+                env=_environment(path),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                start_new_session=True,  # an interrupt at the terminal is for the agent
+                preexec_fn=_end_with(os.getpid()),
+                pass_fds=(status,),
+            )
+        except Exception as e:
+            self._failed = e
+        finally:
+            started.set()
+        if self._failed is None:
+            self._process.wait()
 
     def newest(self) -> Optional[Generation]:
         """The generation whose member is alive, as far as its messages have come."""
@@ -132,21 +173,45 @@ class Companion:
         return None
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Reads what members have sent; waits for something so long if there is nothing."""
-        self._open = [g for g in self._open if not g.over]
-        with selectors.DefaultSelector() as selector:
-            for f in (self._listener, *self._open):
-                selector.register(f, selectors.EVENT_READ)
-            ready = [key.fileobj for key, _ in selector.select(seconds)]
-        for f in ready:
-            if isinstance(f, Generation):
-                f.read()
-            else:
-                self._open.append(Generation(self._listener.accept()[0]))
-        self._open = [g for g in self._open if not g.over]
+        """Reads what members and the process have sent; waits for something so long if there is
+        nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._open = [g for g in self._open if not g.over]
+            with selectors.DefaultSelector() as selector:
+                for f in (self._listener, *self._open):
+                    selector.register(f, selectors.EVENT_READ)
+                if self._status >= 0:
+                    selector.register(self._status, selectors.EVENT_READ)
+                ready = [key.fileobj for key, _ in selector.select(seconds)]
+            for f in ready:
+                if isinstance(f, Generation):
+                    f.read()
+                elif f == self._status:
+                    self._read_status()
+                else:
+                    self._open.append(Generation(self._listener.accept()[0]))
+            self._open = [g for g in self._open if not g.over]
+
+    def _read_status(self) -> None:
+        try:
+            piece = os.read(self._status, 1 << 16)
+        except BlockingIOError:
+            return
+        if not piece:  # the process has ended
+            os.close(self._status)
+            self._status = -1
+            return
+        *lines, self._unread = (self._unread + piece).split(b"\n")
+        if lines:
+            self.node = Node(json.loads(lines[-1]))
 
     def ended(self) -> bool:
-        return self._process.poll() is not None
+        if self._process.poll() is None:
+            return False
+        self.poll()  # its last words about the node
+        return True
 
     def last_words(self, lines: int = 8) -> str:
         """The end of what it has written for people."""
@@ -169,12 +234,18 @@ class Companion:
 
     def stop_job(self, job: str, reason: str, server: List[str]) -> None:
         """Ends the job on all nodes, if its server can be reached."""
-        command = [binary(), "stop", job, "--reason", reason, *server]
+        self._ask("the run goes on", "stop", job, "--reason", reason, *server)
+
+    def close_job(self, job: str, server: List[str]) -> None:
+        """Closes the rendezvous for all nodes, if its server can be reached."""
+        self._ask("the run is not closed", "close", job, *server)
+
+    def _ask(self, otherwise: str, *command: str) -> None:
         said = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [binary(), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         if said.returncode != 0:
-            log.warning("regroup: the run goes on: %s", said.stdout.decode(errors="replace").strip())
+            log.warning("regroup: %s: %s", otherwise, said.stdout.decode(errors="replace").strip())
 
     def leave(self) -> None:
         """Takes the node out of the job, and waits until the process has ended."""
@@ -190,10 +261,16 @@ class Companion:
 
     def close(self) -> None:
         """Releases what belongs to a process that has ended."""
-        for g in self._open:
-            g.close()
-        self._open = []
-        self._listener.close()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for g in self._open:
+                g.close()
+            self._open = []
+            self._listener.close()
+            if self._status >= 0:
+                os.close(self._status)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -84,7 +84,12 @@ class HostsUpdatedInterrupt(RuntimeError):
 
     ``skip_sync`` exists for scripts that read it. It is always False: the sync finds out what each
     member lacks.
+
+    A script may raise it too, on all ranks at the same step: the state is committed as it is, and the
+    training function is called again in the next generation.
     """
+
+    committed = False  #: whether commit() has raised it, which has saved the state
 
     def __init__(self, message: str = "the members are about to change", skip_sync: bool = False):
         super().__init__(message)

@@ -28,6 +28,11 @@ from ._companion import Companion, Generation
 from ._tcpstore import tcp_store
 
 try:
+    from torch.distributed.elastic.rendezvous import RendezvousGracefulExitError
+except ImportError:  # before 2.3
+    RendezvousGracefulExitError = None
+
+try:
     from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
 except ImportError:  # before 2.4 next_rendezvous returns a tuple
     RendezvousInfo = RendezvousStoreInfo = None
@@ -95,7 +100,8 @@ def arguments(params: RendezvousParameters) -> List[str]:
 
 
 class RegroupHandler(RendezvousHandler):
-    """The rendezvous of one agent. Its companion starts with the first round."""
+    """The rendezvous of one agent. Its companion starts with the first round. Any thread may call its
+    methods."""
 
     def __init__(self, params: RendezvousParameters):
         self._arguments = arguments(params)
@@ -125,14 +131,15 @@ class RegroupHandler(RendezvousHandler):
         if self._companion is None:
             self._companion = Companion(self._arguments)
             atexit.register(self._leave)  # an agent that gets a signal does not shut down
-        limit = time.monotonic() + self._join_within + AND_SAY_SO
         self._companion.poll()
+        if self._current is not None and self._companion.node.closed:
+            raise RendezvousClosedError(f"run {self._run_id} is closed")
         if self._current and not self._current.over:
             self._current.end(1)  # the workers are restarted, for which all nodes are needed
         self._current = None
         while True:
-            g = self._await(self._companion, limit)
-            store = self._meet(self._companion, g, limit)
+            g = self._await(self._companion)
+            store = self._meet(self._companion, g)
             if store is not None:
                 break
         self._current = g
@@ -141,8 +148,15 @@ class RegroupHandler(RendezvousHandler):
             return store, g.rank, g.size
         return RendezvousInfo(store, g.rank, g.size, RendezvousStoreInfo(g.address, g.port))
 
-    def _await(self, companion: Companion, limit: float) -> Generation:
-        """Waits for a generation."""
+    def _limit(self) -> float:
+        """When whoever begins to wait for others now gives up. The companion has a limit as well, and
+        says why."""
+        return time.monotonic() + self._join_within + AND_SAY_SO
+
+    def _await(self, companion: Companion) -> Generation:
+        """Waits for a generation. A node that is redundant waits for as long as it is, as with
+        torchrun."""
+        limit = self._limit()
         while True:
             ended = companion.ended()
             companion.poll(0 if ended else 0.2)
@@ -150,18 +164,30 @@ class RegroupHandler(RendezvousHandler):
             if g is not None:
                 return g
             if ended:
-                raise RendezvousConnectionError(
-                    f"regroup has ended this node's part in run {self._run_id}:\n"
-                    + companion.last_words()
-                )
+                raise self._refused(companion)
+            if companion.node.membership == "spare":
+                limit = self._limit()
             if time.monotonic() > limit:
                 raise RendezvousTimeoutError(
                     f"no generation of run {self._run_id} has begun:\n{companion.last_words()}"
                 )
 
-    def _meet(self, companion: Companion, g: Generation, limit: float) -> Optional[TCPStore]:
+    def _refused(self, companion: Companion) -> Exception:
+        """Why a companion has ended."""
+        text = f"regroup has ended this node's part in run {self._run_id}:\n{companion.last_words()}"
+        membership = companion.node.membership
+        if membership == "timed-out":
+            return RendezvousTimeoutError(text)
+        if membership == "over" and self._current is None and RendezvousGracefulExitError is not None:
+            return RendezvousGracefulExitError(text)  # it was redundant to the end
+        if membership in ("closed", "over"):
+            return RendezvousClosedError(text)
+        return RendezvousConnectionError(text)
+
+    def _meet(self, companion: Companion, g: Generation) -> Optional[TCPStore]:
         """Returns the store of a generation, once all its agents are there, which may have to stop
         workers first; None if the generation is over before."""
+        limit = self._limit()
         try:
             store = tcp_store(
                 g.address, g.port, is_master=False, timeout=timedelta(seconds=CONNECT_WITHIN)
@@ -191,18 +217,27 @@ class RegroupHandler(RendezvousHandler):
             raise RendezvousConnectionError(f"the store {g.address}:{g.port}: {e}") from e
 
     def num_nodes_waiting(self) -> int:
-        """1 if the generation of the workers is over."""
+        """The number of nodes that wait until the workers are started again, for which any agent may
+        ask by next_rendezvous; at least 1 if the generation of the workers is over."""
         if self._companion is None or self._current is None:
             return 0
         self._companion.poll()
-        return int(self._current.over)
+        return max(int(self._current.over), self._companion.node.waiting)
 
     def is_closed(self) -> bool:
-        return self._closed or self._companion is not None and self._companion.ended()
+        if self._closed or self._companion is None:
+            return self._closed
+        self._companion.poll()
+        return self._companion.node.closed or self._companion.ended()
 
     def set_closed(self) -> None:
-        """Takes this node out of the job; the others go on."""
-        self._leave()
+        """Closes the run on all nodes: those that are in go on with what they do, and none meet
+        again."""
+        companion = self._companion
+        if companion is not None and not companion.ended() and companion.node.job:
+            companion.close_job(companion.node.job, self._server)
+        else:
+            self._closed = True
 
     def shutdown(self) -> bool:
         """Ends this node's part: it is done, or it leaves if the agent ends by an exception. If its

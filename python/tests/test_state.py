@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 
 import regroup.torch as hvd
-from regroup.torch.elastic import engine_handlers
+from regroup.torch.elastic import optimizer_handler
 from regroup.torch.elastic import state as state_module
 from regroup.torch.world import world
 
@@ -423,7 +423,7 @@ class StateTest(unittest.TestCase):
     def test_an_optimizer_that_wants_a_closure(self):
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.LBFGS(model.parameters())
-        self.assertEqual([{}, {}], engine_handlers.outlines(optimizer, list(model.parameters())))
+        self.assertEqual([{}, {}], optimizer_handler.outlines(optimizer, list(model.parameters())))
         state = hvd.elastic.TorchState(model, optimizer)
 
         @hvd.elastic.run

@@ -84,8 +84,10 @@ type Membership struct {
 	Output  func(agent.Line) // of the workers here
 	// ErrorFile is as in agent.Options.
 	ErrorFile func(localRank int, g events.Generation) string
-	Made      func(*agent.Agent) // called before it runs
-	Err       io.Writer          // for people
+	Made      func(*agent.Agent)          // called before it runs
+	Changed   func(events.NodeMembership) // called after every change; may be nil, must not block
+	Ended     func(events.JobView)        // called with the end of the job; may be nil
+	Err       io.Writer                   // for people
 	report    *reporter
 }
 
@@ -100,6 +102,9 @@ func (m Membership) Run(ctx context.Context) error {
 		return events.Errorf(events.Invalid, "--slots: is %d, the job has %d workers on every node", a.Slots, per)
 	}
 	m.Job.OnChange = func(n events.NodeMembership) {
+		if m.Changed != nil {
+			m.Changed(n)
+		}
 		if text := membershipText(n); text != "" {
 			m.report.say("%s", text)
 		}
@@ -108,6 +113,7 @@ func (m Membership) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.report.ended = m.Ended
 	m.Made(run)
 	if err := withHealth(ctx, m.Process, nil, run.Run); err != nil {
 		return err
@@ -121,6 +127,8 @@ type reporter struct {
 	to   io.Writer
 	job  events.JobID
 	last string
+
+	ended func(events.JobView) // may be nil
 }
 
 func (s *reporter) say(format string, args ...any) {
@@ -203,6 +211,9 @@ func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 		if v.State.Terminal() {
 			if v, err = c.AwaitExits(ctx, v); err != nil {
 				return err
+			}
+			if s.ended != nil {
+				s.ended(v)
 			}
 			now := time.Now()
 			if err := screen.Final(s.to, screen.Palette{}, v, now); err != nil {

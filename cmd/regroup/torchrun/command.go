@@ -35,6 +35,7 @@ type call struct {
 	agent   serve.AgentConfig
 	options *options
 	palette screen.Palette
+	ended   *events.JobView // how the job has ended; nil = it has not, for this node
 }
 
 // Command is `regroup torchrun`.
@@ -61,7 +62,8 @@ same arguments. What each flag does here is in docs/torchrun.md.`,
 			for _, n := range t.options.notes() {
 				env.Say(n)
 			}
-			return t.run(cmd.Context(), job)
+			err = t.run(cmd.Context(), job)
+			return errors.Join(err, reportError(os.Getenv(envErrorFile), t.ended, err, time.Now()))
 		},
 	}
 	command.Group(cmd.Flags(), "torchrun's flags", func() { t.options = add(cmd.Flags()) })
@@ -232,7 +234,10 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	defer off()
 	member := serve.Membership{
 		Process: p, Agent: t.agent, Client: c, Job: joined, Output: console.line, ErrorFile: console.errorFile, Err: t.env.Err,
-		Made: func(a *agent.Agent) { made = a },
+		Made: func(a *agent.Agent) { made = a }, Ended: func(v events.JobView) { t.ended = &v },
+	}
+	if fd := t.options.companion; fd != 0 {
+		member.Changed = newCompanion(fd).changed
 	}
 	story, ended := context.WithCancel(ctx)
 	var g errgroup.Group

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -69,13 +71,8 @@ func (o *options) place(ctx context.Context, configured string) (place, error) {
 
 // isHost reads is_host of --rdzv-conf.
 func (o *options) isHost() (host, given bool) {
-	for item := range strings.SplitSeq(o.text("rdzv-conf"), ",") {
-		if key, value, ok := strings.Cut(item, "="); ok && strings.TrimSpace(key) == "is_host" {
-			value = strings.ToLower(strings.TrimSpace(value))
-			host, given = value == "1" || value == "true" || value == "t" || value == "yes" || value == "y", true
-		}
-	}
-	return host, given
+	_, value, _ := jobflags.SplitConf(o.text("rdzv-conf"))
+	return slices.Contains([]string{"1", "true", "t", "yes", "y"}, value), value != ""
 }
 
 // address completes an endpoint by the default port.

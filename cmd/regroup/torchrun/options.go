@@ -27,6 +27,8 @@ type options struct {
 	given  map[string]bool    // on the command line or in the environment
 	spares int
 	load   []string
+
+	companion int // descriptor for a foreign agent, see companion; 0 = there is none
 }
 
 // add adds torchrun's flags to a command's set, and our own. As in torchrun, _ may be written for -
@@ -41,6 +43,8 @@ func add(fs *pflag.FlagSet) *options {
 	}
 	fs.IntVar(&o.spares, "spares", 0, "Regroup's own: Python interpreters that each node keeps started, with PyTorch imported, for workers that take the place of others")
 	fs.StringSliceVar(&o.load, "preload", nil, "Regroup's own: modules that spares import beside PyTorch, separated by commas")
+	fs.IntVar(&o.companion, "companion", 0, "the descriptor at which a foreign agent is told of its node")
+	_ = fs.MarkHidden("companion")
 	fs.SetNormalizeFunc(normalize)
 	return o
 }
@@ -103,25 +107,8 @@ func (o *options) notes() (all []string) {
 			all = append(all, fmt.Sprintf("--%s has no effect here: %s", f.name(), f.does))
 		}
 	}
-	if _, without := o.conf(); len(without) > 0 {
-		all = append(all, fmt.Sprintf("--rdzv-conf %s has no effect here: there is no store of torchrun's", strings.Join(without, ", ")))
-	}
-	return all
-}
-
-// conf divides --rdzv-conf: what the rendezvous reads, and the keys that have no meaning here.
-func (o *options) conf() (text string, without []string) {
-	var kept []string
-	for item := range strings.SplitSeq(o.text("rdzv-conf"), ",") {
-		switch key, _, _ := strings.Cut(strings.TrimSpace(item), "="); key {
-		case "is_host": // see place
-		case "store_type", "use_libuv", "read_timeout", "timeout", "cas_backoff_max_seconds", "protocol":
-			without = append(without, key)
-		default:
-			kept = append(kept, item)
-		}
-	}
-	return strings.Join(kept, ","), without
+	_, _, more := jobflags.SplitConf(o.text("rdzv-conf"))
+	return append(all, more...)
 }
 
 // forever is the window of failures: torchrun's restarts never expire.
@@ -148,7 +135,7 @@ func (o *options) job(args []string) (spec.Job, error) {
 		find("nproc-per-node", err.Error())
 		r.WorkersPerNode = 1
 	}
-	conf, _ := o.conf()
+	conf, _, _ := jobflags.SplitConf(o.text("rdzv-conf"))
 	bad = append(bad, jobflags.ReadConf(conf, r)...)
 	if o.on("module") && o.on("no-python") {
 		find("module", "and --no-python exclude each other")
@@ -176,6 +163,10 @@ func (o *options) job(args []string) (spec.Job, error) {
 		bad = append(bad, wrong.finding)
 	}
 	s.Env = map[string]string{"TORCHELASTIC_SIGNALS_TO_HANDLE": o.text("signals-to-handle")}
+	if o.companion != 0 {
+		// Foreign agents are asked how many nodes wait, and restart the group for them themselves.
+		s.Elastic.Settle = spec.Duration(forever)
+	}
 	s = s.WithDefaults()
 	for _, x := range s.Check() {
 		switch {

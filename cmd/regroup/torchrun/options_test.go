@@ -89,14 +89,45 @@ func TestVariables(t *testing.T) {
 // TestAllFindingsAtOnce: each mistake is named by its flag.
 func TestAllFindingsAtOnce(t *testing.T) {
 	o, rest := parse(t, nil, "--nnodes=4:2", "--nproc-per-node=none", "--max-restarts=-1", "--redirects=7", "--signals-to-handle=SIGNOT",
-		"--shutdown-timeout=soon", "--rdzv-conf=joined=1", "--print-completion=bash")
+		"--shutdown-timeout=soon", "--rdzv-conf=join_timeout=-1", "--print-completion=bash")
 	_, err := o.job(rest)
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"--nnodes", "--nproc-per-node", "--max-restarts", "--redirects", "--signals-to-handle", "--shutdown-timeout", "--rdzv-conf joined", "--print-completion", "training_script: is missing"} {
+	for _, want := range []string{"--nnodes", "--nproc-per-node", "--max-restarts", "--redirects", "--signals-to-handle", "--shutdown-timeout", "--rdzv-conf join_timeout", "--print-completion", "training_script: is missing"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named in %v", want, err)
+		}
+	}
+}
+
+// TestConf: keys that torchrun passes over are told and not refused, and one pair of quotes around
+// all of it, which a shell has not removed, is no part of it.
+func TestConf(t *testing.T) {
+	for text, want := range map[string]struct {
+		seconds int
+		notes   []string
+	}{
+		"join_timeout=5,last_call_timeout=1":         {5, nil},
+		"'join_timeout=5,timeout=5'":                 {5, []string{"--rdzv-conf is quoted twice", "--rdzv-conf timeout has no effect here: there is no store"}},
+		`"join_timeout=5"`:                           {5, []string{"--rdzv-conf is quoted twice"}},
+		"jon_timeout=5,join_timeout=7,is_host=1":     {7, []string{`--rdzv-conf jon_timeout has no effect here: it is not known; did you mean "join_timeout"?`}},
+		"read_timeout=1,use_libuv=0, join_timeout=9": {9, []string{"--rdzv-conf read_timeout, use_libuv has no effect here"}},
+	} {
+		o, rest := parse(t, nil, "--rdzv-conf", text, "x.py")
+		job, err := o.job(rest)
+		if err != nil || job.Rendezvous.JoinTimeout.D() != time.Duration(want.seconds)*time.Second {
+			t.Errorf("%s: %v, %+v", text, err, job.Rendezvous)
+		}
+		notes := o.notes()
+		if len(notes) != len(want.notes) {
+			t.Errorf("%s: notes %q", text, notes)
+			continue
+		}
+		for i, n := range notes {
+			if !strings.HasPrefix(n, want.notes[i]) {
+				t.Errorf("%s: note %q, want %q", text, n, want.notes[i])
+			}
 		}
 	}
 }

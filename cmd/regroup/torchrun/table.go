@@ -29,7 +29,7 @@ var flags = []flag{
 	{"--rdzv-backend NAME", "static", other, "static and c10d say which node is the host of --rdzv-endpoint, as there; the rendezvous is Regroup's in any case"},
 	{"--rdzv-endpoint HOST:PORT", "", other, "the node that has this address serves the job: broker and services, where torchrun serves a store; with --server it has no effect"},
 	{"--rdzv-id ID", "none", same, "names the run: nodes with the same one are in the same job"},
-	{"--rdzv-conf KEY=VALUE,...", "", other, "times of the rendezvous: join_timeout, last_call_timeout, close_timeout, keep_alive_interval, keep_alive_max_attempt; is_host; the rest has no meaning here"},
+	{"--rdzv-conf KEY=VALUE,...", "", other, "times of the rendezvous: join_timeout, last_call_timeout, close_timeout, keep_alive_interval, keep_alive_max_attempt; is_host; other keys are accepted with a note, as are quotes around all of it"},
 	{"--standalone", "false", same, "this node alone, with a server of its own"},
 	{"--max-restarts N", "0", other, "failures that the job survives: of the job, where torchrun counts in each agent; planned changes are not counted"},
 	{"--monitor-interval SECONDS", "0.1", noted, "the end of a worker is seen at once"},

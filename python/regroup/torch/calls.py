@@ -3,6 +3,7 @@ matched."""
 
 from __future__ import annotations
 
+import pickle
 import threading
 from types import TracebackType
 from typing import Any, Optional, Sequence, Type
@@ -21,6 +22,17 @@ def begin() -> None:
     """Marks the calling thread as the program's."""
     global _program
     _program = threading.get_ident()
+
+
+#: Errors that the arguments of a call are to blame for; pickling raises the last three.
+_WRONG = (
+    InvalidArgumentError,
+    UnsupportedError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    pickle.PicklingError,
+)
 
 
 class Call:
@@ -53,8 +65,7 @@ class Call:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        wrong = (InvalidArgumentError, UnsupportedError, TypeError, ValueError)
-        if isinstance(error, wrong) and self.comm is not None:
+        if isinstance(error, _WRONG) and self.comm is not None:
             self.comm.named.refuse(self.name, f"rank {self.group.rank}: {error}")
 
 

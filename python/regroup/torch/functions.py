@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, Unio
 import torch
 
 from ..errors import InvalidArgumentError
+from . import replicas
 from .broadcast_ops import start_broadcast
 from .calls import Call
 from .gather_ops import start_allgather
@@ -16,8 +17,8 @@ from .handles import Handles
 from .world import world
 
 
-def _pickled(obj: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+def _bytes(pickled: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(pickled), dtype=torch.uint8)
 
 
 def _unpickled(data: torch.Tensor) -> Any:
@@ -27,18 +28,19 @@ def _unpickled(data: torch.Tensor) -> Any:
 def broadcast_object(
     obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None
 ) -> Any:
-    """Returns root_rank's object, which must be picklable.
+    """Returns root_rank's object, which must be picklable. Raises UnsupportedError if it holds a
+    tensor of which root_rank has a part alone, like a DTensor.
 
     The other ranks unpickle what they receive, and unpickling can run any code: anybody who can act
     as root_rank can run code on all ranks. Use it among processes that trust each other."""
     call = Call("broadcast_object", name, process_set)
-    with call:
+    length = Call("", None, process_set, call.name + ".length")
+    with length:  # for which the others wait first
         root = call.group.rank == call.group.index(root_rank, "root_rank")
-        data = _pickled(obj) if root else torch.empty(0, dtype=torch.uint8)
+        data = _bytes(replicas.dumps(obj)[0]) if root else torch.empty(0, dtype=torch.uint8)
     if call.comm is None:
         return obj
     size = torch.tensor([data.numel()])
-    length = Call("", None, process_set, call.name + ".length")
     size = start_broadcast(length, size, root_rank, True, wait=True).synchronize()
     if not root:
         data = torch.empty(int(size), dtype=torch.uint8)
@@ -61,9 +63,9 @@ def allgather_object(obj: Any, name: Optional[str] = None, process_set: Any = No
     call = Call("allgather_object", name, process_set)
     if call.comm is None:
         return [obj]
-    with call:
-        data = _pickled(obj)
     lengths = Call("", None, process_set, call.name + ".lengths")
+    with call, lengths:  # the others wait for both
+        data = _bytes(pickle.dumps(obj))
     both = Handles(
         [start_allgather(call, data), start_allgather(lengths, torch.tensor([data.numel()]))]
     )

@@ -8,6 +8,7 @@ import torch
 
 from .. import _library as lib
 from ..errors import InvalidArgumentError
+from . import replicas
 
 TYPES = {
     torch.int8: lib.INT8,
@@ -57,6 +58,10 @@ def check(tensor: torch.Tensor, name: str = "tensor") -> None:
     """Raises for values that no operation accepts."""
     if not isinstance(tensor, torch.Tensor):
         raise InvalidArgumentError(f"{name} is a {type(tensor).__name__}, not a tensor")
+    if type(tensor) is not torch.Tensor and replicas.part(tensor):
+        raise InvalidArgumentError(
+            f"{name} is {replicas.part(tensor)}: give its to_local(), or its full_tensor()"
+        )
     if tensor.layout is not torch.strided:
         raise InvalidArgumentError(
             f"{name} is sparse: make it dense, for gradients with sparse_as_dense=True"

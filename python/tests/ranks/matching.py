@@ -227,6 +227,20 @@ def case_a_name_that_is_pending():
     same(hvd.synchronize(other), torch.ones(1), "pending, of another operation")
 
 
+def case_objects_that_cannot_be_pickled():
+    """Of one rank: the others get an error as well, and do not wait for it."""
+    unpicklable = {"generator": (i for i in range(3)), "local": lambda: 0}
+    for what, mine in unpicklable.items():
+        for call in (hvd.broadcast_object, hvd.allgather_object):
+            try:
+                call(mine if RANK == 0 else "fine", name=what)
+            except Exception as e:
+                assert "pickle" in str(e), (what, call, e)
+            else:
+                raise AssertionError(f"{call.__name__} has accepted a {what}")
+    hvd.barrier()
+
+
 def case_other_threads_need_names():
     said = []
 

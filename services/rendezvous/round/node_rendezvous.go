@@ -239,14 +239,15 @@ func (x *NodeRendezvous) nextRound(r spec.Rendezvous, now time.Time) {
 	}
 }
 
-// process applies operations until nothing changes. Waiting nodes wait settle for further ones.
+// process applies operations until nothing changes. Waiting nodes wait settle for further ones, or
+// less if it has become shorter.
 func (x *NodeRendezvous) process(r spec.Rendezvous, settle time.Duration, now time.Time) {
 	for x.pass(r, now) {
 	}
 	switch {
 	case !x.Complete || x.count(waiting) == 0:
 		x.Settle = time.Time{}
-	case x.Settle.IsZero():
+	case x.Settle.IsZero() || x.Settle.After(now.Add(settle)):
 		x.Settle = now.Add(settle)
 	}
 	if !x.Settle.IsZero() && !now.Before(x.Settle) {

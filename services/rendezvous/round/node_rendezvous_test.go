@@ -11,7 +11,7 @@ import (
 
 // nodes returns the input for a command about self-registered nodes, or nil if it is none.
 //
-//	submit nodes=2:4 per=1 [recovery=restart] [join=600s] [lastcall=30s]   job.submitted
+//	submit nodes=2:4 per=1 [recovery=restart] [join=600s] [lastcall=30s] [settle=200ms]   job.submitted
 //	enter a [incarnation=A] [slots=N] [env=1]                              an agent registers
 //	leave a [incarnation=A], close
 func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num func(string, int) int) events.Body {
@@ -27,7 +27,7 @@ func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num f
 		}
 		x := jobSpec.Rendezvous
 		_, _ = fmt.Sscanf(arg["nodes"], "%d:%d", &x.Nodes.Min, &x.Nodes.Max)
-		for key, d := range map[string]*spec.Duration{"join": &x.JoinTimeout, "lastcall": &x.LastCallTimeout} {
+		for key, d := range map[string]*spec.Duration{"join": &x.JoinTimeout, "lastcall": &x.LastCallTimeout, "settle": &jobSpec.Elastic.Settle} {
 			if v, err := time.ParseDuration(arg[key]); err == nil {
 				*d = spec.Duration(v)
 			}

@@ -271,8 +271,8 @@ func (t *transition) runRendezvous(reason string, gone ...events.NodeID) {
 	x := t.Nodes
 	before := maps.Clone(x.Removed)
 	settle := t.Spec.Elastic.Settle.D()
-	if !t.restart() {
-		settle = 0 // newcomers prefetch the state, and members wait for each other
+	if !t.restart() || t.open() && t.View.Generation > 0 {
+		settle = 0 // newcomers prefetch the state, and members wait for each other; or the group restarts anyway
 	}
 	x.process(*t.Spec.Rendezvous, settle, t.now)
 	for n, o := range x.Removed {

@@ -2,6 +2,7 @@ package jobflags
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,6 +71,47 @@ var noMeaning = map[string]string{
 	"read_timeout": "there is no store to read", "timeout": "torchrun's c10d ignores it too: give join_timeout",
 }
 
+// notRead are the further keys that torchrun's c10d reads, and that have no meaning where the
+// rendezvous has no store.
+var notRead = []string{"store_type", "use_libuv", "read_timeout", "timeout", "cas_backoff_max_seconds", "protocol"}
+
+// SplitConf divides the --rdzv-conf of a launcher, which may be quoted once more. torchrun reads
+// the keys that it knows and passes over others: what is left for ReadConf are the known ones, and
+// notes say which have no effect. is_host is for the launcher.
+func SplitConf(text string) (known, isHost string, notes []string) {
+	text = strings.TrimSpace(text)
+	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
+		text = text[1 : n-1]
+		notes = append(notes, "--rdzv-conf is quoted twice: it is read without the inner quotes")
+	}
+	var kept, without []string
+	for item := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(item, "=")
+		key = strings.TrimSpace(key)
+		switch {
+		case key == "is_host":
+			isHost = strings.ToLower(strings.TrimSpace(value))
+		case slices.Contains(notRead, key):
+			without = append(without, key)
+		case !ok || slices.Contains(confKeys, key):
+			kept = append(kept, item)
+		default:
+			note := fmt.Sprintf("--rdzv-conf %s has no effect here: it is not known", key)
+			if hint := spec.DidYouMean(key, confKeys); hint != "" {
+				note += "; " + hint
+			}
+			notes = append(notes, note)
+		}
+	}
+	if len(without) > 0 {
+		notes = append(notes, fmt.Sprintf("--rdzv-conf %s has no effect here: there is no store of torchrun's", strings.Join(without, ", ")))
+	}
+	return strings.Join(kept, ","), isHost, notes
+}
+
+// confKeys are the keys that ReadConf knows.
+var confKeys = []string{"close_timeout", "heartbeat_timeout", "join_timeout", "keep_alive_interval", "keep_alive_max_attempt", "last_call_timeout"}
+
 // ReadConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last value of a key
 // wins. It reports all errors.
 func ReadConf(text string, r *spec.Rendezvous) []spec.FieldError {
@@ -77,7 +119,6 @@ func ReadConf(text string, r *spec.Rendezvous) []spec.FieldError {
 		"join_timeout": &r.JoinTimeout, "last_call_timeout": &r.LastCallTimeout, "close_timeout": &r.CloseTimeout,
 		"keep_alive_interval": &r.KeepAliveInterval, "heartbeat_timeout": &r.HeartbeatTimeout,
 	}
-	known := []string{"close_timeout", "heartbeat_timeout", "join_timeout", "keep_alive_interval", "keep_alive_max_attempt", "last_call_timeout"}
 	var bad []spec.FieldError
 	for item := range strings.SplitSeq(text, ",") {
 		if strings.TrimSpace(item) == "" {
@@ -110,7 +151,7 @@ func ReadConf(text string, r *spec.Rendezvous) []spec.FieldError {
 			r.KeepAliveMaxAttempt = n
 		default:
 			bad = append(bad, spec.FieldError{
-				Path: "--rdzv-conf " + key, Message: "is not known; there are " + strings.Join(known, ", "), Hint: spec.DidYouMean(key, known),
+				Path: "--rdzv-conf " + key, Message: "is not known; there are " + strings.Join(confKeys, ", "), Hint: spec.DidYouMean(key, confKeys),
 			})
 		}
 	}

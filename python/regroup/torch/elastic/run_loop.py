@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import signal
+import sys
 import threading
-from typing import Any, Callable, Iterator, Optional, TypeVar, cast
+import time
+from typing import Any, Callable, Iterator, List, Optional, TypeVar, cast
 
 from ... import _library as lib
-from ... import membership
+from ... import membership, settings
 from ...errors import (
     HostsUpdatedInterrupt,
     JobStoppedInterrupt,
@@ -20,7 +23,7 @@ from ...errors import (
 from ...training import Training
 from .. import handles
 from ..world import describe, world
-from .state import State
+from .object_state import State
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -33,8 +36,9 @@ def run(func: _Function) -> _Function:
     When it is called, rank() and size() are those of the generation, and the state is the newest
     commit that any member has. The call ends by returning, on all ranks; by a failed collective
     operation (WorkerLostError, which scripts for Horovod know as HorovodInternalError), after which
-    the state returns to the last commit; or by HostsUpdatedInterrupt from ``state.commit()``. Any
-    other exception ends this worker.
+    the state returns to the last commit; or by HostsUpdatedInterrupt from ``state.commit()``. If the
+    script raises that itself, on all ranks at the same step, the training goes on from the state as
+    it is then. Any other exception ends this worker.
     """
 
     @functools.wraps(func)
@@ -79,6 +83,44 @@ def _stopped_by_sigterm(training: Training) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _all_raise() -> bool:
+    """Whether all ranks have raised HostsUpdatedInterrupt. Those that have not for as long as named
+    operations may wait for each other do something else."""
+    comm = world.communicator
+    if comm is None or comm.world == 1:
+        return True
+    limit = settings.named()["deadlock_ms"] / 1000
+    ones = (ctypes.c_int64 * 1)(1)
+    address = ctypes.addressof(ones)
+    request = comm.named.allreduce("elastic.interrupt", "", address, 1, lib.INT64, lib.MAX)
+    ended: List[Any] = []
+
+    def wait() -> None:
+        try:
+            ended.append(lib.wait_until(request, time.monotonic() + limit if limit > 0 else None))
+        except Exception as e:
+            ended.append(e)
+
+    # Not on this thread: the ranks' main threads do not wait for each other here.
+    thread = threading.Thread(target=wait, name="regroup-interrupt", daemon=True)
+    thread.start()
+    thread.join()
+    if isinstance(ended[0], Exception):
+        raise ended[0]
+    if not ended[0]:
+        _unanswered.append(ones)
+        print(
+            f"regroup: rank {comm.rank} has raised HostsUpdatedInterrupt, and others have not within {limit:g} s: all "
+            "return to the last commit",
+            file=sys.stderr,
+        )
+    return ended[0]
+
+
+#: Memory of operations that others have not started.
+_unanswered: List[Any] = []
 
 
 class _RunLoop:
@@ -165,6 +207,16 @@ class _RunLoop:
             world.job = world.prologue = None
         world.end()
 
+    def _call(self) -> Any:
+        """Calls the function. If the script has raised HostsUpdatedInterrupt, and so on all ranks, the
+        state is committed as it is."""
+        try:
+            return self._func(self._state, *self._args, **self._kwargs)
+        except HostsUpdatedInterrupt as e:
+            if not e.committed and _all_raise():
+                self._state.commit()
+            raise
+
     def _train(self, lost: bool) -> Any:
         """Calls the function in a new generation; returns the outcome."""
         self._interrupt = None
@@ -177,7 +229,7 @@ class _RunLoop:
             self._survivor = True
             if self._elastic and (world.membership.generation > 1 or world.step > 0):
                 self._state.on_reset()
-            return lib.OK, "", self._func(self._state, *self._args, **self._kwargs)
+            return lib.OK, "", self._call()
         except JobStoppedInterrupt:
             return lib.STOPPED, "", None
         except HostsUpdatedInterrupt as e:

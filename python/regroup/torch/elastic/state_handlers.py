@@ -104,7 +104,7 @@ class SamplerStateHandler(_CopyHandler):
     """Handles an ElasticSampler: merges what all ranks have recorded."""
 
     def sync(self) -> None:
-        from .state import merge_samplers
+        from .object_state import merge_samplers
 
         merge_samplers([self.value])
         super().sync()
@@ -136,7 +136,17 @@ def state_handler_for(value: Any) -> Optional[StateHandler]:
     """A handler for a value; None if it is an ordinary object."""
     for kind, make in _registry:
         if isinstance(value, kind):
+            if make is OptimizerStateHandler and _saves_its_own_way(value):
+                return DictStateHandler(value)
             return make(value)
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
         return DictStateHandler(value)
     return None
+
+
+def _saves_its_own_way(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the state of an optimizer may be more than its attributes ``state`` and
+    ``param_groups``, like that of one that wraps another: then its state_dict is kept as it is."""
+    kinds = type(optimizer).__mro__
+    own = kinds[: kinds.index(torch.optim.Optimizer)]
+    return any("state_dict" in vars(k) or "load_state_dict" in vars(k) for k in own)

@@ -1,0 +1,53 @@
+"""Tensors of the state, in memory that the C library reads and writes in place."""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import UnsupportedError
+from ...training import Training
+from .. import replicas
+
+
+class RegisteredTensor:
+    """One tensor of the state. ``memory`` is registered with the library; the tensor in use shares
+    it where possible."""
+
+    def __init__(self, name: str, memory: torch.Tensor):
+        self.name, self.memory = name, memory
+
+    def register(self, training: Training) -> None:
+        """Registers the memory. The name contains what must be equal on all ranks."""
+        size = self.memory.numel() * self.memory.element_size()
+        name = f"{self.name} {self.memory.dtype} {tuple(self.memory.shape)}"
+        training.tensor(name, self.memory.data_ptr(), size)
+
+    def capture(self, current: torch.Tensor) -> None:
+        """Copies the tensor in use to the memory. Raises UnsupportedError if it has become one that
+        the memory cannot hold."""
+        memory = self.memory
+        if type(current) is not torch.Tensor and type(current) is not torch.nn.Parameter:
+            replicas.check(self.name, current)
+        if current.shape != memory.shape or current.dtype != memory.dtype:
+            raise UnsupportedError(
+                f"{self.name} has become {current.dtype} {tuple(current.shape)}, and was {memory.dtype} "
+                f"{tuple(memory.shape)} when elastic.run began: a state keeps what it began with"
+            )
+        if current.data_ptr() != self.memory.data_ptr():
+            self.memory.copy_(current)
+
+    def apply(self, current: torch.Tensor) -> None:
+        """Copies the memory to the tensor in use."""
+        if current.data_ptr() != self.memory.data_ptr():
+            current.copy_(self.memory)
+
+
+def memory_for(name: str, current: torch.Tensor) -> torch.Tensor:
+    """Memory to register for a tensor: its own, if that is contiguous in the host's memory. Raises
+    UnsupportedError for a tensor that is more than its bytes, or less."""
+    replicas.check(name, current)
+    current = current.detach()
+    if current.device.type == "cpu" and current.is_contiguous():
+        return current
+    pin = current.device.type == "cuda"
+    return torch.empty(current.shape, dtype=current.dtype, device="cpu", pin_memory=pin)
