@@ -114,7 +114,8 @@ type Calls interface {
 	Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error
 }
 
-// Signals is publish and subscribe over core NATS: at most once.
+// Signals is publish and subscribe over core NATS: a signal may be lost. One of an agent may come
+// twice to agents at other brokers, if the accounts of identities are involved.
 type Signals interface {
 	// Send sends a signal without waiting. It fails only if the message is too large or the process
 	// is shutting down.
