@@ -48,6 +48,9 @@ type Log interface {
 	Follow(ctx context.Context, f Follow, fn func(Stored) error, caughtUp func()) error
 	// Last returns the newest message on a subject, perhaps with wildcards; NotFound without one.
 	Last(ctx context.Context, stream, subject string) (Stored, error)
+	// Next returns the first message on a subject, perhaps with wildcards, at a position or after
+	// it; NotFound without one. It is for a few thousand messages that are read once.
+	Next(ctx context.Context, stream, subject string, from uint64) (Stored, error)
 }
 
 // Message is a message to store.

@@ -83,7 +83,9 @@ type State struct {
 	Links []Link `json:"links,omitempty"`
 	// Ranks of the sealed generation whose connection broke, not yet counted.
 	BrokenConns [][2]int `json:"broken,omitempty"`
-	Packed      string   `json:"nodes,omitempty"`
+	// The document was lost while a generation ran, and made again: the next one is to be opened.
+	Lost   bool   `json:"lost,omitempty"`
+	Packed string `json:"nodes,omitempty"`
 
 	Members   []Member                             `json:"-"` // by place
 	Seniority map[events.NodeID]events.Generation  `json:"-"`
