@@ -105,9 +105,15 @@ func (d Dir) connectAccounts() error {
 			return err
 		}
 		to := outside[name]
+		if most := connections(name); to.Limits.Conn != most {
+			to.Limits.Conn = most
+			importing = append(importing, to)
+		}
 		if all := imports(shared, from.Subject, agents, to.Subject); !reflect.DeepEqual(inOrder(to.Imports), all) {
 			to.Imports = all
-			importing = append(importing, to)
+			if !slices.Contains(importing, to) {
+				importing = append(importing, to)
+			}
 		}
 	}
 	changed := append(exporting, importing...)
@@ -174,9 +180,20 @@ func imports(shared access.Imports, streams string, agents []string, itself stri
 		}
 	}
 	each(shared, func(subject string, kind jwt.ExportType, _ jwt.ResponseType) {
-		all.Add(&jwt.Import{Name: subject, Subject: jwt.Subject(subject), Account: streams, Type: kind})
+		// Who makes a consumer is told to those who count them.
+		share := kind == jwt.Service && access.Counted(subject)
+		all.Add(&jwt.Import{Name: subject, Subject: jwt.Subject(subject), Account: streams, Type: kind, Share: share})
 	})
 	return inOrder(all)
+}
+
+// connections returns how many connections an account may have. Of agents there are as many as
+// nodes.
+func connections(account string) int64 {
+	if slices.Contains(access.AgentAccounts(), account) {
+		return jwt.NoLimit
+	}
+	return access.ConnectionsOfAccount
 }
 
 // inOrder sorts imports: several may be of one subject.
