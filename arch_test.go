@@ -68,7 +68,8 @@ var layers = []layer{
 	{"jetstream/identity", []string{"events", "events/access", "internal/durable"}, []string{"github.com/nats-io/jwt", "github.com/nats-io/nkeys", "golang.org/x/sys"}, nil, "it is about files only"},
 	{"jetstream/backup", []string{"events", "internal/durable", "internal/wait"}, []string{"github.com/nats-io"}, nil, "it copies streams, whatever is in them"},
 	{"jetstream/inspect", []string{"events"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it asks about streams, whatever is in them"},
-	{"jetstream", []string{"events", "internal/durable", "internal/wait", "jetstream/backup", "jetstream/identity", "jetstream/inspect"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
+	{"jetstream/shares", []string{"events", "events/access", "jetstream/identity"}, []string{"github.com/nats-io"}, nil, "it counts consumers, whoever has made them"},
+	{"jetstream", []string{"events", "events/access", "internal/durable", "internal/wait", "jetstream/backup", "jetstream/identity", "jetstream/inspect", "jetstream/shares"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
 	{"internal/freeport", nil, nil, nil, "tests of every layer import it"},
 	{"jetstream/jetstreamtest", []string{"events", "events/eventstest", "internal/freeport", "jetstream"}, nil, nil, "it starts servers for tests"},
 	{"services/controller", []string{"events", "events/cloudevent", "events/document", "internal/wait"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
@@ -114,7 +115,7 @@ var layers = []layer{
 // method or a function that runs later (time.AfterFunc, context.AfterFunc). Who audits locking
 // reads these.
 var concurrent = []string{
-	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect",
+	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/shares",
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",

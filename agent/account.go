@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,7 +33,26 @@ func (o Options) account(of string) (*worker.Account, error) {
 	case a != nil && a.UID == 0 && o.DefaultUser != "":
 		return nil, errors.New("processes.user: this node's agent has a --default-user and starts no worker as root: name another user")
 	}
-	return a, nil
+	return a, o.mayBeOf(a)
+}
+
+// mayBeOf refuses a group that the job names and that its user is not in, unless the agent allows
+// it: a group like shadow or docker has the rights of root. Where jobs may run as root they may have
+// any.
+func (o Options) mayBeOf(a *worker.Account) error {
+	if o.DefaultUser == "" || a.GID == a.Own || slices.Contains(a.Groups, a.GID) {
+		return nil
+	}
+	allowed := o.AllowGroups
+	if _, group, ok := strings.Cut(o.DefaultUser, ":"); ok {
+		allowed = append(slices.Clone(allowed), group)
+	}
+	for _, name := range allowed {
+		if g, err := groupOf(name); err == nil && g == a.GID {
+			return nil
+		}
+	}
+	return fmt.Errorf("processes.user: %s is not in the group %d, and this node's agent allows it to nobody else: leave the group out, or give the agent --allow-group", a.Name, a.GID)
 }
 
 // accountOf finds a user written as name or name:group, or their numbers. A process that is not
@@ -55,6 +75,7 @@ func accountOf(text string, euid int) (*worker.Account, error) {
 	if err != nil {
 		return nil, fmt.Errorf("user %s: %w", name, err)
 	}
+	a.Own = a.GID
 	if hasGroup {
 		if a.GID, err = groupOf(group); err != nil {
 			return nil, err

@@ -50,6 +50,18 @@ func TestTheUserOfAJob(t *testing.T) {
 	if a, err := o.account("54323"); err != nil || a.UID != 54323 {
 		t.Errorf("the job's: %+v, %v", a, err)
 	}
+	// A group is one of the user's, or the agent allows it.
+	o.AllowGroups = []string{"54326"}
+	for text, allowed := range map[string]bool{
+		"54323:54323": true, "54321:54322": true, "54323:54322": true, "54323:54326": true, "54323:0": false, "54323:54327": false, "54321:shadow": false, "daemon:daemon": true, "daemon:shadow": false,
+	} {
+		if _, err := o.account(text); (err == nil) != allowed || err != nil && !strings.HasPrefix(err.Error(), "processes.user: ") {
+			t.Errorf("%s: %v, want it allowed: %v", text, err, allowed)
+		}
+	}
+	if a, err := (Options{}).account("54323:0"); err != nil || a.GID != 0 {
+		t.Errorf("where jobs may run as root: %+v, %v", a, err)
+	}
 	if _, err := o.account("root"); err == nil || !strings.HasPrefix(err.Error(), "processes.user: ") {
 		t.Errorf("root beside a default: %v", err)
 	}

@@ -96,6 +96,8 @@ type Options struct {
 	Reachable   func() error
 	DataPorts   string // low-high; empty = any
 	DefaultUser string // of workers whose job names none, like spec.Processes.User; empty = this process's
+	// Groups that jobs may name for users that are not in them, beside a DefaultUser.
+	AllowGroups []string
 	StateDir    string // socket, error files and the driver's files
 	Ports       events.Ports
 	Driver      Driver

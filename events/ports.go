@@ -48,6 +48,9 @@ type Log interface {
 	Follow(ctx context.Context, f Follow, fn func(Stored) error, caughtUp func()) error
 	// Last returns the newest message on a subject, perhaps with wildcards; NotFound without one.
 	Last(ctx context.Context, stream, subject string) (Stored, error)
+	// Next returns the first message on a subject, perhaps with wildcards, at a position or after
+	// it; NotFound without one. It is for a few thousand messages that are read once.
+	Next(ctx context.Context, stream, subject string, from uint64) (Stored, error)
 }
 
 // Message is a message to store.
@@ -114,7 +117,8 @@ type Calls interface {
 	Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error
 }
 
-// Signals is publish and subscribe over core NATS: at most once.
+// Signals is publish and subscribe over core NATS: a signal may be lost. One of an agent may come
+// twice to agents at other brokers, if the accounts of identities are involved.
 type Signals interface {
 	// Send sends a signal without waiting. It fails only if the message is too large or the process
 	// is shutting down.

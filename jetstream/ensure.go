@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream/backup"
 	"github.com/regroup-io/regroup/jetstream/inspect"
+	"github.com/regroup-io/regroup/jetstream/shares"
 )
 
 const (
@@ -70,11 +72,18 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 	case err != nil:
 		return err
 	}
-	if len(differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas {
+	limited := have.Config.MaxConsumers == want.MaxConsumers && have.Config.ConsumerLimits == want.ConsumerLimits
+	if len(differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas && limited {
 		return nil
 	}
 	return c.insist(ctx, "change stream "+want.Name, "", createAttempt, func(ctx context.Context) error {
 		_, err := c.js.UpdateStream(ctx, want)
+		if err != nil && strings.Contains(err.Error(), "violates consumers") {
+			// Consumers of before may stay for longer than new ones.
+			c.log.Warn("consumers of a stream are kept for longer than new ones may be", "stream", want.Name, "reason", err.Error())
+			want.ConsumerLimits = have.Config.ConsumerLimits
+			_, err = c.js.UpdateStream(ctx, want)
+		}
 		return err
 	})
 }
@@ -270,4 +279,9 @@ func (c *Conn) Backup(ctx context.Context, dir, version string) (backup.Manifest
 // Restore makes the streams and buckets of a backup (backup.Restore).
 func (c *Conn) Restore(ctx context.Context, dir string, replicas int) (backup.Manifest, error) {
 	return backup.Restore(ctx, c.nc, dir, replicas)
+}
+
+// KeepShares deletes consumers of identities that have too many (shares.Keep), until ctx ends.
+func (c *Conn) KeepShares(ctx context.Context, log *slog.Logger) error {
+	return shares.Keep(ctx, c.nc, c.js, log)
 }

@@ -56,6 +56,13 @@ func (p logPort) Last(ctx context.Context, stream, subject string) (events.Store
 	return m, err
 }
 
+// Next implements events.Log.
+func (p logPort) Next(ctx context.Context, stream, subject string, from uint64) (events.Stored, error) {
+	m, err := p.c.get(ctx, stream, getRequest{Sequence: max(from, 1), NextFor: subject})
+	m.Header = incoming(m.Header)
+	return m, err
+}
+
 // Follow implements events.Log.
 func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Stored) error, caughtUp func()) error {
 	r := reading{stream: f.Stream, subjects: f.Subjects, next: 1, lasts: f.Start == events.FromLast}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
 )
 
 // ServerOptions configure a NATS server inside this process.
@@ -144,6 +145,9 @@ func (o ServerOptions) build() (*server.Options, error) {
 	// A cut cable or a frozen client must be detected in seconds, so that no more requests are sent
 	// there; the server's default is minutes.
 	opts.PingInterval, opts.MaxPingsOut = serverPing, pingsOut
+	if opts.MaxPending == 0 { // the server's default, 64 MiB for each connection, is more than some machines have
+		opts.MaxPending = access.Pending
+	}
 	opts.DisableJetStreamBanner, opts.NoSigs, opts.NoLog = true, true, o.Logger == nil
 	if o.Listen == "" {
 		opts.DontListen = o.ConfigFile == "" // otherwise the file sets where to listen

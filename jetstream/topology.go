@@ -6,6 +6,7 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
 )
 
 // Sizes of the topology, in bytes. A server refuses a stream whose MaxBytes it cannot reserve, so
@@ -14,7 +15,7 @@ const (
 	mib = 1 << 20
 
 	// maxMessage limits one stored message; it equals the server's default max_payload.
-	maxMessage = 1 * mib
+	maxMessage = access.MaxMessage
 
 	commandsBytes = 64 * mib
 	factsBytes    = 1024 * mib
@@ -48,8 +49,9 @@ func topology(replicas int) []js.StreamConfig {
 			Name: name, Subjects: []string{subjects}, Description: what,
 			Storage: js.FileStorage, Retention: js.LimitsPolicy, Discard: js.DiscardOld,
 			MaxBytes: bytes, MaxAge: age, MaxMsgSize: maxMessage,
-			MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1,
-			Duplicates: dedupeWindow, Replicas: replicas,
+			MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxConsumers: access.ConsumersOfStream,
+			ConsumerLimits: js.StreamConsumerLimits{InactiveThreshold: access.UnusedFor(name)},
+			Duplicates:     dedupeWindow, Replicas: replicas,
 		}
 	}
 	commands := stream(events.StreamCommands, events.AllCommands, "Regroup: what clients ask for", commandsBytes, commandsAge)

@@ -254,8 +254,9 @@ func (s *Server) follow(opts *server.Options, log *slog.Logger) {
 	}
 	go func() {
 		defer close(ended)
-		reason := ""
+		reason, connections := "", map[string]int{}
 		_ = wait.Every(ctx, followEvery, func(time.Time) error {
+			s.closeExcess(r, connections, log)
 			switch err := r.apply(s.ns, log); {
 			case err == nil:
 				reason = ""
@@ -337,4 +338,37 @@ func (o ConnectOptions) inboxPrefix() string {
 		return "" // the connection reports it
 	}
 	return identity.InboxPrefix(creds)
+}
+
+// closeExcess closes the connections of identities that have too many, the newest first: brokers
+// count connections by account, and one identity could take what all others need. It looks at an
+// account only if the number of its connections has changed.
+func (s *Server) closeExcess(r *resolver, seen map[string]int, log *slog.Logger) {
+	for key := range r.inUse() {
+		account, err := s.ns.LookupAccount(key)
+		if err != nil {
+			continue
+		}
+		n := account.NumLocalConnections()
+		if seen[key] == n {
+			continue
+		}
+		seen[key] = n
+		z, err := s.ns.Connz(&server.ConnzOptions{Username: true, Account: key, Limit: n + 1024, Sort: server.ByCid})
+		if err != nil {
+			continue
+		}
+		count, closed := map[string]int{}, map[string]int{}
+		for _, c := range z.Conns { // the oldest first
+			most := identity.Amounts(c.Tags).Connections
+			if count[c.AuthorizedUser]++; most > 0 && count[c.AuthorizedUser] > most {
+				if s.ns.DisconnectClientByID(c.Cid) == nil {
+					closed[c.NameTag]++
+				}
+			}
+		}
+		for name, n := range closed {
+			log.Warn("an identity has more connections than its share: the newest are closed", "user", name, "closed", n)
+		}
+	}
 }

@@ -4,6 +4,7 @@ package worker
 type Account struct {
 	Name     string
 	UID, GID uint32
+	Own      uint32   // the primary group of the user, whatever GID is
 	Groups   []uint32 // supplementary
 	Home     string
 }

@@ -140,6 +140,8 @@ func (r *replica[S]) observe(o controller.Observation) {
 	switch {
 	case o.Fact != nil:
 		r.w.logf("%s: %s %s #%d %s", r.who, o.Entity, o.Fact.Body.Type().Kind(), o.Fact.Number, brief(o.Fact.Body))
+	case o.Repaired != "":
+		r.w.check.fail(0, "%s %s: no document was damaged: %s", r.who, o.Entity, o.Repaired)
 	case o.Err != nil:
 		switch events.CodeOf(o.Err) {
 		case events.Internal, events.Invalid, events.TooLarge:

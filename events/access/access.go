@@ -138,6 +138,7 @@ type grants struct {
 	node        events.NodeID
 	permissions Permissions
 	ephemeral   []string // streams on which it may create consumers of any name
+	cleans      bool     // it may delete consumers, other than those of the services
 }
 
 func (g *grants) publish(subjects ...string) {

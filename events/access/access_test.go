@@ -132,7 +132,7 @@ func TestOnlyServicesAnswerAnywhere(t *testing.T) {
 
 // TestReadersAskForBacklogs: people may ask how far each service is, and agents may not.
 func TestReadersAskForBacklogs(t *testing.T) {
-	readers := []access.Role{access.RoleClient, access.RoleSubmitter, access.RoleViewer, access.RoleGateway, access.RoleParticipant, access.RoleAll}
+	readers := []access.Role{access.RoleClient, access.RoleSubmitter, access.RoleViewer, access.RoleGateway, access.RoleParticipant, access.RoleOperator, access.RoleAll}
 	for _, s := range events.Services() {
 		for _, stream := range s.Consumes() {
 			for _, d := range s.Durables() {

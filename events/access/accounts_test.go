@@ -42,19 +42,36 @@ func imports(t *testing.T, account string) {
 			}
 		}
 	}
+	if access.Permits(published, events.LaunchSubject("node-a", "demo-1")) {
+		t.Error("a launch may be published from outside")
+	}
+	progress := slices.Contains(i.Signals, events.AllProgress)
+	if want := access.Permits(i.Streams, events.ProgressSubject("demo-1")); progress != want || len(i.Signals) > 1 {
+		t.Errorf("of what agents signal it imports %v", i.Signals)
+	}
 	for _, s := range published {
 		if many := strings.Contains(s, ".MSG.NEXT."); many != slices.Contains(i.Repeated, s) {
 			t.Errorf("%s is answered repeatedly: %v", s, !many)
 		}
 	}
 	// An answer can be a request: what is not for each role of the account must do no harm.
+	worker := events.FactSubject(events.WorkerExited{}.Type(), "demo-1")
 	closed := []string{
-		events.BucketSubject(events.BucketJobs, "demo-1"), events.LaunchSubject("node-a", "demo-1"), events.HeartbeatSubject("node-a"),
-		events.FactSubject(events.WorkerExited{}.Type(), "demo-1"), "$JS.API.STREAM.DELETE." + events.StreamFacts, "$JS.API.STREAM.SNAPSHOT." + events.StreamFacts,
+		events.BucketSubject(events.BucketJobs, "demo-1"), events.FactSubject(events.JobRemoved{}.Type(), "demo-1"), "$JS.API.STREAM.DELETE." + events.StreamFacts, "$JS.API.STREAM.SNAPSHOT." + events.StreamFacts,
 		"$JS.API.CONSUMER.DELETE." + events.StreamFacts + ".registry-evt", "$JS.API.STREAM.PURGE." + events.StreamFacts,
 	}
-	if account == access.AccountViewers {
-		closed = append(closed, events.CommandSubject(events.JobStop{}.Type()), events.RequestSubject(events.ServiceRendezvous, events.VerbClose), events.SpanSubject(events.ServiceGateway))
+	command := []string{events.CommandSubject(events.JobStop{}.Type()), events.RequestSubject(events.ServiceRendezvous, events.VerbClose)}
+	switch account {
+	case access.AccountAgents:
+		closed = append(closed, command...)
+		closed = append(closed, "$JS.API.CONSUMER.CREATE."+events.StreamFacts+".mine", "$JS.API.STREAM.MSG.GET."+events.BucketStream(events.BucketJobs))
+	case access.AccountParticipants:
+	case access.AccountViewers:
+		closed = append(closed, command...)
+		closed = append(closed, events.SpanSubject(events.ServiceGateway))
+		fallthrough
+	default:
+		closed = append(closed, worker, events.HeartbeatSubject("node-a"), events.LaunchSubject("node-a", "demo-1"))
 	}
 	for _, s := range closed {
 		if access.Permits(published, s) {

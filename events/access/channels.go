@@ -75,6 +75,17 @@ func channels() []channel {
 	return all
 }
 
+// signals returns the subjects on which agents publish to those outside who are no agents.
+func signals() (all []string) {
+	for _, c := range channels() {
+		outside := func(r Role) bool { return r.Outside() && !slices.Contains(c.from, r) }
+		if slices.Contains(c.from, RoleAgent) && slices.ContainsFunc(c.to, outside) {
+			all = append(all, c.subjects(AnyNode)...)
+		}
+	}
+	return all
+}
+
 // channels permits to use the channels of a role. An agent uses those of its node; others those of
 // all nodes.
 func (g *grants) channels(r Role) {

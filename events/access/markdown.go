@@ -9,13 +9,13 @@ import (
 )
 
 // Header is the first line of the table that Markdown returns.
-const Header = "| subject | may publish | may subscribe |\n"
+const Header = "| subject | may publish | may subscribe | at most |\n"
 
 // placeholder stands for the id of an agent's own node, and for the name of an identity.
 const placeholder = "own"
 
 // Markdown renders the permissions of all roles that do not consist of others: a row for each
-// subject.
+// subject, and their amounts.
 func Markdown() string {
 	type cell struct{ publish, subscribe, except []string }
 	rows := map[string]*cell{}
@@ -55,15 +55,15 @@ func Markdown() string {
 		}
 	}
 	var b strings.Builder
-	b.WriteString(Header + "|---|---|---|\n")
+	b.WriteString(Header + "|---|---|---|---|\n")
 	for _, s := range slices.Sorted(maps.Keys(rows)) {
 		c := rows[s]
 		if len(c.publish) == 0 && len(c.subscribe) == 0 {
 			continue // an exception alone
 		}
-		b.WriteString("| `" + s + "` | " + names(c.publish) + " | " + names(c.subscribe) + " |\n")
+		b.WriteString("| `" + s + "` | " + names(c.publish) + " | " + names(c.subscribe) + " | " + amount(s) + " |\n")
 	}
-	return b.String()
+	return b.String() + "\nOf an identity, at the same time:\n\n" + amounts()
 }
 
 // names joins roles; all of them are shortened.

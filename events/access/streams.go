@@ -18,6 +18,9 @@ const (
 	apiConsumerCreate = "$JS.API.CONSUMER.CREATE."
 	apiConsumerInfo   = "$JS.API.CONSUMER.INFO."
 	apiConsumerNext   = "$JS.API.CONSUMER.MSG.NEXT."
+	apiConsumerDelete = "$JS.API.CONSUMER.DELETE."
+	apiConsumerNames  = "$JS.API.CONSUMER.NAMES."
+	apiConsumerList   = "$JS.API.CONSUMER.LIST."
 	acknowledge       = "$JS.ACK."
 	flowControl       = "$JS.FC."               // the answer to a broker that asks whether to send more
 	snapshotAck       = "$JS.SNAPSHOT.ACK."     // of a part of a snapshot
@@ -42,11 +45,24 @@ func (g *grants) streams(r Role) {
 			g.publish(apiStreamCreate+s, apiStreamUpdate+s)
 			// A server refuses to restore a stream that exists.
 			g.publish(apiStreamSnapshot+s, snapshotAck+s+".>", apiStreamRestore+s, snapshotPart+s+".>")
+			g.publish(apiConsumerNames+s, apiConsumerList+s, apiConsumerInfo+s+".*", apiConsumerDelete+s+".*")
 		}
+		g.subscribe(ConsumerAdvisories...)
+		g.cleans = true
 	default:
 		g.service(r)
 	}
 }
+
+// Where brokers report consumers that are made or deleted, and who has asked the API for what.
+const (
+	AdvisoryCreated = "$JS.EVENT.ADVISORY.CONSUMER.CREATED.>"
+	AdvisoryDeleted = "$JS.EVENT.ADVISORY.CONSUMER.DELETED.>"
+	AdvisoryAsked   = "$JS.EVENT.ADVISORY.API"
+)
+
+// ConsumerAdvisories are what a process needs that cleans consumers up.
+var ConsumerAdvisories = []string{AdvisoryCreated, AdvisoryDeleted, AdvisoryAsked}
 
 // service permits a service to write its bucket, to read all of them, and to consume the streams
 // of which it reads an event.
@@ -117,6 +133,13 @@ func (g *grants) protect(except []Role) {
 	for _, s := range events.Services() {
 		if slices.Contains(except, Role(s.Name)) {
 			continue
+		}
+		if g.cleans {
+			for _, stream := range s.Consumes() {
+				for _, d := range s.Durables() {
+					g.permissions.Deny = append(g.permissions.Deny, apiConsumerDelete+stream+"."+d)
+				}
+			}
 		}
 		for _, stream := range g.ephemeral {
 			if !slices.Contains(s.Consumes(), stream) {

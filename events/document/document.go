@@ -89,6 +89,8 @@ func Decode(b []byte) (Document, error) {
 		return Document{}, events.Errorf(events.Newer, "document has schema %d, this version understands up to %d: upgrade it", d.Schema, Schema)
 	case err != nil:
 		return d, events.Errorf(events.Invalid, "decode document: %w", err)
+	case d.Schema < 1: // all of ours have one
+		return d, events.Errorf(events.Invalid, "decode document: it has no schema: it is none of a service")
 	}
 	return d, nil
 }

@@ -29,6 +29,21 @@ func All[V any](ctx context.Context, b events.Bucket) ([]Record[V], error) {
 	return (&Reader[V]{Bucket: b}).Records(ctx)
 }
 
+// Unreadable returns why each document that Records left out the last time cannot be read, by key.
+// While the bucket is followed it returns nil.
+func (r *Reader[V]) Unreadable() map[string]error {
+	var all map[string]error
+	for key, k := range r.known {
+		if k.err != nil {
+			if all == nil {
+				all = map[string]error{}
+			}
+			all[key] = k.err
+		}
+	}
+	return all
+}
+
 // Reader reads a bucket repeatedly and decodes only what has changed since. One goroutine at a time
 // may call Records, and must not modify the result.
 type Reader[V any] struct {

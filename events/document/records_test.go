@@ -39,6 +39,14 @@ func TestRecords(t *testing.T) {
 	if want := "node-a 1 0\nnode-b 2 7\n"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	r := document.Reader[events.NodeView]{Bucket: b}
+	if _, err := r.Records(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left := fmt.Sprint(r.Unreadable())
+	if want := "map[node-c:document has schema 99, this version understands up to 1: upgrade it node-d:decode view: json: cannot unmarshal number into Go struct field .view of type events.NodeView]"; left != want {
+		t.Errorf("left out %s, want %s", left, want)
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := document.All[events.NodeView](ended, b); !errors.Is(err, context.Canceled) {

@@ -188,6 +188,28 @@ func logLast(t *testing.T, h Harness) {
 	}
 }
 
+func logNext(t *testing.T, h Harness) {
+	entity := unique("next")
+	_, err := h.Ports.Log.Next(timeout(t), events.StreamFacts, all(entity)[0], 1)
+	wantCode(t, err, events.NotFound)
+	var at []uint64
+	for _, data := range []string{"1", "2", "3"} {
+		put(t, h.Ports, unique("other"), "a", "not for us")
+		at = append(at, put(t, h.Ports, entity, "a", data))
+	}
+	from := uint64(0)
+	for n, want := range []string{"1", "2", "3"} {
+		got, err := h.Ports.Log.Next(timeout(t), events.StreamFacts, all(entity)[0], from)
+		must(t, err)
+		if string(got.Data) != want || got.Sequence != at[n] || got.Time.IsZero() {
+			t.Errorf("from %d on there is %+v, want %s at %d", from, got, want, at[n])
+		}
+		from = got.Sequence + 1
+	}
+	_, err = h.Ports.Log.Next(timeout(t), events.StreamFacts, all(entity)[0], from)
+	wantCode(t, err, events.NotFound)
+}
+
 func followFirst(t *testing.T, h Harness) {
 	entity := unique("first")
 	var seqs []uint64

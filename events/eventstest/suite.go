@@ -48,6 +48,7 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 		{"log/refusals", logRefusals},
 		{"log/publish many", logPublishAll},
 		{"log/last", logLast},
+		{"log/next", logNext},
 		{"log/clock", logClock},
 		{"follow/first", followFirst},
 		{"follow/new", followNew},

@@ -212,6 +212,28 @@ func (l log) Last(ctx context.Context, stream, subject string) (events.Stored, e
 	return last, err
 }
 
+// Next implements events.Log.
+func (l log) Next(ctx context.Context, stream, subject string, from uint64) (events.Stored, error) {
+	var next events.Stored
+	err := l.do(Last, func() error {
+		if err := l.ready(ctx); err != nil {
+			return err
+		}
+		s, err := l.stream(stream)
+		if err != nil {
+			return err
+		}
+		for _, m := range s.messages {
+			if m.Sequence >= from && match(subject, m.Subject) {
+				next = m
+				return nil
+			}
+		}
+		return events.Errorf(events.NotFound, "no message on %q from %d on", subject, from)
+	})
+	return next, err
+}
+
 // Follow implements events.Log.
 func (l log) Follow(ctx context.Context, f events.Follow, fn func(events.Stored) error, caughtUp func()) error {
 	l.bus.mu.Lock()

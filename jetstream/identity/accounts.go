@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -79,25 +80,43 @@ func (d Dir) connectAccounts() error {
 	if err != nil {
 		return err
 	}
-	var changed []*jwt.AccountClaims
+	var exporting, importing []*jwt.AccountClaims // in this order: nothing can be imported that is not exported
 	if all := exports(shared); !reflect.DeepEqual(from.Exports, all) {
 		from.Exports = all
-		changed = append(changed, from) // first: nothing can be imported that is not exported
+		exporting = append(exporting, from)
 	}
+	outside := map[string]*jwt.AccountClaims{}
 	for _, name := range access.OutsideAccounts() {
-		to, err := d.outsideAccount(name)
-		if err != nil {
+		if outside[name], err = d.outsideAccount(name); err != nil {
 			return err
 		}
+	}
+	var agents []string
+	for _, name := range access.AgentAccounts() {
+		agents = append(agents, outside[name].Subject)
+		if all := exports(access.Imports{Streams: shared.Signals}); !reflect.DeepEqual(outside[name].Exports, all) {
+			outside[name].Exports = all
+			exporting = append(exporting, outside[name])
+		}
+	}
+	for _, name := range access.OutsideAccounts() {
 		shared, err := access.ImportsOf(name)
 		if err != nil {
 			return err
 		}
-		if all := imports(shared, from.Subject); !reflect.DeepEqual(to.Imports, all) {
+		to := outside[name]
+		if most := connections(name); to.Limits.Conn != most {
+			to.Limits.Conn = most
+			importing = append(importing, to)
+		}
+		if all := imports(shared, from.Subject, agents, to.Subject); !reflect.DeepEqual(inOrder(to.Imports), all) {
 			to.Imports = all
-			changed = append(changed, to)
+			if !slices.Contains(importing, to) {
+				importing = append(importing, to)
+			}
 		}
 	}
+	changed := append(exporting, importing...)
 	if len(changed) == 0 {
 		return nil
 	}
@@ -135,10 +154,13 @@ func (d Dir) outsideAccount(name string) (*jwt.AccountClaims, error) {
 // enableJetStreamInfoServiceImportOnly). Nobody may publish to it.
 const apiInfo = "$JS.API.INFO"
 
-// exports returns what the account of the streams shares. The broker remembers where the answer to
+// exports returns what an account shares. The broker remembers where the answer to
 // a request goes until it comes. If there may be many it does so for two minutes, which is more
 // than any request for the next messages of a consumer is open.
 func exports(shared access.Imports) (all jwt.Exports) {
+	if len(shared.Services) > 0 {
+		all.Add(&jwt.Export{Name: apiInfo, Subject: apiInfo, Type: jwt.Service, ResponseType: jwt.ResponseTypeSingleton})
+	}
 	each(shared, func(subject string, kind jwt.ExportType, answers jwt.ResponseType) {
 		all.Add(&jwt.Export{Name: subject, Subject: jwt.Subject(subject), Type: kind, ResponseType: answers})
 	})
@@ -146,17 +168,43 @@ func exports(shared access.Imports) (all jwt.Exports) {
 	return all
 }
 
-// imports returns what an account takes from that of the streams.
-func imports(shared access.Imports, streams string) (all jwt.Imports) {
+// imports returns what an account takes from that of the streams, and from those of agents but
+// itself.
+func imports(shared access.Imports, streams string, agents []string, itself string) (all jwt.Imports) {
+	all.Add(&jwt.Import{Name: apiInfo, Subject: apiInfo, Account: streams, Type: jwt.Service})
+	for _, a := range agents {
+		for _, s := range shared.Signals {
+			if a != itself {
+				all.Add(&jwt.Import{Name: s, Subject: jwt.Subject(s), Account: a, Type: jwt.Stream})
+			}
+		}
+	}
 	each(shared, func(subject string, kind jwt.ExportType, _ jwt.ResponseType) {
-		all.Add(&jwt.Import{Name: subject, Subject: jwt.Subject(subject), Account: streams, Type: kind})
+		// Who makes a consumer is told to those who count them.
+		share := kind == jwt.Service && access.Counted(subject)
+		all.Add(&jwt.Import{Name: subject, Subject: jwt.Subject(subject), Account: streams, Type: kind, Share: share})
 	})
-	sort.Sort(all)
+	return inOrder(all)
+}
+
+// connections returns how many connections an account may have. Of agents there are as many as
+// nodes.
+func connections(account string) int64 {
+	if slices.Contains(access.AgentAccounts(), account) {
+		return jwt.NoLimit
+	}
+	return access.ConnectionsOfAccount
+}
+
+// inOrder sorts imports: several may be of one subject.
+func inOrder(all jwt.Imports) jwt.Imports {
+	slices.SortFunc(all, func(a, b *jwt.Import) int {
+		return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Account, b.Account))
+	})
 	return all
 }
 
 func each(shared access.Imports, fn func(subject string, kind jwt.ExportType, answers jwt.ResponseType)) {
-	fn(apiInfo, jwt.Service, jwt.ResponseTypeSingleton)
 	for _, s := range widest(shared.Services) {
 		fn(s, jwt.Service, jwt.ResponseTypeSingleton)
 	}

@@ -40,7 +40,11 @@ func accounts(t *testing.T, d Dir) map[string]*jwt.AccountClaims {
 
 func issue(t *testing.T, d Dir, role access.Role, name string) *jwt.UserClaims {
 	t.Helper()
-	if _, err := d.Issue(access.Identity{Role: role, Name: name}, 0); err != nil {
+	i := access.Identity{Role: role, Name: name}
+	if role.OfNode() {
+		i.Node = "node-a"
+	}
+	if _, err := d.Issue(i, 0); err != nil {
 		t.Fatal(err)
 	}
 	creds, err := os.ReadFile(d.Credentials(name))
@@ -54,13 +58,13 @@ func issue(t *testing.T, d Dir, role access.Role, name string) *jwt.UserClaims {
 	return claims
 }
 
-// TestPeopleAreInAnAccountOfTheirOwn and services with the streams. Each is revoked in its own
-// account.
+// TestPeopleAreInAnAccountOfTheirOwn, agents are too, and services are with the streams. Each is
+// revoked in its own account.
 func TestPeopleAreInAnAccountOfTheirOwn(t *testing.T) {
 	d := newDir(t)
 	for role, want := range map[access.Role]string{
 		access.RoleClient: access.AccountClients, access.RoleViewer: access.AccountViewers, access.RoleGateway: access.AccountClients,
-		access.RoleOperator: accountStreams, "scheduler": accountStreams,
+		access.RoleAgent: access.AccountAgents, access.RoleParticipant: access.AccountParticipants, access.RoleOperator: accountStreams, "scheduler": accountStreams,
 	} {
 		claims := issue(t, d, role, "a-"+string(role))
 		if got := accounts(t, d)[want]; claims.Issuer != got.Subject {

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,6 +46,7 @@ func (d Dir) issue(i access.Identity, expires time.Duration, now time.Time) (Use
 	if may.Responses {
 		claims.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: answerWithin}
 	}
+	limit(claims, i.Amounts())
 	if expires > 0 {
 		u.Expires = u.Issued.Add(expires).Truncate(time.Second)
 		claims.Expires = u.Expires.Unix()
@@ -55,6 +57,41 @@ func (d Dir) issue(i access.Identity, expires time.Duration, now time.Time) (Use
 		}
 	}
 	return d.sign(u, claims, signer(i.Role))
+}
+
+// Tags of claims that say how much a user may have, which brokers of ours look after.
+const (
+	tagConnections = "connections:"
+	tagConsumers   = "consumers:"
+)
+
+// limit writes amounts into the claims of a user.
+func limit(claims *jwt.UserClaims, a access.Amounts) {
+	if a.Subscriptions > 0 {
+		claims.Limits.Subs = int64(a.Subscriptions)
+	}
+	if a.Payload > 0 {
+		claims.Limits.Payload = int64(a.Payload)
+	}
+	if a.Connections > 0 {
+		claims.Tags.Add(tagConnections + strconv.Itoa(a.Connections))
+	}
+	if a.Consumers > 0 {
+		claims.Tags.Add(tagConsumers + strconv.Itoa(a.Consumers))
+	}
+}
+
+// Amounts returns what the tags of a user's claims say of its amounts.
+func Amounts(tags []string) (a access.Amounts) {
+	for _, t := range tags {
+		if n, err := strconv.Atoi(strings.TrimPrefix(t, tagConnections)); err == nil && n > 0 {
+			a.Connections = n
+		}
+		if n, err := strconv.Atoi(strings.TrimPrefix(t, tagConsumers)); err == nil && n > 0 {
+			a.Consumers = n
+		}
+	}
+	return a
 }
 
 // issueSystem makes the user of the system account.

@@ -65,7 +65,11 @@ func (p *Processor[S]) decode(entity string, value []byte, revision uint64, now 
 		e.doc.Elided = nil
 	}
 	if e.err != nil {
-		e.err = events.Errorf(events.CodeOf(e.err), "%s %s: read its document: %w", p.o.Service, entity, e.err)
+		code := events.CodeOf(e.err)
+		if code != events.Newer && p.repairs() {
+			code = events.Unavailable // it is made again
+		}
+		e.err = events.Errorf(code, "%s %s: read its document: %w", p.o.Service, entity, e.err)
 		return e
 	}
 	e.launched, e.published = e.doc.Published, len(e.doc.Outbox) == 0

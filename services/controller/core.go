@@ -93,6 +93,7 @@ func (c *Core[S]) process(ctx context.Context, items []Item) {
 		switch {
 		case i.listed:
 			c.synced = true
+			c.compare()
 			continue
 		case i.update != nil:
 			c.processor.Update(i.update.key, i.update.value, i.update.revision, c.o.Now())
@@ -107,6 +108,19 @@ func (c *Core[S]) process(ctx context.Context, items []Item) {
 	}
 	for _, entity := range b.order {
 		c.apply(ctx, entity, b.parts[entity])
+	}
+}
+
+// compare has every document compared with the log once: what a broker has lost of it is there.
+func (c *Core[S]) compare() {
+	if c.o.Memory.Recall == nil {
+		return
+	}
+	for _, entity := range c.processor.Known() {
+		if s, ok := c.processor.State(entity); ok && c.o.Memory.Over != nil && c.o.Memory.Over(s) {
+			continue
+		}
+		c.timers.set(timerKey{entity, repairTimer}, c.o.Now())
 	}
 }
 
@@ -192,6 +206,9 @@ func (c *Core[S]) setTimers(entity string, floor time.Time) {
 		since = since.Add(republishAfter)
 	}
 	set(publishTimer, since)
+	if c.processor.Broken(entity) {
+		set(repairTimer, c.o.Now())
+	}
 }
 
 // fire fires the timers that are due. A deadline that changes nothing is not fired again at once: a
@@ -205,6 +222,8 @@ func (c *Core[S]) fire(ctx context.Context) {
 		switch key.kind {
 		case publishTimer:
 			c.republish(ctx, key.entity)
+		case repairTimer:
+			c.repair(ctx, key.entity)
 		case decodeTimer:
 			c.setTimers(key.entity, time.Time{})
 		case deadlineTimer:

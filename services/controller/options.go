@@ -42,6 +42,9 @@ type Options[S any] struct {
 	// they are gone for good: the fact is then not published. May be nil.
 	Complete func(ctx context.Context, b events.Body) (events.Body, error)
 
+	// Memory makes documents again that are damaged. Zero = they stay as they are.
+	Memory Memory[S]
+
 	// Reject returns the fact that tells a client why its command was refused: because it is
 	// malformed (the event then has what could be decoded) or by the machine. Without it the
 	// refusal is only observed.
@@ -129,7 +132,7 @@ func (c *Core[S]) decodeRequest(ctx context.Context, r Request, data []byte) (ev
 	return body, nil
 }
 
-// Observation is worth a log line or a span. One of Fact, Refusal, Err and Spans is set.
+// Observation is worth a log line or a span. One of Fact, Refusal, Err, Repaired and Spans is set.
 type Observation struct {
 	Service string
 	Entity  string
@@ -138,6 +141,8 @@ type Observation struct {
 	Refusal error         // a refusal whose reason differs from the last one for this entity
 	Err     error         // an operation failed and is retried, or a message was dropped
 	Spans   []events.Span // to be exported
+	// A sentence: what was wrong with the document, and how it was made again.
+	Repaired string
 }
 
 // failed reports an error about an entity, unless it is nil. trace is that of the input.

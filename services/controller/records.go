@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
 )
 
@@ -46,6 +47,24 @@ func JobRemoved(ctx context.Context, jobs events.Bucket, job events.JobID) (bool
 	}
 	v, err := document.View[events.JobHead](stored)
 	return err == nil && v.State == "", nil // a record of a newer version exists
+}
+
+// LastFact returns the newest fact of a type about an entity, and its position in the log; 0 =
+// there is none.
+func LastFact[B events.Body](ctx context.Context, log events.Log, entity string) (body B, at uint64, err error) {
+	m, err := log.Last(ctx, events.StreamFacts, events.FactSubject(body.Type(), entity))
+	if errors.Is(err, events.ErrNotFound) {
+		return body, 0, nil
+	}
+	if err != nil {
+		return body, 0, err
+	}
+	e, err := cloudevent.DecodeStored(m)
+	if err != nil {
+		return body, 0, err
+	}
+	body, _ = e.Body.(B)
+	return body, m.Sequence, nil
 }
 
 var catalog = sync.OnceValue(func() map[events.Type]events.Entry {

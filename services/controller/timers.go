@@ -23,6 +23,7 @@ const (
 	deadlineTimer timerKind = iota // the machine's deadline
 	publishTimer                   // the outbox is unpublished
 	decodeTimer                    // a long document was updated and not decoded
+	repairTimer                    // the document cannot be read, or must be compared with the log
 )
 
 type timer struct {

@@ -77,7 +77,11 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 			{Verb: events.VerbJoin, Decode: s.greeted},
 			{Verb: events.VerbLeave, Decode: checked[events.NodeLeave]},
 		},
-		Route:    route,
+		Route: route,
+		Memory: controller.Memory[liveness.State]{
+			Recall: liveness.Machine{}.Recall, Family: []events.Family{events.FamilyNode},
+			Over: func(liveness.State) bool { return true }, // the next hello says what was lost
+		},
 		Tasks:    []controller.Task{s.heartbeats, s.connection, s.ends, s.look, s.leases, s.hosts},
 		Watchers: []controller.Watcher{s.records},
 		Reject:   reject,

@@ -2,11 +2,17 @@ package gateway
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// LimitStreams sets the number of streams for a test, until the result is called.
+// LimitStreams leaves n places for streams for a test, until the result is called.
 func (g *Gateway) LimitStreams(n int) (reset func()) {
-	before := g.streams
-	g.streams = make(chan struct{}, n)
-	return func() { g.streams = before }
+	taken := maxStreams - n
+	g.streams.mu.Lock()
+	defer g.streams.mu.Unlock()
+	g.streams.all += taken
+	return func() {
+		g.streams.mu.Lock()
+		defer g.streams.mu.Unlock()
+		g.streams.all -= taken
+	}
 }
 
 // Registry returns what /metrics reads.

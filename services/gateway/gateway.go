@@ -71,7 +71,7 @@ type Gateway struct {
 	keys     *keys
 	hooks    *webhooks.Hooks
 	metrics  *metrics
-	streams  chan struct{} // a place for each open stream
+	streams  shares
 	routes   []route
 	document []byte // openapi.json
 	assets   http.Handler
@@ -89,7 +89,7 @@ func New(o Options) (*Gateway, error) {
 		o.Spans = func(events.Span) {}
 	}
 	o.AnswerWithin = cmp.Or(o.AnswerWithin, answerWithin)
-	g := &Gateway{Options: o, streams: make(chan struct{}, maxStreams)}
+	g := &Gateway{Options: o}
 	g.feed = feed.New(o.Ports, func(subject string, err error) {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			o.Logger.Warn("cannot be read", "subject", subject, "code", string(events.CodeOf(err)), "reason", err.Error())
@@ -176,4 +176,6 @@ const (
 	answerWithin = 15 * time.Second // for the fact that answers a command
 	maxHeader    = 64 << 10
 	maxStreams   = 4096
+	streamsEach  = 512 // of one token that is no operator's
+	operatorsOwn = 512 // of maxStreams, for operators alone
 )

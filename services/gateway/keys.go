@@ -23,6 +23,9 @@ const (
 	sessionLives = 12 * time.Hour
 	maxLinks     = 64
 	maxSessions  = 1024
+	// Of one token: with more, its own oldest ends.
+	linksEach    = 16
+	sessionsEach = 128
 )
 
 // keys are what proves who asks: the gateway's own token, one of the file, or a session of a
@@ -78,7 +81,7 @@ func (k *keys) link(who tokens.Principal) (code string, until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	code, until = secret(), k.now().Add(linkLives)
-	k.put(k.links, maxLinks, code, grant{who, until})
+	put(k.links, maxLinks, linksEach, code, grant{who, until})
 	return code, until
 }
 
@@ -108,16 +111,29 @@ func (k *keys) login(token string) (session string, ok bool) {
 
 func (k *keys) begin(who tokens.Principal) string {
 	s := secret()
-	k.put(k.sessions, maxSessions, s, grant{who, k.now().Add(sessionLives)})
+	put(k.sessions, maxSessions, sessionsEach, s, grant{who, k.now().Add(sessionLives)})
 	return s
 }
 
-// put adds an entry; if there are too many, the one that ends first makes room.
-func (k *keys) put(of map[digest]grant, most int, word string, l grant) {
-	for len(of) >= most {
+// put adds an entry. If somebody has too many, the own one that ends first makes room; if all
+// together have, one of whoever has the most does, so that nobody ends what others have.
+func put(of map[digest]grant, most, each int, word string, l grant) {
+	count := map[tokens.Principal]int{}
+	for _, x := range of {
+		count[x.who]++
+	}
+	from := l.who
+	if count[l.who] < each {
+		for who, n := range count {
+			if n > count[from] {
+				from = who
+			}
+		}
+	}
+	if count[l.who] >= each || len(of) >= most {
 		var oldest digest
 		for d, x := range of {
-			if oldest == (digest{}) || x.until.Before(of[oldest].until) {
+			if x.who == from && (oldest == (digest{}) || x.until.Before(of[oldest].until)) {
 				oldest = d
 			}
 		}

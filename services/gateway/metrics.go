@@ -116,7 +116,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descSlots, float64(slots.Used), "used")
 	gauge(descSlots, float64(slots.Free), "free")
 	gauge(descQueue, float64(len(g.feed.Pool().Queue)))
-	gauge(descStreams, float64(len(g.streams)))
+	gauge(descStreams, float64(g.streams.open()))
 	for _, h := range g.hooks.All() {
 		ch <- prometheus.MustNewConstMetric(descDelivered, prometheus.CounterValue, float64(h.Delivered), h.ID)
 		ch <- prometheus.MustNewConstMetric(descAttempts, prometheus.CounterValue, float64(h.Failed), h.ID)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"sync"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -65,4 +66,43 @@ func (g *Gateway) mayPublish(who tokens.Principal, e *events.Event) error {
 		return events.Errorf(events.NotFound, "there is no job %q", job)
 	}
 	return owns(who, v)
+}
+
+// shares counts the open streams of each token.
+type shares struct {
+	mu  sync.Mutex
+	all int
+	of  map[tokens.Principal]int
+}
+
+// enter takes a place for a stream until leave is called: nobody can take all of them.
+func (s *shares) enter(who tokens.Principal) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	operator := who.Role.Includes(tokens.Operator)
+	switch {
+	case !operator && s.of[who] >= streamsEach:
+		return nil, events.Errorf(events.Exhausted, "%s has %d streams open, which is the share of a token: close some", who.Name, streamsEach)
+	case s.all >= maxStreams, !operator && s.all >= maxStreams-operatorsOwn:
+		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", s.all)
+	case s.of == nil:
+		s.of = map[tokens.Principal]int{}
+	}
+	s.all++
+	s.of[who]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all--
+		if s.of[who]--; s.of[who] == 0 {
+			delete(s.of, who)
+		}
+	}, nil
+}
+
+// open returns how many streams are open.
+func (s *shares) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
 }

@@ -61,14 +61,12 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...st
 	if chosen == "" {
 		return nil, withStatus(http.StatusNotAcceptable, wrong("Accept", "none of it is available: send "+strings.Join(media, " or ")))
 	}
-	places := g.streams
-	select {
-	case places <- struct{}{}:
-	default:
-		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", cap(places))
-	}
-	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, checked: time.Now(), leave: func() { <-places }}
 	who := asker(r.Context())
+	leave, err := g.streams.enter(who)
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, checked: time.Now(), leave: leave}
 	s.valid = func() bool { return g.keys.known(who) }
 	h := w.Header()
 	h.Set("Content-Type", chosen)

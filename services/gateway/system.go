@@ -185,7 +185,7 @@ func (g *Gateway) system(w http.ResponseWriter, r *http.Request) error {
 	}
 	s := System{
 		Version: g.Version, Go: runtime.Version(), Connected: g.feed.Connected(), Ready: "ok",
-		Facts: g.feed.Facts.Last(), Streams: len(g.streams), Now: g.Now(), Counts: counts,
+		Facts: g.feed.Facts.Last(), Streams: g.streams.open(), Now: g.Now(), Counts: counts,
 		Brokers: g.feed.Brokers(),
 	}
 	if err := g.feed.Ready(); err != nil {

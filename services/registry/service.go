@@ -34,10 +34,14 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 		},
 		Route:     route,
 		Reconcile: known.reconcile,
-		Tasks:     []controller.Task{hear.steps, hear.answer, hear.connection, hear.look, controller.Follow(&known.nodes)},
-		Watchers:  []controller.Watcher{hear.records, controller.Own(&known.jobs)},
-		Reject:    reject,
-		Observe:   observe,
+		Memory: controller.Memory[job.State]{
+			Recall: job.Machine{}.Recall, Over: job.State.Over,
+			Family: []events.Family{events.FamilyJob, events.FamilyIncident, events.FamilyPlacement, events.FamilyRound, events.FamilyWorker},
+		},
+		Tasks:    []controller.Task{hear.steps, hear.answer, hear.connection, hear.look, controller.Follow(&known.nodes)},
+		Watchers: []controller.Watcher{hear.records, controller.Own(&known.jobs)},
+		Reject:   reject,
+		Observe:  observe,
 	})
 }
 

@@ -17,6 +17,10 @@
 package rendezvous
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
+
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
@@ -60,10 +64,32 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 		},
 		Route:     route,
 		Reconcile: known.reconcile,
-		Tasks:     []controller.Task{controller.Follow(&known.nodes), controller.Follow(&known.jobs)},
-		Watchers:  []controller.Watcher{controller.Own(&known.rounds)},
-		Observe:   observe,
+		Memory: controller.Memory[round.State]{
+			Recall: round.Machine{}.Recall, Complete: recalled(ports.Log),
+			Family: []events.Family{events.FamilyRound, events.FamilyPlacement, events.FamilyWorker, events.FamilyJob},
+			Over:   func(s round.State) bool { return s.View.State == events.RoundStateClosed },
+		},
+		Tasks:    []controller.Task{controller.Follow(&known.nodes), controller.Follow(&known.jobs)},
+		Watchers: []controller.Watcher{controller.Own(&known.rounds)},
+		Observe:  observe,
 	})
+}
+
+// recalled completes a rendezvous that was made of facts by what its launches say.
+func recalled(log events.Log) func(context.Context, round.State) (round.State, error) {
+	return func(ctx context.Context, s round.State) (round.State, error) {
+		m, err := log.Last(ctx, events.StreamLaunches, events.LaunchSubject("*", s.View.Job))
+		if err != nil && !errors.Is(err, events.ErrNotFound) {
+			return s, events.Errorf(events.CodeOf(err), "rendezvous %s: read its launches: %w", s.View.Job, err)
+		}
+		var newest events.Launch
+		if err == nil {
+			if newest, err = events.DecodeBody[events.Launch](m.Data); err != nil {
+				return s, events.Errorf(events.CodeOf(err), "rendezvous %s: its newest launch: %w", s.View.Job, err)
+			}
+		}
+		return s.Recalled(rand.Text(), newest.Revision), nil
+	}
 }
 
 // decodeNotice decodes a message on a notice subject. The rendezvous ignores its own messages.

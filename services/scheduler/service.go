@@ -29,6 +29,7 @@ var (
 
 // records are those of the other services.
 type records struct {
+	log   events.Log
 	pool  events.Bucket
 	jobs  document.Reader[events.JobHead]
 	nodes document.Reader[events.NodeView]
@@ -37,7 +38,7 @@ type records struct {
 // New returns one replica of the scheduler. It does no I/O. observe may be nil.
 func New(ports events.Ports, observe func(controller.Observation)) (*controller.Host[plan.State], error) {
 	b := ports.Buckets
-	known := &records{pool: b.Bucket(events.BucketPlacements)}
+	known := &records{log: ports.Log, pool: b.Bucket(events.BucketPlacements)}
 	known.jobs.Bucket, known.nodes.Bucket = b.Bucket(events.BucketJobs), b.Bucket(events.BucketNodes)
 	return controller.New(controller.Options[plan.State]{
 		Service: events.ServiceScheduler,
@@ -56,6 +57,7 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 		Route:     route,
 		Reconcile: known.reconcile,
 		Complete:  known.complete,
+		Memory:    controller.Memory[plan.State]{Rebuild: known.rebuild},
 		Tasks:     []controller.Task{controller.Follow(&known.nodes), controller.Follow(&known.jobs)},
 		Observe:   observe,
 	})

@@ -33,6 +33,7 @@ type AgentConfig struct {
 	PreemptURL    string        `envconfig:"PREEMPT_URL" desc:"URL that answers 2xx once it is announced; empty = none"`
 
 	DefaultUser  string   `envconfig:"DEFAULT_USER" desc:"user, or user:group, that workers run as whose job names none (processes.user); with it no worker runs as root; empty = the agent's user"`
+	AllowGroups  []string `envconfig:"ALLOW_GROUPS" desc:"beside a default user: groups, separated by commas, that jobs may name for users that are not in them (processes.user: USER:GROUP)"`
 	AllowSecrets []string `envconfig:"ALLOW_SECRETS" desc:"names of the agent's variables, separated by commas, that jobs may take as secrets; other jobs do not inherit them"`
 }
 
@@ -54,6 +55,7 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.PreemptFile, "preempt-file", a.PreemptFile, "file whose appearance announces it (REGROUP_AGENT_PREEMPT_FILE)")
 	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
 	fs.StringVar(&a.DefaultUser, "default-user", a.DefaultUser, "`USER` or USER:GROUP that workers run as whose job names none; with it no worker runs as root (REGROUP_AGENT_DEFAULT_USER); default: the agent's user")
+	fs.StringSliceVar(&a.AllowGroups, "allow-group", a.AllowGroups, "beside a default user: `GROUP` that jobs may name for users that are not in it; may be repeated (REGROUP_AGENT_ALLOW_GROUPS)")
 	fs.StringSliceVar(&a.AllowSecrets, "allow-secret", a.AllowSecrets, "`NAME` of a variable of the agent that jobs may take as a secret; may be repeated (REGROUP_AGENT_ALLOW_SECRETS)")
 }
 
@@ -114,7 +116,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	}
 	return agent.New(agent.Options{
 		Reachable: reachable, Version: p.Config.Version,
-		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, StateDir: dir,
+		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},

@@ -184,6 +184,12 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 					return err
 				}
 			}
+			if o.Auth != "" {
+				ctx, cancel := context.WithCancel(ctx)
+				var keeping errgroup.Group
+				keeping.Go(func() error { return p.Conn.KeepShares(ctx, log) })
+				defer func() { cancel(); _ = keeping.Wait() }()
+			}
 			return withHealth(ctx, p, s.CaughtUp, func(ctx context.Context) error { return guard(ctx, s, log) })
 		},
 	}

@@ -26,7 +26,9 @@ type Local struct {
 	Discovery DiscoveryConfig
 	server    *jetstream.Server
 	lock      *os.File
-	dir       string
+	// Ends the count of consumers; nil = there are no identities.
+	stopShares func()
+	dir        string
 }
 
 // OpenOwn starts a broker for one run, in the first store of the state directory that is not in
@@ -102,6 +104,12 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstrea
 	if err := l.Process.Conn.EnsureAtLeast(ctx, 1); err != nil {
 		return err
 	}
+	if o.Auth != "" {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		var keeping errgroup.Group
+		keeping.Go(func() error { return l.Process.Conn.KeepShares(ctx, o.Logger) })
+		l.stopShares = func() { cancel(); _ = keeping.Wait() }
+	}
 	if o.Listen == "" {
 		return nil
 	}
@@ -116,6 +124,9 @@ func (l *Local) Others() int { return l.server.Clients() }
 // Close ends the connection and the broker.
 func (l *Local) Close() {
 	_ = os.Remove(filepath.Join(l.dir, ownerFile)) // it is meaningless without the lock
+	if l.stopShares != nil {
+		l.stopShares()
+	}
 	if l.Process != nil {
 		l.Process.Close()
 	}

@@ -146,3 +146,21 @@ func Reload[S any](t testing.TB, s S) (out S) {
 	}
 	return out
 }
+
+// Answer is what a broker stores for somebody who names the subject of a document for the answer to
+// a request: JSON that is no document.
+const Answer = `{"type":"io.nats.jetstream.api.v1.stream_info_response","config":{"name":"REGROUP_EVT"},"state":{"messages":7,"view":{}}}`
+
+// Overwrite replaces a document by something else, and returns it as it was.
+func Overwrite(t testing.TB, p events.Ports, bucket, key, by string) (was []byte) {
+	t.Helper()
+	b := p.Buckets.Bucket(bucket)
+	was, revision, err := b.Load(t.Context(), key)
+	if err != nil && events.CodeOf(err) != events.NotFound {
+		t.Fatal(err)
+	}
+	if _, err := b.Save(t.Context(), key, []byte(by), revision); err != nil {
+		t.Fatal(err)
+	}
+	return was
+}

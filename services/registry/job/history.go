@@ -3,6 +3,7 @@ package job
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
@@ -251,3 +252,84 @@ func shrinkFirst(v *events.JobView) bool {
 	v.FirstError = &short
 	return true
 }
+
+// Recall applies a fact from the log to a job whose document was lost, in part or in full. What the
+// registry has decided is taken from its facts; other facts are inputs again, whose decisions are
+// not repeated: they are among its facts, or follow from the next input. An input cannot end the
+// job here, since its end would not be published.
+func (m Machine) Recall(s State, e events.Event, stored time.Time) State {
+	if e.Source != events.ServiceSource(events.ServiceRegistry) {
+		next, _ := m.Step(s, events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Stored: stored, Trace: e.Trace, Body: e.Body}, stored)
+		if next.View.State.Terminal() && !s.View.State.Terminal() {
+			return s
+		}
+		return next
+	}
+	t := &transition{State: s, in: events.Input{ID: e.Cause, Source: e.Source, Trace: e.Trace}, now: e.Time}
+	v := &t.View
+	switch b := e.Body.(type) {
+	case events.JobSubmitted:
+		t.State = State{View: events.JobView{Job: b.Job}}
+		t.in.Source = b.By
+		t.submit(events.JobSubmit{Spec: b.Spec})
+	case events.JobScaled:
+		v.Spec.Workers = b.Workers
+	case events.JobStopping:
+		if !v.State.Terminal() && v.State != events.JobStateFinishing {
+			t.Stop = &Stop{Command: e.Cause, Reason: b.Reason, Now: b.Now, By: t.now.Add(stopSlack + v.Spec.Stop.Grace.D())}
+			v.State, v.Reason = events.JobStateStopping, b.Reason
+		}
+	case events.JobFinishing:
+		if !v.State.Terminal() {
+			v.State = events.JobStateFinishing
+		}
+	case events.JobProgressed:
+		if b.Step > v.Step || b.Generation > t.StepGeneration {
+			v.Step, v.StepAt, v.Reported, t.StepGeneration = b.Step, e.Time, b.Values, b.Generation
+		}
+	case events.JobFailureCounted:
+		t.recallFailure(b)
+	case events.IncidentOpened:
+		t.IncidentCount = max(t.IncidentCount, b.Incident)
+		t.Incident, v.OpenIncident = &Incident{Since: t.now}, &b
+	case events.IncidentClosed:
+		t.IncidentCount = max(t.IncidentCount, b.Incident)
+		v.Incidents = slices.DeleteFunc(v.Incidents, func(i events.IncidentClosed) bool { return i.Incident == b.Incident })
+		v.Incidents = append(v.Incidents, b)
+		t.Incident, v.OpenIncident = nil, nil
+	case events.JobEndFact:
+		end := b.End()
+		v.EndWorkers(events.StillRunning)
+		v.State, v.Reason, v.Code, v.Ended, v.OpenIncident, v.Slowest = endOf(b), end.Reason, end.Code, e.Time, nil, nil
+		t.State = State{View: *v, IncidentCount: t.IncidentCount}
+	case events.JobRemoved:
+		t.remove()
+	}
+	return t.State
+}
+
+// recallFailure records a failure that was counted, unless an input has led to it again.
+func (t *transition) recallFailure(b events.JobFailureCounted) {
+	if slices.ContainsFunc(t.View.CountedFailures, func(c events.CountedFailure) bool { return c.Worker == b.Worker && c.Generation == b.Generation }) {
+		return
+	}
+	t.CountedGeneration = max(t.CountedGeneration, b.Generation)
+	t.View.Failures = append(t.View.Failures, t.now)
+	t.View.CountedFailures = append(t.View.CountedFailures, events.CountedFailure{
+		At: t.now, Place: &b.Place, Worker: b.Worker, Generation: b.Generation, Rank: b.Rank, Step: b.Step, Kind: b.Kind, Detail: b.Detail,
+	})
+}
+
+// endOf returns the state of a job that ended with a fact.
+func endOf(b events.JobEndFact) events.JobState {
+	switch b.(type) {
+	case events.JobSucceeded:
+		return events.JobStateSucceeded
+	case events.JobStopped:
+		return events.JobStateStopped
+	}
+	return events.JobStateFailed
+}
+
+// Over reports whether nothing more is decided about a job, but that its record is removed.
+func (s State) Over() bool { return s.View.State.Terminal() || s.Removed != nil }

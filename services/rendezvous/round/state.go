@@ -86,8 +86,10 @@ type State struct {
 	// Nodes that were lost with processes of the sealed generation.
 	LostNodes []LostNode `json:"lost_nodes,omitempty"`
 	// Ranks of the sealed generation whose process has ended.
-	EndedRanks bits   `json:"ended_ranks,omitempty"`
-	Packed     string `json:"nodes,omitempty"`
+	EndedRanks bits `json:"ended_ranks,omitempty"`
+	// The document was lost while a generation ran, and made again: the next one is to be opened.
+	Lost   bool   `json:"lost,omitempty"`
+	Packed string `json:"nodes,omitempty"`
 
 	Members   []Member                             `json:"-"` // by place
 	Seniority map[events.NodeID]events.Generation  `json:"-"`

@@ -41,6 +41,9 @@ func (Machine) Deadline(s State) time.Time {
 	if s.closed() {
 		return s.Removed
 	}
+	if s.Lost {
+		return s.SealedAt // at once
+	}
 	return events.Earliest(s.waitDeadline(), s.linksDeadline())
 }
 
@@ -162,6 +165,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 func (Machine) Conclude(s State, last events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: &s, in: last, now: now}
 	if !s.closed() {
+		t.regain()
 		t.dropDisconnected()
 		t.updateRendezvous()
 		t.expireAccused()

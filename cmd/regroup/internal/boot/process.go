@@ -99,6 +99,8 @@ func (p *Process) Observe(o controller.Observation) {
 	switch {
 	case o.Fact != nil:
 		l.DebugContext(ctx, "fact", "kind", string(o.Fact.Body.Type()), "number", o.Fact.Number)
+	case o.Repaired != "":
+		l.WarnContext(ctx, "a document was repaired", "reason", o.Repaired)
 	case o.Refusal != nil:
 		l.InfoContext(ctx, "refused", "code", string(events.CodeOf(o.Refusal)), "reason", o.Refusal.Error())
 	case o.Err != nil && !errors.Is(o.Err, context.Canceled):

@@ -3,6 +3,8 @@ package client
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,9 +106,11 @@ func nodesOf(ctx context.Context, c *Client, s Server) ([]events.NodeView, error
 // views reads a bucket by key. Some documents have no view yet: there reports which do.
 func views[V any](ctx context.Context, c *Client, s Server, bucket string, there func(V) bool) ([]V, error) {
 	var all []V
+	var broken map[string]error
 	err := c.retry(ctx, func(ctx context.Context) error {
-		stored, err := document.All[V](ctx, s.Ports.Buckets.Bucket(bucket))
-		all = nil
+		r := document.Reader[V]{Bucket: s.Ports.Buckets.Bucket(bucket)}
+		stored, err := r.Records(ctx)
+		broken, all = r.Unreadable(), nil
 		for _, r := range stored {
 			if there(r.View) {
 				c.show(&r.View)
@@ -115,5 +119,10 @@ func views[V any](ctx context.Context, c *Client, s Server, bucket string, there
 		}
 		return err
 	})
+	for _, key := range slices.Sorted(maps.Keys(broken)) {
+		if c.Warn != nil {
+			c.Warn(events.Errorf(events.CodeOf(broken[key]), "%s of %s is left out, its service makes it again: %w", key, bucket, broken[key]))
+		}
+	}
 	return all, err
 }

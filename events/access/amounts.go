@@ -1,0 +1,116 @@
+package access
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Amounts are how much an identity may have at a broker at the same time. 0 = as much as there is.
+type Amounts struct {
+	Connections   int // of the identity
+	Subscriptions int // of each connection
+	Payload       int // bytes of each message
+	Consumers     int // of the identity, in all streams
+}
+
+// MaxMessage is the size in bytes of the largest message that brokers take.
+const MaxMessage = 1 << 20
+
+// Limits of accounts, and of what is in the streams.
+const (
+	// ConnectionsOfAccount are those of all identities in an account of people together.
+	ConnectionsOfAccount = 1024
+	// ConsumersOfStream are those of everybody on one stream.
+	ConsumersOfStream = 2048
+	// ConsumersUnasked is how many consumers there may be before brokers ask whose they are.
+	ConsumersUnasked = 256
+	// Pending is how many bytes a broker keeps for a connection that does not read them.
+	Pending = 16 << 20
+)
+
+// UnusedFor is how long a consumer of a stream is kept that nobody uses. That of a service is kept
+// for as long as the messages that it has not seen.
+func UnusedFor(stream string) time.Duration {
+	if stream == events.StreamFacts || stream == events.StreamCommands {
+		return 7 * 24 * time.Hour
+	}
+	return time.Hour
+}
+
+// Amounts returns how much the identity may have. Services, the operator and a process with
+// everything in it have no limits: the cluster consists of them.
+func (i Identity) Amounts() Amounts {
+	a := Amounts{Payload: MaxMessage}
+	switch i.Role {
+	case RoleViewer, RoleSubmitter:
+		a.Connections, a.Subscriptions, a.Consumers = 8, 64, 64
+	case RoleClient:
+		a.Connections, a.Subscriptions, a.Consumers = 16, 256, 128
+	case RoleGateway: // all replicas are one identity, and each stream of HTTP may have a consumer
+		a.Connections, a.Subscriptions, a.Consumers = 64, 8192, 0
+	case RoleAgent, RoleParticipant:
+		a.Connections, a.Subscriptions = 8, 64
+		if i.Role == RoleParticipant {
+			a.Consumers = 64
+		}
+		if i.Node == AnyNode { // one identity for all nodes
+			a.Connections, a.Consumers = 0, 0
+		}
+	default:
+		return Amounts{}
+	}
+	if i.Role == RoleViewer {
+		a.Payload = 64 << 10
+	}
+	return a
+}
+
+// Counted reports whether requests on a subject make consumers, of which an identity has a share.
+func Counted(subject string) bool { return strings.HasPrefix(subject, apiConsumerCreate) }
+
+// AmountsHeader is the first line of the table of amounts that Markdown returns.
+const AmountsHeader = "| role | connections | subscriptions of each | bytes of a message | consumers |\n"
+
+// amounts renders the amounts of all roles.
+func amounts() string {
+	var b strings.Builder
+	b.WriteString(AmountsHeader + "|---|---|---|---|---|\n")
+	most := func(n int) string {
+		if n == 0 {
+			return "any"
+		}
+		return fmt.Sprint(n)
+	}
+	row := func(name string, i Identity) {
+		a := i.Amounts()
+		consumers := most(a.Consumers)
+		if i.Role == RoleAgent {
+			consumers = "none"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, most(a.Connections), most(a.Subscriptions), most(a.Payload), consumers)
+	}
+	for _, r := range Roles() {
+		i := Identity{Role: r, Name: placeholder}
+		if r.OfNode() {
+			i.Node = placeholder
+		}
+		row(string(r), i)
+		if i.Node = AnyNode; r.OfNode() {
+			row(string(r)+" of any node", i)
+		}
+	}
+	return b.String()
+}
+
+// amount says how much of a subject may be used, beside the size of each message.
+func amount(subject string) string {
+	rest, ok := strings.CutPrefix(subject, apiConsumerCreate)
+	if !ok {
+		return ""
+	}
+	stream, _, _ := strings.Cut(rest, ".")
+	return fmt.Sprintf("%d on the stream; unused for %s", ConsumersOfStream, strings.TrimSuffix(strings.TrimSuffix(UnusedFor(stream).String(), "0s"), "0m"))
+}

@@ -1,0 +1,162 @@
+package jetstream_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+)
+
+// dial connects as an identity does, without our library.
+func (g *guarded) dial(i access.Identity, more ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect(g.server.ClientURL(), append([]nats.Option{
+		nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.NoReconnect(),
+	}, more...)...)
+}
+
+// TestNobodyTakesAllConnections: the newest connections of an identity above its share are closed,
+// its first ones and those of others stay.
+func TestNobodyTakesAllConnections(t *testing.T) {
+	g := newGuarded(t)
+	viewer, other := access.Identity{Role: access.RoleViewer, Name: "eve"}, access.Identity{Role: access.RoleViewer, Name: "ada"}
+	agent := access.Identity{Role: access.RoleAgent, Name: "node-a", Node: "node-a"}
+	for _, i := range []access.Identity{viewer, other, agent} {
+		_, err := g.dir.Issue(i, 0)
+		must(t, err)
+	}
+	bystander, err := g.dial(other)
+	must(t, err)
+	t.Cleanup(bystander.Close)
+	for _, i := range []access.Identity{viewer, agent} {
+		most := i.Amounts().Connections
+		var all []*nats.Conn
+		for range 3 * most {
+			nc, err := g.dial(i)
+			if err != nil {
+				continue // refused already
+			}
+			t.Cleanup(nc.Close)
+			all = append(all, nc)
+		}
+		open := func() (n int) {
+			for _, nc := range all {
+				if nc.IsConnected() {
+					n++
+				}
+			}
+			return n
+		}
+		await(t, "the excess is closed", func() bool { return open() <= most })
+		for n, nc := range all[:most] {
+			if !nc.IsConnected() {
+				t.Errorf("%s: connection %d of %d is closed", i.Name, n, most)
+			}
+		}
+	}
+	if !bystander.IsConnected() {
+		t.Error("the connection of another identity is closed")
+	}
+}
+
+// TestNobodyTakesTheBrokersMemory by subscriptions and large messages, which its claims bound.
+func TestNobodyTakesTheBrokersMemory(t *testing.T) {
+	g := newGuarded(t)
+	for _, r := range []access.Role{access.RoleViewer, access.RoleSubmitter, access.RoleClient, access.RoleAgent, access.RoleParticipant} {
+		i := g.issue(t, r, 0)
+		refused := make(chan error, 1000)
+		nc, err := g.dial(i, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			select {
+			case refused <- err:
+			default:
+			}
+		}))
+		must(t, err)
+		t.Cleanup(nc.Close)
+		most := i.Amounts()
+		for n := range 2 * most.Subscriptions {
+			if _, err := nc.SubscribeSync(fmt.Sprint(i.InboxPrefix(), ".x", n)); err != nil {
+				break
+			}
+		}
+		if err := next(t, refused, string(r)+" is refused"); !strings.Contains(err.Error(), "maximum subscriptions") {
+			t.Errorf("%s: refused with %v", r, err)
+		}
+		if int(nc.MaxPayload()) > most.Payload {
+			t.Errorf("%s may send %d bytes, want %d", r, nc.MaxPayload(), most.Payload)
+		}
+	}
+}
+
+// TestNobodyTakesAllConsumers: a flood of durable consumers of one identity ends at its share, and
+// others make theirs. The operator may delete what is left.
+func TestNobodyTakesAllConsumers(t *testing.T) {
+	g := newGuarded(t)
+	operator := g.connect(t, string(access.RoleOperator))
+	background(t, func(ctx context.Context) error { return operator.KeepShares(ctx, g.log.logger()) })
+	eve, ada := access.Identity{Role: access.RoleViewer, Name: "eve"}, access.Identity{Role: access.RoleViewer, Name: "ada"}
+	for _, i := range []access.Identity{eve, ada} {
+		_, err := g.dir.Issue(i, 0)
+		must(t, err)
+	}
+	nc, err := g.dial(eve)
+	must(t, err)
+	t.Cleanup(nc.Close)
+	make := func(nc *nats.Conn, name string) error {
+		create, err := json.Marshal(map[string]any{"stream_name": events.StreamFacts, "config": map[string]any{"durable_name": name, "name": name, "ack_policy": "none"}})
+		must(t, err)
+		m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+name, create, patience)
+		must(t, err)
+		if strings.Contains(string(m.Data), `"error"`) {
+			return fmt.Errorf("%s", m.Data)
+		}
+		return nil
+	}
+	for n := range 2 * access.ConsumersUnasked {
+		if err := make(nc, fmt.Sprint("flood-", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_operator"), nats.UserCredentials(g.dir.Credentials("operator")), nats.RootCAs(g.dir.CA()))
+	must(t, err)
+	t.Cleanup(owner.Close)
+	api, err := js.New(owner)
+	must(t, err)
+	count := func() int {
+		s, err := api.Stream(within(t, patience), events.StreamFacts)
+		must(t, err)
+		return s.CachedInfo().State.Consumers
+	}
+	// As many as there may be before anybody asks, and the share.
+	await(t, "the flood ends", func() bool { return count() <= access.ConsumersUnasked+1+eve.Amounts().Consumers })
+	other, err := g.dial(ada)
+	must(t, err)
+	t.Cleanup(other.Close)
+	for n := range 10 {
+		must(t, make(other, fmt.Sprint("ada-", n)))
+	}
+	await(t, "those of the flood beyond are gone", func() bool {
+		_, err := api.Consumer(within(t, patience), events.StreamFacts, fmt.Sprint("flood-", 2*access.ConsumersUnasked-1))
+		return err != nil
+	})
+	for n := range 10 {
+		if _, err := api.Consumer(within(t, patience), events.StreamFacts, fmt.Sprint("ada-", n)); err != nil {
+			t.Errorf("another identity's consumer %d: %v", n, err)
+		}
+	}
+	must(t, api.DeleteConsumer(within(t, patience), events.StreamFacts, "flood-0"))
+	if g.log.count("more consumers than its share") != 1 {
+		t.Errorf("the log says it %d times", g.log.count("more consumers than its share"))
+	}
+	s, err := api.Stream(within(t, patience), events.BucketStream(events.BucketJobs))
+	must(t, err)
+	if c := s.CachedInfo().Config; c.MaxConsumers != access.ConsumersOfStream || c.ConsumerLimits.InactiveThreshold != access.UnusedFor(c.Name) {
+		t.Errorf("the stream has no limits: %+v", c)
+	}
+}

@@ -1,0 +1,44 @@
+package plan
+
+import (
+	"github.com/regroup-io/regroup/events"
+)
+
+// Placed is a job that has not ended, from its record, and the newest fact about its places; nil =
+// there is none, or they were released.
+type Placed struct {
+	Submitted events.JobSubmitted
+	Number    uint64 // of the newest fact about the job
+	Set       *events.PlacementSet
+}
+
+// Recalled returns a pool that was lost, made of the records of nodes, as facts, and of jobs in the
+// order of their submission. Every job keeps its places. The next input assigns what is free.
+func Recalled(nodes []events.Input, jobs []Placed) State {
+	m := Machine{}
+	s := m.New("")
+	for _, in := range nodes {
+		s, _ = m.Apply(s, in, in.Time)
+	}
+	for _, j := range jobs {
+		if j.Submitted.Spec.External() {
+			continue
+		}
+		t := transition{s: &s}
+		row := t.add(j.Submitted.Job)
+		if row == nil {
+			break // the rest is added when the scheduler reconciles
+		}
+		row.Submitted, row.Workers = true, j.Number
+		t.setWanted(j.Submitted.Job, j.Submitted.Spec.Workers)
+		if j.Set == nil || len(j.Set.Places) == 0 {
+			continue
+		}
+		row.Placed, row.PublishedWorkers = true, j.Set.Workers
+		view := s.View.Jobs[j.Submitted.Job]
+		view.Places = j.Set.Places
+		s.View.Jobs[j.Submitted.Job] = view
+	}
+	s.dirty, s.lost, s.touched, s.index = false, nil, nil, nil
+	return s
+}
