@@ -117,6 +117,7 @@ func (n *node) die(keepDisk bool) {
 				Worker: id, Generation: p.start.Generation, PID: p.pid,
 			})
 		}
+		p.endedWithAgent = true
 		p.vanish()
 	}
 	if !keepDisk {

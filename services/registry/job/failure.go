@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,8 +16,9 @@ const failuresKept = 64
 
 type failure struct {
 	kind   events.FailureKind
-	step   uint64 // newest step that the generation could return to
-	poison bool   // the data or the code may be the cause
+	step   uint64             // newest step that the generation could return to
+	poison bool               // the data or the code may be the cause
+	agent  events.Incarnation // that ran the worker; empty = the one in its view
 }
 
 func (t *transition) exitFailure(b events.WorkerExited) failure {
@@ -71,13 +73,24 @@ func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f f
 		rank = rankOf(v.Members, w.WorkerRef, -1) // in that generation
 	}
 	t.publish(events.JobFailureCounted{
-		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: w.Agent, Generation: g, Rank: rank, Step: f.step,
+		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: cmp.Or(f.agent, w.Agent), Generation: g, Rank: rank, Step: f.step,
 		Kind: f.kind, Detail: w.Detail,
 	})
 	return t.recordFailure(events.CountedFailure{
 		At: t.now, Place: &place, Worker: w.Incarnation, Generation: g, Rank: rank, Step: f.step, Kind: f.kind, Detail: w.Detail,
 		Poison: f.poison,
 	}, describeExit(w))
+}
+
+// generationLeft returns the newest generation that a worker was in, so that what breaks it is one
+// failure, whenever it is told: the others may have formed the next one without it. 0 = in none, or
+// in one that was left for another reason, which cost nothing, before a later failure.
+func (t *transition) generationLeft(w *events.WorkerView) events.Generation {
+	g := w.Generation
+	if g < t.CountedGeneration && !slices.ContainsFunc(t.View.CountedFailures, func(c events.CountedFailure) bool { return c.Generation == g }) {
+		return 0
+	}
+	return g
 }
 
 // claimFailure records a fault of a generation as counted, and reports whether it was not before.

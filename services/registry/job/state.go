@@ -146,9 +146,11 @@ type Node struct {
 	Number      uint64             `json:"number,omitempty"` // of the last fact applied
 	LostAgent   events.Incarnation `json:"gone,omitempty"`   // newest agent that is gone
 	NewestAgent events.Incarnation `json:"came,omitempty"`   // newest agent that has joined: earlier ones are gone
-	// Restarted is the newest agent whose start was counted as a failure, because workers of the
-	// previous one ended with it.
-	Restarted events.Incarnation `json:"restarted,omitempty"`
+	// CountedAgent is the newest agent whose end was counted as a failure, or needs not to be;
+	// CountedBefore is the same for all agents before this one, which has told the end of its
+	// predecessor's workers.
+	CountedAgent  events.Incarnation `json:"counted,omitempty"`
+	CountedBefore events.Incarnation `json:"restarted,omitempty"`
 }
 
 // Timing holds the times of a round, from its seal.

@@ -7,7 +7,8 @@ import (
 )
 
 // failed decides about a process that failed while the job ran.
-func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
+// of is the agent that ran it, if the exit is reported by a later one.
+func (t *transition) failed(w *events.WorkerView, b events.WorkerExited, of events.Incarnation) {
 	if t.LastGood == 0 && (b.ExitCode == 126 || b.ExitCode == 127) {
 		// As in shells: found but not executable, not found. A retry gives the same result.
 		t.recordFirstError(w)
@@ -27,11 +28,11 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 		t.generationBroken(events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Rank: w.Rank, Detail: w.Detail})
 	}
 	t.Broken = max(t.Broken, b.Generation)
-	if b.Generation == 0 && member {
-		b.Generation = w.Generation // its agent may not know it: it may be a later one than the one that ran the worker
+	if b.Generation == 0 && (member || b.Orphaned) {
+		b.Generation = t.generationLeft(w) // its agent may not know it: it may be a later one than the one that ran the worker
 	}
 	if b.Orphaned {
-		if !t.countAgentRestart(w, b) {
+		if !t.countAgentRestart(w, b, of) {
 			return
 		}
 	} else if !b.Departing && !t.countFailure(w, b.Generation, t.exitFailure(b)) {
@@ -53,19 +54,16 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 }
 
 // countAgentRestart counts the restart of an agent that ended its workers, and reports whether the
-// job goes on. One restart is one failure, however many workers it ends, and whether the new
-// agent's exits report it first or discovery.
-func (t *transition) countAgentRestart(w *events.WorkerView, b events.WorkerExited) bool {
-	n := t.Nodes[b.Place.Node]
-	if n.Restarted == b.Agent && b.Agent != "" {
+// job goes on. ended is the agent before it, if known.
+func (t *transition) countAgentRestart(w *events.WorkerView, b events.WorkerExited, ended events.Incarnation) bool {
+	if !t.claimAgent(b.Place.Node, ended, b.Agent) {
 		t.recordFirstError(w)
 		t.claimFailure(b.Generation)
 		return true
 	}
-	n = t.nodeRecord(b.Place.Node)
-	n.Restarted = b.Agent
-	t.Nodes[b.Place.Node] = n
-	return t.countFailure(w, b.Generation, t.silentFailure(events.FailureLost, b.Generation != 0))
+	f := t.silentFailure(events.FailureLost, b.Generation != 0)
+	f.agent = ended
+	return t.countFailure(w, b.Generation, f)
 }
 
 func describeExit(w *events.WorkerView) string {

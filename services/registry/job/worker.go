@@ -93,6 +93,7 @@ func (t *transition) exited(b events.WorkerExited) {
 		return // of a place that was pruned
 	}
 	b.Orphaned = b.Orphaned || t.orphaned(b)
+	ended := t.endedAgent(b)
 	w := t.workerFor(b.WorkerRef)
 	if w == nil || w.State.Ended() {
 		t.explainLateExit(w, b)
@@ -133,7 +134,7 @@ func (t *transition) exited(b events.WorkerExited) {
 			t.respawn(w) // the whole group restarts
 		}
 	case events.WorkerStateFailed:
-		t.failed(w, b)
+		t.failed(w, b, ended)
 	}
 }
 
