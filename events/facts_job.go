@@ -74,6 +74,7 @@ type JobFailureCounted struct {
 	Step   uint64      `json:"step"`
 	Kind   FailureKind `json:"kind"`
 	Detail string      `json:"detail"`
+	By     string      `json:"by,omitempty"` // source of the event that has submitted the job
 }
 
 // JobStalled records that no worker of a generation has made a step within the job's limit. It is

@@ -74,7 +74,7 @@ func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f f
 	}
 	t.publish(events.JobFailureCounted{
 		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: cmp.Or(f.agent, w.Agent), Generation: g, Rank: rank, Step: f.step,
-		Kind: f.kind, Detail: w.Detail,
+		Kind: f.kind, Detail: w.Detail, By: t.View.By,
 	})
 	return t.recordFailure(events.CountedFailure{
 		At: t.now, Place: &place, Worker: w.Incarnation, Generation: g, Rank: rank, Step: f.step, Kind: f.kind, Detail: w.Detail,
@@ -83,14 +83,13 @@ func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f f
 }
 
 // generationLeft returns the newest generation that a worker was in, so that what breaks it is one
-// failure, whenever it is told: the others may have formed the next one without it. 0 = in none, or
-// in one that was left for another reason, which cost nothing, before a later failure.
+// failure, also where the others have formed the next one before it was told. 0 = in none, or in
+// one that had another failure, after which the worker has ended by itself.
 func (t *transition) generationLeft(w *events.WorkerView) events.Generation {
-	g := w.Generation
-	if g < t.CountedGeneration && !slices.ContainsFunc(t.View.CountedFailures, func(c events.CountedFailure) bool { return c.Generation == g }) {
+	if !t.member(w) && w.Generation <= t.CountedGeneration {
 		return 0
 	}
-	return g
+	return w.Generation
 }
 
 // claimFailure records a fault of a generation as counted, and reports whether it was not before.
