@@ -55,6 +55,7 @@ const (
 	FailureSignal FailureKind = "signal" // a signal ended it
 	FailureOOM    FailureKind = "oom"    // the kernel killed it for lack of memory
 	FailureLost   FailureKind = "lost"   // its node was lost, or its agent was restarted
+	FailureStart  FailureKind = "start"  // its node had not what it takes to start a process: memory, descriptors, disk
 	FailureHang   FailureKind = "hang"   // it made no step for too long, or did not rejoin when its generation was over
 	// FailureNoProgress: generations are lost before they commit a step, and no exit explains it.
 	FailureNoProgress FailureKind = "no-progress"

@@ -63,7 +63,10 @@ type WorkerExited struct {
 	Asked    bool   `json:"asked"`                         // the agent had stopped it: neither success nor failure
 	Step     uint64 `json:"step,omitempty"`                // the last one reported
 	// It ended with an earlier incarnation of its agent: Agent is the one that found it.
-	Orphaned  bool     `json:"orphaned,omitempty"`
+	Orphaned bool `json:"orphaned,omitempty"`
+	// It could not be started because its node lacked processes, descriptors, memory or disk: the
+	// command may be right.
+	NodeFault bool     `json:"node_fault,omitempty"`
 	Departing bool     `json:"departing,omitempty"`           // its node's departure was announced: a failure then is not counted
 	Commit    Commit   `json:"commit,omitzero"`               // newest one known to its agent
 	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)

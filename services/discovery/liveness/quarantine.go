@@ -129,6 +129,10 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 	if t.quarantinedSlot(slot) >= 0 {
 		return // the workers there are about to be stopped
 	}
+	if b.Kind == events.FailureStart {
+		t.cannotStart(slot, b.Detail)
+		return
+	}
 	h, f := t.s.Slots[slot], Failure{At: at, Job: b.Job, By: b.By, Own: b.Kind == events.FailureCrash || b.Kind == events.FailureOOM}
 	if f.Own {
 		f.Step = b.Step
@@ -144,6 +148,23 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 		t.quarantineSlot(slot, q)
 	}
 	t.quarantineFailingNode()
+}
+
+// cannotStart quarantines a node that has no process, descriptor, memory or disk left, so that its
+// work goes elsewhere at once: the slot that has shown it loses its worker.
+func (t *transition) cannotStart(slot events.Slot, detail string) {
+	if t.s.View.Quarantine == nil {
+		if !t.room(t.s.View.SchedulableSlots()) {
+			return
+		}
+		t.s.Losses.decay(t.m.Rules, t.now)
+		t.quarantine(t.s.Losses.beginQuarantine(t.m.Rules, detail, t.now))
+	}
+	h := t.s.Slots[slot]
+	h.decay(t.m.Rules, t.now)
+	q := h.beginQuarantine(t.m.Rules, detail, t.now)
+	t.setHistory(slot, h)
+	t.quarantineSlot(slot, q)
 }
 
 // quarantineFailingNode quarantines a node of which several slots fail, or the only one: the slots

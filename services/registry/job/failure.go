@@ -24,6 +24,8 @@ type failure struct {
 func (t *transition) exitFailure(b events.WorkerExited) failure {
 	f := failure{kind: events.FailureCrash, poison: true}
 	switch {
+	case b.NodeFault:
+		f.kind, f.poison = events.FailureStart, false
 	case b.OOM:
 		f.kind = events.FailureOOM
 	case b.Signal != "":

@@ -164,7 +164,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	case "done":
 		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
 	case "exit":
-		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom"), Departing: a.has("departing"), Orphaned: a.has("orphaned")}
+		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom"), Departing: a.has("departing"), Orphaned: a.has("orphaned"), NodeFault: a.has("node")}
 		e.Commit = a.commit(e.Generation)
 		if says := a.text("says"); says != "" {
 			e.Lines = strings.Split(says, "|")

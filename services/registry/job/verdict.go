@@ -9,7 +9,7 @@ import (
 // failed decides about a process that failed while the job ran.
 // of is the agent that ran it, if the exit is reported by a later one.
 func (t *transition) failed(w *events.WorkerView, b events.WorkerExited, of events.Incarnation) {
-	if t.LastGood == 0 && (b.ExitCode == 126 || b.ExitCode == 127) {
+	if t.LastGood == 0 && !b.NodeFault && (b.ExitCode == 126 || b.ExitCode == 127) {
 		// As in shells: found but not executable, not found. A retry gives the same result.
 		t.recordFirstError(w)
 		t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
