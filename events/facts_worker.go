@@ -79,6 +79,8 @@ type WorkerExited struct {
 	// Exception is what the program itself reported about its end, or nil.
 	Exception *Exception `json:"exception,omitempty"`
 	AgeMS     float64    `json:"age_ms"` // time from the exit to this fact, on the agent's clock
+	// LivedMS is how long its process ran; 0 = it is unknown, or there was none.
+	LivedMS float64 `json:"lived_ms,omitempty"`
 }
 
 // OwnSignals are the signals by which a program ends itself; others come from outside.

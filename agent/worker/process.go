@@ -183,6 +183,9 @@ func (t *transition) explains(w *incarnation, in ProcessExited) bool {
 // on this node, then published.
 func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExited, age time.Duration) {
 	member := w.member()
+	if w.phase == running {
+		x.LivedMS = events.Milliseconds(max(0, t.now.Add(-age).Sub(w.startedAt)))
+	}
 	w.phase, w.join = ended, nil
 	w.endedAt = t.now
 	if w.progressPending {

@@ -66,9 +66,17 @@ func (t *transition) silentFailure(kind events.FailureKind, member bool) failure
 // failure, as torchrun counts restarts and Horovod resets: the other members end because of the
 // first. An incarnation is counted at most once.
 func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f failure) bool {
+	if !t.publishFailure(w, g, f) {
+		return true
+	}
+	return t.withinBudget(g, describeExit(w))
+}
+
+// publishFailure records and publishes a failure, and reports whether it counts.
+func (t *transition) publishFailure(w *events.WorkerView, g events.Generation, f failure) bool {
 	t.recordFirstError(w)
 	if t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation || !t.claimFailure(g) {
-		return true
+		return false
 	}
 	place, rank := w.Place, w.Rank
 	if v := t.generation(g); v != nil && rank < 0 {
@@ -78,10 +86,11 @@ func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f f
 		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: cmp.Or(f.agent, w.Agent), Generation: g, Rank: rank, Step: f.step,
 		Kind: f.kind, Detail: w.Detail, By: t.View.By,
 	})
-	return t.recordFailure(events.CountedFailure{
+	t.addFailure(events.CountedFailure{
 		At: t.now, Place: &place, Worker: w.Incarnation, Generation: g, Rank: rank, Step: f.step, Kind: f.kind, Detail: w.Detail,
 		Poison: f.poison,
-	}, describeExit(w))
+	})
+	return true
 }
 
 // generationLeft returns the newest generation that a worker was in, so that what breaks it is one
@@ -105,14 +114,23 @@ func (t *transition) claimFailure(g events.Generation) bool {
 
 // recordFailure records a counted failure and ends the job if the budget is used up.
 func (t *transition) recordFailure(c events.CountedFailure, last string) bool {
+	t.addFailure(c)
+	return t.withinBudget(c.Generation, last)
+}
+
+func (t *transition) addFailure(c events.CountedFailure) {
 	budget := t.View.Spec.Failures
 	from := t.now.Add(-budget.Per.D())
 	t.View.Failures = append(slices.DeleteFunc(t.View.Failures, func(at time.Time) bool { return !at.After(from) }), t.now)
 	t.View.CountedFailures = newest(append(t.View.CountedFailures, c), max(failuresKept, budget.SameStep))
-	if len(t.View.Failures) <= *budget.Max {
+}
+
+// withinBudget reports whether the job goes on after a failure in a generation, and ends it if not.
+func (t *transition) withinBudget(g events.Generation, last string) bool {
+	if len(t.View.Failures) <= *t.View.Spec.Failures.Max {
 		return !t.sameStepExceeded()
 	}
-	t.budgetExhausted(c.Generation, last)
+	t.budgetExhausted(g, last)
 	return false
 }
 

@@ -177,6 +177,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 			e.Detail = e.Exception.String() + ", " + e.Detail
 		}
 		e.AgeMS = a.num("age")
+		e.LivedMS = events.Milliseconds(a.duration("lived").D())
 		return e, 0
 	case "joined", "lost", "left":
 		f := events.NodeFact{Node: events.NodeID(a.rest[0]), Incarnation: "A1", Reason: a.text("reason"), Departing: a.has("departing")}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -15,7 +16,7 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited, of even
 		t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
 		return
 	}
-	if t.permanentFailure(w, b) {
+	if t.permanentFailure(w, b) || t.endsEarly(w, b) {
 		return
 	}
 	if t.Exhaustion != nil {
@@ -38,6 +39,16 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited, of even
 	} else if !b.Departing && !t.countFailure(w, b.Generation, t.exitFailure(b)) {
 		return
 	}
+	if !t.delayed(w, b) {
+		t.replace(w)
+	}
+	if member || b.Generation > t.View.Generation {
+		t.respawnFinished()
+	}
+}
+
+// replace decides whether a dead worker is started again in its place.
+func (t *transition) replace(w *events.WorkerView) {
 	switch {
 	case !t.hasPlace(w.Place):
 		t.updateSlot(w.Place, func(n *SlotRecord) { n.Displaced = w.Incarnation })
@@ -48,8 +59,42 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited, of even
 	default:
 		t.respawn(w)
 	}
-	if member || b.Generation > t.View.Generation {
-		t.respawnFinished()
+}
+
+// delayed reports whether a dead worker is not replaced at once: with in-process recovery one that
+// dies soon after its start, several times in a row, is started again ever later. Under restart
+// recovery the next generation waits.
+func (t *transition) delayed(w *events.WorkerView, b events.WorkerExited) bool {
+	soon := t.inProcess() && b.LivedMS > 0 && b.LivedMS < events.Milliseconds(startupLife)
+	var wait time.Duration
+	t.updateSlot(w.Place, func(n *SlotRecord) {
+		if n.RespawnAt = (time.Time{}); !soon {
+			n.EarlyDeaths = 0
+			return
+		}
+		n.EarlyDeaths++
+		if wait = t.View.Spec.Elastic.BackOff(n.EarlyDeaths); wait > 0 {
+			n.RespawnAt = t.now.Add(wait)
+		}
+	})
+	if wait == 0 || !t.hasPlace(w.Place) || t.onLostNode(w) {
+		t.updateSlot(w.Place, func(n *SlotRecord) { n.RespawnAt = time.Time{} })
+		return false
+	}
+	t.publish(events.JobDelayed{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, WaitMS: events.Milliseconds(wait), Attempts: events.Attempts{Attempt: w.Attempt + 1}})
+	return true
+}
+
+// expireDelays replaces the workers whose wait is over.
+func (t *transition) expireDelays() {
+	for w := range t.workers() {
+		if at := t.Slots[w.Place.String()].RespawnAt; at.IsZero() || t.now.Before(at) {
+			continue
+		}
+		t.updateSlot(w.Place, func(n *SlotRecord) { n.RespawnAt = time.Time{} })
+		if w.State == events.WorkerStateFailed && t.waitingOrRunning() {
+			t.replace(w)
+		}
 	}
 }
 

@@ -100,6 +100,7 @@ func (t *transition) exited(b events.WorkerExited) {
 		return
 	}
 	rank := w.Rank
+	t.Early.Passed = t.Early.Passed || t.View.Step > 0 || b.Step > 0 || b.LivedMS >= events.Milliseconds(startupLife)
 	t.View.Dropped += b.Dropped
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 	w.Exception = b.Exception

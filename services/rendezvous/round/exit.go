@@ -10,6 +10,7 @@ import (
 // exited applies the exit of a process, or the notice that a process is certain to end, which says
 // no more about it. The notices and the fact may arrive in any order.
 func (t *transition) exited(w events.WorkerExited) {
+	t.stepReported(w.Step)
 	x := t.member(w.Place)
 	if x == nil || w.Attempt < x.Attempt || (x.Incarnation != "" && x.Incarnation != w.Incarnation) {
 		return // of an earlier or a different incarnation
@@ -44,6 +45,13 @@ func (t *transition) exited(w events.WorkerExited) {
 		}
 	default:
 		x.State = finished
+	}
+}
+
+// stepReported records a step that a process has reported, under restart recovery.
+func (t *transition) stepReported(step uint64) {
+	if t.restart() {
+		t.ReportedStep = max(t.ReportedStep, step)
 	}
 }
 
