@@ -79,7 +79,7 @@ var layers = []layer{
 	{"services/rendezvous", []string{"events", "events/document", "services/controller", "services/rendezvous/round"}, nil, nil, "no service knows another"},
 	{"services/registry", []string{"events", "events/document", "events/spec", "services/controller", "services/registry/job", "internal/wait"}, nil, nil, "no service knows another"},
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
-	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/spec", "agent/statedir", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi/...", "internal/wait"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
+	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/spec", "agent/statedir", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi/...", "internal/spawn", "internal/wait"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"events", "events/limits", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/gateway/view"}, nil, nil, "programs of others import it"},
 	{"services/gateway/endpoint", []string{"events"}, nil, nil, "it opens an address, nothing else"},

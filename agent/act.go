@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // do performs one action without blocking.
@@ -64,7 +65,7 @@ func (a *Agent) start(s worker.StartProcess) {
 		err = a.prepare(s.Env, s.Account)
 	}
 	if err != nil {
-		a.inputs.put(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: cannotStart, Detail: err.Error()})
+		a.inputs.put(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: cannotStart, Detail: err.Error(), NodeFault: spawn.Exhausted(err)})
 		return
 	}
 	a.show() // its first line must carry its rank

@@ -79,6 +79,18 @@ func (o outcome) after(previous outcome) outcome {
 	return o
 }
 
+// divergedAgain returns nil if ranks have diverged at this step for the first time. One damaged
+// byte on the way looks like another operation: the members go back to their commit, as after a
+// loss. A program that is at fault diverges at the same step again.
+func (r *runner) divergedAgain(err error) error {
+	step := r.state.step
+	if before := r.divergedAt; before != nil && *before == step {
+		return err
+	}
+	r.divergedAt = &step
+	return nil
+}
+
 // generation takes part in one generation: it connects to the members, brings the state in sync and
 // runs the training function. joinedAt is when this worker asked for its place.
 func (r *runner) generation(ctx context.Context, a wire.Assignment, previous outcome, joinedAt time.Time) (outcome, error) {
@@ -127,6 +139,11 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, previous out
 	}
 	r.state.replica.Store().EndGeneration()
 	o, fatal := classify(ctx, err, a.Rank, c)
+	if errors.Is(err, collective.ErrDiverged) && (fatal == nil || errors.Is(fatal, collective.ErrDiverged)) {
+		if fatal = r.divergedAgain(err); fatal == nil {
+			o.ending = lost
+		}
+	}
 	switch {
 	case fatal != nil:
 		// So that the others need not wait for the socket to close, and know whose fault it is.

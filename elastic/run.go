@@ -27,6 +27,7 @@ type runner struct {
 	lastComm   *collective.Communicator // of the last generation; nil = it is closed
 	membership Membership               // in the last generation that was in sync
 	prefetch   *backgroundPrefetch      // of a newcomer, until its first sync
+	divergedAt *uint64                  // the step at which ranks last disagreed on an operation; nil = they never did
 
 	preparation    preparation
 	described      bool   // the checkpoint writer knows the layout of what was prepared

@@ -59,6 +59,7 @@ func Catalog() []Entry {
 		entry[JobStalled](ClassFact, reg, to(rdzv), "no worker made a step within the job's limit"),
 		entry[JobProgressed](ClassFact, reg, nil, "the newest step of a job and the values that its program has reported"),
 		entry[JobRespawned](ClassFact, reg, to(rdzv), "a dead worker is started again"),
+		entry[JobDelayed](ClassFact, reg, nil, "a worker that died soon after its start is started again, but not at once"),
 		entry[JobRespawnDenied](ClassFact, reg, to(rdzv), "a dead worker is not started again"),
 		entry[JobFinishing](ClassFact, reg, to(rdzv), "a worker has completed the training"),
 		entry[JobStopping](ClassFact, reg, to(rdzv), "a stop was requested"),
@@ -73,6 +74,7 @@ func Catalog() []Entry {
 
 		entry[RoundOpened](ClassFact, rdzv, to(reg), "a round for a new generation was opened"),
 		entry[RoundMissed](ClassFact, rdzv, to(reg), "members that have not rejoined while a round cannot be sealed"),
+		entry[RoundDelayed](ClassFact, rdzv, nil, "the next generation waits, because several in a row were lost without progress"),
 		entry[RoundSealed](ClassFact, rdzv, to(reg), "the members of a generation with their ranks"),
 		entry[RoundParticipantsSet](ClassFact, rdzv, to(reg), "the self-registered nodes that participate, and thereby the places of a job"),
 		entry[RoundClosed](ClassFact, rdzv, nil, "the rendezvous of a job is over"),
@@ -138,6 +140,7 @@ func (JobScaled) Type() Type            { return "dev.regroup.job.scaled.v1" }
 func (JobStalled) Type() Type           { return "dev.regroup.job.stalled.v1" }
 func (JobProgressed) Type() Type        { return "dev.regroup.job.progressed.v1" }
 func (JobRespawned) Type() Type         { return "dev.regroup.job.respawned.v1" }
+func (JobDelayed) Type() Type           { return "dev.regroup.job.delayed.v1" }
 func (JobRespawnDenied) Type() Type     { return "dev.regroup.job.blamed.v1" }
 func (JobFailureCounted) Type() Type    { return "dev.regroup.job.charged.v1" }
 func (JobFinishing) Type() Type         { return "dev.regroup.job.finishing.v1" }
@@ -151,6 +154,7 @@ func (PlacementWaiting) Type() Type     { return "dev.regroup.placement.waiting.
 func (PlacementReleased) Type() Type    { return "dev.regroup.placement.released.v1" }
 func (RoundOpened) Type() Type          { return "dev.regroup.round.opened.v1" }
 func (RoundMissed) Type() Type          { return "dev.regroup.round.missed.v1" }
+func (RoundDelayed) Type() Type         { return "dev.regroup.round.delayed.v1" }
 func (RoundSealed) Type() Type          { return "dev.regroup.round.sealed.v1" }
 func (RoundParticipantsSet) Type() Type { return "dev.regroup.round.gathered.v1" }
 func (RoundClosed) Type() Type          { return "dev.regroup.round.closed.v1" }

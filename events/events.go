@@ -76,7 +76,10 @@ type Input struct {
 	Trace   string // W3C traceparent of the hop that delivered it
 	Expired bool   // a command that arrived after it had expired: it is accepted only as a repeat of one applied before
 	Nonce   string // a fresh ULID from the controller: the machine's only randomness
-	Body    Body
+	// Others returns what the replica knows of the other entities of its service at this input, in
+	// a type of the service; nil = nothing.
+	Others func() any
+	Body   Body
 }
 
 // Earliest returns the earliest of several times; those that are zero do not count.

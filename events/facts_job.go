@@ -46,6 +46,24 @@ type JobRespawnDenied struct {
 	Reason string      `json:"reason"`
 }
 
+// JobDelayed records that a worker that died soon after its start, several times in a row, is
+// started again only after a while. job.respawned follows.
+type JobDelayed struct {
+	Job    JobID       `json:"job"`
+	Place  Place       `json:"place"`
+	Dead   Incarnation `json:"dead"`
+	WaitMS float64     `json:"wait_ms"`
+	Attempts
+}
+
+// Attempts says which attempt a wait precedes.
+type Attempts struct {
+	Attempt int `json:"attempt"` // the next one; the first start of a job or of a place is 1
+	// Of is how many the failure budget allows within its window; 0 = it is unknown, because not
+	// every attempt costs a failure.
+	Of int `json:"of,omitempty"`
+}
+
 // FailureKind classifies failures; the list is closed.
 type FailureKind string
 
@@ -55,6 +73,7 @@ const (
 	FailureSignal FailureKind = "signal" // a signal ended it
 	FailureOOM    FailureKind = "oom"    // the kernel killed it for lack of memory
 	FailureLost   FailureKind = "lost"   // its node was lost, or its agent was restarted
+	FailureStart  FailureKind = "start"  // its node had not what it takes to start a process: memory, descriptors, disk
 	FailureHang   FailureKind = "hang"   // it made no step for too long, or did not rejoin when its generation was over
 	// FailureNoProgress: generations are lost before they commit a step, and no exit explains it.
 	FailureNoProgress FailureKind = "no-progress"
@@ -74,6 +93,7 @@ type JobFailureCounted struct {
 	Step   uint64      `json:"step"`
 	Kind   FailureKind `json:"kind"`
 	Detail string      `json:"detail"`
+	By     string      `json:"by,omitempty"` // source of the event that has submitted the job
 }
 
 // JobStalled records that no worker of a generation has made a step within the job's limit. It is
@@ -330,6 +350,16 @@ type RoundOpened struct {
 	Proposed Generation `json:"proposed"`
 	Expected Places     `json:"expected"`
 	Cause    Cause      `json:"cause"`
+}
+
+// RoundDelayed records that the members of the next generation are there, and that it begins only
+// after a while, because several in a row were lost without progress.
+type RoundDelayed struct {
+	Job        JobID      `json:"job"`
+	Proposed   Generation `json:"proposed"`
+	NoProgress int        `json:"no_progress"` // so many in a row
+	WaitMS     float64    `json:"wait_ms"`
+	Attempts
 }
 
 // RoundMissed records that these members of the previous generation, accused or hung, have not

@@ -67,7 +67,10 @@ type WorkerExited struct {
 	Departing bool `json:"departing,omitempty"` // its node's departure was announced: a failure then is not counted
 	// Its agent ended it because discovery did not answer, or refused the agent: it may run on
 	// another node. Not the fault of the worker.
-	LeaseOver bool     `json:"lease_over,omitempty"`
+	LeaseOver bool `json:"lease_over,omitempty"`
+	// It could not be started because its node lacked processes, descriptors, memory or disk: the
+	// command may be right.
+	NodeFault bool     `json:"node_fault,omitempty"`
 	Commit    Commit   `json:"commit,omitzero"`               // newest one known to its agent
 	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
 	Lines     []string `json:"lines,omitempty" bound:"lines"` // its last lines of output
@@ -79,6 +82,8 @@ type WorkerExited struct {
 	// Exception is what the program itself reported about its end, or nil.
 	Exception *Exception `json:"exception,omitempty"`
 	AgeMS     float64    `json:"age_ms"` // time from the exit to this fact, on the agent's clock
+	// LivedMS is how long its process ran; 0 = it is unknown, or there was none.
+	LivedMS float64 `json:"lived_ms,omitempty"`
 }
 
 // OwnSignals are the signals by which a program ends itself; others come from outside.

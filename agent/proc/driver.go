@@ -125,11 +125,11 @@ func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), output 
 	start := func() {
 		p, err := d.fork(s, report, output)
 		if err != nil {
-			var no *StartError
-			if !errors.As(err, &no) {
-				no = &StartError{ExitCode: 126, Detail: err.Error()}
+			code := 126
+			if no := (*StartError)(nil); errors.As(err, &no) {
+				code = no.ExitCode
 			}
-			report(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: no.ExitCode, Detail: no.Detail})
+			report(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: code, Detail: err.Error(), NodeFault: spawn.Exhausted(err)})
 			return
 		}
 		report(worker.ProcessStarted{Worker: s.Worker, PID: p.pid})

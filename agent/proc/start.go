@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // StartError describes why a process could not be started, with a shell's exit code: 127 for a
@@ -84,6 +85,9 @@ func named(err error, name string) error {
 
 // startError explains an error of fork or exec for an existing file.
 func startError(err error, s worker.StartProcess) error {
+	if spawn.Exhausted(err) {
+		return err
+	}
 	if denied := deniedTo(s.Account, err, s.Command[0], s.Dir); denied != nil {
 		return denied
 	}

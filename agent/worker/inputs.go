@@ -24,6 +24,8 @@ type ProcessFailedToStart struct {
 	Worker   events.Incarnation
 	ExitCode int    // as in a shell: 127 no such command, 126 not executable
 	Detail   string // without a leading "cannot start"
+	// The node lacks what it takes to start any process.
+	NodeFault bool
 }
 
 // ProcessExited reports that a started process and its whole group are gone.

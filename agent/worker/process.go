@@ -60,8 +60,15 @@ func (t *transition) failedToStart(in ProcessFailedToStart) {
 	if w == nil || w.phase != starting {
 		return
 	}
-	t.endIncarnation(j, w, events.WorkerExited{ExitCode: in.ExitCode, Detail: "cannot start: " + in.Detail}, 0)
+	x := events.WorkerExited{ExitCode: in.ExitCode, Detail: "cannot start: " + in.Detail, NodeFault: in.NodeFault}
+	if in.NodeFault { // it says nothing about the command, as the codes of a shell do
+		x.ExitCode, x.Detail = exitNodeFault, "the node has not what it takes to start a process: "+in.Detail
+	}
+	t.endIncarnation(j, w, x, 0)
 }
+
+// exitNodeFault is the exit code of a worker that its node was not able to start.
+const exitNodeFault = 125
 
 // exited handles the end of a process. The end by a SIGTERM that this agent did not send is held
 // briefly: it may be the first sign of a departure.
@@ -178,6 +185,9 @@ func (t *transition) explains(w *incarnation, in ProcessExited) bool {
 // on this node, then published.
 func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExited, age time.Duration) {
 	member := w.member()
+	if w.phase == running {
+		x.LivedMS = events.Milliseconds(max(0, t.now.Add(-age).Sub(w.startedAt)))
+	}
 	w.phase, w.join = ended, nil
 	w.endedAt = t.now
 	if w.progressPending {

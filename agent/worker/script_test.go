@@ -72,7 +72,7 @@ func (p *player) command(f []string) {
 	case "started":
 		p.step(ProcessStarted{Worker: id, PID: a.num("pid")})
 	case "failed":
-		p.step(ProcessFailedToStart{Worker: id, ExitCode: a.num("code"), Detail: strings.ReplaceAll(a["detail"], "_", " ")})
+		p.step(ProcessFailedToStart{Worker: id, ExitCode: a.num("code"), Detail: strings.ReplaceAll(a["detail"], "_", " "), NodeFault: a.has("node")})
 	case "exit":
 		x := ProcessExited{Worker: id, ExitCode: a.num("code"), Signal: a["signal"], OOM: a.has("oom"), Age: 2 * time.Millisecond}
 		if x.Signal != "" {

@@ -124,6 +124,7 @@ func (n *node) die(keepDisk bool) {
 				Worker: id, Generation: p.start.Generation, PID: p.pid,
 			})
 		}
+		p.endedWithAgent = true
 		p.vanish()
 	}
 	n.predecessors = append(n.predecessors, n.agent)

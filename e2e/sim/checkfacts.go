@@ -49,6 +49,10 @@ func (c *checker) fact(e events.Event) {
 		c.planned(b.Job, b.Incarnation)
 	case events.NodeLeft:
 		c.leftWell[b.Incarnation] = true
+	case events.NodeJoined:
+		if c.lost[b.Incarnation] {
+			c.blame.returns[b.Incarnation]++
+		}
 	case events.NodeLost:
 		delete(c.leftWell, b.Incarnation)
 		c.lost[b.Incarnation] = true
@@ -87,6 +91,7 @@ func (c *checker) countFailure(b events.JobFailureCounted) {
 		c.fail(10, "%s at %s was counted, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
 	}
 	c.planned(b.Job, b.Worker)
+	c.blames(b)
 }
 
 // planned checks that a requested exit is not counted as a failure. Workers that were lost or hung

@@ -23,6 +23,7 @@ func (c *checker) starts(p *process) {
 		c.fail(12, "%s of %s: attempt %d of generation %s is started twice", a.Place, a.Job, a.Attempt, a.Generation)
 	}
 	c.begun[key] = p
+	c.blame.starts(p)
 }
 
 // committed checks the ledger of a commit: a finished epoch has every sample exactly once.

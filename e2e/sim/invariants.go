@@ -29,6 +29,7 @@ var invariants = [...]string{
 	14: "each self-registering node is in one list, no more than max take part, and no fewer than min in a complete round",
 	15: "once faults stop, no job waits while enough slots for it are free",
 	16: "under recovery by restart no process starts while one of an earlier generation may be alive anywhere",
+	17: "one failure is counted for one incarnation of a node or worker, whoever tells it first",
 }
 
 // violation is the first invariant that did not hold.
@@ -58,6 +59,7 @@ type checker struct {
 	leftWell     map[events.Incarnation]bool // agents that have left as planned
 	states       map[string]job.State
 	last         map[string]*process // newest process by slot and job
+	blame        blame
 }
 
 // account is what the checker knows about one job.
@@ -80,6 +82,7 @@ func newChecker(w *world) *checker {
 	return &checker{
 		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
 		good: map[events.JobID]events.Generation{}, waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
+		blame: newBlame(),
 	}
 }
 

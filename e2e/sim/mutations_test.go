@@ -139,6 +139,22 @@ var mutations = []struct {
 		}
 		return s, d
 	})}, []int{10}, 0},
+	{mutation{name: "counts the end of an agent for each of its workers", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+		s, d := m.Step(s, in, now)
+		for _, f := range d.Facts {
+			b, ok := f.Body.(events.JobFailureCounted)
+			if !ok || b.Kind != events.FailureLost {
+				continue
+			}
+			for _, w := range s.View.Workers {
+				if w.Place.Node == b.Place.Node && w.Incarnation != b.Worker && w.Agent == b.Agent {
+					b.Place, b.Worker, b.Generation = w.Place, w.Incarnation, 0 // the others have gone on without it
+					d.Facts = append(d.Facts, events.Fact{Body: b, Cause: f.Cause, Trace: f.Trace})
+				}
+			}
+		}
+		return s, d
+	})}, []int{17}, 0},
 	{mutation{name: "replaces a worker twice", job: facts[job.State](twice(events.JobRespawned{}.Type()))}, []int{10}, 0},
 	{mutation{name: "never replaces a worker", job: facts[job.State](never(events.JobRespawned{}.Type()))}, []int{8}, 0},
 	{mutation{name: "revives a terminal job", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {

@@ -12,17 +12,18 @@ import (
 
 // process is one worker.
 type process struct {
-	w           *world
-	node        *node
-	incarnation int // of the node
-	job         *jobRun
-	start       worker.StartProcess
-	pid         int
-	alive       bool // from the moment of its start action
-	running     bool
-	deaf        bool                 // it ignores the stop signal
-	dying       *worker.ProcessDying // it has ended, whether or not its agent can wait for it already
-	reclaimed   time.Duration        // how long its agent cannot, at least
+	w              *world
+	node           *node
+	incarnation    int // of the node
+	job            *jobRun
+	start          worker.StartProcess
+	pid            int
+	alive          bool // from the moment of its start action
+	endedWithAgent bool // its agent's machine went down
+	running        bool
+	deaf           bool                 // it ignores the stop signal
+	dying          *worker.ProcessDying // it has ended, whether or not its agent can wait for it already
+	reclaimed      time.Duration        // how long its agent cannot, at least
 
 	// In-process recovery.
 	waiting      bool // in a call of join

@@ -42,6 +42,10 @@ func brief(b events.Body) string {
 			m = append(m, x.Place)
 		}
 		return fmt.Sprint(b.Proposed, " ", m)
+	case events.JobDelayed:
+		return fmt.Sprintf("%s %g ms before attempt %d of %d", b.Place, b.WaitMS, b.Attempt, b.Of)
+	case events.RoundDelayed:
+		return fmt.Sprintf("%s %g ms before attempt %d of %d", b.Proposed, b.WaitMS, b.Attempt, b.Of)
 	case events.JobRespawned:
 		return fmt.Sprintf("%s attempt %d", b.Place, b.Attempt)
 	case events.JobRespawnDenied:

@@ -101,6 +101,14 @@ type Failures struct {
 	SameStep int `json:"sameStep,omitempty" default:"3" min:"1" max:"1000" error:"must be 1 to 1000: so many failures at one step end the job"`
 }
 
+// Attempts returns how many attempts the budget allows within its window.
+func (f Failures) Attempts() int {
+	if f.Max == nil {
+		return 1
+	}
+	return *f.Max + 1
+}
+
 // Elastic holds the times of the rendezvous.
 type Elastic struct {
 	// How long the round waits for further members once `workers.min` is reached.

@@ -10,6 +10,7 @@
 package spawn
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os/exec"
 	"sync"
@@ -45,4 +46,15 @@ func StartMarked(cmd *exec.Cmd) (mark uint64, err error) {
 	}
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &have) }() // restoring the previous limit cannot fail
 	return mark, cmd.Start()
+}
+
+// Exhausted reports whether an error means that this machine has no process, descriptor, memory or
+// disk left. It says nothing about the command.
+func Exhausted(err error) bool {
+	for _, e := range []error{unix.EAGAIN, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOSPC, unix.EDQUOT} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }

@@ -168,6 +168,11 @@ func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input
 	ctx, cancel := c.o.Limit(ctx)
 	defer cancel()
 	now := c.o.Now()
+	if c.o.Others != nil {
+		for i := range inputs {
+			inputs[i].Others = func() any { return c.o.Others(entity, c.processor.Known, c.processor.State) }
+		}
+	}
 	out, err := c.processor.process(ctx, entity, inputs, now, hooks{stored: stored, conflict: func(n int) { c.yield(ctx, n, c.o.Now().Sub(now)) }})
 	if took := c.o.Now().Sub(now); took > longProcess || out.Conflicts > 0 {
 		// Inputs accumulate while the core rests: the next batch applies all of them at the cost of

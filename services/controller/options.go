@@ -26,6 +26,10 @@ type Options[S any] struct {
 	// of one and must not be modified.
 	Route func(in events.Input, known func() []string, state func(entity string) (S, bool)) []string
 
+	// Others returns what a machine may know of the other entities, as Input.Others. The arguments
+	// are as in Route. May be nil.
+	Others func(entity string, known func() []string, state func(entity string) (S, bool)) any
+
 	// Reconcile compares this service's documents with the records of other services and emits
 	// missed inputs, with an empty ID. It is called at the start and every 10 s. May be nil.
 	Reconcile func(ctx context.Context, emit Emit) error

@@ -87,11 +87,15 @@ type Quarantine struct {
 	Most time.Duration `envconfig:"MOST" default:"1h" desc:"maximum length of a quarantine, except by hand"`
 	// Time without a failure that undoes one doubling; 0 = never.
 	Decay time.Duration `envconfig:"DECAY" default:"1h" desc:"time without a failure that undoes one doubling; 0 = never"`
+	// Largest share of all slots that may be quarantined at a time, except by hand. The last slot
+	// never is. If too large, failures of one kind can stop all work; if too small, work goes to
+	// broken slots.
+	Share float64 `envconfig:"SHARE" default:"0.5" desc:"largest share of all slots that may be quarantined at a time, except by hand; the last slot never is"`
 }
 
 // defaultQuarantine returns the defaults in the tags.
 func defaultQuarantine() Quarantine {
-	return Quarantine{Charges: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Most: time.Hour, Decay: time.Hour}
+	return Quarantine{Charges: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Most: time.Hour, Decay: time.Hour, Share: 0.5}
 }
 
 // NoQuarantine disables quarantine except by hand: on a single machine it would only delay.
@@ -102,12 +106,13 @@ func NoQuarantine() Quarantine {
 }
 
 func (q Quarantine) rules() liveness.Rules {
-	return liveness.Rules{Failures: q.Charges, Losses: q.Losses, Window: q.Window, First: q.First, Max: q.Most, Decay: q.Decay}
+	return liveness.Rules{Failures: q.Charges, Losses: q.Losses, Window: q.Window, First: q.First, Max: q.Most, Decay: q.Decay, Share: q.Share}
 }
 
 func (q Quarantine) validate(fault func(wrong bool, format string, args ...any)) {
 	fault(q.Charges < 0, "Quarantine.Charges is %d: 0 or more", q.Charges)
 	fault(q.Losses < 0, "Quarantine.Losses is %d: 0 or more", q.Losses)
+	fault(!(q.Share >= 0 && q.Share <= 1), "Quarantine.Share is %v: 0 to 1", q.Share)
 	fault(q.Decay < 0, "Quarantine.Decay is %s: 0 or more", q.Decay)
 	if q.Charges > 0 || q.Losses > 0 {
 		fault(q.Window <= 0, "Quarantine.Window is %s: it must be positive", q.Window)

@@ -82,6 +82,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 			Recall: liveness.Machine{}.Recall, Family: []events.Family{events.FamilyNode},
 			Over: func(liveness.State) bool { return true }, // the next hello says what was lost
 		},
+		Others:   others,
 		Tasks:    []controller.Task{s.heartbeats, s.connection, s.ends, s.look, s.leases, s.hosts},
 		Watchers: []controller.Watcher{s.records},
 		Reject:   reject,
@@ -100,6 +101,17 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 		return []string{string(n)}
 	}
 	return nil
+}
+
+// others returns what this replica knows of the nodes but one.
+func others(node string, known func() []string, state func(string) (liveness.State, bool)) any {
+	var f liveness.Fleet
+	for _, n := range known() {
+		if s, ok := state(n); ok && n != node {
+			f.Add(s)
+		}
+	}
+	return f
 }
 
 // reject returns the fact that tells a client why its command was refused.

@@ -23,7 +23,9 @@
 // The first cool-down has the configured length, each further one is twice as long, and an hour
 // without failures undoes one doubling. Each incarnation of a worker counts once. Planned
 // departures and losses while the node drains do not count, and a program that crashes repeatedly
-// without progress counts once, so that debugging a script costs no slots. Failures count per slot
+// without progress counts once, so that debugging a script costs no slots; nor does what fails on
+// other slots too, of the same job or submitter. The last slot is never quarantined, nor more than
+// a share of all, except by hand. Failures count per slot
 // first: one failed process never costs a node its other slots (Horovod blacklists the host, never
 // forgets, and begins with two to three times the delay that it documents).
 //
@@ -57,6 +59,8 @@ type State struct {
 
 	Slots  map[events.Slot]History `json:"slots,omitempty"` // counted failures of single slots
 	Losses History                 `json:"losses,omitzero"` // and losses of the whole node
+	// The node is quarantined because its slots are.
+	ForSlots bool `json:"for_slots,omitempty"`
 	// Newest worker incarnations whose failure was counted, oldest first.
 	CountedWorkers []events.Incarnation `json:"charged,omitempty"`
 	// Of earlier incarnations with other state folders: this one says nothing about their

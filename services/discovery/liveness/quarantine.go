@@ -14,6 +14,9 @@ import (
 // countedKept is how many incarnations with a counted failure a node keeps: each counts once.
 const countedKept = 64
 
+// failuresKept is how many failures of a slot are kept.
+const failuresKept = 32
+
 // slotReason is the maximum length in bytes of the reason for a slot's quarantine: every fact about
 // the node carries those of all of its slots.
 const slotReason = 160
@@ -27,6 +30,7 @@ type Rules struct {
 	First    time.Duration
 	Max      time.Duration
 	Decay    time.Duration // counted from the end of a quarantine, and again from every failure
+	Share    float64       // of all slots, that may be quarantined at a time, except by hand
 }
 
 // coolDown returns the length of the count-th consecutive quarantine, from 1.
@@ -48,16 +52,34 @@ func (r Rules) nextCount(count int) int {
 
 // History is the record of failures of a slot, or of the node as a whole.
 type History struct {
-	Failures []Failure `json:"faults,omitempty"` // within the window, oldest first
-	Count    int       `json:"count,omitempty"`  // consecutive quarantines
-	Newest   time.Time `json:"last,omitzero"`    // newest failure, or end of the newest quarantine
+	// Within the window, oldest first. Those until Judged have led to a quarantine, and count for
+	// no other; they still show what fails elsewhere too.
+	Failures []Failure `json:"faults,omitempty"`
+	Judged   time.Time `json:"judged,omitzero"`
+	Count    int       `json:"count,omitempty"` // consecutive quarantines
+	Newest   time.Time `json:"last,omitzero"`   // newest failure, or end of the newest quarantine
 }
 
 // Failure is one failure of a worker, or one loss of the node.
 type Failure struct {
 	At   time.Time    `json:"at"`
-	Job  events.JobID `json:"job,omitempty"` // Job and Step are set for failures that the program may have caused itself
+	Job  events.JobID `json:"job,omitempty"`
+	By   string       `json:"by,omitempty"`  // who has submitted the job
+	Own  bool         `json:"own,omitempty"` // the program may have caused it itself, after Step
 	Step uint64       `json:"step,omitempty"`
+}
+
+// open returns the failures that have led to no quarantine; judged those that led to the newest.
+func (h History) open() []Failure {
+	i := slices.IndexFunc(h.Failures, func(f Failure) bool { return f.At.After(h.Judged) })
+	if i < 0 {
+		return nil
+	}
+	return h.Failures[i:]
+}
+
+func (h History) judged(window time.Duration) []Failure {
+	return slices.DeleteFunc(slices.Clone(h.Failures), func(f Failure) bool { return f.At.After(h.Judged) || h.Judged.Sub(f.At) >= window })
 }
 
 // decay undoes one doubling for every period without a failure.
@@ -74,13 +96,14 @@ func (h *History) record(r Rules, f Failure, now time.Time) {
 	h.Failures = append(slices.Clone(h.Failures), f)
 	slices.SortStableFunc(h.Failures, func(a, b Failure) int { return a.At.Compare(b.At) })
 	h.Failures = slices.DeleteFunc(h.Failures, func(f Failure) bool { return now.Sub(f.At) >= r.Window })
+	h.Failures = h.Failures[max(0, len(h.Failures)-failuresKept):]
 	h.Newest = now
 }
 
 func (h *History) beginQuarantine(r Rules, reason string, now time.Time) events.Quarantine {
 	h.Count = r.nextCount(h.Count)
 	q := events.Quarantine{Since: now, Until: now.Add(r.coolDown(h.Count)), Reason: reason, Count: h.Count}
-	h.Failures, h.Newest = nil, q.Until
+	h.Judged, h.Newest = now, q.Until
 	return q
 }
 
@@ -99,52 +122,80 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 	}
 	t.s.CountedWorkers = append(slices.Clone(t.s.CountedWorkers), b.Worker)
 	t.s.CountedWorkers = t.s.CountedWorkers[max(0, len(t.s.CountedWorkers)-countedKept):]
-	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft || (b.Agent != "" && b.Agent != v.Incarnation)
-	if b.Kind == events.FailureLost && gone {
+	if b.Kind == events.FailureLost {
 		return // the loss of the node counts once, not for each of its slots
 	}
 	t.expire()
 	if t.quarantinedSlot(slot) >= 0 {
 		return // the workers there are about to be stopped
 	}
-	h, f := t.s.Slots[slot], Failure{At: at}
-	if b.Kind == events.FailureCrash || b.Kind == events.FailureOOM {
-		f.Job, f.Step = b.Job, b.Step
-		if slices.ContainsFunc(h.Failures, func(o Failure) bool { return o.Job == f.Job && o.Step == f.Step }) {
+	if b.Kind == events.FailureStart {
+		t.cannotStart(slot, b.Detail)
+		return
+	}
+	h, f := t.s.Slots[slot], Failure{At: at, Job: b.Job, By: b.By, Own: b.Kind == events.FailureCrash || b.Kind == events.FailureOOM}
+	if f.Own {
+		f.Step = b.Step
+		if slices.ContainsFunc(h.open(), func(o Failure) bool { return o.Own && o.Job == f.Job && o.Step == f.Step }) {
 			return // a program without progress is at fault, and the registry ends its job
 		}
 	}
 	h.record(r, f, t.now)
-	if len(h.Failures) < r.Failures {
+	t.setHistory(slot, h)
+	if proofs := t.proofs(slot, h.open()); len(proofs) >= r.Failures && t.room(1) {
+		q := h.beginQuarantine(r, fmt.Sprintf("%d failures within %s, the last: %s of %s", len(proofs), shortDuration(r.Window), b.Detail, b.Job), t.now)
 		t.setHistory(slot, h)
-		return
+		t.quarantineSlot(slot, q)
 	}
-	q := h.beginQuarantine(r, fmt.Sprintf("%d failures within %s, the last: %s of %s", len(h.Failures), shortDuration(r.Window), b.Detail, b.Job), t.now)
+	t.quarantineFailingNode()
+}
+
+// cannotStart quarantines a node that has no process, descriptor, memory or disk left, so that its
+// work goes elsewhere at once: the slot that has shown it loses its worker.
+func (t *transition) cannotStart(slot events.Slot, detail string) {
+	if t.s.View.Quarantine == nil {
+		if !t.room(t.s.View.SchedulableSlots()) {
+			return
+		}
+		t.s.Losses.decay(t.m.Rules, t.now)
+		t.quarantine(t.s.Losses.beginQuarantine(t.m.Rules, detail, t.now))
+	}
+	h := t.s.Slots[slot]
+	h.decay(t.m.Rules, t.now)
+	q := h.beginQuarantine(t.m.Rules, detail, t.now)
 	t.setHistory(slot, h)
 	t.quarantineSlot(slot, q)
-	t.quarantineFailingNode()
 }
 
 // quarantineFailingNode quarantines a node of which several slots fail, or the only one: the slots
 // are then not the cause.
 func (t *transition) quarantineFailingNode() {
 	v := &t.s.View
-	var failed []string
-	for _, b := range v.QuarantinedSlots {
-		if !b.ByHand && int(b.Slot) < v.AllocatableSlots() {
-			failed = append(failed, fmt.Sprint(b.Slot))
-		}
+	if v.Quarantine != nil || v.AllocatableSlots() == 0 {
+		return
 	}
-	if v.Quarantine != nil || len(failed) == 0 || len(failed) < min(2, v.AllocatableSlots()) {
+	failing := t.failingSlots()
+	if len(failing) < t.slotsForNode() || !t.room(v.SchedulableSlots()) {
 		return
 	}
 	reason := "its only slot is quarantined"
-	if len(failed) > 1 {
-		reason = "slots " + strings.Join(failed, ", ") + " are quarantined"
+	if len(failing) > 1 {
+		var names []string
+		for _, s := range failing {
+			names = append(names, fmt.Sprint(s))
+			h := t.s.Slots[s]
+			h.Judged = t.now
+			t.setHistory(s, h)
+		}
+		reason = "slots " + strings.Join(names, ", ") + " fail"
 	}
 	t.s.Losses.decay(t.m.Rules, t.now)
 	t.quarantine(t.s.Losses.beginQuarantine(t.m.Rules, reason, t.now))
+	t.s.ForSlots = true
 }
+
+// slotsForNode returns how many failing slots quarantine the node.
+func (t *transition) slotsForNode() int { return min(2, t.s.View.AllocatableSlots()) }
 
 // countLoss counts a loss of the node. A loss while it drains is maintenance.
 func (t *transition) countLoss() {
@@ -153,8 +204,9 @@ func (t *transition) countLoss() {
 		return
 	}
 	h := &t.s.Losses
-	if h.record(r, Failure{At: t.now}, t.now); len(h.Failures) >= r.Losses {
-		t.quarantine(h.beginQuarantine(r, fmt.Sprintf("lost %d times within %s", len(h.Failures), shortDuration(r.Window)), t.now))
+	h.record(r, Failure{At: t.now}, t.now)
+	if n := len(h.open()); n >= r.Losses && t.room(t.s.View.SchedulableSlots()) {
+		t.quarantine(h.beginQuarantine(r, fmt.Sprintf("lost %d times within %s", n, shortDuration(r.Window)), t.now))
 	}
 }
 
@@ -218,6 +270,7 @@ func (t *transition) expire() {
 		}
 	}
 	t.releaseWhere("its cool-down is over", func(_ events.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
+	t.pardon()
 }
 
 // wholeNode stands for the node in place of a slot.
@@ -246,7 +299,7 @@ func (t *transition) released(slot *events.Slot, reason string) {
 }
 
 func (t *transition) quarantine(q events.Quarantine) {
-	t.s.View.Quarantine = &q
+	t.s.View.Quarantine, t.s.ForSlots = &q, false
 	t.publishQuarantined(nil, q)
 }
 

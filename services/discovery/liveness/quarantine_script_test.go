@@ -12,7 +12,7 @@ import (
 
 // quarantine parses the commands of quarantine and of the host list:
 //
-//	charge SLOT INCARNATION [job=J] [step=N] [kind=K] [agent=A] [late=5m]
+//	charge SLOT INCARNATION [job=J] [step=N] [kind=K] [by=U] [agent=A] [late=5m]
 //	quarantine NODE[/SLOT] 10m [REASON...]      release NODE[/SLOT] [REASON...]
 //	listed [SLOTS]      listed not WHY...
 func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
@@ -46,6 +46,8 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 				_, err = fmt.Sscan(value, &c.Step)
 			case "kind":
 				c.Kind = events.FailureKind(value)
+			case "by":
+				c.By = value
 			case "agent":
 				c.Agent = events.Incarnation(value)
 			case "late":

@@ -26,12 +26,14 @@ func TestScripts(t *testing.T) {
 }
 
 // rules are the default rules.
-var rules = liveness.Rules{Failures: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Max: time.Hour, Decay: time.Hour}
+var rules = liveness.Rules{Failures: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Max: time.Hour, Decay: time.Hour, Share: 0.5}
 
 type node struct {
 	m   liveness.Machine
 	s   liveness.State
 	now time.Time
+	// What is known of other nodes; nil = nothing.
+	others *liveness.Fleet
 }
 
 func (n *node) do(t *testing.T, line string) string {
@@ -85,6 +87,20 @@ func (n *node) do(t *testing.T, line string) string {
 		in.Body = events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}}
 	case "charge", "quarantine", "release", "listed":
 		n.quarantine(t, line, &in)
+	case "others": // the slots of other nodes, and by whom jobs fail there now
+		n.others = &liveness.Fleet{}
+		for key, value := range map[string]*int{"slots=": &n.others.Slots, "open=": &n.others.Open} {
+			if text, ok := word(line, key); ok {
+				var err error
+				if *value, err = strconv.Atoi(text); err != nil {
+					t.Fatal(line, err)
+				}
+			}
+		}
+		if by, ok := word(line, "by="); ok {
+			n.others.Failures = []liveness.Failure{{At: n.now, Job: "elsewhere-0001", By: by}}
+		}
+		return ""
 	case "clock": // the clock jumps
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
@@ -103,6 +119,9 @@ func (n *node) do(t *testing.T, line string) string {
 		in.Body = events.Tick{}
 	default:
 		t.Fatalf("unknown command %q", line)
+	}
+	if n.others != nil {
+		in.Others = func() any { return *n.others }
 	}
 	s, d := n.m.Step(controllertest.Reload(t, n.s), in, n.now)
 	n.s = s

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,13 +16,16 @@ const failuresKept = 64
 
 type failure struct {
 	kind   events.FailureKind
-	step   uint64 // newest step that the generation could return to
-	poison bool   // the data or the code may be the cause
+	step   uint64             // newest step that the generation could return to
+	poison bool               // the data or the code may be the cause
+	agent  events.Incarnation // that ran the worker; empty = the one in its view
 }
 
 func (t *transition) exitFailure(b events.WorkerExited) failure {
 	f := failure{kind: events.FailureCrash, poison: true}
 	switch {
+	case b.NodeFault:
+		f.kind, f.poison = events.FailureStart, false
 	case b.OOM:
 		f.kind = events.FailureOOM
 	case b.Signal != "":
@@ -62,22 +66,41 @@ func (t *transition) silentFailure(kind events.FailureKind, member bool) failure
 // failure, as torchrun counts restarts and Horovod resets: the other members end because of the
 // first. An incarnation is counted at most once.
 func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f failure) bool {
+	if !t.publishFailure(w, g, f) {
+		return true
+	}
+	return t.withinBudget(g, describeExit(w))
+}
+
+// publishFailure records and publishes a failure, and reports whether it counts.
+func (t *transition) publishFailure(w *events.WorkerView, g events.Generation, f failure) bool {
 	t.recordFirstError(w)
 	if t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation || !t.claimFailure(g) {
-		return true
+		return false
 	}
 	place, rank := w.Place, w.Rank
 	if v := t.generation(g); v != nil && rank < 0 {
 		rank = rankOf(v.Members, w.WorkerRef, -1) // in that generation
 	}
 	t.publish(events.JobFailureCounted{
-		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: w.Agent, Generation: g, Rank: rank, Step: f.step,
-		Kind: f.kind, Detail: w.Detail,
+		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: cmp.Or(f.agent, w.Agent), Generation: g, Rank: rank, Step: f.step,
+		Kind: f.kind, Detail: w.Detail, By: t.View.By,
 	})
-	return t.recordFailure(events.CountedFailure{
+	t.addFailure(events.CountedFailure{
 		At: t.now, Place: &place, Worker: w.Incarnation, Generation: g, Rank: rank, Step: f.step, Kind: f.kind, Detail: w.Detail,
 		Poison: f.poison,
-	}, describeExit(w))
+	})
+	return true
+}
+
+// generationLeft returns the newest generation that a worker was in, so that what breaks it is one
+// failure, also where the others have formed the next one before it was told. 0 = in none, or in
+// one that had another failure, after which the worker has ended by itself.
+func (t *transition) generationLeft(w *events.WorkerView) events.Generation {
+	if !t.member(w) && w.Generation <= t.CountedGeneration {
+		return 0
+	}
+	return w.Generation
 }
 
 // claimFailure records a fault of a generation as counted, and reports whether it was not before.
@@ -91,14 +114,23 @@ func (t *transition) claimFailure(g events.Generation) bool {
 
 // recordFailure records a counted failure and ends the job if the budget is used up.
 func (t *transition) recordFailure(c events.CountedFailure, last string) bool {
+	t.addFailure(c)
+	return t.withinBudget(c.Generation, last)
+}
+
+func (t *transition) addFailure(c events.CountedFailure) {
 	budget := t.View.Spec.Failures
 	from := t.now.Add(-budget.Per.D())
 	t.View.Failures = append(slices.DeleteFunc(t.View.Failures, func(at time.Time) bool { return !at.After(from) }), t.now)
 	t.View.CountedFailures = newest(append(t.View.CountedFailures, c), max(failuresKept, budget.SameStep))
-	if len(t.View.Failures) <= *budget.Max {
+}
+
+// withinBudget reports whether the job goes on after a failure in a generation, and ends it if not.
+func (t *transition) withinBudget(g events.Generation, last string) bool {
+	if len(t.View.Failures) <= *t.View.Spec.Failures.Max {
 		return !t.sameStepExceeded()
 	}
-	t.budgetExhausted(c.Generation, last)
+	t.budgetExhausted(g, last)
 	return false
 }
 

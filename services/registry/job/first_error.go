@@ -184,6 +184,39 @@ func (t *transition) permanentFailure(w *events.WorkerView, b events.WorkerExite
 	return true
 }
 
+// EarlyEnds counts the starts of a job of which no worker has made a step or lived for some
+// seconds: a retry gives the same result.
+type EarlyEnds struct {
+	Passed     bool              `json:"passed,omitempty"` // one has
+	Tries      int               `json:"tries,omitempty"`
+	Generation events.Generation `json:"generation,omitempty"` // of the newest try
+	Attempt    int               `json:"attempt,omitempty"`    // likewise
+}
+
+// startupLife is how long a worker lives if its program begins at all. The import of a large
+// library takes some seconds.
+const startupLife = 10 * time.Second
+
+// endsEarly ends a job whose program has failed by itself as it began, several times in a row.
+func (t *transition) endsEarly(w *events.WorkerView, b events.WorkerExited) bool {
+	e := &t.Early
+	own := b.Signal == "" || slices.Contains(events.OwnSignals, b.Signal)
+	if e.Passed || (t.inProcess() && t.LastGood > 0) || !own || b.LivedMS == 0 || b.Orphaned || b.NodeFault || b.Departing || lostPeer(w) {
+		return false
+	}
+	if e.Tries > 0 && b.Generation <= e.Generation && w.Attempt <= e.Attempt {
+		return false // another worker of the same try
+	}
+	e.Tries, e.Generation, e.Attempt = e.Tries+1, max(e.Generation, b.Generation), max(e.Attempt, w.Attempt)
+	if e.Tries < permanentTries {
+		return false
+	}
+	t.publishFailure(w, b.Generation, t.exitFailure(b))
+	t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf("it fails as it begins, %d times in a row: no worker has reported a step or lived for %s; %s",
+		e.Tries, startupLife, describeExit(w)))
+	return true
+}
+
 // startingUp reports whether the job has no generation yet, or only a first one of late.
 func (t *transition) startingUp() bool {
 	g := t.View.Generations

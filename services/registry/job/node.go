@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -23,6 +24,9 @@ func (t *transition) nodeJoined(b events.NodeJoined) {
 	back := n.LostAgent == b.Incarnation
 	if back {
 		n.LostAgent = "" // it was only unreachable
+		if n.CountedAgent == b.Incarnation {
+			n.CountedAgent = "" // should it be lost again, that is another failure
+		}
 	}
 	n.NewestAgent = max(n.NewestAgent, b.Incarnation)
 	t.Nodes[b.Node] = n
@@ -177,18 +181,16 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 		t.nodeSpan(node, lost[0].Agent, why)
 	}
 	paid := slices.ContainsFunc(lost, func(w *events.WorkerView) bool { return t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation })
-	paid = paid || (how.replacedBy != "" && t.Nodes[node].Restarted == how.replacedBy)
-	if first != nil && !paid && !how.announced {
-		g := events.Generation(0)
-		if members > 0 {
-			g = t.View.Generation
-		}
-		if how.replacedBy != "" {
-			n := t.Nodes[node]
-			n.Restarted = how.replacedBy
-			t.Nodes[node] = n
-		}
-		if !t.countFailure(first, g, t.silentFailure(events.FailureLost, members > 0)) {
+	if first != nil {
+		ended := slices.MaxFunc(lost, func(a, b *events.WorkerView) int { return cmp.Compare(a.Agent, b.Agent) }).Agent
+		g := t.generationLeft(first)
+		paid = !t.claimAgent(node, ended, how.replacedBy) || paid
+		switch {
+		case how.announced:
+		case paid:
+			t.recordFirstError(first)
+			t.claimFailure(g)
+		case !t.countFailure(first, g, t.silentFailure(events.FailureLost, members > 0)):
 			return
 		}
 	}
@@ -198,6 +200,35 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 	if members > 0 {
 		t.respawnFinished()
 	}
+}
+
+// claimAgent records the end of a node's agent, which another one may have replaced, as counted,
+// and reports whether it was not before. All that a job loses with one agent is one failure,
+// whoever tells it first: discovery, or the next agent, which finds the processes.
+func (t *transition) claimAgent(node events.NodeID, ended, replacedBy events.Incarnation) bool {
+	if t.Nodes == nil {
+		t.Nodes = map[events.NodeID]Node{}
+	}
+	n := t.Nodes[node]
+	first := (ended == "" || (ended > n.CountedAgent && ended >= n.CountedBefore)) && (replacedBy == "" || replacedBy != n.CountedBefore)
+	n.CountedAgent, n.CountedBefore = max(n.CountedAgent, ended), max(n.CountedBefore, replacedBy)
+	t.Nodes[node] = n
+	return first
+}
+
+// endedAgent returns the agent that has run a worker whose exit a later agent reports; empty if
+// none is known.
+func (t *transition) endedAgent(b events.WorkerExited) (ended events.Incarnation) {
+	if w := t.worker(b.Place); w != nil && w.Incarnation == b.Incarnation && w.Agent < b.Agent {
+		ended = w.Agent
+	}
+	n := t.Nodes[b.Place.Node]
+	for _, known := range []events.Incarnation{n.NewestAgent, n.LostAgent} {
+		if ended == "" && known < b.Agent {
+			ended = known
+		}
+	}
+	return ended
 }
 
 // onLostNode reports whether the worker's agent is known to be gone.

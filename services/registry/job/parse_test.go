@@ -164,7 +164,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	case "done":
 		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
 	case "exit":
-		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom"), Departing: a.has("departing"), Orphaned: a.has("orphaned")}
+		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom"), Departing: a.has("departing"), Orphaned: a.has("orphaned"), NodeFault: a.has("node")}
 		e.Commit = a.commit(e.Generation)
 		if says := a.text("says"); says != "" {
 			e.Lines = strings.Split(says, "|")
@@ -177,6 +177,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 			e.Detail = e.Exception.String() + ", " + e.Detail
 		}
 		e.AgeMS = a.num("age")
+		e.LivedMS = events.Milliseconds(a.duration("lived").D())
 		return e, 0
 	case "joined", "lost", "left":
 		f := events.NodeFact{Node: events.NodeID(a.rest[0]), Incarnation: "A1", Reason: a.text("reason"), Departing: a.has("departing")}

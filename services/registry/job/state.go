@@ -65,6 +65,7 @@ type State struct {
 	NoProgress int `json:"no_progress,omitempty"`
 	// What has ended the newest generations, if a retry does not fix it.
 	Permanent PermanentFailure `json:"futile,omitzero"`
+	Early     EarlyEnds        `json:"early_ends,omitzero"`
 	// The job ends once the cause is known, or after a short wait.
 	Exhaustion     *Exhaustion       `json:"exhaustion,omitempty"`
 	Stall          Stall             `json:"stall,omitzero"`    // the newest one
@@ -137,6 +138,10 @@ type SlotRecord struct {
 	Displaced events.Incarnation `json:"unplaced,omitempty"`
 	// An incarnation replaced since had completed the training.
 	Completed bool `json:"completed,omitempty"`
+	// Consecutive incarnations that have died soon after their start, and when the newest of them
+	// is respawned; zero = at once.
+	EarlyDeaths int       `json:"early,omitempty"`
+	RespawnAt   time.Time `json:"respawn_at,omitzero"`
 	// Since when this worker has not rejoined, or was left out, without an explanation.
 	MissingSince time.Time `json:"behind,omitzero"`
 }
@@ -146,9 +151,11 @@ type Node struct {
 	Number      uint64             `json:"number,omitempty"` // of the last fact applied
 	LostAgent   events.Incarnation `json:"gone,omitempty"`   // newest agent that is gone
 	NewestAgent events.Incarnation `json:"came,omitempty"`   // newest agent that has joined: earlier ones are gone
-	// Restarted is the newest agent whose start was counted as a failure, because workers of the
-	// previous one ended with it.
-	Restarted events.Incarnation `json:"restarted,omitempty"`
+	// CountedAgent is the newest agent whose end was counted as a failure, or needs not to be;
+	// CountedBefore is the same for all agents before this one, which has told the end of its
+	// predecessor's workers.
+	CountedAgent  events.Incarnation `json:"counted,omitempty"`
+	CountedBefore events.Incarnation `json:"restarted,omitempty"`
 }
 
 // Timing holds the times of a round, from its seal.
@@ -228,6 +235,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			t.nodeEnded(b.NodeFact, true)
 		}
 		t.expireMissing()
+		t.expireDelays()
 		t.updatePendingSince()
 		t.outcome()
 	}
@@ -284,6 +292,7 @@ func (Machine) Deadline(s State) time.Time {
 		if !n.MissingSince.IsZero() {
 			next = events.Earliest(next, n.MissingSince.Add(missingTimeout))
 		}
+		next = events.Earliest(next, n.RespawnAt)
 	}
 	return next
 }

@@ -2,19 +2,21 @@ package job
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
 
 // failed decides about a process that failed while the job ran.
-func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
-	if t.LastGood == 0 && (b.ExitCode == 126 || b.ExitCode == 127) {
+// of is the agent that ran it, if the exit is reported by a later one.
+func (t *transition) failed(w *events.WorkerView, b events.WorkerExited, of events.Incarnation) {
+	if t.LastGood == 0 && !b.NodeFault && (b.ExitCode == 126 || b.ExitCode == 127) {
 		// As in shells: found but not executable, not found. A retry gives the same result.
 		t.recordFirstError(w)
 		t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
 		return
 	}
-	if t.permanentFailure(w, b) {
+	if t.permanentFailure(w, b) || t.endsEarly(w, b) {
 		return
 	}
 	if t.Exhaustion != nil {
@@ -27,16 +29,26 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 		t.generationBroken(events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Rank: w.Rank, Detail: w.Detail})
 	}
 	t.Broken = max(t.Broken, b.Generation)
-	if b.Generation == 0 && member {
-		b.Generation = w.Generation // its agent may not know it: it may be a later one than the one that ran the worker
+	if b.Generation == 0 && (member || b.Orphaned) {
+		b.Generation = t.generationLeft(w) // its agent may not know it: it may be a later one than the one that ran the worker
 	}
 	if b.Orphaned {
-		if !t.countAgentRestart(w, b) {
+		if !t.countAgentRestart(w, b, of) {
 			return
 		}
 	} else if !b.Departing && !b.LeaseOver && !t.countFailure(w, b.Generation, t.exitFailure(b)) {
 		return
 	}
+	if !t.delayed(w, b) {
+		t.replace(w)
+	}
+	if member || b.Generation > t.View.Generation {
+		t.respawnFinished()
+	}
+}
+
+// replace decides whether a dead worker is started again in its place.
+func (t *transition) replace(w *events.WorkerView) {
 	switch {
 	case !t.hasPlace(w.Place):
 		t.updateSlot(w.Place, func(n *SlotRecord) { n.Displaced = w.Incarnation })
@@ -47,25 +59,56 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 	default:
 		t.respawn(w)
 	}
-	if member || b.Generation > t.View.Generation {
-		t.respawnFinished()
+}
+
+// delayed reports whether a dead worker is not replaced at once: with in-process recovery one that
+// dies soon after its start, several times in a row, is started again ever later. Under restart
+// recovery the next generation waits.
+func (t *transition) delayed(w *events.WorkerView, b events.WorkerExited) bool {
+	soon := t.inProcess() && b.LivedMS > 0 && b.LivedMS < events.Milliseconds(startupLife)
+	var wait time.Duration
+	t.updateSlot(w.Place, func(n *SlotRecord) {
+		if n.RespawnAt = (time.Time{}); !soon {
+			n.EarlyDeaths = 0
+			return
+		}
+		n.EarlyDeaths++
+		if wait = t.View.Spec.Elastic.BackOff(n.EarlyDeaths); wait > 0 {
+			n.RespawnAt = t.now.Add(wait)
+		}
+	})
+	if wait == 0 || !t.hasPlace(w.Place) || t.onLostNode(w) {
+		t.updateSlot(w.Place, func(n *SlotRecord) { n.RespawnAt = time.Time{} })
+		return false
+	}
+	t.publish(events.JobDelayed{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, WaitMS: events.Milliseconds(wait), Attempts: events.Attempts{Attempt: w.Attempt + 1}})
+	return true
+}
+
+// expireDelays replaces the workers whose wait is over.
+func (t *transition) expireDelays() {
+	for w := range t.workers() {
+		if at := t.Slots[w.Place.String()].RespawnAt; at.IsZero() || t.now.Before(at) {
+			continue
+		}
+		t.updateSlot(w.Place, func(n *SlotRecord) { n.RespawnAt = time.Time{} })
+		if w.State == events.WorkerStateFailed && t.waitingOrRunning() {
+			t.replace(w)
+		}
 	}
 }
 
 // countAgentRestart counts the restart of an agent that ended its workers, and reports whether the
-// job goes on. One restart is one failure, however many workers it ends, and whether the new
-// agent's exits report it first or discovery.
-func (t *transition) countAgentRestart(w *events.WorkerView, b events.WorkerExited) bool {
-	n := t.Nodes[b.Place.Node]
-	if n.Restarted == b.Agent && b.Agent != "" {
+// job goes on. ended is the agent before it, if known.
+func (t *transition) countAgentRestart(w *events.WorkerView, b events.WorkerExited, ended events.Incarnation) bool {
+	if !t.claimAgent(b.Place.Node, ended, b.Agent) {
 		t.recordFirstError(w)
 		t.claimFailure(b.Generation)
 		return true
 	}
-	n = t.nodeRecord(b.Place.Node)
-	n.Restarted = b.Agent
-	t.Nodes[b.Place.Node] = n
-	return t.countFailure(w, b.Generation, t.silentFailure(events.FailureLost, b.Generation != 0))
+	f := t.silentFailure(events.FailureLost, b.Generation != 0)
+	f.agent = ended
+	return t.countFailure(w, b.Generation, f)
 }
 
 func describeExit(w *events.WorkerView) string {

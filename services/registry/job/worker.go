@@ -93,12 +93,14 @@ func (t *transition) exited(b events.WorkerExited) {
 		return // of a place that was pruned
 	}
 	b.Orphaned = b.Orphaned || t.orphaned(b)
+	ended := t.endedAgent(b)
 	w := t.workerFor(b.WorkerRef)
 	if w == nil || w.State.Ended() {
 		t.explainLateExit(w, b)
 		return
 	}
 	rank := w.Rank
+	t.Early.Passed = t.Early.Passed || t.View.Step > 0 || b.Step > 0 || b.LivedMS >= events.Milliseconds(startupLife)
 	t.View.Dropped += b.Dropped
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 	w.Exception = b.Exception
@@ -133,7 +135,7 @@ func (t *transition) exited(b events.WorkerExited) {
 			t.respawn(w) // the whole group restarts
 		}
 	case events.WorkerStateFailed:
-		t.failed(w, b)
+		t.failed(w, b, ended)
 	}
 }
 

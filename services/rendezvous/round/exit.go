@@ -11,6 +11,7 @@ import (
 // no more about it. The notices and the fact may arrive in any order.
 func (t *transition) exited(w events.WorkerExited) {
 	t.processEnded(w)
+	t.stepReported(w.Step)
 	x := t.member(w.Place)
 	if x == nil || w.Attempt < x.Attempt || (x.Incarnation != "" && x.Incarnation != w.Incarnation) {
 		return // of an earlier or a different incarnation
@@ -45,6 +46,13 @@ func (t *transition) exited(w events.WorkerExited) {
 		}
 	default:
 		x.State = finished
+	}
+}
+
+// stepReported records a step that a process has reported, under restart recovery.
+func (t *transition) stepReported(step uint64) {
+	if t.restart() {
+		t.ReportedStep = max(t.ReportedStep, step)
 	}
 }
 

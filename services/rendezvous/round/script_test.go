@@ -144,7 +144,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		}
 		return r.step(j)
 	case "exit":
-		w := events.WorkerExited{WorkerRef: ref, ExitCode: num("code", -1), Done: slices.Contains(words, "done"), Asked: slices.Contains(words, "asked"), Detail: cmp.Or(arg["detail"], "killed"), AgeMS: 2}
+		w := events.WorkerExited{WorkerRef: ref, ExitCode: num("code", -1), Done: slices.Contains(words, "done"), Asked: slices.Contains(words, "asked"), Detail: cmp.Or(arg["detail"], "killed"), AgeMS: 2, Step: uint64(num("step", 0))}
 		if slices.Contains(words, "noticed") {
 			return r.step(events.Notice{Exited: w})
 		}
@@ -219,6 +219,8 @@ func show(s State, d events.Decision) string {
 		switch x := f.Body.(type) {
 		case events.RoundOpened:
 			p("fact opened %s: %s, expects %v", x.Proposed, x.Cause.Kind, x.Expected)
+		case events.RoundDelayed:
+			p("fact delayed %s: %g ms before attempt %d, after %d without progress", x.Proposed, x.WaitMS, x.Attempt, x.NoProgress)
 		case events.RoundSealed:
 			var m []string
 			for _, y := range x.Members {

@@ -181,6 +181,9 @@ func (t *transition) seal() {
 	t.removeMembers(func(x *Member) bool { return x.Leaving && x.State != active })
 	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns, t.LostNodes, t.EndedRanks = zeroTime, zeroTime, false, nil, nil, nil, nil
 	t.SealedAt, t.CommittedStep = t.now, newestStep(members)
+	if t.restart() {
+		t.CommittedStep = t.ReportedStep
+	}
 	decision := events.Milliseconds(t.now.Sub(t.NoticeAt))
 	t.publish(events.RoundSealed{
 		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.LastGood,
@@ -199,19 +202,20 @@ func (t *transition) seal() {
 	}
 }
 
-// provenAfter is how long a generation under restart recovery must run to count as progress.
+// provenAfter is how long a generation under restart recovery must run to count as progress if it
+// reports no steps.
 const provenAfter = time.Minute
 
 // noProgress counts the consecutive generations, up to the sealed one, that were lost to a fault
 // without progress. With in-process recovery progress is a commit of a later step than the members
-// started from. What other programs save is unknown, so for them it is running time. A planned
-// change neither counts nor ends the sequence.
+// started from. What other programs save is unknown: for them it is a later step than any before
+// that they report, or running time. A planned change neither counts nor ends the sequence.
 func (t *transition) noProgress(o waitSet) int {
 	switch {
 	case t.View.Generation == 0:
 		return 0
 	case t.restart():
-		if t.NoticeAt.Sub(t.SealedAt) >= provenAfter {
+		if t.ReportedStep > t.CommittedStep || t.NoticeAt.Sub(t.SealedAt) >= provenAfter {
 			return 0
 		}
 	default:
@@ -234,12 +238,30 @@ func (t *transition) backingOff(o waitSet) bool {
 	if k := t.View.Cause.Kind; k.Planned() || k == events.CauseLink {
 		return false
 	}
-	by := t.NoticeAt.Add(t.Spec.Elastic.BackOff(t.noProgress(o)))
+	n := t.noProgress(o)
+	wait := t.Spec.Elastic.BackOff(n)
+	by := t.NoticeAt.Add(wait)
 	if !t.now.Before(by) {
 		return false
 	}
-	t.BackOff = by
+	if t.BackOff = by; wait > 0 && t.DelayedIn != t.View.Proposed { // once for a round
+		t.DelayedIn = t.View.Proposed
+		t.publish(events.RoundDelayed{
+			Job: t.View.Job, Proposed: t.View.Proposed, NoProgress: n, WaitMS: events.Milliseconds(by.Sub(t.now)),
+			Attempts: t.nextAttempt(),
+		})
+	}
 	return true
+}
+
+// nextAttempt returns which attempt the next generation is. With in-process recovery, where the
+// first generations without progress cost nothing, nobody knows how many there may be.
+func (t *transition) nextAttempt() events.Attempts {
+	a := events.Attempts{Attempt: t.Restarts + 2}
+	if of := t.Spec.Failures.Attempts(); t.restart() && a.Attempt <= of {
+		a.Of = of
+	}
+	return a
 }
 
 func newestStep(members events.MemberTable) (step uint64) {

@@ -67,9 +67,14 @@ type State struct {
 	// All members have joined, and the seal is delayed until then.
 	BackOff  time.Time `json:"back_off,omitzero"`
 	SealedAt time.Time `json:"sealed_at,omitzero"` // of the sealed generation
-	// Newest step that its members could return to at that time.
-	CommittedStep uint64  `json:"committed,omitempty"`
-	Growth        *Growth `json:"grow,omitempty"` // newcomers are ready, others may soon be
+	// Newest step that its members could return to at that time; under restart recovery, that a
+	// process had reported.
+	CommittedStep uint64 `json:"committed,omitempty"`
+	// Restart recovery: newest step that a process has reported.
+	ReportedStep uint64 `json:"reported,omitempty"`
+	// The newest round whose seal was delayed, and this was published.
+	DelayedIn events.Generation `json:"delayed,omitempty"`
+	Growth    *Growth           `json:"grow,omitempty"` // newcomers are ready, others may soon be
 	// When a member was last created or reset for a new incarnation.
 	PendingAt time.Time           `json:"fresh,omitzero"`
 	Finishing bool                `json:"finishing,omitempty"`

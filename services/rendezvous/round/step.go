@@ -133,6 +133,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 	case events.WorkerExited:
 		t.exited(b)
 	case events.WorkerReady:
+		t.stepReported(b.Step)
 		if b.Generation <= s.View.Generation && b.Generation > s.LastGood {
 			s.LastGood = b.Generation
 			t.releaseStateHolder()

@@ -25,6 +25,8 @@ func Describe(b events.Body) string {
 		return progressText(b)
 	case events.JobRespawned:
 		return fmt.Sprintf("%s starts again (attempt %d)", b.Place, b.Attempt)
+	case events.JobDelayed:
+		return fmt.Sprintf("%s %s: it died soon after its start", b.Place, waitText(b.WaitMS, b.Attempts))
 	case events.JobRespawnDenied:
 		return fmt.Sprintf("%s stays empty: %s", b.Place, b.Reason)
 	case events.JobFinishing:
@@ -47,6 +49,8 @@ func Describe(b events.Body) string {
 		return "its places are free"
 	case events.RoundOpened:
 		return fmt.Sprintf("%s expects %s (%s)", b.Proposed, placesText(b.Expected), CauseText(b.Cause))
+	case events.RoundDelayed:
+		return fmt.Sprintf("%s %s: %s in a row were lost without progress", b.Proposed, waitText(b.WaitMS, b.Attempts), Plural(b.NoProgress, "generation"))
 	case events.RoundMissed:
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
@@ -84,6 +88,15 @@ func Describe(b events.Body) string {
 		return nodeText(b.Fact())
 	}
 	return ""
+}
+
+// waitText formats a wait: waits 30s before attempt 12 of 21.
+func waitText(ms float64, a events.Attempts) string {
+	text := fmt.Sprintf("waits %s before attempt %d", MS(ms), a.Attempt)
+	if a.Of > 0 {
+		text += fmt.Sprintf(" of %d", a.Of)
+	}
+	return text
 }
 
 // fieldErrorsText formats the reasons of a refusal; there may be none, because any client can

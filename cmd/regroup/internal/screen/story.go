@@ -47,6 +47,10 @@ func (s *Story) Line(b events.Body) string {
 		if b.Kind == events.FailureHang { // a hung worker has no exit fact
 			return s.Bad("✘ "+s.who(b.Place)+" hangs") + ": " + b.Detail
 		}
+	case events.JobDelayed:
+		return s.Warn("… "+s.who(b.Place)+" "+waitText(b.WaitMS, b.Attempts)) + ": it died soon after its start"
+	case events.RoundDelayed:
+		return s.Warn("… "+waitText(b.WaitMS, b.Attempts)) + fmt.Sprintf(": %s in a row were lost without progress", Plural(b.NoProgress, "generation"))
 	case events.JobRespawned:
 		return s.Good("+") + fmt.Sprintf(" %s starts again (attempt %d)", s.who(b.Place), b.Attempt)
 	case events.JobRespawnDenied:
