@@ -64,9 +64,12 @@ func pinged(t *testing.T, p events.Ports, n events.NodeID, answer func(context.C
 	})
 }
 
+// hello says hello as an agent whose state directory belonged to the incarnation before: A to B, B
+// to C.
 func hello(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) {
 	t.Helper()
-	data, _ := events.EncodeBody(events.NodeHello{Node: n, Incarnation: inc, Slots: 2, Address: "10.0.0.1"})
+	before := events.Incarnation([]byte{inc[0] - 1})
+	data, _ := events.EncodeBody(events.NodeHello{Node: n, Incarnation: inc, Slots: 2, Address: "10.0.0.1", Predecessors: []events.Incarnation{before}})
 	if _, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data); err != nil {
 		t.Fatalf("hello: %v", err)
 	}

@@ -2,6 +2,7 @@ package liveness_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -59,8 +60,11 @@ func (n *node) do(t *testing.T, line string) string {
 		if why, ok := word(line, "departing="); ok {
 			hello.Departing = &events.Departure{Reason: why}
 		}
-		if old, ok := word(line, "predecessor="); ok {
+		switch old, ok := word(line, "predecessor="); {
+		case ok:
 			hello.Predecessors = []events.Incarnation{events.Incarnation(old)}
+		case !slices.Contains(w, "stranger"): // it has the state folder of the one before
+			hello.Predecessors = []events.Incarnation{n.s.View.Incarnation}
 		}
 		in.Body = hello
 	case "bye":

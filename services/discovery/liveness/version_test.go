@@ -16,7 +16,7 @@ func TestTheVersionIsThatOfTheNewestHello(t *testing.T) {
 		from          events.Incarnation
 		version, want string
 	}{{"A", "", ""}, {"A", "1.2", "1.2"}, {"B", "1.3", "1.3"}, {"A", "1.2", "1.3"}} {
-		s, _ = m.Step(s, events.Input{ID: "1", Body: events.NodeHello{Node: "node-a", Incarnation: hello.from, Slots: 2, Address: "10.0.0.1", Version: hello.version}}, now)
+		s, _ = m.Step(s, events.Input{ID: "1", Body: events.NodeHello{Node: "node-a", Incarnation: hello.from, Slots: 2, Address: "10.0.0.1", Version: hello.version, Predecessors: []events.Incarnation{"A"}}}, now)
 		if got := s.View.Version; got != hello.want {
 			t.Errorf("after %q of %s the version is %q, want %q", hello.version, hello.from, got, hello.want)
 		}
