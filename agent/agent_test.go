@@ -195,6 +195,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		t.Fatal(err)
 	}
 	w.agent = a
+	synctest.Wait() // the services answer from the first question on
 	run, stop := context.WithCancel(context.Background())
 	w.stop = stop
 	ended := make(chan error, 1)
