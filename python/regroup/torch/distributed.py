@@ -20,7 +20,7 @@ from typing import Any
 import torch.distributed as dist
 
 from . import rendezvous
-from .c10d import features
+from .c10d import builtin_hooks, features
 from .c10d.operations import BACKEND
 
 
@@ -40,6 +40,7 @@ def register() -> None:
     """Registers the backend with torch.distributed. It may be called repeatedly."""
     if hasattr(dist.Backend, BACKEND.upper()):
         return
+    builtin_hooks.install()
     more = {"devices": ["cpu", "cuda"]} if features.DEVICES else {}
     if not features.PYTHON_BACKEND:
         dist.Backend.register_backend(BACKEND, create, **more)

@@ -190,6 +190,46 @@ def case_reduce_scatter():
         same(got, want, f"{n} of one tensor")
 
 
+def case_reduce_scatter_of_uneven_parts():
+    """Rank r gets (r + 1) * n elements, or none at all."""
+    for n in COUNTS:
+        for dtype in (torch.float32, torch.int64, torch.complex64):
+            for sizes in ([n * (i + 1) for i in range(SIZE)], [n * i for i in range(SIZE)]):
+                lists = [
+                    [random_tensor((size,), dtype, i, r) for i, size in enumerate(sizes)]
+                    for r in range(SIZE)
+                ]
+                got = torch.empty(sizes[RANK], dtype=dtype)
+                dist.reduce_scatter(got, lists[RANK])
+                same(got, sum(lists[r][RANK] for r in range(SIZE)), f"{sizes} of {dtype}")
+    if SIZE > 1:
+        bits = [torch.full((i + 1,), 1 << RANK) for i in range(SIZE)]
+        got = torch.empty(RANK + 1, dtype=torch.int64)
+        dist.reduce_scatter(got, bits, op=dist.ReduceOp.BOR)
+        same(got, torch.full((RANK + 1,), (1 << SIZE) - 1), "bits")
+
+
+def case_names_in_a_profile():
+    """As gloo gives them."""
+    with torch.profiler.profile() as profile:
+        t, parts = torch.ones(2), [torch.ones(2) for _ in range(SIZE)]
+        dist.all_reduce(t)
+        dist.all_reduce(torch.ones(300_000), async_op=True).wait()
+        dist.broadcast(t, 0)
+        dist.reduce(t, 0)
+        dist.all_gather(parts, t)
+        dist.reduce_scatter(t, parts)
+        dist.barrier()
+        if SIZE > 1 and RANK < 2:
+            dist.send(t, 1) if RANK == 0 else dist.recv(t, 0)
+    names = {e.name for e in profile.events()}
+    want = {"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "barrier"}
+    if SIZE > 1 and RANK < 2:
+        want.add("recv" if RANK else "send")
+    missing = {"regroup:" + name for name in want} - names
+    assert not missing, (missing, sorted(n for n in names if ":" in n))
+
+
 def case_gather_and_scatter():
     for root in range(SIZE):
         into = [torch.empty(4) for _ in range(SIZE)] if RANK == root else None
@@ -474,6 +514,27 @@ def case_ddp_compressed():
     model(torch.randn(8, 64)).sum().backward()
     for p in model.parameters():
         assert torch.isfinite(p.grad).all()
+
+
+def case_ddp_built_in_hooks():
+    """As torch's hooks in Python: the gradients are those of the group, in 16 bits or not."""
+    if not hasattr(dist, "BuiltinCommHookType"):
+        return
+    for kind, tolerance in (
+        (dist.BuiltinCommHookType.ALLREDUCE, 1e-6),
+        (dist.BuiltinCommHookType.FP16_COMPRESS, 1e-2),
+    ):
+        grads = []
+        for hook in (None, kind):
+            model = DistributedDataParallel(network())
+            if hook is not None:
+                model._register_builtin_comm_hook(hook)
+            for _ in range(2):  # buckets are made anew after the first
+                model.zero_grad()
+                model(random_tensor((6, 64), torch.float32)).pow(2).mean().backward()
+            grads.append([p.grad.clone() for p in model.parameters()])
+        for want, got in zip(*grads):
+            torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
 def case_ddp_uneven_inputs():

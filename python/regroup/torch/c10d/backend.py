@@ -17,6 +17,7 @@ from .barrier_ops import BarrierOps
 from .exchange_ops import ExchangeOps
 from .gather_ops import GatherOps
 from .operations import BACKEND, INLINE_BYTES, leave_soon
+from .profiled import profiled
 from .reduce_ops import ReduceOps
 from .work import CompletedWork, PendingWork, StartedOp
 
@@ -81,6 +82,7 @@ class _NotConnected:
         )
 
 
+@profiled
 class Backend(ReduceOps, GatherOps, ExchangeOps, BarrierOps, c10d.Backend):
     """The connected ranks of one group, with all operations of torch.distributed.
 

@@ -17,6 +17,7 @@ from .barrier_ops import BarrierOps
 from .exchange_ops import ExchangeOps
 from .gather_ops import GatherOps
 from .operations import INLINE_BYTES
+from .profiled import profiled
 from .reduce_ops import ReduceOps
 from .work import (
     CompletedWork,
@@ -42,6 +43,7 @@ def _for_reducer(frame: Any) -> bool:
     return frame is not None and frame.f_code is _notice
 
 
+@profiled
 class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, BarrierOps, dist.ProcessGroup):
     """The connected ranks of one group, with all operations of torch.distributed."""
 

@@ -129,10 +129,38 @@ class ReduceOps(SparseOps):
     def reduce_scatter(
         self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
     ) -> Any:
-        """Reduces the ranks' lists; each rank gets its tensor of the result."""
+        """Reduces the ranks' lists; each rank gets its tensor of the result. The tensors of a list may
+        differ in size, on all ranks alike."""
         (output,), (parts,) = outputs, inputs
-        self._check_parts(parts, output, "input")
-        return self._scatter_reduced([output], flattened(parts), opts, outputs)
+        if len(parts) != self._comm.world or len({p.numel() for p in parts}) == 1:
+            self._check_parts(parts, output, "input")
+            return self._scatter_reduced([output], flattened(parts), opts, outputs)
+        check(output, "output")
+        for part in parts:
+            check(part, "input")
+        own = parts[self._comm.rank]
+        if own.numel() != output.numel() or own.dtype != output.dtype:
+            raise InvalidArgumentError(
+                f"input {self._comm.rank} has {own.numel()} elements of {own.dtype}, not {output.numel()} of {output.dtype}"
+            )
+        return self._scatter_uneven(output, parts, opts, outputs)
+
+    def _scatter_uneven(
+        self, output: torch.Tensor, parts: List[torch.Tensor], opts: Any, result: Any
+    ) -> Any:
+        """Reduces all of the parts on all ranks: segments of the engine are of one size."""
+        flat = flattened(parts)
+        pairs = 2 if output.is_complex() else 1
+        begin = pairs * sum(p.numel() for p in parts[: self._comm.rank])
+        segment = slice(begin, begin + pairs * output.numel())
+        op = lib.SUM if opts is None else reduction(opts, output)
+        if op is None:
+            return self._bitwise(flat, opts, result, lambda all_: unflatten(all_[segment], [output]))
+        call = lambda start: self._comm.allreduce(  # noqa: E731
+            flat.data_ptr(), flat.numel(), kind(flat), op, start
+        )
+        finish = lambda: unflatten(flat[segment], [output])  # noqa: E731
+        return self._run(size_of(output, flat), call, result, finish, opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
