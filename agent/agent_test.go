@@ -205,6 +205,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
+		synctest.Wait() // what it published last is heard
 		cancel()
 		all.Wait()
 	})

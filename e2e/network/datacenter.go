@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ type Options struct {
 	// Restart is the delay after which a killed process is restarted automatically; 0 = never.
 	Restart time.Duration
 	Name    string // name of this client
+	IPv6    bool   // hosts have no other addresses, and agents find theirs by themselves
 }
 
 // Datacenter is three brokers, two hosts with a replica of every service each, and nodes with an
@@ -54,7 +56,7 @@ var Services = events.ServiceNames()
 
 // Build starts everything and returns when all nodes are ready.
 func Build(ctx context.Context, o Options) (*Datacenter, error) {
-	lab, err := Open()
+	lab, err := open(o.IPv6)
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +87,11 @@ func (c *Datacenter) start(ctx context.Context) error {
 	}
 	var urls, routes []string
 	for _, b := range c.Brokers {
-		urls, routes = append(urls, "nats://"+c.Address(b)+":4222"), append(routes, c.Address(b)+":6222")
+		urls, routes = append(urls, "nats://"+net.JoinHostPort(c.Address(b), "4222")), append(routes, net.JoinHostPort(c.Address(b), "6222"))
 	}
 	c.URL = strings.Join(urls, ",")
 	for i, b := range c.Brokers {
-		if err := c.run(b, b, "serve", "nats", "--name", b, "--listen", c.Address(b)+":4222", "--cluster", "lab", "--cluster-listen", routes[i],
+		if err := c.run(b, b, "serve", "nats", "--name", b, "--listen", net.JoinHostPort(c.Address(b), "4222"), "--cluster", "lab", "--cluster-listen", routes[i],
 			"--routes", strings.Join(routes, ","), "--state-dir", filepath.Join(c.options.Dir, b)); err != nil {
 			return err
 		}
@@ -112,8 +114,11 @@ func (c *Datacenter) start(ctx context.Context) error {
 		}
 	}
 	for _, n := range c.Nodes {
-		if err := c.run(n, n, "agent", "--server", c.URL, "--node", n, "--slots", fmt.Sprint(c.options.Slots), "--advertise", c.Address(n),
-			"--state-dir", filepath.Join(c.options.Dir, n)); err != nil {
+		args := []string{"agent", "--server", c.URL, "--node", n, "--slots", fmt.Sprint(c.options.Slots), "--state-dir", filepath.Join(c.options.Dir, n)}
+		if !c.options.IPv6 {
+			args = append(args, "--advertise", c.Address(n))
+		}
+		if err := c.run(n, n, args...); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -39,6 +40,21 @@ func TestFaults(t *testing.T) {
 			t.Fatal("what follows would meet a broken data centre")
 		}
 	}
+}
+
+// TestNodesWithIPv6Alone: the eight workers of four nodes train together, and go on without one of
+// them.
+func TestNodesWithIPv6Alone(t *testing.T) {
+	c := build(t, Options{IPv6: true})
+	for _, n := range c.Nodes {
+		v, err := cluster.View[events.NodeView](t.Context(), c.Client, events.BucketNodes, n)
+		if err != nil || v.Address != c.Address(n) {
+			t.Errorf("%s is reached at %q, want %q: %v", n, v.Address, c.Address(n), err)
+		}
+	}
+	tr := begin(t, c)
+	workerKilled(tr)
+	tr.ends()
 }
 
 func workerKilled(tr *trial) {

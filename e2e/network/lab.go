@@ -28,7 +28,8 @@ const (
 type Lab struct {
 	owner string // prefix and pid
 	link  string // this process' end of its link
-	net   string // 10.x.y.
+	net   string // 10.x.y., or the beginning of addresses of IPv6 up to the last word
+	bits  string // length of its mask
 
 	mu    sync.Mutex
 	hosts []string
@@ -36,7 +37,12 @@ type Lab struct {
 }
 
 // Open removes the labs of dead processes and returns a lab without hosts.
-func Open() (*Lab, error) {
+func Open() (*Lab, error) { return open(false) }
+
+// Open6 is Open for hosts that have addresses of IPv6 alone. Rules cannot be used there.
+func Open6() (*Lab, error) { return open(true) }
+
+func open(six bool) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network: not root: namespaces and packet filters need it (sudo)")
 	}
@@ -49,9 +55,11 @@ func Open() (*Lab, error) {
 		return nil, err
 	}
 	pid := os.Getpid()
-	l := &Lab{owner: prefix + strconv.Itoa(pid) + "-", link: "rgl" + strconv.Itoa(pid)}
+	l := &Lab{owner: prefix + strconv.Itoa(pid) + "-", link: "rgl" + strconv.Itoa(pid), bits: "/24"}
 	var err error
-	if l.net, err = freeNet(pid); err != nil {
+	if six {
+		l.net, l.bits = fmt.Sprintf("fd52:6772:%x:%x::", pid>>16, pid&0xffff), "/64"
+	} else if l.net, err = freeNet(pid); err != nil {
 		return nil, err
 	}
 	sw := l.namespace(hub)
@@ -61,7 +69,7 @@ func Open() (*Lab, error) {
 		{"-n", sw, "link", "set", "hub", "up"},
 		{"link", "add", l.link, "type", "veth", "peer", "name", "outside", "netns", sw},
 		{"-n", sw, "link", "set", "outside", "master", "hub", "up"},
-		{"addr", "add", l.net + "254/24", "dev", l.link},
+		l.add(l.net+"254", l.link),
 		{"link", "set", l.link, "up"},
 	} {
 		if err := ip(args...); err != nil {
@@ -69,6 +77,15 @@ func Open() (*Lab, error) {
 		}
 	}
 	return l, nil
+}
+
+// add returns the arguments that give a link an address, which can be used at once.
+func (l *Lab) add(address, link string) []string {
+	args := []string{"addr", "add", address + l.bits, "dev", link}
+	if strings.Contains(address, ":") {
+		args = append(args, "nodad")
+	}
+	return args
 }
 
 // freeNet finds a /24 in 10.128.0.0/9 without an address of this machine.
@@ -110,7 +127,7 @@ func (l *Lab) Host(name string) (string, error) {
 		{"-n", ns, "link", "set", "lo", "up"},
 		{"-n", sw, "link", "add", port, "type", "veth", "peer", "name", theirs, "netns", ns},
 		{"-n", sw, "link", "set", port, "master", "hub", "up"},
-		{"-n", ns, "addr", "add", address + "/24", "dev", theirs},
+		append([]string{"-n", ns}, l.add(address, theirs)...),
 		{"-n", ns, "link", "set", theirs, "up"},
 	} {
 		if err := ip(args...); err != nil {

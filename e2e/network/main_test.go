@@ -49,7 +49,13 @@ func TestMain(m *testing.M) {
 // data race in any process fails it.
 func datacenter(t *testing.T) *Datacenter {
 	t.Helper()
-	c, err := Build(within(t, time.Minute), Options{Bin: binaries, Dir: t.TempDir(), Nodes: 4, Slots: 2, Name: "network-test"})
+	return build(t, Options{})
+}
+
+func build(t *testing.T, o Options) *Datacenter {
+	t.Helper()
+	o.Bin, o.Dir, o.Nodes, o.Slots, o.Name = binaries, t.TempDir(), 4, 2, "network-test"
+	c, err := Build(within(t, time.Minute), o)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {

@@ -23,7 +23,7 @@ type AgentConfig struct {
 	Join      string        `envconfig:"JOIN" desc:"agent alone: join token of regroup auth issue agent NODE --token, @FILE or - for standard input; empty = the one of an earlier start, if no server is given"`
 	Node      string        `envconfig:"NODE" desc:"name of this node; empty = the host's name"`
 	Slots     int           `envconfig:"SLOTS" desc:"workers that fit on this node; 0 = one per core"`
-	Advertise string        `envconfig:"ADVERTISE" desc:"host under which workers of other nodes reach this one; empty = the first address that is not a loopback one"`
+	Advertise string        `envconfig:"ADVERTISE" desc:"host under which workers of other nodes reach this one; empty = that from which it reaches the broker"`
 	DataPorts string        `envconfig:"DATA_PORTS" desc:"ports on which workers listen, low-high; empty = any"`
 	Heartbeat time.Duration `envconfig:"HEARTBEAT" default:"500ms" desc:"time between heartbeats"`
 
@@ -77,9 +77,6 @@ func (a AgentConfig) Filled() AgentConfig {
 	if a.Slots == 0 {
 		a.Slots = runtime.NumCPU()
 	}
-	if a.Advertise == "" {
-		a.Advertise = advertised()
-	}
 	return a
 }
 
@@ -98,7 +95,10 @@ type agentOptions struct {
 
 func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, error) {
 	found := a.Advertise == ""
-	a = a.Filled()
+	server := p.Config.Server
+	if a = a.Filled(); found {
+		a.Advertise = Advertised(server)
+	}
 	if err := events.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	}
 	var reachable func() error
 	if found {
-		reachable = func() error { return isOurs(a.Advertise) }
+		reachable = func() error { return isOurs(a.Advertise, server) }
 	}
 	return agent.New(agent.Options{
 		Reachable: reachable, Version: p.Config.Version,

@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -259,22 +261,61 @@ func HealthCommand(c *boot.Config) *cobra.Command {
 	}
 }
 
-// advertised is the address of this host for peers: the first that is not a loopback address.
-func advertised() string {
+// Advertised returns the address under which workers of other nodes reach this host, of either
+// family: that from which it reaches the brokers at server, URLs separated by commas. If they are on
+// this host, or in this process (server is empty), it is the first that is neither a loopback
+// address nor of one link alone, and a loopback address if there is no other.
+func Advertised(server string) string {
+	for one := range strings.SplitSeq(server, ",") {
+		if ip := routeTo(strings.TrimSpace(one)); ip != nil && ip.IsGlobalUnicast() {
+			return ip.String()
+		}
+	}
+	six := ""
 	addrs, err := net.InterfaceAddrs()
 	if err == nil {
 		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil && !n.IP.IsLinkLocalUnicast() {
+			n, ok := a.(*net.IPNet)
+			switch {
+			case !ok || !n.IP.IsGlobalUnicast():
+			case n.IP.To4() != nil:
 				return n.IP.String()
+			case six == "":
+				six = n.IP.String()
 			}
 		}
 	}
-	return "127.0.0.1"
+	return cmp.Or(six, "127.0.0.1")
+}
+
+// routeWithin limits the search for the address of a broker by its name.
+const routeWithin = 2 * time.Second
+
+// routeTo returns the address from which this host sends to the broker of a URL; nil = unknown. It
+// sends nothing.
+func routeTo(server string) net.IP {
+	if server != "" && !strings.Contains(server, "://") {
+		server = "nats://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil || u.Hostname() == "" {
+		return nil
+	}
+	dial := net.Dialer{Timeout: routeWithin}
+	c, err := dial.Dial("udp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222")))
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	if a, ok := c.LocalAddr().(*net.UDPAddr); ok {
+		return a.IP
+	}
+	return nil
 }
 
 // isOurs returns an error if this machine has another address instead of one that it had. A machine
 // whose only address is gone may get it back.
-func isOurs(address string) error {
+func isOurs(address, server string) error {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil //nolint:nilerr // nothing is known
@@ -284,7 +325,7 @@ func isOurs(address string) error {
 			return nil
 		}
 	}
-	if now := advertised(); !net.ParseIP(now).IsLoopback() {
+	if now := Advertised(server); !net.ParseIP(now).IsLoopback() {
 		return events.Errorf(events.Conflict, "it was %s, and is %s now", address, now)
 	}
 	return nil
