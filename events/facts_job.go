@@ -310,6 +310,9 @@ type PlacementSet struct {
 	Hosts []NodeID `json:"hosts,omitempty"`
 	// LeaseEnds is until when processes may still run on LostNodes.
 	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"`
+	// Agents are the newest incarnations of the agents of the nodes of Places, in the order of the
+	// nodes' names: what is delivered later about older ones does not concern these places.
+	Agents []Incarnation `json:"agents,omitempty"`
 }
 
 // PlacementWaiting records that a job cannot be placed now.

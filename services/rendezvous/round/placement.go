@@ -20,6 +20,7 @@ func (t *transition) place(p events.PlacementSet) {
 	if t.Nonce == "" {
 		t.Nonce, t.Spec = t.in.Nonce, p.Spec
 	}
+	t.noteAgents(p)
 	for _, place := range p.Places {
 		x := t.member(place)
 		if x == nil {
@@ -144,4 +145,19 @@ func (t *transition) othersPending() bool {
 		return true
 	}
 	return t.now.Before(t.PendingAt.Add(t.Spec.Elastic.LastCall.D())) && t.hasNewcomer()
+}
+
+// noteAgents records the agents that the places are given on: the loss of an older one may be
+// delivered later, and must not concern members that nobody has joined for yet.
+func (t *transition) noteAgents(p events.PlacementSet) {
+	node := 0
+	for i, place := range p.Places { // sorted
+		if i > 0 && p.Places[i-1].Node == place.Node {
+			continue
+		}
+		if node < len(p.Agents) && p.Agents[node] > t.Agents[place.Node] {
+			put(&t.Agents, place.Node, p.Agents[node])
+		}
+		node++
+	}
 }

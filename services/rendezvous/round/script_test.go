@@ -118,6 +118,11 @@ func (r *rig) do(t *testing.T, f []string) string {
 			n, _ := strconv.Atoi(slot)
 			p.Places = append(p.Places, events.Place{Node: events.NodeID(node), Slot: events.Slot(n)})
 		}
+		if a := arg["agents"]; a != "" {
+			for _, id := range strings.Split(a, ",") {
+				p.Agents = append(p.Agents, events.Incarnation(id))
+			}
+		}
 		if g := arg["gone"]; g != "" {
 			p.LostNodes, p.LeaseEnds = []events.NodeID{events.NodeID(g)}, ends()
 		}

@@ -242,7 +242,7 @@ func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *chang
 	}
 	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
 		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Reason: reason, LostNodes: c.lostNodes, Hosts: t.s.hosts(row.Places),
-		LeaseEnds: ends,
+		LeaseEnds: ends, Agents: t.s.agents(row.Places),
 	}})
 	switch {
 	case trace != "":
@@ -276,4 +276,14 @@ func (s *State) hosts(places []events.Place) []events.NodeID {
 	}
 	slices.SortFunc(nodes, s.byHost)
 	return nodes
+}
+
+// agents returns the newest agents of the nodes of places.
+func (s *State) agents(places []events.Place) (agents []events.Incarnation) {
+	for i, p := range places { // sorted
+		if i == 0 || places[i-1].Node != p.Node {
+			agents = append(agents, s.Nodes[p.Node].Incarnation)
+		}
+	}
+	return agents
 }
