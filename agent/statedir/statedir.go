@@ -47,16 +47,24 @@ func predecessorsFile(dir string) string { return filepath.Join(dir, "incarnatio
 // was last admitted by discovery. Whoever has the directory has ended their processes, and may take
 // their place at once.
 func Succeed(dir string, own events.Incarnation) ([]events.Incarnation, error) {
+	before, err := Incarnations(dir)
+	if err != nil {
+		return nil, err
+	}
+	before = before[max(0, len(before)-predecessorsKept):]
+	return before, writeIncarnations(dir, append(before, own))
+}
+
+// Incarnations returns those that the directory belongs to.
+func Incarnations(dir string) (all []events.Incarnation, err error) {
 	b, err := os.ReadFile(predecessorsFile(dir))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	var before []events.Incarnation
 	for _, word := range strings.Fields(string(b)) {
-		before = append(before, events.Incarnation(word))
+		all = append(all, events.Incarnation(word))
 	}
-	before = before[max(0, len(before)-predecessorsKept):]
-	return before, writeIncarnations(dir, append(before, own))
+	return all, nil
 }
 
 // Admitted forgets all incarnations but this one: discovery has its name now.

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
@@ -48,6 +50,23 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 	return &agent.Joining{Job: v.Job, Spec: v.Spec.WithDefaults()}, err
 }
 
+// NameInUse reports whether a node has a living agent with another state directory than the one here.
+// A command asks before it announces anything.
+func NameInUse(ctx context.Context, c *client.Client, stateDir, node string) (bool, error) {
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, v := range nodes {
+		if string(v.Node) != node || v.State != events.NodeStateReady && v.State != events.NodeStateSuspected {
+			continue
+		}
+		ours, err := statedir.Incarnations(agentDir(stateDir, node))
+		return !slices.Contains(ours, v.Incarnation), err
+	}
+	return false, nil
+}
+
 // JoinSource is the CloudEvents source of the jobs that agents create: the same on every machine,
 // so that the event and the job's id do not depend on which agent is first.
 const JoinSource = "/client/agent/join"
@@ -63,6 +82,13 @@ func CreateJob(ctx context.Context, c *client.Client, event string, job spec.Job
 func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Join, args []string, out, errs io.Writer, made func(*agent.Agent)) error {
 	c := client.New(p.Ports, JoinSource)
 	c.AnswerWithin = p.Config.Wait
+	node := a.Filled().Node
+	switch used, err := NameInUse(ctx, c, p.Config.StateDir, node); {
+	case err != nil:
+		return err
+	case used:
+		return events.Errorf(events.Conflict, "node %s has a living agent: give this one another name (--node, REGROUP_AGENT_NODE)", node)
+	}
 	join, err := joinedJob(ctx, c, j, args)
 	if err != nil {
 		return err

@@ -35,6 +35,7 @@ type call struct {
 	agent   serve.AgentConfig
 	options *options
 	palette screen.Palette
+	host    string          // whose name this node has, with a number where that is in use; empty = it was given a name
 	ended   *events.JobView // how the job has ended; nil = it has not, for this node
 }
 
@@ -78,7 +79,8 @@ func (t *call) run(ctx context.Context, job spec.Job) error {
 	}
 	t.agent.Advertise = cmp.Or(t.options.text("local-addr"), t.agent.Advertise)
 	if t.agent.Node == "" {
-		if t.agent.Node, err = claimName(t.config.StateDir, t.agent.Filled().Node); err != nil {
+		t.host = t.agent.Filled().Node
+		if t.agent.Node, err = claimName(t.config.StateDir, t.host); err != nil {
 			return err
 		}
 	}
@@ -204,10 +206,30 @@ func endOld(ctx context.Context, c *client.Client, before time.Time) error {
 // exit barrier does.
 const othersWithin = 5 * time.Minute
 
+// freeName takes the next name for this node while a living agent has it, which may be one of another
+// user, or of regroup up.
+func (t *call) freeName(ctx context.Context, c *client.Client, stateDir string) error {
+	for {
+		used, err := serve.NameInUse(ctx, c, stateDir, t.agent.Node)
+		switch {
+		case err != nil || !used:
+			return err
+		case t.host == "":
+			return events.Errorf(events.Conflict, "node %s has a living agent: give this one another name (REGROUP_AGENT_NODE)", t.agent.Node)
+		}
+		if t.agent.Node, err = claimName(t.config.StateDir, t.host); err != nil { // the name that it has is claimed
+			return err
+		}
+	}
+}
+
 // join takes part in the job until it has ended. l is the server of this process, or nil.
 func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.Job, l *serve.Local) (err error) {
 	c := client.New(p.Ports, serve.JoinSource)
 	c.AnswerWithin = p.Config.Wait
+	if err := t.freeName(ctx, c, p.Config.StateDir); err != nil {
+		return err
+	}
 	joined, err := serve.CreateJob(ctx, c, "torchrun-"+run, job)
 	if err != nil {
 		return err
