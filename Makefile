@@ -24,7 +24,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-torchelastic judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -141,6 +141,10 @@ judge-torch: libregroup $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of 
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet expecttest
 	@$(TOOLS)/torch-$(TORCH)/bin/python e2e/torch/upstream.py $(CHECKOUT)
 	@cd python && for n in 2 3; do $(TOOLS)/torch-$(TORCH)/bin/python -W ignore ../e2e/torch/every_type.py --ranks $$n; done
+
+judge-torchelastic: build $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of torchrun and its agent, on regroup torchrun and on its rendezvous for stock agents, beside c10d; CHECKOUT=/path/to/pytorch, or its source package, has them (AGAIN=--alone: without c10d)
+	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet expecttest
+	@$(TOOLS)/torch-$(TORCH)/bin/python -W ignore e2e/torch/torchelastic.py $(AGAIN) $(CHECKOUT)
 
 judge-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of TCPStore on the store of an agent; CHECKOUT=/path/to/pytorch has them
 	@$(TOOLS)/torch-$(TORCH)/bin/python -W ignore e2e/torch/store.py --server $(BIN)/tcpstore $(CHECKOUT)

@@ -57,6 +57,7 @@ def install(folder: str) -> None:
         f.write("Metadata-Version: 2.1\nName: regroup-elastic\nVersion: 0.0\n")
     with open(os.path.join(about, "entry_points.txt"), "w", encoding="utf-8") as f:
         f.write("[torch.distributed.backends]\nregroup = regroup.torch.distributed:register\n")
+        f.write("[torchrun.handlers]\nregroup = regroup.rendezvous_handler:get\n")
 
 
 def forked(folder: str, backend: str, world: int, given: Any, *more: str) -> Results:
