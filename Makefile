@@ -24,7 +24,11 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
+<<<<<<< HEAD
 .PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-torchelastic judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
+=======
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store bench-abuse gpu-check helm prometheus lint fmt man generate dev demo check clean
+>>>>>>> 54502d537427163b3009264923b0b1e2a9cac384
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -236,6 +240,9 @@ bench-scale: build ## 64, 512 and 5000 simulated agents on three brokers: ranks,
 
 bench-http: build ## 2,000 CloudEvents a second over HTTP, and 1,000 clients that follow all facts, into docs/benchmarks.md
 	@$(GO) run ./e2e/http -out docs/benchmarks.md
+
+bench-abuse: ## a viewer, a submitter and an agent that do their worst beside a training job: memory of the broker, steps, into docs/benchmarks.md
+	@$(GO) run ./e2e/abuse -out docs/benchmarks.md
 
 bench-queue: build ## 300 jobs at once on 8 slots, 10,000 jobs queued: placement of the next, memory, into docs/benchmarks.md
 	@$(GO) run ./e2e/queue -out docs/benchmarks.md

@@ -37,8 +37,8 @@ func (o Options) account(of string) (*worker.Account, error) {
 }
 
 // mayBeOf refuses a group that the job names and that its user is not in, unless the agent allows
-// it: a group like shadow or docker has the rights of root. Where jobs may run as root they may have
-// any.
+// it: a group like shadow or docker has the rights of root. Where jobs may run as root they may
+// have any.
 func (o Options) mayBeOf(a *worker.Account) error {
 	if o.DefaultUser == "" || a.GID == a.Own || slices.Contains(a.Groups, a.GID) {
 		return nil

@@ -103,6 +103,9 @@ func Catalog() []Entry {
 // ServiceSource returns the CloudEvents source of the facts of a service.
 func ServiceSource(service string) string { return "/regroup/" + service }
 
+// OfCluster reports whether a source is one of a service or an agent, from which no command comes.
+func OfCluster(source string) bool { return strings.HasPrefix(source+"/", "/regroup/") }
+
 // AgentSource returns the CloudEvents source of the facts of an agent.
 func AgentSource(n NodeID, i Incarnation) string {
 	return ServiceSource(ServiceAgent) + "/" + string(n) + "/" + string(i)

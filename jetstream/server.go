@@ -148,6 +148,9 @@ func (o ServerOptions) build() (*server.Options, error) {
 	if opts.MaxPending == 0 { // the server's default, 64 MiB for each connection, is more than some machines have
 		opts.MaxPending = access.Pending
 	}
+	if opts.StreamMaxBufferedSize == 0 { // 128 MiB for each stream
+		opts.StreamMaxBufferedSize = access.Unstored
+	}
 	opts.DisableJetStreamBanner, opts.NoSigs, opts.NoLog = true, true, o.Logger == nil
 	if o.Listen == "" {
 		opts.DontListen = o.ConfigFile == "" // otherwise the file sets where to listen

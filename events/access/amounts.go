@@ -28,7 +28,9 @@ const (
 	// ConsumersUnasked is how many consumers there may be before brokers ask whose they are.
 	ConsumersUnasked = 256
 	// Pending is how many bytes a broker keeps for a connection that does not read them.
-	Pending = 16 << 20
+	Pending = 8 << 20
+	// Unstored is how many bytes of messages that are published to a stream may wait for the disk.
+	Unstored = 16 << 20
 )
 
 // UnusedFor is how long a consumer of a stream is kept that nobody uses. That of a service is kept

@@ -65,7 +65,11 @@ func DecodeStored(s events.Stored) (events.Event, error) {
 	if want := e.Subject(); want != s.Subject {
 		bad = append(bad, spec.FieldError{Path: "subject", Message: "came on " + s.Subject + ": what this event says belongs on " + want})
 	}
-	if row, _ := events.EntryOf(e.Body.Type()); row.Class == events.ClassFact {
+	row, _ := events.EntryOf(e.Body.Type())
+	if row.Class == events.ClassCommand && events.OfCluster(e.Source) {
+		bad = append(bad, spec.FieldError{Path: "source", Message: fmt.Sprintf("is %q, a part of the cluster: commands are those of clients", e.Source)})
+	}
+	if row.Class == events.ClassFact {
 		if !row.WrittenBy(e.Source) {
 			bad = append(bad, spec.FieldError{Path: "source", Message: fmt.Sprintf("is %q: these facts are those of %s", e.Source, row.Writer)})
 		}
@@ -88,6 +92,17 @@ func mostUnpacked(binary bool, typ string) int {
 	return limits.Command.Max
 }
 
+// repeated returns the members of an event that are given more than once. Those of data are checked
+// with it.
+func repeated(b []byte) (bad []spec.FieldError) {
+	for _, f := range spec.CheckKeys(b, "") {
+		if !strings.HasPrefix(f.Path, "data.") && !strings.HasPrefix(f.Path, "data[") {
+			bad = append(bad, f)
+		}
+	}
+	return bad
+}
+
 // structured decodes the JSON event format: members are attributes, except data and data_base64.
 func structured(b []byte) (attrs map[string]string, data []byte, bad []spec.FieldError) {
 	var members map[string]json.RawMessage
@@ -98,6 +113,9 @@ func structured(b []byte) (attrs map[string]string, data []byte, bad []spec.Fiel
 	if f != nil {
 		f.Message = "not a CloudEvent in JSON: " + f.Message
 		return nil, nil, []spec.FieldError{*f}
+	}
+	if bad = repeated(b); len(bad) > 0 {
+		return nil, nil, bad
 	}
 	if err := json.Unmarshal(b, &members); err != nil {
 		return nil, nil, []spec.FieldError{{Message: "not a CloudEvent: neither ce- headers nor a JSON object"}}
@@ -191,8 +209,16 @@ func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError)
 		e.Number = n
 	}
 	bad = append(bad, checkEntity(row, e.Entity)...)
+	if row.Class == events.ClassCommand && json.Valid(data) {
+		bad = append(bad, spec.CheckKeys(data, "data")...)
+	}
 	body, wrong := events.DecodeBodyAs(row.New(), data, "data")
-	if bad = append(bad, wrong...); len(bad) > 0 {
+	for _, f := range wrong {
+		if !slices.Contains(bad, f) { // a spec is checked for repeated keys too
+			bad = append(bad, f)
+		}
+	}
+	if len(bad) > 0 {
 		return e, events.Refuse(bad)
 	}
 	e.Body = body

@@ -18,6 +18,7 @@ import (
 type shape struct {
 	tokens *json.Decoder
 	strict bool // unknown and repeated fields, empty durations and null in lists are errors
+	keys   bool // repeated keys are errors, also where no type is known
 	bad    []FieldError
 }
 
@@ -44,6 +45,15 @@ func CheckSyntax(b []byte) *FieldError {
 // CheckShape returns all mismatches of b with t, except unknown fields.
 func CheckShape(b []byte, t reflect.Type, prefix string) []FieldError {
 	return (&shape{}).run(b, t, prefix)
+}
+
+// CheckKeys returns the keys that are given more than once in b, which is JSON. Of several values
+// decoders take the last, and others may take the first.
+func CheckKeys(b []byte, prefix string) []FieldError {
+	s := &shape{keys: true, tokens: json.NewDecoder(bytes.NewReader(b))}
+	s.tokens.UseNumber()
+	s.value(prefix, nil, false)
+	return s.bad
 }
 
 func (s *shape) run(b []byte, t reflect.Type, prefix string) []FieldError {
@@ -121,7 +131,7 @@ func (s *shape) object(path string, t reflect.Type) {
 	for s.tokens.More() {
 		name := s.token().(string)
 		at := JoinPath(path, name)
-		if seen[name] && kind != reflect.Invalid && s.strict {
+		if seen[name] && (kind != reflect.Invalid && s.strict || s.keys) {
 			s.add(at, "is given twice")
 		}
 		seen[name] = true

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -414,6 +415,9 @@ func body(r *http.Request, into any) error {
 	}
 	if len(text) > limits.Command.Max {
 		return events.Errorf(events.TooLarge, "the request has %d bytes (%s)", len(text), limits.Command)
+	}
+	if bytes.Equal(bytes.TrimSpace(text), []byte("null")) { // it would be as if nothing was asked for
+		return wrong("", "is null: send a JSON object, or no body")
 	}
 	if f := spec.CheckLimit("", events.Nesting(text), limits.Depth); f != nil {
 		return events.Refuse([]spec.FieldError{*f})

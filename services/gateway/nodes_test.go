@@ -104,6 +104,9 @@ func TestNodes(t *testing.T) {
 		about      string
 	}{
 		{"node-b/drain", `{}`, http.StatusNotFound, ""},
+		{"node-a/drain", ` null `, http.StatusBadRequest, ""},
+		{"node-a/quarantine", `null`, http.StatusBadRequest, ""},
+		{"node-a/release", `null`, http.StatusBadRequest, ""},
 		{"node-a/drain", `{"undoo": true}`, http.StatusBadRequest, "undoo"},
 		{"node-a/drain", `{"undo": "x"}`, http.StatusBadRequest, "undo"},
 		{"node-a/quarantine", `{}`, http.StatusUnprocessableEntity, "for"},

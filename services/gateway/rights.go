@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/regroup-io/regroup/events"
@@ -41,6 +42,12 @@ func (g *Gateway) mayPublish(who tokens.Principal, e *events.Event) error {
 	}
 	if s, ok := events.SubmitterOf(e.Source); ok {
 		return withStatus(http.StatusForbidden, wrong("source", "is that of "+s.Name+", who publishes to the broker: name another one"))
+	}
+	if events.OfCluster(e.Source) {
+		return withStatus(http.StatusForbidden, wrong("source", "is that of a part of the cluster: name another one"))
+	}
+	if others := strings.HasPrefix(e.Source+"/", sourceOf(tokens.Owner)+"/") && e.Source != sourceOf(who); others {
+		return withStatus(http.StatusForbidden, wrong("source", "is that of another token: commands of "+who.Name+" are from "+sourceOf(who)+", or from a source of your own"))
 	}
 	if who.Role.Includes(tokens.Operator) {
 		return nil

@@ -102,20 +102,22 @@ func TestASubmitterChangesItsOwnJobs(t *testing.T) {
 		answer answer
 		want   int
 	}{
-		"stop another's":               {g.do("POST", "/api/v1/jobs/"+string(other.Job)+"/stop", "{}", g.as(tokens.Submitter), "Content-Type: application/json"), http.StatusForbidden},
-		"scale another's":              {g.do("PATCH", "/api/v1/jobs/"+string(other.Job), `{"workers": {"min": 1, "max": 1}}`, g.as(tokens.Submitter), "Content-Type: application/json"), http.StatusForbidden},
-		"remove another's":             {g.do("DELETE", "/api/v1/jobs/"+string(other.Job), "", g.as(tokens.Submitter)), http.StatusForbidden},
-		"stop another's by an event":   {event(own, "job.stop", stop(other)), http.StatusForbidden},
-		"stop in another's name":       {event("/client/gateway", "job.stop", stop(mine)), http.StatusForbidden},
-		"submit in another's name":     {event("/client/ada", "job.submit", `{"spec": `+job+`}`), http.StatusForbidden},
-		"submit as another user":       {g.do("POST", "/api/v1/jobs", asRoot, g.as(tokens.Submitter), "Content-Type: application/json"), http.StatusForbidden},
-		"the same by an event":         {event(own, "job.submit", `{"spec": `+asRoot+`}`), http.StatusForbidden},
-		"drain a node by an event":     {event(own, "node.drain", `{"node": "node-a"}`), http.StatusForbidden},
-		"an unknown job by an event":   {event(own, "job.stop", `{"job": "nobody-1"}`), http.StatusNotFound},
-		"a batch with another's":       {g.do("POST", "/api/v1/events", `[{"specversion": "1.0", "id": "7", "source": "`+own+`", "type": "dev.regroup.job.submit.v1", "data": {"spec": `+job+`}}, {"specversion": "1.0", "id": "8", "source": "`+own+`", "type": "dev.regroup.job.stop.v1", "data": `+stop(other)+`}]`, g.as(tokens.Submitter), "Content-Type: application/cloudevents-batch+json"), http.StatusForbidden},
-		"as a submitter of the broker": {g.do("POST", "/api/v1/events", stop(other), g.as(tokens.Operator), "Content-Type: application/json", "ce-specversion: 1.0", "ce-id: 9", "ce-source: /submitter/ada", "ce-type: dev.regroup.job.stop.v1"), http.StatusForbidden},
-		"stop its own by an event":     {event(own, "job.stop", stop(mine)), http.StatusAccepted},
-		"an operator stops another's":  {g.do("POST", "/api/v1/jobs/"+string(mine.Job)+"/stop", "{}", g.as(tokens.Operator), "Content-Type: application/json"), http.StatusOK},
+		"stop another's":                {g.do("POST", "/api/v1/jobs/"+string(other.Job)+"/stop", "{}", g.as(tokens.Submitter), "Content-Type: application/json"), http.StatusForbidden},
+		"scale another's":               {g.do("PATCH", "/api/v1/jobs/"+string(other.Job), `{"workers": {"min": 1, "max": 1}}`, g.as(tokens.Submitter), "Content-Type: application/json"), http.StatusForbidden},
+		"remove another's":              {g.do("DELETE", "/api/v1/jobs/"+string(other.Job), "", g.as(tokens.Submitter)), http.StatusForbidden},
+		"stop another's by an event":    {event(own, "job.stop", stop(other)), http.StatusForbidden},
+		"stop in another's name":        {event("/client/gateway", "job.stop", stop(mine)), http.StatusForbidden},
+		"submit in another's name":      {event("/client/ada", "job.submit", `{"spec": `+job+`}`), http.StatusForbidden},
+		"submit as another user":        {g.do("POST", "/api/v1/jobs", asRoot, g.as(tokens.Submitter), "Content-Type: application/json"), http.StatusForbidden},
+		"the same by an event":          {event(own, "job.submit", `{"spec": `+asRoot+`}`), http.StatusForbidden},
+		"drain a node by an event":      {event(own, "node.drain", `{"node": "node-a"}`), http.StatusForbidden},
+		"an unknown job by an event":    {event(own, "job.stop", `{"job": "nobody-1"}`), http.StatusNotFound},
+		"a batch with another's":        {g.do("POST", "/api/v1/events", `[{"specversion": "1.0", "id": "7", "source": "`+own+`", "type": "dev.regroup.job.submit.v1", "data": {"spec": `+job+`}}, {"specversion": "1.0", "id": "8", "source": "`+own+`", "type": "dev.regroup.job.stop.v1", "data": `+stop(other)+`}]`, g.as(tokens.Submitter), "Content-Type: application/cloudevents-batch+json"), http.StatusForbidden},
+		"as a service":                  {g.do("POST", "/api/v1/events", stop(other), g.as(tokens.Operator), "Content-Type: application/json", "ce-specversion: 1.0", "ce-id: 10", "ce-source: /regroup/registry", "ce-type: dev.regroup.job.stop.v1"), http.StatusForbidden},
+		"as the owner of another token": {g.do("POST", "/api/v1/events", stop(other), g.as(tokens.Operator), "Content-Type: application/json", "ce-specversion: 1.0", "ce-id: 11", "ce-source: /client/gateway/somebody", "ce-type: dev.regroup.job.stop.v1"), http.StatusForbidden},
+		"as a submitter of the broker":  {g.do("POST", "/api/v1/events", stop(other), g.as(tokens.Operator), "Content-Type: application/json", "ce-specversion: 1.0", "ce-id: 9", "ce-source: /submitter/ada", "ce-type: dev.regroup.job.stop.v1"), http.StatusForbidden},
+		"stop its own by an event":      {event(own, "job.stop", stop(mine)), http.StatusAccepted},
+		"an operator stops another's":   {g.do("POST", "/api/v1/jobs/"+string(mine.Job)+"/stop", "{}", g.as(tokens.Operator), "Content-Type: application/json"), http.StatusOK},
 	} {
 		if c.answer.status != c.want {
 			t.Errorf("%s: %d %s, want %d", name, c.answer.status, c.answer.body, c.want)

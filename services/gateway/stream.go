@@ -170,7 +170,16 @@ func (g *Gateway) jobEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := id.Check(); err != nil {
 		return err
 	}
-	return g.events(w, r, id, false) // also of a job whose record was removed
+	if _, _, ok := g.feed.Job(id); !ok { // perhaps its record was removed, or is not read yet
+		_, err := g.Ports.Log.Last(r.Context(), events.StreamFacts, events.FamilySubject("*", string(id)))
+		if events.CodeOf(err) == events.NotFound {
+			return events.Errorf(events.NotFound, "there is no job %q", id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return g.events(w, r, id, false)
 }
 
 // events streams facts. Those that are in the ring come from there, older ones are read for this

@@ -150,14 +150,14 @@ func TestStreamsSelect(t *testing.T) {
 	}
 	for path, want := range map[string]int{
 		"/api/v1/events": 3, "/api/v1/jobs/a/events": 2, "/api/v1/events?type=job.finishing": 1, "/api/v1/events?type=job.*": 3, "/api/v1/events?type=node.*": 0,
-		"/api/v1/events?after=2": 1, "/api/v1/jobs/none/events": 0, "/api/v1/events?type=dev.regroup.job.finishing.v1": 1,
+		"/api/v1/events?after=2": 1, "/api/v1/events?type=dev.regroup.job.finishing.v1": 1,
 	} {
 		if n := count(path); n != want {
 			t.Errorf("%s: %d, want %d", path, n, want)
 		}
 	}
 	for path, want := range map[string]int{
-		"/api/v1/events?type=[": http.StatusBadRequest, "/api/v1/events?after=x": http.StatusBadRequest, "/api/v1/events?follow=x": http.StatusBadRequest,
+		"/api/v1/jobs/none/events": http.StatusNotFound, "/api/v1/events?type=[": http.StatusBadRequest, "/api/v1/events?after=x": http.StatusBadRequest, "/api/v1/events?follow=x": http.StatusBadRequest,
 		"/api/v1/jobs/A..B/events": http.StatusBadRequest,
 	} {
 		if a := w.get(path); a.status != want || len(a.problem(t).Detail) == 0 {

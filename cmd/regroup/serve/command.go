@@ -262,8 +262,8 @@ func HealthCommand(c *boot.Config) *cobra.Command {
 }
 
 // Advertised returns the address under which workers of other nodes reach this host, of either
-// family: that from which it reaches the brokers at server, URLs separated by commas. If they are on
-// this host, or in this process (server is empty), it is the first that is neither a loopback
+// family: that from which it reaches the brokers at server, URLs separated by commas. If they are
+// on this host, or in this process (server is empty), it is the first that is neither a loopback
 // address nor of one link alone, and a loopback address if there is no other.
 func Advertised(server string) string {
 	for one := range strings.SplitSeq(server, ",") {

@@ -31,6 +31,24 @@ const maxFile = 1 << 20
 // is quadratic in the depth.
 const maxNested = 512
 
+// maxParts bounds the lines, keys, items, brackets and marks of a file that is not JSON, those in
+// strings included: the parser's time is quadratic in their number for some of them.
+const maxParts = 10_000
+
+// maxFound bounds the errors of such a JSON text that are told.
+const maxFound = 100
+
+// parts returns that number.
+func parts(text []byte) (n int) {
+	for _, c := range text {
+		switch c {
+		case '\n', ',', '[', ']', '{', '}', '&', '*', '?', '!', '#', '|', '>', '%':
+			n++
+		}
+	}
+	return n + bytes.Count(text, []byte(": ")) + bytes.Count(text, []byte("- "))
+}
+
 // nested returns that depth.
 func nested(text []byte) (deepest int) {
 	depth := 0
@@ -91,6 +109,21 @@ func Parse(name string, text []byte) (spec.Job, error) {
 	}
 	if n := nested(source); n > maxNested {
 		return refuse(Diagnostic{Code: "syntax", Message: fmt.Sprintf("opens %d lists and objects inside each other, at most %d are allowed: that is no job spec", n, maxNested)})
+	}
+	n := parts(source)
+	if n > maxParts && isJSON { // without the places of errors, which only the other parser knows
+		job, bad := spec.Parse(text)
+		if len(bad) == 0 {
+			return job, nil
+		}
+		var found []Diagnostic
+		for _, b := range bad[:min(len(bad), maxFound)] {
+			found = append(found, Diagnostic{Path: b.Path, Line: b.Line, Column: b.Column, Code: "invalid", Message: b.Message, Hint: b.Hint})
+		}
+		return refuse(found...)
+	}
+	if n > maxParts {
+		return refuse(Diagnostic{Code: "syntax", Message: fmt.Sprintf("has %d lines, keys and items, at most %d are allowed in YAML: give a script in a file of its own, or write the spec in JSON", n, maxParts)})
 	}
 	file, err := parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
