@@ -24,11 +24,7 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-<<<<<<< HEAD
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-torchelastic judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean
-=======
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store bench-abuse gpu-check helm prometheus lint fmt man generate dev demo check clean
->>>>>>> 54502d537427163b3009264923b0b1e2a9cac384
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-torchelastic judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean bench-abuse
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
