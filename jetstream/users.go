@@ -254,7 +254,7 @@ func (s *Server) follow(opts *server.Options, log *slog.Logger) {
 	}
 	go func() {
 		defer close(ended)
-		reason, connections := "", map[string]int{}
+		reason, connections := "", map[string]looked{}
 		_ = wait.Every(ctx, followEvery, func(time.Time) error {
 			s.closeExcess(r, connections, log)
 			switch err := r.apply(s.ns, log); {
@@ -340,20 +340,30 @@ func (o ConnectOptions) inboxPrefix() string {
 	return identity.InboxPrefix(creds)
 }
 
+// looked is when the connections of an account were looked at, and how many there were.
+type looked struct {
+	connections int
+	at          time.Time
+}
+
+// lookAgain is how long what was seen of an account counts.
+const lookAgain = 10 * time.Second
+
 // closeExcess closes the connections of identities that have too many, the newest first: brokers
 // count connections by account, and one identity could take what all others need. It looks at an
-// account only if the number of its connections has changed.
-func (s *Server) closeExcess(r *resolver, seen map[string]int, log *slog.Logger) {
+// account only if the number of its connections has changed, if some were closed the last time, or
+// after a while: one may have ended as another one began.
+func (s *Server) closeExcess(r *resolver, seen map[string]looked, log *slog.Logger) {
 	for key := range r.inUse() {
 		account, err := s.ns.LookupAccount(key)
 		if err != nil {
 			continue
 		}
 		n := account.NumLocalConnections()
-		if seen[key] == n {
+		if last := seen[key]; last.connections == n && time.Since(last.at) < lookAgain {
 			continue
 		}
-		seen[key] = n
+		seen[key] = looked{n, time.Now()}
 		z, err := s.ns.Connz(&server.ConnzOptions{Username: true, Account: key, Limit: n + 1024, Sort: server.ByCid})
 		if err != nil {
 			continue
@@ -365,6 +375,7 @@ func (s *Server) closeExcess(r *resolver, seen map[string]int, log *slog.Logger)
 				if s.ns.DisconnectClientByID(c.Cid) == nil {
 					closed[c.NameTag]++
 				}
+				delete(seen, key)
 			}
 		}
 		for name, n := range closed {
