@@ -71,6 +71,8 @@ type HeartbeatMissed struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"` // the silent incarnation: its successor is not affected
 	Failed      bool        `json:"failed"`      // a direct ping was not answered either
+	// For is how long this replica has not heard it; 0 = unknown.
+	For spec.Duration `json:"for,omitempty"`
 }
 
 // StepsStalled is the registry's own observation that a job made no step for some time (made by its

@@ -6,6 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -159,7 +160,7 @@ func (v *watcher) poll() {
 }
 
 func (v *watcher) emit(who liveness.Incarnation, failed bool) {
-	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}))
+	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed, For: spec.Duration(v.ages.Silence(who, v.w.now))}}))
 }
 
 // ping sends one request to an agent.

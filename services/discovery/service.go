@@ -28,6 +28,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -207,7 +208,7 @@ func (s *replica) look(ctx context.Context, emit controller.Emit) error {
 			emit(events.Input{Body: cut})
 		}
 		for _, who := range suspect {
-			emit(missed(who, false))
+			emit(missed(who, false, 0))
 		}
 		if len(ask) == 0 {
 			return nil
@@ -243,15 +244,15 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 		}
 	}
 	s.mu.Lock()
-	deaf, silent := s.ages.Paused(), s.ages.PingPending(who)
+	deaf, silent, since := s.ages.Paused(), s.ages.PingPending(who), s.ages.Silence(who, time.Now())
 	s.mu.Unlock()
 	if !deaf && silent { // otherwise this replica was disconnected, or the agent was heard since
-		emit(missed(who, true))
+		emit(missed(who, true, since))
 	}
 }
 
-func missed(who liveness.Incarnation, failed bool) events.Input {
-	return events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}
+func missed(who liveness.Incarnation, failed bool, since time.Duration) events.Input {
+	return events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed, For: spec.Duration(since)}}
 }
 
 // hearAgain is the pause before subscribing again to closed connections.

@@ -33,6 +33,7 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 			}},
 		},
 		Route:     route,
+		Others:    hear.heard,
 		Reconcile: known.reconcile,
 		Tasks:     []controller.Task{hear.steps, hear.answer, hear.connection, hear.look, controller.Follow(&known.nodes)},
 		Watchers:  []controller.Watcher{hear.records, controller.Own(&known.jobs)},

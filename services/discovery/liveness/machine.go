@@ -190,7 +190,7 @@ func (t *transition) hello(b events.NodeHello) {
 		reason = "came back as a new incarnation"
 		if t.s.alive() {
 			t.setState(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
-			t.publishLost()
+			t.publishLost(0)
 		}
 	}
 	if !same {
@@ -257,7 +257,7 @@ func (t *transition) heartbeatMissed(b events.HeartbeatMissed) {
 			why = v.Reason
 		}
 		t.setState(events.NodeStateLost, why+", and it did not answer a ping")
-		t.publishLost()
+		t.publishLost(b.For.D())
 	case !b.Failed && v.State == events.NodeStateReady:
 		t.setState(events.NodeStateSuspected, "silent")
 		t.publish(events.NodeSuspected{NodeFact: t.fact()})
@@ -305,10 +305,10 @@ func (t *transition) draining() {
 	}
 }
 
-// publishLost publishes that the node is gone, and its span.
-func (t *transition) publishLost() {
+// publishLost publishes that the node is gone after a silence, and its span.
+func (t *transition) publishLost(silent time.Duration) {
 	v := t.s.View
-	t.publish(events.NodeLost{NodeFact: t.fact()})
+	t.publish(events.NodeLost{NodeFact: t.fact(), SilentMS: events.Milliseconds(silent)})
 	if v.Departing == nil {
 		t.countLoss()
 	}
