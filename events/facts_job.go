@@ -194,6 +194,10 @@ type IncidentClosed struct {
 	AtLeast   bool       `json:"at_least,omitempty"`   // StepsLost is a lower bound: no survivor could report it
 	Started   bool       `json:"started,omitempty"`    // it ends with the start of the processes: no step was reported
 	TraceID   string     `json:"trace_id"`
+	// SilenceMS is how long nobody had observed a step when the first phase began: whether the job
+	// trained then is unknown, and what it made is lost. 0 = there was no silence, or the program
+	// reports no steps.
+	SilenceMS float64 `json:"silence_ms,omitempty"`
 }
 
 // Cause is the cause of an incident.
@@ -247,11 +251,13 @@ type Phases struct {
 	Regroup   float64 `json:"regroup"`    // decision -> communicator of the new generation connected
 	Sync      float64 `json:"sync"`       // newest commit at every member
 	FirstStep float64 `json:"first_step"` // first good step
+	// The members were there, and the generation was delayed because those before made no progress.
+	BackOff float64 `json:"back_off,omitempty"`
 }
 
 // Sum returns the sum of the phases.
 func (p Phases) Sum() float64 {
-	return p.Notice + p.Abort + p.Judge + p.Regroup + p.Sync + p.FirstStep
+	return p.Notice + p.Abort + p.Judge + p.Regroup + p.Sync + p.FirstStep + p.BackOff
 }
 
 // Ledger counts the samples that a job's committed steps have consumed.
@@ -385,6 +391,8 @@ type RoundSealed struct {
 	From     Generation `json:"from"`      // last generation with a good step; 0 = none
 	NoticeMS float64    `json:"notice_ms"` // age of the fault when the first notice arrived
 	JudgeMS  float64    `json:"judge_ms"`  // from the first notice to this seal
+	// Of JudgeMS, for which the members were there and the generation was delayed.
+	BackOffMS float64 `json:"back_off_ms,omitempty"`
 	// Consecutive generations before this one that were lost to faults without progress.
 	NoProgress int `json:"no_progress,omitempty"`
 }

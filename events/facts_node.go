@@ -84,7 +84,11 @@ type NodeSuspected struct{ NodeFact }
 type NodeRecovered struct{ NodeFact }
 
 // NodeLost records that a node is gone. Its workers count as lost.
-type NodeLost struct{ NodeFact }
+type NodeLost struct {
+	NodeFact
+	// SilentMS is how long the node had been silent when that was decided; 0 = unknown.
+	SilentMS float64 `json:"silent_ms,omitempty"`
+}
 
 // NodeLeft records that an agent has said goodbye. Its workers have ended before.
 type NodeLeft struct{ NodeFact }

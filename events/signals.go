@@ -71,8 +71,8 @@ type HeartbeatMissed struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"` // the silent incarnation: its successor is not affected
 	Failed      bool        `json:"failed"`      // a direct ping was not answered either
-	// Silence is the time since this replica heard it last.
-	Silence spec.Duration `json:"silence"`
+	// Silence is how long this replica has not heard it; 0 = unknown.
+	Silence spec.Duration `json:"silence,omitzero"`
 }
 
 // StepsStalled is the registry's own observation that a job made no step for some time (made by its

@@ -8,7 +8,6 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
-	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
@@ -142,13 +141,4 @@ func (c *checker) oneCopy(p *process) {
 // hears reports whether a request of a replica of discovery to itself is answered.
 func (v *watcher) hears() bool {
 	return v.r.canReceive() && v.r.canSend() && !v.w.chance(v.w.sc.loss)
-}
-
-// lost emits that an agent was silent for too long, and did not answer a ping either.
-func (v *watcher) lost(who liveness.Incarnation) {
-	silence := spec.Duration(v.ages.Silence(who, v.w.now))
-	if v.w.mutant.graceless {
-		silence = 0
-	}
-	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: silence}}))
 }

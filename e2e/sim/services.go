@@ -6,6 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -152,15 +153,20 @@ func (v *watcher) poll() {
 	v.list()
 	suspect, ask := v.ages.Check(v.w.now)
 	for _, who := range suspect {
-		v.emit(who, false)
+		v.missed(who, false)
 	}
 	for _, who := range ask {
 		v.ping(who)
 	}
 }
 
-func (v *watcher) emit(who liveness.Incarnation, failed bool) {
-	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}))
+// missed emits that an agent was silent; failed = it did not answer a ping either.
+func (v *watcher) missed(who liveness.Incarnation, failed bool) {
+	silence := spec.Duration(v.ages.Silence(who, v.w.now))
+	if v.w.mutant.graceless {
+		silence = 0
+	}
+	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed, Silence: silence}}))
 }
 
 // ping sends one request to an agent.
@@ -184,7 +190,7 @@ func (v *watcher) ping(who liveness.Incarnation) {
 	}
 	v.w.after(wait, func() {
 		if v.r.incarnation == incarnation && !v.ages.Paused() && v.ages.PingPending(who) && v.hears() {
-			v.lost(who)
+			v.missed(who, true)
 		}
 	})
 }

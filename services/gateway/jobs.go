@@ -43,11 +43,14 @@ type JobList struct {
 // JobDetail is one job.
 type JobDetail struct {
 	view.Job
-	Goodput *float64 `json:"goodput"` // part of its time for which it was in no incident; null = unknown
+	Goodput *float64 `json:"goodput"` // part of its observed time that brought it forward; null = unknown
+	// Not all lost steps are known: the goodput may be smaller.
+	GoodputAtMost bool `json:"goodput_at_most,omitempty"`
 }
 
 func (g *Gateway) detail(v events.JobView) JobDetail {
-	return JobDetail{view.JobOf(v), view.Goodput(v, g.Now())}
+	part, atMost := view.Goodput(v, g.Now())
+	return JobDetail{view.JobOf(v), part, atMost}
 }
 
 // JobRow is a job in short, without its workers and its history.

@@ -56,7 +56,7 @@ var (
 	descWorkers    = prometheus.NewDesc("regroup_job_workers", "Workers of a job that has not ended, by state.", []string{"job", "state"}, nil)
 	descGeneration = prometheus.NewDesc("regroup_job_generation", "Generation of a job that has not ended.", []string{"job"}, nil)
 	descStep       = prometheus.NewDesc("regroup_job_step", "Newest step of a job that has not ended.", []string{"job"}, nil)
-	descGoodput    = prometheus.NewDesc("regroup_job_goodput_ratio", "Part of its time for which a job was in no incident.", []string{"job"}, nil)
+	descGoodput    = prometheus.NewDesc("regroup_job_goodput_ratio", "Part of its observed time that brought a job forward; an upper bound where lost steps are not all known.", []string{"job"}, nil)
 	descNodes      = prometheus.NewDesc("regroup_nodes", "Nodes by state.", []string{"state"}, nil)
 	descSlots      = prometheus.NewDesc("regroup_slots", "Slots by use.", []string{"use"}, nil)
 	descQueue      = prometheus.NewDesc("regroup_queue_depth", "Jobs that wait for slots.", nil, nil)
@@ -98,7 +98,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descGeneration, float64(v.Generation), string(v.Job))
 		gauge(descStep, float64(v.Step), string(v.Job))
-		if goodput := view.Goodput(v, g.Now()); goodput != nil {
+		if goodput, _ := view.Goodput(v, g.Now()); goodput != nil {
 			gauge(descGoodput, *goodput, string(v.Job))
 		}
 	}
@@ -146,7 +146,7 @@ func (m *metrics) fact(e events.Event) {
 	}
 	for phase, ms := range map[string]float64{
 		"notice": i.Phases.Notice, "abort": i.Phases.Abort, "judge": i.Phases.Judge, "regroup": i.Phases.Regroup,
-		"sync": i.Phases.Sync, "first_step": i.Phases.FirstStep, "total": i.TotalMS,
+		"sync": i.Phases.Sync, "first_step": i.Phases.FirstStep, "back_off": i.Phases.BackOff, "total": i.TotalMS,
 	} {
 		m.duration.WithLabelValues(phase).Observe(ms / 1000)
 	}

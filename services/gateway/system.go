@@ -83,7 +83,7 @@ func (g *Gateway) overview(w http.ResponseWriter, r *http.Request) error {
 	running := 0
 	for _, v := range jobs {
 		o.Jobs[v.State]++
-		if goodput := view.Goodput(v, now); goodput != nil && !v.State.Terminal() {
+		if goodput, _ := view.Goodput(v, now); goodput != nil && !v.State.Terminal() {
 			sum += *goodput
 			running++
 		}

@@ -94,6 +94,14 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 	})
 }
 
+// heard returns what this replica has heard of a job since its record was written.
+func (l *listener) heard(entity string, _ func() []string, _ func(string) (job.State, bool)) any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, _ := l.ages.Progress(events.JobID(entity))
+	return p
+}
+
 // connection stops timeouts while this replica is disconnected.
 func (l *listener) connection(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Signals.Watch(ctx, func(connected bool) {

@@ -96,8 +96,13 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 	if v.Step > 0 {
 		step = fmt.Sprint(v.Step)
 	}
-	incidents := len(v.Incidents)
-	if v.OpenIncident != nil {
+	incidents := 0 // those that were not planned
+	for _, i := range v.Incidents {
+		if !i.Cause.Kind.Planned() {
+			incidents++
+		}
+	}
+	if o := v.OpenIncident; o != nil && !o.Cause.Kind.Planned() {
 		incidents++
 	}
 	r := []string{

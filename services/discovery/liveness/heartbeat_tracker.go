@@ -91,6 +91,14 @@ func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) 
 	return n.mend()
 }
 
+// Silence returns how long a node has not been heard; 0 = unknown.
+func (a *HeartbeatTracker) Silence(s Incarnation, now time.Time) time.Duration {
+	if n := a.nodes[s.Node]; n != nil && n.incarnation == s.Incarnation {
+		return max(0, now.Sub(n.lastSeen))
+	}
+	return 0
+}
+
 // Connected sets whether this replica receives anything at all. Timeouts stop while it does not.
 func (a *HeartbeatTracker) Connected(is bool, now time.Time) {
 	if a.health.Connected(is) {

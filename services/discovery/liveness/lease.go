@@ -64,11 +64,3 @@ func (a *HeartbeatTracker) Renew(who Incarnation, l events.Link, now time.Time) 
 	}
 	return open && !n.suspected && !a.health.Disconnected() && a.health.Checked(now, a.Gap), n.timesLost, mend
 }
-
-// Silence returns for how long this replica has not heard an agent.
-func (a *HeartbeatTracker) Silence(who Incarnation, now time.Time) time.Duration {
-	if n := a.nodes[who.Node]; n != nil && n.incarnation == who.Incarnation {
-		return now.Sub(n.lastSeen)
-	}
-	return 0
-}

@@ -200,7 +200,7 @@ func (t *transition) hello(b events.NodeHello) {
 			t.setState(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
 			t.endLease(0)
 			t.endedBy(b)
-			t.publishLost()
+			t.publishLost(0)
 		}
 	}
 	if !same {
@@ -275,7 +275,7 @@ func (t *transition) heartbeatMissed(b events.HeartbeatMissed) {
 		t.endLease(silence)
 		v.TimesLost++
 		t.setState(events.NodeStateLost, why+", and it did not answer a ping")
-		t.publishLost()
+		t.publishLost(b.Silence.D())
 	case !b.Failed && v.State == events.NodeStateReady:
 		t.setState(events.NodeStateSuspected, "silent")
 		t.publish(events.NodeSuspected{NodeFact: t.fact()})
@@ -323,10 +323,10 @@ func (t *transition) draining() {
 	}
 }
 
-// publishLost publishes that the node is gone, and its span.
-func (t *transition) publishLost() {
+// publishLost publishes that the node is gone after a silence, and its span.
+func (t *transition) publishLost(silent time.Duration) {
 	v := t.s.View
-	t.publish(events.NodeLost{NodeFact: t.fact()})
+	t.publish(events.NodeLost{NodeFact: t.fact(), SilentMS: events.Milliseconds(silent)})
 	if v.Departing == nil {
 		t.countLoss()
 	}

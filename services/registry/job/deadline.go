@@ -124,6 +124,22 @@ func (t *transition) progressed(p events.Progress) {
 	t.View.Slowest = p.Slowest
 }
 
+// catchUp records the newest step that the replica has heard: the record lags behind by up to
+// StepEvery, and a failure or an incident is told with its step.
+func (t *transition) catchUp() {
+	if t.in.Others == nil {
+		return
+	}
+	p, ok := t.in.Others().(events.JobProgress)
+	if !ok || p.Step == 0 || p.Generation != t.View.Generation || !p.At.After(t.View.StepAt) {
+		return
+	}
+	if p.Step > t.View.Step || t.StepGeneration < p.Generation {
+		t.View.Step, t.StepGeneration = p.Step, p.Generation
+	}
+	t.View.StepAt = p.At
+}
+
 func (t *transition) recordStep(g events.Generation, step uint64) {
 	t.View.Step, t.View.StepAt, t.StepGeneration = step, t.now, max(t.StepGeneration, g)
 }

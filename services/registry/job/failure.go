@@ -51,6 +51,7 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 
 // silentFailure returns the failure of workers whose end no exit reports.
 func (t *transition) silentFailure(kind events.FailureKind, member bool) failure {
+	t.catchUp()
 	f := failure{kind: kind, poison: kind == events.FailureHang}
 	switch {
 	case !t.inProcess():

@@ -20,7 +20,7 @@ const (
 func (t *transition) record(b events.RoundSealed) {
 	if b.NoticeMS+b.JudgeMS > 0 { // otherwise it was made from the rendezvous' view, and the fact itself may still arrive
 		t.Timing = slices.DeleteFunc(t.Timing, func(s Timing) bool { return s.Generation == b.Generation })
-		t.Timing = newest(append(t.Timing, Timing{Generation: b.Generation, NoticeMS: b.NoticeMS, JudgeMS: b.JudgeMS}), timingsKept)
+		t.Timing = newest(append(t.Timing, Timing{Generation: b.Generation, NoticeMS: b.NoticeMS, JudgeMS: b.JudgeMS, BackOffMS: b.BackOffMS}), timingsKept)
 	}
 	g := &t.View.Generations
 	i, found := slices.BinarySearchFunc(*g, b.Generation, byGeneration)

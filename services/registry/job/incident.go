@@ -6,6 +6,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
+// minSilence is the least silence before an incident that is told, in milliseconds: steps are heard
+// some times a second.
+const minSilence = 1000
+
 // incidentsKept is how many closed incidents a job's document holds.
 const incidentsKept = 256
 
@@ -14,6 +18,7 @@ type Incident struct {
 	Since   time.Time         `json:"since"`             // its beginning, or that of its newest attempt to regroup
 	LostMS  float64           `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
 	Broken  events.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
+	Silence float64           `json:"silence,omitempty"` // ms since the last step that was observed, at its beginning
 	Restart *ProcessRestart   `json:"again,omitempty"`   // restart recovery: the processes run, and have reported no step yet
 }
 
@@ -41,7 +46,13 @@ func (t *transition) openIncident(c events.Cause) {
 		return
 	}
 	t.IncidentCount++
+	t.catchUp()
 	t.Incident = &Incident{Since: t.now}
+	if at := t.View.StepAt; !at.IsZero() && !c.Kind.Planned() {
+		t.Incident.Silence = max(0, events.Milliseconds(t.now.Sub(at)))
+	} else { // nothing but the node was observed
+		t.Incident.Silence = t.nodeSilence
+	}
 	t.View.OpenIncident = &events.IncidentOpened{
 		Job: t.View.Job, Incident: t.IncidentCount, From: t.LastGood, Cause: c,
 		Trace: events.TraceOf(t.View.Job, t.LastGood),
@@ -118,6 +129,13 @@ func (t *transition) phasesOf(b events.WorkerReady) events.Phases {
 	}
 	p := phases(seal, b, sinceSeal)
 	p.Judge += t.Incident.LostMS
+	for _, s := range t.Timing { // those of attempts that broke are in LostMS
+		if s.Generation > t.View.OpenIncident.From && s.Generation <= b.Generation {
+			p.BackOff += s.BackOffMS
+		}
+	}
+	p.BackOff = min(p.Judge, p.BackOff)
+	p.Judge -= p.BackOff
 	return p
 }
 
@@ -174,6 +192,9 @@ func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	o := t.View.OpenIncident
 	c.Job, c.Incident, c.From, c.Cause = o.Job, o.Incident, o.From, o.Cause
 	c.TotalMS, c.TraceID = c.Phases.Sum(), events.TraceID(o.Trace)
+	if silence := t.Incident.Silence - c.Phases.Notice; silence >= minSilence {
+		c.SilenceMS = silence
+	}
 	t.View.Incidents = newest(append(t.View.Incidents, c), incidentsKept)
 	t.publish(c)
 	t.incidentSpan(c, o.Trace, at)

@@ -193,7 +193,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		case "joined":
 			return events.NodeJoined{NodeFact: f}, number
 		case "lost":
-			return events.NodeLost{NodeFact: f}, number
+			return events.NodeLost{NodeFact: f, SilentMS: events.Milliseconds(a.duration("silent").D())}, number
 		}
 		return events.NodeLeft{NodeFact: f}, number
 	}
@@ -228,7 +228,7 @@ func (a args) seal() events.RoundSealed {
 	g, _ := strconv.Atoi(a.rest[0])
 	b := events.RoundSealed{
 		Job: demo, Generation: events.Generation(g), Cause: a.cause(), From: events.Generation(a.num("from")),
-		NoticeMS: a.num("notice"), JudgeMS: a.num("judge"), NoProgress: int(a.num("noprogress")),
+		NoticeMS: a.num("notice"), JudgeMS: a.num("judge"), BackOffMS: a.num("backoff"), NoProgress: int(a.num("noprogress")),
 	}
 	for i, r := range a.rest[1:] {
 		ref := workerRef(a.t, r)

@@ -163,6 +163,7 @@ type Timing struct {
 	Generation events.Generation `json:"generation"`
 	NoticeMS   float64           `json:"notice_ms"`
 	JudgeMS    float64           `json:"judge_ms"`
+	BackOffMS  float64           `json:"back_off_ms,omitempty"`
 }
 
 // Fixed times of the registry. All others are in the job's spec.
@@ -191,6 +192,8 @@ type transition struct {
 	in  events.Input
 	now time.Time
 	d   events.Decision
+	// How long a node that is lost had been silent, in milliseconds.
+	nodeSilence float64
 }
 
 // Step applies one input. A job that has ended ignores all but these: it refuses to be scaled, is
@@ -230,6 +233,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		case events.NodeJoined:
 			t.nodeJoined(b)
 		case events.NodeLost:
+			t.nodeSilence = b.SilentMS
 			t.nodeEnded(b.NodeFact, false)
 		case events.NodeLeft:
 			t.nodeEnded(b.NodeFact, true)

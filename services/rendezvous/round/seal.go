@@ -184,10 +184,13 @@ func (t *transition) seal() {
 	if t.restart() {
 		t.CommittedStep = t.ReportedStep
 	}
-	decision := events.Milliseconds(t.now.Sub(t.NoticeAt))
+	decision, delay := events.Milliseconds(t.now.Sub(t.NoticeAt)), 0.0
+	if t.DelayedIn == g {
+		delay = min(decision, events.Milliseconds(t.now.Sub(t.DelayedAt)))
+	}
 	t.publish(events.RoundSealed{
 		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.LastGood,
-		Excluded: excluded, NoticeMS: t.NoticeMS, JudgeMS: decision, NoProgress: t.View.NoProgress,
+		Excluded: excluded, NoticeMS: t.NoticeMS, JudgeMS: decision, BackOffMS: delay, NoProgress: t.View.NoProgress,
 	})
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),
@@ -245,7 +248,7 @@ func (t *transition) backingOff(o waitSet) bool {
 		return false
 	}
 	if t.BackOff = by; wait > 0 && t.DelayedIn != t.View.Proposed { // once for a round
-		t.DelayedIn = t.View.Proposed
+		t.DelayedIn, t.DelayedAt = t.View.Proposed, t.now
 		t.publish(events.RoundDelayed{
 			Job: t.View.Job, Proposed: t.View.Proposed, NoProgress: n, WaitMS: events.Milliseconds(by.Sub(t.now)),
 			Attempts: t.nextAttempt(),

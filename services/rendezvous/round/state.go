@@ -74,6 +74,7 @@ type State struct {
 	ReportedStep uint64 `json:"reported,omitempty"`
 	// The newest round whose seal was delayed, and this was published.
 	DelayedIn events.Generation `json:"delayed,omitempty"`
+	DelayedAt time.Time         `json:"delayed_at,omitzero"`
 	Growth    *Growth           `json:"grow,omitempty"` // newcomers are ready, others may soon be
 	// When a member was last created or reset for a new incarnation.
 	PendingAt time.Time           `json:"fresh,omitzero"`

@@ -17,8 +17,9 @@ const (
 )
 
 // Live updates the views of running jobs with the registry's progress since it stored them, which
-// it does at intervals. Without a reply they are unchanged.
-func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
+// it does at intervals. Without a reply, heard is false, and they are unchanged: a job may be
+// further than its view says, and than it was shown before.
+func (c *Client) Live(ctx context.Context, views ...*events.JobView) (heard bool) {
 	at := map[events.JobID]*events.JobView{}
 	var ids []events.JobID
 	for _, v := range views {
@@ -28,7 +29,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 		}
 	}
 	if len(ids) == 0 {
-		return
+		return true
 	}
 	all, _ := everywhere(ctx, c, func(ctx context.Context, _ *Client, s Server) (answers []events.ProgressAnswer, _ error) {
 		if s.Idle {
@@ -44,6 +45,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 		return answers, nil
 	})
 	for _, answers := range slices.Concat(all...) {
+		heard = true
 		c.show(&answers)
 		for id, h := range answers.Jobs {
 			if v := at[id]; v != nil && h.Generation == v.Generation {
@@ -51,10 +53,11 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 			}
 		}
 	}
+	return heard
 }
 
 func progressed(v *events.JobView, h events.JobProgress) {
-	if h.Step > 0 {
+	if h.Step > 0 && (h.Step > v.Step || !h.At.Before(v.StepAt)) { // another replica may have heard and stored more
 		v.Step, v.StepAt = h.Step, h.At
 	}
 	v.Reported, _ = events.MergeMetrics(v.Reported, h.Reported)

@@ -42,7 +42,9 @@ func TestLiveAsksTheServerOfEachJob(t *testing.T) {
 	for i := range all {
 		views = append(views, &all[i])
 	}
-	c.Live(t.Context(), views...)
+	if !c.Live(t.Context(), views...) {
+		t.Error("two registries have answered, and none is said to have")
+	}
 	got := ""
 	for _, v := range all {
 		got += fmt.Sprintf("%s %s step %d loss %g lr %g %s\n", v.Job, v.State, v.Step, v.Reported["loss"].Value, v.Reported["lr"].Value, v.Workers[0].State)
@@ -55,6 +57,12 @@ e-0005 stopped step 10 loss 0 lr 0.5 stopped
 `
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	silent := clienttest.New(t)
+	silent.Job(events.JobView{Job: "f-0006", State: events.JobStateRunning, Submitted: clienttest.Now, Generation: 2, Step: 1275})
+	d := client.Of("/regroup/cli/test", client.Server{Ports: silent.Ports})
+	if v, err := d.Job(t.Context(), "f-0006"); err != nil || d.Live(t.Context(), &v) || v.Step != 1275 {
+		t.Errorf("no registry answers: step %d, %v", v.Step, err)
 	}
 	if _, err := c.Job(t.Context(), "c-0003"); err != nil {
 		t.Fatal(err)

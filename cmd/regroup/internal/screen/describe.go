@@ -220,7 +220,15 @@ func IncidentText(i events.IncidentClosed) string {
 	if i.To == 0 {
 		return s + " · the job ended with it"
 	}
-	return fmt.Sprintf("%s · %s → %s · %s · %s · %s", s, i.From, i.To, MS(i.TotalMS), phasesText(i.Phases), lostText(i))
+	return fmt.Sprintf("%s · %s → %s · %s · %s · %s", s, i.From, i.To, MS(i.TotalMS), phasesText(i.Phases), lostText(i)) + silenceText(i)
+}
+
+// silenceText describes how long nobody had observed a step before an incident.
+func silenceText(i events.IncidentClosed) string {
+	if i.SilenceMS == 0 {
+		return ""
+	}
+	return " · no step was observed for " + MS(i.SilenceMS) + " before"
 }
 
 // lostText describes how many steps an incident has lost, as far as that is known.
@@ -244,7 +252,7 @@ func phasesText(p events.Phases) string {
 	for _, v := range []struct {
 		name string
 		ms   float64
-	}{{"notice", p.Notice}, {"abort", p.Abort}, {"judge", p.Judge}, {"regroup", p.Regroup}, {"sync", p.Sync}, {"first step", p.FirstStep}} {
+	}{{"notice", p.Notice}, {"abort", p.Abort}, {"judge", p.Judge}, {"back-off", p.BackOff}, {"regroup", p.Regroup}, {"sync", p.Sync}, {"first step", p.FirstStep}} {
 		if v.ms >= 0.5 {
 			parts = append(parts, v.name+" "+MS(v.ms))
 		}

@@ -17,14 +17,14 @@ type Gantt struct {
 }
 
 type glyphs struct {
-	training, rendezvous, restoring, failure string
+	training, rendezvous, restoring, failure, unobserved string
 }
 
 func (g Gantt) glyphs() glyphs {
 	if g.ASCII {
-		return glyphs{"#", ".", "+", "x"}
+		return glyphs{"#", ".", "+", "x", "?"}
 	}
-	return glyphs{"█", "▒", "░", "✘"}
+	return glyphs{"█", "▒", "░", "✘", "?"}
 }
 
 // minColumns is the least width of the time axis.
@@ -49,6 +49,11 @@ func (g Gantt) Draw(w io.Writer, t *Timeline) error {
 	b.WriteString(d.row("generation", d.generations()))
 	s := d.glyphs
 	legend := strings.Join([]string{s.training + " training", s.rendezvous + " rendezvous", s.restoring + " restore", s.failure + " failure"}, "  ")
+	if slices.ContainsFunc(t.Incarnations, func(l *Incarnation) bool {
+		return slices.ContainsFunc(l.Stretches, func(s Stretch) bool { return s.Doing == Unobserved })
+	}) {
+		legend += "  " + s.unobserved + " not observed"
+	}
 	b.WriteString(d.row("", g.Faint(legend)))
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -122,9 +127,9 @@ func (d drawing) axis() string {
 
 func (d drawing) incarnation(l *Incarnation) string {
 	c := newCanvas(d.columns)
-	glyph := map[Doing]string{Training: d.training, Rendezvous: d.rendezvous, Restoring: d.restoring}
+	glyph := map[Doing]string{Training: d.training, Rendezvous: d.rendezvous, Restoring: d.restoring, Unobserved: d.unobserved}
 	// Pauses have precedence: in a column a pause, however short, hides the training.
-	for _, pass := range []Doing{Training, Rendezvous, Restoring} {
+	for _, pass := range []Doing{Training, Unobserved, Rendezvous, Restoring} {
 		for _, s := range l.Stretches {
 			if s.Doing != pass {
 				continue

@@ -126,7 +126,7 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 		} else {
 			parts = append(parts, causeOfNode(b.Cause)...)
 		}
-		return strings.Join(append(parts, "steps lost unknown"), " · ")
+		return strings.Join(append(parts, "steps lost unknown"), " · ") + silenceText(b)
 	case b.Cause.Kind.Planned():
 		parts = append(parts, "planned", "paused "+MS(b.TotalMS))
 	default:
@@ -134,7 +134,7 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 		parts = append(parts, "training again after "+MS(b.TotalMS)+" ("+phasesText(b.Phases)+")")
 	}
 	parts = append(parts, lostText(b))
-	return strings.Join(parts, " · ")
+	return strings.Join(parts, " · ") + silenceText(b)
 }
 
 // causeOfNode returns the cause of a lost node; the failure of a worker was reported by its exit.

@@ -18,6 +18,7 @@ const (
 	Rendezvous Doing = "rendezvous" // started, or waiting for the next generation
 	Restoring  Doing = "restore"    // in a generation, no good step yet
 	Training   Doing = "training"
+	Unobserved Doing = "unobserved" // nobody has observed whether it trained
 )
 
 // Stretch is a period with one activity.
@@ -143,12 +144,56 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 		t.opened(at, b)
 	case events.RoundSealed:
 		t.sealed(at, b)
+	case events.IncidentClosed:
+		if b.SilenceMS > 0 {
+			to := at.Add(-time.Duration(b.TotalMS * float64(time.Millisecond)))
+			t.unobserved(to.Add(-time.Duration(b.SilenceMS*float64(time.Millisecond))), to)
+		}
 	case events.JobSucceeded, events.JobFailed, events.JobStopped:
 		t.over = true
 		for _, l := range t.Incarnations {
 			l.stop(at)
 		}
 	}
+}
+
+// unobserved cuts a time out of all training: nobody has observed a step in it.
+func (t *Timeline) unobserved(from, to time.Time) {
+	for _, l := range t.Incarnations {
+		var all []Stretch
+		for i, s := range l.Stretches {
+			end := s.To
+			if l.alive && i == len(l.Stretches)-1 {
+				end = to // it goes on
+			}
+			if s.Doing != Training || !s.From.Before(to) || !end.After(from) {
+				all = append(all, s)
+				continue
+			}
+			if s.From.Before(from) {
+				all = append(all, Stretch{Training, s.From, from})
+			}
+			all = append(all, Stretch{Unobserved, latest(s.From, from), earliest(end, to)})
+			if end.After(to) {
+				all = append(all, Stretch{Training, to, end})
+			}
+		}
+		l.Stretches = all
+	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // respawnDenied handles a worker that has not reported any more: its last period, which looked like

@@ -55,6 +55,7 @@ type Incident struct {
 	AtLeast   bool              `json:"at_least,omitempty"` // StepsLost is a lower bound
 	Started   bool              `json:"started,omitempty"`  // it ends with the start of the processes, because no step was reported
 	TraceID   string            `json:"trace_id"`
+	SilenceMS float64           `json:"silence_ms,omitempty"` // before it, for which nobody had observed a step
 }
 
 // Of returns the summary of a job; now is the end of a job that has not ended.
@@ -90,7 +91,7 @@ func Of(v events.JobView, now time.Time) Summary {
 	for _, i := range v.Incidents {
 		s.Incidents = append(s.Incidents, Incident{
 			ID: i.Incident, Cause: i.Cause.Kind, From: i.From, To: i.To, Phases: i.Phases,
-			TotalMS: i.TotalMS, StepsLost: i.StepsLost, AtLeast: i.AtLeast, Started: i.Started, TraceID: i.TraceID,
+			TotalMS: i.TotalMS, StepsLost: i.StepsLost, AtLeast: i.AtLeast, Started: i.Started, TraceID: i.TraceID, SilenceMS: i.SilenceMS,
 		})
 	}
 	return s

@@ -25,7 +25,7 @@ function bands(job) {
   const sealed = new Map(job.generations.map((g) => [g.generation, Date.parse(g.sealed)]));
   return job.incidents.filter((i) => i.cause.kind !== "start").map((i) => {
     const at = sealed.get(i.to) ?? (job.ended ? Date.parse(job.ended) : NaN), p = i.phases_ms;
-    return { incident: i, from: at - p.notice - p.abort - p.judge, to: at + p.regroup + p.sync + p.first_step };
+    return { incident: i, from: at - p.notice - p.abort - p.judge - (p.back_off || 0) - (i.silence_ms || 0), to: at + p.regroup + p.sync + p.first_step };
   }).filter((b) => Number.isFinite(b.from));
 }
 

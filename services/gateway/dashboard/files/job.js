@@ -2,7 +2,7 @@
 import { html } from "htm/preact";
 import { mayChange, request, useNow, useResource, ofJob } from "./api.js";
 import { ago, number, percent, planned, plural, span, training } from "./format.js";
-import { Action, Badge, Card, IncidentHead, lost, Phases, Problem, Table } from "./parts.js";
+import { Action, Badge, Card, IncidentHead, lost, median, Phases, Problem, silence, stepsLost, Table } from "./parts.js";
 import { LongTable } from "./window.js";
 import { useSteps } from "./jobs.js";
 import { Gantt } from "./gantt.js";
@@ -24,7 +24,6 @@ export function Job({ id, tab, query }) {
   const told = ended(job) ? undefined : steps[id];
   const faults = job.incidents.filter((i) => !planned(i.cause));
   const times = faults.map((i) => i.total_ms).sort((a, b) => a - b);
-  const known = faults.filter((i) => i.steps_lost !== undefined);
   const move = (e, i) => {
     const next = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[e.key];
     if (next === undefined) return;
@@ -41,10 +40,10 @@ export function Job({ id, tab, query }) {
     ${job.state === "failed" && job.first_error && html`<div class="message bad"><strong>First error</strong>: rank ${job.first_error.rank ?? "-"} on ${job.first_error.place.node}/${job.first_error.place.slot}: ${job.first_error.exception ? `${job.first_error.exception.type}: ${job.first_error.exception.message || ""}` : job.first_error.detail}</div>`}
     <div class="cards">
       <${Card} name="step" value=${number(Math.max(job.step, told?.step || 0))} note=${told ? Object.entries(told.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
-      <${Card} name="goodput" value=${percent(job.goodput)} note=${job.goodput === null && job.open ? "unknown while it recovers" : "time not lost to incidents"} />
+      <${Card} name="goodput" value=${job.goodput === null ? "unknown" : `${job.goodput_at_most ? "at most " : ""}${percent(job.goodput)}`} note="observed time that brought it forward" />
       <${Card} name="recoveries" value=${faults.length} note=${job.open && !planned(job.open.cause) ? "one under way" : plural(job.incidents.length - faults.length, "planned change")} />
-      <${Card} name="recovery, median / longest" value=${times.length ? `${span(times[Math.floor(times.length / 2)])} / ${span(times.at(-1))}` : "-"} />
-      <${Card} name="steps lost" value=${faults.length === 0 ? 0 : known.length === 0 ? "unknown" : known.reduce((n, i) => n + i.steps_lost, 0)} note=${job.charges?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />
+      <${Card} name="recovery, median / longest" value=${times.length ? `${span(median(times))} / ${span(times.at(-1))}` : "-"} />
+      <${Card} name="steps lost" value=${stepsLost(faults)} note=${job.charges?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />
     </div>
     <div role="tablist" aria-label="About this job">${tabs.map(([name, text], i) => html`<button role="tab" id="tab-${name}" aria-selected=${tab === name ? "true" : "false"} aria-controls=${tab === name ? "tab-panel" : null} tabindex=${tab === name ? 0 : -1}
       onKeyDown=${(e) => move(e, i)} onClick=${() => { location.hash = `#/jobs/${id}/${name}`; }}>${text}</button>`)}</div>
@@ -91,7 +90,7 @@ function Incidents({ job }) {
     <ul class="plain incidents">
       ${job.open && html`<li key="open"><${IncidentHead} incident=${job.open} open /></li>`}
       ${all.map((i) => html`<li key=${i.incident} data-incident=${i.incident}><div style=${{ flex: "1 1 100%" }}>
-        <${IncidentHead} incident=${i} /> <span class="soft">g${i.from} → ${i.to ? `g${i.to}` : "end"} · ${planned(i.cause) ? "planned" : lost(i)}</span><${Phases} incident=${i} /></div></li>`)}
+        <${IncidentHead} incident=${i} /> <span class="soft">g${i.from} → ${i.to ? `g${i.to}` : "end"} · ${planned(i.cause) ? "planned" : lost(i)}${silence(i)}</span><${Phases} incident=${i} /></div></li>`)}
     </ul></section>`;
 }
 

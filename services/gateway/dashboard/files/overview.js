@@ -16,7 +16,7 @@ export function Overview() {
       <${Card} name="jobs" value=${active} note=${["running", "waiting", "finishing", "stopping"].filter((s) => o.jobs[s]).map((s) => `${o.jobs[s]} ${s}`).join(", ") || "none active"} />
       <${Card} name="ended" value=${(o.jobs.succeeded || 0) + (o.jobs.failed || 0) + (o.jobs.stopped || 0)} note=${["succeeded", "failed", "stopped"].filter((s) => o.jobs[s]).map((s) => `${o.jobs[s]} ${s}`).join(", ") || "none"} />
       <${Card} name="slots used" value=${`${o.slots.used} of ${o.slots.all}`} note=${`${o.slots.free} free, ${plural(o.queue, "job")} in the queue`} />
-      <${Card} name="goodput now" value=${percent(o.goodput)} note="time not lost to incidents" />
+      <${Card} name="goodput now" value=${percent(o.goodput)} note="observed time that brought jobs forward" />
     </div>
     <div class="columns">
       <section class="panel" aria-labelledby="attention"><h2 id="attention">What needs you</h2>

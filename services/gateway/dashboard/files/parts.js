@@ -25,7 +25,7 @@ export function Action({ text, sure, danger, run }) {
     ${state.error && html` <span role="alert" class="badge bad">${state.error}</span>`}</span>`;
 }
 
-const phases = [["notice", "detect"], ["abort", "abort"], ["judge", "decide"], ["regroup", "regroup"], ["sync", "restore"], ["first_step", "first step"]];
+const phases = [["notice", "detect"], ["abort", "abort"], ["judge", "decide"], ["regroup", "regroup"], ["back_off", "back-off"], ["sync", "restore"], ["first_step", "first step"]];
 
 // Phases shows where the time of an incident went.
 export function Phases({ incident }) {
@@ -34,6 +34,20 @@ export function Phases({ incident }) {
       ${phases.map(([k]) => incident.phases_ms[k] > 0 && html`<span class="phase ${k}" style=${{ flexGrow: incident.phases_ms[k] / total }}></span>`)}</div>
     <div class="legend">${phases.map(([k, name]) => html`<span><span class="swatch phase ${k}"></span>${name} ${span(incident.phases_ms[k])}</span>`)}</div>`;
 }
+
+// stepsLost is the sum over incidents: a number, "at least" one, or "unknown".
+export function stepsLost(incidents) {
+  const known = incidents.filter((i) => i.steps_lost !== undefined && i.steps_lost !== null);
+  const n = known.reduce((sum, i) => sum + i.steps_lost, 0);
+  if (known.length === incidents.length && known.every((i) => !i.at_least)) return n;
+  return n === 0 ? "unknown" : `at least ${n}`;
+}
+
+// median of sorted numbers, of which there is at least one.
+export const median = (sorted) => (sorted[Math.floor((sorted.length - 1) / 2)] + sorted[Math.floor(sorted.length / 2)]) / 2;
+
+// silence is what nobody observed before an incident.
+export const silence = (i) => (i.silence_ms ? ` · no step was observed for ${span(i.silence_ms)} before` : "");
 
 export const lost = (i) => (i.steps_lost === undefined || i.steps_lost === null ? "steps lost unknown" : `${i.at_least ? "at least " : ""}${i.steps_lost} steps lost`);
 
