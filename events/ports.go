@@ -46,6 +46,11 @@ type Log interface {
 	// ones. It blocks, and survives reconnects without gaps or repeats. caughtUp (may be nil) is
 	// called once, after all messages stored at the start.
 	Follow(ctx context.Context, f Follow, fn func(Stored) error, caughtUp func()) error
+	LogReader
+}
+
+// LogReader reads single messages of the durable streams.
+type LogReader interface {
 	// Last returns the newest message on a subject, perhaps with wildcards; NotFound without one.
 	Last(ctx context.Context, stream, subject string) (Stored, error)
 	// Next returns the first message on a subject, perhaps with wildcards, at a position or after

@@ -35,7 +35,7 @@ func TestSignalsCrossAccounts(t *testing.T) {
 	for n, s := range []string{"discovery", "rendezvous", "registry", "all"} {
 		ports[s] = all[n%3].connect(t, s).Ports()
 	}
-	var readers = []string{"registry", "gate", "viv", "sue"}
+	readers := []string{"registry", "gate", "viv", "sue"}
 	for what, c := range map[string]struct {
 		pattern, subject string
 		from, to         []string

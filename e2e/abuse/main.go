@@ -158,8 +158,13 @@ func (l *lab) start(ctx context.Context) error {
 	}
 	l.url, l.auth = "nats://"+address, filepath.Join(l.dir, "auth")
 	for _, args := range [][]string{
-		{"init", "--host", "127.0.0.1"}, {"issue", "agent", "node-a"}, {"issue", "agent", "node-b"}, {"issue", "client", "measure"},
-		{"issue", "viewer", "eve"}, {"issue", "submitter", "sue"}, {"issue", "agent", "mallory"},
+		{"init", "--host", "127.0.0.1"},
+		{"issue", "agent", "node-a"},
+		{"issue", "agent", "node-b"},
+		{"issue", "client", "measure"},
+		{"issue", "viewer", "eve"},
+		{"issue", "submitter", "sue"},
+		{"issue", "agent", "mallory"},
 	} {
 		if out, err := exec.CommandContext(ctx, regroup, append([]string{"auth", "--auth", l.auth}, args...)...).CombinedOutput(); err != nil {
 			return fmt.Errorf("regroup auth %s: %w: %s", args[0], err, out)
