@@ -72,7 +72,8 @@ type HeartbeatMissed struct {
 	Incarnation Incarnation `json:"incarnation"` // the silent incarnation: its successor is not affected
 	Failed      bool        `json:"failed"`      // a direct ping was not answered either
 	// Silence is how long this replica has not heard it; 0 = unknown.
-	Silence spec.Duration `json:"silence,omitzero"`
+	Silence   spec.Duration `json:"silence,omitzero"`
+	FleetSize int           `json:"-"` // the number of nodes that this replica knows
 }
 
 // StepsStalled is the registry's own observation that a job made no step for some time (made by its

@@ -72,6 +72,7 @@ type agent struct {
 	beaten   time.Time                          // last heartbeat; the heartbeats' goroutine owns it
 	greeted  atomic.Int64                       // last hello, in ns of Unix time
 	greeting atomic.Bool                        // a hello is in flight
+	renewing atomic.Bool                        // asks for its lease
 }
 
 // launch is the part of a launch that an agent needs; the rest is for the processes that it would
@@ -196,6 +197,18 @@ func (a *agent) beat(ctx context.Context, now time.Time) {
 	a.mu.Unlock()
 	if data, err := events.EncodeBody(h); err == nil {
 		_ = a.ports.Signals.Send(events.HeartbeatSubject(a.node), data)
+	}
+	if a.renewing.CompareAndSwap(false, true) {
+		a.fleet.wait.Go(func() { defer a.renewing.Store(false); a.renew(ctx) })
+	}
+}
+
+// renew asks for the agent's lease, as often as a real one does.
+func (a *agent) renew(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if data, err := events.EncodeBody(events.LeaseRenew{Node: a.node, Incarnation: a.incarnation}); err == nil {
+		_, _ = a.ports.Calls.Call(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), data)
 	}
 }
 

@@ -40,6 +40,7 @@ func (s *replica) renew(b events.LeaseRenew, now time.Time, emit controller.Emit
 	}
 	s.mu.Lock()
 	granted, lost, mend := s.ages.Renew(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, now)
+	l := s.c.lease().ForFleet(s.ages.FleetSize())
 	s.mu.Unlock()
 	if mend {
 		emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: b.Node, Incarnation: b.Incarnation, Link: b.Link}}})
@@ -47,7 +48,6 @@ func (s *replica) renew(b events.LeaseRenew, now time.Time, emit controller.Emit
 	if !granted {
 		return events.LeaseGrant{}, events.Errorf(events.Conflict, "node %s is not ready in discovery's record, as far as this replica knows: it has no lease", b.Node)
 	}
-	l := s.c.lease()
 	return events.LeaseGrant{Alone: spec.Duration(l.Alone), WithPeers: spec.Duration(l.WithPeers), TimesLost: lost}, nil
 }
 

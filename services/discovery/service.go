@@ -248,12 +248,12 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 		}
 	}
 	s.mu.Lock()
-	deaf, silent, since := s.ages.Paused(), s.ages.PingPending(who), s.ages.Silence(who, time.Now())
+	deaf, silent, since, nodes := s.ages.Paused(), s.ages.PingPending(who), s.ages.Silence(who, time.Now()), s.ages.FleetSize()
 	s.mu.Unlock()
 	if deaf || !silent || !s.hears(ctx) { // otherwise this replica was disconnected, or the agent was heard since
 		return
 	}
-	emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: spec.Duration(since)}})
+	emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: spec.Duration(since), FleetSize: nodes}})
 }
 
 // hearAgain is the pause before subscribing again to closed connections.

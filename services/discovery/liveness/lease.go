@@ -20,19 +20,31 @@ type Lease struct {
 	WithPeers time.Duration // of all others
 }
 
+// ForFleet returns the lengths for a fleet of so many nodes. Agents of a large fleet ask less often,
+// and may miss two answers.
+func (l Lease) ForFleet(nodes int) Lease {
+	if nodes < LargeFleet {
+		return l
+	}
+	more := 2 * heartbeatInterval(nodes)
+	return Lease{Alone: l.Alone + more, WithPeers: l.WithPeers + more}
+}
+
 // leaseSlack is what a lease may last longer than its length: an agent needs some time to end its
 // processes, and its clock may run slower by a fiftieth.
 func leaseSlack(length time.Duration) time.Duration { return 500*time.Millisecond + length/50 }
 
 // endLease records when the lease of the agent ends that is declared lost now, having been heard by
-// the observing replica for the last time before silence.
-func (t *transition) endLease(silence time.Duration) {
+// the observing replica, which knows a fleet of this size, for the last time before silence. Another
+// replica may have granted it for a larger fleet, but for none twice as large.
+func (t *transition) endLease(silence time.Duration, fleetSize int) {
 	if t.m.Lease == (Lease{}) {
 		return
 	}
+	lease := t.m.Lease.ForFleet(2 * fleetSize)
 	heard := t.now.Add(-max(0, silence))
 	ends := func(length time.Duration) time.Time { return heard.Add(length + leaseSlack(length)) }
-	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(events.LeaseEnds{Alone: ends(t.m.Lease.Alone), WithPeers: ends(t.m.Lease.WithPeers)})
+	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(events.LeaseEnds{Alone: ends(lease.Alone), WithPeers: ends(lease.WithPeers)})
 }
 
 // endedBy applies that a new agent has ended what the recorded one had left running, if it has the
