@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestANameInUseIsNotTakenOver starts agents of the name that the agent of a cluster has: with other
-// state directories they end neither that agent nor its workers.
+// TestANameInUseIsNotTakenOver starts agents of the name that the agent of a cluster has: with
+// other state directories they end neither that agent nor its workers.
 func TestANameInUseIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	host, err := os.Hostname()

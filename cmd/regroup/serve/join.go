@@ -50,8 +50,8 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 	return &agent.Joining{Job: v.Job, Spec: v.Spec.WithDefaults()}, err
 }
 
-// NameInUse reports whether a node has a living agent with another state directory than the one here.
-// A command asks before it announces anything.
+// NameInUse reports whether a node has a living agent with another state directory than the one
+// here. A command asks before it announces anything.
 func NameInUse(ctx context.Context, c *client.Client, stateDir, node string) (bool, error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {

@@ -206,8 +206,8 @@ func endOld(ctx context.Context, c *client.Client, before time.Time) error {
 // exit barrier does.
 const othersWithin = 5 * time.Minute
 
-// freeName takes the next name for this node while a living agent has it, which may be one of another
-// user, or of regroup up.
+// freeName takes the next name for this node while a living agent has it, which may be one of
+// another user, or of regroup up.
 func (t *call) freeName(ctx context.Context, c *client.Client, stateDir string) error {
 	for {
 		used, err := serve.NameInUse(ctx, c, stateDir, t.agent.Node)

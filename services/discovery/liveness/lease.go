@@ -20,8 +20,8 @@ type Lease struct {
 	WithPeers time.Duration // of all others
 }
 
-// ForFleet returns the lengths for a fleet of so many nodes. Agents of a large fleet ask less often,
-// and may miss two answers.
+// ForFleet returns the lengths for a fleet of so many nodes. Agents of a large fleet ask less
+// often, and may miss two answers.
 func (l Lease) ForFleet(nodes int) Lease {
 	if nodes < LargeFleet {
 		return l
@@ -35,8 +35,8 @@ func (l Lease) ForFleet(nodes int) Lease {
 func leaseSlack(length time.Duration) time.Duration { return 500*time.Millisecond + length/50 }
 
 // endLease records when the lease of the agent ends that is declared lost now, having been heard by
-// the observing replica, which knows a fleet of this size, for the last time before silence. Another
-// replica may have granted it for a larger fleet, but for none twice as large.
+// the observing replica, which knows a fleet of this size, for the last time before silence.
+// Another replica may have granted it for a larger fleet, but for none twice as large.
 func (t *transition) endLease(silence time.Duration, fleetSize int) {
 	if t.m.Lease == (Lease{}) {
 		return

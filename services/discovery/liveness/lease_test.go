@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-// TestALostNodesLeaseOutlastsEachGrant: whatever the size of the fleet that the replicas know, which
-// may be twice as large for one as for another, a place is given away after the lease.
+// TestALostNodesLeaseOutlastsEachGrant: whatever the size of the fleet that the replicas know,
+// which may be twice as large for one as for another, a place is given away after the lease.
 func TestALostNodesLeaseOutlastsEachGrant(t *testing.T) {
 	lease := liveness.Lease{Alone: 3 * time.Second, WithPeers: time.Minute}
 	m := liveness.Machine{Lease: lease}
