@@ -68,7 +68,6 @@ const fenceWithin = 10 * time.Second
 type snapshot struct {
 	revisions map[events.JobID]uint64
 	workers   map[events.Incarnation]worker.Worker
-	short     map[events.Incarnation]bool // those that have the short lease
 }
 
 // New validates the options.
@@ -135,7 +134,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	} else if a.predecessors, err = statedir.Succeed(a.opt.StateDir, a.opt.Incarnation); err != nil {
 		a.opt.Logger.Warn("the state folder does not remember this agent: its next start waits until this one counts as lost", "node", a.opt.Node, "reason", err)
 	}
-	a.inputs.put(worker.LeaseRenewed{Alone: time.Now(), WithPeers: time.Now(), Reason: "discovery has not answered yet"})
+	a.inputs.put(worker.LeaseRenewed{Restart: time.Now(), InPlace: time.Now(), Reason: "discovery has not answered yet"})
 	for _, o := range left {
 		a.inputs.put(o)
 	}
@@ -213,7 +212,7 @@ func (a *Agent) step(work context.Context, in worker.Input) {
 
 // show publishes a snapshot of the machine to other goroutines.
 func (a *Agent) show() {
-	l := &snapshot{revisions: a.state.Revisions(), workers: map[events.Incarnation]worker.Worker{}, short: a.state.ShortLeases()}
+	l := &snapshot{revisions: a.state.Revisions(), workers: map[events.Incarnation]worker.Worker{}}
 	for _, w := range a.state.Workers() {
 		l.workers[w.Incarnation] = w
 	}

@@ -107,7 +107,7 @@ type world struct {
 }
 
 // longLease never ends in a test.
-var longLease = events.LeaseGrant{Alone: spec.Duration(time.Hour), WithPeers: spec.Duration(time.Hour)}
+var longLease = events.LeaseGrant{Restart: spec.Duration(time.Hour), InPlace: spec.Duration(time.Hour)}
 
 // newWorld must be called within synctest.Test: all sleeps are virtual.
 func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {

@@ -125,7 +125,7 @@ func (d *fakeDriver) Kill(id events.Incarnation) {
 func (d *fakeDriver) Examine(events.Incarnation) {}
 
 // Lease does nothing: a test is not frozen.
-func (d *fakeDriver) Lease(time.Time, time.Time, map[events.Incarnation]bool) {}
+func (d *fakeDriver) Lease(time.Time, time.Time) {}
 
 func (d *fakeDriver) KeepSpares(worker.KeepSpares, func(string)) {}
 

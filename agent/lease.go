@@ -18,8 +18,8 @@ type lease struct {
 	a *Agent
 
 	mu        sync.Mutex
-	alone     time.Duration // lengths, as in the newest grant; 0 = none yet
-	withPeers time.Duration
+	restart   time.Duration // lengths, as in the newest grant; 0 = none yet
+	inPlace   time.Duration
 	asked     time.Time // when the newest grant was asked for
 	timesLost uint64
 	denied    bool
@@ -62,7 +62,7 @@ func (l *lease) run(work context.Context) {
 func (l *lease) granted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.alone > 0
+	return l.restart > 0
 }
 
 func (l *lease) ask(work context.Context) {
@@ -79,7 +79,7 @@ func (l *lease) ask(work context.Context) {
 	l.denied = false
 	l.lostBefore(g.TimesLost)
 	if asked.After(l.asked) {
-		l.asked, l.alone, l.withPeers = asked, g.Alone.D(), g.WithPeers.D()
+		l.asked, l.restart, l.inPlace = asked, g.Restart.D(), g.InPlace.D()
 		l.put(asked)
 	}
 }
@@ -101,10 +101,10 @@ func (l *lease) lostBefore(times uint64) {
 // put passes the end of a lease on that begins at a time.
 func (l *lease) put(from time.Time) {
 	in := worker.LeaseRenewed{
-		Alone: from.Add(l.alone), WithPeers: from.Add(l.withPeers),
-		Reason: fmt.Sprintf("discovery has not answered for %s, and the slot may be given to another node", l.alone),
+		Restart: from.Add(l.restart), InPlace: from.Add(l.inPlace),
+		Reason: fmt.Sprintf("discovery has not answered for %s, and the slot may be given to another node", l.restart),
 	}
-	l.a.opt.Driver.Lease(in.Alone, in.WithPeers, l.a.snapshot.Load().short) // before a process can start
+	l.a.opt.Driver.Lease(in.Restart, in.InPlace) // before a process can start
 	l.a.inputs.put(in)
 }
 
@@ -121,8 +121,8 @@ func (l *lease) watch(work context.Context) error {
 			l.denied = true
 			l.a.opt.Logger.Error("the broker refuses this agent: its workers end", "node", l.a.opt.Node)
 			l.a.inputs.put(worker.LeaseLost{All: true, Reason: "the broker refuses the credentials of its agent"})
-		case !o.Denied && l.alone > 0 && o.Stopped.After(l.asked) && !l.denied:
-			if last := l.asked.Add(l.withPeers); o.Stopped.Before(last) {
+		case !o.Denied && l.restart > 0 && o.Stopped.After(l.asked) && !l.denied:
+			if last := l.asked.Add(l.inPlace); o.Stopped.Before(last) {
 				l.put(o.Stopped)
 			}
 		}

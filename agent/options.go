@@ -22,9 +22,9 @@ type Driver interface {
 	Fence(ctx context.Context) ([]worker.Orphaned, error)
 	// Run runs until ctx ends, then kills the remaining processes.
 	Run(ctx context.Context) error
-	// Lease tells until when processes may run whatever becomes of this agent: those in short until
-	// alone, all others until withPeers. A driver that can guard them ends them then.
-	Lease(alone, withPeers time.Time, short map[events.Incarnation]bool)
+	// Lease tells until when processes may run whatever becomes of this agent: those of recovery by
+	// restart, and those of in-process recovery. A driver that can guard them ends them then.
+	Lease(restart, inPlace time.Time)
 	// Conceal replaces the values of a worker's secrets in a text, until its ProcessExited is
 	// reported.
 	Conceal(id events.Incarnation, text string) string

@@ -43,27 +43,26 @@ type NodeFact struct {
 // is heard for the last time at 12:00:00. With a lease of 3 s its agent kills the process at
 // 12:00:03, and at 12:00:03.5 the process may be started elsewhere.
 type LeaseEnds struct {
-	// Alone is for processes that go on without any peer on another node: all of recovery by
-	// restart, and those of a generation that is on this node alone.
-	Alone time.Time `json:"alone,omitzero"`
-	// WithPeers is for processes that recover in place and have peers on other nodes: without these
-	// they make no step.
-	WithPeers time.Time `json:"with_peers,omitzero"`
+	// Restart is for processes of recovery by restart.
+	Restart time.Time `json:"restart,omitzero"`
+	// InPlace is for processes of in-process recovery. While another member of their generation is
+	// there it does not matter: without it they make no step.
+	InPlace time.Time `json:"in_place,omitzero"`
 }
 
 // Later returns the later of each time.
 func (l LeaseEnds) Later(m LeaseEnds) LeaseEnds {
-	if m.Alone.After(l.Alone) {
-		l.Alone = m.Alone
+	if m.Restart.After(l.Restart) {
+		l.Restart = m.Restart
 	}
-	if m.WithPeers.After(l.WithPeers) {
-		l.WithPeers = m.WithPeers
+	if m.InPlace.After(l.InPlace) {
+		l.InPlace = m.InPlace
 	}
 	return l
 }
 
 // IsZero reports whether no process may run.
-func (l LeaseEnds) IsZero() bool { return l.Alone.IsZero() && l.WithPeers.IsZero() }
+func (l LeaseEnds) IsZero() bool { return l.Restart.IsZero() && l.InPlace.IsZero() }
 
 // NodeEvent is a fact that embeds a NodeFact: the newest of them is all that there is to know.
 type NodeEvent interface {

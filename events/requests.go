@@ -35,11 +35,11 @@ type LeaseRenew struct {
 	Link        Link        `json:"link,omitzero"`
 }
 
-// LeaseGrant answers LeaseRenew. An agent that has not got one for Alone must end its processes
-// that go on without peers, and after WithPeers all.
+// LeaseGrant answers LeaseRenew. An agent that has not got one for Restart must end its processes
+// of recovery by restart, and after InPlace all.
 type LeaseGrant struct {
-	Alone     spec.Duration `json:"alone,omitzero"`
-	WithPeers spec.Duration `json:"with_peers,omitzero"`
+	Restart   spec.Duration `json:"restart,omitzero"`
+	InPlace   spec.Duration `json:"in_place,omitzero"`
 	TimesLost uint64        `json:"times_lost,omitempty"` // see NodeView
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -25,9 +24,8 @@ import (
 // guarded is a line of the pipe: until when processes may run, by the clock of the machine since
 // its boot, which is the same for all processes and does not stand still while one is frozen.
 type guarded struct {
-	Alone     int64                `json:"alone"` // ns
-	WithPeers int64                `json:"with_peers"`
-	Short     []events.Incarnation `json:"short,omitempty"` // in-process workers to which Alone applies
+	Restart int64 `json:"restart"` // ns
+	InPlace int64 `json:"in_place"`
 }
 
 // guardSlack is how much later than the agent the guard ends processes: what the agent ends itself
@@ -47,7 +45,7 @@ func sinceBoot() (time.Duration, error) {
 }
 
 // Lease implements agent.Driver: it passes the times to the guard, if there is one.
-func (d *Driver) Lease(alone, withPeers time.Time, short map[events.Incarnation]bool) {
+func (d *Driver) Lease(restart, inPlace time.Time) {
 	g := &d.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -56,11 +54,7 @@ func (d *Driver) Lease(alone, withPeers time.Time, short map[events.Incarnation]
 		return
 	}
 	now := time.Now()
-	line := guarded{Alone: int64(boot + alone.Sub(now)), WithPeers: int64(boot + withPeers.Sub(now))}
-	for id := range short {
-		line.Short = append(line.Short, id)
-	}
-	slices.Sort(line.Short)
+	line := guarded{Restart: int64(boot + restart.Sub(now)), InPlace: int64(boot + inPlace.Sub(now))}
 	b, err := json.Marshal(line)
 	if err != nil {
 		return
@@ -176,14 +170,14 @@ const overdueEvery = 50 * time.Millisecond
 
 // untilEnd returns how long the guard may wait for the next line; 0 = for ever.
 func untilEnd(l guarded) time.Duration {
-	if l.Alone == 0 {
+	if l.Restart == 0 {
 		return 0
 	}
 	boot, err := sinceBoot()
 	if err != nil {
 		return overdueEvery
 	}
-	return max(time.Duration(l.Alone)+guardSlack-boot, overdueEvery)
+	return max(time.Duration(l.Restart)+guardSlack-boot, overdueEvery)
 }
 
 // endOverdue ends the processes whose lease is over.
@@ -193,13 +187,13 @@ func (d *Driver) endOverdue(ctx context.Context, l guarded, ours func(record) bo
 		return
 	}
 	over := func(end int64) bool { return boot >= time.Duration(end)+guardSlack }
-	if !over(l.Alone) {
-		return
-	}
 	once, cancel := context.WithTimeout(ctx, overdueEvery)
 	defer cancel()
 	_, _, _ = d.killLeft(once, func(r record) bool {
-		short := r.Generation > 0 || slices.Contains(l.Short, r.Incarnation)
-		return ours(r) && (short || over(l.WithPeers))
+		end := l.InPlace
+		if r.Generation > 0 { // started for a generation: recovery by restart
+			end = l.Restart
+		}
+		return ours(r) && over(end)
 	})
 }

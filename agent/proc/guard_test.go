@@ -40,13 +40,13 @@ func guardOf(t *testing.T, d *Driver, pid int) *guardTest {
 }
 
 // says writes a line: until when processes may run from now on.
-func (g *guardTest) says(alone, withPeers time.Duration, short ...events.Incarnation) {
+func (g *guardTest) says(restart, inPlace time.Duration) {
 	g.t.Helper()
 	boot, err := sinceBoot()
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	b, err := json.Marshal(guarded{Alone: int64(boot + alone), WithPeers: int64(boot + withPeers), Short: short})
+	b, err := json.Marshal(guarded{Restart: int64(boot + restart), InPlace: int64(boot + inPlace)})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -85,18 +85,17 @@ func (r *rig) wantAlive() {
 }
 
 // TestTheGuardEndsWhatHasNoLease: the processes of an agent that says nothing any more. Those that
-// recover in place and have peers live on.
+// recover in place live on for longer.
 func TestTheGuardEndsWhatHasNoLease(t *testing.T) {
 	dir := t.TempDir()
-	restart, alone, peers := sleeps(t, dir, "restart", 1), sleeps(t, dir, "alone", 0), sleeps(t, dir, "peers", 0)
+	restart, inPlace := sleeps(t, dir, "restart", 1), sleeps(t, dir, "in-place", 0)
 	g := guardOf(t, restart.d, os.Getpid())
-	g.says(time.Hour, time.Hour, alone.id)
-	g.says(0, time.Hour, alone.id)
+	g.says(time.Hour, time.Hour)
+	g.says(0, time.Hour)
 	restart.wantKilled()
-	alone.wantKilled()
-	peers.wantAlive()
+	inPlace.wantAlive()
 	g.says(0, 0)
-	peers.wantKilled()
+	inPlace.wantKilled()
 }
 
 // TestTheGuardEndsWhatItsAgentHasLeft, and nothing of another agent with the same folder.
@@ -135,11 +134,11 @@ func TestADeadGuardIsReplaced(t *testing.T) {
 		return pid
 	}
 	first := guard(0)
-	r.d.Lease(time.Now().Add(time.Hour), time.Now().Add(time.Hour), nil)
+	r.d.Lease(time.Now().Add(time.Hour), time.Now().Add(time.Hour))
 	_ = syscall.Kill(first, syscall.SIGKILL)
 	guard(first)
 	r.wantAlive()
-	r.d.Lease(time.Now(), time.Now().Add(time.Hour), nil)
+	r.d.Lease(time.Now(), time.Now().Add(time.Hour))
 	r.wantKilled()
 }
 

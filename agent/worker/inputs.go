@@ -113,11 +113,11 @@ type Tick struct{}
 // LeaseRenewed tells until when processes may run; see lease. Reason says why it ends then, unless
 // it is renewed again.
 type LeaseRenewed struct {
-	Alone, WithPeers time.Time
+	Restart, InPlace time.Time
 	Reason           string
 }
 
-// LeaseLost ends processes at once: those that go on without peers, because discovery has declared
+// LeaseLost ends processes at once: those of recovery by restart, because discovery has declared
 // this node lost meanwhile, or all, because the broker refuses this agent.
 type LeaseLost struct {
 	All    bool

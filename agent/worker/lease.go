@@ -1,61 +1,44 @@
 package worker
 
-import (
-	"time"
-
-	"github.com/regroup-io/regroup/events"
-)
+import "time"
 
 // lease is the right of this node to have processes run, which discovery grants for some time.
 // Without it they may be started on another node: two copies of one rank would write the same
 // files. So they are killed, without grace, when the lease is over.
 //
 // Example: discovery answers the request of 12:00:00.0 with 3 s, and no later one. At 12:00:03.0
-// the processes of jobs with recovery by restart are killed, and those of generations that are on
-// this node alone. Workers that recover in place and have peers on other nodes make no step without
-// them, and may wait for a minute.
+// the processes of jobs with recovery by restart are killed. Workers that recover in place have the
+// state of their job in memory, and without peers on other nodes most make no step: they may wait
+// for a minute, and so long nobody takes their place unless another member of their generation is
+// there.
 type lease struct {
-	alone, withPeers time.Time // zero = no limit
+	restart, inPlace time.Time // zero = no limit
 	reason           string    // why it was not renewed
 }
 
-// until returns the end of the lease for a process.
-func (s *State) until(j *job, w *incarnation) time.Time {
-	if s.shortLease(j, w) {
-		return s.lease.alone
+// until returns the end of the lease for the processes of a job.
+func (s *State) until(j *job) time.Time {
+	if j.inProcess() {
+		return s.lease.inPlace
 	}
-	return s.lease.withPeers
-}
-
-// shortLease reports whether a process goes on without any peer on another node.
-func (s *State) shortLease(j *job, w *incarnation) bool {
-	if !j.inProcess() {
-		return true
-	}
-	here := 0
-	for _, x := range j.incarnations {
-		if x.ref.Generation == w.ref.Generation {
-			here++
-		}
-	}
-	return w.ref.Generation > 0 && here >= w.world
+	return s.lease.restart
 }
 
 func (t *transition) leaseRenewed(in LeaseRenewed) {
-	t.s.lease = lease{alone: in.Alone, withPeers: in.WithPeers, reason: in.Reason}
+	t.s.lease = lease{restart: in.Restart, inPlace: in.InPlace, reason: in.Reason}
 }
 
 // leaseLost ends the lease of the processes that run now.
 func (t *transition) leaseLost(in LeaseLost) {
 	for _, j := range t.s.jobs {
 		for _, w := range j.incarnations {
-			if w.alive() && (in.All || t.s.shortLease(j, w)) {
+			if w.alive() && (in.All || !j.inProcess()) {
 				w.loseLease(in.Reason)
 			}
 		}
 	}
 	if in.All {
-		t.s.lease = lease{alone: t.now, withPeers: t.now, reason: in.Reason}
+		t.s.lease = lease{restart: t.now, inPlace: t.now, reason: in.Reason}
 	}
 }
 
@@ -72,7 +55,7 @@ func (t *transition) endLeases(j *job) {
 		if !w.alive() {
 			continue
 		}
-		if end := t.s.until(j, w); !end.IsZero() && !t.now.Before(end) {
+		if end := t.s.until(j); !end.IsZero() && !t.now.Before(end) {
 			w.loseLease(t.s.lease.reason)
 		}
 		if w.leaseOver != "" {
@@ -83,7 +66,7 @@ func (t *transition) endLeases(j *job) {
 
 // mayStart reports whether the lease permits to start a process.
 func (t *transition) mayStart() bool {
-	return t.s.lease.alone.IsZero() || t.now.Before(t.s.lease.alone)
+	return t.s.lease.restart.IsZero() || t.now.Before(t.s.lease.restart)
 }
 
 // leaseDeadline returns when the lease of a running process is over; zero = never.
@@ -91,18 +74,5 @@ func (s *State) leaseDeadline(j *job, w *incarnation) time.Time {
 	if w.phase != running || w.leaseOver != "" {
 		return time.Time{}
 	}
-	return s.until(j, w)
-}
-
-// ShortLeases returns the processes that have the short lease.
-func (s State) ShortLeases() map[events.Incarnation]bool {
-	short := map[events.Incarnation]bool{}
-	for _, j := range s.jobs {
-		for _, w := range j.incarnations {
-			if w.alive() && s.shortLease(j, w) {
-				short[w.ref.Incarnation] = true
-			}
-		}
-	}
-	return short
+	return s.until(j)
 }

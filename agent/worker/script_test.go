@@ -141,7 +141,7 @@ func (p *player) command(f []string) {
 		p.step(NoticeHeard{n})
 	case "abandon":
 		p.step(AbandonHeard{events.Abandon{Job: "mnist-7f3a", Generation: events.Generation(a.num("gen")), Reason: "node-b is lost"}})
-	case "lease": // lease alone=3s peers=1m
+	case "lease": // lease restart=3s in-place=1m
 		until := func(k string) time.Time {
 			d, err := time.ParseDuration(a[k])
 			if err != nil {
@@ -149,7 +149,7 @@ func (p *player) command(f []string) {
 			}
 			return p.now.Add(d)
 		}
-		p.step(LeaseRenewed{Alone: until("alone"), WithPeers: until("peers"), Reason: "discovery has not answered for 3s"})
+		p.step(LeaseRenewed{Restart: until("restart"), InPlace: until("in-place"), Reason: "discovery has not answered for 3s"})
 	case "lease-lost":
 		why := "its node was declared lost"
 		if a.has("all") {

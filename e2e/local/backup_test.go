@@ -76,7 +76,12 @@ func loseEverything(t *testing.T, c *cluster, again func()) {
 	for _, id := range jobs {
 		c.until(id, time.Minute, "its first generation steps", steps)
 	}
-	trains := func(v events.JobView) bool { return steps(v) && v.Generations[len(v.Generations)-1].Ready }
+	trains := func(v events.JobView) bool { // and what is known of it is not from before
+		if !steps(v) || !v.Generations[len(v.Generations)-1].Ready {
+			return false
+		}
+		return processOf(v.Generations[len(v.Generations)-1].Members[1].PID).alive()
+	}
 	lose := func(id events.JobID) {
 		v := c.until(id, time.Minute, "its newest generation steps", trains)
 		killPID(t, v.Generations[len(v.Generations)-1].Members[1].PID)

@@ -77,7 +77,7 @@ func (n *node) boot() {
 	n.disk = nil
 	n.lease = leased{}
 	c := n.w.discoveryConfig()
-	n.grant(n.w.now, c.Lease, c.LeaseWithPeers)
+	n.grant(n.w.now, c.Lease, c.LeaseInPlace)
 	n.hello(n.incarnation)
 	n.beat(n.incarnation)
 	n.renew(n.incarnation)

@@ -17,18 +17,17 @@ const renewEvery = 500 * time.Millisecond
 // leased is an agent's lease, as its guard knows it: a second process that is not frozen with the
 // agent.
 type leased struct {
-	alone, withPeers time.Time
-	short            map[events.Incarnation]bool
+	restart, inPlace time.Time
 	lost             uint64 // how often this incarnation was declared lost, as far as it knows
 }
 
 // grant applies a lease that was asked for at a time.
-func (n *node) grant(asked time.Time, alone, withPeers time.Duration) {
+func (n *node) grant(asked time.Time, restart, inPlace time.Duration) {
 	if n.w.mutant.leaseless {
 		return
 	}
-	n.lease.alone, n.lease.withPeers = asked.Add(alone), asked.Add(withPeers)
-	n.input(worker.LeaseRenewed{Alone: n.lease.alone, WithPeers: n.lease.withPeers, Reason: "discovery has not answered"})
+	n.lease.restart, n.lease.inPlace = asked.Add(restart), asked.Add(inPlace)
+	n.input(worker.LeaseRenewed{Restart: n.lease.restart, InPlace: n.lease.inPlace, Reason: "discovery has not answered"})
 }
 
 // lostBefore applies how often discovery has declared this incarnation lost.
@@ -73,7 +72,7 @@ func (n *node) askLease() {
 			n.w.after(n.w.hop(), func() {
 				if n.incarnation == incarnation && !n.cut && !n.deaf {
 					n.lostBefore(lost)
-					n.grant(asked, c.Lease, c.LeaseWithPeers)
+					n.grant(asked, c.Lease, c.LeaseInPlace)
 				}
 			})
 		})
@@ -101,15 +100,14 @@ func (n *node) guard(incarnation int) {
 	}
 	n.w.after(100*time.Millisecond, func() { n.guard(incarnation) })
 	if !n.frozen {
-		n.lease.short = n.state.ShortLeases()
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
-		end := n.lease.withPeers
-		if n.lease.short[id] {
-			end = n.lease.alone
+		p, end := n.procs[id], n.lease.restart
+		if p.inProcess() {
+			end = n.lease.inPlace
 		}
-		if p := n.procs[id]; p.alive && !end.IsZero() && !n.w.now.Before(end) {
+		if p.alive && !end.IsZero() && !n.w.now.Before(end) {
 			p.exit(-1, "SIGKILL")
 		}
 	}

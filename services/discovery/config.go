@@ -34,7 +34,7 @@ type Config struct {
 	// The same for processes that have peers on other nodes and recover in place. If too small, an
 	// outage of all brokers ends them; if too large, a job all of whose nodes are lost waits that
 	// long.
-	LeaseWithPeers time.Duration `envconfig:"LEASE_WITH_PEERS" default:"1m" desc:"the same for processes that recover in place with peers on other nodes"`
+	LeaseInPlace time.Duration `envconfig:"LEASE_IN_PLACE" default:"1m" desc:"the same for processes that recover in place, where no other member of the job is left"`
 	// How long a lost or departed node stays in the bucket; 0 = for ever.
 	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h" desc:"how long the record of a lost or departed node is kept; 0 = for ever"`
 
@@ -44,11 +44,11 @@ type Config struct {
 
 // DefaultConfig returns the defaults in the tags.
 func DefaultConfig() Config {
-	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, Lease: 3 * time.Second, LeaseWithPeers: time.Minute, KeepGone: 24 * time.Hour, Quarantine: defaultQuarantine(), HostConfig: defaultHosts()}
+	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, Lease: 3 * time.Second, LeaseInPlace: time.Minute, KeepGone: 24 * time.Hour, Quarantine: defaultQuarantine(), HostConfig: defaultHosts()}
 }
 
 func (c Config) lease() liveness.Lease {
-	return liveness.Lease{Alone: c.Lease, WithPeers: c.LeaseWithPeers}
+	return liveness.Lease{Restart: c.Lease, InPlace: c.LeaseInPlace}
 }
 
 // Validate returns all errors of the configuration, joined.
@@ -64,7 +64,7 @@ func (c Config) Validate() error {
 	fault(c.PingTimeout <= 0, "PingTimeout is %s: it must be positive", c.PingTimeout)
 	fault(c.ReconnectWithin <= 0, "ReconnectWithin is %s: it must be positive", c.ReconnectWithin)
 	fault(c.Lease < 2*HeartbeatEvery, "Lease is %s: at least two heartbeats of %s, or agents end healthy processes", c.Lease, HeartbeatEvery)
-	fault(c.LeaseWithPeers < c.Lease, "LeaseWithPeers is %s: not less than Lease, %s", c.LeaseWithPeers, c.Lease)
+	fault(c.LeaseInPlace < c.Lease, "LeaseInPlace is %s: not less than Lease, %s", c.LeaseInPlace, c.Lease)
 	fault(c.KeepGone < 0, "KeepGone is %s: 0 or more", c.KeepGone)
 	c.Quarantine.validate(fault)
 	c.HostConfig.validate(fault)

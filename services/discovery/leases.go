@@ -48,7 +48,7 @@ func (s *replica) renew(b events.LeaseRenew, now time.Time, emit controller.Emit
 	if !granted {
 		return events.LeaseGrant{}, events.Errorf(events.Conflict, "node %s is not ready in discovery's record, as far as this replica knows: it has no lease", b.Node)
 	}
-	return events.LeaseGrant{Alone: spec.Duration(l.Alone), WithPeers: spec.Duration(l.WithPeers), TimesLost: lost}, nil
+	return events.LeaseGrant{Restart: spec.Duration(l.Restart), InPlace: spec.Duration(l.InPlace), TimesLost: lost}, nil
 }
 
 // hears proves that this replica receives what is sent to it: without that, the silence of an agent

@@ -16,8 +16,8 @@ import (
 
 // Lease has the lengths of the lease of an agent.
 type Lease struct {
-	Alone     time.Duration // of processes that go on without peers on other nodes
-	WithPeers time.Duration // of all others
+	Restart time.Duration // of processes of recovery by restart
+	InPlace time.Duration // of all others
 }
 
 // ForFleet returns the lengths for a fleet of so many nodes. Agents of a large fleet ask less
@@ -27,7 +27,7 @@ func (l Lease) ForFleet(nodes int) Lease {
 		return l
 	}
 	more := 2 * heartbeatInterval(nodes)
-	return Lease{Alone: l.Alone + more, WithPeers: l.WithPeers + more}
+	return Lease{Restart: l.Restart + more, InPlace: l.InPlace + more}
 }
 
 // leaseSlack is what a lease may last longer than its length: an agent needs some time to end its
@@ -44,14 +44,14 @@ func (t *transition) endLease(silence time.Duration, fleetSize int) {
 	lease := t.m.Lease.ForFleet(2 * fleetSize)
 	heard := t.now.Add(-max(0, silence))
 	ends := func(length time.Duration) time.Time { return heard.Add(length + leaseSlack(length)) }
-	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(events.LeaseEnds{Alone: ends(lease.Alone), WithPeers: ends(lease.WithPeers)})
+	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(events.LeaseEnds{Restart: ends(lease.Restart), InPlace: ends(lease.InPlace)})
 }
 
 // endedBy applies that a new agent has ended what the recorded one had left running, if it has the
 // same state folder.
 func (t *transition) endedBy(b events.NodeHello) {
 	v := &t.s.View
-	if !t.now.Before(v.LeaseEnds.Alone) && !t.now.Before(v.LeaseEnds.WithPeers) {
+	if !t.now.Before(v.LeaseEnds.Restart) && !t.now.Before(v.LeaseEnds.InPlace) {
 		v.LeaseEnds, t.s.OtherLeases = events.LeaseEnds{}, events.LeaseEnds{}
 	}
 	if slices.Contains(b.Predecessors, v.Incarnation) {

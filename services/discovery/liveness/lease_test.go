@@ -13,7 +13,7 @@ import (
 // TestALostNodesLeaseOutlastsEachGrant: whatever the size of the fleet that the replicas know,
 // which may be twice as large for one as for another, a place is given away after the lease.
 func TestALostNodesLeaseOutlastsEachGrant(t *testing.T) {
-	lease := liveness.Lease{Alone: 3 * time.Second, WithPeers: time.Minute}
+	lease := liveness.Lease{Restart: 3 * time.Second, InPlace: time.Minute}
 	m := liveness.Machine{Lease: lease}
 	for _, nodes := range []int{1, 400, 500, 999, 1000, 2500, 2501, 5000, 20_000} {
 		s, _ := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1}}, noon)
@@ -21,7 +21,7 @@ func TestALostNodesLeaseOutlastsEachGrant(t *testing.T) {
 		s, _ = m.Step(s, events.Input{Body: events.HeartbeatMissed{Node: "node-a", Incarnation: "A", Failed: true, Silence: spec.Duration(2 * time.Second), FleetSize: nodes}}, noon)
 		granted := lease.ForFleet(2 * nodes)
 		ends := s.View.LeaseEnds
-		if heard := noon.Add(-2 * time.Second); !ends.Alone.After(heard.Add(granted.Alone)) || !ends.WithPeers.After(heard.Add(granted.WithPeers)) {
+		if heard := noon.Add(-2 * time.Second); !ends.Restart.After(heard.Add(granted.Restart)) || !ends.InPlace.After(heard.Add(granted.InPlace)) {
 			t.Errorf("%d nodes: the lease ends at %v, granted were %v", nodes, ends, granted)
 		}
 	}

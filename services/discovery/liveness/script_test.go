@@ -20,7 +20,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // TestScripts runs testdata/*.txt: commands, a line of dashes, and the expected output.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, script string) string {
-		n := &node{m: liveness.Machine{KeepFor: 24 * time.Hour, Rules: rules, Lease: liveness.Lease{Alone: 3 * time.Second, WithPeers: time.Minute}}, now: noon}
+		n := &node{m: liveness.Machine{KeepFor: 24 * time.Hour, Rules: rules, Lease: liveness.Lease{Restart: 3 * time.Second, InPlace: time.Minute}}, now: noon}
 		n.s = n.m.New("node-a")
 		return golden.Blocks(script, func(line string) string { return n.do(t, line) })
 	})
@@ -192,7 +192,7 @@ func (n *node) print(d events.Decision) string {
 		state += ", draining"
 	}
 	if e := v.LeaseEnds; !e.IsZero() {
-		state += fmt.Sprintf(", lease ends in %s, with peers in %s", e.Alone.Sub(n.now), e.WithPeers.Sub(n.now))
+		state += fmt.Sprintf(", lease ends in %s, in place in %s", e.Restart.Sub(n.now), e.InPlace.Sub(n.now))
 	}
 	fmt.Fprintf(&b, "= %s%s\n", state, n.attributes())
 	return b.String()

@@ -132,10 +132,10 @@ func (t *transition) processesRun() bool {
 		i := slices.IndexFunc(t.LostNodes, func(l LostNode) bool { return l.Node == m.Place.Node && l.Agent == m.Agent })
 		var end time.Time
 		switch {
-		case i >= 0 && (t.restart() || t.alone(m.Place.Node)):
-			end = t.LostNodes[i].Ends.Alone
+		case i >= 0 && t.restart():
+			end = t.LostNodes[i].Ends.Restart
 		case i >= 0:
-			end = t.LostNodes[i].Ends.WithPeers
+			end = t.LostNodes[i].Ends.InPlace
 		case t.restart():
 			end = killed
 		}
@@ -154,9 +154,4 @@ func (t *transition) processesRun() bool {
 	}
 	t.BackOff = until
 	return true
-}
-
-// alone reports whether all members of the sealed generation are on this node.
-func (s *State) alone(n events.NodeID) bool {
-	return !slices.ContainsFunc(s.View.Members, func(m events.Member) bool { return m.Place.Node != n })
 }

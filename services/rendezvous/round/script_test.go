@@ -89,7 +89,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 	fact := events.NodeFact{Node: place.Node, Incarnation: events.Incarnation(arg["incarnation"])}
 	ends := func() (l events.LeaseEnds) {
 		if d, err := time.ParseDuration(arg["lease"]); err == nil {
-			l = events.LeaseEnds{Alone: r.now.Add(d), WithPeers: r.now.Add(20 * d)}
+			l = events.LeaseEnds{Restart: r.now.Add(d), InPlace: r.now.Add(20 * d)}
 		}
 		return l
 	}
