@@ -62,10 +62,10 @@ func (t *transition) replace(w *events.WorkerView) {
 }
 
 // delayed reports whether a dead worker is not replaced at once: with in-process recovery one that
-// dies soon after its start, several times in a row, is started again ever later. Under restart
-// recovery the next generation waits.
+// dies soon after its start and before a step of its own, several times in a row, is started again
+// ever later. Under restart recovery the next generation waits.
 func (t *transition) delayed(w *events.WorkerView, b events.WorkerExited) bool {
-	soon := t.inProcess() && b.LivedMS > 0 && b.LivedMS < events.Milliseconds(startupLife)
+	soon := t.inProcess() && b.Step == 0 && b.LivedMS > 0 && b.LivedMS < events.Milliseconds(startupLife)
 	var wait time.Duration
 	t.updateSlot(w.Place, func(n *SlotRecord) {
 		if n.RespawnAt = (time.Time{}); !soon {
