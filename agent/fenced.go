@@ -38,11 +38,10 @@ func (a *Agent) ended() error {
 }
 
 // RunIncarnations runs successive incarnations of an agent: one that was fenced is followed by a
-// new one, which waits until the name is free. begin creates an incarnation; after is false for the
-// first.
-func RunIncarnations(ctx context.Context, begin func(after bool) (run func(context.Context) error, err error)) error {
-	for after := false; ; after = true {
-		run, err := begin(after)
+// new one, which waits until the name is free. begin creates an incarnation.
+func RunIncarnations(ctx context.Context, begin func() (run func(context.Context) error, err error)) error {
+	for {
+		run, err := begin()
 		if err != nil {
 			return err
 		}

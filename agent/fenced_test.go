@@ -33,9 +33,9 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 		}
 		stop := controllertest.Start(t, d.Run)
 		incarnations := 0
-		begin := func(name string, client *memory.Client) func(bool) (func(context.Context) error, error) {
+		begin := func(name string, client *memory.Client) func() (func(context.Context) error, error) {
 			ports, dir := client.Ports(), t.TempDir()
-			return func(after bool) (func(context.Context) error, error) {
+			return func() (func(context.Context) error, error) {
 				incarnations++
 				a, err := agent.New(agent.Options{
 					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: newFakeDriver(),
@@ -117,7 +117,7 @@ func TestANodeWithANewAddressJoinsAnew(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			err := agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
+			err := agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {
 				incarnations++
 				own := address.Load().(string) //nolint:forcetypeassert // it has no other
 				a, err := agent.New(agent.Options{

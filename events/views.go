@@ -87,9 +87,9 @@ type RoundView struct {
 	Expected   Places      `json:"expected,omitempty"` // of Proposed
 	Until      time.Time   `json:"until,omitzero"`     // end of the wait for expected members; zero = no end yet
 	Cause      Cause       `json:"cause"`
-	// LeasedNodes are the lost nodes whose processes may still run until Until at the latest: the
-	// next generation waits for that.
-	LeasedNodes []NodeID `json:"leased_nodes,omitempty"`
+	// EndingNodes are the nodes with processes of Generation that may still run, until Until at the
+	// latest: the next generation waits for their end.
+	EndingNodes []NodeID `json:"ending_nodes,omitempty"`
 
 	LinkPartitions []LinkPartition `json:"cut_links,omitempty"` // by nodes
 

@@ -185,7 +185,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 				return joinJob(ctx, p, a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}
 			return withHealth(ctx, p, nil, func(ctx context.Context) error {
-				return agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
+				return agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {
 					run, err := newAgent(p, a, agentOptions{})
 					if err != nil {
 						return nil, err

@@ -1,7 +1,6 @@
 package round
 
 import (
-	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -11,7 +10,8 @@ import (
 // two copies of a rank would write the same files. A process has ended when its exit arrived, when
 // its agent has joined again for its slot, or when the lease of its lost agent is over.
 //
-// Example (script a_lost_node_keeps_its_lease): a job of two workers is restarted as a group. The
+// Example (script a_lost_node_keeps_its_lease, with a lease of 1 s): a job of two workers is
+// restarted as a group. The
 // node of rank 1 is lost 2.5 s after its last heartbeat, and its place moves to another node, where
 // everything is ready at 2.6 s. The next generation is sealed at 3.56 s, when the agent of the lost
 // node has killed rank 1 for certain; or earlier, if its exit arrives, or a new agent with the
@@ -116,42 +116,38 @@ func (t *transition) endLeases(n events.NodeFact) {
 }
 
 // processesRun reports whether the next generation must wait for processes of the sealed one, and
-// records until when.
+// records until when, and for those of which nodes.
 func (t *transition) processesRun() bool {
-	t.View.LeasedNodes = nil
+	t.View.EndingNodes = nil
 	if !t.restart() && (len(t.LostNodes) == 0 || t.survivors() > 0) {
 		return false
 	}
-	killed := t.NoticeAt.Add(t.Spec.Stop.Grace.D() + endTimeout)
-	var until time.Time
+	leases := make(map[events.Incarnation]events.LeaseEnds, len(t.LostNodes)) // by agent
+	for _, l := range t.LostNodes {
+		leases[l.Agent] = l.Ends
+	}
 	for r := range t.View.Members {
-		m := &t.View.Members[r]
 		if t.EndedRanks.has(r) {
 			continue
 		}
-		i := slices.IndexFunc(t.LostNodes, func(l LostNode) bool { return l.Node == m.Place.Node && l.Agent == m.Agent })
-		var end time.Time
+		m := &t.View.Members[r]
+		lease, lost := leases[m.Agent]
+		end := t.NoticeAt.Add(t.Spec.Stop.Grace.D() + endTimeout)
 		switch {
-		case i >= 0 && t.restart():
-			end = t.LostNodes[i].Ends.Restart
-		case i >= 0:
-			end = t.LostNodes[i].Ends.InPlace
-		case t.restart():
-			end = killed
+		case !t.restart():
+			end = lease.InPlace // zero if it is not lost
+		case lost:
+			end = lease.Restart
 		}
 		if !t.now.Before(end) {
 			continue
 		}
-		if end.After(until) {
-			until = end
+		if end.After(t.BackOff) {
+			t.BackOff = end
 		}
-		if n := len(t.View.LeasedNodes); i >= 0 && (n == 0 || t.View.LeasedNodes[n-1] != m.Place.Node) {
-			t.View.LeasedNodes = append(t.View.LeasedNodes, m.Place.Node)
+		if n := len(t.View.EndingNodes); n == 0 || t.View.EndingNodes[n-1] != m.Place.Node {
+			t.View.EndingNodes = append(t.View.EndingNodes, m.Place.Node)
 		}
 	}
-	if until.IsZero() {
-		return false
-	}
-	t.BackOff = until
-	return true
+	return len(t.View.EndingNodes) > 0
 }

@@ -132,7 +132,7 @@ func (t *transition) trySeal() {
 			missing++
 		}
 	}
-	t.BackOff, t.View.LeasedNodes = zeroTime, nil
+	t.BackOff, t.View.EndingNodes = zeroTime, nil
 	switch {
 	case here < max(t.Workers.Min, 1):
 		t.View.State, t.LastCall = events.RoundStateOpen, zeroTime // falling below min cancels the last call

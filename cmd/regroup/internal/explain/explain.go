@@ -148,6 +148,8 @@ func (s Seen) regroups(e Explanation) string {
 		text += "; missing: " + s.placesText(e.Missing)
 	}
 	switch {
+	case len(r.EndingNodes) > 0 && e.Until.After(s.Now):
+		text += fmt.Sprintf("; it waits for at most %s until the processes of %s have ended on %s", screen.Span(e.Until.Sub(s.Now)), r.Generation, nodesText(r.EndingNodes))
 	case r.State == events.RoundStateSettling && len(e.Missing) == 0 && e.Until.After(s.Now):
 		text += fmt.Sprintf("; it tries again in %s, because generations are lost without progress", screen.Span(e.Until.Sub(s.Now)))
 	case r.State == events.RoundStateSettling && e.Until.After(s.Now):

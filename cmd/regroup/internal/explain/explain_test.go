@@ -94,6 +94,11 @@ func TestSentences(t *testing.T) {
 			s.Round.State, s.Round.Proposed, s.Round.Cause, s.Round.NoProgress = events.RoundStateSettling, 4, cause, 4
 			s.Round.Expected, s.Round.Joined, s.Round.Until = places(3), places(3), now.Add(4*time.Second)
 		})},
+		{"waits for the end of processes", running(func(s *Seen) {
+			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateSettling, 4, cause
+			s.Round.Expected, s.Round.Joined, s.Round.Until = places(3), places(3), now.Add(1500*time.Millisecond)
+			s.Round.EndingNodes = []events.NodeID{"node-b", "node-c"}
+		})},
 		{"regroups", running(func(s *Seen) {
 			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateOpen, 4, cause
 			s.Round.Expected, s.Round.Joined = places(3), places(1)

@@ -153,6 +153,19 @@ func (s Seen) workerText(p events.Place) string {
 	return " (" + text + ")"
 }
 
+// nodesText names a few nodes, and counts many.
+func nodesText(all []events.NodeID) string {
+	const few = 3
+	if len(all) > few {
+		return screen.Plural(len(all), "node")
+	}
+	names := make([]string, len(all))
+	for i, n := range all {
+		names[i] = string(n)
+	}
+	return strings.Join(names, ", ")
+}
+
 // doubts lists the job's nodes that are not ready.
 func (s Seen) doubts() []string {
 	mine := map[events.NodeID]bool{}
