@@ -68,7 +68,7 @@ var layers = []layer{
 	{"jetstream/identity", []string{"events", "events/access", "internal/durable"}, []string{"github.com/nats-io/jwt", "github.com/nats-io/nkeys", "golang.org/x/sys"}, nil, "it is about files only"},
 	{"jetstream/backup", []string{"events", "internal/durable", "internal/wait"}, []string{"github.com/nats-io"}, nil, "it copies streams, whatever is in them"},
 	{"jetstream/inspect", []string{"events"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it asks about streams, whatever is in them"},
-	{"jetstream/shares", []string{"events", "events/access", "jetstream/identity"}, []string{"github.com/nats-io"}, nil, "it counts consumers, whoever has made them"},
+	{"jetstream/shares", []string{"events", "events/access", "jetstream/identity"}, []string{"github.com/nats-io"}, nil, "it counts the consumers of each identity"},
 	{"jetstream", []string{"events", "events/access", "internal/durable", "internal/wait", "jetstream/backup", "jetstream/identity", "jetstream/inspect", "jetstream/shares"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
 	{"internal/freeport", nil, nil, nil, "tests of every layer import it"},
 	{"jetstream/jetstreamtest", []string{"events", "events/eventstest", "internal/freeport", "jetstream"}, nil, nil, "it starts servers for tests"},

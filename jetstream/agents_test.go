@@ -39,7 +39,7 @@ func TestSignalsCrossAccounts(t *testing.T) {
 	for what, c := range map[string]struct {
 		pattern, subject string
 		from, to         []string
-		once             bool // whoever hears it counts
+		once             bool // each receipt counts
 	}{
 		"a heartbeat":         {events.AllHeartbeats, events.HeartbeatSubject("node-a"), []string{"agent-a", "all"}, []string{"discovery", "rendezvous"}, true},
 		"a notice":            {events.AllNotices, events.NoticeSubject("demo"), []string{"agent-a", "agent-b", "all", "rendezvous"}, []string{"agent-a", "agent-b", "rendezvous", "all"}, false},

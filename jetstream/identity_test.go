@@ -354,7 +354,7 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 }
 
 // TestWhatTheBrokerDoesNotPrevent: a consumer may deliver to any subject. What it delivers goes
-// only to subjects to which somebody subscribes by that very name, which is none of a stream, a
+// only to subjects that have a subscription of that very name, which is none of a stream, a
 // document or a node's launches, and a service takes none of it for a request.
 // If a new nats-server behaves in another way, the document is wrong.
 func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {

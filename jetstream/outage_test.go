@@ -35,7 +35,7 @@ func TestAStoppedBrokerIsTold(t *testing.T) {
 	await(t, "it is connected again", func() bool { return p.Own().Known() && p.Outage() == (events.Outage{}) })
 }
 
-// TestAllBrokersMustBeStopped, or somebody may decide.
+// TestAllBrokersMustBeStopped: while one runs, services may decide.
 func TestAllBrokersMustBeStopped(t *testing.T) {
 	s := jetstreamtest.Three(t)
 	p := s.Connect(t, nil).Ports().Links

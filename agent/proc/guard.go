@@ -67,7 +67,7 @@ func (d *Driver) Lease(restart, inPlace time.Time) {
 type guardPipe struct {
 	mu   sync.Mutex
 	pipe *os.File // nil = it does not run
-	last []byte   // what the next guard is told first
+	last []byte   // the newest line, which a new guard gets first
 }
 
 // send passes the newest line on, unless the guard is behind: then it has an older one, and ends

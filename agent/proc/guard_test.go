@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// guardTest is a guard of the test's own driver, which is told what an agent tells it.
+// guardTest is a guard of the test's own driver; the test writes what an agent writes.
 type guardTest struct {
 	t     *testing.T
 	agent *os.File // the agent's end of the pipe
@@ -113,7 +113,7 @@ func TestTheGuardEndsWhatItsAgentHasLeft(t *testing.T) {
 	r.wantKilled()
 }
 
-// TestADeadGuardIsReplaced: the next one is told the newest times first.
+// TestADeadGuardIsReplaced: the next one gets the newest times first.
 func TestADeadGuardIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, Options{StateDir: dir, Guard: func(dir string) *exec.Cmd {

@@ -44,8 +44,8 @@ const predecessorsKept = 16
 func predecessorsFile(dir string) string { return filepath.Join(dir, "incarnations") }
 
 // Succeed adds an incarnation to those of the directory and returns the ones before it, since one
-// was last admitted by discovery. Whoever has the directory has ended their processes, and may take
-// their place at once.
+// was last admitted by discovery. The agent that has the directory has ended their processes, and
+// may take their place at once.
 func Succeed(dir string, own events.Incarnation) ([]events.Incarnation, error) {
 	before, err := Incarnations(dir)
 	if err != nil {

@@ -32,8 +32,8 @@ func newBlame() blame {
 func (b *blame) starts(p *process) { b.processes[p.start.Worker] = agentProcess{p, p.node.agent} }
 
 // blames checks that the end of an agent is counted once for a job, however many workers ended with
-// it, and whoever tells it first: discovery, its successor, or the silence of its workers. An agent
-// that was lost, was heard again and was lost again has ended twice.
+// it, and whichever fact reports it first: that of discovery, its successor, or the silence of its
+// workers. An agent that was lost, was heard again and was lost again has ended twice.
 func (c *checker) blames(b events.JobFailureCounted) {
 	p, known := c.blame.processes[b.Worker]
 	if !known || (b.Kind != events.FailureLost && !p.endedWithAgent) {

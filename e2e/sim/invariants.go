@@ -29,7 +29,7 @@ var invariants = [...]string{
 	14: "each self-registering node is in one list, no more than max take part, and no fewer than min in a complete round",
 	15: "once faults stop, no job waits while enough slots for it are free",
 	16: "under recovery by restart no process starts while one of an earlier generation may be alive anywhere",
-	17: "one failure is counted for one incarnation of a node or worker, whoever tells it first",
+	17: "one failure is counted for one incarnation of a node or worker, whichever fact reports it first",
 }
 
 // violation is the first invariant that did not hold.

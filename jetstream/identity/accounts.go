@@ -180,7 +180,7 @@ func imports(shared access.Imports, streams string, agents []string, itself stri
 		}
 	}
 	each(shared, func(subject string, kind jwt.ExportType, _ jwt.ResponseType) {
-		// Who makes a consumer is told to those who count them.
+		// The account that counts consumers receives the name of each maker.
 		share := kind == jwt.Service && access.Counted(subject)
 		all.Add(&jwt.Import{Name: subject, Subject: jwt.Subject(subject), Account: streams, Type: kind, Share: share})
 	})

@@ -141,7 +141,7 @@ class Nodes(unittest.TestCase):
             self.assertTrue(waits.is_alive(), waits.error)
             self.assertEqual(0, first.num_nodes_waiting())
         second._leave()
-        until(lambda: first.num_nodes_waiting() > 0, "the group is told")
+        until(lambda: first.num_nodes_waiting() > 0, "the group knows of it")
         self.assertEqual({(0, 2), (1, 2)}, {Round(first).met(), waits.met()})
 
     def test_closing_closes_the_run_for_all(self):

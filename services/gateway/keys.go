@@ -115,8 +115,8 @@ func (k *keys) begin(who tokens.Principal) string {
 	return s
 }
 
-// put adds an entry. If somebody has too many, the own one that ends first makes room; if all
-// together have, one of whoever has the most does, so that nobody ends what others have.
+// put adds an entry. If one owner has too many, the own one that ends first makes room; if all
+// together have, one of the owner with the most does, so that nobody ends what others have.
 func put(of map[digest]grant, most, each int, word string, l grant) {
 	count := map[tokens.Principal]int{}
 	for _, x := range of {

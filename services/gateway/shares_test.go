@@ -12,7 +12,7 @@ import (
 )
 
 // TestNobodyLogsOthersOut: who makes more links and sessions than its share ends its own, and those
-// of whoever has the most make room for others.
+// of the owner with the most make room for others.
 func TestNobodyLogsOthersOut(t *testing.T) {
 	now := time.Now()
 	k := newKeys("owner", nil, func() time.Time { now = now.Add(time.Millisecond); return now })

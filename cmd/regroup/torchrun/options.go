@@ -43,7 +43,7 @@ func add(fs *pflag.FlagSet) *options {
 	}
 	fs.IntVar(&o.spares, "spares", 0, "Regroup's own: Python interpreters that each node keeps started, with PyTorch imported, for workers that take the place of others")
 	fs.StringSliceVar(&o.load, "preload", nil, "Regroup's own: modules that spares import beside PyTorch, separated by commas")
-	fs.IntVar(&o.companion, "companion", 0, "the descriptor at which a foreign agent is told of its node")
+	fs.IntVar(&o.companion, "companion", 0, "the descriptor at which a foreign agent reads changes of its node")
 	_ = fs.MarkHidden("companion")
 	fs.SetNormalizeFunc(normalize)
 	return o

@@ -147,8 +147,8 @@ func Reload[S any](t testing.TB, s S) (out S) {
 	return out
 }
 
-// Answer is what a broker stores for somebody who names the subject of a document for the answer to
-// a request: JSON that is no document.
+// Answer is what a broker stores for a client that names the subject of a document for the answer
+// to a request: JSON that is no document.
 const Answer = `{"type":"io.nats.jetstream.api.v1.stream_info_response","config":{"name":"REGROUP_EVT"},"state":{"messages":7,"view":{}}}`
 
 // Overwrite replaces a document by something else, and returns it as it was.

@@ -125,7 +125,7 @@ func (t *transition) progressed(p events.Progress) {
 }
 
 // catchUp records the newest step that the replica has heard: the record lags behind by up to
-// StepEvery, and a failure or an incident is told with its step.
+// StepEvery, and a failure or an incident is published with its step.
 func (t *transition) catchUp() {
 	if t.in.Others == nil {
 		return

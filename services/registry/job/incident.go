@@ -6,8 +6,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// minSilence is the least silence before an incident that is told, in milliseconds: steps are heard
-// some times a second.
+// minSilence is the least silence before an incident that is reported, in milliseconds: steps are
+// heard some times a second.
 const minSilence = 1000
 
 // incidentsKept is how many closed incidents a job's document holds.

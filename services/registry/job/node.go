@@ -204,7 +204,7 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 
 // claimAgent records the end of a node's agent, which another one may have replaced, as counted,
 // and reports whether it was not before. All that a job loses with one agent is one failure,
-// whoever tells it first: discovery, or the next agent, which finds the processes.
+// whichever reports it first: discovery, or the next agent, which finds the processes.
 func (t *transition) claimAgent(node events.NodeID, ended, replacedBy events.Incarnation) bool {
 	if t.Nodes == nil {
 		t.Nodes = map[events.NodeID]Node{}
