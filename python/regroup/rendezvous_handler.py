@@ -149,8 +149,8 @@ class RegroupHandler(RendezvousHandler):
         return RendezvousInfo(store, g.rank, g.size, RendezvousStoreInfo(g.address, g.port))
 
     def _limit(self) -> float:
-        """The time at which a node that begins to wait for others now gives up. The companion has a limit as well, and
-        says why."""
+        """The time at which a node that begins to wait for others now gives up. The companion has a
+        limit as well, and says why."""
         return time.monotonic() + self._join_within + AND_SAY_SO
 
     def _await(self, companion: Companion) -> Generation:
