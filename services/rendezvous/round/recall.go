@@ -51,15 +51,13 @@ func (t *transition) recallSeal(b events.RoundSealed) {
 	if !b.Cause.Kind.Planned() {
 		t.Restarts++
 	}
-	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.firstRanks = b.Generation, 0, events.RoundStateSealed, b.Members, nil
+	t.beginGeneration(b.Generation, b.Members)
 	t.View.Cause, t.View.NoProgress, t.LastGood = b.Cause, b.NoProgress, max(t.LastGood, b.From)
 	for x := range t.all() {
 		if x.State == active && t.rank(x) < 0 {
 			x.State = pending
 		}
 	}
-	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns = zeroTime, zeroTime, false, nil, nil
-	t.SealedAt, t.CommittedStep = t.now, newestStep(b.Members)
 }
 
 func (t *transition) recallParticipants(b events.RoundParticipantsSet) {

@@ -166,7 +166,7 @@ func (t *transition) seal() {
 		m.Incarnation, m.Agent, m.Attempt, m.Address, m.Commit, m.PID = x.Incarnation, x.Agent, x.Attempt, x.Address, x.Commit, x.PID
 		x.State, x.Unsynced = active, false
 	}
-	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.firstRanks = g, 0, events.RoundStateSealed, members, nil
+	t.beginGeneration(g, members)
 	for x := range t.all() { // unresponsive members are out; if alive they join as newcomers
 		x.RejoinBy = zeroTime
 		if x.State == active && t.rank(x) < 0 {
@@ -179,11 +179,6 @@ func (t *transition) seal() {
 		return !ok
 	})
 	t.removeMembers(func(x *Member) bool { return x.Leaving && x.State != active })
-	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns, t.LostNodes, t.EndedRanks = zeroTime, zeroTime, false, nil, nil, nil, nil
-	t.SealedAt, t.CommittedStep = t.now, newestStep(members)
-	if t.restart() {
-		t.CommittedStep = t.ReportedStep
-	}
 	decision, delay := events.Milliseconds(t.now.Sub(t.NoticeAt)), 0.0
 	if t.DelayedIn == g {
 		delay = min(decision, events.Milliseconds(t.now.Sub(t.DelayedAt)))
@@ -202,6 +197,18 @@ func (t *transition) seal() {
 	}
 	if slices.ContainsFunc(t.Members, func(x Member) bool { return x.State == joined && !x.Unsynced && !t.linkExcluded(&x) }) && len(members) < t.Workers.Max {
 		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: "a newcomer is ready"})
+	}
+}
+
+// beginGeneration makes a generation the sealed one: nothing of the round before it counts any
+// more, and none of its processes has ended.
+func (t *transition) beginGeneration(g events.Generation, members events.MemberTable) {
+	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.firstRanks = g, 0, events.RoundStateSealed, members, nil
+	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns = zeroTime, zeroTime, false, nil, nil
+	t.LostNodes, t.EndedRanks = nil, nil
+	t.SealedAt, t.CommittedStep = t.now, newestStep(members)
+	if t.restart() {
+		t.CommittedStep = t.ReportedStep
 	}
 }
 
