@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -70,12 +71,18 @@ func (l *lease) ask(work context.Context) {
 	g, err := call[events.LeaseGrant](work, a, events.ServiceDiscovery, events.VerbRenew, events.LeaseRenew{
 		Node: a.opt.Node, Incarnation: a.opt.Incarnation, Link: a.opt.Ports.Links.Own(),
 	}, "")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if errors.Is(err, events.ErrNoResponder) && a.opt.Ports.Links.Alone() && l.restart > 0 && asked.After(l.asked) {
+		// No replica of discovery runs: until one does, which gives each node a full timeout, nobody
+		// gives the slots away.
+		l.asked = asked
+		l.put(asked)
+	}
 	if err != nil {
 		a.opt.Logger.Debug("the lease was not renewed", "node", a.opt.Node, "reason", err)
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.denied = false
 	l.lostBefore(g.TimesLost)
 	if asked.After(l.asked) {

@@ -23,6 +23,8 @@ type outages struct {
 	events.Links
 	mu  sync.Mutex
 	now func() events.Outage
+
+	clustered bool
 }
 
 func (o *outages) Outage() events.Outage {
@@ -32,6 +34,19 @@ func (o *outages) Outage() events.Outage {
 		return events.Outage{}
 	}
 	return o.now()
+}
+
+func (o *outages) Alone() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.clustered
+}
+
+// cluster makes the broker one of several.
+func (o *outages) cluster() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clustered = true
 }
 
 func (o *outages) set(now func() events.Outage) {
@@ -47,6 +62,7 @@ func TestProcessesEndWithTheLease(t *testing.T) {
 		bus    *memory.Bus
 		client *memory.Client
 		links  *outages
+		stop   func() // of discovery
 	}
 	for name, c := range map[string]struct {
 		fault func(l lab)
@@ -67,6 +83,8 @@ func TestProcessesEndWithTheLease(t *testing.T) {
 			l.bus.Connect()
 			l.links.set(nil)
 		}, 0},
+		"no replica of discovery runs":                                     {func(l lab) { l.stop() }, 0},
+		"no replica of discovery runs, and one of several brokers answers": {func(l lab) { l.links.cluster(); l.stop() }, 3 * time.Second},
 		"every broker is stopped for longer than the long lease": {func(l lab) {
 			l.bus.Disconnect()
 			l.links.set(func() events.Outage { return events.Outage{Stopped: time.Now()} })
@@ -84,8 +102,8 @@ func TestProcessesEndWithTheLease(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				stop := controllertest.Start(t, d.Run)
-				l := lab{bus: bus, client: bus.Client()}
+				stop := sync.OnceFunc(controllertest.Start(t, d.Run))
+				l := lab{stop: stop, bus: bus, client: bus.Client()}
 				ports := l.client.Ports()
 				l.links = &outages{Links: ports.Links}
 				ports.Links = l.links

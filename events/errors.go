@@ -57,6 +57,9 @@ var (
 	ErrNewer       error = &Error{Code: Newer}
 )
 
+// ErrNoResponder is the cause of an Unavailable call to a subject that nobody serves.
+var ErrNoResponder = errors.New("no responder")
+
 // Errorf returns an error with a code; its %w operands become the cause.
 func Errorf(code Code, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)

@@ -115,7 +115,7 @@ type Clock interface {
 // Calls is request and reply over core NATS.
 type Calls interface {
 	// Call sends a request and waits for the answer. Without a subscriber it is Unavailable at
-	// once. A refusal is returned with its code.
+	// once, because of ErrNoResponder. A refusal is returned with its code.
 	Call(ctx context.Context, subject string, data []byte) ([]byte, error)
 	// Serve answers requests on a subject, which it shares with all that give the same queue (empty
 	// = alone). handle runs concurrently. It blocks.
@@ -201,6 +201,9 @@ type Links interface {
 	// nil) is called once the subscription is established. It blocks. NotFound without access to
 	// the brokers' reports.
 	Ends(ctx context.Context, fn func(Link), ready func()) error
+	// Alone reports whether the broker of the present connection is the only one, so that a
+	// process that is not connected to it is connected to none.
+	Alone() bool
 	// Outage returns what the attempts to connect show, while there is no connection.
 	Outage() Outage
 }

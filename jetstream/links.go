@@ -183,6 +183,12 @@ func (d *dialer) stopped(servers int) (since time.Time) {
 // an attempt that has read its credentials again. They may have been replaced.
 const denials = 2
 
+// Alone implements events.Links: brokers of a cluster give its name.
+func (p links) Alone() bool {
+	nc := p.c.nc
+	return nc.IsConnected() && nc.ConnectedClusterName() == ""
+}
+
 // Outage implements events.Links.
 func (p links) Outage() (o events.Outage) {
 	if p.c.nc.IsConnected() {

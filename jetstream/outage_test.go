@@ -1,6 +1,7 @@
 package jetstream_test
 
 import (
+	"errors"
 	"net"
 	"net/url"
 	"testing"
@@ -57,5 +58,24 @@ func TestARefusedUserIsTold(t *testing.T) {
 	await(t, "the user is known to be refused", func() bool { return p.Outage().Denied })
 	if o := p.Outage(); !o.Stopped.IsZero() {
 		t.Errorf("the broker that refuses the user counts as stopped: %+v", o)
+	}
+}
+
+// TestAnAgentKnowsThatNoDiscoveryRuns, also from an account of its own, and whether another broker
+// could have one.
+func TestAnAgentKnowsThatNoDiscoveryRuns(t *testing.T) {
+	g := newGuarded(t)
+	c := g.connect(t, g.issue(t, access.RoleAgent, 0).Name)
+	_, err := c.Ports().Calls.Call(within(t, patience), events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), []byte("{}"))
+	if !errors.Is(err, events.ErrNoResponder) {
+		t.Errorf("the call says %v, want %v", err, events.ErrNoResponder)
+	}
+	if !c.Ports().Links.Alone() {
+		t.Error("the only broker is not alone")
+	}
+	three := jetstreamtest.Three(t).Connect(t, nil).Ports().Links
+	await(t, "it is connected", func() bool { return three.Own().Known() })
+	if three.Alone() {
+		t.Error("one of three brokers is alone")
 	}
 }

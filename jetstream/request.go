@@ -155,7 +155,7 @@ func coded(what string, err error) error {
 	case errors.Is(err, js.ErrNoStreamResponse):
 		return events.Errorf(events.Unavailable, "%s: no stream answers for this subject: its leader is being elected, or it was never made (regroup init)", what)
 	case errors.Is(err, nats.ErrNoResponders):
-		return events.Errorf(events.Unavailable, "%s: no responder: %w", what, err)
+		return events.Errorf(events.Unavailable, "%s: %w: %w", what, events.ErrNoResponder, err)
 	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, js.ErrInvalidKey), errors.Is(err, js.ErrInvalidSubject):
 		return events.Errorf(events.Invalid, "%s: %w", what, err)
 	}

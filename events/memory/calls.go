@@ -40,7 +40,7 @@ func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 	}
 	c.bus.mu.Unlock()
 	if len(there) == 0 {
-		return nil, events.Errorf(events.Unavailable, "no responder on %q", subject)
+		return nil, events.Errorf(events.Unavailable, "%w on %q", events.ErrNoResponder, subject)
 	}
 	select {
 	case a := <-q.reply:

@@ -36,6 +36,9 @@ func (l links) Own() events.Link {
 	return l.link
 }
 
+// Alone implements events.Links.
+func (l links) Alone() bool { return true }
+
 // Outage implements events.Links.
 func (l links) Outage() events.Outage { return events.Outage{} }
 
