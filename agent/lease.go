@@ -74,8 +74,8 @@ func (l *lease) ask(work context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(err, events.ErrNoResponder) && a.opt.Ports.Links.Alone() && l.restart > 0 && asked.After(l.asked) {
-		// No replica of discovery runs: until one does, which gives each node a full timeout, nobody
-		// gives the slots away.
+		// No replica of discovery runs: until one does, which gives each node a full timeout,
+		// nobody gives the slots away.
 		l.asked = asked
 		l.put(asked)
 	}
