@@ -243,10 +243,17 @@ func (c *cluster) until(id events.JobID, limit time.Duration, what string, ok fu
 }
 
 // ends waits for the end of a job and checks that it succeeded with every sample consumed exactly
-// once.
+// once. A job that makes steps may take as long as the machine needs: limit is the longest time
+// without a new step or generation.
 func (c *cluster) ends(id events.JobID, limit time.Duration) summary {
 	c.t.Helper()
-	c.until(id, limit, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
+	for ended := false; !ended; {
+		before := c.job(id)
+		c.until(id, limit, fmt.Sprintf("it ends or passes step %d", before.Step), func(v events.JobView) bool {
+			ended = v.State.Terminal()
+			return ended || v.Step > before.Step || v.Generation > before.Generation
+		})
+	}
 	s := c.summary(id)
 	if s.Outcome != "succeeded" {
 		c.t.Errorf("%s: outcome %s (%s), want succeeded", id, s.Outcome, c.job(id).Reason)

@@ -1,6 +1,8 @@
 package local
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -63,4 +65,33 @@ func TestScaleAndDrain(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAGangBelowMinWaitsInTheQueue: a job that recovers by restart and has lost places to a drain
+// has no process below its min. A younger job that fits into what is left does not wait for it, and
+// it goes on when its node is back.
+func TestAGangBelowMinWaitsInTheQueue(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.services(1)
+	c.agent("node-a", 2)
+	c.agent("node-b", 2)
+	may := filepath.Join(c.dir, "may-end")
+	one := c.submit("--name", "one", "--workers", "4", "--", "sh", "-c", "until test -e "+may+"; do sleep 0.1; done")
+	c.until(one, time.Minute, "it runs on both nodes", steps)
+	two := c.submit("--name", "two", "--workers", "2", "--", "true")
+	if _, errs, code := c.cli("node", "drain", "node-b"); code != 0 {
+		t.Fatal(errs)
+	}
+	c.ends(two, time.Minute)
+	if v := c.job(one); v.State.Terminal() {
+		t.Fatalf("one is %s (%s), and must wait", v.State, v.Reason)
+	}
+	if err := os.WriteFile(may, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := c.cli("node", "drain", "node-b", "--undo"); code != 0 {
+		t.Fatal(errs)
+	}
+	c.ends(one, time.Minute)
 }

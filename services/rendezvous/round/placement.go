@@ -63,6 +63,8 @@ func (t *transition) place(p events.PlacementSet) {
 		// Otherwise the job moves: leaving members train on until their replacements are synced,
 		// whose join then requests the change.
 		t.requestChange(events.CauseAt(events.CauseShrink, shrunk.Place, t.rank(shrunk), p.Reason))
+	case len(t.View.Members) < t.Workers.Min: // scaled to more than it has: below its min a job waits
+		t.requestChange(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
 	case t.restart() && t.hasNewcomer():
 		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
 	}
@@ -89,9 +91,10 @@ func (t *transition) requestChange(c events.Cause) {
 }
 
 // revertChange cancels a planned change whose reason is gone before the members have left: the
-// newcomer has died or lost its place, or the leaving members have theirs back.
+// newcomer has died or lost its place, the leaving members have theirs back, or the members are
+// enough again.
 func (t *transition) revertChange() {
-	if !t.Planned || t.open() || t.Stopping != nil || t.restart() {
+	if !t.Planned || t.open() || t.Stopping != nil || t.restart() || len(t.View.Members) < t.Workers.Min {
 		return
 	}
 	for x := range t.all() {

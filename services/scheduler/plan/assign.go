@@ -29,6 +29,7 @@ type change struct {
 	before    []events.Place
 	reasons   []string
 	lostNodes []events.NodeID
+	returning bool // places were lost that may be back soon: of a lost node, or in quarantine
 }
 
 // plan assigns the slots by the rules of the package comment and publishes what changed. A queued
@@ -56,9 +57,12 @@ func (t *transition) plan() {
 		}
 	}
 	p := t.pool(taken)
-	t.placed(func(j *Job, row events.PlacementView) { // rule 2
-		t.assign(&p, j, changes[j.ID], row.Workers.Min-len(row.Places))
-	})
+	for again := true; again; { // rule 2
+		t.placed(func(j *Job, row events.PlacementView) {
+			t.assign(&p, j, changes[j.ID], row.Workers.Min-len(row.Places))
+		})
+		again = t.giveBack(&p, changes)
+	}
 	holder := t.admit(&p, changes)
 	if holder == "" { // rule 4
 		t.placed(func(j *Job, row events.PlacementView) {
@@ -78,6 +82,45 @@ func (t *transition) placed(fn func(*Job, events.PlacementView)) {
 	}
 }
 
+// giveBack takes the places of a gang that cannot run with them (rule 2) and puts it back into the
+// queue, where it has its turn before all younger jobs. It reports whether there was one; of
+// several the youngest is first, since an older one may run with what it gives back.
+func (t *transition) giveBack(p *pool, changes map[events.JobID]*change) bool {
+	var youngest *Job
+	t.placed(func(j *Job, row events.PlacementView) {
+		if len(row.Places) >= row.Workers.Min {
+			j.Returning = false
+			return
+		}
+		j.Returning = j.Returning || changes[j.ID].returning
+		if j.Restart && j.Submitted && !j.Returning {
+			youngest = j
+		}
+	})
+	if youngest == nil {
+		return false
+	}
+	j := youngest
+	row, c := t.s.View.Jobs[j.ID], changes[j.ID]
+	if len(c.reasons) == 0 {
+		c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", row.Workers.Min, row.Workers.Max))
+	}
+	c.reasons = append(c.reasons, fmt.Sprintf("%d of at least %s left: all wait for the rest", len(row.Places), slots(row.Workers.Min)))
+	for _, place := range row.Places {
+		if t.s.Nodes[place.Node].schedulable() {
+			p.free = append(p.free, place)
+		}
+	}
+	slices.SortFunc(p.free, func(a, b events.Place) int { return cmp.Or(t.s.byHost(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot)) })
+	row.Places, row.Waiting = nil, ""
+	t.s.View.Jobs[j.ID] = row
+	j.PublishedWorkers = row.Workers
+	t.publishPlacement(j, row, c, false)
+	j.Placed = false
+	t.touch(j.ID)
+	return true
+}
+
 // retain is rule 1. It returns the places that the job keeps.
 func (t *transition) retain(j Job, c *change) []events.Place {
 	row := t.s.View.Jobs[j.ID]
@@ -87,7 +130,7 @@ func (t *transition) retain(j Job, c *change) []events.Place {
 		reason := ""
 		switch {
 		case n.Gone == Lost, slices.Contains(t.lost, p.Node):
-			reason = fmt.Sprintf("%s is lost", p.Node)
+			reason, c.returning = fmt.Sprintf("%s is lost", p.Node), true
 			if !slices.Contains(c.lostNodes, p.Node) {
 				c.lostNodes = append(c.lostNodes, p.Node)
 			}
@@ -100,7 +143,7 @@ func (t *transition) retain(j Job, c *change) []events.Place {
 		case p.Slot < 0 || int(p.Slot) >= n.Slots:
 			reason = fmt.Sprintf("%s has only %s now", p.Node, slots(n.Slots))
 		case n.quarantined(p.Slot) != nil:
-			reason = fmt.Sprintf("%s is quarantined: %s", p, n.quarantined(p.Slot).Reason)
+			reason, c.returning = fmt.Sprintf("%s is quarantined: %s", p, n.quarantined(p.Slot).Reason), true
 		default:
 			kept = append(kept, p)
 			continue

@@ -31,7 +31,8 @@ func (w *world) next(t *rapid.T) events.Input {
 		in := events.Input{Number: w.jobs[id]}
 		switch {
 		case in.Number == 1:
-			in.Body = events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: workers}}
+			recovery := rapid.SampledFrom([]spec.Recovery{spec.RecoveryRestart, spec.RecoveryInProcess}).Draw(t, "recovery")
+			in.Body = events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: workers, Recovery: recovery}}
 		case rapid.IntRange(0, 3).Draw(t, "end") == 0:
 			in.Body = events.JobFailed{JobEnd: events.JobEnd{Job: id}}
 		default:
@@ -193,10 +194,29 @@ func check(t *rapid.T, s plan.State) {
 	}
 }
 
-// stable verifies that a place whose slot still exists is kept, unless the job is over its max or
-// the place belonged to another incarnation of the node.
+// stable verifies that a place whose slot still exists is kept, unless the job is over its max, has
+// given all back because it cannot run, or the place belonged to another incarnation of the node.
 func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[events.NodeID]plan.Node, s plan.State) {
+	gaveBack := map[events.JobID]bool{}
+	for _, j := range s.Queue {
+		gaveBack[j.ID] = !j.Placed
+		row := s.View.Jobs[j.ID]
+		if left := before[j.ID].Places; !j.Placed && len(left) > 0 {
+			left = slices.DeleteFunc(slices.Clone(left), func(p events.Place) bool {
+				return !stays(s.Nodes[p.Node], p.Slot) || s.Nodes[p.Node].Incarnation != nodes[p.Node].Incarnation
+			})
+			if !j.Restart || len(left) >= row.Workers.Min {
+				t.Fatalf("%s (%+v) gave %v back and could run with it", j.ID, row.Workers, left)
+			}
+		}
+		if j.Placed && j.Restart && j.Submitted && !j.Returning && len(row.Places) < row.Workers.Min {
+			t.Fatalf("%s holds %v and cannot run with less than %d", j.ID, row.Places, row.Workers.Min)
+		}
+	}
 	for id, row := range s.View.Jobs {
+		if gaveBack[id] {
+			continue
+		}
 		for _, p := range before[id].Places {
 			n := s.Nodes[p.Node]
 			if n.Incarnation != nodes[p.Node].Incarnation {

@@ -41,11 +41,11 @@ func (p *pool) do(t *testing.T, line string) string {
 	return printed(d)
 }
 
-// parse parses a command: submit job min:max, scale job min:max, end job, removed job, or opened or
-// closed job N/gM (its Nth incident, after generation M), or joined, suspected, recovered,
-// draining, lost, left with a node, slots=N and an incarnation, or quarantined, released, changed
-// with those. Other attributes of a node are set by quarantine=1m, quarantined=SLOT,SLOT (for a
-// minute), excluded, line=N of the host list, state=S, drains.
+// parse parses a command: submit job min:max [in-process], scale job min:max, end job, removed job,
+// or opened or closed job N/gM (its Nth incident, after generation M), or joined, suspected,
+// recovered, draining, lost, left with a node, slots=N and an incarnation, or quarantined,
+// released, changed with those. Other attributes of a node are set by quarantine=1m,
+// quarantined=SLOT,SLOT (for a minute), excluded, line=N of the host list, state=S, drains.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
 	if ok {
@@ -60,12 +60,15 @@ func parse(line string) (in events.Input, err error) {
 	job := events.JobID(w[1])
 	f := events.NodeFact{Node: events.NodeID(w[1]), Incarnation: "A", Slots: 2}
 	var workers spec.Workers
+	recovery := spec.RecoveryRestart
 	for _, arg := range w[2:] {
 		switch {
 		case strings.HasPrefix(arg, "slots="):
 			_, err = fmt.Sscanf(arg, "slots=%d", &f.Slots)
 		case strings.Contains(arg, "="), arg == "excluded", arg == "drains":
 			err = attribute(&f, arg)
+		case arg == "in-process":
+			recovery = spec.RecoveryInProcess
 		case strings.Contains(arg, ":"):
 			_, err = fmt.Sscanf(arg, "%d:%d", &workers.Min, &workers.Max)
 		default:
@@ -77,7 +80,7 @@ func parse(line string) (in events.Input, err error) {
 	}
 	switch w[0] {
 	case "submit":
-		in.Body = events.JobSubmitted{Job: job, Spec: spec.Job{Name: w[1], Workers: workers}}
+		in.Body = events.JobSubmitted{Job: job, Spec: spec.Job{Name: w[1], Workers: workers, Recovery: recovery}}
 	case "scale":
 		in.Body = events.JobScaled{Job: job, Workers: workers}
 	case "end":

@@ -38,7 +38,9 @@ type State struct {
 type Job struct {
 	ID               events.JobID `json:"id"`
 	Submitted        bool         `json:"submitted,omitempty"` // false: only a later fact has arrived so far
+	Restart          bool         `json:"restart,omitempty"`   // it recovers by restart: below its min it has no processes
 	Placed           bool         `json:"placed,omitempty"`    // it has got its gang, and keeps what it has
+	Returning        bool         `json:"returning,omitempty"` // it is below its min since places were lost that may be back soon
 	PublishedWorkers spec.Workers `json:"told"`                // as in the last placement.set
 	Workers          uint64       `json:"workers,omitempty"`   // number of the fact with the wanted workers
 	Incident         Incident     `json:"incident,omitzero"`
@@ -156,7 +158,8 @@ func (s *State) hasNodeFact(id events.NodeID, number uint64) bool {
 
 // Pack returns the stored form. For a waiting job, of which there may be ten thousand, the view has
 // nearly everything; the rest is one field in Order: the number of the fact with the wanted
-// workers, in base 36. "=" stands for the next entry of Queue.
+// workers, in base 36, after a "+" if it recovers by restart. "=" stands for the next entry of
+// Queue.
 func (s State) Pack() State {
 	order := make([]byte, 0, 2*len(s.Queue))
 	var rest []Job
@@ -165,7 +168,10 @@ func (s State) Pack() State {
 		if i > 0 {
 			order = append(order, ' ')
 		}
-		if j.queued() && *j == (Job{ID: j.ID, Submitted: true, Workers: j.Workers}) && s.View.Jobs[j.ID].Waiting != "" {
+		if j.queued() && *j == (Job{ID: j.ID, Submitted: true, Restart: j.Restart, Workers: j.Workers}) && s.View.Jobs[j.ID].Waiting != "" {
+			if j.Restart {
+				order = append(order, '+')
+			}
 			order = strconv.AppendUint(order, j.Workers, 36)
 			continue
 		}
@@ -208,12 +214,13 @@ func (s State) Unpack() (State, error) {
 			queue, rest = append(queue, rest[0]), rest[1:]
 			continue
 		}
+		w, restart := strings.CutPrefix(w, "+")
 		number, err := strconv.ParseUint(w, 36, 64)
 		id := next()
 		if err != nil || id == "" {
 			return s, events.Errorf(events.Invalid, "the order names %q, which is no job of the queue", w)
 		}
-		queue = append(queue, Job{ID: id, Submitted: true, Workers: number})
+		queue = append(queue, Job{ID: id, Submitted: true, Restart: restart, Workers: number})
 	}
 	s.Queue, s.Order = queue, ""
 	return s, nil

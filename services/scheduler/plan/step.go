@@ -3,7 +3,8 @@
 //
 //	          room for min                    a node goes, or scaled down
 //	waiting ───────────────► placed ◄────────────────────────► below min
-//	   ▲                        │     slots appear (first served)    │
+//	   ▲ ▲                      │     slots appear (first served)    │
+//	   │ └──────────────────────┼────────────────────────────────────┤ rule 2
 //	submitted                   └──────────► released ◄──────────────┘
 //	                                 the job ended
 //
@@ -12,7 +13,10 @@
 //  1. A place is kept as long as its node and slot are usable; nothing is ever moved. The places
 //     on nodes that are lost, have left, drain, are not on the host list or have fewer slots, and
 //     on quarantined slots, are revoked, and a job over its max gives its highest places back.
-//  2. Placed jobs that are below their min take free slots, oldest job first.
+//  2. Placed jobs that are below their min take free slots, oldest job first. One that is still
+//     below it keeps its slots if its workers live (recovery in process), or if what it lost may be
+//     back soon: a lost node, a slot in quarantine. Otherwise, after a drain for example, it has no
+//     processes: it gives all slots back and waits for its gang again.
 //  3. Waiting jobs get their min, all of it or nothing (a gang), oldest first. All slots are
 //     alike, so the first that does not fit blocks every later one, and no job starves. Only a job
 //     that needs more slots than all nodes together have (without those that drain or are in
@@ -107,7 +111,7 @@ func (t *transition) submitted(b events.JobSubmitted) {
 		}
 		t.setWanted(b.Job, b.Spec.Workers)
 	}
-	j.Submitted = true
+	j.Submitted, j.Restart = true, b.Spec.Recovery == spec.RecoveryRestart
 }
 
 func (t *transition) scaled(b events.JobScaled) {
@@ -160,7 +164,7 @@ func (t *transition) ended(id events.JobID) {
 	}
 	t.s.Ended = append(t.s.Ended, id)
 	t.s.Ended = t.s.Ended[max(0, len(t.s.Ended)-endedJobsKept):]
-	if j := t.s.job(id); j != nil && j.Placed {
+	if j := t.s.job(id); j != nil && (j.Placed || j.PublishedWorkers != spec.Workers{}) {
 		t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(id), Body: events.PlacementReleased{Job: id}})
 	}
 	t.s.Queue = slices.DeleteFunc(t.s.Queue, func(j Job) bool { return j.ID == id })
