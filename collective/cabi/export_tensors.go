@@ -7,7 +7,10 @@ import "C"
 
 import (
 	"math"
+	"os"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -144,6 +147,9 @@ func blocks(counts *C.int64_t, count int64, world int) ([]int, int64, error) {
 		if c < 0 {
 			return nil, 0, invalidf("count %d is %d", i, int64(c))
 		}
+		if int64(c) > math.MaxInt64-total {
+			return nil, 0, invalidf("the counts are together more than there can be")
+		}
 		n[i] = int(c)
 		total += int64(c)
 	}
@@ -189,19 +195,47 @@ func opOf(n int32) (collective.Op, error) {
 	return ops[n], nil
 }
 
-// memoryOf is n elements of size bytes each, owned by the caller.
-func memoryOf(p unsafe.Pointer, n int64, size int) ([]byte, error) {
+// byteCount is how many bytes n elements of size bytes each have.
+func byteCount(n int64, size int) (int64, error) {
 	switch {
 	case n < 0:
-		return nil, invalidf("a count of %d", n)
-	case n == 0:
-		return nil, nil
+		return 0, invalidf("a count of %d", n)
+	case n > math.MaxInt64/int64(size):
+		return 0, invalidf("%d elements of %d bytes are more than there can be", n, size)
+	}
+	return n * int64(size), nil
+}
+
+// checkFrom is from how many bytes the end of a program's memory is looked at: an operation on so
+// many takes a thousand times as long as the look.
+const checkFrom = 1 << 20
+
+// memoryOf is n elements of size bytes each, owned by the caller. A count that is far too large,
+// for which no memory is there, is refused: the operation would read what is not there, after
+// hours, or wait for it in vain.
+func memoryOf(p unsafe.Pointer, n int64, size int) ([]byte, error) {
+	bytes, err := byteCount(n, size)
+	switch {
+	case err != nil || bytes == 0:
+		return nil, err
 	case p == nil:
 		return nil, invalidf("no memory for %d elements", n)
-	case n > math.MaxInt64/int64(size):
-		return nil, invalidf("%d elements of %d bytes are more than there can be", n, size)
+	case bytes >= checkFrom && !mapped(uintptr(p), uint64(bytes)-1):
+		return nil, invalidf("%d elements of %d bytes are more than the program has at %p", n, size, p)
 	}
-	return unsafe.Slice((*byte)(p), n*int64(size)), nil
+	return unsafe.Slice((*byte)(p), bytes), nil
+}
+
+// mapped reports whether there is memory at an offset from an address.
+func mapped(at uintptr, offset uint64) bool {
+	page := uintptr(os.Getpagesize())
+	last := at + uintptr(offset)
+	if last < at {
+		return false
+	}
+	var resident byte
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, last&^(page-1), page, uintptr(unsafe.Pointer(&resident)))
+	return errno != unix.ENOMEM
 }
 
 func tensorOf(p unsafe.Pointer, n int64, dtype int32) (collective.Tensor, error) {

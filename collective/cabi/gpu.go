@@ -88,11 +88,11 @@ func (g *gpu) outcome(err error) error {
 }
 
 func (g *gpu) buffer(p unsafe.Pointer, n int64, size int) (nccl.Buffer, error) {
-	b, err := memoryOf(p, n, size)
+	bytes, err := byteCount(n, size)
 	if err != nil {
 		return nccl.Buffer{}, err
 	}
-	return g.engine.Device().Buffer(background, uintptr(p), len(b))
+	return g.engine.Device().Buffer(background, uintptr(p), int(bytes))
 }
 
 const (
