@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/regroup-io/regroup/events/limits"
 )
@@ -119,14 +120,19 @@ func (e Entry) WrittenBy(source string) bool {
 	return source == ServiceSource(e.Writer)
 }
 
+// entries are the rows of the catalogue by their types: each event that is read asks for its own.
+var entries = sync.OnceValue(func() map[Type]Entry {
+	rows := map[Type]Entry{}
+	for _, e := range Catalog() {
+		rows[e.Type] = e
+	}
+	return rows
+})
+
 // EntryOf returns the catalogue's row for a type.
 func EntryOf(t Type) (Entry, bool) {
-	for _, e := range Catalog() {
-		if e.Type == t {
-			return e, true
-		}
-	}
-	return Entry{}, false
+	e, ok := entries()[t]
+	return e, ok
 }
 
 // Type returns the type of the command. The types of facts and commands are defined only here.

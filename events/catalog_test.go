@@ -11,6 +11,13 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
+// TestTheRowOfATypeCostsNothing: every event that is read asks for it, so it must not be built anew.
+func TestTheRowOfATypeCostsNothing(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() { EntryOf(WorkerReady{}.Type()) }); n > 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
 func TestCatalogRows(t *testing.T) {
 	services := map[string]bool{ServiceAgent: true}
 	for _, name := range ServiceNames() {

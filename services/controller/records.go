@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
@@ -67,18 +66,10 @@ func LastFact[B events.Body](ctx context.Context, log events.Log, entity string)
 	return body, m.Sequence, nil
 }
 
-var catalog = sync.OnceValue(func() map[events.Type]events.Entry {
-	rows := map[events.Type]events.Entry{}
-	for _, row := range events.Catalog() {
-		rows[row.Type] = row
-	}
-	return rows
-})
-
 // Reads reports whether a body is for a service: whether the catalogue names the service as a
 // reader of the fact or command. Requests and signals, which are not in the catalogue, are for
 // any receiver.
 func Reads(service string, b events.Body) bool {
-	row, ok := catalog()[b.Type()]
+	row, ok := events.EntryOf(b.Type())
 	return !ok || slices.Contains(row.Readers, service)
 }

@@ -107,6 +107,25 @@ func (cut) Publish(context.Context, events.Message) (uint64, error) {
 	return 0, events.Errorf(events.Unavailable, "not connected")
 }
 
+// TestManyFactsThatCannotBeRead: a few are named, of the others only the number is told.
+func TestManyFactsThatCannotBeRead(t *testing.T) {
+	w, c, ctx := start(t)
+	var warned []string
+	c.Warn = func(err error) { warned = append(warned, err.Error()) }
+	for i := range 50 {
+		m := events.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "a-0001"), ID: fmt.Sprint(i), Data: []byte("nonsense")}
+		if _, err := w.Ports.Log.Publish(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Facts(ctx, "a-0001", func(events.Event) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(warned) != 4 || warned[3] != "47 more facts cannot be read and are passed over" {
+		t.Errorf("%d warnings: %q, want three and the number of the others", len(warned), warned)
+	}
+}
+
 func TestFactsDropDuplicates(t *testing.T) {
 	w, c, ctx := start(t)
 	say := func(id string, number uint64, b events.Body) {

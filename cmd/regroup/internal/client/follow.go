@@ -15,6 +15,9 @@ import (
 // jobFamilies are the fact families whose entity is the job.
 var jobFamilies = []events.Family{events.FamilyJob, events.FamilyPlacement, events.FamilyRound, events.FamilyWorker, events.FamilyIncident}
 
+// unreadableShown is how many facts that cannot be read are named; of more only their number is.
+const unreadableShown = 3
+
 // Follow calls fn with every fact of one job in the order in which they were stored, from the
 // first. It blocks until fn returns an error; ErrStop ends it without one.
 func (c *Client) Follow(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
@@ -55,16 +58,24 @@ func (c *Client) facts(ctx context.Context, at Server, subjects []string, stored
 		family events.Family
 		entity string
 	}
-	seen := map[key]uint64{}
+	seen, malformed := map[key]uint64{}, 0
+	warn := func(err error) {
+		if malformed++; c.Warn != nil && malformed <= unreadableShown {
+			c.Warn(err)
+		}
+	}
+	defer func() {
+		if more := malformed - unreadableShown; c.Warn != nil && more > 0 {
+			c.Warn(events.Errorf(events.Invalid, "%d more facts cannot be read and are passed over", more))
+		}
+	}()
 	return c.read(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
 		e, err := cloudevent.DecodeStored(s)
 		if errors.Is(err, events.ErrUnknownType) {
 			return nil // written by a newer version
 		}
 		if err != nil { // a malformed message, which any client can publish, must not end the reader
-			if c.Warn != nil {
-				c.Warn(events.Errorf(events.CodeOf(err), "fact %d on %s cannot be read and is passed over: %w", s.Sequence, s.Subject, err))
-			}
+			warn(events.Errorf(events.CodeOf(err), "fact %d on %s cannot be read and is passed over: %w", s.Sequence, s.Subject, err))
 			return nil
 		}
 		c.show(&e)
