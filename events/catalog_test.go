@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestTheRowOfATypeCostsNothing: every event that is read asks for it, so it must not be built anew.
+// TestTheRowOfATypeCostsNothing: every event that is read asks for its row.
 func TestTheRowOfATypeCostsNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { EntryOf(WorkerReady{}.Type()) }); n > 0 {
 		t.Errorf("%v allocations, want none", n)

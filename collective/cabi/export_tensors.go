@@ -8,9 +8,8 @@ import "C"
 import (
 	"math"
 	"os"
+	"syscall"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -234,8 +233,8 @@ func mapped(at uintptr, offset uint64) bool {
 		return false
 	}
 	var resident byte
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, last&^(page-1), page, uintptr(unsafe.Pointer(&resident)))
-	return errno != unix.ENOMEM
+	_, _, errno := syscall.Syscall(syscall.SYS_MINCORE, last&^(page-1), page, uintptr(unsafe.Pointer(&resident)))
+	return errno != syscall.ENOMEM
 }
 
 func tensorOf(p unsafe.Pointer, n int64, dtype int32) (collective.Tensor, error) {
