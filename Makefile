@@ -192,7 +192,7 @@ $(TOOLS)/opentelemetry/ready: | hatch
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet opentelemetry-sdk==$(OTEL) opentelemetry-exporter-otlp-proto-http==$(OTEL)
 	@touch $@
 
-chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS; Linux, root), into docs/reliability.md
+chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS, CHAOS_GUARDED=1 with identities and TLS; Linux, root), into docs/reliability.md
 	@$(GO) run ./e2e/chaos -out docs/reliability.md
 
 reliability: chaos ## docs/reliability.md: every kind of network fault, and the chaos run

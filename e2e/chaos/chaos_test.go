@@ -21,7 +21,7 @@ func TestChaos(t *testing.T) {
 	if err := cluster.Build(bin, race, "cmd/regroup", "e2e/recorder"); err != nil {
 		t.Fatal(err)
 	}
-	r, err := unleash(t.Context(), bin, seed, int(faults), t.Output())
+	r, err := unleash(t.Context(), bin, parameters{seed: seed, faults: int(faults)}, t.Output())
 	if err != nil {
 		t.Fatalf("CHAOS_SEED=%d: %v", seed, err)
 	}

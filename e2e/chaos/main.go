@@ -2,8 +2,9 @@
 //
 //	CHAOS_SEED=7 CHAOS_FAULTS=200 go run ./e2e/chaos -out docs/reliability.md
 //
-// It needs Linux, root and bin/regroup and bin/recorder (make chaos builds them). The same seed
-// gives the same faults.
+// With CHAOS_GUARDED=1 every process has an identity of its own, and connections are encrypted. It
+// needs Linux, root and bin/regroup and bin/recorder (make chaos builds them). The same seed gives
+// the same faults.
 package main
 
 import (
@@ -42,11 +43,15 @@ func run(ctx context.Context, out, bin string, log io.Writer) error {
 	if err != nil {
 		return err
 	}
+	guarded, err := number("CHAOS_GUARDED", 0)
+	if err != nil {
+		return err
+	}
 	if bin, err = filepath.Abs(bin); err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "CHAOS_SEED=%d CHAOS_FAULTS=%d\n", seed, faults)
-	r, err := unleash(ctx, bin, seed, int(faults), log)
+	fmt.Fprintf(log, "CHAOS_SEED=%d CHAOS_FAULTS=%d CHAOS_GUARDED=%d\n", seed, faults, guarded)
+	r, err := unleash(ctx, bin, parameters{seed, int(faults), guarded != 0}, log)
 	if err != nil {
 		return fmt.Errorf("CHAOS_SEED=%d: %w", seed, err)
 	}
@@ -55,7 +60,11 @@ func run(ctx context.Context, out, bin string, log io.Writer) error {
 	if out == "" {
 		return nil
 	}
-	return report.Section(out, report.Reliability, "Chaos", text)
+	section := "Chaos"
+	if guarded != 0 {
+		section = "Chaos with identities and TLS"
+	}
+	return report.Section(out, report.Reliability, section, text)
 }
 
 // number reads a setting.

@@ -30,10 +30,16 @@ type happened struct {
 	overlapped bool
 }
 
+// parameters of a run.
+type parameters struct {
+	seed    uint64
+	faults  int
+	guarded bool // with identities and TLS
+}
+
 // chaos is one run.
 type chaos struct {
 	*network.Datacenter
-	seed uint64
 	run  *network.Run
 	log  io.Writer
 	tail record.Tail
@@ -52,7 +58,7 @@ type activeFault struct {
 
 // result is the result of a run.
 type result struct {
-	seed    uint64
+	parameters
 	took    time.Duration
 	done    []happened
 	history *record.History
@@ -60,13 +66,13 @@ type result struct {
 	facts   int
 }
 
-// unleash runs one job of eight workers on four nodes under n faults.
-func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer) (res result, err error) {
+// unleash runs one job of eight workers on four nodes under faults.
+func unleash(ctx context.Context, bin string, p parameters, log io.Writer) (res result, err error) {
 	dir, err := os.MkdirTemp("", "regroup-chaos-")
 	if err != nil {
 		return res, err
 	}
-	datacenter, err := network.Build(ctx, network.Options{Bin: bin, Dir: dir, Nodes: 4, Slots: 2, Restart: restart, Name: "chaos"})
+	datacenter, err := network.Build(ctx, network.Options{Bin: bin, Dir: dir, Nodes: 4, Slots: 2, Restart: restart, Name: "chaos", Guarded: p.guarded})
 	if err != nil {
 		return res, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -81,7 +87,7 @@ func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer)
 			fmt.Fprintln(log, "logs and records are kept in", dir)
 		}
 	}()
-	c := &chaos{Datacenter: datacenter, seed: seed, log: log, begun: time.Now()}
+	c := &chaos{Datacenter: datacenter, log: log, begun: time.Now()}
 	c.run, err = c.Train(ctx, network.Training{
 		Name: "chaos", Workers: spec.Workers{Min: 1, Max: workers}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 25 * time.Millisecond,
 	})
@@ -92,7 +98,7 @@ func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer)
 	if err := c.steps(ctx, calm); err != nil {
 		return res, err
 	}
-	for i, f := range schedule(seed, n) {
+	for i, f := range schedule(p.seed, p.faults) {
 		if err := c.strike(ctx, i, f); err != nil {
 			return res, err
 		}
@@ -100,7 +106,7 @@ func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer)
 	if err := c.waitHealthy(ctx); err != nil {
 		return res, err
 	}
-	res = result{seed: seed, done: c.done, took: time.Since(c.begun)}
+	res = result{parameters: p, done: c.done, took: time.Since(c.begun)}
 	return c.prove(ctx, res)
 }
 
@@ -219,7 +225,11 @@ func (c *chaos) prove(ctx context.Context, r result) (result, error) {
 // markdown is the section of the reliability document.
 func (r result) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `Measured on %s. Seed %d, %d faults in %s: one job of eight workers on four nodes, three brokers, two replicas of every service.
+	guarded := ""
+	if r.guarded {
+		guarded = ",\nwith identities and TLS"
+	}
+	fmt.Fprintf(&b, `Measured on %s. Seed %d, %d faults in %s: one job of eight workers on four nodes, three brokers, two replicas of every service%s.
 What was killed is started again after %v, as a service manager does it; every fourth fault comes while the one before is still there.
 
 The job succeeded. By the records of its workers: %d steps in %d generations, %d epochs, samples missing %d, repeated %d; %d steps were made in vain and again.
@@ -227,7 +237,7 @@ The job succeeded. By the records of its workers: %d steps in %d generations, %d
 
 | fault | struck | recovered | without a step, median | max | steps made again, most |
 |---|---|---|---|---|---|
-`, report.Machine(), r.seed, len(r.done), r.took.Round(time.Second), restart,
+`, report.Machine(), r.seed, len(r.done), r.took.Round(time.Second), guarded, restart,
 		r.account.Steps, r.account.Generations, r.account.Epochs, r.account.Missing, r.account.Repeated, r.account.Void, r.facts)
 	steps := r.history.Steps()
 	for _, k := range kinds {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Options of a Datacenter.
@@ -27,6 +29,7 @@ type Options struct {
 	Restart time.Duration
 	Name    string // name of this client
 	IPv6    bool   // hosts have no other addresses, and agents find theirs by themselves
+	Guarded bool   // every process has an identity of its own, and connections are encrypted
 }
 
 // Datacenter is three brokers, two hosts with a replica of every service each, and nodes with an
@@ -40,14 +43,18 @@ type Datacenter struct {
 	Brokers, Controls, Nodes []string // hosts; the processes of brokers and agents have the names of their hosts
 
 	options Options
+	auth    string   // directory of the identities; empty = there are none
 	log     *os.File // of the client
 }
 
-// environment of all processes. Quarantine is disabled, because all faults are injected, often into
-// the same few nodes.
-var environment = []string{
-	"REGROUP_DISCOVERY_QUARANTINE_CHARGES=0", "REGROUP_DISCOVERY_QUARANTINE_LOSSES=0",
-	"REGROUP_NATS_SYSTEM_PASSWORD=of-the-lab", // so that discovery receives the disconnections of agents
+// environment is that of all processes. Quarantine is disabled, because all faults are injected,
+// often into the same few nodes.
+func (c *Datacenter) environment() []string {
+	e := []string{"REGROUP_DISCOVERY_QUARANTINE_CHARGES=0", "REGROUP_DISCOVERY_QUARANTINE_LOSSES=0"}
+	if c.auth == "" {
+		e = append(e, "REGROUP_NATS_SYSTEM_PASSWORD=of-the-lab") // so that discovery receives the disconnections of agents
+	}
+	return e
 }
 
 // Services are the names of the control plane's services. A replica's process is called
@@ -90,6 +97,11 @@ func (c *Datacenter) start(ctx context.Context) error {
 		urls, routes = append(urls, "nats://"+net.JoinHostPort(c.Address(b), "4222")), append(routes, net.JoinHostPort(c.Address(b), "6222"))
 	}
 	c.URL = strings.Join(urls, ",")
+	if c.options.Guarded {
+		if err := c.identities(ctx); err != nil {
+			return err
+		}
+	}
 	for i, b := range c.Brokers {
 		if err := c.run(b, b, "serve", "nats", "--name", b, "--listen", net.JoinHostPort(c.Address(b), "4222"), "--cluster", "lab", "--cluster-listen", routes[i],
 			"--routes", strings.Join(routes, ","), "--state-dir", filepath.Join(c.options.Dir, b)); err != nil {
@@ -103,7 +115,7 @@ func (c *Datacenter) start(ctx context.Context) error {
 	if c.log, err = os.OpenFile(filepath.Join(c.options.Dir, "client.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
 	}
-	if c.Client, err = cluster.Connect(ctx, c.URL, c.options.Name, c.log); err != nil {
+	if c.Client, err = c.connect(ctx); err != nil {
 		return err
 	}
 	for _, host := range c.Controls {
@@ -127,18 +139,54 @@ func (c *Datacenter) start(ctx context.Context) error {
 
 // init creates streams and buckets with three replicas.
 func (c *Datacenter) init(ctx context.Context) error {
-	args := c.On(c.Controls[0], filepath.Join(c.options.Bin, "regroup"), "init", "--server", c.URL, "--replicas", "3")
+	args := c.On(c.Controls[0], c.regroup("init", "--server", c.URL, "--replicas", "3")...)
 	if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("regroup init: %w: %s", err, out)
 	}
 	return nil
 }
 
-func (c *Datacenter) run(name, host string, args ...string) error {
-	return c.Processes.Start(cluster.Command{
-		Name: name, Restart: c.options.Restart, Env: environment,
-		Args: c.On(host, append([]string{filepath.Join(c.options.Bin, "regroup")}, args...)...),
+// identities makes the identities of everything in the data centre.
+func (c *Datacenter) identities(ctx context.Context) error {
+	c.auth = filepath.Join(c.options.Dir, "auth")
+	init := []string{"auth", "init"}
+	for _, b := range c.Brokers {
+		init = append(init, "--host", c.Address(b))
+	}
+	commands := [][]string{init, {"auth", "issue", "client", c.options.Name}}
+	for _, n := range c.Nodes {
+		commands = append(commands, []string{"auth", "issue", "agent", n})
+	}
+	for _, args := range commands {
+		args = c.regroup(args...)
+		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w: %s", args, err, out)
+		}
+	}
+	return nil
+}
+
+// regroup returns the command line of a command.
+func (c *Datacenter) regroup(args ...string) []string {
+	if c.auth != "" {
+		args = append(args, "--auth", c.auth)
+	}
+	return append([]string{filepath.Join(c.options.Bin, "regroup")}, args...)
+}
+
+// connect connects this program as a client.
+func (c *Datacenter) connect(ctx context.Context) (*cluster.Client, error) {
+	if c.auth == "" {
+		return cluster.Connect(ctx, c.URL, c.options.Name, c.log)
+	}
+	return cluster.ConnectWith(ctx, jetstream.ConnectOptions{
+		URL: c.URL, Name: c.options.Name, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
+		Credentials: filepath.Join(c.auth, "users", c.options.Name+".creds"), RootCA: filepath.Join(c.auth, "tls", "ca.pem"),
 	})
+}
+
+func (c *Datacenter) run(name, host string, args ...string) error {
+	return c.Processes.Start(cluster.Command{Name: name, Restart: c.options.Restart, Env: c.environment(), Args: c.On(host, c.regroup(args...)...)})
 }
 
 // Ready waits until every node is ready in discovery's view.
