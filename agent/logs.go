@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -21,8 +22,9 @@ const (
 )
 
 // logs stores workers' output in chunks. If the log is so slow that the buffer is full, lines are
-// dropped: training does not wait for its output. Each gap is marked in the output with the number
-// of its lines, at the latest when the worker has ended, and the fact of the exit has the total.
+// dropped: training does not wait for its output. Of these the newest are kept, and stored after
+// the gap, which is marked in the output with the number of its lines, at the latest when the
+// worker has ended; the fact of the exit has the total.
 type logs struct {
 	opt     Options
 	wake    chan struct{}
@@ -30,7 +32,7 @@ type logs struct {
 	open    []*chunk // one per source, in the order of their first line
 	full    []*chunk
 	waiting int            // bytes in full
-	dropped map[source]int // lines since the last one kept
+	dropped map[source]*lines.Tail // since the last line that was taken
 	lost    map[owner]uint64
 	left    chan struct{} // closed, and made anew, when a chunk has left full
 	seq     uint64
@@ -60,6 +62,11 @@ type chunk struct {
 	sent  bool // being sent: must not be changed
 }
 
+func (c *chunk) put(text string) {
+	c.data = append(append(c.data, text...), '\n')
+	c.lines++
+}
+
 // gap adds a mark for n missing lines.
 func (c *chunk) gap(n int) {
 	c.gaps += n
@@ -67,7 +74,7 @@ func (c *chunk) gap(n int) {
 }
 
 func newLogs(o Options) *logs {
-	return &logs{opt: o, wake: make(chan struct{}, 1), dropped: map[source]int{}, lost: map[owner]uint64{}, left: make(chan struct{})}
+	return &logs{opt: o, wake: make(chan struct{}, 1), dropped: map[source]*lines.Tail{}, lost: map[owner]uint64{}, left: make(chan struct{})}
 }
 
 func (l *logs) add(line Line) {
@@ -75,32 +82,46 @@ func (l *logs) add(line Line) {
 	defer l.mu.Unlock()
 	s := source{line.Job, line.Place, line.Rank, line.Generation, line.Stream}
 	if l.waiting >= l.opt.Config.LogBuffer {
-		l.missed(s, 1)
+		l.missed(s, line.Text)
 		return
 	}
 	l.mark(s)
 	c := l.chunk(s)
-	c.data = append(append(c.data, line.Text...), '\n')
-	c.lines++
+	c.put(line.Text)
 	if len(c.data) >= chunkSize {
 		l.sealLocked()
 	}
 }
 
-func (l *logs) missed(s source, n int) {
-	l.dropped[s] += n
-	l.lost[owner{s.job, s.place}] += uint64(n)
-}
-
-// mark adds a mark for the lines dropped here, if any.
-func (l *logs) mark(s source) {
-	if n := l.dropped[s]; n > 0 {
-		delete(l.dropped, s)
-		l.chunk(s).gap(n)
+func (l *logs) missed(s source, text string) {
+	t := l.dropped[s]
+	if t == nil {
+		t = &lines.Tail{}
+		l.dropped[s] = t
+	}
+	if n := t.Add(text); n > 0 {
+		l.lost[owner{s.job, s.place}] += uint64(n)
 	}
 }
 
-// ended marks the last gap of a worker that has ended, and returns the number of its dropped lines.
+// mark adds a mark for the lines dropped here, if any, and the newest of them.
+func (l *logs) mark(s source) {
+	t := l.dropped[s]
+	if t == nil {
+		return
+	}
+	delete(l.dropped, s)
+	c := l.chunk(s)
+	if t.Lost > 0 {
+		c.gap(t.Lost)
+	}
+	for _, text := range t.Lines {
+		c.put(text)
+	}
+}
+
+// ended marks the last gap of a worker that has ended, takes the newest lines after it however full
+// the buffer is, and returns the number of its dropped lines.
 func (l *logs) ended(job events.JobID, place events.Place) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,11 +277,11 @@ func (l *logs) drained(ctx context.Context) {
 	if n := l.waits(); n > 0 {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		lines := 0
+		count := 0
 		for _, c := range l.full {
-			lines += c.lines
+			count += c.lines
 		}
-		l.opt.Logger.Error("output could not be stored before the end", "node", l.opt.Node, "lines", lines, "chunks", n)
+		l.opt.Logger.Error("output could not be stored before the end", "node", l.opt.Node, "lines", count, "chunks", n)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 )
 
 // stored reads the worker's output back and returns how many of its lines are there, and how many
-// are missing according to the marks. The lines must be in order, and each gap exactly as long as
-// its mark says.
-func stored(t *testing.T, p events.Ports) (lines, missing int) {
+// are missing according to the marks, and the number of the newest. The lines must be in order, and
+// each gap exactly as long as its mark says.
+func stored(t *testing.T, p events.Ports) (lines, missing, newest int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -33,15 +33,17 @@ func stored(t *testing.T, p events.Ports) (lines, missing int) {
 				t.Fatalf("%q where line %d should be", text, next)
 			}
 			lines++
+			newest = n
 			next++
 		}
 		return nil
 	}, cancel)
-	return lines, missing
+	return lines, missing, newest
 }
 
 // TestMissingLinesAreMarked: whether the log is slow or unavailable, each printed line is stored or
-// counted by a mark, also if the worker prints no more; the fact of the exit has the total.
+// counted by a mark, also if the worker prints no more, and the newest are stored; the fact of the
+// exit has the total.
 func TestMissingLinesAreMarked(t *testing.T) {
 	const printed = 100_000
 	for name, c := range map[string]struct {
@@ -69,7 +71,10 @@ func TestMissingLinesAreMarked(t *testing.T) {
 				away.Store(false)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				lines, missing := stored(t, w.bus.Ports())
+				lines, missing, newest := stored(t, w.bus.Ports())
+				if newest != printed {
+					t.Errorf("the newest line is %d, of %d: the reason of the end is printed last", newest, printed)
+				}
 				if lines+missing != printed || uint64(missing) != x.Dropped || (missing > 0) != c.dropped {
 					t.Errorf("%d lines are there and marks count %d, of %d; the exit says %d", lines, missing, printed, x.Dropped)
 				}
@@ -139,7 +144,7 @@ func TestRefusedChunkIsCounted(t *testing.T) {
 		w.train("lines=3000 run=5s")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		lines, missing := stored(t, w.bus.Ports())
+		lines, missing, _ := stored(t, w.bus.Ports())
 		if lines+missing != 3000 || missing == 0 {
 			t.Errorf("%d lines are there and marks count %d, of 3000", lines, missing)
 		}
