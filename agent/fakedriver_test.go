@@ -12,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // fakeDriver is a driver with simulated processes, whose command is a script:
@@ -67,7 +68,7 @@ func (d *fakeDriver) Fence(context.Context) ([]worker.Orphaned, error) {
 }
 
 // Start starts a simulated process.
-func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), output func(stream string, lines []string)) {
+func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), said func(stream string, lines []output.Line)) {
 	t, err := parseScript(s.Command)
 	d.mu.Lock()
 	if err == nil && d.over {
@@ -85,7 +86,11 @@ func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), out
 	d.waits.Go(func() {
 		report(worker.ProcessStarted{Worker: s.Worker, PID: pid})
 		if len(t.lines) > 0 {
-			output("stdout", t.lines)
+			var all []output.Line
+			for _, text := range t.lines {
+				all = append(all, output.Line{Text: text})
+			}
+			said("stdout", all)
 		}
 		x := t.play(p)
 		d.mu.Lock()
@@ -239,7 +244,7 @@ func TestFakeDriverRunsScripts(t *testing.T) {
 			in := make(chan worker.Input, 4)
 			lines := 0
 			from, ended := time.Now(), time.Time{}
-			d.Start(worker.StartProcess{Worker: "w", Command: strings.Fields(command)}, func(i worker.Input) { ended = time.Now(); in <- i }, func(_ string, l []string) { lines += len(l) })
+			d.Start(worker.StartProcess{Worker: "w", Command: strings.Fields(command)}, func(i worker.Input) { ended = time.Now(); in <- i }, func(_ string, l []output.Line) { lines += len(l) })
 			first := <-in
 			if f, failed := first.(worker.ProcessFailedToStart); failed {
 				if want.after != 0 || f.ExitCode != 127 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -31,8 +32,9 @@ type logs struct {
 	mu      sync.Mutex
 	open    []*chunk // one per source, in the order of their first line
 	full    []*chunk
-	waiting int            // bytes in full
+	waiting int                    // bytes in full
 	dropped map[source]*lines.Tail // since the last line that was taken
+	passing map[source]*chunk      // those in full that have an open line alone
 	lost    map[owner]uint64
 	left    chan struct{} // closed, and made anew, when a chunk has left full
 	seq     uint64
@@ -55,26 +57,15 @@ type source struct {
 
 type chunk struct {
 	source
-	data  []byte
-	lines int // of the worker
-	gaps  int // lines counted by its marks
-	id    string
-	sent  bool // being sent: must not be changed
-}
-
-func (c *chunk) put(text string) {
-	c.data = append(append(c.data, text...), '\n')
-	c.lines++
-}
-
-// gap adds a mark for n missing lines.
-func (c *chunk) gap(n int) {
-	c.gaps += n
-	c.data = fmt.Appendf(c.data, "regroup: %d lines were dropped here, the log store was too slow\n", n)
+	lines.Chunk
+	id   string
+	sent bool // being sent: must not be changed
 }
 
 func newLogs(o Options) *logs {
-	return &logs{opt: o, wake: make(chan struct{}, 1), dropped: map[source]*lines.Tail{}, lost: map[owner]uint64{}, left: make(chan struct{})}
+	return &logs{
+		opt: o, wake: make(chan struct{}, 1), dropped: map[source]*lines.Tail{}, passing: map[source]*chunk{}, lost: map[owner]uint64{}, left: make(chan struct{}),
+	}
 }
 
 func (l *logs) add(line Line) {
@@ -82,13 +73,15 @@ func (l *logs) add(line Line) {
 	defer l.mu.Unlock()
 	s := source{line.Job, line.Place, line.Rank, line.Generation, line.Stream}
 	if l.waiting >= l.opt.Config.LogBuffer {
-		l.missed(s, line.Text)
+		if !line.Open { // it comes once more when it is finished
+			l.missed(s, line.Text)
+		}
 		return
 	}
 	l.mark(s)
 	c := l.chunk(s)
-	c.put(line.Text)
-	if len(c.data) >= chunkSize {
+	c.Put(output.Line{Text: line.Text, Open: line.Open})
+	if len(c.Data) >= chunkSize {
 		l.sealLocked()
 	}
 }
@@ -113,10 +106,10 @@ func (l *logs) mark(s source) {
 	delete(l.dropped, s)
 	c := l.chunk(s)
 	if t.Lost > 0 {
-		c.gap(t.Lost)
+		c.Gap(t.Lost)
 	}
 	for _, text := range t.Lines {
-		c.put(text)
+		c.Put(output.Line{Text: text})
 	}
 }
 
@@ -171,13 +164,24 @@ func (l *logs) chunk(s source) *chunk {
 // sealLocked closes all open chunks, so that lines of different sources roughly keep their order.
 func (l *logs) sealLocked() {
 	for _, c := range l.open {
-		l.waiting += len(c.data)
-		if last := l.lastOf(c.source); last != nil && len(last.data)+len(c.data) <= mergedSize {
-			last.data, last.lines, last.gaps = append(last.data, c.data...), last.lines+c.lines, last.gaps+c.gaps
-			continue
+		last := l.passing[c.source]
+		if last == nil || last.sent || !c.Passing() {
+			last = l.lastOf(c.source)
 		}
-		c.id = l.newID()
-		l.full = append(l.full, c)
+		delete(l.passing, c.source) // what comes must not overtake this one
+		if last != nil && len(last.Data)+len(c.Data) <= mergedSize {
+			l.waiting -= len(last.Data)
+			last.Join(c.Chunk)
+			l.waiting += len(last.Data)
+			c = last
+		} else {
+			c.id = l.newID()
+			l.full = append(l.full, c)
+			l.waiting += len(c.Data)
+		}
+		if c.Passing() {
+			l.passing[c.source] = c
+		}
 	}
 	if len(l.open) > 0 {
 		l.open = nil
@@ -253,18 +257,21 @@ func (l *logs) drop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.full[0]
-	l.waiting -= len(c.data)
-	if err == nil || c.lines == 0 { // or it was only a mark
+	l.waiting -= len(c.Data)
+	if l.passing[c.source] == c {
+		delete(l.passing, c.source)
+	}
+	if err == nil || c.Lines == 0 { // or it was only a mark
 		l.full = l.full[1:]
 		close(l.left)
 		l.left = make(chan struct{})
 		return
 	}
-	l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "job", c.job, "count", c.lines, "reason", err)
-	l.lost[owner{c.job, c.place}] += uint64(c.lines)
+	l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "job", c.job, "count", c.Lines, "reason", err)
+	l.lost[owner{c.job, c.place}] += uint64(c.Lines)
 	instead := &chunk{source: c.source, id: l.newID()}
-	instead.gap(c.lines + c.gaps)
-	l.waiting += len(instead.data)
+	instead.Gap(c.Lines + c.Gaps)
+	l.waiting += len(instead.Data)
 	l.full[0] = instead
 }
 
@@ -279,7 +286,7 @@ func (l *logs) drained(ctx context.Context) {
 		defer l.mu.Unlock()
 		count := 0
 		for _, c := range l.full {
-			count += c.lines
+			count += c.Lines
 		}
 		l.opt.Logger.Error("output could not be stored before the end", "node", l.opt.Node, "lines", count, "chunks", n)
 	}
@@ -296,7 +303,7 @@ func (l *logs) store(ctx context.Context, c *chunk) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.Config.CallTimeout)
 	defer cancel()
 	_, err := l.opt.Ports.Log.Publish(ctx, events.Message{
-		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.data,
+		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.Data,
 		Header: map[string][]string{
 			events.HeaderLogNode: {string(c.place.Node)}, events.HeaderLogSlot: {slot},
 			events.HeaderLogRank: {strconv.Itoa(c.rank)}, events.HeaderLogStream: {c.stream},

@@ -1,2 +1,3 @@
-// Package lines keeps the newest lines of a worker's output that cannot be stored.
+// Package lines turns the output of a worker into lines, as a terminal would show them, and keeps
+// the newest of those that cannot be stored.
 package lines

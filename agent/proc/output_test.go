@@ -5,13 +5,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // TestRestOfThePipeIsRead: a process has printed and ended before its reader runs; its last lines
 // give the reason.
 func TestRestOfThePipeIsRead(t *testing.T) {
 	var got []string
-	c, err := newCapture(func(_ string, lines []string) { got = append(got, lines...) }, nil)
+	c, err := newCapture(func(_ string, lines []output.Line) {
+		for _, l := range lines {
+			got = append(got, l.Text)
+		}
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
