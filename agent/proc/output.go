@@ -19,6 +19,9 @@ import (
 
 const (
 	keepLines = 20 // of the last output, for the fact of the exit
+	// So many of them are of stderr if it has them: what was printed to stdout at the same time must
+	// not displace a traceback.
+	keepErrors = 15
 	// A process that left the group can hold the pipe open for ever; its output is not awaited for
 	// longer than this.
 	drainFor = 250 * time.Millisecond
@@ -30,7 +33,7 @@ type capture struct {
 	done     sync.WaitGroup
 	mask     atomic.Pointer[mask] // conceals secrets in all of it
 	mu       sync.Mutex
-	last     []string
+	said     int // lines of both
 }
 
 type pipe struct {
@@ -42,8 +45,15 @@ type pipe struct {
 	mu    sync.Mutex // in what follows and emit: reader and timer take turns
 	lines lines.Reader
 	says  traceback.Parser
+	last  []lastLine  // guarded by c.mu
 	timer *time.Timer // for what is due although nothing is read; nil = none yet
 	over  bool
+}
+
+// lastLine is one of the last lines of a stream.
+type lastLine struct {
+	number int // among those of both streams
+	text   string
 }
 
 func newCapture(emit func(string, []output.Line), who *worker.Account) (*capture, error) {
@@ -132,10 +142,20 @@ func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
 	return nil
 }
 
+// lines returns the last lines of both streams, in the order in which they came.
 func (c *capture) lines() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.last)
+	errs, out := c.err.last, c.out.last
+	out = out[max(0, len(out)+min(len(errs), keepErrors)-keepLines):]
+	errs = errs[max(0, len(errs)+len(out)-keepLines):]
+	all := slices.Concat(out, errs)
+	slices.SortFunc(all, func(a, b lastLine) int { return a.number - b.number })
+	var texts []string
+	for _, l := range all {
+		texts = append(texts, l.text)
+	}
+	return texts
 }
 
 func (p *pipe) read() {
@@ -176,7 +196,7 @@ func (p *pipe) pass(all []output.Line) {
 		p.says.Line(text, now)
 		finished = append(finished, text)
 	}
-	p.c.keep(finished)
+	p.keep(finished)
 	p.emit(p.name, all)
 }
 
@@ -231,11 +251,14 @@ func (p *pipe) left() (all []byte) {
 	return all
 }
 
-func (c *capture) keep(lines []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = append(c.last, lines...)
-	if n := len(c.last); n > keepLines {
-		c.last = slices.Clone(c.last[n-keepLines:])
+func (p *pipe) keep(lines []string) {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	for _, text := range lines {
+		p.c.said++
+		p.last = append(p.last, lastLine{p.c.said, text})
+	}
+	if n := len(p.last); n > keepLines {
+		p.last = slices.Clone(p.last[n-keepLines:])
 	}
 }
