@@ -23,6 +23,7 @@ import (
 //	fake ignore-term         runs until it is killed
 //	fake fail-start          cannot be started
 //	fake lines=3             prints three lines first
+//	fake bars=3              prints a bar of three states to stderr, one every millisecond, and lines
 //
 // Without run= it runs until it is signalled. It uses the time package, so that it works in virtual
 // time.
@@ -92,6 +93,7 @@ func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), sai
 			}
 			said("stdout", all)
 		}
+		t.bar(func(text string, open bool) { said("stderr", []output.Line{{Text: text, Open: open}}) })
 		x := t.play(p)
 		d.mu.Lock()
 		delete(d.live, s.Worker)
@@ -162,6 +164,24 @@ type script struct {
 	exit    worker.ProcessExited
 	ignores bool
 	lines   []string
+	bars    int
+}
+
+// bar prints a bar between lines.
+func (t script) bar(say func(text string, open bool)) {
+	if t.bars == 0 {
+		return
+	}
+	say("begins", false)
+	for i := range t.bars {
+		if i == t.bars/2 {
+			say("printed beside it", false)
+		}
+		say(fmt.Sprintf("bar %d", i), true)
+		time.Sleep(time.Millisecond)
+	}
+	say(fmt.Sprintf("bar %d", t.bars), false)
+	say("ends", false)
 }
 
 func (t script) play(p *fakeProcess) worker.ProcessExited {
@@ -211,6 +231,8 @@ func parseScript(command []string) (script, error) {
 			for i := range n {
 				t.lines = append(t.lines, fmt.Sprintf("line %d", i+1))
 			}
+		case "bars":
+			t.bars, err = strconv.Atoi(v)
 		default:
 			err = fmt.Errorf("unknown word %q", w)
 		}

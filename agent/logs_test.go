@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // stored reads the worker's output back and returns how many of its lines are there, and how many
@@ -147,6 +149,47 @@ func TestRefusedChunkIsCounted(t *testing.T) {
 		lines, missing, _ := stored(t, w.bus.Ports())
 		if lines+missing != 3000 || missing == 0 {
 			t.Errorf("%d lines are there and marks count %d, of 3000", lines, missing)
+		}
+		w.wait()
+	})
+}
+
+// TestStatesOfABarAreBounded: while the log is away, of each bar the newest state alone waits,
+// beside all finished lines; then the stored output tells the same.
+func TestStatesOfABarAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var away atomic.Bool
+		away.Store(true)
+		w.bus.FailPublishes(func(subject string) (bool, error) {
+			if away.Load() && strings.HasPrefix(subject, "regroup.log.") {
+				return false, events.Errorf(events.Unavailable, "the store is away")
+			}
+			return false, nil
+		})
+		w.train("bars=1000 run=5s")
+		time.Sleep(4 * time.Second)
+		away.Store(false)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		open, finished := 0, []string{}
+		_ = w.bus.Ports().Log.Follow(ctx, events.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: events.FromFirst}, func(s events.Stored) error {
+			for l := range output.Lines(s.Data) {
+				if l.Open {
+					open++
+				} else {
+					finished = append(finished, l.Text)
+				}
+			}
+			return nil
+		}, cancel)
+		if want := []string{"begins", "printed beside it", "bar 1000", "ends"}; !slices.Equal(finished, want) {
+			t.Errorf("the finished lines are %q, want %q", finished, want)
+		}
+		if open > 2 { // one that was being stored, and the newest
+			t.Errorf("%d states of a bar are stored", open)
 		}
 		w.wait()
 	})

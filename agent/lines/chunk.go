@@ -34,6 +34,9 @@ func (c *Chunk) Gap(lines int) {
 
 // Join appends another chunk.
 func (c *Chunk) Join(next Chunk) {
+	if len(next.Data) == 0 {
+		return
+	}
 	c.close()
 	c.open, c.at = next.open, len(c.Data)+next.at
 	c.Data = append(c.Data, next.Data...)
