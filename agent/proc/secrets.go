@@ -166,10 +166,15 @@ func (m *mask) begun(s string) string {
 	if m == nil {
 		return s
 	}
-	for at := max(0, len(s)-len(m.values[0])+1); at < len(s); at++ {
+	for at := 0; at < len(s); {
 		if slices.ContainsFunc(m.values, func(v string) bool { return len(v) > len(s)-at && strings.HasPrefix(v, s[at:]) }) {
 			return m.text(s[:at])
 		}
+		step := 1
+		if i := slices.IndexFunc(m.values, func(v string) bool { return strings.HasPrefix(s[at:], v) }); i >= 0 {
+			step = len(m.values[i]) // what is concealed is the beginning of nothing
+		}
+		at += step
 	}
 	return m.text(s)
 }

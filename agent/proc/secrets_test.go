@@ -124,6 +124,13 @@ func TestNoPartOfASecretRemains(t *testing.T) {
 			}
 		}
 	}
+	for text, want := range map[string]string{
+		"key 0123456789abcde": "key ", "key 0": "key ", "key 0123456789abcdef": "key ****", "key 0123456789abcdef0123": "key ****", "key first of the li": "key ", "key 12": "key 12", "": "",
+	} {
+		if got := hide.begun(text); got != want {
+			t.Errorf("the beginning %q is told as %q, want %q", text, got, want)
+		}
+	}
 	if got := hide.text("it begins with first of the lines"); got != "it begins with ****" {
 		t.Errorf("a line of a value: %q", got)
 	}
