@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -69,7 +70,7 @@ func (a *Agent) start(s worker.StartProcess) {
 		return
 	}
 	a.show() // its first line must carry its rank
-	a.opt.Driver.Start(s, a.fromDriver(s, a.placeErrorFile(s)), func(stream string, lines []string) { a.output(s, stream, lines) })
+	a.opt.Driver.Start(s, a.fromDriver(s, a.placeErrorFile(s)), func(stream string, lines []output.Line) { a.output(s, stream, lines) })
 }
 
 // cannotStart is the exit code of a shell for a command that cannot be executed.
@@ -124,13 +125,13 @@ func (a *Agent) fromDriver(s worker.StartProcess, kept string) func(worker.Input
 	}
 }
 
-func (a *Agent) output(s worker.StartProcess, stream string, lines []string) {
+func (a *Agent) output(s worker.StartProcess, stream string, lines []output.Line) {
 	l := Line{Job: s.Job, Place: s.Place, Rank: -1, Generation: s.Generation, Stream: stream}
 	if w, ok := a.snapshot.Load().workers[s.Worker]; ok {
 		l.Rank, l.LocalRank, l.Generation = w.Rank, w.LocalRank, w.Generation
 	}
-	for _, text := range lines {
-		l.Text = text
+	for _, x := range lines {
+		l.Text, l.Open = x.Text, x.Open
 		a.opt.Output(l)
 		a.logs.add(l)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -63,7 +64,7 @@ type spy struct {
 	starts []worker.StartProcess
 }
 
-func (s *spy) Start(p worker.StartProcess, report func(worker.Input), out func(string, []string)) {
+func (s *spy) Start(p worker.StartProcess, report func(worker.Input), out func(string, []output.Line)) {
 	s.mu.Lock()
 	s.starts = append(s.starts, p)
 	s.mu.Unlock()

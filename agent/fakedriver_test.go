@@ -12,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // fakeDriver is a driver with simulated processes, whose command is a script:
@@ -22,6 +23,7 @@ import (
 //	fake ignore-term         runs until it is killed
 //	fake fail-start          cannot be started
 //	fake lines=3             prints three lines first
+//	fake bars=3              prints a bar of three states to stderr, one every millisecond, and lines
 //
 // Without run= it runs until it is signalled. It uses the time package, so that it works in virtual
 // time.
@@ -67,7 +69,7 @@ func (d *fakeDriver) Fence(context.Context) ([]worker.Orphaned, error) {
 }
 
 // Start starts a simulated process.
-func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), output func(stream string, lines []string)) {
+func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), said func(stream string, lines []output.Line)) {
 	t, err := parseScript(s.Command)
 	d.mu.Lock()
 	if err == nil && d.over {
@@ -85,8 +87,13 @@ func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), out
 	d.waits.Go(func() {
 		report(worker.ProcessStarted{Worker: s.Worker, PID: pid})
 		if len(t.lines) > 0 {
-			output("stdout", t.lines)
+			var all []output.Line
+			for _, text := range t.lines {
+				all = append(all, output.Line{Text: text})
+			}
+			said("stdout", all)
 		}
+		t.bar(func(text string, open bool) { said("stderr", []output.Line{{Text: text, Open: open}}) })
 		x := t.play(p)
 		d.mu.Lock()
 		delete(d.live, s.Worker)
@@ -157,6 +164,24 @@ type script struct {
 	exit    worker.ProcessExited
 	ignores bool
 	lines   []string
+	bars    int
+}
+
+// bar prints a bar between lines.
+func (t script) bar(say func(text string, open bool)) {
+	if t.bars == 0 {
+		return
+	}
+	say("begins", false)
+	for i := range t.bars {
+		if i == t.bars/2 {
+			say("printed beside it", false)
+		}
+		say(fmt.Sprintf("bar %d", i), true)
+		time.Sleep(time.Millisecond)
+	}
+	say(fmt.Sprintf("bar %d", t.bars), false)
+	say("ends", false)
 }
 
 func (t script) play(p *fakeProcess) worker.ProcessExited {
@@ -206,6 +231,8 @@ func parseScript(command []string) (script, error) {
 			for i := range n {
 				t.lines = append(t.lines, fmt.Sprintf("line %d", i+1))
 			}
+		case "bars":
+			t.bars, err = strconv.Atoi(v)
 		default:
 			err = fmt.Errorf("unknown word %q", w)
 		}
@@ -239,7 +266,7 @@ func TestFakeDriverRunsScripts(t *testing.T) {
 			in := make(chan worker.Input, 4)
 			lines := 0
 			from, ended := time.Now(), time.Time{}
-			d.Start(worker.StartProcess{Worker: "w", Command: strings.Fields(command)}, func(i worker.Input) { ended = time.Now(); in <- i }, func(_ string, l []string) { lines += len(l) })
+			d.Start(worker.StartProcess{Worker: "w", Command: strings.Fields(command)}, func(i worker.Input) { ended = time.Now(); in <- i }, func(_ string, l []output.Line) { lines += len(l) })
 			first := <-in
 			if f, failed := first.(worker.ProcessFailedToStart); failed {
 				if want.after != 0 || f.ExitCode != 127 {

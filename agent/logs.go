@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -21,16 +23,18 @@ const (
 )
 
 // logs stores workers' output in chunks. If the log is so slow that the buffer is full, lines are
-// dropped: training does not wait for its output. Each gap is marked in the output with the number
-// of its lines, at the latest when the worker has ended, and the fact of the exit has the total.
+// dropped: training does not wait for its output. Of these the newest are kept, and stored after
+// the gap, which is marked in the output with the number of its lines, at the latest when the
+// worker has ended; the fact of the exit has the total.
 type logs struct {
 	opt     Options
 	wake    chan struct{}
 	mu      sync.Mutex
 	open    []*chunk // one per source, in the order of their first line
 	full    []*chunk
-	waiting int            // bytes in full
-	dropped map[source]int // lines since the last one kept
+	waiting int                    // bytes in full
+	dropped map[source]*lines.Tail // since the last line that was taken
+	passing map[source]*chunk      // those in full that have an open line alone
 	lost    map[owner]uint64
 	left    chan struct{} // closed, and made anew, when a chunk has left full
 	seq     uint64
@@ -53,21 +57,15 @@ type source struct {
 
 type chunk struct {
 	source
-	data  []byte
-	lines int // of the worker
-	gaps  int // lines counted by its marks
-	id    string
-	sent  bool // being sent: must not be changed
-}
-
-// gap adds a mark for n missing lines.
-func (c *chunk) gap(n int) {
-	c.gaps += n
-	c.data = fmt.Appendf(c.data, "regroup: %d lines were dropped here, the log store was too slow\n", n)
+	lines.Chunk
+	id   string
+	sent bool // being sent: must not be changed
 }
 
 func newLogs(o Options) *logs {
-	return &logs{opt: o, wake: make(chan struct{}, 1), dropped: map[source]int{}, lost: map[owner]uint64{}, left: make(chan struct{})}
+	return &logs{
+		opt: o, wake: make(chan struct{}, 1), dropped: map[source]*lines.Tail{}, passing: map[source]*chunk{}, lost: map[owner]uint64{}, left: make(chan struct{}),
+	}
 }
 
 func (l *logs) add(line Line) {
@@ -75,32 +73,48 @@ func (l *logs) add(line Line) {
 	defer l.mu.Unlock()
 	s := source{line.Job, line.Place, line.Rank, line.Generation, line.Stream}
 	if l.waiting >= l.opt.Config.LogBuffer {
-		l.missed(s, 1)
+		if !line.Open { // it comes once more when it is finished
+			l.missed(s, line.Text)
+		}
 		return
 	}
 	l.mark(s)
 	c := l.chunk(s)
-	c.data = append(append(c.data, line.Text...), '\n')
-	c.lines++
-	if len(c.data) >= chunkSize {
+	c.Put(output.Line{Text: line.Text, Open: line.Open})
+	if len(c.Data) >= chunkSize {
 		l.sealLocked()
 	}
 }
 
-func (l *logs) missed(s source, n int) {
-	l.dropped[s] += n
-	l.lost[owner{s.job, s.place}] += uint64(n)
-}
-
-// mark adds a mark for the lines dropped here, if any.
-func (l *logs) mark(s source) {
-	if n := l.dropped[s]; n > 0 {
-		delete(l.dropped, s)
-		l.chunk(s).gap(n)
+func (l *logs) missed(s source, text string) {
+	t := l.dropped[s]
+	if t == nil {
+		t = &lines.Tail{}
+		l.dropped[s] = t
+	}
+	if n := t.Add(text); n > 0 {
+		l.lost[owner{s.job, s.place}] += uint64(n)
 	}
 }
 
-// ended marks the last gap of a worker that has ended, and returns the number of its dropped lines.
+// mark adds a mark for the lines dropped here, if any, and the newest of them.
+func (l *logs) mark(s source) {
+	t := l.dropped[s]
+	if t == nil {
+		return
+	}
+	delete(l.dropped, s)
+	c := l.chunk(s)
+	if t.Lost > 0 {
+		c.Gap(t.Lost)
+	}
+	for _, text := range t.Lines {
+		c.Put(output.Line{Text: text})
+	}
+}
+
+// ended marks the last gap of a worker that has ended, takes the newest lines after it however full
+// the buffer is, and returns the number of its dropped lines.
 func (l *logs) ended(job events.JobID, place events.Place) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,13 +164,24 @@ func (l *logs) chunk(s source) *chunk {
 // sealLocked closes all open chunks, so that lines of different sources roughly keep their order.
 func (l *logs) sealLocked() {
 	for _, c := range l.open {
-		l.waiting += len(c.data)
-		if last := l.lastOf(c.source); last != nil && len(last.data)+len(c.data) <= mergedSize {
-			last.data, last.lines, last.gaps = append(last.data, c.data...), last.lines+c.lines, last.gaps+c.gaps
-			continue
+		last := l.passing[c.source]
+		if last == nil || last.sent || !c.Passing() {
+			last = l.lastOf(c.source)
 		}
-		c.id = l.newID()
-		l.full = append(l.full, c)
+		delete(l.passing, c.source) // what comes must not overtake this one
+		if last != nil && len(last.Data)+len(c.Data) <= mergedSize {
+			l.waiting -= len(last.Data)
+			last.Join(c.Chunk)
+			l.waiting += len(last.Data)
+			c = last
+		} else {
+			c.id = l.newID()
+			l.full = append(l.full, c)
+			l.waiting += len(c.Data)
+		}
+		if c.Passing() {
+			l.passing[c.source] = c
+		}
 	}
 	if len(l.open) > 0 {
 		l.open = nil
@@ -232,18 +257,21 @@ func (l *logs) drop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.full[0]
-	l.waiting -= len(c.data)
-	if err == nil || c.lines == 0 { // or it was only a mark
+	l.waiting -= len(c.Data)
+	if l.passing[c.source] == c {
+		delete(l.passing, c.source)
+	}
+	if err == nil || c.Lines == 0 { // or it was only a mark
 		l.full = l.full[1:]
 		close(l.left)
 		l.left = make(chan struct{})
 		return
 	}
-	l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "job", c.job, "count", c.lines, "reason", err)
-	l.lost[owner{c.job, c.place}] += uint64(c.lines)
+	l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "job", c.job, "count", c.Lines, "reason", err)
+	l.lost[owner{c.job, c.place}] += uint64(c.Lines)
 	instead := &chunk{source: c.source, id: l.newID()}
-	instead.gap(c.lines + c.gaps)
-	l.waiting += len(instead.data)
+	instead.Gap(c.Lines + c.Gaps)
+	l.waiting += len(instead.Data)
 	l.full[0] = instead
 }
 
@@ -256,11 +284,11 @@ func (l *logs) drained(ctx context.Context) {
 	if n := l.waits(); n > 0 {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		lines := 0
+		count := 0
 		for _, c := range l.full {
-			lines += c.lines
+			count += c.Lines
 		}
-		l.opt.Logger.Error("output could not be stored before the end", "node", l.opt.Node, "lines", lines, "chunks", n)
+		l.opt.Logger.Error("output could not be stored before the end", "node", l.opt.Node, "lines", count, "chunks", n)
 	}
 }
 
@@ -275,7 +303,7 @@ func (l *logs) store(ctx context.Context, c *chunk) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.Config.CallTimeout)
 	defer cancel()
 	_, err := l.opt.Ports.Log.Publish(ctx, events.Message{
-		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.data,
+		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.Data,
 		Header: map[string][]string{
 			events.HeaderLogNode: {string(c.place.Node)}, events.HeaderLogSlot: {slot},
 			events.HeaderLogRank: {strconv.Itoa(c.rank)}, events.HeaderLogStream: {c.stream},

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,12 +12,13 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // stored reads the worker's output back and returns how many of its lines are there, and how many
-// are missing according to the marks. The lines must be in order, and each gap exactly as long as
-// its mark says.
-func stored(t *testing.T, p events.Ports) (lines, missing int) {
+// are missing according to the marks, and the number of the newest. The lines must be in order, and
+// each gap exactly as long as its mark says.
+func stored(t *testing.T, p events.Ports) (lines, missing, newest int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -33,15 +35,17 @@ func stored(t *testing.T, p events.Ports) (lines, missing int) {
 				t.Fatalf("%q where line %d should be", text, next)
 			}
 			lines++
+			newest = n
 			next++
 		}
 		return nil
 	}, cancel)
-	return lines, missing
+	return lines, missing, newest
 }
 
 // TestMissingLinesAreMarked: whether the log is slow or unavailable, each printed line is stored or
-// counted by a mark, also if the worker prints no more; the fact of the exit has the total.
+// counted by a mark, also if the worker prints no more, and the newest are stored; the fact of the
+// exit has the total.
 func TestMissingLinesAreMarked(t *testing.T) {
 	const printed = 100_000
 	for name, c := range map[string]struct {
@@ -69,7 +73,10 @@ func TestMissingLinesAreMarked(t *testing.T) {
 				away.Store(false)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				lines, missing := stored(t, w.bus.Ports())
+				lines, missing, newest := stored(t, w.bus.Ports())
+				if newest != printed {
+					t.Errorf("the newest line is %d, of %d: the reason of the end is printed last", newest, printed)
+				}
 				if lines+missing != printed || uint64(missing) != x.Dropped || (missing > 0) != c.dropped {
 					t.Errorf("%d lines are there and marks count %d, of %d; the exit says %d", lines, missing, printed, x.Dropped)
 				}
@@ -139,9 +146,50 @@ func TestRefusedChunkIsCounted(t *testing.T) {
 		w.train("lines=3000 run=5s")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		lines, missing := stored(t, w.bus.Ports())
+		lines, missing, _ := stored(t, w.bus.Ports())
 		if lines+missing != 3000 || missing == 0 {
 			t.Errorf("%d lines are there and marks count %d, of 3000", lines, missing)
+		}
+		w.wait()
+	})
+}
+
+// TestStatesOfABarAreBounded: while the log is away, of each bar the newest state alone waits,
+// beside all finished lines; then the stored output tells the same.
+func TestStatesOfABarAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var away atomic.Bool
+		away.Store(true)
+		w.bus.FailPublishes(func(subject string) (bool, error) {
+			if away.Load() && strings.HasPrefix(subject, "regroup.log.") {
+				return false, events.Errorf(events.Unavailable, "the store is away")
+			}
+			return false, nil
+		})
+		w.train("bars=1000 run=5s")
+		time.Sleep(4 * time.Second)
+		away.Store(false)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		open, finished := 0, []string{}
+		_ = w.bus.Ports().Log.Follow(ctx, events.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: events.FromFirst}, func(s events.Stored) error {
+			for l := range output.Lines(s.Data) {
+				if l.Open {
+					open++
+				} else {
+					finished = append(finished, l.Text)
+				}
+			}
+			return nil
+		}, cancel)
+		if want := []string{"begins", "printed beside it", "bar 1000", "ends"}; !slices.Equal(finished, want) {
+			t.Errorf("the finished lines are %q, want %q", finished, want)
+		}
+		if open > 2 { // one that was being stored, and the newest
+			t.Errorf("%d states of a bar are stored", open)
 		}
 		w.wait()
 	})

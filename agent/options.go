@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // Driver runs processes. Package proc implements it.
@@ -34,8 +35,8 @@ type Driver interface {
 // Processes are those of a Driver.
 type Processes interface {
 	// Start starts a process. report receives ProcessStarted and later ProcessExited, or
-	// ProcessFailedToStart; output receives chunks of lines of "stdout" and "stderr".
-	Start(p worker.StartProcess, report func(worker.Input), output func(stream string, lines []string))
+	// ProcessFailedToStart; said receives lines of "stdout" and "stderr".
+	Start(p worker.StartProcess, report func(worker.Input), said func(stream string, lines []output.Line))
 	// Signal sends a signal by name to a worker's process group; if that is gone it does nothing.
 	Signal(id events.Incarnation, name string) error
 	// Kill kills a worker's process group.
@@ -57,6 +58,7 @@ type Line struct {
 	Generation events.Generation // 0 = none yet
 	Stream     string            // stdout or stderr
 	Text       string
+	Open       bool // the next line of the same worker and stream replaces it
 }
 
 // Prefix returns what a terminal shows before the line: [node r2 g3].

@@ -78,7 +78,8 @@ type Line struct {
 	Rank       *int              `json:"rank"`       // nil = in no generation yet
 	Generation events.Generation `json:"generation"` // 0 = in none yet
 	Stream     string            `json:"stream"`
-	Text       string            `json:"text"`
+	Text       string            `json:"text"` // with the colours of terminals that it has
+	Open       bool              `json:"open"` // it is not finished: the next line of the place and the stream replaces it
 	Position   uint64            `json:"-"`
 }
 
@@ -92,7 +93,8 @@ type LogsOptions struct {
 }
 
 // Logs reads the output of the workers of a job until its last line, or until ctx ends, which is no
-// error. It goes on as Events does.
+// error. It goes on as Events does. A progress bar is a line that comes open several times a second
+// at most, and then finished; with Now only the newest of them comes.
 func (c *Client) Logs(ctx context.Context, id events.JobID, o LogsOptions) iter.Seq2[Line, error] {
 	path, err := jobPath(id, "/logs")
 	q := url.Values{}

@@ -274,7 +274,7 @@ type ConsumerState struct {
 func (c ConsumerState) Backlog() uint64 { return c.Pending + c.AckPending }
 
 // Headers of a chunk of workers' output on the log stream. The data is the lines, each ended by a
-// line feed.
+// line feed, or by a carriage return if the next one replaces it; package output reads them.
 const (
 	HeaderLogNode       = "Regroup-Node"
 	HeaderLogSlot       = "Regroup-Slot"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
@@ -40,7 +41,7 @@ func playDelegated(limits string) {
 	start := func(id events.Incarnation, l spec.ProcessLimits, script string) worker.Input {
 		d.Start(worker.StartProcess{
 			Worker: id, Command: []string{"sh", "-c", script}, Env: map[string]string{worker.EnvIncarnation: string(id)}, Limits: l,
-		}, func(i worker.Input) { in <- i }, func(string, []string) {})
+		}, func(i worker.Input) { in <- i }, func(string, []output.Line) {})
 		return <-in
 	}
 	id := fmt.Sprintf("01DELEGATED-%d", os.Getpid())

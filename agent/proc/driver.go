@@ -22,6 +22,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
@@ -119,11 +120,11 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// Start implements agent.Driver. It calls report and output from goroutines of the driver, which
+// Start implements agent.Driver. It calls report and said from goroutines of the driver, which
 // they must not block for long. Start itself does not block while Run is running.
-func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), output func(stream string, lines []string)) {
+func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), said func(stream string, lines []output.Line)) {
 	start := func() {
-		p, err := d.fork(s, report, output)
+		p, err := d.fork(s, report, said)
 		if err != nil {
 			code := 126
 			if no := (*StartError)(nil); errors.As(err, &no) {
@@ -235,7 +236,7 @@ func startIn(g *group, cmd *exec.Cmd) (mark uint64, err error) {
 }
 
 // fork must be called on the locked thread.
-func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output func(string, []string)) (*process, error) {
+func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), said func(string, []output.Line)) (*process, error) {
 	if file := s.Env["TORCHELASTIC_ERROR_FILE"]; file != "" {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return nil, err
@@ -248,7 +249,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 	s.Env = withSecrets(s.Env, secrets)
 	hide := newMask(secrets)
 	s.Dir = homeOf(s.Dir, s.Account)
-	if p := d.takeSpare(s, hide, report, output); p != nil {
+	if p := d.takeSpare(s, hide, report, said); p != nil {
 		d.remember(s, p)
 		return p, nil
 	}
@@ -265,7 +266,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), output f
 	if err != nil {
 		return nil, err
 	}
-	c, err := newCapture(output, s.Account)
+	c, err := newCapture(said, s.Account)
 	if err != nil {
 		g.end()
 		return nil, err

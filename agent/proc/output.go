@@ -1,25 +1,27 @@
 package proc
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 const (
-	keepLines = 20       // of the last output, for the fact of the exit
-	maxLine   = 16 << 10 // a longer line is split
+	keepLines = 20 // of the last output, for the fact of the exit
+	// So many of them are of stderr if it has them: what was printed to stdout at the same time must
+	// not displace a traceback.
+	keepErrors = 15
 	// A process that left the group can hold the pipe open for ever; its output is not awaited for
 	// longer than this.
 	drainFor = 250 * time.Millisecond
@@ -31,18 +33,30 @@ type capture struct {
 	done     sync.WaitGroup
 	mask     atomic.Pointer[mask] // conceals secrets in all of it
 	mu       sync.Mutex
-	last     []string
+	said     int // lines of both
 }
 
 type pipe struct {
 	name string
 	r, w *os.File
-	emit func(string, []string)
+	emit func(string, []output.Line)
 	c    *capture
-	says traceback.Parser
+
+	mu    sync.Mutex // in what follows and emit: reader and timer take turns
+	lines lines.Reader
+	says  traceback.Parser
+	last  []lastLine  // guarded by c.mu
+	timer *time.Timer // for what is due although nothing is read; nil = none yet
+	over  bool
 }
 
-func newCapture(emit func(string, []string), who *worker.Account) (*capture, error) {
+// lastLine is one of the last lines of a stream.
+type lastLine struct {
+	number int // among those of both streams
+	text   string
+}
+
+func newCapture(emit func(string, []output.Line), who *worker.Account) (*capture, error) {
 	c := &capture{}
 	for _, s := range []struct {
 		name string
@@ -53,7 +67,11 @@ func newCapture(emit func(string, []string), who *worker.Account) (*capture, err
 			c.abort()
 			return nil, err
 		}
-		*s.to = &pipe{name: s.name, r: r, w: w, emit: emit, c: c}
+		p := &pipe{name: s.name, r: r, w: w, emit: emit, c: c}
+		p.lines.Hide = func(text string) string { return c.mask.Load().text(text) }
+		p.lines.Begun = func(text string) string { return c.mask.Load().begun(text) }
+		p.lines.Margin = func() int { return c.mask.Load().margin() }
+		*s.to = p
 	}
 	if err := c.give(who); err != nil {
 		c.abort()
@@ -124,68 +142,88 @@ func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
 	return nil
 }
 
+// lines returns the last lines of both streams, in the order in which they came.
 func (c *capture) lines() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.last)
+	errs, out := c.err.last, c.out.last
+	out = out[max(0, len(out)+min(len(errs), keepErrors)-keepLines):]
+	errs = errs[max(0, len(errs)+len(out)-keepLines):]
+	all := slices.Concat(out, errs)
+	slices.SortFunc(all, func(a, b lastLine) int { return a.number - b.number })
+	var texts []string
+	for _, l := range all {
+		texts = append(texts, l.text)
+	}
+	return texts
 }
 
 func (p *pipe) read() {
 	buf := make([]byte, 32<<10)
-	var rest []byte
 	for {
 		n, err := p.r.Read(buf)
-		rest = append(rest, buf[:n]...)
+		data := buf[:n]
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			// the process has ended; read what is left in the pipe
-			rest = append(rest, p.left()...)
+			data = append(slices.Clone(data), p.left()...)
 		}
-		lines, unfinished := p.split(rest, err != nil)
-		rest = unfinished
-		if len(lines) > 0 {
-			now := time.Now()
-			for _, l := range lines {
-				p.says.Line(l, now)
-			}
-			p.c.keep(lines)
-			p.emit(p.name, lines)
+		p.mu.Lock()
+		p.pass(p.lines.Read(data, time.Now()))
+		if p.over = err != nil; p.over {
+			p.pass(p.lines.End())
 		}
+		p.arm()
+		p.mu.Unlock()
 		if err != nil {
 			return
 		}
 	}
 }
 
-// split returns the lines of output, long ones in pieces, and what does not end in a line yet. With
-// last that is a line too. Secrets are concealed before a line is cut, so that no part of one
-// remains.
-func (p *pipe) split(output []byte, last bool) (lines []string, rest []byte) {
-	hide := p.c.mask.Load()
-	emit := func(line []byte) {
-		s := strings.TrimSuffix(hide.text(string(line)), "\r")
-		for ; len(s) > maxLine; s = s[maxLine:] {
-			lines = append(lines, text(s[:maxLine]))
+// pass passes lines on. Colours are not for the parser and for the fact of the exit, nor are states
+// of lines that are not finished.
+func (p *pipe) pass(all []output.Line) {
+	if len(all) == 0 {
+		return
+	}
+	now := time.Now()
+	var finished []string
+	for _, l := range all {
+		if l.Open {
+			continue
 		}
-		lines = append(lines, text(s))
+		text := output.Plain(l.Text)
+		p.says.Line(text, now)
+		finished = append(finished, text)
 	}
-	for {
-		i := bytes.IndexByte(output, '\n')
-		if i < 0 {
-			break
+	p.keep(finished)
+	p.emit(p.name, all)
+}
+
+// arm sets the timer.
+func (p *pipe) arm() {
+	at := p.lines.Deadline()
+	switch {
+	case p.over || at.IsZero():
+		if p.timer != nil {
+			p.timer.Stop()
 		}
-		emit(output[:i])
-		output = output[i+1:]
+	case p.timer == nil:
+		p.timer = time.AfterFunc(time.Until(at), p.due)
+	default:
+		p.timer.Reset(time.Until(at))
 	}
-	if last && len(output) > 0 {
-		emit(output)
-		return lines, nil
+}
+
+// due passes on the state of a line that is not finished.
+func (p *pipe) due() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return
 	}
-	if len(output) > maxLine+hide.margin() {
-		for output = []byte(hide.text(string(output))); len(output) > maxLine+hide.margin(); output = output[maxLine:] {
-			lines = append(lines, text(string(output[:maxLine])))
-		}
-	}
-	return lines, slices.Clone(output) // releases what was consumed
+	p.pass(p.lines.Due(time.Now()))
+	p.arm()
 }
 
 // left reads what is in the pipe now, without waiting: at most the capacity of a pipe.
@@ -213,14 +251,14 @@ func (p *pipe) left() (all []byte) {
 	return all
 }
 
-// text makes a line valid UTF-8: truncated or binary bytes must not break the fact that carries it.
-func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
-
-func (c *capture) keep(lines []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = append(c.last, lines...)
-	if n := len(c.last); n > keepLines {
-		c.last = slices.Clone(c.last[n-keepLines:])
+func (p *pipe) keep(lines []string) {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	for _, text := range lines {
+		p.c.said++
+		p.last = append(p.last, lastLine{p.c.said, text})
+	}
+	if n := len(p.last); n > keepLines {
+		p.last = slices.Clone(p.last[n-keepLines:])
 	}
 }

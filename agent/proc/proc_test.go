@@ -18,8 +18,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -56,7 +58,11 @@ func playAgent(dir string) {
 		Job: "j-0000", Place: events.Place{Node: "n", Slot: 1}, Attempt: 2, Worker: events.Incarnation(os.Getenv("PROC_TEST_WORKER")), Generation: 3,
 		Command: []string{"sh", "-c", os.Getenv("PROC_TEST_SCRIPT")}, Env: map[string]string{"REGROUP_INCARNATION": os.Getenv("PROC_TEST_WORKER")},
 		Span: ownSpan,
-	}, func(worker.Input) {}, func(_ string, lines []string) { fmt.Println(strings.Join(lines, "\n")) })
+	}, func(worker.Input) {}, func(_ string, lines []output.Line) {
+		for _, l := range lines {
+			fmt.Println(l.Text)
+		}
+	})
 	select {}
 }
 
@@ -73,12 +79,13 @@ func own(t *testing.T) events.Incarnation {
 }
 
 type rig struct {
-	t     *testing.T
-	id    events.Incarnation
-	d     *Driver
-	mu    sync.Mutex
-	lines []string
-	in    chan worker.Input
+	t      *testing.T
+	id     events.Incarnation
+	d      *Driver
+	mu     sync.Mutex
+	lines  []string
+	states []string // of lines that are not finished
+	in     chan worker.Input
 }
 
 func newRig(t *testing.T, o Options) *rig {
@@ -107,10 +114,16 @@ func (r *rig) start(command ...string) {
 }
 
 func (r *rig) startWith(s worker.StartProcess) {
-	r.d.Start(s, func(in worker.Input) { r.in <- in }, func(_ string, lines []string) {
+	r.d.Start(s, func(in worker.Input) { r.in <- in }, func(_ string, lines []output.Line) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.lines = append(r.lines, lines...)
+		for _, l := range lines {
+			if l.Open {
+				r.states = append(r.states, l.Text)
+			} else {
+				r.lines = append(r.lines, l.Text)
+			}
+		}
 	})
 }
 
@@ -309,20 +322,20 @@ func TestLongLinesAreSplitAndLargeOutputIsComplete(t *testing.T) {
 	r.start("sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x; echo; yes abc | head -n 200000; printf 'no newline'")
 	next[worker.ProcessStarted](r)
 	x := next[worker.ProcessExited](r)
-	lines := r.output()
+	all := r.output()
 	long := 0
-	for _, l := range lines {
-		if len(l) > maxLine {
+	for _, l := range all {
+		if len(l) > lines.MaxLine {
 			t.Fatalf("a line of %d bytes", len(l))
 		}
 		if strings.HasPrefix(l, "x") {
 			long += len(l)
 		}
 	}
-	if long != 100000 || lines[len(lines)-1] != "no newline" || x.Lines[len(x.Lines)-1] != "no newline" {
-		t.Errorf("long line: %d bytes of 100000, last %q", long, lines[len(lines)-1])
+	if long != 100000 || all[len(all)-1] != "no newline" || x.Lines[len(x.Lines)-1] != "no newline" {
+		t.Errorf("long line: %d bytes of 100000, last %q", long, all[len(all)-1])
 	}
-	if n := len(lines) - (100000/maxLine + 1); n != 200001 {
+	if n := len(all) - (100000/lines.MaxLine + 1); n != 200001 {
 		t.Errorf("%d short lines of 200001", n)
 	}
 }

@@ -118,7 +118,7 @@ func readSecretFile(path string) (string, error) {
 // mask conceals values in text. A nil mask conceals nothing.
 type mask struct {
 	replace *strings.Replacer
-	longest int // bytes of the longest value
+	values  []string // the longest first
 }
 
 // minLine is the least length of a line of a value with several lines that is concealed by itself.
@@ -143,7 +143,7 @@ func newMask(values map[string]string) *mask {
 	for _, v := range all {
 		pairs = append(pairs, v, concealed)
 	}
-	return &mask{replace: strings.NewReplacer(pairs...), longest: len(all[0])}
+	return &mask{strings.NewReplacer(pairs...), all}
 }
 
 func (m *mask) text(s string) string {
@@ -158,5 +158,23 @@ func (m *mask) margin() int {
 	if m == nil {
 		return 0
 	}
-	return m.longest
+	return len(m.values[0])
+}
+
+// begun is text for the beginning of a line: without an end that may be the beginning of a value.
+func (m *mask) begun(s string) string {
+	if m == nil {
+		return s
+	}
+	for at := 0; at < len(s); {
+		if slices.ContainsFunc(m.values, func(v string) bool { return len(v) > len(s)-at && strings.HasPrefix(v, s[at:]) }) {
+			return m.text(s[:at])
+		}
+		step := 1
+		if i := slices.IndexFunc(m.values, func(v string) bool { return strings.HasPrefix(s[at:], v) }); i >= 0 {
+			step = len(m.values[i]) // what is concealed is the beginning of nothing
+		}
+		at += step
+	}
+	return m.text(s)
 }

@@ -7,9 +7,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 func secretFile(t *testing.T, content string) string {
@@ -60,7 +63,7 @@ func TestTheErrorFileIsConcealedUntilTheExitIsReported(t *testing.T) {
 		if _, ok := in.(worker.ProcessExited); ok {
 			got <- r.d.Conceal(r.id, "it is s3cr3t")
 		}
-	}, func(string, []string) {})
+	}, func(string, []output.Line) {})
 	if text := <-got; text != "it is ****" {
 		t.Errorf("got %q", text)
 	}
@@ -92,31 +95,40 @@ func TestWithoutItsSecretAWorkerDoesNotStart(t *testing.T) {
 func TestNoPartOfASecretRemains(t *testing.T) {
 	const value = "0123456789abcdef"
 	hide := newMask(map[string]string{"A": value, "B": "first of the lines\nlast of the lines"})
-	for before := maxLine - 2*len(value); before < maxLine+2*len(value); before++ {
+	for before := lines.MaxLine - 2*len(value); before < lines.MaxLine+2*len(value); before++ {
 		for _, newline := range []string{"", "\n"} {
 			for _, portion := range []int{1 << 20, 7000} {
-				output := strings.Repeat("x", before) + value + strings.Repeat("y", 100) + newline
-				p := &pipe{c: &capture{}}
-				p.c.mask.Store(hide)
-				var all, lines []string
-				var rest []byte
-				for len(output) > 0 {
-					n := min(portion, len(output))
-					rest = append(rest, output[:n]...)
-					output = output[n:]
-					lines, rest = p.split(rest, len(output) == 0)
-					all = append(all, lines...)
+				text := strings.Repeat("x", before) + value + strings.Repeat("y", 100) + newline
+				r := lines.Reader{Hide: hide.text, Begun: hide.begun, Margin: hide.margin}
+				var all []string
+				told := func(lines []output.Line) {
+					for _, l := range lines {
+						all = append(all, l.Text)
+					}
 				}
+				for len(text) > 0 {
+					n := min(portion, len(text))
+					told(r.Read([]byte(text[:n]), time.Time{}))
+					text = text[n:]
+				}
+				told(r.End())
 				whole := strings.Join(all, "")
 				if want := strings.Repeat("x", before) + concealed + strings.Repeat("y", 100); whole != want {
 					t.Fatalf("%d bytes before it, %q, %d at a time: %q", before, newline, portion, strings.Trim(whole, "xy"))
 				}
 				for _, l := range all {
-					if len(l) > maxLine {
+					if len(l) > lines.MaxLine {
 						t.Fatalf("a line of %d bytes", len(l))
 					}
 				}
 			}
+		}
+	}
+	for text, want := range map[string]string{
+		"key 0123456789abcde": "key ", "key 0": "key ", "key 0123456789abcdef": "key ****", "key 0123456789abcdef0123": "key ****", "key first of the li": "key ", "key 12": "key 12", "": "",
+	} {
+		if got := hide.begun(text); got != want {
+			t.Errorf("the beginning %q is told as %q, want %q", text, got, want)
 		}
 	}
 	if got := hide.text("it begins with first of the lines"); got != "it begins with ****" {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // A spare is a Python interpreter of a job that has imported its modules and waits. A worker that
@@ -47,29 +48,31 @@ type spare struct {
 	sink    *sink
 }
 
-// sink passes output on to where it belongs, and holds the first lines until that is known.
+// sink passes output on to where it belongs, and holds the first finished lines until that is
+// known.
 type sink struct {
 	mu   sync.Mutex
-	to   func(stream string, lines []string)
+	to   func(stream string, lines []output.Line)
 	held []heldLines
 	kept int
 }
 
 type heldLines struct {
 	stream string
-	lines  []string
+	lines  []output.Line
 }
 
 // maxHeld bounds the lines of a spare, such as warnings of imports.
 const maxHeld = 200
 
-func (s *sink) emit(stream string, lines []string) {
+func (s *sink) emit(stream string, lines []output.Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.to != nil {
 		s.to(stream, lines)
 		return
 	}
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l output.Line) bool { return l.Open })
 	if n := maxHeld - s.kept; n < len(lines) {
 		lines = lines[:n]
 	}
@@ -78,7 +81,7 @@ func (s *sink) emit(stream string, lines []string) {
 	}
 }
 
-func (s *sink) direct(to func(stream string, lines []string)) {
+func (s *sink) direct(to func(stream string, lines []output.Line)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.held {
@@ -208,7 +211,7 @@ func (d *Driver) readSpare(p *process, control *os.File, k worker.KeepSpares) {
 
 // takeSpare makes a spare the process of a worker; nil = there is none. It must be called on the
 // locked thread.
-func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker.Input), output func(string, []string)) *process {
+func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker.Input), said func(string, []output.Line)) *process {
 	options, rest, err := interpreter(s.Command)
 	if err != nil {
 		return nil
@@ -243,7 +246,7 @@ func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker
 	}
 	sp.p.worker, sp.p.report, sp.p.oomBefore, sp.p.dir = s.Worker, report, d.oom.read(), s.Dir
 	d.live[s.Worker] = sp.p
-	sp.sink.direct(output)
+	sp.sink.direct(said)
 	return sp.p
 }
 

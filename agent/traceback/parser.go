@@ -68,12 +68,16 @@ const mostOthers = 50
 
 var (
 	rankMark = regexp.MustCompile(`^\[rank\d+\]: ?`) // torch's excepthook
+	bar      = regexp.MustCompile(`\d%\||\dit \[`)   // of tqdm
 	margin   = regexp.MustCompile(`^ +[|+] ?`)       // of an exception group, before its contents
 )
 
 // Line parses the next line of the stream; now is when it was printed.
 func (p *Parser) Line(line string, now time.Time) {
 	line = strings.TrimSuffix(line, "\r")
+	if before, found := strings.CutSuffix(line, header); found && bar.MatchString(before) {
+		line = header // a bar has no line feed when the exception comes
+	}
 	if strings.HasPrefix(line, "[rank") {
 		line = rankMark.ReplaceAllString(line, "")
 	}
@@ -122,6 +126,7 @@ func (p *Parser) after(text string) {
 }
 
 const (
+	header        = "Traceback (most recent call last):"
 	directCause   = "The above exception was the direct cause of the following exception:"
 	whileHandling = "During handling of the above exception, another exception occurred:"
 )
@@ -130,7 +135,7 @@ const (
 func (p *Parser) begins(line, text string) bool {
 	b := &block{}
 	switch {
-	case text == "Traceback (most recent call last):", strings.HasPrefix(line, "  File ") && p.block == nil && isLocation(line):
+	case text == header, strings.HasPrefix(line, "  File ") && p.block == nil && isLocation(line):
 	case text == "Original Traceback (most recent call last):" && p.last != nil:
 		p.origin = true
 	case strings.HasSuffix(text, "Exception Group Traceback (most recent call last):"):

@@ -106,3 +106,16 @@ func FuzzLines(f *testing.F) {
 		}
 	})
 }
+
+// TestBehindABar: the last state of a bar and the first line of a traceback are one line.
+func TestBehindABar(t *testing.T) {
+	const frames = "Traceback (most recent call last):\n  File \"/w/a.py\", line 2, in f\n    x\nValueError: torn\n"
+	for before, want := range map[string]bool{
+		" 30%|###       | 3/10 [00:00<00:00, 9.31it/s]": true, "7it [00:01,  6.9it/s]": true, "epoch 1:   0%|          | 0/4 [00:00<?, ?it/s]": true,
+		"it quotes ": false,
+	} {
+		if x := Parse(before + frames); (x != nil && x.Message == "torn") != want {
+			t.Errorf("%q: %v", before, x)
+		}
+	}
+}

@@ -166,12 +166,13 @@ class Client:
         return lines if follow else "".join(line + "\n" for line in lines)
 
     def tail_job_logs(self, job: str, *, rank: str = "", tail: int = 0, follow: bool = True) -> Iterator[str]:
-        """The output, line by line, until the job has ended."""
+        """The output, line by line, until the job has ended. A progress bar is a line when it is finished."""
         query = {k: v for k, v in (("rank", rank), ("tail", tail)) if v}
         for kind, _, line in self._stream(_path(job, "/logs"), query, follow):
             if kind == "end":
                 return
-            yield line["text"]
+            if not (follow and line.get("open")):
+                yield line["text"]
 
     def events(
         self, job: Optional[str] = None, *, type: str = "", after: int = 0, follow: bool = True

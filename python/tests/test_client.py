@@ -106,6 +106,18 @@ class Clients(unittest.TestCase):
             c.get_job(job)
         self.assertEqual(("not_found", 404), (e.exception.code, e.exception.status))
 
+    def test_a_progress_bar_is_a_line_when_it_is_finished(self):
+        c = self.client
+        with tempfile.TemporaryDirectory() as folder:
+            go = os.path.join(folder, "go")
+            script = rf"printf '\r 10%%\r 20%%'; until test -e {go}; do sleep 0.01; done; printf '\r100%%\n'; echo ends"
+            job = c.submit_job(["sh", "-c", script], name="bar")
+            until(lambda: c.get_job_logs(job) == " 20%\n")
+            with open(go, "w", encoding="utf-8"):
+                pass
+            self.assertEqual(["100%", "ends"], list(c.tail_job_logs(job)))
+            self.assertEqual("100%\nends\n", c.get_job_logs(job))
+
     def test_a_running_job_is_scaled_and_stopped(self):
         c = self.client
         job = c.submit_job("sleep 600", workers=(1, 2), name="sleeper")

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 )
 
@@ -78,7 +80,7 @@ func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer out.leave()
-	l := lineWriter{g, out, s, after, r.URL.Query().Has("tail")}
+	l := lineWriter{g: g, out: out, want: s, after: after, bounded: r.URL.Query().Has("tail"), follows: follows}
 	if follows {
 		l.follow(r, v.Job, int(min(newest, 1<<30)), given)
 		return nil
@@ -87,17 +89,26 @@ func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
 		l.tail(r, v.Job, int(min(newest, 1<<30)))
 		return nil
 	}
-	g.ended(r.Context(), out, g.feed.Lines(r.Context(), v.Job, s.node, feed.ChunkOf(after), l.line))
+	err = g.feed.Lines(r.Context(), v.Job, s.node, feed.ChunkOf(after), l.line)
+	for _, x := range l.unfinished.All() {
+		err = errors.Join(err, l.send(x))
+	}
+	g.ended(r.Context(), out, err)
 	return nil
 }
 
-// lineWriter writes the wanted lines after a position.
+// lineWriter writes the wanted lines after a position. Lines that are not finished are for who
+// follows: others get those that nothing has replaced, as the last ones. Text has one of them every
+// 30 s, because its reader cannot replace it.
 type lineWriter struct {
-	g       *Gateway
-	out     *stream
-	want    selection
-	after   uint64
-	bounded bool // only the newest lines are wanted
+	g          *Gateway
+	out        *stream
+	want       selection
+	after      uint64
+	bounded    bool // only the newest lines are wanted
+	follows    bool
+	unfinished output.Unfinished[feed.Line]
+	pace       output.Pace
 }
 
 func (l *lineWriter) line(position uint64, x feed.Line) error {
@@ -108,16 +119,24 @@ func (l *lineWriter) line(position uint64, x feed.Line) error {
 	if !l.want.wants(x) {
 		return nil
 	}
-	data, err := json.Marshal(x)
-	if err != nil {
-		return err
+	if !l.follows {
+		l.unfinished.Take(x.Source(), x.Open, x)
 	}
-	return l.write(position, x, data)
+	switch {
+	case x.Open && !l.follows, l.follows && l.out.media == mediaText && !l.pace.Takes(x.Source(), x.Open, x.Time):
+		return nil
+	}
+	return l.send(x)
 }
 
-func (l *lineWriter) write(position uint64, x feed.Line, data []byte) error {
+// send writes a line.
+func (l *lineWriter) send(x feed.Line) error {
 	if l.out.media != mediaText {
-		return l.out.add("line", strconv.FormatUint(position, 10), data)
+		data, err := json.Marshal(x)
+		if err != nil {
+			return err
+		}
+		return l.out.add("line", strconv.FormatUint(l.after, 10), data)
 	}
 	rank := "-"
 	if x.Rank != nil {
@@ -157,6 +176,11 @@ func (l *lineWriter) tail(r *http.Request, job events.JobID, n int) {
 	}
 	for _, i := range slices.Backward(found) {
 		if l.item(i) != nil {
+			return
+		}
+	}
+	for _, x := range l.unfinished.All() {
+		if l.send(x) != nil {
 			return
 		}
 	}

@@ -228,9 +228,9 @@ func TestLogs(t *testing.T) {
 		return string(a.body)
 	}
 	for path, want := range map[string]string{
-		"":             "[node-a r0 g2] one\n[node-a r0 g2] two\n[node-b r1 g2] three\n[node-b r1 g2] 10%\n[node-b r1 g2] 20%",
+		"":             "[node-a r0 g2] one\n[node-a r0 g2] two\n[node-b r1 g2] three\n[node-b r1 g2] 20%",
 		"?rank=0":      "[node-a r0 g2] one\n[node-a r0 g2] two",
-		"?rank=1-5":    "[node-b r1 g2] three\n[node-b r1 g2] 10%\n[node-b r1 g2] 20%",
+		"?rank=1-5":    "[node-b r1 g2] three\n[node-b r1 g2] 20%",
 		"?node=node-a": "[node-a r0 g2] one\n[node-a r0 g2] two",
 		"?tail=1":      "[node-b r1 g2] 20%",
 		"?tail=0":      "",

@@ -97,8 +97,8 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 				t.Errorf("%s: the reason is %q, %v", line, view.Reason, err)
 			}
 		case line == "logs mnist-7f3a":
-			if n := strings.Count(got.Out, "\n"); n != 3 {
-				t.Errorf("a bar in two states and a line are %d lines: %q", n, got.Out)
+			if n := strings.Count(got.Out, "\n"); n != 2 {
+				t.Errorf("a bar and a line are %d lines: %q", n, got.Out)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 type logFlags struct {
@@ -32,7 +34,7 @@ type logFlags struct {
 func logs(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs [JOB]", Short: "Show the workers' output, merged, with rank and generation", Args: command.AtMost("JOB"),
-		Long:    "Prints the output of all workers in the order in which it was stored, each line with node, rank and generation. With -f it goes on until the job has ended. Without a name it is about the job that was submitted last.",
+		Long:    "Prints the output of all workers in the order in which it was stored, each line with node, rank and generation. Of a line that a program overwrites, such as a progress bar, it prints the last state. With -f it goes on until the job has ended. Without a name it is about the job that was submitted last.",
 		Example: command.Examples("regroup logs mnist -f", "regroup logs mnist --rank 0,3-5 --tail 100", "regroup logs mnist -i 'loss|error' -e DEBUG --since 5m"),
 	}
 	f := &logFlags{}
@@ -63,8 +65,9 @@ type tail struct {
 	env      command.Env
 	palette  screen.Palette
 	keep     func(client.Line) bool
-	last     uint64        // sequence of the newest chunk seen
-	withheld []client.Line // with --tail: the newest of the stored lines
+	last     uint64         // sequence of the newest chunk seen
+	withheld []client.Line  // with --tail: the newest of the stored lines
+	bottom   *screen.Sticky // the lines that are not finished, while it follows
 }
 
 func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
@@ -72,7 +75,7 @@ func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tail{logFlags: f, env: env, palette: p}
+	t := &tail{logFlags: f, env: env, palette: p, bottom: screen.NewSticky(env.Out, env.IsTerminal, env.Now)}
 	ranks, err := parseRanks(f.rank)
 	if err != nil {
 		return nil, err
@@ -90,8 +93,8 @@ func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
 		return (ranks == nil || ranks(l.Rank)) &&
 			(f.gen == 0 || uint64(l.Generation) == f.gen) &&
 			(f.since == 0 || l.Time.After(youngest)) &&
-			(include == nil || include.MatchString(l.Text)) &&
-			(exclude == nil || !exclude.MatchString(l.Text))
+			(include == nil || include.MatchString(output.Plain(l.Text))) &&
+			(exclude == nil || !exclude.MatchString(output.Plain(l.Text)))
 	}
 	return t, nil
 }
@@ -138,7 +141,8 @@ func parseRanks(text string) (func(int) bool, error) {
 
 // run reads the stored lines, then with -f new ones until the job has ended, then those that were
 // stored meanwhile.
-func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) error {
+func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) (err error) {
+	defer func() { err = errors.Join(err, t.bottom.Finish()) }()
 	if err := t.read(ctx, c, v.Job, false); err != nil {
 		return err
 	}
@@ -151,7 +155,7 @@ func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) erro
 		return nil
 	}
 	t.tail, t.withheld = -1, nil
-	err := boot.Both(ctx,
+	err = boot.Both(ctx,
 		func(ctx context.Context) error { return t.read(ctx, c, v.Job, true) },
 		func(ctx context.Context) error { return c.AwaitEnd(ctx, v.Job) })
 	if err != nil {
@@ -162,9 +166,12 @@ func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) erro
 
 func (t *tail) read(ctx context.Context, c *client.Client, job events.JobID, follow bool) error {
 	return c.Logs(ctx, job, client.LogsFrom{Node: events.NodeID(t.node), After: t.last, Follow: follow}, func(l client.Line) error {
-		t.last = l.Sequence
+		t.last = max(t.last, l.Sequence)
 		switch {
-		case !t.keep(l), t.tail == 0:
+		case !t.keep(l):
+			t.bottom.Drop(l.Source())
+			return nil
+		case t.tail == 0:
 			return nil
 		case t.tail < 0:
 			return t.print(l)
@@ -178,17 +185,18 @@ func (t *tail) read(ctx context.Context, c *client.Client, job events.JobID, fol
 }
 
 func (t *tail) print(l client.Line) error {
-	var err error
+	p := screen.Printed{Of: l.Source(), Rank: l.Rank, Text: t.palette.Output(l.Text), Open: l.Open && t.follow}
 	switch {
-	case t.form.Is(command.Raw):
-		_, err = fmt.Fprintln(t.env.Out, l.Text)
 	case t.form.Is(command.JSONL):
-		var b []byte
-		if b, err = json.Marshal(l); err == nil {
+		b, err := json.Marshal(l)
+		if err == nil {
 			_, err = fmt.Fprintln(t.env.Out, string(visible.JSON(b)))
 		}
-	default:
-		_, err = fmt.Fprintln(t.env.Out, t.palette.Prefix(l.Place, l.Rank, l.Generation)+" "+l.Text)
+		return err
+	case !t.form.Is(command.Raw):
+		p.Prefix = t.palette.Prefix(l.Place, l.Rank, l.Generation) + " "
+	case !t.env.IsTerminal:
+		p.Text = l.Text
 	}
-	return err
+	return t.bottom.Line(t.env.Out, t.env.IsTerminal, p)
 }

@@ -47,6 +47,7 @@ type call struct {
 	web     web.Config
 	pages   bool // serve the dashboard too
 	palette screen.Palette
+	colours screen.Palette // of the workers' output
 }
 
 // Command is `regroup run`.
@@ -74,6 +75,9 @@ services and an agent in this process, beside those of other runs. The first wor
 			}
 			r.json = form.Is(command.JSON)
 			if r.palette, err = env.Palette(cmd, env.ErrIsTerminal); err != nil {
+				return err
+			}
+			if r.colours, err = env.Palette(cmd, r.outIsTerminal()); err != nil {
 				return err
 			}
 			if r.within, err = command.Timeout(cmd); err != nil {
@@ -268,7 +272,18 @@ func (r *call) watcher(c *client.Client, job events.JobID) *attend.Watcher {
 	if r.json {
 		out = r.env.Err
 	}
-	return attend.New(attend.Options{Client: c, Job: job, Out: out, Err: r.env.Err, Palette: r.palette, Terminal: r.env.ErrIsTerminal})
+	return attend.New(attend.Options{
+		Client: c, Job: job, Out: out, Err: r.env.Err, Palette: r.palette, Terminal: r.env.ErrIsTerminal,
+		OutPalette: r.colours, OutIsOne: r.outIsTerminal(),
+	})
+}
+
+// outIsTerminal reports whether the workers' output goes to a terminal.
+func (r *call) outIsTerminal() bool {
+	if r.json {
+		return r.env.ErrIsTerminal
+	}
+	return r.env.IsTerminal
 }
 
 // StopLeftovers ends the jobs of a killed earlier `run` in this state directory.

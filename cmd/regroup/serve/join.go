@@ -6,20 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -81,8 +86,26 @@ func CreateJob(ctx context.Context, c *client.Client, event string, job spec.Job
 	return &agent.Joining{Job: id, Spec: job}, err
 }
 
+// console is where a command shows the workers' output, and everything else.
+type console struct {
+	out, errs io.Writer
+	terminal  bool // out is one
+	palette   screen.Palette
+}
+
+// consoleOf returns that of a command.
+func consoleOf(cmd *cobra.Command) (console, error) {
+	c := console{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()}
+	if f, ok := c.out.(*os.File); ok {
+		c.terminal = boot.IsTerminal(f)
+	}
+	var err error
+	c.palette, err = screen.NewPalette(command.Colour(cmd), c.terminal, os.Getenv)
+	return c, err
+}
+
 // joinJob runs the agent until its job has ended, and exits with the job's outcome.
-func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Join, args []string, out, errs io.Writer, made func(*agent.Agent)) error {
+func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Join, args []string, to console, made func(*agent.Agent)) (err error) {
 	c := client.New(p.Ports, JoinSource)
 	c.AnswerWithin = p.Config.Wait
 	node := a.Filled().Node
@@ -96,11 +119,19 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 	if err != nil {
 		return err
 	}
+	bottom := screen.NewSticky(to.out, to.terminal, time.Now)
+	defer func() { err = errors.Join(err, bottom.Finish()) }()
+	errs := bottom.Writer(to.errs)
 	report := &reporter{to: errs, job: join.Job}
 	per := join.Spec.Rendezvous.WorkersPerNode
 	report.say("node %s comes to it: %s, %s each", a.Filled().Node, screen.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", screen.Plural(per, "worker"))
 	m := Membership{Process: p, Agent: a, Client: c, Job: join, Made: made, Err: errs, report: report}
-	m.Output = func(l agent.Line) { report.line(out, l) }
+	m.Output = func(l agent.Line) {
+		// A reader who has gone ends nothing.
+		_ = bottom.Line(to.out, to.terminal, screen.Printed{
+			Of: output.Source{Place: l.Place, Stream: l.Stream}, Rank: l.Rank, Prefix: l.Prefix() + " ", Text: to.palette.Output(l.Text), Open: l.Open,
+		})
+	}
 	return m.Run(ctx)
 }
 
@@ -168,12 +199,6 @@ func (s *reporter) say(format string, args ...any) {
 		s.last = text
 		fmt.Fprintf(s.to, "%s: %s\n", s.job, visible.Text(text))
 	}
-}
-
-func (s *reporter) line(out io.Writer, l agent.Line) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fmt.Fprintln(out, l.Prefix(), visible.Text(l.Text))
 }
 
 // membershipText describes a node's membership in its job, in a sentence with numbers.

@@ -35,6 +35,7 @@ type call struct {
 	agent   serve.AgentConfig
 	options *options
 	palette screen.Palette
+	colour  string          // mode of --color
 	host    string          // whose name this node has, with a number where that is in use; empty = it was given a name
 	ended   *events.JobView // how the job has ended; nil = it has not, for this node
 }
@@ -60,6 +61,7 @@ same arguments. What each flag does here is in docs/torchrun.md.`,
 			if t.palette, err = env.Palette(cmd, env.ErrIsTerminal); err != nil {
 				return err
 			}
+			t.colour = command.Colour(cmd)
 			for _, n := range t.options.notes() {
 				env.Say(n)
 			}
@@ -235,11 +237,12 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 		return err
 	}
 	a := t.agent.Filled()
-	console, err := newConsole(t.options, t.env.Out, t.env.Err, a.Node, t.options.text("rdzv-id"))
+	console, err := newConsole(t.options, t.env, t.colour, a.Node, t.options.text("rdzv-id"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, console.close()) }()
+	errs := console.bottom.Writer(t.env.Err)
 	var made *agent.Agent
 	signals, err := t.options.signals()
 	if err != nil {
@@ -255,7 +258,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	}, signals...)
 	defer off()
 	member := serve.Membership{
-		Process: p, Agent: t.agent, Client: c, Job: joined, Output: console.line, ErrorFile: console.errorFile, Err: t.env.Err,
+		Process: p, Agent: t.agent, Client: c, Job: joined, Output: console.line, ErrorFile: console.errorFile, Err: errs,
 		Made: func(a *agent.Agent) { made = a }, Ended: func(v events.JobView) { t.ended = &v },
 	}
 	if fd := t.options.companion; fd != 0 {
@@ -264,7 +267,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	story, ended := context.WithCancel(ctx)
 	var g errgroup.Group
 	g.Go(func() error {
-		w := attend.New(attend.Options{Client: c, Job: joined.Job, Err: t.env.Err, Palette: t.palette})
+		w := attend.New(attend.Options{Client: c, Job: joined.Job, Err: errs, Palette: t.palette})
 		if _, err := w.Run(story); err != nil && story.Err() == nil {
 			return err
 		}

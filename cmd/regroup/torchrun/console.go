@@ -14,8 +14,11 @@ import (
 	"sync"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -72,7 +75,8 @@ func readSelection(text string) (s selection, err error) {
 
 // console shows the output of the workers of this node, and writes it to files, as torchrun does.
 type console struct {
-	out, err   io.Writer
+	out, err   display
+	bottom     *screen.Sticky
 	redirects  selection // written to files alone
 	tee        selection // shown with the prefix, and written to files
 	shown      map[int]bool
@@ -86,21 +90,37 @@ type console struct {
 	failed error               // why a file was not written, the first time
 }
 
+// display is where one of the streams is shown.
+type display struct {
+	io.Writer
+	terminal bool
+	palette  screen.Palette
+}
+
 // consoleError is an error in a flag.
 type consoleError struct{ finding spec.FieldError }
 
 func (e *consoleError) Error() string { return e.finding.String() }
 
-// newConsole reads the flags about output. host is this node's name.
-func newConsole(o *options, out, errs io.Writer, host, run string) (*console, error) {
+// newConsole reads the flags about output. colour is the mode of --color, host this node's name.
+func newConsole(o *options, env command.Env, colour, host, run string) (*console, error) {
 	wrong := func(flag string, err error) error {
 		return &consoleError{spec.FieldError{Path: "--" + flag, Message: err.Error()}}
 	}
 	c := &console{
-		out: out, err: errs, prefix: o.text("log-line-prefix-template"), role: o.text("role"), host: host,
+		out: display{Writer: env.Out, terminal: env.IsTerminal}, err: display{Writer: env.Err, terminal: env.ErrIsTerminal},
+		bottom: screen.NewSticky(env.Err, env.ErrIsTerminal, env.Now), prefix: o.text("log-line-prefix-template"), role: o.text("role"), host: host,
 		duplicates: map[streams][]string{}, files: map[string]*os.File{},
 	}
+	if env.IsTerminal && !env.ErrIsTerminal {
+		c.bottom = screen.NewSticky(env.Out, true, env.Now)
+	}
 	var err error
+	for _, d := range []*display{&c.out, &c.err} {
+		if d.palette, err = screen.NewPalette(colour, d.terminal, env.Getenv); err != nil {
+			return nil, err
+		}
+	}
 	if c.redirects, err = readSelection(o.text("redirects")); err != nil {
 		return nil, wrong("redirects", err)
 	}
@@ -145,19 +165,19 @@ func filters(text string) (all []string) {
 	return all
 }
 
-// line takes one line of output.
+// line takes one line of output. What is not finished is in no file.
 func (c *console) line(l agent.Line) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stream, text := streamOf(l), visible.Text(l.Text)
+	stream := streamOf(l)
 	redirected, teed := c.redirects.of(l.LocalRank)&stream != 0, c.tee.of(l.LocalRank)&stream != 0
 	hidden := c.shown != nil && !c.shown[l.LocalRank]
 	attempt := c.attempt(l.Generation)
-	if redirected || teed || hidden {
+	if (redirected || teed || hidden) && !l.Open {
 		c.write(filepath.Join(attempt, strconv.Itoa(l.LocalRank), l.Stream+".log"), l.Text)
 	}
 	for _, f := range c.duplicates[stream] {
-		if strings.Contains(l.Text, f) {
+		if strings.Contains(l.Text, f) && !l.Open {
 			c.write(filepath.Join(attempt, "filtered_"+l.Stream+".log"), c.prefixOf(l)+l.Text)
 			break
 		}
@@ -166,13 +186,14 @@ func (c *console) line(l agent.Line) {
 	if stream == stderr {
 		to = c.err
 	}
-	switch {
-	case hidden || redirected && !teed:
-	case teed:
-		fmt.Fprintln(to, c.prefixOf(l)+text)
-	default:
-		fmt.Fprintln(to, text)
+	if hidden || redirected && !teed {
+		return
 	}
+	p := screen.Printed{Of: output.Source{Place: l.Place, Stream: l.Stream}, Rank: l.Rank, Text: to.palette.Output(l.Text), Open: l.Open}
+	if teed {
+		p.Prefix = visible.Text(c.prefixOf(l))
+	}
+	_ = c.bottom.Line(to, to.terminal, p) // as it is with torchrun, a reader who has gone ends nothing
 }
 
 // attempt returns the directory of a generation.
@@ -233,10 +254,11 @@ func (c *console) note(err error) {
 	}
 }
 
-// close closes the files, and returns why output is missing in them.
+// close shows what is not finished, closes the files, and returns why output is missing in them.
 func (c *console) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_ = c.bottom.Finish() // as in line
 	for _, path := range slices.Sorted(maps.Keys(c.files)) {
 		if f := c.files[path]; f != nil {
 			if err := f.Close(); err != nil {

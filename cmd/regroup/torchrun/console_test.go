@@ -1,14 +1,23 @@
 package torchrun
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 )
+
+// shown is an environment whose output is in files.
+func shown(out, errs io.Writer) command.Env {
+	return command.Env{Out: out, Err: errs, Getenv: func(string) string { return "" }, Now: time.Now}
+}
 
 // TestConsole: what is shown and what is written, of two workers' output.
 func TestConsole(t *testing.T) {
@@ -16,7 +25,8 @@ func TestConsole(t *testing.T) {
 		{Rank: 4, LocalRank: 0, Generation: 1, Stream: "stdout", Text: "zero, out"},
 		{Rank: 4, LocalRank: 0, Generation: 1, Stream: "stderr", Text: "zero, err"},
 		{Rank: 5, LocalRank: 1, Generation: 1, Stream: "stdout", Text: "one, out"},
-		{Rank: 5, LocalRank: 1, Generation: 2, Stream: "stderr", Text: "one\x1b[2J err"},
+		{Rank: 5, LocalRank: 1, Generation: 2, Stream: "stderr", Text: "one 50%", Open: true},
+		{Rank: 5, LocalRank: 1, Generation: 2, Stream: "stderr", Text: "one\x1b[2J \x1b[31merr"},
 	}
 	for name, c := range map[string]struct {
 		args     string
@@ -27,7 +37,7 @@ func TestConsole(t *testing.T) {
 		"tee":                   {"-t 3", "[default0]:zero, out\n[default1]:one, out\n", "[default0]:zero, err\n[default1]:one\\x1b[2J err\n", nil},
 		"tee of one with files": {"-t 1:1 --log-dir DIR", "zero, out\n[default1]:one, out\n", "zero, err\none\\x1b[2J err\n", map[string]string{"attempt_0/1/stdout.log": "one, out\n"}},
 		"redirects": {"-r 2 --log-dir DIR", "zero, out\none, out\n", "", map[string]string{
-			"attempt_0/0/stderr.log": "zero, err\n", "attempt_1/1/stderr.log": "one\x1b[2J err\n",
+			"attempt_0/0/stderr.log": "zero, err\n", "attempt_1/1/stderr.log": "one\x1b[2J \x1b[31merr\n",
 		}},
 		"filter": {"--local-ranks-filter 1 --log-dir DIR", "one, out\n", "one\\x1b[2J err\n", map[string]string{"attempt_0/0/stdout.log": "zero, out\n", "attempt_0/0/stderr.log": "zero, err\n"}},
 		"template and duplicates": {
@@ -39,7 +49,7 @@ func TestConsole(t *testing.T) {
 			dir := t.TempDir()
 			o, _ := parse(t, nil, strings.Fields(strings.ReplaceAll(c.args, "DIR", dir))...)
 			var out, errs strings.Builder
-			console, err := newConsole(o, &out, &errs, "h", "run")
+			console, err := newConsole(o, shown(&out, &errs), screen.Auto, "h", "run")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +95,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, _ := parse(t, nil, "-r", "3", "--log-dir", file)
-	console, err := newConsole(o, &strings.Builder{}, &strings.Builder{}, "h", "run")
+	console, err := newConsole(o, shown(&strings.Builder{}, &strings.Builder{}), screen.Auto, "h", "run")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +110,7 @@ func TestTheIdOfARunStaysInTheFolderForLogs(t *testing.T) {
 	for _, run := range []string{"../../outside", "/etc", "a/b", ".."} {
 		dir := filepath.Join(t.TempDir(), "logs")
 		o, _ := parse(t, nil, "-r", "3", "--log-dir", dir)
-		console, err := newConsole(o, &strings.Builder{}, &strings.Builder{}, "h", run)
+		console, err := newConsole(o, shown(&strings.Builder{}, &strings.Builder{}), screen.Auto, "h", run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +128,7 @@ func TestTheIdOfARunStaysInTheFolderForLogs(t *testing.T) {
 func TestErrorFilesBesideTheOutput(t *testing.T) {
 	t.Chdir(t.TempDir())
 	o, _ := parse(t, nil, "--log-dir", "logs")
-	console, err := newConsole(o, &strings.Builder{}, &strings.Builder{}, "h", "run")
+	console, err := newConsole(o, shown(&strings.Builder{}, &strings.Builder{}), screen.Auto, "h", "run")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +146,7 @@ func TestErrorFilesBesideTheOutput(t *testing.T) {
 		}
 	}
 	o, _ = parse(t, nil)
-	if console, err = newConsole(o, &strings.Builder{}, &strings.Builder{}, "h", "run"); err != nil || console.errorFile(0, 1) != "" {
+	if console, err = newConsole(o, shown(&strings.Builder{}, &strings.Builder{}), screen.Auto, "h", "run"); err != nil || console.errorFile(0, 1) != "" {
 		t.Errorf("without --log-dir: %v", err)
 	}
 }

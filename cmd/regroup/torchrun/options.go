@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -159,7 +161,7 @@ func (o *options) job(args []string) (spec.Job, error) {
 		find("signals-to-handle", err.Error())
 	}
 	var wrong *consoleError
-	if _, err := newConsole(o, nil, nil, "", ""); errors.As(err, &wrong) {
+	if _, err := newConsole(o, command.Env{Getenv: os.Getenv}, screen.Auto, "", ""); errors.As(err, &wrong) {
 		bad = append(bad, wrong.finding)
 	}
 	s.Env = map[string]string{"TORCHELASTIC_SIGNALS_TO_HANDLE": o.text("signals-to-handle")}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"slices"
 	"sort"
 	"sync"
 
@@ -33,9 +34,16 @@ func NewRing(most, bytes int) *Ring {
 }
 
 // Add appends an item and wakes the readers. A sequence of 0 becomes the next number.
-func (r *Ring) Add(i Item) {
+func (r *Ring) Add(i Item) { r.Replace(0, i) }
+
+// Replace is Add, and removes the item with an earlier sequence if it is still there.
+func (r *Ring) Replace(earlier uint64, i Item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if at := r.search(earlier); earlier > 0 && at < len(r.items) && r.items[at].Sequence == earlier {
+		r.size -= len(r.items[at].Data)
+		r.items = slices.Delete(r.items, at, at+1)
+	}
 	if i.Sequence == 0 {
 		i.Sequence = r.last() + 1
 	}
@@ -52,6 +60,11 @@ func (r *Ring) Add(i Item) {
 	}
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+// search returns the index of the first item with a sequence or a later one.
+func (r *Ring) search(sequence uint64) int {
+	return sort.Search(len(r.items), func(i int) bool { return r.items[i].Sequence >= sequence })
 }
 
 func (r *Ring) last() uint64 {
@@ -83,7 +96,7 @@ func (r *Ring) First() uint64 {
 func (r *Ring) After(sequence uint64, most int) ([]Item, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := sort.Search(len(r.items), func(i int) bool { return r.items[i].Sequence > sequence })
+	at := r.search(sequence + 1)
 	found := r.items[at:min(len(r.items), at+most)]
 	return append([]Item(nil), found...), r.changed
 }

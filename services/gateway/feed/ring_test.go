@@ -122,3 +122,24 @@ func TestOldProgressIsPassedOver(t *testing.T) {
 		t.Errorf("the view of a later generation has step %d, want 1, which is newer", v.Step)
 	}
 }
+
+// TestAnItemIsReplaced, if it is still there; readers who have not read it get the later one alone.
+func TestAnItemIsReplaced(t *testing.T) {
+	r := NewRing(3, 100)
+	sequences := func() (all []uint64) {
+		items, _ := r.After(0, 10)
+		for _, i := range items {
+			all = append(all, i.Sequence)
+		}
+		return all
+	}
+	for _, c := range []struct {
+		earlier, next uint64
+		want          []uint64
+	}{{0, 5, []uint64{5}}, {0, 6, []uint64{5, 6}}, {5, 7, []uint64{6, 7}}, {5, 8, []uint64{6, 7, 8}}, {8, 9, []uint64{6, 7, 9}}, {4, 10, []uint64{7, 9, 10}}} {
+		r.Replace(c.earlier, Item{Sequence: c.next, Data: make([]byte, 10)})
+		if got := sequences(); !slices.Equal(got, c.want) || r.size != 10*len(got) {
+			t.Errorf("with %d in place of %d: %v in %d bytes, want %v", c.next, c.earlier, got, r.size, c.want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // Bounds of the newest output that is kept for the readers of one job.
@@ -25,9 +26,13 @@ type Line struct {
 	Rank       *int              `json:"rank"`       // null = in no generation yet
 	Generation events.Generation `json:"generation"` // 0 = in none yet
 	Stream     string            `json:"stream,omitempty"`
-	Text       string            `json:"text"`
-	Sequence   uint64            `json:"sequence"` // of its chunk in the stream of output
+	Text       string            `json:"text"`           // with the colours of terminals that it has
+	Open       bool              `json:"open,omitempty"` // it is not finished: the next line of the place and the stream replaces it
+	Sequence   uint64            `json:"sequence"`       // of its chunk in the stream of output
 }
+
+// Source returns where the line comes from.
+func (l Line) Source() output.Source { return output.Source{Place: l.Place, Stream: l.Stream} }
 
 // tails are the shared readers of output, one for each job that somebody reads.
 type tails struct {
@@ -58,10 +63,17 @@ func (f *Feed) Tail(job events.JobID) (t *Tail, leave func()) {
 		ctx, t.stop = context.WithCancel(context.Background())
 		s.jobs[job] = t
 		t.done.Go(func() {
+			open := map[output.Source]uint64{} // positions of lines that are not finished
 			err := f.ports.Log.Follow(ctx, follow(job, "", 0), func(m events.Stored) error {
 				for i, l := range lines(job, m) {
-					if data, err := json.Marshal(l); err == nil {
-						t.Ring.Add(Item{Sequence: Position(m.Sequence, i), Kind: "line", Job: job, Data: data})
+					data, err := json.Marshal(l)
+					if err != nil {
+						continue
+					}
+					at, of := Position(m.Sequence, i), l.Source()
+					t.Ring.Replace(open[of], Item{Sequence: at, Kind: "line", Job: job, Data: data})
+					if delete(open, of); l.Open {
+						open[of] = at
 					}
 				}
 				return nil
@@ -118,7 +130,7 @@ func follow(job events.JobID, node events.NodeID, from uint64) events.Follow {
 	return events.Follow{Stream: events.StreamLogs, Subjects: []string{events.LogSubject(job, of, "*")}, Start: events.FromSequence, Sequence: max(1, from)}
 }
 
-// lines splits a chunk. The states of a progress bar, which overwrites itself, become lines.
+// lines splits a chunk.
 func lines(job events.JobID, m events.Stored) (all []Line) {
 	l := Line{Time: m.Time, Job: job, Sequence: m.Sequence, Stream: first(m.Header[events.HeaderLogStream])}
 	parts := strings.Split(m.Subject, ".")
@@ -136,11 +148,9 @@ func lines(job events.JobID, m events.Stored) (all []Line) {
 	if g, err := strconv.ParseUint(first(m.Header[events.HeaderLogGeneration]), 10, 64); err == nil {
 		l.Generation = events.Generation(g)
 	}
-	for text := range strings.Lines(string(m.Data)) {
-		for part := range strings.SplitSeq(strings.TrimRight(text, "\r\n"), "\r") {
-			l.Text = part
-			all = append(all, l)
-		}
+	for x := range output.Lines(m.Data) {
+		l.Text, l.Open = x.Text, x.Open
+		all = append(all, l)
 	}
 	return all
 }

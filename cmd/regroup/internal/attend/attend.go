@@ -26,6 +26,8 @@ type Options struct {
 	Out, Err   io.Writer // workers' output; everything else
 	Palette    screen.Palette
 	Terminal   bool                  // Err is one
+	OutPalette screen.Palette        // of the workers' output
+	OutIsOne   bool                  // a terminal
 	OnFact     func(events.Event)    // may be nil
 	OnProgress func(events.Progress) // may be nil
 }
@@ -34,6 +36,7 @@ type Options struct {
 type Watcher struct {
 	o      Options
 	sticky *screen.Sticky
+	lines  *screen.Sticky // with the workers' lines that are not finished
 
 	mu       sync.Mutex
 	story    *screen.Story
@@ -45,7 +48,12 @@ type Watcher struct {
 
 // New returns a Watcher; it does not validate the options.
 func New(o Options) *Watcher {
-	return &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now)}
+	w := &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now)}
+	w.lines = w.sticky
+	if o.OutIsOne && !o.Terminal {
+		w.lines = screen.NewSticky(o.Out, true, time.Now)
+	}
+	return w
 }
 
 // Run follows the job until a terminal fact and returns its view. Output may still arrive
@@ -82,9 +90,13 @@ func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	return w.o.Client.Job(ctx, string(w.o.Job))
 }
 
-// Rest prints output that arrives after the end. It returns when none has arrived for a moment, or
-// ctx ends.
+// Rest prints output that arrives after the end, and the lines that are not finished then. It
+// returns when none has arrived for a moment, or ctx ends.
 func (w *Watcher) Rest(ctx context.Context, quiet time.Duration) error {
+	return errors.Join(w.rest(ctx, quiet), w.lines.Finish())
+}
+
+func (w *Watcher) rest(ctx context.Context, quiet time.Duration) error {
 	for {
 		w.mu.Lock()
 		after, last := w.lastLog, w.lastLine
@@ -133,7 +145,9 @@ func (w *Watcher) line(l client.Line) error {
 	if w.o.Out == nil {
 		return nil
 	}
-	return w.sticky.Above(w.o.Out, w.o.Palette.Prefix(l.Place, l.Rank, l.Generation)+" "+l.Text)
+	return w.lines.Line(w.o.Out, w.o.OutIsOne, screen.Printed{
+		Of: l.Source(), Rank: l.Rank, Prefix: w.o.OutPalette.Prefix(l.Place, l.Rank, l.Generation) + " ", Text: w.o.OutPalette.Output(l.Text), Open: l.Open,
+	})
 }
 
 func (w *Watcher) progress(p events.Progress) error {

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // Line is one line of a worker's output.
@@ -20,8 +22,9 @@ type Line struct {
 	Rank       int               `json:"rank"`       // -1 = not yet in a generation
 	Generation events.Generation `json:"generation"` // 0 = not yet in one
 	Stream     string            `json:"stream,omitempty"`
-	Text       string            `json:"text"`
-	Sequence   uint64            `json:"sequence"` // of the chunk in the log stream
+	Text       string            `json:"text"`           // with its colours
+	Open       bool              `json:"open,omitempty"` // it is not finished: the next line of the place and the stream replaces it
+	Sequence   uint64            `json:"sequence"`       // of the chunk in the log stream
 }
 
 // MarshalJSON writes null for the rank of a worker that is in no generation yet.
@@ -46,7 +49,8 @@ type LogsFrom struct {
 
 // Logs calls fn with the lines of a job's output in the order in which they were stored. It blocks
 // until all stored lines were seen or, with Follow, until fn returns an error; ErrStop ends it
-// without one.
+// without one. Without Follow open lines are left out, but those that nothing has replaced come
+// last.
 func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn func(Line) error) error {
 	node := cmp.Or(string(from.Node), "*")
 	names := &ranks{client: c, job: job}
@@ -54,34 +58,55 @@ func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn f
 	if from.After > 0 {
 		f.Start, f.Sequence = events.FromSequence, from.After+1
 	}
-	return c.read(ctx, *c.at.Load(), f, !from.Follow, func(s events.Stored) error {
+	var unfinished output.Unfinished[Line]
+	stopped := false
+	err := c.read(ctx, *c.at.Load(), f, !from.Follow, func(s events.Stored) error {
 		place, ok := placeOf(s.Subject)
 		if !ok {
 			return nil
 		}
 		l := Line{Time: s.Time, Job: job, Place: place, Sequence: s.Sequence}
 		l.label(ctx, s.Header, names)
-		for text := range strings.Lines(string(s.Data)) {
-			for _, part := range c.parts(strings.TrimRight(text, "\r\n")) {
-				l.Text = part
-				c.show(&l)
-				if err := fn(l); err != nil {
-					return err
+		for x := range output.Lines(s.Data) {
+			l.Text, l.Open = x.Text, x.Open
+			c.showLine(&l)
+			if !from.Follow {
+				unfinished.Take(l.Source(), l.Open, l)
+				if l.Open {
+					continue
 				}
+			}
+			if err := fn(l); err != nil {
+				stopped = true
+				return err
 			}
 		}
 		return nil
 	})
+	if err != nil || stopped {
+		return err
+	}
+	for _, l := range unfinished.All() {
+		if err := fn(l); errors.Is(err, ErrStop) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// parts splits a line for display: each state of a progress bar, which overwrites itself, becomes a
-// line.
-func (c *Client) parts(text string) []string {
-	if c.Exact || !strings.Contains(text, "\r") {
-		return []string{text}
+// showLine is show, but leaves the colours of the text as they are.
+func (c *Client) showLine(l *Line) {
+	if !c.Exact {
+		text := visible.Output(l.Text, true)
+		c.show(l)
+		l.Text = text
 	}
-	return slices.DeleteFunc(strings.Split(text, "\r"), func(s string) bool { return s == "" })
 }
+
+// Source returns where the line comes from: the next one from there replaces it if it is open.
+func (l Line) Source() output.Source { return output.Source{Place: l.Place, Stream: l.Stream} }
 
 // placeOf reads node and slot from the end of a log subject.
 func placeOf(subject string) (events.Place, bool) {

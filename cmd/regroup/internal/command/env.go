@@ -115,11 +115,15 @@ func exact(cmd *cobra.Command, terminal bool) bool {
 
 // Palette returns the palette for Out or Err; terminal = that is one.
 func (e Env) Palette(cmd *cobra.Command, terminal bool) (screen.Palette, error) {
-	mode := screen.Auto
+	return screen.NewPalette(Colour(cmd), terminal, e.Getenv)
+}
+
+// Colour returns the mode of --color.
+func Colour(cmd *cobra.Command) string {
 	if f := cmd.Flag(flagColor); f != nil {
-		mode = f.Value.String()
+		return f.Value.String()
 	}
-	return screen.NewPalette(mode, terminal, e.Getenv)
+	return screen.Auto
 }
 
 // Clock formats a time in the user's zone.

@@ -11,6 +11,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // shown reports whether a character may reach a terminal. Some scripts need the two joiners.
@@ -36,6 +38,39 @@ func Text(s string) string {
 			b.WriteString(q[1 : len(q)-1])
 		}
 		i += n
+	}
+	return b.String()
+}
+
+// Output is Text for a line of a worker's output. Its colours are kept, and end with it, or they
+// are removed.
+func Output(s string, colours bool) string {
+	const escape = "\x1b["
+	if !strings.Contains(s, escape) {
+		return Text(s)
+	}
+	var b strings.Builder
+	coloured := false
+	for {
+		i := strings.Index(s, escape)
+		if i < 0 {
+			break
+		}
+		b.WriteString(Text(s[:i]))
+		n, resets := output.Colour(s[i:])
+		switch {
+		case n == 0:
+			n = 1
+			b.WriteString(Text(s[i : i+1]))
+		case colours:
+			b.WriteString(s[i : i+n])
+			coloured = !resets
+		}
+		s = s[i+n:]
+	}
+	b.WriteString(Text(s))
+	if coloured {
+		b.WriteString("\x1b[0m")
 	}
 	return b.String()
 }

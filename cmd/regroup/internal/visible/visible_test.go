@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events/output"
 )
 
 func TestText(t *testing.T) {
@@ -74,4 +76,36 @@ func TestAll(t *testing.T) {
 	if !reflect.DeepEqual(v, want) {
 		t.Errorf("got %+v", v)
 	}
+}
+
+// TestOutput: colours of a worker's output pass, and end with the line, or are removed; nothing else
+// of it is obeyed.
+func TestOutput(t *testing.T) {
+	for in, want := range map[string][2]string{
+		"plain":                       {"plain", "plain"},
+		"\x1b[32mgreen\x1b[0m and":    {"\x1b[32mgreen\x1b[0m and", "green and"},
+		"\x1b[1;31mto the end":        {"\x1b[1;31mto the end\x1b[0m", "to the end"},
+		"\x1b[31ma\x1b[2Jb\x1b[m":     {"\x1b[31ma\\x1b[2Jb\x1b[m", `a\x1b[2Jb`},
+		"\x1b[>4;2m \x1b]0;m\a\x1b[":  {`\x1b[>4;2m \x1b]0;m\a\x1b[`, `\x1b[>4;2m \x1b]0;m\a\x1b[`},
+		"\u009b31m \xff\x1b[0m\u202e": {"\\u009b31m \\xff\x1b[0m\\u202e", `\u009b31m \xff\u202e`},
+	} {
+		if got := [2]string{Output(in, true), Output(in, false)}; got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestOutputIsSafe, of any text, and done twice it is the same.
+func TestOutputIsSafe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		part := rapid.OneOf(rapid.SampledFrom([]string{"\x1b", "\x1b[", "1;", "31m", "m", "\x1b[0m", "\x1b[2J", "\u009b", "\r", "\b", "\u202e", "\xff"}), rapid.String())
+		s := strings.Join(rapid.SliceOf(part).Draw(t, "parts"), "")
+		coloured, plain := Output(s, true), Output(s, false)
+		if Output(coloured, true) != coloured || Output(coloured, false) != plain || Output(plain, true) != plain {
+			t.Fatalf("%q becomes %q, then %q", s, coloured, Output(coloured, true))
+		}
+		if strings.ContainsFunc(plain, func(r rune) bool { return !shown(r) }) || Text(output.Plain(coloured)) != output.Plain(coloured) {
+			t.Fatalf("%q becomes %q and %q", s, coloured, plain)
+		}
+	})
 }

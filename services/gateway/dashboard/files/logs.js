@@ -1,20 +1,12 @@
 // The output of the workers, live. Only the lines in sight are in the page.
 import { html } from "htm/preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { AnsiUp } from "ansi_up";
+import { pieces, plain } from "./ansi.js";
 import { clock } from "./format.js";
+import { append } from "./lines.js";
 
 const most = 20000, lineHeight = 20, beyond = 20;
 const wrong = /\b(error|exception|traceback|fatal|panic)\b/i;
-
-// painter turns the colours of terminals into classes. It escapes the text itself; what it would
-// write as a style, which the policy of the page forbids, and links are left out.
-function paint(text) {
-  const painter = new AnsiUp();
-  painter.use_classes = true;
-  painter.url_allowlist = {};
-  return painter.ansi_to_html(text).replace(/<span style="[^"]*">/g, "<span>");
-}
 
 // pattern is what to search for: a regular expression if it is one, else the text itself.
 function pattern(q) {
@@ -34,14 +26,16 @@ export function Logs({ job, query }) {
     const source = new EventSource(`/api/v1/jobs/${job.job}/logs?follow=1&tail=5000`);
     let queue = [], timer = null;
     source.addEventListener("line", (e) => {
-      queue.push(JSON.parse(e.data));
-      timer ??= setTimeout(() => { timer = null; const next = queue; queue = []; set((all) => (all.length + next.length > most ? [...all, ...next].slice(-most) : [...all, ...next])); }, 60);
+      const l = JSON.parse(e.data);
+      l.plain = plain(l.text);
+      queue.push(l);
+      timer ??= setTimeout(() => { timer = null; const next = queue; queue = []; set((all) => append(all, next, most)); }, 60);
     });
     return () => { source.close(); clearTimeout(timer); };
   }, [job.job]);
   const ranks = useMemo(() => [...new Set(lines.map((l) => l.rank).filter((r) => r !== null))].sort((a, b) => a - b), [lines]);
   const find = pattern(q);
-  const shown = useMemo(() => lines.filter((l) => (rank === null || l.rank === rank) && (!find || find.test(l.text))), [lines, rank, q]);
+  const shown = useMemo(() => lines.filter((l) => (rank === null || l.rank === rank) && (!find || find.test(l.plain))), [lines, rank, q]);
   useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; }, [shown, follow]);
   const from = Math.max(0, Math.floor(scroll.top / lineHeight) - beyond), to = Math.min(shown.length, Math.ceil((scroll.top + scroll.height) / lineHeight) + beyond);
   const onScroll = (e) => {
@@ -50,7 +44,7 @@ export function Logs({ job, query }) {
     setFollow(b.scrollHeight - b.scrollTop - b.clientHeight < lineHeight);
   };
   const jump = () => {
-    const i = shown.findIndex((l) => wrong.test(l.text));
+    const i = shown.findIndex((l) => wrong.test(l.plain));
     if (i >= 0) { setFollow(false); box.current.scrollTop = Math.max(0, i * lineHeight - 60); }
   };
   return html`<section class="panel"><h2>Logs</h2>
@@ -65,6 +59,6 @@ export function Logs({ job, query }) {
     <div class="log" ref=${box} tabindex="0" role="log" aria-label="Output of the workers" onScroll=${onScroll}>
       ${shown.length === 0 && html`<div class="none">${lines.length ? "No line matches." : "No output yet."}</div>`}
       <div style=${{ height: `${shown.length * lineHeight}px` }}></div>
-      <div class="lines" style=${{ top: `${from * lineHeight}px` }}>${shown.slice(from, to).map((l, i) => html`<div key=${from + i} class="row ${wrong.test(l.text) ? "bad" : ""} ${l.stream === "regroup" ? "own" : ""}"><span class="who ${l.rank === null ? "rn" : `r${l.rank % 8}`}">[${l.place.node} ${l.rank === null ? "r-" : `r${l.rank}`} g${l.generation}]</span><span class="who rn">${clock(l.time)}</span><span dangerouslySetInnerHTML=${{ __html: paint(l.text) }}></span></div>`)}</div>
+      <div class="lines" style=${{ top: `${from * lineHeight}px` }}>${shown.slice(from, to).map((l, i) => html`<div key=${from + i} class="row ${wrong.test(l.plain) ? "bad" : ""} ${l.stream === "regroup" ? "own" : ""}"><span class="who ${l.rank === null ? "rn" : `r${l.rank % 8}`}">[${l.place.node} ${l.rank === null ? "r-" : `r${l.rank}`} g${l.generation}]</span><span class="who rn">${clock(l.time)}</span><span>${pieces(l.text).map((p, n) => html`<span key=${n} class=${p.classes} style=${p.style}>${p.text}</span>`)}</span></div>`)}</div>
     </div></section>`;
 }

@@ -1,0 +1,48 @@
+package lines_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/agent/lines"
+	"github.com/regroup-io/regroup/events/output"
+)
+
+// TestChunk: however lines are divided into chunks that are joined, all finished ones and marks are
+// there, of the open ones the last one alone if nothing follows, and the counts are right.
+func TestChunk(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all, next lines.Chunk
+		var want []output.Line
+		finished, gaps := 0, 0
+		for i := range rapid.IntRange(0, 30).Draw(t, "steps") {
+			if n := len(want); n > 0 && want[n-1].Open {
+				want = want[:n-1]
+			}
+			if n := rapid.IntRange(0, 5).Draw(t, "kind"); n == 0 {
+				next.Gap(i)
+				gaps += i
+				want = append(want, output.Line{Text: fmt.Sprintf("regroup: %d lines were dropped here, the log store was too slow", i)})
+			} else {
+				l := output.Line{Text: fmt.Sprintf("line %d", i), Open: n > 3}
+				next.Put(l)
+				want = append(want, l)
+				if !l.Open {
+					finished++
+				}
+			}
+			if rapid.Bool().Draw(t, "join") {
+				all.Join(next)
+				next = lines.Chunk{}
+			}
+		}
+		all.Join(next)
+		passing := len(want) == 1 && want[0].Open
+		if got := slices.Collect(output.Lines(all.Data)); !slices.Equal(got, want) || all.Lines != finished || all.Gaps != gaps || all.Passing() != passing {
+			t.Fatalf("%v with %d lines, %d missing and passing: %t; want %v, %d, %d and %t", got, all.Lines, all.Gaps, all.Passing(), want, finished, gaps, passing)
+		}
+	})
+}

@@ -1,0 +1,36 @@
+package lines_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/agent/lines"
+)
+
+// TestTail: the newest lines are kept, each other is counted, and what is kept is bounded.
+func TestTail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tail lines.Tail
+		var all []string
+		lost := 0
+		for i, n := range rapid.SliceOfN(rapid.IntRange(0, 20_000), 1, 40).Draw(t, "lengths") {
+			line := strings.Repeat(string(rune('a'+i%26)), n)
+			all = append(all, line)
+			lost += tail.Add(line)
+		}
+		if tail.Lost != lost || lost+len(tail.Lines) != len(all) {
+			t.Fatalf("%d are kept and %d lost (%d by Add), of %d", len(tail.Lines), tail.Lost, lost, len(all))
+		}
+		size := 0
+		for i, line := range tail.Lines {
+			if size += len(line); line != all[lost+i] {
+				t.Fatalf("line %d of those that are kept is another one", i)
+			}
+		}
+		if size > 64<<10 || lost > 0 && size+len(all[lost-1])+len(tail.Lines) < 64<<10 {
+			t.Fatalf("%d bytes are kept", size)
+		}
+	})
+}

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestAStateWaitsOnce: however many workers have bars, and however slow the log is, one state of
+// each waits to be stored; a finished line is not overtaken by a state that comes later.
+func TestAStateWaitsOnce(t *testing.T) {
+	l := newLogs(Options{Config: Config{LogBuffer: 1 << 20}})
+	say := func(slot int, text string, open bool) {
+		l.add(Line{Place: events.Place{Node: "a", Slot: events.Slot(slot)}, Stream: "stderr", Text: text, Open: open})
+	}
+	const workers = 100
+	for i := range 50 {
+		for slot := range workers {
+			say(slot, fmt.Sprintf("%d%%", i), true)
+		}
+		l.seal()
+	}
+	if len(l.full) != workers || string(l.full[7].Data) != "49%\r" {
+		t.Fatalf("%d chunks wait, of %d workers; one is %q", len(l.full), workers, l.full[7].Data)
+	}
+	l.first() // is being stored: it must not be changed
+	say(0, "100%", false)
+	l.seal()
+	for slot := 1; slot < workers; slot++ { // so that the line of slot 0 is not among the newest
+		say(slot, "100%", false)
+	}
+	l.seal()
+	say(0, "next 1%", true)
+	l.seal()
+	say(0, "next 2%", true)
+	l.seal()
+	var of []string
+	size := 0
+	for _, c := range l.full {
+		size += len(c.Data)
+		if c.place.Slot == 0 {
+			of = append(of, string(c.Data))
+		}
+	}
+	if got := strings.Join(of, "|"); got != "49%\r|100%\n|next 2%\r" || size != l.waiting {
+		t.Errorf("the chunks of slot 0 are %q; %d bytes wait, counted are %d", got, size, l.waiting)
+	}
+	for l.first() != nil {
+		l.drop(nil)
+	}
+	if l.waiting != 0 || len(l.passing) != 0 {
+		t.Errorf("at the end %d bytes wait, and %d states", l.waiting, len(l.passing))
+	}
+}
