@@ -15,7 +15,7 @@ func server(t *testing.T, socket string) *Server {
 	t.Helper()
 	s, err := New(Options{Socket: socket, Calls: Calls{
 		Join: func(string, wire.JoinRequest) {}, Report: func(string, wire.Report) {}, Commit: func(string, wire.CommitReport) {},
-		Done: func(string, wire.DoneReport) {}, Preempt: func(wire.PreemptRequest) {},
+		Done: func(string, wire.DoneReport) {}, Preempt: func(wire.PreemptRequest) {}, Environment: func(wire.SubmitEnvironment) error { return nil },
 		Peer: func(context.Context, string, uint64, int) (wire.Peer, error) { return wire.Peer{}, nil },
 	}})
 	if err != nil {

@@ -31,6 +31,9 @@ type Calls struct {
 	Done   func(worker string, r wire.DoneReport)
 	// Preempt is called with the notice that this node will be taken away. It is from no worker.
 	Preempt func(r wire.PreemptRequest)
+	// Environment is called with the environment of a command that submits a job. It is from no
+	// worker. A *Refusal fails the call with its code.
+	Environment func(r wire.SubmitEnvironment) error
 	// Peer returns the address of a rank of the worker's generation. A *Refusal fails the call with
 	// its code.
 	Peer func(ctx context.Context, worker string, generation uint64, rank int) (wire.Peer, error)
@@ -74,7 +77,7 @@ func New(o Options) (*Server, error) {
 	if o.Socket == "" {
 		return nil, errors.New("workerapi: Socket is empty: give the path of the worker socket")
 	}
-	if o.Calls.Join == nil || o.Calls.Report == nil || o.Calls.Commit == nil || o.Calls.Done == nil || o.Calls.Peer == nil || o.Calls.Preempt == nil {
+	if o.Calls.Join == nil || o.Calls.Report == nil || o.Calls.Commit == nil || o.Calls.Done == nil || o.Calls.Peer == nil || o.Calls.Preempt == nil || o.Calls.Environment == nil {
 		return nil, errors.New("workerapi: a callback is missing")
 	}
 	o.PollFor = cmp.Or(o.PollFor, 25*time.Second)
