@@ -103,10 +103,20 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		// The directory must be private: its owner could replace the socket by another one and
 		// receive the workers' tokens.
 		dir := filepath.Dir(s.path)
+		note := wire.SocketNote(s.opt.Socket)
+		removeLeft(note)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("workerapi: directory of the socket: %w", err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
+		err := os.MkdirAll(filepath.Dir(note), 0o700)
+		if err == nil {
+			err = os.WriteFile(note, []byte(dir), 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("workerapi: note of the socket: %w", err)
+		}
+		defer func() { _ = os.Remove(note) }()
 	}
 	l, err := s.opt.Listen(ctx, s.path)
 	if err != nil {
@@ -218,7 +228,7 @@ func shortPath() string {
 	if i, err := os.Stat(base); err != nil || !i.IsDir() || len(base) > maxPath/2 {
 		base = os.TempDir()
 	}
-	return filepath.Join(base, "regroup-"+strings.ToLower(rand.Text()), "agent.sock")
+	return filepath.Join(base, dirPrefix+strings.ToLower(rand.Text()), "agent.sock")
 }
 
 // private returns an error if another user could replace a socket in a directory.

@@ -8,6 +8,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"path/filepath"
 	"time"
 )
 
@@ -24,6 +25,10 @@ const (
 	// POST SubmitEnvironment -> 204; like PathPreempt
 	PathEnvironment = "/v1/environment"
 )
+
+// SocketNote returns the file that names the directory of the socket, agent.sock, where the wanted
+// path of the socket is too long for one.
+func SocketNote(wanted string) string { return filepath.Join(filepath.Dir(wanted), "socket-dir") }
 
 // Environment of a worker in addition to torchrun's and Horovod's.
 const (

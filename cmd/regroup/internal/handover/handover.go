@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -90,7 +91,7 @@ func give(ctx context.Context, nodes []events.NodeView, stateDir, origin string,
 		e.Variables = append(e.Variables, []byte(v))
 	}
 	for _, n := range nodes {
-		a := agent{node: n.Node, socket: statedir.Socket(statedir.Of(stateDir, string(n.Node)))}
+		a := agent{node: n.Node, socket: socketOf(statedir.Socket(statedir.Of(stateDir, string(n.Node))))}
 		e.Agent = string(n.Incarnation)
 		if err := a.post(ctx, e); err != nil {
 			withdraw(ctx, given, origin)
@@ -99,6 +100,14 @@ func give(ctx context.Context, nodes []events.NodeView, stateDir, origin string,
 		given = append(given, a)
 	}
 	return given, nil
+}
+
+// socketOf returns the path of a socket that an agent wanted to have at a path.
+func socketOf(wanted string) string {
+	if dir, err := os.ReadFile(wire.SocketNote(wanted)); err == nil {
+		return filepath.Join(string(dir), filepath.Base(wanted))
+	}
+	return wanted
 }
 
 // withdraw has agents forget what they were given. One that cannot be reached forgets it later.

@@ -151,6 +151,16 @@ func TestAgentsHereAreGivenTheEnvironment(t *testing.T) {
 	}
 }
 
+// TestAnAgentIsFoundInALongStateFolder, where its socket is elsewhere.
+func TestAnAgentIsFoundInALongStateFolder(t *testing.T) {
+	m := newMachine(t)
+	m.state = filepath.Join(m.state, strings.Repeat("d", 120))
+	m.agent("a", nil)
+	if _, said, given, err := m.submit(spec.Job{Name: "mnist"}); err != nil || said != "" || given != "a given" {
+		t.Errorf("%v; said %q; agents: %s", err, said, given)
+	}
+}
+
 // TestAllWorkersAreAlike: if one agent is elsewhere, or refuses, no worker inherits the environment
 // of the command, and one line says what they have.
 func TestAllWorkersAreAlike(t *testing.T) {
