@@ -34,16 +34,10 @@ type machine struct {
 	given []string // to agents
 	env   wire.SubmitEnvironment
 	job   spec.Job // submitted last
-	said  []string
 }
 
 func newMachine(t *testing.T) *machine {
-	dir, err := os.MkdirTemp("", "handover") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	m := &machine{t: t, w: clienttest.New(t), state: dir}
+	m := &machine{t: t, w: clienttest.New(t), state: t.TempDir()}
 	m.w.Answer(func(e events.Event) {
 		s := e.Body.(events.JobSubmit).Spec
 		m.mu.Lock()
@@ -171,32 +165,38 @@ func TestAllWorkersAreAlike(t *testing.T) {
 		said, got string
 	}{
 		"elsewhere": {
-			func(m *machine) { m.agent("a", nil); m.node("b") }, spec.Job{},
+			func(m *machine) { m.agent("a", nil); m.node("b") },
+			spec.Job{},
 			"workers run on a, b " + there + " (the agent of b is not on this machine, or of another user or state folder); --workdir and --env change that", "a given, a withdrawn",
 		},
 		"refused": {
 			func(m *machine) {
 				m.agent("a", nil)
 				m.agent("b", &workerapi.Refusal{Status: 409, Code: "conflict", Message: "the agent of b sees another /, as in a container"})
-			}, spec.Job{},
+			},
+			spec.Job{},
 			"workers run on a, b " + there + " (the agent of b sees another /, as in a container); --workdir and --env change that", "a given, b given, a withdrawn",
 		},
 		"with its own folder": {
-			func(m *machine) { m.node("b") }, spec.Job{Workdir: "/data"},
+			func(m *machine) { m.node("b") },
+			spec.Job{Workdir: "/data"},
 			"workers run on b in /data, as the user and with the environment of the agent there, not of this command (the agent of b is not on this machine, or of another user or state folder); --env changes that", "",
 		},
 		"as another user": {
 			func(m *machine) {
 				m.agent("a", &workerapi.Refusal{Status: 409, Code: "conflict", Message: "workers run as eve on a"})
-			}, spec.Job{Processes: spec.Processes{User: "eve"}},
+			},
+			spec.Job{Processes: spec.Processes{User: "eve"}},
 			"workers run on a as eve, in the folder and with the environment that the agent there has for that user, not of this command (workers run as eve on a); --workdir and --env change that", "a given",
 		},
 		"as another user in its own folder": {
-			func(m *machine) { m.node("a"); m.node("b"); m.node("c"); m.node("d") }, spec.Job{Workdir: "/data", Processes: spec.Processes{User: "eve"}},
+			func(m *machine) { m.node("a"); m.node("b"); m.node("c"); m.node("d") },
+			spec.Job{Workdir: "/data", Processes: spec.Processes{User: "eve"}},
 			"workers run on 4 nodes in /data, as eve and with the environment of the agent there, not of this command (the agent of a is not on this machine, or of another user or state folder); --env changes that", "",
 		},
 		"nobody is there": {
-			func(*machine) {}, spec.Job{},
+			func(*machine) {},
+			spec.Job{},
 			"workers run on nodes that come " + there + " (the server has no node yet); --workdir and --env change that", "",
 		},
 		"comes by itself": {func(m *machine) { m.node("a") }, spec.Job{Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 1, Max: 1}}}, "", ""},
