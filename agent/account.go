@@ -113,10 +113,15 @@ func number(id string) (uint32, error) {
 	return uint32(n), nil
 }
 
+// another reports whether a worker runs as another user than this process.
+func another(who *worker.Account) bool {
+	return who != nil && int64(who.UID) != int64(os.Geteuid())
+}
+
 // prepare makes what a worker needs of the agent accessible to its user: a socket, and a directory
 // for its error file. The agent's own are not.
 func (a *Agent) prepare(env map[string]string, who *worker.Account) error {
-	if who == nil || int64(who.UID) == int64(os.Geteuid()) {
+	if !another(who) {
 		return nil
 	}
 	socket, errorDir, err := a.api.Open(int(who.UID), int(who.GID))

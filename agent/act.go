@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"maps"
 	"time"
 
@@ -70,6 +71,10 @@ func (a *Agent) start(s worker.StartProcess) {
 		return
 	}
 	a.show() // its first line must carry its rank
+	if err := a.inherit(s.Job, s.Account, &s.Inherited, &s.Dir); err != nil {
+		text := fmt.Sprintf("regroup: this worker has the folder and the environment of the agent of %s, not those in which the job was submitted: %v", a.opt.Node, err)
+		a.output(s, "stderr", []output.Line{{Text: text}})
+	}
 	a.opt.Driver.Start(s, a.fromDriver(s, a.placeErrorFile(s)), func(stream string, lines []output.Line) { a.output(s, stream, lines) })
 }
 
@@ -84,6 +89,9 @@ func (a *Agent) keepSpares(k worker.KeepSpares) {
 	if k.Account, err = a.opt.account(k.User); err != nil {
 		failed(err.Error()) // the workers do not start either
 		return
+	}
+	if err := a.inherit(k.Job, k.Account, &k.Inherited, &k.Dir); err != nil {
+		failed(err.Error())
 	}
 	a.opt.Driver.KeepSpares(k, failed)
 }

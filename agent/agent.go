@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/agent/statedir"
+	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/tcpstore"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
@@ -37,6 +38,7 @@ type Agent struct {
 	hello    chan struct{}            // capacity 1: register again now
 	renew    chan struct{}            // capacity 1: ask for the lease now
 	lease    lease
+	submits  submitenv.Store
 	known    chan struct{} // closed once discovery has admitted the node
 	member   *membership   // nil unless the agent joins a single job
 	tasks    *errgroup.Group
@@ -84,11 +86,12 @@ func New(o Options) (*Agent, error) {
 		stores: map[string]*tcpstore.Server{},
 	}
 	a.lease.a = a
+	a.submits.Dir = filepath.Join(o.StateDir, "submitted")
 	if o.Join != nil {
 		a.member = &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 	}
 	var err error
-	a.api, err = workerapi.New(workerapi.Options{Socket: filepath.Join(o.StateDir, "agent.sock"), Calls: a.calls(), Listen: o.Listen})
+	a.api, err = workerapi.New(workerapi.Options{Socket: statedir.Socket(o.StateDir), Calls: a.calls(), Listen: o.Listen})
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "agent: %w", err)
 	}

@@ -249,13 +249,16 @@ func (w *world) fact(kind string) events.Body {
 	return nil
 }
 
-// post calls the worker API like a worker.
+// post calls the worker API like the worker with that number, or with -1 like another process.
 func (w *world) post(method, path string, start int, body, into any) int {
 	w.t.Helper()
 	b, _ := json.Marshal(body)
-	w.driver.mu.Lock()
-	token := w.driver.starts[start].Env[wire.EnvToken]
-	w.driver.mu.Unlock()
+	token := ""
+	if start >= 0 {
+		w.driver.mu.Lock()
+		token = w.driver.starts[start].Env[wire.EnvToken]
+		w.driver.mu.Unlock()
+	}
 	req, _ := http.NewRequest(method, "http://agent"+path, bytes.NewReader(b))
 	req.Header.Set("Authorization", "Bearer "+token)
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {

@@ -1,14 +1,19 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // call sends one request to any replica of a service.
@@ -49,8 +54,9 @@ func (a *Agent) calls() workerapi.Calls {
 		Done: func(w string, r wire.DoneReport) {
 			a.inputs.put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
 		},
-		Peer:    a.peer,
-		Preempt: a.preempt,
+		Peer:        a.peer,
+		Preempt:     a.preempt,
+		Environment: a.takeEnvironment,
 	}
 }
 
@@ -70,6 +76,72 @@ func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int
 		return wire.Peer{}, refused(events.NotFound, fmt.Sprintf("there is no rank %d in %s", rank, events.Generation(generation)))
 	}
 	return wire.Peer{Rank: rank, Address: addr}, nil
+}
+
+// takeEnvironment keeps the environment of a command for the job that it submits next.
+func (a *Agent) takeEnvironment(r wire.SubmitEnvironment) error {
+	no := func(format string, args ...any) error {
+		return refused(events.Conflict, fmt.Sprintf(format, args...))
+	}
+	if r.Dir == "" {
+		return a.submits.Remove(r.Origin)
+	}
+	if r.Agent != string(a.opt.Incarnation) {
+		return no("another agent has the state folder of %s", a.opt.Node)
+	}
+	switch who, err := a.opt.account(r.User); {
+	case err != nil:
+		return no("%v", err)
+	case another(who):
+		return no("workers run as %s on %s", who.Name, a.opt.Node)
+	}
+	for path, theirs := range map[string]wire.FileID{"/": r.Root, r.Dir: r.DirID} {
+		if ours, err := submitenv.Identify(path); err != nil || ours != theirs {
+			return no("the agent of %s sees another %s, as in a container", a.opt.Node, path)
+		}
+	}
+	return a.submits.Keep(r.Origin, submitenv.Environment{Jobs: events.JobIDsOf(r.Name, r.Origin), Dir: r.Dir, Variables: r.Variables})
+}
+
+// inherit finds the environment that the workers of a job inherit, if it is not the agent's: its
+// variables, and the directory in which they run unless the job names one. The error says why it
+// is not here.
+func (a *Agent) inherit(job events.JobID, who *worker.Account, from *worker.Inherited, dir *string) error {
+	if from.SubmitEnvironment == "" {
+		return nil
+	}
+	if another(who) {
+		return events.Errorf(events.Invalid, "they are of another user than %s", who.Name)
+	}
+	e, err := a.submits.Load(from.SubmitEnvironment, job)
+	if err == nil {
+		from.Variables, *dir = e.Environ(), cmp.Or(*dir, e.Dir)
+	}
+	return err
+}
+
+// forgetEnvironment removes the environment of a job.
+func (a *Agent) forgetEnvironment(job events.JobID, origin string) {
+	if origin == "" {
+		return
+	}
+	_, err := a.submits.Load(origin, job)
+	if err == nil {
+		err = a.submits.Remove(origin)
+	}
+	if err != nil && events.CodeOf(err) != events.NotFound {
+		a.opt.Logger.Warn("the environment of an ended job stays in the state folder", "node", a.opt.Node, "job", job, "reason", err)
+	}
+}
+
+// expireEnvironments removes environments whose jobs will not come.
+func (a *Agent) expireEnvironments(work context.Context) {
+	for wait.Sleep(work, time.Hour) {
+		held := slices.Collect(maps.Keys(a.snapshot.Load().revisions))
+		if err := a.submits.Expire(time.Now(), held); err != nil {
+			a.opt.Logger.Warn("environments of ended jobs stay in the state folder", "node", a.opt.Node, "reason", err)
+		}
+	}
 }
 
 func refused(c events.Code, text string) error {

@@ -86,12 +86,14 @@ var jobDigits = [...]int{4, 8, 16, 32}
 // JobIDs returns the ids that the job of the event (source, id) may have under the given name, in
 // order of preference: the registry uses the first that no other event's job has. The name is
 // truncated if it and the digits are too long.
-func JobIDs(name, source, id string) []JobID {
+func JobIDs(name, source, id string) []JobID { return JobIDsOf(name, Origin(source, id)) }
+
+// JobIDsOf is JobIDs of the event with an Origin.
+func JobIDsOf(name, origin string) []JobID {
 	ids := make([]JobID, len(jobDigits))
-	digits := Origin(source, id)
 	for i, n := range jobDigits {
 		head := strings.TrimRight(name[:min(len(name), spec.MaxLabel-1-n)], "-")
-		ids[i] = JobID(head + "-" + digits[:n])
+		ids[i] = JobID(head + "-" + origin[:n])
 	}
 	return ids
 }

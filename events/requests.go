@@ -252,6 +252,8 @@ type Launch struct {
 	Trace    string     `json:"trace,omitempty"`  // traceparent of the incident or start
 	Reason   string     `json:"reason,omitempty"` // stop: why
 	Now      bool       `json:"now,omitempty"`    // stop: without grace
+	// Stop: the job has ended or is about to, and not only its part on this node.
+	JobEnds bool `json:"job_ends,omitempty"`
 	// Replica that published it and has the round in its cache: ask it first.
 	Via string `json:"via,omitempty" bound:"word"`
 }

@@ -129,7 +129,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		return err
 	}
 	id := events.Incarnation(rand.Text())
-	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Limits: k.Limits}
+	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Inherited: k.Inherited, Limits: k.Limits}
 	for name, value := range k.Env {
 		start.Env[name] = value
 	}

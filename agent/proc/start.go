@@ -111,8 +111,41 @@ func inherited(name string) bool {
 	return true
 }
 
-// environment adds a worker's variables to those that it inherits.
-func environment(base []string, s worker.StartProcess) []string {
+// Inherited returns the variables of a command that a worker may inherit when the command's
+// environment takes the place of the agent's.
+func Inherited(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, value, ok := strings.Cut(kv, "=")
+		return !ok || name == "" || !inherited(name) || identifies(name, value)
+	})
+}
+
+// ofMachine reports whether a variable of the agent says what workers may use of its machine, or
+// how they work there: they inherit it also where they inherit the environment of a command that
+// does not set it.
+func ofMachine(name string) bool {
+	return strings.HasSuffix(name, "_VISIBLE_DEVICES") || exports(name) || spec.WorkerSetting(name)
+}
+
+// basis returns what the workers of a job inherit: the agent's environment, or that of the command
+// that has submitted the job.
+func basis(agent []string, from worker.Inherited) []string {
+	if from.Variables == nil {
+		return agent
+	}
+	var all []string
+	for _, kv := range agent {
+		if name, _, _ := strings.Cut(kv, "="); ofMachine(name) {
+			all = append(all, kv)
+		}
+	}
+	return append(all, from.Variables...)
+}
+
+// environment adds a worker's variables to those that it inherits: the agent's, or those of the
+// command that has submitted its job.
+func environment(agent []string, s worker.StartProcess) []string {
+	base := basis(agent, s.Inherited)
 	all := map[string]string{}
 	maps.Copy(all, s.Defaults)
 	for _, kv := range base {

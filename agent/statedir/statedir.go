@@ -13,6 +13,14 @@ import (
 	"github.com/regroup-io/regroup/internal/durable"
 )
 
+// Of returns the state directory of the agent of a node, in that of all commands of a user.
+func Of(state, node string) string { return filepath.Join(state, "agents", node) }
+
+// Socket returns the path of an agent's socket in its state directory.
+func Socket(dir string) string { return filepath.Join(dir, "agent.sock") }
+
+func lockFile(dir string) string { return filepath.Join(dir, "agent.lock") }
+
 // Lock keeps other agents out of the state directory while this one runs, because fencing an
 // earlier incarnation would kill the workers of a running agent. The kernel releases the lock when
 // the process ends.
@@ -20,7 +28,7 @@ func Lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, events.Errorf(events.Invalid, "agent: state directory: %w", err)
 	}
-	path := filepath.Join(dir, "agent.lock")
+	path := lockFile(dir)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "agent: %w", err)
@@ -36,6 +44,16 @@ func Lock(dir string) (unlock func(), err error) {
 		return nil, events.Errorf(events.Internal, "agent: lock %s: %w", path, err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// InUse reports whether an agent runs with the state directory.
+func InUse(dir string) bool {
+	f, err := os.OpenFile(lockFile(dir), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
 // predecessorsKept bounds them. Discovery knows the last one that it has admitted.

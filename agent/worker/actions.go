@@ -25,8 +25,9 @@ type StartProcess struct {
 	Dir        string            // empty = the agent's own, or the home of another user
 	User       string            // see spec.Processes; empty = the agent's default
 	Account    *Account          // that user, which the shell finds; nil = the agent's own
-	Limits     spec.ProcessLimits
-	Span       events.Span // of the process, without its end, for Orphaned
+	Inherited
+	Limits spec.ProcessLimits
+	Span   events.Span // of the process, without its end, for Orphaned
 }
 
 // SignalProcess sends a signal to the whole process group of a worker.
@@ -50,7 +51,17 @@ type KeepSpares struct {
 	Dir      string
 	User     string // like Account and Limits as in StartProcess
 	Account  *Account
-	Limits   spec.ProcessLimits
+	Inherited
+	Limits spec.ProcessLimits
+}
+
+// Inherited is what the processes of a job inherit.
+type Inherited struct {
+	// Name of the environment in which the job was submitted; see spec.Processes. Empty = the
+	// processes inherit the agent's.
+	SubmitEnvironment string
+	// That environment, which the shell finds: NAME=VALUE each; nil = the agent's.
+	Variables []string
 }
 
 // ExamineProcess asks whether a worker that others have lost is certain to end; answered by

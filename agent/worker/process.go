@@ -20,7 +20,7 @@ func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 		Job: w.ref.Job, Place: w.ref.Place, Attempt: w.ref.Attempt, Worker: w.ref.Incarnation, Generation: w.ref.Generation,
 		Command: j.launch.Spec.Command, Dir: j.launch.Spec.Workdir,
 		Secrets: j.launch.Spec.Secrets, User: j.launch.Spec.Processes.User, Limits: j.launch.Spec.Processes.Limits,
-		Span: w.process,
+		Inherited: Inherited{SubmitEnvironment: j.launch.Spec.Processes.SubmitEnvironment}, Span: w.process,
 	}
 	a.Span.Attributes = maps.Clone(a.Span.Attributes) // the driver keeps it
 	a.Env, a.Defaults = t.s.cfg.environment(j.launch, m, w)

@@ -22,7 +22,7 @@ func (t *transition) keepSpares(j *job) {
 	default:
 		j.spares = j.lastStart
 		p := j.launch.Spec.Processes
-		k := KeepSpares{Job: j.launch.Job, Count: p.Spares, Preload: p.Preload, Command: j.launch.Spec.Command, Dir: j.launch.Spec.Workdir, User: p.User, Limits: p.Limits}
+		k := KeepSpares{Job: j.launch.Job, Count: p.Spares, Preload: p.Preload, Command: j.launch.Spec.Command, Dir: j.launch.Spec.Workdir, User: p.User, Limits: p.Limits, Inherited: Inherited{SubmitEnvironment: p.SubmitEnvironment}}
 		k.Env, k.Defaults = t.s.cfg.environment(j.launch, events.LaunchMember{}, &incarnation{})
 		if j.inProcess() {
 			k.Preload = append([]string{"regroup.torch?"}, k.Preload...)

@@ -2,6 +2,7 @@ package workerapi
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,7 @@ func server(t *testing.T, socket string) *Server {
 	t.Helper()
 	s, err := New(Options{Socket: socket, Calls: Calls{
 		Join: func(string, wire.JoinRequest) {}, Report: func(string, wire.Report) {}, Commit: func(string, wire.CommitReport) {},
-		Done: func(string, wire.DoneReport) {}, Preempt: func(wire.PreemptRequest) {},
+		Done: func(string, wire.DoneReport) {}, Preempt: func(wire.PreemptRequest) {}, Environment: func(wire.SubmitEnvironment) error { return nil },
 		Peer: func(context.Context, string, uint64, int) (wire.Peer, error) { return wire.Peer{}, nil },
 	}})
 	if err != nil {
@@ -62,6 +63,56 @@ func TestSocketDirectoryCannotBeCreatedFirst(t *testing.T) {
 	}
 	if err := two.Run(canceled(t), nil); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("it serves in a directory of another user: %v", err)
+	}
+}
+
+// running runs a server until the function that it returns is called.
+func running(t *testing.T, s *Server) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTheShortDirectoryIsRemoved when an agent was killed, by the next one with the same state folder, where
+// those that look for the socket find which it is.
+func TestTheShortDirectoryIsRemoved(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	long := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "agent.sock")
+	note := wire.SocketNote(long)
+	killed, next := server(t, long), server(t, long)
+	end := running(t, killed)
+	noted, err := os.ReadFile(note)
+	if err != nil || string(noted) != filepath.Dir(killed.Path()) {
+		t.Errorf("the note says %q, %v", noted, err)
+	}
+	end()
+	if err := errors.Join(os.Mkdir(filepath.Dir(killed.Path()), 0o700), os.WriteFile(note, noted, 0o600)); err != nil { // as SIGKILL leaves them
+		t.Fatal(err)
+	}
+	end = running(t, next)
+	if all, err := os.ReadDir(tmp); err != nil || len(all) != 1 || filepath.Join(tmp, all[0].Name()) != filepath.Dir(next.Path()) {
+		t.Errorf("beside %s there are %v, %v", next.Path(), all, err)
+	}
+	end()
+	if all, err := os.ReadDir(tmp); err != nil || len(all) != 0 {
+		t.Errorf("at the end there are %v, %v", all, err)
+	}
+	if _, err := os.Stat(note); !os.IsNotExist(err) {
+		t.Errorf("the note is left: %v", err)
 	}
 }
 

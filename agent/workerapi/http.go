@@ -26,13 +26,14 @@ func (s *Server) handler(own bool) http.Handler {
 		method string
 		serve  func(http.ResponseWriter, *http.Request, string, *mailbox) error
 	}{
-		wire.PathJoin:    {http.MethodPost, s.join},
-		wire.PathChanges: {http.MethodGet, s.changes},
-		wire.PathPeers:   {http.MethodGet, s.peers},
-		wire.PathReport:  {http.MethodPost, report(s.opt.Calls.Report)},
-		wire.PathCommit:  {http.MethodPost, report(s.opt.Calls.Commit)},
-		wire.PathDone:    {http.MethodPost, report(s.opt.Calls.Done)},
-		wire.PathPreempt: {http.MethodPost, s.preempt},
+		wire.PathJoin:        {http.MethodPost, s.join},
+		wire.PathChanges:     {http.MethodGet, s.changes},
+		wire.PathPeers:       {http.MethodGet, s.peers},
+		wire.PathReport:      {http.MethodPost, report(s.opt.Calls.Report)},
+		wire.PathCommit:      {http.MethodPost, report(s.opt.Calls.Commit)},
+		wire.PathDone:        {http.MethodPost, report(s.opt.Calls.Done)},
+		wire.PathPreempt:     {http.MethodPost, s.preempt},
+		wire.PathEnvironment: {http.MethodPost, s.environment},
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != h.method {
@@ -44,10 +45,10 @@ func (s *Server) handler(own bool) http.Handler {
 			var b *mailbox
 			var err error
 			switch {
-			case path != wire.PathPreempt:
+			case path != wire.PathPreempt && path != wire.PathEnvironment:
 				worker, b, err = s.who(r)
 			case !own:
-				err = refusal(http.StatusForbidden, "not_allowed", "only the agent's own user may announce that the node will be taken away")
+				err = refusal(http.StatusForbidden, "not_allowed", "%s is for the agent's own user", path)
 			default: // any process that may open the socket
 			}
 			if err == nil {
@@ -59,7 +60,7 @@ func (s *Server) handler(own bool) http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit, done and preempt", r.URL.Path))
+		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit, done, preempt and environment", r.URL.Path))
 	})
 	return mux
 }
@@ -151,6 +152,19 @@ func (s *Server) preempt(w http.ResponseWriter, r *http.Request, _ string, _ *ma
 	s.opt.Calls.Preempt(v)
 	w.WriteHeader(http.StatusAccepted)
 	return nil
+}
+
+// environment handles the environment of a command that submits a job. Like preempt it asks for no
+// token: a process that may open the socket may also submit jobs here.
+func (s *Server) environment(w http.ResponseWriter, r *http.Request, _ string, _ *mailbox) error {
+	v, err := read[wire.SubmitEnvironment](w, r)
+	if err == nil {
+		err = s.opt.Calls.Environment(v)
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *mailbox) error {

@@ -31,6 +31,9 @@ type Calls struct {
 	Done   func(worker string, r wire.DoneReport)
 	// Preempt is called with the notice that this node will be taken away. It is from no worker.
 	Preempt func(r wire.PreemptRequest)
+	// Environment is called with the environment of a command that submits a job. It is from no
+	// worker. A *Refusal fails the call with its code.
+	Environment func(r wire.SubmitEnvironment) error
 	// Peer returns the address of a rank of the worker's generation. A *Refusal fails the call with
 	// its code.
 	Peer func(ctx context.Context, worker string, generation uint64, rank int) (wire.Peer, error)
@@ -74,7 +77,7 @@ func New(o Options) (*Server, error) {
 	if o.Socket == "" {
 		return nil, errors.New("workerapi: Socket is empty: give the path of the worker socket")
 	}
-	if o.Calls.Join == nil || o.Calls.Report == nil || o.Calls.Commit == nil || o.Calls.Done == nil || o.Calls.Peer == nil || o.Calls.Preempt == nil {
+	if o.Calls.Join == nil || o.Calls.Report == nil || o.Calls.Commit == nil || o.Calls.Done == nil || o.Calls.Peer == nil || o.Calls.Preempt == nil || o.Calls.Environment == nil {
 		return nil, errors.New("workerapi: a callback is missing")
 	}
 	o.PollFor = cmp.Or(o.PollFor, 25*time.Second)
@@ -100,10 +103,20 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		// The directory must be private: its owner could replace the socket by another one and
 		// receive the workers' tokens.
 		dir := filepath.Dir(s.path)
+		note := wire.SocketNote(s.opt.Socket)
+		removeLeft(note)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("workerapi: directory of the socket: %w", err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
+		err := os.MkdirAll(filepath.Dir(note), 0o700)
+		if err == nil {
+			err = os.WriteFile(note, []byte(dir), 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("workerapi: note of the socket: %w", err)
+		}
+		defer func() { _ = os.Remove(note) }()
 	}
 	l, err := s.opt.Listen(ctx, s.path)
 	if err != nil {
@@ -215,7 +228,7 @@ func shortPath() string {
 	if i, err := os.Stat(base); err != nil || !i.IsDir() || len(base) > maxPath/2 {
 		base = os.TempDir()
 	}
-	return filepath.Join(base, "regroup-"+strings.ToLower(rand.Text()), "agent.sock")
+	return filepath.Join(base, dirPrefix+strings.ToLower(rand.Text()), "agent.sock")
 }
 
 // private returns an error if another user could replace a socket in a directory.

@@ -40,6 +40,13 @@ func newRig(t *testing.T, socket string, pollFor time.Duration) *rig {
 		Preempt: func(x wire.PreemptRequest) {
 			r.calls <- fmt.Sprintf("preempt %s %s", x.Reason, x.Until.Format(time.RFC3339))
 		},
+		Environment: func(x wire.SubmitEnvironment) error {
+			if x.Name == "refused" {
+				return &Refusal{Status: 409, Code: "conflict", Message: "another machine"}
+			}
+			r.calls <- fmt.Sprintf("environment of %s in %s %q", x.Name, x.Dir, x.Variables)
+			return nil
+		},
 		Peer: func(_ context.Context, w string, g uint64, rank int) (wire.Peer, error) {
 			switch rank {
 			case 1:
@@ -158,6 +165,27 @@ func TestNoticeNeedsNoToken(t *testing.T) {
 	for method, body := range map[string]string{"GET": "", "POST": "{"} {
 		if status, _ := r.do(method, wire.PathPreempt, "", body); status != 405 && status != 400 {
 			t.Errorf("%s %q: %d", method, body, status)
+		}
+	}
+}
+
+// TestAnEnvironmentNeedsNoToken: it is from no worker.
+func TestAnEnvironmentNeedsNoToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
+	const origin = `"origin":"0123456789abcdef0123456789abcdef"`
+	if status, b := r.do("POST", wire.PathEnvironment, "", `{`+origin+`,"name":"mnist","dir":"/home/ada","variables":["QT1i","Qz3/"]}`); status != 204 {
+		t.Errorf("%d %s", status, b)
+	}
+	if got, want := <-r.calls, `environment of mnist in /home/ada ["A=b" "C=\xff"]`; got != want {
+		t.Errorf("handed over %s, want %s", got, want)
+	}
+	for body, want := range map[string]int{
+		`{` + origin + `,"name":"refused","dir":"/"}`: 409, `{`: 400, `{}`: 400, `{"origin":"../../../../etc/passwd.........."}`: 400,
+		`{` + origin + `,"dir":"here"}`: 400, `{` + origin + `,"dir":"/","variables":["QQ=="]}`: 400, `{` + origin + `,"dir":"/","variables":["QT0A"]}`: 400,
+	} {
+		if status, b := r.do("POST", wire.PathEnvironment, "", body); status != want {
+			t.Errorf("%s: %d %s, want %d", body, status, b, want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (s *Server) Open(uid, gid int) (socket, dir string, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.dir == "" {
-		s.removeLeft()
+		removeLeft(s.noteFile())
 		if u.dir, err = openDir(); err != nil {
 			return "", "", err
 		}
@@ -90,16 +90,16 @@ func (s *Server) runUsers(srv *http.Server) (end func()) {
 // noteFile is the file, in the agent's own directory, that names the directory of this one.
 func (s *Server) noteFile() string { return filepath.Join(filepath.Dir(s.opt.Socket), "sockets") }
 
-// removeLeft removes the directory of an agent that was killed.
-func (s *Server) removeLeft() {
-	b, err := os.ReadFile(s.noteFile())
+// removeLeft removes the directory that a note of an agent that was killed names.
+func removeLeft(note string) {
+	b, err := os.ReadFile(note)
 	if err != nil {
 		return
 	}
 	if dir := string(b); filepath.IsAbs(dir) && strings.HasPrefix(filepath.Base(dir), dirPrefix) {
 		_ = os.RemoveAll(dir)
 	}
-	_ = os.Remove(s.noteFile())
+	_ = os.Remove(note)
 }
 
 // mkdir creates a directory with exactly these permissions.

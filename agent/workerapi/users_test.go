@@ -68,6 +68,9 @@ func TestASocketForAnotherUser(t *testing.T) {
 	if code := post("/v1/preempt", `{}`); code != http.StatusForbidden {
 		t.Errorf("a notice of preemption is answered with %d", code)
 	}
+	if code := post("/v1/environment", `{}`); code != http.StatusForbidden {
+		t.Errorf("an environment is answered with %d", code)
+	}
 	r.stop()
 	if _, err := os.Stat(filepath.Dir(own)); !os.IsNotExist(err) {
 		t.Errorf("the directory is left behind: %v", err)

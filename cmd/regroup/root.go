@@ -71,7 +71,7 @@ func newRoot() (*cobra.Command, error) {
 	}
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
-		submit.Command(env), node.Command(env),
+		submit.Command(env, &config), node.Command(env),
 		webhook.Command(env, func(url string) (*gatewayclient.Client, error) {
 			return gatewayclient.New(gatewayclient.Options{URL: url, Token: gateway.Token, StateDir: config.StateDir, Patience: -1})
 		}, gateway.URL),

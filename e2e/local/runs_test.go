@@ -24,14 +24,20 @@ type started struct {
 // begin starts the binary with the state directory of dir; it is killed with the test.
 func begin(t *testing.T, dir string, args ...string) *started {
 	t.Helper()
+	return beginIn(t, dir, dir, nil, args...)
+}
+
+// beginIn is begin in a working directory, with further variables.
+func beginIn(t *testing.T, dir, work string, env []string, args ...string) *started {
+	t.Helper()
 	log, err := os.CreateTemp(dir, "out-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
 	s := &started{t: t, cmd: exec.Command(bin("regroup"), withState(dir, args)...), out: log.Name(), done: make(chan struct{})}
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = dir, log, log
-	s.cmd.Env = append(os.Environ(), "NO_COLOR=1")
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = work, log, log
+	s.cmd.Env = append(append(os.Environ(), "NO_COLOR=1"), env...)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

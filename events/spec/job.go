@@ -54,7 +54,9 @@ type Job struct {
 	// Program and arguments, present on every node. `${local_rank}` in an argument is replaced with
 	// recovery by restart.
 	Command []string `json:"command" required:"true"`
-	// Absolute directory in which workers run, present on every node. Default: the agent's own.
+	// Absolute directory in which workers run, present on every node. Default: that of the command
+	// that submits the job on the machine of its nodes, else the agent's own; see
+	// [containment.md](containment.md#folder-and-environment).
 	Workdir string `json:"workdir,omitempty" pattern:"^/" error:"is not absolute: it must begin with / and exist on every node"`
 	// Variables of the workers. Those that the agent sets are refused, see
 	// [environment.md](environment.md).
@@ -211,6 +213,10 @@ type Processes struct {
 	Encrypt bool `json:"encrypt,omitempty"`
 	// What each worker may use, with the processes that it starts.
 	Limits ProcessLimits `json:"limits,omitzero"`
+	// Set by `regroup run` and `submit`, which replace what a file has: the name under which the
+	// agents of their machine keep their working directory and environment for the workers. See
+	// [containment.md](containment.md#folder-and-environment).
+	SubmitEnvironment string `json:"submitEnvironment,omitempty" pattern:"^[0-9a-f]{32}$" error:"is no such name: leave it out, regroup run and submit set it"`
 }
 
 // ProcessLimits are the resources of one worker. A node that cannot enforce them starts no worker.

@@ -1,7 +1,8 @@
 """The companion of a foreign agent: `regroup torchrun`, which takes part in the job for it.
 
 It runs one member per node (_rendezvous_member.py) in each generation. The member connects to a
-socket of the agent's process, and its connection is the node's membership:
+socket of the agent's process, and its connection is the node's membership. The socket has a name
+and no file, which would stay behind when the agent is killed:
 
     member's message        a generation has begun, with this rank and size
     agent sends 0 or 1      the node is done, or wants a new generation
@@ -20,9 +21,11 @@ import json
 import logging
 import os
 import selectors
+import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -121,10 +124,9 @@ class Companion:
         program = binary()
         self._lock = threading.RLock()
         self.node = Node({})
-        self._folder = tempfile.mkdtemp(prefix="regroup-")
-        path = os.path.join(self._folder, "members")
+        name = "regroup-" + secrets.token_hex(16)
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(path)
+        self._listener.bind("\0" + name)
         self._listener.listen()
         self._said = tempfile.TemporaryFile()
         self._open: List[Generation] = []
@@ -136,7 +138,7 @@ class Companion:
         started = threading.Event()
         self._failed: Optional[Exception] = None
         threading.Thread(
-            target=self._run, args=(line, path, status, started), name="regroup-companion", daemon=True
+            target=self._run, args=(line, name, status, started), name="regroup-companion", daemon=True
         ).start()
         started.wait()
         os.close(status)
@@ -144,13 +146,13 @@ class Companion:
             self.close()
             raise self._failed
 
-    def _run(self, line: List[str], path: str, status: int, started: threading.Event) -> None:
+    def _run(self, line: List[str], name: str, status: int, started: threading.Event) -> None:
         """Starts the process. The kernel interrupts it when this thread ends, and not only when the
         process of the agent does; so it must be a thread that lives as long."""
         try:
             self._process = subprocess.Popen(
                 line,
-                env=_environment(path),
+                env=_environment(name),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
@@ -191,7 +193,11 @@ class Companion:
                 elif f == self._status:
                     self._read_status()
                 else:
-                    self._open.append(Generation(self._listener.accept()[0]))
+                    connection = self._listener.accept()[0]
+                    if _ours(connection):
+                        self._open.append(Generation(connection))
+                    else:
+                        connection.close()
             self._open = [g for g in self._open if not g.over]
 
     def _read_status(self) -> None:
@@ -271,7 +277,14 @@ class Companion:
             self._listener.close()
             if self._status >= 0:
                 os.close(self._status)
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _ours(connection: socket.socket) -> bool:
+    """Whether the peer is a process of this user, and of no other container: a name without a file
+    has no permissions."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, user, _ = struct.unpack("iII", credentials)
+    return pid > 0 and user == os.geteuid()
 
 
 def _end_with(parent: int):
@@ -285,14 +298,14 @@ def _end_with(parent: int):
     return prepare
 
 
-def _environment(path: str) -> Dict[str, str]:
+def _environment(name: str) -> Dict[str, str]:
     """The companion's environment: without what torchrun reads, which is meant for the agent."""
     agents = ("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(agents)}
     here = os.path.dirname(os.path.abspath(__file__))
     env.update(
         NO_COLOR="1",
-        RDZV_HANDLER_SOCKET=path,
+        RDZV_HANDLER_SOCKET=name,
         RDZV_HANDLER_PYTHON=sys.executable,
         RDZV_HANDLER_MEMBER=os.path.join(here, "_rendezvous_member.py"),
     )

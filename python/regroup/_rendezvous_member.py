@@ -15,9 +15,8 @@ LEAVE_WITHIN = 20
 
 
 def main() -> None:
-    path = os.environ["RDZV_HANDLER_SOCKET"]
     agent = socket.socket(socket.AF_UNIX)
-    agent.connect(path)
+    agent.connect("\0" + os.environ["RDZV_HANDLER_SOCKET"])
     message = {
         "rank": int(os.environ["RANK"]),
         "size": int(os.environ["WORLD_SIZE"]),
@@ -30,12 +29,8 @@ def main() -> None:
     code = agent.recv(1)
     if code:
         sys.exit(int(code))
-    try:  # the agent was killed: nobody else removes its folder
-        os.unlink(path)
-        os.rmdir(os.path.dirname(path))
-    except OSError:
-        pass
-    signal.alarm(LEAVE_WITHIN)  # an end now would count as a failure before the node has left
+    # The agent was killed. An end now would count as a failure before the node has left.
+    signal.alarm(LEAVE_WITHIN)
     signal.pause()
 
 

@@ -94,6 +94,10 @@ class Agents:
         until(lambda: all(p.poll() is not None for p in self.processes), self.everything)
         return [p.returncode for p in self.processes]
 
+    def temporary(self):
+        """What Regroup has left in the folder for temporary files, which is that of this run."""
+        return [name for name in os.listdir(self._folder.name) if name.startswith("regroup-")]
+
     def left(self):
         """The processes of this run that are alive, of all kinds."""
         mark, found = f"END={self.end}\0".encode(), []
@@ -143,6 +147,19 @@ class RendezvousHandler(unittest.TestCase):
             print(f"in a group again {again - killed:.2f} s after SIGKILL", file=sys.stderr)
             a.finish()
             self.assertEqual([0, 0], a.codes()[:2], a.everything())
+
+    def test_all_are_killed(self):
+        """The agent with all that it has started, at once: nothing stays in the folder for
+        temporary files."""
+        with Agents(1, "--nnodes", "1") as a:
+            a.say(r"size=1 sum=1", 0)
+            for pid in a.left():
+                os.kill(pid, signal.SIGSTOP)  # none of them can tidy up after another
+            for pid in a.left():
+                os.kill(pid, signal.SIGKILL)
+            self.assertEqual([-signal.SIGKILL], a.codes(), a.everything())
+            until(lambda: not a.left(), a.everything)
+            self.assertEqual([], a.temporary())
 
     def test_worker_fails_once(self):
         """The workers of both agents are restarted, of which one failure is counted."""

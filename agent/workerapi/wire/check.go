@@ -1,6 +1,11 @@
 package wire
 
-import "fmt"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // Limits on what a worker may send; docs/limits.md has them by these names.
 const (
@@ -37,6 +42,22 @@ func (r CommitReport) Check() error { return r.Commit.check("commit") }
 
 // Check returns an error if a limit is exceeded.
 func (r DoneReport) Check() error { return checkMetrics(r.Metrics) }
+
+// Check returns an error if a field has not the form that it must have.
+func (r SubmitEnvironment) Check() error {
+	if len(r.Origin) != 32 || strings.Trim(r.Origin, "0123456789abcdef") != "" {
+		return errors.New("origin: must be 32 hexadecimal digits")
+	}
+	if r.Dir != "" && r.Dir[0] != '/' {
+		return errors.New("dir: must be absolute")
+	}
+	for _, v := range r.Variables {
+		if bytes.IndexByte(v, '=') < 1 || bytes.IndexByte(v, 0) >= 0 {
+			return errors.New("variables: each must be NAME=VALUE, without a NUL character")
+		}
+	}
+	return nil
+}
 
 func (c Commit) check(path string) error {
 	if len(c.Hash) > MaxWord {

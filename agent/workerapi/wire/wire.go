@@ -8,6 +8,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"path/filepath"
 	"time"
 )
 
@@ -21,7 +22,13 @@ const (
 	PathDone    = "/v1/done"    // POST DoneReport -> 204
 	// POST PreemptRequest, or nothing -> 202; for any process that may use the socket, no token
 	PathPreempt = "/v1/preempt"
+	// POST SubmitEnvironment -> 204; like PathPreempt
+	PathEnvironment = "/v1/environment"
 )
+
+// SocketNote returns the file that names the directory of the socket, agent.sock, where the wanted
+// path of the socket is too long for one.
+func SocketNote(wanted string) string { return filepath.Join(filepath.Dir(wanted), "socket-dir") }
 
 // Environment of a worker in addition to torchrun's and Horovod's.
 const (
@@ -211,6 +218,28 @@ type LedgerEpoch struct {
 type PreemptRequest struct {
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = unknown
+}
+
+// SubmitEnvironment hands the working directory and the environment of a command to an agent of the
+// same user, for the workers of the job that the command submits next. The agent refuses it if it
+// sees other files, or if the workers run as another user.
+type SubmitEnvironment struct {
+	Origin string `json:"origin"`         // of the event that submits the job
+	Name   string `json:"name"`           // of the job
+	Agent  string `json:"agent"`          // incarnation of the agent that is meant
+	User   string `json:"user,omitempty"` // of the job's processes; empty = it names none
+	Root   FileID `json:"root"`           // of /
+	Dir    string `json:"dir"`            // working directory, absolute; empty = forget what was handed over
+	DirID  FileID `json:"dir_id"`
+	// NAME=VALUE each, any bytes but NUL.
+	Variables [][]byte `json:"variables"`
+}
+
+// FileID identifies a file or directory as long as it exists: processes for which a path has the
+// same one see the same.
+type FileID struct {
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
 }
 
 // Error is the body of a refused call.

@@ -24,6 +24,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/handover"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
@@ -143,7 +144,7 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
 	c := r.env.ClientOf(r.env.Source, r.within, server)
-	job, err := c.Submit(ctx, spec)
+	job, err := handover.Submit(ctx, c, r.config.StateDir, spec, r.env.Say)
 	if err != nil {
 		return err
 	}

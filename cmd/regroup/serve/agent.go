@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/proc"
+	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
@@ -102,7 +102,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	if err := events.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
 		return nil, err
 	}
-	dir := agentDir(p.Config.StateDir, a.Node)
+	dir := statedir.Of(p.Config.StateDir, a.Node)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -123,8 +123,6 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 		Output: o.output, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
 	})
 }
-
-func agentDir(state, node string) string { return filepath.Join(state, "agents", node) }
 
 // Heed passes the signal that announces the end of the node to an agent, until off is called.
 func (a AgentConfig) Heed(run *agent.Agent) (off func(), err error) {

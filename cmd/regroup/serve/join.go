@@ -55,8 +55,8 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 	return &agent.Joining{Job: v.Job, Spec: v.Spec.WithDefaults()}, err
 }
 
-// NameInUse reports whether a node has a living agent with another state directory than the one
-// here. A command asks before it announces anything.
+// NameInUse reports whether a node has a living agent: one with another state directory than the
+// one here, or one that runs with this directory. A command asks before it announces anything.
 func NameInUse(ctx context.Context, c *client.Client, stateDir, node string) (bool, error) {
 	nodes, err := c.Nodes(ctx)
 	if events.CodeOf(err) == events.Invalid { // this user may not look: discovery refuses what must not be
@@ -69,8 +69,9 @@ func NameInUse(ctx context.Context, c *client.Client, stateDir, node string) (bo
 		if string(v.Node) != node || v.State != events.NodeStateReady && v.State != events.NodeStateSuspected {
 			continue
 		}
-		ours, err := statedir.Incarnations(agentDir(stateDir, node))
-		return !slices.Contains(ours, v.Incarnation), err
+		dir := statedir.Of(stateDir, node)
+		ours, err := statedir.Incarnations(dir)
+		return !slices.Contains(ours, v.Incarnation) || statedir.InUse(dir), err
 	}
 	return false, nil
 }

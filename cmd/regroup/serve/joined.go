@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jointoken"
 	"github.com/regroup-io/regroup/events"
@@ -108,7 +109,7 @@ func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string, no
 	if j.Node == access.AnyNode {
 		node = a.Filled().Node
 	}
-	return jointoken.Keep(filepath.Join(agentDir(c.StateDir, node), joinedDir), text)
+	return jointoken.Keep(filepath.Join(statedir.Of(c.StateDir, node), joinedDir), text)
 }
 
 // fits checks that a token is for the agent of a node, and still valid.
@@ -138,9 +139,9 @@ func expired(j identity.Join, now time.Time) error {
 // joinedBefore finds the token that an agent has kept; NotFound if there is none. Without a name
 // of the node it is that of the host's name, or the only one.
 func joinedBefore(c boot.Config, a AgentConfig, now time.Time) (jointoken.Kept, error) {
-	k, err := jointoken.Load(filepath.Join(agentDir(c.StateDir, a.Filled().Node), joinedDir))
+	k, err := jointoken.Load(filepath.Join(statedir.Of(c.StateDir, a.Filled().Node), joinedDir))
 	if a.Node == "" && events.CodeOf(err) == events.NotFound {
-		all, _ := filepath.Glob(filepath.Join(agentDir(c.StateDir, "*"), joinedDir)) // the pattern is well-formed
+		all, _ := filepath.Glob(filepath.Join(statedir.Of(c.StateDir, "*"), joinedDir)) // the pattern is well-formed
 		switch len(all) {
 		case 0:
 			return k, err

@@ -8,8 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/handover"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/specfile"
 	"github.com/regroup-io/regroup/events"
@@ -17,7 +19,7 @@ import (
 )
 
 // Command returns regroup submit.
-func Command(env command.Env) *cobra.Command {
+func Command(env command.Env, config *boot.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "submit -f job.yaml | [flags] -- CMD ARGS...", Short: "Submit a job, print its id, return",
 		Long:    "Submits a job and prints its id once it is accepted. The job is described by a file or by flags; everything that is wrong with it is said at once. The command must be present on every node.",
@@ -48,7 +50,7 @@ func Command(env command.Env) *cobra.Command {
 			return err
 		}
 		defer done()
-		job, err := c.Submit(cmd.Context(), spec)
+		job, err := handover.Submit(cmd.Context(), c, config.StateDir, spec, env.Say)
 		if err != nil {
 			return Explain(env, form, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
@@ -23,7 +24,9 @@ func run(t *testing.T, w *clienttest.World, stdin string, args ...string) client
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return w.Run(ctx, stdin, func(e command.Env) []*cobra.Command { return []*cobra.Command{Command(e)} }, append([]string{"submit"}, args...)...)
+	return w.Run(ctx, stdin, func(e command.Env) []*cobra.Command {
+		return []*cobra.Command{Command(e, &boot.Config{StateDir: t.TempDir()})}
+	}, append([]string{"submit"}, args...)...)
 }
 
 // registry accepts every job but those that are named refused.
@@ -49,7 +52,9 @@ func TestSubmit(t *testing.T) {
 	w := clienttest.New(t)
 	var got []spec.Job
 	registry(w, &got)
-	if o := run(t, w, job, "-f", "-"); o.Exit != 0 || !strings.HasPrefix(o.Out, "cifar-") || len(o.Out) != len("cifar-7f3a\n") || o.Err != "" {
+	w.Put(events.BucketNodes, "a", events.NodeView{Node: "a", State: events.NodeStateReady, Slots: 4})
+	const elsewhere = "regroup: workers run on a in the folder, as the user and with the environment of the agent there, not of this command (the agent of a is not on this machine, or of another user or state folder); --workdir and --env change that\n"
+	if o := run(t, w, job, "-f", "-"); o.Exit != 0 || !strings.HasPrefix(o.Out, "cifar-") || len(o.Out) != len("cifar-7f3a\n") || o.Err != elsewhere {
 		t.Errorf("from a file: %+v", o)
 	}
 	if o := run(t, w, "", "--workers", "2:4", "--name", "cifar", "-o", "json", "--", "python", "train.py"); o.Exit != 0 || !strings.HasPrefix(o.Out, "{\n  \"job\": \"cifar-") {
@@ -65,6 +70,7 @@ func TestRefusals(t *testing.T) {
 	w := clienttest.New(t)
 	var got []spec.Job
 	registry(w, &got)
+	w.Put(events.BucketNodes, "a", events.NodeView{Node: "a", State: events.NodeStateReady, Slots: 4})
 	var b strings.Builder
 	for _, c := range []struct {
 		stdin string

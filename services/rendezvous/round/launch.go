@@ -108,7 +108,7 @@ func (s *State) launchTemplate() events.Launch {
 	l := events.Launch{Job: s.View.Job, Spec: s.Spec, Cause: s.View.Cause, Trace: s.trace(), From: s.LastGood, Generation: s.View.Generation}
 	switch {
 	case s.Stopping != nil || s.closed():
-		l.Phase, l.Reason, l.Now = events.PhaseStop, s.Stopping.Reason, s.Stopping.Now
+		l.Phase, l.Reason, l.Now, l.JobEnds = events.PhaseStop, s.Stopping.Reason, s.Stopping.Now, true
 	case s.open():
 		l.Phase, l.Generation = events.PhasePrepare, s.View.Proposed
 		l.Planned = s.graceful()

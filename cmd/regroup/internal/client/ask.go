@@ -24,6 +24,14 @@ func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error
 	return c.submit(ctx, newID(), spec, false)
 }
 
+// SubmitAfter is Submit, and first calls prepare with the origin of the event and the job, which it
+// may change.
+func (c *Client) SubmitAfter(ctx context.Context, job spec.Job, prepare func(origin string, job *spec.Job)) (events.JobID, error) {
+	id := newID()
+	prepare(events.Origin(c.source, id), &job)
+	return c.submit(ctx, id, job, false)
+}
+
 // SubmitOnce submits the job of an event that other clients may have sent too: the first one
 // creates it, and all get its id. A client whose spec differs is not told here, but by the
 // rendezvous when its node enters.

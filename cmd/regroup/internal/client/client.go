@@ -116,6 +116,15 @@ func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
 	return nodes, err
 }
 
+// WorkerNodes returns the nodes that may get workers of the jobs that this client submits.
+func (c *Client) WorkerNodes(ctx context.Context) ([]events.NodeView, error) {
+	nodes, err := nodesOf(ctx, c, *c.at.Load())
+	return slices.DeleteFunc(nodes, func(n events.NodeView) bool {
+		alive := n.State == events.NodeStateReady || n.State == events.NodeStateSuspected
+		return !alive || n.Slots == 0 || n.Excluded != ""
+	}), err
+}
+
 // Node returns the node with this name or, if there is none, the only one with this prefix.
 func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) {
 	all, err := everywhere(ctx, c, nodesOf)

@@ -58,7 +58,7 @@ func (f *Flags) shared() {
 	fs.Var(optional{&s.Failures.Max}, f.of("failures.max", "max-restarts"), "failures within an hour that the job survives")
 	fs.StringArrayVar(&f.env, f.of("env", "env"), nil, "variable of the workers as `NAME=VALUE`; may be repeated")
 	fs.StringArrayVar(&f.secrets, f.of("secrets", "secret"), nil, "secret variable of the workers as `NAME=SOURCE`, which is file:/path on the node or env:NAME of the agent; may be repeated")
-	fs.StringVar(&s.Workdir, f.of("workdir", "workdir"), "", "directory in which the workers run, present on every node (default: the agent's)")
+	fs.StringVar(&s.Workdir, f.of("workdir", "workdir"), "", "directory in which the workers run, present on every node (default: this one, or that of a server's agents)")
 	fs.Uint64Var(&s.Data.Samples, f.of("data.samples", "samples"), 0, "samples of one epoch, for the account of samples (default: as the workers report)")
 	fs.DurationVar((*time.Duration)(&s.Stop.Grace), f.of("stop.grace", "stop-grace"), 0, "how long workers may take to stop before they are killed")
 	fs.IntVar(&s.Failures.SameStep, f.of("failures.sameStep", "same-step"), 0, "failures in a row at one step after which the data or the code is to blame")

@@ -1,0 +1,110 @@
+package agent_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/regroup-io/regroup/agent/submitenv"
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+const jobOrigin = "7f3a456789abcdef0123456789abcdef" // of mnist-7f3a
+
+// submitted returns what a command in dir hands over for the job.
+func submitted(t *testing.T, dir string) wire.SubmitEnvironment {
+	t.Helper()
+	e := wire.SubmitEnvironment{Origin: jobOrigin, Name: "mnist", Agent: "01AGENT", Dir: dir, Variables: [][]byte{[]byte("PATH=/opt/venv/bin")}}
+	var err error
+	if e.Root, err = submitenv.Identify("/"); err != nil {
+		t.Fatal(err)
+	}
+	if e.DirID, err = submitenv.Identify(dir); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// launched starts one worker of a job.
+func (w *world) launched(revision uint64, s spec.Job) {
+	w.t.Helper()
+	s.Command = []string{"fake", "run=5s"}
+	s.Recovery = spec.RecoveryInProcess
+	m := member(0, -1, "")
+	m.Attempt = int(revision)
+	w.launch(events.Launch{Revision: revision, Phase: events.PhasePrepare, Generation: 1, Spec: s, Members: []events.LaunchMember{m}})
+}
+
+// TestWorkersInheritTheEnvironmentInWhichTheirJobWasSubmitted: its variables, and its directory
+// unless the job names one. It is removed when the job ends, and not when the job leaves the node.
+func TestWorkersInheritTheEnvironmentInWhichTheirJobWasSubmitted(t *testing.T) {
+	for workdir, want := range map[string]string{"": t.TempDir(), "/data": "/data"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			defer w.wait()
+			dir := want
+			if workdir != "" {
+				dir = "/"
+			}
+			if code := w.post(http.MethodPost, wire.PathEnvironment, -1, submitted(t, dir), nil); code != http.StatusNoContent {
+				t.Fatalf("it is answered with %d", code)
+			}
+			job := spec.Job{Workdir: workdir, Processes: spec.Processes{SubmitEnvironment: jobOrigin}}
+			w.launched(1, job)
+			if s := w.driver.starts[0]; s.Dir != want || !slices.Equal(s.Variables, []string{"PATH=/opt/venv/bin"}) {
+				t.Errorf("the worker runs in %s with %q", s.Dir, s.Variables)
+			}
+			stop := events.Launch{Revision: 2, Phase: events.PhaseStop, Generation: 1, Spec: job}
+			w.launch(stop)
+			w.launched(3, job)
+			stop.Revision, stop.JobEnds = 4, true
+			w.launch(stop)
+			w.launched(5, job)
+			if len(w.driver.starts) != 3 {
+				t.Fatalf("%d starts, want 3", len(w.driver.starts))
+			}
+			if s := w.driver.starts[1]; s.Dir != want || s.Variables == nil {
+				t.Errorf("back on the node it runs in %s with %q", s.Dir, s.Variables)
+			}
+			if s := w.driver.starts[2]; s.Variables != nil {
+				t.Errorf("the environment outlives its job: %q", s.Variables)
+			}
+			if want := "regroup: this worker has the folder and the environment of the agent of node-a, not those in which the job was submitted: they were not handed to this node's agent"; !slices.ContainsFunc(w.lines, func(l string) bool { return strings.HasSuffix(l, want) }) {
+				t.Errorf("it does not say so: %q", w.lines)
+			}
+		})
+	}
+}
+
+// TestAnEnvironmentOfElsewhereIsRefused: of a command that sees other files, as one beside a
+// container does, or that means another agent or other workers.
+func TestAnEnvironmentOfElsewhereIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	for name, change := range map[string]func(*wire.SubmitEnvironment){
+		"root":   func(e *wire.SubmitEnvironment) { e.Root.Inode++ },
+		"device": func(e *wire.SubmitEnvironment) { e.Root.Device++ },
+		"folder": func(e *wire.SubmitEnvironment) { e.DirID.Inode++ },
+		"absent": func(e *wire.SubmitEnvironment) { e.Dir += "/nowhere" },
+		"agent":  func(e *wire.SubmitEnvironment) { e.Agent = "01OTHER" },
+		"user":   func(e *wire.SubmitEnvironment) { e.User = "no-such-user" },
+		"other":  func(e *wire.SubmitEnvironment) { e.User = "54321" }, // as root another one, else one that may not be
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			defer w.wait()
+			e := submitted(t, dir)
+			change(&e)
+			if code := w.post(http.MethodPost, wire.PathEnvironment, -1, e, nil); code != http.StatusConflict {
+				t.Errorf("%s: it is answered with %d", name, code)
+			}
+			w.launched(1, spec.Job{Processes: spec.Processes{SubmitEnvironment: jobOrigin}})
+			if s := w.driver.starts[0]; s.Variables != nil || s.Dir != "" {
+				t.Errorf("%s: the worker runs in %q with %q", name, s.Dir, s.Variables)
+			}
+		})
+	}
+}
