@@ -22,9 +22,12 @@ type choice struct {
 var theLast = choice{"the last job", last}
 
 // onJob returns the body of a command that reads one job: the one that its only argument names,
-// else the one that was submitted last.
+// else the one that was submitted last. It says so if no registry knows how the job is now.
 func onJob(env command.Env, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
-	return chosen(env, theLast, do)
+	return chosen(env, theLast, func(ctx context.Context, s command.Session, v events.JobView) error {
+		env.SayStale(s.StaleJobs(ctx, v))
+		return do(ctx, s, v)
+	})
 }
 
 // changing is onJob for a command that changes the job: without a name it applies to the only
