@@ -36,8 +36,8 @@ func TestHelp(t *testing.T) {
 	})
 }
 
-// TestHelpOfWhatIsThere: the help of what does not exist is an error that names it, and so is a flag
-// after a word that is no command.
+// TestHelpOfWhatIsThere: the help of what does not exist is an error that names it, and so is a
+// flag after a word that is no command.
 func TestHelpOfWhatIsThere(t *testing.T) {
 	for line, want := range map[string]string{
 		"help":              "",
