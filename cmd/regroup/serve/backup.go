@@ -16,8 +16,8 @@ import (
 // copyWithin is how long a backup or its restoration may take unless --within says otherwise.
 const copyWithin = 10 * time.Minute
 
-// operate connects as the operator, without a server's address to the one of this machine, and calls
-// fn with a context that ends after a time.
+// operate connects as the operator, without a server's address to the one of this machine, and
+// calls fn with a context that ends after a time.
 func operate(cmd *cobra.Command, c *boot.Config, within time.Duration, fn func(ctx context.Context, p *boot.Process) (backup.Manifest, error)) (backup.Manifest, error) {
 	own := *c
 	wait, err := command.Within(cmd, c.Wait)
