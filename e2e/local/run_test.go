@@ -185,7 +185,7 @@ func noDemoNodes(t *testing.T, dir string, up *started) {
 func TestADemoThatIsInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	demo := begin(t, dir, "demo")
-	demo.says("4 workers")
+	demo.says("▸ 4 workers")
 	demo.signal(os.Interrupt)
 	if code := demo.ends(time.Minute); code != 130 {
 		t.Errorf("it exits %d, want 130:\n%s", code, demo.said())
