@@ -195,9 +195,12 @@ type IncidentClosed struct {
 	Started   bool       `json:"started,omitempty"`    // it ends with the start of the processes: no step was reported
 	TraceID   string     `json:"trace_id"`
 	// SilenceMS is how long nobody had observed a step when the first phase began: whether the job
-	// trained then is unknown, and what it made is lost. 0 = there was no silence, or the program
-	// reports no steps.
+	// trained then is unknown, and what it made is lost. Of a program that reports no steps it is
+	// how long nobody had heard the lost node. 0 = there was no silence.
 	SilenceMS float64 `json:"silence_ms,omitempty"`
+	// SilenceUnknown: the program reports no steps, and nobody knows since when its node was lost,
+	// as after a power failure of all.
+	SilenceUnknown bool `json:"silence_unknown,omitempty"`
 }
 
 // Cause is the cause of an incident.

@@ -18,8 +18,11 @@ type NodeHello struct {
 	// Set by the replica that receives it: the node's entry in the host list; nil = no change.
 	HostEntry *HostEntry `json:"-"`
 	FleetSize int        `json:"-"` // like HostEntry: the number of nodes
-	Link      Link       `json:"link,omitzero"`
-	Departing *Departure `json:"departing,omitempty"` // the node will go away; it stays set for this incarnation of the agent
+	// Like HostEntry: how long the replica has not heard the incarnation that this one replaces;
+	// 0 = unknown.
+	Silence   time.Duration `json:"-"`
+	Link      Link          `json:"link,omitzero"`
+	Departing *Departure    `json:"departing,omitempty"` // the node will go away; it stays set for this incarnation of the agent
 	// Predecessors are the newest incarnations to which the agent's state folder belonged before.
 	// What they had left running has ended. Only an agent that names the incarnation in discovery's
 	// record replaces it while that lives. Empty = the folder is new.

@@ -72,8 +72,10 @@ type HeartbeatMissed struct {
 	Incarnation Incarnation `json:"incarnation"` // the silent incarnation: its successor is not affected
 	Failed      bool        `json:"failed"`      // a direct ping was not answered either
 	// Silence is how long this replica has not heard it; 0 = unknown.
-	Silence   spec.Duration `json:"silence,omitzero"`
-	FleetSize int           `json:"-"` // the number of nodes that this replica knows
+	Silence spec.Duration `json:"silence,omitzero"`
+	// Unheard: this replica has never heard it, and Silence is only for how long it has listened.
+	Unheard   bool `json:"unheard,omitempty"`
+	FleetSize int  `json:"-"` // the number of nodes that this replica knows
 }
 
 // StepsStalled is the registry's own observation that a job made no step for some time (made by its

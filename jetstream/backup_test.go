@@ -2,10 +2,12 @@ package jetstream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -161,8 +163,8 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 		if events.CodeOf(err) != events.Unavailable {
 			t.Fatalf("%v, want Unavailable", err)
 		}
-		if _, err := backup.Check(dir); events.CodeOf(err) != events.NotFound {
-			t.Errorf("copies that contradict each other: %v, want that they are no backup", err)
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("copies that contradict each other have left something: %v", err)
 		}
 		if strings.Contains(err.Error(), "KV_rounds has changed") {
 			return
@@ -170,6 +172,45 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 		if limit > patience {
 			t.Fatalf("%v, want that it is because of KV_rounds", err)
 		}
+	}
+}
+
+// TestABackupThatFailedBlocksNoOther: what it has written is gone, also where its process was
+// killed, and what others have put there stays.
+func TestABackupThatFailedBlocksNoOther(t *testing.T) {
+	s := jetstreamtest.One(t)
+	dir := t.TempDir()
+	expired, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Conn.Backup(expired, dir, "1.2.3"); err == nil {
+		t.Fatal("a backup without time")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it has left %v, %v in a directory that was there before", left, err)
+	}
+	for _, name := range []string{"KV_jobs.snapshot", events.StreamFacts + ".snapshot", "." + backup.ManifestFile + "-123"} { // of one that was killed
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600))
+	}
+	lock, err := os.Open(dir)
+	must(t, err)
+	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	if _, err := s.Conn.Backup(within(t, patience), dir, "1.2.3"); events.CodeOf(err) != events.Conflict || !strings.Contains(err.Error(), "another backup") {
+		t.Errorf("beside another one: %v, want Conflict", err)
+	}
+	must(t, lock.Close())
+	_, err = s.Conn.Backup(within(t, patience), dir, "1.2.3")
+	must(t, err)
+	_, err = backup.Check(dir)
+	must(t, err)
+
+	others := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(others, "KV_jobs.snapshot"), []byte("half"), 0o600))
+	must(t, os.WriteFile(filepath.Join(others, "notes"), []byte("mine"), 0o600))
+	if _, err := s.Conn.Backup(within(t, patience), others, "1.2.3"); events.CodeOf(err) != events.Conflict {
+		t.Errorf("beside a file of somebody else: %v, want Conflict", err)
+	}
+	if left, err := os.ReadDir(others); err != nil || len(left) != 2 {
+		t.Errorf("it has left %v, %v", left, err)
 	}
 }
 

@@ -36,7 +36,7 @@ func Lock(dir string) (unlock func(), err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, events.Errorf(events.Conflict, "agent: another agent runs here with the state directory %s: stop it, or give this one a node name of its own", dir)
+			return nil, events.Errorf(events.Conflict, "agent: another agent runs here with the state directory %s: stop it, or give this one another name (--node, REGROUP_AGENT_NODE)", dir)
 		}
 		if errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
 			return func() {}, nil // a file system without locks: the user must keep agents apart

@@ -2,16 +2,19 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/events"
 )
 
 // sections of a help text, in their order; those in brackets may be missing.
-var sections = []string{"Usage: ", "[Aliases: ", "[Commands", "Examples:", "Flags:", "[Global flags:", "[More about a command: "}
+var sections = []string{"Usage: ", "[Aliases: ", "[Commands", "Examples:", "Flags:", "[Flags of all of ", "[Flags of every command: regroup help flags\n", "[More about a command: "}
 
 // TestHelp checks that the help of every command has the same layout, fits into 80 columns, and is
 // complete.
@@ -31,6 +34,88 @@ func TestHelp(t *testing.T) {
 			described(t, cmd)
 		})
 	})
+}
+
+// TestHelpOfWhatIsThere: the help of what does not exist is an error that names it, and so is a
+// flag after a word that is no command.
+func TestHelpOfWhatIsThere(t *testing.T) {
+	for line, want := range map[string]string{
+		"help":              "",
+		"help flags":        "",
+		"flags":             "",
+		"help node drain":   "",
+		"help nosuch":       "there is no regroup nosuch: ",
+		"help node drian":   `there is no regroup node drian: did you mean "drain"?`,
+		"plan -f job.yaml":  "there is no regroup plan: ",
+		"plan --file x":     "there is no regroup plan: ",
+		"-v plan --file=x":  "there is no regroup plan: ",
+		"node drian --undo": `there is no regroup node drian: did you mean "drain"?`,
+		"--serverr x ls":    "unknown flag: --serverr; did you mean --server?",
+		"ls --limits 3":     "unknown flag: --limits; did you mean --limit?",
+	} {
+		root, err := newRoot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		root.SetOut(io.Discard)
+		root.SetArgs(strings.Fields(line))
+		err = root.Execute()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || events.CodeOf(err) != events.Invalid) {
+			t.Errorf("regroup %s: %v, want %q", line, err, want)
+		}
+	}
+}
+
+// TestFlagsOfEveryCommand: they have one page, which the help of each command names, and each other
+// flag is on the page of its command.
+func TestFlagsOfEveryCommand(t *testing.T) {
+	root, err := newRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs([]string{"help", "flags"})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	page := out.String()
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if !strings.Contains(page, " --"+f.Name+" ") {
+			t.Errorf("--%s is not on its page:\n%s", f.Name, page)
+		}
+	})
+	walk(root, func(cmd *cobra.Command) {
+		if !cmd.Runnable() && !cmd.HasSubCommands() {
+			return
+		}
+		var help bytes.Buffer
+		cmd.SetOut(&help)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(help.String(), "--tlskey") || !strings.Contains(help.String(), "regroup help flags\n") {
+			t.Errorf("the help of %s has the flags of every command, or does not name them:\n%s", cmd.CommandPath(), help.String())
+		}
+		cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if root.PersistentFlags().Lookup(f.Name) == nil && !strings.Contains(help.String(), " --"+f.Name+" ") {
+				t.Errorf("the help of %s lacks --%s", cmd.CommandPath(), f.Name)
+			}
+		})
+	})
+}
+
+// TestGroups: each command that is listed is in one of the groups of the first page.
+func TestGroups(t *testing.T) {
+	root, err := newRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() && c.GroupID == "" {
+			t.Errorf("%s is in no group", c.Name())
+		}
+	}
 }
 
 func walk(cmd *cobra.Command, do func(*cobra.Command)) {
@@ -81,7 +166,7 @@ func described(t *testing.T, cmd *cobra.Command) {
 		if !strings.HasPrefix(l, "  ") {
 			t.Errorf("an example is not indented: %q", l)
 		}
-		own = own || strings.Contains(l, cmd.CommandPath())
+		own = own || strings.Contains(l, cmd.CommandPath()) || strings.Contains(l, "help "+cmd.Name())
 	}
 	if !own {
 		t.Errorf("no example has %s", cmd.CommandPath())

@@ -79,7 +79,7 @@ func newRoot() (*cobra.Command, error) {
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.GuardCommand(), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return cmp.Or(agent.Advertise, serve.Advertised(config.Server)) }, released().Version),
-		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out),
+		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out), command.FlagsTopic(),
 	)
 	root.InitDefaultHelpCmd()
 	arrange(root)
@@ -89,7 +89,7 @@ func newRoot() (*cobra.Command, error) {
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
 		{"Run a job", "run torchrun submit demo"},
-		{"Look at jobs", "ls top status explain logs events timeline trace wait dashboard"},
+		{"Look at jobs", "ls top status explain logs events metrics timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve init backup restore auth node webhook health doctor"},
 		{"More", "context config completion version help"},
@@ -102,8 +102,8 @@ func arrange(root *cobra.Command) {
 		}
 	}
 	if help, _, err := root.Find([]string{"help"}); err == nil {
-		help.Short, help.Example = "Show the help of a command", command.Examples("regroup help run", "regroup help node drain")
-		help.Use, help.Long = "help [COMMAND]", ""
+		help.Short, help.Example = "Show the help of a command, or of the flags that all have", command.Examples("regroup help run", "regroup help node drain", "regroup help flags")
+		help.Use, help.Long, help.Run, help.RunE = "help [COMMAND]", "", nil, command.Help
 	}
 }
 

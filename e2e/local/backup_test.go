@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,6 +45,68 @@ func TestBackupIsRestoredOnThreeBrokers(t *testing.T) {
 		out, errs, code := c.cli("top", "-o", "json")
 		return code == 0 && everyCopyIsCurrent(t, out, 3), "every stream has three copies that are current: " + out + errs
 	})
+}
+
+// TestBackupOfThisMachine: a backup finds the server as the other commands do: regroup up on this
+// machine, with identities too, and what it has left after its death. Commands that read say then
+// that nobody looks after the jobs.
+func TestBackupOfThisMachine(t *testing.T) {
+	for name, identities := range map[string]bool{"with a secret": false, "with identities": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			kept := filepath.Join(dir, "kept")
+			backUp := func() {
+				t.Helper()
+				if _, errs, code := runLocal(t, dir, time.Minute, "backup", kept); code != 0 {
+					t.Fatalf("backup exits %d: %s", code, errs)
+				}
+				if out, errs, code := runLocal(t, dir, atOnce, "restore", "--check", kept); code != 0 {
+					t.Errorf("restore --check exits %d: %s%s", code, out, errs)
+				}
+				if err := os.RemoveAll(kept); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, errs, code := runLocal(t, dir, atOnce, "backup", kept); code == 0 || !strings.Contains(errs, "none runs here") {
+				t.Errorf("backup without a server exits %d: %s", code, errs)
+			}
+			if _, err := os.Stat(kept); !os.IsNotExist(err) {
+				t.Errorf("it has left %s: %v", kept, err)
+			}
+			args := []string{"up", "--slots", "1"}
+			if identities {
+				if _, errs, code := runLocal(t, dir, atOnce, "auth", "init"); code != 0 {
+					t.Fatalf("auth init exits %d: %s", code, errs)
+				}
+				args = append(args, "--auth", filepath.Join(dir, "state", "auth"))
+			}
+			up := begin(t, dir, args...)
+			up.says("regroup is up")
+			if _, errs, code := runLocal(t, dir, atOnce, append([]string{"submit", "--name", "left"}, until(filepath.Join(dir, "never"))...)...); code != 0 {
+				t.Fatalf("submit exits %d: %s", code, errs)
+			}
+			eventually(t, time.Minute, func() (bool, string) {
+				out, errs, _ := runLocal(t, dir, atOnce, "logs", "left")
+				return strings.Contains(out, "ready"), "the job runs: " + errs
+			})
+			if _, errs, code := runLocal(t, dir, atOnce, "ls"); code != 0 || strings.Contains(errs, "answers") {
+				t.Errorf("ls of what runs exits %d: %s", code, errs)
+			}
+			backUp()
+			up.signal(syscall.SIGKILL)
+			up.ends(30 * time.Second)
+			backUp()
+			for _, command := range []string{"ls", "status left", "node ls"} {
+				if out, errs, code := runLocal(t, dir, atOnce, strings.Fields(command)...); code != 0 || !strings.Contains(errs, "no service answers: state as of ") {
+					t.Errorf("%s of what nobody serves exits %d:\n%s%s", command, code, out, errs)
+				}
+			}
+			if _, errs, code := runLocal(t, dir, atOnce, "wait", "left"); code != 5 || !strings.Contains(errs, "regroup up") {
+				t.Errorf("wait for what cannot end exits %d, want 5 and a remedy:\n%s", code, errs)
+			}
+		})
+	}
 }
 
 // everyCopyIsCurrent reports whether the leaders of all streams know of that many copies, and that

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -161,6 +162,35 @@ func TestDemo(t *testing.T) {
 			t.Errorf("the trace has no span of %s:\n%s", service, trace)
 		}
 	}
+	noDemoNodes(t, dir, nil)
+	up := begin(t, dir, "up", "--slots", "1")
+	up.says("regroup is up")
+	eventually(t, time.Minute, func() (bool, string) {
+		out, errs, code := runLocal(t, dir, atOnce, "node", "ls", "-o", "name")
+		return code == 0 && out != "", "the node of up: " + errs
+	})
+	noDemoNodes(t, dir, up)
+}
+
+// noDemoNodes checks that the nodes of a demo have left, which never were nodes of this machine.
+func noDemoNodes(t *testing.T, dir string, up *started) {
+	t.Helper()
+	out, errs, code := runLocal(t, dir, atOnce, "node", "ls", "-o", "name")
+	if code != 0 || slices.ContainsFunc(strings.Fields(out), func(n string) bool { return slices.Contains([]string{"node-a", "node-b", "node-c", "node-d"}, n) }) {
+		t.Errorf("node ls after the demo, beside up: %v, exits %d:\n%s%s", up != nil, code, out, errs)
+	}
+}
+
+// TestADemoThatIsInterrupted leaves no nodes either.
+func TestADemoThatIsInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	demo := begin(t, dir, "demo")
+	demo.says("▸ 4 workers")
+	demo.signal(os.Interrupt)
+	if code := demo.ends(time.Minute); code != 130 {
+		t.Errorf("it exits %d, want 130:\n%s", code, demo.said())
+	}
+	noDemoNodes(t, dir, nil)
 }
 
 // TestSettingsOfTheShellReachWorkers checks documented variables from the environment of `regroup

@@ -166,7 +166,7 @@ func (v *watcher) missed(who liveness.Incarnation, failed bool) {
 	if v.w.mutant.graceless {
 		silence = 0
 	}
-	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed, Silence: silence}}))
+	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed, Silence: silence, Unheard: v.ages.Unheard(who)}}))
 }
 
 // ping sends one request to an agent.

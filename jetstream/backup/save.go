@@ -33,26 +33,21 @@ const (
 	headerStatus, statusEnd = "Status", "204"
 )
 
-// Save copies all streams and their consumers into a directory, which is made, or empty. It repeats
-// the copies until no document has changed while they were made, at most until ctx ends.
+// Save copies all streams and their consumers into a directory, which is made, or empty but for
+// what an earlier attempt has left that was killed. It repeats the copies until no document has
+// changed while they were made, at most until ctx ends. After an error the directory is as it was
+// before.
 //
-// Conflict if the directory is not empty; NotFound if a stream does not exist; Unavailable if the
-// documents did not stop to change, or a server does not answer.
-func Save(ctx context.Context, nc *nats.Conn, dir, version string) (Manifest, error) {
-	m := Manifest{Format: format, Version: version}
-	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return m, events.Errorf(events.Unavailable, "backup: %w", err)
-	}
-	entries, err := os.ReadDir(dir)
+// Conflict if the directory is not empty, or another backup is being made there; NotFound if a
+// stream does not exist; Unavailable if the documents did not stop to change, or a server does not
+// answer.
+func Save(ctx context.Context, nc *nats.Conn, dir, version string) (m Manifest, err error) {
+	into, err := openTarget(dir)
 	if err != nil {
-		return m, events.Errorf(events.Unavailable, "backup: %w", err)
+		return m, err
 	}
-	if len(entries) > 0 {
-		return m, events.Errorf(events.Conflict, "%s is not empty: name a directory that is, or does not exist", dir)
-	}
-	if err := os.Chmod(dir, dirMode); err != nil {
-		return m, events.Errorf(events.Unavailable, "backup: %w", err)
-	}
+	defer func() { into.close(err != nil) }()
+	m = Manifest{Format: format, Version: version}
 	var free, bound []Stream
 	if free, err = saveAll(ctx, nc, dir, independent); err != nil {
 		return m, err

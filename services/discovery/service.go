@@ -138,6 +138,7 @@ func (s *replica) greeted(data []byte) (events.Body, error) {
 		s.list.greet(&h)
 		s.mu.Lock()
 		h.FleetSize = s.ages.FleetSize()
+		h.Silence = s.ages.SilentBefore(h, time.Now())
 		s.mu.Unlock()
 		b = h
 	}
@@ -249,11 +250,12 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 	}
 	s.mu.Lock()
 	deaf, silent, since, nodes := s.ages.Paused(), s.ages.PingPending(who), s.ages.Silence(who, time.Now()), s.ages.FleetSize()
+	unheard := s.ages.Unheard(who)
 	s.mu.Unlock()
 	if deaf || !silent || !s.hears(ctx) { // otherwise this replica was disconnected, or the agent was heard since
 		return
 	}
-	emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: spec.Duration(since), FleetSize: nodes}})
+	emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: spec.Duration(since), Unheard: unheard, FleetSize: nodes}})
 }
 
 // hearAgain is the pause before subscribing again to closed connections.

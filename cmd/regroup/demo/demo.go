@@ -80,7 +80,7 @@ func (d *demo) run(parent context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := serve.OpenOwn(parent, d.config)
+	l, err := serve.OpenAside(parent, d.config)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,11 @@ func (d *demo) run(parent context.Context) error {
 		v, err = d.train(inner, client.New(l.Process.Ports, client.RunSource), worker)
 		return err
 	})
-	if err := g.Wait(); err != nil {
+	err = g.Wait()
+	if forgotten := forget(context.WithoutCancel(parent), l); forgotten != nil {
+		d.say("its nodes stay in the list of nodes for a day: %v", forgotten)
+	}
+	if err != nil {
 		if errors.Is(err, boot.ErrInterrupted) {
 			return &exitcode.Error{Code: exitcode.Interrupted}
 		}
@@ -123,7 +127,7 @@ func (d *demo) train(ctx context.Context, c *client.Client, worker string) (even
 	if err := run.StopLeftovers(ctx, c); err != nil {
 		return events.JobView{}, err
 	}
-	d.say("three nodes: node-a with 2 slots, node-b and node-c with 1 each; data in %s", d.config.StateDir)
+	d.say("three nodes: node-a with 2 slots, node-b and node-c with 1 each; data in %s", d.nodes.dir)
 	for _, n := range []struct {
 		name  string
 		slots int

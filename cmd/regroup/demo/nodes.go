@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,7 +10,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/serve"
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/spawn"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // nodes are agents in separate processes, so that killing one simulates the loss of a node.
@@ -74,6 +80,32 @@ func (n *nodes) stop() {
 		hard.Stop()
 		delete(n.running, name)
 	}
+}
+
+// forgetWithin bounds the wait for discovery to remove the nodes.
+const forgetWithin = 10 * time.Second
+
+// forget removes the nodes from discovery's list, where those of others stay for a day: all of them
+// have ended, and come back never.
+func forget(ctx context.Context, l *serve.Local) error {
+	ctx, cancel := context.WithTimeout(ctx, forgetWithin)
+	defer cancel()
+	d := l.Discovery
+	d.KeepGone = time.Nanosecond
+	c := client.New(l.Process.Ports, client.RunSource)
+	return boot.Both(ctx, func(ctx context.Context) error {
+		return serve.Services(ctx, l.Process, d, events.ServiceDiscovery)
+	}, func(ctx context.Context) error {
+		for {
+			nodes, err := c.Nodes(ctx)
+			if err != nil || len(nodes) == 0 {
+				return err
+			}
+			if !wait.Sleep(ctx, 20*time.Millisecond) {
+				return context.Cause(ctx)
+			}
+		}
+	})
 }
 
 // siblingPath returns the path of a program in the directory of this executable.

@@ -36,7 +36,7 @@ func facts(env command.Env) *cobra.Command {
 		case *all:
 			err = s.AllFacts(ctx, !*follow, say)
 		default:
-			v, found := named(ctx, env, s, last)
+			v, found := named(ctx, env, s, theLast)
 			if found != nil {
 				return found
 			}

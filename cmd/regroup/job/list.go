@@ -46,6 +46,7 @@ func list(env command.Env) *cobra.Command {
 			live[i] = &views[i]
 		}
 		s.Live(ctx, live...)
+		env.SayStale(s.StaleJobs(ctx, views...))
 		if written, err := command.List(form, env.Out, view.Jobs(views), func(p view.Job) string { return string(p.Job) }); written {
 			return err
 		}

@@ -76,6 +76,7 @@ func TestATableIsLimited(t *testing.T) {
 		}
 		w.Job(v)
 	}
+	w.Answering(events.ProgressAnswer{}, events.ServiceRegistry)
 	for _, c := range []struct {
 		line, first, last string
 		rows              int

@@ -134,7 +134,7 @@ func why(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup explain mnist-7f3a", "regroup explain mnist", "regroup explain mnist -o json | jq .missing"),
 	}
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
-	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+	cmd.RunE = chosen(env, theLast, func(ctx context.Context, s command.Session, v events.JobView) error {
 		s.Live(ctx, &v)
 		seen := explain.Seen{Job: v, Now: env.Now(), Silent: s.Silent(ctx)}
 		var err error

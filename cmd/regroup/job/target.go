@@ -13,21 +13,29 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// choice returns the job that a command is about if none is named.
-type choice func(context.Context, *client.Client) (events.JobView, error)
+// choice finds the job that a command is about if none is named.
+type choice struct {
+	what string // it is in a few words
+	find func(context.Context, *client.Client) (events.JobView, error)
+}
+
+var theLast = choice{"the last job", last}
 
 // onJob returns the body of a command that reads one job: the one that its only argument names,
-// else the one that was submitted last.
+// else the one that was submitted last. It says so if no registry knows how the job is now.
 func onJob(env command.Env, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
-	return chosen(env, last, do)
+	return chosen(env, theLast, func(ctx context.Context, s command.Session, v events.JobView) error {
+		env.SayStale(s.StaleJobs(ctx, v))
+		return do(ctx, s, v)
+	})
 }
 
 // changing is onJob for a command that changes the job: without a name it applies to the only
 // possible one. of, if not nil, selects the jobs that the command can change.
 func changing(env command.Env, of func(events.JobView) bool, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
-	return chosen(env, func(ctx context.Context, c *client.Client) (events.JobView, error) {
+	return chosen(env, choice{"the only job that has not ended", func(ctx context.Context, c *client.Client) (events.JobView, error) {
 		return only(ctx, c, of)
-	}, do)
+	}}, do)
 }
 
 func chosen(env command.Env, choose choice, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
@@ -40,17 +48,17 @@ func chosen(env command.Env, choose choice, do func(ctx context.Context, s comma
 	})
 }
 
-// named finds the job that the first argument names. Without one it is the job that choose returns,
-// which is reported.
+// named finds the job that the first argument names. Without one it is the one that choose finds,
+// which is said.
 func named(ctx context.Context, env command.Env, s command.Session, choose choice) (events.JobView, error) {
 	if len(s.Args) > 0 {
 		return s.Job(ctx, s.Args[0])
 	}
-	v, err := choose(ctx, s.Client)
+	v, err := choose.find(ctx, s.Client)
 	if err != nil {
 		return v, err
 	}
-	fmt.Fprintf(env.Err, "no job named: %s\n", v.Job)
+	fmt.Fprintf(env.Err, "%s, %s:\n", choose.what, v.Job)
 	return s.Job(ctx, string(v.Job))
 }
 

@@ -16,7 +16,7 @@ func TestTheLastJobIsMeant(t *testing.T) {
 	for _, line := range []string{"status", "explain", "logs", "events", "timeline", "trace", "status -o json"} {
 		words := strings.Split(line, " ")
 		got, named := run(t, w, words...), run(t, w, append(words, "gpt-0c22")...)
-		if got.Exit != 0 || got.Out != named.Out || got.Err != "no job named: gpt-0c22\n" {
+		if got.Exit != 0 || got.Out != named.Out || got.Err != "the last job, gpt-0c22:\n" {
 			t.Errorf("%s: %+v, want the output for gpt-0c22: %s", line, got, named.Out)
 		}
 	}
@@ -40,9 +40,9 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 		exit int
 		says string
 	}{
-		"the only one":         {[]events.JobView{job("a-0001", mine, events.JobStateRunning), job("b-0001", mine, events.JobStateFailed)}, "stop", 0, "no job named: a-0001\na-0001 is stopping\n"},
-		"one of this machine":  {[]events.JobView{job("a-0001", local, events.JobStateRunning)}, "stop --now", 0, "no job named: a-0001\na-0001 is stopping\n"},
-		"to scale":             {[]events.JobView{job("a-0001", mine, events.JobStateRunning)}, "scale 2:3", 0, "no job named: a-0001\na-0001 wants 2-3 workers\n"},
+		"the only one":         {[]events.JobView{job("a-0001", mine, events.JobStateRunning), job("b-0001", mine, events.JobStateFailed)}, "stop", 0, "the only job that has not ended, a-0001:\na-0001 is stopping\n"},
+		"one of this machine":  {[]events.JobView{job("a-0001", local, events.JobStateRunning)}, "stop --now", 0, "the only job that has not ended, a-0001:\na-0001 is stopping\n"},
+		"to scale":             {[]events.JobView{job("a-0001", mine, events.JobStateRunning)}, "scale 2:3", 0, "the only job that has not ended, a-0001:\na-0001 wants 2-3 workers\n"},
 		"none":                 {[]events.JobView{job("b-0001", mine, events.JobStateFailed)}, "stop", 3, "there is no job that could be meant: see regroup ls\n"},
 		"several":              {[]events.JobView{job("b-0001", mine, events.JobStateWaiting), job("a-0001", mine, events.JobStateRunning)}, "stop", 2, "name the job: 2 have not ended: a-0001, b-0001\n"},
 		"somebody else's":      {[]events.JobView{job("a-0001", "/client/ada", events.JobStateRunning)}, "scale 4", 2, "name the job: a-0001, the only one that has not ended, was submitted by /client/ada\n"},

@@ -3,13 +3,17 @@ package job
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	pause "github.com/regroup-io/regroup/internal/wait"
@@ -50,7 +54,7 @@ type progress struct {
 func top(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch jobs, nodes, services and brokers", Args: command.Exactly(),
-		Long:    "Shows the jobs that have not ended, the nodes, the services and the brokers, again and again until it is interrupted. STEPS/S is the rate between two frames with a newer step. LAG is what a broker's copy lacks that is the most behind; WAITING is what a service has still to handle. What needs attention of them is marked with !. Without a terminal, and with -o, it shows them once.",
+		Long:    "Shows the jobs that have not ended, the nodes, the services and the brokers, again and again until q is pressed. STEPS/S is the rate between two frames with a newer step. LAG is what a broker's copy lacks that is the most behind; WAITING is what a service has still to handle. What needs attention of them is marked with !. Without a terminal, and with -o, it shows them once.",
 		Example: command.Examples("regroup top", "regroup top --every 5s", "regroup top -o json | jq '.nodes[] | select(.state != \"ready\")'"),
 	}
 	every := cmd.Flags().Duration("every", refreshEvery, "time between two frames")
@@ -59,43 +63,60 @@ func top(env command.Env) *cobra.Command {
 		if *every <= 0 {
 			return events.Errorf(events.Invalid, "--every %s: give a time above 0", *every)
 		}
-		before, rates := map[events.JobID]progress{}, map[events.JobID]float64{}
-		observer, report := brokers.NewObserver(s.Brokers()), brokers.Report{}
-		for first := true; ; first = false {
-			o, err := look(ctx, env, s)
-			if err != nil {
-				return err
+		if in, ok := env.In.(*os.File); ok && env.IsTerminal && form.Is(command.Table) {
+			watching, restore := boot.UntilKey(ctx, in, "qQ")
+			defer restore()
+			err := watch(watching, env, s, form, *every)
+			switch cause := context.Cause(watching); {
+			case errors.Is(cause, boot.ErrPressed):
+				return nil
+			case errors.Is(cause, boot.ErrInterrupted):
+				return &exitcode.Error{Code: exitcode.Interrupted}
 			}
-			if o.At.Sub(report.At) >= observeEvery {
-				report = observer.Observe(ctx, env.Now)
-			}
-			o.Brokers = report
-			if written, err := form.Write(env.Out, o); written {
-				return err
-			}
-			measure(o, before, rates)
-			var frame bytes.Buffer
-			if err := draw(env, s.Palette, &frame, o, rates); err != nil {
-				return err
-			}
-			if !env.IsTerminal {
-				_, err := env.Out.Write(frame.Bytes())
-				return err
-			}
-			begin := toTop
-			if first {
-				begin = clearScreen
-			}
-			text := begin + strings.ReplaceAll(frame.String(), "\n", clearToEnd+"\n") + clearBelow
-			if _, err := fmt.Fprint(env.Out, text); err != nil {
-				return err
-			}
-			if !pause.Sleep(ctx, *every) {
-				return context.Cause(ctx)
-			}
+			return err
 		}
+		return watch(ctx, env, s, form, *every)
 	})
 	return cmd
+}
+
+// watch writes frames until ctx ends, or one where there is no terminal.
+func watch(ctx context.Context, env command.Env, s command.Session, form *command.Format, every time.Duration) error {
+	before, rates := map[events.JobID]progress{}, map[events.JobID]float64{}
+	observer, report := brokers.NewObserver(s.Brokers()), brokers.Report{}
+	for first := true; ; first = false {
+		o, err := look(ctx, env, s)
+		if err != nil {
+			return err
+		}
+		if o.At.Sub(report.At) >= observeEvery {
+			report = observer.Observe(ctx, env.Now)
+		}
+		o.Brokers = report
+		if written, err := form.Write(env.Out, o); written {
+			return err
+		}
+		measure(o, before, rates)
+		var frame bytes.Buffer
+		if err := draw(env, s.Palette, &frame, o, rates); err != nil {
+			return err
+		}
+		if !env.IsTerminal {
+			_, err := env.Out.Write(frame.Bytes())
+			return err
+		}
+		begin := toTop
+		if first {
+			begin = clearScreen
+		}
+		text := begin + strings.ReplaceAll(frame.String(), "\n", clearToEnd+"\n") + clearBelow
+		if _, err := fmt.Fprint(env.Out, text); err != nil {
+			return err
+		}
+		if !pause.Sleep(ctx, every) {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func look(ctx context.Context, env command.Env, s command.Session) (overview, error) {
@@ -150,6 +171,9 @@ func draw(env command.Env, p screen.Palette, w *bytes.Buffer, o overview, rates 
 	services := "all services answer"
 	if len(o.Silent) > 0 {
 		services = "no answer from " + strings.Join(o.Silent, ", ")
+	}
+	if env.IsTerminal {
+		services += "  " + p.Faint("q ends it")
 	}
 	fmt.Fprintf(w, "%s  %s, %d of %s take work, %s\n\n", o.At.Format(time.TimeOnly), screen.Plural(len(o.Jobs), "job"), ready, screen.Plural(len(o.Nodes), "node"), services)
 	rows := make([][]string, 0, len(o.Jobs))

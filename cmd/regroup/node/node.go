@@ -36,6 +36,7 @@ func list(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		env.SayStale(s.StaleNodes(ctx, nodes))
 		pool, err := s.Placement(ctx)
 		if err != nil {
 			return err

@@ -51,6 +51,18 @@ func world(t *testing.T) *clienttest.World {
 	return w
 }
 
+// TestNodesOfNobody: nodes that no discovery looks after are listed as it has left them, which is
+// said.
+func TestNodesOfNobody(t *testing.T) {
+	w := clienttest.New(t)
+	w.Put(events.BucketNodes, "node-a", events.NodeView{Node: "node-a", State: events.NodeStateReady, Slots: 2, Since: clienttest.Now.Add(-time.Minute)})
+	w.Answering(events.ProgressAnswer{}, events.ServiceRegistry, events.ServiceScheduler)
+	const want = "regroup: no discovery, no rendezvous answers: state as of 2026-11-21 10:31:00, 1m00s ago\n"
+	if o := run(t, w, "ls"); o.Exit != 0 || o.Err != want || !strings.Contains(o.Out, "node-a  ready") {
+		t.Errorf("%+v, want %q", o, want)
+	}
+}
+
 func run(t *testing.T, w *clienttest.World, args ...string) clienttest.Output {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -60,6 +72,7 @@ func run(t *testing.T, w *clienttest.World, args ...string) clienttest.Output {
 
 func TestList(t *testing.T) {
 	w := world(t)
+	w.Answering(events.ProgressAnswer{}, events.ServiceDiscovery)
 	for file, args := range map[string][]string{
 		"ls.txt": {"ls"}, "ls_wide.txt": {"ls", "-o", "wide"}, "ls_name.txt": {"ls", "-o", "name"}, "ls.json": {"ls", "-o", "json"},
 	} {

@@ -44,7 +44,9 @@ func Attach(ctx context.Context, c boot.Config, say func(string)) ([]client.Serv
 	g.SetLimit(atOnce)
 	for i, dir := range dirs {
 		g.Go(func() error {
-			found[i], errs[i] = openStore(ctx, c, dir)
+			var s attached
+			s, errs[i] = openStore(ctx, c, dir)
+			found[i] = s.Server
 			return nil
 		})
 	}
@@ -71,11 +73,23 @@ func AttachShared(ctx context.Context, c boot.Config, say func(string)) (client.
 	if c.Server != "" {
 		return dial(ctx, c, say)
 	}
+	s, err := openShared(ctx, c)
+	return s.Server, err
+}
+
+// openShared connects to `regroup up` in this machine's state directory, or opens its store.
+func openShared(ctx context.Context, c boot.Config) (attached, error) {
 	s, err := openStore(ctx, c, c.StateDir)
 	if err == nil && s.Close == nil {
 		err = errNoServer
 	}
 	return s, err
+}
+
+// attached is a server of this machine, and the connection to it.
+type attached struct {
+	client.Server
+	process *boot.Process
 }
 
 func dial(ctx context.Context, c boot.Config, say func(string)) (client.Server, error) {
@@ -88,7 +102,7 @@ func dial(ctx context.Context, c boot.Config, say func(string)) (client.Server, 
 
 // openStore connects to the owner of a store, or opens the store of an ended one; the zero result
 // if there was never a broker.
-func openStore(ctx context.Context, c boot.Config, dir string) (client.Server, error) {
+func openStore(ctx context.Context, c boot.Config, dir string) (attached, error) {
 	limit, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
 	c.StateDir = dir
@@ -99,36 +113,36 @@ func openStore(ctx context.Context, c boot.Config, dir string) (client.Server, e
 			case err == nil && s.Close != nil:
 				return s, nil
 			case at.stopped():
-				return client.Server{}, events.Errorf(events.Unavailable, "%s is stopped: continue it (fg, or kill -CONT %d), or end it (kill -9 %d)", at, at.PID, at.PID)
+				return attached{}, events.Errorf(events.Unavailable, "%s is stopped: continue it (fg, or kill -CONT %d), or end it (kill -9 %d)", at, at.PID, at.PID)
 			}
 		} else {
 			if _, err := os.Stat(filepath.Join(dir, "nats")); err != nil {
-				return client.Server{}, nil // the store is empty
+				return attached{}, nil // the store is empty
 			}
 			l, err := openLocal(limit, c, kindRead, 0, jetstream.ServerOptions{})
 			if err == nil {
 				i := &idle{local: l}
-				return client.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve, Close: i.close}, nil
+				return attached{client.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve, Close: i.close}, l.Process}, nil
 			}
 			if !errors.Is(err, ErrInUse) {
-				return client.Server{}, err
+				return attached{}, err
 			}
 		}
 		if wait.Sleep(limit, storePause) {
 			continue
 		}
 		if ctx.Err() != nil {
-			return client.Server{}, context.Cause(ctx)
+			return attached{}, context.Cause(ctx)
 		}
-		return client.Server{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, c.Wait, at.PID)
+		return attached{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, c.Wait, at.PID)
 	}
 }
 
 // dialOwner connects to the broker of a store's recorded owner; the zero result if no address is
 // recorded yet.
-func dialOwner(ctx context.Context, c boot.Config, at owner) (client.Server, error) {
+func dialOwner(ctx context.Context, c boot.Config, at owner) (attached, error) {
 	if at.URL == "" {
-		return client.Server{}, nil
+		return attached{}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, localLimit)
 	defer cancel()
@@ -136,7 +150,7 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (client.Server, err
 	c.Auth, c.Creds, c.TLSCA, c.TLSCert, c.TLSKey, c.Secret = "", at.Creds, at.TLSCA, "", "", at.Secret // the others are of another server
 	p, err := boot.Dial(ctx, c, func(string) {})
 	if err != nil {
-		return client.Server{}, err
+		return attached{}, err
 	}
 	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
 	serving, ended := context.WithCancel(context.WithoutCancel(ctx))
@@ -147,11 +161,11 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (client.Server, err
 		defer ended()
 		w.run(watch)
 	})
-	return client.Server{Ports: p.Ports, Own: at.Kind != kindUp, Ended: serving, Close: func() {
+	return attached{client.Server{Ports: p.Ports, Own: at.Kind != kindUp, Ended: serving, Close: func() {
 		stop()
 		running.Wait()
 		p.Close()
-	}}, nil
+	}}, p}, nil
 }
 
 // ownerWatch detects the end of a store's owner.

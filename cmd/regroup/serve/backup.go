@@ -9,13 +9,15 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream/backup"
 )
 
 // copyWithin is how long a backup or its restoration may take unless --within says otherwise.
 const copyWithin = 10 * time.Minute
 
-// operate connects as the operator and calls fn with a context that ends after a time.
+// operate connects as the operator, without a server's address to the one of this machine, and
+// calls fn with a context that ends after a time.
 func operate(cmd *cobra.Command, c *boot.Config, within time.Duration, fn func(ctx context.Context, p *boot.Process) (backup.Manifest, error)) (backup.Manifest, error) {
 	own := *c
 	wait, err := command.Within(cmd, c.Wait)
@@ -25,11 +27,20 @@ func operate(cmd *cobra.Command, c *boot.Config, within time.Duration, fn func(c
 	own.Wait = wait
 	ctx, stop := boot.Interruptible(cmd.Context(), nil)
 	defer stop()
-	p, err := boot.Open(ctx, own, boot.NameInit, nil)
-	if err != nil {
-		return backup.Manifest{}, err
+	var p *boot.Process
+	if own.Server == "" {
+		s, err := openShared(ctx, own)
+		if err != nil {
+			return backup.Manifest{}, err
+		}
+		defer s.Close()
+		p = s.process
+	} else {
+		if p, err = boot.Open(ctx, own, boot.NameInit, nil); err != nil {
+			return backup.Manifest{}, err
+		}
+		defer p.Close()
 	}
-	defer p.Close()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	return fn(ctx, p)
@@ -46,9 +57,9 @@ func BackupCommand(c *boot.Config) *cobra.Command {
 	var within time.Duration
 	cmd := &cobra.Command{
 		Use: "backup DIR", Short: "Copy the state of the cluster into a directory", Args: command.Exactly("DIR"),
-		Long: "Copies all streams and buckets while the cluster runs. The copies are repeated until no document has changed meanwhile, so that they fit together. " +
+		Long: "Copies all streams and buckets while the cluster runs; without a server's address those of regroup up on this machine, also after its end. The copies are repeated until no document has changed meanwhile, so that they fit together. " +
 			"The directory is readable by its owner alone: it has the environments of jobs.",
-		Example: command.Examples("regroup backup /var/backups/regroup-monday --server nats://broker:4222", "regroup restore --check /var/backups/regroup-monday"),
+		Example: command.Examples("regroup backup ~/regroup-monday", "regroup backup /var/backups/regroup-monday --server nats://broker:4222", "regroup restore --check /var/backups/regroup-monday"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := operate(cmd, c, within, func(ctx context.Context, p *boot.Process) (backup.Manifest, error) {
 				return p.Conn.Backup(ctx, args[0], c.Version)
@@ -81,6 +92,9 @@ func RestoreCommand(c *boot.Config) *cobra.Command {
 					return err
 				}
 				return report(cmd, "complete:", args[0], m)
+			}
+			if c.Server == "" {
+				return events.Errorf(events.Invalid, "no server: name an empty one with --server or REGROUP_SERVER; regroup serve nats --without-streams starts it")
 			}
 			m, err := operate(cmd, c, within, func(ctx context.Context, p *boot.Process) (backup.Manifest, error) {
 				return p.Conn.Restore(ctx, args[0], replicas)

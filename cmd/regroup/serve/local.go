@@ -34,18 +34,24 @@ type Local struct {
 // OpenOwn starts a broker for one run, in the first store of the state directory that is not in
 // use.
 func OpenOwn(ctx context.Context, c boot.Config) (*Local, error) {
-	return openOwn(ctx, c, kindRun, "127.0.0.1:0")
+	return openOwn(ctx, c, kindRun, 1, "127.0.0.1:0")
+}
+
+// OpenAside is OpenOwn in a store that `regroup up` never has, so that nodes which do not exist are
+// not among its own.
+func OpenAside(ctx context.Context, c boot.Config) (*Local, error) {
+	return openOwn(ctx, c, kindRun, 2, "127.0.0.1:0")
 }
 
 // OpenOwnAt is OpenOwn with a broker that listens at host:port for other nodes. They must know
 // c.Secret; if it is empty anybody may connect. The error is a Conflict if another process listens
 // there.
 func OpenOwnAt(ctx context.Context, c boot.Config, listen string) (*Local, error) {
-	return openOwn(ctx, c, kindNodes, listen)
+	return openOwn(ctx, c, kindNodes, 1, listen)
 }
 
-func openOwn(ctx context.Context, c boot.Config, kind, listen string) (*Local, error) {
-	for n := 1; ; n++ {
+func openOwn(ctx context.Context, c boot.Config, kind string, first int, listen string) (*Local, error) {
+	for n := first; ; n++ {
 		own := c
 		own.StateDir = storeDir(c.StateDir, n)
 		l, err := openLocal(ctx, own, kind, n, jetstream.ServerOptions{Listen: listen})

@@ -211,7 +211,7 @@ func (o *options) name(args []string) string {
 	if id := o.text("rdzv-id"); id != "none" && id != "" {
 		return strings.Trim(string(events.NodeIDFrom(id)), "-")
 	}
-	return jobflags.NameOf(args)
+	return jobflags.NameOf(o.command(args))
 }
 
 // command is what a worker runs, as in torchrun.

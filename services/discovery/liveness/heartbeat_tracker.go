@@ -37,6 +37,7 @@ type trackedNode struct {
 	incarnation  events.Incarnation
 	suspected    bool      // according to discovery's record
 	lastSeen     time.Time // last heartbeat, or the start of a timeout
+	heard        bool      // lastSeen was a sign of life once
 	lastReported time.Time // last reported to be suspected
 	pingedAt     time.Time // last reported to be pinged
 	timesLost    uint64    // according to discovery's record
@@ -50,7 +51,7 @@ type trackedNode struct {
 
 // seen records that the node was heard.
 func (n *trackedNode) seen(now time.Time) {
-	n.lastSeen, n.lastReported, n.pingedAt = now, time.Time{}, time.Time{}
+	n.lastSeen, n.lastReported, n.pingedAt, n.heard = now, time.Time{}, time.Time{}, true
 }
 
 // mend reports whether discovery's record must be updated now that the node was heard.
@@ -97,6 +98,23 @@ func (a *HeartbeatTracker) Silence(s Incarnation, now time.Time) time.Duration {
 		return max(0, now.Sub(n.lastSeen))
 	}
 	return 0
+}
+
+// Unheard reports whether this replica knows a node from the record alone: Silence is only for how
+// long it has listened then.
+func (a *HeartbeatTracker) Unheard(s Incarnation) bool {
+	n := a.nodes[s.Node]
+	return n == nil || n.incarnation != s.Incarnation || !n.heard
+}
+
+// SilentBefore returns how long the incarnation has not been heard that a hello replaces; 0 =
+// unknown.
+func (a *HeartbeatTracker) SilentBefore(b events.NodeHello, now time.Time) time.Duration {
+	n := a.nodes[b.Node]
+	if n == nil || n.incarnation == b.Incarnation || !n.heard {
+		return 0
+	}
+	return a.Silence(Incarnation{b.Node, n.incarnation}, now)
 }
 
 // Connected sets whether this replica receives anything at all. Timeouts stop while it does not.

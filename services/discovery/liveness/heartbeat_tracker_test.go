@@ -63,6 +63,28 @@ func TestHeartbeatTracker(t *testing.T) {
 	}
 }
 
+// TestSilenceOfOneThatWasNeverHeard: a replica that has just started knows an agent from the record
+// alone. For how long it was silent before that it does not know.
+func TestSilenceOfOneThatWasNeverHeard(t *testing.T) {
+	a := ages()
+	old := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
+	a.Update(view(events.NodeStateReady, "A"), noon)
+	next := events.NodeHello{Node: "node-a", Incarnation: "B"}
+	if got := a.SilentBefore(next, noon.Add(time.Second)); got != 0 || !a.Unheard(old) {
+		t.Errorf("never heard: silent for %s, want unknown", got)
+	}
+	a.Observe(old, events.Link{}, noon.Add(time.Second))
+	if got := a.SilentBefore(next, noon.Add(3*time.Second)); got != 2*time.Second || a.Unheard(old) {
+		t.Errorf("heard two seconds before its successor: silent for %s", got)
+	}
+	if got := a.SilentBefore(events.NodeHello{Node: "node-a", Incarnation: "A"}, noon.Add(3*time.Second)); got != 0 {
+		t.Errorf("its own hello: %s", got)
+	}
+	if !a.Unheard(liveness.Incarnation{Node: "node-a", Incarnation: "B"}) || !a.Unheard(liveness.Incarnation{Node: "node-b"}) {
+		t.Error("one that is not tracked was heard")
+	}
+}
+
 func TestObserveReportsStaleRecords(t *testing.T) {
 	var a liveness.HeartbeatTracker
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}

@@ -200,7 +200,7 @@ func (t *transition) hello(b events.NodeHello) {
 			t.setState(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
 			t.endLease(0, b.FleetSize)
 			t.endedBy(b)
-			t.publishLost(0)
+			t.publishLost(b.Silence)
 		}
 	}
 	if !same {
@@ -275,7 +275,11 @@ func (t *transition) heartbeatMissed(b events.HeartbeatMissed) {
 		t.endLease(silence, b.FleetSize)
 		v.TimesLost++
 		t.setState(events.NodeStateLost, why+", and it did not answer a ping")
-		t.publishLost(b.Silence.D())
+		if b.Unheard {
+			t.publishLost(0) // it may be gone for long
+		} else {
+			t.publishLost(b.Silence.D())
+		}
 	case !b.Failed && v.State == events.NodeStateReady:
 		t.setState(events.NodeStateSuspected, "silent")
 		t.publish(events.NodeSuspected{NodeFact: t.fact()})

@@ -66,6 +66,13 @@ func (n *node) do(t *testing.T, line string) string {
 		case !slices.Contains(w, "stranger"): // it has the state folder of the one before
 			hello.Predecessors = []events.Incarnation{n.s.View.Incarnation}
 		}
+		if before, ok := word(line, "silent="); ok { // the incarnation that it replaces
+			d, err := time.ParseDuration(before)
+			if err != nil {
+				t.Fatal(line, err)
+			}
+			hello.Silence = d
+		}
 		in.Body = hello
 	case "bye":
 		in.Body = events.NodeLeave{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
@@ -86,6 +93,7 @@ func (n *node) do(t *testing.T, line string) string {
 			}
 			missed.Silence = spec.Duration(d)
 		}
+		missed.Unheard = slices.Contains(w, "unheard")
 		in.Body = missed
 	case "heard":
 		in.Body = events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}}
@@ -165,6 +173,9 @@ func (n *node) print(d events.Decision) string {
 		}
 		if _, ok := f.Body.(events.NodeJoined); ok && len(nf.LeftIncarnations) > 0 {
 			flags += fmt.Sprint(" parted=", nf.LeftIncarnations)
+		}
+		if l, ok := f.Body.(events.NodeLost); ok && l.SilentMS > 0 {
+			flags += fmt.Sprintf(" silent=%gms", l.SilentMS)
 		}
 		fmt.Fprintf(&b, "node.%s %s slots=%d%s: %s\n", f.Body.Type().Kind(), nf.Incarnation, nf.Slots, flags, nf.Reason)
 	}

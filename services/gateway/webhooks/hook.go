@@ -75,6 +75,8 @@ type New struct {
 	Token     string    `json:"token,omitempty"`     // each request has it: Authorization: Bearer TOKEN
 	Handshake Handshake `json:"handshake,omitempty"` // optional, required or off; empty = optional
 	Rate      int       `json:"rate,omitempty"`      // requests per minute; 0 = as many as there are facts
+
+	host string // of the URL, once it is checked
 }
 
 // Created answers such a request. It is the only answer that has the secret.
@@ -96,6 +98,8 @@ func (n *New) check() ([]byte, error) {
 	u, err := url.Parse(n.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || len(n.URL) > limits.Text.Max {
 		wrong("url", "write https://host/path, without a user, of at most "+limits.Text.String())
+	} else {
+		n.host = u.Hostname()
 	}
 	if len(n.Types) > maxTypes {
 		wrong("types", "has more than "+strconv.Itoa(maxTypes)+" patterns")

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 )
@@ -31,6 +35,9 @@ type Options struct {
 	// made before a fact is set aside. The zero values are 5 s, 1 h and 12, which is four hours.
 	Retry    wait.Backoff
 	Attempts int
+
+	// Lookup finds the addresses of a new hook's host; nil = the system's resolver.
+	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 // Hooks delivers the facts of a feed.
@@ -52,6 +59,9 @@ func Open(o Options) (*Hooks, error) {
 	if o.Attempts == 0 {
 		o.Attempts = 12
 	}
+	if o.Lookup == nil {
+		o.Lookup = net.DefaultResolver.LookupNetIP
+	}
 	o.Origin = cmp.Or(o.Origin, "regroup")
 	if err := checkOrigin(o.Origin); err != nil {
 		return nil, err
@@ -62,6 +72,15 @@ func Open(o Options) (*Hooks, error) {
 	}
 	var err error
 	h.all, err = load(o.File)
+	for _, s := range h.all {
+		u, malformed := url.Parse(s.URL)
+		if malformed != nil || o.AllowPrivate {
+			continue
+		}
+		if ip, none := netip.ParseAddr(u.Hostname()); none == nil && publicIP(ip) != nil { // it was allowed before
+			s.LastError = publicIP(ip).Error()
+		}
+	}
 	return h, err
 }
 
@@ -82,8 +101,8 @@ func copyOf(s *stored) Hook {
 	return x
 }
 
-// Add makes a hook, which gets the facts from now on. Unavailable if its target must agree, and
-// does not.
+// Add makes a hook, which gets the facts from now on. Invalid if nothing may be sent to any address
+// of its host; Unavailable if its target must agree, and does not.
 func (h *Hooks) Add(ctx context.Context, n New) (Created, error) {
 	key, err := n.check()
 	if err != nil {
@@ -91,6 +110,9 @@ func (h *Hooks) Add(ctx context.Context, n New) (Created, error) {
 	}
 	if h.File == "" {
 		return Created{}, events.Errorf(events.Unavailable, "this gateway keeps no webhooks")
+	}
+	if err := h.reachable(ctx, n.host); err != nil {
+		return Created{}, events.Refuse([]spec.FieldError{{Path: "url", Message: err.Error()}})
 	}
 	if err := h.Feed.Ready(); err != nil { // what is the newest fact is not known
 		return Created{}, err

@@ -53,11 +53,36 @@ func public(address string) error {
 	if err != nil {
 		return err
 	}
-	ip := at.Addr().Unmap()
+	return publicIP(at.Addr())
+}
+
+func publicIP(ip netip.Addr) error {
+	ip = ip.Unmap()
 	if !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return events.Errorf(events.Invalid, "%s is no address of the public network: allow it with --webhooks-private", ip)
+		return events.Errorf(events.Invalid, "%s is no address of the public network, and the gateway sends nothing there: start it with --webhooks-private (REGROUP_GATEWAY_WEBHOOKS_PRIVATE=true) to allow it", ip)
 	}
 	return nil
+}
+
+// lookupWithin bounds the look for the addresses of a new hook.
+const lookupWithin = 2 * time.Second
+
+// reachable refuses a host to which nothing could ever be sent: none of its addresses is public. A
+// name that has none now may get some.
+func (h *Hooks) reachable(ctx context.Context, host string) error {
+	if h.AllowPrivate {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return publicIP(ip)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
+	defer cancel()
+	all, err := h.Lookup(ctx, "ip", host)
+	if err != nil || len(all) == 0 || slices.ContainsFunc(all, func(ip netip.Addr) bool { return publicIP(ip) == nil }) {
+		return nil //nolint:nilerr // attempts will say it
+	}
+	return events.Errorf(events.Invalid, "of %s: %w", host, publicIP(all[0]))
 }
 
 // refusal is an answer other than 2xx.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -337,12 +339,43 @@ func TestAReplayThatCannotReadForgetsNothing(t *testing.T) {
 // TestPrivateAddressesAreRefused unless they are allowed: the connection is not made.
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	r := newRig(t)
+	allowed, stop := r.open(true)
+	r.add(allowed)
+	stop()
 	h, _ := r.open(false)
-	r.add(h)
+	if x := h.All()[0]; !strings.Contains(x.LastError, "--webhooks-private") {
+		t.Errorf("one that was allowed before: %q", x.LastError)
+	}
 	r.facts(1, 1)
 	r.until("it is set aside", func() bool { return len(h.All()[0].Parked) == 1 })
 	if x := h.All()[0]; !strings.Contains(x.LastError, "--webhooks-private") || r.asked != 0 {
 		t.Errorf("%d requests, %s", r.asked, x.LastError)
+	}
+	h.Lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
+		switch host {
+		case "chat.lab":
+			return []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("fd00::3")}, nil
+		case "both.lab":
+			return []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("8.8.8.8")}, nil
+		}
+		return nil, errors.New("no such host")
+	}
+	for u, names := range map[string]string{
+		r.url: "127.0.0.1", "https://10.1.2.3/hook": "10.1.2.3", "http://[fd00::1]:8080/": "fd00::1", "https://chat.lab/hook": "of chat.lab: 10.0.0.3", "https://both.lab/": "", "https://later.lab/": "",
+	} {
+		c, err := h.Add(t.Context(), New{URL: u, Types: []string{"node.lost"}})
+		if names == "" {
+			if err != nil || h.Remove(c.ID) != nil {
+				t.Errorf("%s: %v", u, err)
+			}
+			continue
+		}
+		if bad := events.FieldErrorsOf(err); len(bad) != 1 || bad[0].Path != "url" || !strings.HasPrefix(bad[0].Message, names) || !strings.Contains(bad[0].Message, "REGROUP_GATEWAY_WEBHOOKS_PRIVATE") {
+			t.Errorf("%s: %v, want a refusal that names %s and the setting", u, err, names)
+		}
+	}
+	if n := len(h.All()); n != 1 {
+		t.Errorf("%d hooks, want the one of before", n)
 	}
 	for address, want := range map[string]bool{
 		"127.0.0.1": false, "10.1.2.3": false, "192.168.0.1": false, "172.20.0.1": false, "169.254.169.254": false, "100.64.1.1": false, "0.0.0.0": false, "224.0.0.1": false,

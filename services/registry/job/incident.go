@@ -19,6 +19,7 @@ type Incident struct {
 	LostMS  float64           `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
 	Broken  events.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
 	Silence float64           `json:"silence,omitempty"` // ms since the last step that was observed, at its beginning
+	Unknown bool              `json:"unknown,omitempty"` // nobody knows: no step was reported, and an agent was found to have ended
 	Restart *ProcessRestart   `json:"again,omitempty"`   // restart recovery: the processes run, and have reported no step yet
 }
 
@@ -52,12 +53,21 @@ func (t *transition) openIncident(c events.Cause) {
 		t.Incident.Silence = max(0, events.Milliseconds(t.now.Sub(at)))
 	} else { // nothing but the node was observed
 		t.Incident.Silence = t.nodeSilence
+		t.Incident.Unknown = t.agentEnded && t.nodeSilence == 0 && !c.Kind.Planned()
 	}
 	t.View.OpenIncident = &events.IncidentOpened{
 		Job: t.View.Job, Incident: t.IncidentCount, From: t.LastGood, Cause: c,
 		Trace: events.TraceOf(t.View.Job, t.LastGood),
 	}
 	t.publish(*t.View.OpenIncident)
+}
+
+// silenceKnown applies that discovery tells for how long a lost node had been silent, after its
+// processes' exits have opened the incident.
+func (t *transition) silenceKnown() {
+	if i := t.Incident; i != nil && i.Unknown && t.nodeSilence > 0 {
+		i.Unknown, i.Silence = false, max(0, t.nodeSilence-events.Milliseconds(t.now.Sub(i.Since))-i.LostMS)
+	}
 }
 
 // explainCause gives an incident the cause that the worker's exit shows. Its agent may have
@@ -195,6 +205,7 @@ func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	if silence := t.Incident.Silence - c.Phases.Notice; silence >= minSilence {
 		c.SilenceMS = silence
 	}
+	c.SilenceUnknown = t.Incident.Unknown
 	t.View.Incidents = newest(append(t.View.Incidents, c), incidentsKept)
 	t.publish(c)
 	t.incidentSpan(c, o.Trace, at)

@@ -15,6 +15,7 @@ const (
 	attrNode       = "regroup.node"
 	attrIncident   = "regroup.incident"
 	attrCause      = "regroup.incident.cause"
+	attrSilence    = "regroup.incident.silence_ms" // before it, for which nobody had observed a step
 	attrExit       = "process.exit.code"
 	attrPID        = "process.pid"
 )
@@ -119,6 +120,9 @@ func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.
 	}
 	if c.Cause.Rank >= 0 {
 		s.Attributes[attrRank] = strconv.Itoa(c.Cause.Rank)
+	}
+	if c.SilenceMS > 0 {
+		s.Attributes[attrSilence] = strconv.FormatFloat(c.SilenceMS, 'f', -1, 64)
 	}
 	if c.To == 0 {
 		s.Error = "the job ended"

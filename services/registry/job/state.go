@@ -192,8 +192,10 @@ type transition struct {
 	in  events.Input
 	now time.Time
 	d   events.Decision
-	// How long a node that is lost had been silent, in milliseconds.
+	// How long a node that is lost had been silent, in milliseconds; 0 = unknown.
 	nodeSilence float64
+	// The input tells that an agent has ended, which may have been long ago.
+	agentEnded bool
 }
 
 // Step applies one input. A job that has ended ignores all but these: it refuses to be scaled, is
@@ -231,9 +233,11 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		case events.WorkerExited:
 			t.exited(b)
 		case events.NodeJoined:
+			t.agentEnded = true // if workers of an older one are lost by it
 			t.nodeJoined(b)
 		case events.NodeLost:
-			t.nodeSilence = b.SilentMS
+			t.nodeSilence, t.agentEnded = b.SilentMS, true
+			t.silenceKnown()
 			t.nodeEnded(b.NodeFact, false)
 		case events.NodeLeft:
 			t.nodeEnded(b.NodeFact, true)

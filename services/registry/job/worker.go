@@ -94,6 +94,7 @@ func (t *transition) exited(b events.WorkerExited) {
 	}
 	b.Orphaned = b.Orphaned || t.orphaned(b)
 	ended := t.endedAgent(b)
+	t.agentEnded = ended != ""
 	w := t.workerFor(b.WorkerRef)
 	if w == nil || w.State.Ended() {
 		t.explainLateExit(w, b)

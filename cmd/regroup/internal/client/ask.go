@@ -118,13 +118,20 @@ func (c *Client) StopAndWait(ctx context.Context, job events.JobID, reason strin
 }
 
 // AwaitEnd waits until a job has ended.
+//
+// Unavailable if nothing runs that could end it.
 func (c *Client) AwaitEnd(ctx context.Context, job events.JobID) error {
-	return c.Follow(ctx, job, func(e events.Event) error {
-		if Ended(e.Body) {
+	ended := false
+	err := c.Follow(ctx, job, func(e events.Event) error {
+		if ended = Ended(e.Body); ended {
 			return ErrStop
 		}
 		return nil
 	})
+	if err == nil && !ended { // of an idle server all facts were read
+		return events.Errorf(events.Unavailable, "%s has not ended, and nothing runs here that could go on with it: start a server with regroup up, or name one with --server", job)
+	}
+	return err
 }
 
 // Ended reports whether a fact says that its job has ended.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +46,7 @@ type Client struct {
 
 	at     atomic.Pointer[Server] // the server used for requests: at first all[0], later the one that has the job or node found last
 	all    []Server               // one, or those of all runs of this user
+	homes  sync.Map               // of events.JobID: the *Server in all that has it
 	source string
 }
 
@@ -75,6 +77,7 @@ func newID() string { return ulid.Make().String() }
 // Jobs returns every job, the newest first.
 func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
 	all, err := everywhere(ctx, c, jobsOf)
+	c.remember(all)
 	jobs := slices.Concat(all...)
 	slices.SortFunc(jobs, func(a, b events.JobView) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(a.Job, b.Job))
@@ -90,6 +93,7 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 			v, err := loadAt[events.JobView](ctx, c, c.all[i], events.BucketJobs, ref)
 			if err == nil && submitted(v) {
 				c.at.Store(&c.all[i])
+				c.homes.Store(v.Job, &c.all[i])
 				return c.all[i].left(v), nil
 			}
 			if err != nil && events.CodeOf(err) != events.NotFound {
@@ -101,6 +105,7 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	if err != nil {
 		return events.JobView{}, err
 	}
+	c.remember(all)
 	return pick(c, "job", ref, all, func(v events.JobView) string { return string(v.Job) })
 }
 

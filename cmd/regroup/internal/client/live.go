@@ -17,35 +17,43 @@ const (
 )
 
 // Live updates the views of running jobs with the registry's progress since it stored them, which
-// it does at intervals. Without a reply, heard is false, and they are unchanged: a job may be
-// further than its view says, and than it was shown before.
+// it does at intervals. Without a reply for one of them, heard is false, and it is unchanged: a job
+// may be further than its view says, and than it was shown before.
 func (c *Client) Live(ctx context.Context, views ...*events.JobView) (heard bool) {
 	at := map[events.JobID]*events.JobView{}
-	var ids []events.JobID
+	ids := map[*Server][]events.JobID{}
 	for _, v := range views {
 		if v.State == events.JobStateRunning {
 			at[v.Job] = v
-			ids = append(ids, v.Job)
+			s := c.home(v.Job)
+			ids[s] = append(ids[s], v.Job)
 		}
 	}
-	if len(ids) == 0 {
-		return true
+	var asked []*Server
+	for s := range ids {
+		asked = append(asked, s)
 	}
-	all, _ := everywhere(ctx, c, func(ctx context.Context, _ *Client, s Server) (answers []events.ProgressAnswer, _ error) {
-		if s.Idle {
-			return nil, nil
-		}
-		for chunk := range slices.Chunk(ids, liveAtOnce) {
-			h, err := request[events.ProgressAnswer](ctx, s, events.ServiceRegistry, events.VerbProgress, events.ProgressQuery{Jobs: chunk})
-			if err != nil {
-				break // the others may answer
+	answers := make([][]events.ProgressAnswer, len(asked))
+	errs := make([]error, len(asked))
+	var g errgroup.Group
+	for i, s := range asked {
+		g.Go(func() error {
+			if s.Idle {
+				errs[i] = errEnded
+				return nil
 			}
-			answers = append(answers, h)
-		}
-		return answers, nil
-	})
-	for _, answers := range slices.Concat(all...) {
-		heard = true
+			for chunk := range slices.Chunk(ids[s], liveAtOnce) {
+				var h events.ProgressAnswer
+				if h, errs[i] = request[events.ProgressAnswer](ctx, *s, events.ServiceRegistry, events.VerbProgress, events.ProgressQuery{Jobs: chunk}); errs[i] != nil {
+					return nil // the others may answer
+				}
+				answers[i] = append(answers[i], h)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // each has its own error
+	for _, answers := range slices.Concat(answers...) {
 		c.show(&answers)
 		for id, h := range answers.Jobs {
 			if v := at[id]; v != nil && h.Generation == v.Generation {
@@ -53,7 +61,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) (heard bool
 			}
 		}
 	}
-	return heard
+	return errors.Join(errs...) == nil
 }
 
 func progressed(v *events.JobView, h events.JobProgress) {
@@ -66,8 +74,14 @@ func progressed(v *events.JobView, h events.JobProgress) {
 // Silent returns the services without a replica that replies, in the order of the control flow, on
 // the server of the latest job.
 func (c *Client) Silent(ctx context.Context) []string {
-	at := *c.at.Load()
+	return silent(ctx, *c.at.Load())
+}
+
+func silent(ctx context.Context, at Server) []string {
 	all := events.ServiceNames()
+	if at.Idle {
+		return all
+	}
 	answers := make([]error, len(all))
 	var g errgroup.Group
 	for i, service := range all {
@@ -79,11 +93,16 @@ func (c *Client) Silent(ctx context.Context) []string {
 	_ = g.Wait() // no function returns an error
 	var silent []string
 	for i, service := range all {
-		if err := answers[i]; errors.Is(err, context.DeadlineExceeded) || (err != nil && events.CodeOf(err) == events.Unavailable) {
+		if unserved(answers[i]) {
 			silent = append(silent, service)
 		}
 	}
 	return silent
+}
+
+// unserved reports whether an error says that no replica of a service answers.
+func unserved(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || (err != nil && events.CodeOf(err) == events.Unavailable)
 }
 
 func request[R events.Body](ctx context.Context, s Server, service, verb string, query events.Body) (R, error) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/events"
 )
 
 const helpColumns = 80
@@ -30,12 +32,43 @@ func Group(fs *pflag.FlagSet, heading string, add func()) {
 	})
 }
 
+// FlagsTopic is the page of the help about the flags that every command has.
+func FlagsTopic() *cobra.Command {
+	return &cobra.Command{
+		Use: "flags", Short: "The flags that every command has",
+		Long:    "They stand before or after the name of a command. A flag wins over its variable, the variable over the context, and the context over the file of settings: regroup config view --origin says where each comes from.",
+		Example: Examples("regroup ls --server nats://broker:4222 --timeout 30s", "regroup help flags"),
+	}
+}
+
+// isTopic reports whether cmd is a page of the help and no command.
+func isTopic(cmd *cobra.Command) bool {
+	return cmd.HasParent() && !cmd.Runnable() && !cmd.HasSubCommands()
+}
+
+// Help is the body of the help command: it shows the page of what its arguments name.
+func Help(cmd *cobra.Command, args []string) error {
+	of, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return events.Errorf(events.Invalid, "%w", err)
+	}
+	if of.HasSubCommands() && len(rest) > 0 {
+		return unknownVerb(of, rest)
+	}
+	of.InitDefaultHelpFlag()
+	return of.Help()
+}
+
 // writeHelp writes the help of a command: usage, what it does in a line, the description, its
 // commands, examples, flags.
 func writeHelp(w io.Writer, cmd *cobra.Command) error {
-	cmd.InitDefaultHelpFlag()
 	var b strings.Builder
-	fmt.Fprintf(&b, "Usage: %s\n", useLine(cmd))
+	if isTopic(cmd) {
+		fmt.Fprintf(&b, "Usage: %s help %s\n", cmd.Root().Name(), cmd.Name())
+	} else {
+		cmd.InitDefaultHelpFlag()
+		fmt.Fprintf(&b, "Usage: %s\n", useLine(cmd))
+	}
 	if len(cmd.Aliases) > 0 {
 		fmt.Fprintf(&b, "Aliases: %s\n", strings.Join(cmd.Aliases, ", "))
 	}
@@ -48,8 +81,11 @@ func writeHelp(w io.Writer, cmd *cobra.Command) error {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
 	}
 	flags(&b, cmd)
+	if !isTopic(cmd) {
+		fmt.Fprintf(&b, "\nFlags of every command: %s help flags\n", cmd.Root().Name())
+	}
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\nMore about a command: %s COMMAND --help\n", cmd.CommandPath())
+		fmt.Fprintf(&b, "More about a command: %s COMMAND --help\n", cmd.CommandPath())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -85,8 +121,8 @@ func commands(b *strings.Builder, cmd *cobra.Command) {
 	write("Commands", "")
 }
 
-// flags writes the command's own flags, then those under headings, then those that every command
-// has.
+// flags writes the command's own flags, then those under headings, then those of the commands above
+// it, without those that every command has; these are the flags of a topic.
 func flags(b *strings.Builder, cmd *cobra.Command) {
 	var headings []string
 	sets := map[string]*pflag.FlagSet{}
@@ -101,8 +137,12 @@ func flags(b *strings.Builder, cmd *cobra.Command) {
 		}
 		sets[heading].AddFlag(f)
 	}
+	global := cmd.Root().PersistentFlags()
 	local := func(grouped bool) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if global.Lookup(f.Name) == f {
+				return
+			}
 			heading := "Flags"
 			if h := f.Annotations[headingKey]; len(h) > 0 {
 				heading = h[0]
@@ -112,9 +152,18 @@ func flags(b *strings.Builder, cmd *cobra.Command) {
 			}
 		})
 	}
-	local(false)
-	local(true)
-	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { add("Global flags", f) })
+	if !isTopic(cmd) {
+		local(false)
+		local(true)
+	}
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		switch every := global.Lookup(f.Name) == f; {
+		case isTopic(cmd):
+			add("Flags", f)
+		case !every:
+			add("Flags of all of "+cmd.Parent().CommandPath(), f)
+		}
+	})
 	for _, h := range headings {
 		fmt.Fprintf(b, "\n%s:\n%s", h, sets[h].FlagUsagesWrapped(helpColumns))
 	}

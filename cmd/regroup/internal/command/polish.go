@@ -29,7 +29,12 @@ func Polish(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// flagError explains a flag that is not known. After a word that is no command that word is the
+// mistake: the flag is one of the command that was meant.
 func flagError(cmd *cobra.Command, err error) error {
+	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+		return unknownVerb(cmd, words)
+	}
 	var unknown *pflag.NotExistError
 	hint := ""
 	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,21 @@ func (e Env) Connected(do func(ctx context.Context, s Session) error) func(*cobr
 		defer done()
 		return do(cmd.Context(), Session{Client: c, Palette: p, Args: args})
 	}
+}
+
+// SayStale says in a line for each server how old what it has is, if its services do not answer.
+func (e Env) SayStale(all []client.Stale) {
+	for _, s := range all {
+		e.Say(e.StaleText(s))
+	}
+}
+
+// StaleText is such a line.
+func (e Env) StaleText(s client.Stale) string {
+	if s.AsOf.IsZero() {
+		return s.String() + ": state as they left it"
+	}
+	return fmt.Sprintf("%s: state as of %s, %s ago", s, s.AsOf.In(e.Now().Location()).Format(time.DateTime), e.Age(s.AsOf))
 }
 
 const completeWithin = 2 * time.Second

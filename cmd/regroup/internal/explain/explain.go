@@ -42,6 +42,11 @@ type Explanation struct {
 	Allowed    int               `json:"failures_allowed"`    // of them
 	Hindrance  string            `json:"hindrance,omitempty"` // why it has fewer slots than it wants, by the scheduler
 	Silent     []string          `json:"silent,omitempty"`    // services of which no replica answers: their views may be out of date
+	StepAt     time.Time         `json:"step_at,omitzero"`    // when the newest step was observed
+	// Before the incident after which its generation began: for how long nobody had observed a
+	// step, or that this is unknown.
+	SilenceMS      float64 `json:"silence_ms,omitempty"`
+	SilenceUnknown bool    `json:"silence_unknown,omitempty"`
 }
 
 // Of explains what a job does.
@@ -50,6 +55,10 @@ func Of(s Seen) Explanation {
 	e := Explanation{
 		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
 		Failures: v.FailuresWithin(s.Now), Hindrance: s.waiting(), Silent: s.Silent,
+		StepAt: v.StepAt,
+	}
+	if i := s.broughtAbout(); i != nil {
+		e.SilenceMS, e.SilenceUnknown = i.SilenceMS, i.SilenceUnknown
 	}
 	if g := s.Round.Rendezvous; g != nil && v.Spec.External() {
 		e.Places = len(g.Placed) * v.Spec.Rendezvous.WorkersPerNode
@@ -104,7 +113,7 @@ func (s Seen) head(e Explanation) string {
 	}
 	text := fmt.Sprintf(verb+" as %s with %d of %s workers", e.Generation, e.Training, screen.WorkersText(e.Workers))
 	if v.Step > 0 {
-		text += fmt.Sprintf(" (step %d)", v.Step)
+		text += fmt.Sprintf(" (step %d%s)", v.Step, s.observed(", observed %s ago"))
 	}
 	if silent {
 		text += ", and has reported no step since " + screen.CauseText(v.OpenIncident.Cause)
@@ -144,6 +153,7 @@ func (s Seen) regroups(e Explanation) string {
 		verb = fmt.Sprintf("regroups from %s to %s after %s", r.Generation, r.Proposed, screen.CauseText(r.Cause))
 	}
 	text := fmt.Sprintf("%s: %d of %d workers have joined, at least %d are needed", verb, e.Joined, len(r.Expected), e.Workers.Min)
+	text += s.observed("; no step was observed for %s")
 	if len(e.Missing) > 0 {
 		text += "; missing: " + s.placesText(e.Missing)
 	}
@@ -171,6 +181,9 @@ func (s Seen) notes(e Explanation) []string {
 	var out []string
 	if n := s.Round.NoProgress; n >= spec.FreeRetries {
 		out = append(out, fmt.Sprintf("%d generations in a row were lost without progress", n))
+	}
+	if i := s.broughtAbout(); i != nil && screen.SilenceText(*i) != "" {
+		out = append(out, fmt.Sprintf("%s came after %s, and %s", i.To, screen.CauseText(i.Cause), screen.SilenceText(*i)))
 	}
 	if len(e.Warming) > 0 && s.Round.Proposed == 0 {
 		out = append(out, "to come in at a commit: "+s.placesText(e.Warming))

@@ -87,6 +87,22 @@ func TestSentences(t *testing.T) {
 			s.Job.Workers[1].State = events.WorkerStateStarting
 		})},
 		{"all is well", running(func(*Seen) {})},
+		{"its last step is old", running(func(s *Seen) { s.Job.StepAt = now.Add(-4 * time.Minute) })},
+		{"nobody had observed it", running(func(s *Seen) {
+			s.Job.StepAt = now.Add(-80 * time.Millisecond)
+			s.Job.Incidents = []events.IncidentClosed{
+				{Incident: 1, From: 1, To: 2, Cause: cause, SilenceMS: 12000},
+				{Incident: 2, From: 2, To: 3, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-b", Rank: -1}, SilenceMS: 9800},
+			}
+		})},
+		{"nobody knows since when", running(func(s *Seen) {
+			s.Job.Step = 0
+			s.Job.Incidents = []events.IncidentClosed{{Incident: 1, From: 1, To: 3, Cause: cause, SilenceUnknown: true}}
+		})},
+		{"regroups after a silence", running(func(s *Seen) {
+			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateOpen, 4, cause
+			s.Round.Expected, s.Round.Joined, s.Job.StepAt = places(3), places(1), now.Add(-12*time.Second)
+		})},
 		{"started again, and no step yet", running(func(s *Seen) { s.Job.OpenIncident = &events.IncidentOpened{Incident: 1, From: 2, Cause: cause} })},
 		{"no step was ever reported", running(func(s *Seen) { s.Job.Step = 0 })},
 		{"trains, but always in vain", running(func(s *Seen) { s.Round.NoProgress = 4 })},

@@ -22,6 +22,26 @@ func ended(v events.JobView, now time.Time) string {
 	return text
 }
 
+// observed formats the age of the newest step that was observed, once it is a second: until then
+// steps are as good as now. "" = it is younger, or no step is reported.
+func (s Seen) observed(format string) string {
+	v := s.Job
+	age := s.Now.Sub(v.StepAt)
+	if v.Step == 0 || v.StepAt.IsZero() || age < time.Second {
+		return ""
+	}
+	return fmt.Sprintf(format, screen.Span(age))
+}
+
+// broughtAbout returns the incident after which the present generation began; nil = none did.
+func (s Seen) broughtAbout() *events.IncidentClosed {
+	n := len(s.Job.Incidents)
+	if n == 0 || s.Job.Incidents[n-1].To != s.Job.Generation || s.Job.State.Terminal() {
+		return nil
+	}
+	return &s.Job.Incidents[n-1]
+}
+
 func alive(v events.JobView) int {
 	n := 0
 	for _, w := range v.Workers {

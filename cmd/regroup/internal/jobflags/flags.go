@@ -5,8 +5,6 @@ package jobflags
 import (
 	"cmp"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,7 +103,7 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 	var bad []spec.FieldError
 	add := func(path, message string) { bad = append(bad, spec.FieldError{Path: path, Message: message}) }
 	s := f.job
-	s.Name, s.Command = cmp.Or(s.Name, NameOf(args)), args
+	s.Command = args
 	workers, err := Workers(f.workers)
 	if err != nil {
 		add("--workers", err.Error())
@@ -156,6 +154,7 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 		s.Command = f.torch(&s, args, add)
 		f.horovod(&s, add)
 	}
+	s.Name = cmp.Or(s.Name, NameOf(s.Command))
 	return s, bad
 }
 
@@ -195,38 +194,4 @@ func Workers(text string) (spec.Workers, error) {
 		return spec.Workers{}, events.Errorf(events.Invalid, "%q is no number of workers: write MIN:MAX, for example 2:4, or N", text)
 	}
 	return spec.Workers{Min: lo, Max: hi}, nil
-}
-
-// interpreters are programs after whose first argument the job is named.
-var interpreters = []string{"python", "python3", "bash", "sh", "env", "uv", "go", "node"}
-
-// maxName leaves room for the suffix of an id.
-const maxName = 40
-
-// program matches an interpreter's option that is followed by the program text: -c, -lc, -e.
-var program = regexp.MustCompile(`^-([a-z]*c|e)$`)
-
-// NameOf derives a job's name from its command: train of "python -u train.py", python of "python -c
-// PROGRAM".
-func NameOf(args []string) string {
-	name := ""
-	for i, a := range args {
-		base := filepath.Base(a)
-		if program.MatchString(a) && i > 0 && slices.Contains(interpreters, filepath.Base(args[0])) {
-			break
-		}
-		if strings.HasPrefix(a, "-") || (i == 0 && slices.Contains(interpreters, base)) {
-			continue
-		}
-		name = strings.TrimSuffix(base, filepath.Ext(base))
-		break
-	}
-	if name == "" && len(args) > 0 {
-		name = filepath.Base(args[0])
-	}
-	if name == "" {
-		return "job"
-	}
-	id := string(events.NodeIDFrom(name)) // the same letters are allowed
-	return strings.Trim(id[:min(len(id), maxName)], "-")
 }

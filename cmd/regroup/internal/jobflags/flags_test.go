@@ -91,22 +91,6 @@ func TestEveryErrorAtOnce(t *testing.T) {
 	}
 }
 
-func TestNameOf(t *testing.T) {
-	for want, args := range map[string][]string{
-		"train":    {"python", "-u", "train.py", "--epochs", "10"},
-		"my-train": {"/opt/bin/My_Train.sh"},
-		"python":   {"python"},
-		"python3":  {"python3", "-u", "-c", "import torch; print(1)"},
-		"bash":     {"bash", "-lc", "exec train"},
-		"job":      nil,
-		"x":        {"/usr/bin/env", "x"},
-	} {
-		if got := NameOf(args); got != want {
-			t.Errorf("NameOf(%q) = %q, want %q", args, got, want)
-		}
-	}
-}
-
 func TestLimits(t *testing.T) {
 	got, err := parse(t, "--same-step", "5", "--reset-limit", "0", "--elastic-timeout", "600", "--start-timeout", "30s", "--hang", "5m").Spec([]string{"./train"})
 	if err != nil {

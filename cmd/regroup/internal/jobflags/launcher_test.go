@@ -38,7 +38,7 @@ func TestTorchrun(t *testing.T) {
 		"--standalone --nnodes=1 --nproc-per-node=4 train.py --lr 0.1":                                   {spec.Workers{Min: 4, Max: 4}, "python3 -u train.py --lr 0.1", "train", 0},
 		"--nnodes 1:4 --nproc_per_node 2 --max_restarts 3 --rdzv_id job-1 train.py --nnodes 7":           {spec.Workers{Min: 2, Max: 8}, "python3 -u train.py --nnodes 7", "job-1", 0},
 		"--nproc-per-node 2 --rdzv-backend=c10d --rdzv-endpoint=h:29400 --monitor-interval 1 train.py":   {spec.Workers{Min: 2, Max: 2}, "python3 -u train.py", "train", 3},
-		"--standalone --nnodes 1:4 --nproc-per-node 3 -m pkg.train --epochs 2":                           {spec.Workers{Min: 3, Max: 3}, "python3 -u -m pkg.train --epochs 2", "pkg", 0},
+		"--standalone --nnodes 1:4 --nproc-per-node 3 -m pkg.train --epochs 2":                           {spec.Workers{Min: 3, Max: 3}, "python3 -u -m pkg.train --epochs 2", "train", 0},
 		"--nproc-per-node 2 --no-python ./train.py":                                                      {spec.Workers{Min: 2, Max: 2}, "./train.py", "train", 0},
 		"--nproc-per-node 1 --node-rank 0 --master-addr h --master-port 29500 -t 3 -r 0 python train.py": {spec.Workers{Min: 1, Max: 1}, "python train.py", "train", 3},
 		"--workers 2 ./train.py": {spec.Workers{Min: 2, Max: 2}, "./train.py", "train", 0}, // unchanged

@@ -223,12 +223,23 @@ func IncidentText(i events.IncidentClosed) string {
 	return fmt.Sprintf("%s · %s → %s · %s · %s · %s", s, i.From, i.To, MS(i.TotalMS), phasesText(i.Phases), lostText(i)) + silenceText(i)
 }
 
-// silenceText describes how long nobody had observed a step before an incident.
+// silenceText is SilenceText as a further part of a line.
 func silenceText(i events.IncidentClosed) string {
-	if i.SilenceMS == 0 {
-		return ""
+	if text := SilenceText(i); text != "" {
+		return " · " + text
 	}
-	return " · no step was observed for " + MS(i.SilenceMS) + " before"
+	return ""
+}
+
+// SilenceText describes how long nobody had observed a step before an incident; "" = somebody had.
+func SilenceText(i events.IncidentClosed) string {
+	switch {
+	case i.SilenceMS > 0:
+		return "no step was observed for " + MS(i.SilenceMS) + " before"
+	case i.SilenceUnknown:
+		return "for how long nobody had observed it before is unknown"
+	}
+	return ""
 }
 
 // lostText describes how many steps an incident has lost, as far as that is known.

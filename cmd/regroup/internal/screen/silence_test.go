@@ -56,6 +56,23 @@ func TestSilenceIsNoTraining(t *testing.T) {
 	if text := out.String(); strings.Count(text, "?") < 20 || !strings.Contains(text, "? not observed") {
 		t.Errorf("drawn:\n%s", text)
 	}
+	unknown := closed
+	unknown.SilenceMS, unknown.SilenceUnknown = 0, true
+	facts[8] = at(300, unknown)
+	trained = 0
+	for _, l := range screen.NewTimeline(facts, noon).Incarnations {
+		for _, s := range l.Stretches {
+			if s.Doing == screen.Training {
+				trained += s.To.Sub(s.From)
+			}
+		}
+	}
+	if trained != time.Minute {
+		t.Errorf("%s of training were drawn where nobody knows since when it was gone, one minute was observed", trained)
+	}
+	if text := screen.IncidentText(unknown); !strings.HasSuffix(text, "for how long nobody had observed it before is unknown") {
+		t.Error(text)
+	}
 	if text := screen.IncidentText(closed); !strings.HasSuffix(text, "no step was observed for 238s before") && !strings.Contains(text, "no step was observed for 3m58s before") {
 		t.Error(text)
 	}

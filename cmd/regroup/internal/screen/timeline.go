@@ -71,6 +71,7 @@ type Timeline struct {
 	inProcess bool
 	members   map[incarnationKey]int // rank in the newest generation
 	steps     map[events.Place]bool  // restart recovery: a process there has reported a step
+	told      []time.Time            // when each fact was
 	over      bool
 }
 
@@ -98,6 +99,7 @@ func NewTimeline(facts []events.Event, now time.Time) *Timeline {
 			t.End = at
 		}
 		t.take(at, e.Body)
+		t.told = append(t.told, at)
 	}
 	if !t.over && now.After(t.End) {
 		t.End = now
@@ -145,9 +147,12 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 	case events.RoundSealed:
 		t.sealed(at, b)
 	case events.IncidentClosed:
-		if b.SilenceMS > 0 {
-			to := at.Add(-time.Duration(b.TotalMS * float64(time.Millisecond)))
+		to := at.Add(-time.Duration(b.TotalMS * float64(time.Millisecond)))
+		switch {
+		case b.SilenceMS > 0:
 			t.unobserved(to.Add(-time.Duration(b.SilenceMS*float64(time.Millisecond))), to)
+		case b.SilenceUnknown: // since the last thing that is known
+			t.unobserved(t.lastBefore(to), to)
 		}
 	case events.JobSucceeded, events.JobFailed, events.JobStopped:
 		t.over = true
@@ -155,6 +160,17 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 			l.stop(at)
 		}
 	}
+}
+
+// lastBefore returns when a fact was told last before a time; the start if none was.
+func (t *Timeline) lastBefore(at time.Time) time.Time {
+	last := t.Start
+	for _, told := range t.told {
+		if told.Before(at) && told.After(last) {
+			last = told
+		}
+	}
+	return last
 }
 
 // unobserved cuts a time out of all training: nobody has observed a step in it.

@@ -56,6 +56,7 @@ type Incident struct {
 	Started   bool              `json:"started,omitempty"`  // it ends with the start of the processes, because no step was reported
 	TraceID   string            `json:"trace_id"`
 	SilenceMS float64           `json:"silence_ms,omitempty"` // before it, for which nobody had observed a step
+	Unknown   bool              `json:"silence_unknown,omitempty"`
 }
 
 // Of returns the summary of a job; now is the end of a job that has not ended.
@@ -91,7 +92,7 @@ func Of(v events.JobView, now time.Time) Summary {
 	for _, i := range v.Incidents {
 		s.Incidents = append(s.Incidents, Incident{
 			ID: i.Incident, Cause: i.Cause.Kind, From: i.From, To: i.To, Phases: i.Phases,
-			TotalMS: i.TotalMS, StepsLost: i.StepsLost, AtLeast: i.AtLeast, Started: i.Started, TraceID: i.TraceID, SilenceMS: i.SilenceMS,
+			TotalMS: i.TotalMS, StepsLost: i.StepsLost, AtLeast: i.AtLeast, Started: i.Started, TraceID: i.TraceID, SilenceMS: i.SilenceMS, Unknown: i.SilenceUnknown,
 		})
 	}
 	return s

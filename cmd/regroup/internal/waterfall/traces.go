@@ -19,17 +19,21 @@ type Trace struct {
 // an incident, 0 = the start; below that it selects nothing.
 func Traces(v events.JobView, only int) ([]Trace, error) {
 	all := []Trace{{Title: "start of " + string(v.Job), Trace: events.TraceID(events.JobTrace(v.Job)), Spans: []Span{}}}
-	add := func(number int, cause events.Cause, from events.Generation) {
+	add := func(number int, cause events.Cause, from events.Generation, silence string) {
+		title := fmt.Sprintf("#%d %s", number, screen.CauseText(cause))
+		if silence != "" {
+			title += ", " + silence
+		}
 		all = append(all, Trace{
-			Incident: number, Title: fmt.Sprintf("#%d %s", number, screen.CauseText(cause)),
+			Incident: number, Title: title,
 			Trace: events.TraceID(events.TraceOf(v.Job, from)), Spans: []Span{},
 		})
 	}
 	for _, i := range v.Incidents {
-		add(i.Incident, i.Cause, i.From)
+		add(i.Incident, i.Cause, i.From, screen.SilenceText(i))
 	}
 	if v.OpenIncident != nil {
-		add(v.OpenIncident.Incident, v.OpenIncident.Cause, v.OpenIncident.From)
+		add(v.OpenIncident.Incident, v.OpenIncident.Cause, v.OpenIncident.From, "")
 	}
 	if only < 0 {
 		return all, nil

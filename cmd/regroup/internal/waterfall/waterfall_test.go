@@ -66,6 +66,30 @@ func TestDraw(t *testing.T) {
 	golden.Compare(t, "testdata/incident.txt", b.String())
 }
 
+// TestTitles: an incident's title tells what no span can: for how long nobody had observed a step.
+func TestTitles(t *testing.T) {
+	lost := events.Cause{Kind: events.CauseNodeLost, Node: "node-b", Rank: -1}
+	v := events.JobView{Job: "demo-0001", Incidents: []events.IncidentClosed{
+		{Incident: 1, From: 1, To: 2, Cause: lost}, {Incident: 2, From: 2, To: 3, Cause: lost, SilenceMS: 9800}, {Incident: 3, From: 3, To: 4, Cause: lost, SilenceUnknown: true},
+	}, OpenIncident: &events.IncidentOpened{Incident: 4, From: 4, Cause: lost}}
+	all, err := Traces(v, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := NewPage(v, nil, false)
+	for i, want := range []string{
+		"start of demo-0001", "#1 node-lost node-b", "#2 node-lost node-b, no step was observed for 9.8s before",
+		"#3 node-lost node-b, for how long nobody had observed it before is unknown", "#4 node-lost node-b",
+	} {
+		if got := all[i].Title; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got := page.Traces[len(all)-1-i].Title; got != want {
+			t.Errorf("in the dashboard %q, want %q", got, want)
+		}
+	}
+}
+
 // TestRingOfParents checks that a cycle of parents neither hangs nor hides spans.
 func TestRingOfParents(t *testing.T) {
 	a := Span{ID: "01", Parent: "02", Start: at(0), End: at(1)}

@@ -47,7 +47,8 @@ export function stepsLost(incidents) {
 export const median = (sorted) => (sorted[Math.floor((sorted.length - 1) / 2)] + sorted[Math.floor(sorted.length / 2)]) / 2;
 
 // silence is what nobody observed before an incident.
-export const silence = (i) => (i.silence_ms ? ` · no step was observed for ${span(i.silence_ms)} before` : "");
+export const silence = (i) => (i.silence_ms ? ` · no step was observed for ${span(i.silence_ms)} before`
+  : i.silence_unknown ? " · for how long nobody had observed it before is unknown" : "");
 
 export const lost = (i) => (i.steps_lost === undefined || i.steps_lost === null ? "steps lost unknown" : `${i.at_least ? "at least " : ""}${i.steps_lost} steps lost`);
 

@@ -1,0 +1,96 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal returns both ends of a terminal: what is written to keys is typed at tty.
+func terminal(t *testing.T) (keys, tty *os.File) {
+	t.Helper()
+	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = keys.Close() })
+	if err := unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tty.Close() })
+	return keys, tty
+}
+
+func modes(t *testing.T, tty *os.File) unix.Termios {
+	t.Helper()
+	m, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *m
+}
+
+// TestUntilKey: a key ends the context without a new line, others do not, and the terminal is as it
+// was before.
+func TestUntilKey(t *testing.T) {
+	keys, tty := terminal(t)
+	before := modes(t, tty)
+	ctx, restore := UntilKey(t.Context(), tty, "qQ")
+	if m := modes(t, tty); m.Lflag&(unix.ICANON|unix.ECHO) != 0 || m.Lflag&unix.ISIG == 0 {
+		t.Errorf("keys are kept for a line, or shown, or Ctrl-C is a key: %o", m.Lflag)
+	}
+	if _, err := keys.WriteString("x \n"); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("another key has ended it: %v", context.Cause(ctx))
+	}
+	if _, err := keys.WriteString("Q"); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if !errors.Is(context.Cause(ctx), ErrPressed) {
+		t.Errorf("it has ended because: %v", context.Cause(ctx))
+	}
+	restore()
+	if modes(t, tty) != before {
+		t.Error("the terminal is not as it was before")
+	}
+
+	ctx, restore = UntilKey(t.Context(), tty, "q")
+	restore()
+	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrPressed) || modes(t, tty) != before {
+		t.Errorf("without a key: %v", context.Cause(ctx))
+	}
+}
+
+// TestUntilKeyWithoutATerminal: what is piped in are no keys.
+func TestUntilKeyWithoutATerminal(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(name, []byte("q"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	ctx, restore := UntilKey(t.Context(), in, "q")
+	if ctx.Err() != nil {
+		t.Errorf("it has ended: %v", context.Cause(ctx))
+	}
+	restore()
+}

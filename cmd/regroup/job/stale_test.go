@@ -1,0 +1,77 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestTheStateOfTheDead: the broker, or its store, still has the state of jobs whose services have
+// died. Commands that show it say in a line how old it is, and only where that matters.
+func TestTheStateOfTheDead(t *testing.T) {
+	stored := func() *clienttest.World {
+		w := clienttest.New(t)
+		w.Job(events.JobView{Job: "c1-3638", State: events.JobStateRunning, By: "/client/ada", Submitted: clienttest.Now.Add(-time.Minute), Generation: 1, Step: 250, StepAt: clienttest.Now.Add(-9 * time.Second)})
+		w.Job(events.JobView{Job: "c0-0001", State: events.JobStateSucceeded, By: "/client/ada", Submitted: clienttest.Now.Add(-time.Hour), Ended: clienttest.Now.Add(-50 * time.Minute)})
+		return w
+	}
+	const line = "regroup: no service answers: state as of 2026-11-21 10:31:51, 9.0s ago\n"
+	for name, c := range map[string]struct {
+		services []string
+		command  string
+		says     string
+	}{
+		"list":            {nil, "ls", line},
+		"list for others": {nil, "ls -o json", line},
+		"job":             {nil, "status c1-3638", line},
+		"output":          {nil, "logs c1-3638", line},
+		"ended":           {nil, "status c0-0001", ""},
+		"some":            {[]string{events.ServiceDiscovery}, "ls", "regroup: no scheduler, no rendezvous, no registry answers: state as of 2026-11-21 10:31:51, 9.0s ago\n"},
+		"the registry":    {[]string{events.ServiceRegistry}, "ls", ""},
+		"all":             {events.ServiceNames(), "status c1-3638", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := stored()
+			w.Answering(events.ProgressAnswer{}, c.services...)
+			if o := run(t, w, strings.Fields(c.command)...); o.Exit != 0 || o.Err != c.says {
+				t.Errorf("%+v, want %q", o, c.says)
+			}
+		})
+	}
+	w := stored()
+	w.Publish(events.Event{Entity: "c1-3638", Body: events.JobFinishing{Job: "c1-3638"}, Time: clienttest.Now.Add(-2 * time.Second)})
+	fact, err := w.Ports.Log.Last(t.Context(), events.StreamFacts, events.AllFacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := run(t, w, "ls"); !strings.Contains(o.Err, "state as of "+fact.Time.UTC().Format(time.DateTime)) {
+		t.Errorf("after a fact that was stored at %s: %q", fact.Time, o.Err)
+	}
+	if o := run(t, w, "rm", "nosuch"); strings.Contains(o.Err, "state as of") {
+		t.Errorf("of no job: %q", o.Err)
+	}
+}
+
+// TestNothingCanEnd: a wait for the end of a job whose server has ended is an error, not an end.
+func TestNothingCanEnd(t *testing.T) {
+	w := clienttest.New(t)
+	w.Job(running())
+	c := client.Of("/regroup/cli/test", client.Server{Ports: w.Ports, Idle: true})
+	err := c.AwaitEnd(t.Context(), mnist)
+	if events.CodeOf(err) != events.Unavailable {
+		t.Errorf("it has ended: %v", err)
+	}
+	v, err := c.Job(t.Context(), string(mnist))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale := c.StaleJobs(t.Context(), v)
+	if len(stale) != 1 || !strings.HasPrefix((command.Env{Now: func() time.Time { return clienttest.Now }}).StaleText(stale[0]), "no service answers: state as of ") {
+		t.Errorf("stale: %v", stale)
+	}
+}
