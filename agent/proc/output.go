@@ -19,8 +19,8 @@ import (
 
 const (
 	keepLines = 20 // of the last output, for the fact of the exit
-	// So many of them are of stderr if it has them: what was printed to stdout at the same time must
-	// not displace a traceback.
+	// So many of them are of stderr if it has them: what was printed to stdout at the same time
+	// must not displace a traceback.
 	keepErrors = 15
 	// A process that left the group can hold the pipe open for ever; its output is not awaited for
 	// longer than this.

@@ -78,8 +78,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestOutput: colours of a worker's output pass, and end with the line, or are removed; nothing else
-// of it is obeyed.
+// TestOutput: colours of a worker's output pass, and end with the line, or are removed; nothing
+// else of it is obeyed.
 func TestOutput(t *testing.T) {
 	for in, want := range map[string][2]string{
 		"plain":                       {"plain", "plain"},
