@@ -144,7 +144,7 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
 	c := r.env.ClientOf(r.env.Source, r.within, server)
-	job, err := handover.Submit(ctx, c, r.config.StateDir, spec, r.env.Say)
+	job, err := handover.Submit(ctx, c, *r.config, spec, r.env.Say)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func Command(env command.Env, config *boot.Config) *cobra.Command {
 			return err
 		}
 		defer done()
-		job, err := handover.Submit(cmd.Context(), c, config.StateDir, spec, env.Say)
+		job, err := handover.Submit(cmd.Context(), c, *config, spec, env.Say)
 		if err != nil {
 			return Explain(env, form, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -27,10 +29,10 @@ import (
 const nodesWithin = 3 * time.Second
 
 // Submit submits a job whose workers inherit the working directory and the environment of this
-// process, if all nodes that may get workers are of this machine and user; stateDir is that of this
-// user's agents. Otherwise they are alike too: none inherits them, and say is called with a line
-// that tells where workers run, as whom, and in whose environment.
-func Submit(ctx context.Context, c *client.Client, stateDir string, job spec.Job, say func(string)) (events.JobID, error) {
+// process, if all nodes that may get workers are of this machine and user, with the state directory
+// of config. Otherwise they are alike too: none inherits them, and say is called with a line that
+// tells where workers run, as whom, and in whose environment.
+func Submit(ctx context.Context, c *client.Client, config boot.Config, job spec.Job, say func(string)) (events.JobID, error) {
 	var given []agent
 	var origin, otherwise string
 	id, err := c.SubmitAfter(ctx, job, func(of string, job *spec.Job) {
@@ -39,9 +41,12 @@ func Submit(ctx context.Context, c *client.Client, stateDir string, job spec.Job
 		if job.External() { // its agents run the command that they are started with
 			return
 		}
-		nodes, why := workerNodes(ctx, c)
-		if why == nil {
-			given, why = give(ctx, nodes, stateDir, of, *job)
+		var nodes []events.NodeView
+		why := errNoAgent
+		if config.Server == "" || agentsRun(config.StateDir) { // of a large cluster the nodes are many
+			if nodes, why = workerNodes(ctx, c); why == nil {
+				given, why = give(ctx, nodes, config.StateDir, of, *job)
+			}
 		}
 		if why != nil {
 			otherwise = line(nodes, *job, why)
@@ -56,6 +61,14 @@ func Submit(ctx context.Context, c *client.Client, stateDir string, job spec.Job
 		withdraw(ctx, given, origin)
 	}
 	return id, err
+}
+
+var errNoAgent = events.Errorf(events.NotFound, "no agent of this user and state folder runs on this machine")
+
+// agentsRun reports whether any agent runs with a state directory of this user's agents.
+func agentsRun(stateDir string) bool {
+	nodes, _ := os.ReadDir(statedir.Of(stateDir, "")) // there may be none
+	return slices.ContainsFunc(nodes, func(n os.DirEntry) bool { return statedir.InUse(statedir.Of(stateDir, n.Name())) })
 }
 
 // workerNodes waits for a node, and returns all.
@@ -122,7 +135,7 @@ const named = 3
 
 // line says where workers run, as whom and with whose environment.
 func line(nodes []events.NodeView, job spec.Job, why error) string {
-	where := "on nodes that come"
+	where := "on the nodes of the server"
 	if n := len(nodes); n > named {
 		where = fmt.Sprintf("on %d nodes", n)
 	} else if n > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
@@ -26,9 +27,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // machine has the sockets of agents, a registry, and what both were sent.
 type machine struct {
-	t     *testing.T
-	w     *clienttest.World
-	state string
+	t             *testing.T
+	w             *clienttest.World
+	state, server string
 
 	mu    sync.Mutex
 	given []string // to agents
@@ -100,7 +101,7 @@ func (m *machine) submit(job spec.Job) (events.JobID, string, string, error) {
 		job.Workers = spec.Workers{Min: 1, Max: 1}
 	}
 	var said []string
-	id, err := Submit(m.t.Context(), client.New(m.w.Ports, "/client/ada"), m.state, job, func(text string) { said = append(said, text) })
+	id, err := Submit(m.t.Context(), client.New(m.w.Ports, "/client/ada"), boot.Config{StateDir: m.state, Server: m.server}, job, func(text string) { said = append(said, text) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	given := m.given
@@ -197,7 +198,7 @@ func TestAllWorkersAreAlike(t *testing.T) {
 		"nobody is there": {
 			func(*machine) {},
 			spec.Job{},
-			"workers run on nodes that come " + there + " (the server has no node yet); --workdir and --env change that", "",
+			"workers run on the nodes of the server " + there + " (the server has no node yet); --workdir and --env change that", "",
 		},
 		"comes by itself": {func(m *machine) { m.node("a") }, spec.Job{Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 1, Max: 1}}}, "", ""},
 	} {
@@ -210,6 +211,29 @@ func TestAllWorkersAreAlike(t *testing.T) {
 				t.Errorf("%v; said\n%s\nwant\n%s\nagents: %q, want %q; the job has the environment %q", err, said, c.said, given, c.got, m.job.Processes.SubmitEnvironment)
 			}
 		})
+	}
+}
+
+// TestNodesOfAServerAreReadIfOneMayBeHere: else it is said without them.
+func TestNodesOfAServerAreReadIfOneMayBeHere(t *testing.T) {
+	m := newMachine(t)
+	m.server = "nats://broker:4222"
+	const none = "workers run on the nodes of the server in the folder, as the user and with the environment of the agent there, not of this command (no agent of this user and state folder runs on this machine); --workdir and --env change that"
+	m.node("a")
+	if _, said, _, err := m.submit(spec.Job{Name: "mnist"}); err != nil || said != none {
+		t.Errorf("%v; said %s", err, said)
+	}
+	m.agent("a", nil)
+	unlock, err := statedir.Lock(statedir.Of(m.state, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, said, given, err := m.submit(spec.Job{Name: "mnist"}); err != nil || said != "" || given != "a given" {
+		t.Errorf("%v; said %q; agents: %s", err, said, given)
+	}
+	unlock()
+	if _, said, _, err := m.submit(spec.Job{Name: "mnist"}); err != nil || said != none {
+		t.Errorf("once that agent has ended: %v; said %s", err, said)
 	}
 }
 
