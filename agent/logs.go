@@ -275,10 +275,16 @@ func (l *logs) drop(err error) {
 	l.full[0] = instead
 }
 
-// drained waits until everything is stored. What is not stored by then is lost with this process,
-// which is logged.
+// drained waits until everything is stored. After half of the time only the newest of each stream
+// is. What is not stored by then is lost with this process, which is logged.
 func (l *logs) drained(ctx context.Context) {
+	end, _ := ctx.Deadline()
+	half, shortened := time.Now().Add(time.Until(end)/2), false
 	for ctx.Err() == nil && l.waits() > 0 {
+		if !shortened && time.Now().After(half) {
+			l.shorten()
+			shortened = true
+		}
 		wait.Sleep(ctx, 5*time.Millisecond)
 	}
 	if n := l.waits(); n > 0 {
@@ -289,6 +295,39 @@ func (l *logs) drained(ctx context.Context) {
 			count += c.Lines
 		}
 		l.opt.Logger.Error("output could not be stored before the end", "node", l.opt.Node, "lines", count, "chunks", n)
+	}
+}
+
+// shorten leaves the newest chunk of each source, after a mark for the lines before it.
+func (l *logs) shorten() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	newest, before := map[source]*chunk{}, map[source]int{}
+	for _, c := range l.full {
+		newest[c.source] = c
+	}
+	lost := 0
+	l.full = slices.DeleteFunc(l.full, func(c *chunk) bool {
+		if c.sent || newest[c.source] == c {
+			return false
+		}
+		lost += c.Lines
+		before[c.source] += c.Lines + c.Gaps
+		l.waiting -= len(c.Data)
+		return true
+	})
+	for s, n := range before {
+		if n == 0 {
+			continue // it was a state
+		}
+		var with lines.Chunk
+		with.Gap(n)
+		with.Join(newest[s].Chunk)
+		l.waiting += len(with.Data) - len(newest[s].Data)
+		newest[s].Chunk = with
+	}
+	if lost > 0 {
+		l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "count", lost, "reason", "it is not stored fast enough before the end")
 	}
 }
 

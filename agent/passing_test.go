@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -52,5 +53,39 @@ func TestAStateWaitsOnce(t *testing.T) {
 	}
 	if l.waiting != 0 || len(l.passing) != 0 {
 		t.Errorf("at the end %d bytes wait, and %d states", l.waiting, len(l.passing))
+	}
+}
+
+// TestTheNewestIsStoredBeforeTheEnd: where there is no time to store all output, the newest of each
+// stream is, and what is before it is counted.
+func TestTheNewestIsStoredBeforeTheEnd(t *testing.T) {
+	l := newLogs(Options{Config: Config{LogBuffer: 16 << 20}, Logger: slog.New(slog.DiscardHandler)})
+	say := func(slot int, text string, open bool) {
+		l.add(Line{Place: events.Place{Node: "a", Slot: events.Slot(slot)}, Stream: "stderr", Text: text, Open: open})
+	}
+	const printed = 40_000
+	say(1, "the only one", false)
+	say(2, "1%", true)
+	l.seal()
+	sent := l.first() // the worker of slot 1
+	for i := range printed {
+		say(0, fmt.Sprintf("line %d of a flood", i), false)
+	}
+	say(0, "the reason", false)
+	l.seal()
+	l.shorten()
+	if l.full[0] != sent || len(l.full) != 3 {
+		t.Fatalf("%d chunks wait", len(l.full))
+	}
+	text := string(l.full[2].Data)
+	lost, size := 0, 0
+	if _, err := fmt.Sscanf(text, "regroup: %d lines were dropped here", &lost); err != nil || !strings.HasSuffix(text, "\nthe reason\n") || lost+strings.Count(text, "of a flood") != printed {
+		t.Errorf("%d are lost, and the newest chunk is %.80q", lost, text)
+	}
+	for _, c := range l.full {
+		size += len(c.Data)
+	}
+	if size != l.waiting {
+		t.Errorf("%d bytes wait, counted are %d", size, l.waiting)
 	}
 }

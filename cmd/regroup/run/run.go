@@ -275,7 +275,7 @@ func (r *call) watcher(c *client.Client, job events.JobID) *attend.Watcher {
 	}
 	return attend.New(attend.Options{
 		Client: c, Job: job, Out: out, Err: r.env.Err, Palette: r.palette, Terminal: r.env.ErrIsTerminal,
-		OutPalette: r.colours, OutIsOne: r.outIsTerminal(),
+		OutPalette: r.colours, OutTerminal: r.outIsTerminal(),
 	})
 }
 

@@ -21,15 +21,15 @@ import (
 
 // Options of a Watcher.
 type Options struct {
-	Client     *client.Client
-	Job        events.JobID
-	Out, Err   io.Writer // workers' output; everything else
-	Palette    screen.Palette
-	Terminal   bool                  // Err is one
-	OutPalette screen.Palette        // of the workers' output
-	OutIsOne   bool                  // a terminal
-	OnFact     func(events.Event)    // may be nil
-	OnProgress func(events.Progress) // may be nil
+	Client      *client.Client
+	Job         events.JobID
+	Out, Err    io.Writer // workers' output; everything else
+	Palette     screen.Palette
+	Terminal    bool                  // Err is one
+	OutPalette  screen.Palette        // of the workers' output
+	OutTerminal bool                  // Out is one
+	OnFact      func(events.Event)    // may be nil
+	OnProgress  func(events.Progress) // may be nil
 }
 
 // Watcher follows one job.
@@ -50,7 +50,7 @@ type Watcher struct {
 func New(o Options) *Watcher {
 	w := &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now)}
 	w.lines = w.sticky
-	if o.OutIsOne && !o.Terminal {
+	if o.OutTerminal && !o.Terminal {
 		w.lines = screen.NewSticky(o.Out, true, time.Now)
 	}
 	return w
@@ -145,7 +145,7 @@ func (w *Watcher) line(l client.Line) error {
 	if w.o.Out == nil {
 		return nil
 	}
-	return w.lines.Line(w.o.Out, w.o.OutIsOne, screen.Printed{
+	return w.lines.Line(w.o.Out, w.o.OutTerminal, screen.Printed{
 		Of: l.Source(), Rank: l.Rank, Prefix: w.o.OutPalette.Prefix(l.Place, l.Rank, l.Generation) + " ", Text: w.o.OutPalette.Output(l.Text), Open: l.Open,
 	})
 }
