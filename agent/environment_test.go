@@ -2,10 +2,13 @@ package agent_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -107,4 +110,38 @@ func TestAnEnvironmentOfElsewhereIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnEnvironmentWhoseJobDoesNotComeExpires, and that of a job that is here does not.
+func TestAnEnvironmentWhoseJobDoesNotComeExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.wait()
+		here, other := submitted(t, t.TempDir()), submitted(t, t.TempDir())
+		other.Origin = "8" + jobOrigin[1:]
+		for _, e := range []wire.SubmitEnvironment{here, other} {
+			if code := w.post(http.MethodPost, wire.PathEnvironment, -1, e, nil); code != http.StatusNoContent {
+				t.Fatalf("it is answered with %d", code)
+			}
+		}
+		w.launched(1, spec.Job{Processes: spec.Processes{SubmitEnvironment: jobOrigin}})
+		old := time.Now().Add(-submitenv.KeepFor)
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(w.agent.Socket()), "submitted", "*"))
+		if err != nil || len(files) != 2 {
+			t.Fatalf("files %q, %v", files, err)
+		}
+		for _, f := range files {
+			if err := os.Chtimes(f, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Hour + time.Second) // virtual
+		synctest.Wait()
+		for _, f := range files {
+			_, err := os.Stat(f)
+			if is, want := err == nil, strings.Contains(f, jobOrigin); is != want {
+				t.Errorf("%s is there: %v, want %v", f, is, want)
+			}
+		}
+	})
 }

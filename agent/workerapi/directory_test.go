@@ -85,7 +85,7 @@ func running(t *testing.T, s *Server) (end func()) {
 	}
 }
 
-// TestTheShortDirectoryIsRemoved when an agent was killed, by the next one with the same state
+// TestTheShortDirectoryIsRemoved when its agent was killed, by the next one with the same state
 // folder, where those that look for the socket find which it is.
 func TestTheShortDirectoryIsRemoved(t *testing.T) {
 	tmp := t.TempDir()
