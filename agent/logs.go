@@ -63,7 +63,7 @@ type chunk struct {
 // gap adds a mark for n missing lines.
 func (c *chunk) gap(n int) {
 	c.gaps += n
-	c.data = fmt.Appendf(c.data, "regroup: %d lines were dropped here, the log store was too slow\n", n)
+	c.data = fmt.Appendf(c.data, "regroup: %s dropped here, the log store was too slow\n", events.Plural(n, "line"))
 }
 
 func newLogs(o Options) *logs {

@@ -128,7 +128,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	come := func(node string) *participant { return c.startParticipant(node, "mnist", flags...) }
 
 	a := come("node-a")
-	a.says("waiting for 1 more node (1 of 2 to 3 nodes are here)")
+	a.says("waiting for 1 more node (1 of 2 to 3 nodes here)")
 	b := come("node-b")
 	v := c.until(job, time.Minute, "two nodes step", world("node-a", "node-b"))
 	pid := v.Generations[len(v.Generations)-1].Members[0].PID

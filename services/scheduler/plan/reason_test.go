@@ -23,7 +23,7 @@ func TestReasons(t *testing.T) {
 		{"room to grow", "joined n1; submit j 1:4", "has 2 of up to 4 workers: 0 free of 2 on 1 node"},
 		{"kept for another", "joined n1 slots=4; submit j 1:1; submit h 4:4; scale j 1:4", "has 1 of up to 4 workers: free slots are kept for h, which waits"},
 		{"below min", "joined n1; joined n2; submit j 3:4; lost n2", "has 2 of at least 3 workers: 0 free of 2 on 1 node"},
-		{"nothing left", "joined n1; submit j 1:2; left n1", "has 0 of at least 1 workers: no node takes work"},
+		{"nothing left", "joined n1; submit j 1:2; left n1", "has 0 of at least 1 worker: no node takes work"},
 		{
 			"quarantined", "joined n1; quarantined n2 quarantine=3m; submit i 1:1; submit j 2:2",
 			"needs 2 slots, 1 free of 2 on 1 node; n2 is quarantined until 2 Jan 12:03:00 UTC: lost 3 times within 10m",
