@@ -183,7 +183,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 	c.services(1)
 	alone := c.startParticipant("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
 	alone.exits(time.Minute, 12)
-	alone.says("waited 1s: 1 of the 2 to 2 nodes came")
+	alone.says("waited 1s: 1 of the 2 nodes came")
 
 	first := c.startParticipant("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
 	first.says("waiting for 1 more node")
