@@ -79,7 +79,7 @@ var layers = []layer{
 	{"services/scheduler", []string{"events", "events/document", "services/controller", "services/scheduler/plan"}, nil, nil, "no service knows another"},
 	{"services/rendezvous", []string{"events", "events/document", "services/controller", "services/rendezvous/round"}, nil, nil, "no service knows another"},
 	{"services/registry", []string{"events", "events/document", "events/spec", "services/controller", "services/registry/job", "internal/wait"}, nil, nil, "no service knows another"},
-	{"agent/lines", []string{"events/output"}, nil, append([]string{"bytes"}, pureStd...), "it reads bytes, nothing else"},
+	{"agent/lines", []string{"events", "events/output"}, nil, append([]string{"bytes"}, pureStd...), "it reads bytes, nothing else"},
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "agent/lines", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi/...", "internal/spawn", "internal/wait"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"events", "events/limits", "events/output", "events/spec", "agent/lines", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},

@@ -56,7 +56,7 @@ func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 	}
 	got, err := a.ask(ctx, all, trace)
 	if err == nil && len(got.Answers) != len(all.Joins) {
-		err = events.Errorf(events.Internal, "%d answers to %d joins", len(got.Answers), len(all.Joins))
+		err = events.Errorf(events.Internal, "%s to %s", events.Plural(len(got.Answers), "answer"), events.Plural(len(all.Joins), "join"))
 	}
 	for i, j := range all.Joins {
 		in := worker.JoinAnswered{Worker: j.Incarnation}

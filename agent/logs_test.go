@@ -26,7 +26,7 @@ func stored(t *testing.T, p events.Ports) (lines, missing, newest int) {
 	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: events.FromFirst}, func(s events.Stored) error {
 		for text := range strings.Lines(string(s.Data)) {
 			n := 0
-			if _, err := fmt.Sscanf(text, "regroup: %d lines were dropped here", &n); err == nil {
+			if _, err := fmt.Sscanf(text, "regroup: %d lines dropped here", &n); err == nil {
 				missing += n
 				next += n
 				continue

@@ -3,6 +3,7 @@ package lines
 import (
 	"fmt"
 
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 )
 
@@ -29,7 +30,7 @@ func (c *Chunk) Put(l output.Line) {
 func (c *Chunk) Gap(lines int) {
 	c.close()
 	c.Gaps += lines
-	c.Data = fmt.Appendf(c.Data, "regroup: %d lines were dropped here, the log store was too slow\n", lines)
+	c.Data = fmt.Appendf(c.Data, "regroup: %s dropped here, the log store was too slow\n", events.Plural(lines, "line"))
 }
 
 // Join appends another chunk.

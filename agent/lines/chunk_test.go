@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/agent/lines"
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 )
 
@@ -25,7 +26,7 @@ func TestChunk(t *testing.T) {
 			if n := rapid.IntRange(0, 5).Draw(t, "kind"); n == 0 {
 				next.Gap(i)
 				gaps += i
-				want = append(want, output.Line{Text: fmt.Sprintf("regroup: %d lines were dropped here, the log store was too slow", i)})
+				want = append(want, output.Line{Text: fmt.Sprintf("regroup: %s dropped here, the log store was too slow", events.Plural(i, "line"))})
 			} else {
 				l := output.Line{Text: fmt.Sprintf("line %d", i), Open: n > 3}
 				next.Put(l)

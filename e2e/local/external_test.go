@@ -128,7 +128,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	come := func(node string) *participant { return c.startParticipant(node, "mnist", flags...) }
 
 	a := come("node-a")
-	a.says("waiting for 1 more node (1 of 2 to 3 nodes are here)")
+	a.says("waiting for 1 more node (1 of 2 to 3 nodes here)")
 	b := come("node-b")
 	v := c.until(job, time.Minute, "two nodes step", world("node-a", "node-b"))
 	pid := v.Generations[len(v.Generations)-1].Members[0].PID
@@ -183,7 +183,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 	c.services(1)
 	alone := c.startParticipant("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
 	alone.exits(time.Minute, 12)
-	alone.says("waited 1s: 1 of the 2 to 2 nodes came")
+	alone.says("waited 1s: 1 of the 2 nodes came")
 
 	first := c.startParticipant("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
 	first.says("waiting for 1 more node")

@@ -227,7 +227,7 @@ raise ValueError("shard 1 is truncated")
 	logs, _, _ := runLocal(t, dir, 3*time.Minute, "logs")
 	for what, text := range map[string]string{"run": out, "logs": logs} {
 		lines, lost := strings.Count(text, " of a flood that"), 0
-		for _, m := range regexp.MustCompile(`regroup: (\d+) lines were dropped here`).FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`regroup: (\d+) lines? dropped here`).FindAllStringSubmatch(text, -1) {
 			lost += atoi(m[1])
 		}
 		if lines+lost != printed {

@@ -103,7 +103,7 @@ func Check(dir string) (Manifest, error) {
 	}
 	for _, name := range events.Streams() {
 		if have[name] != 1 {
-			found = append(found, fmt.Sprintf("stream %s is there %d times, want once", name, have[name]))
+			found = append(found, fmt.Sprintf("stream %s is there %s, want once", name, events.Plural(have[name], "time")))
 		}
 	}
 	if len(found) > 0 {

@@ -3,7 +3,6 @@ package backup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -46,7 +45,7 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Mani
 		}
 		switch err := refusal(info.ApiResponse); {
 		case err == nil:
-			exist = append(exist, fmt.Sprintf("%s with %d messages", s.Name, info.State.Msgs))
+			exist = append(exist, s.Name+" with "+events.Plural(info.State.Msgs, "message"))
 		case !errors.Is(err, events.ErrNotFound):
 			return m, err
 		}

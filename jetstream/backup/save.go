@@ -60,7 +60,7 @@ func Save(ctx context.Context, nc *nats.Conn, dir, version string) (m Manifest, 
 		errors.As(err, &changed) // the last attempt may have ended with ctx
 		switch {
 		case changed != nil && ctx.Err() != nil:
-			return m, events.Errorf(events.Unavailable, "%w during each of %d copies, so they may contradict each other: give more time with --within, or stop the services meanwhile (workers train on)", changed, max(attempt, 1))
+			return m, events.Errorf(events.Unavailable, "%w during %s, so they may contradict each other: give more time with --within, or stop the services meanwhile (workers train on)", changed, eachText(max(attempt, 1)))
 		case ctx.Err() != nil || !errors.As(err, new(*changedError)):
 			return m, err
 		}
@@ -70,6 +70,14 @@ func Save(ctx context.Context, nc *nats.Conn, dir, version string) (m Manifest, 
 		return m, events.Errorf(events.Unavailable, "backup: %w", err)
 	}
 	return m, nil
+}
+
+// eachText formats the attempts.
+func eachText(n int) string {
+	if n == 1 {
+		return "the copy"
+	}
+	return "each of " + events.Plural(n, "copy")
 }
 
 // changedError says that a document was stored while copies were made.

@@ -138,7 +138,7 @@ func (p *Processor[S]) publishLaunches(ctx context.Context, launches []events.La
 		all[i] = m
 	}
 	if err := p.o.Ports.Log.PublishAll(ctx, all); err != nil {
-		return events.Errorf(events.CodeOf(err), "%s: publish %d launches: %w", p.o.Service, len(all), err)
+		return events.Errorf(events.CodeOf(err), "%s: publish %s: %w", p.o.Service, events.Plural(len(all), "launch"), err)
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (p *Processor[S]) rebuild(ctx context.Context, entity string) (recalled[S],
 	if err != nil || n == 0 {
 		return made, err
 	}
-	made.of = fmt.Sprintf("%d facts", n)
+	made.of = events.Plural(n, "fact")
 	return made, p.complement(ctx, &made)
 }
 
@@ -168,7 +168,7 @@ func (p *Processor[S]) behind(ctx context.Context, entity string, e *entry[S]) (
 	if err != nil || n == 0 {
 		return made, err
 	}
-	made.of = fmt.Sprintf("%d more facts", n)
+	made.of = events.Plural(n, "more fact")
 	return made, p.complement(ctx, &made)
 }
 

@@ -147,7 +147,7 @@ func decodeBatch(text []byte) ([]events.Event, error) {
 		return nil, wrong("", "is not a batch of CloudEvents: send a JSON list of them")
 	}
 	if len(parts) > limits.Batch.Max {
-		return nil, events.Errorf(events.TooLarge, "the batch has %d events (%s)", len(parts), limits.Batch)
+		return nil, events.Errorf(events.TooLarge, "the batch has %s (%s)", events.Plural(len(parts), "event"), limits.Batch)
 	}
 	if len(parts) == 0 {
 		return nil, wrong("", "the batch is empty: send at least one event")

@@ -198,11 +198,11 @@ func (g *Gateway) dryRun(w http.ResponseWriter, job spec.Job) error {
 	s := Submitted{Spec: job.WithDefaults(), Free: slots.Free, Ready: job.Workers.Min <= slots.Free}
 	switch {
 	case s.Ready:
-		s.Plan = fmt.Sprintf("it would start with %d of %d to %d workers: %d slots are free", min(slots.Free, job.Workers.Max), job.Workers.Min, job.Workers.Max, slots.Free)
+		s.Plan = fmt.Sprintf("it would start with %d of %s, with %s free", min(slots.Free, job.Workers.Max), events.Between(job.Workers.Min, job.Workers.Max, "worker"), events.Plural(slots.Free, "slot"))
 	case job.Workers.Min > slots.Usable:
-		s.Plan = fmt.Sprintf("it would wait: it needs %d slots, more than there are (%d)", job.Workers.Min, slots.Usable)
+		s.Plan = fmt.Sprintf("it would wait: it needs %s, more than there are (%d)", events.Plural(job.Workers.Min, "slot"), slots.Usable)
 	default:
-		s.Plan = fmt.Sprintf("it would wait: it needs %d slots, and %d of %d are free", job.Workers.Min, slots.Free, slots.Usable)
+		s.Plan = fmt.Sprintf("it would wait: it needs %s, with %d of %d free", events.Plural(job.Workers.Min, "slot"), slots.Free, slots.Usable)
 	}
 	return answer(w, http.StatusOK, s)
 }

@@ -128,7 +128,7 @@ func attention(v events.JobView, now time.Time) []Attention {
 	case v.OpenIncident != nil && !v.OpenIncident.Cause.Kind.Planned():
 		return of("warning", "recovers: "+v.OpenIncident.Cause.Detail, time.Time{})
 	case v.Spec.Failures.Max != nil && !v.State.Terminal() && 2*v.FailuresWithin(now) > *v.Spec.Failures.Max:
-		return of("warning", fmt.Sprintf("%d of %d failures are used up", v.FailuresWithin(now), *v.Spec.Failures.Max), time.Time{})
+		return of("warning", fmt.Sprintf("has used up %d of its %s", v.FailuresWithin(now), events.Plural(*v.Spec.Failures.Max, "failure")), time.Time{})
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (k *records) rebuild(ctx context.Context) (plan.State, string, error) {
 		}
 		placed = append(placed, p)
 	}
-	return plan.Recalled(known, placed), fmt.Sprintf("the records of %d nodes and %d jobs", len(known), len(placed)), nil
+	return plan.Recalled(known, placed), fmt.Sprintf("the records of %s and %s", events.Plural(len(known), "node"), events.Plural(len(placed), "job")), nil
 }
 
 // places returns the newest fact about the places of a job; nil = there is none, or the job has

@@ -19,6 +19,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+	"github.com/regroup-io/regroup/events"
 )
 
 // limit bounds all checks together; probeLimit the Python process, serverLimit the server.
@@ -118,7 +119,7 @@ func write(w io.Writer, p screen.Palette, all []finding) error {
 			fmt.Fprintf(&b, "         %s\n", p.Faint("→ "+visible.Text(f.Fix)))
 		}
 	}
-	fmt.Fprintf(&b, "\n%s, %s\n", screen.Plural(counts[problem], "problem"), screen.Plural(counts[note], "note"))
+	fmt.Fprintf(&b, "\n%s, %s\n", events.Plural(counts[problem], "problem"), events.Plural(counts[note], "note"))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

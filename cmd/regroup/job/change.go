@@ -28,7 +28,7 @@ func scale(env command.Env) *cobra.Command {
 			if err := s.Scale(ctx, v.Job, w); err != nil {
 				return err
 			}
-			fmt.Fprintf(env.Err, "%s wants %s workers\n", v.Job, screen.WorkersText(w))
+			fmt.Fprintf(env.Err, "%s wants %s\n", v.Job, screen.WorkersText(w))
 			return nil
 		})(cmd, job)
 	}
@@ -75,7 +75,7 @@ func closeRendezvous(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(env.Err, "%s is closed: %s go on\n", v.Job, screen.Plural(g.Nodes, "node"))
+		fmt.Fprintf(env.Err, "%s is closed, with %s\n", v.Job, events.Plural(g.Nodes, "node"))
 		return nil
 	})
 	return cmd

@@ -39,7 +39,7 @@ func list(env command.Env) *cobra.Command {
 			views = limited(views, *limit)
 		}
 		if left := found - len(views); left > 0 {
-			defer fmt.Fprintf(env.Err, "%s left out: regroup ls --all\n", screen.Plural(left, "older job"))
+			defer fmt.Fprintf(env.Err, "%s left out: regroup ls --all\n", events.Plural(left, "older job"))
 		}
 		live := make([]*events.JobView, len(views))
 		for i := range views {
@@ -107,7 +107,7 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 		incidents++
 	}
 	r := []string{
-		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", training(v), screen.WorkersText(v.Spec.Workers)), gen, step,
+		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", training(v), screen.WorkersRange(v.Spec.Workers)), gen, step,
 		fmt.Sprint(incidents), env.Age(v.Submitted),
 	}
 	if wide {

@@ -82,7 +82,7 @@ func drawCurve(w io.Writer, c view.Curve, p screen.Palette, width int) error {
 		from = fmt.Sprintf("rank %d", last.Rank)
 	}
 	title := fmt.Sprintf("%s %.6g  (step %d, %s, %s of steps %d to %d)", p.Head(c.Name), last.Value, last.Step, from,
-		screen.Plural(len(c.Points), "point"), c.Points[0].Step, last.Step)
+		events.Plural(len(c.Points), "point"), c.Points[0].Step, last.Step)
 	if len(c.Points) == 1 {
 		_, err := fmt.Fprintf(w, "%s\n\n", title)
 		return err

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -58,7 +57,7 @@ func remove(env command.Env) *cobra.Command {
 			fmt.Fprintf(env.Err, "%s is removed\n", v.Job)
 		}
 		if *ended {
-			fmt.Fprintf(env.Err, "%s removed\n", screen.Plural(len(views), "job"))
+			fmt.Fprintf(env.Err, "%s removed\n", events.Plural(len(views), "job"))
 		}
 		return nil
 	})

@@ -167,9 +167,9 @@ func reported(v events.JobView) string {
 	}
 	g := v.Generations[len(v.Generations)-1]
 	if v.State.Terminal() {
-		return fmt.Sprintf("%s: of %s %d success, %d failure", g.Generation, screen.Plural(g.World, "member"), g.Reported.Success, g.Reported.Failure)
+		return fmt.Sprintf("%s: of %s %d success, %d failure", g.Generation, events.Plural(g.World, "member"), g.Reported.Success, g.Reported.Failure)
 	}
-	return fmt.Sprintf("%s: %d of %s ready, %d success, %d failure", g.Generation, g.Reported.Ready, screen.Plural(g.World, "member"),
+	return fmt.Sprintf("%s: %d of %s ready, %d success, %d failure", g.Generation, g.Reported.Ready, events.Plural(g.World, "member"),
 		g.Reported.Success, g.Reported.Failure)
 }
 
@@ -179,7 +179,7 @@ func samples(v events.JobView) string {
 	if s == nil {
 		return ""
 	}
-	text := fmt.Sprintf("samples: %s of %d done, missing %d, repeated %d", screen.Plural(s.Epochs, "epoch"), s.PerEpoch, s.Missing, s.Repeated)
+	text := fmt.Sprintf("samples: %s of %d done, missing %d, repeated %d", events.Plural(s.Epochs, "epoch"), s.PerEpoch, s.Missing, s.Repeated)
 	if s.Unproven {
 		text += " by their number; which ones is not checked in epochs of this size"
 	}
@@ -211,7 +211,7 @@ func failureBudget(v events.JobView, now time.Time) string {
 	if f.Per.D() == time.Hour {
 		window = "this hour"
 	}
-	text := fmt.Sprintf("%d of %s %s", v.FailuresWithin(now), screen.Plural(*f.Max, "failure"), window)
+	text := fmt.Sprintf("%d of %s %s", v.FailuresWithin(now), events.Plural(*f.Max, "failure"), window)
 	if same, step := events.SameStep(v.CountedFailures); same > 0 {
 		where := fmt.Sprintf("at step %d", step)
 		if step == 0 {

@@ -175,7 +175,7 @@ func draw(env command.Env, p screen.Palette, w *bytes.Buffer, o overview, rates 
 	if env.IsTerminal {
 		services += "  " + p.Faint("q ends it")
 	}
-	fmt.Fprintf(w, "%s  %s, %d of %s take work, %s\n\n", o.At.Format(time.TimeOnly), screen.Plural(len(o.Jobs), "job"), ready, screen.Plural(len(o.Nodes), "node"), services)
+	fmt.Fprintf(w, "%s  %s, %d of %s ready for work, %s\n\n", o.At.Format(time.TimeOnly), events.Plural(len(o.Jobs), "job"), ready, events.Plural(len(o.Nodes), "node"), services)
 	rows := make([][]string, 0, len(o.Jobs))
 	for _, v := range o.Jobs {
 		rate := "-"

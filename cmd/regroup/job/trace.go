@@ -47,7 +47,7 @@ func trace(env command.Env) *cobra.Command {
 			return err
 		}
 		if unreadable > 0 {
-			fmt.Fprintf(env.Err, "%s could not be read\n", screen.Plural(unreadable, "stored message"))
+			fmt.Fprintf(env.Err, "%s could not be read\n", events.Plural(unreadable, "stored message"))
 		}
 		if written, err := form.Write(env.Out, all); written {
 			return err

@@ -48,7 +48,7 @@ func operate(cmd *cobra.Command, c *boot.Config, within time.Duration, fn func(c
 
 // report writes one line about a backup.
 func report(cmd *cobra.Command, what, dir string, m backup.Manifest) error {
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %d streams, %d bytes, made %s by regroup %s\n", what, dir, len(m.Streams), m.Bytes(), m.Made.Format(time.RFC3339), m.Version)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s, %d bytes, made %s by regroup %s\n", what, dir, events.Plural(len(m.Streams), "stream"), m.Bytes(), m.Made.Format(time.RFC3339), m.Version)
 	return err
 }
 

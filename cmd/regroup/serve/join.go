@@ -125,7 +125,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 	errs := bottom.Writer(to.errs)
 	report := &reporter{to: errs, job: join.Job}
 	per := join.Spec.Rendezvous.WorkersPerNode
-	report.say("node %s comes to it: %s, %s each", a.Filled().Node, screen.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", screen.Plural(per, "worker"))
+	report.say("node %s comes to it: %s, %s each", a.Filled().Node, events.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", events.Plural(per, "worker"))
 	m := Membership{Process: p, Agent: a, Client: c, Job: join, Made: made, Err: errs, report: report}
 	m.Output = func(l agent.Line) {
 		// A reader who has gone ends nothing.
@@ -160,7 +160,7 @@ func (m Membership) Run(ctx context.Context) error {
 	}
 	a, per := m.Agent, m.Job.Spec.Rendezvous.WorkersPerNode
 	if a.Slots = cmp.Or(a.Slots, per); a.Slots < per {
-		return events.Errorf(events.Invalid, "--slots: is %d, the job has %d workers on every node", a.Slots, per)
+		return events.Errorf(events.Invalid, "--slots: is %d, the job has %s on every node", a.Slots, events.Plural(per, "worker"))
 	}
 	m.Job.OnChange = func(n events.NodeMembership) {
 		if m.Changed != nil {
@@ -207,15 +207,15 @@ func membershipText(n events.NodeMembership) string {
 	of := fmt.Sprintf("%d of %s", n.Nodes, spanText(n.Min, n.Max))
 	switch {
 	case n.Membership == events.MembershipSpare:
-		return fmt.Sprintf("this node is a spare: all %d nodes are in, it takes the place of one that is lost", n.Nodes)
+		return fmt.Sprintf("this node is a spare: the job has its %s, and this one takes the place of one that is lost", events.Plural(n.Nodes, "node"))
 	case n.Membership == events.MembershipWaiting:
-		return "this node is taken in at the next commit (" + of + " are in)"
+		return "this node is taken in at the next commit (" + of + " in)"
 	case n.Membership != events.MembershipParticipant:
 		return ""
 	case n.Complete:
-		return fmt.Sprintf("the round is complete with %s", screen.Plural(n.Nodes, "node"))
+		return fmt.Sprintf("the round is complete with %s", events.Plural(n.Nodes, "node"))
 	case n.Nodes < n.Min:
-		return fmt.Sprintf("waiting for %s (%s are here)", screen.Plural(n.Min-n.Nodes, "more node"), of)
+		return fmt.Sprintf("waiting for %s (%s here)", events.Plural(n.Min-n.Nodes, "more node"), of)
 	case n.LastCallMS > 0:
 		return fmt.Sprintf("last call, %.0f s left: %s are here", n.LastCallMS/1000, of)
 	}
@@ -223,10 +223,7 @@ func membershipText(n events.NodeMembership) string {
 }
 
 func spanText(low, high int) string {
-	if low == high {
-		return screen.Plural(low, "node")
-	}
-	return fmt.Sprintf("%d to %d nodes", low, high)
+	return events.Between(low, high, "node")
 }
 
 // outcomeWithin bounds the wait for the job's end after its workers on this node have ended.

@@ -298,7 +298,7 @@ func (t *call) awaitOthers(ctx context.Context, l *serve.Local) {
 	defer cancel()
 	for l.Others() > 0 {
 		if !wait.Sleep(limit, 20*time.Millisecond) {
-			fmt.Fprintf(t.env.Err, "%d other nodes have not left after %s; they lose their server now\n", l.Others(), othersWithin)
+			fmt.Fprintf(t.env.Err, "after %s there is still a connection of %s, which loses its server now\n", othersWithin, events.Plural(l.Others(), "other node"))
 			return
 		}
 	}

@@ -153,7 +153,7 @@ func (t *transition) hello(b events.NodeHello) {
 		t.refuse(events.Invalid, "node %s says hello without an incarnation", v.Node)
 		return
 	case b.Slots < 0:
-		t.refuse(events.Invalid, "node %s says that it has %d slots", v.Node, b.Slots)
+		t.refuse(events.Invalid, "node %s says that it has %s", v.Node, events.Plural(b.Slots, "slot"))
 		return
 	case slices.Contains(t.s.Replaced, b.Incarnation):
 		t.refuse(events.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)

@@ -106,7 +106,7 @@ func (t *transition) applyHostEntry(b events.HostEntry) {
 	case v.AllocatableSlots() == offers && v.Order > 0:
 		f.Reason = fmt.Sprintf("is number %d of the host list", v.Order)
 	default:
-		f.Reason = fmt.Sprintf("%d of its %d slots may be used", v.AllocatableSlots(), v.Slots)
+		f.Reason = fmt.Sprintf("%d of its %s may be used", v.AllocatableSlots(), events.Plural(v.Slots, "slot"))
 	}
 	t.publish(events.NodeChanged{NodeFact: f})
 }

@@ -143,7 +143,7 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 	h.record(r, f, t.now)
 	t.setHistory(slot, h)
 	if proofs := t.proofs(slot, h.open()); len(proofs) >= r.Failures && t.room(1) {
-		q := h.beginQuarantine(r, fmt.Sprintf("%d failures within %s, the last: %s of %s", len(proofs), shortDuration(r.Window), b.Detail, b.Job), t.now)
+		q := h.beginQuarantine(r, fmt.Sprintf("%s within %s, the last: %s of %s", events.Plural(len(proofs), "failure"), shortDuration(r.Window), b.Detail, b.Job), t.now)
 		t.setHistory(slot, h)
 		t.quarantineSlot(slot, q)
 	}
@@ -206,7 +206,7 @@ func (t *transition) countLoss() {
 	h := &t.s.Losses
 	h.record(r, Failure{At: t.now}, t.now)
 	if n := len(h.open()); n >= r.Losses && t.room(t.s.View.SchedulableSlots()) {
-		t.quarantine(h.beginQuarantine(r, fmt.Sprintf("lost %d times within %s", n, shortDuration(r.Window)), t.now))
+		t.quarantine(h.beginQuarantine(r, fmt.Sprintf("lost %s within %s", events.Plural(n, "time"), shortDuration(r.Window)), t.now))
 	}
 }
 

@@ -134,7 +134,7 @@ func (f *findings) copies(r Report) {
 		}
 		behind := ""
 		if b.Lag > 0 {
-			behind = fmt.Sprintf("; the one of %s lacks %d messages", b.LagOf, b.Lag)
+			behind = fmt.Sprintf("; the one of %s lacks %s", b.LagOf, events.Plural(b.Lag, "message"))
 		}
 		switch {
 		case b.State == StateSilent && b.SeenMS != nil:
@@ -145,7 +145,7 @@ func (f *findings) copies(r Report) {
 		case b.Offline:
 			f.add("offline "+b.Broker, "warning", "broker %s is offline: its copies of streams (%d) are not kept up%s", b.Broker, b.Copies, behind)
 		case b.Lag > MaxLag:
-			f.add("behind "+b.Broker, "warning", "broker %s is behind: its copy of %s lacks %d messages", b.Broker, b.LagOf, b.Lag)
+			f.add("behind "+b.Broker, "warning", "broker %s is behind: its copy of %s lacks %s", b.Broker, b.LagOf, events.Plural(b.Lag, "message"))
 		case len(late) > 0:
 			f.add("late "+b.Broker, "warning", "broker %s has copies that are not current: %s%s", b.Broker, strings.Join(late, ", "), behind)
 		}

@@ -80,7 +80,7 @@ func (t *transition) submit(c events.JobSubmit) {
 	v.State, v.Reason = events.JobStateWaiting, "waits for the scheduler"
 	t.Client = events.OwnTrace(t.in.Trace, v.Job)
 	if spec.External() {
-		v.Reason = fmt.Sprintf("waits for %d to %d nodes to join it by themselves", spec.Rendezvous.Nodes.Min, spec.Rendezvous.Nodes.Max)
+		v.Reason = fmt.Sprintf("waits for %s to join it by themselves", events.Between(spec.Rendezvous.Nodes.Min, spec.Rendezvous.Nodes.Max, "node"))
 	}
 	v.Ledger.Samples = spec.Data.Samples
 	v.Workers, v.Generations, v.Incidents = []events.WorkerView{}, []events.GenerationView{}, []events.IncidentClosed{}

@@ -65,7 +65,7 @@ func (t *transition) failUnsealed() {
 	if t.View.Generation > 0 {
 		reason = fmt.Sprintf("was below min for %s (elastic.timeout): generation %s could not be sealed", e.Timeout.D(), next)
 	}
-	reason += fmt.Sprintf(": it needs %d workers, has %d places, and %d workers run", t.View.Spec.Workers.Min, len(t.Placed.Places), up)
+	reason += fmt.Sprintf(": it needs %s, has %s and %d running", events.Plural(t.View.Spec.Workers.Min, "worker"), events.Plural(len(t.Placed.Places), "place"), up)
 	t.endJob(events.JobStateFailed, events.Unavailable, reason+t.firstFailure())
 }
 

@@ -159,8 +159,8 @@ func (t *transition) sameStepExceeded() bool {
 		what = "before the first step that it could return to"
 	}
 	t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf(
-		"the data or the code kills it: %d failures in a row %s%s (failures.sameStep is %d); first: %s",
-		n, what, where, limit, describeFailure(row[0])))
+		"the data or the code kills it: %s in a row %s%s (failures.sameStep is %d); first: %s",
+		events.Plural(n, "failure"), what, where, limit, describeFailure(row[0])))
 	return true
 }
 
@@ -202,7 +202,7 @@ func (t *transition) noProgress(b events.RoundSealed, over events.Generation) {
 	if over == 0 || b.NoProgress <= spec.FreeRetries || b.Cause.Kind.Planned() || b.Cause.Kind == events.CauseLink || !t.inProcess() || !t.claimFailure(over) {
 		return
 	}
-	detail := fmt.Sprintf("%d generations in a row were lost before they could commit a step after %d", b.NoProgress, t.Commit.Step)
+	detail := fmt.Sprintf("%s in a row were lost before they could commit a step after %d", events.Plural(b.NoProgress, "generation"), t.Commit.Step)
 	if why := b.Cause.Detail; why != "" {
 		detail += "; the last one: " + why
 	}

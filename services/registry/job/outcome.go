@@ -53,7 +53,7 @@ func (t *transition) outcome() {
 			return
 		}
 		if t.allSucceeded() {
-			t.endJob(events.JobStateSucceeded, "", fmt.Sprintf("all %d workers of generation %s exited 0", t.world(), t.View.Generation))
+			t.endJob(events.JobStateSucceeded, "", allText(t.world())+fmt.Sprintf(" of generation %s exited 0", t.View.Generation))
 			return
 		}
 		if t.resetLimitExceeded() || t.sameStepExceeded() {
@@ -63,6 +63,23 @@ func (t *transition) outcome() {
 			t.failUnsealed()
 		}
 	}
+}
+
+// allText formats all of a job's workers: the worker, all 4 workers.
+func allText(n int) string {
+	if n == 1 {
+		return "the worker"
+	}
+	return "all " + events.Plural(n, "worker")
+}
+
+// completedText formats those of a generation's workers that have completed the training. Workers
+// of an earlier one may have completed it too.
+func completedText(n, world int) string {
+	if n > world {
+		return events.Plural(n, "worker")
+	}
+	return fmt.Sprintf("%d of %s", n, events.Plural(world, "worker"))
 }
 
 // finished ends a finishing job when its generation's members have ended, or the grace is over.
@@ -92,7 +109,7 @@ func (t *transition) finished() {
 		t.recordFirstError(w)
 		t.endJob(events.JobStateFailed, "", "the training is complete, but a worker failed after it: "+describeExit(w))
 	case succeeded > 0:
-		reason := fmt.Sprintf("%d of %d workers completed the training", succeeded, t.world())
+		reason := completedText(succeeded, t.world()) + " completed the training"
 		if running > 0 {
 			reason += fmt.Sprintf("; %d did not end in time", running)
 		}

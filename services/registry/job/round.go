@@ -38,8 +38,8 @@ func (t *transition) placed(b events.PlacementSet) {
 		}
 	}
 	if t.View.State == events.JobStateWaiting {
-		t.View.Reason = fmt.Sprintf("has %d of the wanted %d to %d places, waits for its workers to start", len(b.Places),
-			t.View.Spec.Workers.Min, t.View.Spec.Workers.Max)
+		t.View.Reason = fmt.Sprintf("has %d of the wanted %s, waits for its workers to start", len(b.Places),
+			events.Between(t.View.Spec.Workers.Min, t.View.Spec.Workers.Max, "place"))
 	}
 }
 
@@ -224,7 +224,7 @@ func (t *transition) participantsSet(b events.RoundParticipantsSet) {
 	if !b.Closed || len(b.Places) >= t.View.Spec.Workers.Min {
 		return
 	}
-	have := fmt.Sprintf("%d of at least %d nodes", len(b.Nodes), t.View.Spec.Rendezvous.Nodes.Min)
+	have := fmt.Sprintf("%d of at least %s", len(b.Nodes), events.Plural(t.View.Spec.Rendezvous.Nodes.Min, "node"))
 	switch t.View.State {
 	case events.JobStateWaiting:
 		if b.Abandoned {

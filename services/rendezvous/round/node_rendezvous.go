@@ -167,7 +167,7 @@ func (x *NodeRendezvous) apply(a op, i int, r spec.Rendezvous, now time.Time) bo
 		c.ExpiresAt = now.Add(r.KeepAliveInterval.D())
 	case opRemoveParticipant, opRemoveWaiting:
 		n := x.count(participant)
-		x.evict(i, events.MembershipTimedOut, fmt.Sprintf("waited %s: %d of the %d to %d nodes came", r.JoinTimeout.D(), n, r.Nodes.Min, r.Nodes.Max), r, now)
+		x.evict(i, events.MembershipTimedOut, fmt.Sprintf("waited %s: %d of the %s came", r.JoinTimeout.D(), n, events.Between(r.Nodes.Min, r.Nodes.Max, "node")), r, now)
 	case opErrorClosed, opGracefulExit:
 		x.evict(i, events.MembershipClosed, x.Closed, r, now)
 	default:

@@ -63,7 +63,7 @@ func (t *transition) enter(b events.NodeEnter) (events.NodeMembership, error) {
 		return events.NodeMembership{}, events.Errorf(events.Conflict, "%s is another job than this node means: %w", b.Job, errors.Join(all...))
 	}
 	if need := t.Spec.Rendezvous.WorkersPerNode; b.Slots < need {
-		return events.NodeMembership{}, events.Errorf(events.Invalid, "node %s has %d slots, the job has %d workers per node", b.Node, b.Slots, need)
+		return events.NodeMembership{}, events.Errorf(events.Invalid, "node %s has %s, the job has %s per node", b.Node, events.Plural(b.Slots, "slot"), events.Plural(need, "worker"))
 	}
 	if t.Stopping != nil || t.Finishing {
 		return t.membership(b.Node), nil

@@ -14,11 +14,11 @@ func (p *pool) shortfall(row events.PlacementView, holder events.JobID) string {
 	case has >= w.Max:
 		return ""
 	case has < w.Min:
-		return fmt.Sprintf("has %d of at least %d workers: %s", has, w.Min, p.capacity())
+		return fmt.Sprintf("has %d of at least %s: %s", has, events.Plural(w.Min, "worker"), p.capacity())
 	case holder != "" && len(p.free) > 0:
-		return fmt.Sprintf("has %d of up to %d workers: free slots are kept for %s, which waits", has, w.Max, holder)
+		return fmt.Sprintf("has %d of up to %s: free slots are kept for %s, which waits", has, events.Plural(w.Max, "worker"), holder)
 	}
-	return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.capacity())
+	return fmt.Sprintf("has %d of up to %s: %s", has, events.Plural(w.Max, "worker"), p.capacity())
 }
 
 // waitReason returns a sentence that says why a job is not placed. front: it is the first in the
@@ -43,7 +43,7 @@ func (p *pool) capacity() string {
 }
 
 func (p *pool) describeCapacity() string {
-	text := fmt.Sprintf("%d free of %d on %d node%s", len(p.free), p.size, p.nodeCount, plural(p.nodeCount))
+	text := fmt.Sprintf("%d free of %d on %s", len(p.free), p.size, events.Plural(p.nodeCount, "node"))
 	if p.nodeCount == 0 {
 		text = "no node takes work"
 	}
@@ -112,11 +112,4 @@ func names(all []events.NodeID) string {
 
 func clock(q events.Quarantine) string { return q.Until.UTC().Format("2 Jan 15:04:05 UTC") }
 
-func slots(n int) string { return fmt.Sprintf("%d slot%s", n, plural(n)) }
-
-func plural(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return "s"
-}
+func slots(n int) string { return events.Plural(n, "slot") }

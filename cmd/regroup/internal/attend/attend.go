@@ -156,7 +156,7 @@ func (w *Watcher) progress(p events.Progress) error {
 	}
 	w.mu.Lock()
 	w.rate.Take(p, time.Now())
-	text := fmt.Sprintf("%s · %s · %s", w.story.Generation, screen.Plural(w.story.World, "worker"), w.rate.Text())
+	text := fmt.Sprintf("%s · %s · %s", w.story.Generation, events.Plural(w.story.World, "worker"), w.rate.Text())
 	w.mu.Unlock()
 	w.sticky.Set(text)
 	return nil

@@ -64,7 +64,7 @@ func (c *Client) AwaitNodes(ctx context.Context, names ...string) error {
 		return ready == len(names), err
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%d of %d nodes are ready: %w", ready, len(names), err)
+		return fmt.Errorf("ready: %d of %s: %w", ready, events.Plural(len(names), "node"), err)
 	}
 	return err
 }

@@ -88,7 +88,7 @@ func (c *Client) stale(ctx context.Context, service string, servers map[*Server]
 // home is the server that had a job when it was read last.
 func (c *Client) home(job events.JobID) *Server {
 	if s, ok := c.homes.Load(job); ok {
-		return s.(*Server) //nolint:forcetypeassert,errcheck // remember stores nothing else
+		return s.(*Server) //nolint:forcetypeassert // remember stores nothing else
 	}
 	return c.at.Load()
 }

@@ -85,6 +85,6 @@ func Between(least int, names ...string) cobra.PositionalArgs {
 				want = strings.TrimSpace("[" + strings.Join(names[:most], " ") + "] " + strings.Join(names[most:], " "))
 			}
 		}
-		return events.Errorf(events.Invalid, "%s wants %s, got %d arguments (see %s --help)", cmd.CommandPath(), want, len(args), cmd.CommandPath())
+		return events.Errorf(events.Invalid, "%s wants %s, got %s (see %s --help)", cmd.CommandPath(), want, events.Plural(len(args), "argument"), cmd.CommandPath())
 	}
 }

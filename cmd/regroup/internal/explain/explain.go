@@ -83,10 +83,10 @@ func (s Seen) head(e Explanation) string {
 	case v.State.Terminal():
 		return ended(v, s.Now)
 	case v.State == events.JobStateStopping:
-		return fmt.Sprintf("is stopping (%s): %s still run", v.Reason, screen.Plural(alive(v), "worker"))
+		return fmt.Sprintf("is stopping (%s): %s still running", v.Reason, events.Plural(alive(v), "worker"))
 	case v.State == events.JobStateFinishing:
 		done, left := finishing(v)
-		return fmt.Sprintf("has completed the training: %s done, %d still run", screen.Plural(done, "worker"), left)
+		return fmt.Sprintf("has completed the training: %s done, %d still running", events.Plural(done, "worker"), left)
 	case s.awaitedNodes() != "":
 		return s.awaitedNodes()
 	case e.Places == 0 && s.Round.Generation == 0 && s.silent(events.ServiceScheduler):
@@ -102,16 +102,16 @@ func (s Seen) head(e Explanation) string {
 	case s.Round.Proposed > 0:
 		return s.regroups(e)
 	case e.Training == 0 && s.silent(events.ServiceRendezvous):
-		return fmt.Sprintf("has %s, and no rendezvous answers that could bring its workers together", screen.Plural(e.Places, "place"))
+		return fmt.Sprintf("has %s, and no rendezvous answers that could bring its workers together", events.Plural(e.Places, "place"))
 	case e.Training == 0:
-		return fmt.Sprintf("has %s and waits for the rendezvous to open", screen.Plural(e.Places, "place"))
+		return fmt.Sprintf("has %s and waits for the rendezvous to open", events.Plural(e.Places, "place"))
 	}
 	verb := "trains"
 	silent := v.Spec.Recovery == spec.RecoveryRestart && v.OpenIncident != nil
 	if v.Spec.Recovery == spec.RecoveryRestart && (silent || v.Step == 0) {
 		verb = "runs" // only its processes are known to run
 	}
-	text := fmt.Sprintf(verb+" as %s with %d of %s workers", e.Generation, e.Training, screen.WorkersText(e.Workers))
+	text := fmt.Sprintf("%s as %s with %s", verb, e.Generation, screen.TrainingText(e.Training, e.Workers))
 	if v.Step > 0 {
 		text += fmt.Sprintf(" (step %d%s)", v.Step, s.observed(", observed %s ago"))
 	}
@@ -130,9 +130,9 @@ func (s Seen) waiting() string {
 	}
 	least := s.Placement.Workers.Min
 	if least > p.MaxSlots {
-		return fmt.Sprintf("needs %s, more than there are: %s", screen.Plural(least, "slot"), p.Capacity)
+		return fmt.Sprintf("needs %s, more than there are: %s", events.Plural(least, "slot"), p.Capacity)
 	}
-	text := fmt.Sprintf("needs %s, is number %d of %d in the queue", screen.Plural(least, "slot"), at+1, len(p.Queue))
+	text := fmt.Sprintf("needs %s, is number %d of %d in the queue", events.Plural(least, "slot"), at+1, len(p.Queue))
 	if p.Head != "" {
 		text += fmt.Sprintf(" behind %s, which needs %d", p.Head, p.Jobs[p.Head].Workers.Min)
 	}
@@ -143,7 +143,7 @@ func (s Seen) hindrance(e Explanation) string {
 	if e.Hindrance != "" {
 		return e.Hindrance
 	}
-	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", screen.Plural(max(1, e.Workers.Min), "slot"))
+	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", events.Plural(max(1, e.Workers.Min), "slot"))
 }
 
 func (s Seen) regroups(e Explanation) string {
@@ -152,7 +152,7 @@ func (s Seen) regroups(e Explanation) string {
 	if r.Generation > 0 {
 		verb = fmt.Sprintf("regroups from %s to %s after %s", r.Generation, r.Proposed, screen.CauseText(r.Cause))
 	}
-	text := fmt.Sprintf("%s: %d of %d workers have joined, at least %d are needed", verb, e.Joined, len(r.Expected), e.Workers.Min)
+	text := fmt.Sprintf("%s: %d of %s joined, at least %d needed", verb, e.Joined, events.Plural(len(r.Expected), "worker"), e.Workers.Min)
 	text += s.observed("; no step was observed for %s")
 	if len(e.Missing) > 0 {
 		text += "; missing: " + s.placesText(e.Missing)
@@ -180,7 +180,7 @@ func (s Seen) notes(e Explanation) []string {
 	}
 	var out []string
 	if n := s.Round.NoProgress; n >= spec.FreeRetries {
-		out = append(out, fmt.Sprintf("%d generations in a row were lost without progress", n))
+		out = append(out, fmt.Sprintf("%s in a row were lost without progress", events.Plural(n, "generation")))
 	}
 	if i := s.broughtAbout(); i != nil && screen.SilenceText(*i) != "" {
 		out = append(out, fmt.Sprintf("%s came after %s, and %s", i.To, screen.CauseText(i.Cause), screen.SilenceText(*i)))
@@ -194,7 +194,7 @@ func (s Seen) notes(e Explanation) []string {
 		out = append(out, "it "+e.Hindrance)
 	}
 	if e.Failures > 0 {
-		out = append(out, fmt.Sprintf("%d of %d failures within %s", e.Failures, e.Allowed, s.Job.Spec.Failures.Per.D()))
+		out = append(out, fmt.Sprintf("%d of %s within %s", e.Failures, events.Plural(e.Allowed, "failure"), s.Job.Spec.Failures.Per.D()))
 	}
 	return append(append(out, s.standby()...), s.doubts()...)
 }

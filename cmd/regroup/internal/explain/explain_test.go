@@ -87,6 +87,8 @@ func TestSentences(t *testing.T) {
 			s.Job.Workers[1].State = events.WorkerStateStarting
 		})},
 		{"all is well", running(func(*Seen) {})},
+		{"more than are wanted", running(func(s *Seen) { s.Job.Spec.Workers = spec.Workers{Min: 3, Max: 3} })},
+		{"one of one", running(func(s *Seen) { s.Job.Spec.Workers, s.Round.Members = spec.Workers{Min: 1, Max: 1}, members(1) })},
 		{"its last step is old", running(func(s *Seen) { s.Job.StepAt = now.Add(-4 * time.Minute) })},
 		{"nobody had observed it", running(func(s *Seen) {
 			s.Job.StepAt = now.Add(-80 * time.Millisecond)

@@ -177,7 +177,7 @@ func (s Seen) workerText(p events.Place) string {
 func nodesText(all []events.NodeID) string {
 	const few = 3
 	if len(all) > few {
-		return screen.Plural(len(all), "node")
+		return events.Plural(len(all), "node")
 	}
 	names := make([]string, len(all))
 	for i, n := range all {
@@ -239,7 +239,7 @@ func (s Seen) awaitedNodes() string {
 	if g != nil {
 		here = g.Nodes
 	}
-	text := fmt.Sprintf("waits for nodes to come: %d of %d to %d are here", here, r.Nodes.Min, r.Nodes.Max)
+	text := fmt.Sprintf("waits for nodes to come: %d of %s here", here, events.Between(r.Nodes.Min, r.Nodes.Max, "node"))
 	if g != nil && g.LastCall.After(s.Now) {
 		text += "; the last call ends in " + screen.Span(g.LastCall.Sub(s.Now))
 	}
@@ -253,10 +253,10 @@ func (s Seen) standby() []string {
 	}
 	var out []string
 	if g.Waiting > 0 {
-		out = append(out, screen.Plural(g.Waiting, "node")+" to come in at a commit")
+		out = append(out, events.Plural(g.Waiting, "node")+" to come in at a commit")
 	}
 	if g.Spares > 0 {
-		out = append(out, screen.Plural(g.Spares, "spare node"))
+		out = append(out, events.Plural(g.Spares, "spare node"))
 	}
 	if g.Closed {
 		out = append(out, "no more nodes are taken in")

@@ -23,8 +23,8 @@ func TestSelfRegisteredNodes(t *testing.T) {
 		return Of(Seen{Job: events.JobView{Job: "mnist-1a2b", Spec: spec, State: state, Submitted: now}, Round: r, Now: now}).Sentence
 	}
 	for want, got := range map[string]string{
-		"waits for nodes to come: 1 of 2 to 3 are here": at(events.JobStateWaiting, events.RendezvousStatus{Nodes: 1}, events.RoundView{}, nil),
-		"2 of 2 to 3 are here; the last call ends in 12": at(events.JobStateWaiting, events.RendezvousStatus{Nodes: 2}, events.RoundView{}, func(g *events.RendezvousView) {
+		"waits for nodes to come: 1 of 2 to 3 nodes here": at(events.JobStateWaiting, events.RendezvousStatus{Nodes: 1}, events.RoundView{}, nil),
+		"2 of 2 to 3 nodes here; the last call ends in 12": at(events.JobStateWaiting, events.RendezvousStatus{Nodes: 2}, events.RoundView{}, func(g *events.RendezvousView) {
 			g.LastCall = now.Add(12 * time.Second)
 		}),
 		"1 spare node; no more nodes are taken in": at(events.JobStateRunning, events.RendezvousStatus{Nodes: 3, Complete: true, Spares: 1, Closed: true},

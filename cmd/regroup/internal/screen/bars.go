@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 )
 
@@ -123,7 +124,7 @@ func (s *Sticky) bottom() string {
 	}
 	bars := len(lines)
 	if n := bars - mostBars + 1; n > 1 {
-		lines = append(lines[:mostBars-1], fmt.Sprintf("… and %s", Plural(n, "unfinished line")))
+		lines = append(lines[:mostBars-1], fmt.Sprintf("… and %s", events.Plural(n, "unfinished line")))
 	}
 	if s.line != "" {
 		lines = append(lines, s.line)

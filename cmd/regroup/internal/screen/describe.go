@@ -12,11 +12,11 @@ import (
 func Describe(b events.Body) string {
 	switch b := b.(type) {
 	case events.JobSubmitted:
-		return fmt.Sprintf("%s workers: %s (by %s)", WorkersText(b.Spec.Workers), strings.Join(b.Spec.Command, " "), b.By)
+		return fmt.Sprintf("%s: %s (by %s)", WorkersText(b.Spec.Workers), strings.Join(b.Spec.Command, " "), b.By)
 	case events.JobRejected:
 		return fieldErrorsText(b.Errors)
 	case events.JobScaled:
-		return "to " + WorkersText(b.Workers) + " workers"
+		return "to " + WorkersText(b.Workers)
 	case events.JobFailureCounted:
 		return CountedFailureText(events.CountedFailure{Place: &b.Place, Generation: b.Generation, Rank: b.Rank, Step: b.Step, Kind: b.Kind, Detail: b.Detail})
 	case events.JobStalled:
@@ -50,13 +50,13 @@ func Describe(b events.Body) string {
 	case events.RoundOpened:
 		return fmt.Sprintf("%s expects %s (%s)", b.Proposed, placesText(b.Expected), CauseText(b.Cause))
 	case events.RoundDelayed:
-		return fmt.Sprintf("%s %s: %s in a row were lost without progress", b.Proposed, waitText(b.WaitMS, b.Attempts), Plural(b.NoProgress, "generation"))
+		return fmt.Sprintf("%s %s: %s in a row were lost without progress", b.Proposed, waitText(b.WaitMS, b.Attempts), events.Plural(b.NoProgress, "generation"))
 	case events.RoundMissed:
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
-		return fmt.Sprintf("%s has %s (%s)", b.Generation, Plural(len(b.Members), "worker"), CauseText(b.Cause))
+		return fmt.Sprintf("%s has %s (%s)", b.Generation, events.Plural(len(b.Members), "worker"), CauseText(b.Cause))
 	case events.RoundParticipantsSet:
-		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, Plural(len(b.Nodes), "node"), Plural(len(b.Places), "place"), b.Reason)
+		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, events.Plural(len(b.Nodes), "node"), events.Plural(len(b.Places), "place"), b.Reason)
 	case events.RoundClosed:
 		return b.Reason
 	case events.WorkerStarted:
@@ -109,7 +109,7 @@ func fieldErrorsText(all []spec.FieldError) string {
 }
 
 func nodeText(n events.NodeFact) string {
-	s := Plural(n.Slots, "slot")
+	s := events.Plural(n.Slots, "slot")
 	if n.Address != "" {
 		s += " at " + n.Address
 	}
@@ -126,8 +126,25 @@ func slotText(s *events.Slot) string {
 	return fmt.Sprintf("slot %d:", *s)
 }
 
-// WorkersText formats a range: 2-4, or 4.
+// WorkersText formats a range of workers: 2-4 workers, 1 worker.
 func WorkersText(w spec.Workers) string {
+	if w.Min == w.Max {
+		return events.Plural(w.Max, "worker")
+	}
+	return WorkersRange(w) + " workers"
+}
+
+// TrainingText formats how many train of those that are wanted: 3 of 2-4 workers, 1 of 1 worker.
+// More than that train until the commit at which some leave: 8 workers, 6 wanted.
+func TrainingText(n int, w spec.Workers) string {
+	if n > w.Max {
+		return fmt.Sprintf("%s, %s wanted", events.Plural(n, "worker"), WorkersRange(w))
+	}
+	return fmt.Sprintf("%d of %s", n, WorkersText(w))
+}
+
+// WorkersRange formats a range: 2-4, or 4.
+func WorkersRange(w spec.Workers) string {
 	if w.Min == w.Max {
 		return fmt.Sprint(w.Min)
 	}
@@ -142,7 +159,7 @@ func placesText(all []events.Place) string {
 		return "nothing"
 	}
 	if len(all) > placesShown {
-		return Plural(len(all), "place")
+		return events.Plural(len(all), "place")
 	}
 	parts := make([]string, len(all))
 	for i, p := range all {
@@ -246,7 +263,7 @@ func SilenceText(i events.IncidentClosed) string {
 func lostText(i events.IncidentClosed) string {
 	text := "steps lost unknown"
 	if i.StepsLost != nil {
-		text = Plural(int(*i.StepsLost), "step") + " lost"
+		text = events.Plural(int(*i.StepsLost), "step") + " lost"
 		if i.AtLeast {
 			text = "at least " + text
 		}

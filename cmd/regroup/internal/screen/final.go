@@ -33,12 +33,12 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 			lost = "unknown" // the program's steps are unknown
 		}
 	}
-	parts := []string{Plural(len(s.Generations), "generation"), Plural(failures, "failure"), "steps lost " + lost}
+	parts := []string{events.Plural(len(s.Generations), "generation"), events.Plural(failures, "failure"), "steps lost " + lost}
 	if s.Samples != nil {
 		parts = append(parts, samplesText(*s.Samples))
 	}
 	if s.Dropped > 0 {
-		parts = append(parts, Plural(int(s.Dropped), "line")+" of output dropped")
+		parts = append(parts, events.Plural(int(s.Dropped), "line")+" of output dropped")
 	}
 	b.WriteString("   " + strings.Join(parts, " · ") + "\n")
 	if v.Reason != "" && v.State != events.JobStateSucceeded {
@@ -48,7 +48,7 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 		b.WriteString("  " + text + "\n")
 	}
 	if late := failedAfterwards(v); len(late) > 0 {
-		fmt.Fprintf(&b, "  %s after the training was complete, first %s: %s\n", p.Warn(Plural(len(late), "worker")+" failed"), late[0].Place, late[0].Detail)
+		fmt.Fprintf(&b, "  %s after the training was complete, first %s: %s\n", p.Warn(events.Plural(len(late), "worker")+" failed"), late[0].Place, late[0].Detail)
 	}
 	if v.State == events.JobStateFailed && v.FirstError != nil {
 		b.WriteString(RootCause(p, v.Job, *v.FirstError))

@@ -31,14 +31,6 @@ func Span(d time.Duration) string {
 // MS formats milliseconds as they are in facts.
 func MS(ms float64) string { return Span(time.Duration(ms * float64(time.Millisecond))) }
 
-// Plural formats a count: 1 worker, 2 workers.
-func Plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
-}
-
 // Table writes rows under a header in aligned columns; a row may have more cells than the header.
 // Escape sequences for colour do not count.
 func Table(w io.Writer, p Palette, header []string, rows [][]string) error {

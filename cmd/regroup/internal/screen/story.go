@@ -50,13 +50,13 @@ func (s *Story) Line(b events.Body) string {
 	case events.JobDelayed:
 		return s.Warn("… "+s.who(b.Place)+" "+waitText(b.WaitMS, b.Attempts)) + ": it died soon after its start"
 	case events.RoundDelayed:
-		return s.Warn("… "+waitText(b.WaitMS, b.Attempts)) + fmt.Sprintf(": %s in a row were lost without progress", Plural(b.NoProgress, "generation"))
+		return s.Warn("… "+waitText(b.WaitMS, b.Attempts)) + fmt.Sprintf(": %s in a row were lost without progress", events.Plural(b.NoProgress, "generation"))
 	case events.JobRespawned:
 		return s.Good("+") + fmt.Sprintf(" %s starts again (attempt %d)", s.who(b.Place), b.Attempt)
 	case events.JobRespawnDenied:
 		return s.Warn("-") + fmt.Sprintf(" %s is not started again: %s", s.who(b.Place), b.Reason)
 	case events.JobScaled:
-		return s.Head("~") + " scaled to " + WorkersText(b.Workers) + " workers"
+		return s.Head("~") + " scaled to " + WorkersText(b.Workers)
 	case events.JobStopping:
 		return s.Warn("■ stopping") + ": " + b.Reason
 	case events.IncidentClosed:
@@ -80,7 +80,7 @@ func (s *Story) generation(b events.RoundSealed) string {
 		return ""
 	}
 	return s.head(b.Generation) + fmt.Sprintf(" %s agreed in %s (min %d, max %d)",
-		Plural(s.World, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
+		events.Plural(s.World, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
 }
 
 func anyHolds(all []events.Member) bool {
@@ -117,7 +117,7 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 	if b.To == 0 {
 		return ""
 	}
-	parts := []string{s.head(b.To) + " " + Plural(s.World, "worker")}
+	parts := []string{s.head(b.To) + " " + events.Plural(s.World, "worker")}
 	switch {
 	case b.Started: // no step was reported
 		parts[0] += " started again after " + MS(b.TotalMS) + " (" + phasesText(b.Phases) + ")"

@@ -244,11 +244,7 @@ func (e *Error) Print(w io.Writer) {
 		fmt.Fprintf(w, "> %3d | %s\n", f.Line, lines[f.Line-1])
 		fmt.Fprintf(w, "        %s^\n", blank(lines[f.Line-1], f.Column-1))
 	}
-	if len(e.Diagnostics) == 1 {
-		fmt.Fprintln(w, "1 finding")
-		return
-	}
-	fmt.Fprintf(w, "%d findings\n", len(e.Diagnostics))
+	fmt.Fprintln(w, events.Plural(len(e.Diagnostics), "finding"))
 }
 
 // blank is as wide as the first n characters of a line, tabs kept.

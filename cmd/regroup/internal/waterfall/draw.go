@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
 )
 
 // Drawing holds the options of a drawing. Width is that of the whole picture.
@@ -42,7 +43,7 @@ func (d Drawing) Draw(w io.Writer, title string, spans []Span) error {
 	total := max(time.Microsecond, to.Sub(from))
 	bar := max(minBar, d.Width-nameWidth-serviceWidth-4-figures)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s, %s\n", d.Head(title), screen.Span(total), screen.Plural(len(nodes), "span"))
+	fmt.Fprintf(&b, "%s  %s, %s\n", d.Head(title), screen.Span(total), events.Plural(len(nodes), "span"))
 	lost := false
 	for _, n := range nodes {
 		lost = lost || n.orphan
