@@ -121,7 +121,7 @@ func TestManyFactsThatCannotBeRead(t *testing.T) {
 	if err := c.Facts(ctx, "a-0001", func(events.Event) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if len(warned) != 4 || warned[3] != "47 more facts cannot be read and are passed over" {
+	if len(warned) != 4 || warned[3] != "another 47 facts cannot be read: passed over" {
 		t.Errorf("%d warnings: %q, want three and the number of the others", len(warned), warned)
 	}
 }

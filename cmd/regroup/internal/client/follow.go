@@ -66,7 +66,7 @@ func (c *Client) facts(ctx context.Context, at Server, subjects []string, stored
 	}
 	defer func() {
 		if more := malformed - unreadableShown; c.Warn != nil && more > 0 {
-			c.Warn(events.Errorf(events.Invalid, "%d more facts cannot be read and are passed over", more))
+			c.Warn(events.Errorf(events.Invalid, "another %s cannot be read: passed over", events.Plural(more, "fact")))
 		}
 	}()
 	return c.read(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {

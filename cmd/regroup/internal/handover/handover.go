@@ -137,7 +137,7 @@ const named = 3
 func line(nodes []events.NodeView, job spec.Job, why error) string {
 	where := "on the nodes of the server"
 	if n := len(nodes); n > named {
-		where = fmt.Sprintf("on %d nodes", n)
+		where = "on " + events.Plural(n, "node")
 	} else if n > 0 {
 		names := make([]string, n)
 		for i, v := range nodes {
