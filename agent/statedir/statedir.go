@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -33,7 +34,7 @@ func Lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "agent: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, events.Errorf(events.Conflict, "agent: another agent runs here with the state directory %s: stop it, or give this one another name (--node, REGROUP_AGENT_NODE)", dir)
@@ -44,6 +45,21 @@ func Lock(dir string) (unlock func(), err error) {
 		return nil, events.Errorf(events.Internal, "agent: lock %s: %w", path, err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// lock takes the lock for this process alone. Those that look whether it is taken share it for a
+// moment: only if it cannot be shared does another agent have it.
+func lock(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
+			return err
+		}
+		runtime.Gosched()
+	}
 }
 
 // InUse reports whether an agent runs with the state directory.

@@ -2,12 +2,13 @@ package statedir
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestOneAgent: a second agent is told what it can do about the one that is there.
+// TestOneAgent: the refusal of a second agent says what to do about the first.
 func TestOneAgent(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := Lock(dir)
@@ -24,4 +25,37 @@ func TestOneAgent(t *testing.T) {
 		t.Fatalf("after it has ended: %v", err)
 	}
 	again()
+}
+
+// TestALookKeepsNobodyOut: commands that look whether an agent runs take nothing from one that
+// starts meanwhile.
+func TestALookKeepsNobodyOut(t *testing.T) {
+	dir := t.TempDir()
+	over := make(chan struct{})
+	var looks sync.WaitGroup
+	for range 4 {
+		looks.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					InUse(dir)
+				}
+			}
+		})
+	}
+	for range 2000 {
+		unlock, err := Lock(dir)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if !InUse(dir) {
+			t.Error("a running agent is not seen")
+		}
+		unlock()
+	}
+	close(over)
+	looks.Wait()
 }

@@ -34,7 +34,7 @@ var shells = []string{"sh", "bash", "dash", "zsh", "ksh"}
 // launchers are programs that run another one, after options of their own.
 var launchers = []string{
 	"torchrun", "horovodrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "uv", "poetry", "pdm", "pipenv", "hatch", "conda", "mamba",
-	"micromamba", "numactl", "taskset", "nice", "ionice", "nohup", "time", "timeout", "stdbuf", "setsid",
+	"micromamba", "numactl", "taskset", "nice", "ionice", "nohup", "time", "timeout", "stdbuf", "setsid", "node", "go",
 }
 
 // launcherModules are modules of Python that do the same.
@@ -54,10 +54,6 @@ func programOf(args []string) string {
 		return ofPython(args)
 	case slices.Contains(shells, first):
 		return ofShell(args)
-	case first == "node":
-		return ofNode(args)
-	case first == "go":
-		return ofGo(args)
 	case slices.Contains(launchers, first):
 		return ofLauncher(args)
 	}
@@ -180,37 +176,6 @@ func ofShell(args []string) string {
 	return script(rest[0])
 }
 
-func ofNode(args []string) string {
-	program := false
-	rest := skipOptions(args[1:], "eprC", []string{"--eval", "--print", "--require", "--import", "--loader", "--experimental-loader", "--conditions", "--env-file"},
-		func(o option, _ []string) bool {
-			program = program || slices.Contains([]string{"-e", "-p", "--eval", "--print"}, o.name)
-			return false
-		})
-	if program || len(rest) == 0 {
-		return "node"
-	}
-	return script(rest[0])
-}
-
-// ofGo names the package of go run. The flags of the go command are words after one dash.
-func ofGo(args []string) string {
-	if len(args) < 2 || args[1] != "run" {
-		return "go"
-	}
-	rest := args[2:]
-	for len(rest) > 1 && strings.HasPrefix(rest[0], "-") {
-		if name := strings.TrimLeft(rest[0], "-"); slices.Contains([]string{"C", "p", "exec", "tags", "ldflags", "gcflags", "asmflags", "mod", "modfile", "overlay", "pgo", "covermode", "coverpkg"}, name) {
-			rest = rest[1:]
-		}
-		rest = rest[1:]
-	}
-	if len(rest) == 0 || rest[0] == "." {
-		return "go"
-	}
-	return script(rest[0])
-}
-
 // ofLauncher names the script or module after a launcher's options, which are not known in full:
 // the first word that can be one, else the word after its verb, else the first file of this folder,
 // else the launcher.
@@ -222,11 +187,11 @@ func ofLauncher(args []string) string {
 			return module(word)
 		case pythons.MatchString(base) || slices.Contains(shells, base):
 			return programOf(args[1+i:])
-		case slices.Contains([]string{".py", ".sh", ".pyz"}, filepath.Ext(word)) && !strings.HasPrefix(word, "-"):
+		case slices.Contains([]string{".py", ".sh", ".pyz", ".js"}, filepath.Ext(word)) && !strings.HasPrefix(word, "-"):
 			return script(word)
 		}
 	}
-	if len(args) > 2 && slices.Contains(verbs, args[1]) && !strings.HasPrefix(args[2], "-") {
+	if len(args) > 2 && slices.Contains(verbs, args[1]) && !strings.HasPrefix(args[2], "-") && args[2] != "." {
 		return programOf(args[2:])
 	}
 	if i := slices.IndexFunc(args[1:], func(word string) bool { return strings.HasPrefix(word, "./") }); i >= 0 {
