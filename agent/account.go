@@ -115,7 +115,7 @@ func number(id string) (uint32, error) {
 
 // another reports whether a worker runs as another user than this process.
 func another(who *worker.Account) bool {
-	return who != nil && int64(who.UID) != int64(os.Geteuid())
+	return who.Another(os.Geteuid())
 }
 
 // prepare makes what a worker needs of the agent accessible to its user: a socket, and a directory

@@ -96,7 +96,10 @@ func (a *Agent) takeEnvironment(r wire.SubmitEnvironment) error {
 		return no("workers run as %s on %s", who.Name, a.opt.Node)
 	}
 	for path, theirs := range map[string]wire.FileID{"/": r.Root, r.Dir: r.DirID} {
-		if ours, err := submitenv.Identify(path); err != nil || ours != theirs {
+		switch ours, err := submitenv.Identify(path); {
+		case err != nil:
+			return no("the agent of %s cannot see %s: %v", a.opt.Node, path, err)
+		case ours != theirs:
 			return no("the agent of %s sees another %s, as in a container", a.opt.Node, path)
 		}
 	}
@@ -134,9 +137,12 @@ func (a *Agent) forgetEnvironment(job events.JobID, origin string) {
 	}
 }
 
+// expireEvery is the time between two looks for them: short, for agents that do not live long.
+const expireEvery = 5 * time.Minute
+
 // expireEnvironments removes environments whose jobs will not come.
 func (a *Agent) expireEnvironments(work context.Context) {
-	for wait.Sleep(work, time.Hour) {
+	for wait.Sleep(work, expireEvery) {
 		held := slices.Collect(maps.Keys(a.snapshot.Load().revisions))
 		if err := a.submits.Expire(time.Now(), held); err != nil {
 			a.opt.Logger.Warn("environments of ended jobs stay in the state folder", "node", a.opt.Node, "reason", err)

@@ -212,10 +212,14 @@ func (l *logs) lastOf(s source) *chunk {
 func (l *logs) seal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.markAll()
+	l.sealLocked()
+}
+
+func (l *logs) markAll() {
 	for s := range l.dropped {
 		l.mark(s)
 	}
-	l.sealLocked()
 }
 
 func (l *logs) run(ctx context.Context) error {
@@ -227,6 +231,9 @@ func (l *logs) run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 			l.mu.Lock()
+			if l.waiting < l.opt.Config.LogBuffer { // there is room for what was kept of dropped lines
+				l.markAll()
+			}
 			l.sealLocked()
 			l.mu.Unlock()
 		case <-l.wake:
@@ -261,7 +268,7 @@ func (l *logs) drop(err error) {
 	if l.passing[c.source] == c {
 		delete(l.passing, c.source)
 	}
-	if err == nil || c.Lines == 0 { // or it was only a mark
+	if err == nil || c.Lines == 0 { // or it had only a mark or a state
 		l.full = l.full[1:]
 		close(l.left)
 		l.left = make(chan struct{})
@@ -278,13 +285,10 @@ func (l *logs) drop(err error) {
 // drained waits until everything is stored. After half of the time only the newest of each stream
 // is. What is not stored by then is lost with this process, which is logged.
 func (l *logs) drained(ctx context.Context) {
-	end, _ := ctx.Deadline()
-	half, shortened := time.Now().Add(time.Until(end)/2), false
+	if end, ok := ctx.Deadline(); ok {
+		defer time.AfterFunc(time.Until(end)/2, l.shorten).Stop()
+	}
 	for ctx.Err() == nil && l.waits() > 0 {
-		if !shortened && time.Now().After(half) {
-			l.shorten()
-			shortened = true
-		}
 		wait.Sleep(ctx, 5*time.Millisecond)
 	}
 	if n := l.waits(); n > 0 {

@@ -51,9 +51,11 @@ func TestMissingLinesAreMarked(t *testing.T) {
 	for name, c := range map[string]struct {
 		buffer  int
 		dropped bool
+		lives   bool // it prints nothing more, and goes on
 	}{
-		"a buffer that is large enough": {0, false},
-		"a buffer that is not":          {256 << 10, true},
+		"a buffer that is large enough":    {0, false, false},
+		"a buffer that is not":             {256 << 10, true, false},
+		"one that is not, of a quiet rank": {256 << 10, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -66,14 +68,20 @@ func TestMissingLinesAreMarked(t *testing.T) {
 					}
 					return false, nil
 				})
-				w.train(fmt.Sprintf("lines=%d run=5s", printed))
+				run := 5 * time.Second
+				if c.lives {
+					run = time.Minute
+				}
+				w.train(fmt.Sprintf("lines=%d run=%s", printed, run))
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				x := w.fact("exited").(events.WorkerExited)
 				away.Store(false)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				lines, missing, newest := stored(t, w.bus.Ports())
+				time.Sleep(run)
+				synctest.Wait()
+				x := w.fact("exited").(events.WorkerExited)
 				if newest != printed {
 					t.Errorf("the newest line is %d, of %d: the reason of the end is printed last", newest, printed)
 				}

@@ -12,18 +12,18 @@ import (
 const (
 	// MaxLine is the maximum number of bytes of a line; a longer one is split.
 	MaxLine = 16 << 10
-	// every is the least time between two states of an unfinished line, of which the newest counts.
-	// A line that lasts is told less often, up to seldom: a bar of a day does not fill the store.
-	every  = 250 * time.Millisecond
-	seldom = 5 * time.Second
-	lasts  = 600 // the time between two states is such a part of the line's age
+	// Between two states of an unfinished line, of which the newest counts, are minPause to maxPause,
+	// and in between 1/pauseShare of its age: a bar of a day does not fill the store.
+	minPause   = 250 * time.Millisecond
+	maxPause   = 5 * time.Second
+	pauseShare = 600
 	// settle is how long a state that ends with a carriage return waits for a line feed.
 	settle = 20 * time.Millisecond
 )
 
 // Reader reads one output stream of a process. A carriage return begins the line anew: what the
 // line was before is an open line, as the states of a progress bar, and what it is at its end a
-// finished one. Text without a line feed is told only if it has begun with a carriage return. All
+// finished one. Text without a line feed is returned only if it has begun with a carriage return. All
 // fields must be set.
 type Reader struct {
 	Hide   func(string) string // conceals secrets in a text
@@ -33,10 +33,10 @@ type Reader struct {
 	rest  []byte    // after the last line feed or carriage return
 	state string    // what the newest carriage return has ended; empty = nothing
 	anew  bool      // the line was begun anew: it is open
-	shown string    // the newest state that was told; empty = none of this line
-	begun time.Time // when the first state of this line was told
-	at    time.Time // when a state was told last
-	since time.Time // when the line became another than was told; zero = it is not
+	shown string    // the newest state that was returned; empty = none of this line
+	begun time.Time // when the first state of this line was returned
+	at    time.Time // when a state was returned last
+	since time.Time // when the line became another than was returned; zero = it is not
 }
 
 // Read takes output and returns the lines of which it is the end, with the state of the line that
@@ -92,9 +92,9 @@ func (r *Reader) Deadline() time.Time {
 	if r.since.IsZero() {
 		return time.Time{}
 	}
-	at := r.at.Add(every)
+	at := r.at.Add(minPause)
 	if r.shown != "" {
-		at = r.at.Add(min(max(r.at.Sub(r.begun)/lasts, every), seldom))
+		at = r.at.Add(min(max(r.at.Sub(r.begun)/pauseShare, minPause), maxPause))
 	}
 	if settled := r.since.Add(settle); len(r.rest) == 0 && settled.After(at) {
 		return settled

@@ -43,14 +43,14 @@ func newProgram() *program {
 }
 
 // until moves the time, and returns what is due meanwhile.
-func (p *program) until(at time.Time, told func([]output.Line)) {
+func (p *program) until(at time.Time, returned func([]output.Line)) {
 	for {
 		due := p.Deadline()
 		if due.IsZero() || due.After(at) {
 			break
 		}
 		p.now = later(p.now, due)
-		told(p.Due(p.now))
+		returned(p.Due(p.now))
 	}
 	p.now = later(p.now, at)
 }
@@ -63,14 +63,14 @@ func later(a, b time.Time) time.Time {
 }
 
 // TestScripts: "100ms "text"" prints a text at a time, "100ms" only lets it pass, "end" ends the
-// output. The results are the lines with the time at which they are told, ... those that are open.
+// output. The results are the lines with the time at which they are returned, ... those that are open.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, script string) string {
 		p := newProgram()
 		begin := p.now
 		return golden.Blocks(script, func(command string) string {
 			var b strings.Builder
-			told := func(all []output.Line) {
+			returned := func(all []output.Line) {
 				for _, l := range all {
 					mark := ""
 					if l.Open {
@@ -84,7 +84,7 @@ func TestScripts(t *testing.T) {
 				}
 			}
 			if command == "end" {
-				told(p.End())
+				returned(p.End())
 				return b.String()
 			}
 			after, text, _ := strings.Cut(command, " ")
@@ -92,7 +92,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.until(begin.Add(at), told)
+			p.until(begin.Add(at), returned)
 			text, times, repeated := strings.Cut(text, " x ")
 			n := 1
 			if repeated {
@@ -104,7 +104,7 @@ func TestScripts(t *testing.T) {
 				if text, err = strconv.Unquote(text); err != nil {
 					t.Fatalf("%s: %v", command, err)
 				}
-				told(p.Read([]byte(strings.Repeat(text, n)), p.now))
+				returned(p.Read([]byte(strings.Repeat(text, n)), p.now))
 			}
 			return b.String()
 		})
@@ -112,7 +112,7 @@ func TestScripts(t *testing.T) {
 }
 
 // TestHoweverOutputArrives: the finished lines are those of the whole output, each state of a line
-// was one, at most four are told a second, and no part of a secret is told.
+// was one, at most four are returned a second, and no part of a secret is returned.
 func TestHoweverOutputArrives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.SampledFrom([]string{"\n", "\r", "\r\n", "a", "bar", "日本", " 10%", " 20%", "\x1b[32m", secret})
@@ -122,10 +122,10 @@ func TestHoweverOutputArrives(t *testing.T) {
 		var finished []string
 		var open []time.Time
 		last := output.Line{}
-		told := func(all []output.Line) {
+		returned := func(all []output.Line) {
 			for _, l := range all {
 				if strings.Contains(l.Text, secret[:8]) {
-					t.Fatalf("%q is told", l.Text)
+					t.Fatalf("%q is returned", l.Text)
 				}
 				if last = l; l.Open {
 					open = append(open, p.now)
@@ -136,11 +136,11 @@ func TestHoweverOutputArrives(t *testing.T) {
 		}
 		for rest := text; rest != ""; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "bytes")
-			p.until(p.now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "ms"))*time.Millisecond), told)
-			told(p.Read([]byte(rest[:n]), p.now))
+			p.until(p.now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "ms"))*time.Millisecond), returned)
+			returned(p.Read([]byte(rest[:n]), p.now))
 			rest = rest[n:]
 		}
-		told(p.End())
+		returned(p.End())
 		if want := shownBy(text); !slices.Equal(finished, want) {
 			t.Fatalf("%q\n%q, want\n%q", text, finished, want)
 		}
@@ -149,7 +149,7 @@ func TestHoweverOutputArrives(t *testing.T) {
 		}
 		for i := range open {
 			if i > 0 && open[i].Sub(open[i-1]) < 250*time.Millisecond {
-				t.Fatalf("states are told at %v and %v", open[i-1], open[i])
+				t.Fatalf("states are returned at %v and %v", open[i-1], open[i])
 			}
 		}
 	})

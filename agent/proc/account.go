@@ -17,7 +17,7 @@ import (
 
 // another reports whether a worker runs as another user than this process.
 func another(who *worker.Account) bool {
-	return who != nil && int64(who.UID) != int64(os.Geteuid())
+	return who.Another(os.Geteuid())
 }
 
 // attributes returns how a worker's process begins: as the leader of its group, killed when its

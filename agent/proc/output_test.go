@@ -42,10 +42,10 @@ func TestRestOfThePipeIsRead(t *testing.T) {
 	}
 }
 
-// TestABarIsToldWhileItRuns: the states of a line that a program overwrites are told before it is
-// finished, and it is one line then. Colours are told, and not part of what the fact of the exit
+// TestABarIsShownWhileItRuns: the states of a line that a program overwrites are passed on before it is
+// finished, and it is one line then. Colours are passed on, and not part of what the fact of the exit
 // has.
-func TestABarIsToldWhileItRuns(t *testing.T) {
+func TestABarIsShownWhileItRuns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := newRig(t, Options{})
@@ -60,7 +60,7 @@ func TestABarIsToldWhileItRuns(t *testing.T) {
 	const half = "\x1b[32m 50%\x1b[0m"
 	for end := time.Now().Add(time.Minute); !slices.Contains(states(), half); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%q is told after a minute", states())
+			t.Fatalf("%q is there after a minute", states())
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {

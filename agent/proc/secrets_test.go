@@ -101,17 +101,17 @@ func TestNoPartOfASecretRemains(t *testing.T) {
 				text := strings.Repeat("x", before) + value + strings.Repeat("y", 100) + newline
 				r := lines.Reader{Hide: hide.text, Begun: hide.begun, Margin: hide.margin}
 				var all []string
-				told := func(lines []output.Line) {
+				returned := func(lines []output.Line) {
 					for _, l := range lines {
 						all = append(all, l.Text)
 					}
 				}
 				for len(text) > 0 {
 					n := min(portion, len(text))
-					told(r.Read([]byte(text[:n]), time.Time{}))
+					returned(r.Read([]byte(text[:n]), time.Time{}))
 					text = text[n:]
 				}
-				told(r.End())
+				returned(r.End())
 				whole := strings.Join(all, "")
 				if want := strings.Repeat("x", before) + concealed + strings.Repeat("y", 100); whole != want {
 					t.Fatalf("%d bytes before it, %q, %d at a time: %q", before, newline, portion, strings.Trim(whole, "xy"))
@@ -128,7 +128,7 @@ func TestNoPartOfASecretRemains(t *testing.T) {
 		"key 0123456789abcde": "key ", "key 0": "key ", "key 0123456789abcdef": "key ****", "key 0123456789abcdef0123": "key ****", "key first of the li": "key ", "key 12": "key 12", "": "",
 	} {
 		if got := hide.begun(text); got != want {
-			t.Errorf("the beginning %q is told as %q, want %q", text, got, want)
+			t.Errorf("the beginning %q is returned as %q, want %q", text, got, want)
 		}
 	}
 	if got := hide.text("it begins with first of the lines"); got != "it begins with ****" {

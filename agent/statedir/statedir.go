@@ -6,9 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/durable"
@@ -50,17 +50,19 @@ func Lock(dir string) (unlock func(), err error) {
 // lock takes the lock for this process alone. Those that look whether it is taken share it for a
 // moment: only if it cannot be shared does another agent have it.
 func lock(f *os.File) error {
-	for {
+	for end := time.Now().Add(lookWithin); ; time.Sleep(100 * time.Microsecond) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
 			return err
 		}
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
 			return err
 		}
-		runtime.Gosched()
 	}
 }
+
+// lookWithin bounds the wait for those that look: one of them may be stopped.
+const lookWithin = 10 * time.Second
 
 // InUse reports whether an agent runs with the state directory.
 func InUse(dir string) bool {

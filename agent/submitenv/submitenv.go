@@ -116,9 +116,12 @@ func (s Store) Expire(now time.Time, held []events.JobID) error {
 		switch {
 		case err != nil: // it has just been removed
 		case slices.ContainsFunc(held, func(j events.JobID) bool { _, err := s.Load(origin, j); return err == nil }):
-			errs = append(errs, os.Chtimes(path, now, now))
+			err = os.Chtimes(path, now, now)
 		case now.Sub(info.ModTime()) > KeepFor:
-			errs = append(errs, os.Remove(path))
+			err = os.Remove(path)
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // its job may end meanwhile
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

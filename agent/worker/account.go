@@ -8,3 +8,7 @@ type Account struct {
 	Groups   []uint32 // supplementary
 	Home     string
 }
+
+// Another reports whether the account is of another user than the one with this id; nil is the same
+// user.
+func (a *Account) Another(uid int) bool { return a != nil && int64(a.UID) != int64(uid) }

@@ -72,7 +72,9 @@ func TestProgressBars(t *testing.T) {
 	}
 	for what, out := range map[string]string{"run": run.said(), "logs": logs()} {
 		for rank := range 2 {
-			if got := states(out, rank); !slices.Equal(got, []string{"100"}) {
+			// A pipe has one of them every 30 s too, so more come on a very slow machine.
+			got := states(out, rank)
+			if len(got) == 0 || got[len(got)-1] != "100" || (what == "logs" && len(got) > 1) || len(slices.Compact(slices.Clone(got))) != len(got) {
 				t.Errorf("%s shows the states %v of rank %d:\n%s", what, got, rank, out)
 			}
 			if want := fmt.Sprintf("r%d g1] printed beside the bar of rank %[1]d\\x1b[2J\n", rank); !strings.Contains(out, want) {

@@ -31,13 +31,12 @@ func (u *Unfinished[L]) Take(of Source, open bool, line L) {
 	}
 }
 
-// All returns what no line has replaced, and forgets it.
+// All returns what no line has replaced.
 func (u *Unfinished[L]) All() []L {
 	var all []L
 	for _, e := range u.open {
 		all = append(all, e.line)
 	}
-	u.open = nil
 	return all
 }
 

@@ -35,8 +35,8 @@ const (
 
 // Save copies all streams and their consumers into a directory, which is made, or empty but for
 // what an earlier attempt has left that was killed. It repeats the copies until no document has
-// changed while they were made, at most until ctx ends. After an error the directory is as it was
-// before.
+// changed while they were made, at most until ctx ends. After an error nothing of the attempt is
+// left.
 //
 // Conflict if the directory is not empty, or another backup is being made there; NotFound if a
 // stream does not exist; Unavailable if the documents did not stop to change, or a server does not

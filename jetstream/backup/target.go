@@ -35,8 +35,12 @@ func openTarget(dir string) (target, error) {
 		_ = t.lock.Close()
 		return t, err
 	}
-	if err := syscall.Flock(int(t.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+	switch err := syscall.Flock(int(t.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+	case errors.Is(err, syscall.EWOULDBLOCK):
 		return refuse(events.Errorf(events.Conflict, "another backup is being made in %s: name another directory, or wait for its end", dir))
+	case errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EOPNOTSUPP): // a file system without locks
+	case err != nil:
+		return refuse(unavailable(err))
 	}
 	_, others, err := filesIn(dir)
 	if err != nil {
@@ -84,7 +88,7 @@ func (t target) close(failed bool) {
 	if failed {
 		t.clear()
 		if t.made {
-			_ = os.Remove(t.dir) // unless somebody has put something there
+			_ = os.Remove(t.dir) // unless there is something of others
 		}
 	}
 	_ = t.lock.Close()

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -90,8 +89,8 @@ func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	err = g.feed.Lines(r.Context(), v.Job, s.node, feed.ChunkOf(after), l.line)
-	for _, x := range l.unfinished.All() {
-		err = errors.Join(err, l.send(x))
+	if err == nil {
+		err = l.rest()
 	}
 	g.ended(r.Context(), out, err)
 	return nil
@@ -116,17 +115,26 @@ func (l *lineWriter) line(position uint64, x feed.Line) error {
 		return nil
 	}
 	l.after = position
-	if !l.want.wants(x) {
-		return nil
-	}
+	wanted := l.want.wants(x) // the place may have another rank meanwhile, whose lines replace those before
 	if !l.follows {
-		l.unfinished.Take(x.Source(), x.Open, x)
+		l.unfinished.Take(x.Source(), x.Open && wanted, x)
 	}
+	takes := l.pace.Takes(x.Source(), x.Open && wanted, x.Time)
 	switch {
-	case x.Open && !l.follows, l.follows && l.out.media == mediaText && !l.pace.Takes(x.Source(), x.Open, x.Time):
+	case !wanted, x.Open && !l.follows, l.follows && l.out.media == mediaText && !takes:
 		return nil
 	}
 	return l.send(x)
+}
+
+// rest writes the lines that are not finished at the end.
+func (l *lineWriter) rest() error {
+	for _, x := range l.unfinished.All() {
+		if err := l.send(x); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // send writes a line.
@@ -179,10 +187,8 @@ func (l *lineWriter) tail(r *http.Request, job events.JobID, n int) {
 			return
 		}
 	}
-	for _, x := range l.unfinished.All() {
-		if l.send(x) != nil {
-			return
-		}
+	if l.rest() != nil {
+		return
 	}
 	l.g.ended(r.Context(), l.out, nil)
 }

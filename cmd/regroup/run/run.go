@@ -220,6 +220,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 			why = "--standalone"
 		}
 		fmt.Fprintf(r.env.Err, "%s  %s: running one here (data: %s), stop with Ctrl-C\n", job, why, l.Process.Config.StateDir)
+		w = r.watcher(c, job)
 		stopping, restore := boot.Interruptible(runCtx, func() {
 			_ = c.Stop(runCtx, job, "interrupted twice", true)
 			agent.Kill()
@@ -227,11 +228,10 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		defer restore()
 		defer context.AfterFunc(stopping, func() {
 			if runCtx.Err() == nil {
-				fmt.Fprintf(r.env.Err, "\nstopping %s; Ctrl-C again kills it\n", job)
+				fmt.Fprintf(w.Errors(), "stopping %s; Ctrl-C again kills it\n", job)
 				_ = c.Stop(runCtx, job, "interrupted", false)
 			}
 		})()
-		w = r.watcher(c, job)
 		v, err = w.Run(runCtx)
 		if unread = errors.Is(err, syscall.EPIPE); unread {
 			fmt.Fprintf(r.env.Err, "stopping %s: nobody reads its output any more\n", job)

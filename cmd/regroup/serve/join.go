@@ -121,7 +121,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 		return err
 	}
 	bottom := screen.NewSticky(to.out, to.terminal, time.Now)
-	defer func() { err = errors.Join(err, bottom.Finish()) }()
+	defer func() { _ = bottom.Finish() }() // a reader who has gone ends nothing
 	errs := bottom.Writer(to.errs)
 	report := &reporter{to: errs, job: join.Job}
 	per := join.Spec.Rendezvous.WorkersPerNode
@@ -204,7 +204,7 @@ func (s *reporter) say(format string, args ...any) {
 
 // membershipText describes a node's membership in its job, in a sentence with numbers.
 func membershipText(n events.NodeMembership) string {
-	of := fmt.Sprintf("%d of %s", n.Nodes, spanText(n.Min, n.Max))
+	of := fmt.Sprintf("%d of %s", n.Nodes, events.Between(n.Min, n.Max, "node"))
 	switch {
 	case n.Membership == events.MembershipSpare:
 		return fmt.Sprintf("this node is a spare: the job has its %s, and this one takes the place of one that is lost", events.Plural(n.Nodes, "node"))
@@ -220,10 +220,6 @@ func membershipText(n events.NodeMembership) string {
 		return fmt.Sprintf("last call, %.0f s left: %s are here", n.LastCallMS/1000, of)
 	}
 	return ""
-}
-
-func spanText(low, high int) string {
-	return events.Between(low, high, "node")
 }
 
 // outcomeWithin bounds the wait for the job's end after its workers on this node have ended.

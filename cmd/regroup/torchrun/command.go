@@ -278,7 +278,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 		in = ctx
 		defer context.AfterFunc(stopping, func() {
 			if ctx.Err() == nil {
-				fmt.Fprintf(t.env.Err, "\nstopping %s; again kills it\n", joined.Job)
+				fmt.Fprintf(errs, "stopping %s; again kills it\n", joined.Job)
 				_ = c.Stop(ctx, joined.Job, "interrupted", false)
 			}
 		})()

@@ -22,6 +22,7 @@ type Item struct {
 type Ring struct {
 	mu      sync.Mutex
 	items   []Item
+	before  uint64 // the newest sequence that is not here and was not replaced; valid with items
 	most    int
 	bytes   int
 	size    int
@@ -40,12 +41,16 @@ func (r *Ring) Add(i Item) { r.Replace(0, i) }
 func (r *Ring) Replace(earlier uint64, i Item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	empty := len(r.items) == 0
 	if at := r.search(earlier); earlier > 0 && at < len(r.items) && r.items[at].Sequence == earlier {
 		r.size -= len(r.items[at].Data)
 		r.items = slices.Delete(r.items, at, at+1)
 	}
 	if i.Sequence == 0 {
 		i.Sequence = r.last() + 1
+	}
+	if empty {
+		r.before = i.Sequence - 1
 	}
 	r.items = append(r.items, i)
 	r.size += len(i.Data)
@@ -55,6 +60,7 @@ func (r *Ring) Replace(earlier uint64, i Item) {
 		drop++
 	}
 	if drop > 0 {
+		r.before = r.items[drop-1].Sequence
 		clear(r.items[:drop])
 		r.items = r.items[drop:]
 	}
@@ -81,14 +87,15 @@ func (r *Ring) Last() uint64 {
 	return r.last()
 }
 
-// First returns the sequence of the oldest item; 0 = there is none.
+// First returns the sequence from which nothing is missing but what was replaced; 0 = there is no
+// item.
 func (r *Ring) First() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.items) == 0 {
 		return 0
 	}
-	return r.items[0].Sequence
+	return r.before + 1
 }
 
 // After returns at most so many items after a sequence, and a channel that is closed when there is

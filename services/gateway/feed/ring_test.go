@@ -136,10 +136,11 @@ func TestAnItemIsReplaced(t *testing.T) {
 	for _, c := range []struct {
 		earlier, next uint64
 		want          []uint64
-	}{{0, 5, []uint64{5}}, {0, 6, []uint64{5, 6}}, {5, 7, []uint64{6, 7}}, {5, 8, []uint64{6, 7, 8}}, {8, 9, []uint64{6, 7, 9}}, {4, 10, []uint64{7, 9, 10}}} {
+		first         uint64 // from which only what was replaced is missing
+	}{{0, 5, []uint64{5}, 5}, {0, 6, []uint64{5, 6}, 5}, {5, 7, []uint64{6, 7}, 5}, {5, 8, []uint64{6, 7, 8}, 5}, {8, 9, []uint64{6, 7, 9}, 5}, {4, 10, []uint64{7, 9, 10}, 7}} {
 		r.Replace(c.earlier, Item{Sequence: c.next, Data: make([]byte, 10)})
-		if got := sequences(); !slices.Equal(got, c.want) || r.size != 10*len(got) {
-			t.Errorf("with %d in place of %d: %v in %d bytes, want %v", c.next, c.earlier, got, r.size, c.want)
+		if got := sequences(); !slices.Equal(got, c.want) || r.size != 10*len(got) || r.First() != c.first {
+			t.Errorf("with %d in place of %d: %v from %d in %d bytes, want %v from %d", c.next, c.earlier, got, r.First(), r.size, c.want, c.first)
 		}
 	}
 }

@@ -77,8 +77,8 @@ func Open(o Options) (*Hooks, error) {
 		if malformed != nil || o.AllowPrivate {
 			continue
 		}
-		if ip, none := netip.ParseAddr(u.Hostname()); none == nil && publicIP(ip) != nil { // it was allowed before
-			s.LastError = publicIP(ip).Error()
+		if err := literal(u.Hostname()); err != nil { // it was allowed before
+			s.LastError = err.Error()
 		}
 	}
 	return h, err

@@ -64,6 +64,15 @@ func publicIP(ip netip.Addr) error {
 	return nil
 }
 
+// literal refuses a host that is an address and not a public one.
+func literal(host string) error {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil //nolint:nilerr // it is a name
+	}
+	return publicIP(ip)
+}
+
 // lookupWithin bounds the look for the addresses of a new hook.
 const lookupWithin = 2 * time.Second
 
@@ -73,8 +82,8 @@ func (h *Hooks) reachable(ctx context.Context, host string) error {
 	if h.AllowPrivate {
 		return nil
 	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return publicIP(ip)
+	if err := literal(host); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
 	defer cancel()

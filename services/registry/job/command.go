@@ -64,28 +64,32 @@ func (t *transition) submit(c events.JobSubmit) {
 		}
 		return
 	}
-	spec := c.Spec.WithDefaults()
-	findings := spec.Check()
+	job := c.Spec.WithDefaults()
+	findings := job.Check()
 	if by, ok := events.SubmitterOf(t.in.Source); ok {
-		if wrong := spec.RunAs(by.User, by.Name); wrong != nil {
+		if wrong := job.RunAs(by.User, by.Name); wrong != nil {
 			findings = append(findings, *wrong)
 		}
+	}
+	origin := events.Origin(t.in.Source, t.in.ID)
+	if of := job.Processes.SubmitEnvironment; of != "" && of != origin {
+		findings = append(findings, spec.FieldError{Path: "processes.submitEnvironment", Message: "is that of another job: leave it out"})
 	}
 	if len(findings) > 0 {
 		t.reject(events.Invalid, findings)
 		return
 	}
 	v := &t.View
-	v.Spec, v.By, v.Origin, v.Submitted = spec, t.in.Source, events.Origin(t.in.Source, t.in.ID), t.now
+	v.Spec, v.By, v.Origin, v.Submitted = job, t.in.Source, origin, t.now
 	v.State, v.Reason = events.JobStateWaiting, "waits for the scheduler"
 	t.Client = events.OwnTrace(t.in.Trace, v.Job)
-	if spec.External() {
-		v.Reason = fmt.Sprintf("waits for %s to join it by themselves", events.Between(spec.Rendezvous.Nodes.Min, spec.Rendezvous.Nodes.Max, "node"))
+	if job.External() {
+		v.Reason = fmt.Sprintf("waits for %s to join it by themselves", events.Between(job.Rendezvous.Nodes.Min, job.Rendezvous.Nodes.Max, "node"))
 	}
-	v.Ledger.Samples = spec.Data.Samples
+	v.Ledger.Samples = job.Data.Samples
 	v.Workers, v.Generations, v.Incidents = []events.WorkerView{}, []events.GenerationView{}, []events.IncidentClosed{}
 	t.d.Facts = append(t.d.Facts, events.Fact{
-		Body:  events.JobSubmitted{Job: v.Job, Spec: spec, By: v.By},
+		Body:  events.JobSubmitted{Job: v.Job, Spec: job, By: v.By},
 		Cause: t.in.ID, Trace: events.JobTrace(v.Job),
 	})
 	accept := events.Span{Name: "accept job.submit", Parent: events.JobTrace(v.Job), Start: t.now, End: t.now}

@@ -62,9 +62,13 @@ func (t *transition) openIncident(c events.Cause) {
 	t.publish(*t.View.OpenIncident)
 }
 
-// silenceKnown applies that discovery tells for how long a lost node had been silent, after its
+// silenceKnown applies that discovery says for how long a lost node had been silent, after its
 // processes' exits have opened the incident.
-func (t *transition) silenceKnown() {
+func (t *transition) silenceKnown(node events.NodeID) {
+	open := t.View.OpenIncident
+	if open == nil || open.Cause.Place == nil || open.Cause.Place.Node != node {
+		return // another one began it
+	}
 	if i := t.Incident; i != nil && i.Unknown && t.nodeSilence > 0 {
 		i.Unknown, i.Silence = false, max(0, t.nodeSilence-events.Milliseconds(t.now.Sub(i.Since))-i.LostMS)
 	}

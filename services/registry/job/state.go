@@ -237,7 +237,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			t.nodeJoined(b)
 		case events.NodeLost:
 			t.nodeSilence, t.agentEnded = b.SilentMS, true
-			t.silenceKnown()
+			t.silenceKnown(b.Node)
 			t.nodeEnded(b.NodeFact, false)
 		case events.NodeLeft:
 			t.nodeEnded(b.NodeFact, true)

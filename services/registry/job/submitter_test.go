@@ -91,3 +91,16 @@ func TestASubmitterChangesItsOwnJobs(t *testing.T) {
 		t.Errorf("eve stops the job of root: %q", refused)
 	}
 }
+
+// TestAnEnvironmentIsThatOfItsOwnJob: the name of another job's, which is in its record, gets
+// nothing.
+func TestAnEnvironmentIsThatOfItsOwnJob(t *testing.T) {
+	for of, refused := range map[string]bool{events.Origin("/test", "in1"): false, events.Origin("/test", "in2"): true, "": false} {
+		w := newWorld()
+		s := spec.Job{Name: "demo", Command: []string{"true"}, Workers: spec.Workers{Min: 1, Max: 2}, Processes: spec.Processes{SubmitEnvironment: of}}
+		w.step(t, events.JobSubmit{Spec: s}, 0)
+		if got := w.s.View.State == ""; got != refused {
+			t.Errorf("with the environment of %q it is refused: %t, want %t", of, got, refused)
+		}
+	}
+}

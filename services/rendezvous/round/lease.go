@@ -1,6 +1,7 @@
 package round
 
 import (
+	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -118,7 +119,6 @@ func (t *transition) endLeases(n events.NodeFact) {
 // processesRun reports whether the next generation must wait for processes of the sealed one, and
 // records until when, and for those of which nodes.
 func (t *transition) processesRun() bool {
-	t.View.EndingNodes = nil
 	if !t.restart() && (len(t.LostNodes) == 0 || t.survivors() > 0) {
 		return false
 	}
@@ -145,7 +145,7 @@ func (t *transition) processesRun() bool {
 		if end.After(t.BackOff) {
 			t.BackOff = end
 		}
-		if n := len(t.View.EndingNodes); n == 0 || t.View.EndingNodes[n-1] != m.Place.Node {
+		if !slices.Contains(t.View.EndingNodes, m.Place.Node) {
 			t.View.EndingNodes = append(t.View.EndingNodes, m.Place.Node)
 		}
 	}

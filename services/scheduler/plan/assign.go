@@ -32,6 +32,13 @@ type change struct {
 	returning bool // places were lost that may be back soon: of a lost node, or in quarantine
 }
 
+// scaled gives a reason to a change that has none yet: what the job wants is another number.
+func (c *change) scaled(w spec.Workers) {
+	if len(c.reasons) == 0 {
+		c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", w.Min, w.Max))
+	}
+}
+
 // plan assigns the slots by the rules of the package comment and publishes what changed. A queued
 // job is only examined; no fact is published about it.
 func (t *transition) plan() {
@@ -102,9 +109,7 @@ func (t *transition) giveBack(p *pool, changes map[events.JobID]*change) bool {
 	}
 	j := youngest
 	row, c := t.s.View.Jobs[j.ID], changes[j.ID]
-	if len(c.reasons) == 0 {
-		c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", row.Workers.Min, row.Workers.Max))
-	}
+	c.scaled(row.Workers)
 	c.reasons = append(c.reasons, fmt.Sprintf("%d of at least %s left: all wait for the rest", len(row.Places), slots(row.Workers.Min)))
 	for _, place := range row.Places {
 		if t.s.Nodes[place.Node].schedulable() {
@@ -114,8 +119,7 @@ func (t *transition) giveBack(p *pool, changes map[events.JobID]*change) bool {
 	slices.SortFunc(p.free, func(a, b events.Place) int { return cmp.Or(t.s.byHost(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot)) })
 	row.Places, row.Waiting = nil, ""
 	t.s.View.Jobs[j.ID] = row
-	j.PublishedWorkers = row.Workers
-	t.publishPlacement(j, row, c, false)
+	t.publishPlacement(j, row, c)
 	j.Placed = false
 	t.touch(j.ID)
 	return true
@@ -232,13 +236,11 @@ func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c 
 		return
 	}
 	wanted := j.PublishedWorkers != row.Workers
-	if wanted && len(c.reasons) == 0 {
-		c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", row.Workers.Min, row.Workers.Max))
+	if wanted {
+		c.scaled(row.Workers)
 	}
 	if wanted || len(c.lostNodes) > 0 || !slices.Equal(c.before, row.Places) {
-		first := j.PublishedWorkers == spec.Workers{}
-		j.PublishedWorkers = row.Workers
-		t.publishPlacement(j, row, c, first)
+		t.publishPlacement(j, row, c)
 	}
 	row.Waiting = p.shortfall(row, holder)
 	t.s.View.Jobs[j.ID] = row
@@ -277,7 +279,9 @@ func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.
 
 // publishPlacement publishes the job's places. The specification, which is part of the fact, is
 // added on publication: the pool of ten thousand jobs must not hold it.
-func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *change, first bool) {
+func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *change) {
+	first := j.PublishedWorkers == spec.Workers{}
+	j.PublishedWorkers = row.Workers
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
 	var ends events.LeaseEnds
 	for _, n := range c.lostNodes {

@@ -32,10 +32,11 @@ func Recalled(nodes []events.Input, jobs []Placed) State {
 		}
 		row.Submitted, row.Restart, row.Workers = true, j.Submitted.Spec.Recovery == spec.RecoveryRestart, j.Number
 		t.setWanted(j.Submitted.Job, j.Submitted.Spec.Workers)
-		if j.Set == nil || len(j.Set.Places) == 0 {
+		if j.Set == nil {
 			continue
 		}
-		row.Placed, row.PublishedWorkers = true, j.Set.Workers
+		row.Placed, row.PublishedWorkers = len(j.Set.Places) > 0, j.Set.Workers
+		row.Returning = row.Placed && len(j.Set.LostNodes) > 0 && len(j.Set.Places) < j.Set.Workers.Min
 		view := s.View.Jobs[j.Submitted.Job]
 		view.Places = j.Set.Places
 		s.View.Jobs[j.Submitted.Job] = view

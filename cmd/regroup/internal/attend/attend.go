@@ -56,6 +56,9 @@ func New(o Options) *Watcher {
 	return w
 }
 
+// Errors returns a writer to Err for lines that come while the job is followed.
+func (w *Watcher) Errors() io.Writer { return w.sticky.Writer(w.o.Err) }
+
 // Run follows the job until a terminal fact and returns its view. Output may still arrive
 // afterwards: see Rest.
 func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
@@ -78,13 +81,16 @@ func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	})
 	err := g.Wait()
 	w.sticky.Clear()
-	if ctx.Err() != nil {
-		return events.JobView{}, context.Cause(ctx)
-	}
 	w.mu.Lock()
 	ended := w.ended
 	w.mu.Unlock()
-	if err != nil && !(ended && errors.Is(err, context.Canceled)) {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else if ended && errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	if err != nil {
+		_ = w.lines.Finish() // the output may have gone
 		return events.JobView{}, err
 	}
 	return w.o.Client.Job(ctx, string(w.o.Job))

@@ -45,7 +45,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) (heard bool
 			for chunk := range slices.Chunk(ids[s], liveAtOnce) {
 				var h events.ProgressAnswer
 				if h, errs[i] = request[events.ProgressAnswer](ctx, *s, events.ServiceRegistry, events.VerbProgress, events.ProgressQuery{Jobs: chunk}); errs[i] != nil {
-					return nil // the others may answer
+					return nil // its other jobs are not asked for
 				}
 				answers[i] = append(answers[i], h)
 			}

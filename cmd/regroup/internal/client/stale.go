@@ -12,7 +12,7 @@ import (
 // Stale says since when views may be out of date, because services do not answer.
 type Stale struct {
 	Silent []string  // the services that do not answer, in the order of the control flow
-	AsOf   time.Time // when they have stored something last, by the clock of the broker; zero = unknown
+	AsOf   time.Time // when the one that keeps the views has stored a fact last, by the clock of the broker; zero = unknown
 }
 
 // String returns a sentence without the time.
@@ -27,43 +27,32 @@ func (s Stale) String() string {
 // has one which has not ended, and whose registry does not answer. A broker keeps the state of jobs
 // after its services have died.
 func (c *Client) StaleJobs(ctx context.Context, views ...events.JobView) []Stale {
-	newest := map[*Server]time.Time{}
+	servers := map[*Server]bool{}
 	for _, v := range views {
 		if !v.State.Terminal() {
-			at := c.home(v.Job)
-			if v.StepAt.After(newest[at]) {
-				newest[at] = v.StepAt
-			} else if newest[at].IsZero() {
-				newest[at] = v.Submitted
-			}
+			servers[c.home(v.Job)] = true
 		}
 	}
-	return c.stale(ctx, events.ServiceRegistry, newest)
+	return c.stale(ctx, events.ServiceRegistry, servers)
 }
 
 // StaleNodes is StaleJobs for what Nodes returns, and discovery.
 func (c *Client) StaleNodes(ctx context.Context, nodes []events.NodeView) []Stale {
-	if len(nodes) == 0 {
-		return nil
-	}
-	newest := slices.MaxFunc(nodes, func(a, b events.NodeView) int { return a.Since.Compare(b.Since) }).Since
-	servers := map[*Server]time.Time{}
+	servers := map[*Server]bool{}
 	for i := range c.all {
-		if !c.all[i].Idle || len(c.all) == 1 {
-			servers[&c.all[i]] = newest
+		if len(nodes) > 0 && (!c.all[i].Idle || len(c.all) == 1) {
+			servers[&c.all[i]] = true
 		}
 	}
 	return c.stale(ctx, events.ServiceDiscovery, servers)
 }
 
-// stale asks a service of each server whether it is there; the times are those of the newest thing
-// that is known to be stored.
-func (c *Client) stale(ctx context.Context, service string, servers map[*Server]time.Time) []Stale {
+// stale asks a service of each server whether it is there.
+func (c *Client) stale(ctx context.Context, service string, servers map[*Server]bool) []Stale {
 	var all []Stale
 	for i := range c.all {
 		at := &c.all[i]
-		newest, asked := servers[at]
-		if !asked {
+		if !servers[at] {
 			continue
 		}
 		if !at.Idle {
@@ -71,18 +60,31 @@ func (c *Client) stale(ctx context.Context, service string, servers map[*Server]
 				continue
 			}
 		}
-		s := Stale{Silent: silent(ctx, *at), AsOf: newest}
-		if !slices.Contains(s.Silent, service) {
-			continue // it has come meanwhile
+		s := Stale{Silent: silent(ctx, *at), AsOf: storedLast(ctx, *at, service)}
+		if slices.Contains(s.Silent, service) { // otherwise it has come meanwhile
+			all = append(all, s)
 		}
-		limited, done := context.WithTimeout(ctx, lastCheck)
-		if last, err := at.Ports.Log.Last(limited, events.StreamFacts, events.AllFacts); err == nil && last.Time.After(s.AsOf) {
-			s.AsOf = last.Time
-		}
-		done()
-		all = append(all, s)
 	}
 	return all
+}
+
+// storedLast returns when a service has stored a fact last; zero = unknown.
+func storedLast(ctx context.Context, at Server, service string) (newest time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, lastCheck)
+	defer cancel()
+	asked := map[events.Family]bool{}
+	for _, row := range events.Catalog() {
+		f := row.Type.Family()
+		if row.Class != events.ClassFact || row.Writer != service || asked[f] {
+			continue
+		}
+		asked[f] = true
+		last, err := at.Ports.Log.Last(ctx, events.StreamFacts, events.FamilySubject(f, "*"))
+		if err == nil && last.Time.After(newest) {
+			newest = last.Time
+		}
+	}
+	return newest
 }
 
 // home is the server that had a job when it was read last.

@@ -57,7 +57,7 @@ func Submit(ctx context.Context, c *client.Client, config boot.Config, job spec.
 	switch {
 	case err == nil && otherwise != "":
 		say(otherwise)
-	case err != nil && ctx.Err() == nil: // there is no job
+	case err != nil && ctx.Err() == nil && events.CodeOf(err) != events.Unavailable: // it was refused: there is no job
 		withdraw(ctx, given, origin)
 	}
 	return id, err

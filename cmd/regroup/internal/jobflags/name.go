@@ -68,12 +68,11 @@ func script(file string) string {
 	return base
 }
 
-// option is one of the command line: a word or a letter of a word. rest are the arguments that
-// follow the word.
+// option is one of the command line: a word or a letter of a word.
 type option struct {
 	name     string // with its dashes
-	value    string // attached to it
-	attached bool
+	value    string
+	attached bool // the value is in the word of the option
 }
 
 // skipOptions returns the arguments from the first that is no option. A word like -uW is several

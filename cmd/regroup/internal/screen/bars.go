@@ -33,9 +33,9 @@ type Printed struct {
 // bar is an unfinished line.
 type bar struct {
 	Printed
-	w     io.Writer
-	drawn bool // at the bottom of the terminal
-	told  bool // printed as a line
+	w       io.Writer
+	drawn   bool // at the bottom of the terminal
+	printed bool // as a line
 }
 
 // Line writes a line of output to w above what stays. An unfinished one stays at the bottom until
@@ -45,20 +45,24 @@ func (s *Sticky) Line(w io.Writer, live bool, l Printed) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	takes := s.pace.Takes(l.Of, l.Open, s.now())
+	printed := slices.ContainsFunc(s.bars, func(b bar) bool { return b.printed && b.Of == l.Of && b.Prefix+b.Text == l.Prefix+l.Text })
 	s.remove(l.Of)
-	if !l.Open {
+	switch {
+	case !l.Open && printed: // as its last state
+		return nil
+	case !l.Open:
 		return s.above(w, l.Prefix+l.Text)
 	}
 	b := bar{Printed: l, w: w, drawn: live && s.terminal}
 	wiped := strings.TrimSpace(output.Plain(l.Text)) == ""
-	b.told = takes && !b.drawn && !wiped
+	b.printed = takes && !b.drawn && !wiped
 	if !wiped {
 		s.bars = append(s.bars, b)
 		slices.SortStableFunc(s.bars, func(a, b bar) int {
-			return cmp.Or(a.Rank-b.Rank, cmp.Compare(a.Of.Place.Node, b.Of.Place.Node), int(a.Of.Place.Slot-b.Of.Place.Slot), cmp.Compare(a.Of.Stream, b.Of.Stream))
+			return cmp.Or(a.Rank-b.Rank, a.Of.Place.Compare(b.Of.Place), cmp.Compare(a.Of.Stream, b.Of.Stream))
 		})
 	}
-	if b.told {
+	if b.printed {
 		return s.above(w, l.Prefix+l.Text)
 	}
 	if b.drawn {
@@ -93,7 +97,7 @@ func (s *Sticky) Finish() error {
 		_, _ = io.WriteString(s.w, e)
 	}
 	for _, b := range all {
-		if b.told {
+		if b.printed {
 			continue
 		}
 		if err := s.above(b.w, b.Prefix+b.Text); err != nil {

@@ -95,11 +95,14 @@ func TestBarsWithoutATerminal(t *testing.T) {
 		}
 	}
 	say(100*time.Second, printed(0, "stderr", "100%", false))
-	say(101*time.Second, printed(1, "stderr", "left", true))
+	say(101*time.Second, printed(1, "stderr", "0 of 1", true))
+	say(140*time.Second, printed(1, "stderr", "1 of 1", true))
+	say(141*time.Second, printed(1, "stderr", "1 of 1", false)) // not once more
+	say(142*time.Second, printed(1, "stderr", "left", true))
 	if err := s.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := out.String(), "[r0] printed\n[r0] 30%\n[r0] printed\n[r0] 60%\n[r0] printed\n[r0] 90%\n[r0] 100%\n[r1] left\n"; got != want {
+	if got, want := out.String(), "[r0] printed\n[r0] 30%\n[r0] printed\n[r0] 60%\n[r0] printed\n[r0] 90%\n[r0] 100%\n[r1] 1 of 1\n[r1] left\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,0 +1,32 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+// TestARecalledPoolKnowsWhatJobsWaitFor: a gang that has lost places with a node keeps the others,
+// and one that has given all back is known to have been placed.
+func TestARecalledPoolKnowsWhatJobsWaitFor(t *testing.T) {
+	node := events.NodeFact{Node: "node-a", Incarnation: "A", Slots: 2}
+	four := spec.Workers{Min: 4, Max: 4}
+	job := func(id events.JobID, set events.PlacementSet) plan.Placed {
+		return plan.Placed{Submitted: events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: four, Recovery: spec.RecoveryRestart}}, Set: &set}
+	}
+	left := []events.Place{{Node: "node-a", Slot: 0}, {Node: "node-a", Slot: 1}}
+	s := plan.Recalled([]events.Input{{Number: 1, Body: events.NodeJoined{NodeFact: node}}}, []plan.Placed{
+		job("lost", events.PlacementSet{Job: "lost", Places: left, Workers: four, LostNodes: []events.NodeID{"node-b"}}),
+		job("drained", events.PlacementSet{Job: "drained", Workers: four}),
+	})
+	s, d := plan.Machine{}.Step(s, events.Input{Number: 2, Body: events.NodeRecovered{NodeFact: node}}, noon)
+	if got := s.View.Jobs["lost"].Places; len(got) != 2 {
+		t.Errorf("the job of the lost node has %v, want %v: %s", got, left, printed(d))
+	}
+	_, d = plan.Machine{}.Step(s, events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: "drained"}}}, noon)
+	if len(d.Facts) != 1 || d.Facts[0].Body != (events.PlacementReleased{Job: "drained"}) {
+		t.Errorf("the end of the drained job: %s", printed(d))
+	}
+}
