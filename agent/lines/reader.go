@@ -12,8 +12,8 @@ import (
 const (
 	// MaxLine is the maximum number of bytes of a line; a longer one is split.
 	MaxLine = 16 << 10
-	// Between two states of an unfinished line, of which the newest counts, are minPause to maxPause,
-	// and in between 1/pauseShare of its age: a bar of a day does not fill the store.
+	// Between two states of an unfinished line, of which the newest counts, are minPause to
+	// maxPause, and in between 1/pauseShare of its age: a bar of a day does not fill the store.
 	minPause   = 250 * time.Millisecond
 	maxPause   = 5 * time.Second
 	pauseShare = 600
@@ -23,8 +23,8 @@ const (
 
 // Reader reads one output stream of a process. A carriage return begins the line anew: what the
 // line was before is an open line, as the states of a progress bar, and what it is at its end a
-// finished one. Text without a line feed is returned only if it has begun with a carriage return. All
-// fields must be set.
+// finished one. Text without a line feed is returned only if it has begun with a carriage return.
+// All fields must be set.
 type Reader struct {
 	Hide   func(string) string // conceals secrets in a text
 	Begun  func(string) string // the same in one that is not complete: the beginning of a secret at its end is left out

@@ -63,7 +63,8 @@ func later(a, b time.Time) time.Time {
 }
 
 // TestScripts: "100ms "text"" prints a text at a time, "100ms" only lets it pass, "end" ends the
-// output. The results are the lines with the time at which they are returned, ... those that are open.
+// output. The results are the lines with the time at which they are returned, ... those that are
+// open.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, script string) string {
 		p := newProgram()

@@ -42,9 +42,9 @@ func TestRestOfThePipeIsRead(t *testing.T) {
 	}
 }
 
-// TestABarIsShownWhileItRuns: the states of a line that a program overwrites are passed on before it is
-// finished, and it is one line then. Colours are passed on, and not part of what the fact of the exit
-// has.
+// TestABarIsShownWhileItRuns: the states of a line that a program overwrites are passed on before
+// it is finished, and it is one line then. Colours are passed on, and not part of what the fact of
+// the exit has.
 func TestABarIsShownWhileItRuns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
