@@ -72,6 +72,7 @@ type Gateway struct {
 	hooks    *webhooks.Hooks
 	metrics  *metrics
 	streams  shares
+	awaited  awaited
 	routes   []route
 	document []byte // openapi.json
 	assets   http.Handler

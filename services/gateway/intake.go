@@ -8,7 +8,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
@@ -72,10 +74,36 @@ func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) error {
 		if s, ok := e.Body.(events.JobSubmit); ok {
 			id := events.JobIDFrom(s.Spec.Name, e.Source, e.ID)
 			p.Job = &id
+			g.awaited.add(id)
 		}
 		done.Events = append(done.Events, p)
 	}
 	return answer(w, http.StatusAccepted, done)
+}
+
+// awaited holds the newest jobs whose submission was stored here: a client may follow one that no
+// service has answered yet.
+type awaited struct {
+	mu     sync.Mutex
+	newest []events.JobID
+}
+
+// maxAwaited bounds them. Services answer within milliseconds.
+const maxAwaited = 1024
+
+func (a *awaited) add(id events.JobID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.newest) >= maxAwaited {
+		a.newest = slices.Delete(a.newest, 0, 1)
+	}
+	a.newest = append(a.newest, id)
+}
+
+func (a *awaited) has(id events.JobID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.newest, id)
 }
 
 // takeSpans stores the spans of an OTLP exporter beside those of the services, so that the traces

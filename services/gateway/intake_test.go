@@ -132,6 +132,22 @@ func TestRefusedEvents(t *testing.T) {
 	}
 }
 
+// TestAJobIsFollowedBeforeItsServicesAnswer: the answer to a submission names the job, and a client
+// follows that at once.
+func TestAJobIsFollowedBeforeItsServicesAnswer(t *testing.T) {
+	w := bare(t, nil)
+	var p gateway.Published
+	w.do("POST", "/api/v1/events", submitEvent, "Content-Type: application/cloudevents+json").into(t, &p)
+	s := w.stream("/api/v1/jobs/" + string(*p.Events[0].Job) + "/events")
+	w.services()
+	if i := s.next(); !strings.Contains(i.data, "dev.regroup.job.submitted.v1") {
+		t.Errorf("%+v", i)
+	}
+	if a := w.get("/api/v1/jobs/other-1234/events"); a.status != http.StatusNotFound {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // TestAnEventIsAnsweredByFacts: a client that sends an event and reads the stream needs nothing
 // else.
 func TestAnEventIsAnsweredByFacts(t *testing.T) {

@@ -170,7 +170,7 @@ func (g *Gateway) jobEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := id.Check(); err != nil {
 		return err
 	}
-	if _, _, ok := g.feed.Job(id); !ok { // perhaps its record was removed, or is not read yet
+	if _, _, ok := g.feed.Job(id); !ok && !g.awaited.has(id) { // perhaps its record was removed, or is not read yet
 		_, err := g.Ports.Log.Last(r.Context(), events.StreamFacts, events.FamilySubject("*", string(id)))
 		if events.CodeOf(err) == events.NotFound {
 			return events.Errorf(events.NotFound, "there is no job %q", id)
