@@ -71,6 +71,9 @@ func (a *Agent) start(s worker.StartProcess) {
 		return
 	}
 	a.show() // its first line must carry its rank
+	if folder := a.checkpointFolder(s); folder != "" {
+		s.Env[wire.EnvCheckpointDefaultDir] = folder
+	}
 	if err := a.inherit(s.Job, s.Account, &s.Inherited, &s.Dir); err != nil {
 		text := fmt.Sprintf("regroup: this worker has the folder and the environment of the agent of %s, not those in which the job was submitted: %v", a.opt.Node, err)
 		a.output(s, "stderr", []output.Line{{Text: text}})
@@ -158,7 +161,7 @@ func (a *Agent) send(subject string, b events.Body) {
 
 var statuses = map[events.Code]int{
 	events.Invalid: 400, events.NotFound: 404, events.Conflict: 409, events.Fenced: 409, events.TooLarge: 413,
-	events.Unavailable: 503, events.Cancelled: 503,
+	events.Unavailable: 503, events.Cancelled: 503, events.Exhausted: 507,
 }
 
 func status(c events.Code) int { return cmp.Or(statuses[c], 500) }

@@ -8,6 +8,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/agent/checkpoints"
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/tcpstore"
@@ -39,6 +41,8 @@ type Agent struct {
 	renew    chan struct{}            // capacity 1: ask for the lease now
 	lease    lease
 	submits  submitenv.Store
+	ckpts    checkpoints.Store
+	unkept   sync.Once     // it was said that jobs have no checkpoints here
 	known    chan struct{} // closed once discovery has admitted the node
 	member   *membership   // nil unless the agent joins a single job
 	tasks    *errgroup.Group
@@ -87,6 +91,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a.lease.a = a
 	a.submits.Dir = filepath.Join(o.StateDir, "submitted")
+	a.ckpts.Dir, a.ckpts.Space = cmp.Or(o.Checkpoints, filepath.Join(o.StateDir, "checkpoints")), o.CheckpointSpace
 	if o.Join != nil {
 		a.member = &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 	}

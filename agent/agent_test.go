@@ -187,7 +187,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 	mine := ports
 	mine.Signals = noticed{ports.Signals, func() { note("notice") }}
 	a, err := agent.New(agent.Options{
-		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: mine, Driver: w.driver, Incarnation: "01AGENT", Config: config,
+		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: mine, Driver: w.driver, Incarnation: "01AGENT", Config: config, CheckpointSpace: 2000,
 		Listen:    func(context.Context, string) (net.Listener, error) { return w.pipes, nil },
 		ListenTCP: listenNowhere,
 		Output:    func(l agent.Line) { w.mu.Lock(); defer w.mu.Unlock(); w.lines = append(w.lines, l.Prefix()+" "+l.Text) },

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -55,6 +56,7 @@ func (a *Agent) calls() workerapi.Calls {
 			a.inputs.put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
 		},
 		Peer:        a.peer,
+		Checkpoint:  a.checkpoint,
 		Preempt:     a.preempt,
 		Environment: a.takeEnvironment,
 	}
@@ -123,8 +125,11 @@ func (a *Agent) inherit(job events.JobID, who *worker.Account, from *worker.Inhe
 	return err
 }
 
-// forgetEnvironment removes the environment of a job.
-func (a *Agent) forgetEnvironment(job events.JobID, origin string) {
+// forgetJob removes what the node keeps for a job that has ended: its environment, its checkpoints.
+func (a *Agent) forgetJob(job events.JobID, origin string) {
+	if err := a.ckpts.End(job); err != nil {
+		a.opt.Logger.Warn("checkpoints of an ended job stay on disk", "node", a.opt.Node, "job", job, "reason", err)
+	}
 	if origin == "" {
 		return
 	}
@@ -140,14 +145,58 @@ func (a *Agent) forgetEnvironment(job events.JobID, origin string) {
 // expireEvery is the time between two looks for them: short, for agents that do not live long.
 const expireEvery = 5 * time.Minute
 
-// expireEnvironments removes environments whose jobs will not come.
-func (a *Agent) expireEnvironments(work context.Context) {
+// expireJobs removes what is kept for jobs that will not come.
+func (a *Agent) expireJobs(work context.Context) {
 	for wait.Sleep(work, expireEvery) {
-		held := slices.Collect(maps.Keys(a.snapshot.Load().revisions))
-		if err := a.submits.Expire(time.Now(), held); err != nil {
+		now, held := time.Now(), a.heldJobs()
+		if err := a.submits.Expire(now, held); err != nil {
 			a.opt.Logger.Warn("environments of ended jobs stay in the state folder", "node", a.opt.Node, "reason", err)
 		}
+		if err := a.ckpts.Expire(now, held); err != nil {
+			a.opt.Logger.Warn("checkpoints of ended jobs stay on disk", "node", a.opt.Node, "reason", err)
+		}
 	}
+}
+
+func (a *Agent) heldJobs() []events.JobID {
+	return slices.Collect(maps.Keys(a.snapshot.Load().revisions))
+}
+
+// checkpointFolder returns the folder for checkpoints of a worker's job; empty = it gets none.
+func (a *Agent) checkpointFolder(s worker.StartProcess) string {
+	if _, own := s.Env[wire.EnvCheckpointDir]; own || s.Generation > 0 || a.ckpts.Space == 0 {
+		return ""
+	}
+	without := func(what string, err error) string {
+		a.unkept.Do(func() {
+			a.opt.Logger.Warn("no checkpoints are made for jobs that name no folder: "+what, "node", a.opt.Node, "job", s.Job, "reason", err)
+		})
+		return ""
+	}
+	uid, gid := os.Geteuid(), os.Getegid()
+	if another(s.Account) {
+		if err := a.ckpts.Reachable(s.Account.UID, s.Account.GID); err != nil {
+			return without("give the agent one that its users can enter (--checkpoints)", err)
+		}
+		uid, gid = int(s.Account.UID), int(s.Account.GID)
+	}
+	folder, err := a.ckpts.Folder(s.Job, uid, gid)
+	if err != nil {
+		return without("one cannot be made", err)
+	}
+	return folder
+}
+
+// checkpoint grants the space for one.
+func (a *Agent) checkpoint(id string, r wire.CheckpointRequest) error {
+	w, ok := a.snapshot.Load().workers[events.Incarnation(id)]
+	if !ok {
+		return refused(events.Fenced, "this worker has ended")
+	}
+	if err := a.ckpts.Reserve(w.Job, r.Bytes, a.heldJobs()); err != nil {
+		return refused(events.CodeOf(err), err.Error())
+	}
+	return nil
 }
 
 func refused(c events.Code, text string) error {

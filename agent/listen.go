@@ -58,7 +58,7 @@ func (a *Agent) listen(work context.Context) {
 	}
 	a.tasks.Go(func() error { a.register(work); return nil })
 	a.tasks.Go(func() error { a.heartbeats(work); return nil })
-	a.tasks.Go(func() error { a.expireEnvironments(work); return nil })
+	a.tasks.Go(func() error { a.expireJobs(work); return nil })
 	a.tasks.Go(func() error { a.lease.run(work); return nil })
 	a.tasks.Go(func() error { return a.lease.watch(work) })
 }
@@ -71,7 +71,7 @@ func (a *Agent) launch(m events.Stored) {
 	}
 	a.inputs.put(worker.Launched{Launch: l})
 	if l.JobEnds { // none of its workers starts any more
-		a.forgetEnvironment(l.Job, l.Spec.Processes.SubmitEnvironment)
+		a.forgetJob(l.Job, l.Spec.Processes.SubmitEnvironment)
 	}
 	if a.member != nil {
 		a.member.launched(l)

@@ -101,17 +101,22 @@ type Options struct {
 	// Groups that jobs may name for users that are not in them, beside a DefaultUser.
 	AllowGroups []string
 	StateDir    string // socket, error files and the driver's files
-	Ports       events.Ports
-	Driver      Driver
-	Join        *Joining                                                        // nil = work comes from the scheduler
-	Config      Config                                                          // zero fields mean the defaults, which suit a cluster on one site
-	Output      func(Line)                                                      // may be nil; must not block
-	ErrorFile   func(localRank int, g events.Generation) string                 // where a worker's error file is kept, "" = nowhere; may be nil
-	Reported    func(events.Progress)                                           // what a worker reports; may be nil; must not block
-	Observe     func(events.Span)                                               // may be nil; must not block
-	Logger      *slog.Logger                                                    // nil = none
-	Listen      func(ctx context.Context, path string) (net.Listener, error)    // opens the worker API; nil = Unix socket
-	ListenTCP   func(ctx context.Context, address string) (net.Listener, error) // opens a store of torch.distributed; nil = net's
+	// Checkpoints is the folder with those of jobs that recover in the process and name none;
+	// empty = one in StateDir, which other users cannot reach. They take at most CheckpointSpace
+	// bytes together; 0 = none are made.
+	Checkpoints     string
+	CheckpointSpace int64
+	Ports           events.Ports
+	Driver          Driver
+	Join            *Joining                                                        // nil = work comes from the scheduler
+	Config          Config                                                          // zero fields mean the defaults, which suit a cluster on one site
+	Output          func(Line)                                                      // may be nil; must not block
+	ErrorFile       func(localRank int, g events.Generation) string                 // where a worker's error file is kept, "" = nowhere; may be nil
+	Reported        func(events.Progress)                                           // what a worker reports; may be nil; must not block
+	Observe         func(events.Span)                                               // may be nil; must not block
+	Logger          *slog.Logger                                                    // nil = none
+	Listen          func(ctx context.Context, path string) (net.Listener, error)    // opens the worker API; nil = Unix socket
+	ListenTCP       func(ctx context.Context, address string) (net.Listener, error) // opens a store of torch.distributed; nil = net's
 }
 
 // check sets defaults and returns all errors of the options.

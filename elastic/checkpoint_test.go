@@ -247,3 +247,90 @@ func TestNoticeOfPreemptionWritesACheckpoint(t *testing.T) {
 		t.Errorf("there are %v, want one of step 6 and that of the end", all)
 	}
 }
+
+// ofJob makes a folder that of the job in which the agent keeps checkpoints.
+func ofJob(dir string, space int64) func(f *fleet) {
+	return func(f *fleet) {
+		f.hub.Space = space
+		f.options = func(_ string, o *Options) {
+			o.Checkpoint = Checkpoint{Dir: dir, Every: time.Nanosecond, OfJob: true}
+		}
+	}
+}
+
+// TestTheFolderOfTheJob: its space is asked for, one checkpoint is kept, a job that has lost all of
+// its workers goes on from it, and nothing is written at its end.
+func TestTheFolderOfTheJob(t *testing.T) {
+	dir := t.TempDir()
+	first := job(t, dir, 2, 13, ofJob(dir, 1<<30))
+	stopped := first.workers["w0"].state.Committed().Step
+	all := names(t, dir)
+	if len(all) != 1 || all[0].Step != stopped {
+		t.Fatalf("there are %v, want one of step %d", all, stopped)
+	}
+	info, err := os.Stat(filepath.Join(dir, fmt.Sprintf("life-000001.generation-0000000001.step-%014d.checkpoint", stopped)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked := first.hub.Checkpoints[0].Bytes; asked < info.Size() || asked > info.Size()+2048 {
+		t.Errorf("%d bytes were asked for, the file has %d", asked, info.Size())
+	}
+	last := job(t, dir, 3, 0, func(f *fleet) {
+		ofJob(dir, 1<<30)(f)
+		old := f.options
+		f.options = func(name string, o *Options) {
+			old(name, o)
+			o.Checkpoint.Every = time.Hour
+		}
+	})
+	if at := last.hub.FirstSteps[1]["w0"]; at.Step != stopped+1 {
+		t.Errorf("it goes on with step %d, want the one after %d", at.Step, stopped)
+	}
+	if done := last.check("w0"); done != 3 {
+		t.Errorf("%d workers are done, want 3", done)
+	}
+	if again := names(t, dir); !slices.Equal(again, all) || len(last.hub.Checkpoints) > 0 {
+		t.Errorf("at the end there are %v after %d requests, want %v", again, len(last.hub.Checkpoints), all)
+	}
+}
+
+// TestWithoutSpaceNothingIsWritten, and training goes on.
+func TestWithoutSpaceNothingIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	f := job(t, dir, 2, 0, ofJob(dir, 100))
+	if done := f.check("w0"); done != 2 {
+		t.Errorf("%d workers are done, want 2", done)
+	}
+	if all := names(t, dir); len(all) > 0 || len(f.hub.Checkpoints) == 0 {
+		t.Errorf("there are %v after %d requests", all, len(f.hub.Checkpoints))
+	}
+}
+
+// TestAnotherProgramsCheckpointInTheFolderOfTheJob is passed over, because the user has not chosen
+// it: the job begins anew.
+func TestAnotherProgramsCheckpointInTheFolderOfTheJob(t *testing.T) {
+	dir := t.TempDir()
+	job(t, dir, 2, 13, ofJob(dir, 1<<30))
+	f := job(t, dir, 2, 0, func(f *fleet) {
+		ofJob(dir, 1<<30)(f)
+		f.register = func(w *worker) { w.state.Object("more", new(int)) }
+	})
+	if at := f.hub.FirstSteps[1]["w0"]; at.Step != 1 || at.First.Checkpoint != nil {
+		t.Errorf("it begins with %+v %+v", at, at.First)
+	}
+	if done := f.check("w0"); done != 2 {
+		t.Errorf("%d workers are done, want 2", done)
+	}
+}
+
+// TestAFolderThatCannotBeUsedIsNoError where the user has not chosen it.
+func TestAFolderThatCannotBeUsedIsNoError(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := job(t, t.TempDir(), 1, 0, ofJob(filepath.Join(file, "folder"), 1<<30))
+	if done := f.check("w0"); done != 1 {
+		t.Errorf("%d workers are done, want 1", done)
+	}
+}

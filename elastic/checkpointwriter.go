@@ -1,8 +1,10 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
@@ -25,15 +28,23 @@ type Checkpoint struct {
 	// Dir is shared by all workers, or is one on each node: the newest checkpoint is sent to the
 	// others.
 	Dir string
-	// Every is the interval; zero = 10 minutes. Too small: the disk is always busy; too large: more
-	// is lost when all workers die at once.
+	// Every is the interval; zero = 10 minutes, 5 with OfJob. Too small: the disk is always busy;
+	// too large: more is lost when all workers die at once.
 	Every time.Duration
-	// Keep is the number of checkpoints that are kept; zero = 3.
+	// Keep is the number of checkpoints that are kept; zero = 3, 1 with OfJob.
 	Keep int
+	// OfJob says that Dir is the agent's, which removes it when the job ends, and grants the space
+	// for each checkpoint. The training does not depend on it: a checkpoint that is not of this
+	// program is passed over, and nothing is written when the training is over.
+	OfJob bool
 }
 
 func (c *Checkpoint) fromEnv() error {
-	c.Dir = os.Getenv(wire.EnvCheckpointDir)
+	var chosen bool
+	if c.Dir, chosen = os.LookupEnv(wire.EnvCheckpointDir); !chosen {
+		c.Dir = os.Getenv(wire.EnvCheckpointDefaultDir)
+		c.OfJob = c.Dir != ""
+	}
 	return errors.Join(
 		parseEnv(wire.EnvCheckpointEvery, &c.Every, time.ParseDuration),
 		parseEnv(wire.EnvCheckpointKeep, &c.Keep, strconv.Atoi),
@@ -55,13 +66,25 @@ type checkpointWriter struct {
 	tensors []checkpoint.Tensor
 	log     *slog.Logger
 	ctx     context.Context //nolint:containedctx // of Run: its end interrupts a write
+	// ask asks for the space of a checkpoint; nil = there is no bound.
+	ask func(ctx context.Context, bytes int64) error
 
 	mu      sync.Mutex
 	busy    bool
 	again   bool            // a commit that must be written arrived while busy
 	began   time.Time       // the last write
 	written checkpoint.Name // the last one on disk
+	failed  string          // why there was none, when that was last said
 	tasks   sync.WaitGroup
+}
+
+// complete sets defaults.
+func (c *Checkpoint) complete() {
+	every, keep := 10*time.Minute, 3
+	if c.OfJob {
+		every, keep = 5*time.Minute, 1
+	}
+	c.Every, c.Keep = cmp.Or(c.Every, every), cmp.Or(c.Keep, keep)
 }
 
 func newCheckpointWriter(ctx context.Context, sink checkpointSink, o Checkpoint, s *State, log *slog.Logger) *checkpointWriter {
@@ -122,16 +145,42 @@ func (w *checkpointWriter) write() {
 	began := time.Now()
 	n, err := w.name(s)
 	if err == nil {
-		err = w.sink.Write(w.ctx, checkpoint.Image{Name: n, Layout: w.layout, Tensors: w.tensors, Meta: s.Meta(), Data: s.Data()})
+		err = w.writeImage(checkpoint.Image{Name: n, Layout: w.layout, Tensors: w.tensors, Meta: s.Meta(), Data: s.Data()})
 	}
 	if err != nil {
-		w.log.Error("no checkpoint was written", "checkpoint", n, "err", err)
+		w.complain(n, err)
 		return
 	}
 	w.log.Info("checkpoint written", "checkpoint", n, "path", w.sink.Path(n), "took", time.Since(began))
 	w.mu.Lock()
-	w.written = n
+	w.written, w.failed = n, ""
 	w.mu.Unlock()
+}
+
+// writeImage writes a checkpoint if there is space for it.
+func (w *checkpointWriter) writeImage(i checkpoint.Image) error {
+	if w.ask != nil {
+		if err := w.ask(w.ctx, i.Bytes()); err != nil {
+			return err
+		}
+	}
+	return w.sink.Write(w.ctx, i)
+}
+
+// complain says once why there is no checkpoint: the next ones often fail for the same reason. That
+// a folder of the agent's is gone, or that it grants no more, is no fault when the job ends.
+func (w *checkpointWriter) complain(n checkpoint.Name, err error) {
+	if w.ask != nil && (agentclient.Ending(err) || errors.Is(err, fs.ErrNotExist)) {
+		w.log.Info("no checkpoint was written", "checkpoint", n, "err", err)
+		return
+	}
+	w.mu.Lock()
+	again := w.failed == err.Error()
+	w.failed = err.Error()
+	w.mu.Unlock()
+	if !again {
+		w.log.Error("no checkpoint was written", "checkpoint", n, "err", err)
+	}
 }
 
 func (w *checkpointWriter) name(s *statesync.Snapshot) (n checkpoint.Name, err error) {

@@ -221,7 +221,7 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 	if _, err := s.commit(ctx, true); err != nil {
 		return err
 	}
-	if s.Rank == 0 {
+	if s.Rank == 0 && !r.options.Checkpoint.OfJob {
 		r.writer.flush()
 	}
 	if r.options.Finish != nil {

@@ -144,8 +144,7 @@ func (o *Options) complete() error {
 	o.PrefetchTimeout = cmp.Or(o.PrefetchTimeout, time.Minute)
 	o.AgentTimeout = cmp.Or(o.AgentTimeout, time.Minute)
 	o.OrphanTimeout = cmp.Or(o.OrphanTimeout, 35*time.Second)
-	o.Checkpoint.Every = cmp.Or(o.Checkpoint.Every, 10*time.Minute)
-	o.Checkpoint.Keep = cmp.Or(o.Checkpoint.Keep, 3)
+	o.Checkpoint.complete()
 	if o.ConnectTimeout < 0 || o.AgentTimeout < 0 || o.OrphanTimeout < 0 || o.Checkpoint.Every < 0 {
 		return errors.New("elastic: a negative duration in Options")
 	}

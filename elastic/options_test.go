@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,7 +27,16 @@ func TestFromEnv(t *testing.T) {
 	t.Setenv("REGROUP_CHECKPOINT_DIR", "/checkpoints")
 	t.Setenv("REGROUP_CHECKPOINT_EVERY", "90s")
 	t.Setenv("REGROUP_CHECKPOINT_KEEP", "5")
-	if o, err := FromEnv(); err != nil || o.Checkpoint != (Checkpoint{"/checkpoints", 90 * time.Second, 5}) {
+	t.Setenv("REGROUP_CHECKPOINT_DEFAULT_DIR", "/of/the/agent")
+	if o, err := FromEnv(); err != nil || o.Checkpoint != (Checkpoint{Dir: "/checkpoints", Every: 90 * time.Second, Keep: 5}) {
+		t.Errorf("%+v, %v", o.Checkpoint, err)
+	}
+	t.Setenv("REGROUP_CHECKPOINT_DIR", "") // none is wanted
+	if o, err := FromEnv(); err != nil || o.Checkpoint.Dir != "" || o.Checkpoint.OfJob {
+		t.Errorf("%+v, %v", o.Checkpoint, err)
+	}
+	_ = os.Unsetenv("REGROUP_CHECKPOINT_DIR") // t.Setenv brings back what it was
+	if o, err := FromEnv(); err != nil || o.Checkpoint.Dir != "/of/the/agent" || !o.Checkpoint.OfJob {
 		t.Errorf("%+v, %v", o.Checkpoint, err)
 	}
 	for name, least := range map[string]slog.Level{"": slog.LevelWarn, "info": slog.LevelInfo, "error": slog.LevelError} {

@@ -78,7 +78,10 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	}
 	r.endpoint = endpointOf(transport, o)
 	if o.Checkpoint.Dir != "" {
-		if err := r.openCheckpoints(ctx); err != nil {
+		switch err := r.openCheckpoints(ctx); {
+		case err != nil && o.Checkpoint.OfJob:
+			o.Log.Warn("no checkpoints are written", "err", err)
+		case err != nil:
 			return errors.Join(fmt.Errorf("elastic: %w", err), r.endpoint.Close())
 		}
 	}
@@ -109,8 +112,16 @@ func (r *runner) openCheckpoints(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.state.useCheckpoints(dir, r.options.Checkpoint.OfJob, r.options.Log); err != nil {
+		return err
+	}
 	r.writer = newCheckpointWriter(ctx, dir, r.options.Checkpoint, r.state, r.options.Log)
-	return r.state.useCheckpoints(dir, r.options.Log)
+	if r.options.Checkpoint.OfJob && r.options.Socket != "" {
+		r.writer.ask = func(ctx context.Context, bytes int64) error {
+			return r.agent.Checkpoint(ctx, wire.CheckpointRequest{Bytes: bytes})
+		}
+	}
+	return nil
 }
 
 // listen opens the one address that this worker has in all its generations.

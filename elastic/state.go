@@ -246,8 +246,8 @@ func (s *State) sync(ctx context.Context, c *collective.Communicator, generation
 
 // useCheckpoints makes the state begin with the newest checkpoint of a directory, if no member has
 // a commit.
-func (s *State) useCheckpoints(dir *checkpoint.Dir, log *slog.Logger) error {
-	newest, ok, err := s.replica.UseCheckpoints(dir, log)
+func (s *State) useCheckpoints(dir *checkpoint.Dir, skip bool, log *slog.Logger) error {
+	newest, ok, err := s.replica.UseCheckpoints(dir, skip, log)
 	if ok {
 		s.run = newest.Run + 1 // even if none is intact: the checkpoints of this job are newer
 	}

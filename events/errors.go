@@ -169,7 +169,7 @@ func BoundedFieldErrors(err error) []spec.FieldError {
 }
 
 // Plural formats a number of things: 1 node, 2 nodes, 0 processes, 3 entries. The noun is one of
-// those whose plural is regular.
+// those whose plural is regular, or epoch, whose ch is a k.
 func Plural[N int | int64 | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -182,6 +182,8 @@ func plural(noun string) string {
 	switch stem := strings.TrimSuffix(noun, "y"); {
 	case stem != noun && !strings.ContainsAny(stem[len(stem)-1:], "aeiou"):
 		return stem + "ies"
+	case strings.HasSuffix(noun, "epoch"):
+		return noun + "s"
 	case strings.ContainsAny(last, "sx") || strings.HasSuffix(noun, "ch") || strings.HasSuffix(noun, "sh"):
 		return noun + "es"
 	}

@@ -32,6 +32,7 @@ func (s *Server) handler(own bool) http.Handler {
 		wire.PathReport:      {http.MethodPost, report(s.opt.Calls.Report)},
 		wire.PathCommit:      {http.MethodPost, report(s.opt.Calls.Commit)},
 		wire.PathDone:        {http.MethodPost, report(s.opt.Calls.Done)},
+		wire.PathCheckpoint:  {http.MethodPost, s.checkpoint},
 		wire.PathPreempt:     {http.MethodPost, s.preempt},
 		wire.PathEnvironment: {http.MethodPost, s.environment},
 	} {
@@ -60,7 +61,7 @@ func (s *Server) handler(own bool) http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit, done, preempt and environment", r.URL.Path))
+		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit, done, checkpoint, preempt and environment", r.URL.Path))
 	})
 	return mux
 }
@@ -137,6 +138,18 @@ func report[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, 
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+}
+
+// checkpoint answers whether there is space for one.
+func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) error {
+	v, err := read[wire.CheckpointRequest](w, r)
+	if err == nil {
+		err = s.opt.Calls.Checkpoint(worker, v)
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 // preempt handles the notice that this node will be taken away. A process that may open the socket

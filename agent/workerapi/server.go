@@ -29,6 +29,9 @@ type Calls struct {
 	Report func(worker string, r wire.Report)
 	Commit func(worker string, r wire.CommitReport)
 	Done   func(worker string, r wire.DoneReport)
+	// Checkpoint grants the space for a checkpoint, or says why there is none. A *Refusal fails the
+	// call with its code.
+	Checkpoint func(worker string, r wire.CheckpointRequest) error
 	// Preempt is called with the notice that this node will be taken away. It is from no worker.
 	Preempt func(r wire.PreemptRequest)
 	// Environment is called with the environment of a command that submits a job. It is from no

@@ -50,6 +50,15 @@ type Image struct {
 	Data    []byte
 }
 
+// Bytes returns about how large its file is, and not less.
+func (i Image) Bytes() int64 {
+	header := 1024
+	for _, t := range i.Tensors {
+		header += 128 + 6*len(t.Name) + len(t.Type)
+	}
+	return int64(header+len(i.Meta)+len(i.Data)) + int64(len(i.Data)/chunkBytes+1)*hashBytes
+}
+
 // Write makes an image the newest checkpoint and removes old ones. When it returns nil the
 // checkpoint is on the disk. An error, like the end of ctx, leaves the other checkpoints as they
 // are.

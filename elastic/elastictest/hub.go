@@ -41,6 +41,7 @@ type Hub struct {
 	Preempted  map[string]wire.Change // workers whose node will be taken away
 	Removed    map[string]bool        // workers that are no longer part of the job
 	Refuse     int                    // the number of calls that are answered with 503
+	Space      int64                  // bytes of the largest checkpoint that may be written
 	Mislead    func(*wire.Assignment) // changes the answer to a newcomer; nil = not
 	OnSeal     func(generation uint64, members []string)
 
@@ -49,7 +50,9 @@ type Hub struct {
 	Slowest    map[string]wire.Straggler         // by the worker that reports it
 	Commits    []wire.CommitReport
 	Joins      []wire.JoinRequest
-	Prefetches []wire.Assignment // answers that told a newcomer where to fetch the state
+	// Checkpoints are the requests for space.
+	Checkpoints []wire.CheckpointRequest
+	Prefetches  []wire.Assignment // answers that told a newcomer where to fetch the state
 }
 
 // New starts a hub; it ends with the test.

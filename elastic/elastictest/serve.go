@@ -45,6 +45,15 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case wire.PathCommit:
 		c := read[wire.CommitReport](r)
 		h.Update(func() { h.Commits = append(h.Commits, c) })
+	case wire.PathCheckpoint:
+		c := read[wire.CheckpointRequest](r)
+		h.Update(func() {
+			h.Checkpoints = append(h.Checkpoints, c)
+			if c.Bytes > h.Space {
+				w.WriteHeader(http.StatusInsufficientStorage)
+				answer = wire.Error{Code: "exhausted", Message: "there is no space"}
+			}
+		})
 	case wire.PathDone:
 		d := read[wire.DoneReport](r)
 		h.Update(func() { h.Done[token] = d })

@@ -81,6 +81,7 @@ func choose(all []inventory) (best int, holders, lacking []int, err error) {
 // checkpoints is where the state comes from if no member has a commit.
 type checkpoints struct {
 	dir     *checkpoint.Dir
+	skip    bool // all that cannot be used, and not only damaged ones
 	log     *slog.Logger
 	untried []checkpoint.Name // the newest first
 	loaded  *checkpoint.Name  // the one that the newest snapshot was read from; nil = from none
@@ -103,7 +104,7 @@ func (r *Replica) inventory() inventory {
 // load reads the newest checkpoint that was not tried. A damaged one is skipped: the next inventory
 // names the one before it. A checkpoint of another program is an error, because a user who gives
 // the wrong directory does not want to train anew in it, and so is one that another user may have
-// written.
+// written; but not where nobody has given a directory.
 func (r *Replica) load() error {
 	d := r.checkpoints
 	n := d.untried[0]
@@ -111,6 +112,9 @@ func (r *Replica) load() error {
 	s := r.buffer()
 	meta, err := d.dir.Read(n, r.config.Layout().String(), s.data)
 	switch {
+	case err != nil && d.skip:
+		d.log.Warn("skipping a checkpoint", "checkpoint", n, "err", err)
+		return nil
 	case errors.Is(err, checkpoint.ErrOther):
 		return fmt.Errorf("%w: give another directory for this program's checkpoints", err)
 	case errors.Is(err, checkpoint.ErrUntrusted):

@@ -104,13 +104,14 @@ func (r *Replica) Resumed() *checkpoint.Name { return r.resumed }
 
 // UseCheckpoints makes the replica begin with the newest checkpoint of a directory that is intact,
 // if no member has a commit. It returns the name of the newest one, intact or not; ok is false if
-// there is none.
-func (r *Replica) UseCheckpoints(dir *checkpoint.Dir, log *slog.Logger) (newest checkpoint.Name, ok bool, err error) {
+// there is none. One of another program, or that another user may have written, is passed over with
+// skip, else it is the error of the first sync.
+func (r *Replica) UseCheckpoints(dir *checkpoint.Dir, skip bool, log *slog.Logger) (newest checkpoint.Name, ok bool, err error) {
 	names, err := dir.List()
 	if err != nil {
 		return newest, false, err
 	}
-	r.checkpoints = &checkpoints{dir: dir, log: log, untried: names}
+	r.checkpoints = &checkpoints{dir: dir, skip: skip, log: log, untried: names}
 	if len(names) == 0 {
 		return newest, false, nil
 	}

@@ -49,15 +49,16 @@ var AgentVariables = []WorkerVariable{
 	{Name: "TRACEPARENT", What: "W3C trace context of the worker's span, for spans of the program below it ([traces.md](traces.md))."},
 	{Name: "TRACESTATE", What: "Never set, nor inherited: it would belong to another trace."},
 	{Name: "REGROUP_DATA_PORTS", What: "Ports on which it may listen, low-high; empty = any."},
+	{Name: "REGROUP_CHECKPOINT_DEFAULT_DIR", What: "Folder for checkpoints, which exists as long as the job; with in-process recovery, where `REGROUP_CHECKPOINT_DIR` is not set."},
 }
 
 // WorkerSettings are Regroup's variables that a worker reads and a user sets, in the job or in the
 // shell of the agent. All others that begin with REGROUP_ belong to the control plane: they may
 // contain its address and credentials, which no worker inherits.
 var WorkerSettings = []WorkerVariable{
-	{Name: "REGROUP_CHECKPOINT_DIR", What: "Folder for checkpoints, of all workers or one of each node; unset = none are written."},
-	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, such as 10m.", Default: "10m"},
-	{Name: "REGROUP_CHECKPOINT_KEEP", What: "How many are kept.", Default: "3"},
+	{Name: "REGROUP_CHECKPOINT_DIR", What: "Folder for checkpoints, of all workers or one of each node; unset = the agent's for this job, which ends with it; empty = none are written."},
+	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, such as 10m; in the agent's folder 5m if unset.", Default: "10m"},
+	{Name: "REGROUP_CHECKPOINT_KEEP", What: "How many are kept; in the agent's folder 1 if unset.", Default: "3"},
 	{Name: "REGROUP_WARM_WITHIN", What: "How long a newcomer prefetches the state while the others train, before it joins without it.", Default: "1m"},
 	{Name: "REGROUP_LOG_LEVEL", What: "Minimum level of the SDK's own log lines: debug, info, warn or error.", Default: "warn"},
 	{Name: "REGROUP_BUCKET_BYTES", What: "Bytes of gradients that are reduced at once; unset = HOROVOD_FUSION_THRESHOLD, else 25 MiB. Python.", Default: "26214400"},

@@ -10,8 +10,8 @@
 // elastic are in train.go.
 //
 // A step takes 64 samples in every world, in micro-batches of 16 that are distributed over the
-// workers, so the loss does not depend on their number or failures. With
-// REGROUP_CHECKPOINT_DIR=FOLDER it also survives the end of all of them.
+// workers, so the loss does not depend on their number or failures. When all of them die at once,
+// it goes on from its checkpoint.
 package main
 
 import (

@@ -12,6 +12,8 @@ const (
 	MaxNames = 256     // names: metrics of one report
 	MaxWord  = 256     // word: bytes of an address, a hash or the name of a metric
 	MaxRanks = 100_000 // workers: ranks in one list
+
+	maxCheckpoint = 1 << 50 // bytes
 )
 
 // Check returns an error if a limit is exceeded.
@@ -42,6 +44,14 @@ func (r CommitReport) Check() error { return r.Commit.check("commit") }
 
 // Check returns an error if a limit is exceeded.
 func (r DoneReport) Check() error { return checkMetrics(r.Metrics) }
+
+// Check returns an error if a limit is exceeded.
+func (r CheckpointRequest) Check() error {
+	if r.Bytes < 1 || r.Bytes > maxCheckpoint {
+		return fmt.Errorf("bytes: %d is not within 1 to %d", r.Bytes, int64(maxCheckpoint))
+	}
+	return nil
+}
 
 // Check returns an error if a field has not the form that it must have.
 func (r SubmitEnvironment) Check() error {

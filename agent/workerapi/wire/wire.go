@@ -20,6 +20,8 @@ const (
 	PathReport  = "/v1/report"  // POST Report -> 204
 	PathCommit  = "/v1/commit"  // POST CommitReport -> 204
 	PathDone    = "/v1/done"    // POST DoneReport -> 204
+	// POST CheckpointRequest -> 204: it may be written
+	PathCheckpoint = "/v1/checkpoint"
 	// POST PreemptRequest, or nothing -> 202; for any process that may use the socket, no token
 	PathPreempt = "/v1/preempt"
 	// POST SubmitEnvironment -> 204; like PathPreempt
@@ -57,6 +59,9 @@ const (
 	EnvCheckpointDir   = "REGROUP_CHECKPOINT_DIR"
 	EnvCheckpointEvery = "REGROUP_CHECKPOINT_EVERY"
 	EnvCheckpointKeep  = "REGROUP_CHECKPOINT_KEEP"
+	// EnvCheckpointDefaultDir is the folder for checkpoints that the agent has made for this job.
+	// It counts where EnvCheckpointDir is not set.
+	EnvCheckpointDefaultDir = "REGROUP_CHECKPOINT_DEFAULT_DIR"
 )
 
 // Commit names a committed state; ordered by (Generation, Step).
@@ -198,6 +203,11 @@ type DoneReport struct {
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	// MetricsStep is as in Report.
 	MetricsStep *uint64 `json:"metrics_step,omitempty"`
+}
+
+// CheckpointRequest asks for space for a checkpoint in the folder of EnvCheckpointDefaultDir.
+type CheckpointRequest struct {
+	Bytes int64 `json:"bytes"`
 }
 
 // Ledger counts the samples that committed steps consumed.

@@ -191,6 +191,18 @@ func (c *Client) PeerAddress(ctx context.Context, generation uint64, rank int) (
 	return p.Address, nil
 }
 
+// Checkpoint asks whether a checkpoint may be written. The agent's reason is in the error; one that
+// is Ending says that there is nothing to be kept any more.
+func (c *Client) Checkpoint(ctx context.Context, r wire.CheckpointRequest) error {
+	return c.post(ctx, wire.PathCheckpoint, r)
+}
+
+// Ending reports whether the agent has refused a checkpoint because the job ends.
+func Ending(err error) bool {
+	e, ok := errors.AsType[*responseError](err)
+	return ok && e.status == http.StatusConflict
+}
+
 // Done reports that the training is complete, until the agent has accepted it.
 func (c *Client) Done(ctx context.Context, d wire.DoneReport) error {
 	return c.retry(ctx, func() (bool, error) {

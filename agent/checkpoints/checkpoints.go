@@ -1,0 +1,240 @@
+// Package checkpoints keeps the folders for checkpoints of jobs that name none themselves, all
+// together within a bound of disk.
+//
+// A job has one folder on each node; workers write into it (package elastic/checkpoint), and ask
+// before each write whether there is space. It exists as long as the job: when all workers of the
+// job have died at once, the next ones begin with what they find in it.
+package checkpoints
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// KeepFor is how long the folder of a job is kept of which this node knows nothing: it may come
+// back to it, or it has ended while no agent ran.
+const KeepFor = 7 * 24 * time.Hour
+
+// staleAfter is how long such a folder is safe from other jobs that need its space.
+const staleAfter = time.Hour
+
+// spareShare is the part of a disk that checkpoints leave free.
+const spareShare = 10
+
+// filesKnown bounds the files of a folder that are counted: a job has two, but its folder is its
+// user's.
+const filesKnown = 64
+
+// Store has the folders of a node, each named like its job.
+type Store struct {
+	Dir   string
+	Space int64 // bytes that all of them may take; 0 = no job gets a folder
+
+	mu      sync.Mutex
+	granted map[events.JobID]int64 // bytes that a job may have on disk
+	ended   map[events.JobID]bool  // jobs whose processes may still run
+}
+
+// Folder returns the folder of a job, which belongs to a user. It is made if there is none.
+func (s *Store) Folder(job events.JobID, uid, gid int) (string, error) {
+	if err := job.Check(); err != nil { // it becomes the name of a directory
+		return "", err
+	}
+	// Users may pass through the upper one and not see what is in it.
+	if err := os.MkdirAll(s.Dir, 0o711); err != nil {
+		return "", err
+	}
+	path := filepath.Join(s.Dir, string(job))
+	switch err := os.Mkdir(path, 0o700); {
+	case errors.Is(err, fs.ErrExist):
+		return path, nil
+	case err != nil:
+		return "", err
+	}
+	if uid != os.Geteuid() {
+		return path, os.Lchown(path, uid, gid)
+	}
+	return path, nil
+}
+
+// Reachable returns an error that names the first folder on the way to those of jobs that a user
+// may not pass through.
+func (s *Store) Reachable(uid, gid uint32) error {
+	for dir := s.Dir; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // it will be made
+		case err != nil:
+			return err
+		default:
+			if owner, ok := info.Sys().(*syscall.Stat_t); ok && !passes(info.Mode(), owner, uid, gid) {
+				return fmt.Errorf("user %d may not enter %s (%s)", uid, dir, info.Mode().Perm())
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+func passes(mode fs.FileMode, owner *syscall.Stat_t, uid, gid uint32) bool {
+	switch {
+	case owner.Uid == uid:
+		return mode&0o100 != 0
+	case owner.Gid == gid:
+		return mode&0o010 != 0
+	}
+	return mode&0o001 != 0
+}
+
+// Reserve grants a job the space for a checkpoint of so many bytes beside the one before it, or
+// says why there is none. held are the jobs of this node; what others have left is removed if the
+// space is needed, the oldest first.
+func (s *Store) Reserve(job events.JobID, bytes int64, held []events.JobID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended[job] {
+		return events.Errorf(events.Conflict, "the job ends, and with it its checkpoints")
+	}
+	need := 2 * bytes
+	folders, err := s.folders()
+	if err != nil {
+		return err
+	}
+	var others int64
+	var stale []folder
+	for _, f := range folders {
+		if f.job == job {
+			continue
+		}
+		others += max(f.bytes, s.granted[f.job])
+		if !slices.Contains(held, f.job) && time.Since(f.used) > staleAfter {
+			stale = append(stale, f)
+		}
+	}
+	slices.SortFunc(stale, func(a, b folder) int { return a.used.Compare(b.used) })
+	for _, f := range stale {
+		if others+need <= s.Space {
+			break
+		}
+		others -= max(f.bytes, s.granted[f.job])
+		if err := s.remove(f.job); err != nil {
+			return err
+		}
+	}
+	const mib = 1 << 20
+	if others+need > s.Space {
+		return events.Errorf(events.Exhausted, "two checkpoints of %d MiB need more than the %d MiB that checkpoints may take on this node, of which other jobs have %d: name a folder of your own (REGROUP_CHECKPOINT_DIR), or give the agent a larger --checkpoint-space", bytes/mib, s.Space/mib, others/mib)
+	}
+	free, spare, err := freeOf(s.Dir)
+	if err != nil {
+		return err
+	}
+	if free < bytes+spare {
+		return events.Errorf(events.Exhausted, "a checkpoint has %d MiB, the disk of %s has %d MiB free, and %d of them are left to others", bytes/mib, s.Dir, free/mib, spare/mib)
+	}
+	if s.granted == nil {
+		s.granted = map[events.JobID]int64{}
+	}
+	s.granted[job] = need
+	return nil
+}
+
+// freeOf returns how many bytes are free on the disk of a folder, and how many are to stay so.
+func freeOf(dir string) (free, spare int64, err error) {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil {
+		return 0, 0, err
+	}
+	block := uint64(disk.Bsize)
+	return int64(disk.Bavail * block), int64(disk.Blocks * block / spareShare), nil
+}
+
+// End removes the folder of a job that has ended. Workers of it that still run get no more space.
+func (s *Store) End(job events.JobID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == nil {
+		s.ended = map[events.JobID]bool{}
+	}
+	s.ended[job] = true
+	return s.remove(job)
+}
+
+// Expire removes the folders of jobs that the node has not held for KeepFor.
+func (s *Store) Expire(now time.Time, held []events.JobID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for job := range s.ended {
+		if !slices.Contains(held, job) { // none of its processes is left
+			delete(s.ended, job)
+		}
+	}
+	folders, err := s.folders()
+	errs := []error{err}
+	for _, f := range folders {
+		switch {
+		case slices.Contains(held, f.job):
+			errs = append(errs, os.Chtimes(filepath.Join(s.Dir, string(f.job)), now, now))
+		case now.Sub(f.used) > KeepFor:
+			errs = append(errs, s.remove(f.job))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) remove(job events.JobID) error {
+	delete(s.granted, job)
+	if err := job.Check(); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(s.Dir, string(job)))
+}
+
+// folder is that of a job on disk.
+type folder struct {
+	job   events.JobID
+	bytes int64
+	used  time.Time // when it was last written, or its job last seen here
+}
+
+// folders lists those that there are, without what others have put beside them.
+func (s *Store) folders() (all []folder, err error) {
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.IsDir() || events.JobID(e.Name()).Check() != nil {
+			continue // it has just been removed, or is no job's
+		}
+		all = append(all, folder{job: events.JobID(e.Name()), bytes: sizeOf(filepath.Join(s.Dir, e.Name())), used: info.ModTime()})
+	}
+	return all, err
+}
+
+// sizeOf returns the bytes of the files in a folder; 0 if it cannot be read.
+func sizeOf(dir string) (bytes int64) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	entries, _ := f.ReadDir(filesKnown) // what is there counts
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			bytes += info.Size()
+		}
+	}
+	return bytes
+}
