@@ -1,9 +1,11 @@
 package local
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,28 +19,60 @@ func TestAJobThatLosesAllWorkersGoesOnFromItsCheckpoint(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 2)
-	id := c.submit(append([]string{"--workers", "2:2", "--env", "REGROUP_CHECKPOINT_EVERY=50ms"}, counter(1500)...)...)
-	folder := filepath.Join(c.dir, "node-a", "agents", "node-a", "checkpoints", string(id))
-	written := func() []string {
+	goesOnFromItsCheckpoint(c, filepath.Join(c.dir, "node-a", "agents", "node-a", "checkpoints"), os.Geteuid(), bin("counter"))
+}
+
+// TestCheckpointsOfWorkersOfAnotherUser are that user's, in a folder that it can enter.
+func TestCheckpointsOfWorkersOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test has workers of another user: run it as root, as those of the network")
+	}
+	open, err := os.MkdirTemp("", "regroup-checkpoints-") // t.TempDir is closed to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(open) })
+	if err := os.Chmod(open, 0o755); err != nil { //nolint:gosec // others must get through
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(bin("counter"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(open, "counter"), program, 0o755) //nolint:gosec // others must run it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t)
+	c.services(1)
+	c.agent("node-a", 2, "--default-user", "54321:54322", "--checkpoints", filepath.Join(open, "kept"))
+	goesOnFromItsCheckpoint(c, filepath.Join(open, "kept"), 54321, filepath.Join(open, "counter"))
+}
+
+// goesOnFromItsCheckpoint kills all workers of a job that has written a checkpoint into the folder
+// of the agent, which belongs to a user.
+func goesOnFromItsCheckpoint(c *cluster, kept string, uid int, program string) {
+	t := c.t
+	t.Helper()
+	id := c.submit(
+		"--workers", "2:2", "--recovery", "in-process", "--env", "REGROUP_CHECKPOINT_EVERY=50ms", "--",
+		program, "-steps", "1500", "-step-time", "5ms", "-samples", "6000", "-batch", "60",
+	)
+	members := c.until(id, time.Minute, "its first generation steps", steps).Generations[0].Members
+	folder := filepath.Join(kept, string(id))
+	eventually(t, time.Minute, func() (bool, string) {
 		all, err := filepath.Glob(filepath.Join(folder, "*.checkpoint"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
+		return len(all) > 0, fmt.Sprintf("there is a checkpoint in %s: %v", folder, err)
+	})
+	info, err := os.Stat(folder)
+	if err != nil || len(members) != 2 {
+		t.Fatalf("%d workers: %v", len(members), err)
 	}
-	eventually(t, time.Minute, func() (bool, string) { return len(written()) > 0, "there is a checkpoint in " + folder })
-	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info.Mode(), err)
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != uid || info.Mode().Perm() != 0o700 {
+		t.Errorf("%s belongs to %+v with mode %s", folder, owner, info.Mode())
 	}
-	killed := 0
-	for _, g := range c.summary(id).Generations {
-		for _, m := range g.Members {
-			killPID(t, m.PID)
-			killed++
-		}
-	}
-	if killed != 2 {
-		t.Fatalf("%d workers were killed, want 2", killed)
+	for _, m := range members {
+		killPID(t, m.PID)
 	}
 	c.until(id, time.Minute, "it has lost both", func(v events.JobView) bool { return v.Generation > 1 })
 	c.ends(id, time.Minute)
