@@ -67,11 +67,14 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(["2.0", "2.0"], [s["total"] for s in job.said(r"\bsums pid=")], job.output)
 
     def test_a_checkpoint(self):
-        """All workers die at once, and begin with what was written last."""
+        """All workers die at once, and begin with what was written last, in the agent's folder or in one that is given."""
         with tempfile.TemporaryDirectory() as folder:
-            job = self.run_job(
-                "--workers", "2:2", REGROUP_CHECKPOINT_DIR=folder, REGROUP_CHECKPOINT_EVERY="1ms", AT="train", ALL="1", STEP="0.1"
-            )
+            for where in ({}, {"REGROUP_CHECKPOINT_DIR": folder}):
+                with self.subTest(**where):
+                    self.lose_all(**where)
+
+    def lose_all(self, **where):
+        job = self.run_job("--workers", "2:2", REGROUP_CHECKPOINT_EVERY="1ms", AT="train", ALL="1", STEP="0.1", **where)
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         self.assertEqual(2, len(job.said(r"\bdies pid=")), job.output)
         enters = job.said(r"\benters pid=")
