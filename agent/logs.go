@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
@@ -28,6 +30,7 @@ const (
 // worker has ended; the fact of the exit has the total.
 type logs struct {
 	opt     Options
+	pace    *rate.Limiter // of what is stored; nil = none
 	wake    chan struct{}
 	mu      sync.Mutex
 	open    []*chunk // one per source, in the order of their first line
@@ -63,8 +66,13 @@ type chunk struct {
 }
 
 func newLogs(o Options) *logs {
+	var pace *rate.Limiter
+	if o.Config.LogRate > 0 {
+		pace = rate.NewLimiter(rate.Limit(o.Config.LogRate), o.Config.LogBurst)
+	}
 	return &logs{
-		opt: o, wake: make(chan struct{}, 1), dropped: map[source]*lines.Tail{}, passing: map[source]*chunk{}, lost: map[owner]uint64{}, left: make(chan struct{}),
+		pace: pace,
+		opt:  o, wake: make(chan struct{}, 1), dropped: map[source]*lines.Tail{}, passing: map[source]*chunk{}, lost: map[owner]uint64{}, left: make(chan struct{}),
 	}
 }
 
@@ -239,6 +247,9 @@ func (l *logs) run(ctx context.Context) error {
 		case <-l.wake:
 		}
 		for c := l.first(); c != nil && ctx.Err() == nil; c = l.first() {
+			if l.pace != nil && l.pace.WaitN(ctx, len(c.Data)) != nil {
+				return nil // the agent ends
+			}
 			err := l.store(ctx, c)
 			if events.CodeOf(err) == events.Unavailable || events.CodeOf(err) == events.Internal || events.CodeOf(err) == events.Cancelled {
 				wait.Sleep(ctx, l.opt.Config.LogEvery)

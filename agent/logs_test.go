@@ -43,6 +43,44 @@ func stored(t *testing.T, p events.Ports) (lines, missing, newest int) {
 	return lines, missing, newest
 }
 
+// TestOutputIsStoredAtItsRate: a burst at once, the rest in time; what does not fit into the buffer
+// meanwhile is counted.
+func TestOutputIsStoredAtItsRate(t *testing.T) {
+	const rate, burst, printed = 100 << 10, 512 << 10, 200_000 // lines of 11 bytes: 2 MiB
+	for name, c := range map[string]struct {
+		buffer  int
+		dropped bool
+	}{"a buffer that is large enough": {16 << 20, false}, "a buffer that is not": {1 << 20, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorldWith(t, agent.Config{LogBuffer: c.buffer, LogRate: rate, LogBurst: burst})
+				defer w.wait()
+				size := func() (n int) {
+					ctx, cancel := context.WithCancel(context.Background())
+					defer cancel()
+					_ = w.bus.Ports().Log.Follow(ctx, events.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: events.FromFirst}, func(s events.Stored) error {
+						n += len(s.Data)
+						return nil
+					}, cancel)
+					return n
+				}
+				w.train(fmt.Sprintf("lines=%d run=1m", printed))
+				time.Sleep(5 * time.Second) // virtual
+				synctest.Wait()
+				if n := size(); n < burst || n > burst+6*rate {
+					t.Errorf("after 5 s %d bytes are stored, want a burst of %d and %d for each second", n, burst, rate)
+				}
+				time.Sleep(30 * time.Second)
+				synctest.Wait()
+				lines, missing, newest := stored(t, w.bus.Ports())
+				if lines+missing != printed || newest != printed || (missing > 0) != c.dropped {
+					t.Errorf("%d lines are there and marks count %d, of %d; the newest is %d", lines, missing, printed, newest)
+				}
+			})
+		})
+	}
+}
+
 // TestMissingLinesAreMarked: whether the log is slow or unavailable, each printed line is stored or
 // counted by a mark, also if the worker prints no more, and the newest are stored; the fact of the
 // exit has the total.

@@ -76,6 +76,8 @@ type Config struct {
 	CallTimeout time.Duration // timeout of one request to a service
 	LogEvery    time.Duration // maximum time for which output waits for a chunk to fill
 	LogBuffer   int           // bytes of output that wait for a slow log before lines are dropped
+	LogRate     int           // bytes of output that are stored in a second; 0 = what the log takes
+	LogBurst    int           // with a LogRate: bytes that may be stored at once
 	StopWithin  time.Duration // until workers of an ending agent are killed, whatever their grace
 	// DepartWithin is how long the work may take to move away when the agent is stopped, before
 	// workers are stopped; 0 = no time.
@@ -154,6 +156,7 @@ func (o *Options) check() error {
 	c.CallTimeout = cmp.Or(c.CallTimeout, 2*time.Second)
 	c.LogEvery = cmp.Or(c.LogEvery, 200*time.Millisecond)
 	c.LogBuffer = cmp.Or(c.LogBuffer, 16<<20)
+	c.LogBurst = max(cmp.Or(c.LogBurst, 8<<20), 2*mergedSize) // a chunk must fit
 	c.StopWithin = cmp.Or(c.StopWithin, 35*time.Second)
 	c.PreemptEvery = cmp.Or(c.PreemptEvery, time.Second)
 	c.FlushWithin = cmp.Or(c.FlushWithin, 5*time.Second)

@@ -94,6 +94,58 @@ func TestNobodyTakesTheBrokersMemory(t *testing.T) {
 	}
 }
 
+// TestNobodyTakesTheBrokersTime: an identity that publishes more than its share is locked out for a
+// while; one that publishes much at once, and others, stay.
+func TestNobodyTakesTheBrokersTime(t *testing.T) {
+	g := newGuarded(t)
+	flood, honest := access.Identity{Role: access.RoleAgent, Name: "node-a", Node: "node-a"}, access.Identity{Role: access.RoleAgent, Name: "node-b", Node: "node-b"}
+	var conns []*nats.Conn
+	for _, i := range []access.Identity{flood, honest} {
+		_, err := g.dir.Issue(i, 0)
+		must(t, err)
+		nc, err := g.dial(i)
+		must(t, err)
+		t.Cleanup(nc.Close)
+		conns = append(conns, nc)
+	}
+	body := make([]byte, 64<<10)
+	publish := func(n int, i access.Identity) bool {
+		nc := conns[n]
+		return nc.Publish(events.LogSubject("mnist-1", string(i.Node), "0"), body) == nil && nc.FlushTimeout(patience) == nil
+	}
+	for range access.BurstOfBytes * 3 / 4 / len(body) {
+		if !publish(1, honest) {
+			t.Fatal("an identity is locked out below its share")
+		}
+	}
+	sent := 0
+	for publish(0, flood) {
+		if sent += len(body); sent > 1<<30 {
+			t.Fatal("the flood does not end")
+		}
+	}
+	if sent < access.BurstOfBytes {
+		t.Errorf("it is locked out after %d bytes, want %d at least", sent, access.BurstOfBytes)
+	}
+	if nc, err := g.dial(flood); err == nil {
+		nc.Close()
+		t.Error("it connects again at once")
+	}
+	if !conns[1].IsConnected() || !publish(1, honest) {
+		t.Error("the connection of another identity is closed")
+	}
+	await(t, "it may connect again", func() bool {
+		nc, err := g.dial(flood)
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
+	if n := g.log.count("locked out\" user=node-a"); n != 1 {
+		t.Errorf("the broker says %d times whom it has locked out, want once:\n%s", n, g.log.text.String())
+	}
+}
+
 // TestNobodyTakesAllConsumers: a flood of durable consumers of one identity ends at its share, and
 // others make theirs. The operator may delete what is left.
 func TestNobodyTakesAllConsumers(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -273,6 +275,15 @@ func (c *Conn) Reconnect() error {
 		return events.Errorf(events.Unavailable, "reconnect to NATS: %w", err)
 	}
 	return nil
+}
+
+// Amounts returns what the credentials of the connection say of its amounts at a broker.
+func (c *Conn) Amounts() access.Amounts {
+	creds, err := os.ReadFile(c.opt.Credentials)
+	if err != nil { // there are none
+		return access.Amounts{}
+	}
+	return identity.AmountsOf(creds)
 }
 
 // Close waits for running handlers, sends pending messages, and closes the connection. Blocking

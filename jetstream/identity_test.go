@@ -40,7 +40,7 @@ func newGuarded(t *testing.T) *guarded {
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	g := &guarded{dir: dir, log: &lines{}}
-	g.server, err = jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Logger: g.log.logger()})
+	g.server, err = jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), LockOut: 2 * time.Second, Logger: g.log.logger()})
 	must(t, err)
 	t.Cleanup(g.server.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: g.server, Credentials: dir.Credentials("operator")})

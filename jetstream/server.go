@@ -21,13 +21,14 @@ import (
 
 // ServerOptions configure a NATS server inside this process.
 type ServerOptions struct {
-	Name       string // unique within a cluster; empty = "regroup"
-	StoreDir   string // directory of the streams; required
-	Listen     string // host:port for clients, port 0 = any free one; empty = no socket, in-process connections only
-	Advertise  string // host:port announced to clients instead of Listen
-	ConfigFile string // a nats-server configuration (accounts, TLS, permissions); fields given here take precedence
-	Auth       string // directory of package identity: only its users may connect, over TLS if it has certificates
-	Secret     string // only who knows it may connect (ConnectOptions.Secret); empty = anybody, unless Auth or ConfigFile say otherwise
+	Name       string        // unique within a cluster; empty = "regroup"
+	StoreDir   string        // directory of the streams; required
+	Listen     string        // host:port for clients, port 0 = any free one; empty = no socket, in-process connections only
+	Advertise  string        // host:port announced to clients instead of Listen
+	ConfigFile string        // a nats-server configuration (accounts, TLS, permissions); fields given here take precedence
+	Auth       string        // directory of package identity: only its users may connect, over TLS if it has certificates
+	LockOut    time.Duration // how long an identity is kept out that has published more than its share; 0 = access.LockedOutFor
+	Secret     string        // only who knows it may connect (ConnectOptions.Secret); empty = anybody, unless Auth or ConfigFile say otherwise
 
 	Cluster Cluster
 	// User and password of the system account; the same on all servers. Empty = generated: only

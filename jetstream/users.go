@@ -18,9 +18,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/shares"
 )
 
 // SystemUser is the default name of the system account's user.
@@ -48,7 +50,7 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 	case o.Auth != "" && (o.ConfigFile != "" || o.Secret != ""):
 		return events.Errorf(events.Invalid, "NATS server: give a directory of identities, or a configuration file, or a secret, not two of them")
 	case o.Auth != "":
-		return s.identities(o.Auth, opts)
+		return s.identities(o, opts)
 	case configured && o.Secret != "":
 		return events.Errorf(events.Invalid, "NATS server: %s says who may connect: give no secret beside it", o.ConfigFile)
 	case configured:
@@ -134,8 +136,8 @@ func accountOf(opts *server.Options) (*server.Account, bool) {
 }
 
 // identities admits the users of a directory of identities.
-func (s *Server) identities(path string, opts *server.Options) error {
-	dir, err := identity.Open(path)
+func (s *Server) identities(o ServerOptions, opts *server.Options) error {
+	dir, err := identity.Open(o.Auth)
 	if err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (s *Server) identities(path string, opts *server.Options) error {
 		return err
 	}
 	opts.TrustedOperators, opts.SystemAccount = []*jwt.OperatorClaims{b.Operator}, b.Operator.SystemAccount
-	opts.AccountResolver = &resolver{dir: dir, operator: b.Operator, applied: map[string]appliedClaims{}}
+	opts.AccountResolver = &resolver{dir: dir, operator: b.Operator, applied: map[string]appliedClaims{}, lockOut: cmp.Or(o.LockOut, access.LockedOutFor), locked: map[shares.User]time.Time{}}
 	s.store, s.closed = b.Account, true
 	opts.MaxControlLine = connectBytes
 	if _, err := os.Stat(dir.Credentials(identity.SystemUser)); err == nil {
@@ -182,6 +184,8 @@ type resolver struct {
 	operator *jwt.OperatorClaims
 	mu       sync.Mutex
 	applied  map[string]appliedClaims // of the accounts that the server uses, by their public keys
+	lockOut  time.Duration
+	locked   map[shares.User]time.Time // until when; of the goroutine that follows the directory
 }
 
 // appliedClaims are the claims of an account as the server has them.
@@ -254,9 +258,13 @@ func (s *Server) follow(opts *server.Options, log *slog.Logger) {
 	}
 	go func() {
 		defer close(ended)
-		reason, connections := "", map[string]looked{}
-		_ = wait.Every(ctx, followEvery, func(time.Time) error {
-			s.closeExcess(r, connections, log)
+		var reason string
+		var connections shares.Connections
+		_ = wait.Every(ctx, followEvery, func(now time.Time) error {
+			for key := range r.inUse() {
+				connections.CloseExcess(s.ns, key, log)
+			}
+			r.lock(s.ns, log, connections.Fast(s.ns, now), now)
 			switch err := r.apply(s.ns, log); {
 			case err == nil:
 				reason = ""
@@ -281,7 +289,10 @@ func (r *resolver) apply(ns *server.Server, log *slog.Logger) error {
 		}
 		text, err := r.dir.AccountText(key)
 		if err == nil && text != before.text {
-			err = r.update(ns, log, key)
+			var claims *jwt.AccountClaims
+			if claims, err = r.update(ns, key); err == nil {
+				log.Info("identities have changed", "account", claims.Name, "revoked", len(claims.Revocations))
+			}
 		}
 		if err == nil {
 			r.keep(key, appliedClaims{text, file})
@@ -291,22 +302,48 @@ func (r *resolver) apply(ns *server.Server, log *slog.Logger) error {
 	return errors.Join(all...)
 }
 
-// update passes the claims of an account to the server.
-func (r *resolver) update(ns *server.Server, log *slog.Logger, key string) error {
+// update passes the claims of an account to the server, and returns them.
+func (r *resolver) update(ns *server.Server, key string) (*jwt.AccountClaims, error) {
 	claims, err := r.dir.Account(key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if claims.Subject != key || !r.operator.DidSign(claims) {
-		return events.Errorf(events.Invalid, "the claims of account %s are not signed by the operator", key)
+		return nil, events.Errorf(events.Invalid, "the claims of account %s are not signed by the operator", key)
 	}
 	account, err := ns.LookupAccount(key)
 	if err != nil {
-		return events.Errorf(events.Internal, "account %s: %w", key, err)
+		return nil, events.Errorf(events.Internal, "account %s: %w", key, err)
+	}
+	for u := range r.locked {
+		if u.Account == key {
+			claims.Revoke(u.Key)
+		}
 	}
 	ns.UpdateAccountClaims(account, claims)
-	log.Info("identities have changed", "account", claims.Name, "revoked", len(claims.Revocations))
-	return nil
+	return claims, nil
+}
+
+// lock keeps users out for a while who publish more than their share: to this server they are
+// revoked, so that it closes their connections and makes no more. Those whose time is over may
+// connect again.
+func (r *resolver) lock(ns *server.Server, log *slog.Logger, fast []shares.User, now time.Time) {
+	changed := map[string]bool{}
+	for _, u := range fast {
+		log.Warn("an identity publishes more than its share: it is locked out", "user", u.Name, "for", r.lockOut.String())
+		r.locked[u], changed[u.Account] = now.Add(r.lockOut), true
+	}
+	for u, until := range r.locked {
+		if now.After(until) {
+			delete(r.locked, u)
+			changed[u.Account] = true
+		}
+	}
+	for key := range changed {
+		if _, err := r.update(ns, key); err != nil {
+			log.Error("who publishes more than its share cannot be locked out", "account", key, "reason", err.Error())
+		}
+	}
 }
 
 // NeedsCredentials reports whether connections inside the process need credentials of their own.
@@ -338,48 +375,4 @@ func (o ConnectOptions) inboxPrefix() string {
 		return "" // the connection reports it
 	}
 	return identity.InboxPrefix(creds)
-}
-
-// looked is when the connections of an account were looked at, and how many there were.
-type looked struct {
-	connections int
-	at          time.Time
-}
-
-// lookAgain is how long what was seen of an account counts.
-const lookAgain = 10 * time.Second
-
-// closeExcess closes the connections of identities that have too many, the newest first: brokers
-// count connections by account, and one identity could take what all others need. It looks at an
-// account only if the number of its connections has changed, if some were closed the last time, or
-// after a while: one may have ended as another one began.
-func (s *Server) closeExcess(r *resolver, seen map[string]looked, log *slog.Logger) {
-	for key := range r.inUse() {
-		account, err := s.ns.LookupAccount(key)
-		if err != nil {
-			continue
-		}
-		n := account.NumLocalConnections()
-		if last := seen[key]; last.connections == n && time.Since(last.at) < lookAgain {
-			continue
-		}
-		seen[key] = looked{n, time.Now()}
-		z, err := s.ns.Connz(&server.ConnzOptions{Username: true, Account: key, Limit: n + 1024, Sort: server.ByCid})
-		if err != nil {
-			continue
-		}
-		count, closed := map[string]int{}, map[string]int{}
-		for _, c := range z.Conns { // the oldest first
-			most := identity.Amounts(c.Tags).Connections
-			if count[c.AuthorizedUser]++; most > 0 && count[c.AuthorizedUser] > most {
-				if s.ns.DisconnectClientByID(c.Cid) == nil {
-					closed[c.NameTag]++
-				}
-				delete(seen, key)
-			}
-		}
-		for name, n := range closed {
-			log.Warn("an identity has more connections than its share: the newest are closed", "user", name, "closed", n)
-		}
-	}
 }

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/regroup-io/regroup/e2e/terminal"
 )
 
@@ -96,30 +94,6 @@ func TestProgressBars(t *testing.T) {
 	}
 }
 
-// pty is a terminal of a test: its own side, and that of programs.
-func pty(t *testing.T) (own, theirs *os.File) {
-	t.Helper()
-	own, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = own.Close() })
-	number, err := unix.IoctlGetInt(int(own.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(own.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		err = unix.IoctlSetWinsize(int(own.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 100})
-	}
-	if err == nil {
-		theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return own, theirs
-}
-
 // watched is what a program has written to a terminal.
 type watched struct {
 	mu     sync.Mutex
@@ -171,7 +145,7 @@ func TestProgressBarsOnATerminal(t *testing.T) {
 			if c.name == "logs" {
 				begin(t, dir, "run", "--workers", "2", "--", "python3", "bars.py").says("printed beside")
 			}
-			own, theirs := pty(t)
+			own, theirs := terminal.Open(t)
 			cmd := exec.Command(bin("regroup"), withState(dir, c.args)...)
 			cmd.Dir, cmd.Stdout, cmd.Stderr = dir, theirs, theirs
 			cmd.Env = append(os.Environ(), "NO_COLOR=", "TERM=xterm")

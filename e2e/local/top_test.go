@@ -6,13 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/e2e/terminal"
 )
 
 // TestTopEndsWithQ: regroup top in a terminal ends when q is pressed, as others of its kind, and
@@ -22,23 +23,7 @@ func TestTopEndsWithQ(t *testing.T) {
 	up := begin(t, dir, "up", "--slots", "1")
 	up.says("regroup is up")
 	for keys, want := range map[string]int{"xq": 0, "\x03": 130} { // 0x03 is Ctrl-C
-		user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer user.Close()
-		if err := unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-			t.Fatal(err)
-		}
-		n, err := unix.IoctlGetInt(int(user.Fd()), unix.TIOCGPTN)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tty.Close()
+		user, tty := terminal.Open(t)
 		before, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ type Amounts struct {
 	Subscriptions int // of each connection
 	Payload       int // bytes of each message
 	Consumers     int // of the identity, in all streams
+	Bytes         int // published by the identity in each second, after BurstOfBytes at once
 }
 
 // MaxMessage is the size in bytes of the largest message that brokers take.
@@ -31,7 +32,17 @@ const (
 	Pending = 8 << 20
 	// Unstored is how many bytes of messages that are published to a stream may wait for the disk.
 	Unstored = 16 << 20
+	// BytesEach is the share of an identity of what is published: Amounts.Bytes. Agents send no
+	// more than half of that as output of workers.
+	BytesEach = 4 << 20
+	// BurstOfBytes is what an identity may publish at once, like output that has waited.
+	BurstOfBytes = 32 << 20
+	// LookedAtBytes is how much all together publish before a broker looks who it was.
+	LookedAtBytes = BytesEach
 )
+
+// LockedOutFor is how long an identity may not connect that has published more than its share.
+const LockedOutFor = time.Minute
 
 // UnusedFor is how long a consumer of a stream is kept that nobody uses. That of a service is kept
 // for as long as the messages that it has not seen.
@@ -48,18 +59,18 @@ func (i Identity) Amounts() Amounts {
 	a := Amounts{Payload: MaxMessage}
 	switch i.Role {
 	case RoleViewer, RoleSubmitter:
-		a.Connections, a.Subscriptions, a.Consumers = 8, 64, 64
+		a.Connections, a.Subscriptions, a.Consumers, a.Bytes = 8, 64, 64, BytesEach
 	case RoleClient:
-		a.Connections, a.Subscriptions, a.Consumers = 16, 256, 128
+		a.Connections, a.Subscriptions, a.Consumers, a.Bytes = 16, 256, 128, BytesEach
 	case RoleGateway: // all replicas are one identity, and each stream of HTTP may have a consumer
 		a.Connections, a.Subscriptions, a.Consumers = 64, 8192, 0
 	case RoleAgent, RoleParticipant:
-		a.Connections, a.Subscriptions = 8, 64
+		a.Connections, a.Subscriptions, a.Bytes = 8, 64, BytesEach
 		if i.Role == RoleParticipant {
 			a.Consumers = 64
 		}
 		if i.Node == AnyNode { // one identity for all nodes
-			a.Connections, a.Consumers = 0, 0
+			a.Connections, a.Consumers, a.Bytes = 0, 0, 0
 		}
 	default:
 		return Amounts{}
@@ -74,12 +85,12 @@ func (i Identity) Amounts() Amounts {
 func Counted(subject string) bool { return strings.HasPrefix(subject, apiConsumerCreate) }
 
 // AmountsHeader is the first line of the table of amounts that Markdown returns.
-const AmountsHeader = "| role | connections | subscriptions of each | bytes of a message | consumers |\n"
+const AmountsHeader = "| role | connections | subscriptions of each | bytes of a message | bytes published in a second | consumers |\n"
 
 // amounts renders the amounts of all roles.
 func amounts() string {
 	var b strings.Builder
-	b.WriteString(AmountsHeader + "|---|---|---|---|---|\n")
+	b.WriteString(AmountsHeader + "|---|---|---|---|---|---|\n")
 	most := func(n int) string {
 		if n == 0 {
 			return "any"
@@ -92,7 +103,7 @@ func amounts() string {
 		if i.Role == RoleAgent {
 			consumers = "none"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, most(a.Connections), most(a.Subscriptions), most(a.Payload), consumers)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, most(a.Connections), most(a.Subscriptions), most(a.Payload), most(a.Bytes), consumers)
 	}
 	for _, r := range Roles() {
 		i := Identity{Role: r, Name: placeholder}

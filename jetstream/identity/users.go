@@ -63,6 +63,7 @@ func (d Dir) issue(i access.Identity, expires time.Duration, now time.Time) (Use
 const (
 	tagConnections = "connections:"
 	tagConsumers   = "consumers:"
+	tagBytes       = "bytes:" // published in a second
 )
 
 // limit writes amounts into the claims of a user.
@@ -79,19 +80,30 @@ func limit(claims *jwt.UserClaims, a access.Amounts) {
 	if a.Consumers > 0 {
 		claims.Tags.Add(tagConsumers + strconv.Itoa(a.Consumers))
 	}
+	if a.Bytes > 0 {
+		claims.Tags.Add(tagBytes + strconv.Itoa(a.Bytes))
+	}
 }
 
 // Amounts returns what the tags of a user's claims say of its amounts.
 func Amounts(tags []string) (a access.Amounts) {
 	for _, t := range tags {
-		if n, err := strconv.Atoi(strings.TrimPrefix(t, tagConnections)); err == nil && n > 0 {
-			a.Connections = n
-		}
-		if n, err := strconv.Atoi(strings.TrimPrefix(t, tagConsumers)); err == nil && n > 0 {
-			a.Consumers = n
+		for prefix, to := range map[string]*int{tagConnections: &a.Connections, tagConsumers: &a.Consumers, tagBytes: &a.Bytes} {
+			if n, err := strconv.Atoi(strings.TrimPrefix(t, prefix)); err == nil && n > 0 {
+				*to = n
+			}
 		}
 	}
 	return a
+}
+
+// AmountsOf returns the same of credentials; none if they cannot be read.
+func AmountsOf(creds []byte) access.Amounts {
+	claims, ok := claimsOf(creds)
+	if !ok {
+		return access.Amounts{}
+	}
+	return Amounts(claims.Tags)
 }
 
 // issueSystem makes the user of the system account.

@@ -1,6 +1,7 @@
-// Package shares looks after the consumers of identities: brokers count them by stream, so that one
-// identity could take what all others need. What is here counts them by identity, as its claims
-// say, and deletes what is newest above that.
+// Package shares looks after what identities take of a broker together with others: consumers,
+// which brokers count by stream, connections, which they count by account, and what they publish in
+// a second, which they do not count at all. What is here counts them by identity, as its claims
+// say: it deletes or closes what is newest above that, and finds who publishes more.
 package shares
 
 import (

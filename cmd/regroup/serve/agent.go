@@ -126,6 +126,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 		Reachable: reachable, Version: p.Config.Version,
 		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
+			LogRate:   p.Conn.Amounts().Bytes / 2, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
 		Output: o.output, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),

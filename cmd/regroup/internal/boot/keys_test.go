@@ -6,34 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// terminal returns both ends of a terminal: what is written to keys is typed at tty.
-func terminal(t *testing.T) (keys, tty *os.File) {
-	t.Helper()
-	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = keys.Close() })
-	if err := unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tty.Close() })
-	return keys, tty
-}
+	"github.com/regroup-io/regroup/e2e/terminal"
+)
 
 func modes(t *testing.T, tty *os.File) unix.Termios {
 	t.Helper()
@@ -47,7 +25,7 @@ func modes(t *testing.T, tty *os.File) unix.Termios {
 // TestUntilKey: a key ends the context without a new line, others do not, and the terminal is as it
 // was before.
 func TestUntilKey(t *testing.T) {
-	keys, tty := terminal(t)
+	keys, tty := terminal.Open(t)
 	before := modes(t, tty)
 	ctx, restore := UntilKey(t.Context(), tty, "qQ")
 	if m := modes(t, tty); m.Lflag&(unix.ICANON|unix.ECHO) != 0 || m.Lflag&unix.ISIG == 0 {
