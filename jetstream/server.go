@@ -152,6 +152,9 @@ func (o ServerOptions) build() (*server.Options, error) {
 	if opts.StreamMaxBufferedSize == 0 { // 128 MiB for each stream
 		opts.StreamMaxBufferedSize = access.Unstored
 	}
+	if opts.MaxClosedClients == 0 { // 10,000, each with its claims: refused connections alone took 80 MiB
+		opts.MaxClosedClients = access.ClosedConnections
+	}
 	opts.DisableJetStreamBanner, opts.NoSigs, opts.NoLog = true, true, o.Logger == nil
 	if o.Listen == "" {
 		opts.DontListen = o.ConfigFile == "" // otherwise the file sets where to listen

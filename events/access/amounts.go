@@ -30,6 +30,8 @@ const (
 	ConsumersUnasked = 256
 	// Pending is how many bytes a broker keeps for a connection that does not read them.
 	Pending = 8 << 20
+	// ClosedConnections is how many closed connections a broker remembers.
+	ClosedConnections = 1024
 	// Unstored is how many bytes of messages that are published to a stream may wait for the disk.
 	Unstored = 16 << 20
 	// BytesEach is the share of an identity of what is published: Amounts.Bytes. Agents send no
