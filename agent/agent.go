@@ -91,7 +91,8 @@ func New(o Options) (*Agent, error) {
 	}
 	a.lease.a = a
 	a.submits.Dir = filepath.Join(o.StateDir, "submitted")
-	a.ckpts.Dir, a.ckpts.Space = cmp.Or(o.Checkpoints, filepath.Join(o.StateDir, "checkpoints")), o.CheckpointSpace
+	// A folder of its own: what ended jobs have left there is removed.
+	a.ckpts.Dir, a.ckpts.Space = filepath.Join(cmp.Or(o.Checkpoints, o.StateDir), "regroup-checkpoints"), o.CheckpointSpace
 	if o.Join != nil {
 		a.member = &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 	}

@@ -21,7 +21,7 @@ func TestAJobHasAFolderForCheckpointsUntilItEnds(t *testing.T) {
 		defer w.wait()
 		w.launched(1, spec.Job{})
 		folder := w.driver.starts[0].Env[wire.EnvCheckpointDefaultDir]
-		if want := filepath.Join(filepath.Dir(w.agent.Socket()), "checkpoints", string(job)); folder != want {
+		if want := filepath.Join(filepath.Dir(w.agent.Socket()), "regroup-checkpoints", string(job)); folder != want {
 			t.Fatalf("the folder is %q, want %q", folder, want)
 		}
 		ask := func(bytes int64) int {

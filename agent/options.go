@@ -103,9 +103,9 @@ type Options struct {
 	// Groups that jobs may name for users that are not in them, beside a DefaultUser.
 	AllowGroups []string
 	StateDir    string // socket, error files and the driver's files
-	// Checkpoints is the folder with those of jobs that recover in the process and name none;
-	// empty = one in StateDir, which other users cannot reach. They take at most CheckpointSpace
-	// bytes together; 0 = none are made.
+	// Checkpoints is where there is a folder regroup-checkpoints, with those of jobs that recover
+	// in the process and name none; empty = StateDir, which other users cannot reach. They take at
+	// most CheckpointSpace bytes together; 0 = none are made.
 	Checkpoints     string
 	CheckpointSpace int64
 	Ports           events.Ports

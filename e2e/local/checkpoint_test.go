@@ -19,7 +19,7 @@ func TestAJobThatLosesAllWorkersGoesOnFromItsCheckpoint(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 2)
-	goesOnFromItsCheckpoint(c, filepath.Join(c.dir, "node-a", "agents", "node-a", "checkpoints"), os.Geteuid(), bin("counter"))
+	goesOnFromItsCheckpoint(c, filepath.Join(c.dir, "node-a", "agents", "node-a", "regroup-checkpoints"), os.Geteuid(), bin("counter"))
 }
 
 // TestCheckpointsOfWorkersOfAnotherUser are that user's, in a folder that it can enter.
@@ -43,8 +43,8 @@ func TestCheckpointsOfWorkersOfAnotherUser(t *testing.T) {
 	}
 	c := newCluster(t)
 	c.services(1)
-	c.agent("node-a", 2, "--default-user", "54321:54322", "--checkpoints", filepath.Join(open, "kept"))
-	goesOnFromItsCheckpoint(c, filepath.Join(open, "kept"), 54321, filepath.Join(open, "counter"))
+	c.agent("node-a", 2, "--default-user", "54321:54322", "--checkpoints", open)
+	goesOnFromItsCheckpoint(c, filepath.Join(open, "regroup-checkpoints"), 54321, filepath.Join(open, "counter"))
 }
 
 // goesOnFromItsCheckpoint kills all workers of a job that has written a checkpoint into the folder

@@ -207,3 +207,16 @@ func TestSettingsOfTheShellReachWorkers(t *testing.T) {
 		t.Errorf("exit %d, what the worker has lacks %q:\n%s\n%s", code, want, out, errs)
 	}
 }
+
+// TestAStateFolderNamedFromHere: workers in another directory find their agent.
+func TestAStateFolderNamedFromHere(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), bin("regroup"), append([]string{"run", "--state-dir", "state", "--workers", "2", "--workdir", t.TempDir()}, counter(20)...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "state")); err != nil {
+		t.Error(err)
+	}
+}

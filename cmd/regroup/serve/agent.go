@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -32,7 +34,7 @@ type AgentConfig struct {
 	PreemptFile   string        `envconfig:"PREEMPT_FILE" desc:"file whose appearance announces it; empty = none"`
 	PreemptURL    string        `envconfig:"PREEMPT_URL" desc:"URL that answers 2xx once it is announced; empty = none"`
 
-	Checkpoints     string `envconfig:"CHECKPOINTS" desc:"folder for checkpoints of jobs that recover in the process and name none; empty = one in the state folder, which workers of other users cannot reach"`
+	Checkpoints     string `envconfig:"CHECKPOINTS" desc:"where there is a folder regroup-checkpoints, of jobs that recover in the process and name none; empty = the state folder, which workers of other users cannot reach"`
 	CheckpointSpace int64  `envconfig:"CHECKPOINT_SPACE" default:"10" desc:"GiB of disk that they take at most, all jobs of the node together; 0 = none are made"`
 
 	DefaultUser  string   `envconfig:"DEFAULT_USER" desc:"user, or user:group, that workers run as whose job names none (processes.user); with it no worker runs as root; empty = the agent's user"`
@@ -57,7 +59,7 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.PreemptSignal, "preempt-signal", a.PreemptSignal, "signal that announces that this node will be taken away; empty = none (REGROUP_AGENT_PREEMPT_SIGNAL)")
 	fs.StringVar(&a.PreemptFile, "preempt-file", a.PreemptFile, "file whose appearance announces it (REGROUP_AGENT_PREEMPT_FILE)")
 	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
-	fs.StringVar(&a.Checkpoints, "checkpoints", a.Checkpoints, "`DIR` for checkpoints of jobs that recover in the process and name none (REGROUP_AGENT_CHECKPOINTS); default: one in the state folder, which workers of other users cannot reach")
+	fs.StringVar(&a.Checkpoints, "checkpoints", a.Checkpoints, "`DIR` with a folder regroup-checkpoints, of jobs that recover in the process and name none (REGROUP_AGENT_CHECKPOINTS); default: the state folder, which workers of other users cannot reach")
 	fs.Int64Var(&a.CheckpointSpace, "checkpoint-space", a.CheckpointSpace, "`GIB` of disk that they take at most, all jobs of the node together; 0 = none are made (REGROUP_AGENT_CHECKPOINT_SPACE)")
 	fs.StringVar(&a.DefaultUser, "default-user", a.DefaultUser, "`USER` or USER:GROUP that workers run as whose job names none; with it no worker runs as root (REGROUP_AGENT_DEFAULT_USER); default: the agent's user")
 	fs.StringSliceVar(&a.AllowGroups, "allow-group", a.AllowGroups, "beside a default user: `GROUP` that jobs may name for users that are not in it; may be repeated (REGROUP_AGENT_ALLOW_GROUPS)")
@@ -107,7 +109,15 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	if err := events.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
 		return nil, err
 	}
-	dir := statedir.Of(p.Config.StateDir, a.Node)
+	// Absolute, because workers have other working directories.
+	dir, err := filepath.Abs(statedir.Of(p.Config.StateDir, a.Node))
+	if err != nil {
+		return nil, err
+	}
+	kept, err := filepath.Abs(cmp.Or(a.Checkpoints, dir))
+	if err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -124,7 +134,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	}
 	return agent.New(agent.Options{
 		Reachable: reachable, Version: p.Config.Version,
-		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30,
+		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: kept, CheckpointSpace: a.CheckpointSpace << 30,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
 			LogRate:   p.Conn.Amounts().Bytes / 2, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
