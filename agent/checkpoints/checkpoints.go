@@ -105,6 +105,9 @@ func (s *Store) Reserve(job events.JobID, bytes int64, held []events.JobID) erro
 	if s.ended[job] {
 		return events.Errorf(events.Conflict, "the job ends, and with it its checkpoints")
 	}
+	if own := filepath.Join(s.Dir, string(job)); !isDir(own) {
+		return events.Errorf(events.NotFound, "somebody has removed %s: start the job again, or make it, for the user of its workers alone", own)
+	}
 	need := 2 * bytes
 	folders, err := s.folders()
 	if err != nil {
@@ -147,6 +150,11 @@ func (s *Store) Reserve(job events.JobID, bytes int64, held []events.JobID) erro
 	}
 	s.granted[job] = need
 	return nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
 }
 
 // freeOf returns how many bytes are free on the disk of a folder, and how many are to stay so.

@@ -99,6 +99,10 @@ func TestAllTogetherStayWithinTheBound(t *testing.T) {
 	}
 	s.withFile(t, "a-1", 50*kib)
 	later := &Store{Dir: s.Dir, Space: s.Space}
+	if err := later.Reserve("c-1", 1, held); events.CodeOf(err) != events.NotFound {
+		t.Errorf("without a folder: %v", err)
+	}
+	s.withFile(t, "c-1", 1)
 	if err := later.Reserve("c-1", 26*kib, held); events.CodeOf(err) != events.Exhausted {
 		t.Errorf("after a restart: %v", err)
 	}
@@ -112,6 +116,7 @@ func TestAllTogetherStayWithinTheBound(t *testing.T) {
 func TestWhatEndedJobsLeftGivesWay(t *testing.T) {
 	s := newStore(t)
 	oldest, old, fresh, held := s.withFile(t, "w-1", 20*kib), s.withFile(t, "x-1", 20*kib), s.withFile(t, "y-1", 20*kib), s.withFile(t, "z-1", 20*kib)
+	s.withFile(t, "a-1", 1)
 	s.age(t, oldest, 3*time.Hour)
 	s.age(t, old, 2*time.Hour)
 	s.age(t, fresh, time.Minute)

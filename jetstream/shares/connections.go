@@ -134,7 +134,7 @@ func publisherOf(ns *server.Server, cid uint64) publisher {
 	for _, c := range list(ns, server.ConnzOptions{Username: true, CID: cid, State: server.ConnAll}) {
 		return publisher{User{Account: c.Account, Key: c.AuthorizedUser, Name: nameOf(c)}, identity.Amounts(c.Tags).Bytes}
 	}
-	return publisher{} // it has just been closed: it is asked for again
+	return publisher{} // the broker has just forgotten it
 }
 
 // nameOf returns the name of the user of a connection: the broker's own NameTag is the account's.
