@@ -94,12 +94,61 @@ func TestProgressBars(t *testing.T) {
 	}
 }
 
-// watched is what a program has written to a terminal.
+// barsIn writes the script that prints bars into a folder.
+func barsIn(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "bars.py"), []byte(bars), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watched is a command of the binary, and what it has written to a terminal.
 type watched struct {
+	cmd    *exec.Cmd
+	done   chan struct{} // closed once it has ended and all is read
 	mu     sync.Mutex
 	raw    bytes.Buffer
 	screen terminal.Screen
 	wrong  error
+}
+
+// onTerminal starts a command of the binary in a folder, on a terminal of its own.
+func onTerminal(t *testing.T, dir string, args ...string) *watched {
+	t.Helper()
+	own, theirs := terminal.Open(t)
+	w := &watched{cmd: exec.Command(bin("regroup"), withState(dir, args)...), done: make(chan struct{}), screen: terminal.Screen{Width: 100}}
+	w.cmd.Dir, w.cmd.Stdout, w.cmd.Stderr = dir, theirs, theirs
+	w.cmd.Env = append(os.Environ(), "NO_COLOR=", "TERM=xterm")
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close()
+	go func() { defer close(w.done); w.read(own) }()
+	t.Cleanup(func() {
+		_ = w.cmd.Process.Kill()
+		<-w.done
+	})
+	return w
+}
+
+// live waits until the terminal shows the bars of both ranks, and what they print beside them.
+func (w *watched) live(t *testing.T) {
+	t.Helper()
+	eventually(t, time.Minute, func() (bool, string) {
+		screen, raw := w.shows()
+		live := strings.Contains(raw, "\x1b[32m 50%\x1b[0m") && strings.Contains(raw, "\x1b[1mprinted\x1b[0m beside")
+		for rank := range 2 {
+			live = live && slices.Equal(states(screen, rank), []string{"50"}) && strings.Contains(screen, fmt.Sprintf("printed beside the bar of rank %d\\x1b[2J\n", rank))
+		}
+		return live, "it shows\n" + screen
+	})
+}
+
+// ends waits for the end of the command.
+func (w *watched) ends() error {
+	err := w.cmd.Wait()
+	<-w.done
+	return err
 }
 
 func (w *watched) read(own *os.File) {
@@ -139,40 +188,16 @@ func TestProgressBarsOnATerminal(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "bars.py"), []byte(bars), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			barsIn(t, dir)
 			if c.name == "logs" {
 				begin(t, dir, "run", "--workers", "2", "--", "python3", "bars.py").says("printed beside")
 			}
-			own, theirs := terminal.Open(t)
-			cmd := exec.Command(bin("regroup"), withState(dir, c.args)...)
-			cmd.Dir, cmd.Stdout, cmd.Stderr = dir, theirs, theirs
-			cmd.Env = append(os.Environ(), "NO_COLOR=", "TERM=xterm")
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			_ = theirs.Close()
-			w := &watched{screen: terminal.Screen{Width: 100}}
-			done := make(chan struct{})
-			go func() { defer close(done); w.read(own) }()
-			t.Cleanup(func() {
-				_ = cmd.Process.Kill()
-				<-done
-			})
-			eventually(t, time.Minute, func() (bool, string) {
-				screen, raw := w.shows()
-				live := strings.Contains(raw, "\x1b[32m 50%\x1b[0m") && strings.Contains(raw, "\x1b[1mprinted\x1b[0m beside")
-				for rank := range 2 {
-					live = live && slices.Equal(states(screen, rank), []string{"50"}) && strings.Contains(screen, fmt.Sprintf("printed beside the bar of rank %d\\x1b[2J\n", rank))
-				}
-				return live, "it shows\n" + screen
-			})
+			w := onTerminal(t, dir, c.args...)
+			w.live(t)
 			touch(t, filepath.Join(dir, "go"))
-			if err := cmd.Wait(); err != nil {
+			if err := w.ends(); err != nil {
 				t.Error(err)
 			}
-			<-done
 			screen, _ := w.shows()
 			for rank := range 2 {
 				if got := states(screen, rank); !slices.Equal(got, []string{"100"}) {
@@ -183,6 +208,34 @@ func TestProgressBarsOnATerminal(t *testing.T) {
 				t.Errorf("a terminal obeys %v:\n%s", w.wrong, screen)
 			}
 		})
+	}
+}
+
+// TestCtrlCBesideBars: what is said about it has a line of its own, above the bars.
+func TestCtrlCBesideBars(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	barsIn(t, dir)
+	w := onTerminal(t, dir, "run", "--name", "bars", "--workers", "2", "--", "python3", "bars.py")
+	w.live(t)
+	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := w.ends(); !errors.As(err, &exit) || exit.ExitCode() != 11 {
+		t.Errorf("it ends with %v, want 11: the job was stopped", err)
+	}
+	screen, _ := w.shows()
+	if !regexp.MustCompile(`(?m)^stopping bars-[0-9a-f]+; Ctrl-C again kills it$`).MatchString(screen) {
+		t.Errorf("what it says has no line of its own:\n%s", screen)
+	}
+	for rank := range 2 {
+		if got := states(screen, rank); !slices.Equal(got, []string{"50"}) {
+			t.Errorf("the states %v of rank %d are left:\n%s", got, rank, screen)
+		}
+	}
+	if w.wrong != nil {
+		t.Errorf("a terminal obeys %v:\n%s", w.wrong, screen)
 	}
 }
 
