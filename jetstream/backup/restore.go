@@ -20,6 +20,9 @@ const (
 	electionLimit   = time.Minute
 	electionAttempt = time.Second
 	electionPause   = 100 * time.Millisecond
+	// abandoned is more than the time after which a server gives up a restoration for which nothing
+	// is sent (5 s, nats-server, jetstream_api.go).
+	abandoned = 6 * time.Second
 )
 
 // Restore makes the streams of a backup, with their consumers, on a server or cluster that has none
@@ -73,18 +76,18 @@ func existing(ctx context.Context, nc *nats.Conn, name string) (info server.JSAp
 		info = server.JSApiStreamInfoResponse{}
 		err := ask(ctx, nc, apiInfo+name, nil, &info)
 		return info.ApiResponse, err
-	}, true)
+	})
 	return info, err
 }
 
-// elected repeats a request that is refused because servers have just started, and with silence
-// also one that is not answered.
-func elected(ctx context.Context, request func(ctx context.Context) (server.ApiResponse, error), silence bool) error {
+// elected repeats a request that is refused because servers have just started, or not answered.
+func elected(ctx context.Context, request func(ctx context.Context) (server.ApiResponse, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, electionLimit)
 	defer cancel()
 	for {
 		answer, err := request(ctx)
-		if err == nil && !starting(answer) || err != nil && !silence || !wait.Sleep(ctx, electionPause) {
+		again := events.CodeOf(err) == events.Unavailable || err == nil && starting(answer)
+		if !again || !wait.Sleep(ctx, electionPause) {
 			return err
 		}
 	}
@@ -108,10 +111,14 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 	defer f.Close()
 	var begin server.JSApiStreamRestoreResponse
 	err = elected(ctx, func(ctx context.Context) (server.ApiResponse, error) {
+		// Servers of a new cluster may hear the request before they know the way back for its
+		// answer. By the next one they have forgotten it.
+		ctx, cancel := context.WithTimeout(ctx, abandoned)
+		defer cancel()
 		begin = server.JSApiStreamRestoreResponse{}
 		err := ask(ctx, nc, apiRestore+s.Name, server.JSApiStreamRestoreRequest{Config: s.Config, State: s.State}, &begin)
 		return begin.ApiResponse, err
-	}, false) // a request without an answer may have been heard
+	})
 	if err != nil {
 		return err
 	}
