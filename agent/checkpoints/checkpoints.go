@@ -27,8 +27,11 @@ const KeepFor = 7 * 24 * time.Hour
 // staleAfter is how long such a folder is safe from other jobs that need its space.
 const staleAfter = time.Hour
 
-// spareShare is the part of a disk that checkpoints leave free.
-const spareShare = 10
+// Checkpoints leave a tenth of a disk free, and of a large one 10 GiB.
+const (
+	spareShare = 10
+	maxSpare   = 10 << 30
+)
 
 // filesKnown bounds the files of a folder that are counted: a job has two, but its folder is its
 // user's.
@@ -53,6 +56,9 @@ func (s *Store) Folder(job events.JobID, uid, gid int) (string, error) {
 	if err := os.MkdirAll(s.Dir, 0o711); err != nil {
 		return "", err
 	}
+	if err := s.ours(); err != nil {
+		return "", err
+	}
 	path := filepath.Join(s.Dir, string(job))
 	switch err := os.Mkdir(path, 0o700); {
 	case errors.Is(err, fs.ErrExist):
@@ -64,6 +70,19 @@ func (s *Store) Folder(job events.JobID, uid, gid int) (string, error) {
 		return path, os.Lchown(path, uid, gid)
 	}
 	return path, nil
+}
+
+// ours returns an error unless the folder of all jobs is this user's alone to change: another one
+// could put links in place of what is made and removed in it.
+func (s *Store) ours() error {
+	info, err := os.Lstat(s.Dir)
+	if err != nil {
+		return err
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a folder of this agent's user that nobody else may change (%s): remove it, or name another place", s.Dir, info.Mode())
+	}
+	return nil
 }
 
 // Reachable returns an error that names the first folder on the way to those of jobs that a user
@@ -106,7 +125,7 @@ func (s *Store) Reserve(job events.JobID, bytes int64, held []events.JobID) erro
 		return events.Errorf(events.Conflict, "the job ends, and with it its checkpoints")
 	}
 	if own := filepath.Join(s.Dir, string(job)); !isDir(own) {
-		return events.Errorf(events.NotFound, "somebody has removed %s: start the job again, or make it, for the user of its workers alone", own)
+		return events.Errorf(events.NotFound, "there is no %s any more: start the job again, or make it, for the user of its workers alone", own)
 	}
 	need := 2 * bytes
 	folders, err := s.folders()
@@ -164,7 +183,7 @@ func freeOf(dir string) (free, spare int64, err error) {
 		return 0, 0, err
 	}
 	block := uint64(disk.Bsize)
-	return int64(disk.Bavail * block), int64(disk.Blocks * block / spareShare), nil
+	return int64(disk.Bavail * block), int64(min(disk.Blocks*block/spareShare, maxSpare)), nil
 }
 
 // End removes the folder of a job that has ended. Workers of it that still run get no more space.
@@ -203,6 +222,12 @@ func (s *Store) Expire(now time.Time, held []events.JobID) error {
 func (s *Store) remove(job events.JobID) error {
 	delete(s.granted, job)
 	if err := job.Check(); err != nil {
+		return err
+	}
+	switch err := s.ours(); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
 		return err
 	}
 	return os.RemoveAll(filepath.Join(s.Dir, string(job)))

@@ -2,6 +2,7 @@ package checkpoints
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,6 +159,31 @@ func TestAFolderWhoseJobDoesNotComeExpires(t *testing.T) {
 	}
 	if err := (&Store{Dir: filepath.Join(s.Dir, "none")}).Expire(now, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAFolderThatOthersMayChangeIsNotUsed: nothing is made in it, and nothing removed.
+func TestAFolderThatOthersMayChangeIsNotUsed(t *testing.T) {
+	for name, spoil := range map[string]func(s *Store, theirs string) error{
+		"a link": func(s *Store, theirs string) error {
+			return errors.Join(os.RemoveAll(s.Dir), os.Symlink(theirs, s.Dir))
+		},
+		"writable by others": func(s *Store, _ string) error { return os.Chmod(s.Dir, 0o777) }, //nolint:gosec // that is the fault
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, other := newStore(t), newStore(t)
+			dir := s.withFile(t, "mnist-1", 1)
+			theirs := other.withFile(t, "mnist-1", 1)
+			if err := spoil(s, other.Dir); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Folder("new-1", os.Geteuid(), os.Getegid()); err == nil || !strings.Contains(err.Error(), s.Dir) {
+				t.Errorf("it is used: %v", err)
+			}
+			if err := s.End("mnist-1"); err == nil || !exists(dir) || !exists(theirs) {
+				t.Errorf("%v; there are %v %v", err, exists(dir), exists(theirs))
+			}
+		})
 	}
 }
 
