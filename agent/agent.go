@@ -38,7 +38,7 @@ type Agent struct {
 	logs     *logs
 	snapshot atomic.Pointer[snapshot] // the machine's state for other goroutines
 	hello    chan struct{}            // capacity 1: register again now
-	renew    chan struct{}            // capacity 1: ask for the lease now
+	renew    chan struct{}            // capacity 1: a heartbeat was sent, ask for the lease
 	lease    lease
 	submits  submitenv.Store
 	ckpts    checkpoints.Store

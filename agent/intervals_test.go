@@ -17,14 +17,14 @@ import (
 )
 
 // TestDiscoverySetsTheIntervals: for a large fleet it asks for fewer heartbeats and hellos than the
-// agent would send.
+// agent would send. One heartbeat more follows each welcome.
 func TestDiscoverySetsTheIntervals(t *testing.T) {
 	for name, c := range map[string]struct {
 		welcome       events.NodeWelcome
 		beats, hellos int64 // in a minute
 	}{
-		"as it likes":   {events.NodeWelcome{}, 120, 6},
-		"a large fleet": {events.NodeWelcome{Heartbeat: spec.Duration(2 * time.Second), Hello: spec.Duration(20 * time.Second)}, 30, 3},
+		"as it likes":   {events.NodeWelcome{}, 120 + 6, 6},
+		"a large fleet": {events.NodeWelcome{Heartbeat: spec.Duration(2 * time.Second), Hello: spec.Duration(20 * time.Second)}, 30 + 3, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

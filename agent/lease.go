@@ -12,9 +12,9 @@ import (
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
-// lease keeps the agent's lease: it asks discovery for it as often as it sends heartbeats, and
-// passes the times when it ends to the machine, and to a driver that guards processes while this
-// one is frozen. What discovery answers counts from when it was asked.
+// lease keeps the agent's lease: it asks discovery for it after each heartbeat, and passes the
+// times when it ends to the machine, and to a driver that guards processes while this one is
+// frozen. What discovery answers counts from when it was asked.
 type lease struct {
 	a *Agent
 
@@ -39,16 +39,12 @@ func (l *lease) run(work context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	slots := make(chan struct{}, 4) // an answer that is late must not delay the next question
-	t := time.NewTimer(0)
-	defer t.Stop()
 	for {
 		select {
-		case <-t.C:
 		case <-l.a.renew:
 		case <-work.Done():
 			return
 		}
-		t.Reset(l.a.heartbeatInterval())
 		select {
 		case slots <- struct{}{}:
 			asking.Go(func() {
@@ -109,7 +105,7 @@ func (l *lease) lostBefore(times uint64) {
 func (l *lease) put(from time.Time) {
 	in := worker.LeaseRenewed{
 		Restart: from.Add(l.restart), InPlace: from.Add(l.inPlace),
-		Reason: fmt.Sprintf("discovery has not answered for %s, and the slot may be given to another node", l.restart),
+		Reason: fmt.Sprintf("discovery has not answered for %s, and the slot may be given to another node", l.restart.Round(100*time.Millisecond)),
 	}
 	l.a.opt.Driver.Lease(in.Restart, in.InPlace) // before a process can start
 	l.a.inputs.put(in)

@@ -43,7 +43,7 @@ func (a *Agent) listen(work context.Context) {
 			if connected {
 				a.checkAddress()
 				notify(a.hello)
-				notify(a.renew)
+				a.heartbeat()
 				if a.member != nil && !first {
 					notify(a.member.wake)
 				}
@@ -135,7 +135,7 @@ func (a *Agent) register(work context.Context) {
 			a.beat.Store(int64(w.Heartbeat.D()))
 			a.patience.Store(int64(w.Patience.D()))
 			a.lease.welcomed(w)
-			notify(a.renew)
+			a.heartbeat()
 			once.Do(func() {
 				close(a.known)
 				if err := statedir.Admitted(a.opt.StateDir, a.opt.Incarnation); err != nil {
@@ -152,6 +152,16 @@ func (a *Agent) register(work context.Context) {
 	}
 }
 
+// heartbeat sends one, and has the lease asked for: what is granted counts from a heartbeat, which
+// every replica of discovery hears.
+func (a *Agent) heartbeat() {
+	a.send(events.HeartbeatSubject(a.opt.Node), events.Heartbeat{
+		Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Link: a.opt.Ports.Links.Own(),
+		Revisions: a.snapshot.Load().revisions,
+	})
+	notify(a.renew)
+}
+
 // heartbeats sends heartbeats at the configured interval, or the longer one that discovery asks
 // for.
 func (a *Agent) heartbeats(work context.Context) {
@@ -159,10 +169,7 @@ func (a *Agent) heartbeats(work context.Context) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
-		a.send(events.HeartbeatSubject(a.opt.Node), events.Heartbeat{
-			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Link: a.opt.Ports.Links.Own(),
-			Revisions: a.snapshot.Load().revisions,
-		})
+		a.heartbeat()
 		if now := a.heartbeatInterval(); now != every {
 			every = now
 			t.Reset(every)

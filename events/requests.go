@@ -18,6 +18,7 @@ type NodeHello struct {
 	// Set by the replica that receives it: the node's entry in the host list; nil = no change.
 	HostEntry *HostEntry `json:"-"`
 	FleetSize int        `json:"-"` // like HostEntry: the number of nodes
+	Several   bool       `json:"-"` // like HostEntry: there are several brokers
 	// Like HostEntry: how long the replica has not heard the incarnation that this one replaces;
 	// 0 = unknown.
 	Silence   time.Duration `json:"-"`

@@ -76,6 +76,7 @@ type HeartbeatMissed struct {
 	// Unheard: this replica has never heard it, and Silence is only for how long it has listened.
 	Unheard   bool `json:"unheard,omitempty"`
 	FleetSize int  `json:"-"` // the number of nodes that this replica knows
+	Several   bool `json:"-"` // there are several brokers, as far as it knows
 }
 
 // StepsStalled is the registry's own observation that a job made no step for some time (made by its

@@ -35,12 +35,16 @@ type guarded struct {
 	log    *lines
 }
 
-func newGuarded(t *testing.T) *guarded {
+func newGuarded(t *testing.T, change ...func(*jetstream.ServerOptions)) *guarded {
 	t.Helper()
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	g := &guarded{dir: dir, log: &lines{}}
-	g.server, err = jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), LockOut: 2 * time.Second, Logger: g.log.logger()})
+	o := jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), LockOut: 2 * time.Second, Logger: g.log.logger()}
+	for _, f := range change {
+		f(&o)
+	}
+	g.server, err = jetstream.StartServer(o)
 	must(t, err)
 	t.Cleanup(g.server.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: g.server, Credentials: dir.Credentials("operator")})

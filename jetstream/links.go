@@ -5,16 +5,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // System configures access to the system account, where the servers report closed connections. The
@@ -197,4 +203,121 @@ func (p links) Outage() (o events.Outage) {
 	o.Denied = p.c.refusals.Load() >= denials
 	o.Stopped = p.c.dialer.stopped(len(p.c.nc.Servers()))
 	return o
+}
+
+const (
+	// askedEvery is how often the brokers are asked whether they are there.
+	askedEvery = 100 * time.Millisecond
+	// askedKept is how many questions may be without an answer.
+	askedKept = 64
+	// copiesEvery is how often the leader of a stream is asked which brokers store it.
+	copiesEvery = 10 * time.Second
+	copiesAgain = time.Second // until the first answer
+)
+
+// Majority implements events.Links. Which brokers store a stream is as its leader said last; that
+// they can be reached, each of them says itself.
+func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.Time, alone bool)) error {
+	began, stream := time.Now(), events.BucketStream(bucket)
+	q := questions{inbox: p.c.nc.NewInbox(), asked: map[string]*question{}}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	tasks.Go(func() {
+		if p.Alone() {
+			fn(time.Time{}, true) // now: who is alone waits for nobody
+		}
+		_ = wait.Every(ctx, askedEvery, func(now time.Time) error {
+			switch {
+			case p.Alone():
+				fn(time.Time{}, true)
+			case p.c.refused.since(access.BrokersAlive, began):
+				cancel(events.Errorf(events.NotFound, "the brokers do not let this user ask which of them are there: let it publish to %s", access.BrokersAlive))
+			case p.c.nc.IsConnected():
+				_ = p.c.nc.PublishRequest(access.BrokersAlive, q.ask(now), []byte(`{"include_unused":true}`)) // or the next one
+			}
+			return nil
+		})
+	})
+	tasks.Go(func() {
+		again := copiesAgain
+		for asking := true; asking; asking = p.c.state.pause(ctx, again) {
+			if p.Alone() {
+				continue
+			}
+			if s, err := p.c.streamInfo(ctx, stream); err == nil {
+				q.copies(s.Cluster)
+				again = copiesEvery
+			}
+		}
+	})
+	return p.c.subscribe(ctx, q.inbox+".*", "", func(m *nats.Msg) {
+		if asked, ok := q.answer(m); ok {
+			fn(asked, false)
+		}
+	}, nil)
+}
+
+// questions are those that a process has asked the brokers.
+type questions struct {
+	inbox string
+
+	mu      sync.Mutex
+	number  uint64
+	asked   map[string]*question // by the subject of the answers
+	brokers []string             // those that store the stream, as far as their names are known
+	needed  int                  // answers that are most of them; 0 = it is not known
+}
+
+type question struct {
+	number  uint64
+	at      time.Time
+	answers map[string]bool // by the name of the broker
+}
+
+// ask adds a question and returns where it is answered.
+func (q *questions) ask(now time.Time) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.number++
+	maps.DeleteFunc(q.asked, func(_ string, o *question) bool { return o.number+askedKept <= q.number })
+	reply := q.inbox + "." + strconv.FormatUint(q.number, 10)
+	q.asked[reply] = &question{number: q.number, at: now, answers: map[string]bool{}}
+	return reply
+}
+
+// copies sets which brokers store the stream.
+func (q *questions) copies(c *js.ClusterInfo) {
+	if c == nil || c.Leader == "" {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.brokers = []string{c.Leader}
+	for _, r := range c.Replicas {
+		q.brokers = append(q.brokers, r.Name)
+	}
+	q.needed = len(q.brokers)/2 + 1
+}
+
+// answer counts the answer of one broker. The last one that is needed returns when it was asked.
+func (q *questions) answer(m *nats.Msg) (asked time.Time, most bool) {
+	var from struct {
+		Server struct {
+			Name string `json:"name"`
+		} `json:"server"`
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	o := q.asked[m.Subject]
+	if o == nil || json.Unmarshal(m.Data, &from) != nil || !slices.Contains(q.brokers, from.Server.Name) {
+		return time.Time{}, false
+	}
+	o.answers[from.Server.Name] = true
+	if q.needed == 0 || len(o.answers) < q.needed {
+		return time.Time{}, false
+	}
+	delete(q.asked, m.Subject)
+	return o.at, true
 }

@@ -30,6 +30,9 @@ type Options struct {
 	Name    string // name of this client
 	IPv6    bool   // hosts have no other addresses, and agents find theirs by themselves
 	Guarded bool   // every process has an identity of its own, and connections are encrypted
+	// Racks: the first broker, the first host of services and the last node are a rack, with
+	// connections to its own broker; all others have connections to the other brokers.
+	Racks bool
 }
 
 // Datacenter is three brokers, two hosts with a replica of every service each, and nodes with an
@@ -42,6 +45,7 @@ type Datacenter struct {
 
 	Brokers, Controls, Nodes []string // hosts; the processes of brokers and agents have the names of their hosts
 
+	urls    []string // of the brokers
 	options Options
 	auth    string   // directory of the identities; empty = there are none
 	log     *os.File // of the client
@@ -92,11 +96,11 @@ func (c *Datacenter) start(ctx context.Context) error {
 	if err := errors.Join(add(&c.Brokers, "broker", 3), add(&c.Controls, "control", 2), add(&c.Nodes, "node", c.options.Nodes)); err != nil {
 		return err
 	}
-	var urls, routes []string
+	var routes []string
 	for _, b := range c.Brokers {
-		urls, routes = append(urls, "nats://"+net.JoinHostPort(c.Address(b), "4222")), append(routes, net.JoinHostPort(c.Address(b), "6222"))
+		c.urls, routes = append(c.urls, "nats://"+net.JoinHostPort(c.Address(b), "4222")), append(routes, net.JoinHostPort(c.Address(b), "6222"))
 	}
-	c.URL = strings.Join(urls, ",")
+	c.URL = strings.Join(c.urls, ",")
 	if c.options.Guarded {
 		if err := c.identities(ctx); err != nil {
 			return err
@@ -120,13 +124,13 @@ func (c *Datacenter) start(ctx context.Context) error {
 	}
 	for _, host := range c.Controls {
 		for _, s := range Services {
-			if err := c.run(s+"-"+host, host, "serve", s, "--server", c.URL); err != nil {
+			if err := c.run(s+"-"+host, host, "serve", s, "--server", c.server(host)); err != nil {
 				return err
 			}
 		}
 	}
 	for _, n := range c.Nodes {
-		args := []string{"agent", "--server", c.URL, "--node", n, "--slots", fmt.Sprint(c.options.Slots), "--state-dir", filepath.Join(c.options.Dir, n)}
+		args := []string{"agent", "--server", c.server(n), "--node", n, "--slots", fmt.Sprint(c.options.Slots), "--state-dir", filepath.Join(c.options.Dir, n)}
 		if !c.options.IPv6 {
 			args = append(args, "--advertise", c.Address(n))
 		}
@@ -135,6 +139,22 @@ func (c *Datacenter) start(ctx context.Context) error {
 		}
 	}
 	return c.Ready(ctx)
+}
+
+// Rack returns the hosts of the rack.
+func (c *Datacenter) Rack() []string {
+	return []string{c.Brokers[0], c.Controls[0], c.Nodes[len(c.Nodes)-1]}
+}
+
+// server returns the brokers to which a host connects; the host of this program has no name.
+func (c *Datacenter) server(host string) string {
+	switch {
+	case !c.options.Racks:
+		return c.URL
+	case slices.Contains(c.Rack(), host):
+		return c.urls[0]
+	}
+	return strings.Join(c.urls[1:], ",")
 }
 
 // init creates streams and buckets with three replicas.
@@ -177,10 +197,10 @@ func (c *Datacenter) regroup(args ...string) []string {
 // connect connects this program as a client.
 func (c *Datacenter) connect(ctx context.Context) (*cluster.Client, error) {
 	if c.auth == "" {
-		return cluster.Connect(ctx, c.URL, c.options.Name, c.log)
+		return cluster.Connect(ctx, c.server(""), c.options.Name, c.log)
 	}
 	return cluster.ConnectWith(ctx, jetstream.ConnectOptions{
-		URL: c.URL, Name: c.options.Name, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
+		URL: c.server(""), Name: c.options.Name, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
 		Credentials: filepath.Join(c.auth, "users", c.options.Name+".creds"), RootCA: filepath.Join(c.auth, "tls", "ca.pem"),
 	})
 }

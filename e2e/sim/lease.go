@@ -61,17 +61,17 @@ func (n *node) askLease() {
 		}
 		r := all[n.w.any(len(all))].(*replica[liveness.State])
 		r.whenAwake(func() {
-			granted, lost, mend := r.ages.(*watcher).ages.Renew(who, link, n.w.now)
-			if mend {
+			answer := r.ages.(*watcher).ages.Renew(who, link, n.w.now)
+			if answer.Mend {
 				r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: link}})
 			}
-			if !granted || !r.canSend() {
+			if !answer.Granted || !r.canSend() {
 				return
 			}
 			c := n.w.discoveryConfig()
 			n.w.after(n.w.hop(), func() {
 				if n.incarnation == incarnation && !n.cut && !n.deaf {
-					n.lostBefore(lost)
+					n.lostBefore(answer.TimesLost)
 					n.grant(asked, c.Lease, c.LeaseInPlace)
 				}
 			})

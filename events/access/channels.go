@@ -24,6 +24,10 @@ func services() []Role {
 	return all
 }
 
+// BrokersAlive is where every broker says that it is there, besides its connections of the account
+// of who asks (nats-server, events.go).
+const BrokersAlive = "$SYS.REQ.ACCOUNT.PING.STATZ"
+
 // readers are the roles that read what has happened.
 var readers = roles(RoleClient, RoleSubmitter, RoleViewer)
 
@@ -54,6 +58,7 @@ func channels() []channel {
 		{"notices of failures", one(events.AllNotices), roles(agent, rdzv), roles(agent, rdzv), false},
 		{"progress", one(events.AllProgress), roles(agent), append(roles(reg, RoleGateway), readers...), false},
 		{"status of a rendezvous", one(events.GatheringSubject("*")), roles(rdzv), roles(RoleParticipant), false},
+		{"which brokers are there", one(BrokersAlive), roles(disc), nil, false},
 		{"pings", of(func(n events.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), false},
 		{"answers of agents", of(func(n events.NodeID) string { return events.AnswerSubject(n, "*") }), roles(agent), roles(disc), false},
 		request(disc, roles(agent), events.VerbJoin, events.VerbLeave),

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -41,6 +42,13 @@ func (l links) Alone() bool { return true }
 
 // Outage implements events.Links.
 func (l links) Outage() events.Outage { return events.Outage{} }
+
+// Majority implements events.Links.
+func (l links) Majority(ctx context.Context, _ string, fn func(time.Time, bool)) error {
+	fn(time.Time{}, true)
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
 
 // Ends implements events.Links.
 func (l links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -39,16 +40,49 @@ func (s *replica) renew(b events.LeaseRenew, now time.Time, emit controller.Emit
 		return events.LeaseGrant{}, nil
 	}
 	s.mu.Lock()
-	granted, lost, mend := s.ages.Renew(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, now)
+	r := s.ages.Renew(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, now)
 	l := s.c.lease().ForFleet(s.ages.FleetSize())
+	if s.several {
+		l = l.OnProof()
+	}
 	s.mu.Unlock()
-	if mend {
+	if r.Mend {
 		emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: b.Node, Incarnation: b.Incarnation, Link: b.Link}}})
 	}
-	if !granted {
-		return events.LeaseGrant{}, events.Errorf(events.Conflict, "node %s is not ready in discovery's record, as far as this replica knows: it has no lease", b.Node)
+	if !r.Granted {
+		return events.LeaseGrant{}, events.Errorf(events.Conflict, "node %s is not ready in discovery's record, as far as this replica knows, or it has no proof: it has no lease", b.Node)
 	}
-	return events.LeaseGrant{Restart: spec.Duration(l.Restart), InPlace: spec.Duration(l.InPlace), TimesLost: lost}, nil
+	if l.Restart <= r.Age {
+		return events.LeaseGrant{}, events.Errorf(events.Unavailable, "most of the brokers have not answered this replica for %s: a lease of %s is over", r.Age.Round(time.Millisecond), l.Restart)
+	}
+	return events.LeaseGrant{Restart: spec.Duration(l.Restart - r.Age), InPlace: spec.Duration(l.InPlace - r.Age), TimesLost: r.TimesLost}, nil
+}
+
+// majority proves again and again that this replica is on the side of most brokers.
+func (s *replica) majority(ctx context.Context, _ controller.Emit) error {
+	for ctx.Err() == nil {
+		err := s.ports.Links.Majority(ctx, events.BucketNodes, func(asked time.Time, alone bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.several, s.ages.NeedsProof = !alone, !alone
+			if !alone {
+				s.ages.Majority(asked)
+			}
+		})
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, events.ErrNotFound):
+			s.report(events.Errorf(events.NotFound, "leases are granted without a proof that most brokers are there: %w", err))
+			s.mu.Lock()
+			s.ages.NeedsProof = false
+			s.mu.Unlock()
+			<-ctx.Done()
+		default:
+			s.report(events.Errorf(events.CodeOf(err), "leases are not granted for now: %w", err))
+			wait.Sleep(ctx, hearAgain)
+		}
+	}
+	return nil
 }
 
 // hears proves that this replica receives what is sent to it: without that, the silence of an agent

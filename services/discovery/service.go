@@ -40,8 +40,9 @@ type replica struct {
 	c       Config
 	observe func(controller.Observation)
 
-	mu   sync.Mutex
-	ages liveness.HeartbeatTracker
+	mu      sync.Mutex
+	ages    liveness.HeartbeatTracker
+	several bool // there are several brokers, or it is not known yet
 
 	list listing
 }
@@ -54,8 +55,8 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 	if observe == nil {
 		observe = func(controller.Observation) {}
 	}
-	s := &replica{ports: ports, c: c, observe: observe, list: listing{c: c.HostConfig, nodes: map[events.NodeID]events.NodeView{}}, ages: liveness.HeartbeatTracker{
-		SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin,
+	s := &replica{ports: ports, c: c, observe: observe, several: true, list: listing{c: c.HostConfig, nodes: map[events.NodeID]events.NodeView{}}, ages: liveness.HeartbeatTracker{
+		SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin, NeedsProof: true,
 	}}
 	if c.Hosts != "" {
 		h, err := parseHostList(c.Hosts, c.PerHost)
@@ -83,7 +84,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 			Over: func(liveness.State) bool { return true }, // the next hello says what was lost
 		},
 		Others:   others,
-		Tasks:    []controller.Task{s.heartbeats, s.connection, s.ends, s.look, s.leases, s.hosts},
+		Tasks:    []controller.Task{s.heartbeats, s.connection, s.ends, s.look, s.leases, s.majority, s.hosts},
 		Watchers: []controller.Watcher{s.records},
 		Reject:   reject,
 		Observe:  observe,
@@ -137,7 +138,7 @@ func (s *replica) greeted(data []byte) (events.Body, error) {
 	if h, ok := b.(events.NodeHello); ok && err == nil {
 		s.list.greet(&h)
 		s.mu.Lock()
-		h.FleetSize = s.ages.FleetSize()
+		h.FleetSize, h.Several = s.ages.FleetSize(), s.several
 		h.Silence = s.ages.SilentBefore(h, time.Now())
 		s.mu.Unlock()
 		b = h
@@ -179,7 +180,7 @@ func (s *replica) heartbeats(ctx context.Context, emit controller.Emit) error {
 			return // a signal may be lost
 		}
 		s.mu.Lock()
-		mend := s.ages.Observe(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, time.Now())
+		mend := s.ages.Heartbeat(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, time.Now())
 		s.mu.Unlock()
 		if mend {
 			emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: b}})
@@ -250,12 +251,12 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 	}
 	s.mu.Lock()
 	deaf, silent, since, nodes := s.ages.Paused(), s.ages.PingPending(who), s.ages.Silence(who, time.Now()), s.ages.FleetSize()
-	unheard := s.ages.Unheard(who)
+	unheard, several := s.ages.Unheard(who), s.several
 	s.mu.Unlock()
 	if deaf || !silent || !s.hears(ctx) { // otherwise this replica was disconnected, or the agent was heard since
 		return
 	}
-	emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: spec.Duration(since), Unheard: unheard, FleetSize: nodes}})
+	emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: true, Silence: spec.Duration(since), Unheard: unheard, FleetSize: nodes, Several: several}})
 }
 
 // hearAgain is the pause before subscribing again to closed connections.

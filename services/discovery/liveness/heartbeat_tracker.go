@@ -27,6 +27,8 @@ type HeartbeatTracker struct {
 	Gap          time.Duration // a longer gap between two checks means that this replica was paused
 	// ReconnectWithin is how long an agent whose connection has closed may take to reconnect.
 	ReconnectWithin time.Duration
+	// NeedsProof: leases are granted on proof only. See Majority.
+	NeedsProof bool
 
 	nodes       map[events.NodeID]*trackedNode
 	closedConns map[connKey]time.Time // connections that closed recently
@@ -41,6 +43,9 @@ type trackedNode struct {
 	lastReported time.Time // last reported to be suspected
 	pingedAt     time.Time // last reported to be pinged
 	timesLost    uint64    // according to discovery's record
+
+	beats  [2]time.Time // the newest heartbeats, the last one first
+	proven time.Time    // the last heartbeat before the last proof
 
 	link                 events.Link // newest known connection
 	recorded             events.Link // according to discovery's record
@@ -81,15 +86,30 @@ func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
 // Forget drops a node whose record was removed.
 func (a *HeartbeatTracker) Forget(n events.NodeID) { delete(a.nodes, n) }
 
-// Observe records a heartbeat and its connection. It reports whether the record must be updated:
-// the node is suspected in it, or uses a newer connection.
-func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) (mend bool) {
-	n := a.nodes[s.Node]
-	if n == nil || n.incarnation != s.Incarnation || !a.noteConnection(n, l, now) {
+// Heartbeat records a heartbeat, which every replica hears, like Observe.
+func (a *HeartbeatTracker) Heartbeat(s Incarnation, l events.Link, now time.Time) (mend bool) {
+	n := a.observe(s, l, now)
+	if n == nil {
 		return false
 	}
-	n.seen(now)
+	n.beats = [2]time.Time{now, n.beats[0]}
 	return n.mend()
+}
+
+// Observe records a sign of life and its connection. It reports whether the record must be updated:
+// the node is suspected in it, or uses a newer connection.
+func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) (mend bool) {
+	n := a.observe(s, l, now)
+	return n != nil && n.mend()
+}
+
+func (a *HeartbeatTracker) observe(s Incarnation, l events.Link, now time.Time) *trackedNode {
+	n := a.nodes[s.Node]
+	if n == nil || n.incarnation != s.Incarnation || !a.noteConnection(n, l, now) {
+		return nil
+	}
+	n.seen(now)
+	return n
 }
 
 // Silence returns how long a node has not been heard; 0 = unknown.

@@ -30,18 +30,31 @@ func (l Lease) ForFleet(nodes int) Lease {
 	return Lease{Restart: l.Restart + more, InPlace: l.InPlace + more}
 }
 
+// proofAge is how old the heartbeat may be from which a grant counts that needs a proof: agents
+// send one every half second, and a tenth later the brokers are asked.
+const proofAge = 700 * time.Millisecond
+
+// OnProof returns the lengths where grants need a proof, and count from a heartbeat: see Majority.
+func (l Lease) OnProof() Lease {
+	return Lease{Restart: l.Restart + proofAge, InPlace: l.InPlace + proofAge}
+}
+
 // leaseSlack is what a lease may last longer than its length: an agent needs some time to end its
 // processes, and its clock may run slower by a fiftieth.
 func leaseSlack(length time.Duration) time.Duration { return 500*time.Millisecond + length/50 }
 
 // endLease records when the lease of the agent ends that is declared lost now, having been heard by
-// the observing replica, which knows a fleet of this size, for the last time before silence.
-// Another replica may have granted it for a larger fleet, but for none twice as large.
-func (t *transition) endLease(silence time.Duration, fleetSize int) {
+// the observing replica, which knows a fleet of this size and perhaps several brokers, for the last
+// time before silence. Another replica may have granted it for a larger fleet, but for none twice
+// as large.
+func (t *transition) endLease(silence time.Duration, fleetSize int, several bool) {
 	if t.m.Lease == (Lease{}) {
 		return
 	}
 	lease := t.m.Lease.ForFleet(2 * fleetSize)
+	if several {
+		lease = lease.OnProof()
+	}
 	heard := t.now.Add(-max(0, silence))
 	ends := func(length time.Duration) time.Time { return heard.Add(length + leaseSlack(length)) }
 	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(events.LeaseEnds{Restart: ends(lease.Restart), InPlace: ends(lease.InPlace)})
@@ -61,18 +74,52 @@ func (t *transition) endedBy(b events.NodeHello) {
 	}
 }
 
-// Renew records that an agent asks for its lease, and reports whether this replica may grant it,
-// and how often the agent was declared lost before. mend is as in Observe. A replica that was
-// paused, or that receives nothing, may know an old record: it grants nothing.
-func (a *HeartbeatTracker) Renew(who Incarnation, l events.Link, now time.Time) (granted bool, lost uint64, mend bool) {
+// Renewal is what a replica answers an agent that asks for its lease.
+type Renewal struct {
+	Granted bool
+	// Age is how much of the lease is over already: it counts from a heartbeat.
+	Age       time.Duration
+	TimesLost uint64 // how often the agent was declared lost before
+	Mend      bool   // as Observe returns it
+}
+
+// Renew records that an agent asks for its lease, and returns what this replica may answer. A
+// replica that was paused, or that receives nothing, may know an old record: it grants nothing.
+func (a *HeartbeatTracker) Renew(who Incarnation, l events.Link, now time.Time) (r Renewal) {
 	n := a.nodes[who.Node]
 	if n == nil || n.incarnation != who.Incarnation {
-		return false, 0, false
+		return Renewal{}
 	}
 	open := a.noteConnection(n, l, now)
 	if open {
 		n.seen(now)
-		mend = n.mend()
+		r.Mend = n.mend()
 	}
-	return open && !n.suspected && !a.health.Disconnected() && a.health.Checked(now, a.Gap), n.timesLost, mend
+	r.TimesLost = n.timesLost
+	r.Granted = open && !n.suspected && !a.health.Disconnected() && a.health.Checked(now, a.Gap)
+	if a.NeedsProof {
+		r.Age = max(0, now.Sub(n.proven))
+		r.Granted = r.Granted && !n.proven.IsZero()
+	}
+	return r
+}
+
+// Majority records a proof: most of the brokers that store discovery's record have answered what
+// this replica asked then. So the heartbeats that it had heard before had come to the side of a cut
+// where that record can change, where other replicas have heard them too. A replica on the other
+// side, with a broker and agents of its own, has no newer proof, and what it grants counts from
+// them: it ends when the others expect it.
+//
+//	agent        ♥1        ♥2 asks         ♥3 asks
+//	replica A       proof     grants: -♥1  │  grants: -♥1, shorter and shorter
+//	brokers                             cut, most are on the other side
+//	replica B       ♥1        ♥2           │  the lease ends when one would that counts from ♥2
+func (a *HeartbeatTracker) Majority(asked time.Time) {
+	for _, n := range a.nodes {
+		for _, beat := range n.beats {
+			if !beat.After(asked) && beat.After(n.proven) {
+				n.proven = beat
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package liveness_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,9 +51,60 @@ func TestOnlyAReplicaThatKnowsGrantsLeases(t *testing.T) {
 			a.Update(view(events.NodeStateReady, "A"), noon)
 			a.Check(noon)
 			c.change(&a)
-			granted, lost, _ := a.Renew(c.who, events.Link{}, noon.Add(c.after*time.Millisecond))
-			if got := fmt.Sprint(granted, lost); got != fmt.Sprint(c.granted, 0) {
+			r := a.Renew(c.who, events.Link{}, noon.Add(c.after*time.Millisecond))
+			if got := fmt.Sprint(r.Granted, r.TimesLost); got != fmt.Sprint(c.granted, 0) {
 				t.Errorf("got %s, want %v 0", got, c.granted)
+			}
+		})
+	}
+}
+
+// TestAGrantCountsFromAProvenHeartbeat: times are in milliseconds after the first heartbeat. What
+// a replica grants ends when another one expects it that heard the agent last when a proof says so.
+func TestAGrantCountsFromAProvenHeartbeat(t *testing.T) {
+	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
+	at := func(ms int) time.Time { return noon.Add(time.Duration(ms) * time.Millisecond) }
+	type proof struct{ asked, answered int }
+	for _, c := range []struct {
+		name         string
+		beats, pings []int // heartbeats, and other signs of life
+		proofs       []proof
+		now          int
+		want         string // whether it is granted, and its age
+	}{
+		{"no proof yet", []int{0, 500}, nil, nil, 600, "false"},
+		{"a proof before the first heartbeat", []int{100}, nil, []proof{{50, 150}}, 600, "false"},
+		{"proven at once", []int{0, 500}, nil, []proof{{550, 560}}, 600, "true 100ms"},
+		{"the proof is older than the last heartbeat", []int{0, 500}, nil, []proof{{450, 550}}, 600, "true 600ms"},
+		{"heartbeats go on without a proof", []int{0, 500, 1000, 1500, 2000}, nil, []proof{{400, 410}, {500, 510}}, 2100, "true 1.6s"},
+		{"other replicas do not hear the answers to this one", []int{0}, []int{500, 1000}, []proof{{1100, 1110}}, 1200, "true 1.2s"},
+		{"a late answer proves what was heard before its question", []int{0, 500, 1000}, nil, []proof{{900, 910}, {600, 920}}, 1100, "true 600ms"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := ages()
+			a.NeedsProof = true
+			a.Update(view(events.NodeStateReady, "A"), noon)
+			a.Check(at(c.now))
+			for ms := range c.now {
+				if slices.Contains(c.beats, ms) {
+					a.Heartbeat(who, events.Link{}, at(ms))
+				}
+				if slices.Contains(c.pings, ms) {
+					a.Observe(who, events.Link{}, at(ms))
+				}
+				for _, p := range c.proofs {
+					if p.answered == ms {
+						a.Majority(at(p.asked))
+					}
+				}
+			}
+			r := a.Renew(who, events.Link{}, at(c.now))
+			got := fmt.Sprint(r.Granted)
+			if r.Granted {
+				got += " " + r.Age.String()
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
 	}

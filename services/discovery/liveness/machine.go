@@ -198,7 +198,7 @@ func (t *transition) hello(b events.NodeHello) {
 		reason = "came back as a new incarnation"
 		if t.s.alive() {
 			t.setState(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
-			t.endLease(0, b.FleetSize)
+			t.endLease(0, b.FleetSize, b.Several)
 			t.endedBy(b)
 			t.publishLost(b.Silence)
 		}
@@ -272,7 +272,7 @@ func (t *transition) heartbeatMissed(b events.HeartbeatMissed) {
 		if v.State != events.NodeStateSuspected { // a replica may have renewed the lease since
 			silence = 0
 		}
-		t.endLease(silence, b.FleetSize)
+		t.endLease(silence, b.FleetSize, b.Several)
 		v.TimesLost++
 		t.setState(events.NodeStateLost, why+", and it did not answer a ping")
 		if b.Unheard {

@@ -1,0 +1,61 @@
+package network
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/e2e/writers"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// TestOneWriterOfARankInARack: a rack is cut off with a broker, a replica of every service and a
+// node, so that its agent is answered. The workers there end before others write in their place.
+func TestOneWriterOfARankInARack(t *testing.T) {
+	c := build(t, Options{Racks: true})
+	ctx := within(t, 3*time.Minute)
+	file := filepath.Join(t.TempDir(), "writers")
+	written := func(what string, ok func([]writers.Entry) bool) {
+		t.Helper()
+		must(t, cluster.Until(ctx, func() (bool, error) {
+			all, err := writers.Read(file)
+			return len(all) > 0 && ok(all), fmt.Errorf("waiting until %s: %w", what, err)
+		}))
+	}
+	newest := func(world int) func([]writers.Entry) bool {
+		return func(all []writers.Entry) bool { return writers.Ranks(all, all[len(all)-1].Generation) == world }
+	}
+	run := &Run{datacenter: c}
+	var err error
+	run.Job, err = c.Client.Submit(ctx, spec.Job{
+		Name: "writers", Workers: spec.Workers{Min: 2, Max: 8}, Recovery: spec.RecoveryRestart, Command: []string{"/usr/bin/python3", "-c", writers.Program, file},
+	})
+	must(t, err)
+	written("all eight write", newest(8))
+
+	var cut []Rule
+	for _, host := range slices.Concat(c.Brokers, c.Controls, c.Nodes) {
+		for _, inside := range c.Rack() {
+			if !slices.Contains(c.Rack(), host) {
+				cut = append(cut, CutBoth(inside, host)...)
+			}
+		}
+	}
+	must(t, c.Break(cut...))
+	written("six write in their place", newest(6))
+	must(t, c.Heal(cut...))
+	must(t, c.NodeIs(ctx, c.Nodes[len(c.Nodes)-1], events.NodeStateReady))
+	written("all eight write again", newest(8))
+	must(t, writers.End(file))
+	_, err = run.Until(ctx, "it ends", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
+	must(t, err)
+	all, err := writers.Read(file)
+	must(t, err)
+	if err := writers.Alone(all); err != nil {
+		t.Error(err)
+	}
+}
