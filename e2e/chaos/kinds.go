@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -35,6 +36,7 @@ var kinds = []kind{
 	{"two nodes cut from each other", 2, 2 * time.Second, pair},
 	{"services' host cut off", 1, 3 * time.Second, links(controls, network.Isolate)},
 	{"broker cut off", 1, 3 * time.Second, links(brokers, network.Isolate)},
+	{"rack cut off: a broker, services and a node", 1, 3 * time.Second, rack},
 }
 
 func nodes(c *network.Datacenter) []string    { return c.Nodes }
@@ -110,4 +112,11 @@ func pair(c *network.Datacenter, f fault) (string, func() error, error) {
 	b := (a + 1 + f.other%(len(c.Nodes)-1)) % len(c.Nodes)
 	broken := network.CutBoth(c.Nodes[a], c.Nodes[b])
 	return c.Nodes[a] + " and " + c.Nodes[b], func() error { return c.Heal(broken...) }, c.Break(broken...)
+}
+
+// rack cuts a broker, a host of services and a node off together: they reach each other.
+func rack(c *network.Datacenter, f fault) (string, func() error, error) {
+	hosts := []string{c.Brokers[f.target%len(c.Brokers)], c.Controls[f.other%len(c.Controls)], c.Nodes[f.target%len(c.Nodes)]}
+	broken := c.CutOff(hosts...)
+	return strings.Join(hosts, ", "), func() error { return c.Heal(broken...) }, c.Break(broken...)
 }

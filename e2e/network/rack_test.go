@@ -3,7 +3,6 @@ package network
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -37,14 +36,7 @@ func TestOneWriterOfARankInARack(t *testing.T) {
 	must(t, err)
 	written("all eight write", newest(8))
 
-	var cut []Rule
-	for _, host := range slices.Concat(c.Brokers, c.Controls, c.Nodes) {
-		for _, inside := range c.Rack() {
-			if !slices.Contains(c.Rack(), host) {
-				cut = append(cut, CutBoth(inside, host)...)
-			}
-		}
-	}
+	cut := c.CutOff(c.Rack()...)
 	must(t, c.Break(cut...))
 	written("six write in their place", newest(6))
 	must(t, c.Heal(cut...))

@@ -24,6 +24,18 @@ func CutBoth(a, b string) []Rule { return []Rule{Cut(a, b), Cut(b, a)} }
 // Isolate partitions a host from all others.
 func Isolate(host string) []Rule { return []Rule{Cut(host, ""), Cut("", host)} }
 
+// CutOff drops all packets between some hosts and all others.
+func (c *Datacenter) CutOff(inside ...string) (rules []Rule) {
+	for _, host := range slices.Concat(c.Brokers, c.Controls, c.Nodes) {
+		for _, in := range inside {
+			if !slices.Contains(inside, host) {
+				rules = append(rules, CutBoth(in, host)...)
+			}
+		}
+	}
+	return rules
+}
+
 // Lossy drops a fraction of a host's packets, in both directions.
 func Lossy(host string, share float64) []Rule {
 	return []Rule{{From: host, Loss: share}, {To: host, Loss: share}}
