@@ -2,9 +2,11 @@ package main
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/e2e/record"
 )
 
 // TestChaos is a short run; `make chaos` is the long one. CHAOS_SEED and CHAOS_FAULTS change it.
@@ -44,5 +46,13 @@ func TestASeedGivesTheSameFaults(t *testing.T) {
 	}
 	if len(seen) != len(kinds) {
 		t.Errorf("300 faults are of %d kinds, want %d", len(seen), len(kinds))
+	}
+}
+
+// TestTimesOfFaultsThatNeverCameAlone: they are not known, and not zero.
+func TestTimesOfFaultsThatNeverCameAlone(t *testing.T) {
+	r := result{history: &record.History{}, done: []happened{{kind: kinds[0].name, hit: "one", overlapped: true}}}
+	if want := "| " + kinds[0].name + " | 1 | 1 | not seen | not seen | 0 |"; !strings.Contains(r.markdown(), want) {
+		t.Errorf("the report does not have %q:\n%s", want, r.markdown())
 	}
 }

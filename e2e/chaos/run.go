@@ -253,8 +253,11 @@ The job succeeded. By the records of its workers: %d steps in %d generations, %d
 				pauses = append(pauses, record.Longest(steps, h.from, h.to).Length())
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d ms | %d ms | %d |\n", k.name, struck, struck,
-			report.Quantile(pauses, 0.5).Milliseconds(), report.Quantile(pauses, 1).Milliseconds(), lost)
+		median, most := "not seen", "not seen"
+		if len(pauses) > 0 {
+			median, most = fmt.Sprintf("%d ms", report.Quantile(pauses, 0.5).Milliseconds()), fmt.Sprintf("%d ms", report.Quantile(pauses, 1).Milliseconds())
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %d |\n", k.name, struck, struck, median, most, lost)
 	}
 	b.WriteString("\nTimes are of faults that came alone; while a fault lasts (up to 15 s) training may not be able to go on.\n")
 	return b.String()
