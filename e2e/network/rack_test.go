@@ -3,6 +3,7 @@ package network
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,5 +50,33 @@ func TestOneWriterOfARankInARack(t *testing.T) {
 	must(t, err)
 	if err := writers.Alone(all); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestARackThatComesBackAccusesNobody: the services in it have heard no other node meanwhile. What
+// they decided on that, and could not store, would end all workers and with them the state of the
+// job.
+func TestARackThatComesBackAccusesNobody(t *testing.T) {
+	c := build(t, Options{Racks: true})
+	tr := begin(t, c)
+	cut := c.CutOff(c.Rack()...)
+	over := tr.fault("a rack with a broker, services and a node cut off")
+	must(t, c.Break(cut...))
+	tr.trains(6)
+	over()
+	tr.passes(5 * time.Second) // the rack's broker goes on as a leader for that long
+	must(t, c.Heal(cut...))
+	tr.trains(8)
+	tr.makes(20)
+	_, a := tr.ends()
+	if a.Uncommitted > 0 {
+		t.Errorf("%d commits were lost", a.Uncommitted)
+	}
+	all, err := c.Facts(tr.ctx, events.AllFacts)
+	must(t, err)
+	for _, e := range all {
+		if b, ok := e.Body.(events.NodeLost); ok && !slices.Contains(c.Rack(), string(b.Node)) {
+			t.Errorf("%s was lost: %s", b.Node, b.Reason)
+		}
 	}
 }

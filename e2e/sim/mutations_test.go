@@ -7,7 +7,6 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -73,13 +72,7 @@ var mutations = []struct {
 		}
 		return in
 	})}, []int{2}, 0},
-	{mutation{name: "ends the lease of a lost node too early", nodes: breaks(func(m controller.Machine[liveness.State], s liveness.State, in events.Input, now time.Time) (liveness.State, events.Decision) {
-		if b, ok := in.Body.(events.HeartbeatMissed); ok {
-			b.Silence += spec.Duration(10 * time.Second)
-			in.Body = b
-		}
-		return m.Step(s, in, now)
-	})}, []int{16}, 0},
+	{mutation{name: "ends the lease of a lost node too early", nodes: hurried}, []int{16}, 0},
 	{mutation{name: "seals below min", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		least := s.Workers.Min
 		s.Workers.Min = min(1, least)

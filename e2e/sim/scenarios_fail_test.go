@@ -162,7 +162,7 @@ var leaseBlind = breaks(func(m controller.Machine[round.State], s round.State, i
 var hurried = breaks(func(m controller.Machine[liveness.State], s liveness.State, in events.Input, now time.Time) (liveness.State, events.Decision) {
 	if b, ok := in.Body.(events.HeartbeatMissed); ok {
 		b.Silence += spec.Duration(10 * time.Second)
-		in.Body = b
+		in.Body, in.Others = b, nil // or it knows better
 	}
 	return m.Step(s, in, now)
 })

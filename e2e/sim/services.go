@@ -42,8 +42,18 @@ func (w *world) buildServices(m mutation) {
 	for i := range w.sc.replicas[0] {
 		c := &connection{w: w}
 		s := must(discovery.New(c.ports(), w.discoveryConfig(), nil))
-		r := addReplica(w, i, c, s.Options(), m.nodes)
-		v := &watcher{w: w, r: r}
+		v := &watcher{w: w}
+		o := s.Options()
+		others := o.Others
+		o.Others = func(node string, known func() []string, state func(string) (liveness.State, bool)) any {
+			k := others(node, known, state).(liveness.Known)
+			k.HeardSince = func(who liveness.Incarnation, silence time.Duration) bool {
+				return v.ages.HeardSince(who, silence, w.now)
+			}
+			return k
+		}
+		r := addReplica(w, i, c, o, m.nodes)
+		v.r = r
 		r.ages = v
 		v.poll()
 	}
@@ -189,7 +199,7 @@ func (v *watcher) ping(who liveness.Incarnation) {
 		}
 	}
 	v.w.after(wait, func() {
-		if v.r.incarnation == incarnation && !v.ages.Paused() && v.ages.PingPending(who) && v.hears() {
+		if v.r.incarnation == incarnation && !v.ages.Deaf(v.w.now) && v.ages.PingPending(who) && v.hears() {
 			v.missed(who, true)
 		}
 	})

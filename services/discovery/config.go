@@ -26,10 +26,11 @@ type Config struct {
 	// lost if it does not answer. If too small, a broken link costs nodes; if too large, jobs whose
 	// peers cannot detect the failure wait that long.
 	ReconnectWithin time.Duration `envconfig:"RECONNECT_WITHIN" default:"1s" desc:"how long an agent whose connection has closed may take to reconnect before it is pinged"`
-	// Time for which an agent that discovery does not answer lets processes run that may be started
-	// elsewhere meanwhile: those of recovery by restart. After it, counted from the last heartbeat,
-	// they are started elsewhere. With several brokers both are 0.7 s longer. If too small, the loss of a broker costs them, which agents
-	// notice after 1.5 s; if too large, jobs wait that long for the places of a lost node.
+	// Time for which an agent that discovery does not answer lets processes run that may be
+	// started elsewhere meanwhile: those of recovery by restart. After it, counted from the last
+	// heartbeat, they are started elsewhere. With several brokers both are 0.7 s longer. If too
+	// small, the loss of a broker costs them, which agents notice after 1.5 s; if too large, jobs
+	// wait that long for the places of a lost node.
 	Lease time.Duration `envconfig:"LEASE" default:"3s" desc:"how long an agent without an answer of discovery lets processes run that may be started elsewhere, and how long jobs wait for that"`
 	// The same for processes that have peers on other nodes and recover in place. If too small, an
 	// outage of all brokers ends them; if too large, a job all of whose nodes are lost waits that

@@ -83,7 +83,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 			Recall: liveness.Machine{}.Recall, Family: []events.Family{events.FamilyNode},
 			Over: func(liveness.State) bool { return true }, // the next hello says what was lost
 		},
-		Others:   others,
+		Others:   s.others,
 		Tasks:    []controller.Task{s.heartbeats, s.connection, s.ends, s.look, s.leases, s.majority, s.hosts},
 		Watchers: []controller.Watcher{s.records},
 		Reject:   reject,
@@ -104,15 +104,23 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 	return nil
 }
 
-// others returns what this replica knows of the nodes but one.
-func others(node string, known func() []string, state func(string) (liveness.State, bool)) any {
-	var f liveness.Fleet
-	for _, n := range known() {
-		if s, ok := state(n); ok && n != node {
-			f.Add(s)
-		}
+// others returns what this replica knows besides the record of a node.
+func (s *replica) others(node string, known func() []string, state func(string) (liveness.State, bool)) any {
+	return liveness.Known{
+		Fleet: func() (f liveness.Fleet) {
+			for _, n := range known() {
+				if s, ok := state(n); ok && n != node {
+					f.Add(s)
+				}
+			}
+			return f
+		},
+		HeardSince: func(who liveness.Incarnation, silence time.Duration) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.ages.HeardSince(who, silence, time.Now())
+		},
 	}
-	return f
 }
 
 // reject returns the fact that tells a client why its command was refused.
@@ -214,7 +222,7 @@ func (s *replica) look(ctx context.Context, emit controller.Emit) error {
 			emit(events.Input{Body: cut})
 		}
 		for _, who := range suspect {
-			emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation}})
+			emit(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Silence: spec.Duration(s.c.SuspectAfter)}})
 		}
 		if len(ask) == 0 {
 			return nil
@@ -250,7 +258,7 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 		}
 	}
 	s.mu.Lock()
-	deaf, silent, since, nodes := s.ages.Paused(), s.ages.PingPending(who), s.ages.Silence(who, time.Now()), s.ages.FleetSize()
+	deaf, silent, since, nodes := s.ages.Deaf(time.Now()), s.ages.PingPending(who), s.ages.Silence(who, time.Now()), s.ages.FleetSize()
 	unheard, several := s.ages.Unheard(who), s.several
 	s.mu.Unlock()
 	if deaf || !silent || !s.hears(ctx) { // otherwise this replica was disconnected, or the agent was heard since

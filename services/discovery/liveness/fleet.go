@@ -15,6 +15,22 @@ type Fleet struct {
 	Failures []Failure // on single slots, of the last while
 }
 
+// Known is what a replica of discovery knows besides the record of a node.
+type Known struct {
+	Fleet func() Fleet // of the other nodes
+	// HeardSince: see HeartbeatTracker.HeardSince. An observation may wait for the leader of a
+	// stream, while the node is heard again. It may be nil.
+	HeardSince func(Incarnation, time.Duration) bool
+}
+
+// known returns what the replica knows; nothing without one.
+func (t *transition) known() (k Known) {
+	if t.in.Others != nil {
+		k, _ = t.in.Others().(Known)
+	}
+	return k
+}
+
 // Add adds a node.
 func (f *Fleet) Add(s State) {
 	slots, open := s.slots()
@@ -35,14 +51,15 @@ func (s State) slots() (all, open int) {
 // fleet returns what is known of all nodes, this one as the transition has it. False: nothing is
 // known of others.
 func (t *transition) fleet() (Fleet, bool) {
-	if t.in.Others == nil {
+	k := t.known()
+	if k.Fleet == nil {
 		return Fleet{}, false
 	}
-	f, ok := t.in.Others().(Fleet)
+	f := k.Fleet()
 	if v := t.s.View; !v.Draining && v.Excluded == "" { // it may be lost, and about to come back
 		f.Slots, f.Open = f.Slots+v.AllocatableSlots(), f.Open+v.SchedulableSlots()
 	}
-	return f, ok
+	return f, true
 }
 
 // room reports whether n more slots of this node may be quarantined without a command: never the
@@ -67,10 +84,8 @@ func (t *transition) proofs(slot events.Slot, failures []Failure) []Failure {
 			}
 		}
 	}
-	if t.in.Others != nil {
-		if f, ok := t.in.Others().(Fleet); ok {
-			others = append(others, f.Failures...)
-		}
+	if k := t.known(); k.Fleet != nil {
+		others = append(others, k.Fleet().Failures...)
 	}
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		return slices.ContainsFunc(others, func(o Failure) bool { return f.alike(o, t.m.Rules.Window) })

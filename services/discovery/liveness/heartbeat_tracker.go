@@ -27,12 +27,14 @@ type HeartbeatTracker struct {
 	Gap          time.Duration // a longer gap between two checks means that this replica was paused
 	// ReconnectWithin is how long an agent whose connection has closed may take to reconnect.
 	ReconnectWithin time.Duration
-	// NeedsProof: leases are granted on proof only. See Majority.
+	// NeedsProof: silence counts, and leases are granted, on proof only. See Majority.
 	NeedsProof bool
 
 	nodes       map[events.NodeID]*trackedNode
 	closedConns map[connKey]time.Time // connections that closed recently
 	health      localhealth.Monitor
+	provenAt    time.Time // when the question was asked of the newest proof
+	wasDeaf     bool
 }
 
 type trackedNode struct {
@@ -120,6 +122,12 @@ func (a *HeartbeatTracker) Silence(s Incarnation, now time.Time) time.Duration {
 	return 0
 }
 
+// HeardSince reports whether this replica has heard a node after it was silent for so long.
+func (a *HeartbeatTracker) HeardSince(s Incarnation, silence time.Duration, now time.Time) bool {
+	n := a.nodes[s.Node]
+	return n != nil && n.incarnation == s.Incarnation && now.Sub(n.lastSeen) < silence
+}
+
 // Unheard reports whether this replica knows a node from the record alone: Silence is only for how
 // long it has listened then.
 func (a *HeartbeatTracker) Unheard(s Incarnation) bool {
@@ -144,13 +152,20 @@ func (a *HeartbeatTracker) Connected(is bool, now time.Time) {
 	}
 }
 
+// Deaf reports whether this replica does not receive what is sent, or cannot prove that it does:
+// then timeouts are stopped.
+func (a *HeartbeatTracker) Deaf(now time.Time) bool {
+	return a.health.Disconnected() || a.NeedsProof && now.Sub(a.provenAt) > a.Gap
+}
+
 // Check returns the nodes to be suspected and those to be pinged, by name. A node is returned again
 // only after another full timeout, in case the report had no effect.
 func (a *HeartbeatTracker) Check(now time.Time) (suspect, ask []Incarnation) {
-	if a.health.Check(now, a.Gap) {
+	deaf := a.Deaf(now)
+	if a.health.Check(now, a.Gap) || a.wasDeaf && !deaf {
 		a.restartTimeouts(now)
 	}
-	if a.health.Disconnected() {
+	if a.wasDeaf = deaf; deaf {
 		return nil, nil
 	}
 	within := a.reconnectWithin()
@@ -181,9 +196,6 @@ func (a *HeartbeatTracker) restartTimeouts(now time.Time) {
 		}
 	}
 }
-
-// Paused reports whether timeouts are stopped because this replica receives nothing.
-func (a *HeartbeatTracker) Paused() bool { return a.health.Disconnected() }
 
 // PingPending reports whether a pinged node was not heard since: then a failed ping is evidence.
 func (a *HeartbeatTracker) PingPending(s Incarnation) bool {
@@ -230,7 +242,7 @@ func (a *HeartbeatTracker) ConnectionClosed(l events.Link, now time.Time) (cut e
 func (a *HeartbeatTracker) Disconnections(now time.Time) []events.Disconnected {
 	var cuts []events.Disconnected
 	for id, n := range a.nodes {
-		if !n.disconnectedAt.IsZero() && !n.recordedDisconnected && !a.health.Disconnected() && now.Sub(n.disconnectReportedAt) >= a.SuspectAfter {
+		if !n.disconnectedAt.IsZero() && !n.recordedDisconnected && !a.Deaf(now) && now.Sub(n.disconnectReportedAt) >= a.SuspectAfter {
 			n.disconnectReportedAt = now
 			cuts = append(cuts, events.Disconnected{Node: id, Incarnation: n.incarnation, Link: n.link})
 		}

@@ -114,7 +114,12 @@ func (a *HeartbeatTracker) Renew(who Incarnation, l events.Link, now time.Time) 
 //	replica A       proof     grants: -♥1  │  grants: -♥1, shorter and shorter
 //	brokers                             cut, most are on the other side
 //	replica B       ♥1        ♥2           │  the lease ends when one would that counts from ♥2
+//
+// What it does not hear means nothing either: see Deaf.
 func (a *HeartbeatTracker) Majority(asked time.Time) {
+	if asked.After(a.provenAt) {
+		a.provenAt = asked
+	}
 	for _, n := range a.nodes {
 		for _, beat := range n.beats {
 			if !beat.After(asked) && beat.After(n.proven) {

@@ -109,3 +109,69 @@ func TestAGrantCountsFromAProvenHeartbeat(t *testing.T) {
 		})
 	}
 }
+
+// TestSilenceCountsOnProofOnly: a replica in a rack that was cut off hears nobody else.
+func TestSilenceCountsOnProofOnly(t *testing.T) {
+	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
+	a := ages()
+	a.NeedsProof = true
+	a.Update(view(events.NodeStateReady, "A"), noon)
+	at := noon
+	// live checks until a time, with a heartbeat and a proof every 100 ms or without.
+	live := func(until time.Duration, hears, proven bool) (suspected, asked int) {
+		for end := noon.Add(until); at.Before(end); at = at.Add(100 * time.Millisecond) {
+			if hears {
+				a.Heartbeat(who, events.Link{}, at)
+			}
+			if proven {
+				a.Majority(at.Add(-10 * time.Millisecond))
+			}
+			suspect, ask := a.Check(at)
+			suspected, asked = suspected+len(suspect), asked+len(ask)
+		}
+		return suspected, asked
+	}
+	for _, c := range []struct {
+		what             string
+		until            time.Duration
+		hears, proven    bool
+		suspected, asked bool
+		deaf             bool
+	}{
+		{"all is well", 5 * time.Second, true, true, false, false, false},
+		{"the rack is cut off", 60 * time.Second, false, false, false, false, true},
+		{"it is back, and what it has not heard meanwhile does not count", 61 * time.Second, false, true, false, false, false},
+		{"the node is silent", 70 * time.Second, false, true, true, true, false},
+	} {
+		suspected, asked := live(c.until, c.hears, c.proven)
+		if suspected > 0 != c.suspected || asked > 0 != c.asked || a.Deaf(at) != c.deaf {
+			t.Errorf("%s: suspected %d times, asked %d times, deaf %v", c.what, suspected, asked, a.Deaf(at))
+		}
+	}
+}
+
+// TestANodeThatIsHeardAgainIsNotLost: its silence was observed while no leader stored anything.
+func TestANodeThatIsHeardAgainIsNotLost(t *testing.T) {
+	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
+	var m liveness.Machine
+	s, _ := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1}}, noon)
+	a := ages()
+	a.Update(s.View, noon)
+	a.Heartbeat(who, events.Link{}, noon)
+	now := noon.Add(3 * time.Second)
+	missed := events.Input{
+		Body: events.HeartbeatMissed{Node: "node-a", Incarnation: "A", Failed: true, Silence: spec.Duration(a.Silence(who, now))},
+		Others: func() any {
+			return liveness.Known{HeardSince: func(who liveness.Incarnation, silence time.Duration) bool { return a.HeardSince(who, silence, now) }}
+		},
+	}
+	now = noon.Add(8 * time.Second) // nothing was stored until then
+	a.Heartbeat(who, events.Link{}, noon.Add(7*time.Second))
+	if _, d := m.Step(s, missed, now); events.CodeOf(d.Refusal) != events.Fenced || len(d.Facts) > 0 {
+		t.Errorf("heard since: refused %v, published %v", d.Refusal, d.Facts)
+	}
+	now = noon.Add(11 * time.Second)
+	if s, d := m.Step(s, missed, now); d.Refusal != nil || s.View.State != events.NodeStateLost {
+		t.Errorf("silent again: refused %v, it is %s", d.Refusal, s.View.State)
+	}
+}

@@ -133,7 +133,7 @@ func (n *node) do(t *testing.T, line string) string {
 		t.Fatalf("unknown command %q", line)
 	}
 	if n.others != nil {
-		in.Others = func() any { return *n.others }
+		in.Others = func() any { return liveness.Known{Fleet: func() liveness.Fleet { return *n.others }} }
 	}
 	s, d := n.m.Step(controllertest.Reload(t, n.s), in, n.now)
 	n.s = s
