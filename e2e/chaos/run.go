@@ -232,13 +232,13 @@ func (r result) markdown() string {
 	fmt.Fprintf(&b, `Measured on %s. Seed %d, %d faults in %s: one job of eight workers on four nodes, three brokers, two replicas of every service%s.
 What was killed is started again after %v, as a service manager does it; every fourth fault comes while the one before is still there.
 
-The job succeeded. By the records of its workers: %d steps in %d generations, %d epochs, samples missing %d, repeated %d; %d steps were made in vain and again.
+The job succeeded. By the records of its workers: %d steps in %d generations, %d epochs, samples missing %d, repeated %d; %d steps were made in vain and again, %d commits were lost with all who had them.
 %d facts, replayed, end in the same states as the services' documents: nodes, placement, round with its members, job, incidents. No process was left.
 
 | fault | struck | recovered | without a step, median | max | steps made again, most |
 |---|---|---|---|---|---|
 `, report.Machine(), r.seed, len(r.done), r.took.Round(time.Second), guarded, restart,
-		r.account.Steps, r.account.Generations, r.account.Epochs, r.account.Missing, r.account.Repeated, r.account.Void, r.facts)
+		r.account.Steps, r.account.Generations, r.account.Epochs, r.account.Missing, r.account.Repeated, r.account.Void, r.account.Uncommitted, r.facts)
 	steps := r.history.Steps()
 	for _, k := range kinds {
 		var pauses []time.Duration
