@@ -49,6 +49,9 @@ class Lookahead(torch.optim.Optimizer):
         self.steps += 1
         self.inner.step()
 
+    def zero_grad(self, set_to_none=True):
+        self.inner.zero_grad()
+
     def state_dict(self):
         return {"inner": self.inner.state_dict(), "steps": self.steps}
 
