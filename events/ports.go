@@ -207,9 +207,9 @@ type Links interface {
 	// Outage returns what the attempts to connect show, while there is no connection.
 	Outage() Outage
 	// Majority asks the brokers that store a bucket again and again, and calls fn with the time of
-	// each question that most of them have answered: no others could store a change there before.
-	// While the broker of the connection is alone it calls fn with alone instead. It blocks.
-	// NotFound if the brokers answer no such questions.
+	// each question that most of them have answered: then this process was not cut off from where
+	// changes are stored. While the broker of the connection is alone it calls fn with alone
+	// instead. It blocks. NotFound if this process may not ask.
 	Majority(ctx context.Context, bucket string, fn func(asked time.Time, alone bool)) error
 }
 

@@ -50,7 +50,7 @@ func (s *replica) renew(b events.LeaseRenew, now time.Time, emit controller.Emit
 		emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: b.Node, Incarnation: b.Incarnation, Link: b.Link}}})
 	}
 	if !r.Granted {
-		return events.LeaseGrant{}, events.Errorf(events.Conflict, "node %s is not ready in discovery's record, as far as this replica knows, or it has no proof: it has no lease", b.Node)
+		return events.LeaseGrant{}, events.Errorf(events.Conflict, "node %s has no lease: it is not ready in discovery's record, as far as this replica knows, or no heartbeat of it is proven yet", b.Node)
 	}
 	if l.Restart <= r.Age {
 		return events.LeaseGrant{}, events.Errorf(events.Unavailable, "most of the brokers have not answered this replica for %s: a lease of %s is over", r.Age.Round(time.Millisecond), l.Restart)

@@ -15,9 +15,9 @@
 // The only facts that it reads are job.charged. It is the only writer of the facts of the node
 // family.
 //
-// Every replica receives all heartbeats and tracks them in memory; a disconnected replica suspects
-// no node. Before a node is lost, its agent is pinged once directly. A lost node returns with the
-// hello that its agent repeats every 10 s.
+// Every replica receives all heartbeats and tracks them in memory; one that is disconnected, or has
+// no proof that most brokers are there, suspects no node. Before a node is lost, its agent is
+// pinged once directly. A lost node returns with the hello that its agent repeats every 10 s.
 package discovery
 
 import (
