@@ -17,14 +17,16 @@ import (
 )
 
 // TestDiscoverySetsTheIntervals: for a large fleet it asks for fewer heartbeats and hellos than the
-// agent would send. One heartbeat more follows each welcome.
+// agent would send, once it has a lease. One heartbeat more follows each welcome.
 func TestDiscoverySetsTheIntervals(t *testing.T) {
 	for name, c := range map[string]struct {
 		welcome       events.NodeWelcome
+		lease         bool
 		beats, hellos int64 // in a minute
 	}{
-		"as it likes":   {events.NodeWelcome{}, 120 + 6, 6},
-		"a large fleet": {events.NodeWelcome{Heartbeat: spec.Duration(2 * time.Second), Hello: spec.Duration(20 * time.Second)}, 30 + 3, 3},
+		"as it likes":     {events.NodeWelcome{}, true, 120 + 6, 6},
+		"a large fleet":   {events.NodeWelcome{Heartbeat: spec.Duration(2 * time.Second), Hello: spec.Duration(20 * time.Second)}, true, 30 + 3, 3},
+		"without a lease": {events.NodeWelcome{Heartbeat: spec.Duration(2 * time.Second), Hello: spec.Duration(20 * time.Second)}, false, 120 + 3, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -35,6 +37,15 @@ func TestDiscoverySetsTheIntervals(t *testing.T) {
 				all.Go(func() {
 					_ = ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), "",
 						func(context.Context, []byte) ([]byte, error) { hellos.Add(1); return events.EncodeBody(c.welcome) })
+				})
+				all.Go(func() {
+					_ = ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), "",
+						func(context.Context, []byte) ([]byte, error) {
+							if !c.lease {
+								return nil, events.Errorf(events.Conflict, "not yet")
+							}
+							return events.EncodeBody(events.LeaseGrant{Restart: spec.Duration(3 * time.Second), InPlace: spec.Duration(time.Minute)})
+						})
 				})
 				all.Go(func() {
 					_ = ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(string, []byte) { beats.Add(1) }, nil)

@@ -182,7 +182,11 @@ func (a *Agent) heartbeats(work context.Context) {
 	}
 }
 
-// heartbeatInterval returns the configured interval, or the longer one that discovery asks for.
+// heartbeatInterval returns the configured interval, or the longer one that discovery asks for once
+// there is a lease: the first grant may wait for a heartbeat.
 func (a *Agent) heartbeatInterval() time.Duration {
+	if !a.lease.granted() {
+		return a.opt.Config.Heartbeat
+	}
 	return max(a.opt.Config.Heartbeat, time.Duration(a.beat.Load()))
 }
