@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -37,6 +39,33 @@ const (
 	// metaGroup is the group of all servers, which assigns streams to them.
 	metaGroup = "_meta_"
 )
+
+// neverAll is more servers than a cluster has. One that believes in so many cannot be elected, nor
+// elect another, until a leader tells it how many there are.
+const neverAll = 1 << 16
+
+// waitToBeAdded makes a server that has not been in a cluster wait until the leader of one adds
+// it. A new server would hold an election at once. Two that join at the same time could so elect
+// one of themselves before they hear of the leader: it knows no streams, and those of the cluster
+// are lost. The file is what nats-server writes when it starts a new cluster (encodePeerState in
+// its raft.go): the number of servers, that of the known ones and their ids, and two bytes for
+// domains.
+func waitToBeAdded(o *server.Options) error {
+	dir := filepath.Join(o.StoreDir, server.JetStreamStoreDir, cmp.Or(o.SystemAccount, server.DEFAULT_SYSTEM_ACCOUNT), "_js_", metaGroup)
+	file := filepath.Join(dir, "peers.idx")
+	if _, err := os.Stat(file); err == nil {
+		return nil // it is in the cluster, or was told to wait already
+	}
+	size := binary.LittleEndian.AppendUint32(nil, neverAll)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = durable.WriteFile(file, append(size, make([]byte, 6)...))
+	}
+	if err != nil {
+		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
+	}
+	return nil
+}
 
 // toItself returns the address at which a server in this process reaches the cluster's port.
 func toItself(o *server.Options) (*url.URL, error) {

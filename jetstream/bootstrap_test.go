@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,7 +62,7 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 
 	join := func(i int, name string) (*jetstream.Server, *jetstream.Conn) {
 		s, c, _ := open(t, jetstream.ServerOptions{
-			Name: name, StoreDir: dirs[i], Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[i], Routes: []string{routes[0]}},
+			Name: name, StoreDir: dirs[i], Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[i], Routes: []string{routes[0]}, Join: true},
 		})
 		must(t, c.EnsureAtLeast(within(t, patience), 1))
 		return s, c
@@ -84,6 +85,74 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 		_, err := fromThird.Ports().Buckets.Bucket(events.BucketJobs).Save(ctx, "job-b", []byte("two"), 0)
 		return err
 	})
+}
+
+// TestServersThatJoinStartNoClusterOfTheirOwn: two start at the same time, and reach each other
+// before the first of the cluster. They elect nobody, and what is stored there is kept.
+func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
+	routes := jetstreamtest.FreeAddresses(t, 3)
+	first := jetstream.ServerOptions{Name: "a", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}}
+	_, c, stop := open(t, first)
+	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	rev, err := c.Ports().Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "job-a", []byte("alone"), 0)
+	must(t, err)
+	stop()
+
+	join := func(i int, name string, to ...string) *jetstream.Server {
+		s, _, _ := open(t, jetstream.ServerOptions{
+			Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[i], Routes: to, Join: true},
+		})
+		return s
+	}
+	b, third := join(1, "b", routes[0]), join(2, "c", routes[0], routes[1])
+	await(t, "both have asked in vain to be elected", func() bool {
+		if leads := len(b.Peers()) + len(third.Peers()); leads > 0 {
+			t.Fatalf("one of them leads a cluster of their own: %v %v", b.Peers(), third.Peers())
+		}
+		return b.Term() > 1 && third.Term() > 1
+	})
+	a, c, stop := open(t, first)
+	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	await(t, "somebody sees all three", func() bool {
+		return slices.ContainsFunc([]*jetstream.Server{a, b, third}, func(s *jetstream.Server) bool { return len(s.Peers()) == 3 })
+	})
+	must(t, c.EnsureAtLeast(within(t, patience), 3))
+	await(t, "everything is there three times", func() bool {
+		n, err := c.Copies(within(t, patience))
+		return err == nil && n == 3
+	})
+	wantDocument(t, c, "alone", rev)
+	stop()
+}
+
+// TestServicesKeepTheirConsumers: when everything is stored three times, so is what each service
+// has settled. The first server may be lost at once.
+func TestServicesKeepTheirConsumers(t *testing.T) {
+	routes := jetstreamtest.FreeAddresses(t, 3)
+	start := func(i int, name string, k jetstream.Cluster) (*jetstream.Conn, func()) {
+		k.Listen = routes[i]
+		_, c, stop := open(t, jetstream.ServerOptions{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: k})
+		return c, stop
+	}
+	c, stop := start(0, "a", jetstream.Cluster{First: true})
+	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	for n := range 4 {
+		_, err := c.Ports().Log.Publish(within(t, patience), events.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		must(t, err)
+	}
+	consume(t, c, 2)
+	start(1, "b", jetstream.Cluster{Routes: routes[:1], Join: true})
+	third, _ := start(2, "c", jetstream.Cluster{Routes: routes[:2], Join: true})
+	must(t, third.EnsureAtLeast(within(t, patience), 1))
+	retry(t, "grow", func(ctx context.Context) error { return c.EnsureAtLeast(ctx, 3) })
+	await(t, "everything is there three times", func() bool {
+		n, err := third.Copies(within(t, patience))
+		return err == nil && n == 3
+	})
+	stop()
+	if got, want := consume(t, third, 2), []string{"2", "3"}; !slices.Equal(got, want) {
+		t.Errorf("the consumer goes on with %q, want %q", got, want)
+	}
 }
 
 // TestInterruptedFoundingIsRepeated: the first server ended while its companion was still a member.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -189,29 +190,44 @@ func differences(have, want js.StreamConfig) []string {
 	return out
 }
 
-// Copies returns how many servers have all data up to now, the minimum over all streams.
+// Copies returns how many servers have all data up to now, the minimum over all streams and the
+// services' consumers: a consumer gets its copies after its stream, and a service whose consumer is
+// lost with a server hears nothing more.
 func (c *Conn) Copies(ctx context.Context) (int, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()
-	least := 0
+	least := math.MaxInt
 	for _, want := range topology(1) {
 		have, err := c.lookup(ctx, want.Name)
 		if err != nil {
 			return 0, err
 		}
-		n := 1
-		if have.Cluster != nil {
-			for _, r := range have.Cluster.Replicas {
-				if r.Current && !r.Offline {
-					n++
-				}
+		least = min(least, current(have.Cluster))
+		for _, d := range inspect.Durables(want.Name) {
+			info, err := brokers{c}.ConsumerInfo(ctx, want.Name, d.Consumer)
+			switch {
+			case errors.Is(err, js.ErrConsumerNotFound): // its service has not started yet
+			case err != nil:
+				return 0, err
+			default:
+				least = min(least, current(info.Cluster))
 			}
-		}
-		if least == 0 || n < least {
-			least = n
 		}
 	}
 	return least, nil
+}
+
+// current counts the leader and the replicas that have what it has.
+func current(c *js.ClusterInfo) int {
+	n := 1
+	if c != nil {
+		for _, r := range c.Replicas {
+			if r.Current && !r.Offline {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // brokers implements events.Brokers; package inspect asks through it.

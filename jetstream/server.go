@@ -49,6 +49,7 @@ type Cluster struct {
 	Routes    []string // host:port or URL of the other servers' Listen; may include its own
 	Password  string   // of the routes, the same on every server; empty = any server may join, unless Auth or ConfigFile say otherwise
 	First     bool     // starts the cluster alone; data of a single server in StoreDir are kept. Others join by Routes
+	Join      bool     // the cluster exists: a server that joins it by Routes never starts another
 }
 
 // Defaults of the server's limits, in bytes.
@@ -90,6 +91,11 @@ func StartServer(o ServerOptions) (*Server, error) {
 	s := &Server{store: server.DEFAULT_GLOBAL_ACCOUNT}
 	if err := s.admit(o, opts); err != nil {
 		return nil, err
+	}
+	if o.Cluster.Join {
+		if err := waitToBeAdded(opts); err != nil {
+			return nil, err
+		}
 	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
@@ -173,7 +179,7 @@ func (o ServerOptions) build() (*server.Options, error) {
 
 func (c Cluster) apply(opts *server.Options) error {
 	if c.Listen == "" {
-		if len(c.Routes) > 0 || c.Name != "" || c.First {
+		if len(c.Routes) > 0 || c.Name != "" || c.First || c.Join {
 			return events.Errorf(events.Invalid, "NATS cluster %q has no listen address: give host:port", c.Name)
 		}
 		return nil

@@ -83,8 +83,8 @@ func replica(r *js.PeerInfo) events.ReplicaState {
 	return s
 }
 
-// consumers asks about every consumer that a service may have on the stream, all at once.
-func consumers(ctx context.Context, ask Asker, stream string) []events.ConsumerState {
+// Durables names the consumers that services may have on the stream; the numbers are not known.
+func Durables(stream string) []events.ConsumerState {
 	var all []events.ConsumerState
 	for _, service := range events.Services() {
 		if slices.Contains(service.Consumes(), stream) {
@@ -93,6 +93,12 @@ func consumers(ctx context.Context, ask Asker, stream string) []events.ConsumerS
 			}
 		}
 	}
+	return all
+}
+
+// consumers asks about every consumer that a service may have on the stream, all at once.
+func consumers(ctx context.Context, ask Asker, stream string) []events.ConsumerState {
+	all := Durables(stream)
 	absent := make([]bool, len(all))
 	var g errgroup.Group
 	for i := range all {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,6 +109,9 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstrea
 		return err
 	}
 	if err := l.Process.Conn.EnsureAtLeast(ctx, 1); err != nil {
+		if o.Cluster.Join && errors.Is(err, events.ErrUnavailable) {
+			return events.Errorf(events.Unavailable, "no cluster has taken this broker in: is one reached at %s (--join), and do most of its brokers run? %w", strings.Join(o.Cluster.Routes, ", "), err)
+		}
 		return err
 	}
 	if o.Auth != "" {

@@ -47,7 +47,8 @@ agents of other machines are used if it names them.`,
 			if len(o.Cluster.Routes) > 0 {
 				o.Cluster.Listen = cmp.Or(o.Cluster.Listen, clusterListen)
 			}
-			o.Cluster.First = o.Cluster.Listen != "" && len(o.Cluster.Routes) == 0
+			o.Cluster.Join = len(o.Cluster.Routes) > 0
+			o.Cluster.First = o.Cluster.Listen != "" && !o.Cluster.Join
 			o.Name = cmp.Or(o.Name, a.Filled().Node)
 			l, err := openLocal(ctx, *c, kindUp, 1, o)
 			if err != nil {
