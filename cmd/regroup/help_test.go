@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -114,6 +115,34 @@ func TestGroups(t *testing.T) {
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() && c.GroupID == "" {
 			t.Errorf("%s is in no group", c.Name())
+		}
+	}
+}
+
+// TestReadme: the front page has at most 120 lines, and names each command that the help lists,
+// under the same heading.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(readme), "\n"); n > 120 {
+		t.Errorf("it has %d lines", n)
+	}
+	root, err := newRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range root.Groups() {
+		row := "| " + strings.ToLower(strings.TrimSuffix(g.Title, ":")) + " | "
+		var names []string
+		for _, c := range root.Commands() {
+			if c.IsAvailableCommand() && c.GroupID == g.ID {
+				names = append(names, "`"+c.Name()+"`")
+			}
+		}
+		if row += strings.Join(names, ", ") + " |\n"; !strings.Contains(string(readme), row) {
+			t.Errorf("README.md lacks the row\n%s", row)
 		}
 	}
 }
