@@ -12,6 +12,7 @@ FUZZTIME    ?= 20s
 KILLS       ?= 1000
 RUNS        ?= 20
 ORDERS      ?= 1000
+BASE        ?= main
 FROM        ?= eb14a02fd66efb99db5709b9ba37ee89a1dbe122
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
@@ -24,7 +25,14 @@ TORCH       ?= 2.15.0
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-torchelastic judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels test test-race test-all python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean bench-abuse
+# Packages whose tests start processes of ours: they are built with the race detector by make soak.
+PROCESSES   := regroup-io/regroup$$|/regroup/e2e/
+# Packages whose tests need root, Python, gcc or brokers, or more than a few seconds.
+NOT_QUICK   := /regroup/(e2e|examples|agent|elastic|jetstream|collective|cmd|client)(/|$$)
+# Four processes that do nothing but use the processors, for as long as the recipe's shell.
+BUSY        := for n in 1 2 3 4; do (while :; do :; done) & done; trap 'kill $$(jobs -p)' EXIT
+
+.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-torchelastic judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels quick test test-race test-all soak python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean bench-abuse
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -164,11 +172,22 @@ dev: build ## a cluster in one process, to play with
 test: setup torch net node build ## every level up to real processes, without the race detector (docs/testing.md says where its minutes go)
 	@$(GO) test -timeout 20m ./...
 
-test-race: setup torch net node build ## the same tests with the race detector, in their processes too
-	@$(GO) test -race -timeout 30m ./...
+quick: $(TOOLS)/golangci-lint ## while you write: lint of what differs from BASE, and the tests that need only Go (no root, no PyTorch, no brokers)
+	@packages=$$({ git diff --name-only --diff-filter=d $(BASE) -- '*.go'; git ls-files -o --exclude-standard -- '*.go'; } | grep -v '^deploy/helm/check/' | xargs -r dirname | sort -u | sed 's,^,./,'); \
+	  if [ -n "$$packages" ]; then $(TOOLS)/golangci-lint run $$packages; fi
+	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
+
+test-race: setup torch net node build ## every package with the race detector; the tests in e2e, which start processes, without
+	@$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -Ev '$(PROCESSES)')
+	@$(GO) test -timeout 20m $$($(GO) list ./... | grep -E '$(PROCESSES)')
 
 test-all: SEEDS = 1000
 test-all: test-race sim python-test ## what every change must pass: test-race, 1,000 seeds of the simulation, the Python package
+
+soak: setup torch net node build ## what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
+	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...
+	@$(BUSY); $(MAKE) --no-print-directory sim python-test
+	@$(MAKE) --no-print-directory chaos
 
 sim: ## all machines together under faults in virtual time (SEEDS=10000: less than ten minutes on two cores)
 	@$(GO) test -count=1 -timeout 20m ./e2e/sim -run TestSeeds -seeds $(SEEDS) -v | { grep -vE "^=== |--- PASS: TestSeeds/" || true; }

@@ -53,7 +53,7 @@ var launcherFlags = []launcherFlag{
 	{torchrun, "-t, --tee STD", "all output is shown here and kept: regroup logs JOB", noted, false},
 	{torchrun, "--local-ranks-filter RANKS", "regroup logs JOB -f --rank RANKS", refused, false},
 	{torchrun, "--start-method NAME", "workers are programs of their own, nothing is forked", noted, false},
-	{torchrun, "--role NAME", "ROLE_NAME is default: all workers of a job are alike", refused, false},
+	{torchrun, "--role NAME", "ROLE_NAME of the workers", honoured, false},
 	{torchrun, "--monitor-interval SECONDS", "the end of a worker is seen at once", noted, false},
 	{horovodrun, "-np, --num-proc N", "so many workers, or with --max-np at least so many", honoured, true},
 	{horovodrun, "--min-np, --min-num-proc N", "at least so many workers", honoured, true},
@@ -145,7 +145,7 @@ func (f *Flags) checkLaunchers(add func(path, message string)) (notes []string) 
 		switch {
 		case x.outcome == noted:
 			notes = append(notes, fmt.Sprintf("--%s has no effect here: %s", name, x.does))
-		case name == "redirects" && value == "0", name == "role" && value == "default", x.plain() && value == "false":
+		case name == "redirects" && value == "0", x.plain() && value == "false":
 		case x.outcome == refused:
 			add("--"+name, "of "+x.of+" cannot be honoured; instead: "+x.does)
 		case name == "node-rank" && value != "0":

@@ -61,6 +61,14 @@ func TestTorchrun(t *testing.T) {
 	}
 }
 
+// TestRoleOfTorchrun: as with regroup torchrun, it is the workers' ROLE_NAME.
+func TestRoleOfTorchrun(t *testing.T) {
+	f, rest := parseWith(t, "--role", "trainer", "./a.out")
+	if s, err := f.Spec(rest); err != nil || s.Processes.Role != "trainer" || len(f.Launch().Notes) != 0 {
+		t.Errorf("%+v, %v, %q", s.Processes, err, f.Launch().Notes)
+	}
+}
+
 // TestWhatCannotBeHonouredIsRefused checks that unsupported flags are refused with their
 // replacement.
 func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
@@ -86,7 +94,7 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 		"--fusion-threshold-mb=-1":     "--fusion-threshold-mb",
 		"--cycle-time-ms fast":         "--cycle-time-ms",
 		"--redirects 3":                "--redirects",
-		"-r 3 --role trainer":          "--redirects",
+		"-r 3 --tee 3":                 "--redirects",
 		"--local_ranks_filter 0 -np 2": "--local-ranks-filter",
 	} {
 		f, rest := parseWith(t, append(strings.Fields(args), "./a.out")...)

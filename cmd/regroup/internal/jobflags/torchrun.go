@@ -53,6 +53,9 @@ func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)
 	if id, ok := given("rdzv-id"); ok && f.job.Name == "" {
 		s.Name = strings.Trim(string(events.NodeIDFrom(id)), "-")
 	}
+	if role, ok := given("role"); ok {
+		s.Processes.Role = role
+	}
 	if conf, ok := given("rdzv-conf"); ok {
 		var r spec.Rendezvous
 		for _, x := range ReadConf(conf, &r) {
