@@ -32,37 +32,37 @@ NOT_QUICK   := /regroup/(e2e|examples|agent|elastic|jetstream|collective|cmd|cli
 # Four processes that do nothing but use the processors, for as long as the recipe's shell.
 BUSY        := for n in 1 2 3 4; do (while :; do :; done) & done; trap 'kill $$(jobs -p)' EXIT
 
-.PHONY: help setup torch test-torch test-integrations judge judge-horovod judge-torch judge-torchelastic judge-store random-orders mpi hatch net node browser jaeger build libregroup wheel wheels quick test test-race test-all soak python-test sim e2e e2e-network e2e-dashboard e2e-upgrade e2e-traces chaos reliability e2e-containers e2e-containers-torch e2e-containers-upgrade e2e-slurm e2e-kubernetes e2e-cgroup2 image image-check fuzz bench bench-guarded bench-control bench-scale bench-queue bench-http bench-collective bench-state bench-torch bench-torchrun bench-store gpu-check helm prometheus lint fmt man generate dev demo check clean bench-abuse
+# The groups of verbs that help lists.
+VERBS       := Two,that,a,newcomer,needs:demo,test Every,day:quick,lint,fmt,generate,dev,test-all,python-test,test-torch \
+  What,takes,long:soak,sim,chaos,fuzz,e2e,bench,judge,gpu-check,suites Build:setup,build,libregroup,wheel,wheels,image,man,clean
+
+# What some verbs install first, by the names of deploy/setup.sh.
+INSTALLED   := torch hatch net mpi node browser jaeger
+
+.PHONY: $(INSTALLED) judged test-race $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the verbs
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@for group in $(VERBS); do echo; tr , ' ' <<<"$${group%%:*}"; for verb in $$(tr , ' ' <<<"$${group#*:}"); do \
+	  sed -nE "s/^$$verb:.*## (.*)/$$verb\t\1/p" $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'; done; done
 
-setup: ## install what building and testing needs
-	@deploy/setup.sh go
+suites: ## list what e2e and bench take as SUITE, and judge as PEER
+	@for verb in e2e bench judge; do echo; echo "make $$verb $$([ $$verb = judge ] && echo PEER || echo SUITE)=..."; \
+	  sed -nE "s/^$$verb-([a-z0-9-]+):.*#: (.*)/\1\t\2/p" $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'; done
 
-torch: ## install PyTorch for the tests that run a torch.distributed script
-	@deploy/setup.sh torch
+e2e: e2e-$(or $(SUITE),local) ## real processes, machines and peers: one of the suites, SUITE=local if none is named
 
-hatch: ## install what builds a Python wheel, and installs it into an environment
-	@deploy/setup.sh hatch
+bench: bench-$(or $(SUITE),recovery) ## measure, and write the figures into docs/benchmarks.md: SUITE=recovery if none is named
 
-net: ## install what the tests of the network need (they run as root)
-	@deploy/setup.sh net
+judge: judge-$(or $(PEER),torch) ## the own tests of PyTorch, its launcher and its store, and of Horovod: PEER=torch if none is named
 
-judge: ## install what the tests of others import
+setup: ## install what building and testing needs (NEEDS="torch net": more of what deploy/setup.sh lists)
+	@for need in go $(NEEDS); do deploy/setup.sh $$need; done
+
+$(INSTALLED):
+	@deploy/setup.sh $@
+
+judged:
 	@deploy/setup.sh judge
-
-mpi: ## install Open MPI, which the engine is measured beside
-	@deploy/setup.sh mpi
-
-node: ## install the foreign NATS client for the tests
-	@deploy/setup.sh node
-
-browser: ## install a browser without a screen, and what drives it
-	@deploy/setup.sh browser
-
-jaeger: ## build Jaeger, for the test of traces
-	@deploy/setup.sh jaeger
 
 build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder $(BIN)/state ## bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
 
@@ -115,7 +115,7 @@ image: build ## bin/images/*.tar for docker load, with the id that this commit h
 	@mkdir -p $(BIN)/images
 	@for target in regroup agent; do id=$$(deploy/image.sh $$target $(BIN)/images/$$target.tar); echo "$$target $$id"; done
 
-image-check: setup ## the images of the last commit, built twice from clones: the ids must be equal
+e2e-images: setup #: the images of the last commit, built twice from clones: the ids must be equal
 	@deploy/image-check.sh
 
 python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
@@ -124,9 +124,9 @@ python-test: build libregroup torch hatch ## the Python package: operations, DDP
 test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## torch.distributed on a current PyTorch from PyPI: the backend, groups that follow a job, agents of torchrun, torchrun beside regroup torchrun, the store (TORCH=2.15.0, about 3 GB, once)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed tests.test_follow tests.test_rendezvous_handler tests.test_rendezvous_nodes compat.test_current compat.test_sharded compat.test_torchrun
 	@$(GO) test -count=1 ./e2e/tcpstore -python $(TOOLS)/torch-$(TORCH)/bin/python
-	@$(MAKE) --no-print-directory test-integrations
+	@$(MAKE) --no-print-directory e2e-integrations
 
-test-integrations: build libregroup $(TOOLS)/torch-$(TORCH)/integrations ## the examples for transformers, accelerate, Lightning, FSDP2 and DDP, with torchrun and with a worker that is killed (a part of test-torch)
+e2e-integrations: build libregroup $(TOOLS)/torch-$(TORCH)/integrations #: the examples for transformers, accelerate, Lightning, FSDP2 and DDP, with torchrun and with a worker that is killed (a part of test-torch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest integrations.test_integrations
 
 $(TOOLS)/torch-$(TORCH)/ready:
@@ -141,26 +141,26 @@ $(TOOLS)/torch-$(TORCH)/torchft/ready: python/bench/torchft.txt | $(TOOLS)/torch
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet --no-deps --target $(@D) -r $<
 	@touch $@
 
-judge-horovod: build libregroup torch judge ## Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
+judge-horovod: build libregroup torch judged #: Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
 	@$(PYTHON) e2e/horovod/operations.py $(CHECKOUT)
 	@REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) e2e/horovod/elastic.py $(CHECKOUT)
 
-judge-torch: libregroup $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of torch.distributed, beside gloo; CHECKOUT=/path/to/pytorch for those that its wheel lacks
+judge-torch: libregroup $(TOOLS)/torch-$(TORCH)/ready #: PyTorch's own tests of torch.distributed, beside gloo; CHECKOUT=/path/to/pytorch for those that its wheel lacks
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet expecttest
 	@$(TOOLS)/torch-$(TORCH)/bin/python e2e/torch/upstream.py $(CHECKOUT)
 	@cd python && for n in 2 3; do $(TOOLS)/torch-$(TORCH)/bin/python -W ignore ../e2e/torch/every_type.py --ranks $$n; done
 
-judge-torchelastic: build $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of torchrun and its agent, on regroup torchrun and on its rendezvous for stock agents, beside c10d; CHECKOUT=/path/to/pytorch, or its source package, has them (AGAIN=--alone: without c10d)
+judge-torchelastic: build $(TOOLS)/torch-$(TORCH)/ready #: PyTorch's own tests of torchrun and its agent, on regroup torchrun and on its rendezvous for stock agents, beside c10d; CHECKOUT=/path/to/pytorch, or its source package, has them (AGAIN=--alone: without c10d)
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet expecttest
 	@$(TOOLS)/torch-$(TORCH)/bin/python -W ignore e2e/torch/torchelastic.py $(AGAIN) $(CHECKOUT)
 
-judge-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's own tests of TCPStore on the store of an agent; CHECKOUT=/path/to/pytorch has them
+judge-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready #: PyTorch's own tests of TCPStore on the store of an agent; CHECKOUT=/path/to/pytorch has them
 	@$(TOOLS)/torch-$(TORCH)/bin/python -W ignore e2e/torch/store.py --server $(BIN)/tcpstore $(CHECKOUT)
 
 $(BIN)/tcpstore: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/tcpstore
 
-random-orders: build libregroup torch ## 1,000 random programs of operations on 2, 3 and 4 ranks, beside what should come out (ORDERS)
+e2e-orders: build libregroup torch #: 1,000 random programs of operations on 2, 3 and 4 ranks, beside what should come out (ORDERS)
 	@cd python && ORDERS=$(ORDERS) PATIENCE=1200 $(PYTHON) -W ignore -m unittest -v tests.test_matching.Matching
 
 demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
@@ -177,7 +177,7 @@ quick: $(TOOLS)/golangci-lint ## while you write: lint of what differs from BASE
 	  if [ -n "$$packages" ]; then $(TOOLS)/golangci-lint run $$packages; fi
 	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
 
-test-race: setup torch net node build ## every package with the race detector; the tests in e2e, which start processes, without
+test-race: setup torch net node build # every package with the race detector; the tests in e2e, which start processes, without
 	@$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -Ev '$(PROCESSES)')
 	@$(GO) test -timeout 20m $$($(GO) list ./... | grep -E '$(PROCESSES)')
 
@@ -192,19 +192,19 @@ soak: setup torch net node build ## what takes hours, before a release: everythi
 sim: ## all machines together under faults in virtual time (SEEDS=10000: less than ten minutes on two cores)
 	@$(GO) test -count=1 -timeout 20m ./e2e/sim -run TestSeeds -seeds $(SEEDS) -v | { grep -vE "^=== |--- PASS: TestSeeds/" || true; }
 
-e2e: build torch node ## real processes: kill every role in turn
+e2e-local: build torch node #: real processes: kill every role in turn
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/local
 
-e2e-network: build net ## real processes on hosts of their own: links cut, packets lost, processes frozen (Linux, root)
+e2e-network: build net #: real processes on hosts of their own: links cut, packets lost, processes frozen (Linux, root)
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/network
 
-e2e-dashboard: build browser ## the dashboard in a browser: every page without errors and faults of accessibility, an incident within a second, 4,096 simulated workers (SHOTS=DIR keeps pictures)
+e2e-dashboard: build browser #: the dashboard in a browser: every page without errors and faults of accessibility, an incident within a second, 4,096 simulated workers (SHOTS=DIR keeps pictures)
 	@cd e2e/dashboard && node --test --test-concurrency=1 --test-reporter=spec dashboard.test.mjs many.test.mjs
 
-e2e-upgrade: setup ## a cluster of an older build (FROM=COMMIT) is replaced by this one, process by process, under running jobs, and its services taken back
+e2e-upgrade: setup #: a cluster of an older build (FROM=COMMIT) is replaced by this one, process by process, under running jobs, and its services taken back
 	@$(GO) run ./e2e/upgrade -from $(FROM)
 
-e2e-traces: setup jaeger $(TOOLS)/opentelemetry/ready ## traces of a job that loses workers, read back from a real Jaeger: each is one tree, and tells what happened
+e2e-traces: setup jaeger $(TOOLS)/opentelemetry/ready #: traces of a job that loses workers, read back from a real Jaeger: each is one tree, and tells what happened
 	@$(GO) run ./e2e/traces -jaeger $(JAEGER) -python $(TOOLS)/opentelemetry/bin/python
 
 $(TOOLS)/opentelemetry/ready: | hatch
@@ -214,25 +214,25 @@ $(TOOLS)/opentelemetry/ready: | hatch
 chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS, CHAOS_GUARDED=1 with identities and TLS; Linux, root), into docs/reliability.md
 	@$(GO) run ./e2e/chaos -out docs/reliability.md
 
-reliability: chaos ## docs/reliability.md: every kind of network fault, and the chaos run
+e2e-reliability: chaos #: docs/reliability.md: every kind of network fault, and the chaos run
 	@$(GO) test -count=1 -timeout 20m ./e2e/network -reliability $(CURDIR)/docs/reliability.md
 
-e2e-containers: ## the compose file with TLS and identities: a job by curl, containers killed and cut off in turn (root)
+e2e-containers: #: the compose file with TLS and identities: a job by curl, containers killed and cut off in turn (root)
 	@deploy/e2e-containers.sh
 
-e2e-containers-upgrade: ## the same cluster, each container in turn replaced by one of another image while a job trains (root)
+e2e-containers-upgrade: #: the same cluster, each container in turn replaced by one of another image while a job trains (root)
 	@deploy/e2e-upgrade-containers.sh
 
-e2e-containers-torch: ## the same with jobs of PyTorch, in an image of the target regroup-torch that is made of Debian's packages (root; 3 GB)
+e2e-containers-torch: #: the same with jobs of PyTorch, in an image of the target regroup-torch that is made of Debian's packages (root; 3 GB)
 	@deploy/e2e-containers.sh torch
 
-e2e-slurm: build ## the batch script for Slurm on a cluster of this machine alone: a node is lost, a job gets SIGTERM (root)
+e2e-slurm: build #: the batch script for Slurm on a cluster of this machine alone: a node is lost, a job gets SIGTERM (root)
 	@deploy/e2e-slurm.sh
 
-e2e-kubernetes: build ## the Helm chart on a control plane of Kubernetes with simulated nodes: installed, drained, upgraded (builds Kubernetes once, a quarter of an hour)
+e2e-kubernetes: build #: the Helm chart on a control plane of Kubernetes with simulated nodes: installed, drained, upgraded (builds Kubernetes once, a quarter of an hour)
 	@deploy/e2e-kubernetes.sh
 
-e2e-cgroup2: setup ## the tests of agent/proc on an emulated kernel with control groups of version 2, at their top and in a delegated group
+e2e-cgroup2: setup #: the tests of agent/proc on an emulated kernel with control groups of version 2, at their top and in a delegated group
 	@deploy/setup.sh kernel
 	@$(GO) run ./e2e/cgroup2
 
@@ -241,41 +241,41 @@ fuzz: ## every decoder for FUZZTIME each
 	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9]+' $$target | sed 's/func //'); do \
 	    echo "$$name in $$(dirname $$target)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$(dirname $$target); done; done
 
-bench: build net ## recovery, submit and idle figures into docs/benchmarks.md
+bench-recovery: build net #: recovery, submit and idle figures into docs/benchmarks.md
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md
 
-bench-guarded: build ## recovery, start and idle figures with identities and TLS, beside those without, into docs/benchmarks.md
+bench-guarded: build #: recovery, start and idle figures with identities and TLS, beside those without, into docs/benchmarks.md
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only guarded -kills 400 -submits 200 -idle 20s
 
-bench-control: build net ## 1,000 kills of services and brokers while a job trains (KILLS, RUNS): what a step notices
+bench-control: build net #: 1,000 kills of services and brokers while a job trains (KILLS, RUNS): what a step notices
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only control -control-kills $(KILLS) -control-runs $(RUNS)
 
-bench-scale: build ## 64, 512 and 5000 simulated agents on three brokers: ranks, notices, memory, into docs/benchmarks.md
+bench-scale: build #: 64, 512 and 5000 simulated agents on three brokers: ranks, notices, memory, into docs/benchmarks.md
 	@$(GO) run ./e2e/scale -out docs/benchmarks.md
 
-bench-http: build ## 2,000 CloudEvents a second over HTTP, and 1,000 clients that follow all facts, into docs/benchmarks.md
+bench-http: build #: 2,000 CloudEvents a second over HTTP, and 1,000 clients that follow all facts, into docs/benchmarks.md
 	@$(GO) run ./e2e/http -out docs/benchmarks.md
 
-bench-abuse: ## a viewer, a submitter and an agent that do their worst beside a training job: memory of the broker, steps, into docs/benchmarks.md
+bench-abuse: #: a viewer, a submitter and an agent that do their worst beside a training job: memory of the broker, steps, into docs/benchmarks.md
 	@$(GO) run ./e2e/abuse -out docs/benchmarks.md
 
-bench-queue: build ## 300 jobs at once on 8 slots, 10,000 jobs queued: placement of the next, memory, into docs/benchmarks.md
+bench-queue: build #: 300 jobs at once on 8 slots, 10,000 jobs queued: placement of the next, memory, into docs/benchmarks.md
 	@$(GO) run ./e2e/queue -out docs/benchmarks.md
 
-bench-collective: setup libregroup torch mpi ## allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
+bench-collective: setup libregroup torch mpi #: allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
 	@$(GO) run ./e2e/collective -out docs/benchmarks.md
 
-bench-state: setup ## commits beside copies of memory, and syncs beside plain transfers, into docs/benchmarks.md
+bench-state: setup #: commits beside copies of memory, and syncs beside plain transfers, into docs/benchmarks.md
 	@$(GO) run ./e2e/state -out docs/benchmarks.md
 
-bench-torch: build libregroup $(TOOLS)/torch-$(TORCH)/ready ## kills of PyTorch workers, reconfigured groups, a busy machine, timeouts, beside gloo, into docs/benchmarks.md
+bench-torch: build libregroup $(TOOLS)/torch-$(TORCH)/ready #: kills of PyTorch workers, reconfigured groups, a busy machine, timeouts, beside gloo, into docs/benchmarks.md
 	@$(GO) run ./e2e/torch -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python
 
-bench-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready ## PyTorch's clients at the store of an agent and at PyTorch's own, 64 to 4,096 of them, into docs/benchmarks.md
+bench-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready #: PyTorch's clients at the store of an agent and at PyTorch's own, 64 to 4,096 of them, into docs/benchmarks.md
 	@$(GO) build -o $(BIN)/storebench ./e2e/tcpstore/bench
 	@unshare --net --map-root-user bash -c 'ip link set lo up && exec $(BIN)/storebench -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python'
 
-bench-torchrun: build libregroup net $(TOOLS)/torch-$(TORCH)/torchft/ready ## restarts of PyTorch jobs, after kills, joins and a cut, beside torchrun; jobs that survive, beside torchft; into docs/benchmarks.md (40 minutes)
+bench-torchrun: build libregroup net $(TOOLS)/torch-$(TORCH)/torchft/ready #: restarts of PyTorch jobs, after kills, joins and a cut, beside torchrun; jobs that survive, beside torchft; into docs/benchmarks.md (40 minutes)
 	@$(GO) run ./e2e/torchrun -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python -torchft $(TOOLS)/torch-$(TORCH)/torchft
 
 gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
@@ -284,10 +284,10 @@ gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the d
 $(BIN)/gpucheck: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/gpucheck
 
-helm: build ## lint the Helm chart, render it, and decode its objects as strictly as an API server does
+e2e-chart: build #: lint the Helm chart, render it, and decode its objects as strictly as an API server does
 	@cd deploy/helm/check && $(GO) test -count=1 ./...
 
-prometheus: build ## check and try the alert rules with promtool, and what a gateway tells Prometheus
+e2e-alerts: build #: check and try the alert rules with promtool, and what a gateway tells Prometheus
 	@deploy/setup.sh promtool
 	@deploy/prometheus/check.sh
 
@@ -311,8 +311,6 @@ generate: ## docs that are made from code
 	@sed -i '/^| subject | may publish/,$$d' docs/security.md && $(GO) run ./cmd/regroup docs access >> docs/security.md
 	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs launchers >> docs/launchers.md
 	@sed -i '/^| flag | default/,$$d' docs/torchrun.md && $(GO) run ./cmd/regroup docs torchrun >> docs/torchrun.md
-
-check: lint test-all e2e-containers ## everything that must hold before a release
 
 clean: ## remove what was built
 	@rm -rf $(BIN) .tools

@@ -78,7 +78,7 @@ func run(ctx context.Context, out string, each time.Duration) (err error) {
 		rows = append(rows, r)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "Written by `make bench-abuse`. Measured on %s. A broker with identities and TLS, the services and two agents are processes of their own on this\n", report.Machine())
+	fmt.Fprintf(&text, "Written by `make bench SUITE=abuse`. Measured on %s. A broker with identities and TLS, the services and two agents are processes of their own on this\n", report.Machine())
 	fmt.Fprintf(&text, "machine%s; a job of four workers makes steps of 10 ms. One identity after the other does its worst for %s: consumers, subscriptions,\nconnections, large messages and requests, as many as it gets.\n\n", l.apart(), each)
 	text.WriteString("| beside the job | broker, MiB | most, MiB | growth, MiB | goal | step p99, ms | of undisturbed | goal | it got |\n|---|---|---|---|---|---|---|---|---|\n")
 	var missed []error

@@ -43,7 +43,7 @@ func measurePrice(ctx context.Context, bin string, kills, submits int, idle time
 		fmt.Fprintf(os.Stderr, "bench: round %d of %d\n", r+1, rounds)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, `Written by `+"`make bench-guarded`"+`. Measured on %s. The broker, each service and an agent with four slots are processes of their own on
+	fmt.Fprintf(&text, `Written by `+"`make bench SUITE=guarded`"+`. Measured on %s. The broker, each service and an agent with four slots are processes of their own on
 this machine; %d times a cluster of each kind, both at once, which take turns. Medians of times, and the mean of processor time.
 
 | what | trials | without | with identities and TLS | ratio | goal |

@@ -1,6 +1,6 @@
 // Command cgroup2 runs the tests of package proc on a kernel that has control groups of version 2.
 //
-//	make e2e-cgroup2
+//	make e2e SUITE=cgroup2
 //
 // A machine has the version that its system has mounted, often 1. So this boots a kernel of its own
 // in an emulator, with a file system in memory that holds the tests and what they start. They run

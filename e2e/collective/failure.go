@@ -72,7 +72,7 @@ func (s *survivor) expect(word string) (first, second int64, err error) {
 // correct result without the lost rank.
 func (b *bench) failures(ctx context.Context, trials int) (string, error) {
 	var t strings.Builder
-	fmt.Fprintf(&t, "Written by `make bench-collective`: one of four ranks is hurt in the middle of an allreduce. The time to the notice is until\n"+
+	fmt.Fprintf(&t, "Written by `make bench SUITE=collective`: one of four ranks is hurt in the middle of an allreduce. The time to the notice is until\n"+
 		"the last of the others has its error, that to the first result until the last of them has the correct sum of a\n"+
 		"new generation without the lost rank, which a coordinator announces when all have said that they know.\n\nMeasured on %s. Milliseconds.\n\n"+
 		"| what | trials | min | median | p99 | max | goal |\n|---|---|---|---|---|---|---|\n", report.Machine())

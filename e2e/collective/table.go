@@ -105,7 +105,7 @@ func size(bytes int) string {
 
 func (b *bench) text() string {
 	var t strings.Builder
-	fmt.Fprintf(&t, "Written by `make bench-collective`: allreduce of float32 among processes of one machine, %d rounds in which every\n"+
+	fmt.Fprintf(&t, "Written by `make bench SUITE=collective`: allreduce of float32 among processes of one machine, %d rounds in which every\n"+
 		"library is started once, in random order. A time is the median of one run; shown are the least, the median and the\n"+
 		"greatest over the runs, in microseconds where nothing else is said. gloo is measured through torch.distributed. \"near\"\n"+
 		"and \"far\" are the two placements of the machine's cores, probed before and after each run (a cache line takes less or\n"+

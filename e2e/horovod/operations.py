@@ -3,7 +3,7 @@
     /usr/bin/python3 e2e/horovod/operations.py /path/to/horovod
 
 Only the line that imports horovod.torch is changed, in a copy. Nothing is fetched. It needs pytest, numpy, psutil, mock
-and cloudpickle, which the tests import (in Debian: make judge).
+and cloudpickle, which the tests import (in Debian: make setup NEEDS=judge).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ func run(ctx context.Context, out, bin string, rate int, lasts time.Duration, ru
 		return err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, `Written by `+"`make bench-http`"+`. Measured on %s. A broker with files, one replica of each service and a gateway are processes of their own on this machine,
+	fmt.Fprintf(&text, `Written by `+"`make bench SUITE=http`"+`. Measured on %s. A broker with files, one replica of each service and a gateway are processes of their own on this machine,
 and so are the clients, which share its cores with them. Each event is a request (job.scale, binary mode) that is answered when the broker has stored it; the registry refuses it with a fact. Times
 are from the moment at which an event was due to its answer.
 

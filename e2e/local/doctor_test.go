@@ -39,7 +39,7 @@ func TestDoctor(t *testing.T) {
 	found := doctor(t, "/usr/bin/python3")
 	for _, check := range []string{"python", "torch", "torch.distributed", "tcpstore", "gloo"} {
 		if d := found[check]; d.State != "ok" {
-			t.Errorf("%s: %+v (PyTorch is installed with: make torch)", check, d)
+			t.Errorf("%s: %+v (PyTorch is installed with: make setup NEEDS=torch)", check, d)
 		}
 	}
 	for _, check := range []string{"host name", "interface", "advertised address", "port 29500", "/dev/shm", "open files", "folder", "process_vm_readv", "cpu limit", "gpus", "environment", "server"} {

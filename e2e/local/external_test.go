@@ -198,7 +198,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 func TestTorchScriptOfSelfRegisteredNodes(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Fatalf("PyTorch is missing, install it with: make torch\n%s", out)
+		t.Fatalf("PyTorch is missing, install it with: make setup NEEDS=torch\n%s", out)
 	}
 	script, err := filepath.Abs("testdata/ddp.py")
 	if err != nil {

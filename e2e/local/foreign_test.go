@@ -23,7 +23,7 @@ func TestForeignClient(t *testing.T) {
 		cmd.Dir = "testdata/foreign"
 		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("node submit.mjs: %v; its packages are installed by: make node", err)
+			t.Fatalf("node submit.mjs: %v; its packages are installed by: make setup NEEDS=node", err)
 		}
 		var a struct {
 			Kind, Job string

@@ -13,7 +13,7 @@ import (
 func TestTorchScript(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Fatalf("PyTorch is missing, install it with: make torch\n%s", out)
+		t.Fatalf("PyTorch is missing, install it with: make setup NEEDS=torch\n%s", out)
 	}
 	script, err := filepath.Abs("testdata/ddp.py")
 	if err != nil {

@@ -47,7 +47,7 @@ func run(ctx context.Context, out, bin string, burst, queue, trials, through int
 		return err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, `Written by `+"`make bench-queue`"+`. Measured on %s. Brokers, one replica of each service, a gateway and one agent with %d slots are processes
+	fmt.Fprintf(&text, `Written by `+"`make bench SUITE=queue`"+`. Measured on %s. Brokers, one replica of each service, a gateway and one agent with %d slots are processes
 of their own on this machine; eight clients publish. A job that does nothing is /bin/true with restart recovery.
 
 | what | brokers | trials | min | median | p90 | max | goal |

@@ -15,7 +15,7 @@ import (
 // Reliability is the head of docs/reliability.md.
 const Reliability = `# Reliability
 
-Written by ` + "`make reliability`" + `: what real processes did under real faults, on hosts in network namespaces of one machine. A job succeeded
+Written by ` + "`make e2e SUITE=reliability`" + `: what real processes did under real faults, on hosts in network namespaces of one machine. A job succeeded
 means that no sample is missing and none is repeated, by the ledger that it committed and by the records that its workers
 kept outside of Regroup (` + "`e2e/record`" + `). "Without a step" is the longest time in which the job made no step; a step made again was lost to the fault.
 `

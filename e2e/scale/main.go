@@ -94,7 +94,7 @@ func one(ctx context.Context, bin string, n, trials int) (*size, error) {
 
 func table(all []*size) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `Written by `+"`make bench-scale`"+`. Measured on %s. Three brokers and two replicas of each service are processes of their own, the agents are
+	fmt.Fprintf(&b, `Written by `+"`make bench SUITE=scale`"+`. Measured on %s. Three brokers and two replicas of each service are processes of their own, the agents are
 simulated (8 slots each, heartbeats every %s, from a thousand agents on every second, above 2,500 every two); all of them share this machine.
 The agents would have machines of their own: here the control plane runs at a lower priority (nice 5), so that heartbeats do not wait for what is measured.
 

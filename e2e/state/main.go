@@ -78,7 +78,7 @@ func read(printed []byte) (all []line) {
 
 func table(all []line) string {
 	var t strings.Builder
-	fmt.Fprintf(&t, "Written by `make bench-state`: a commit beside a copy of the same bytes on as many threads, the hash of a commit beside a\n"+
+	fmt.Fprintf(&t, "Written by `make bench SUITE=state`: a commit beside a copy of the same bytes on as many threads, the hash of a commit beside a\n"+
 		"copy on one, and bringing newcomers a state of 256 MiB over TCP, hashes and tensors included, beside sending as many\n"+
 		"bytes. Both are measured turn by turn. With several holders the reference already keeps two cores busy, so that hashes and\n"+
 		"copies add to the time; over a network they are hidden. GB/s are medians of the runs; shares are least / median / greatest.\n\n"+

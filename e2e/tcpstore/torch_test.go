@@ -22,7 +22,7 @@ var python = flag.String("python", "/usr/bin/python3", "with the PyTorch whose c
 func store(t *testing.T) (*tcpstore.Server, func(script string, env []string, args ...string) string) {
 	t.Helper()
 	if out, err := exec.Command(*python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Fatalf("PyTorch is missing, install it with: make torch\n%s", out)
+		t.Fatalf("PyTorch is missing, install it with: make setup NEEDS=torch\n%s", out)
 	}
 	s, err := tcpstore.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}.Listen("127.0.0.1")
 	if err != nil {

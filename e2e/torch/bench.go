@@ -44,7 +44,7 @@ func (b *bench) all(ctx context.Context, out string) error {
 	if err != nil {
 		return err
 	}
-	b.printf("Written by `make bench-torch`. PyTorch %s without a GPU. Measured on %s.\n", version, report.Machine())
+	b.printf("Written by `make bench SUITE=torch`. PyTorch %s without a GPU. Measured on %s.\n", version, report.Machine())
 	for _, part := range []func(context.Context) error{b.recovery, b.reconfigure, b.busy, b.limits} {
 		if err := part(ctx); err != nil {
 			return err

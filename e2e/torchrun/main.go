@@ -74,7 +74,7 @@ func (b *bench) all(ctx context.Context, out string) error {
 	if err != nil {
 		return err
 	}
-	about := fmt.Sprintf("Written by `make bench-torchrun`. PyTorch %s without a GPU. Measured on %s.\n", version, report.Machine())
+	about := fmt.Sprintf("Written by `make bench SUITE=torchrun`. PyTorch %s without a GPU. Measured on %s.\n", version, report.Machine())
 	for _, part := range []struct {
 		title   string
 		wanted  bool

@@ -43,7 +43,7 @@ exporters:
 // startJaeger starts the program at a path and returns when its API answers.
 func startJaeger(ctx context.Context, p *cluster.Processes, path string) (*jaeger, error) {
 	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("%w: make jaeger builds it", err)
+		return nil, fmt.Errorf("%w: make setup NEEDS=jaeger builds it", err)
 	}
 	at, err := freeport.Addresses(3)
 	if err != nil {

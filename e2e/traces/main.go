@@ -1,6 +1,6 @@
 // Command traces reads the traces of a job back from a real Jaeger.
 //
-//	make e2e-traces
+//	make e2e SUITE=traces
 //
 // A broker, services, a gateway, an agent and a client send their spans by OTLP, and so do the
 // three workers of a job, for spans of their own. Two workers are killed. Then the trace of the

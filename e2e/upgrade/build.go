@@ -26,7 +26,7 @@ func builds(ctx context.Context, commit, dir string) (before, after build, err e
 	}
 	hash, err := output(ctx, root, "git", "rev-parse", "--verify", "--quiet", commit+"^{commit}")
 	if err != nil {
-		return before, after, fmt.Errorf("commit %s is not in this clone: git fetch --unshallow brings it, or name another one (make e2e-upgrade FROM=COMMIT)", commit)
+		return before, after, fmt.Errorf("commit %s is not in this clone: git fetch --unshallow brings it, or name another one (make e2e SUITE=upgrade FROM=COMMIT)", commit)
 	}
 	described, err := output(ctx, root, "git", "describe", "--tags", "--always", "--dirty")
 	if err != nil {

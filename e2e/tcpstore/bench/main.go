@@ -59,7 +59,7 @@ func (b *bench) all(ctx context.Context, out string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&b.text, `Written by `+"`make bench-store`"+`: the store that an agent serves, beside PyTorch's own (libuv), each in a process of its own. Clients are those of PyTorch %s, in
+	fmt.Fprintf(&b.text, `Written by `+"`make bench SUITE=store`"+`: the store that an agent serves, beside PyTorch's own (libuv), each in a process of its own. Clients are those of PyTorch %s, in
 %d processes with a thread for each client, on the same machine. Each connects, sets its key, adds to a counter, gets the keys of three others, and waits for a key that the last one sets.
 Medians of %d runs, the servers in turn. Measured on %s.
 
