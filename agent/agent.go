@@ -92,7 +92,7 @@ func New(o Options) (*Agent, error) {
 	a.lease.a = a
 	a.submits.Dir = filepath.Join(o.StateDir, "submitted")
 	// A folder of its own: what ended jobs have left there is removed.
-	a.ckpts.Dir, a.ckpts.Space = filepath.Join(cmp.Or(o.Checkpoints, o.StateDir), "regroup-checkpoints"), o.CheckpointSpace
+	a.ckpts.Dir, a.ckpts.Space, a.ckpts.Free = filepath.Join(cmp.Or(o.Checkpoints, o.StateDir), "regroup-checkpoints"), o.CheckpointSpace, o.CheckpointFree
 	if o.Join != nil {
 		a.member = &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 	}

@@ -27,11 +27,8 @@ const KeepFor = 7 * 24 * time.Hour
 // staleAfter is how long such a folder is safe from other jobs that need its space.
 const staleAfter = time.Hour
 
-// Checkpoints leave a tenth of a disk free, and of a large one 10 GiB.
-const (
-	spareShare = 10
-	maxSpare   = 10 << 30
-)
+// freeShare: checkpoints leave no more than a tenth of a disk free, however much is asked for.
+const freeShare = 10
 
 // filesKnown bounds the files of a folder that are counted: a job has two, but its folder is its
 // user's.
@@ -41,6 +38,7 @@ const filesKnown = 64
 type Store struct {
 	Dir   string
 	Space int64 // bytes that all of them may take; 0 = no job gets a folder
+	Free  int64 // bytes that they leave free on the disk, at most a tenth of it
 
 	mu      sync.Mutex
 	granted map[events.JobID]int64 // bytes that a job may have on disk
@@ -157,12 +155,12 @@ func (s *Store) Reserve(job events.JobID, bytes int64, held []events.JobID) erro
 	if others+need > s.Space {
 		return events.Errorf(events.Exhausted, "two checkpoints of %d MiB need more than the %d MiB that checkpoints may take on this node, of which other jobs have %d: name a folder of your own (REGROUP_CHECKPOINT_DIR), or give the agent a larger --checkpoint-space", bytes/mib, s.Space/mib, others/mib)
 	}
-	free, spare, err := freeOf(s.Dir)
+	size, free, err := disk(s.Dir)
 	if err != nil {
 		return err
 	}
-	if free < bytes+spare {
-		return events.Errorf(events.Exhausted, "a checkpoint has %d MiB, the disk of %s has %d MiB free, and %d of them are left to others", bytes/mib, s.Dir, free/mib, spare/mib)
+	if left := min(s.Free, size/freeShare); free-left < bytes {
+		return events.Errorf(events.Exhausted, "a checkpoint has %d MiB, the disk of %s has %d MiB free, and %d of them are left to others: give the agent a smaller --checkpoint-free, or another folder (--checkpoints)", bytes/mib, s.Dir, free/mib, left/mib)
 	}
 	if s.granted == nil {
 		s.granted = map[events.JobID]int64{}
@@ -176,14 +174,14 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// freeOf returns how many bytes are free on the disk of a folder, and how many are to stay so.
-func freeOf(dir string) (free, spare int64, err error) {
-	var disk syscall.Statfs_t
-	if err := syscall.Statfs(dir, &disk); err != nil {
+// disk returns the size of a folder's disk, and how much of it is free, in bytes.
+func disk(dir string) (size, free int64, err error) {
+	var d syscall.Statfs_t
+	if err := syscall.Statfs(dir, &d); err != nil {
 		return 0, 0, err
 	}
-	block := uint64(disk.Bsize)
-	return int64(disk.Bavail * block), int64(min(disk.Blocks*block/spareShare, maxSpare)), nil
+	block := uint64(d.Bsize)
+	return int64(d.Blocks * block), int64(d.Bavail * block), nil
 }
 
 // End removes the folder of a job that has ended. Workers of it that still run get no more space.

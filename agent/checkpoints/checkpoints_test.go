@@ -3,6 +3,7 @@ package checkpoints
 import (
 	"bytes"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -216,5 +217,24 @@ func TestFoldersOfAnotherUser(t *testing.T) {
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != 54321 || owner.Gid != 54322 {
 		t.Errorf("it belongs to %+v", owner)
+	}
+}
+
+// TestTheDiskIsLeftToOthers: however much is to stay free, it is a tenth of the disk at most.
+func TestTheDiskIsLeftToOthers(t *testing.T) {
+	s := newStore(t)
+	s.withFile(t, "a-1", 1)
+	size, free, err := disk(s.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Space = math.MaxInt64
+	need := max(free-size/20, 1) // half of what is left to others
+	if err := s.Reserve("a-1", need, []events.JobID{"a-1"}); err != nil {
+		t.Errorf("nothing is to stay free: %v", err)
+	}
+	s.Free = math.MaxInt64
+	if err := s.Reserve("a-1", need, []events.JobID{"a-1"}); events.CodeOf(err) != events.Exhausted || !strings.Contains(err.Error(), "--checkpoint-free") {
+		t.Errorf("a tenth is to stay free: %v", err)
 	}
 }

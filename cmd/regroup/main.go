@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 )
 
 func main() {
@@ -30,7 +30,7 @@ func main() {
 		err = root.ExecuteContext(context.Background())
 	}
 	if err != nil && err.Error() != "" {
-		fmt.Fprintln(os.Stderr, "regroup:", visible.Text(err.Error()))
+		fmt.Fprintln(os.Stderr, "regroup:", escape.Text(err.Error()))
 	}
 	os.Exit(exitcode.Of(err))
 }

@@ -83,7 +83,7 @@ func newRoot() (*cobra.Command, error) {
 	)
 	root.InitDefaultHelpCmd()
 	arrange(root)
-	return command.Polish(root), nil
+	return command.WithUsage(root), nil
 }
 
 func arrange(root *cobra.Command) {

@@ -73,6 +73,8 @@ func (p *Processes) launch(one *process) error {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66", "REGROUP_NATS_SYSTEM_PASSWORD=of-this-test",
+		// A test does not depend on how full the disk is.
+		"REGROUP_AGENT_CHECKPOINT_FREE=0",
 		// Faults are intended and frequent: no node is quarantined for them unless the command says
 		// so.
 		"REGROUP_DISCOVERY_QUARANTINE_CHARGES=0", "REGROUP_DISCOVERY_QUARANTINE_LOSSES=0"), c.Env...)

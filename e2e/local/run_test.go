@@ -22,7 +22,7 @@ func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (st
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("regroup"), append(args[:1:1], append([]string{"--state-dir", filepath.Join(dir, "state")}, args[1:]...)...)...)
 	// So a command that waits for what does not come ends later than one that is only slow.
-	cmd.Env = append([]string{"REGROUP_TIMEOUT=" + (2 * atOnce).String()}, append(os.Environ(), "NO_COLOR=1", "GORACE=halt_on_error=1 exitcode=66")...)
+	cmd.Env = append([]string{"REGROUP_TIMEOUT=" + (2 * atOnce).String()}, append(os.Environ(), "REGROUP_AGENT_CHECKPOINT_FREE=0", "NO_COLOR=1", "GORACE=halt_on_error=1 exitcode=66")...)
 	cmd.Dir = dir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

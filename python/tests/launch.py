@@ -37,7 +37,7 @@ def free_port() -> int:
 def environment(**more: str) -> Dict[str, str]:
     """The environment of a process of a test."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("REGROUP_", "RANK", "WORLD"))}
-    env.update(PYTHONPATH=ROOT, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", PYTHONUNBUFFERED="1")
+    env.update(PYTHONPATH=ROOT, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", PYTHONUNBUFFERED="1", REGROUP_AGENT_CHECKPOINT_FREE="0")
     env.update(more)
     return env
 

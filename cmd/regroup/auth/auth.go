@@ -32,7 +32,7 @@ func Command(env command.Env, c *boot.Config) *cobra.Command {
 	}
 	a := &call{env: env, config: c}
 	cmd.AddCommand(a.init(), a.issue(), a.revoke(), a.rotate(), a.list(), a.token())
-	return command.Polish(cmd)
+	return command.WithUsage(cmd)
 }
 
 type call struct {

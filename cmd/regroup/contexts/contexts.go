@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -38,7 +38,7 @@ func Command(env command.Env) *cobra.Command {
 			}
 		}
 	}
-	return command.Polish(cmd)
+	return command.WithUsage(cmd)
 }
 
 // onFile returns the body of a command that changes or reads the settings file.
@@ -140,7 +140,7 @@ func list(env command.Env) *cobra.Command {
 			if c.Selected {
 				star = "*"
 			}
-			rows = append(rows, []string{star, c.Name, visible.Text(c.Server), visible.Text(c.Description)})
+			rows = append(rows, []string{star, c.Name, escape.Text(c.Server), escape.Text(c.Description)})
 		}
 		return screen.Table(env.Out, p, []string{" ", "NAME", "SERVER", "DESCRIPTION"}, rows)
 	})

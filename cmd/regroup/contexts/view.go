@@ -4,9 +4,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 )
 
 // ConfigCommand returns regroup config with its verbs.
@@ -17,7 +17,7 @@ func ConfigCommand(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup config view", "regroup config view --origin", "regroup config view --context lab"),
 	}
 	cmd.AddCommand(view(env))
-	return command.Polish(cmd)
+	return command.WithUsage(cmd)
 }
 
 // held is a setting and where its value comes from.
@@ -55,7 +55,7 @@ func view(env command.Env) *cobra.Command {
 		}
 		rows := make([][]string, 0, len(all))
 		for _, h := range all {
-			rows = append(rows, []string{h.Setting, visible.Text(h.Value), visible.Text(h.From)}[:len(head)])
+			rows = append(rows, []string{h.Setting, escape.Text(h.Value), escape.Text(h.From)}[:len(head)])
 		}
 		return screen.Table(env.Out, p, head, rows)
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/attend"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
@@ -148,7 +148,7 @@ func (d *demo) train(ctx context.Context, c *client.Client, worker string) (even
 	}
 	d.say("%s: 2 to 4 workers; a worker dies at step %d, node-c at step %d, node-d joins at step %d", job, killWorkerAt, killNodeAt, addNodeAt)
 	f := &faults{demo: d}
-	w := attend.New(attend.Options{
+	w := jobwatch.New(jobwatch.Options{
 		Client: c, Job: job, Err: d.env.Err, Palette: d.palette, Terminal: d.env.ErrIsTerminal,
 		OnFact: func(e events.Event) {
 			d.facts = append(d.facts, e)

@@ -16,9 +16,9 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -114,9 +114,9 @@ func write(w io.Writer, p screen.Palette, all []finding) error {
 		case problem:
 			label = p.Bad(label)
 		}
-		fmt.Fprintf(&b, "%s %-18s %s\n", label, f.Check, visible.Text(f.Found))
+		fmt.Fprintf(&b, "%s %-18s %s\n", label, f.Check, escape.Text(f.Found))
 		if f.Fix != "" {
-			fmt.Fprintf(&b, "         %s\n", p.Faint("→ "+visible.Text(f.Fix)))
+			fmt.Fprintf(&b, "         %s\n", p.Faint("→ "+escape.Text(f.Fix)))
 		}
 	}
 	fmt.Fprintf(&b, "\n%s, %s\n", events.Plural(counts[problem], "problem"), events.Plural(counts[note], "note"))

@@ -19,7 +19,7 @@ func Commands(env command.Env) []*cobra.Command {
 		if strings.Contains(c.Use, "JOB") {
 			c.ValidArgsFunction = env.Completes(jobs)
 		}
-		command.Polish(c)
+		command.WithUsage(c)
 	}
 	return all
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
@@ -57,7 +57,7 @@ func sayFact(env command.Env, p screen.Palette, e events.Event, asJSON bool) err
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(env.Out, strings.TrimSpace(string(visible.JSON(m.Data))))
+		_, err = fmt.Fprintln(env.Out, strings.TrimSpace(string(escape.JSON(m.Data))))
 		return err
 	}
 	kind := fmt.Sprintf("%-18s", string(e.Body.Type().Family())+"."+e.Body.Type().Kind())
@@ -71,6 +71,6 @@ func sayFact(env command.Env, p screen.Palette, e events.Event, asJSON bool) err
 	case events.RoundSealed, events.JobSucceeded:
 		kind = p.Good(kind)
 	}
-	_, err := fmt.Fprintf(env.Out, "%s  %s  %s  %s\n", p.Faint(env.Clock(e.Time)), e.Entity, kind, visible.Line(screen.Describe(e.Body)))
+	_, err := fmt.Fprintf(env.Out, "%s  %s  %s  %s\n", p.Faint(env.Clock(e.Time)), e.Entity, kind, escape.Line(screen.Describe(e.Body)))
 	return err
 }

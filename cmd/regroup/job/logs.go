@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 )
@@ -190,7 +190,7 @@ func (t *tail) print(l client.Line) error {
 	case t.form.Is(command.JSONL):
 		b, err := json.Marshal(l)
 		if err == nil {
-			_, err = fmt.Fprintln(t.env.Out, string(visible.JSON(b)))
+			_, err = fmt.Fprintln(t.env.Out, string(escape.JSON(b)))
 		}
 		return err
 	case !t.form.Is(command.Raw):

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/gateway/view"
 )
@@ -44,7 +44,7 @@ func metrics(env command.Env) *cobra.Command {
 			all = slices.DeleteFunc(all, func(c view.Curve) bool { return !slices.Contains(*names, c.Name) })
 		}
 		if !s.Exact {
-			visible.Escape(&all)
+			escape.All(&all)
 		}
 		if written, err := form.Write(env.Out, all); written {
 			return err

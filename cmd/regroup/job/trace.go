@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/waterfall"
 	"github.com/regroup-io/regroup/events"
 )
@@ -38,7 +38,7 @@ func trace(env command.Env) *cobra.Command {
 				return nil   //nolint:nilerr // counted
 			}
 			if !s.Exact {
-				visible.Escape(&spans)
+				escape.All(&spans)
 			}
 			waterfall.Sort(all, spans)
 			return nil

@@ -21,7 +21,7 @@ func Command(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup node ls", "regroup node drain node-b", "regroup node quarantine node-b/1 --for 1h --reason 'bad GPU'", "regroup node release node-b"),
 	}
 	cmd.AddCommand(list(env), drain(env), quarantine(env), release(env))
-	return command.Polish(cmd)
+	return command.WithUsage(cmd)
 }
 
 func list(env command.Env) *cobra.Command {

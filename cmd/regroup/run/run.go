@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/attend"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/handover"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
@@ -201,7 +201,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	})
 
 	var v events.JobView
-	var w *attend.Watcher
+	var w *jobwatch.Watcher
 	unread := false
 	g.Go(func() error {
 		defer end()
@@ -268,12 +268,12 @@ func leftBy(err error) int {
 	return exitcode.OK
 }
 
-func (r *call) watcher(c *client.Client, job events.JobID) *attend.Watcher {
+func (r *call) watcher(c *client.Client, job events.JobID) *jobwatch.Watcher {
 	out := r.env.Out
 	if r.json {
 		out = r.env.Err
 	}
-	return attend.New(attend.Options{
+	return jobwatch.New(jobwatch.Options{
 		Client: c, Job: job, Out: out, Err: r.env.Err, Palette: r.palette, Terminal: r.env.ErrIsTerminal,
 		OutPalette: r.colours, OutTerminal: r.outIsTerminal(),
 	})

@@ -35,6 +35,7 @@ type AgentConfig struct {
 
 	Checkpoints     string `envconfig:"CHECKPOINTS" desc:"where there is a folder regroup-checkpoints, of jobs that recover in the process and name none; empty = the state folder, which workers of other users cannot reach"`
 	CheckpointSpace int64  `envconfig:"CHECKPOINT_SPACE" default:"10" desc:"GiB of disk that they take at most, all jobs of the node together; 0 = none are made"`
+	CheckpointFree  int64  `envconfig:"CHECKPOINT_FREE" default:"10" desc:"GiB that they leave free on the disk, at most a tenth of it"`
 
 	DefaultUser  string   `envconfig:"DEFAULT_USER" desc:"user, or user:group, that workers run as whose job names none (processes.user); with it no worker runs as root; empty = the agent's user"`
 	AllowGroups  []string `envconfig:"ALLOW_GROUPS" desc:"beside a default user: groups, separated by commas, that jobs may name for users that are not in them (processes.user: USER:GROUP)"`
@@ -60,6 +61,7 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
 	fs.StringVar(&a.Checkpoints, "checkpoints", a.Checkpoints, "`DIR` with a folder regroup-checkpoints, of jobs that recover in the process and name none (REGROUP_AGENT_CHECKPOINTS); default: the state folder, which workers of other users cannot reach")
 	fs.Int64Var(&a.CheckpointSpace, "checkpoint-space", a.CheckpointSpace, "`GIB` of disk that they take at most, all jobs of the node together; 0 = none are made (REGROUP_AGENT_CHECKPOINT_SPACE)")
+	fs.Int64Var(&a.CheckpointFree, "checkpoint-free", a.CheckpointFree, "`GIB` that they leave free on the disk, at most a tenth of it (REGROUP_AGENT_CHECKPOINT_FREE)")
 	fs.StringVar(&a.DefaultUser, "default-user", a.DefaultUser, "`USER` or USER:GROUP that workers run as whose job names none; with it no worker runs as root (REGROUP_AGENT_DEFAULT_USER); default: the agent's user")
 	fs.StringSliceVar(&a.AllowGroups, "allow-group", a.AllowGroups, "beside a default user: `GROUP` that jobs may name for users that are not in it; may be repeated (REGROUP_AGENT_ALLOW_GROUPS)")
 	fs.StringSliceVar(&a.AllowSecrets, "allow-secret", a.AllowSecrets, "`NAME` of a variable of the agent that jobs may take as a secret; may be repeated (REGROUP_AGENT_ALLOW_SECRETS)")
@@ -124,6 +126,9 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	if most := int64(1) << 20; a.CheckpointSpace < 0 || a.CheckpointSpace > most {
 		return nil, events.Errorf(events.Invalid, "--checkpoint-space: %d GiB are not within 0 to %d", a.CheckpointSpace, most)
 	}
+	if a.CheckpointFree < 0 {
+		return nil, events.Errorf(events.Invalid, "--checkpoint-free: %d GiB is negative", a.CheckpointFree)
+	}
 	driver, err := proc.New(proc.Options{StateDir: dir, AllowSecrets: a.AllowSecrets, Guard: guardCommand})
 	if err != nil {
 		return nil, err
@@ -134,7 +139,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	}
 	return agent.New(agent.Options{
 		Reachable: reachable, Version: p.Config.Version,
-		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30,
+		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
 			LogRate:   p.Conn.Amounts().Bytes / 2, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,

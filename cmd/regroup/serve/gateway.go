@@ -96,7 +96,7 @@ func DashboardCommand(c *boot.Config, w *web.Config) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&show, "open", false, "open it in the browser too")
 	cmd.Flags().StringVar(&o.URL, "url", w.URL, "address of a gateway elsewhere (REGROUP_GATEWAY_URL); its token is REGROUP_GATEWAY_TOKEN")
-	return command.Polish(cmd)
+	return command.WithUsage(cmd)
 }
 
 // browse opens an address in the user's browser.

@@ -18,11 +18,11 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
@@ -198,7 +198,7 @@ func (s *reporter) say(format string, args ...any) {
 	defer s.mu.Unlock()
 	if text != s.last {
 		s.last = text
-		fmt.Fprintf(s.to, "%s: %s\n", s.job, visible.Text(text))
+		fmt.Fprintf(s.to, "%s: %s\n", s.job, escape.Text(text))
 	}
 }
 

@@ -60,7 +60,7 @@ func Command(env command.Env, config *boot.Config) *cobra.Command {
 		}
 		return err
 	}
-	return command.Polish(cmd)
+	return command.WithUsage(cmd)
 }
 
 // Read returns the spec from a file or from the flags and arguments, not both.

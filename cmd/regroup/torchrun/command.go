@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/agent"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/attend"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
@@ -267,7 +267,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	story, ended := context.WithCancel(ctx)
 	var g errgroup.Group
 	g.Go(func() error {
-		w := attend.New(attend.Options{Client: c, Job: joined.Job, Err: errs, Palette: t.palette})
+		w := jobwatch.New(jobwatch.Options{Client: c, Job: joined.Job, Err: errs, Palette: t.palette})
 		if _, err := w.Run(story); err != nil && story.Err() == nil {
 			return err
 		}

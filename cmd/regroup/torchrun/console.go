@@ -15,8 +15,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
@@ -191,7 +191,7 @@ func (c *console) line(l agent.Line) {
 	}
 	p := screen.Printed{Of: output.Source{Place: l.Place, Stream: l.Stream}, Rank: l.Rank, Text: to.palette.Output(l.Text), Open: l.Open}
 	if teed {
-		p.Prefix = visible.Text(c.prefixOf(l))
+		p.Prefix = escape.Text(c.prefixOf(l))
 	}
 	_ = c.bottom.Line(to, to.terminal, p) // as it is with torchrun, a reader who has gone ends nothing
 }

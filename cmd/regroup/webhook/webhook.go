@@ -11,8 +11,8 @@ import (
 
 	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -47,7 +47,7 @@ func Command(env command.Env, gateway Gateway, url string) *cobra.Command {
 			return "all that are still kept were taken", err
 		}),
 	)
-	return command.Polish(cmd)
+	return command.WithUsage(cmd)
 }
 
 // run calls fn with the gateway and the time that the command has.
@@ -121,9 +121,9 @@ func row(w client.Webhook, p screen.Palette) []string {
 	if w.LastError != "" && !strings.Contains(w.LastError, why) || why == "" {
 		why = w.LastError
 	}
-	r := []string{w.ID, visible.Text(w.URL), visible.Text(types), w.Handshake, target(w), strconv.FormatUint(w.Delivered, 10), strconv.Itoa(len(w.Parked))}
+	r := []string{w.ID, escape.Text(w.URL), escape.Text(types), w.Handshake, target(w), strconv.FormatUint(w.Delivered, 10), strconv.Itoa(len(w.Parked))}
 	if why != "" {
-		r = append(r, p.Faint(visible.Text(why)))
+		r = append(r, p.Faint(escape.Text(why)))
 	}
 	return r
 }

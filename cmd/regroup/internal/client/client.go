@@ -16,7 +16,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/spec"
@@ -189,7 +189,7 @@ func loadAt[V any](ctx context.Context, c *Client, s Server, bucket, key string)
 // show escapes untrusted text for a terminal.
 func (c *Client) show(v any) {
 	if !c.Exact {
-		visible.Escape(v)
+		escape.All(v)
 	}
 }
 

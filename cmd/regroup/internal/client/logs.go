@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 )
@@ -99,7 +99,7 @@ func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn f
 // showLine is show, but leaves the colours of the text as they are.
 func (c *Client) showLine(l *Line) {
 	if !c.Exact {
-		text := visible.Output(l.Text, true)
+		text := escape.Output(l.Text, true)
 		c.show(l)
 		l.Text = text
 	}

@@ -174,7 +174,7 @@ func (w *World) Run(ctx context.Context, stdin string, commands func(command.Env
 	root := &cobra.Command{Use: "regroup"}
 	command.GlobalFlags(root.PersistentFlags())
 	root.AddCommand(commands(w.Env(stdin, &out, &talk))...)
-	command.Polish(root)
+	command.WithUsage(root)
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&talk)

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -70,7 +70,7 @@ func (e Env) ClientOf(source string, within time.Duration, servers ...client.Ser
 }
 
 // Say prints a message for the user to Err.
-func (e Env) Say(text string) { fmt.Fprintln(e.Err, "regroup:", visible.Text(text)) }
+func (e Env) Say(text string) { fmt.Fprintln(e.Err, "regroup:", escape.Text(text)) }
 
 // Timeout is the value of --timeout, or its default.
 func Timeout(cmd *cobra.Command) (time.Duration, error) {

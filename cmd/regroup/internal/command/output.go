@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -77,7 +77,7 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 	if err := enc.Encode(v); err != nil {
 		return true, events.Errorf(events.Internal, "encode the output: %w", err)
 	}
-	out := visible.JSON(b.Bytes())
+	out := escape.JSON(b.Bytes())
 	if f.Is(YAML) {
 		y, err := toYAML(out)
 		if err != nil {
@@ -121,7 +121,7 @@ func (q quoted) MarshalYAML() ([]byte, error) { return []byte(strconv.Quote(stri
 func quote(v any) any {
 	switch v := v.(type) {
 	case string:
-		if visible.Text(v) != v {
+		if escape.Text(v) != v {
 			return quoted(v)
 		}
 	case []any:
@@ -132,7 +132,7 @@ func quote(v any) any {
 		for i := range v {
 			v[i].Value = quote(v[i].Value)
 			if key, ok := v[i].Key.(string); ok { // keys cannot have a marshaler
-				v[i].Key = visible.Text(key)
+				v[i].Key = escape.Text(key)
 			}
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -84,7 +84,7 @@ func (p Palette) Rank(rank int, s string) string {
 
 // Output escapes a line of a worker's output for a terminal, and removes its colours if there are
 // to be none.
-func (p Palette) Output(s string) string { return visible.Output(s, p.On) }
+func (p Palette) Output(s string) string { return escape.Output(s, p.On) }
 
 // Prefix is the prefix of a worker's output: [node-a r2 g3]; without a rank [node-a/1].
 func (p Palette) Prefix(place events.Place, rank int, g events.Generation) string {

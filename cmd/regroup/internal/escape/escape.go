@@ -1,7 +1,7 @@
-// Package visible escapes untrusted text for a terminal: control sequences, other control
+// Package escape escapes untrusted text for a terminal: control sequences, other control
 // characters, and marks that change the writing direction are written as in Go and YAML strings.
 // Letters, punctuation and spaces of all scripts are unchanged.
-package visible
+package escape
 
 import (
 	"fmt"
@@ -111,8 +111,8 @@ func JSON(b []byte) []byte {
 	return []byte(out.String())
 }
 
-// Escape applies Text to every string reachable from v, a pointer, in place.
-func Escape(v any) { walk(reflect.ValueOf(v)) }
+// All applies Text to every string reachable from v, a pointer, in place.
+func All(v any) { walk(reflect.ValueOf(v)) }
 
 func walk(v reflect.Value) {
 	switch v.Kind() {

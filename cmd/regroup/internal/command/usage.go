@@ -12,9 +12,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Polish gives a command and its sub-commands the common help and usage errors: the error alone,
+// WithUsage gives a command and its sub-commands the common help and usage errors: the error alone,
 // with code Invalid and a suggestion. It returns cmd.
-func Polish(cmd *cobra.Command) *cobra.Command {
+func WithUsage(cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetFlagErrorFunc(flagError)
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { cobra.CheckErr(writeHelp(cmd.OutOrStdout(), cmd)) })
@@ -24,7 +24,7 @@ func Polish(cmd *cobra.Command) *cobra.Command {
 		cmd.RunE = unknownVerb
 	}
 	for _, sub := range cmd.Commands() {
-		Polish(sub)
+		WithUsage(sub)
 	}
 	return cmd
 }

@@ -1,4 +1,4 @@
-package visible
+package escape
 
 import (
 	"encoding/json"
@@ -68,7 +68,7 @@ func TestAll(t *testing.T) {
 	}{
 		inner{"\x1b", []string{"\x1b", "x"}}, &inner{Text: "\x1b"}, inner{Text: "\x1b"}, map[string]inner{"\x1b": {Text: "\x1b"}, "k": {}}, 7, []byte{0x1b},
 	}
-	Escape(&v)
+	All(&v)
 	want := v
 	want.In = inner{`\x1b`, []string{`\x1b`, "x"}}
 	want.Ptr, want.Any = &inner{Text: `\x1b`}, inner{Text: `\x1b`}

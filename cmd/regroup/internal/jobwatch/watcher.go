@@ -1,6 +1,6 @@
-// Package attend follows one job to its end and prints its generations, its workers' output and a
+// Package jobwatch follows one job to its end and prints its generations, its workers' output and a
 // progress line.
-package attend
+package jobwatch
 
 import (
 	"context"
