@@ -105,8 +105,8 @@ type Options struct {
 	StateDir    string // socket, error files and the driver's files
 	// Checkpoints is where there is a folder regroup-checkpoints, with those of jobs that recover
 	// in the process and name none; empty = StateDir, which other users cannot reach. They take at
-	// most CheckpointSpace bytes together (0 = none are made), and leave CheckpointFree bytes of the
-	// disk free, at most a tenth of it.
+	// most CheckpointSpace bytes together (0 = none are made), and leave CheckpointFree bytes of
+	// the disk free, at most a tenth of it.
 	Checkpoints     string
 	CheckpointSpace int64
 	CheckpointFree  int64
