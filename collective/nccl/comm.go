@@ -12,10 +12,8 @@ import (
 // CommOptions describe one rank of one communicator.
 type CommOptions struct {
 	Rank, World int
-	// ID is from Library.UniqueID, the same on all ranks; with Joins, from Comm.GrowID.
+	// ID is from Library.UniqueID, the same on all ranks.
 	ID UniqueID
-	// Joins says that this rank is new in a communicator whose other ranks call Grow.
-	Joins bool
 
 	// Name is shown in NCCL's logs (since 2.27). May be empty.
 	Name string
@@ -65,8 +63,8 @@ type Comm struct {
 	// native is ncclComm_t, 0 once an ending has taken it. The device's thread uses it, and loads
 	// it before every call.
 	native atomic.Uintptr
-	// self and child are where NCCL writes this communicator and that of Split, Shrink or Grow. Its
-	// threads use both until the communicators are connected (2.14 reads self there, child is
+	// self and child are where NCCL writes this communicator and the one that Reform makes of it.
+	// Its threads use both until the communicators are connected (2.14 reads self there, child is
 	// written last). Go's heap does not move, and these fields keep the two from being garbage
 	// collected.
 	self, child *uintptr
@@ -103,9 +101,6 @@ func (d *Device) Init(ctx context.Context, o CommOptions) (*Comm, error) {
 	if err := o.validate(d); err != nil {
 		return nil, err
 	}
-	if o.Joins && d.lib.nccl.CommGrow == nil {
-		return nil, unsupported("Joins", since("CommGrow"), d.lib.version)
-	}
 	c := d.newComm(o)
 	c.config = newConfig()
 	c.config.CommName = cString(o.Name)
@@ -117,17 +112,9 @@ func (d *Device) Init(ctx context.Context, o CommOptions) (*Comm, error) {
 	}
 	ctx, done := c.scope(ctx, "init")
 	defer done()
-	n, op := &d.lib.nccl, "ncclCommInitRankConfig"
-	if o.Joins {
-		op = "ncclCommGrow"
-	}
+	const op = "ncclCommInitRankConfig"
 	err := d.do(ctx, op, func() error {
-		var code Code
-		if o.Joins {
-			code = n.CommGrow(0, int32(o.World), &idArgument{o.ID}, int32(o.Rank), c.self, c.config)
-		} else {
-			code = n.CommInitRankConfig(c.self, int32(o.World), idArgument{o.ID}, int32(o.Rank), c.config)
-		}
+		code := d.lib.nccl.CommInitRankConfig(c.self, int32(o.World), idArgument{o.ID}, int32(o.Rank), c.config)
 		if !code.working() {
 			return d.lib.failure(op, code, 0)
 		}

@@ -36,18 +36,9 @@ func TestEveryStepWaitsWhileNCCLIsInProgress(t *testing.T) {
 			t.Errorf("rank %d got %v", i, got)
 		}
 	}
-	parts := make([]*Comm, 3)
-	all(t, 3, func(i int) (err error) {
-		parts[i], err = comms[i].Split(soon(t), Part{Color: 0, Key: -i})
-		return err
-	})
-	for i, p := range parts {
-		if p.Rank() != 2-i || p.World() != 3 {
-			t.Errorf("rank %d became %d of %d", i, p.Rank(), p.World())
-		}
-	}
-	ending(t, parts)
-	sumsTo(t, []*Comm{parts[2], parts[1], parts[0]})
+	next, errs := reform(t, comms, []int{0, 1, 2}, nil)
+	ok(t, errors.Join(errs...))
+	sumsTo(t, next)
 }
 
 func TestResultsAreErrorsWithNCCLsWords(t *testing.T) {
@@ -237,10 +228,6 @@ func TestWhatAVersionLacksIsRefusedWithTheVersionThatHasIt(t *testing.T) {
 	c := world(t, l, 1, nil)[0]
 	ctx := soon(t)
 	b := upload(t, c.dev, floats(8, 1, 0))
-	_, split := c.Split(ctx, Part{})
-	_, growID := c.GrowID(ctx)
-	_, grow := c.Grow(ctx, 2, nil)
-	_, joins := c.dev.Init(ctx, CommOptions{World: 1, Joins: true})
 	_, alloc := c.dev.AllocNCCL(ctx, 8)
 	_, register := c.Register(ctx, b)
 	_, window := c.RegisterWindow(ctx, b)
@@ -250,8 +237,8 @@ func TestWhatAVersionLacksIsRefusedWithTheVersionThatHasIt(t *testing.T) {
 		err   error
 		since string
 	}{
-		"split": {split, "2.18.1"}, "growID": {growID, "2.29.2"}, "grow": {grow, "2.29.2"}, "joins": {joins, "2.29.2"},
-		"alloc": {alloc, "2.19.1"}, "register": {register, "2.19.1"}, "window": {window, "2.27.3"},
+		"shrink": {c.CanShrink(), "2.27.3"},
+		"alloc":  {alloc, "2.19.1"}, "register": {register, "2.19.1"}, "window": {window, "2.27.3"},
 		"memory": {memory, "2.29.7"}, "scaled": {scaled, "2.11.0"},
 	} {
 		if !errors.Is(test.err, ErrUnsupported) || !strings.Contains(test.err.Error(), test.since) || !strings.Contains(test.err.Error(), "2.14.3") {
