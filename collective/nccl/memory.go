@@ -81,33 +81,15 @@ func (d *Device) owns(pointer uintptr) error {
 
 // Alloc allocates memory of the GPU. It may wait for the GPU.
 func (d *Device) Alloc(ctx context.Context, bytes int) (Buffer, error) {
-	c := &d.lib.cuda
-	return d.alloc(ctx, "cuMemAlloc", bytes, func(b *Buffer) error {
-		return d.lib.driverError("cuMemAlloc", c.MemAlloc(&b.pointer, uintptr(b.bytes)))
-	}, func(b Buffer) error { return d.lib.driverError("cuMemFree", c.MemFree(b.pointer)) })
-}
-
-// AllocNCCL allocates memory in the way that NCCL can register best. Since 2.19.1.
-func (d *Device) AllocNCCL(ctx context.Context, bytes int) (Buffer, error) {
-	n := &d.lib.nccl
-	if n.MemAlloc == nil || n.MemFree == nil {
-		return Buffer{}, unsupported("AllocNCCL", since("MemAlloc"), d.lib.version)
-	}
-	return d.alloc(ctx, "ncclMemAlloc", bytes, func(b *Buffer) error {
-		return d.lib.check("ncclMemAlloc", n.MemAlloc(&b.pointer, uintptr(b.bytes)), 0)
-	}, func(b Buffer) error { return d.lib.check("ncclMemFree", n.MemFree(b.pointer), 0) })
-}
-
-func (d *Device) alloc(ctx context.Context, op string, bytes int, get func(*Buffer) error, put func(Buffer) error) (Buffer, error) {
 	if bytes <= 0 {
 		return Buffer{}, invalid("%d bytes", bytes)
 	}
 	b := Buffer{dev: d, bytes: bytes}
-	err := d.do(ctx, op, func() error {
-		if err := get(&b); err != nil {
+	err := d.do(ctx, "cuMemAlloc", func() error {
+		if err := d.lib.driverError("cuMemAlloc", d.lib.cuda.MemAlloc(&b.pointer, uintptr(bytes))); err != nil {
 			return err
 		}
-		d.memory[b.pointer] = func() error { return put(b) }
+		d.memory[b.pointer] = struct{}{}
 		return nil
 	})
 	if err != nil {
@@ -116,16 +98,14 @@ func (d *Device) alloc(ctx context.Context, op string, bytes int, get func(*Buff
 	return b, nil
 }
 
-// Free frees memory from Alloc or AllocNCCL. It waits for the GPU: if a collective hangs, abort
-// first.
+// Free frees memory from Alloc. It waits for the GPU: if a collective hangs, abort first.
 func (d *Device) Free(ctx context.Context, b Buffer) error {
 	return d.do(ctx, "cuMemFree", func() error {
-		release := d.memory[b.pointer]
-		if release == nil {
+		if _, ours := d.memory[b.pointer]; !ours {
 			return invalid("%#x was not allocated here", b.pointer)
 		}
 		delete(d.memory, b.pointer)
-		return release()
+		return d.lib.driverError("cuMemFree", d.lib.cuda.MemFree(b.pointer))
 	})
 }
 
@@ -190,66 +170,6 @@ func (c *Comm) ask(ctx context.Context, op string, call func(native uintptr) Cod
 		err = c.settle(ctx, op, nil)
 	}
 	return err
-}
-
-// Registration is a buffer that NCCL has registered, so that it need not copy.
-type Registration struct {
-	comm       *Comm
-	handle     *uintptr
-	deregister string // the call that ends it
-	call       func(comm, handle uintptr) Code
-}
-
-// Register registers a buffer that operations will use, as long as the communicator or the buffer
-// lives. It helps most for buffers from AllocNCCL. Since 2.19.1.
-func (c *Comm) Register(ctx context.Context, b Buffer) (*Registration, error) {
-	n := &c.dev.lib.nccl
-	if n.CommRegister == nil || n.CommDeregister == nil {
-		return nil, unsupported("Register", since("CommRegister"), c.dev.lib.version)
-	}
-	r := &Registration{comm: c, handle: new(uintptr), deregister: "ncclCommDeregister", call: n.CommDeregister}
-	return r.register(ctx, "ncclCommRegister", b, func(native uintptr) Code {
-		return n.CommRegister(native, b.pointer, uintptr(b.bytes), r.handle)
-	})
-}
-
-// RegisterWindow registers a buffer from AllocNCCL on all ranks, which must all call it, for
-// kernels that access each other's memory. Since 2.27.3.
-func (c *Comm) RegisterWindow(ctx context.Context, b Buffer) (*Registration, error) {
-	n := &c.dev.lib.nccl
-	if n.WindowRegister == nil || n.WindowDeregister == nil {
-		return nil, unsupported("RegisterWindow", since("WindowRegister"), c.dev.lib.version)
-	}
-	r := &Registration{comm: c, handle: new(uintptr), deregister: "ncclCommWindowDeregister", call: n.WindowDeregister}
-	return r.register(ctx, "ncclCommWindowRegister", b, func(native uintptr) Code {
-		return n.WindowRegister(native, b.pointer, uintptr(b.bytes), r.handle, windowSymmetric)
-	})
-}
-
-func (r *Registration) register(ctx context.Context, op string, b Buffer, call func(native uintptr) Code) (*Registration, error) {
-	if err := b.holds(r.comm.dev, b.bytes); err != nil {
-		return nil, err
-	}
-	return r, r.comm.ask(ctx, op, call)
-}
-
-// Close ends the registration. No operation that uses the buffer may be running.
-func (r *Registration) Close(ctx context.Context) error {
-	return r.comm.ask(ctx, r.deregister, func(native uintptr) Code { return r.call(native, *r.handle) })
-}
-
-// MemoryBytes is the GPU memory that NCCL has allocated for this communicator. Since 2.29.7.
-func (c *Comm) MemoryBytes(ctx context.Context) (uint64, error) {
-	n := &c.dev.lib.nccl
-	if n.CommMemStats == nil {
-		return 0, unsupported("MemoryBytes", since("CommMemStats"), c.dev.lib.version)
-	}
-	var total uint64
-	err := c.ask(ctx, "ncclCommMemStats", func(native uintptr) Code { return n.CommMemStats(native, statTotal, &total) })
-	if err != nil {
-		return 0, err
-	}
-	return total, nil
 }
 
 // PreMulSum creates a reduction that multiplies each rank's elements by its own factor before it

@@ -189,6 +189,12 @@ func TestCopiesNeedMemoryOfTheRightKind(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	twice, err := d.Alloc(ctx, 8)
+	ok(t, err)
+	ok(t, d.Free(ctx, twice))
+	if err := d.Free(ctx, twice); !errors.Is(err, ErrInvalid) {
+		t.Errorf("freed twice: %v", err)
+	}
 	var failed *DriverError
 	if _, err := d.Alloc(ctx, 1<<40); !errors.As(err, &failed) || failed.Name != "CUDA_ERROR_OUT_OF_MEMORY" {
 		t.Error(err)

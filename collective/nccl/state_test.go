@@ -227,19 +227,13 @@ func TestWhatAVersionLacksIsRefusedWithTheVersionThatHasIt(t *testing.T) {
 	l := library(t, 21403, "FAKE_WITHOUT_PREMULSUM")
 	c := world(t, l, 1, nil)[0]
 	ctx := soon(t)
-	b := upload(t, c.dev, floats(8, 1, 0))
-	_, alloc := c.dev.AllocNCCL(ctx, 8)
-	_, register := c.Register(ctx, b)
-	_, window := c.RegisterWindow(ctx, b)
-	_, memory := c.MemoryBytes(ctx)
 	_, scaled := c.PreMulSum(ctx, Float32, 2)
 	for what, test := range map[string]struct {
 		err   error
 		since string
 	}{
 		"shrink": {c.CanShrink(), "2.27.3"},
-		"alloc":  {alloc, "2.19.1"}, "register": {register, "2.19.1"}, "window": {window, "2.27.3"},
-		"memory": {memory, "2.29.7"}, "scaled": {scaled, "2.11.0"},
+		"scaled": {scaled, "2.11.0"},
 	} {
 		if !errors.Is(test.err, ErrUnsupported) || !strings.Contains(test.err.Error(), test.since) || !strings.Contains(test.err.Error(), "2.14.3") {
 			t.Errorf("%s: %v", what, test.err)
@@ -256,33 +250,6 @@ func TestWhatAVersionLacksIsRefusedWithTheVersionThatHasIt(t *testing.T) {
 	}
 	if present != 1 || l.Version().String() != "2.14.3" {
 		t.Errorf("%v has %v", l.Version(), l.Features())
-	}
-}
-
-func TestRegisteredMemory(t *testing.T) {
-	l := library(t, 23007)
-	c := world(t, l, 1, nil)[0]
-	ctx := soon(t)
-	b, err := c.dev.AllocNCCL(ctx, 1<<16)
-	ok(t, err)
-	r, err := c.Register(ctx, b)
-	ok(t, err)
-	w, err := c.RegisterWindow(ctx, b)
-	ok(t, err)
-	ok(t, reduceInPlace(ctx, c, b))
-	ok(t, w.Close(ctx))
-	ok(t, r.Close(ctx))
-	ok(t, c.dev.Free(ctx, b))
-	if err := c.dev.Free(ctx, b); !errors.Is(err, ErrInvalid) {
-		t.Errorf("freed twice: %v", err)
-	}
-	if n, err := c.MemoryBytes(ctx); err != nil || n != 12345678 {
-		t.Errorf("%d, %v", n, err)
-	}
-	for _, f := range l.Features() {
-		if !f.Present {
-			t.Errorf("%s is missing in %v", f.Name, l.Version())
-		}
 	}
 }
 

@@ -114,7 +114,7 @@ func TestTwoRanksShareAGPUAsOfTwoHostsBefore(t *testing.T) {
 func TestAnOldVersionLacksMuchAndPasses(t *testing.T) {
 	out := check(t, 21403, 0, "REGROUP_FAKE_DEVICES=2")
 	says(t, out, "Reform by revoking", "not possible here", "came with NCCL 2.28.7")
-	says(t, out, "registered buffer", "not possible here", "came with 2.19.1")
+	says(t, out, "reform alone", "not possible here", "came with 2.27.3")
 	says(t, out, "two GPUs: kill, reform", "ok", "a fresh id is needed")
 }
 

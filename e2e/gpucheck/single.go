@@ -38,9 +38,6 @@ func single(t *table, l *nccl.Library, s settings) {
 		{"send and receive in a group", false, r.exchange},
 		{"all-to-all", false, r.allToAll},
 		{"order with a caller's stream", false, r.order},
-		{"registered buffer", false, r.register},
-		{"window", true, r.window},
-		{"memory that NCCL took", false, r.memory},
 		{"launch and wait, 4 KiB", false, r.latency},
 		{"all-reduce, large", false, r.bandwidth},
 		{"pages that are shared", true, r.pages},
@@ -176,35 +173,6 @@ func (r *rig) order(ctx context.Context, _ settings) (string, error) {
 		}
 	}
 	return "20 times, checked", caller.Close(ctx)
-}
-
-func (r *rig) register(ctx context.Context, _ settings) (string, error) {
-	b, err := r.AllocNCCL(ctx, 4<<20)
-	if err != nil {
-		return "", err
-	}
-	reg, err := r.comm.Register(ctx, b)
-	if err == nil {
-		err = errors.Join(r.fill(ctx, b, ramp(2)), r.do(ctx, nccl.AllReduce(b, b, nccl.Float32, nccl.Sum)), r.verify(ctx, b, ramp(2)), reg.Close(ctx))
-	}
-	return "4 MiB of AllocNCCL, checked", errors.Join(err, r.Free(ctx, b))
-}
-
-func (r *rig) window(ctx context.Context, _ settings) (string, error) {
-	b, err := r.AllocNCCL(ctx, 4<<20)
-	if err != nil {
-		return "", err
-	}
-	w, err := r.comm.RegisterWindow(ctx, b)
-	if err == nil {
-		err = errors.Join(r.fill(ctx, b, ramp(2)), r.do(ctx, nccl.AllReduce(b, b, nccl.Float32, nccl.Sum)), r.verify(ctx, b, ramp(2)), w.Close(ctx))
-	}
-	return "4 MiB, checked", errors.Join(err, r.Free(ctx, b))
-}
-
-func (r *rig) memory(ctx context.Context, _ settings) (string, error) {
-	n, err := r.comm.MemoryBytes(ctx)
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)), err
 }
 
 func (r *rig) latency(ctx context.Context, _ settings) (string, error) {

@@ -194,7 +194,7 @@ static int drop(const void *p, int kind) {
   return 1;
 }
 
-EXPORT int fakeDeviceAlloc(void **p, size_t bytes) {
+EXPORT CUresult cuMemAlloc_v2(void **p, size_t bytes) {
   CURRENT;
   if (bytes == 0) return INVALID_VALUE;
   if (bytes > (size_t)4 << 30 || !(*p = aligned_alloc(256, (bytes + 255) & ~(size_t)255))) return OUT_OF_MEMORY;
@@ -202,20 +202,13 @@ EXPORT int fakeDeviceAlloc(void **p, size_t bytes) {
   return OK;
 }
 
-EXPORT int fakeDeviceFree(void *p) {
-  CURRENT;
-  if (!drop(p, ON_DEVICE)) return INVALID_VALUE;
-  return free(p), OK;
-}
-
-EXPORT CUresult cuMemAlloc_v2(void **p, size_t bytes) { return fakeDeviceAlloc(p, bytes); }
-
 // Like the real one it waits for work that may still use the memory.
 EXPORT CUresult cuMemFree_v2(void *p) {
   CURRENT;
   for (struct stream *s = streams; s; s = s->next)
     while (s->device == current->device && s->pending) nanosleep(&(struct timespec){0, 50000}, NULL);
-  return fakeDeviceFree(p);
+  if (!drop(p, ON_DEVICE)) return INVALID_VALUE;
+  return free(p), OK;
 }
 
 EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {

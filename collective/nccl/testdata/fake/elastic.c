@@ -1,4 +1,4 @@
-// What came with later versions: children of communicators, and registered memory.
+// What came with later versions: children of communicators.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -67,18 +67,6 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t c, int *excluded, int n, ncclComm_
   }
   return beginChild(c, path, c->world - n, rank, child);
 }
-
-EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *buffer, size_t bytes, void **window, int flags) {
-  ncclResult_t bad = check(c, "CommWindowRegister");
-  if (bad) return bad;
-  if (flags != 1 || !fakeIsDevice(buffer, bytes, c->device)) return ncclInvalidArgument;
-  return *window = (void *)0x77, ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t c, void *window) {
-  ncclResult_t bad = check(c, "CommWindowDeregister");
-  return bad ? bad : window == (void *)0x77 ? ncclSuccess : ncclInvalidArgument;
-}
 #endif
 
 #if FAKE_VERSION >= 22807
@@ -104,36 +92,6 @@ EXPORT ncclResult_t ncclCommRevoke(ncclComm_t c, int flags) {
   dropHeld(c);
   begin(c, revoke, c);
   return ncclInProgress;
-}
-#endif
-
-#if FAKE_VERSION >= 22907
-EXPORT ncclResult_t ncclCommMemStats(ncclComm_t c, int stat, uint64_t *value) {
-  ncclResult_t bad = check(c, "CommMemStats");
-  return bad ? bad : stat == 3 ? (*value = 12345678, ncclSuccess) : ncclInvalidArgument;
-}
-#endif
-
-#if FAKE_VERSION >= 21901
-EXPORT ncclResult_t ncclMemAlloc(void **p, size_t bytes) {
-  fakeNote("MemAlloc");
-  return fakeDeviceAlloc(p, bytes) ? ncclUnhandledCudaError : ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclMemFree(void *p) {
-  fakeNote("MemFree");
-  return fakeDeviceFree(p) ? ncclInvalidArgument : ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclCommRegister(ncclComm_t c, void *buffer, size_t bytes, void **handle) {
-  ncclResult_t bad = check(c, "CommRegister");
-  if (bad) return bad;
-  return fakeIsDevice(buffer, bytes, c->device) ? (*handle = (void *)0x55, ncclSuccess) : ncclInvalidArgument;
-}
-
-EXPORT ncclResult_t ncclCommDeregister(ncclComm_t c, void *handle) {
-  ncclResult_t bad = check(c, "CommDeregister");
-  return bad ? bad : handle == (void *)0x55 ? ncclSuccess : ncclInvalidArgument;
 }
 #endif
 
