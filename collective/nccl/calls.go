@@ -34,12 +34,10 @@ type ncclCalls struct {
 	GroupEnd           func() Code                                                                                `symbol:"ncclGroupEnd"`
 
 	// Optional: nil where the library is older, or was built without them.
-	PreMulSumCreate func(op *ReduceOp, scalar *[8]byte, t DataType, residence int32, comm uintptr) Code     `symbol:"ncclRedOpCreatePreMulSum" since:"21100"`
-	RedOpDestroy    func(op ReduceOp, comm uintptr) Code                                                    `symbol:"ncclRedOpDestroy" since:"21100"`
-	CommSplit       func(comm uintptr, color, key int32, child *uintptr, c *config) Code                    `symbol:"ncclCommSplit" since:"21801"`
-	CommShrink      func(comm uintptr, excluded *int32, n int32, child *uintptr, c *config, how int32) Code `symbol:"ncclCommShrink" since:"22703"`
-	AlltoAll        func(send, recv, count uintptr, t DataType, comm, stream uintptr) Code                  `symbol:"ncclAlltoAll" since:"22803"`
-	CommRevoke      func(comm uintptr, flags int32) Code                                                    `symbol:"ncclCommRevoke" since:"22807"`
+	CommSplit  func(comm uintptr, color, key int32, child *uintptr, c *config) Code                    `symbol:"ncclCommSplit" since:"21801"`
+	CommShrink func(comm uintptr, excluded *int32, n int32, child *uintptr, c *config, how int32) Code `symbol:"ncclCommShrink" since:"22703"`
+	AlltoAll   func(send, recv, count uintptr, t DataType, comm, stream uintptr) Code                  `symbol:"ncclAlltoAll" since:"22803"`
+	CommRevoke func(comm uintptr, flags int32) Code                                                    `symbol:"ncclCommRevoke" since:"22807"`
 }
 
 // cudaCalls are the functions of the driver. All of them exist since CUDA 11.
@@ -91,7 +89,6 @@ const (
 
 // Values that NCCL's calls take, as nccl.h numbers them.
 const (
-	scalarOnHost   = 1 // read before PreMulSumCreate returns
 	shrinkPlain    = 0
 	shrinkAborting = 1
 )
@@ -215,8 +212,7 @@ func (t DataType) Bytes() int {
 	return 0
 }
 
-// ReduceOp is how elements are combined (ncclRedOp_t): one of these, or the result of
-// Comm.PreMulSum.
+// ReduceOp is how elements are combined (ncclRedOp_t).
 type ReduceOp int32
 
 // The reductions, as nccl.h numbers them.

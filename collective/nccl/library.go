@@ -242,7 +242,6 @@ type Feature struct {
 func (l *Library) Features() []Feature {
 	n := &l.nccl
 	return []Feature{
-		{"scaled sums (PreMulSum)", since("PreMulSumCreate"), n.PreMulSumCreate != nil && n.RedOpDestroy != nil},
 		{"non-blocking communicators", 21403, true}, // Open refuses a library without them
 		{"Reform by shrinking", since("CommShrink"), n.CommShrink != nil},
 		{"all-to-all in one call", since("AlltoAll"), n.AlltoAll != nil},

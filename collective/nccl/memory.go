@@ -2,13 +2,8 @@ package nccl
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"unsafe"
-
-	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 // Buffer is memory of one GPU. The zero value is empty.
@@ -151,84 +146,4 @@ func (h *HostMemory) Free(ctx context.Context) error {
 		return h.dev.call(ctx, "cuMemFreeHost", func(c *cudaCalls) int32 { return c.MemFreeHost(p) })
 	}
 	return h.dev.call(ctx, "cuMemHostUnregister", func(c *cudaCalls) int32 { return c.MemHostUnregister(p) })
-}
-
-// ask runs a call on a working communicator that NCCL answers immediately. It holds launchLock,
-// because NCCL allows nothing else while a launch is in progress.
-func (c *Comm) ask(ctx context.Context, op string, call func(native uintptr) Code) error {
-	ctx, done := c.scope(ctx, op)
-	defer done()
-	if err := c.lock(ctx); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	defer c.unlock()
-	code, err := c.call(ctx, op, call)
-	if stuck(err) {
-		c.fail(err)
-	}
-	if err == nil && code == InProgress {
-		err = c.settle(ctx, op, nil)
-	}
-	return err
-}
-
-// PreMulSum creates a reduction that multiplies each rank's elements by its own factor before it
-// sums: weighted means in one pass. Only for this communicator and type, which must be a float of
-// 16 to 64 bits.
-func (c *Comm) PreMulSum(ctx context.Context, t DataType, factor float64) (ReduceOp, error) {
-	n := &c.dev.lib.nccl
-	if n.PreMulSumCreate == nil || n.RedOpDestroy == nil {
-		return 0, unsupported("PreMulSum", since("PreMulSumCreate"), c.dev.lib.version)
-	}
-	scalar, ok := scalarOf(t, factor)
-	if !ok {
-		return 0, invalid("a factor for data type %d", t)
-	}
-	var op ReduceOp
-	err := c.ask(ctx, "ncclRedOpCreatePreMulSum", func(native uintptr) Code {
-		return n.PreMulSumCreate(&op, &scalar, t, scalarOnHost, native)
-	})
-	if err != nil {
-		return 0, err
-	}
-	return op, nil
-}
-
-// DropOp frees a reduction of PreMulSum, once all launches with it have returned.
-func (c *Comm) DropOp(ctx context.Context, op ReduceOp) error {
-	return c.ask(ctx, "ncclRedOpDestroy", func(native uintptr) Code { return c.dev.lib.nccl.RedOpDestroy(op, native) })
-}
-
-// scalarOf is factor as an element in memory.
-func scalarOf(t DataType, factor float64) (s [8]byte, ok bool) {
-	single := collective.Of([]float32{float32(factor)}).Data
-	switch t {
-	case Float64:
-		binary.NativeEndian.PutUint64(s[:], math.Float64bits(factor))
-	case Float32:
-		copy(s[:], single)
-	case BFloat16:
-		kernel.Narrow(kernel.BFloat16, s[:2], single)
-	case Float16: // rounded once, which Narrow would do a second time
-		binary.NativeEndian.PutUint16(s[:], toFloat16(factor))
-	default:
-		return s, false
-	}
-	return s, true
-}
-
-// toFloat16 converts f to an IEEE 754 half, rounded to even.
-func toFloat16(f float64) uint16 {
-	sign := uint16(math.Float64bits(f) >> 48 & 0x8000)
-	f = math.Abs(f)
-	switch {
-	case math.IsNaN(f):
-		return sign | 0x7e00
-	case f >= 65520: // beyond the middle between the largest half and the next
-		return sign | 0x7c00
-	case f < 0x1p-14: // subnormal: multiples of 2^-24
-		return sign | uint16(math.RoundToEven(f*0x1p24))
-	}
-	fraction, exponent := math.Frexp(f)                                               // 0.5 to 1
-	return sign + uint16(exponent+13)<<10 + uint16(math.RoundToEven(fraction*0x1p11)) // the leading one adds to the exponent
 }

@@ -224,20 +224,10 @@ func TestPatienceBoundsEveryStep(t *testing.T) {
 }
 
 func TestWhatAVersionLacksIsRefusedWithTheVersionThatHasIt(t *testing.T) {
-	l := library(t, 21403, "FAKE_WITHOUT_PREMULSUM")
+	l := library(t, 21403)
 	c := world(t, l, 1, nil)[0]
-	ctx := soon(t)
-	_, scaled := c.PreMulSum(ctx, Float32, 2)
-	for what, test := range map[string]struct {
-		err   error
-		since string
-	}{
-		"shrink": {c.CanShrink(), "2.27.3"},
-		"scaled": {scaled, "2.11.0"},
-	} {
-		if !errors.Is(test.err, ErrUnsupported) || !strings.Contains(test.err.Error(), test.since) || !strings.Contains(test.err.Error(), "2.14.3") {
-			t.Errorf("%s: %v", what, test.err)
-		}
+	if err := c.CanShrink(); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "2.27.3") || !strings.Contains(err.Error(), "2.14.3") {
+		t.Error(err)
 	}
 	if l.ReformsBy() != ByNewID || !errors.Is(c.CanShrink(), ErrNeedsID) {
 		t.Errorf("%s, %v", l.ReformsBy(), c.CanShrink())

@@ -34,7 +34,6 @@ func single(t *table, l *nccl.Library, s settings) {
 		{"memory of the GPU", false, r.alloc},
 		{"memory of the host is refused", false, r.refuse},
 		{"all-reduce", false, r.allReduce},
-		{"scaled sum", false, r.scaledSum},
 		{"send and receive in a group", false, r.exchange},
 		{"all-to-all", false, r.allToAll},
 		{"order with a caller's stream", false, r.order},
@@ -128,15 +127,6 @@ func (r *rig) result(ctx context.Context, factor float32, ops ...nccl.Operation)
 
 func (r *rig) allReduce(ctx context.Context, _ settings) (string, error) {
 	return "sum of float32, checked", r.result(ctx, 1, nccl.AllReduce(r.send, r.recv, nccl.Float32, nccl.Sum))
-}
-
-func (r *rig) scaledSum(ctx context.Context, _ settings) (string, error) {
-	op, err := r.comm.PreMulSum(ctx, nccl.Float32, 0.5)
-	if err != nil {
-		return "", err
-	}
-	err = r.result(ctx, 0.5, nccl.AllReduce(r.send, r.recv, nccl.Float32, op))
-	return "times 0.5, checked", errors.Join(err, r.comm.DropOp(ctx, op))
 }
 
 func (r *rig) exchange(ctx context.Context, _ settings) (string, error) {

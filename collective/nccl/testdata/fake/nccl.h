@@ -45,7 +45,7 @@ typedef struct {
 #endif
 } ncclConfig_t;
 
-enum { RANKS = 8, MAILBOX = 32 << 10, SCALARS = 64, FIRST_SCALAR = 5 };
+enum { RANKS = 8, MAILBOX = 32 << 10 };
 
 // One direction between two ranks.
 struct mailbox {
@@ -81,9 +81,6 @@ typedef struct ncclComm {
   pthread_t worker;
   int worked; // worker must be joined
   struct ncclComm *parent; // while this child is being created: its abort counts too
-  double scalar[SCALARS];
-  ncclDataType_t scalarType[SCALARS];
-  int scalarLive[SCALARS];
 } *ncclComm_t;
 
 // comm.c
