@@ -57,8 +57,6 @@ type cudaCalls struct {
 	MemFree           func(pointer uintptr) int32                                       `symbol:"cuMemFree_v2"`
 	MemHostAlloc      func(pointer *unsafe.Pointer, size uintptr, flags uint32) int32   `symbol:"cuMemHostAlloc"`
 	MemFreeHost       func(pointer unsafe.Pointer) int32                                `symbol:"cuMemFreeHost"`
-	MemHostRegister   func(pointer unsafe.Pointer, size uintptr, flags uint32) int32    `symbol:"cuMemHostRegister_v2"`
-	MemHostUnregister func(pointer unsafe.Pointer) int32                                `symbol:"cuMemHostUnregister"`
 	MemcpyHtoD        func(to uintptr, from unsafe.Pointer, size, stream uintptr) int32 `symbol:"cuMemcpyHtoDAsync_v2"`
 	MemcpyDtoH        func(to unsafe.Pointer, from uintptr, size, stream uintptr) int32 `symbol:"cuMemcpyDtoHAsync_v2"`
 	MemcpyDtoD        func(to, from, size, stream uintptr) int32                        `symbol:"cuMemcpyDtoDAsync_v2"`

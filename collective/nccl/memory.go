@@ -108,7 +108,6 @@ func (d *Device) Free(ctx context.Context, b Buffer) error {
 type HostMemory struct {
 	Bytes []byte
 	dev   *Device
-	ours  bool // allocated, not only pinned
 }
 
 // AllocHost allocates pinned memory for all contexts of the process.
@@ -121,29 +120,11 @@ func (d *Device) AllocHost(ctx context.Context, bytes int) (*HostMemory, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of pinned memory: %w", bytes, err)
 	}
-	return &HostMemory{Bytes: unsafe.Slice((*byte)(*p), bytes), dev: d, ours: true}, nil
+	return &HostMemory{Bytes: unsafe.Slice((*byte)(*p), bytes), dev: d}, nil
 }
 
-// PinHost pins pages of the process, such as a shared mapping. They must not belong to Go's heap,
-// and must stay mapped until Free.
-func (d *Device) PinHost(ctx context.Context, pages []byte) (*HostMemory, error) {
-	if len(pages) == 0 {
-		return nil, invalid("no pages")
-	}
-	err := d.call(ctx, "cuMemHostRegister", func(c *cudaCalls) int32 {
-		return c.MemHostRegister(unsafe.Pointer(unsafe.SliceData(pages)), uintptr(len(pages)), hostPortable)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pin %d bytes: %w", len(pages), err)
-	}
-	return &HostMemory{Bytes: pages, dev: d}, nil
-}
-
-// Free unpins the memory and, if it is from AllocHost, frees it. No copy may be running.
+// Free frees the memory. No copy may be running.
 func (h *HostMemory) Free(ctx context.Context) error {
 	p := unsafe.Pointer(unsafe.SliceData(h.Bytes))
-	if h.ours {
-		return h.dev.call(ctx, "cuMemFreeHost", func(c *cudaCalls) int32 { return c.MemFreeHost(p) })
-	}
-	return h.dev.call(ctx, "cuMemHostUnregister", func(c *cudaCalls) int32 { return c.MemHostUnregister(p) })
+	return h.dev.call(ctx, "cuMemFreeHost", func(c *cudaCalls) int32 { return c.MemFreeHost(p) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -98,34 +97,6 @@ func TestAStageWaitsForTheStreamBefore(t *testing.T) {
 	}
 }
 
-func TestAStageUsesPagesThatAreSharedWithOthers(t *testing.T) {
-	l := library(t, 23007)
-	d := device(t, l, 0)
-	ctx := soon(t)
-	pages, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_SHARED)
-	ok(t, err)
-	defer func() { ok(t, syscall.Munmap(pages)) }()
-	h, err := d.PinHost(ctx, pages)
-	ok(t, err)
-	if _, err := d.PinHost(ctx, pages); err == nil {
-		t.Error("pinned twice")
-	}
-	if _, err := d.NewStage(ctx, StageOptions{ChunkBytes: 1 << 15, Memory: h}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("three chunks of half of it: %v", err)
-	}
-	s, err := d.NewStage(ctx, StageOptions{ChunkBytes: 1 << 14, Memory: h})
-	ok(t, err)
-	want := make([]byte, 1<<17)
-	b := upload(t, d, want)
-	_ = negate(want, 0)
-	ok(t, s.Run(ctx, nil, b, negate))
-	if !slices.Equal(download(t, b), want) {
-		t.Error("wrong bytes")
-	}
-	ok(t, s.Close(ctx))
-	ok(t, h.Free(ctx))
-}
-
 func TestAStageEndsWithTheErrorOfTheHostAndOfTheDriver(t *testing.T) {
 	l := library(t, 23007)
 	d := device(t, l, 0)
@@ -183,7 +154,6 @@ func TestCopiesNeedMemoryOfTheRightKind(t *testing.T) {
 		"streams differ":  s.After(ctx, elsewhere),
 		"no bytes":        func() error { _, err := d.Alloc(ctx, 0); return err }(),
 		"no pinned bytes": func() error { _, err := d.AllocHost(ctx, -1); return err }(),
-		"no pages":        func() error { _, err := d.PinHost(ctx, nil); return err }(),
 	} {
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

@@ -39,7 +39,6 @@ func single(t *table, l *nccl.Library, s settings) {
 		{"order with a caller's stream", false, r.order},
 		{"launch and wait, 4 KiB", false, r.latency},
 		{"all-reduce, large", false, r.bandwidth},
-		{"pages that are shared", true, r.pages},
 		{"finalize and destroy", false, r.closeComm},
 		{"abort with work under way", false, r.abort},
 		{"reform alone", true, r.reform},
@@ -236,23 +235,4 @@ func (r *rig) reform(ctx context.Context, s settings) (string, error) {
 	r.comm = next
 	err = r.result(ctx, 1, nccl.AllReduce(r.send, r.recv, nccl.Float32, nccl.Sum))
 	return detail, errors.Join(err, r.comm.Close(ctx))
-}
-
-// pages pins memory that other processes could map too, and copies through it.
-func (r *rig) pages(ctx context.Context, _ settings) (string, error) {
-	const size = 8 << 20
-	memory, free, err := shared(size)
-	if err != nil {
-		return "", err
-	}
-	h, err := r.PinHost(ctx, memory)
-	if err != nil {
-		return "", errors.Join(err, free())
-	}
-	own := r.pinned
-	r.pinned = h
-	part := r.send.Slice(0, min(size, r.send.Bytes()))
-	err = errors.Join(r.fill(ctx, part, ramp(3)), r.verify(ctx, part, ramp(3)))
-	r.pinned = own
-	return fmt.Sprintf("%d MiB of %s, checked", size>>20, sharedDir), errors.Join(err, h.Free(ctx), free())
 }
