@@ -85,13 +85,9 @@ func TestAStageWaitsForTheStreamBefore(t *testing.T) {
 	before, err := d.NewStream(ctx)
 	ok(t, err)
 	defer func() { ok(t, before.Close(soon(t))) }()
-	other, err := d.NewStream(ctx)
-	ok(t, err)
-	defer func() { ok(t, other.Close(soon(t))) }()
 	source, b := upload(t, d, floats(100, 1, 1)), upload(t, d, floats(100, 0, 0))
 	ok(t, before.Copy(ctx, b, source))
-	ok(t, other.After(ctx, before))
-	ok(t, s.Run(ctx, other, b, func([]byte, int) error { return nil }))
+	ok(t, s.Run(ctx, before, b, func([]byte, int) error { return nil }))
 	if !slices.Equal(download(t, b), floats(100, 1, 1)) {
 		t.Error("the stage did not wait")
 	}
@@ -151,7 +147,6 @@ func TestCopiesNeedMemoryOfTheRightKind(t *testing.T) {
 		"another device":  elsewhere.ToHost(ctx, make([]byte, 8), b),
 		"too long":        s.ToDevice(ctx, b, make([]byte, 65)),
 		"copy too long":   s.Copy(ctx, b.Slice(0, 8), b),
-		"streams differ":  s.After(ctx, elsewhere),
 		"no bytes":        func() error { _, err := d.Alloc(ctx, 0); return err }(),
 		"no pinned bytes": func() error { _, err := d.AllocHost(ctx, -1); return err }(),
 	} {
