@@ -174,18 +174,14 @@ func (c *Comm) fail(cause error) {
 	c.end(cause)
 }
 
-// state returns NCCL's state of the communicator. It and what follows run on the device's thread.
+// state returns NCCL's state of the communicator: Success or InProgress, or else an error. It runs
+// on the device's thread.
 func (c *Comm) state() (Code, error) {
-	native := c.native.Load()
+	const op = "ncclCommGetAsyncError"
+	l, native := c.dev.lib, c.native.Load()
 	if native == 0 {
 		return 0, c.endedError()
 	}
-	return c.dev.lib.state(native)
-}
-
-// state is Success or InProgress, or else an error.
-func (l *Library) state(native uintptr) (Code, error) {
-	const op = "ncclCommGetAsyncError"
 	var state Code
 	if err := l.check(op, l.nccl.CommGetAsyncError(native, &state), native); err != nil {
 		return 0, err

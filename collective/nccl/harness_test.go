@@ -62,10 +62,10 @@ func build(t *testing.T, v nccltest.Variant) string {
 
 // library opens one version, and checks when the test ends that no rule of NCCL was violated and
 // nothing is leaked.
-func library(t *testing.T, version int, define ...string) *Library {
+func library(t *testing.T, version int) *Library {
 	t.Helper()
 	l, err := Open(Options{
-		CUDA: driver, NCCL: build(t, nccltest.Variant{Version: version, Define: define}),
+		CUDA: driver, NCCL: build(t, nccltest.Variant{Version: version}),
 		CallGrace: time.Second, WatchEvery: 2 * time.Millisecond,
 	})
 	if err != nil {
