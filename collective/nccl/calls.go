@@ -34,21 +34,10 @@ type ncclCalls struct {
 	GroupEnd           func() Code                                                                                `symbol:"ncclGroupEnd"`
 
 	// Optional: nil where the library is older, or was built without them.
-	PreMulSumCreate  func(op *ReduceOp, scalar *[8]byte, t DataType, residence int32, comm uintptr) Code         `symbol:"ncclRedOpCreatePreMulSum" since:"21100"`
-	RedOpDestroy     func(op ReduceOp, comm uintptr) Code                                                        `symbol:"ncclRedOpDestroy" since:"21100"`
-	CommSplit        func(comm uintptr, color, key int32, child *uintptr, c *config) Code                        `symbol:"ncclCommSplit" since:"21801"`
-	MemAlloc         func(pointer *uintptr, size uintptr) Code                                                   `symbol:"ncclMemAlloc" since:"21901"`
-	MemFree          func(pointer uintptr) Code                                                                  `symbol:"ncclMemFree" since:"21901"`
-	CommRegister     func(comm, buffer, size uintptr, handle *uintptr) Code                                      `symbol:"ncclCommRegister" since:"21901"`
-	CommDeregister   func(comm, handle uintptr) Code                                                             `symbol:"ncclCommDeregister" since:"21901"`
-	CommShrink       func(comm uintptr, excluded *int32, n int32, child *uintptr, c *config, how int32) Code     `symbol:"ncclCommShrink" since:"22703"`
-	WindowRegister   func(comm, buffer, size uintptr, window *uintptr, flags int32) Code                         `symbol:"ncclCommWindowRegister" since:"22703"`
-	WindowDeregister func(comm, window uintptr) Code                                                             `symbol:"ncclCommWindowDeregister" since:"22703"`
-	AlltoAll         func(send, recv, count uintptr, t DataType, comm, stream uintptr) Code                      `symbol:"ncclAlltoAll" since:"22803"`
-	CommRevoke       func(comm uintptr, flags int32) Code                                                        `symbol:"ncclCommRevoke" since:"22807"`
-	CommGetUniqueID  func(comm uintptr, id *idArgument) Code                                                     `symbol:"ncclCommGetUniqueId" since:"22902"`
-	CommGrow         func(comm uintptr, world int32, id *idArgument, rank int32, child *uintptr, c *config) Code `symbol:"ncclCommGrow" since:"22902"`
-	CommMemStats     func(comm uintptr, which int32, value *uint64) Code                                         `symbol:"ncclCommMemStats" since:"22907"`
+	CommSplit  func(comm uintptr, color, key int32, child *uintptr, c *config) Code                    `symbol:"ncclCommSplit" since:"21801"`
+	CommShrink func(comm uintptr, excluded *int32, n int32, child *uintptr, c *config, how int32) Code `symbol:"ncclCommShrink" since:"22703"`
+	AlltoAll   func(send, recv, count uintptr, t DataType, comm, stream uintptr) Code                  `symbol:"ncclAlltoAll" since:"22803"`
+	CommRevoke func(comm uintptr, flags int32) Code                                                    `symbol:"ncclCommRevoke" since:"22807"`
 }
 
 // cudaCalls are the functions of the driver. All of them exist since CUDA 11.
@@ -68,8 +57,6 @@ type cudaCalls struct {
 	MemFree           func(pointer uintptr) int32                                       `symbol:"cuMemFree_v2"`
 	MemHostAlloc      func(pointer *unsafe.Pointer, size uintptr, flags uint32) int32   `symbol:"cuMemHostAlloc"`
 	MemFreeHost       func(pointer unsafe.Pointer) int32                                `symbol:"cuMemFreeHost"`
-	MemHostRegister   func(pointer unsafe.Pointer, size uintptr, flags uint32) int32    `symbol:"cuMemHostRegister_v2"`
-	MemHostUnregister func(pointer unsafe.Pointer) int32                                `symbol:"cuMemHostUnregister"`
 	MemcpyHtoD        func(to uintptr, from unsafe.Pointer, size, stream uintptr) int32 `symbol:"cuMemcpyHtoDAsync_v2"`
 	MemcpyDtoH        func(to unsafe.Pointer, from uintptr, size, stream uintptr) int32 `symbol:"cuMemcpyDtoHAsync_v2"`
 	MemcpyDtoD        func(to, from, size, stream uintptr) int32                        `symbol:"cuMemcpyDtoDAsync_v2"`
@@ -100,12 +87,8 @@ const (
 
 // Values that NCCL's calls take, as nccl.h numbers them.
 const (
-	scalarOnHost    = 1 // read before PreMulSumCreate returns
-	shrinkPlain     = 0
-	shrinkAborting  = 1
-	windowSymmetric = 1
-	statTotal       = 3 // bytes of GPU memory, all together
-	noColor         = -1
+	shrinkPlain    = 0
+	shrinkAborting = 1
 )
 
 // config is ncclConfig_t, laid out up to 2.30.7. NCCL copies the smaller of its own
@@ -227,8 +210,7 @@ func (t DataType) Bytes() int {
 	return 0
 }
 
-// ReduceOp is how elements are combined (ncclRedOp_t): one of these, or the result of
-// Comm.PreMulSum.
+// ReduceOp is how elements are combined (ncclRedOp_t).
 type ReduceOp int32
 
 // The reductions, as nccl.h numbers them.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -12,16 +11,11 @@ import (
 // CommOptions describe one rank of one communicator.
 type CommOptions struct {
 	Rank, World int
-	// ID is from Library.UniqueID, the same on all ranks; with Joins, from Comm.GrowID.
+	// ID is from Library.UniqueID, the same on all ranks.
 	ID UniqueID
-	// Joins says that this rank is new in a communicator whose other ranks call Grow.
-	Joins bool
 
 	// Name is shown in NCCL's logs (since 2.27). May be empty.
 	Name string
-	// MinCTAs and MaxCTAs limit the GPU blocks of a collective (since 2.17). Zero: NCCL decides.
-	// Few leave more of the GPU to computation, many are faster.
-	MinCTAs, MaxCTAs int
 
 	// Stream is where operations are queued. Nil: a stream of the communicator's own. Nothing else
 	// may be queued on it while Do runs.
@@ -31,11 +25,6 @@ type CommOptions struct {
 	// Zero: only the contexts decide. Without either, a wait never ends when NCCL does not detect a
 	// death.
 	Timeout time.Duration
-
-	// OnFailure, if set, is called once when the communicator fails or is aborted, from a goroutine
-	// of its own, even if nothing runs. It must return soon, and must not call Close, Abort or
-	// Reform, which wait for it.
-	OnFailure func(*Comm, error)
 }
 
 func (o *CommOptions) validate(d *Device) error {
@@ -44,8 +33,6 @@ func (o *CommOptions) validate(d *Device) error {
 		return invalid("World is %d", o.World)
 	case o.Rank < 0 || o.Rank >= o.World:
 		return invalid("Rank %d is not within 0 to %d", o.Rank, o.World-1)
-	case o.MinCTAs < 0 || o.MaxCTAs < 0 || o.MaxCTAs > 0 && o.MinCTAs > o.MaxCTAs:
-		return invalid("MinCTAs %d and MaxCTAs %d", o.MinCTAs, o.MaxCTAs)
 	case o.Stream != nil && o.Stream.dev != d:
 		return invalid("the stream is on device %d, not on %d", o.Stream.dev.ordinal, d.ordinal)
 	case o.Timeout < 0:
@@ -65,8 +52,8 @@ type Comm struct {
 	// native is ncclComm_t, 0 once an ending has taken it. The device's thread uses it, and loads
 	// it before every call.
 	native atomic.Uintptr
-	// self and child are where NCCL writes this communicator and that of Split, Shrink or Grow. Its
-	// threads use both until the communicators are connected (2.14 reads self there, child is
+	// self and child are where NCCL writes this communicator and the one that Reform makes of it.
+	// Its threads use both until the communicators are connected (2.14 reads self there, child is
 	// written last). Go's heap does not move, and these fields keep the two from being garbage
 	// collected.
 	self, child *uintptr
@@ -80,12 +67,9 @@ type Comm struct {
 	newest   *Work       // used on the device's thread; nil = it is done
 	underWay atomic.Bool // the newest may still be running; updated by pollState
 
-	began     atomic.Bool // Init has returned it, so its failure is reported
-	failing   sync.Once
-	callbacks sync.WaitGroup
-	ending    atomic.Bool
-	ended     chan struct{}
-	outcome   error // of the ending; valid once ended is closed
+	ending  atomic.Bool
+	ended   chan struct{}
+	outcome error // of the ending; valid once ended is closed
 }
 
 func (d *Device) newComm(o CommOptions) *Comm {
@@ -103,31 +87,14 @@ func (d *Device) Init(ctx context.Context, o CommOptions) (*Comm, error) {
 	if err := o.validate(d); err != nil {
 		return nil, err
 	}
-	if o.Joins && d.lib.nccl.CommGrow == nil {
-		return nil, unsupported("Joins", since("CommGrow"), d.lib.version)
-	}
 	c := d.newComm(o)
 	c.config = newConfig()
 	c.config.CommName = cString(o.Name)
-	if o.MinCTAs > 0 {
-		c.config.MinCTAs = int32(o.MinCTAs)
-	}
-	if o.MaxCTAs > 0 {
-		c.config.MaxCTAs = int32(o.MaxCTAs)
-	}
 	ctx, done := c.scope(ctx, "init")
 	defer done()
-	n, op := &d.lib.nccl, "ncclCommInitRankConfig"
-	if o.Joins {
-		op = "ncclCommGrow"
-	}
+	const op = "ncclCommInitRankConfig"
 	err := d.do(ctx, op, func() error {
-		var code Code
-		if o.Joins {
-			code = n.CommGrow(0, int32(o.World), &idArgument{o.ID}, int32(o.Rank), c.self, c.config)
-		} else {
-			code = n.CommInitRankConfig(c.self, int32(o.World), idArgument{o.ID}, int32(o.Rank), c.config)
-		}
+		code := d.lib.nccl.CommInitRankConfig(c.self, int32(o.World), idArgument{o.ID}, int32(o.Rank), c.config)
 		if !code.working() {
 			return d.lib.failure(op, code, 0)
 		}
@@ -157,7 +124,6 @@ func (c *Comm) begin(ctx context.Context) error {
 			c.stream = &Stream{dev: c.dev, handle: handle, own: true}
 		}
 		c.dev.watched[c] = struct{}{}
-		c.began.Store(true)
 		return nil
 	})
 }
@@ -205,26 +171,17 @@ func withTimeout(ctx context.Context, timeout time.Duration, op string) (context
 // fail ends the communicator's lifetime; the first cause counts. All waits return with it. The
 // native communicator stays until Abort, Close or Reform.
 func (c *Comm) fail(cause error) {
-	c.failing.Do(func() {
-		c.end(cause)
-		if c.opt.OnFailure != nil && c.began.Load() && !errors.Is(cause, ErrClosed) {
-			c.callbacks.Go(func() { c.opt.OnFailure(c, cause) })
-		}
-	})
+	c.end(cause)
 }
 
-// state returns NCCL's state of the communicator. It and what follows run on the device's thread.
+// state returns NCCL's state of the communicator: Success or InProgress, or else an error. It runs
+// on the device's thread.
 func (c *Comm) state() (Code, error) {
-	native := c.native.Load()
+	const op = "ncclCommGetAsyncError"
+	l, native := c.dev.lib, c.native.Load()
 	if native == 0 {
 		return 0, c.endedError()
 	}
-	return c.dev.lib.state(native)
-}
-
-// state is Success or InProgress, or else an error.
-func (l *Library) state(native uintptr) (Code, error) {
-	const op = "ncclCommGetAsyncError"
 	var state Code
 	if err := l.check(op, l.nccl.CommGetAsyncError(native, &state), native); err != nil {
 		return 0, err

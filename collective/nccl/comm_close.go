@@ -73,7 +73,6 @@ func (c *Comm) finish(ctx context.Context, end func(context.Context) error) erro
 	if c.ending.CompareAndSwap(false, true) {
 		c.outcome = end(ctx)
 		close(c.ended)
-		c.callbacks.Wait()
 		return c.outcome
 	}
 	select {

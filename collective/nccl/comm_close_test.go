@@ -45,9 +45,7 @@ func TestAbortEndsAnInitThatHangs(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(soon(t))
 	inits := make(chan error, 1)
 	go func() {
-		_, err := d.Init(ctx, CommOptions{World: 1, ID: id, OnFailure: func(c *Comm, err error) {
-			t.Errorf("told of a communicator that nobody has: %v", err)
-		}})
+		_, err := d.Init(ctx, CommOptions{World: 1, ID: id})
 		inits <- err
 	}()
 	waitFor(t, func() bool { return fake.Living("communicators") > 0 })

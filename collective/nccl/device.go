@@ -70,11 +70,8 @@ type Device struct {
 	watched map[*Comm]struct{}
 	idle    []uintptr            // events that can be reused
 	events  []uintptr            // all events
-	memory  map[uintptr]releaser // from Alloc and AllocNCCL
+	memory  map[uintptr]struct{} // from Alloc
 }
-
-// releaser frees memory, on the device's thread.
-type releaser func() error
 
 // OpenDevice makes the device's primary context current on a thread of its own. The CUDA runtime
 // uses the same context, so pointers, streams and events of a framework in this process are
@@ -83,7 +80,7 @@ func (l *Library) OpenDevice(ctx context.Context, ordinal int) (*Device, error) 
 	d := &Device{
 		lib: l, ordinal: ordinal,
 		tasks: make(chan *task), quit: make(chan struct{}),
-		watched: map[*Comm]struct{}{}, memory: map[uintptr]releaser{},
+		watched: map[*Comm]struct{}{}, memory: map[uintptr]struct{}{},
 	}
 	d.threads.Go(d.serve)
 	err := d.do(ctx, "cuDevicePrimaryCtxRetain", func() error {

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
@@ -61,10 +62,10 @@ func build(t *testing.T, v nccltest.Variant) string {
 
 // library opens one version, and checks when the test ends that no rule of NCCL was violated and
 // nothing is leaked.
-func library(t *testing.T, version int, define ...string) *Library {
+func library(t *testing.T, version int) *Library {
 	t.Helper()
 	l, err := Open(Options{
-		CUDA: driver, NCCL: build(t, nccltest.Variant{Version: version, Define: define}),
+		CUDA: driver, NCCL: build(t, nccltest.Variant{Version: version}),
 		CallGrace: time.Second, WatchEvery: 2 * time.Millisecond,
 	})
 	if err != nil {
@@ -191,6 +192,8 @@ func ending(t *testing.T, comms []*Comm) {
 	})
 }
 
+var kernelTypes = map[DataType]kernel.Type{Float16: kernel.Float16, BFloat16: kernel.BFloat16}
+
 // encode writes numbers as elements of a type.
 func encode(t DataType, numbers []float64) []byte {
 	var b []byte
@@ -208,12 +211,16 @@ func encode(t DataType, numbers []float64) []byte {
 			b = binary.NativeEndian.AppendUint64(b, uint64(int64(v)))
 		case Uint64:
 			b = binary.NativeEndian.AppendUint64(b, uint64(v))
+		case Float64:
+			b = binary.NativeEndian.AppendUint64(b, math.Float64bits(v))
+		case Float32:
+			b = binary.NativeEndian.AppendUint32(b, math.Float32bits(float32(v)))
+		case Float16, BFloat16:
+			var half [2]byte
+			kernel.Narrow(kernelTypes[t], half[:], binary.NativeEndian.AppendUint32(nil, math.Float32bits(float32(v))))
+			b = append(b, half[:]...)
 		default:
-			s, known := scalarOf(t, v)
-			if !known {
-				panic(t)
-			}
-			b = append(b, s[:t.Bytes()]...)
+			panic(t)
 		}
 	}
 	return b

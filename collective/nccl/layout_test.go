@@ -51,12 +51,12 @@ func TestTheConfigurationIsLaidOutAsInCForEveryVersion(t *testing.T) {
 
 func TestTheLibraryReadsFromTheConfigurationWhatWasSet(t *testing.T) {
 	l := library(t, 22703)
-	c := world(t, l, 1, func(_ int, o *CommOptions) { o.Name, o.MinCTAs, o.MaxCTAs = "regroup", 2, 9 })
+	c := world(t, l, 1, func(_ int, o *CommOptions) { o.Name = "regroup" })
 	var seen func(int32) int64
 	h, err := purego.Dlopen(build(t, nccltest.Variant{Version: 22703}), purego.RTLD_NOW)
 	ok(t, err)
 	purego.RegisterLibFunc(&seen, h, "fakeConfigSeen")
-	want := []int64{72, 22700, 0, undefined, 2, 9, 0, undefined, undefined, int64(len("regroup")), undefined, undefined, undefined, undefined}
+	want := []int64{72, 22700, 0, undefined, undefined, undefined, 0, undefined, undefined, int64(len("regroup")), undefined, undefined, undefined, undefined}
 	for i, w := range want {
 		if got := seen(int32(i)); got != w {
 			t.Errorf("value %d is %d, not %d", i, got, w)

@@ -2,13 +2,8 @@ package nccl
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"unsafe"
-
-	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 // Buffer is memory of one GPU. The zero value is empty.
@@ -81,33 +76,15 @@ func (d *Device) owns(pointer uintptr) error {
 
 // Alloc allocates memory of the GPU. It may wait for the GPU.
 func (d *Device) Alloc(ctx context.Context, bytes int) (Buffer, error) {
-	c := &d.lib.cuda
-	return d.alloc(ctx, "cuMemAlloc", bytes, func(b *Buffer) error {
-		return d.lib.driverError("cuMemAlloc", c.MemAlloc(&b.pointer, uintptr(b.bytes)))
-	}, func(b Buffer) error { return d.lib.driverError("cuMemFree", c.MemFree(b.pointer)) })
-}
-
-// AllocNCCL allocates memory in the way that NCCL can register best. Since 2.19.1.
-func (d *Device) AllocNCCL(ctx context.Context, bytes int) (Buffer, error) {
-	n := &d.lib.nccl
-	if n.MemAlloc == nil || n.MemFree == nil {
-		return Buffer{}, unsupported("AllocNCCL", since("MemAlloc"), d.lib.version)
-	}
-	return d.alloc(ctx, "ncclMemAlloc", bytes, func(b *Buffer) error {
-		return d.lib.check("ncclMemAlloc", n.MemAlloc(&b.pointer, uintptr(b.bytes)), 0)
-	}, func(b Buffer) error { return d.lib.check("ncclMemFree", n.MemFree(b.pointer), 0) })
-}
-
-func (d *Device) alloc(ctx context.Context, op string, bytes int, get func(*Buffer) error, put func(Buffer) error) (Buffer, error) {
 	if bytes <= 0 {
 		return Buffer{}, invalid("%d bytes", bytes)
 	}
 	b := Buffer{dev: d, bytes: bytes}
-	err := d.do(ctx, op, func() error {
-		if err := get(&b); err != nil {
+	err := d.do(ctx, "cuMemAlloc", func() error {
+		if err := d.lib.driverError("cuMemAlloc", d.lib.cuda.MemAlloc(&b.pointer, uintptr(bytes))); err != nil {
 			return err
 		}
-		d.memory[b.pointer] = func() error { return put(b) }
+		d.memory[b.pointer] = struct{}{}
 		return nil
 	})
 	if err != nil {
@@ -116,16 +93,14 @@ func (d *Device) alloc(ctx context.Context, op string, bytes int, get func(*Buff
 	return b, nil
 }
 
-// Free frees memory from Alloc or AllocNCCL. It waits for the GPU: if a collective hangs, abort
-// first.
+// Free frees memory from Alloc. It waits for the GPU: if a collective hangs, abort first.
 func (d *Device) Free(ctx context.Context, b Buffer) error {
 	return d.do(ctx, "cuMemFree", func() error {
-		release := d.memory[b.pointer]
-		if release == nil {
+		if _, ours := d.memory[b.pointer]; !ours {
 			return invalid("%#x was not allocated here", b.pointer)
 		}
 		delete(d.memory, b.pointer)
-		return release()
+		return d.lib.driverError("cuMemFree", d.lib.cuda.MemFree(b.pointer))
 	})
 }
 
@@ -133,7 +108,6 @@ func (d *Device) Free(ctx context.Context, b Buffer) error {
 type HostMemory struct {
 	Bytes []byte
 	dev   *Device
-	ours  bool // allocated, not only pinned
 }
 
 // AllocHost allocates pinned memory for all contexts of the process.
@@ -146,169 +120,11 @@ func (d *Device) AllocHost(ctx context.Context, bytes int) (*HostMemory, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of pinned memory: %w", bytes, err)
 	}
-	return &HostMemory{Bytes: unsafe.Slice((*byte)(*p), bytes), dev: d, ours: true}, nil
+	return &HostMemory{Bytes: unsafe.Slice((*byte)(*p), bytes), dev: d}, nil
 }
 
-// PinHost pins pages of the process, such as a shared mapping. They must not belong to Go's heap,
-// and must stay mapped until Free.
-func (d *Device) PinHost(ctx context.Context, pages []byte) (*HostMemory, error) {
-	if len(pages) == 0 {
-		return nil, invalid("no pages")
-	}
-	err := d.call(ctx, "cuMemHostRegister", func(c *cudaCalls) int32 {
-		return c.MemHostRegister(unsafe.Pointer(unsafe.SliceData(pages)), uintptr(len(pages)), hostPortable)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pin %d bytes: %w", len(pages), err)
-	}
-	return &HostMemory{Bytes: pages, dev: d}, nil
-}
-
-// Free unpins the memory and, if it is from AllocHost, frees it. No copy may be running.
+// Free frees the memory. No copy may be running.
 func (h *HostMemory) Free(ctx context.Context) error {
 	p := unsafe.Pointer(unsafe.SliceData(h.Bytes))
-	if h.ours {
-		return h.dev.call(ctx, "cuMemFreeHost", func(c *cudaCalls) int32 { return c.MemFreeHost(p) })
-	}
-	return h.dev.call(ctx, "cuMemHostUnregister", func(c *cudaCalls) int32 { return c.MemHostUnregister(p) })
-}
-
-// ask runs a call on a working communicator that NCCL answers immediately. It holds launchLock,
-// because NCCL allows nothing else while a launch is in progress.
-func (c *Comm) ask(ctx context.Context, op string, call func(native uintptr) Code) error {
-	ctx, done := c.scope(ctx, op)
-	defer done()
-	if err := c.lock(ctx); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	defer c.unlock()
-	code, err := c.call(ctx, op, call)
-	if stuck(err) {
-		c.fail(err)
-	}
-	if err == nil && code == InProgress {
-		err = c.settle(ctx, op, nil)
-	}
-	return err
-}
-
-// Registration is a buffer that NCCL has registered, so that it need not copy.
-type Registration struct {
-	comm       *Comm
-	handle     *uintptr
-	deregister string // the call that ends it
-	call       func(comm, handle uintptr) Code
-}
-
-// Register registers a buffer that operations will use, as long as the communicator or the buffer
-// lives. It helps most for buffers from AllocNCCL. Since 2.19.1.
-func (c *Comm) Register(ctx context.Context, b Buffer) (*Registration, error) {
-	n := &c.dev.lib.nccl
-	if n.CommRegister == nil || n.CommDeregister == nil {
-		return nil, unsupported("Register", since("CommRegister"), c.dev.lib.version)
-	}
-	r := &Registration{comm: c, handle: new(uintptr), deregister: "ncclCommDeregister", call: n.CommDeregister}
-	return r.register(ctx, "ncclCommRegister", b, func(native uintptr) Code {
-		return n.CommRegister(native, b.pointer, uintptr(b.bytes), r.handle)
-	})
-}
-
-// RegisterWindow registers a buffer from AllocNCCL on all ranks, which must all call it, for
-// kernels that access each other's memory. Since 2.27.3.
-func (c *Comm) RegisterWindow(ctx context.Context, b Buffer) (*Registration, error) {
-	n := &c.dev.lib.nccl
-	if n.WindowRegister == nil || n.WindowDeregister == nil {
-		return nil, unsupported("RegisterWindow", since("WindowRegister"), c.dev.lib.version)
-	}
-	r := &Registration{comm: c, handle: new(uintptr), deregister: "ncclCommWindowDeregister", call: n.WindowDeregister}
-	return r.register(ctx, "ncclCommWindowRegister", b, func(native uintptr) Code {
-		return n.WindowRegister(native, b.pointer, uintptr(b.bytes), r.handle, windowSymmetric)
-	})
-}
-
-func (r *Registration) register(ctx context.Context, op string, b Buffer, call func(native uintptr) Code) (*Registration, error) {
-	if err := b.holds(r.comm.dev, b.bytes); err != nil {
-		return nil, err
-	}
-	return r, r.comm.ask(ctx, op, call)
-}
-
-// Close ends the registration. No operation that uses the buffer may be running.
-func (r *Registration) Close(ctx context.Context) error {
-	return r.comm.ask(ctx, r.deregister, func(native uintptr) Code { return r.call(native, *r.handle) })
-}
-
-// MemoryBytes is the GPU memory that NCCL has allocated for this communicator. Since 2.29.7.
-func (c *Comm) MemoryBytes(ctx context.Context) (uint64, error) {
-	n := &c.dev.lib.nccl
-	if n.CommMemStats == nil {
-		return 0, unsupported("MemoryBytes", since("CommMemStats"), c.dev.lib.version)
-	}
-	var total uint64
-	err := c.ask(ctx, "ncclCommMemStats", func(native uintptr) Code { return n.CommMemStats(native, statTotal, &total) })
-	if err != nil {
-		return 0, err
-	}
-	return total, nil
-}
-
-// PreMulSum creates a reduction that multiplies each rank's elements by its own factor before it
-// sums: weighted means in one pass. Only for this communicator and type, which must be a float of
-// 16 to 64 bits.
-func (c *Comm) PreMulSum(ctx context.Context, t DataType, factor float64) (ReduceOp, error) {
-	n := &c.dev.lib.nccl
-	if n.PreMulSumCreate == nil || n.RedOpDestroy == nil {
-		return 0, unsupported("PreMulSum", since("PreMulSumCreate"), c.dev.lib.version)
-	}
-	scalar, ok := scalarOf(t, factor)
-	if !ok {
-		return 0, invalid("a factor for data type %d", t)
-	}
-	var op ReduceOp
-	err := c.ask(ctx, "ncclRedOpCreatePreMulSum", func(native uintptr) Code {
-		return n.PreMulSumCreate(&op, &scalar, t, scalarOnHost, native)
-	})
-	if err != nil {
-		return 0, err
-	}
-	return op, nil
-}
-
-// DropOp frees a reduction of PreMulSum, once all launches with it have returned.
-func (c *Comm) DropOp(ctx context.Context, op ReduceOp) error {
-	return c.ask(ctx, "ncclRedOpDestroy", func(native uintptr) Code { return c.dev.lib.nccl.RedOpDestroy(op, native) })
-}
-
-// scalarOf is factor as an element in memory.
-func scalarOf(t DataType, factor float64) (s [8]byte, ok bool) {
-	single := collective.Of([]float32{float32(factor)}).Data
-	switch t {
-	case Float64:
-		binary.NativeEndian.PutUint64(s[:], math.Float64bits(factor))
-	case Float32:
-		copy(s[:], single)
-	case BFloat16:
-		kernel.Narrow(kernel.BFloat16, s[:2], single)
-	case Float16: // rounded once, which Narrow would do a second time
-		binary.NativeEndian.PutUint16(s[:], toFloat16(factor))
-	default:
-		return s, false
-	}
-	return s, true
-}
-
-// toFloat16 converts f to an IEEE 754 half, rounded to even.
-func toFloat16(f float64) uint16 {
-	sign := uint16(math.Float64bits(f) >> 48 & 0x8000)
-	f = math.Abs(f)
-	switch {
-	case math.IsNaN(f):
-		return sign | 0x7e00
-	case f >= 65520: // beyond the middle between the largest half and the next
-		return sign | 0x7c00
-	case f < 0x1p-14: // subnormal: multiples of 2^-24
-		return sign | uint16(math.RoundToEven(f*0x1p24))
-	}
-	fraction, exponent := math.Frexp(f)                                               // 0.5 to 1
-	return sign + uint16(exponent+13)<<10 + uint16(math.RoundToEven(fraction*0x1p11)) // the leading one adds to the exponent
+	return h.dev.call(ctx, "cuMemFreeHost", func(c *cudaCalls) int32 { return c.MemFreeHost(p) })
 }

@@ -171,53 +171,6 @@ func TestAGroupExchangesInARing(t *testing.T) {
 	}
 }
 
-func TestAScaledSumMultipliesEachRanksElementsFirst(t *testing.T) {
-	const n, count = 2, 10
-	l := library(t, 23007)
-	comms := world(t, l, n, nil)
-	for _, dtype := range []DataType{Float16, BFloat16, Float32, Float64} {
-		buffers := make([]Buffer, n)
-		for i, c := range comms {
-			buffers[i] = upload(t, c.dev, input(dtype, i, count))
-		}
-		all(t, n, func(i int) error {
-			op, err := comms[i].PreMulSum(soon(t), dtype, []float64{0.25, 3}[i])
-			if err != nil {
-				return err
-			}
-			w, err := comms[i].Do(soon(t), nil, AllReduce(buffers[i], buffers[i], dtype, op))
-			if err != nil {
-				return err
-			}
-			if err := w.Wait(soon(t)); err != nil {
-				return err
-			}
-			return comms[i].DropOp(soon(t), op)
-		})
-		want := make([]float64, count)
-		for j := range want {
-			want[j] = 0.25*float64(1+j%3) + 3*float64(1+(1+j)%3)
-		}
-		if !slices.Equal(download(t, buffers[0]), encode(dtype, want)) {
-			t.Errorf("type %d: wrong", dtype)
-		}
-	}
-	if _, err := comms[0].PreMulSum(soon(t), Int32, 2); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a factor for integers: %v", err)
-	}
-}
-
-func TestHalvesAreRoundedToEven(t *testing.T) {
-	for f, want := range map[float64]uint16{
-		0: 0, 1: 0x3c00, -2: 0xc000, 65504: 0x7bff, 65519: 0x7bff, 65520: 0x7c00, 1e9: 0x7c00,
-		0x1p-14: 0x0400, 0x1p-24: 1, 0x1p-25: 0, 0x1.8p-24: 2, 1 + 0x1p-11: 0x3c00, 1 + 0x3p-11: 0x3c02, 0x1.ff8p-15: 0x3ff, 0x1.ffcp-15: 0x400,
-	} {
-		if got := toFloat16(f); got != want {
-			t.Errorf("half(%v) is %#x, not %#x", f, got, want)
-		}
-	}
-}
-
 func TestWrongArgumentsAreRefusedBeforeAnyCall(t *testing.T) {
 	l := library(t, 23007)
 	comms := world(t, l, 2, nil)

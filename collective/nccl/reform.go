@@ -68,7 +68,7 @@ func (c *Comm) Reform(ctx context.Context, s Survivors) (*Comm, error) {
 		return nil, invalid("survivors %v of a world of %d, rank %d among them", s.Ranks, c.opt.World, c.opt.Rank)
 	}
 	opt := c.opt
-	opt.Rank, opt.World, opt.Joins = rank, len(s.Ranks), false
+	opt.Rank, opt.World = rank, len(s.Ranks)
 	c.fail(&AbortedError{errors.New("the communicator is being reformed")})
 	if s.ID != nil {
 		if err := c.Abort(ctx, c.Err()); err != nil {
@@ -159,13 +159,12 @@ func needsID(err error) error {
 
 // childInit is a call that creates a communicator from another one.
 type childInit struct {
-	op        string
-	call      func(parent uintptr) Code // must pass on the parent's child field
-	pollChild bool                      // poll the child's state (Grow), not the parent's
+	op   string
+	call func(parent uintptr) Code // must pass on the parent's child field
 }
 
-// initChild makes the call and waits for the child; nil if there is none for this rank. If it fails
-// after NCCL has begun, the parent has failed too; a partly created child is ended with it.
+// initChild makes the call and waits for the child. If it fails after NCCL has begun, the parent
+// has failed too; a partly created child is ended with it.
 func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Comm, error) {
 	if err := c.lock(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", b.op, err)
@@ -179,9 +178,6 @@ func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Co
 	}
 	err := c.dev.poll(ctx, b.op, func() (bool, error) {
 		state, err := c.state()
-		if err == nil && b.pollChild {
-			state, err = c.dev.lib.state(atomic.LoadUintptr(c.child))
-		}
 		return state == Success && err == nil, err
 	})
 	if err != nil {
@@ -191,10 +187,7 @@ func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Co
 	// A concurrent Abort takes the child from here too, and frees it.
 	native := atomic.SwapUintptr(c.child, 0)
 	if native == 0 {
-		if c.native.Load() == 0 {
-			return nil, c.endedError()
-		}
-		return nil, nil
+		return nil, c.endedError()
 	}
 	next := c.dev.newComm(opt)
 	next.config = c.config // the child inherited the names
@@ -222,75 +215,4 @@ func (c *Comm) readRank(ctx context.Context) error {
 		return err
 	}
 	return c.begin(ctx)
-}
-
-// NoColor is the color of ranks that Split excludes.
-const NoColor = noColor
-
-// Part is a rank's group and order in a Split.
-type Part struct {
-	Color int // ranks of one color are a communicator; NoColor: in none
-	Key   int // their order in it; equal keys: the old order
-}
-
-// Split creates a communicator for each color. All ranks call it, with no operation under way. The
-// result is nil for NoColor. This communicator continues to work. Since 2.18.1.
-func (c *Comm) Split(ctx context.Context, p Part) (*Comm, error) {
-	n := &c.dev.lib.nccl
-	if n.CommSplit == nil {
-		return nil, unsupported("Split", since("CommSplit"), c.dev.lib.version)
-	}
-	if p.Color < NoColor {
-		return nil, invalid("color %d", p.Color)
-	}
-	ctx, done := c.scope(ctx, "split")
-	defer done()
-	return c.initChild(ctx, c.opt, childInit{op: "ncclCommSplit", call: func(parent uintptr) Code {
-		return n.CommSplit(parent, int32(p.Color), int32(p.Key), c.child, nil)
-	}})
-}
-
-// GrowID returns the id for one Grow. One rank calls it, sends it to the new ranks, and passes it
-// to its own Grow. Since 2.29.2.
-func (c *Comm) GrowID(ctx context.Context) (UniqueID, error) {
-	n := &c.dev.lib.nccl
-	if n.CommGetUniqueID == nil || n.CommGrow == nil {
-		return UniqueID{}, unsupported("Grow", since("CommGrow"), c.dev.lib.version)
-	}
-	var id idArgument
-	err := c.ask(ctx, "ncclCommGetUniqueId", func(native uintptr) Code { return n.CommGetUniqueID(native, &id) })
-	if err != nil {
-		return UniqueID{}, err
-	}
-	return id.Internal, nil
-}
-
-// Grow creates a communicator of world ranks from this one and new ranks, which call Init with
-// Joins and ranks from the old world on. All ranks call it, with no operation under way; the caller
-// of GrowID passes the id, the others nil. All keep their ranks. This communicator is closed. Since
-// 2.29.2.
-func (c *Comm) Grow(ctx context.Context, world int, id *UniqueID) (*Comm, error) {
-	n := &c.dev.lib.nccl
-	if n.CommGrow == nil {
-		return nil, unsupported("Grow", since("CommGrow"), c.dev.lib.version)
-	}
-	if world <= c.opt.World {
-		return nil, invalid("a world of %d grows to %d", c.opt.World, world)
-	}
-	var argument *idArgument
-	if id != nil {
-		argument = &idArgument{*id}
-	}
-	scoped, done := c.scope(ctx, "grow")
-	defer done()
-	next, err := c.initChild(scoped, c.opt, childInit{op: "ncclCommGrow", pollChild: true, call: func(parent uintptr) Code {
-		return n.CommGrow(parent, int32(world), argument, -1, c.child, nil)
-	}})
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Close(ctx); err != nil {
-		return nil, next.discard(ctx, err)
-	}
-	return next, nil
 }

@@ -15,9 +15,6 @@ type StageOptions struct {
 	ChunkBytes int
 	// Depth is how many chunks are in flight. Zero: 3, one in each direction and one on the host.
 	Depth int
-	// Memory, if set, is pinned memory to use, such as pages that are shared with the other
-	// processes of the node. It must hold Depth chunks. Nil: the stage allocates its own.
-	Memory *HostMemory
 }
 
 // Stage copies a buffer of the GPU through pinned host memory and back, chunk by chunk, for a
@@ -26,7 +23,6 @@ type StageOptions struct {
 type Stage struct {
 	dev      *Device
 	memory   *HostMemory
-	own      bool
 	down, up *Stream
 	slots    []slot
 	broken   error
@@ -46,15 +42,10 @@ func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
 	}
 	o.ChunkBytes = cmp.Or(o.ChunkBytes, 4<<20)
 	o.Depth = cmp.Or(o.Depth, 3)
-	s := &Stage{dev: d, memory: o.Memory, own: o.Memory == nil, drainAfter: drainAfter}
-	if s.memory != nil && len(s.memory.Bytes) < o.Depth*o.ChunkBytes {
-		return nil, invalid("%d bytes of pinned memory for %d chunks of %d", len(s.memory.Bytes), o.Depth, o.ChunkBytes)
-	}
+	s := &Stage{dev: d, drainAfter: drainAfter}
 	err := func() (err error) {
-		if s.own {
-			if s.memory, err = d.AllocHost(ctx, o.Depth*o.ChunkBytes); err != nil {
-				return err
-			}
+		if s.memory, err = d.AllocHost(ctx, o.Depth*o.ChunkBytes); err != nil {
+			return err
 		}
 		if s.down, err = d.NewStream(ctx); err != nil {
 			return err
@@ -83,7 +74,7 @@ func (s *Stage) Close(ctx context.Context) error {
 			err = errors.Join(err, stream.Close(ctx))
 		}
 	}
-	if s.own && s.memory != nil {
+	if s.memory != nil {
 		err = errors.Join(err, s.memory.Free(ctx))
 	}
 	return err

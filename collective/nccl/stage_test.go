@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -86,44 +85,12 @@ func TestAStageWaitsForTheStreamBefore(t *testing.T) {
 	before, err := d.NewStream(ctx)
 	ok(t, err)
 	defer func() { ok(t, before.Close(soon(t))) }()
-	other, err := d.NewStream(ctx)
-	ok(t, err)
-	defer func() { ok(t, other.Close(soon(t))) }()
 	source, b := upload(t, d, floats(100, 1, 1)), upload(t, d, floats(100, 0, 0))
 	ok(t, before.Copy(ctx, b, source))
-	ok(t, other.After(ctx, before))
-	ok(t, s.Run(ctx, other, b, func([]byte, int) error { return nil }))
+	ok(t, s.Run(ctx, before, b, func([]byte, int) error { return nil }))
 	if !slices.Equal(download(t, b), floats(100, 1, 1)) {
 		t.Error("the stage did not wait")
 	}
-}
-
-func TestAStageUsesPagesThatAreSharedWithOthers(t *testing.T) {
-	l := library(t, 23007)
-	d := device(t, l, 0)
-	ctx := soon(t)
-	pages, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_SHARED)
-	ok(t, err)
-	defer func() { ok(t, syscall.Munmap(pages)) }()
-	h, err := d.PinHost(ctx, pages)
-	ok(t, err)
-	if _, err := d.PinHost(ctx, pages); err == nil {
-		t.Error("pinned twice")
-	}
-	if _, err := d.NewStage(ctx, StageOptions{ChunkBytes: 1 << 15, Memory: h}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("three chunks of half of it: %v", err)
-	}
-	s, err := d.NewStage(ctx, StageOptions{ChunkBytes: 1 << 14, Memory: h})
-	ok(t, err)
-	want := make([]byte, 1<<17)
-	b := upload(t, d, want)
-	_ = negate(want, 0)
-	ok(t, s.Run(ctx, nil, b, negate))
-	if !slices.Equal(download(t, b), want) {
-		t.Error("wrong bytes")
-	}
-	ok(t, s.Close(ctx))
-	ok(t, h.Free(ctx))
 }
 
 func TestAStageEndsWithTheErrorOfTheHostAndOfTheDriver(t *testing.T) {
@@ -180,14 +147,18 @@ func TestCopiesNeedMemoryOfTheRightKind(t *testing.T) {
 		"another device":  elsewhere.ToHost(ctx, make([]byte, 8), b),
 		"too long":        s.ToDevice(ctx, b, make([]byte, 65)),
 		"copy too long":   s.Copy(ctx, b.Slice(0, 8), b),
-		"streams differ":  s.After(ctx, elsewhere),
 		"no bytes":        func() error { _, err := d.Alloc(ctx, 0); return err }(),
 		"no pinned bytes": func() error { _, err := d.AllocHost(ctx, -1); return err }(),
-		"no pages":        func() error { _, err := d.PinHost(ctx, nil); return err }(),
 	} {
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	twice, err := d.Alloc(ctx, 8)
+	ok(t, err)
+	ok(t, d.Free(ctx, twice))
+	if err := d.Free(ctx, twice); !errors.Is(err, ErrInvalid) {
+		t.Errorf("freed twice: %v", err)
 	}
 	var failed *DriverError
 	if _, err := d.Alloc(ctx, 1<<40); !errors.As(err, &failed) || failed.Name != "CUDA_ERROR_OUT_OF_MEMORY" {

@@ -36,18 +36,9 @@ func TestEveryStepWaitsWhileNCCLIsInProgress(t *testing.T) {
 			t.Errorf("rank %d got %v", i, got)
 		}
 	}
-	parts := make([]*Comm, 3)
-	all(t, 3, func(i int) (err error) {
-		parts[i], err = comms[i].Split(soon(t), Part{Color: 0, Key: -i})
-		return err
-	})
-	for i, p := range parts {
-		if p.Rank() != 2-i || p.World() != 3 {
-			t.Errorf("rank %d became %d of %d", i, p.Rank(), p.World())
-		}
-	}
-	ending(t, parts)
-	sumsTo(t, []*Comm{parts[2], parts[1], parts[0]})
+	next, errs := reform(t, comms, []int{0, 1, 2}, nil)
+	ok(t, errors.Join(errs...))
+	sumsTo(t, next)
 }
 
 func TestResultsAreErrorsWithNCCLsWords(t *testing.T) {
@@ -115,10 +106,7 @@ func again(t *testing.T, c *Comm) []*Comm {
 
 func TestAnErrorIsReportedWithinMillisecondsWithoutAWaiter(t *testing.T) {
 	l := library(t, 23007)
-	reported := make(chan error, 2)
-	comms := world(t, l, 2, func(_ int, o *CommOptions) {
-		o.OnFailure = func(c *Comm, err error) { reported <- fmt.Errorf("rank %d: %w", c.Rank(), err) }
-	})
+	comms := world(t, l, 2, nil)
 	knob(t, "error_code", int64(RemoteError))
 	knob(t, "error_after", 1)
 	began := time.Now()
@@ -127,12 +115,9 @@ func TestAnErrorIsReportedWithinMillisecondsWithoutAWaiter(t *testing.T) {
 		_, err := comms[i].Do(soon(t), nil, AllReduce(buffers[i], buffers[i], Float32, Sum))
 		return err // the work has no waiter
 	})
-	for range 2 {
+	for _, c := range comms {
 		select {
-		case err := <-reported:
-			if !errors.Is(err, ErrRemote) {
-				t.Error(err)
-			}
+		case <-c.lifetime.Done():
 		case <-time.After(patience):
 			t.Fatal("no failure was reported")
 		}
@@ -233,30 +218,10 @@ func TestPatienceBoundsEveryStep(t *testing.T) {
 }
 
 func TestWhatAVersionLacksIsRefusedWithTheVersionThatHasIt(t *testing.T) {
-	l := library(t, 21403, "FAKE_WITHOUT_PREMULSUM")
+	l := library(t, 21403)
 	c := world(t, l, 1, nil)[0]
-	ctx := soon(t)
-	b := upload(t, c.dev, floats(8, 1, 0))
-	_, split := c.Split(ctx, Part{})
-	_, growID := c.GrowID(ctx)
-	_, grow := c.Grow(ctx, 2, nil)
-	_, joins := c.dev.Init(ctx, CommOptions{World: 1, Joins: true})
-	_, alloc := c.dev.AllocNCCL(ctx, 8)
-	_, register := c.Register(ctx, b)
-	_, window := c.RegisterWindow(ctx, b)
-	_, memory := c.MemoryBytes(ctx)
-	_, scaled := c.PreMulSum(ctx, Float32, 2)
-	for what, test := range map[string]struct {
-		err   error
-		since string
-	}{
-		"split": {split, "2.18.1"}, "growID": {growID, "2.29.2"}, "grow": {grow, "2.29.2"}, "joins": {joins, "2.29.2"},
-		"alloc": {alloc, "2.19.1"}, "register": {register, "2.19.1"}, "window": {window, "2.27.3"},
-		"memory": {memory, "2.29.7"}, "scaled": {scaled, "2.11.0"},
-	} {
-		if !errors.Is(test.err, ErrUnsupported) || !strings.Contains(test.err.Error(), test.since) || !strings.Contains(test.err.Error(), "2.14.3") {
-			t.Errorf("%s: %v", what, test.err)
-		}
+	if err := c.CanShrink(); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "2.27.3") || !strings.Contains(err.Error(), "2.14.3") {
+		t.Error(err)
 	}
 	if l.ReformsBy() != ByNewID || !errors.Is(c.CanShrink(), ErrNeedsID) {
 		t.Errorf("%s, %v", l.ReformsBy(), c.CanShrink())
@@ -269,33 +234,6 @@ func TestWhatAVersionLacksIsRefusedWithTheVersionThatHasIt(t *testing.T) {
 	}
 	if present != 1 || l.Version().String() != "2.14.3" {
 		t.Errorf("%v has %v", l.Version(), l.Features())
-	}
-}
-
-func TestRegisteredMemory(t *testing.T) {
-	l := library(t, 23007)
-	c := world(t, l, 1, nil)[0]
-	ctx := soon(t)
-	b, err := c.dev.AllocNCCL(ctx, 1<<16)
-	ok(t, err)
-	r, err := c.Register(ctx, b)
-	ok(t, err)
-	w, err := c.RegisterWindow(ctx, b)
-	ok(t, err)
-	ok(t, reduceInPlace(ctx, c, b))
-	ok(t, w.Close(ctx))
-	ok(t, r.Close(ctx))
-	ok(t, c.dev.Free(ctx, b))
-	if err := c.dev.Free(ctx, b); !errors.Is(err, ErrInvalid) {
-		t.Errorf("freed twice: %v", err)
-	}
-	if n, err := c.MemoryBytes(ctx); err != nil || n != 12345678 {
-		t.Errorf("%d, %v", n, err)
-	}
-	for _, f := range l.Features() {
-		if !f.Present {
-			t.Errorf("%s is missing in %v", f.Name, l.Version())
-		}
 	}
 }
 

@@ -50,14 +50,6 @@ func (s *Stream) isOn(d *Device) error {
 	return nil
 }
 
-// After makes what is queued on s from now on wait for what is queued on other now.
-func (s *Stream) After(ctx context.Context, other *Stream) error {
-	if err := other.isOn(s.dev); err != nil {
-		return err
-	}
-	return s.dev.do(ctx, "cuStreamWaitEvent", func() error { return s.dev.order(s.handle, other.handle) })
-}
-
 // Wait returns when all that was queued so far is done.
 func (s *Stream) Wait(ctx context.Context) error {
 	d := s.dev

@@ -27,9 +27,6 @@ type Handle struct {
 
 func newHandle(q *Queue) *Handle { return &Handle{q: q, done: make(chan struct{})} }
 
-// Done is closed when the operation is over.
-func (h *Handle) Done() <-chan struct{} { return h.done }
-
 // Then calls f with the operation's error when it is over, on a goroutine that must not be blocked,
 // or at once if it is over already. It may be called once per handle.
 func (h *Handle) Then(f func(error)) {

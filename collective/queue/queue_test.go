@@ -372,7 +372,7 @@ func TestSynchronousCallersLeaveTheRestToOthers(t *testing.T) {
 			err = errors.Join(err, q.Synchronous().Barrier(fmt.Sprint("waited ", i)).Wait(soon(t)))
 			<-submitted
 			select {
-			case <-beside.Done():
+			case <-beside.done:
 			case <-soon(t).Done():
 				return errors.New("nobody carries out what was submitted beside")
 			}

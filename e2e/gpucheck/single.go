@@ -34,16 +34,11 @@ func single(t *table, l *nccl.Library, s settings) {
 		{"memory of the GPU", false, r.alloc},
 		{"memory of the host is refused", false, r.refuse},
 		{"all-reduce", false, r.allReduce},
-		{"scaled sum", false, r.scaledSum},
 		{"send and receive in a group", false, r.exchange},
 		{"all-to-all", false, r.allToAll},
 		{"order with a caller's stream", false, r.order},
-		{"registered buffer", false, r.register},
-		{"window", true, r.window},
-		{"memory that NCCL took", false, r.memory},
 		{"launch and wait, 4 KiB", false, r.latency},
 		{"all-reduce, large", false, r.bandwidth},
-		{"pages that are shared", true, r.pages},
 		{"finalize and destroy", false, r.closeComm},
 		{"abort with work under way", false, r.abort},
 		{"reform alone", true, r.reform},
@@ -133,15 +128,6 @@ func (r *rig) allReduce(ctx context.Context, _ settings) (string, error) {
 	return "sum of float32, checked", r.result(ctx, 1, nccl.AllReduce(r.send, r.recv, nccl.Float32, nccl.Sum))
 }
 
-func (r *rig) scaledSum(ctx context.Context, _ settings) (string, error) {
-	op, err := r.comm.PreMulSum(ctx, nccl.Float32, 0.5)
-	if err != nil {
-		return "", err
-	}
-	err = r.result(ctx, 0.5, nccl.AllReduce(r.send, r.recv, nccl.Float32, op))
-	return "times 0.5, checked", errors.Join(err, r.comm.DropOp(ctx, op))
-}
-
 func (r *rig) exchange(ctx context.Context, _ settings) (string, error) {
 	return "with itself, checked", r.result(ctx, 1, nccl.Send(r.send, nccl.Float32, 0), nccl.Recv(r.recv, nccl.Float32, 0))
 }
@@ -176,35 +162,6 @@ func (r *rig) order(ctx context.Context, _ settings) (string, error) {
 		}
 	}
 	return "20 times, checked", caller.Close(ctx)
-}
-
-func (r *rig) register(ctx context.Context, _ settings) (string, error) {
-	b, err := r.AllocNCCL(ctx, 4<<20)
-	if err != nil {
-		return "", err
-	}
-	reg, err := r.comm.Register(ctx, b)
-	if err == nil {
-		err = errors.Join(r.fill(ctx, b, ramp(2)), r.do(ctx, nccl.AllReduce(b, b, nccl.Float32, nccl.Sum)), r.verify(ctx, b, ramp(2)), reg.Close(ctx))
-	}
-	return "4 MiB of AllocNCCL, checked", errors.Join(err, r.Free(ctx, b))
-}
-
-func (r *rig) window(ctx context.Context, _ settings) (string, error) {
-	b, err := r.AllocNCCL(ctx, 4<<20)
-	if err != nil {
-		return "", err
-	}
-	w, err := r.comm.RegisterWindow(ctx, b)
-	if err == nil {
-		err = errors.Join(r.fill(ctx, b, ramp(2)), r.do(ctx, nccl.AllReduce(b, b, nccl.Float32, nccl.Sum)), r.verify(ctx, b, ramp(2)), w.Close(ctx))
-	}
-	return "4 MiB, checked", errors.Join(err, r.Free(ctx, b))
-}
-
-func (r *rig) memory(ctx context.Context, _ settings) (string, error) {
-	n, err := r.comm.MemoryBytes(ctx)
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)), err
 }
 
 func (r *rig) latency(ctx context.Context, _ settings) (string, error) {
@@ -278,23 +235,4 @@ func (r *rig) reform(ctx context.Context, s settings) (string, error) {
 	r.comm = next
 	err = r.result(ctx, 1, nccl.AllReduce(r.send, r.recv, nccl.Float32, nccl.Sum))
 	return detail, errors.Join(err, r.comm.Close(ctx))
-}
-
-// pages pins memory that other processes could map too, and copies through it.
-func (r *rig) pages(ctx context.Context, _ settings) (string, error) {
-	const size = 8 << 20
-	memory, free, err := shared(size)
-	if err != nil {
-		return "", err
-	}
-	h, err := r.PinHost(ctx, memory)
-	if err != nil {
-		return "", errors.Join(err, free())
-	}
-	own := r.pinned
-	r.pinned = h
-	part := r.send.Slice(0, min(size, r.send.Bytes()))
-	err = errors.Join(r.fill(ctx, part, ramp(3)), r.verify(ctx, part, ramp(3)))
-	r.pinned = own
-	return fmt.Sprintf("%d MiB of %s, checked", size>>20, sharedDir), errors.Join(err, h.Free(ctx), free())
 }

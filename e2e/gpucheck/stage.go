@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
-	"os"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -56,23 +53,6 @@ func invert(chunk []byte, _ int) error {
 		chunk[i] = ^chunk[i]
 	}
 	return nil
-}
-
-// sharedDir is in memory: pages of a disk's file cannot be pinned for long.
-const sharedDir = "/dev/shm"
-
-// shared maps a file, as ranks of a node do to share pages.
-func shared(size int) (memory []byte, free func() error, err error) {
-	f, err := os.CreateTemp(sharedDir, "gpucheck")
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
-	if err := f.Truncate(int64(size)); err != nil {
-		return nil, nil, err
-	}
-	memory, err = syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
-	return memory, func() error { return syscall.Munmap(memory) }, err
 }
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -3,7 +3,6 @@
 #include "nccl.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static __thread int depth;              // of groups on this thread
 static __thread struct job *group;      // its calls
@@ -43,8 +42,7 @@ static ncclResult_t call(const char *name, ncclComm_t c, void *stream, struct op
   if (!bad && fakeKnobValue("fail_call")) bad = fail((ncclResult_t)fakeKnobValue("fail_call"), "knob fail_call"); // knob: what calls return
   if (!bad && c->revoked) bad = fail(ncclInvalidUsage, "the communicator is revoked");
   if (!bad && (o.root < 0 || o.root >= c->world)) bad = fail(ncclInvalidArgument, "%s: rank %d", name, o.root);
-  if (!bad && (o.op < 0 || (o.op >= FIRST_SCALAR && (o.op >= FIRST_SCALAR + SCALARS || !c->scalarLive[o.op - FIRST_SCALAR] || c->scalarType[o.op - FIRST_SCALAR] != o.type))))
-    bad = fail(ncclInvalidArgument, "%s: operation %d", name, o.op);
+  if (!bad && (o.op < 0 || o.op > ncclAvg)) bad = fail(ncclInvalidArgument, "%s: operation %d", name, o.op);
   size_t bytes = o.count * sizeOf(o.type);
   if (!bad && bytes && ((in && !fakeIsDevice(o.send, bytes * (size_t)in, c->device)) || (out && !fakeIsDevice(o.recv, bytes * (size_t)out, c->device))))
     bad = fail(ncclInvalidArgument, "%s: %zu bytes are not memory of device %d", name, bytes, c->device);
@@ -108,37 +106,5 @@ EXPORT ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t t, int pee
 #if FAKE_VERSION >= 22803
 EXPORT ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t t, ncclComm_t c, void *stream) {
   return call("AlltoAll", c, stream, (struct operation){ALLTOALL, send, recv, count, t, 0, 0}, c->world, c->world);
-}
-#endif
-
-#ifndef FAKE_WITHOUT_PREMULSUM
-EXPORT ncclResult_t ncclRedOpCreatePreMulSum(int *op, void *scalar, ncclDataType_t t, int residence, ncclComm_t c) {
-  ncclResult_t bad = check(c, "RedOpCreatePreMulSum");
-  if (bad) return bad;
-  if (residence != 1) return fail(ncclInvalidArgument, "the fake reads scalars at once only");
-  for (int i = 0; i < SCALARS; i++) {
-    if (c->scalarLive[i]) continue;
-    c->scalarLive[i] = 1, c->scalarType[i] = t;
-    switch (t) {
-    case ncclFloat16: c->scalar[i] = (double)*(_Float16 *)scalar; break;
-    case ncclFloat32: c->scalar[i] = *(float *)scalar; break;
-    case ncclFloat64: c->scalar[i] = *(double *)scalar; break;
-    default: {
-      uint32_t bits = (uint32_t) * (uint16_t *)scalar << 16;
-      float f;
-      memcpy(&f, &bits, 4);
-      c->scalar[i] = f;
-    }
-    }
-    return *op = FIRST_SCALAR + i, ncclSuccess;
-  }
-  return ncclInternalError;
-}
-
-EXPORT ncclResult_t ncclRedOpDestroy(int op, ncclComm_t c) {
-  ncclResult_t bad = check(c, "RedOpDestroy");
-  if (bad) return bad;
-  if (op < FIRST_SCALAR || op >= FIRST_SCALAR + SCALARS || !c->scalarLive[op - FIRST_SCALAR]) return ncclInvalidArgument;
-  return c->scalarLive[op - FIRST_SCALAR] = 0, ncclSuccess;
 }
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef int CUresult;
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_READY = 600, ALREADY_REGISTERED = 712 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_READY = 600 };
 enum { DEVICES = 8 };
 
 struct step {
@@ -87,7 +87,6 @@ EXPORT CUresult cuGetErrorName(CUresult e, const char **name) {
   case INVALID_CONTEXT: *name = "CUDA_ERROR_INVALID_CONTEXT"; return OK;
   case INVALID_HANDLE: *name = "CUDA_ERROR_INVALID_HANDLE"; return OK;
   case NOT_READY: *name = "CUDA_ERROR_NOT_READY"; return OK;
-  case ALREADY_REGISTERED: *name = "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"; return OK;
   }
   return *name = NULL, INVALID_VALUE;
 }
@@ -144,7 +143,7 @@ EXPORT CUresult cuCtxSetCurrent(void *context) { return current = context, OK; }
 
 // ---- memory ----
 
-enum { ON_DEVICE = 1, PINNED, REGISTERED };
+enum { ON_DEVICE = 1, PINNED };
 
 struct block {
   char *at;
@@ -194,7 +193,7 @@ static int drop(const void *p, int kind) {
   return 1;
 }
 
-EXPORT int fakeDeviceAlloc(void **p, size_t bytes) {
+EXPORT CUresult cuMemAlloc_v2(void **p, size_t bytes) {
   CURRENT;
   if (bytes == 0) return INVALID_VALUE;
   if (bytes > (size_t)4 << 30 || !(*p = aligned_alloc(256, (bytes + 255) & ~(size_t)255))) return OUT_OF_MEMORY;
@@ -202,20 +201,13 @@ EXPORT int fakeDeviceAlloc(void **p, size_t bytes) {
   return OK;
 }
 
-EXPORT int fakeDeviceFree(void *p) {
-  CURRENT;
-  if (!drop(p, ON_DEVICE)) return INVALID_VALUE;
-  return free(p), OK;
-}
-
-EXPORT CUresult cuMemAlloc_v2(void **p, size_t bytes) { return fakeDeviceAlloc(p, bytes); }
-
 // Like the real one it waits for work that may still use the memory.
 EXPORT CUresult cuMemFree_v2(void *p) {
   CURRENT;
   for (struct stream *s = streams; s; s = s->next)
     while (s->device == current->device && s->pending) nanosleep(&(struct timespec){0, 50000}, NULL);
-  return fakeDeviceFree(p);
+  if (!drop(p, ON_DEVICE)) return INVALID_VALUE;
+  return free(p), OK;
 }
 
 EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
@@ -230,21 +222,6 @@ EXPORT CUresult cuMemFreeHost(void *p) {
   CURRENT;
   if (!drop(p, PINNED)) return INVALID_VALUE;
   return free(p), OK;
-}
-
-EXPORT CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) {
-  CURRENT;
-  pthread_mutex_lock(&mutex);
-  int taken = find(p) != NULL;
-  pthread_mutex_unlock(&mutex);
-  if (taken || flags != 1) return taken ? ALREADY_REGISTERED : INVALID_VALUE;
-  add(p, bytes, REGISTERED);
-  return OK;
-}
-
-EXPORT CUresult cuMemHostUnregister(void *p) {
-  CURRENT;
-  return drop(p, REGISTERED) ? OK : INVALID_VALUE;
 }
 
 EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, const void *p) {

@@ -1,4 +1,4 @@
-// What came with later versions: children of communicators, and registered memory.
+// What came with later versions: children of communicators.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -6,47 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if FAKE_VERSION >= 21801
 // A child that a thread of its parent creates.
 struct childInit {
   ncclComm_t parent, child, *out;
-  int color, key, generation;
 };
 
-#if FAKE_VERSION >= 21801
-static void finish(struct childInit *b, int met) {
-  if (b->child && b->child->state) b->parent->state = b->child->state;
-  if (met && b->child) atomic_store((_Atomic uintptr_t *)b->out, (uintptr_t)b->child); // only when it is complete
-  if (!met && b->child) release(b->child);
+static void *meet(void *argument) {
+  struct childInit *b = argument;
+  int met = gather(b->child);
+  if (b->child->state) b->parent->state = b->child->state;
+  if (met) atomic_store((_Atomic uintptr_t *)b->out, (uintptr_t)b->child); // only when it is complete
+  else release(b->child);
   b->parent->working = 0;
   free(b);
+  return NULL;
 }
 
-static void *split(void *argument) {
-  struct childInit *b = argument;
-  ncclComm_t p = b->parent;
-  int g = b->generation % GENERATIONS, rank = 0, world = 0;
-  p->board->rank[p->rank].split[g].color = b->color;
-  p->board->rank[p->rank].split[g].key = b->key;
-  p->board->rank[p->rank].split[g].said = 1;
-  for (int r = 0; r < p->world; r++)
-    while (!p->board->rank[r].split[g].said) {
-      if (p->abort) return finish(b, 0), NULL;
-      rest();
-    }
-  for (int r = 0; b->color >= 0 && r < p->world; r++) {
-    int color = p->board->rank[r].split[g].color, key = p->board->rank[r].split[g].key;
-    if (color != b->color) continue;
-    world++;
-    rank += key < b->key || (key == b->key && r < p->rank);
-  }
-  if (!world) return finish(b, 0), NULL;
-  char path[120];
-  snprintf(path, sizeof path, "%.80s.s%d.%d", p->path, b->generation, b->color);
-  b->child = newComm(path, world, rank, p->device);
-  b->child->owner = p->owner;
-  b->child->parent = p;
-  int met = gather(b->child);
-  return finish(b, met), NULL;
+static ncclResult_t beginChild(ncclComm_t c, const char *path, int world, int rank, ncclComm_t *out) {
+  struct childInit *b = calloc(1, sizeof *b);
+  *b = (struct childInit){c, newComm(path, world, rank, c->device), out};
+  b->child->parent = c;
+  begin(c, meet, b);
+  return ncclInProgress;
 }
 
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *child, ncclConfig_t *config) {
@@ -55,20 +37,14 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *
   if (config) fakeViolation("a child with a configuration");
   if (c->pending) fakeViolation("CommSplit with operations under way");
   *child = NULL;
-  struct childInit *b = calloc(1, sizeof *b);
-  *b = (struct childInit){c, NULL, child, color, key, ++c->children};
-  begin(c, split, b);
-  return ncclInProgress;
+  if (color != 0 || key != c->rank) return fail(ncclInvalidArgument, "the fake splits into one part in the same order only");
+  char path[120];
+  snprintf(path, sizeof path, "%.80s.s", c->path);
+  return beginChild(c, path, c->world, c->rank, child);
 }
 #endif
 
 #if FAKE_VERSION >= 22703
-static void *shrink(void *argument) {
-  struct childInit *b = argument;
-  int met = gather(b->child);
-  return finish(b, met), NULL;
-}
-
 EXPORT ncclResult_t ncclCommShrink(ncclComm_t c, int *excluded, int n, ncclComm_t *child, ncclConfig_t *config, int flags) {
   *child = NULL;
   if (flags & 1 && c->live) { // abort what runs, and only then be like any other call
@@ -89,23 +65,7 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t c, int *excluded, int n, ncclComm_
     rank -= excluded[i] < c->rank;
     at += snprintf(path + at, sizeof path - (size_t)at, "%d", excluded[i]);
   }
-  struct childInit *b = calloc(1, sizeof *b);
-  *b = (struct childInit){c, newComm(path, c->world - n, rank, c->device), child, 0, 0, 0};
-  b->child->parent = c;
-  begin(c, shrink, b);
-  return ncclInProgress;
-}
-
-EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *buffer, size_t bytes, void **window, int flags) {
-  ncclResult_t bad = check(c, "CommWindowRegister");
-  if (bad) return bad;
-  if (flags != 1 || !fakeIsDevice(buffer, bytes, c->device)) return ncclInvalidArgument;
-  return *window = (void *)0x77, ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t c, void *window) {
-  ncclResult_t bad = check(c, "CommWindowDeregister");
-  return bad ? bad : window == (void *)0x77 ? ncclSuccess : ncclInvalidArgument;
+  return beginChild(c, path, c->world - n, rank, child);
 }
 #endif
 
@@ -132,75 +92,6 @@ EXPORT ncclResult_t ncclCommRevoke(ncclComm_t c, int flags) {
   dropHeld(c);
   begin(c, revoke, c);
   return ncclInProgress;
-}
-#endif
-
-#if FAKE_VERSION >= 22902
-EXPORT ncclResult_t ncclCommGetUniqueId(ncclComm_t c, ncclUniqueId *id) {
-  ncclResult_t bad = check(c, "CommGetUniqueId");
-  if (bad) return bad;
-  if (c->idsTaken > c->children) return fail(ncclInvalidUsage, "an id is not consumed yet");
-  c->idsTaken = c->children + 1;
-  memset(id, 0, sizeof *id);
-  snprintf(id->internal, sizeof id->internal, "%.80s.g%d", c->path, c->children + 1);
-  return ncclSuccess;
-}
-
-static void *grow(void *argument) {
-  ncclComm_t c = argument;
-  gather(c);
-  c->working = 0;
-  return NULL;
-}
-
-EXPORT ncclResult_t ncclCommGrow(ncclComm_t c, int world, const ncclUniqueId *id, int rank, ncclComm_t *child, ncclConfig_t *config) {
-  *child = NULL;
-  char path[120];
-  if (c) {
-    ncclResult_t bad = check(c, "CommGrow");
-    if (bad) return bad;
-    if (config) fakeViolation("a child with a configuration");
-    snprintf(path, sizeof path, "%.80s.g%d", c->path, ++c->children);
-    if (rank != -1 || world <= c->world || (id && strcmp(id->internal, path))) return fail(ncclInvalidArgument, "grow to %d as rank %d", world, rank);
-    rank = c->rank;
-  } else {
-    fakeNote("CommGrow");
-    if (!id || !config || rank < 0 || rank >= world) return fail(ncclInvalidArgument, "a newcomer as rank %d of %d", rank, world);
-    snprintf(path, sizeof path, "%.100s", id->internal);
-  }
-  *child = newComm(path, world, rank, fakeCurrentDevice());
-  begin(*child, grow, *child);
-  return ncclInProgress;
-}
-#endif
-
-#if FAKE_VERSION >= 22907
-EXPORT ncclResult_t ncclCommMemStats(ncclComm_t c, int stat, uint64_t *value) {
-  ncclResult_t bad = check(c, "CommMemStats");
-  return bad ? bad : stat == 3 ? (*value = 12345678, ncclSuccess) : ncclInvalidArgument;
-}
-#endif
-
-#if FAKE_VERSION >= 21901
-EXPORT ncclResult_t ncclMemAlloc(void **p, size_t bytes) {
-  fakeNote("MemAlloc");
-  return fakeDeviceAlloc(p, bytes) ? ncclUnhandledCudaError : ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclMemFree(void *p) {
-  fakeNote("MemFree");
-  return fakeDeviceFree(p) ? ncclInvalidArgument : ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclCommRegister(ncclComm_t c, void *buffer, size_t bytes, void **handle) {
-  ncclResult_t bad = check(c, "CommRegister");
-  if (bad) return bad;
-  return fakeIsDevice(buffer, bytes, c->device) ? (*handle = (void *)0x55, ncclSuccess) : ncclInvalidArgument;
-}
-
-EXPORT ncclResult_t ncclCommDeregister(ncclComm_t c, void *handle) {
-  ncclResult_t bad = check(c, "CommDeregister");
-  return bad ? bad : handle == (void *)0x55 ? ncclSuccess : ncclInvalidArgument;
 }
 #endif
 

@@ -65,7 +65,7 @@ static void reduce(ncclComm_t comm, struct operation *o, char *out, char **in) {
       case ncclProd: v *= w; break;
       case ncclMax: v = w > v ? w : v; break;
       case ncclMin: v = w < v ? w : v; break;
-      default: v += w; // sum, average, scaled sum
+      default: v += w; // sum, average
       }
     }
     put(o->type, out, i, o->op == ncclAvg ? v / comm->world : v);
@@ -170,12 +170,6 @@ static int run(struct job *job) {
       int takes = o->kind == BROADCAST ? r == o->root : o->kind == REDUCE ? c->rank == o->root : 1;
       size_t at = all || o->kind == REDUCE || o->kind == BROADCAST ? 0 : (size_t)r * bytes;
       char *mine = (char *)o->send + at;
-      if (gives && o->op >= FIRST_SCALAR) { // each rank scales its own
-        char *scaled = malloc(bytes + 1);
-        for (size_t i = 0; i < o->count; i++)
-          put(o->type, scaled, i, get(o->type, mine, i) * c->scalar[o->op - FIRST_SCALAR]);
-        mine = scaled; // lost with the process; the amounts are small
-      }
       if (gives) t[used++] = (struct transfer){r, 1, mine, bytes};
       if (takes) {
         parts[k][r] = malloc(bytes + 1);

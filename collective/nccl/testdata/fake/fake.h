@@ -21,8 +21,6 @@
 int fakeEnqueue(void *stream, void (*run)(void *), void *argument);
 int fakeCurrentDevice(void);                            // -1: this thread has no context
 int fakeIsDevice(const void *p, size_t bytes, int device); // whether all of it is memory of the device
-int fakeDeviceAlloc(void **p, size_t bytes);
-int fakeDeviceFree(void *p);
 
 // ---- knobs and records, for the tests ----
 

@@ -45,7 +45,7 @@ typedef struct {
 #endif
 } ncclConfig_t;
 
-enum { RANKS = 8, MAILBOX = 32 << 10, SCALARS = 64, FIRST_SCALAR = 5, GENERATIONS = 16 };
+enum { RANKS = 8, MAILBOX = 32 << 10 };
 
 // One direction between two ranks.
 struct mailbox {
@@ -59,7 +59,6 @@ struct board {
     _Atomic long pid;       // once it has joined
     _Atomic uint64_t where; // host and device, never 0
     _Atomic long finalized;
-    struct { _Atomic int color, key, said; } split[GENERATIONS];
   } rank[RANKS];
   struct mailbox mailbox[RANKS][RANKS]; // [from][to]
 };
@@ -81,11 +80,7 @@ typedef struct ncclComm {
   struct job *held; // what is queued once asked is 0
   pthread_t worker;
   int worked; // worker must be joined
-  int children, idsTaken;
   struct ncclComm *parent; // while this child is being created: its abort counts too
-  double scalar[SCALARS];
-  ncclDataType_t scalarType[SCALARS];
-  int scalarLive[SCALARS];
 } *ncclComm_t;
 
 // comm.c
