@@ -508,28 +508,6 @@ func TestMetricsKeepTheStepThatTheyAreOf(t *testing.T) {
 	}
 }
 
-// TestReportsHoldNoFieldThatIsNotNeeded: agents refuse fields that they do not know, so a program
-// that reports no metrics must do with those that all agents know.
-func TestReportsHoldNoFieldThatIsNotNeeded(t *testing.T) {
-	s := &Session{state: NewState(nil)}
-	s.state.step = 7
-	if m, at := s.reportedMetrics(); m != nil || at != nil {
-		t.Errorf("without metrics: %v, %v", m, at)
-	}
-	s.metrics, s.measured = map[string]float64{"loss": 1}, 7
-	if m, at := s.reportedMetrics(); m["loss"] != 1 || at != nil {
-		t.Errorf("metrics of this step: %v, %v", m, at)
-	}
-	s.measured = 5
-	if m, at := s.reportedMetrics(); m["loss"] != 1 || at == nil || *at != 5 {
-		t.Errorf("metrics of step 5: %v, %v", m, at)
-	}
-	s.Rank = 1
-	if m, at := s.reportedMetrics(); m != nil || at != nil {
-		t.Errorf("rank 1: %v, %v", m, at)
-	}
-}
-
 func TestMetricsThatJSONCannotSayAreLeftOut(t *testing.T) {
 	if m := finite(map[string]float64{"a": 1, "b": math.NaN(), "c": math.Inf(-1)}); len(m) != 1 || m["a"] != 1 {
 		t.Errorf("metrics %v", m)

@@ -161,14 +161,10 @@ func finite(metrics map[string]float64) map[string]float64 {
 }
 
 // reportedMetrics returns the metrics that this rank tells its agent, and the step that they are
-// of; nil = the step of the report. An agent refuses fields that it does not know, so one that is
-// older than this program is told the step only where it must be.
+// of.
 func (s *Session) reportedMetrics() (map[string]float64, *uint64) {
-	switch {
-	case s.Rank != 0 || len(s.metrics) == 0:
+	if s.Rank != 0 || len(s.metrics) == 0 {
 		return nil, nil
-	case s.measured == s.state.step:
-		return s.metrics, nil
 	}
 	return s.metrics, new(s.measured)
 }

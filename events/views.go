@@ -37,7 +37,7 @@ type NodeView struct {
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
 	Slots            int           `json:"slots"` // of the agent
 	Address          string        `json:"address"`
-	Version          string        `json:"version,omitempty"` // of the agent's program; empty = an older one that does not say it
+	Version          string        `json:"version,omitempty"` // of the agent's program
 	Reason           string        `json:"reason"`
 	Since            time.Time     `json:"since"`
 
@@ -238,7 +238,7 @@ type JobView struct {
 	Job             JobID            `json:"job"`
 	Spec            spec.Job         `json:"spec"`
 	By              string           `json:"by"`
-	Origin          string           `json:"origin,omitempty"` // of the event that submitted it; empty = by an older version
+	Origin          string           `json:"origin,omitempty"` // of the event that submitted it
 	State           JobState         `json:"state"`
 	Reason          string           `json:"reason,omitempty"` // why it waits or how it ended
 	Code            Code             `json:"code,omitempty"`
@@ -283,15 +283,8 @@ func (v JobView) ExitsMissing() bool {
 	return v.State.Terminal() && slices.ContainsFunc(v.Workers, func(w WorkerView) bool { return w.Detail == StillRunning })
 }
 
-// SubmittedBy reports whether an event submitted this job. Of a job accepted by an older version
-// only the source is known.
+// SubmittedBy reports whether an event submitted this job.
 func (v JobView) SubmittedBy(source, id string) bool {
-	switch {
-	case v.State == "":
-		return false
-	case v.Origin == "":
-		return v.By == source
-	}
 	return v.Origin == Origin(source, id)
 }
 
@@ -319,7 +312,7 @@ type PoolView struct {
 	MaxSlots int    // slots that a job could ever get with the present nodes
 }
 
-// poolJSON is the stored form. Versions without a queue have all rows in Jobs.
+// poolJSON is the stored form.
 type poolJSON struct {
 	Jobs    map[JobID]PlacementView `json:"jobs"`
 	Queue   string                  `json:"queue,omitempty"`   // a line for each: job min max, and the number of its reason

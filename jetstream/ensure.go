@@ -79,12 +79,6 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 	}
 	return c.insist(ctx, "change stream "+want.Name, "", createAttempt, func(ctx context.Context) error {
 		_, err := c.js.UpdateStream(ctx, want)
-		if err != nil && strings.Contains(err.Error(), "violates consumers") {
-			// Consumers of before may stay for longer than new ones.
-			c.log.Warn("consumers of a stream are kept for longer than new ones may be", "stream", want.Name, "reason", err.Error())
-			want.ConsumerLimits = have.Config.ConsumerLimits
-			_, err = c.js.UpdateStream(ctx, want)
-		}
 		return err
 	})
 }

@@ -4,7 +4,7 @@
 // read what the new one has stored. In each mixed state workers are killed. In the end every job
 // must have succeeded with each sample trained on once, by the records of its workers.
 //
-//	go run ./e2e/upgrade -from eb14a02fd66efb99db5709b9ba37ee89a1dbe122
+//	go run ./e2e/upgrade -from HEAD^
 package main
 
 import (
@@ -22,9 +22,8 @@ import (
 
 // options are the flags.
 type options struct {
-	from      string
-	documents string
-	only      string
+	from string
+	only string
 }
 
 // limit bounds the whole run.
@@ -33,7 +32,6 @@ const limit = 30 * time.Minute
 func main() {
 	var o options
 	flag.StringVar(&o.from, "from", "", "commit of the old build")
-	flag.StringVar(&o.documents, "documents", "", "folder to write into what the old build has stored before the first replacement; empty = nowhere")
 	flag.StringVar(&o.only, "only", "", "services = replace and take back the services alone; empty = agents and the broker too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -66,7 +64,7 @@ func run(ctx context.Context, o options, out, log io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close(err != nil)) }()
-	r := &rollout{deployment: d, before: before, after: after, began: time.Now(), documents: o.documents, servicesOnly: o.only == "services"}
+	r := &rollout{deployment: d, before: before, after: after, began: time.Now(), servicesOnly: o.only == "services"}
 	if err := r.run(ctx); err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 type rollout struct {
 	*deployment
 	before, after build
-	documents     string
 	servicesOnly  bool
 
 	jobs    []*job
@@ -66,11 +65,6 @@ func (r *rollout) run(ctx context.Context) error {
 	}
 	for _, j := range r.jobs {
 		if err := r.is(ctx, j.id, func(v events.JobView) bool { return len(v.Incidents) > 0 && v.OpenIncident == nil }); err != nil {
-			return err
-		}
-	}
-	if r.documents != "" {
-		if err := r.capture(ctx, r.documents); err != nil {
 			return err
 		}
 	}

@@ -294,11 +294,7 @@ func (d Dir) refuse(u User) error {
 	if err != nil {
 		return err
 	}
-	file := signer(u.Role)
-	if u.Role.Outside() && !u.Outside {
-		file = accountKey
-	}
-	account, err := d.key(file)
+	account, err := d.key(signer(u.Role))
 	if err != nil {
 		return err
 	}

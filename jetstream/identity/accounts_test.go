@@ -119,8 +119,7 @@ func TestIssuingChangesNoAccount(t *testing.T) {
 	}
 }
 
-// TestADirectoryOfBeforeGetsTheAccount with the next user that belongs there. A user of before is
-// revoked where it is.
+// TestADirectoryOfBeforeGetsTheAccount with the next user that belongs there.
 func TestADirectoryOfBeforeGetsTheAccount(t *testing.T) {
 	d := newDir(t)
 	operator, err := d.key(operatorKey)
@@ -140,14 +139,6 @@ func TestADirectoryOfBeforeGetsTheAccount(t *testing.T) {
 			}
 		}
 	}
-	if err := d.change(func(all []User) ([]User, error) {
-		return append(all, User{Name: "old", Role: access.RoleClient, Key: "UOLD"}), nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Revoke("old"); err != nil {
-		t.Fatal(err)
-	}
 	claims := issue(t, d, access.RoleClient, "new")
 	all = accounts(t, d)
 	for _, name := range access.OutsideAccounts() {
@@ -157,9 +148,6 @@ func TestADirectoryOfBeforeGetsTheAccount(t *testing.T) {
 	}
 	if claims.Issuer != all[access.AccountClients].Subject {
 		t.Error("the new user is in another account")
-	}
-	if _, ok := all[accountStreams].Revocations["UOLD"]; !ok {
-		t.Error("the old user is not revoked")
 	}
 	if b, err := d.Broker(); err != nil || b.Account != all[accountStreams].Subject {
 		t.Errorf("a broker takes the streams from %s: %v", b.Account, err)

@@ -49,7 +49,7 @@ type User struct {
 	Expires time.Time     `json:"expires,omitzero"`  // zero = never
 	Revoked time.Time     `json:"revoked,omitzero"`  // zero = valid
 	Token   bool          `json:"token,omitempty"`   // it was given away as a join token
-	Outside bool          `json:"outside,omitempty"` // it is outside the account of the streams; people and gateways of before are in it
+	Outside bool          `json:"outside,omitempty"` // it is outside the account of the streams
 }
 
 // Valid reports whether the brokers admit the user at a time.

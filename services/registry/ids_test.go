@@ -101,25 +101,6 @@ func TestManyJobsOfOneName(t *testing.T) {
 	})
 }
 
-// TestJobOfOlderVersionIsNotSubmittedAgain: a job accepted by a version without origins belongs to
-// its source's events, as it did then.
-func TestJobOfOlderVersionIsNotSubmittedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bus := memory.New()
-		p := bus.Ports()
-		id := events.JobIDFrom("demo", "/client", "s1")
-		controllertest.Record(t, p, events.BucketJobs, string(id), 3, events.JobView{Job: id, By: "/client", State: events.JobStateWaiting, Spec: spec.Job{Name: "demo"}})
-		stop := start(t, bus.Client().Ports())
-		synctest.Wait()
-		submit(t, p, "s1", "x")
-		time.Sleep(time.Minute)
-		if jobs := jobsByOrigin(t, p); len(jobs) != 1 {
-			t.Errorf("jobs %v, want the one of the older version", jobs)
-		}
-		stop()
-	})
-}
-
 // TestExpiredSubmitMakesNoJob: the refusal says when the command expired; the same event, published
 // again in time, submits the job.
 func TestExpiredSubmitMakesNoJob(t *testing.T) {

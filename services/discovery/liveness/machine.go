@@ -182,7 +182,6 @@ func (t *transition) hello(b events.NodeHello) {
 		}
 		t.announceDeparture(b.Departing)
 	}
-	v.Version = b.Version // also where an older version has stored the view without it
 	reason := "came"
 	switch {
 	case same && v.State == events.NodeStateReady && !changed:
@@ -207,7 +206,7 @@ func (t *transition) hello(b events.NodeHello) {
 		t.endedBy(b)
 		t.newIncarnation(b)
 	}
-	v.Slots, v.Address = b.Slots, b.Address
+	v.Slots, v.Address, v.Version = b.Slots, b.Address, b.Version
 	t.setState(events.NodeStateReady, reason)
 	t.publish(events.NodeJoined{NodeFact: t.fact()})
 	t.draining()

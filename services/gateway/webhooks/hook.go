@@ -180,8 +180,7 @@ func load(file string) ([]*stored, error) {
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "webhooks: %s: %w", file, err)
 	}
-	for _, s := range content.Hooks { // of a file from before the handshake
-		s.Handshake = cmp.Or(s.Handshake, HandshakeOptional)
+	for _, s := range content.Hooks {
 		if !s.Target.Granted {
 			s.Target.Asked = time.Time{} // it may have been mended meanwhile
 		}

@@ -108,7 +108,6 @@ type Stall struct {
 // progressed applies a job's progress as a replica has received it.
 func (t *transition) progressed(p events.Progress) {
 	v := &t.View
-	t.stepObserved(p)
 	if v.State != events.JobStateRunning || p.Generation != v.Generation || t.now.Before(v.StepAt.Add(StepEvery)) {
 		return
 	}

@@ -254,19 +254,6 @@ func (t *transition) firstStep(b events.WorkerReady) {
 	t.recordStep(g, step)
 }
 
-// stepObserved closes an incident by a step whose fact has not arrived or does not exist: agents of
-// the previous release report only the start.
-func (t *transition) stepObserved(p events.Progress) {
-	i := t.Incident
-	if i == nil || i.Restart == nil || i.Restart.Generation != p.Generation || p.Step == 0 {
-		return
-	}
-	phases := i.Restart.Phases
-	phases.FirstStep = max(0, events.Milliseconds(t.now.Sub(i.Restart.At)))
-	t.closeWithStep(p.Generation, p.Step, phases)
-	t.recordStep(p.Generation, p.Step)
-}
-
 // closeWithStep closes the incident with a reported step. Steps that were reported before and are
 // made again are lost. Programs need not report every step, so the number is unknown if none is
 // seen twice.

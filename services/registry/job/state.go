@@ -92,7 +92,7 @@ type Removed struct {
 
 // SubmittedBy reports whether an event submitted the job.
 func (r Removed) SubmittedBy(source, id string) bool {
-	return events.JobView{State: events.JobStateStopped, Origin: r.Origin, By: r.By}.SubmittedBy(source, id)
+	return r.Origin == events.Origin(source, id)
 }
 
 // Placement is the job's placement by the scheduler.

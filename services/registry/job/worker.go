@@ -92,7 +92,6 @@ func (t *transition) exited(b events.WorkerExited) {
 	if t.worker(b.Place) == nil && b.Generation != 0 && b.Generation < t.View.Generation {
 		return // of a place that was pruned
 	}
-	b.Orphaned = b.Orphaned || t.orphaned(b)
 	ended := t.endedAgent(b)
 	t.agentEnded = ended != ""
 	w := t.workerFor(b.WorkerRef)
@@ -138,13 +137,6 @@ func (t *transition) exited(b events.WorkerExited) {
 	case events.WorkerStateFailed:
 		t.failed(w, b, ended)
 	}
-}
-
-// orphaned reports whether an exit is reported by a later agent than the one that ran the worker,
-// with which the worker ended. Agents of older versions do not say so.
-func (t *transition) orphaned(b events.WorkerExited) bool {
-	w := t.worker(b.Place)
-	return w != nil && w.Incarnation == b.Incarnation && w.Agent != "" && w.Agent < b.Agent
 }
 
 // exitState returns the state of a worker after an exit. A worker that was done is a success even

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,7 +11,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/spec"
-	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
@@ -105,34 +103,6 @@ func TestPackedStatesAreTheSame(t *testing.T) {
 			}
 		}
 	})
-}
-
-// old is a pool as the previous version stored it: each job with its specification and a row of its
-// own.
-const old = `{"view":{"jobs":{"a-0001":{"places":[{"node":"n1","slot":0},{"node":"n1","slot":1}],"workers":{"min":2,"max":2}},
-"b-0002":{"places":[],"workers":{"min":2,"max":2},"waiting":"needs 2 slots, 0 free of 2 on 1 node"},
-"c-0003":{"places":[],"workers":{"min":1,"max":1},"waiting":"needs 1 slot, waits behind b-0002, which needs 2"}}},
-"queue":[{"id":"a-0001","submitted":true,"placed":true,"spec":{"name":"a","command":["x"],"workers":{"min":2,"max":2},"failures":{},"elastic":{},"stop":{},"data":{}},"told":{"min":2,"max":2},"incident":{"count":1}},
-{"id":"b-0002","submitted":true,"spec":{"name":"b","command":["x"],"workers":{"min":2,"max":2},"failures":{},"elastic":{},"stop":{},"data":{}},"told":{"min":0,"max":0},"workers":4},
-{"id":"c-0003","submitted":true,"spec":{"name":"c","command":["x"],"workers":{"min":1,"max":1},"failures":{},"elastic":{},"stop":{},"data":{}},"told":{"min":0,"max":0}}],
-"nodes":{"n1":{"incarnation":"A","slots":2,"number":1}},"ended":["z-0000"]}`
-
-func TestPoolOfThePreviousVersionIsRead(t *testing.T) {
-	var s plan.State
-	if err := json.Unmarshal([]byte(old), &s); err != nil {
-		t.Fatal(err)
-	}
-	s, err := s.Unpack()
-	if err != nil || len(s.Queue) != 3 || !slices.Equal(s.View.Queue, []events.JobID{"b-0002", "c-0003"}) || !s.Knows(events.Input{Number: 4, Body: events.JobScaled{Job: "b-0002"}}) {
-		t.Fatalf("read %+v: %v", s, err)
-	}
-	s, d := plan.Machine{}.Step(controllertest.Reload(t, s), events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: "a-0001"}}}, noon)
-	if row := s.View.Jobs["b-0002"]; len(row.Places) != 2 {
-		t.Errorf("the next job has %v: %+v", row.Places, d.Facts)
-	}
-	if row := s.View.Jobs["c-0003"]; row.Waiting == "" || len(row.Places) > 0 {
-		t.Errorf("the last one is %+v", row)
-	}
 }
 
 // BenchmarkQueue measures one job's end and one placement with a queue of 10,000, including the

@@ -184,17 +184,8 @@ func (s State) Pack() State {
 // queued reports whether a job waits to be placed. The view lists these in order.
 func (j *Job) queued() bool { return j.Submitted && !j.Placed }
 
-// Unpack reads the stored form, also that of an earlier version, which stored every job in full.
+// Unpack reads the stored form.
 func (s State) Unpack() (State, error) {
-	if s.Order == "" {
-		s.View.Queue = nil
-		for i := range s.Queue {
-			if j := &s.Queue[i]; j.queued() {
-				s.View.Queue = append(s.View.Queue, j.ID)
-			}
-		}
-		return s, nil
-	}
 	words := strings.Fields(s.Order)
 	queue, rest, ids := make([]Job, 0, len(words)), s.Queue, s.View.Queue
 	next := func() (id events.JobID) {
@@ -221,6 +212,9 @@ func (s State) Unpack() (State, error) {
 			return s, events.Errorf(events.Invalid, "the order names %q, which is no job of the queue", w)
 		}
 		queue = append(queue, Job{ID: id, Submitted: true, Restart: restart, Workers: number})
+	}
+	if len(rest) > 0 {
+		return s, events.Errorf(events.Invalid, "there are more jobs than the order names")
 	}
 	s.Queue, s.Order = queue, ""
 	return s, nil
