@@ -113,7 +113,8 @@ func Token(parts ...string) string {
 }
 
 // Places is an ordered list of places. In JSON consecutive ones of one node are one text, the
-// node's name, a slash and its slots: ["node-a/0-7", "node-b/0,2,5-7"].
+// node's name, a slash and its slots: ["node-a/0-7", "node-b/0,2,5-7"]. A list of {"node", "slot"}
+// is accepted too.
 type Places []Place
 
 // MarshalJSON encodes the short form.
@@ -123,7 +124,7 @@ func (p Places) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON decodes the short form.
+// UnmarshalJSON decodes both forms.
 func (p *Places) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*p = nil
@@ -133,6 +134,12 @@ func (p *Places) UnmarshalJSON(b []byte) error {
 	var wrong error
 	if !scan(b, func(s *scanner) {
 		s.list(func() {
+			if s.peek() == '{' {
+				var x Place
+				s.value(&x)
+				out = append(out, x)
+				return
+			}
 			text := s.text()
 			if out, wrong = parseRun(out, text); wrong != nil {
 				s.fail()

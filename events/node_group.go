@@ -117,16 +117,8 @@ func at(column []int, i int) int {
 
 // UnmarshalJSON decodes both forms.
 func (r *MemberTable) UnmarshalJSON(b []byte) error {
-	memo, plain := commitMemo{}, false
-	out, err := decodeTable(b, "members", "MemberTable", limits.Workers.Max, func(s *scanner, g *nodeGroup, out []Member) []Member {
-		if !isPlain(s) {
-			return memo.decodeMembers(s, g, out)
-		}
-		var m Member
-		s.value(&m)
-		plain = true
-		return append(out, m)
-	})
+	memo := commitMemo{}
+	out, plain, err := decodeTable(b, "members", "MemberTable", limits.Workers.Max, memo.decodeMembers)
 	if err != nil {
 		return err
 	}
@@ -136,16 +128,22 @@ func (r *MemberTable) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeTable decodes a list of groups. null is nil.
-func decodeTable[T any](b []byte, what, typ string, most int, group func(*scanner, *nodeGroup, []T) []T) ([]T, error) {
+// decodeTable decodes a list of groups, or of single items: plain = there are some. null is nil.
+func decodeTable[T any](b []byte, what, typ string, most int, group func(*scanner, *nodeGroup, []T) []T) (out []T, plain bool, _ error) {
 	if string(b) == "null" {
-		return nil, nil
+		return nil, false, nil
 	}
-	out := []T{}
+	out = []T{}
 	var g nodeGroup
 	ok := scan(b, func(s *scanner) {
 		s.list(func() {
-			out = group(s, &g, out)
+			if isPlain(s) {
+				var x T
+				s.value(&x)
+				out, plain = append(out, x), true
+			} else {
+				out = group(s, &g, out)
+			}
 			if len(out) > most {
 				g.wrong = tooManyPlaces(len(out))
 				s.fail()
@@ -155,7 +153,7 @@ func decodeTable[T any](b []byte, what, typ string, most int, group func(*scanne
 	if !ok && g.wrong == nil {
 		g.wrong = Errorf(Invalid, "%s must be a list of groups of one node, see events.%s", what, typ)
 	}
-	return out, g.wrong
+	return out, plain, g.wrong
 }
 
 // isPlain reports whether the next object is a member and not a group.

@@ -226,7 +226,8 @@ func appendCommit(b []byte, c Commit) []byte {
 //	"generations": 3, "ranks": [0, 1, 2, 3], "states": "ready", "details": {"2": "killed by signal 9"}, "lines": {"2": ["…"]}
 //
 // One value in place of a list stands for all of the group; ranks are -1 if absent; details, lines
-// and exceptions are by index. The job's id is that of the document.
+// and exceptions are by index. The job's id is that of the document. A plain list of workers is
+// decoded too.
 type WorkerTable []WorkerView
 
 // MarshalJSON encodes the grouped form.
@@ -292,9 +293,9 @@ func appendByIndex(b []byte, name string, group []WorkerView, of func(*WorkerVie
 	return b
 }
 
-// UnmarshalJSON decodes the grouped form.
+// UnmarshalJSON decodes both forms.
 func (c *WorkerTable) UnmarshalJSON(b []byte) error {
-	out, err := decodeTable(b, "workers", "WorkerTable", maxWorkers, decodeWorkers)
+	out, _, err := decodeTable(b, "workers", "WorkerTable", maxWorkers, decodeWorkers)
 	if err == nil {
 		*c = out
 	}
