@@ -178,8 +178,8 @@ quick: $(TOOLS)/golangci-lint ## while you write: lint of what differs from BASE
 	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
 
 test-race: setup torch net node build # every package with the race detector; the tests in e2e, which start processes, without
-	@$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -Ev '$(PROCESSES)')
-	@$(GO) test -timeout 20m $$($(GO) list ./... | grep -E '$(PROCESSES)')
+	@failed=0; $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -Ev '$(PROCESSES)') || failed=1; \
+	  $(GO) test -timeout 20m $$($(GO) list ./... | grep -E '$(PROCESSES)') || failed=1; exit $$failed
 
 test-all: SEEDS = 1000
 test-all: test-race sim python-test ## what every change must pass: test-race, 1,000 seeds of the simulation, the Python package
