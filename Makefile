@@ -12,8 +12,8 @@ FUZZTIME    ?= 20s
 KILLS       ?= 1000
 RUNS        ?= 20
 ORDERS      ?= 1000
-BASE        ?= main
-FROM        ?= eb14a02fd66efb99db5709b9ba37ee89a1dbe122
+BASE        ?= $(shell git rev-parse -q --verify main || echo HEAD)
+FROM        ?= edb681eb647982b2720efc63b9767f5f2b017ddc
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/*) go.mod go.sum
@@ -32,39 +32,35 @@ NOT_QUICK   := /regroup/(e2e|examples|agent|elastic|jetstream|collective|cmd|cli
 # Four processes that do nothing but use the processors, for as long as the recipe's shell.
 BUSY        := for n in 1 2 3 4; do (while :; do :; done) & done; trap 'kill $$(jobs -p)' EXIT
 
-# The groups of verbs that help lists.
-VERBS       := Two,that,a,newcomer,needs:demo,test Every,day:quick,lint,fmt,generate,dev,test-all,python-test,test-torch \
-  What,takes,long:soak,sim,chaos,fuzz,e2e,bench,judge,gpu-check,suites Build:setup,build,libregroup,wheel,wheels,image,man,clean
-
 # What some verbs install first, by the names of deploy/setup.sh.
 INSTALLED   := torch hatch net mpi node browser jaeger
 
-.PHONY: $(INSTALLED) judged test-race $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(INSTALLED) judge-needs test-race $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
-help: ## list the verbs
-	@for group in $(VERBS); do echo; tr , ' ' <<<"$${group%%:*}"; for verb in $$(tr , ' ' <<<"$${group#*:}"); do \
-	  sed -nE "s/^$$verb:.*## (.*)/$$verb\t\1/p" $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'; done; done
+help: ## Every day: list the verbs
+	@sed -nE 's/^([a-z0-9-]+):.*## ([^:]+): (.*)/\2\t\1\t\3/p' $(MAKEFILE_LIST) | awk -F'\t' '!($$1 in verbs) {groups[++n] = $$1} \
+	  {verbs[$$1] = verbs[$$1] sprintf("  %-12s %s\n", $$2, $$3)} END {for (i = 1; i <= n; i++) printf "%s%s\n%s", (i > 1 ? "\n" : ""), groups[i], verbs[groups[i]]}'
 
-suites: ## list what e2e and bench take as SUITE, and judge as PEER
+suites: ## What takes long: list what e2e and bench take as SUITE, and judge as PEER
 	@for verb in e2e bench judge; do echo; echo "make $$verb $$([ $$verb = judge ] && echo PEER || echo SUITE)=..."; \
 	  sed -nE "s/^$$verb-([a-z0-9-]+):.*#: (.*)/\1\t\2/p" $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-20s %s\n", $$1, $$2}'; done
 
-e2e: e2e-$(or $(SUITE),local) ## real processes, machines and peers: one of the suites, SUITE=local if none is named
+e2e: e2e-$(or $(SUITE),local) ## What takes long: real processes, machines and peers: one of the suites, SUITE=local if none is named
 
-bench: bench-$(or $(SUITE),recovery) ## measure, and write the figures into docs/benchmarks.md: SUITE=recovery if none is named
+bench: bench-$(or $(SUITE),recovery) ## What takes long: measure, and write the figures into docs/benchmarks.md: SUITE=recovery if none is named
 
-judge: judge-$(or $(PEER),torch) ## the own tests of PyTorch, its launcher and its store, and of Horovod: PEER=torch if none is named
+judge: judge-$(or $(PEER),torch) ## What takes long: the own tests of PyTorch, its launcher and its store, and of Horovod: PEER=torch if none is named
 
-setup: ## install what building and testing needs (NEEDS="torch net": more of what deploy/setup.sh lists)
+setup: ## Build: install what building and testing needs (NEEDS="torch net": more of what deploy/setup.sh lists)
 	@for need in go $(NEEDS); do deploy/setup.sh $$need; done
 
 $(INSTALLED):
 	@deploy/setup.sh $@
 
-judged:
+judge-needs:
 	@deploy/setup.sh judge
 
-build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder $(BIN)/state ## bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
+build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder $(BIN)/state ## Build: bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
 
 $(BIN)/regroup: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/regroup
@@ -85,17 +81,17 @@ $(BIN)/state: # for the images
 LIBREGROUP = CGO_ENABLED=1 $(GO) build -trimpath -buildmode=c-shared \
   -ldflags "$(LDFLAGS) -buildid= -extldflags '-Wl,--version-script=$(CURDIR)/collective/cabi/exports.map'"
 
-libregroup: setup $(BIN)/libregroup.so ## bin/libregroup.so, the C library (collective/cabi/regroup.h), and a copy for python/
+libregroup: setup $(BIN)/libregroup.so ## Build: bin/libregroup.so, the C library (collective/cabi/regroup.h), and a copy for python/
 
 $(BIN)/libregroup.so: $(SOURCES) $(wildcard collective/cabi/*.[ch] collective/cabi/exports.map)
 	@$(LIBREGROUP) -o $(BIN)/new/libregroup.so ./collective/cabi
 	@cp $(BIN)/new/libregroup.so python/regroup/libregroup.so.new && mv python/regroup/libregroup.so.new python/regroup/libregroup.so
 	@mv $(BIN)/new/libregroup.so $@ && rm -r $(BIN)/new
 
-wheel: build libregroup hatch ## python/dist/regroup_elastic-*.whl with the binary and the C library, for this machine and its glibc (no network)
+wheel: build libregroup hatch ## Build: python/dist/regroup_elastic-*.whl with the binary and the C library, for this machine and its glibc (no network)
 	@cd python && $(PYTHON) -m hatchling build -c -t wheel
 
-wheels: setup hatch $(WHEELS:%=%/regroup) $(WHEELS:%=%/libregroup.so) ## the same for x86_64 and aarch64, from glibc 2.17 on, in python/dist/release
+wheels: setup hatch $(WHEELS:%=%/regroup) $(WHEELS:%=%/libregroup.so) ## Build: the same for x86_64 and aarch64, from glibc 2.17 on, in python/dist/release
 	@rm -rf python/dist/release
 	@cd python && for folder in $(WHEELS); do WHEEL_BINARIES=$(CURDIR)/$$folder $(PYTHON) -m hatchling build -t wheel -d dist/release; done
 
@@ -111,17 +107,17 @@ $(TOOLS)/zig-$(ZIG)/ready: | hatch
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet ziglang==$(ZIG)
 	@touch $@
 
-image: build ## bin/images/*.tar for docker load, with the id that this commit has everywhere
+image: build ## Build: bin/images/*.tar for docker load, with the id that this commit has everywhere
 	@mkdir -p $(BIN)/images
 	@for target in regroup agent; do id=$$(deploy/image.sh $$target $(BIN)/images/$$target.tar); echo "$$target $$id"; done
 
 e2e-images: setup #: the images of the last commit, built twice from clones: the ids must be equal
 	@deploy/image-check.sh
 
-python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
+python-test: build libregroup torch hatch ## Every day: the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
 
-test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## torch.distributed on a current PyTorch from PyPI: the backend, groups that follow a job, agents of torchrun, torchrun beside regroup torchrun, the store (TORCH=2.15.0, about 3 GB, once)
+test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## Every day: torch.distributed on a current PyTorch from PyPI: the backend, groups that follow a job, agents of torchrun, torchrun beside regroup torchrun, the store (TORCH=2.15.0, about 3 GB, once)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed tests.test_follow tests.test_rendezvous_handler tests.test_rendezvous_nodes compat.test_current compat.test_sharded compat.test_torchrun
 	@$(GO) test -count=1 ./e2e/tcpstore -python $(TOOLS)/torch-$(TORCH)/bin/python
 	@$(MAKE) --no-print-directory e2e-integrations
@@ -141,7 +137,7 @@ $(TOOLS)/torch-$(TORCH)/torchft/ready: python/bench/torchft.txt | $(TOOLS)/torch
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet --no-deps --target $(@D) -r $<
 	@touch $@
 
-judge-horovod: build libregroup torch judged #: Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
+judge-horovod: build libregroup torch judge-needs #: Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
 	@$(PYTHON) e2e/horovod/operations.py $(CHECKOUT)
 	@REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) e2e/horovod/elastic.py $(CHECKOUT)
 
@@ -163,17 +159,17 @@ $(BIN)/tcpstore: $(SOURCES)
 e2e-orders: build libregroup torch #: 1,000 random programs of operations on 2, 3 and 4 ranks, beside what should come out (ORDERS)
 	@cd python && ORDERS=$(ORDERS) PATIENCE=1200 $(PYTHON) -W ignore -m unittest -v tests.test_matching.Matching
 
-demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
+demo: build ## Two that a newcomer needs: train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
 	@$(BIN)/regroup demo
 
-dev: build ## a cluster in one process, to play with
+dev: build ## Every day: a cluster in one process, to play with
 	@$(BIN)/regroup up
 
-test: setup torch net node build ## every level up to real processes, without the race detector (docs/testing.md says where its minutes go)
+test: setup torch net node build ## Two that a newcomer needs: every level up to real processes, without the race detector (docs/testing.md says where its minutes go)
 	@$(GO) test -timeout 20m ./...
 
-quick: $(TOOLS)/golangci-lint ## while you write: lint of what differs from BASE, and the tests that need only Go (no root, no PyTorch, no brokers)
-	@packages=$$({ git diff --name-only --diff-filter=d $(BASE) -- '*.go'; git ls-files -o --exclude-standard -- '*.go'; } | grep -v '^deploy/helm/check/' | xargs -r dirname | sort -u | sed 's,^,./,'); \
+quick: $(TOOLS)/golangci-lint ## Every day: while you write: lint of what differs from BASE, and the tests that need only Go (no root, no PyTorch, no brokers)
+	@packages=$$({ git diff --name-only --diff-filter=d $(BASE) -- '*.go'; git ls-files -o --exclude-standard -- '*.go'; } | sed -nE '/^deploy\/helm\/check\//d; s,(.*)/[^/]*,./\1,p; s,^[^/.]+\.go$$,.,p' | sort -u); \
 	  if [ -n "$$packages" ]; then $(TOOLS)/golangci-lint run $$packages; fi
 	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
 
@@ -182,14 +178,14 @@ test-race: setup torch net node build # every package with the race detector; th
 	  $(GO) test -timeout 20m $$($(GO) list ./... | grep -E '$(PROCESSES)') || failed=1; exit $$failed
 
 test-all: SEEDS = 1000
-test-all: test-race sim python-test ## what every change must pass: test-race, 1,000 seeds of the simulation, the Python package
+test-all: test-race sim python-test ## Every day: what every change must pass: test-race, 1,000 seeds of the simulation, the Python package
 
-soak: setup torch net node build ## what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
+soak: setup torch net node build ## What takes long: what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
 	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...
-	@$(BUSY); $(MAKE) --no-print-directory sim python-test
-	@$(MAKE) --no-print-directory chaos
+	@$(BUSY); $(MAKE) --no-print-directory python-test
+	@$(MAKE) --no-print-directory sim chaos
 
-sim: ## all machines together under faults in virtual time (SEEDS=10000: less than ten minutes on two cores)
+sim: ## What takes long: all machines together under faults in virtual time (SEEDS=10000: less than ten minutes on two cores)
 	@$(GO) test -count=1 -timeout 20m ./e2e/sim -run TestSeeds -seeds $(SEEDS) -v | { grep -vE "^=== |--- PASS: TestSeeds/" || true; }
 
 e2e-local: build torch node #: real processes: kill every role in turn
@@ -211,7 +207,7 @@ $(TOOLS)/opentelemetry/ready: | hatch
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet opentelemetry-sdk==$(OTEL) opentelemetry-exporter-otlp-proto-http==$(OTEL)
 	@touch $@
 
-chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS, CHAOS_GUARDED=1 with identities and TLS; Linux, root), into docs/reliability.md
+chaos: build net ## What takes long: one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS, CHAOS_GUARDED=1 with identities and TLS; Linux, root), into docs/reliability.md
 	@$(GO) run ./e2e/chaos -out docs/reliability.md
 
 e2e-reliability: chaos #: docs/reliability.md: every kind of network fault, and the chaos run
@@ -236,7 +232,7 @@ e2e-cgroup2: setup #: the tests of agent/proc on an emulated kernel with control
 	@deploy/setup.sh kernel
 	@$(GO) run ./e2e/cgroup2
 
-fuzz: ## every decoder for FUZZTIME each
+fuzz: ## What takes long: every decoder for FUZZTIME each
 	@for target in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | sort); do \
 	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9]+' $$target | sed 's/func //'); do \
 	    echo "$$name in $$(dirname $$target)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$(dirname $$target); done; done
@@ -278,7 +274,7 @@ bench-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready #: PyTorch's clients 
 bench-torchrun: build libregroup net $(TOOLS)/torch-$(TORCH)/torchft/ready #: restarts of PyTorch jobs, after kills, joins and a cut, beside torchrun; jobs that survive, beside torchft; into docs/benchmarks.md (40 minutes)
 	@$(GO) run ./e2e/torchrun -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python -torchft $(TOOLS)/torch-$(TORCH)/torchft
 
-gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
+gpu-check: setup $(BIN)/gpucheck ## What takes long: on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
 	@$(BIN)/gpucheck $(GPUCHECK)
 
 $(BIN)/gpucheck: $(SOURCES)
@@ -291,7 +287,7 @@ e2e-alerts: build #: check and try the alert rules with promtool, and what a gat
 	@deploy/setup.sh promtool
 	@deploy/prometheus/check.sh
 
-lint: setup build $(TOOLS)/golangci-lint ## golangci-lint and gofumpt, shellcheck, systemd-analyze
+lint: setup build $(TOOLS)/golangci-lint ## Every day: golangci-lint and gofumpt, shellcheck, systemd-analyze
 	@$(TOOLS)/golangci-lint run ./...
 	@deploy/check.sh
 
@@ -299,18 +295,18 @@ $(TOOLS)/golangci-lint:
 	@echo "building golangci-lint $(GOLANGCI) (about three minutes, once)"
 	@GOBIN=$(TOOLS) GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
 
-fmt: $(TOOLS)/golangci-lint ## format
+fmt: $(TOOLS)/golangci-lint ## Every day: format
 	@$(TOOLS)/golangci-lint fmt ./...
 
-man: build ## the manual pages, into bin/man
+man: build ## Build: the manual pages, into bin/man
 	@$(BIN)/regroup docs man $(BIN)/man
 
-generate: ## docs that are made from code
+generate: ## Every day: docs that are made from code
 	@for page in events limits environment; do $(GO) run ./cmd/regroup docs $$page > docs/$$page.md || exit 1; done
 	@$(GO) test ./events/spec -run TestJobDocs -rewrite
 	@sed -i '/^| subject | may publish/,$$d' docs/security.md && $(GO) run ./cmd/regroup docs access >> docs/security.md
 	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs launchers >> docs/launchers.md
 	@sed -i '/^| flag | default/,$$d' docs/torchrun.md && $(GO) run ./cmd/regroup docs torchrun >> docs/torchrun.md
 
-clean: ## remove what was built
+clean: ## Build: remove what was built
 	@rm -rf $(BIN) .tools

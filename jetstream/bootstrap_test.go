@@ -16,6 +16,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
@@ -69,15 +70,12 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 	}
 	b, _ := join(1, "b")
 	third, fromThird := join(2, "c")
-	await(t, "somebody sees all three", func() bool {
+	await(t, "one of them leads all three", func() bool {
 		return slices.ContainsFunc([]*jetstream.Server{a, b, third}, func(s *jetstream.Server) bool { return len(s.Peers()) == 3 })
 	})
 	must(t, c.EnsureAtLeast(within(t, patience), 3))
 	must(t, fromThird.EnsureAtLeast(within(t, patience), 1)) // removes nothing
-	await(t, "everything is there three times", func() bool {
-		n, err := c.Copies(within(t, patience))
-		return err == nil && n == 3
-	})
+	threeCopies(t, c)
 	must(t, c.Verify(within(t, patience)))
 	stop()
 	wantDocument(t, fromThird, "alone", rev)
@@ -113,16 +111,26 @@ func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
 	})
 	a, c, stop := open(t, first)
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
-	await(t, "somebody sees all three", func() bool {
+	await(t, "one of them leads all three", func() bool {
 		return slices.ContainsFunc([]*jetstream.Server{a, b, third}, func(s *jetstream.Server) bool { return len(s.Peers()) == 3 })
 	})
 	must(t, c.EnsureAtLeast(within(t, patience), 3))
-	await(t, "everything is there three times", func() bool {
-		n, err := c.Copies(within(t, patience))
-		return err == nil && n == 3
-	})
+	threeCopies(t, c)
 	wantDocument(t, c, "alone", rev)
 	stop()
+}
+
+// TestAServerWithIdentitiesWaitsToBeAddedToo: its system account has another name.
+func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
+	routes := jetstreamtest.FreeAddresses(t, 2)
+	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	must(t, err)
+	s, err := jetstream.StartServer(jetstream.ServerOptions{
+		Name: "b", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: jetstream.Cluster{Listen: routes[1], Routes: routes[:1], Join: true},
+	})
+	must(t, err)
+	t.Cleanup(s.Shutdown)
+	await(t, "it knows no cluster, and waits for one", s.WaitsToBeAdded)
 }
 
 // TestServicesKeepTheirConsumers: when everything is stored three times, so is what each service
@@ -145,10 +153,7 @@ func TestServicesKeepTheirConsumers(t *testing.T) {
 	third, _ := start(2, "c", jetstream.Cluster{Routes: routes[:2], Join: true})
 	must(t, third.EnsureAtLeast(within(t, patience), 1))
 	retry(t, "grow", func(ctx context.Context) error { return c.EnsureAtLeast(ctx, 3) })
-	await(t, "everything is there three times", func() bool {
-		n, err := third.Copies(within(t, patience))
-		return err == nil && n == 3
-	})
+	threeCopies(t, third)
 	stop()
 	if got, want := consume(t, third, 2), []string{"2", "3"}; !slices.Equal(got, want) {
 		t.Errorf("the consumer goes on with %q, want %q", got, want)
@@ -176,6 +181,14 @@ func TestInterruptedFoundingIsRepeated(t *testing.T) {
 		t.Errorf("the companion's store is still there: %v", err)
 	}
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
+}
+
+func threeCopies(t *testing.T, c *jetstream.Conn) {
+	t.Helper()
+	await(t, "everything is there three times", func() bool {
+		n, err := c.Copies(within(t, patience))
+		return err == nil && n == 3
+	})
 }
 
 func wantDocument(t *testing.T, c *jetstream.Conn, want string, rev uint64) {

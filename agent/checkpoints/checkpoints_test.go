@@ -224,17 +224,16 @@ func TestFoldersOfAnotherUser(t *testing.T) {
 func TestTheDiskIsLeftToOthers(t *testing.T) {
 	s := newStore(t)
 	s.withFile(t, "a-1", 1)
-	size, free, err := disk(s.Dir)
+	s.Space = math.MaxInt64
+	if err := s.Reserve("a-1", 1, []events.JobID{"a-1"}); err != nil {
+		t.Errorf("nothing is to stay free: %v", err)
+	}
+	_, free, err := disk(s.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Space = math.MaxInt64
-	need := max(free-size/20, 1) // half of what is left to others
-	if err := s.Reserve("a-1", need, []events.JobID{"a-1"}); err != nil {
-		t.Errorf("nothing is to stay free: %v", err)
-	}
 	s.Free = math.MaxInt64
-	if err := s.Reserve("a-1", need, []events.JobID{"a-1"}); events.CodeOf(err) != events.Exhausted || !strings.Contains(err.Error(), "--checkpoint-free") {
+	if err := s.Reserve("a-1", free, []events.JobID{"a-1"}); events.CodeOf(err) != events.Exhausted || !strings.Contains(err.Error(), "--checkpoint-free") {
 		t.Errorf("a tenth is to stay free: %v", err)
 	}
 }

@@ -18,23 +18,27 @@ future.wait()
 
 
 class Distributed(unittest.TestCase):
+    def check(self, world, **more):
+        for module in ("tests.ranks.distributed", "tests.ranks.ddp"):
+            launch.check(self, module, world, **more)
+
     def test_alone(self):
-        launch.check(self, "tests.ranks.distributed", 1)
+        self.check(1)
 
     def test_two(self):
-        launch.check(self, "tests.ranks.distributed", 2)
+        self.check(2)
 
     def test_four(self):
-        launch.check(self, "tests.ranks.distributed", 4)
+        self.check(4)
 
     def test_several_steps(self):
         launch.check(self, "tests.ranks.several_steps", 3)
 
     def test_two_over_tcp(self):
-        launch.check(self, "tests.ranks.distributed", 2, REGROUP_SHARED_MEMORY="0")
+        self.check(2, REGROUP_SHARED_MEMORY="0")
 
     def test_everything_in_the_background(self):
-        launch.check(self, "tests.ranks.distributed", 2, REGROUP_INLINE_BYTES="0")
+        self.check(2, REGROUP_INLINE_BYTES="0")
 
     def test_a_script_that_ends_at_once(self):
         """A thread that is in torch's code at the end of the interpreter would abort the process."""

@@ -62,6 +62,9 @@ class FakeGpu(unittest.TestCase):
     def test_distributed(self):
         launch.check(self, "tests.ranks.distributed", 2, PREPARE="tests.fake_gpu")
 
+    def test_ddp(self):
+        launch.check(self, "tests.ranks.ddp", 2, PREPARE="tests.fake_gpu")
+
     def test_distributed_of_three(self):
         launch.check(
             self, "tests.ranks.distributed", 3, PREPARE="tests.fake_gpu", REGROUP_INLINE_BYTES="0"
