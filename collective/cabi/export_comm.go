@@ -187,57 +187,6 @@ func rgo_allgather_bytes(h C.uint64_t, send unsafe.Pointer, bytes C.int64_t, all
 	})
 }
 
-//export rgo_send
-func rgo_send(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, to C.int32_t, tag C.int64_t, started *C.uint64_t) C.int {
-	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
-		p, err := c.message(data, int64(bytes), int(to))
-		if err != nil {
-			return err
-		}
-		return c.do(c.sendQueue(int(to)), (*uint64)(started), func() error { return c.sendTagged(int(to), int64(tag), p) })
-	})
-}
-
-//export rgo_recv
-func rgo_recv(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, from C.int32_t, tag C.int64_t, started *C.uint64_t) C.int {
-	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
-		p, err := c.message(data, int64(bytes), int(from))
-		if err != nil {
-			return err
-		}
-		r, err := c.matchQueue(int(from)).recv(int64(tag), p)
-		if err != nil {
-			return err
-		}
-		return r.answer((*uint64)(started))
-	})
-}
-
-//export rgo_recv_any
-func rgo_recv_any(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, tag C.int64_t, from *C.int32_t, started *C.uint64_t) C.int {
-	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
-		if from == nil || c.World() < 2 {
-			return invalidf("from is NULL, or there is no other rank")
-		}
-		p, err := memoryOf(data, int64(bytes), 1)
-		if err != nil {
-			return err
-		}
-		r, err := c.recvAny(int64(tag), p, (*int32)(from))
-		if err != nil {
-			return err
-		}
-		return r.answer((*uint64)(started))
-	})
-}
-
-func (c *communicator) message(p unsafe.Pointer, bytes int64, rank int) ([]byte, error) {
-	if rank < 0 || rank >= c.World() || rank == c.Rank() {
-		return nil, invalidf("rank %d is not another one of %d ranks", rank, c.World())
-	}
-	return memoryOf(p, bytes, 1)
-}
-
 //export rgo_wait
 func rgo_wait(id C.uint64_t, within C.int64_t, program C.int) C.int {
 	return withHandle(&requests, "request", id, func(r *request) error {

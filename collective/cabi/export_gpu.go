@@ -1,12 +1,12 @@
 package main
 
-// #include <stdint.h>
+// #include "regroup.h"
 import "C"
 
 import (
 	"fmt"
-	"unsafe"
 
+	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/nccl"
 )
@@ -29,122 +29,68 @@ func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint6
 // launch starts an operation after what is queued on a stream.
 type launch func(on *nccl.Stream) *nccl.Task
 
-// allreduce checks the arguments. kind describes what must be equal on all ranks.
-func (g *gpu) allreduce(wire C.int32_t, data unsafe.Pointer, count C.int64_t, dtype, op C.int32_t) (begin launch, kind string, err error) {
-	t, err := typeOf(int32(dtype))
+// start checks an operation's arguments and starts it on the GPU.
+func (g *gpu) start(op *C.rg_op, started *uint64) error {
+	begin, kind, err := g.launch(op)
+	if err != nil {
+		return err
+	}
+	stream := uintptr(op.stream)
+	if op.name == nil {
+		return g.do(stream, started, begin)
+	}
+	return g.doNamed(text(op.name), kind+", "+text(op.detail), stream, op.ordered != 0, started, begin)
+}
+
+// launch checks the arguments. kind describes what must be equal on all ranks.
+func (g *gpu) launch(op *C.rg_op) (begin launch, kind string, err error) {
+	t, err := typeOf(int32(op._type))
 	if err != nil {
 		return nil, "", err
 	}
-	o, err := opOf(int32(op))
+	recv, err := g.buffer(op.recv, int64(op.count), t.Size()*g.parts(op))
 	if err != nil {
 		return nil, "", err
 	}
-	w, err := wireOf(int32(wire))
-	if err != nil {
-		return nil, "", err
+	kind = fmt.Sprintf("of %d %v on GPUs", int64(op.count), t)
+	switch op.code {
+	case C.RG_ALLREDUCE:
+		o, wire, err := g.reduction(op, t)
+		return func(on *nccl.Stream) *nccl.Task {
+			if wire != 0 {
+				return g.engine.AllreduceAs(background, on, wire, recv, o)
+			}
+			return g.engine.Allreduce(background, on, recv, t, o)
+		}, fmt.Sprintf("allreduce %s, %v, sent as %d", kind, o, wire), err
+	case C.RG_BROADCAST:
+		root := int(op.peer)
+		return func(on *nccl.Stream) *nccl.Task { return g.engine.Broadcast(background, on, recv, root) },
+			fmt.Sprintf("broadcast %s from rank %d", kind, root), nil
+	case C.RG_ALLGATHER:
+		send, err := g.buffer(op.send, int64(op.count), t.Size())
+		return func(on *nccl.Stream) *nccl.Task { return g.engine.Allgather(background, on, send, recv) },
+			"allgather " + kind, err
 	}
-	if w != 0 && t != kernel.Float32 {
-		return nil, "", invalidf("only float32 is sent as something else")
+	return nil, "", unknownOperation(op)
+}
+
+// parts is how many times count elements the result of an operation has.
+func (g *gpu) parts(op *C.rg_op) int {
+	if op.code == C.RG_ALLGATHER {
+		return g.of.World()
 	}
-	b, err := g.buffer(data, int64(count), t.Size())
-	if err != nil {
-		return nil, "", err
+	return 1
+}
+
+func (g *gpu) reduction(op *C.rg_op, t kernel.Type) (o collective.Op, wire kernel.Type, err error) {
+	if o, err = opOf(int32(op.reduction)); err != nil {
+		return o, 0, err
 	}
-	return func(on *nccl.Stream) *nccl.Task {
-		if w != 0 {
-			return g.engine.AllreduceAs(background, on, w, b, o)
-		}
-		return g.engine.Allreduce(background, on, b, t, o)
-	}, fmt.Sprintf("allreduce of %d %v on GPUs, %v, sent as %d", int64(count), t, o, w), nil
-}
-
-func (g *gpu) broadcast(data unsafe.Pointer, bytes C.int64_t, root C.int32_t) (begin launch, kind string, err error) {
-	b, err := g.buffer(data, int64(bytes), 1)
-	if err != nil {
-		return nil, "", err
+	wire, err = wireOf(int32(op.wire))
+	if err == nil && wire != 0 && t != kernel.Float32 {
+		err = invalidf("only float32 is sent as something else")
 	}
-	return func(on *nccl.Stream) *nccl.Task { return g.engine.Broadcast(background, on, b, int(root)) },
-		fmt.Sprintf("broadcast of %d bytes on GPUs from rank %d", int64(bytes), int(root)), nil
-}
-
-func (g *gpu) allgather(send, recv unsafe.Pointer, bytes C.int64_t) (begin launch, kind string, err error) {
-	mine, err := g.buffer(send, int64(bytes), 1)
-	if err != nil {
-		return nil, "", err
-	}
-	all, err := g.buffer(recv, int64(bytes), g.of.World())
-	if err != nil {
-		return nil, "", err
-	}
-	return func(on *nccl.Stream) *nccl.Task { return g.engine.Allgather(background, on, mine, all) },
-		fmt.Sprintf("allgather of %d bytes on GPUs", int64(bytes)), nil
-}
-
-// onGPU checks an operation's arguments and starts it.
-func onGPU(h C.uint64_t, stream C.uintptr_t, started *C.uint64_t, check func(*gpu) (launch, string, error)) C.int {
-	return withHandle(&gpus, "GPU", h, func(g *gpu) error {
-		begin, _, err := check(g)
-		if err != nil {
-			return err
-		}
-		return g.do(uintptr(stream), (*uint64)(started), begin)
-	})
-}
-
-// namedOnGPU is onGPU for named operations.
-func namedOnGPU(h C.uint64_t, name, detail *C.char, stream C.uintptr_t, ordered C.int32_t, started *C.uint64_t, check func(*gpu) (launch, string, error)) C.int {
-	return withHandle(&gpus, "GPU", h, func(g *gpu) error {
-		begin, kind, err := check(g)
-		if err != nil {
-			return err
-		}
-		if name == nil {
-			return invalidf("an operation by name needs a name")
-		}
-		return g.doNamed(text(name), kind+", "+text(detail), uintptr(stream), ordered != 0, (*uint64)(started), begin)
-	})
-}
-
-//export rgo_gpu_allreduce
-func rgo_gpu_allreduce(h C.uint64_t, wire C.int32_t, data unsafe.Pointer, count C.int64_t, dtype, op C.int32_t, stream C.uintptr_t, started *C.uint64_t) C.int {
-	return onGPU(h, stream, started, func(g *gpu) (launch, string, error) { return g.allreduce(wire, data, count, dtype, op) })
-}
-
-//export rgo_gpu_broadcast
-func rgo_gpu_broadcast(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, root C.int32_t, stream C.uintptr_t, started *C.uint64_t) C.int {
-	return onGPU(h, stream, started, func(g *gpu) (launch, string, error) { return g.broadcast(data, bytes, root) })
-}
-
-//export rgo_gpu_allgather
-func rgo_gpu_allgather(h C.uint64_t, send, recv unsafe.Pointer, bytes C.int64_t, stream C.uintptr_t, started *C.uint64_t) C.int {
-	return onGPU(h, stream, started, func(g *gpu) (launch, string, error) { return g.allgather(send, recv, bytes) })
-}
-
-//export rgo_named_gpu_allreduce
-func rgo_named_gpu_allreduce(h C.uint64_t, name, detail *C.char, wire C.int32_t, data unsafe.Pointer, count C.int64_t,
-	dtype, op C.int32_t, stream C.uintptr_t, ordered C.int32_t, started *C.uint64_t,
-) C.int {
-	return namedOnGPU(h, name, detail, stream, ordered, started, func(g *gpu) (launch, string, error) {
-		return g.allreduce(wire, data, count, dtype, op)
-	})
-}
-
-//export rgo_named_gpu_broadcast
-func rgo_named_gpu_broadcast(h C.uint64_t, name, detail *C.char, data unsafe.Pointer, bytes C.int64_t, root C.int32_t,
-	stream C.uintptr_t, ordered C.int32_t, started *C.uint64_t,
-) C.int {
-	return namedOnGPU(h, name, detail, stream, ordered, started, func(g *gpu) (launch, string, error) {
-		return g.broadcast(data, bytes, root)
-	})
-}
-
-//export rgo_named_gpu_allgather
-func rgo_named_gpu_allgather(h C.uint64_t, name, detail *C.char, send, recv unsafe.Pointer, bytes C.int64_t,
-	stream C.uintptr_t, ordered C.int32_t, started *C.uint64_t,
-) C.int {
-	return namedOnGPU(h, name, detail, stream, ordered, started, func(g *gpu) (launch, string, error) {
-		return g.allgather(send, recv, bytes)
-	})
+	return o, wire, err
 }
 
 //export rgo_gpu_describe

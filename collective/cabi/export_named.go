@@ -1,12 +1,11 @@
 package main
 
-// #include <stdint.h>
+// #include "regroup.h"
 import "C"
 
 import (
 	"unsafe"
 
-	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/queue"
 )
 
@@ -25,117 +24,66 @@ func withNamedQueue(h C.uint64_t, do func(*communicator) error) C.int {
 	return withHandle(&communicators, "communicator", h, do)
 }
 
-func startNamed(h C.uint64_t, name *C.char, started *C.uint64_t, begin func(c *communicator, q *queue.Queue, name string) *queue.Handle) C.int {
-	return withNamedQueue(h, func(c *communicator) error {
-		if name == nil {
-			return invalidf("an operation by name needs a name")
-		}
-		return c.submit((*uint64)(started), func(q *queue.Queue) *queue.Handle { return begin(c, q, text(name)) })
-	})
-}
-
-//export rgo_named_allreduce
-func rgo_named_allreduce(h C.uint64_t, name, detail *C.char, wire C.int32_t, data unsafe.Pointer, count C.int64_t,
-	dtype, op C.int32_t, started *C.uint64_t,
-) C.int {
-	t, o, err := reductionArgs(data, int64(count), int32(dtype), int32(op))
+// startNamed starts an operation by name, or runs it if the caller wants no request.
+func (c *communicator) startNamed(op *C.rg_op, started *uint64) error {
+	begin, err := c.byName(op)
 	if err != nil {
-		return answer(err)
+		return err
 	}
-	w, err := wireOf(int32(wire))
-	if err != nil {
-		return answer(err)
-	}
-	return startNamed(h, name, started, func(_ *communicator, q *queue.Queue, name string) *queue.Handle {
-		return q.Allreduce(name, text(detail), t, o, w)
-	})
-}
-
-//export rgo_named_broadcast
-func rgo_named_broadcast(h C.uint64_t, name, detail *C.char, data unsafe.Pointer, count C.int64_t, dtype, root C.int32_t,
-	started *C.uint64_t,
-) C.int {
-	t, err := tensorOf(data, int64(count), int32(dtype))
-	if err != nil {
-		return answer(err)
-	}
-	return startNamed(h, name, started, func(_ *communicator, q *queue.Queue, name string) *queue.Handle {
-		return q.Broadcast(name, text(detail), t, int(root))
-	})
-}
-
-// rowsOf is a tensor of rows with row elements each.
-func rowsOf(data unsafe.Pointer, rows, row int64, dtype int32) (collective.Tensor, error) {
-	const most = 1 << 48 // elements, far more than memory has
-	if rows < 0 || row < 0 || rows > most || row > most || rows > 0 && row > most/rows {
-		return collective.Tensor{}, invalidf("%d rows of %d elements", rows, row)
-	}
-	return tensorOf(data, rows*row, dtype)
-}
-
-//export rgo_named_allgather
-func rgo_named_allgather(h C.uint64_t, name, detail *C.char, data unsafe.Pointer, rows, row C.int64_t, dtype C.int32_t,
-	started *C.uint64_t,
-) C.int {
-	t, err := rowsOf(data, int64(rows), int64(row), int32(dtype))
-	if err == nil {
-		err = requireRequest((*uint64)(started))
-	}
-	if err != nil {
-		return answer(err)
-	}
-	return startNamed(h, name, started, func(_ *communicator, q *queue.Queue, name string) *queue.Handle {
-		return q.Allgather(name, text(detail), t, int(rows), int(row))
-	})
-}
-
-//export rgo_named_alltoall
-func rgo_named_alltoall(h C.uint64_t, name, detail *C.char, data unsafe.Pointer, splits *C.int64_t, row C.int64_t,
-	dtype C.int32_t, started *C.uint64_t,
-) C.int {
-	return withNamedQueue(h, func(c *communicator) error {
-		if splits == nil || name == nil {
-			return invalidf("an alltoall by name needs a name and its splits")
-		}
-		if err := requireRequest((*uint64)(started)); err != nil {
+	if hasResult := op.code == C.RG_ALLGATHER || op.code == C.RG_ALLTOALL || op.code == C.RG_JOIN; hasResult {
+		if err := requireRequest(started); err != nil {
 			return err
 		}
-		n, rows, err := blocks(splits, 0, c.size())
+	}
+	return c.submit(started, begin)
+}
+
+// byName checks the arguments of an operation by name, and returns what submits it.
+func (c *communicator) byName(op *C.rg_op) (begin func(*queue.Queue) *queue.Handle, err error) {
+	name, detail, root, row := text(op.name), text(op.detail), int(op.peer), int(op.row)
+	switch op.code {
+	case C.RG_ALLREDUCE:
+		t, o, err := reductionOf(op)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		t, err := rowsOf(data, rows, int64(row), int32(dtype))
+		wire, err := wireOf(int32(op.wire))
+		return func(q *queue.Queue) *queue.Handle { return q.Allreduce(name, detail, t, o, wire) }, err
+	case C.RG_REDUCE_SCATTER:
+		t, err := rowsOf(op, op.recv, int64(op.count))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return c.submit((*uint64)(started), func(q *queue.Queue) *queue.Handle {
-			return q.Alltoall(text(name), text(detail), t, n, int(row))
-		})
-	})
+		o, err := opOf(int32(op.reduction))
+		return func(q *queue.Queue) *queue.Handle { return q.ReduceScatter(name, detail, t, row, o) }, err
+	case C.RG_BROADCAST:
+		t, err := inPlace(op)
+		return func(q *queue.Queue) *queue.Handle { return q.Broadcast(name, detail, t, root) }, err
+	case C.RG_ALLGATHER:
+		t, err := rowsOf(op, op.send, int64(op.count))
+		rows := int(op.count)
+		return func(q *queue.Queue) *queue.Handle { return q.Allgather(name, detail, t, rows, row) }, err
+	case C.RG_ALLTOALL:
+		return c.alltoallByName(op, name, detail)
+	case C.RG_BARRIER:
+		return func(q *queue.Queue) *queue.Handle { return q.Barrier(name) }, nil
+	case C.RG_JOIN:
+		return (*queue.Queue).Join, nil
+	}
+	return nil, unknownOperation(op)
 }
 
-//export rgo_named_reduce_scatter
-func rgo_named_reduce_scatter(h C.uint64_t, name, detail *C.char, data unsafe.Pointer, rows, row C.int64_t,
-	dtype, op C.int32_t, started *C.uint64_t,
-) C.int {
-	t, err := rowsOf(data, int64(rows), int64(row), int32(dtype))
-	if err != nil {
-		return answer(err)
+func (c *communicator) alltoallByName(op *C.rg_op, name, detail string) (begin func(*queue.Queue) *queue.Handle, err error) {
+	if op.send_counts == nil {
+		return nil, invalidf("an alltoall by name needs its send_counts")
 	}
-	o, err := opOf(int32(op))
+	splits, rows, err := blocks(op.send_counts, 0, c.size())
 	if err != nil {
-		return answer(err)
+		return nil, err
 	}
-	return startNamed(h, name, started, func(_ *communicator, q *queue.Queue, name string) *queue.Handle {
-		return q.ReduceScatter(name, text(detail), t, int(row), o)
-	})
-}
-
-//export rgo_named_barrier
-func rgo_named_barrier(h C.uint64_t, name *C.char, started *C.uint64_t) C.int {
-	return startNamed(h, name, started, func(_ *communicator, q *queue.Queue, name string) *queue.Handle {
-		return q.Barrier(name)
-	})
+	t, err := rowsOf(op, op.send, rows)
+	row := int(op.row)
+	return func(q *queue.Queue) *queue.Handle { return q.Alltoall(name, detail, t, splits, row) }, err
 }
 
 //export rgo_named_refuse
@@ -154,16 +102,6 @@ func rgo_named_deadlocks(h C.uint64_t, out *C.int64_t) C.int {
 		}
 		*out = C.int64_t(c.namedQueue().Deadlocks())
 		return nil
-	})
-}
-
-//export rgo_join
-func rgo_join(h C.uint64_t, started *C.uint64_t) C.int {
-	return withNamedQueue(h, func(c *communicator) error {
-		if err := requireRequest((*uint64)(started)); err != nil {
-			return err
-		}
-		return c.submit((*uint64)(started), (*queue.Queue).Join)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// matchQueue matches the messages of one rank with calls of rg_recv by their tags, as MPI does. A
+// matchQueue matches the messages of one rank with calls of RG_RECV by their tags, as MPI does. A
 // message has a header of two numbers, its tag and its length. The communicator delivers messages
 // in the order in which they were sent; receivers may want another.
 type matchQueue struct {
@@ -24,13 +24,13 @@ type matchQueue struct {
 	reading    bool
 }
 
-// pendingRecv is a call of rg_recv that waits for its message.
+// pendingRecv is a RG_RECV that waits for its message.
 type pendingRecv struct {
 	tag  int64
 	into []byte
 	r    *request
 
-	// Of rg_recv_any: it is in the queues of all ranks until claimed, by the first that has its
+	// From any rank: it is in the queues of all ranks until claimed, by the first that has its
 	// message, which writes its rank to source.
 	any     bool
 	claimed atomic.Bool
@@ -49,7 +49,7 @@ func (w *pendingRecv) claim(from int) bool {
 	return true
 }
 
-// unexpectedMessage is a message that has arrived before its rg_recv.
+// unexpectedMessage is a message that has arrived before its RG_RECV.
 type unexpectedMessage struct {
 	tag  int64
 	body []byte

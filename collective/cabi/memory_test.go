@@ -16,11 +16,11 @@ import (
 func TestACountForWhichThereIsNoMemory(t *testing.T) {
 	all := make([]float32, 1<<20)
 	at := unsafe.Pointer(unsafe.SliceData(all))
-	if x, _, err := reductionArgs(at, int64(len(all)), 8, 0); err != nil || len(x.Data) != 4*len(all) {
-		t.Errorf("all that there is: %d bytes, %v", len(x.Data), err)
+	if b, err := memoryOf(at, int64(len(all)), 4); err != nil || len(b) != 4*len(all) {
+		t.Errorf("all that there is: %d bytes, %v", len(b), err)
 	}
 	for _, count := range []int64{1 << 40, 1 << 48, 1 << 60, math.MaxInt64, -1} {
-		if _, _, err := reductionArgs(at, count, 8, 0); !errors.Is(err, collective.ErrInvalid) {
+		if _, err := memoryOf(at, count, 4); !errors.Is(err, collective.ErrInvalid) {
 			t.Errorf("%d elements: %v, want ErrInvalid", count, err)
 		}
 	}

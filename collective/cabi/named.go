@@ -15,8 +15,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/queue"
 )
 
@@ -122,11 +120,6 @@ func requireRequest(started *uint64) error {
 		return invalidf("an operation with a result of its own length needs a place for its request")
 	}
 	return nil
-}
-
-// allreduceNamed starts an allreduce, which runs when all ranks have started one of this name.
-func (c *communicator) allreduceNamed(name, detail string, wire kernel.Type, t collective.Tensor, op collective.Op, started *uint64) error {
-	return c.submit(started, func(q *queue.Queue) *queue.Handle { return q.Allreduce(name, detail, t, op, wire) })
 }
 
 // warn prints a warning, as Horovod does.

@@ -16,7 +16,9 @@ import (
 func byName(t *testing.T, c *communicator, name string, v []int64) uint64 {
 	t.Helper()
 	var id uint64
-	if err := c.allreduceNamed(name, "", 0, collective.Of(v), collective.Sum, &id); err != nil {
+	if err := c.submit(&id, func(q *queue.Queue) *queue.Handle {
+		return q.Allreduce(name, "", collective.Of(v), collective.Sum, 0)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return id

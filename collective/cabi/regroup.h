@@ -31,8 +31,8 @@
 extern "C" {
 #endif
 
-#define RG_ABI_MAJOR 1
-#define RG_ABI_MINOR 5
+#define RG_ABI_MAJOR 2
+#define RG_ABI_MINOR 0
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -132,51 +132,82 @@ int rg_comm_wait_failed(rg_comm comm, int64_t within_ms);
 int rg_comm_describe(rg_comm comm, char *buffer, size_t len);
 
 /*
- * Operations. count is in elements; it, the type, the reduction and the root must agree on all ranks. With request ==
- * NULL the calling thread carries the operation out and returns when it has ended. Otherwise it is started, to be
- * carried out after those that were started before it, and *request is what rg_test and rg_wait ask for. An operation
+ * Operations. rg_start carries out or starts the one that op describes; fields that are not mentioned below are ignored.
+ * The code, the count, the type, the reduction and the root must agree on all ranks.
+ *
+ * handle is where:
+ *   a rg_comm       memory of the host
+ *   a rg_gpu        RG_ALLREDUCE, RG_BROADCAST and RG_ALLGATHER on memory of its GPU, behind what is queued on stream now
+ *   either, and op has a name: the ranks pair the operation up by that; see "Operations by name"
+ *
+ * With request == NULL the calling thread carries the operation out and rg_start returns when it has ended. Otherwise it is
+ * started, to be carried out after those that were started before it, and *request is what rg_wait asks for. An operation
  * that is carried out while started ones wait comes after them. If one fails, the memory holds anything.
+ *
+ *   rg_op sum = {.size = sizeof sum, .code = RG_ALLREDUCE, .type = RG_FLOAT32, .recv = gradients, .count = n};
+ *   int status = rg_start(comm, &sum, NULL);
  */
-int rg_allreduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request);
-/* Of float32, with RG_FLOAT16 or RG_BFLOAT16 on the wire. */
-int rg_allreduce_as(rg_comm comm, int32_t wire, void *data, int64_t count, int32_t op, rg_request *request);
-/* Starts an allreduce that all ranks pair up by its name: they may start them in any order, and those that are small
- * are packed together. wire is as in rg_allreduce_as, 0 = the type of the elements. request is required. The same name
- * with another count, type, reduction or wire fails on all ranks; a name that some rank does not start is named on
- * standard error after a minute. These run beside all other operations. */
-int rg_allreduce_named(rg_comm comm, const char *name, int32_t wire, void *data, int64_t count, int32_t type, int32_t op,
-                       rg_request *request);
-/* Segment r of the result stays at rank r, in its place; see rg_segment. The rest of data holds anything afterwards. */
-int rg_reduce_scatter(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request);
+enum {
+    /* Combines the ranks' recv, in place. With wire, float32 elements are sent as RG_FLOAT16 or RG_BFLOAT16. */
+    RG_ALLREDUCE = 1,
+    /* Likewise; segment r of the result stays at rank r, in its place (rg_segment). The rest of recv holds anything. By
+     * name, count and row are those of rows, which are not divided. */
+    RG_REDUCE_SCATTER = 2,
+    /* The result is at rank peer; on the others recv holds anything afterwards. Not by name. */
+    RG_REDUCE = 3,
+    /* Copies recv of rank peer to all. */
+    RG_BROADCAST = 4,
+    /* recv has room for world times count, send may be this rank's part of it. By name: count rows of row elements, of
+     * which every rank may give another number; the result is that of rg_wait_result. */
+    RG_ALLGATHER = 5,
+    /* Block i of send goes to rank i. send_counts and recv_counts are the elements of the world blocks of send and of
+     * recv; NULL = count, which is that of all blocks together, in equal parts. By name: send_counts is in rows of row
+     * elements, and the result is that of rg_wait_result. They are copied. */
+    RG_ALLTOALL = 6,
+    RG_BARRIER = 7,
+    /* A message of count elements, of one length on both sides, to or from rank peer. A receiver takes the next one with
+     * its tag; with peer = -1 that of any rank, and *source is which, when the request has ended. These run beside the
+     * collective operations, and have no name. */
+    RG_SEND = 8,
+    RG_RECV = 9,
+    /* This rank starts nothing by name until all ranks have joined: it takes part in their allreduces by name with elements
+     * that change nothing (an average divides by all ranks all the same) and in their barriers; other operations of theirs
+     * by name are RG_INVALID. rows[0] of rg_wait_result is the rank that joined last. It has no name itself. */
+    RG_JOIN = 10,
+};
+
+typedef struct rg_op {
+    uint64_t size; /* sizeof(rg_op), set by the caller */
+    int32_t code;  /* RG_ALLREDUCE, ... */
+    int32_t type;  /* of the elements: RG_FLOAT32, ... */
+    int32_t reduction;
+    int32_t wire;    /* type of the elements on the wire, 0 = type */
+    int32_t peer;    /* the root, or the other rank of a message */
+    int32_t ordered; /* of a GPU by name: the request ends when what is queued on stream next waits for the operation */
+    int64_t count;   /* in elements, or in rows */
+    int64_t row;     /* elements of a row */
+    int64_t tag;
+    const void *send;
+    void *recv;
+    const int64_t *send_counts, *recv_counts;
+    const char *name, *detail;
+    void *stream;    /* of a GPU, a CUstream; NULL = CUDA's default stream */
+    int32_t *source; /* of a message from any rank */
+} rg_op;
+
+int rg_start(uint64_t handle, const rg_op *op, rg_request *request);
+
 /* With count elements, the ranks below count modulo world have one more than the others. */
 int rg_segment(rg_comm comm, int64_t count, int32_t rank, int64_t *begin, int64_t *end);
-/* The result is at root; on the others data holds anything afterwards. */
-int rg_reduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, int32_t root, rg_request *request);
-int rg_broadcast(rg_comm comm, void *data, int64_t count, int32_t type, int32_t root, rg_request *request);
-/* recv has room for world times count. send may be this rank's part of recv. */
-int rg_allgather(rg_comm comm, const void *send, void *recv, int64_t count, int32_t type, rg_request *request);
-/* Block i of send goes to rank i. counts are the elements of the world blocks of send and of recv; NULL = count, which
- * is that of all blocks together, in equal parts. They are copied. */
-int rg_alltoall(rg_comm comm, const void *send, const int64_t *send_counts, void *recv, const int64_t *recv_counts,
-                int64_t count, int32_t type, rg_request *request);
-int rg_barrier(rg_comm comm, rg_request *request);
 
 /* Gathers bytes of different lengths: *all is a new piece of memory with those of rank 0, 1 and so on, to be given to
  * rg_release; sizes has room for world numbers. */
 int rg_allgather_bytes(rg_comm comm, const void *send, int64_t bytes, void **all, int64_t *sizes);
 void rg_release(void *memory);
 
-/* Messages between two ranks, of one length on both sides. A receiver takes the next message with its tag. These run
- * beside the collective operations. */
-int rg_send(rg_comm comm, const void *data, int64_t bytes, int32_t to, int64_t tag, rg_request *request);
-int rg_recv(rg_comm comm, void *data, int64_t bytes, int32_t from, int64_t tag, rg_request *request);
-/* The first message with this tag, of any rank; *from is which, when the request has ended. */
-int rg_recv_any(rg_comm comm, void *data, int64_t bytes, int64_t tag, int32_t *from, rg_request *request);
-
 /* How a started operation ended; RG_TIMEOUT = it has not. After any other answer the request is gone. */
-int rg_test(rg_request request);
 int rg_wait(rg_request request, int64_t within_ms);
-/* Hands a request over to rg_wait_any; it is not for rg_test and rg_wait any more. */
+/* Hands a request over to rg_wait_any; it is not for rg_wait any more. */
 int rg_watch(rg_request request);
 /* Waits for the end of any request of this communicator that was handed to rg_watch, in the order in which they end:
  * *request is which, *status how it ended, and it is gone. RG_CLOSED when the communicator is closed and nothing is left. */
@@ -188,9 +219,8 @@ int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *s
  * reduction, the root and detail, which is text of the caller's such as the shape, are the same on all ranks; otherwise it
  * fails on all of them with RG_INVALID, and the others go on. A name that is still pending is RG_INVALID. If the threads
  * on which the ranks' programs run (the first one of each process) all wait, each for something that another
- * rank has not started, what is pending fails with RG_DIVERGED, and the communicator works on. Without a place for a
- * request the call returns when the operation has ended, but for those whose result must be fetched: it is faster then,
- * because the calling thread carries the operation out.
+ * rank has not started, what is pending fails with RG_DIVERGED, and the communicator works on. Those whose result must be
+ * fetched, and those on a GPU, need a place for their request.
  */
 /* {"cycle_ms": 1, "fusion_bytes": 0, "stall_warning_ms": 60000, "stall_limit_ms": 0, "deadlock_ms": 10000}: how long an
  * operation waits for others to be packed with it, unless somebody waits for it; up to how much is packed; when ranks
@@ -198,28 +228,10 @@ int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *s
  * and when a deadlock is called one. 0 = as usual, negative = never. To be called before the first operation by name,
  * with the same fusion_bytes on all ranks. */
 int rg_named_options(rg_comm comm, const char *options);
-int rg_named_allreduce(rg_comm comm, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
-                       int32_t type, int32_t op, rg_request *request);
-int rg_named_broadcast(rg_comm comm, const char *name, const char *detail, void *data, int64_t count, int32_t type,
-                       int32_t root, rg_request *request);
-/* Rows of row elements each, of which every rank may give another number. To be waited for by rg_wait_result. */
-int rg_named_allgather(rg_comm comm, const char *name, const char *detail, const void *data, int64_t rows, int64_t row,
-                       int32_t type, rg_request *request);
-/* splits has a number for each rank: how many rows, of row elements each and in order, go to it. Likewise. */
-int rg_named_alltoall(rg_comm comm, const char *name, const char *detail, const void *data, const int64_t *splits,
-                      int64_t row, int32_t type, rg_request *request);
-/* Each rank's share of the rows of the result stays in its place; the first ranks have one more if they do not divide. */
-int rg_named_reduce_scatter(rg_comm comm, const char *name, const char *detail, void *data, int64_t rows, int64_t row,
-                            int32_t type, int32_t op, rg_request *request);
-int rg_named_barrier(rg_comm comm, const char *name, rg_request *request);
 /* The program has called an operation of this name with wrong arguments: it fails on all ranks that start it, with why. */
 int rg_named_refuse(rg_comm comm, const char *name, const char *why);
 /* How many deadlocks there were: names that are numbers must be counted anew after each, on all ranks. */
 int rg_named_deadlocks(rg_comm comm, int64_t *count);
-/* This rank starts nothing by name until all ranks have joined: it takes part in their allreduces with elements that
- * change nothing (an average divides by all ranks all the same) and in their barriers; other operations of theirs are
- * RG_INVALID. rg_wait_result: rows[0] is the rank that joined last. */
-int rg_join(rg_comm comm, rg_request *request);
 /* rg_wait that also fetches the result, if RG_OK: *data is to be given to rg_release, and rows has room for as many
  * numbers as there are ranks: how many rows came from each. */
 int rg_wait_result(rg_request request, int64_t within_ms, void **data, int64_t *rows);
@@ -342,23 +354,11 @@ int rg_elastic_close(rg_elastic elastic);
  * or without those that were lost, where it can. Else it stays open.
  */
 int rg_gpu_open(rg_comm comm, const char *options, rg_gpu before, rg_gpu *gpu);
-/* These begin behind what is queued on stream now, a CUstream; NULL = CUDA's default stream. With request == NULL they
- * return when what is queued on it next waits for them: a failure that comes later is told by the calls that follow. A
- * request ends when the GPU has done the operation, or when it has failed and the GPU leaves the memory alone. They come
- * in the same order on all ranks, and run beside all operations on the host's memory. wire is as in rg_allreduce_named. */
-int rg_gpu_allreduce(rg_gpu gpu, int32_t wire, void *data, int64_t count, int32_t type, int32_t op, void *stream,
-                     rg_request *request);
-int rg_gpu_broadcast(rg_gpu gpu, void *data, int64_t bytes, int32_t root, void *stream, rg_request *request);
-/* recv has room for world times bytes. send may be this rank's part of recv. */
-int rg_gpu_allgather(rg_gpu gpu, const void *send, void *recv, int64_t bytes, void *stream, rg_request *request);
-/* The same by name: they are carried out when all ranks have started them, behind what is queued on stream then. The
- * request ends when the GPU has done it or, with ordered != 0, when what is queued on stream next waits for it. */
-int rg_named_gpu_allreduce(rg_gpu gpu, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
-                           int32_t type, int32_t op, void *stream, int32_t ordered, rg_request *request);
-int rg_named_gpu_broadcast(rg_gpu gpu, const char *name, const char *detail, void *data, int64_t bytes, int32_t root,
-                           void *stream, int32_t ordered, rg_request *request);
-int rg_named_gpu_allgather(rg_gpu gpu, const char *name, const char *detail, const void *send, void *recv, int64_t bytes,
-                           void *stream, int32_t ordered, rg_request *request);
+/* Operations on its memory are those of rg_start with this handle. With request == NULL they return when what is queued on
+ * the stream next waits for them: a failure that comes later is told by the calls that follow. A request ends when the GPU
+ * has done the operation, or when it has failed and the GPU leaves the memory alone. They come in the same order on all
+ * ranks, and run beside all operations on the host's memory. By name they are carried out when all ranks have started
+ * them, behind what is queued on the stream then. */
 /* {"engine", "nccl", "driver", "from"}, for people. */
 int rg_gpu_describe(rg_gpu gpu, char *buffer, size_t len);
 /* Waits for what was started, at most 10 s. Before rg_comm_close, on all ranks of the machine; or after it. */

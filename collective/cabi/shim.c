@@ -53,63 +53,17 @@ int rg_comm_wait_failed(rg_comm comm, int64_t within_ms) { GUARDED(rgo_comm_wait
 
 int rg_comm_describe(rg_comm comm, char *buffer, size_t len) { GUARDED(rgo_comm_describe(comm, buffer, len)); }
 
-int rg_allreduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request) {
-    GUARDED(rgo_allreduce(comm, data, count, type, op, request));
-}
-
-int rg_allreduce_as(rg_comm comm, int32_t wire, void *data, int64_t count, int32_t op, rg_request *request) {
-    GUARDED(rgo_allreduce_as(comm, wire, data, count, op, request));
-}
-
-int rg_allreduce_named(rg_comm comm, const char *name, int32_t wire, void *data, int64_t count, int32_t type, int32_t op,
-                       rg_request *request) {
-    GUARDED(rgo_allreduce_named(comm, (char *)name, wire, data, count, type, op, request));
-}
-
-int rg_reduce_scatter(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request) {
-    GUARDED(rgo_reduce_scatter(comm, data, count, type, op, request));
+int rg_start(uint64_t handle, const rg_op *op, rg_request *request) {
+    GUARDED(rgo_start(handle, (rg_op *)op, request));
 }
 
 int rg_segment(rg_comm comm, int64_t count, int32_t rank, int64_t *begin, int64_t *end) {
     GUARDED(rgo_segment(comm, count, rank, begin, end));
 }
 
-int rg_reduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, int32_t root, rg_request *request) {
-    GUARDED(rgo_reduce(comm, data, count, type, op, root, request));
-}
-
-int rg_broadcast(rg_comm comm, void *data, int64_t count, int32_t type, int32_t root, rg_request *request) {
-    GUARDED(rgo_broadcast(comm, data, count, type, root, request));
-}
-
-int rg_allgather(rg_comm comm, const void *send, void *recv, int64_t count, int32_t type, rg_request *request) {
-    GUARDED(rgo_allgather(comm, (void *)send, recv, count, type, request));
-}
-
-int rg_alltoall(rg_comm comm, const void *send, const int64_t *send_counts, void *recv, const int64_t *recv_counts,
-                int64_t count, int32_t type, rg_request *request) {
-    GUARDED(rgo_alltoall(comm, (void *)send, (int64_t *)send_counts, recv, (int64_t *)recv_counts, count, type, request));
-}
-
-int rg_barrier(rg_comm comm, rg_request *request) { GUARDED(rgo_barrier(comm, request)); }
-
 int rg_allgather_bytes(rg_comm comm, const void *send, int64_t bytes, void **all, int64_t *sizes) {
     GUARDED(rgo_allgather_bytes(comm, (void *)send, bytes, all, sizes));
 }
-
-int rg_send(rg_comm comm, const void *data, int64_t bytes, int32_t to, int64_t tag, rg_request *request) {
-    GUARDED(rgo_send(comm, (void *)data, bytes, to, tag, request));
-}
-
-int rg_recv(rg_comm comm, void *data, int64_t bytes, int32_t from, int64_t tag, rg_request *request) {
-    GUARDED(rgo_recv(comm, data, bytes, from, tag, request));
-}
-
-int rg_recv_any(rg_comm comm, void *data, int64_t bytes, int64_t tag, int32_t *from, rg_request *request) {
-    GUARDED(rgo_recv_any(comm, data, bytes, tag, from, request));
-}
-
-int rg_test(rg_request request) { GUARDED(rgo_wait(request, 0, 0)); }
 
 int rg_wait(rg_request request, int64_t within_ms) { GUARDED(rgo_wait(request, within_ms, rgx_on_main_thread())); }
 
@@ -125,42 +79,11 @@ int rg_wait_result(rg_request request, int64_t within_ms, void **data, int64_t *
 
 int rg_named_options(rg_comm comm, const char *options) { GUARDED(rgo_named_options(comm, (char *)options)); }
 
-int rg_named_allreduce(rg_comm comm, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
-                       int32_t type, int32_t op, rg_request *request) {
-    GUARDED(rgo_named_allreduce(comm, (char *)name, (char *)detail, wire, data, count, type, op, request));
-}
-
-int rg_named_broadcast(rg_comm comm, const char *name, const char *detail, void *data, int64_t count, int32_t type,
-                       int32_t root, rg_request *request) {
-    GUARDED(rgo_named_broadcast(comm, (char *)name, (char *)detail, data, count, type, root, request));
-}
-
-int rg_named_allgather(rg_comm comm, const char *name, const char *detail, const void *data, int64_t rows, int64_t row,
-                       int32_t type, rg_request *request) {
-    GUARDED(rgo_named_allgather(comm, (char *)name, (char *)detail, (void *)data, rows, row, type, request));
-}
-
-int rg_named_alltoall(rg_comm comm, const char *name, const char *detail, const void *data, const int64_t *splits,
-                      int64_t row, int32_t type, rg_request *request) {
-    GUARDED(rgo_named_alltoall(comm, (char *)name, (char *)detail, (void *)data, (int64_t *)splits, row, type, request));
-}
-
-int rg_named_reduce_scatter(rg_comm comm, const char *name, const char *detail, void *data, int64_t rows, int64_t row,
-                            int32_t type, int32_t op, rg_request *request) {
-    GUARDED(rgo_named_reduce_scatter(comm, (char *)name, (char *)detail, data, rows, row, type, op, request));
-}
-
-int rg_named_barrier(rg_comm comm, const char *name, rg_request *request) {
-    GUARDED(rgo_named_barrier(comm, (char *)name, request));
-}
-
 int rg_named_refuse(rg_comm comm, const char *name, const char *why) {
     GUARDED(rgo_named_refuse(comm, (char *)name, (char *)why));
 }
 
 int rg_named_deadlocks(rg_comm comm, int64_t *count) { GUARDED(rgo_named_deadlocks(comm, count)); }
-
-int rg_join(rg_comm comm, rg_request *request) { GUARDED(rgo_join(comm, request)); }
 
 int rg_subset(rg_comm comm, const char *name, const int32_t *ranks, int32_t len, rg_comm *subset) {
     GUARDED(rgo_subset(comm, (char *)name, (int32_t *)ranks, len, subset));
@@ -236,37 +159,6 @@ int rg_elastic_close(rg_elastic elastic) { GUARDED(rgo_elastic_close(elastic)); 
 
 int rg_gpu_open(rg_comm comm, const char *options, rg_gpu before, rg_gpu *gpu) {
     GUARDED(rgo_gpu_open(comm, (char *)options, before, gpu));
-}
-
-int rg_gpu_allreduce(rg_gpu gpu, int32_t wire, void *data, int64_t count, int32_t type, int32_t op, void *stream,
-                     rg_request *request) {
-    GUARDED(rgo_gpu_allreduce(gpu, wire, data, count, type, op, (uintptr_t)stream, request));
-}
-
-int rg_gpu_broadcast(rg_gpu gpu, void *data, int64_t bytes, int32_t root, void *stream, rg_request *request) {
-    GUARDED(rgo_gpu_broadcast(gpu, data, bytes, root, (uintptr_t)stream, request));
-}
-
-int rg_gpu_allgather(rg_gpu gpu, const void *send, void *recv, int64_t bytes, void *stream, rg_request *request) {
-    GUARDED(rgo_gpu_allgather(gpu, (void *)send, recv, bytes, (uintptr_t)stream, request));
-}
-
-int rg_named_gpu_allreduce(rg_gpu gpu, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
-                           int32_t type, int32_t op, void *stream, int32_t ordered, rg_request *request) {
-    GUARDED(rgo_named_gpu_allreduce(gpu, (char *)name, (char *)detail, wire, data, count, type, op, (uintptr_t)stream,
-                                    ordered, request));
-}
-
-int rg_named_gpu_broadcast(rg_gpu gpu, const char *name, const char *detail, void *data, int64_t bytes, int32_t root,
-                           void *stream, int32_t ordered, rg_request *request) {
-    GUARDED(rgo_named_gpu_broadcast(gpu, (char *)name, (char *)detail, data, bytes, root, (uintptr_t)stream, ordered,
-                                    request));
-}
-
-int rg_named_gpu_allgather(rg_gpu gpu, const char *name, const char *detail, const void *send, void *recv, int64_t bytes,
-                           void *stream, int32_t ordered, rg_request *request) {
-    GUARDED(rgo_named_gpu_allgather(gpu, (char *)name, (char *)detail, (void *)send, recv, bytes, (uintptr_t)stream,
-                                    ordered, request));
 }
 
 int rg_gpu_describe(rg_gpu gpu, char *buffer, size_t len) { GUARDED(rgo_gpu_describe(gpu, buffer, len)); }

@@ -21,7 +21,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from . import errors
 
@@ -35,8 +35,41 @@ TRAINING, TOGETHER, LATE, ASIDE = range(4)
 INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1, 10)
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 
-ABI_MAJOR = 1
-ABI_MINOR = 5
+#: What an Op does.
+ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND, RECV, JOIN = range(
+    1, 11
+)
+
+ABI_MAJOR = 2
+ABI_MINOR = 0
+
+
+class Op(ctypes.Structure):
+    """rg_op: an operation for start."""
+
+    _fields_ = [
+        ("size", c_uint64),
+        ("code", c_int32),
+        ("type", c_int32),
+        ("reduction", c_int32),
+        ("wire", c_int32),
+        ("peer", c_int32),
+        ("ordered", c_int32),
+        ("count", c_int64),
+        ("row", c_int64),
+        ("tag", c_int64),
+        ("send", c_void_p),
+        ("recv", c_void_p),
+        ("send_counts", POINTER(c_int64)),
+        ("recv_counts", POINTER(c_int64)),
+        ("name", c_char_p),
+        ("detail", c_char_p),
+        ("stream", c_void_p),
+        ("source", POINTER(c_int32)),
+    ]
+
+
+OP_SIZE = ctypes.sizeof(Op)
 
 
 class Session(ctypes.Structure):
@@ -59,9 +92,7 @@ class Session(ctypes.Structure):
     ]
 
 
-_handle, _count, _kind, _memory = c_uint64, c_int64, c_int32, c_void_p
-_request = c_void_p  # of a c_uint64, or None
-_out = POINTER(c_uint64)
+_handle, _memory, _out = c_uint64, c_void_p, POINTER(c_uint64)
 
 _functions = {
     "rg_endpoint_new": (c_char_p, _out),
@@ -76,34 +107,16 @@ _functions = {
     "rg_comm_failed": (_handle,),
     "rg_comm_wait_failed": (_handle, c_int64),
     "rg_comm_describe": (_handle, c_char_p, c_size_t),
-    "rg_allreduce": (_handle, _memory, _count, _kind, _kind, _request),
-    "rg_allreduce_as": (_handle, _kind, _memory, _count, _kind, _request),
-    "rg_reduce_scatter": (_handle, _memory, _count, _kind, _kind, _request),
-    "rg_segment": (_handle, _count, c_int32, POINTER(c_int64), POINTER(c_int64)),
-    "rg_reduce": (_handle, _memory, _count, _kind, _kind, c_int32, _request),
-    "rg_broadcast": (_handle, _memory, _count, _kind, c_int32, _request),
-    "rg_allgather": (_handle, _memory, _memory, _count, _kind, _request),
-    "rg_alltoall": (_handle, _memory, _memory, _memory, _memory, _count, _kind, _request),
-    "rg_barrier": (_handle, _request),
+    "rg_start": (_handle, POINTER(Op), _out),
+    "rg_segment": (_handle, c_int64, c_int32, POINTER(c_int64), POINTER(c_int64)),
     "rg_allgather_bytes": (_handle, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_int64)),
-    "rg_send": (_handle, _memory, c_int64, c_int32, c_int64, _request),
-    "rg_recv": (_handle, _memory, c_int64, c_int32, c_int64, _request),
-    "rg_recv_any": (_handle, _memory, c_int64, c_int64, POINTER(c_int32), _request),
-    "rg_test": (_handle,),
     "rg_wait": (_handle, c_int64),
     "rg_watch": (_handle,),
     "rg_wait_any": (_handle, c_int64, _out, POINTER(c_int32)),
     "rg_wait_result": (_handle, c_int64, POINTER(c_void_p), POINTER(c_int64)),
     "rg_named_options": (_handle, c_char_p),
-    "rg_named_allreduce": (_handle, c_char_p, c_char_p, _kind, _memory, _count, _kind, _kind, _out),
-    "rg_named_broadcast": (_handle, c_char_p, c_char_p, _memory, _count, _kind, c_int32, _out),
-    "rg_named_allgather": (_handle, c_char_p, c_char_p, _memory, _count, _count, _kind, _out),
-    "rg_named_alltoall": (_handle, c_char_p, c_char_p, _memory, _memory, _count, _kind, _out),
-    "rg_named_reduce_scatter": (_handle, c_char_p, c_char_p, _memory, _count, _count, _kind, _kind, _out),
-    "rg_named_barrier": (_handle, c_char_p, _out),
     "rg_named_refuse": (_handle, c_char_p, c_char_p),
     "rg_named_deadlocks": (_handle, POINTER(c_int64)),
-    "rg_join": (_handle, _out),
     "rg_subset": (_handle, c_char_p, POINTER(c_int32), c_int32, _out),
     "rg_timeline_start": (_handle, c_char_p, c_int32),
     "rg_timeline_stop": (_handle,),
@@ -128,14 +141,6 @@ _functions = {
     "rg_elastic_ledger": (_handle, c_char_p, c_size_t),
     "rg_elastic_close": (_handle,),
     "rg_gpu_open": (_handle, c_char_p, _handle, _out),
-    "rg_gpu_allreduce": (_handle, _kind, _memory, _count, _kind, _kind, c_void_p, _request),
-    "rg_gpu_broadcast": (_handle, _memory, c_int64, c_int32, c_void_p, _request),
-    "rg_gpu_allgather": (_handle, _memory, _memory, c_int64, c_void_p, _request),
-    "rg_named_gpu_allreduce": (
-        _handle, c_char_p, c_char_p, _kind, _memory, _count, _kind, _kind, c_void_p, c_int32, _out,
-    ),
-    "rg_named_gpu_broadcast": (_handle, c_char_p, c_char_p, _memory, c_int64, c_int32, c_void_p, c_int32, _out),
-    "rg_named_gpu_allgather": (_handle, c_char_p, c_char_p, _memory, _memory, c_int64, c_void_p, c_int32, _out),
     "rg_gpu_describe": (_handle, c_char_p, c_size_t),
     "rg_gpu_close": (_handle,),
     "rg_permutation": (c_uint64, c_uint64, c_uint64, c_uint64, _memory, c_int64),
@@ -215,6 +220,25 @@ def check(status: int) -> None:
         raise failure(status)
 
 
+def start(handle: int, run: bool, **fields: Any) -> Optional[int]:
+    """Starts the operation that the fields of an Op describe, and returns its request. With run
+    it is carried out instead, by this thread: None is returned when it has ended.
+
+        start(comm.handle, True, code=ALLREDUCE, type=FLOAT32, recv=address, count=10)
+    """
+    op = Op(size=OP_SIZE, **fields)
+    request = None if run else c_uint64()
+    status = library().rg_start(handle, op, request)
+    if status:
+        raise failure(status)
+    return None if request is None else request.value
+
+
+def counts(numbers: Optional[Sequence[int]]) -> Any:
+    """Numbers as an Op takes them, None if there are none."""
+    return None if numbers is None else (c_int64 * len(numbers))(*numbers)
+
+
 #: How long a wait stays in C. In between the interpreter handles signals, so that Ctrl-C works.
 POLL_MS = 200
 
@@ -260,7 +284,7 @@ def try_result(request: int, world: int, within_ms: int = 0) -> Optional[Tuple[i
 
 def test(request: int) -> bool:
     """Whether a started operation has ended, which frees its request. Raises if it failed."""
-    status = library().rg_test(request)
+    status = library().rg_wait(request, 0)
     if status != TIMEOUT:
         check(status)
     return status != TIMEOUT

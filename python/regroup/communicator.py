@@ -101,39 +101,36 @@ class Communicator:
         check(self._lib.rg_comm_origin(self.handle, origin, ctypes.byref(out)))
         return Communicator(out.value, self.rank, self.world, self.endpoint)
 
-    def _do(self, start: bool, function, *arguments) -> Optional[int]:
-        if not start:
-            status = function(self.handle, *arguments, None)
-            if status:
-                raise _library.failure(status)
-            return None
-        request = ctypes.c_uint64()
-        check(function(self.handle, *arguments, ctypes.addressof(request)))
-        return request.value
+    def _do(self, start: bool, code: int, **fields: Any) -> Optional[int]:
+        return _library.start(self.handle, not start, code=code, **fields)
 
-    def allreduce(self, data: int, count: int, kind: int, op: int, start: bool = False):
-        """Reduces the ranks' elements in place."""
-        return self._do(start, self._lib.rg_allreduce, data, count, kind, op)
-
-    def allreduce_as(self, wire: int, data: int, count: int, op: int, start: bool = False):
-        """Reduces float32 elements that are sent as FLOAT16 or BFLOAT16."""
-        return self._do(start, self._lib.rg_allreduce_as, wire, data, count, op)
+    def allreduce(
+        self, data: int, count: int, kind: int, op: int, start: bool = False, wire: int = 0
+    ):
+        """Reduces the ranks' elements in place. With wire, FLOAT16 or BFLOAT16, float32 elements are
+        sent as that."""
+        how = {"type": kind, "reduction": op, "wire": wire}
+        return self._do(start, _library.ALLREDUCE, recv=data, count=count, **how)
 
     def reduce_scatter(self, data: int, count: int, kind: int, op: int, start: bool = False):
         """Reduces; this rank's segment of the result stays in its place. See segment."""
-        return self._do(start, self._lib.rg_reduce_scatter, data, count, kind, op)
+        how = {"type": kind, "reduction": op}
+        return self._do(start, _library.REDUCE_SCATTER, recv=data, count=count, **how)
 
     def reduce(self, data: int, count: int, kind: int, op: int, root: int, start: bool = False):
         """Reduces to root; the memory of the others is undefined afterwards."""
-        return self._do(start, self._lib.rg_reduce, data, count, kind, op, root)
+        how = {"type": kind, "reduction": op, "peer": root}
+        return self._do(start, _library.REDUCE, recv=data, count=count, **how)
 
     def broadcast(self, data: int, count: int, kind: int, root: int, start: bool = False):
         """Copies root's elements to all."""
-        return self._do(start, self._lib.rg_broadcast, data, count, kind, root)
+        what = {"recv": data, "count": count, "type": kind}
+        return self._do(start, _library.BROADCAST, peer=root, **what)
 
     def allgather(self, send: int, recv: int, count: int, kind: int, start: bool = False):
         """Concatenates the ranks' count elements in recv."""
-        return self._do(start, self._lib.rg_allgather, send, recv, count, kind)
+        what = {"send": send, "count": count, "type": kind}
+        return self._do(start, _library.ALLGATHER, recv=recv, **what)
 
     def alltoall(
         self,
@@ -147,32 +144,34 @@ class Communicator:
     ):
         """Sends block i of send to rank i. Without counts the blocks are equal parts of count
         elements."""
-        out = None if send_counts is None else (ctypes.c_int64 * self.world)(*send_counts)
-        into = None if recv_counts is None else (ctypes.c_int64 * self.world)(*recv_counts)
-        return self._do(start, self._lib.rg_alltoall, send, out, recv, into, count, kind)
+        blocks = {
+            "send_counts": _library.counts(send_counts),
+            "recv_counts": _library.counts(recv_counts),
+        }
+        what = {"send": send, "count": count, "type": kind}
+        return self._do(start, _library.ALLTOALL, recv=recv, **what, **blocks)
 
     def barrier(self, start: bool = False):
         """Returns when every rank has called it."""
-        return self._do(start, self._lib.rg_barrier)
+        return self._do(start, _library.BARRIER)
 
     def send(self, data: int, size: int, to: int, tag: int = 0, start: bool = False):
         """Sends bytes to a rank that receives the same number with this tag."""
-        return self._do(start, self._lib.rg_send, data, size, to, tag)
+        what = {"send": data, "count": size, "type": _library.UINT8}
+        return self._do(start, _library.SEND, peer=to, tag=tag, **what)
 
     def recv(self, data: int, size: int, source: int, tag: int = 0, start: bool = False):
         """Receives the next message of a rank with this tag."""
-        return self._do(start, self._lib.rg_recv, data, size, source, tag)
+        what = {"recv": data, "count": size, "type": _library.UINT8}
+        return self._do(start, _library.RECV, peer=source, tag=tag, **what)
 
     def recv_any(self, data: int, size: int, tag: int = 0) -> Tuple[int, ctypes.c_int32]:
         """Starts to receive the next message with this tag, of any rank. Returns a request, and which
         rank it was of when that has ended."""
-        source, request = ctypes.c_int32(-1), ctypes.c_uint64()
-        check(
-            self._lib.rg_recv_any(
-                self.handle, data, size, tag, ctypes.byref(source), ctypes.addressof(request)
-            )
-        )
-        return request.value, source
+        source = ctypes.c_int32(-1)
+        what = {"recv": data, "count": size, "type": _library.UINT8}
+        sender = {"peer": -1, "source": ctypes.pointer(source)}
+        return self._do(True, _library.RECV, tag=tag, **what, **sender), source
 
     def allgather_bytes(self, data: bytes) -> List[bytes]:
         """Gathers bytes of different lengths, in the order of the ranks."""

@@ -20,6 +20,9 @@ class Gpu:
     queued there. They return when work that is queued later is ordered after them; with
     ``start=True`` they return a request for _library.wait, which ends when the GPU has finished.
     The memory of a started operation must stay valid until then.
+
+    With ``name``, ``detail`` and ``ordered`` an operation is paired up by its name, and must be
+    started. With ``ordered`` its request ends when later work on the stream is ordered after it.
     """
 
     def __init__(
@@ -54,14 +57,6 @@ class Gpu:
         )
         self.handle: int = out.value
 
-    def _do(self, start: bool, function, *arguments) -> Optional[int]:
-        if not start:
-            check(function(self.handle, *arguments, None))
-            return None
-        request = ctypes.c_uint64()
-        check(function(self.handle, *arguments, ctypes.addressof(request)))
-        return request.value
-
     def allreduce(
         self,
         data: int,
@@ -71,66 +66,41 @@ class Gpu:
         stream: int,
         wire: int = 0,
         start: bool = False,
+        **named: Any,
     ):
         """Combines the ranks' elements, in place. wire is FLOAT16 or BFLOAT16 for float32 between
         machines."""
-        return self._do(
-            start, self._lib.rg_gpu_allreduce, wire, data, count, kind, op, stream or None
-        )
+        what = {"recv": data, "count": count, "type": kind, "reduction": op, "wire": wire}
+        return self._do(start, _library.ALLREDUCE, stream, **what, **named)
 
-    def broadcast(self, data: int, size: int, root: int, stream: int, start: bool = False):
+    def broadcast(
+        self, data: int, size: int, root: int, stream: int, start: bool = False, **named: Any
+    ):
         """Copies root's bytes to all."""
-        return self._do(start, self._lib.rg_gpu_broadcast, data, size, root, stream or None)
+        what = {"recv": data, "count": size, "type": _library.UINT8, "peer": root}
+        return self._do(start, _library.BROADCAST, stream, **what, **named)
 
-    def allgather(self, send: int, recv: int, size: int, stream: int, start: bool = False):
+    def allgather(
+        self, send: int, recv: int, size: int, stream: int, start: bool = False, **named: Any
+    ):
         """Concatenates the ranks' bytes in recv."""
-        return self._do(start, self._lib.rg_gpu_allgather, send, recv, size, stream or None)
+        what = {"send": send, "recv": recv, "count": size, "type": _library.UINT8}
+        return self._do(start, _library.ALLGATHER, stream, **what, **named)
 
-    def named_allreduce(
+    def _do(
         self,
-        name: str,
-        detail: str,
-        data: int,
-        count: int,
-        kind: int,
-        op: int,
+        start: bool,
+        code: int,
         stream: int,
-        wire: int,
-        ordered: bool,
-    ) -> int:
-        """Starts a named allreduce and returns a request. With ordered it ends when later work on
-        the stream is ordered after it, otherwise when the GPU has finished."""
-        call = self._lib.rg_named_gpu_allreduce
-        how = (wire, data, count, kind, op, stream or None)
-        return self._named(call, name, detail, ordered, *how)
-
-    def named_broadcast(
-        self, name: str, detail: str, data: int, size: int, root: int, stream: int, ordered: bool
-    ) -> int:
-        """Starts a named broadcast in the same way."""
-        call = self._lib.rg_named_gpu_broadcast
-        return self._named(call, name, detail, ordered, data, size, root, stream or None)
-
-    def named_allgather(
-        self, name: str, detail: str, send: int, recv: int, size: int, stream: int, ordered: bool
-    ) -> int:
-        """Starts a named allgather in the same way."""
-        call = self._lib.rg_named_gpu_allgather
-        return self._named(call, name, detail, ordered, send, recv, size, stream or None)
-
-    def _named(self, call: Any, name: str, detail: str, ordered: bool, *arguments: Any) -> int:
-        request = ctypes.c_uint64()
-        check(
-            call(
-                self.handle,
-                name.encode(),
-                detail.encode(),
-                *arguments,
-                int(ordered),
-                ctypes.byref(request),
-            )
-        )
-        return request.value
+        name: Optional[str] = None,
+        detail: str = "",
+        ordered: bool = False,
+        **fields: Any,
+    ) -> Optional[int]:
+        fields["stream"] = stream or None
+        if name is not None:
+            fields.update(name=name.encode(), detail=detail.encode(), ordered=ordered)
+        return _library.start(self.handle, not start, code=code, **fields)
 
     def describe(self) -> dict:
         """A description for people."""

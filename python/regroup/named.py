@@ -47,14 +47,10 @@ class Named:
         self._numbers.clear()
 
     def _start(
-        self, function: Any, name: str, *arguments: Any, wait: bool = False
+        self, code: int, name: str, detail: str, wait: bool = False, **fields: Any
     ) -> Optional[int]:
-        if wait:
-            check(function(self._handle, name.encode(), *arguments, None))
-            return None
-        request = ctypes.c_uint64()
-        check(function(self._handle, name.encode(), *arguments, ctypes.byref(request)))
-        return request.value
+        text = {"name": name.encode(), "detail": detail.encode()}
+        return _library.start(self._handle, wait, code=code, **text, **fields)
 
     def allreduce(
         self,
@@ -68,8 +64,8 @@ class Named:
         wait: bool = False,
     ) -> Optional[int]:
         """Reduces the ranks' elements in place."""
-        call = self._lib.rg_named_allreduce
-        return self._start(call, name, detail.encode(), wire, data, count, kind, op, wait=wait)
+        how = {"type": kind, "reduction": op, "wire": wire}
+        return self._start(_library.ALLREDUCE, name, detail, wait, recv=data, count=count, **how)
 
     def broadcast(
         self,
@@ -82,21 +78,21 @@ class Named:
         wait: bool = False,
     ) -> Optional[int]:
         """Copies root's elements to all."""
-        call = self._lib.rg_named_broadcast
-        return self._start(call, name, detail.encode(), data, count, kind, root, wait=wait)
+        what = {"recv": data, "count": count, "type": kind}
+        return self._start(_library.BROADCAST, name, detail, wait, peer=root, **what)
 
     def allgather(self, name: str, detail: str, data: int, rows: int, row: int, kind: int) -> int:
         """Concatenates the ranks' rows, of row elements each."""
-        call = self._lib.rg_named_allgather
-        return self._start(call, name, detail.encode(), data, rows, row, kind)
+        what = {"send": data, "count": rows, "row": row, "type": kind}
+        return self._start(_library.ALLGATHER, name, detail, **what)
 
     def alltoall(
         self, name: str, detail: str, data: int, splits: Sequence[int], row: int, kind: int
     ) -> int:
         """Sends splits[i] rows to rank i."""
-        numbers = (ctypes.c_int64 * len(splits))(*splits)
-        call = self._lib.rg_named_alltoall
-        return self._start(call, name, detail.encode(), data, numbers, row, kind)
+        what = {"send": data, "row": row, "type": kind}
+        blocks = _library.counts(splits)
+        return self._start(_library.ALLTOALL, name, detail, send_counts=blocks, **what)
 
     def reduce_scatter(
         self,
@@ -111,12 +107,12 @@ class Named:
     ) -> Optional[int]:
         """Reduces the ranks' rows; each rank's share of the result is left in its place. The first
         ranks may have one row more."""
-        call = self._lib.rg_named_reduce_scatter
-        return self._start(call, name, detail.encode(), data, rows, row, kind, op, wait=wait)
+        what = {"recv": data, "count": rows, "row": row, "type": kind}
+        return self._start(_library.REDUCE_SCATTER, name, detail, wait, reduction=op, **what)
 
     def barrier(self, name: str) -> None:
         """Returns when every rank has called it."""
-        self._start(self._lib.rg_named_barrier, name, wait=True)
+        self._start(_library.BARRIER, name, "", True)
 
     def refuse(self, name: str, why: str) -> None:
         """Tells the ranks that wait for an operation that this rank called it with invalid
@@ -126,9 +122,7 @@ class Named:
     def join(self) -> int:
         """Waits until all ranks have joined. The first row of the result is the rank that joined
         last."""
-        request = ctypes.c_uint64()
-        check(self._lib.rg_join(self._handle, ctypes.byref(request)))
-        return request.value
+        return _library.start(self._handle, False, code=_library.JOIN)
 
     def subset(self, name: str, ranks: List[int]) -> int:
         """The handle of a communicator of some of the ranks; only those call it."""

@@ -25,9 +25,7 @@ class Engine:
         Engine.calls += 1
         assert tensor.is_contiguous()
         at, count = tensor.data_ptr(), tensor.numel()
-        if wire:
-            return self.comm.allreduce_as(wire, at, count, op, start=start)
-        return self.comm.allreduce(at, count, kind(tensor), op, start=start)
+        return self.comm.allreduce(at, count, kind(tensor), op, start=start, wire=wire)
 
     def broadcast(self, tensor, root, start=False):
         Engine.calls += 1

@@ -87,22 +87,22 @@ class Engine:
     ) -> int:
         """Starts a named allreduce and returns a request. With ordered it ends when later work on
         the stream is ordered after it."""
-        where = tensor.data_ptr(), tensor.numel(), kind(tensor)
-        return self.gpu.named_allreduce(name, detail, *where, op, _stream(tensor), wire, ordered)
+        where = tensor.data_ptr(), tensor.numel(), kind(tensor), op, _stream(tensor), wire, True
+        return self.gpu.allreduce(*where, name=name, detail=detail, ordered=ordered)
 
     def named_broadcast(
         self, name: str, detail: str, tensor: torch.Tensor, root: int, ordered: bool
     ) -> int:
         """Starts a named broadcast in the same way."""
-        where = tensor.data_ptr(), _bytes(tensor)
-        return self.gpu.named_broadcast(name, detail, *where, root, _stream(tensor), ordered)
+        where = tensor.data_ptr(), _bytes(tensor), root, _stream(tensor), True
+        return self.gpu.broadcast(*where, name=name, detail=detail, ordered=ordered)
 
     def named_allgather(
         self, name: str, detail: str, tensor: torch.Tensor, into: torch.Tensor, ordered: bool
     ) -> int:
         """Starts a named allgather in the same way."""
-        where = tensor.data_ptr(), into.data_ptr(), _bytes(tensor)
-        return self.gpu.named_allgather(name, detail, *where, _stream(tensor), ordered)
+        where = tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), True
+        return self.gpu.allgather(*where, name=name, detail=detail, ordered=ordered)
 
 
 def _stream(tensor: torch.Tensor) -> int:

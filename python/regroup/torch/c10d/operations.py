@@ -42,7 +42,7 @@ class Operations:
         """Makes the ranks of a communicator those of the group. The memory of the one before is
         freed when nothing uses it."""
         self._comm, self._handle = comm, comm.handle
-        self._allreduce = lib.library().rg_allreduce
+        self._start = lib.library().rg_start
         self._waiter = Waiter(comm, self._timeout.total_seconds() if self._timeout else 0)
         self._finalizer = weakref.finalize(self, _close, comm, self._waiter)
 

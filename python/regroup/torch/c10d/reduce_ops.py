@@ -43,9 +43,15 @@ class ReduceOps(SparseOps):
                         waiter.watch()
                     waiter.inline[thread] = monotonic()
                     try:
-                        status = self._allreduce(
-                            self._handle, tensor.data_ptr(), count, type_, op, None
+                        call = lib.Op(
+                            size=lib.OP_SIZE,
+                            code=lib.ALLREDUCE,
+                            type=type_,
+                            reduction=op,
+                            recv=tensor.data_ptr(),
+                            count=count,
                         )
+                        status = self._start(self._handle, call, None)
                     finally:
                         del waiter.inline[thread]
                     if status:
