@@ -238,13 +238,12 @@ func entityWord(f Family) string {
 const longLists = `
 ## Long lists
 
-A job may have tens of thousands of workers, so lists of them are grouped by node.
+A job may have tens of thousands of workers, so lists of them are short.
 
 - Places (` + "`placement.set`, `round.opened`" + `): one text for the slots of a node, in order: ` + "`[\"node-a/0-7\", \"node-b/0,2\"]`" + `.
-- Members (` + "`round.sealed`" + `), in order of rank, one object per node: ` + "`node`, `slots` (`\"0-7\"`), `agent`, `workers`, `ports`, `attempts`, `pids`, `commits`" + `.
-  The incarnation of the i-th is ` + "`prefix + workers[i] + suffix`" + `, its address ` + "`host + \":\" + ports[i]`" + ` (or ` + "`addresses[i]`" + ` where they have nothing in common).
-  One value in the place of a list stands for all of the group; what is absent is zero or empty. Ranks count up through the whole list, local ranks
-  within a group; a cross rank counts the groups before that are longer than the local rank. Readers also meet the plain form, one object with ` + "`place`, `rank`" + `
-  and the rest per member, where ranks do not follow from the order.
+- Members (` + "`round.sealed`" + `), in order of rank: a list for each field, ` + "`places`, `agents`, `workers` (their incarnations), `attempts`, `pids`, `addresses`, `commits`" + `.
+  Texts are one text with spaces between them (` + "`%20`" + ` is a space in one, ` + "`%25`" + ` a percent sign, ` + "`%`" + ` alone an empty text); one value alone stands for all members; what is
+  absent is zero or empty; of ` + "`agents`" + ` the i-th value is that of the next ` + "`counts[i]`" + ` members. Ranks count up, local ranks within a node; a cross rank counts the nodes
+  before that have this local rank too. Where ranks do not follow from the order, the members are a list of objects with ` + "`place`, `rank`" + ` and the rest.
 - Data of more than ` + "128 KiB" + ` is compressed; the NATS header ` + "`Content-Encoding: gzip`" + ` says so.
 `

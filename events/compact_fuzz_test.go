@@ -34,7 +34,7 @@ func FuzzCompact(f *testing.F) {
 	f.Add([]byte(`[{"node":"node-a","slot":3}]`))
 	f.Add([]byte(`["node-a/7-0","/1","node-a/","node-a/1-99999999999999999999"]`))
 	f.Add([]byte("[\"node\x80/0\"]"))
-	f.Add([]byte(`[{"node":"node-a","slots":"0-1","workers":["é","è"]}]`))
+	f.Add([]byte(`{"places":["node-a/0-1"],"agents":{"values":["x","y"],"counts":1},"workers":["é","è"]}`))
 	for _, v := range []any{
 		Places{{Node: "node-a", Slot: 1}, {Node: "node-a", Slot: 2}, {Node: "b"}},
 		MemberTable{{Place: Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},

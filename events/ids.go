@@ -119,49 +119,50 @@ type Places []Place
 
 // MarshalJSON encodes the short form.
 func (p Places) MarshalJSON() ([]byte, error) {
-	return appendRuns(p, 4, func(a, b *Place) bool { return a.Node == b.Node }, func(b []byte, run []Place) []byte {
-		return append(appendRun(append(b, '"'), run), '"')
-	})
+	if p == nil {
+		return []byte("null"), nil
+	}
+	runs := []string{}
+	for i, j := 0, 0; i < len(p); i = j {
+		for j = i + 1; j < len(p) && p[j].Node == p[i].Node; j++ {
+		}
+		runs = append(runs, runText(p[i:j]))
+	}
+	return json.Marshal(runs)
 }
 
 // UnmarshalJSON decodes both forms.
-func (p *Places) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
+func (p *Places) UnmarshalJSON(b []byte) error { return p.decode(b, limits.Workers.Max) }
+
+// decode decodes at most so many places.
+func (p *Places) decode(b []byte, most int) error {
+	var runs []string
+	if json.Unmarshal(b, &runs) != nil {
+		var plain []Place
+		if json.Unmarshal(b, &plain) != nil {
+			return Errorf(Invalid, `places must be a list of texts like "node-a/0-7"`)
+		}
+		*p = plain
+		return tooMany("places", len(plain), most)
+	}
+	if runs == nil {
 		*p = nil
 		return nil
 	}
-	out := Places{}
-	var wrong error
-	if !scan(b, func(s *scanner) {
-		s.list(func() {
-			if s.peek() == '{' {
-				var x Place
-				s.value(&x)
-				out = append(out, x)
-				return
-			}
-			text := s.text()
-			if out, wrong = parseRun(out, text); wrong != nil {
-				s.fail()
-			}
-		})
-	}) && wrong == nil {
-		wrong = Errorf(Invalid, `places must be a list of texts like "node-a/0-7"`)
-	}
-	if wrong == nil && len(out) > limits.Workers.Max {
-		wrong = tooManyPlaces(len(out))
-	}
-	if wrong != nil {
-		return wrong
+	out := make(Places, 0, len(runs))
+	for _, text := range runs {
+		var err error
+		if out, err = parseRun(out, text, most); err != nil {
+			return err
+		}
 	}
 	*p = out
 	return nil
 }
 
-// appendRun appends the name of a node and its slots.
-func appendRun(b []byte, run []Place) []byte {
-	quoted, _ := json.Marshal(string(run[0].Node)) // encoding a string cannot fail
-	b = append(append(b, quoted[1:len(quoted)-1]...), '/')
+// runText returns the name of a node and its slots.
+func runText(run []Place) string {
+	b := append([]byte(run[0].Node), '/')
 	for i := 0; i < len(run); {
 		j := i
 		for j+1 < len(run) && run[j+1].Slot == run[j].Slot+1 {
@@ -176,12 +177,12 @@ func appendRun(b []byte, run []Place) []byte {
 		}
 		i = j + 1
 	}
-	return b
+	return string(b)
 }
 
 // parseRun appends the places of one text. A range may stand for many more places than it has
 // characters, so it is checked before it is expanded.
-func parseRun(out Places, text string) (Places, error) {
+func parseRun(out Places, text string, most int) (Places, error) {
 	at := strings.LastIndexByte(text, '/')
 	if at < 0 {
 		return out, noPlace(text)
@@ -199,8 +200,8 @@ func parseRun(out Places, text string) (Places, error) {
 			return out, noPlace(text)
 		case last >= limits.Slots.Max:
 			return out, Errorf(Invalid, "%q goes to slot %d (%s)", limits.Shorten(text, limits.Word.Max), last, limits.Slots)
-		case len(out)+last-first+1 > limits.Workers.Max:
-			return out, tooManyPlaces(len(out) + last - first + 1)
+		case len(out)+last-first+1 > most:
+			return out, tooMany("places", len(out)+last-first+1, most)
 		}
 		for s := first; s <= last; s++ {
 			out = append(out, Place{Node: node, Slot: Slot(s)})
@@ -213,6 +214,10 @@ func noPlace(text string) error {
 	return Errorf(Invalid, `%q is no place: write node-a/0 or node-a/0-3,7`, limits.Shorten(text, limits.Word.Max))
 }
 
-func tooManyPlaces(n int) error {
-	return Errorf(Invalid, "has %d places or more (%s)", n, limits.Workers)
+// tooMany returns an error if there are more than so many.
+func tooMany(what string, n, most int) error {
+	if n > most {
+		return Errorf(Invalid, "%d %s or more (%s)", n, what, limits.Workers)
+	}
+	return nil
 }

@@ -1,53 +1,126 @@
 package events
 
 import (
+	"cmp"
 	"encoding/json"
-	"net"
-	"strconv"
-	"unicode/utf8"
+	"slices"
 
+	"github.com/regroup-io/regroup/events/columns"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// MemberTable holds the members of a generation, in order of rank. In JSON it is grouped by node,
-// because a generation may have tens of thousands of them:
+// MemberTable holds the members of a generation, in order of rank. In JSON it is a table of
+// columns, because a generation may have tens of thousands of them:
 //
-//	[{"node": "node-a", "slots": "0-3", "agent": "01JD…", "host": "10.0.0.7", "ports": [4001, 4002, 4003, 4004],
-//	  "prefix": "01JD6KX", "suffix": "Q8", "workers": ["1", "2", "3", "4"], "attempts": 1, "pids": [71, 72, 73, 74],
-//	  "commits": {"generation": 2, "step": 940, "hash": "9f…"}}, …]
+//	{"places": ["node-a/0-3"], "agents": {"values": "01JD…", "counts": [4]}, "workers": "01JE… 01JF… 01JG… 01JH…", "attempts": [1],
+//	  "pids": [71, 72, 73, 74], "addresses": "10.0.0.7:4001 10.0.0.7:4002 …", "commits": [{"generation": 2, "step": 940, "hash": "9f…"}]}
 //
-// Ranks count up through the groups, local ranks within one; a worker's incarnation is prefix +
-// workers[i] + suffix; its address host + ":" + ports[i], or addresses[i] if they have no common
-// host. One number, text or commit in place of a list stands for all of the group, and absent
-// values are zero or empty. A table whose ranks do not follow from the order is a plain list of
-// members, which is decoded too.
+// Ranks count up; local ranks count within a node. One value alone stands for all members, and
+// absent columns are zero or empty (package columns). A table whose ranks do not
+// follow from the order is a plain list of members, which is decoded too.
 type MemberTable []Member
 
-// MarshalJSON encodes the grouped form.
-func (r MemberTable) MarshalJSON() ([]byte, error) {
-	if r != nil && !r.ordered() {
-		return json.Marshal([]Member(r))
-	}
-	return appendRuns(r, 32, func(a, b *Member) bool { return a.Place.Node == b.Place.Node }, appendMembers)
+// memberColumns is the encoded form of a MemberTable.
+type memberColumns struct {
+	workerIdentity
+	Addresses columns.Texts          `json:"addresses,omitempty"`
+	Commits   columns.Column[Commit] `json:"commits,omitempty"`
 }
 
-// appendRuns encodes adjacent items that belong together as runs; size estimates an item's bytes.
-func appendRuns[T any](all []T, size int, same func(a, b *T) bool, run func(b []byte, items []T) []byte) ([]byte, error) {
-	if all == nil {
-		return []byte("null"), nil
+// workerIdentity are the columns that MemberTable and WorkerTable have in common.
+type workerIdentity struct {
+	Places   rowPlaces           `json:"places"`
+	Agents   columns.Runs        `json:"agents"`
+	Workers  columns.Texts       `json:"workers,omitempty"`
+	Attempts columns.Column[int] `json:"attempts,omitempty"`
+	PIDs     columns.Column[int] `json:"pids,omitempty"`
+}
+
+// rowPlaces are the places of the rows of a table, which may be more than one job has.
+type rowPlaces Places
+
+// MarshalJSON encodes them as Places.
+func (p rowPlaces) MarshalJSON() ([]byte, error) { return Places(p).MarshalJSON() }
+
+// UnmarshalJSON decodes them as Places.
+func (p *rowPlaces) UnmarshalJSON(b []byte) error { return (*Places)(p).decode(b, maxWorkers) }
+
+func identityOf(n int, of func(i int) WorkerRef) workerIdentity {
+	t := workerIdentity{
+		Places:   make(rowPlaces, n),
+		Agents:   columns.MakeRuns(n, func(i int) Incarnation { return of(i).Agent }),
+		Workers:  columns.MakeTexts(n, func(i int) Incarnation { return of(i).Incarnation }),
+		Attempts: columns.Make(n, func(i int) int { return of(i).Attempt }),
+		PIDs:     columns.Make(n, func(i int) int { return of(i).PID }),
 	}
-	b := append(make([]byte, 0, 2+len(all)*size), '[')
-	for len(all) > 0 {
-		n := 1
-		for n < len(all) && same(&all[0], &all[n]) {
-			n++
-		}
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b, all = run(b, all[:n]), all[n:]
+	for i := range t.Places {
+		t.Places[i] = of(i).Place
 	}
-	return append(b, ']'), nil
+	return t
+}
+
+// rows checks that the columns are of equal length, and returns what each row identifies.
+func (t *workerIdentity) rows(what string, most int) (row func(i int) WorkerRef, err error) {
+	n := len(t.Places)
+	if err := tooMany(what, n, most); err != nil {
+		return nil, err
+	}
+	agents, wrong := columns.Expand[Incarnation](t.Agents, n)
+	incarnations, err := columns.Split[Incarnation](t.Workers, n)
+	if err = cmp.Or(wrong, err, columns.Check(n, t.Attempts, t.PIDs)); err != nil {
+		return nil, Errorf(Invalid, "table of %s: %w", what, err)
+	}
+	return func(i int) WorkerRef {
+		return WorkerRef{Place: t.Places[i], Agent: agents.At(i), Incarnation: incarnations.At(i), Attempt: t.Attempts.At(i), PID: t.PIDs.At(i)}
+	}, nil
+}
+
+// isList reports whether a table is in its plain form.
+func isList(b []byte) bool { return len(b) > 0 && b[0] == '[' }
+
+// MarshalJSON encodes the columns, or the plain list where there is nothing to gain or ranks do not
+// follow from the order.
+func (r MemberTable) MarshalJSON() ([]byte, error) {
+	if len(r) == 0 || !r.ordered() {
+		return json.Marshal([]Member(r))
+	}
+	return json.Marshal(memberColumns{
+		workerIdentity: identityOf(len(r), func(i int) WorkerRef {
+			return WorkerRef{Place: r[i].Place, Agent: r[i].Agent, Incarnation: r[i].Incarnation, Attempt: r[i].Attempt, PID: r[i].PID}
+		}),
+		Addresses: columns.MakeTexts(len(r), func(i int) string { return r[i].Address }),
+		Commits:   columns.Make(len(r), func(i int) Commit { return r[i].Commit }),
+	})
+}
+
+// UnmarshalJSON decodes both forms.
+func (r *MemberTable) UnmarshalJSON(b []byte) error {
+	if isList(b) {
+		if err := json.Unmarshal(b, (*[]Member)(r)); err != nil {
+			return err
+		}
+		return tooMany("members", len(*r), limits.Workers.Max)
+	}
+	var t memberColumns
+	if err := json.Unmarshal(b, &t); err != nil || string(b) == "null" {
+		return err
+	}
+	row, err := t.rows("members", limits.Workers.Max)
+	if err != nil {
+		return err
+	}
+	n := len(t.Places)
+	addresses, err := columns.Split[string](t.Addresses, n)
+	if err = cmp.Or(err, t.Commits.Check(n)); err != nil {
+		return Errorf(Invalid, "table of members: %w", err)
+	}
+	*r = make(MemberTable, n)
+	for i := range *r {
+		w := row(i)
+		(*r)[i] = Member{Place: w.Place, Incarnation: w.Incarnation, Agent: w.Agent, Attempt: w.Attempt, PID: w.PID, Address: addresses.At(i), Commit: t.Commits.At(i)}
+	}
+	r.Number()
+	return nil
 }
 
 // ordered reports whether ranks, local ranks and cross ranks follow from the order.
@@ -94,272 +167,93 @@ func (r MemberTable) Number() {
 	}
 }
 
-func appendMembers(b []byte, group []Member) []byte {
-	places, incarnations := make(Places, len(group)), make([]Incarnation, len(group))
-	attempts, pids := make([]int, len(group)), make([]int, len(group))
-	addresses, commits := make([]string, len(group)), make([]Commit, len(group))
-	for i, m := range group {
-		places[i], incarnations[i], attempts[i], pids[i], addresses[i], commits[i] = m.Place, m.Incarnation, m.Attempt, m.PID, m.Address, m.Commit
-	}
-	b = appendGroup(b, places, group[0].Agent, incarnations, attempts, pids)
-	b = appendAddresses(b, addresses)
-	return append(appendCommits(b, commits), '}')
-}
-
-// appendGroup appends the common part of MemberTable and WorkerTable, up to the last member and
-// without the closing brace.
-func appendGroup(b []byte, places Places, agent Incarnation, incarnations []Incarnation, attempts, pids []int) []byte {
-	b = appendText(append(b, `{"node":`...), string(places[0].Node))
-	run := appendRun(nil, Places(slotsOnly(places)))
-	b = append(append(append(b, `,"slots":"`...), run[1:]...), '"')
-	if agent != "" {
-		b = appendText(append(b, `,"agent":`...), string(agent))
-	}
-	b = appendIncarnations(b, incarnations)
-	return appendColumn(appendColumn(b, "attempts", attempts), "pids", pids)
-}
-
-func slotsOnly(p Places) []Place {
-	out := make([]Place, len(p))
-	for i := range p {
-		out[i].Slot = p[i].Slot
-	}
-	return out
-}
-
-// appendColumn appends a member of numbers, unless all are zero.
-func appendColumn(b []byte, name string, n []int) []byte {
-	for _, v := range n {
-		if v != 0 {
-			return appendNumbers(append(append(append(b, ',', '"'), name...), '"', ':'), n)
-		}
-	}
-	return b
-}
-
-// appendIncarnations appends incarnations: those made by one agent have a common prefix and suffix.
-func appendIncarnations(b []byte, incarnations []Incarnation) []byte {
-	first := incarnations[0]
-	if first == "" && alike(incarnations) {
-		return b
-	}
-	head, tail := 0, 0
-	if len(incarnations) > 1 {
-		head = len(first)
-		for _, l := range incarnations {
-			n := 0
-			for n < min(head, len(l)) && l[n] == first[n] {
-				n++
-			}
-			head = n
-		}
-		tail = len(first) - head
-		for _, l := range incarnations {
-			n := 0
-			for n < min(tail, len(l)-head) && l[len(l)-1-n] == first[len(first)-1-n] {
-				n++
-			}
-			tail = n
-		}
-		for head > 0 && head < len(first) && !utf8.RuneStart(first[head]) { // no character is cut
-			head--
-		}
-		for tail > 0 && !utf8.RuneStart(first[len(first)-tail]) {
-			tail--
-		}
-	}
-	if head > 0 {
-		b = appendText(append(b, `,"prefix":`...), string(first[:head]))
-	}
-	if tail > 0 {
-		b = appendText(append(b, `,"suffix":`...), string(first[len(first)-tail:]))
-	}
-	return appendList(append(b, `,"workers":`...), incarnations, func(b []byte, l Incarnation) []byte {
-		return appendText(b, string(l[head:len(l)-tail]))
-	})
-}
-
-func appendAddresses(b []byte, all []string) []byte {
-	if all[0] == "" && alike(all) {
-		return b
-	}
-	ports := make([]int, len(all))
-	host, _, err := net.SplitHostPort(all[0])
-	same := err == nil
-	for i, a := range all {
-		h, p, err := net.SplitHostPort(a)
-		port, wrong := strconv.Atoi(p)
-		ports[i] = port
-		same = same && err == nil && wrong == nil && h == host && net.JoinHostPort(h, strconv.Itoa(port)) == a
-	}
-	if same {
-		return appendNumbers(append(appendText(append(b, `,"host":`...), host), `,"ports":`...), ports)
-	}
-	return appendList(append(b, `,"addresses":`...), all, appendText)
-}
-
-func appendCommits(b []byte, all []Commit) []byte {
-	same := alike(all)
-	if same && all[0] == (Commit{}) {
-		return b
-	}
-	b = append(b, `,"commits":`...)
-	if same {
-		return appendCommit(b, all[0])
-	}
-	return appendList(b, all, appendCommit)
-}
-
-func appendCommit(b []byte, c Commit) []byte {
-	b = strconv.AppendUint(append(b, `{"generation":`...), uint64(c.Generation), 10)
-	b = strconv.AppendUint(append(b, `,"step":`...), c.Step, 10)
-	if c.Hash != "" {
-		b = appendText(append(b, `,"hash":`...), c.Hash)
-	}
-	return append(b, '}')
-}
-
-// WorkerTable holds the workers of a job by place, the newest incarnation of each. In JSON it is
-// grouped by node like a MemberTable (slots, agent, prefix, suffix, workers, attempts, pids), with
-// the additional columns
+// WorkerTable holds the workers of a job by place, the newest incarnation of each. In JSON it is a
+// table of columns like a MemberTable (places, agents, workers, attempts, pids), with these more:
 //
-//	"generations": 3, "ranks": [0, 1, 2, 3], "states": "ready", "details": {"2": "killed by signal 9"}, "lines": {"2": ["…"]}
+//	"generations": [3], "ranks": [0, 1, 2, 3], "states": "ready", "details": {"2": "killed by signal 9"}, "lines": {"2": ["…"]}
 //
-// One value in place of a list stands for all of the group; ranks are -1 if absent; details, lines
-// and exceptions are by index. The job's id is that of the document. A plain list of workers is
-// decoded too.
+// Ranks are -1 if absent; details, lines and exceptions are by row. The job's id is that of the
+// document. A plain list of workers is decoded too.
 type WorkerTable []WorkerView
 
-// MarshalJSON encodes the grouped form.
+// workerColumns is the encoded form of a WorkerTable.
+type workerColumns struct {
+	workerIdentity
+	Generations columns.Column[Generation] `json:"generations,omitempty"`
+	Ranks       columns.Column[int]        `json:"ranks,omitempty"`
+	States      columns.Texts              `json:"states,omitempty"`
+	Details     map[int]string             `json:"details,omitempty"`
+	Lines       map[int][]string           `json:"lines,omitempty"`
+	Exceptions  map[int]*Exception         `json:"exceptions,omitempty"`
+}
+
+// MarshalJSON encodes the columns.
 func (c WorkerTable) MarshalJSON() ([]byte, error) {
-	return appendRuns(c, 32, func(a, b *WorkerView) bool { return a.Place.Node == b.Place.Node && a.Agent == b.Agent }, appendWorkers)
-}
-
-func appendWorkers(b []byte, group []WorkerView) []byte {
-	places, incarnations := make(Places, len(group)), make([]Incarnation, len(group))
-	columns := [4][]int{}
-	for i := range columns {
-		columns[i] = make([]int, len(group))
+	if len(c) == 0 {
+		return json.Marshal([]WorkerView(c))
 	}
-	states, ranked := make([]string, len(group)), false
-	for i := range group {
-		w := &group[i]
-		places[i], incarnations[i] = w.Place, w.Incarnation
-		columns[0][i], columns[1][i], columns[2][i], columns[3][i] = w.Attempt, w.PID, int(w.Generation), w.Rank
-		ranked = ranked || w.Rank != -1
-		states[i] = string(w.State)
+	n := len(c)
+	t := workerColumns{
+		workerIdentity: identityOf(n, func(i int) WorkerRef { return c[i].WorkerRef }),
+		Generations:    columns.Make(n, func(i int) Generation { return c[i].Generation }),
+		States:         columns.MakeTexts(n, func(i int) WorkerState { return c[i].State }),
+		Details:        map[int]string{}, Lines: map[int][]string{}, Exceptions: map[int]*Exception{},
 	}
-	b = appendGroup(b, places, group[0].Agent, incarnations, columns[0], columns[1])
-	b = appendColumn(b, "generations", columns[2])
-	if ranked {
-		b = appendNumbers(append(b, `,"ranks":`...), columns[3])
-	}
-	b = append(b, `,"states":`...)
-	if alike(states) {
-		b = appendText(b, states[0])
-	} else {
-		b = appendList(b, states, appendText)
-	}
-	b = appendByIndex(b, "details", group, func(w *WorkerView) (any, bool) { return w.Detail, w.Detail != "" })
-	b = appendByIndex(b, "lines", group, func(w *WorkerView) (any, bool) { return w.Lines, len(w.Lines) > 0 })
-	b = appendByIndex(b, "exceptions", group, func(w *WorkerView) (any, bool) { return w.Exception, w.Exception != nil })
-	return append(b, '}')
-}
-
-// appendByIndex appends what only some workers have.
-func appendByIndex(b []byte, name string, group []WorkerView, of func(*WorkerView) (any, bool)) []byte {
-	first := true
-	for i := range group {
-		v, some := of(&group[i])
-		if !some {
-			continue
+	if slices.ContainsFunc(c, func(w WorkerView) bool { return w.Rank != -1 }) {
+		if t.Ranks = columns.Make(n, func(i int) int { return c[i].Rank }); t.Ranks == nil {
+			t.Ranks = columns.Column[int]{0}
 		}
-		if first {
-			b = append(append(append(b, ',', '"'), name...), `":{`...)
-		} else {
-			b = append(b, ',')
-		}
-		first = false
-		b = append(strconv.AppendInt(append(b, '"'), int64(i), 10), '"', ':')
-		text, err := json.Marshal(v)
-		if err != nil {
-			text = []byte("null") // encoding text or lists of it cannot fail
-		}
-		b = append(b, text...)
 	}
-	if !first {
-		b = append(b, '}')
+	for i := range c {
+		w := &c[i]
+		if w.Detail != "" {
+			t.Details[i] = w.Detail
+		}
+		if len(w.Lines) > 0 {
+			t.Lines[i] = w.Lines
+		}
+		if w.Exception != nil {
+			t.Exceptions[i] = w.Exception
+		}
 	}
-	return b
+	return json.Marshal(t)
 }
 
 // UnmarshalJSON decodes both forms.
 func (c *WorkerTable) UnmarshalJSON(b []byte) error {
-	out, _, err := decodeTable(b, "workers", "WorkerTable", maxWorkers, decodeWorkers)
-	if err == nil {
-		*c = out
+	if isList(b) {
+		if err := json.Unmarshal(b, (*[]WorkerView)(c)); err != nil {
+			return err
+		}
+		return tooMany("workers", len(*c), maxWorkers)
 	}
-	return err
+	var t workerColumns
+	if err := json.Unmarshal(b, &t); err != nil || string(b) == "null" {
+		return err
+	}
+	row, err := t.rows("workers", maxWorkers)
+	if err != nil {
+		return err
+	}
+	n := len(t.Places)
+	states, err := columns.Split[WorkerState](t.States, n)
+	if err = cmp.Or(err, columns.Check(n, t.Generations, t.Ranks)); err != nil {
+		return Errorf(Invalid, "table of workers: %w", err)
+	}
+	*c = make(WorkerTable, n)
+	for i := range *c {
+		w := WorkerView{WorkerRef: row(i), Rank: -1, State: states.At(i), Detail: t.Details[i], Lines: t.Lines[i], Exception: t.Exceptions[i]}
+		w.Generation = t.Generations.At(i)
+		if len(t.Ranks) > 0 {
+			w.Rank = t.Ranks.At(i)
+		}
+		(*c)[i] = w
+	}
+	return nil
 }
 
 // maxWorkers limits the workers of one document: those of a job and twice as many that have ended.
 var maxWorkers = 3 * limits.Workers.Max
-
-// workerColumns are the columns of a group in a WorkerTable that a MemberTable lacks.
-type workerColumns struct {
-	generations, ranks []byte
-	states             []string
-	details            map[int]string
-	lines              map[int][]string
-	exceptions         map[int]*Exception
-}
-
-func (m *workerColumns) read(s *scanner, name string) bool {
-	switch name {
-	case "generations":
-		m.generations = s.raw()
-	case "ranks":
-		m.ranks = s.raw()
-	case "states":
-		if s.peek() == '"' {
-			m.states = []string{s.text()}
-			break
-		}
-		s.list(func() { m.states = append(m.states, s.text()) })
-	case "details":
-		s.value(&m.details)
-	case "lines":
-		s.value(&m.lines)
-	case "exceptions":
-		s.value(&m.exceptions)
-	default:
-		return false
-	}
-	return true
-}
-
-// decodeWorkers appends the workers of the next group.
-func decodeWorkers(s *scanner, g *nodeGroup, out []WorkerView) []WorkerView {
-	var more workerColumns
-	g.decode(s, more.read)
-	attempts, pids := g.column(g.attempts), g.column(g.pids)
-	generations, ranks := g.column(more.generations), g.column(more.ranks)
-	if s.bad || !g.fits() || (len(more.states) != 1 && len(more.states) != len(g.places)) {
-		s.fail()
-		return out
-	}
-	for i, p := range g.places {
-		p.Node = g.node
-		w := WorkerView{WorkerRef: WorkerRef{
-			Place: p, Incarnation: g.incarnation(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Generation: Generation(at(generations, i)),
-		}, Rank: -1, State: WorkerState(more.states[min(i, len(more.states)-1)]), Detail: more.details[i], Lines: more.lines[i], Exception: more.exceptions[i]}
-		if ranks != nil {
-			w.Rank = ranks[i]
-		}
-		out = append(out, w)
-	}
-	return out
-}
 
 // UnmarshalJSON decodes a view and sets the job's id of its workers.
 func (v *JobView) UnmarshalJSON(b []byte) error {

@@ -30,7 +30,7 @@ func TestOverALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	ranges := `"node-a/0-4095"` + strings.Repeat(`,"node-a/0-4095"`, 40_000)
-	groups := `{"node":"a","slots":"0-4095"}` + strings.Repeat(`,{"node":"a","slots":"0-4095"}`, 30_000)
+	members := "{}" + strings.Repeat(",{}", limits.Workers.Max)
 	for name, c := range map[string]struct {
 		limit limits.Limit
 		err   error
@@ -40,7 +40,8 @@ func TestOverALimit(t *testing.T) {
 		"a slot of a place":    {limits.Slots, decodeErr[events.WorkerExited](`{"place":{"node":"a","slot":100000}}`)},
 		"a range of slots":     {limits.Slots, decodeErr[events.PlacementSet](`{"places":["a/0-65535"]}`)},
 		"40000 ranges":         {limits.Workers, decodeErr[events.PlacementSet](`{"places":[` + ranges + `]}`)},
-		"30000 groups":         {limits.Workers, decodeErr[events.RoundSealed](`{"members":[` + groups + `]}`)},
+		"places of members":    {limits.Workers, decodeErr[events.RoundSealed](`{"members":{"places":[` + ranges + `]}}`)},
+		"a list of members":    {limits.Workers, decodeErr[events.RoundSealed](`{"members":[` + members + `]}`)},
 		"an incarnation":       {limits.Word, decodeErr[events.WorkerExited](`{"incarnation":"` + long + `"}`)},
 		"a hash":               {limits.Word, decodeErr[events.WorkerExited](`{"commit":{"hash":"` + long + `"}}`)},
 		"an address":           {limits.Word, decodeErr[events.MemberJoin](`{"address":"` + long + `"}`)},

@@ -3,10 +3,9 @@ package document
 
 import (
 	"bytes"
-	"cmp"
-	"compress/flate"
 	"encoding/json"
-	"sync"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
@@ -32,7 +31,10 @@ type Document struct {
 // compressOver is the size in bytes above which documents are stored compressed.
 const compressOver = 4 << 10
 
-// Encode returns the stored form: JSON, if long compressed with DEFLATE after a zero byte.
+// zstdMagic begins a document that is compressed.
+var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// Encode returns the stored form: JSON, if long compressed with Zstandard.
 func Encode(d Document) ([]byte, error) {
 	plain, err := json.Marshal(d)
 	if err != nil {
@@ -44,32 +46,32 @@ func Encode(d Document) ([]byte, error) {
 	if len(plain) < compressOver {
 		return plain, nil
 	}
-	var b bytes.Buffer
-	b.WriteByte(0)
-	w := packers.Get().(*flate.Writer)
-	defer packers.Put(w)
-	w.Reset(&b)
-	_, err = w.Write(plain)
-	if err = cmp.Or(err, w.Close()); err != nil {
-		return nil, events.Errorf(events.Internal, "compress document: %w", err)
-	}
-	return b.Bytes(), nil
+	return compressor.EncodeAll(plain, nil), nil
 }
 
-// packers are reused, because creating one costs more than compressing a document.
-var packers = sync.Pool{New: func() any {
-	w, err := flate.NewWriter(nil, flate.BestSpeed)
+// The compressor and the decompressor are used by any number of goroutines. They are made with the
+// package, because each holds a channel: one that is made within a bubble of testing/synctest must
+// not be used in the next.
+var compressor, decompressor = makeCodec()
+
+func makeCodec() (*zstd.Encoder, *zstd.Decoder) {
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
-		panic(err) // the level is a constant
+		panic(err) // the options are constants
 	}
-	return w
-}}
+	w.EncodeAll(nil, nil) // makes its channel
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(uint64(limits.Unpacked.Max)))
+	if err != nil {
+		panic(err)
+	}
+	return w, r
+}
 
 // Decode decodes the stored form. A document of a newer schema is refused with Newer.
 func Decode(b []byte) (Document, error) {
 	var d Document
-	if len(b) > 0 && b[0] == 0 {
-		plain, err := events.ReadLimited(flate.NewReader(bytes.NewReader(b[1:])), limits.Unpacked.Max)
+	if bytes.HasPrefix(b, zstdMagic) {
+		plain, err := decompressor.DecodeAll(b, nil)
 		if err != nil {
 			return d, events.Errorf(events.Invalid, "unpack document: %w", err)
 		}

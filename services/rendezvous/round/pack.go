@@ -1,398 +1,209 @@
 package round
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/columns"
 )
 
-// Pack returns the stored form. A node and its members are one line of text, because a job may have
-// tens of thousands of members. A member is encoded as the difference to its entry in the sealed
-// generation, or else to the previous member:
-//
-//	node agent seniority fact revision at sum member member ...
-//	member: slot,state,attempt,incarnation,agent,address,pid,commit,stopped,flags,rejoinBy
-//
-// Empty fields at the end are omitted. Numbers are in base 36. "3=" is a member that equals its
-// entry in the sealed generation, "3=,incarnation" the same with a Stopped incarnation. An
-// incarnation is encoded as its difference to the previous one: the lengths of the common prefix
-// and suffix, and the characters between them.
+// packed is the stored form of what State has for each node and member, of which a job may have
+// tens of thousands: tables of columns. Of members that are as the sealed generation has them,
+// which most are most of the time, only the places are stored.
+type packed struct {
+	Nodes     columns.Texts                     `json:"nodes,omitempty"`
+	Agents    columns.Texts                     `json:"agents,omitempty"`
+	Seniority columns.Column[events.Generation] `json:"seniority,omitempty"`
+	NodeFacts columns.Column[uint64]            `json:"node_facts,omitempty"`
+	// The launch last published for each node; revision 0 = none. At is in microseconds.
+	Revisions columns.Column[uint64] `json:"revisions,omitempty"`
+	Sums      columns.Column[uint64] `json:"sums,omitempty"`
+	At        columns.Column[int64]  `json:"at,omitempty"`
+
+	Sealed        events.Places `json:"sealed,omitempty"` // of members that are as sealed but for Stopped
+	SealedStopped columns.Texts `json:"sealed_stopped,omitempty"`
+	Members       memberColumns `json:"members,omitzero"` // the others
+}
+
+// memberColumns is a table of Members.
+type memberColumns struct {
+	Places       events.Places                 `json:"places,omitempty"`
+	States       columns.Texts                 `json:"states,omitempty"`
+	Attempts     columns.Column[int]           `json:"attempts,omitempty"`
+	Incarnations columns.Texts                 `json:"incarnations,omitempty"`
+	Agents       columns.Runs                  `json:"agents,omitzero"`
+	Addresses    columns.Texts                 `json:"addresses,omitempty"`
+	PIDs         columns.Column[int]           `json:"pids,omitempty"`
+	Commits      columns.Column[events.Commit] `json:"commits,omitempty"`
+	Unsynced     columns.Column[bool]          `json:"unsynced,omitempty"`
+	Stopped      columns.Texts                 `json:"stopped,omitempty"`
+	Leaving      columns.Column[bool]          `json:"leaving,omitempty"`
+	RejoinBy     columns.Column[time.Time]     `json:"rejoin_by,omitempty"`
+	Unresponsive columns.Column[bool]          `json:"unresponsive,omitempty"`
+}
+
+// Pack returns the stored form: the fields that JSON does not have are in Packed.
 func (s State) Pack() State {
-	nodes := s.nodes(func(*Member) bool { return true })
+	s.Packed = s.packNodes()
+	var sealed, others []*Member
+	for x := range each(s.Members) {
+		if r := s.rank(x); r >= 0 && x.isSealedAs(&s.View.Members[r]) {
+			sealed = append(sealed, x)
+			s.Packed.Sealed = append(s.Packed.Sealed, x.Place)
+		} else {
+			others = append(others, x)
+		}
+	}
+	s.Packed.SealedStopped = columns.MakeTexts(len(sealed), func(i int) events.Incarnation { return sealed[i].Stopped })
+	s.Packed.Members = memberTable(others)
+	s.Members, s.Seniority, s.Agents, s.NodeFacts, s.Published, s.firstRanks, s.unheard = nil, nil, nil, nil, nil, nil, nil
+	return s
+}
+
+func (s *State) packNodes() *packed {
+	var nodes []events.NodeID
 	nodes = slices.AppendSeq(nodes, maps.Keys(s.Seniority))
 	nodes = slices.AppendSeq(nodes, maps.Keys(s.Agents))
 	nodes = slices.AppendSeq(nodes, maps.Keys(s.NodeFacts))
 	nodes = slices.AppendSeq(nodes, maps.Keys(s.Published))
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
-	w := writer{b: make([]byte, 0, 64*len(nodes)+16*len(s.Members))}
-	for _, n := range nodes {
-		w.node(&s, n)
-	}
-	s.Packed = string(w.b)
-	s.Members, s.Seniority, s.Agents, s.NodeFacts, s.Published, s.firstRanks, s.unheard = nil, nil, nil, nil, nil, nil, nil
-	return s
-}
-
-type writer struct {
-	b      []byte
-	at     int64 // of the previous launch
-	commit events.Commit
-}
-
-func (w *writer) node(s *State, n events.NodeID) {
-	w.text(string(n))
-	w.field().text(string(s.Agents[n]))
-	w.field().number(int64(s.Seniority[n]))
-	w.field().number(int64(s.NodeFacts[n]))
-	if published, ok := s.Published[n]; ok {
-		w.field().number(int64(published.Revision))
-		w.field().time(published.At)
-		w.field().number(int64(published.Sum))
-	} else {
-		w.b = append(w.b, "   "...)
-	}
-	before := Member{Agent: s.Agents[n], Incarnation: s.Agents[n]}
-	for x := range each(s.membersOn(n)) {
-		w.field().number(int64(x.Place.Slot))
-		if r := s.rank(x); r >= 0 && x.matches(&s.View.Members[r]) {
-			w.b = append(w.b, '=')
-			if x.Stopped != "" {
-				w.b = append(w.b, ',')
-				w.incarnation(x.Stopped, x.Incarnation)
+	n := len(nodes)
+	return &packed{
+		Nodes:     columns.MakeTexts(n, func(i int) events.NodeID { return nodes[i] }),
+		Agents:    columns.MakeTexts(n, func(i int) events.Incarnation { return s.Agents[nodes[i]] }),
+		Seniority: columns.Make(n, func(i int) events.Generation { return s.Seniority[nodes[i]] }),
+		NodeFacts: columns.Make(n, func(i int) uint64 { return s.NodeFacts[nodes[i]] }),
+		Revisions: columns.Make(n, func(i int) uint64 { return s.Published[nodes[i]].Revision }),
+		Sums:      columns.Make(n, func(i int) uint64 { return s.Published[nodes[i]].Sum }),
+		At: columns.Make(n, func(i int) int64 {
+			if launch, published := s.Published[nodes[i]]; published {
+				return launch.At.UnixMicro()
 			}
-		} else {
-			w.member(x, &before)
-		}
-		before = *x
-	}
-	w.b = append(w.b, '\n')
-}
-
-// matches reports whether all fields of a member except Stopped equal those of m.
-func (x *Member) matches(m *events.Member) bool {
-	return x.State == active && x.Attempt == m.Attempt && x.Agent == m.Agent && x.Address == m.Address && x.PID == m.PID &&
-		x.Commit == m.Commit && !x.Leaving && !x.Unresponsive && !x.Unsynced && x.RejoinBy.IsZero()
-}
-
-func (w *writer) member(x, before *Member) {
-	from := len(w.b)
-	end := from
-	next := func(empty bool, write func()) {
-		w.b = append(w.b, ',')
-		if write(); !empty {
-			end = len(w.b)
-		}
-	}
-	next(false, func() { w.b = append(w.b, stateLetters[x.State]) })
-	next(x.Attempt == 0, func() { w.number(int64(x.Attempt)) })
-	next(x.Incarnation == "", func() { w.incarnation(x.Incarnation, before.Incarnation) })
-	next(x.Agent == before.Agent, func() {
-		switch x.Agent {
-		case before.Agent:
-		case "":
-			w.b = append(w.b, '-')
-		default:
-			w.incarnation(x.Agent, before.Agent)
-		}
-	})
-	next(x.Address == "", func() { w.address(x.Address, before.Address) })
-	next(x.PID == 0, func() { w.number(int64(x.PID)) })
-	next(x.Commit == events.Commit{}, func() { w.commitOf(x.Commit) })
-	next(x.Stopped == "", func() { w.incarnation(x.Stopped, x.Incarnation) })
-	flags := int64(0)
-	if x.Leaving {
-		flags |= isLeaving
-	}
-	if x.Unresponsive {
-		flags |= isUnresponsive
-	}
-	if x.Unsynced {
-		flags |= isUnsynced
-	}
-	next(flags == 0, func() { w.number(flags) })
-	next(x.RejoinBy.IsZero(), func() {
-		if !x.RejoinBy.IsZero() {
-			w.number(x.RejoinBy.UnixMicro())
-		}
-	})
-	w.b = w.b[:end]
-}
-
-const (
-	isLeaving = 1 << iota
-	isUnresponsive
-	isUnsynced
-)
-
-var stateLetters = map[memberState]byte{pending: 'c', joined: 'j', active: 'm', dead: 'd', respawnDenied: 'b', lost: 'l', finished: 'f'}
-
-// field begins the next field of a line.
-func (w *writer) field() *writer {
-	w.b = append(w.b, ' ')
-	return w
-}
-
-// number writes nothing for zero.
-func (w *writer) number(n int64) {
-	if n != 0 {
-		w.b = strconv.AppendInt(w.b, n, base)
+			return 0
+		}),
 	}
 }
 
-// time writes the difference to the previous time in microseconds.
-func (w *writer) time(at time.Time) {
-	w.number(at.UnixMicro() - w.at)
-	w.at = at.UnixMicro()
+// isSealedAs reports whether all fields of a member except Stopped are those of m.
+func (x *Member) isSealedAs(m *events.Member) bool {
+	want := sealedMember(m)
+	want.Stopped = x.Stopped
+	return *x == want
 }
 
-const base = 36
-
-// text percent-codes the characters that would end a field.
-func (w *writer) text(s string) {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c <= ' ' || c >= 0x7f || c == ',' || c == '%' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c == '=' || c == '~' || c == ';':
-			w.b = append(w.b, '%', hexDigits[c>>4], hexDigits[c&15])
-		default:
-			w.b = append(w.b, c)
-		}
-	}
+// sealedMember returns the member of the round that has not changed since its generation was
+// sealed.
+func sealedMember(m *events.Member) Member {
+	return Member{Place: m.Place, State: active, Attempt: m.Attempt, Incarnation: m.Incarnation, Agent: m.Agent, Address: m.Address, PID: m.PID, Commit: m.Commit}
 }
 
-const hexDigits = "0123456789ABCDEF"
-
-func (w *writer) incarnation(l, before events.Incarnation) {
-	if l == "" {
-		return
+func memberTable(all []*Member) memberColumns {
+	t := memberColumns{
+		Places:       make(events.Places, len(all)),
+		States:       textsOf(all, func(x *Member) memberState { return x.State }),
+		Attempts:     columnOf(all, func(x *Member) int { return x.Attempt }),
+		Incarnations: textsOf(all, func(x *Member) events.Incarnation { return x.Incarnation }),
+		Agents:       columns.MakeRuns(len(all), func(i int) events.Incarnation { return all[i].Agent }),
+		Addresses:    textsOf(all, func(x *Member) string { return x.Address }),
+		PIDs:         columnOf(all, func(x *Member) int { return x.PID }),
+		Commits:      columnOf(all, func(x *Member) events.Commit { return x.Commit }),
+		Unsynced:     columnOf(all, func(x *Member) bool { return x.Unsynced }),
+		Stopped:      textsOf(all, func(x *Member) events.Incarnation { return x.Stopped }),
+		Leaving:      columnOf(all, func(x *Member) bool { return x.Leaving }),
+		RejoinBy:     columnOf(all, func(x *Member) time.Time { return x.RejoinBy }),
+		Unresponsive: columnOf(all, func(x *Member) bool { return x.Unresponsive }),
 	}
-	a, b := string(l), string(before)
-	head, tail := 0, 0
-	for head < min(len(a), len(b), base-1) && a[head] == b[head] {
-		head++
+	for i, x := range all {
+		t.Places[i] = x.Place
 	}
-	for tail < min(len(a)-head, len(b)-head, base-1) && a[len(a)-1-tail] == b[len(b)-1-tail] {
-		tail++
-	}
-	w.b = append(w.b, digits36[head], digits36[tail])
-	w.text(a[head : len(a)-tail])
+	return t
 }
 
-const digits36 = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-// address writes only the port if the host is that of the previous member.
-func (w *writer) address(a, before string) {
-	i, j := strings.LastIndexByte(a, ':'), strings.LastIndexByte(before, ':')
-	if i >= 0 && j >= 0 && a[:i] == before[:j] {
-		w.b = append(w.b, '~')
-		a = a[i+1:]
-	}
-	w.text(a)
+func columnOf[T comparable](all []*Member, field func(*Member) T) columns.Column[T] {
+	return columns.Make(len(all), func(i int) T { return field(all[i]) })
 }
 
-// commitOf writes a mark if the commit equals the one written last, as most do.
-func (w *writer) commitOf(c events.Commit) {
-	switch c {
-	case events.Commit{}:
-		return
-	case w.commit:
-		w.b = append(w.b, '~')
-		return
-	}
-	w.commit = c
-	w.b = strconv.AppendUint(w.b, uint64(c.Generation), base)
-	w.b = strconv.AppendUint(append(w.b, ';'), c.Step, base)
-	w.b = append(w.b, ';')
-	w.text(c.Hash)
+func textsOf[T ~string](all []*Member, field func(*Member) T) columns.Texts {
+	return columns.MakeTexts(len(all), func(i int) T { return field(all[i]) })
 }
 
 // Unpack reads the form that Pack writes.
 func (s State) Unpack() (State, error) {
-	r := reader{s: &s}
-	const fields = 7 // of a line, before its members
-	s.Members = make([]Member, 0, max(0, strings.Count(s.Packed, " ")-(fields-1)*strings.Count(s.Packed, "\n")))
-	for line := range strings.Lines(s.Packed) {
-		if r.node(strings.TrimSuffix(line, "\n")); r.bad != "" {
-			return s, events.Errorf(events.Invalid, "packed nodes: %s in %q", r.bad, line)
-		}
+	p := s.Packed
+	if p == nil {
+		return s, nil
 	}
-	s.Packed = ""
+	s.Packed = nil
+	if err := cmp.Or(s.unpackNodes(p), s.unpackSealed(p), s.unpackMembers(&p.Members)); err != nil {
+		return s, events.Errorf(events.Invalid, "packed nodes: %w", err)
+	}
+	slices.SortFunc(s.Members, func(a, b Member) int { return a.Place.Compare(b.Place) })
 	return s, nil
 }
 
-// reader parses the text. It keeps the first error in bad.
-type reader struct {
-	s      *State
-	bad    string
-	at     int64
-	commit events.Commit
-}
-
-func (r *reader) node(line string) {
-	s := r.s
-	field := cutter(&line, " ")
-	n := events.NodeID(r.text(field()))
-	if agent := field(); agent != "" {
-		put(&s.Agents, n, events.Incarnation(r.text(agent)))
+func (s *State) unpackNodes(p *packed) error {
+	n := p.Nodes.Len()
+	names, wrong := columns.Split[events.NodeID](p.Nodes, n)
+	agents, err := columns.Split[events.Incarnation](p.Agents, n)
+	if err = cmp.Or(wrong, err, columns.Check(n, p.Seniority, p.NodeFacts, p.Revisions, p.Sums, p.At)); err != nil {
+		return err
 	}
-	if v := r.number(field()); v != 0 {
-		put(&s.Seniority, n, events.Generation(v))
-	}
-	if v := r.number(field()); v != 0 {
-		put(&s.NodeFacts, n, uint64(v))
-	}
-	revision, at, sum := field(), field(), field()
-	if revision != "" {
-		r.at += r.number(at)
-		put(&s.Published, n, PublishedLaunch{Revision: uint64(r.number(revision)), At: time.UnixMicro(r.at).UTC(), Sum: uint64(r.number(sum))})
-	}
-	before := Member{Agent: s.Agents[n], Incarnation: s.Agents[n]}
-	for line != "" && r.bad == "" {
-		s.Members = append(s.Members, r.member(n, field(), before))
-		before = s.Members[len(s.Members)-1]
-	}
-}
-
-// cutter returns a function that removes the next field from a text.
-func cutter(text *string, separator string) func() string {
-	return func() string {
-		var f string
-		f, *text, _ = strings.Cut(*text, separator)
-		return f
-	}
-}
-
-func (r *reader) member(n events.NodeID, text string, before Member) Member {
-	field := cutter(&text, ",")
-	slot, like := strings.CutSuffix(field(), "=")
-	x := Member{Place: events.Place{Node: n, Slot: events.Slot(r.number(slot))}}
-	if like {
-		m := r.sealedMember(x.Place)
-		x.State, x.Attempt, x.Incarnation, x.Agent, x.Address, x.PID, x.Commit = active, m.Attempt, m.Incarnation, m.Agent, m.Address, m.PID, m.Commit
-		x.Stopped = r.incarnation(field(), x.Incarnation)
-		return x
-	}
-	state := field()
-	for name, c := range stateLetters {
-		if state == string(c) {
-			x.State = name
+	for i, node := range names {
+		if agent := agents.At(i); agent != "" {
+			put(&s.Agents, node, agent)
+		}
+		if g := p.Seniority.At(i); g != 0 {
+			put(&s.Seniority, node, g)
+		}
+		if f := p.NodeFacts.At(i); f != 0 {
+			put(&s.NodeFacts, node, f)
+		}
+		if r := p.Revisions.At(i); r != 0 {
+			put(&s.Published, node, PublishedLaunch{Revision: r, Sum: p.Sums.At(i), At: time.UnixMicro(p.At.At(i)).UTC()})
 		}
 	}
-	if x.State == "" {
-		r.bad = "a member without a state"
-	}
-	x.Attempt = int(r.number(field()))
-	x.Incarnation = r.incarnation(field(), before.Incarnation)
-	if x.Agent = before.Agent; text != "" {
-		switch f := field(); f {
-		case "":
-		case "-":
-			x.Agent = ""
-		default:
-			x.Agent = r.incarnation(f, before.Agent)
-		}
-	}
-	x.Address = r.address(field(), before.Address)
-	x.PID = int(r.number(field()))
-	x.Commit = r.commitOf(field())
-	x.Stopped = r.incarnation(field(), x.Incarnation)
-	flags := r.number(field())
-	x.Leaving, x.Unresponsive, x.Unsynced = flags&isLeaving != 0, flags&isUnresponsive != 0, flags&isUnsynced != 0
-	if f := field(); f != "" {
-		x.RejoinBy = time.UnixMicro(r.number(f)).UTC()
-	}
-	return x
+	return nil
 }
 
-// sealedMember returns the member of a place in the sealed generation.
-func (r *reader) sealedMember(p events.Place) events.Member {
-	for i, ok := r.s.firstRank(p.Node); ok && i < len(r.s.View.Members) && r.s.View.Members[i].Place.Node == p.Node; i++ {
-		if r.s.View.Members[i].Place == p {
-			return r.s.View.Members[i]
-		}
-	}
-	r.bad = "a member that the view does not have"
-	return events.Member{}
-}
-
-func (r *reader) number(s string) int64 {
-	if s == "" {
-		return 0
-	}
-	n, err := strconv.ParseInt(s, base, 64)
+func (s *State) unpackSealed(p *packed) error {
+	stopped, err := columns.Split[events.Incarnation](p.SealedStopped, len(p.Sealed))
 	if err != nil {
-		r.bad = "a number " + s
+		return err
 	}
-	return n
-}
-
-func (r *reader) text(s string) string {
-	if strings.IndexByte(s, '%') < 0 {
-		return s
-	}
-	var b []byte
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b = append(b, s[i])
-			continue
+	s.Members = make([]Member, 0, len(p.Sealed)+len(p.Members.Places))
+	for i, place := range p.Sealed {
+		r := s.rankAt(place)
+		if r < 0 {
+			return fmt.Errorf("the sealed generation has no member at %s", place)
 		}
-		if i+3 > len(s) {
-			r.bad = "an escape " + s
-			return ""
-		}
-		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-		if err != nil {
-			r.bad = "an escape " + s
-		}
-		b = append(b, byte(v))
-		i += 2
+		x := sealedMember(&s.View.Members[r])
+		x.Stopped = stopped.At(i)
+		s.Members = append(s.Members, x)
 	}
-	return string(b)
+	return nil
 }
 
-func (r *reader) incarnation(s string, before events.Incarnation) events.Incarnation {
-	if s == "" {
-		return ""
+func (s *State) unpackMembers(t *memberColumns) error {
+	n := len(t.Places)
+	states, err1 := columns.Split[memberState](t.States, n)
+	incarnations, err2 := columns.Split[events.Incarnation](t.Incarnations, n)
+	agents, err3 := columns.Expand[events.Incarnation](t.Agents, n)
+	addresses, err4 := columns.Split[string](t.Addresses, n)
+	stopped, err5 := columns.Split[events.Incarnation](t.Stopped, n)
+	err := columns.Check(n, t.Attempts, t.PIDs, t.Commits, t.Unsynced, t.Leaving, t.RejoinBy, t.Unresponsive)
+	if err = cmp.Or(err1, err2, err3, err4, err5, err); err != nil {
+		return err
 	}
-	b := string(before)
-	if len(s) < 2 {
-		r.bad = "an incarnation " + s
-		return ""
+	for i, place := range t.Places {
+		s.Members = append(s.Members, Member{
+			Place: place, State: states.At(i), Attempt: t.Attempts.At(i), Incarnation: incarnations.At(i), Agent: agents.At(i), Address: addresses.At(i), PID: t.PIDs.At(i),
+			Commit: t.Commits.At(i), Unsynced: t.Unsynced.At(i), Stopped: stopped.At(i), Leaving: t.Leaving.At(i), RejoinBy: t.RejoinBy.At(i), Unresponsive: t.Unresponsive.At(i),
+		})
 	}
-	head, tail := strings.IndexByte(digits36, s[0]), strings.IndexByte(digits36, s[1])
-	if head < 0 || tail < 0 || head+tail > len(b) {
-		r.bad = "an incarnation " + s
-		return ""
-	}
-	return events.Incarnation(b[:head] + r.text(s[2:]) + b[len(b)-tail:])
-}
-
-func (r *reader) address(s, before string) string {
-	rest, same := strings.CutPrefix(s, "~")
-	if !same {
-		return r.text(s)
-	}
-	return before[:strings.LastIndexByte(before, ':')+1] + r.text(rest)
-}
-
-func (r *reader) commitOf(s string) events.Commit {
-	switch s {
-	case "":
-		return events.Commit{}
-	case "~":
-		return r.commit
-	}
-	g, rest, _ := strings.Cut(s, ";")
-	step, hash, _ := strings.Cut(rest, ";")
-	generation, wrong := strconv.ParseUint(g, base, 64)
-	at, err := strconv.ParseUint(step, base, 64)
-	if err != nil || wrong != nil {
-		r.bad = "a commit " + s
-	}
-	r.commit = events.Commit{Generation: events.Generation(generation), Step: at, Hash: r.text(hash)}
-	return r.commit
+	return nil
 }

@@ -115,9 +115,17 @@ func TestEveryFieldOfAMemberIsPacked(t *testing.T) {
 	if got.firstRanks = nil; err != nil || !reflect.DeepEqual(got, s) {
 		t.Errorf("%v\n got %+v\nwant %+v", err, got, s)
 	}
-	for _, bad := range []string{"a  !", "a       3", "a       3=", "a       3,q", "a       3,c,1,zz", "a       3,c,1,00%4", "a       3,c,1,,,,,1;!"} {
-		if _, err := (State{Packed: bad}).Unpack(); events.CodeOf(err) != events.Invalid {
-			t.Errorf("%q: %v, want Invalid", bad, err)
+	for _, bad := range []string{
+		`{"nodes": "a b c", "agents": "x y"}`,
+		`{"sealed": ["a/3"]}`,
+		`{"members": {"places": ["a/0-2"], "states": "active lost"}}`,
+	} {
+		var s State
+		if err := json.Unmarshal([]byte(`{"nodes": `+bad+`}`), &s); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Unpack(); events.CodeOf(err) != events.Invalid {
+			t.Errorf("%s: %v, want Invalid", bad, err)
 		}
 	}
 }

@@ -94,8 +94,8 @@ type State struct {
 	// Ranks of the sealed generation whose process has ended.
 	EndedRanks bits `json:"ended_ranks,omitempty"`
 	// The document was lost while a generation ran, and made again: the next one is to be opened.
-	Lost   bool   `json:"lost,omitempty"`
-	Packed string `json:"nodes,omitempty"`
+	Lost   bool    `json:"lost,omitempty"`
+	Packed *packed `json:"nodes,omitempty"`
 
 	Members   []Member                             `json:"-"` // by place
 	Seniority map[events.NodeID]events.Generation  `json:"-"`
@@ -242,12 +242,20 @@ func (s *State) rank(x *Member) int { return s.rankOf(x.Place, x.Incarnation) }
 
 // rankOf returns the rank of an incarnation in the sealed generation, or -1.
 func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
+	if r := s.rankAt(p); r >= 0 && s.View.Members[r].Incarnation == inc {
+		return r
+	}
+	return -1
+}
+
+// rankAt returns the rank of a place's member in the sealed generation, or -1.
+func (s *State) rankAt(p events.Place) int {
 	from, ok := s.firstRank(p.Node)
 	if !ok {
 		return -1
 	}
 	for r := from; r < len(s.View.Members) && s.View.Members[r].Place.Node == p.Node; r++ {
-		if m := &s.View.Members[r]; m.Place.Slot == p.Slot && m.Incarnation == inc {
+		if s.View.Members[r].Place.Slot == p.Slot {
 			return r
 		}
 	}
