@@ -163,7 +163,7 @@ func TestCandidateWaitsForItsLaunch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.bus.Ports().Signals.Send(events.GatheringSubject(job), data); err != nil {
+		if err := c.bus.Ports().Signals.Send(events.RendezvousStatusSubject(job), data); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -53,7 +53,7 @@ func (a *Agent) listen(work context.Context) {
 	})
 	if a.member != nil {
 		hold("hearing who else comes", func() error {
-			return p.Signals.Hear(work, events.GatheringSubject(a.opt.Join.Job), "", func(_ string, data []byte) { a.member.gathered(data) }, nil)
+			return p.Signals.Hear(work, events.RendezvousStatusSubject(a.opt.Join.Job), "", func(_ string, data []byte) { a.member.gathered(data) }, nil)
 		})
 	}
 	a.tasks.Go(func() error { a.register(work); return nil })

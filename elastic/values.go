@@ -104,7 +104,7 @@ func (h handler) Restore(saved []byte) error { return h.restore(saved) }
 
 // metadata is the part of a commit that is not tensors.
 type metadata struct {
-	Run    uint64 `json:"life"` // see checkpoint.Name
+	Run    uint64 `json:"run"` // see checkpoint.Name
 	Step   uint64 `json:"step"`
 	Cursor Cursor `json:"cursor"`
 	// Elastic is the position of an ElasticSampler.

@@ -150,8 +150,8 @@ func (JobStalled) Type() Type           { return "dev.regroup.job.stalled.v1" }
 func (JobProgressed) Type() Type        { return "dev.regroup.job.progressed.v1" }
 func (JobRespawned) Type() Type         { return "dev.regroup.job.respawned.v1" }
 func (JobDelayed) Type() Type           { return "dev.regroup.job.delayed.v1" }
-func (JobRespawnDenied) Type() Type     { return "dev.regroup.job.blamed.v1" }
-func (JobFailureCounted) Type() Type    { return "dev.regroup.job.charged.v1" }
+func (JobRespawnDenied) Type() Type     { return "dev.regroup.job.respawn-denied.v1" }
+func (JobFailureCounted) Type() Type    { return "dev.regroup.job.failure-counted.v1" }
 func (JobFinishing) Type() Type         { return "dev.regroup.job.finishing.v1" }
 func (JobStopping) Type() Type          { return "dev.regroup.job.stopping.v1" }
 func (JobSucceeded) Type() Type         { return "dev.regroup.job.succeeded.v1" }
@@ -165,7 +165,7 @@ func (RoundOpened) Type() Type          { return "dev.regroup.round.opened.v1" }
 func (RoundMissed) Type() Type          { return "dev.regroup.round.missed.v1" }
 func (RoundDelayed) Type() Type         { return "dev.regroup.round.delayed.v1" }
 func (RoundSealed) Type() Type          { return "dev.regroup.round.sealed.v1" }
-func (RoundParticipantsSet) Type() Type { return "dev.regroup.round.gathered.v1" }
+func (RoundParticipantsSet) Type() Type { return "dev.regroup.round.participants-set.v1" }
 func (RoundClosed) Type() Type          { return "dev.regroup.round.closed.v1" }
 func (WorkerStarted) Type() Type        { return "dev.regroup.worker.started.v1" }
 func (WorkerReady) Type() Type          { return "dev.regroup.worker.ready.v1" }

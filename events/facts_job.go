@@ -20,7 +20,7 @@ type JobRejected struct {
 	Job     JobID             `json:"job,omitempty"`
 	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be decoded
 	Code    Code              `json:"code,omitempty"`   // not_found: there is no such job
-	Errors  []spec.FieldError `json:"findings"`         // every reason, at least one
+	Errors  []spec.FieldError `json:"errors"`           // every reason, at least one
 	Expired time.Time         `json:"expired,omitzero"` // the command's expirytime, if it arrived after that
 }
 
@@ -309,11 +309,11 @@ func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // PlacementSet records the places of a job from now on. It replaces those with a lower Number.
 type PlacementSet struct {
 	Job       JobID        `json:"job"`
-	Places    Places       `json:"places"`         // sorted by node and slot; may be fewer than Min after a loss
-	Workers   spec.Workers `json:"workers"`        // the wanted number at the time of the decision
-	Spec      spec.Job     `json:"spec"`           // so that the rendezvous need not read the job's record
-	Reason    string       `json:"reason"`         // why it changed
-	LostNodes []NodeID     `json:"gone,omitempty"` // nodes whose places were revoked because they are lost (not planned)
+	Places    Places       `json:"places"`               // sorted by node and slot; may be fewer than Min after a loss
+	Workers   spec.Workers `json:"workers"`              // the wanted number at the time of the decision
+	Spec      spec.Job     `json:"spec"`                 // so that the rendezvous need not read the job's record
+	Reason    string       `json:"reason"`               // why it changed
+	LostNodes []NodeID     `json:"lost_nodes,omitempty"` // nodes whose places were revoked because they are lost (not planned)
 	// Hosts are the nodes of Places in the order of the host list, in which new nodes get their
 	// ranks; empty = by name.
 	Hosts []NodeID `json:"hosts,omitempty"`
@@ -390,7 +390,7 @@ type RoundSealed struct {
 	Members    MemberTable `json:"members"` // in order of rank
 	Cause      Cause       `json:"cause"`
 	// Of previous members that rejoined and are excluded: their node cannot reach another one.
-	Excluded Places     `json:"aside,omitempty"`
+	Excluded Places     `json:"excluded,omitempty"`
 	From     Generation `json:"from"`      // last generation with a good step; 0 = none
 	NoticeMS float64    `json:"notice_ms"` // age of the fault when the first notice arrived
 	JudgeMS  float64    `json:"judge_ms"`  // from the first notice to this seal
@@ -409,9 +409,9 @@ type RoundParticipantsSet struct {
 	Nodes     []NodeID     `json:"nodes"`  // participants, in order of arrival
 	Places    []Place      `json:"places"` // of these nodes, by node and slot
 	Workers   spec.Workers `json:"workers"`
-	Reason    string       `json:"reason"`           // why it changed
-	LostNodes []NodeID     `json:"gone,omitempty"`   // nodes that were removed because they are lost
-	Closed    bool         `json:"closed,omitempty"` // no more nodes are admitted
+	Reason    string       `json:"reason"`               // why it changed
+	LostNodes []NodeID     `json:"lost_nodes,omitempty"` // nodes that were removed because they are lost
+	Closed    bool         `json:"closed,omitempty"`     // no more nodes are admitted
 
 	Abandoned bool `json:"abandoned,omitempty"` // no node participated for too long before the first generation
 }

@@ -21,8 +21,8 @@ type NodeFact struct {
 	Excluded string    `json:"excluded,omitempty"` // why it must not be used at all; empty = it may
 	// Its line in the host list, from 1: earlier ones are used first; 0 = none.
 	Order            int               `json:"order,omitempty"`
-	Quarantine       *Quarantine       `json:"quarantine,omitempty"` // of the whole node: no new work
-	QuarantinedSlots []QuarantinedSlot `json:"benched,omitempty"`    // by slot
+	Quarantine       *Quarantine       `json:"quarantine,omitempty"`        // of the whole node: no new work
+	QuarantinedSlots []QuarantinedSlot `json:"quarantined_slots,omitempty"` // by slot
 	// Disconnected: the broker saw the agent's connection close, and no newer one is known. With it
 	// a suspicion is more than silence.
 	Disconnected bool `json:"disconnected,omitempty"`
@@ -31,7 +31,7 @@ type NodeFact struct {
 	// LeftIncarnations are the newest previous incarnations of the agent that have left, or had
 	// announced their end, oldest first: what ended with them is no failure, even for a reader that
 	// receives this fact before those of their end.
-	LeftIncarnations []Incarnation `json:"parted,omitempty"`
+	LeftIncarnations []Incarnation `json:"left_incarnations,omitempty"`
 	// LeaseEnds is until when processes may still run that the node had before it was lost: its
 	// agent ends them at that time at the latest, whether or not it can be reached. Zero = none
 	// may.
@@ -100,7 +100,7 @@ type NodeRejected struct {
 	Node    NodeID            `json:"node,omitempty"`
 	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be decoded
 	Code    Code              `json:"code,omitempty"`   // not_found: there is no such node
-	Errors  []spec.FieldError `json:"findings"`         // every reason, at least one
+	Errors  []spec.FieldError `json:"errors"`           // every reason, at least one
 	Expired time.Time         `json:"expired,omitzero"` // the command's expirytime, if it arrived after that
 }
 
@@ -165,7 +165,7 @@ type HostEntry struct {
 }
 
 // Type makes HostEntry a Body.
-func (HostEntry) Type() Type { return "dev.regroup.sig.listed.v1" }
+func (HostEntry) Type() Type { return "dev.regroup.sig.host-entry.v1" }
 
 // AllocatableSlots returns how many of the node's slots may be used.
 func (n NodeView) AllocatableSlots() int {

@@ -88,7 +88,7 @@ type MemberJoin struct {
 	Commit   Commit   `json:"commit"`
 	// Newcomer that prefetches the state: include it when it joins again without this, or if it is
 	// needed.
-	Unsynced bool `json:"cold,omitempty"`
+	Unsynced bool `json:"unsynced,omitempty"`
 }
 
 // MemberWaiting answers MemberJoin: the join is accepted, the assignment follows with the launch.
@@ -180,7 +180,7 @@ func (s Membership) Final() bool {
 type NodeMembership struct {
 	RendezvousStatus
 	Node       NodeID     `json:"node"`
-	Membership Membership `json:"standing"`
+	Membership Membership `json:"membership"`
 	Reason     string     `json:"reason,omitempty"` // of a final membership
 }
 
@@ -271,7 +271,7 @@ type LaunchMember struct {
 
 // Type returns the type. Those of bodies that are not facts or commands name spans and log lines.
 func (NodeHello) Type() Type        { return "dev.regroup.req.node-hello.v1" }
-func (NodeLeave) Type() Type        { return "dev.regroup.req.node-bye.v1" }
+func (NodeLeave) Type() Type        { return "dev.regroup.req.node-leave.v1" }
 func (NodeWelcome) Type() Type      { return "dev.regroup.req.node-welcome.v1" }
 func (LeaseRenew) Type() Type       { return "dev.regroup.req.lease-renew.v1" }
 func (LeaseGrant) Type() Type       { return "dev.regroup.req.lease-grant.v1" }
@@ -284,22 +284,22 @@ func (PeersAnswer) Type() Type      { return "dev.regroup.req.peers-answer.v1" }
 func (Ping) Type() Type             { return "dev.regroup.req.ping.v1" }
 func (Pong) Type() Type             { return "dev.regroup.req.pong.v1" }
 func (Alive) Type() Type            { return "dev.regroup.req.alive.v1" }
-func (ProgressQuery) Type() Type    { return "dev.regroup.req.heard-query.v1" }
-func (ProgressAnswer) Type() Type   { return "dev.regroup.req.heard-answer.v1" }
+func (ProgressQuery) Type() Type    { return "dev.regroup.req.progress-query.v1" }
+func (ProgressAnswer) Type() Type   { return "dev.regroup.req.progress-answer.v1" }
 func (Heartbeat) Type() Type        { return "dev.regroup.sig.heartbeat.v1" }
 func (Notice) Type() Type           { return "dev.regroup.sig.notice.v1" }
 func (Progress) Type() Type         { return "dev.regroup.sig.progress.v1" }
-func (HeartbeatMissed) Type() Type  { return "dev.regroup.sig.silence.v1" }
-func (StepsStalled) Type() Type     { return "dev.regroup.sig.standstill.v1" }
-func (Disconnected) Type() Type     { return "dev.regroup.sig.cut.v1" }
-func (HeartbeatSeen) Type() Type    { return "dev.regroup.sig.heard.v1" }
+func (HeartbeatMissed) Type() Type  { return "dev.regroup.sig.heartbeat-missed.v1" }
+func (StepsStalled) Type() Type     { return "dev.regroup.sig.steps-stalled.v1" }
+func (Disconnected) Type() Type     { return "dev.regroup.sig.disconnected.v1" }
+func (HeartbeatSeen) Type() Type    { return "dev.regroup.sig.heartbeat-seen.v1" }
 func (Abandon) Type() Type          { return "dev.regroup.sig.abandon.v1" }
 func (Launch) Type() Type           { return "dev.regroup.launch.launch.v1" }
 func (NodeEnter) Type() Type        { return "dev.regroup.req.node-enter.v1" }
 func (NodeExit) Type() Type         { return "dev.regroup.req.node-exit.v1" }
 func (RendezvousClose) Type() Type  { return "dev.regroup.req.rendezvous-close.v1" }
-func (NodeMembership) Type() Type   { return "dev.regroup.req.node-standing.v1" }
-func (RendezvousStatus) Type() Type { return "dev.regroup.sig.gathering.v1" }
+func (NodeMembership) Type() Type   { return "dev.regroup.req.node-membership.v1" }
+func (RendezvousStatus) Type() Type { return "dev.regroup.sig.rendezvous-status.v1" }
 
 // Commands of clients. They travel as CloudEvents on the commands stream.
 

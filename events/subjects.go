@@ -211,8 +211,8 @@ func NoticeSubject(j JobID) string { return root + "sig.notice." + string(j) }
 // ProgressSubject returns the subject of a job's progress.
 func ProgressSubject(j JobID) string { return root + "sig.progress." + string(j) }
 
-// GatheringSubject returns the subject of the status of a job's rendezvous.
-func GatheringSubject(j JobID) string { return root + "sig.gathering." + string(j) }
+// RendezvousStatusSubject returns the subject of the status of a job's rendezvous.
+func RendezvousStatusSubject(j JobID) string { return root + "sig.rendezvous-status." + string(j) }
 
 // Services, as they appear in request subjects, sources and span resources.
 const (
@@ -293,15 +293,15 @@ func ServiceNames() []string {
 
 // Verbs of requests.
 const (
-	VerbJoin     = "join"  // discovery: a node; rendezvous: a member
-	VerbJoins    = "joins" // rendezvous: several members of one node
-	VerbLeave    = "leave" // discovery: goodbye of a node
-	VerbRenew    = "renew" // discovery: the lease of a node
-	VerbPeers    = "peers" // rendezvous: data-plane addresses of ranks
-	VerbEnter    = "enter" // rendezvous: a self-registered node
-	VerbExit     = "exit"  // rendezvous: goodbye of such a node
-	VerbClose    = "close" // rendezvous: admit no more of them
-	VerbPing     = "ping"  // agent: is it alive?
-	VerbAlive    = "alive" // every service: is a replica running?
-	VerbProgress = "heard" // registry: progress of jobs, from memory
+	VerbJoin     = "join"     // discovery: a node; rendezvous: a member
+	VerbJoins    = "joins"    // rendezvous: several members of one node
+	VerbLeave    = "leave"    // discovery: goodbye of a node
+	VerbRenew    = "renew"    // discovery: the lease of a node
+	VerbPeers    = "peers"    // rendezvous: data-plane addresses of ranks
+	VerbEnter    = "enter"    // rendezvous: a self-registered node
+	VerbExit     = "exit"     // rendezvous: goodbye of such a node
+	VerbClose    = "close"    // rendezvous: admit no more of them
+	VerbPing     = "ping"     // agent: is it alive?
+	VerbAlive    = "alive"    // every service: is a replica running?
+	VerbProgress = "progress" // registry: progress of jobs, from memory
 )

@@ -34,18 +34,18 @@ type NodeView struct {
 	Draining     bool       `json:"draining,omitempty"`
 	Departing    *Departure `json:"departing,omitempty"` // announced by this incarnation of the agent
 	// LeftIncarnations are the newest previous incarnations with a planned end, oldest first.
-	LeftIncarnations []Incarnation `json:"parted,omitempty"`
+	LeftIncarnations []Incarnation `json:"left_incarnations,omitempty"`
 	Slots            int           `json:"slots"` // of the agent
 	Address          string        `json:"address"`
 	Version          string        `json:"version,omitempty"` // of the agent's program
 	Reason           string        `json:"reason"`
 	Since            time.Time     `json:"since"`
 
-	Cap              *int              `json:"cap,omitempty"`        // limit on the slots used, from the host list; nil = all
-	Excluded         string            `json:"excluded,omitempty"`   // why it must not be used at all; empty = it may
-	Order            int               `json:"order,omitempty"`      // its line in the host list, from 1; 0 = none
-	Quarantine       *Quarantine       `json:"quarantine,omitempty"` // of the whole node
-	QuarantinedSlots []QuarantinedSlot `json:"benched,omitempty"`    // by slot
+	Cap              *int              `json:"cap,omitempty"`               // limit on the slots used, from the host list; nil = all
+	Excluded         string            `json:"excluded,omitempty"`          // why it must not be used at all; empty = it may
+	Order            int               `json:"order,omitempty"`             // its line in the host list, from 1; 0 = none
+	Quarantine       *Quarantine       `json:"quarantine,omitempty"`        // of the whole node
+	QuarantinedSlots []QuarantinedSlot `json:"quarantined_slots,omitempty"` // by slot
 
 	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"` // see NodeFact
 	// TimesLost is how often this incarnation of the agent was declared lost. An agent that learns
@@ -91,19 +91,19 @@ type RoundView struct {
 	// latest: the next generation waits for their end.
 	EndingNodes []NodeID `json:"ending_nodes,omitempty"`
 
-	LinkPartitions []LinkPartition `json:"cut_links,omitempty"` // by nodes
+	LinkPartitions []LinkPartition `json:"link_partitions,omitempty"` // by nodes
 
 	// Consecutive generations before Generation that were lost to faults without progress.
 	NoProgress int `json:"no_progress,omitempty"`
 
-	Rendezvous *RendezvousView `json:"gathering,omitempty"` // only for jobs with self-registered nodes
+	Rendezvous *RendezvousView `json:"rendezvous,omitempty"` // only for jobs with self-registered nodes
 }
 
 // LinkPartition is a pair of nodes that could not reach each other in several generations.
 type LinkPartition struct {
-	Nodes    [2]NodeID `json:"nodes"` // sorted
-	Excluded NodeID    `json:"out"`   // the node whose workers are excluded; empty = neither, too few would be left
-	Until    time.Time `json:"until"` // when it is readmitted, to see whether the link works again
+	Nodes    [2]NodeID `json:"nodes"`    // sorted
+	Excluded NodeID    `json:"excluded"` // the node whose workers are excluded; empty = neither, too few would be left
+	Until    time.Time `json:"until"`    // when it is readmitted, to see whether the link works again
 }
 
 // RendezvousView is the rendezvous of self-registered nodes. Each node is in one of three lists.
@@ -218,9 +218,9 @@ func (v JobView) FailuresWithin(now time.Time) int {
 
 // SameStep returns how many consecutive failures, the newest ones that the data or the code may
 // have caused, were at one step, and that step.
-func SameStep(charges []CountedFailure) (n int, step uint64) {
-	for i := len(charges) - 1; i >= 0; i-- {
-		switch c := charges[i]; {
+func SameStep(failures []CountedFailure) (n int, step uint64) {
+	for i := len(failures) - 1; i >= 0; i-- {
+		switch c := failures[i]; {
 		case !c.Poison:
 		case n == 0:
 			n, step = 1, c.Step
@@ -248,13 +248,13 @@ type JobView struct {
 	Workers         WorkerTable      `json:"workers"` // by place: the newest incarnation of each
 	Generations     []GenerationView `json:"generations"`
 	Incidents       []IncidentClosed `json:"incidents"`
-	OpenIncident    *IncidentOpened  `json:"open,omitempty"`
-	Failures        []time.Time      `json:"failures,omitempty"` // counted within the window
-	CountedFailures []CountedFailure `json:"charges,omitempty"`  // the newest counted failures, oldest first
-	Step            uint64           `json:"step"`               // newest one in a fact or, at most every 5 s, in a signal
-	StepAt          time.Time        `json:"step_at,omitzero"`   // when it was stored
+	OpenIncident    *IncidentOpened  `json:"open_incident,omitempty"`
+	Failures        []time.Time      `json:"failures,omitempty"`         // counted within the window
+	CountedFailures []CountedFailure `json:"counted_failures,omitempty"` // the newest counted failures, oldest first
+	Step            uint64           `json:"step"`                       // newest one in a fact or, at most every 5 s, in a signal
+	StepAt          time.Time        `json:"step_at,omitzero"`           // when it was stored
 	// Spent without a step by generations that were lost since the last good one.
-	TimeWithoutStep spec.Duration `json:"still,omitempty"`
+	TimeWithoutStep spec.Duration `json:"time_without_step,omitempty"`
 	// Of Generation, from the same signal as Step; nil = the ranks are about equally fast.
 	Slowest    *Straggler         `json:"slowest,omitempty"`
 	Ledger     Ledger             `json:"ledger"`
@@ -298,7 +298,7 @@ type JobHead struct {
 	Code         Code             `json:"code"`
 	Submitted    time.Time        `json:"submitted"`
 	Incidents    []IncidentClosed `json:"incidents"`
-	OpenIncident *IncidentOpened  `json:"open"`
+	OpenIncident *IncidentOpened  `json:"open_incident"`
 }
 
 // PoolView is the scheduler's only document. A queued job takes one short line in it, because there

@@ -45,7 +45,7 @@ func TestSignalsCrossAccounts(t *testing.T) {
 		"a notice":            {events.AllNotices, events.NoticeSubject("demo"), []string{"agent-a", "agent-b", "all", "rendezvous"}, []string{"agent-a", "agent-b", "rendezvous", "all"}, false},
 		"a notice of a guest": {events.AllNotices, events.NoticeSubject("demo"), []string{"guest", "guest-d", "rendezvous"}, []string{"guest", "guest-d", "rendezvous"}, false},
 		"progress":            {events.AllProgress, events.ProgressSubject("demo"), []string{"agent-a", "agent-b", "guest", "all"}, readers, false},
-		"who comes":           {events.GatheringSubject("demo"), events.GatheringSubject("demo"), []string{"rendezvous"}, []string{"guest", "guest-d"}, true},
+		"who comes":           {events.RendezvousStatusSubject("demo"), events.RendezvousStatusSubject("demo"), []string{"rendezvous"}, []string{"guest", "guest-d"}, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			var mu sync.Mutex

@@ -6,7 +6,7 @@ import "github.com/regroup-io/regroup/events"
 type blame struct {
 	processes map[events.Incarnation]agentProcess
 	returns   map[events.Incarnation]int // how often an agent was heard again after it was lost
-	charged   map[agentEnd]events.JobFailureCounted
+	first     map[agentEnd]events.JobFailureCounted
 	counted   map[agentEnd]int
 }
 
@@ -25,7 +25,7 @@ type agentEnd struct {
 func newBlame() blame {
 	return blame{
 		processes: map[events.Incarnation]agentProcess{}, returns: map[events.Incarnation]int{},
-		charged: map[agentEnd]events.JobFailureCounted{}, counted: map[agentEnd]int{},
+		first: map[agentEnd]events.JobFailureCounted{}, counted: map[agentEnd]int{},
 	}
 }
 
@@ -42,8 +42,8 @@ func (c *checker) blames(b events.JobFailureCounted) {
 	end := agentEnd{b.Job, p.agent}
 	c.blame.counted[end]++
 	if n := c.blame.counted[end]; n > 1+c.blame.returns[p.agent] {
-		old := c.blame.charged[end]
+		old := c.blame.first[end]
 		c.fail(17, "the end of agent %s is counted for %s at %s (%s) and for %s at %s (%s)", p.agent, old.Worker, old.Place, old.Kind, b.Worker, b.Place, b.Kind)
 	}
-	c.blame.charged[end] = b
+	c.blame.first[end] = b
 }

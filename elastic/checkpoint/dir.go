@@ -16,7 +16,7 @@ import (
 type Name struct {
 	// Run is 1 for a job that began without a checkpoint, and one more for each that continued from
 	// one.
-	Run        uint64 `json:"life"`
+	Run        uint64 `json:"run"`
 	Generation uint64 `json:"generation"`
 	Step       uint64 `json:"step"`
 }

@@ -30,14 +30,14 @@ type Header struct {
 	Order   string   `json:"order"`  // of bytes: little or big
 	Meta    int64    `json:"meta"`
 	Data    int64    `json:"data"`
-	Tensors []Tensor `json:"parts"`
+	Tensors []Tensor `json:"tensors"`
 }
 
 // Tensor describes a tensor.
 type Tensor struct {
 	Name   string `json:"name"`
-	Type   string `json:"type"` // in Go: float32
-	Offset int64  `json:"at"`   // in data
+	Type   string `json:"type"`   // in Go: float32
+	Offset int64  `json:"offset"` // in data
 	Bytes  int64  `json:"bytes"`
 }
 

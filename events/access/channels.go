@@ -57,7 +57,7 @@ func channels() []channel {
 		{"heartbeats", of(events.HeartbeatSubject), roles(agent), roles(disc, rdzv), false},
 		{"notices of failures", one(events.AllNotices), roles(agent, rdzv), roles(agent, rdzv), false},
 		{"progress", one(events.AllProgress), roles(agent), append(roles(reg, RoleGateway), readers...), false},
-		{"status of a rendezvous", one(events.GatheringSubject("*")), roles(rdzv), roles(RoleParticipant), false},
+		{"status of a rendezvous", one(events.RendezvousStatusSubject("*")), roles(rdzv), roles(RoleParticipant), false},
 		{"which brokers are there", one(BrokersAlive), roles(disc), nil, false},
 		{"pings", of(func(n events.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), false},
 		{"answers of agents", of(func(n events.NodeID) string { return events.AnswerSubject(n, "*") }), roles(agent), roles(disc), false},

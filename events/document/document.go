@@ -23,9 +23,9 @@ type Document struct {
 	Number  map[events.Family]uint64 `json:"number,omitempty"`  // last fact number per family
 	Outbox  []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be published, in order
 	// Positions in Outbox of facts whose long part is restored from State.
-	Elided []int `json:"brief,omitempty"`
+	Elided []int `json:"elided,omitempty"`
 	// Launches up to this revision are known to be published; later ones are rebuilt from State.
-	Published uint64 `json:"told,omitempty"`
+	Published uint64 `json:"published,omitempty"`
 }
 
 // compressOver is the size in bytes above which documents are stored compressed.

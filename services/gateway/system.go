@@ -170,7 +170,7 @@ func incidents(v events.JobView) (all []RecentIncident) {
 			all = append(all, RecentIncident{Job: v.Job, Time: at, What: i})
 		}
 	}
-	if o := plain.Open; o != nil && !o.IncidentOpened.Cause.Kind.Planned() {
+	if o := plain.OpenIncident; o != nil && !o.IncidentOpened.Cause.Kind.Planned() {
 		all = append(all, RecentIncident{Job: v.Job, Open: true, What: view.Incident{
 			IncidentClosed: events.IncidentClosed{Job: v.Job, Incident: o.Incident, From: o.From, Cause: o.IncidentOpened.Cause}, Cause: o.Cause,
 		}})

@@ -46,20 +46,20 @@ func (l *listener) records(controller.Emit) (changed func(string, []byte), liste
 
 // stepped is the part of a job's view that the tracker needs, without its thousands of workers.
 type stepped struct {
-	Job        events.JobID             `json:"job"`
-	State      events.JobState          `json:"state"`
-	Generation events.Generation        `json:"generation"`
-	Step       uint64                   `json:"step"`
-	StepAt     time.Time                `json:"step_at"`
-	Still      spec.Duration            `json:"still"`
-	Reported   map[string]events.Metric `json:"reported"`
-	Spec       struct {
+	Job             events.JobID             `json:"job"`
+	State           events.JobState          `json:"state"`
+	Generation      events.Generation        `json:"generation"`
+	Step            uint64                   `json:"step"`
+	StepAt          time.Time                `json:"step_at"`
+	TimeWithoutStep spec.Duration            `json:"time_without_step"`
+	Reported        map[string]events.Metric `json:"reported"`
+	Spec            struct {
 		Health spec.Health `json:"health"`
 	} `json:"spec"`
 }
 
 func (s stepped) job() events.JobView {
-	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, TimeWithoutStep: s.Still, Reported: s.Reported, Spec: spec.Job{Health: s.Spec.Health}}
+	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, TimeWithoutStep: s.TimeWithoutStep, Reported: s.Reported, Spec: spec.Job{Health: s.Spec.Health}}
 }
 
 func (l *listener) steps(ctx context.Context, _ controller.Emit) error {

@@ -80,7 +80,7 @@ func TestADestroyedJobIsMadeOfItsFacts(t *testing.T) {
 			if again := submit(t, p, "s1", "python", "train.py"); again != id {
 				t.Errorf("the same event made %s and %s", id, again)
 			}
-			wantPublished(t, p, "job.submitted, job.scaled, incident.opened, job.charged, job.respawned, job.finishing, job.progressed, incident.closed, job.succeeded")
+			wantPublished(t, p, "job.submitted, job.scaled, incident.opened, job.failure-counted, job.respawned, job.finishing, job.progressed, incident.closed, job.succeeded")
 
 			controllertest.Overwrite(t, p, events.BucketJobs, "nobody-1", controllertest.Answer)
 			synctest.Wait()

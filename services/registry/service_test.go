@@ -98,7 +98,7 @@ func TestJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 		fact(t, p, "n1", "b", 7, events.NodeLost{NodeFact: events.NodeFact{Node: "b", Incarnation: "A1", Reason: "silent"}})
 		fact(t, p, "d1", string(id), 0, events.WorkerDone{WorkerRef: ref(id, two[0], "w1"), Step: 9})
 		fact(t, p, "w3", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[0], "w1"), Done: true, Detail: "exit code 0"})
-		wantPublished(t, p, "job.submitted, incident.opened, job.charged, job.respawned, job.blamed, job.finishing, job.progressed, incident.closed, job.succeeded")
+		wantPublished(t, p, "job.submitted, incident.opened, job.failure-counted, job.respawned, job.respawn-denied, job.finishing, job.progressed, incident.closed, job.succeeded")
 		if v := view(t, p, id); v.State != events.JobStateSucceeded || v.By != "/client" {
 			t.Errorf("view: %+v", v)
 		}
@@ -187,13 +187,13 @@ func TestMissedFactsAreReadFromOtherServices(t *testing.T) {
 		controllertest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeStateLost, Reason: "silent"})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		wantPublished(t, p, "job.submitted, incident.opened, job.charged, job.blamed")
+		wantPublished(t, p, "job.submitted, incident.opened, job.failure-counted, job.respawn-denied")
 		before := view(t, p, id)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		wantPublished(t, p, "job.submitted, incident.opened, job.charged, job.blamed")
+		wantPublished(t, p, "job.submitted, incident.opened, job.failure-counted, job.respawn-denied")
 		if v := view(t, p, id); len(v.Failures) != 1 || len(before.Failures) != 1 {
-			t.Errorf("a lost node was charged again with each look: %v", v.Failures)
+			t.Errorf("a lost node was counted again with each look: %v", v.Failures)
 		}
 		stop()
 	})

@@ -54,20 +54,20 @@ const leftKept = 4
 // State is one node. Its view is public.
 type State struct {
 	View     events.NodeView      `json:"view"`
-	Replaced []events.Incarnation `json:"past,omitempty"`  // replaced, oldest first
-	Drain    string               `json:"drain,omitempty"` // the reason if it drains by a command
+	Replaced []events.Incarnation `json:"replaced,omitempty"` // replaced, oldest first
+	Drain    string               `json:"drain,omitempty"`    // the reason if it drains by a command
 
 	Slots  map[events.Slot]History `json:"slots,omitempty"` // counted failures of single slots
 	Losses History                 `json:"losses,omitzero"` // and losses of the whole node
 	// The node is quarantined because its slots are.
 	ForSlots bool `json:"for_slots,omitempty"`
 	// Newest worker incarnations whose failure was counted, oldest first.
-	CountedWorkers []events.Incarnation `json:"charged,omitempty"`
+	CountedWorkers []events.Incarnation `json:"counted_workers,omitempty"`
 	// Of earlier incarnations with other state folders: this one says nothing about their
 	// processes.
 	OtherLeases events.LeaseEnds `json:"other_leases,omitzero"`
 	// Newest connection of this incarnation that the broker saw close.
-	ClosedLink events.Link `json:"ended,omitzero"`
+	ClosedLink events.Link `json:"closed_link,omitzero"`
 }
 
 // Machine decides about nodes.

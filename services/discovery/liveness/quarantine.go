@@ -54,10 +54,10 @@ func (r Rules) nextCount(count int) int {
 type History struct {
 	// Within the window, oldest first. Those until Judged have led to a quarantine, and count for
 	// no other; they still show what fails elsewhere too.
-	Failures []Failure `json:"faults,omitempty"`
+	Failures []Failure `json:"failures,omitempty"`
 	Judged   time.Time `json:"judged,omitzero"`
 	Count    int       `json:"count,omitempty"` // consecutive quarantines
-	Newest   time.Time `json:"last,omitzero"`   // newest failure, or end of the newest quarantine
+	Newest   time.Time `json:"newest,omitzero"` // newest failure, or end of the newest quarantine
 }
 
 // Failure is one failure of a worker, or one loss of the node.

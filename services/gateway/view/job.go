@@ -8,12 +8,12 @@ import "github.com/regroup-io/regroup/events"
 // Job is a job: the registry's document in the plain form.
 type Job struct {
 	events.JobView
-	Workers     []Worker     `json:"workers"` // by slot: the newest incarnation of each
-	Generations []Generation `json:"generations"`
-	Incidents   []Incident   `json:"incidents"`
-	Open        *Open        `json:"open,omitempty"`
-	Charges     []Failure    `json:"charges,omitempty"`
-	FirstError  *Worker      `json:"first_error,omitempty"`
+	Workers         []Worker     `json:"workers"` // by slot: the newest incarnation of each
+	Generations     []Generation `json:"generations"`
+	Incidents       []Incident   `json:"incidents"`
+	OpenIncident    *Open        `json:"open_incident,omitempty"`
+	CountedFailures []Failure    `json:"counted_failures,omitempty"`
+	FirstError      *Worker      `json:"first_error,omitempty"`
 }
 
 // Worker is one worker.
@@ -57,7 +57,7 @@ type Cause struct {
 func JobOf(v events.JobView) Job {
 	p := Job{
 		JobView: v, Workers: make([]Worker, len(v.Workers)), Generations: make([]Generation, len(v.Generations)),
-		Incidents: make([]Incident, len(v.Incidents)), Charges: make([]Failure, len(v.CountedFailures)),
+		Incidents: make([]Incident, len(v.Incidents)), CountedFailures: make([]Failure, len(v.CountedFailures)),
 	}
 	for i, w := range v.Workers {
 		p.Workers[i] = Worker{w, rank(w.Rank)}
@@ -69,10 +69,10 @@ func JobOf(v events.JobView) Job {
 		p.Incidents[i] = Incident{c, causeOf(c.Cause)}
 	}
 	for i, c := range v.CountedFailures {
-		p.Charges[i] = Failure{c, rank(c.Rank)}
+		p.CountedFailures[i] = Failure{c, rank(c.Rank)}
 	}
 	if v.OpenIncident != nil {
-		p.Open = &Open{*v.OpenIncident, causeOf(v.OpenIncident.Cause)}
+		p.OpenIncident = &Open{*v.OpenIncident, causeOf(v.OpenIncident.Cause)}
 	}
 	if v.FirstError != nil {
 		p.FirstError = &Worker{*v.FirstError, rank(v.FirstError.Rank)}

@@ -70,7 +70,7 @@ const (
 // ReportedStates is the newest reported state of each member of a generation, by rank.
 type ReportedStates struct {
 	Generation events.Generation `json:"generation"`
-	States     string            `json:"words"`
+	States     string            `json:"states"`
 }
 
 // beginReports begins the reports of a generation with those that arrived before its seal.

@@ -19,7 +19,7 @@ type verdict string
 
 const (
 	respawned     verdict = "respawned"
-	respawnDenied verdict = "blamed"
+	respawnDenied verdict = "respawn-denied"
 )
 
 // workers yields the newest worker of each place.

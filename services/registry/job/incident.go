@@ -20,7 +20,7 @@ type Incident struct {
 	Broken  events.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
 	Silence float64           `json:"silence,omitempty"` // ms since the last step that was observed, at its beginning
 	Unknown bool              `json:"unknown,omitempty"` // nobody knows: no step was reported, and an agent was found to have ended
-	Restart *ProcessRestart   `json:"again,omitempty"`   // restart recovery: the processes run, and have reported no step yet
+	Restart *ProcessRestart   `json:"restart,omitempty"` // restart recovery: the processes run, and have reported no step yet
 }
 
 // generationBroken applies that the current generation is over: it opens an incident, or begins

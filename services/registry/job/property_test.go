@@ -113,7 +113,7 @@ func TestAnyHistory(t *testing.T) {
 			recovery = spec.RecoveryRestart
 		}
 		w := newWorld()
-		inv := &invariants{budget: budget, verdicts: map[string]string{}, charged: map[string]bool{}, paid: map[events.Generation]bool{}}
+		inv := &invariants{budget: budget, verdicts: map[string]string{}, counted: map[string]bool{}, paid: map[events.Generation]bool{}}
 		inv.check(rt, w, w.step(t, events.JobSubmit{Spec: spec.Job{
 			Name: "demo", Command: []string{"x"}, Recovery: recovery,
 			Workers: spec.Workers{Min: 1, Max: 3}, Failures: spec.Failures{Max: &budget, SameStep: rapid.IntRange(1, 4).Draw(rt, "samestep")},
@@ -125,7 +125,7 @@ func TestAnyHistory(t *testing.T) {
 			before := w.s
 			inv.check(rt, w, w.step(t, b, 0))
 			if stored(t, before.View.Failures) != stored(t, w.s.View.Failures) {
-				rt.Fatalf("a repeat of %T was charged", b)
+				rt.Fatalf("a repeat of %T was counted", b)
 			}
 			if rapid.IntRange(0, 9).Draw(rt, "tick") == 0 {
 				w.wait(t, time.Duration(rapid.IntRange(1, 60).Draw(rt, "s"))*time.Second,
@@ -157,7 +157,7 @@ type invariants struct {
 	ends     int
 	finish   int
 	verdicts map[string]string // by place and dead worker
-	charged  map[string]bool   // by place and worker
+	counted  map[string]bool   // by place and worker
 	paid     map[events.Generation]bool
 }
 
@@ -196,16 +196,16 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 			v.verdicts[key] = "respawned"
 		case events.JobRespawnDenied:
 			key := b.Place.String() + string(b.Dead)
-			if v.verdicts[key] == "blamed" {
-				t.Fatalf("%s was blamed twice", key)
+			if v.verdicts[key] == "respawn-denied" {
+				t.Fatalf("%s was denied a respawn twice", key)
 			}
-			v.verdicts[key] = "blamed"
+			v.verdicts[key] = "respawn-denied"
 		case events.JobFailureCounted:
 			key := b.Place.String() + string(b.Worker)
-			if v.charged[key] || (b.Generation > 0 && v.paid[b.Generation]) || b.Kind == "" || b.Detail == "" {
-				t.Fatalf("charged twice, or without a reason: %+v", b)
+			if v.counted[key] || (b.Generation > 0 && v.paid[b.Generation]) || b.Kind == "" || b.Detail == "" {
+				t.Fatalf("counted twice, or without a reason: %+v", b)
 			}
-			v.charged[key], v.paid[b.Generation] = true, true
+			v.counted[key], v.paid[b.Generation] = true, true
 		case events.JobFinishing:
 			v.finish++
 		case events.JobSucceeded, events.JobFailed, events.JobStopped:

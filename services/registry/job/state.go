@@ -48,31 +48,31 @@ type State struct {
 	Pending Pending   `json:"pending"`        // the round that is not sealed yet
 	// Traceparent of the submit, if the client has its own trace.
 	Client            string            `json:"client,omitempty"`
-	LastGood          events.Generation `json:"last_good,omitempty"` // newest generation with a good step
-	Broken            events.Generation `json:"broken,omitempty"`    // newest generation that is known to have lost a member
-	CountedGeneration events.Generation `json:"charged,omitempty"`   // newest generation whose break was counted
+	LastGood          events.Generation `json:"last_good,omitempty"`          // newest generation with a good step
+	Broken            events.Generation `json:"broken,omitempty"`             // newest generation that is known to have lost a member
+	CountedGeneration events.Generation `json:"counted_generation,omitempty"` // newest generation whose break was counted
 	// In-process recovery: newest commit that the current generation could return to.
 	Commit        events.Commit         `json:"commit,omitzero"`
 	Finish        Finish                `json:"finish"`
-	Incident      *Incident             `json:"incident,omitempty"` // private part of View.OpenIncident
-	IncidentCount int                   `json:"counted,omitempty"`  // incidents so far
-	Slots         map[string]SlotRecord `json:"notes,omitempty"`    // by place
+	Incident      *Incident             `json:"incident,omitempty"`       // private part of View.OpenIncident
+	IncidentCount int                   `json:"incident_count,omitempty"` // incidents so far
+	Slots         map[string]SlotRecord `json:"slots,omitempty"`          // by place
 	// Nodes of this job that have joined, were lost or have left.
 	Nodes   map[events.NodeID]Node `json:"nodes,omitempty"`
-	Timing  []Timing               `json:"timing,omitempty"` // of the newest generations
-	Reports []ReportedStates       `json:"said,omitempty"`   // by the members of the newest generations
+	Timing  []Timing               `json:"timing,omitempty"`  // of the newest generations
+	Reports []ReportedStates       `json:"reports,omitempty"` // by the members of the newest generations
 	// Consecutive generations that were lost without progress, according to the newest seal.
 	NoProgress int `json:"no_progress,omitempty"`
 	// What has ended the newest generations, if a retry does not fix it.
-	Permanent PermanentFailure `json:"futile,omitzero"`
-	Early     EarlyEnds        `json:"early_ends,omitzero"`
+	Permanent PermanentFailure `json:"permanent,omitzero"`
+	Early     EarlyEnds        `json:"early,omitzero"`
 	// The job ends once the cause is known, or after a short wait.
 	Exhaustion     *Exhaustion       `json:"exhaustion,omitempty"`
-	Stall          Stall             `json:"stall,omitzero"`    // the newest one
-	StepGeneration events.Generation `json:"step_in,omitempty"` // generation in which View.Step was made
+	Stall          Stall             `json:"stall,omitzero"`            // the newest one
+	StepGeneration events.Generation `json:"step_generation,omitempty"` // generation in which View.Step was made
 	Published      Published         `json:"published,omitzero"`
 	// Rank 0 was ready before the seal of its generation arrived.
-	EarlyReady *events.WorkerReady `json:"early,omitempty"`
+	EarlyReady *events.WorkerReady `json:"early_ready,omitempty"`
 }
 
 // Stop is a requested stop.
@@ -111,51 +111,51 @@ type Pending struct {
 
 // Finish is the end of the training.
 type Finish struct {
-	Since      time.Time         `json:"since,omitzero"`   // when the first worker was done
-	Stopped    time.Time         `json:"stopped,omitzero"` // when the remaining workers were stopped
-	Now        bool              `json:"now,omitempty"`    // without grace
-	Generation events.Generation `json:"in,omitempty"`     // newest generation in which a worker was done
-	Reported   bool              `json:"told,omitempty"`   // a worker has reported its result
-	Step       uint64            `json:"step,omitempty"`   // of that result
+	Since      time.Time         `json:"since,omitzero"`       // when the first worker was done
+	Stopped    time.Time         `json:"stopped,omitzero"`     // when the remaining workers were stopped
+	Now        bool              `json:"now,omitempty"`        // without grace
+	Generation events.Generation `json:"generation,omitempty"` // newest generation in which a worker was done
+	Reported   bool              `json:"reported,omitempty"`   // a worker has reported its result
+	Step       uint64            `json:"step,omitempty"`       // of that result
 	// All workers have ended, and the job waits for the result until then.
 	ReportBy time.Time `json:"report_by,omitzero"`
 	// First worker that failed by itself after it had completed the training.
 	Failed *events.Place `json:"failed,omitempty"`
 	// A report of an incarnation that was over, until its exit confirms it.
-	LateReport *events.WorkerDone `json:"late,omitempty"`
+	LateReport *events.WorkerDone `json:"late_report,omitempty"`
 }
 
 // SlotRecord is the record of a place besides its newest worker.
 type SlotRecord struct {
-	Ended             []events.Incarnation `json:"ended,omitempty"`   // newest incarnations that have ended, oldest first
-	JudgedIncarnation events.Incarnation   `json:"charged,omitempty"` // newest incarnation with a verdict
-	Verdict           verdict              `json:"verdict,omitempty"` // about JudgedIncarnation
-	Removed           bool                 `json:"gone,omitempty"`    // the scheduler revoked the place
+	Ended             []events.Incarnation `json:"ended,omitempty"`              // newest incarnations that have ended, oldest first
+	JudgedIncarnation events.Incarnation   `json:"judged_incarnation,omitempty"` // newest incarnation with a verdict
+	Verdict           verdict              `json:"verdict,omitempty"`            // about JudgedIncarnation
+	Removed           bool                 `json:"removed,omitempty"`            // the scheduler revoked the place
 	// An incarnation that was presumed lost and whose exit was reported afterwards.
-	ExitedIncarnation events.Incarnation `json:"exited,omitempty"`
-	Succeeded         bool               `json:"well,omitempty"` // that exit was a success
+	ExitedIncarnation events.Incarnation `json:"exited_incarnation,omitempty"`
+	Succeeded         bool               `json:"succeeded,omitempty"` // that exit was a success
 	// An incarnation that was denied a respawn only because its place or node was gone.
-	Displaced events.Incarnation `json:"unplaced,omitempty"`
+	Displaced events.Incarnation `json:"displaced,omitempty"`
 	// An incarnation replaced since had completed the training.
 	Completed bool `json:"completed,omitempty"`
 	// Consecutive incarnations that have died soon after their start, and when the newest of them
 	// is respawned; zero = at once.
-	EarlyDeaths int       `json:"early,omitempty"`
+	EarlyDeaths int       `json:"early_deaths,omitempty"`
 	RespawnAt   time.Time `json:"respawn_at,omitzero"`
 	// Since when this worker has not rejoined, or was left out, without an explanation.
-	MissingSince time.Time `json:"behind,omitzero"`
+	MissingSince time.Time `json:"missing_since,omitzero"`
 }
 
 // Node is the record of a node that joined or ended.
 type Node struct {
-	Number      uint64             `json:"number,omitempty"` // of the last fact applied
-	LostAgent   events.Incarnation `json:"gone,omitempty"`   // newest agent that is gone
-	NewestAgent events.Incarnation `json:"came,omitempty"`   // newest agent that has joined: earlier ones are gone
+	Number      uint64             `json:"number,omitempty"`       // of the last fact applied
+	LostAgent   events.Incarnation `json:"lost_agent,omitempty"`   // newest agent that is gone
+	NewestAgent events.Incarnation `json:"newest_agent,omitempty"` // newest agent that has joined: earlier ones are gone
 	// CountedAgent is the newest agent whose end was counted as a failure, or needs not to be;
 	// CountedBefore is the same for all agents before this one, which has told the end of its
 	// predecessor's workers.
-	CountedAgent  events.Incarnation `json:"counted,omitempty"`
-	CountedBefore events.Incarnation `json:"restarted,omitempty"`
+	CountedAgent  events.Incarnation `json:"counted_agent,omitempty"`
+	CountedBefore events.Incarnation `json:"counted_before,omitempty"`
 }
 
 // Timing holds the times of a round, from its seal.

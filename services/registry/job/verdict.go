@@ -141,7 +141,7 @@ func (t *transition) displaced(w *events.WorkerView) bool {
 func (t *transition) denyRespawn(w *events.WorkerView, reason string) {
 	if t.recordVerdict(w, respawnDenied) {
 		t.publish(events.JobRespawnDenied{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Reason: reason})
-		t.verdictSpan("blamed", w)
+		t.verdictSpan("respawn-denied", w)
 	}
 }
 

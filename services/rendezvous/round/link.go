@@ -21,12 +21,12 @@ const (
 type Link struct {
 	Nodes [2]events.NodeID `json:"nodes"` // sorted
 	// Generations that this link broke since the last good one with both nodes.
-	Failures    int               `json:"strikes"`
-	LastFailure events.Generation `json:"last"` // the newest of them
+	Failures    int               `json:"failures"`
+	LastFailure events.Generation `json:"last_failure"` // the newest of them
 	// While the link is cut: the node that is excluded; empty = too few would be left.
-	Excluded events.NodeID `json:"out,omitempty"`
-	Until    time.Time     `json:"until,omitzero"` // the link is cut until then
-	CutFor   spec.Duration `json:"hold,omitempty"` // duration of the last cut
+	Excluded events.NodeID `json:"excluded,omitempty"`
+	Until    time.Time     `json:"until,omitzero"`    // the link is cut until then
+	CutFor   spec.Duration `json:"cut_for,omitempty"` // duration of the last cut
 }
 
 func (p Link) isCut() bool { return !p.Until.IsZero() }

@@ -23,17 +23,17 @@ import (
 type NodeRendezvous struct {
 	Round      int         `json:"round"`
 	Complete   bool        `json:"complete,omitempty"`
-	Deadline   time.Time   `json:"deadline,omitzero"` // forming: end of the last call
-	Settle     time.Time   `json:"settle,omitzero"`   // complete: end of the wait before waiting nodes are added
-	Closed     string      `json:"closed,omitempty"`  // why no node is added any more
-	Candidates []Candidate `json:"comers,omitempty"`  // in order of arrival
+	Deadline   time.Time   `json:"deadline,omitzero"`    // forming: end of the last call
+	Settle     time.Time   `json:"settle,omitzero"`      // complete: end of the wait before waiting nodes are added
+	Closed     string      `json:"closed,omitempty"`     // why no node is added any more
+	Candidates []Candidate `json:"candidates,omitempty"` // in order of arrival
 	// Set while all lists are empty and no generation was sealed: the job is then abandoned.
-	AbandonAt time.Time `json:"empty_by,omitzero"`
+	AbandonAt time.Time `json:"abandon_at,omitzero"`
 
 	Abandoned bool `json:"abandoned,omitempty"`
 
-	Removed map[events.NodeID]RemovedNode        `json:"out,omitempty"`  // nodes that are in no list any more, and why
-	Lost    map[events.NodeID]events.Incarnation `json:"lost,omitempty"` // declared lost by discovery and not recovered yet
+	Removed map[events.NodeID]RemovedNode        `json:"removed,omitempty"` // nodes that are in no list any more, and why
+	Lost    map[events.NodeID]events.Incarnation `json:"lost,omitempty"`    // declared lost by discovery and not recovered yet
 }
 
 // candidateList is the list that a node is in. No node is in two.
@@ -51,14 +51,14 @@ type Candidate struct {
 	Node      events.NodeID      `json:"node"`
 	Agent     events.Incarnation `json:"agent"`
 	List      candidateList      `json:"list,omitempty"`
-	JoinBy    time.Time          `json:"by,omitzero"`     // deadline for its round to be complete; zero = none
-	ExpiresAt time.Time          `json:"silent,omitzero"` // set while discovery suspects it
+	JoinBy    time.Time          `json:"join_by,omitzero"`    // deadline for its round to be complete; zero = none
+	ExpiresAt time.Time          `json:"expires_at,omitzero"` // set while discovery suspects it
 }
 
 // RemovedNode is a node incarnation that was removed for good.
 type RemovedNode struct {
 	Agent      events.Incarnation `json:"agent"`
-	Membership events.Membership  `json:"standing"`
+	Membership events.Membership  `json:"membership"`
 	Reason     string             `json:"reason"`
 }
 

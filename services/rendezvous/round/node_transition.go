@@ -226,7 +226,7 @@ func (t *transition) updateRendezvous() {
 			if d := t.Nodes.Deadline; !d.IsZero() {
 				said.LastCallMS = events.Milliseconds(d.Sub(t.now))
 			}
-			t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.GatheringSubject(t.View.Job), Body: said})
+			t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.RendezvousStatusSubject(t.View.Job), Body: said})
 		}
 	}
 	t.View.Rendezvous = &events.RendezvousView{

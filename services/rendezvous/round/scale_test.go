@@ -121,7 +121,7 @@ func TestEveryFieldOfAMemberIsPacked(t *testing.T) {
 		`{"members": {"places": ["a/0-2"], "states": "active lost"}}`,
 	} {
 		var s State
-		if err := json.Unmarshal([]byte(`{"nodes": `+bad+`}`), &s); err != nil {
+		if err := json.Unmarshal([]byte(`{"packed": `+bad+`}`), &s); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Unpack(); events.CodeOf(err) != events.Invalid {

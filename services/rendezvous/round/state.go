@@ -48,19 +48,19 @@ type State struct {
 	View      events.RoundView  `json:"view"`
 	Spec      spec.Job          `json:"spec"`
 	Workers   spec.Workers      `json:"workers"`
-	HostOrder []events.NodeID   `json:"hosts,omitempty"`    // nodes in the order of the host list
-	Nonce     string            `json:"nonce"`              // part of the generations' tokens
-	Placement uint64            `json:"placement"`          // number of the last placement.set applied
-	LastGood  events.Generation `json:"good"`               // last generation that made a good step
-	Restarts  int               `json:"restarts,omitempty"` // sealed generations that a failure has made necessary
+	HostOrder []events.NodeID   `json:"host_order,omitempty"` // nodes in the order of the host list
+	Nonce     string            `json:"nonce"`                // part of the generations' tokens
+	Placement uint64            `json:"placement"`            // number of the last placement.set applied
+	LastGood  events.Generation `json:"last_good"`            // last generation that made a good step
+	Restarts  int               `json:"restarts,omitempty"`   // sealed generations that a failure has made necessary
 	// Members were asked to leave at their next commit.
 	Planned bool `json:"planned,omitempty"`
 	// Cause of the sealed generation, while Planned.
-	PreviousCause *events.Cause `json:"before,omitempty"`
+	PreviousCause *events.Cause `json:"previous_cause,omitempty"`
 	// Highest attempt of places that were given up.
 	Attempts map[string]int `json:"attempts,omitempty"`
 	// Agents whose connection the broker saw close.
-	Disconnected map[events.NodeID]events.Incarnation `json:"cut,omitempty"`
+	Disconnected map[events.NodeID]events.Incarnation `json:"disconnected,omitempty"`
 	NoticeAt     time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
 	NoticeMS     float64                              `json:"notice_ms,omitempty"`
 	LastCall     time.Time                            `json:"last_call,omitzero"` // end of the last call
@@ -69,33 +69,33 @@ type State struct {
 	SealedAt time.Time `json:"sealed_at,omitzero"` // of the sealed generation
 	// Newest step that its members could return to at that time; under restart recovery, that a
 	// process had reported.
-	CommittedStep uint64 `json:"committed,omitempty"`
+	CommittedStep uint64 `json:"committed_step,omitempty"`
 	// Restart recovery: newest step that a process has reported.
-	ReportedStep uint64 `json:"reported,omitempty"`
+	ReportedStep uint64 `json:"reported_step,omitempty"`
 	// The newest round whose seal was delayed, and this was published.
-	DelayedIn events.Generation `json:"delayed,omitempty"`
+	DelayedIn events.Generation `json:"delayed_in,omitempty"`
 	DelayedAt time.Time         `json:"delayed_at,omitzero"`
-	Growth    *Growth           `json:"grow,omitempty"` // newcomers are ready, others may soon be
+	Growth    *Growth           `json:"growth,omitempty"` // newcomers are ready, others may soon be
 	// When a member was last created or reset for a new incarnation.
-	PendingAt time.Time           `json:"fresh,omitzero"`
+	PendingAt time.Time           `json:"pending_at,omitzero"`
 	Finishing bool                `json:"finishing,omitempty"`
 	Stopping  *events.JobStopping `json:"stopping,omitempty"`
 	// The job's record is gone; when to try again to remove this document.
 	Removed         time.Time       `json:"removed,omitzero"`
-	Nodes           *NodeRendezvous `json:"external,omitempty"` // only for jobs with self-registered nodes
-	Revision        uint64          `json:"revision"`           // of the newest launches
-	ReportedMissing events.Places   `json:"asked,omitempty"`    // published as missing
+	Nodes           *NodeRendezvous `json:"nodes,omitempty"`            // only for jobs with self-registered nodes
+	Revision        uint64          `json:"revision"`                   // of the newest launches
+	ReportedMissing events.Places   `json:"reported_missing,omitempty"` // published as missing
 	// Between nodes that could not reach each other, sorted by nodes.
 	Links []Link `json:"links,omitempty"`
 	// Ranks of the sealed generation whose connection broke, not yet counted.
-	BrokenConns [][2]int `json:"broken,omitempty"`
+	BrokenConns [][2]int `json:"broken_conns,omitempty"`
 	// Nodes that were lost with processes of the sealed generation.
 	LostNodes []LostNode `json:"lost_nodes,omitempty"`
 	// Ranks of the sealed generation whose process has ended.
 	EndedRanks bits `json:"ended_ranks,omitempty"`
 	// The document was lost while a generation ran, and made again: the next one is to be opened.
 	Lost   bool    `json:"lost,omitempty"`
-	Packed *packed `json:"nodes,omitempty"`
+	Packed *packed `json:"packed,omitempty"`
 
 	Members   []Member                             `json:"-"` // by place
 	Seniority map[events.NodeID]events.Generation  `json:"-"`

@@ -41,7 +41,7 @@ type Job struct {
 	Restart          bool         `json:"restart,omitempty"`   // it recovers by restart: below its min it has no processes
 	Placed           bool         `json:"placed,omitempty"`    // it has got its gang, and keeps what it has
 	Returning        bool         `json:"returning,omitempty"` // it is below its min since places were lost that may be back soon
-	PublishedWorkers spec.Workers `json:"told"`                // as in the last placement.set
+	PublishedWorkers spec.Workers `json:"published_workers"`   // as in the last placement.set
 	Workers          uint64       `json:"workers,omitempty"`   // number of the fact with the wanted workers
 	Incident         Incident     `json:"incident,omitzero"`
 }
@@ -72,8 +72,8 @@ type Node struct {
 	Excluded string `json:"excluded,omitempty"` // why it must not be used
 	// Its line in the host list; earlier ones are used first.
 	Order            int                      `json:"order,omitempty"`
-	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"` // no new places
-	QuarantinedSlots []events.QuarantinedSlot `json:"benched,omitempty"`    // these slots lose their places
+	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"`        // no new places
+	QuarantinedSlots []events.QuarantinedSlot `json:"quarantined_slots,omitempty"` // these slots lose their places
 
 	LeaseEnds events.LeaseEnds `json:"lease_ends,omitzero"` // as in the last fact
 }

@@ -65,7 +65,7 @@ type Timeline struct {
 	Job          events.JobID   `json:"job"`
 	Start        time.Time      `json:"start"`
 	End          time.Time      `json:"end"`
-	Incarnations []*Incarnation `json:"lives"` // by slot, then by first appearance
+	Incarnations []*Incarnation `json:"incarnations"` // by slot, then by first appearance
 	Generations  []Sealed       `json:"generations"`
 
 	inProcess bool

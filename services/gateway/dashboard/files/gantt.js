@@ -12,7 +12,7 @@ const ranges = [["all", "Whole run", 0], ["10m", "Last 10 min", 600e3], ["1m", "
 // rows groups the incarnations by place: their order is that of the answer, by place and attempt.
 function rows(timeline) {
   const by = new Map();
-  for (const l of timeline.lives) {
+  for (const l of timeline.incarnations) {
     const key = `${l.place.node}/${l.place.slot}`;
     if (!by.has(key)) by.set(key, []);
     by.get(key).push(l);

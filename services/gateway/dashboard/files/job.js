@@ -41,9 +41,9 @@ export function Job({ id, tab, query }) {
     <div class="cards">
       <${Card} name="step" value=${number(Math.max(job.step, told?.step || 0))} note=${told ? Object.entries(told.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
       <${Card} name="goodput" value=${job.goodput === null ? "unknown" : `${job.goodput_at_most ? "at most " : ""}${percent(job.goodput)}`} note="observed time that brought it forward" />
-      <${Card} name="recoveries" value=${faults.length} note=${job.open && !planned(job.open.cause) ? "one under way" : plural(job.incidents.length - faults.length, "planned change")} />
+      <${Card} name="recoveries" value=${faults.length} note=${job.open_incident && !planned(job.open_incident.cause) ? "one under way" : plural(job.incidents.length - faults.length, "planned change")} />
       <${Card} name="recovery, median / longest" value=${times.length ? `${span(median(times))} / ${span(times.at(-1))}` : "-"} />
-      <${Card} name="steps lost" value=${stepsLost(faults)} note=${job.charges?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />
+      <${Card} name="steps lost" value=${stepsLost(faults)} note=${job.counted_failures?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />
     </div>
     <div role="tablist" aria-label="About this job">${tabs.map(([name, text], i) => html`<button role="tab" id="tab-${name}" aria-selected=${tab === name ? "true" : "false"} aria-controls=${tab === name ? "tab-panel" : null} tabindex=${tab === name ? 0 : -1}
       onKeyDown=${(e) => move(e, i)} onClick=${() => { location.hash = `#/jobs/${id}/${name}`; }}>${text}</button>`)}</div>
@@ -86,9 +86,9 @@ function Scale({ job }) {
 function Incidents({ job }) {
   const all = [...job.incidents].reverse();
   return html`<section class="panel" aria-labelledby="incidents"><h2 id="incidents">Incidents</h2>
-    ${all.length === 0 && !job.open && html`<p class="empty">None.</p>`}
+    ${all.length === 0 && !job.open_incident && html`<p class="empty">None.</p>`}
     <ul class="plain incidents">
-      ${job.open && html`<li key="open"><${IncidentHead} incident=${job.open} open /></li>`}
+      ${job.open_incident && html`<li key="open"><${IncidentHead} incident=${job.open_incident} open /></li>`}
       ${all.map((i) => html`<li key=${i.incident} data-incident=${i.incident}><div style=${{ flex: "1 1 100%" }}>
         <${IncidentHead} incident=${i} /> <span class="soft">g${i.from} → ${i.to ? `g${i.to}` : "end"} · ${planned(i.cause) ? "planned" : lost(i)}${silence(i)}</span><${Phases} incident=${i} /></div></li>`)}
     </ul></section>`;

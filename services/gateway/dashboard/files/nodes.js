@@ -10,7 +10,7 @@ function conditions(n) {
   return [
     n.draining && "drains", n.excluded && `may not be used: ${n.excluded}`,
     n.quarantine && `quarantined ${until(n.quarantine)}`,
-    ...(n.benched || []).map((b) => `slot ${b.slot} quarantined ${until(b)}`), n.reason,
+    ...(n.quarantined_slots || []).map((b) => `slot ${b.slot} quarantined ${until(b)}`), n.reason,
   ].filter(Boolean);
 }
 
@@ -26,5 +26,5 @@ export function Nodes() {
           <td class="mono">${n.address}</td><td class="tight">${ago(n.since)}</td><td class="wide" title=${conditions(n).join("; ")}>${conditions(n).map((c) => html`<div>${c}</div>`)}</td>
           <td>${may("operator") && !["lost", "left"].includes(n.state) && html`<span class="tools">
             ${n.draining ? html`<${Action} text="Undo drain" run=${act(n.node, "drain", { undo: true })} />` : html`<${Action} text="Drain" sure="Really drain it?" run=${act(n.node, "drain", { reason: "by the dashboard" })} />`}
-            ${n.quarantine || n.benched?.length ? html`<${Action} text="Release" run=${act(n.node, "release", {})} />` : html`<${Action} text="Quarantine 10 m" sure="Really quarantine it?" run=${act(n.node, "quarantine", { for: "10m", reason: "by the dashboard" })} />`}</span>`}</td></tr>`} />`}</section>`;
+            ${n.quarantine || n.quarantined_slots?.length ? html`<${Action} text="Release" run=${act(n.node, "release", {})} />` : html`<${Action} text="Quarantine 10 m" sure="Really quarantine it?" run=${act(n.node, "quarantine", { for: "10m", reason: "by the dashboard" })} />`}</span>`}</td></tr>`} />`}</section>`;
 }
