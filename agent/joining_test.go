@@ -65,7 +65,7 @@ func newCrossing(t *testing.T) *crossing {
 	})
 	c.unserve = func() { cancel(); all.Wait() }
 	spec := spec.Job{
-		Name: "mnist", Command: []string{"fake", "run=1h"}, Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 1},
+		Name: "mnist", Command: []string{"fake", "run=1h"}, Rendezvous: &spec.Rendezvous{Nodes: spec.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 1},
 	}.WithDefaults()
 	pipes := newPipes()
 	var err error

@@ -141,7 +141,7 @@ func (o *Options) check() error {
 	need(o.Driver != nil, "the driver is not given")
 	need(o.Ports.Log != nil && o.Ports.Calls != nil && o.Ports.Signals != nil && o.Ports.Links != nil, "the ports are not given")
 	if j := o.Join; j != nil {
-		need(j.Job.Check() == nil && j.Spec.External(), "the job to join is not one whose nodes come by themselves")
+		need(j.Job.Check() == nil && j.Spec.SelfRegistered(), "the job to join is not one whose nodes come by themselves")
 	}
 	if _, err := o.account(""); err != nil {
 		bad = append(bad, err.Error())

@@ -19,7 +19,7 @@ func (c *checker) waiting() {
 	most := 0
 	for _, j := range c.w.jobs {
 		v := c.view(j)
-		if v.State != events.JobStateWaiting || v.Spec.External() || len(c.slots.Jobs[j.id].Places) > 0 {
+		if v.State != events.JobStateWaiting || v.Spec.SelfRegistered() || len(c.slots.Jobs[j.id].Places) > 0 {
 			delete(c.waitingSince, j.id)
 			continue
 		}

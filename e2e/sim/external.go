@@ -150,7 +150,7 @@ func (j *jobRun) canFormWithout(without *node) bool {
 func (x *participants) spec(s *spec.Job) {
 	s.Workers = spec.Workers{}
 	s.Rendezvous = &spec.Rendezvous{
-		External: true, Nodes: spec.NodeRange{Min: x.min, Max: x.max}, WorkersPerNode: x.perNode, JoinTimeout: spec.Duration(x.joinWithin),
+		Nodes: spec.NodeRange{Min: x.min, Max: x.max}, WorkersPerNode: x.perNode, JoinTimeout: spec.Duration(x.joinWithin),
 		LastCallTimeout: spec.Duration(x.lastCall), KeepAliveInterval: spec.Duration(time.Second),
 	}
 }

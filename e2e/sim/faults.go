@@ -145,7 +145,7 @@ func (w *world) spare(n *node) bool {
 		}
 	}
 	for _, j := range w.jobs {
-		if j.spec.External() {
+		if j.spec.SelfRegistered() {
 			continue
 		}
 		least := 0

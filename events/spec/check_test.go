@@ -64,8 +64,6 @@ func (r *rule) values() (legal, illegal []any) {
 		return []any{[]any{}, []any{"a", "torchvision.transforms"}}, []any{[]any{""}, []any{"a b"}, []any{"a."}, []any{1}, "a"}
 	case r.path == "env":
 		return []any{jsonObject{}, jsonObject{"A_1": "x", "b": nil}}, []any{jsonObject{"1A": "x"}, jsonObject{"RANK": "0"}, jsonObject{"A": 1}, jsonObject{"A": "\x00"}, []any{"A"}, "A=1"}
-	case r.path == "rendezvous.external":
-		return []any{true}, []any{false, "true", 1}
 	case r.path == "secrets":
 		return []any{jsonObject{}, jsonObject{"A_1": "file:/a", "b": "env:B"}}, []any{jsonObject{"A": "x"}, jsonObject{"A": "file:a"}, jsonObject{"RANK": "env:A"}, jsonObject{"A": nil}, "A"}
 	case r.path == "processes.user":
@@ -157,11 +155,11 @@ func agree(t rapid.TB, schema *jsonschema.Schema, doc jsonObject, want string) {
 }
 
 // smallest returns a document with the required fields.
-func smallest(external bool) jsonObject {
+func smallest(selfRegistered bool) jsonObject {
 	doc := jsonObject{"name": "a", "command": []any{"x"}, "workers": jsonObject{"min": 1, "max": 100_000}}
-	if external {
+	if selfRegistered {
 		delete(doc, "workers")
-		doc["rendezvous"] = jsonObject{"external": true, "nodes": jsonObject{"min": 1, "max": 8}}
+		doc["rendezvous"] = jsonObject{"nodes": jsonObject{"min": 1, "max": 8}}
 	}
 	return doc
 }
@@ -184,9 +182,9 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	for i := range rules {
 		r := &rules[i]
 		legal, illegal := r.values()
-		external := strings.HasPrefix(r.path, "rendezvous.")
+		selfRegistered := strings.HasPrefix(r.path, "rendezvous.")
 		try := func(value any, want string) {
-			doc := smallest(external)
+			doc := smallest(selfRegistered)
 			r.set(doc, value)
 			agree(t, schema, doc, want)
 		}
@@ -201,7 +199,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		}
 		if section, _, nested := strings.Cut(r.path, "."); nested {
 			for _, v := range []any{nil, 7, "x", []any{}, jsonObject{}, jsonObject{"unknown": 1}} {
-				doc := smallest(external)
+				doc := smallest(selfRegistered)
 				doc[section] = v
 				agree(t, schema, doc, "")
 			}
@@ -213,10 +211,10 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		agree(t, schema, doc, field)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		doc := smallest(rapid.Bool().Draw(t, "external"))
+		doc := smallest(rapid.Bool().Draw(t, "self-registered"))
 		for i := range rules {
 			r := &rules[i]
-			if _, external := doc["rendezvous"]; !external && strings.HasPrefix(r.path, "rendezvous.") {
+			if _, has := doc["rendezvous"]; !has && strings.HasPrefix(r.path, "rendezvous.") {
 				continue
 			}
 			legal, illegal := r.values()

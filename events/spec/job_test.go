@@ -139,7 +139,7 @@ func ptr[T any](v T) *T { return &v }
 func rendezvousOf(nodes, each int) func(*spec.Job) {
 	return func(s *spec.Job) {
 		s.Workers = spec.Workers{}
-		s.Rendezvous = &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 1, Max: nodes}, WorkersPerNode: each}
+		s.Rendezvous = &spec.Rendezvous{Nodes: spec.NodeRange{Min: 1, Max: nodes}, WorkersPerNode: each}
 	}
 }
 

@@ -9,14 +9,11 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Rendezvous makes a job external: its nodes register themselves (`regroup agent --join-job`), and
-// TorchElastic's rules select the participants. The scheduler ignores such a job. Times have
+// Rendezvous lets the nodes of a job register themselves (`regroup agent --join-job`).
+// TorchElastic's rules select the participants, and the scheduler ignores the job. Times have
 // TorchElastic's names and defaults.
 type Rendezvous struct {
-	// Always true: the job's nodes register themselves (`regroup agent --join-job`). Without this
-	// section the scheduler places the job.
-	External bool      `json:"external" required:"true"`
-	Nodes    NodeRange `json:"nodes"`
+	Nodes NodeRange `json:"nodes" required:"true"`
 	// Workers on each node.
 	WorkersPerNode int `json:"workersPerNode" default:"1" min:"1" max:"slots"`
 	// How long a node waits in a round that does not complete.
@@ -42,8 +39,8 @@ type NodeRange struct {
 	Max int `json:"max" required:"true"`
 }
 
-// External reports whether the job has self-registered nodes.
-func (s Job) External() bool { return s.Rendezvous != nil }
+// SelfRegistered reports whether the job has self-registered nodes.
+func (s Job) SelfRegistered() bool { return s.Rendezvous != nil }
 
 // KeepAlive returns how long a suspected node stays in a round without a decision of discovery.
 func (r Rendezvous) KeepAlive() time.Duration {
@@ -62,9 +59,6 @@ func (s Job) checkRendezvous(add func(path, format string, args ...any)) {
 	r := s.Rendezvous
 	if r == nil {
 		return
-	}
-	if !r.External {
-		add("rendezvous.external", "is false: leave rendezvous out, then the scheduler places the job")
 	}
 	if r.Nodes.Min > 0 && r.Nodes.Max < r.Nodes.Min {
 		add("rendezvous.nodes.max", "is %d, must be at least rendezvous.nodes.min (%d)", r.Nodes.Max, r.Nodes.Min)

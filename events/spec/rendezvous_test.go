@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-func external() Job {
-	return Job{Name: "mnist", Command: []string{"x"}, Rendezvous: &Rendezvous{External: true, Nodes: NodeRange{2, 4}, WorkersPerNode: 8}}
+func selfRegistered() Job {
+	return Job{Name: "mnist", Command: []string{"x"}, Rendezvous: &Rendezvous{Nodes: NodeRange{2, 4}, WorkersPerNode: 8}}
 }
 
 // TestRendezvousDefaults: TorchElastic's, and the workers follow from the nodes.
 func TestRendezvousDefaults(t *testing.T) {
-	given := external()
+	given := selfRegistered()
 	s := given.WithDefaults()
 	want := Rendezvous{
-		External: true, Nodes: NodeRange{2, 4}, WorkersPerNode: 8, JoinTimeout: Duration(600 * time.Second), LastCallTimeout: Duration(30 * time.Second),
+		Nodes: NodeRange{2, 4}, WorkersPerNode: 8, JoinTimeout: Duration(600 * time.Second), LastCallTimeout: Duration(30 * time.Second),
 		CloseTimeout: Duration(30 * time.Second), KeepAliveInterval: Duration(5 * time.Second), KeepAliveMaxAttempt: 3, HeartbeatTimeout: Duration(5 * time.Second),
 	}
 	if *s.Rendezvous != want || s.Workers != (Workers{16, 32}) || s.Rendezvous.KeepAlive() != 15*time.Second {
@@ -31,7 +31,7 @@ func TestRendezvousDefaults(t *testing.T) {
 }
 
 func TestRendezvousReportsAllErrors(t *testing.T) {
-	const text = `{"name":"a","command":["x"],"workers":{"min":3,"max":3},"rendezvous":{"external":false,"nodes":{"min":2,"max":1},` +
+	const text = `{"name":"a","command":["x"],"workers":{"min":3,"max":3},"rendezvous":{"nodes":{"min":2,"max":1},` +
 		`"workersPerNode":-1,"joinTimeout":"-1s","lastCallTimeout":"-1s","closeTimeout":"-1s","keepAliveInterval":"-1s","keepAliveMaxAttempt":-1,` +
 		`"heartbeatTimeout":"-1s","polls":true}}`
 	_, bad := Parse([]byte(text))
@@ -41,7 +41,7 @@ func TestRendezvousReportsAllErrors(t *testing.T) {
 	}
 	said := strings.Join(all, "\n")
 	for _, want := range []string{
-		"rendezvous.external: is false", "rendezvous.nodes.max: is 1", "rendezvous.workersPerNode: is -1", "rendezvous.joinTimeout: \"-1s\" is not more than 0",
+		"rendezvous.nodes.max: is 1", "rendezvous.workersPerNode: is -1", "rendezvous.joinTimeout: \"-1s\" is not more than 0",
 		"rendezvous.lastCallTimeout: \"-1s\" is not more than 0", "rendezvous.closeTimeout: \"-1s\" is not more than 0", "rendezvous.keepAliveInterval: \"-1s\" is not more than 0",
 		"rendezvous.keepAliveMaxAttempt: is -1", "rendezvous.heartbeatTimeout: \"-1s\" is not more than 0", "rendezvous.polls",
 	} {
@@ -49,7 +49,7 @@ func TestRendezvousReportsAllErrors(t *testing.T) {
 			t.Errorf("not found: %s\nin\n%s", want, said)
 		}
 	}
-	s := external()
+	s := selfRegistered()
 	s.Workers = Workers{1, 2}
 	if bad := s.WithDefaults().Check(); len(bad) != 1 || bad[0].Path != "workers" {
 		t.Errorf("workers and nodes: %v, want one error", bad)
@@ -58,8 +58,8 @@ func TestRendezvousReportsAllErrors(t *testing.T) {
 
 // TestDiffers: every field of a job is compared and named.
 func TestDiffers(t *testing.T) {
-	a := external().WithDefaults()
-	if bad := a.Differs(external().WithDefaults()); bad != nil {
+	a := selfRegistered().WithDefaults()
+	if bad := a.Differs(selfRegistered().WithDefaults()); bad != nil {
 		t.Errorf("the same differs: %v", bad)
 	}
 	for i := range rules {
@@ -67,7 +67,7 @@ func TestDiffers(t *testing.T) {
 		if strings.HasPrefix(r.path, "workers.") {
 			continue
 		}
-		b := external().WithDefaults()
+		b := selfRegistered().WithDefaults()
 		v := r.value(&b)
 		if v.Kind() == reflect.Pointer {
 			v.Set(reflect.New(r.kind))
@@ -93,7 +93,7 @@ func TestDiffers(t *testing.T) {
 			t.Errorf("%s: got %v", r.path, bad)
 		}
 	}
-	placed := external()
+	placed := selfRegistered()
 	placed.Rendezvous = nil
 	if bad := a.Differs(placed.WithDefaults()); len(bad) == 0 {
 		t.Error("a job without self-registered nodes is the same")

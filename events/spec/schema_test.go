@@ -146,7 +146,6 @@ func coded() map[string]jsonObject {
 			"additionalProperties": jsonObject{"type": "string", "pattern": `^(file:/[^\x00]*|env:[A-Za-z_][A-Za-z0-9_]*)$`},
 		},
 		"processes.limits.cpus": {"minimum": minCPUs, "maximum": maxCPUs},
-		"rendezvous.external":   {"const": true},
 	}
 }
 

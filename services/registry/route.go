@@ -167,7 +167,7 @@ func places(row events.PlacementView, v events.JobView, number uint64, emit cont
 
 // generations emits what the rendezvous' record says about a job and the job lacks.
 func generations(r events.RoundView, v events.JobView, number uint64, emit controller.Emit) {
-	if g := r.Rendezvous; g != nil && v.Spec.External() && (len(g.Placed) > 0 || g.Closed || g.Round > 0) {
+	if g := r.Rendezvous; g != nil && v.Spec.SelfRegistered() && (len(g.Placed) > 0 || g.Closed || g.Round > 0) {
 		emit(events.Input{Number: number, Body: gathered(v, *g)})
 	}
 	if r.Generation > v.Generation {

@@ -26,7 +26,7 @@ func TestRoundFitsItsStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := spec.Job{
-		Name: "demo", Command: []string{"x"}, Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 2000, Max: 4000}, WorkersPerNode: 1},
+		Name: "demo", Command: []string{"x"}, Rendezvous: &spec.Rendezvous{Nodes: spec.NodeRange{Min: 2000, Max: 4000}, WorkersPerNode: 1},
 	}.WithDefaults()
 	var inputs []events.Input
 	process := func() {

@@ -17,7 +17,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	}
 	switch b := in.Body.(type) {
 	case events.JobSubmitted:
-		if s, ok := state(string(b.Job)); !b.Spec.External() || (ok && s.Nodes != nil) {
+		if s, ok := state(string(b.Job)); !b.Spec.SelfRegistered() || (ok && s.Nodes != nil) {
 			return nil
 		}
 	case events.JobEndFact:
@@ -116,7 +116,7 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 		switch {
 		case v.State.Terminal():
 			in.Body = events.JobEnd{Job: v.Job, Reason: v.Reason, Code: v.Code}.Fact(v.State)
-		case v.Spec.External():
+		case v.Spec.SelfRegistered():
 			in.Body = events.JobSubmitted{Job: v.Job, Spec: v.Spec, By: v.By}
 		default:
 			continue

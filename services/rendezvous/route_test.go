@@ -126,7 +126,7 @@ func TestReturnOfALostNodeIsRouted(t *testing.T) {
 	r := &rounds{s: round.Machine{}.New(string(job)), now: time.Unix(1000, 0)}
 	jobSpec := spec.Job{
 		Name: "demo", Command: []string{"x"}, Recovery: spec.RecoveryInProcess,
-		Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 2, Max: 2}, WorkersPerNode: 1},
+		Rendezvous: &spec.Rendezvous{Nodes: spec.NodeRange{Min: 2, Max: 2}, WorkersPerNode: 1},
 	}.WithDefaults()
 	r.step(1, events.JobSubmitted{Job: job, Spec: jobSpec})
 	fact := events.NodeFact{Node: "node-a", Incarnation: "A"}

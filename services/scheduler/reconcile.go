@@ -106,7 +106,7 @@ func nodeInput(r document.Record[events.NodeView]) events.Input {
 // before it was in the pool.
 func jobInputs(r document.Record[events.JobHead], placed bool) []events.Input {
 	v, number := r.View, r.Number[events.FamilyJob]
-	if v.Spec.External() {
+	if v.Spec.SelfRegistered() {
 		return nil
 	}
 	if v.State.Terminal() {

@@ -64,9 +64,9 @@ func closeRendezvous(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup close mnist-7f3a", "regroup close mnist --reason 'the reservation ends'", "regroup stop mnist"),
 	}
 	reason := cmd.Flags().String("reason", "", "why; it is told to those who are sent away")
-	open := func(v events.JobView) bool { return v.Spec.External() }
+	open := func(v events.JobView) bool { return v.Spec.SelfRegistered() }
 	cmd.RunE = changing(env, open, func(ctx context.Context, s command.Session, v events.JobView) error {
-		if !v.Spec.External() {
+		if !v.Spec.SelfRegistered() {
 			return events.Errorf(events.Invalid, "%s is placed by the scheduler: nodes do not join it by themselves", v.Job)
 		}
 		ctx, cancel := context.WithTimeout(ctx, v.Spec.Rendezvous.CloseTimeout.D())

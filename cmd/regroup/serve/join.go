@@ -49,7 +49,7 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 	if events.CodeOf(err) == events.NotFound {
 		return nil, events.Errorf(events.NotFound, "there is no job %s to join: give its command after --, and whoever comes first creates it", j.Run)
 	}
-	if err == nil && !v.Spec.External() {
+	if err == nil && !v.Spec.SelfRegistered() {
 		err = events.Errorf(events.Invalid, "%s is placed by the scheduler: start the agent without --join-job", v.Job)
 	}
 	return &agent.Joining{Job: v.Job, Spec: v.Spec.WithDefaults()}, err

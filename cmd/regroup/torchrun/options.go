@@ -123,7 +123,7 @@ func (o *options) job(args []string) (spec.Job, error) {
 	if o.given["print-completion"] {
 		find("print-completion", "is refused: write regroup completion "+o.text("print-completion"))
 	}
-	r := &spec.Rendezvous{External: true}
+	r := &spec.Rendezvous{}
 	nodes, err := jobflags.Workers(o.text("nnodes"))
 	if err != nil || nodes.Min < 1 || nodes.Max < nodes.Min {
 		find("nnodes", strconv.Quote(o.text("nnodes"))+" is no number of nodes: write MIN:MAX, for example 2:4, or N")

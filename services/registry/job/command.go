@@ -83,7 +83,7 @@ func (t *transition) submit(c events.JobSubmit) {
 	v.Spec, v.By, v.Origin, v.Submitted = job, t.in.Source, origin, t.now
 	v.State, v.Reason = events.JobStateWaiting, "waits for the scheduler"
 	t.Client = events.OwnTrace(t.in.Trace, v.Job)
-	if job.External() {
+	if job.SelfRegistered() {
 		v.Reason = fmt.Sprintf("waits for %s to join it by themselves", events.Between(job.Rendezvous.Nodes.Min, job.Rendezvous.Nodes.Max, "node"))
 	}
 	v.Ledger.Samples = job.Data.Samples
@@ -112,7 +112,7 @@ func (t *transition) scale(c events.JobScale) {
 	case t.View.State.Terminal(), t.View.State == events.JobStateStopping, t.View.State == events.JobStateFinishing:
 		t.rejectField("job", "%s is %s: it takes no other number of workers", t.View.Job, t.View.State)
 		return
-	case t.View.Spec.External():
+	case t.View.Spec.SelfRegistered():
 		t.rejectField("workers", "the nodes of %s come by themselves: start agents that join it, or stop some", t.View.Job)
 		return
 	case c.Workers == t.View.Spec.Workers:

@@ -263,7 +263,7 @@ func (a args) spec() spec.Job {
 		low, high, _ := strings.Cut(nodes, ":")
 		lo, _ := strconv.Atoi(low)
 		hi, _ := strconv.Atoi(high)
-		s.Rendezvous, s.Workers = &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: lo, Max: hi}}, spec.Workers{}
+		s.Rendezvous, s.Workers = &spec.Rendezvous{Nodes: spec.NodeRange{Min: lo, Max: hi}}, spec.Workers{}
 	}
 	if a.has("nocommand") {
 		s.Command = nil

@@ -217,7 +217,7 @@ func (t *transition) generationGood(b events.WorkerReady) {
 // instead of the scheduler. Once the rendezvous is closed no node can join, so a job with too few
 // nodes then fails.
 func (t *transition) participantsSet(b events.RoundParticipantsSet) {
-	if !t.View.Spec.External() {
+	if !t.View.Spec.SelfRegistered() {
 		return
 	}
 	t.placed(events.PlacementSet{Job: b.Job, Places: b.Places, Workers: b.Workers, Spec: t.View.Spec, Reason: b.Reason, LostNodes: b.LostNodes})

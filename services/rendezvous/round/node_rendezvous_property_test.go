@@ -66,7 +66,7 @@ func newExternals(t *rapid.T) *externals {
 	e.spec = spec.Job{
 		Name: "j", Command: []string{"x"}, Recovery: rapid.SampledFrom([]spec.Recovery{spec.RecoveryInProcess, spec.RecoveryRestart}).Draw(t, "recovery"),
 		Rendezvous: &spec.Rendezvous{
-			External: true, Nodes: spec.NodeRange{Min: least, Max: least + rapid.IntRange(0, 2).Draw(t, "more")}, WorkersPerNode: rapid.IntRange(1, 2).Draw(t, "per"),
+			Nodes: spec.NodeRange{Min: least, Max: least + rapid.IntRange(0, 2).Draw(t, "more")}, WorkersPerNode: rapid.IntRange(1, 2).Draw(t, "per"),
 			JoinTimeout: spec.Duration(20 * time.Second), LastCallTimeout: spec.Duration(2 * time.Second),
 		},
 	}.WithDefaults()

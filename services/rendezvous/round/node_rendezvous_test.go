@@ -21,7 +21,7 @@ func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num f
 	}
 	switch cmd {
 	case "submit":
-		jobSpec := spec.Job{Name: "j", Command: []string{"x"}, Recovery: spec.RecoveryInProcess, Rendezvous: &spec.Rendezvous{External: true, WorkersPerNode: num("per", 1)}}
+		jobSpec := spec.Job{Name: "j", Command: []string{"x"}, Recovery: spec.RecoveryInProcess, Rendezvous: &spec.Rendezvous{WorkersPerNode: num("per", 1)}}
 		if arg["recovery"] == "restart" {
 			jobSpec.Recovery = spec.RecoveryRestart
 		}

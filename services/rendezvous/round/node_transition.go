@@ -42,7 +42,7 @@ func (t *transition) answerClosed(b events.Body) {
 
 // submitted opens the rendezvous of self-registered nodes. Other jobs wait for their placement.
 func (t *transition) submitted(b events.JobSubmitted) {
-	if !b.Spec.External() || t.Nodes != nil || t.Nonce != "" {
+	if !b.Spec.SelfRegistered() || t.Nodes != nil || t.Nonce != "" {
 		return
 	}
 	t.Nodes, t.Spec, t.Nonce = &NodeRendezvous{}, b.Spec, t.in.Nonce

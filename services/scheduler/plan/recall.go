@@ -22,7 +22,7 @@ func Recalled(nodes []events.Input, jobs []Placed) State {
 		s, _ = m.Apply(s, in, in.Time)
 	}
 	for _, j := range jobs {
-		if j.Submitted.Spec.External() {
+		if j.Submitted.Spec.SelfRegistered() {
 			continue
 		}
 		t := transition{s: &s}

@@ -101,7 +101,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 }
 
 func (t *transition) submitted(b events.JobSubmitted) {
-	if slices.Contains(t.s.Ended, b.Job) || b.Spec.External() { // the rendezvous places jobs with self-registered nodes
+	if slices.Contains(t.s.Ended, b.Job) || b.Spec.SelfRegistered() { // the rendezvous places jobs with self-registered nodes
 		return
 	}
 	j := t.s.job(b.Job)

@@ -60,7 +60,7 @@ func Of(s Seen) Explanation {
 	if i := s.broughtAbout(); i != nil {
 		e.SilenceMS, e.SilenceUnknown = i.SilenceMS, i.SilenceUnknown
 	}
-	if g := s.Round.Rendezvous; g != nil && v.Spec.External() {
+	if g := s.Round.Rendezvous; g != nil && v.Spec.SelfRegistered() {
 		e.Places = len(g.Placed) * v.Spec.Rendezvous.WorkersPerNode
 	}
 	if v.Spec.Failures.Max != nil {
@@ -97,7 +97,7 @@ func (s Seen) head(e Explanation) string {
 		return text
 	case e.Places == 0 && s.Round.Generation == 0:
 		return fmt.Sprintf("has waited for slots for %s: %s", screen.Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
-	case e.Places == 0 && !v.Spec.External():
+	case e.Places == 0 && !v.Spec.SelfRegistered():
 		return fmt.Sprintf("has no slots any more after %s: it needs %d, and trains again when it gets them", screen.CauseText(s.lastCause()), max(1, e.Workers.Min))
 	case s.Round.Proposed > 0:
 		return s.regroups(e)

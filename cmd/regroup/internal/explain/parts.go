@@ -231,7 +231,7 @@ func (s Seen) doubt(n events.NodeView) string {
 // for none.
 func (s Seen) awaitedNodes() string {
 	g := s.Round.Rendezvous
-	if !s.Job.Spec.External() || (g != nil && g.Complete) {
+	if !s.Job.Spec.SelfRegistered() || (g != nil && g.Complete) {
 		return ""
 	}
 	r := s.Job.Spec.Rendezvous

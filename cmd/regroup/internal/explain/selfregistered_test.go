@@ -13,7 +13,7 @@ import (
 func TestSelfRegisteredNodes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	spec := spec.Job{Name: "mnist", Command: []string{"x"}, Rendezvous: &spec.Rendezvous{
-		External: true, Nodes: spec.NodeRange{Min: 2, Max: 3}, WorkersPerNode: 2,
+		Nodes: spec.NodeRange{Min: 2, Max: 3}, WorkersPerNode: 2,
 	}}.WithDefaults()
 	at := func(state events.JobState, g events.RendezvousStatus, r events.RoundView, more func(*events.RendezvousView)) string {
 		r.Rendezvous = &events.RendezvousView{RendezvousStatus: g}

@@ -38,7 +38,7 @@ func Submit(ctx context.Context, c *client.Client, config boot.Config, job spec.
 	id, err := c.SubmitAfter(ctx, job, func(of string, job *spec.Job) {
 		origin = of
 		job.Processes.SubmitEnvironment = ""
-		if job.External() { // its agents run the command that they are started with
+		if job.SelfRegistered() { // its agents run the command that they are started with
 			return
 		}
 		var nodes []events.NodeView

@@ -200,7 +200,7 @@ func TestAllWorkersAreAlike(t *testing.T) {
 			spec.Job{},
 			"workers run on the nodes of the server " + there + " (the server has no node yet); --workdir and --env change that", "",
 		},
-		"comes by itself": {func(m *machine) { m.node("a") }, spec.Job{Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 1, Max: 1}}}, "", ""},
+		"comes by itself": {func(m *machine) { m.node("a") }, spec.Job{Rendezvous: &spec.Rendezvous{Nodes: spec.NodeRange{Min: 1, Max: 1}}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)

@@ -41,7 +41,7 @@ func AddJoin(fs *pflag.FlagSet) *Join {
 // Spec returns the spec of a job that runs args, with its defaults. The error is Invalid with every
 // field error, each named by its flag.
 func (j *Join) Spec(args []string) (spec.Job, error) {
-	r := &spec.Rendezvous{External: true, WorkersPerNode: j.perNode}
+	r := &spec.Rendezvous{WorkersPerNode: j.perNode}
 	var bad []spec.FieldError
 	nodes, err := Workers(j.nodes)
 	if err != nil {

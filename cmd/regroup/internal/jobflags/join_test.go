@@ -29,7 +29,7 @@ func TestTorchrunsFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := spec.Rendezvous{
-		External: true, Nodes: spec.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 2, JoinTimeout: spec.Duration(90 * time.Second),
+		Nodes: spec.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 2, JoinTimeout: spec.Duration(90 * time.Second),
 		LastCallTimeout: spec.Duration(5 * time.Second), CloseTimeout: spec.Duration(1500 * time.Millisecond),
 		KeepAliveInterval: spec.Duration(2 * time.Second), KeepAliveMaxAttempt: 4, HeartbeatTimeout: spec.Duration(3 * time.Second),
 	}
