@@ -15,21 +15,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/gateway/dashboard"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 	"github.com/regroup-io/regroup/services/gateway/webhooks"
 )
 
-// Options configure a gateway. Ports, Parse and Logger must be set.
+// Options configure a gateway. Ports and Logger must be set.
 type Options struct {
 	Ports events.Ports
-	// Parse reads a job's specification in YAML or JSON. The error has every field error
-	// (events.FieldErrorsOf).
-	Parse func(name string, text []byte) (spec.Job, error)
-	// Pages are further resources of a job, such as its timeline.
-	Pages []Page
 	// Token is what a client must present who may do everything; empty = a random one.
 	Token string
 	// Tokens is the path of a file with more tokens (package tokens); empty = none.

@@ -17,8 +17,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/specfile"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/feed"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // maxBody bounds the body of a request; that of a command is bounded by limits.Command.
@@ -125,7 +126,7 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 	if media == mediaJSON {
 		name = "job.json"
 	}
-	job, err := g.Parse(name, text)
+	job, err := specfile.Parse(name, text)
 	if err != nil {
 		return invalid(err)
 	}
@@ -389,19 +390,6 @@ func withConflict(err error) error {
 		return withStatus(http.StatusConflict, err)
 	}
 	return err
-}
-
-func (g *Gateway) jobMetrics(w http.ResponseWriter, r *http.Request) error {
-	v, _, err := g.job(r)
-	if err != nil {
-		return err
-	}
-	points, err := g.feed.Course(r.Context(), v.Job)
-	if err != nil {
-		return err
-	}
-	s := Series{Metrics: points}
-	return answer(w, http.StatusOK, s)
 }
 
 // body decodes a JSON body strictly; an empty one is the zero value.

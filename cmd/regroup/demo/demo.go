@@ -16,13 +16,14 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -187,7 +188,7 @@ func (d *demo) show(v events.JobView) error {
 	}
 	fmt.Fprintln(out)
 	g := screen.Gantt{Palette: d.palette}
-	if err := g.Draw(out, screen.NewTimeline(d.facts, time.Now())); err != nil {
+	if err := g.Draw(out, view.NewTimeline(d.facts, time.Now())); err != nil {
 		return err
 	}
 	if a, ok := v.Metrics["accuracy"]; ok {

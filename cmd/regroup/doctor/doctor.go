@@ -16,10 +16,10 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/internal/exitcode"
 )
 
 // limit bounds all checks together; probeLimit the Python process, serverLimit the server.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
@@ -29,7 +30,7 @@ func drawBrokers(p screen.Palette, w *bytes.Buffer, r brokers.Report) error {
 		case b.Leads > 0:
 			heard = "answers"
 		case b.SeenMS != nil:
-			heard = screen.MS(*b.SeenMS) + " ago"
+			heard = view.MS(*b.SeenMS) + " ago"
 		}
 		rows = append(rows, []string{b.Broker, p.State(string(b.State)), fmt.Sprint(b.Leads), fmt.Sprint(b.Copies), fmt.Sprint(b.Lag), heard})
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func scale(env command.Env) *cobra.Command {
@@ -28,7 +28,7 @@ func scale(env command.Env) *cobra.Command {
 			if err := s.Scale(ctx, v.Job, w); err != nil {
 				return err
 			}
-			fmt.Fprintf(env.Err, "%s wants %s\n", v.Job, screen.WorkersText(w))
+			fmt.Fprintf(env.Err, "%s wants %s\n", v.Job, view.WorkersText(w))
 			return nil
 		})(cmd, job)
 	}

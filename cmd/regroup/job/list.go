@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/gateway/view"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func list(env command.Env) *cobra.Command {
@@ -107,7 +107,7 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 		incidents++
 	}
 	r := []string{
-		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", training(v), screen.WorkersRange(v.Spec.Workers)), gen, step,
+		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", training(v), view.WorkersRange(v.Spec.Workers)), gen, step,
 		fmt.Sprint(incidents), env.Age(v.Submitted),
 	}
 	if wide {

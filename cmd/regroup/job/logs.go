@@ -15,10 +15,10 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 type logFlags struct {

@@ -13,12 +13,12 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/exitcode"
 	pause "github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // Sequences of a terminal: the frame is written over the one before, without flicker.
@@ -209,5 +209,5 @@ func lastIncident(v events.JobView) string {
 		return "-"
 	}
 	last := v.Incidents[len(v.Incidents)-1]
-	return fmt.Sprintf("%s, %s", last.Cause.Kind, screen.MS(last.TotalMS))
+	return fmt.Sprintf("%s, %s", last.Cause.Kind, view.MS(last.TotalMS))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // cluster is what the brokers say in a test.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func names(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
@@ -51,7 +51,7 @@ func reasons(env command.Env, n events.NodeView) string {
 		out = append(out, "may not be used: "+n.Excluded)
 	}
 	say := func(what string, q events.Quarantine) {
-		text := fmt.Sprintf("%s %s more: %s", what, screen.Span(q.Until.Sub(env.Now())), q.Reason)
+		text := fmt.Sprintf("%s %s more: %s", what, view.Span(q.Until.Sub(env.Now())), q.Reason)
 		if q.Count > 1 {
 			text += fmt.Sprintf(" (%d in a row)", q.Count)
 		}

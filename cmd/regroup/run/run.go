@@ -22,17 +22,17 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/handover"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -307,7 +307,7 @@ func StopLeftovers(ctx context.Context, c *client.Client) error {
 // succeeded.
 func Report(out, errs io.Writer, p screen.Palette, v events.JobView, asJSON bool) error {
 	now := time.Now()
-	s := summary.Of(v, now)
+	s := view.Summarize(v, now)
 	if asJSON {
 		b, err := json.MarshalIndent(s, "", "  ")
 		if err != nil {

@@ -18,15 +18,15 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // joinEvent is the id of the event that submits the job of a run.
@@ -267,7 +267,7 @@ func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 			if err := screen.Final(s.to, screen.Palette{}, v, now); err != nil {
 				return err
 			}
-			return summary.Of(v, now).Err()
+			return view.Summarize(v, now).Err()
 		}
 		if !wait.Sleep(ctx, 100*time.Millisecond) {
 			return events.Errorf(events.Unavailable, "%s is over, but the registry does not say how: see regroup status %s", s.job, s.job)

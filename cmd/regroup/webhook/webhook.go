@@ -11,9 +11,9 @@ import (
 
 	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // Gateway returns the client of the gateway at a URL; empty = the one of this user's settings.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/gateway/view"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Course returns the points of a job's metrics by name. Those of the time before this process heard

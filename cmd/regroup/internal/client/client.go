@@ -16,10 +16,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // DefaultAnswerWithin is the default timeout of a command's reply.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // Line is one line of a worker's output.

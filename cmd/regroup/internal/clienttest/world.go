@@ -17,10 +17,10 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 

@@ -12,9 +12,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Env is the environment of a command. Data goes to Out, messages to Err. All fields but In must be
@@ -134,7 +135,7 @@ func (e Env) Age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return screen.Span(e.Now().Sub(t))
+	return view.Span(e.Now().Sub(t))
 }
 
 // Interrupted turns an interrupt into success for a command that only watches.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func TestFinal(t *testing.T) {
@@ -149,8 +150,8 @@ func TestSpan(t *testing.T) {
 		-time.Second: "0ms", 41300 * time.Microsecond: "41ms", 1100 * time.Millisecond: "1.1s", 59 * time.Second: "59s",
 		133 * time.Second: "2m13s", 3*time.Hour + 2*time.Minute: "3h02m", 99 * time.Hour: "4d03h",
 	} {
-		if got := Span(d); got != want {
-			t.Errorf("Span(%s) = %q, want %q", d, got, want)
+		if got := view.Span(d); got != want {
+			t.Errorf("view.Span(%s) = %q, want %q", d, got, want)
 		}
 	}
 }

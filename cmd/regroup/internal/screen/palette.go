@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // Palette colours text, or leaves it unchanged.

@@ -4,32 +4,10 @@
 package screen
 
 import (
-	"fmt"
 	"io"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
-
-// Span formats a duration: 41ms, 1.1s, 2m13s, 3h02m, 4d03h.
-func Span(d time.Duration) string {
-	switch d = max(0, d); {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Round(time.Millisecond).Milliseconds())
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
-}
-
-// MS formats milliseconds as they are in facts.
-func MS(ms float64) string { return Span(time.Duration(ms * float64(time.Millisecond))) }
 
 // Table writes rows under a header in aligned columns; a row may have more cells than the header.
 // Escape sequences for colour do not count.

@@ -16,12 +16,6 @@ import (
 
 	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/explain"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/specfile"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/waterfall"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/services/gateway"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
@@ -80,7 +74,7 @@ func Open(c Config, p *boot.Process) (*Running, error) {
 		return nil, err
 	}
 	g, err := gateway.New(gateway.Options{
-		Ports: p.Ports, Parse: specfile.Parse, Pages: Pages(), Token: c.Token, Tokens: cmp.Or(c.Tokens, filepath.Join(p.Config.StateDir, DefaultTokens)),
+		Ports: p.Ports, Token: c.Token, Tokens: cmp.Or(c.Tokens, filepath.Join(p.Config.StateDir, DefaultTokens)),
 		Webhooks: cmp.Or(c.Hooks, filepath.Join(p.Config.StateDir, "webhooks.json")), WebhooksPrivate: c.Private, WebhooksOrigin: c.Origin, Secure: secure, Version: p.Config.Version, Logger: p.Logger.With("service", "gateway"), Spans: p.Recorder.Record,
 	})
 	if err != nil {
@@ -110,35 +104,6 @@ func (r *Running) Serve(ctx context.Context) error {
 func (r *Running) Close() {
 	_ = r.at.Close()
 	_ = os.Remove(r.record)
-}
-
-// Pages are the resources of a job that the command line shows too.
-func Pages() []gateway.Page {
-	return []gateway.Page{
-		gateway.NewPage("explain", "What the job does, and what it waits for, in one sentence with numbers", gateway.Wants{}, func(s gateway.Seen) explain.Explanation {
-			return explain.Of(explain.Seen{Job: s.Job, Round: s.Round, Placement: s.Placement, Pool: s.Pool, Nodes: s.Nodes, Silent: s.Silent, Now: s.Now})
-		}),
-		gateway.NewPage("summary", "The result of the job, as regroup run -o json prints it", gateway.Wants{}, func(s gateway.Seen) summary.Summary {
-			return summary.Of(s.Job, s.Now)
-		}),
-		gateway.NewPage("timeline", "What each worker did over time, and the generations", gateway.Wants{Facts: true}, func(s gateway.Seen) screen.Timeline {
-			return *screen.NewTimeline(s.Facts, s.Now)
-		}),
-		gateway.NewPage("traces", "The spans of the start of the job and of its incidents, each in the order of a waterfall", gateway.Wants{Traces: traceIDs}, func(s gateway.Seen) waterfall.Page {
-			return waterfall.NewPage(s.Job, s.Spans, s.SpansCut)
-		}),
-	}
-}
-
-func traceIDs(v events.JobView) (ids []string) {
-	all, err := waterfall.Traces(v, -1)
-	if err != nil {
-		return nil
-	}
-	for _, t := range all {
-		ids = append(ids, t.Trace)
-	}
-	return ids
 }
 
 // write leaves a record where client.Find reads it.

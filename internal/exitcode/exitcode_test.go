@@ -64,7 +64,7 @@ func TestOfJob(t *testing.T) {
 // TestTheTableOfOutcomesSaysTheSame checks the last column of docs/outcomes.md, which the registry
 // generates.
 func TestTheTableOfOutcomesSaysTheSame(t *testing.T) {
-	data, err := os.ReadFile("../../../../docs/outcomes.md")
+	data, err := os.ReadFile("../../docs/outcomes.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package summary
+package view
 
 import (
 	"github.com/regroup-io/regroup/events"
@@ -20,10 +20,10 @@ type Samples struct {
 // Exact reports whether every sample of every closed epoch was consumed exactly once.
 func (s Samples) Exact() bool { return s.Missing == 0 && s.Repeated == 0 && !s.Unproven }
 
-// Count checks a ledger against the totals of a permutation of 0..Samples-1, which are the same for
-// every order. It returns nil when the program keeps no ledger. The cost is one hash per sample of
-// one epoch, up to limits.Proof.
-func Count(l events.Ledger) *Samples {
+// SamplesOf checks a ledger against the totals of a permutation of 0..Samples-1, which are the same
+// for every order. It returns nil when the program keeps no ledger. The cost is one hash per sample
+// of one epoch, up to limits.Proof.
+func SamplesOf(l events.Ledger) *Samples {
 	if l.Samples == 0 {
 		return nil
 	}

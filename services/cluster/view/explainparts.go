@@ -1,4 +1,4 @@
-package explain
+package view
 
 import (
 	"cmp"
@@ -7,12 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 )
 
 func ended(v events.JobView, now time.Time) string {
-	text := fmt.Sprintf("%s %s ago", v.State, screen.Span(now.Sub(v.Ended)))
+	text := fmt.Sprintf("%s %s ago", v.State, Span(now.Sub(v.Ended)))
 	if v.Reason != "" {
 		text += ": " + v.Reason
 	}
@@ -30,7 +29,7 @@ func (s Seen) observed(format string) string {
 	if v.Step == 0 || v.StepAt.IsZero() || age < time.Second {
 		return ""
 	}
-	return fmt.Sprintf(format, screen.Span(age))
+	return fmt.Sprintf(format, Span(age))
 }
 
 // broughtAbout returns the incident after which the present generation began; nil = none did.
@@ -139,7 +138,7 @@ func (s Seen) links() []string {
 		if l.Excluded == "" {
 			text += "and too few workers would be left without either"
 		} else {
-			text += fmt.Sprintf("%s is left out for %s more", l.Excluded, screen.Span(max(0, l.Until.Sub(s.Now))))
+			text += fmt.Sprintf("%s is left out for %s more", l.Excluded, Span(max(0, l.Until.Sub(s.Now))))
 		}
 		out = append(out, text)
 	}
@@ -209,7 +208,7 @@ func (s Seen) doubts() []string {
 }
 
 func (s Seen) doubt(n events.NodeView) string {
-	lasts := " for " + screen.Span(s.Now.Sub(n.Since))
+	lasts := " for " + Span(s.Now.Sub(n.Since))
 	reason := ""
 	if n.Reason != "" && n.Reason != "draining" {
 		reason = " (" + n.Reason + ")"
@@ -222,7 +221,7 @@ func (s Seen) doubt(n events.NodeView) string {
 	case n.Excluded != "":
 		return fmt.Sprintf("%s may not be used: %s", n.Node, n.Excluded)
 	case n.Quarantine != nil:
-		return fmt.Sprintf("%s is quarantined for %s more: %s", n.Node, screen.Span(max(0, n.Quarantine.Until.Sub(s.Now))), n.Quarantine.Reason)
+		return fmt.Sprintf("%s is quarantined for %s more: %s", n.Node, Span(max(0, n.Quarantine.Until.Sub(s.Now))), n.Quarantine.Reason)
 	}
 	return fmt.Sprintf("%s is %s%s%s", n.Node, n.State, lasts, reason)
 }
@@ -241,7 +240,7 @@ func (s Seen) awaitedNodes() string {
 	}
 	text := fmt.Sprintf("waits for nodes to come: %d of %s here", here, events.Between(r.Nodes.Min, r.Nodes.Max, "node"))
 	if g != nil && g.LastCall.After(s.Now) {
-		text += "; the last call ends in " + screen.Span(g.LastCall.Sub(s.Now))
+		text += "; the last call ends in " + Span(g.LastCall.Sub(s.Now))
 	}
 	return text
 }

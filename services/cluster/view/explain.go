@@ -1,6 +1,4 @@
-// Package explain describes in one sentence with numbers what a job is doing and what it waits for.
-// It reads the views of all services and decides nothing.
-package explain
+package view
 
 import (
 	"fmt"
@@ -8,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -49,8 +46,8 @@ type Explanation struct {
 	SilenceUnknown bool    `json:"silence_unknown,omitempty"`
 }
 
-// Of explains what a job does.
-func Of(s Seen) Explanation {
+// Explain describes in one sentence with numbers what a job does, and what it waits for.
+func Explain(s Seen) Explanation {
 	v := s.Job
 	e := Explanation{
 		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
@@ -90,15 +87,15 @@ func (s Seen) head(e Explanation) string {
 	case s.awaitedNodes() != "":
 		return s.awaitedNodes()
 	case e.Places == 0 && s.Round.Generation == 0 && s.silent(events.ServiceScheduler):
-		text := fmt.Sprintf("has no slots since it was submitted %s ago: no scheduler answers, and until one does it gets none", screen.Span(s.Now.Sub(v.Submitted)))
+		text := fmt.Sprintf("has no slots since it was submitted %s ago: no scheduler answers, and until one does it gets none", Span(s.Now.Sub(v.Submitted)))
 		if e.Hindrance != "" {
 			text += "; the last one said that it " + e.Hindrance
 		}
 		return text
 	case e.Places == 0 && s.Round.Generation == 0:
-		return fmt.Sprintf("has waited for slots for %s: %s", screen.Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
+		return fmt.Sprintf("has waited for slots for %s: %s", Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
 	case e.Places == 0 && !v.Spec.External():
-		return fmt.Sprintf("has no slots any more after %s: it needs %d, and trains again when it gets them", screen.CauseText(s.lastCause()), max(1, e.Workers.Min))
+		return fmt.Sprintf("has no slots any more after %s: it needs %d, and trains again when it gets them", CauseText(s.lastCause()), max(1, e.Workers.Min))
 	case s.Round.Proposed > 0:
 		return s.regroups(e)
 	case e.Training == 0 && s.silent(events.ServiceRendezvous):
@@ -111,12 +108,12 @@ func (s Seen) head(e Explanation) string {
 	if v.Spec.Recovery == spec.RecoveryRestart && (silent || v.Step == 0) {
 		verb = "runs" // only its processes are known to run
 	}
-	text := fmt.Sprintf("%s as %s with %s", verb, e.Generation, screen.TrainingText(e.Training, e.Workers))
+	text := fmt.Sprintf("%s as %s with %s", verb, e.Generation, TrainingText(e.Training, e.Workers))
 	if v.Step > 0 {
 		text += fmt.Sprintf(" (step %d%s)", v.Step, s.observed(", observed %s ago"))
 	}
 	if silent {
-		text += ", and has reported no step since " + screen.CauseText(v.OpenIncident.Cause)
+		text += ", and has reported no step since " + CauseText(v.OpenIncident.Cause)
 	}
 	return text
 }
@@ -150,7 +147,7 @@ func (s Seen) regroups(e Explanation) string {
 	r := s.Round
 	verb := "agrees on its first generation"
 	if r.Generation > 0 {
-		verb = fmt.Sprintf("regroups from %s to %s after %s", r.Generation, r.Proposed, screen.CauseText(r.Cause))
+		verb = fmt.Sprintf("regroups from %s to %s after %s", r.Generation, r.Proposed, CauseText(r.Cause))
 	}
 	text := fmt.Sprintf("%s: %d of %s joined, at least %d needed", verb, e.Joined, events.Plural(len(r.Expected), "worker"), e.Workers.Min)
 	text += s.observed("; no step was observed for %s")
@@ -159,11 +156,11 @@ func (s Seen) regroups(e Explanation) string {
 	}
 	switch {
 	case len(r.EndingNodes) > 0 && e.Until.After(s.Now):
-		text += fmt.Sprintf("; it waits for at most %s until the processes of %s have ended on %s", screen.Span(e.Until.Sub(s.Now)), r.Generation, nodesText(r.EndingNodes))
+		text += fmt.Sprintf("; it waits for at most %s until the processes of %s have ended on %s", Span(e.Until.Sub(s.Now)), r.Generation, nodesText(r.EndingNodes))
 	case r.State == events.RoundStateSettling && len(e.Missing) == 0 && e.Until.After(s.Now):
-		text += fmt.Sprintf("; it tries again in %s, because generations are lost without progress", screen.Span(e.Until.Sub(s.Now)))
+		text += fmt.Sprintf("; it tries again in %s, because generations are lost without progress", Span(e.Until.Sub(s.Now)))
 	case r.State == events.RoundStateSettling && e.Until.After(s.Now):
-		text += "; the last call ends in " + screen.Span(e.Until.Sub(s.Now))
+		text += "; the last call ends in " + Span(e.Until.Sub(s.Now))
 	case r.Generation == 0 && len(e.Missing) > 0:
 		if left := s.Job.Submitted.Add(s.Job.Spec.Elastic.StartWithin.D()).Sub(s.Now); left > 0 && s.Job.Spec.Elastic.StartWithin > 0 {
 			text += "; it may take at most " + s.Job.Spec.Elastic.StartWithin.D().String()
@@ -182,8 +179,8 @@ func (s Seen) notes(e Explanation) []string {
 	if n := s.Round.NoProgress; n >= spec.FreeRetries {
 		out = append(out, fmt.Sprintf("%s in a row were lost without progress", events.Plural(n, "generation")))
 	}
-	if i := s.broughtAbout(); i != nil && screen.SilenceText(*i) != "" {
-		out = append(out, fmt.Sprintf("%s came after %s, and %s", i.To, screen.CauseText(i.Cause), screen.SilenceText(*i)))
+	if i := s.broughtAbout(); i != nil && SilenceText(*i) != "" {
+		out = append(out, fmt.Sprintf("%s came after %s, and %s", i.To, CauseText(i.Cause), SilenceText(*i)))
 	}
 	if len(e.Warming) > 0 && s.Round.Proposed == 0 {
 		out = append(out, "to come in at a commit: "+s.placesText(e.Warming))

@@ -3,8 +3,8 @@ package waterfall
 import (
 	"fmt"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Trace is the start of a job or one of its incidents.
@@ -20,7 +20,7 @@ type Trace struct {
 func Traces(v events.JobView, only int) ([]Trace, error) {
 	all := []Trace{{Title: "start of " + string(v.Job), Trace: events.TraceID(events.JobTrace(v.Job)), Spans: []Span{}}}
 	add := func(number int, cause events.Cause, from events.Generation, silence string) {
-		title := fmt.Sprintf("#%d %s", number, screen.CauseText(cause))
+		title := fmt.Sprintf("#%d %s", number, view.CauseText(cause))
 		if silence != "" {
 			title += ", " + silence
 		}
@@ -30,7 +30,7 @@ func Traces(v events.JobView, only int) ([]Trace, error) {
 		})
 	}
 	for _, i := range v.Incidents {
-		add(i.Incident, i.Cause, i.From, screen.SilenceText(i))
+		add(i.Incident, i.Cause, i.From, view.SilenceText(i))
 	}
 	if v.OpenIncident != nil {
 		add(v.OpenIncident.Incident, v.OpenIncident.Cause, v.OpenIncident.From, "")
@@ -101,12 +101,10 @@ func NewPage(v events.JobView, messages [][]byte, cut bool) Page {
 	room := pageRows
 	for i := len(all) - 1; i >= 0; i-- {
 		d := Drawn{Incident: all[i].Incident, Title: all[i].Title, Trace: all[i].Trace, Rows: []Row{}}
-		nodes := tree(all[i].Spans)
-		take := min(room, len(nodes))
-		for _, n := range nodes[:take] {
-			d.Rows = append(d.Rows, Row{n.Span, n.depth, n.orphan})
-		}
-		room, d.Left = room-take, len(nodes)-take
+		rows := Rows(all[i].Spans)
+		take := min(room, len(rows))
+		d.Rows = append(d.Rows, rows[:take]...)
+		room, d.Left = room-take, len(rows)-take
 		p.Traces = append(p.Traces, d)
 	}
 	return p

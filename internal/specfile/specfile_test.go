@@ -87,7 +87,7 @@ func TestGoodFiles(t *testing.T) {
 // TestExamples validates the job files in examples/ and in the documents, also against
 // docs/job.schema.json.
 func TestExamples(t *testing.T) {
-	root := filepath.Join("..", "..", "..", "..")
+	root := filepath.Join("..", "..")
 	schema, err := jsonschema.NewCompiler().Compile(filepath.Join(root, "docs", "job.schema.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package explain
+package view
 
 import (
 	"strings"
@@ -20,7 +20,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 		if more != nil {
 			more(r.Rendezvous)
 		}
-		return Of(Seen{Job: events.JobView{Job: "mnist-1a2b", Spec: spec, State: state, Submitted: now}, Round: r, Now: now}).Sentence
+		return Explain(Seen{Job: events.JobView{Job: "mnist-1a2b", Spec: spec, State: state, Submitted: now}, Round: r, Now: now}).Sentence
 	}
 	for want, got := range map[string]string{
 		"waits for nodes to come: 1 of 2 to 3 nodes here": at(events.JobStateWaiting, events.RendezvousStatus{Nodes: 1}, events.RoundView{}, nil),
@@ -34,7 +34,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 			t.Errorf("%q does not say %q", got, want)
 		}
 	}
-	if v := Of(Seen{Job: events.JobView{Spec: spec}, Now: now}); !strings.Contains(v.Sentence, "0 of 2 to 3") {
+	if v := Explain(Seen{Job: events.JobView{Spec: spec}, Now: now}); !strings.Contains(v.Sentence, "0 of 2 to 3") {
 		t.Errorf("before the first node: %q", v.Sentence)
 	}
 }

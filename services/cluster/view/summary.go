@@ -1,41 +1,40 @@
-// Package summary is the result of a job as one JSON object with a fixed shape, which run and demo
-// print and scripts read. It is derived from the registry's view of the job only.
-package summary
+package view
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/exitcode"
 )
 
-// Summary is the result of a job. Lists are never null.
+// Summary is the result of a job as one JSON object with a fixed shape, which run and demo print
+// and scripts read. It is derived from the registry's view of the job only. Lists are never null.
 type Summary struct {
-	Job         events.JobID       `json:"job"`
-	Outcome     events.JobState    `json:"outcome"`   // the job's state; terminal unless it still runs
-	ExitCode    int                `json:"exit_code"` // of regroup itself: see package exitcode
-	Seconds     float64            `json:"seconds"`   // submit to end, on the registry's clock
-	Steps       uint64             `json:"steps"`
-	Generations []Generation       `json:"generations"`
-	Incidents   []Incident         `json:"incidents"`
-	Samples     *Samples           `json:"samples"` // null: the program keeps no ledger
-	Metrics     map[string]float64 `json:"metrics"` // of the worker that completed the work, else the newest that were reported
+	Job         events.JobID        `json:"job"`
+	Outcome     events.JobState     `json:"outcome"`   // the job's state; terminal unless it still runs
+	ExitCode    int                 `json:"exit_code"` // of regroup itself: see package exitcode
+	Seconds     float64             `json:"seconds"`   // submit to end, on the registry's clock
+	Steps       uint64              `json:"steps"`
+	Generations []SummaryGeneration `json:"generations"`
+	Incidents   []SummaryIncident   `json:"incidents"`
+	Samples     *Samples            `json:"samples"` // null: the program keeps no ledger
+	Metrics     map[string]float64  `json:"metrics"` // of the worker that completed the work, else the newest that were reported
 	// Reported are the newest values that were reported, with their steps.
 	Reported map[string]events.Metric `json:"reported,omitempty"`
 	Dropped  uint64                   `json:"dropped,omitempty"` // lines of output that are not in the log; the gaps are marked there
 }
 
-// Generation is one generation and its members.
-type Generation struct {
+// SummaryGeneration is one generation and its members.
+type SummaryGeneration struct {
 	Generation events.Generation `json:"generation"`
 	World      int               `json:"world"`
 	Cause      events.CauseKind  `json:"cause"`
-	Members    []Member          `json:"members"` // by rank
+	Members    []SummaryMember   `json:"members"` // by rank
 }
 
-// Member is one worker of a generation.
-type Member struct {
+// SummaryMember is one worker of a generation.
+type SummaryMember struct {
 	Node        events.NodeID      `json:"node"`
 	Slot        events.Slot        `json:"slot"`
 	Rank        int                `json:"rank"`
@@ -43,8 +42,8 @@ type Member struct {
 	Incarnation events.Incarnation `json:"incarnation"`
 }
 
-// Incident is one closed incident. Its phases sum to its length.
-type Incident struct {
+// SummaryIncident is one closed incident. Its phases sum to its length.
+type SummaryIncident struct {
 	ID        int               `json:"id"`
 	Cause     events.CauseKind  `json:"cause"`
 	From      events.Generation `json:"from_generation"`
@@ -59,14 +58,14 @@ type Incident struct {
 	Unknown   bool              `json:"silence_unknown,omitempty"`
 }
 
-// Of returns the summary of a job; now is the end of a job that has not ended.
-func Of(v events.JobView, now time.Time) Summary {
+// Summarize returns the summary of a job; now is the end of a job that has not ended.
+func Summarize(v events.JobView, now time.Time) Summary {
 	s := Summary{
 		Job: v.Job, Outcome: v.State, ExitCode: exitcode.OfJob(v.State, v.Code), Steps: v.Step,
-		Seconds:     Duration(v, now).Seconds(),
-		Generations: make([]Generation, 0, len(v.Generations)),
-		Incidents:   make([]Incident, 0, len(v.Incidents)),
-		Samples:     Count(v.Ledger),
+		Seconds:     Lifetime(v, now).Seconds(),
+		Generations: make([]SummaryGeneration, 0, len(v.Generations)),
+		Incidents:   make([]SummaryIncident, 0, len(v.Incidents)),
+		Samples:     SamplesOf(v.Ledger),
 		Metrics:     v.Metrics,
 		Reported:    v.Reported,
 		Dropped:     v.Dropped,
@@ -79,18 +78,18 @@ func Of(v events.JobView, now time.Time) Summary {
 	}
 	pids := pidsOf(v)
 	for _, g := range v.Generations {
-		out := Generation{Generation: g.Generation, World: g.World, Cause: g.Cause.Kind, Members: make([]Member, 0, len(g.Members))}
+		out := SummaryGeneration{Generation: g.Generation, World: g.World, Cause: g.Cause.Kind, Members: make([]SummaryMember, 0, len(g.Members))}
 		for _, m := range g.Members {
 			pid := m.PID
 			if pid == 0 {
 				pid = pids[m.Incarnation]
 			}
-			out.Members = append(out.Members, Member{m.Place.Node, m.Place.Slot, m.Rank, pid, m.Incarnation})
+			out.Members = append(out.Members, SummaryMember{m.Place.Node, m.Place.Slot, m.Rank, pid, m.Incarnation})
 		}
 		s.Generations = append(s.Generations, out)
 	}
 	for _, i := range v.Incidents {
-		s.Incidents = append(s.Incidents, Incident{
+		s.Incidents = append(s.Incidents, SummaryIncident{
 			ID: i.Incident, Cause: i.Cause.Kind, From: i.From, To: i.To, Phases: i.Phases,
 			TotalMS: i.TotalMS, StepsLost: i.StepsLost, AtLeast: i.AtLeast, Started: i.Started, TraceID: i.TraceID, SilenceMS: i.SilenceMS, Unknown: i.SilenceUnknown,
 		})
@@ -110,8 +109,8 @@ func pidsOf(v events.JobView) map[events.Incarnation]int {
 	return out
 }
 
-// Duration is the time from submit to the end, or to now.
-func Duration(v events.JobView, now time.Time) time.Duration {
+// Lifetime is the time from submit to the end, or to now.
+func Lifetime(v events.JobView, now time.Time) time.Duration {
 	end := v.Ended
 	if end.IsZero() {
 		end = now

@@ -1,11 +1,12 @@
-// Package view is the form in which people and programs read what the services store: one object
-// for each worker and member instead of groups by node, and null for a missing rank. The command
-// line and the gateway write the same.
+// Package view is what people and programs read of what the services store and tell: the plain form
+// of a job, its summary, its timeline, what it waits for, and each fact in a sentence. The command
+// line and the gateway give the same.
 package view
 
 import "github.com/regroup-io/regroup/events"
 
-// Job is a job: the registry's document in the plain form.
+// Job is a job: the registry's document in the plain form, with one object for each worker and
+// member instead of groups by node, and null for a missing rank.
 type Job struct {
 	events.JobView
 	Workers     []Worker     `json:"workers"` // by slot: the newest incarnation of each

@@ -1,4 +1,4 @@
-package screen
+package view
 
 import (
 	"cmp"
@@ -88,7 +88,7 @@ func rankOfName(name string) int {
 }
 
 func nameText(name string) string {
-	name = oneLine(name)
+	name = OneLine(name)
 	if utf8.RuneCountInString(name) > nameShown {
 		name = string([]rune(name)[:nameShown-1]) + "…"
 	}
@@ -98,68 +98,25 @@ func nameText(name string) string {
 // Number formats a value with at most six digits.
 func Number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
-// StepRate is a job's newest step and its rate, from the workers' reports. The zero value has none.
-type StepRate struct {
-	newest   events.Progress // the highest step in the newest generation
-	reported map[string]events.Metric
-	samples  []stepSample // within rateWindow, of the newest generation
+// Span formats a duration: 41ms, 1.1s, 2m13s, 3h02m, 4d03h.
+func Span(d time.Duration) string {
+	switch d = max(0, d); {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Round(time.Millisecond).Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-type stepSample struct {
-	at   time.Time
-	step uint64
-}
+// MS formats milliseconds as they are in facts.
+func MS(ms float64) string { return Span(time.Duration(ms * float64(time.Millisecond))) }
 
-const (
-	rateWindow = 10 * time.Second
-	rateMin    = time.Second // no rate is computed over less time
-)
-
-// Take applies a worker's report.
-func (p *StepRate) Take(b events.Progress, now time.Time) {
-	switch {
-	case b.Generation < p.newest.Generation:
-		return
-	case b.Generation > p.newest.Generation:
-		// it restarts from its last commit, and the pause does not count
-		p.newest, p.samples = b, nil
-	}
-	p.reported, _ = events.MergeMetrics(p.reported, events.MetricsOf(b.Metrics, b.MetricSteps, b.Step, b.Rank, now))
-	if b.Step > p.newest.Step {
-		p.newest = b
-	}
-	if n := len(p.samples); n == 0 || p.samples[n-1].step < p.newest.Step {
-		p.samples = append(p.samples, stepSample{now, p.newest.Step})
-	}
-	old := 0
-	for old < len(p.samples)-2 && now.Sub(p.samples[old+1].at) > rateWindow {
-		old++
-	}
-	p.samples = p.samples[old:]
-}
-
-// Text is the newest step, the recent rate and the loss, as far as they are known.
-func (p *StepRate) Text() string {
-	text := "no step yet"
-	if p.newest.Step > 0 {
-		text = fmt.Sprintf("step %d", p.newest.Step)
-	}
-	if n := len(p.samples); n > 1 {
-		first, last := p.samples[0], p.samples[n-1]
-		if took := last.at.Sub(first.at); took >= rateMin {
-			text += " · " + rate(float64(last.step-first.step)/took.Seconds())
-		}
-	}
-	if m, ok := p.reported["loss"]; ok {
-		text += " · loss " + Number(m.Value)
-	}
-	return text
-}
-
-// rate formats steps per second, or seconds per step.
-func rate(perSecond float64) string {
-	if perSecond >= 1 {
-		return fmt.Sprintf("%.3g steps/s", perSecond)
-	}
-	return fmt.Sprintf("%.3g s/step", 1/perSecond)
-}
+// OneLine writes the line feeds of a text as in Go strings.
+func OneLine(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }

@@ -1,4 +1,4 @@
-package screen
+package view
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func Describe(b events.Body) string {
 	case events.JobRespawned:
 		return fmt.Sprintf("%s starts again (attempt %d)", b.Place, b.Attempt)
 	case events.JobDelayed:
-		return fmt.Sprintf("%s %s: it died soon after its start", b.Place, waitText(b.WaitMS, b.Attempts))
+		return fmt.Sprintf("%s %s: it died soon after its start", b.Place, WaitText(b.WaitMS, b.Attempts))
 	case events.JobRespawnDenied:
 		return fmt.Sprintf("%s stays empty: %s", b.Place, b.Reason)
 	case events.JobFinishing:
@@ -50,7 +50,7 @@ func Describe(b events.Body) string {
 	case events.RoundOpened:
 		return fmt.Sprintf("%s expects %s (%s)", b.Proposed, placesText(b.Expected), CauseText(b.Cause))
 	case events.RoundDelayed:
-		return fmt.Sprintf("%s %s: %s in a row were lost without progress", b.Proposed, waitText(b.WaitMS, b.Attempts), events.Plural(b.NoProgress, "generation"))
+		return fmt.Sprintf("%s %s: %s in a row were lost without progress", b.Proposed, WaitText(b.WaitMS, b.Attempts), events.Plural(b.NoProgress, "generation"))
 	case events.RoundMissed:
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
@@ -73,7 +73,7 @@ func Describe(b events.Body) string {
 	case events.WorkerDone:
 		return fmt.Sprintf("%s step %d", b.Place, b.Step)
 	case events.WorkerExited:
-		return fmt.Sprintf("%s %s %s", b.Place, b.Generation, exitText(b))
+		return fmt.Sprintf("%s %s %s", b.Place, b.Generation, ExitText(b))
 	case events.IncidentOpened:
 		return fmt.Sprintf("#%d after %s: %s", b.Incident, b.From, CauseText(b.Cause))
 	case events.IncidentClosed:
@@ -90,8 +90,8 @@ func Describe(b events.Body) string {
 	return ""
 }
 
-// waitText formats a wait: waits 30s before attempt 12 of 21.
-func waitText(ms float64, a events.Attempts) string {
+// WaitText formats a wait: waits 30s before attempt 12 of 21.
+func WaitText(ms float64, a events.Attempts) string {
 	text := fmt.Sprintf("waits %s before attempt %d", MS(ms), a.Attempt)
 	if a.Of > 0 {
 		text += fmt.Sprintf(" of %d", a.Of)
@@ -214,7 +214,8 @@ func CauseText(c events.Cause) string {
 	return s
 }
 
-func exitText(w events.WorkerExited) string {
+// ExitText describes how a process ended, and whether it was asked to.
+func ExitText(w events.WorkerExited) string {
 	s := w.Detail
 	if s == "" {
 		s = fmt.Sprintf("exit %d", w.ExitCode)
@@ -237,15 +238,7 @@ func IncidentText(i events.IncidentClosed) string {
 	if i.To == 0 {
 		return s + " · the job ended with it"
 	}
-	return fmt.Sprintf("%s · %s → %s · %s · %s · %s", s, i.From, i.To, MS(i.TotalMS), phasesText(i.Phases), lostText(i)) + silenceText(i)
-}
-
-// silenceText is SilenceText as a further part of a line.
-func silenceText(i events.IncidentClosed) string {
-	if text := SilenceText(i); text != "" {
-		return " · " + text
-	}
-	return ""
+	return fmt.Sprintf("%s · %s → %s · %s · %s · %s", s, i.From, i.To, MS(i.TotalMS), PhasesText(i.Phases), LostText(i))
 }
 
 // SilenceText describes how long nobody had observed a step before an incident; "" = somebody had.
@@ -259,8 +252,9 @@ func SilenceText(i events.IncidentClosed) string {
 	return ""
 }
 
-// lostText describes how many steps an incident has lost, as far as that is known.
-func lostText(i events.IncidentClosed) string {
+// LostText describes how many steps an incident has lost, as far as that is known, and the silence
+// before it.
+func LostText(i events.IncidentClosed) string {
 	text := "steps lost unknown"
 	if i.StepsLost != nil {
 		text = events.Plural(int(*i.StepsLost), "step") + " lost"
@@ -269,13 +263,16 @@ func lostText(i events.IncidentClosed) string {
 		}
 	}
 	if i.Started {
-		return "processes started, no step reported · " + text
+		text = "processes started, no step reported · " + text
+	}
+	if silence := SilenceText(i); silence != "" {
+		text += " · " + silence
 	}
 	return text
 }
 
-// phasesText lists the phases that took time.
-func phasesText(p events.Phases) string {
+// PhasesText lists the phases that took time.
+func PhasesText(p events.Phases) string {
 	var parts []string
 	for _, v := range []struct {
 		name string

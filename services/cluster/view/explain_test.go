@@ -1,4 +1,4 @@
-package explain
+package view
 
 import (
 	"fmt"
@@ -198,7 +198,7 @@ func TestSentences(t *testing.T) {
 	var b strings.Builder
 	for _, c := range cases {
 		c.seen.Now = now
-		fmt.Fprintf(&b, "# %s\n%s\n", c.name, Of(c.seen).Sentence)
+		fmt.Fprintf(&b, "# %s\n%s\n", c.name, Explain(c.seen).Sentence)
 	}
 	golden.Compare(t, "testdata/sentences.txt", b.String())
 }
@@ -207,7 +207,7 @@ func TestSentences(t *testing.T) {
 func TestMany(t *testing.T) {
 	s := Seen{Job: job(events.JobStateWaiting), Now: now, Round: events.RoundView{Proposed: 1, Expected: places(20)}}
 	s.Placement.Places = places(20)
-	if e := Of(s); len(e.Missing) != 20 || !strings.Contains(e.Sentence, "17 more") {
+	if e := Explain(s); len(e.Missing) != 20 || !strings.Contains(e.Sentence, "17 more") {
 		t.Errorf("%d missing: %s", len(e.Missing), e.Sentence)
 	}
 }

@@ -1,4 +1,4 @@
-package summary
+package view
 
 import (
 	"encoding/json"
@@ -21,7 +21,7 @@ func epoch(n, indices uint64, change func(*events.LedgerEpoch)) events.LedgerEpo
 	return e
 }
 
-func TestCount(t *testing.T) {
+func TestSamplesOf(t *testing.T) {
 	const n = 1000
 	open := func(e *events.LedgerEpoch) { e.Done = false }
 	for name, c := range map[string]struct {
@@ -42,7 +42,7 @@ func TestCount(t *testing.T) {
 		"full but not up": {[]events.LedgerEpoch{epoch(0, n, open)}, Samples{0, n, 0, 0, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Count(events.Ledger{Samples: n, Epochs: c.epochs})
+			got := SamplesOf(events.Ledger{Samples: n, Epochs: c.epochs})
 			if *got != c.want {
 				t.Errorf("got %+v, want %+v", *got, c.want)
 			}
@@ -51,12 +51,12 @@ func TestCount(t *testing.T) {
 			}
 		})
 	}
-	if Count(events.Ledger{}) != nil {
+	if SamplesOf(events.Ledger{}) != nil {
 		t.Error("a program without a ledger must have no samples")
 	}
 }
 
-func TestOf(t *testing.T) {
+func TestSummarize(t *testing.T) {
 	t0 := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	place := func(n string, s int) events.Place { return events.Place{Node: events.NodeID(n), Slot: events.Slot(s)} }
 	v := events.JobView{
@@ -76,19 +76,19 @@ func TestOf(t *testing.T) {
 		}},
 		Ledger: events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{epoch(0, 10, nil)}},
 	}
-	got, err := json.MarshalIndent(Of(v, t0.Add(time.Hour)), "", "  ")
+	got, err := json.MarshalIndent(Summarize(v, t0.Add(time.Hour)), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden.Compare(t, "testdata/summary.json", string(got)+"\n")
-	s := Of(v, t0)
+	s := Summarize(v, t0)
 	if s.StepsLost() != "1" || s.Failures() != 1 {
 		t.Errorf("steps lost %s, failures %d, want 1 and 1", s.StepsLost(), s.Failures())
 	}
 }
 
 func TestNothingIsNull(t *testing.T) {
-	got, err := json.Marshal(Of(events.JobView{Job: "a-0000", State: events.JobStateFailed, Code: events.Exhausted}, time.Time{}))
+	got, err := json.Marshal(Summarize(events.JobView{Job: "a-0000", State: events.JobStateFailed, Code: events.Exhausted}, time.Time{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestNothingIsNull(t *testing.T) {
 // checked, and the summary says so.
 func TestATooLargeEpochIsNotProven(t *testing.T) {
 	const n = 1 << 63
-	got := Count(events.Ledger{Samples: n, Epochs: []events.LedgerEpoch{{Count: n, Sum: 1, Done: true}, {Epoch: 1, Count: n - 2, Done: true}}})
+	got := SamplesOf(events.Ledger{Samples: n, Epochs: []events.LedgerEpoch{{Count: n, Sum: 1, Done: true}, {Epoch: 1, Count: n - 2, Done: true}}})
 	if want := (Samples{Epochs: 2, PerEpoch: n, Missing: 2, Unproven: true}); *got != want {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}

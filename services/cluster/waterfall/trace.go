@@ -1,3 +1,6 @@
+// Package waterfall reads the traces of a job, and puts each in the order of a waterfall. It reads
+// spans as OTLP carries them (opentelemetry.io/docs/specs/otlp), so that a trace can be looked at
+// without a collector.
 package waterfall
 
 import (
@@ -93,16 +96,10 @@ func text(v *common.AnyValue) string {
 	return string(b)
 }
 
-type node struct {
-	Span
-	depth  int
-	orphan bool // its parent is not among the spans
-}
-
-// tree puts the spans of one trace in the order of a waterfall: children below their parent by
+// Rows puts the spans of one trace in the order of a waterfall: children below their parent by
 // start. Spans whose parent was never stored come below the root, marked. Duplicate spans count
 // once.
-func tree(spans []Span) []node {
+func Rows(spans []Span) []Row {
 	byID := map[string]Span{}
 	for _, s := range spans {
 		if _, twice := byID[s.ID]; !twice {
@@ -122,7 +119,7 @@ func tree(spans []Span) []node {
 			children[s.Parent] = append(children[s.Parent], s)
 		}
 	}
-	var out []node
+	var out []Row
 	seen := map[string]bool{}
 	var put func(s Span, depth int, orphan bool)
 	put = func(s Span, depth int, orphan bool) {
@@ -130,7 +127,7 @@ func tree(spans []Span) []node {
 			return
 		}
 		seen[s.ID] = true
-		out = append(out, node{s, depth, orphan})
+		out = append(out, Row{s, depth, orphan})
 		for _, c := range children[s.ID] {
 			put(c, depth+1, false)
 		}

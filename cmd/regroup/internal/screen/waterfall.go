@@ -1,7 +1,4 @@
-// Package waterfall draws one trace in a terminal: each span with its service, parent, start and
-// duration. It reads spans as OTLP carries them (opentelemetry.io/docs/specs/otlp), so that a trace
-// can be looked at without a collector.
-package waterfall
+package screen
 
 import (
 	"fmt"
@@ -9,13 +6,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/view"
+	"github.com/regroup-io/regroup/services/cluster/waterfall"
 )
 
-// Drawing holds the options of a drawing. Width is that of the whole picture.
-type Drawing struct {
-	screen.Palette
+// Waterfall draws one trace: each span with its service, parent, start and duration. Width is that
+// of the whole picture.
+type Waterfall struct {
+	Palette
 	Width int
 	ASCII bool
 }
@@ -28,8 +27,8 @@ const (
 
 // Draw writes the spans of one trace under a title: name, service, bar, milliseconds. Other traces
 // are ignored.
-func (d Drawing) Draw(w io.Writer, title string, spans []Span) error {
-	nodes := tree(spans)
+func (d Waterfall) Draw(w io.Writer, title string, spans []waterfall.Span) error {
+	nodes := waterfall.Rows(spans)
 	if len(nodes) == 0 {
 		_, err := fmt.Fprintf(w, "%s\n  no span of it is stored\n", d.Head(title))
 		return err
@@ -37,21 +36,21 @@ func (d Drawing) Draw(w io.Writer, title string, spans []Span) error {
 	from, to := axis(nodes)
 	nameWidth, serviceWidth := 0, 0
 	for _, n := range nodes {
-		nameWidth = max(nameWidth, screen.Width(d.name(n)))
-		serviceWidth = max(serviceWidth, screen.Width(n.Service))
+		nameWidth = max(nameWidth, Width(d.name(n)))
+		serviceWidth = max(serviceWidth, Width(n.Service))
 	}
 	total := max(time.Microsecond, to.Sub(from))
 	bar := max(minBar, d.Width-nameWidth-serviceWidth-4-figures)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s, %s\n", d.Head(title), screen.Span(total), events.Plural(len(nodes), "span"))
+	fmt.Fprintf(&b, "%s  %s, %s\n", d.Head(title), view.Span(total), events.Plural(len(nodes), "span"))
 	lost := false
 	for _, n := range nodes {
-		lost = lost || n.orphan
+		lost = lost || n.Orphan
 		line := pad(d.name(n), nameWidth) + "  " + pad(d.Faint(n.Service), serviceWidth) + "  " +
 			pad(d.bar(n, from, total, bar), bar) + fmt.Sprintf("%*s", figures, length(n.End.Sub(n.Start)))
 		b.WriteString(line + "\n")
 		if n.Error != "" {
-			b.WriteString(strings.Repeat("  ", n.depth+1) + d.Bad(n.Error) + "\n")
+			b.WriteString(strings.Repeat("  ", n.Depth+1) + d.Bad(n.Error) + "\n")
 		}
 	}
 	if lost {
@@ -61,16 +60,16 @@ func (d Drawing) Draw(w io.Writer, title string, spans []Span) error {
 	return err
 }
 
-func (d Drawing) mark() string {
+func (d Waterfall) mark() string {
 	if d.ASCII {
 		return "?"
 	}
 	return "┄"
 }
 
-func (d Drawing) name(n node) string {
-	s := strings.Repeat("  ", n.depth)
-	if n.orphan {
+func (d Waterfall) name(n waterfall.Row) string {
+	s := strings.Repeat("  ", n.Depth)
+	if n.Orphan {
 		s += d.mark() + " "
 	}
 	s += n.Name
@@ -86,14 +85,14 @@ func (d Drawing) name(n node) string {
 // length formats a duration in milliseconds, or a long one as people say it.
 func length(d time.Duration) string {
 	if d >= 100*time.Second {
-		return screen.Span(d)
+		return view.Span(d)
 	}
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
 // axis returns the time that is drawn. The runs of workers outlive the root, by hours perhaps, so
 // it ends with the root, and what goes on after that is cut. Without a root it has all spans.
-func axis(nodes []node) (from, to time.Time) {
+func axis(nodes []waterfall.Row) (from, to time.Time) {
 	from, to = nodes[0].Start, nodes[0].End
 	if nodes[0].Parent == "" {
 		for _, n := range nodes {
@@ -116,7 +115,7 @@ func axis(nodes []node) (from, to time.Time) {
 
 // bar is scaled to the axis; the shortest span has one column. The ends of one that is cut are
 // marked.
-func (d Drawing) bar(n node, from time.Time, total time.Duration, columns int) string {
+func (d Waterfall) bar(n waterfall.Row, from time.Time, total time.Duration, columns int) string {
 	column := func(t time.Time) int { return int(float64(t.Sub(from)) / float64(total) * float64(columns)) }
 	at := max(0, min(column(n.Start), columns-1))
 	width := max(1, min(column(n.End), columns)-at)
@@ -144,7 +143,7 @@ func (d Drawing) bar(n node, from time.Time, total time.Duration, columns int) s
 }
 
 // cut returns the marks of a bar that is cut at its start and at its end.
-func (d Drawing) cut() [2]string {
+func (d Waterfall) cut() [2]string {
 	if d.ASCII {
 		return [2]string{"<", ">"}
 	}
@@ -159,4 +158,4 @@ func colour(service string) (sum int) {
 	return sum
 }
 
-func pad(s string, n int) string { return s + strings.Repeat(" ", max(0, n-screen.Width(s))) }
+func pad(s string, n int) string { return s + strings.Repeat(" ", max(0, n-Width(s))) }
