@@ -89,8 +89,11 @@ var layers = []layer{
 	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/cluster/view"}, nil, nil, "programs of others import it"},
 	// What people and programs see of a cluster is made once: the command line prints it, and the
 	// gateway serves it.
-	{"services/cluster/view", []string{"events", "events/limits", "events/spec", "internal/exitcode"}, nil, append([]string{"encoding/json", "unicode/utf8"}, pureStd...), "programs of others import it, and it is computed from documents and facts alone"},
+	{"services/cluster/view", []string{"events", "events/limits", "events/output", "events/spec", "internal/exitcode"}, nil, append([]string{"encoding/json", "unicode/utf8"}, pureStd...), "programs of others import it, and it is computed from documents and facts alone"},
 	{"services/cluster/waterfall", []string{"events", "services/cluster/view"}, []string{"go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"}, nil, "it reads stored spans, nothing else"},
+	// The command line and the gateway are both clients of a cluster: this is how they ask it.
+	{"services/cluster", []string{"events", "events/cloudevent", "events/document", "events/output", "events/spec", "internal/escape", "internal/wait", "services/cluster/view"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it asks through ports only, and decides nothing"},
+	{"services/cluster/clustertest", []string{"events", "events/cloudevent", "events/memory", "services/controller/controllertest"}, []string{"golang.org/x/sync/errgroup"}, nil, "tests of clients import it"},
 	{"services/gateway/endpoint", []string{"events"}, nil, nil, "it opens an address, nothing else"},
 	{"services/gateway/otlp", []string{"events", "events/limits", "events/spec"}, []string{"go.opentelemetry.io/collector/pdata"}, nil, "it reads a protocol of others, nothing else"},
 	{"services/gateway/tokens", []string{"events", "internal/durable"}, nil, nil, "it keeps a file, nothing else"},
@@ -98,8 +101,8 @@ var layers = []layer{
 	{"services/gateway/openapi", nil, nil, nil, "it turns types into schemas, nothing else"},
 	{"services/gateway/dashboard", []string{"events"}, nil, nil, "it serves files, nothing else"},
 	{"services/gateway/brokers", []string{"events"}, []string{"github.com/prometheus/client_golang"}, nil, "the command line shows it too"},
-	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "events/output", "internal/wait", "services/cluster/view", "services/gateway/brokers"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
-	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "internal/specfile", "internal/wait", "services/cluster/...", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
+	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "events/output", "internal/wait", "services/cluster", "services/cluster/view", "services/gateway/brokers"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
+	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "internal/specfile", "services/cluster/...", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
 	{"agent/statedir", []string{"events", "internal/durable"}, nil, nil, "it keeps one directory, nothing else"},
 	{"agent/checkpoints", []string{"events"}, nil, nil, "it keeps a folder of folders, nothing else"},
 	{"agent/submitenv", []string{"agent/workerapi/wire", "events", "internal/durable"}, nil, nil, "it keeps a folder of files, nothing else"},
@@ -130,7 +133,7 @@ var concurrent = []string{
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
 	"elastic/elastictest", "cmd/regroup/demo", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve", "cmd/regroup/internal/jobwatch",
-	"cmd/regroup/internal/boot", "cmd/regroup/internal/client", "cmd/regroup/internal/clienttest", "internal/wait", "e2e/...",
+	"cmd/regroup/internal/boot", "services/cluster", "services/cluster/clustertest", "internal/wait", "e2e/...",
 }
 
 // manyFiles are the packages that may have more source files than maxFiles, and why.

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
@@ -22,6 +21,7 @@ import (
 	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -99,7 +99,7 @@ func environmentPage() (string, error) {
 	b.WriteString("\n## Flags of commands for people\n\nThey may also stand in a context or in the settings file, see [cli.md](cli.md).\n\n| variable | type | default | what |\n|---|---|---|---|\n")
 	for _, v := range [][4]string{
 		{"REGROUP_CONTEXT", "string", "", "name of the context to use, nats:NAME for one of the NATS command line; empty = the selected one"},
-		{"REGROUP_TIMEOUT", "duration", client.DefaultAnswerWithin.String(), "how long to wait for a server, and for the answer to a command"},
+		{"REGROUP_TIMEOUT", "duration", cluster.DefaultAnswerWithin.String(), "how long to wait for a server, and for the answer to a command"},
 		{"REGROUP_OUTPUT", "string", "", "form of the output, of commands that have it"},
 		{"REGROUP_COLOR", "string", screen.Auto, "auto, always or never"},
 	} {

@@ -19,7 +19,6 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/demo"
 	"github.com/regroup-io/regroup/cmd/regroup/doctor"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/job"
@@ -30,6 +29,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/cmd/regroup/webhook"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 func newRoot() (*cobra.Command, error) {
@@ -123,7 +123,7 @@ func environment(c *boot.Config) command.Env {
 		width = 100
 	}
 	return command.Env{
-		Connect: func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error) {
+		Connect: func(ctx context.Context, within time.Duration, say func(string)) ([]cluster.Server, func(), error) {
 			own := *c
 			own.Wait = within
 			return serve.Attach(ctx, own, say)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/gateway/dashboard"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
@@ -90,7 +91,9 @@ func New(o Options) (*Gateway, error) {
 			o.Logger.Warn("cannot be read", "subject", subject, "code", string(events.CodeOf(err)), "reason", err.Error())
 		}
 	})
-	g.commands = commands{ports: o.Ports, feed: g.feed, now: o.Now, spans: o.Spans, within: o.AnswerWithin}
+	g.commands = commands{
+		Asker: cluster.Asker{Ports: o.Ports, Facts: g.feed, Within: o.AnswerWithin, Retry: cluster.Retry}, feed: g.feed, now: o.Now, spans: o.Spans,
+	}
 	g.keys = newKeys(o.Token, tokens.Open(o.Tokens), o.Now)
 	g.metrics = newMetrics(g)
 	g.feed.Observe(g.metrics.fact)

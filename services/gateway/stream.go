@@ -110,8 +110,10 @@ func (s *stream) position(at uint64) {
 	}
 }
 
-// flushOver is how much is queued at most.
-const flushOver = 64 << 10
+const (
+	flushOver = 64 << 10 // how much is queued at most
+	batch     = 256      // how many items of a ring are read at once
+)
 
 // errRevoked ends a stream whose token was revoked, or has expired.
 var errRevoked = errors.New("the token counts no more")
@@ -234,8 +236,7 @@ type factReader struct {
 
 // send writes a fact if it is wanted. The error is that of a client that has gone.
 func (f *factReader) send(i feed.Item) error {
-	f.after = max(f.after, i.Sequence)
-	if (f.job != "" && i.Job != f.job) || !wanted(f.pattern, i.Event.Body.Type()) {
+	if !wanted(f.pattern, i.Event.Body.Type()) {
 		return nil
 	}
 	return f.out.add(i.Kind, strconv.FormatUint(i.Sequence, 10), i.Data)
@@ -246,15 +247,9 @@ func (f *factReader) follow(ctx context.Context) {
 	timer := time.NewTimer(keepAlive)
 	defer timer.Stop()
 	for {
-		more, another, full, err := f.some(ctx)
+		more, another, err := f.some(ctx)
 		if err != nil {
 			return
-		}
-		if full {
-			continue
-		}
-		if !f.live {
-			another = nil
 		}
 		select {
 		case <-more:
@@ -270,45 +265,22 @@ func (f *factReader) follow(ctx context.Context) {
 	}
 }
 
-// some writes what there is, or a part of it: then full is true. The channels are closed when there
-// is more.
-func (f *factReader) some(ctx context.Context) (more, another <-chan struct{}, full bool, err error) {
-	if err := f.history(ctx); err != nil {
-		return nil, nil, false, err
+// some writes what there is, or a part of it. The channels are closed when there is more.
+func (f *factReader) some(ctx context.Context) (more, another <-chan struct{}, err error) {
+	if f.after, more, err = f.g.feed.Read(ctx, f.job, f.after, f.send); err != nil {
+		return nil, nil, err
 	}
-	facts, more := f.g.feed.Facts.After(f.after, batch)
-	if f.after < f.g.feed.Facts.Last() && f.after+1 < f.g.feed.Facts.First() {
-		return more, nil, true, nil // some were dropped meanwhile: they are read as history
-	}
-	for _, i := range facts {
-		if err := f.send(i); err != nil {
-			return nil, nil, false, err
+	if f.live {
+		var news []feed.Item
+		news, another = f.g.feed.Live.After(f.changed, batch)
+		for _, i := range news {
+			f.changed = i.Sequence
+			if err := f.out.add(i.Kind, "", i.Data); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
-	news, another := f.g.feed.Live.After(f.changed, batch)
-	for _, i := range news {
-		f.changed = i.Sequence
-		if !f.live {
-			continue
-		}
-		if err := f.out.add(i.Kind, "", i.Data); err != nil {
-			return nil, nil, false, err
-		}
-	}
-	return more, another, len(facts) == batch || len(news) == batch, f.out.flushSome()
-}
-
-// history writes the facts after the position that are not in the ring any more.
-func (f *factReader) history(ctx context.Context) error {
-	first, last := f.g.feed.Facts.First(), f.g.feed.Facts.Last()
-	if f.after >= last || f.after+1 >= first {
-		return nil
-	}
-	if err := f.g.feed.Stored(ctx, f.job, f.after+1, f.send); err != nil {
-		return err
-	}
-	f.after = max(f.after, last)
-	return nil
+	return more, another, f.out.flushSome()
 }
 
 // flushSome is flush if there is something.

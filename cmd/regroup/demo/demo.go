@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
@@ -23,6 +22,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/discovery"
 )
@@ -103,7 +103,7 @@ func (d *demo) run(parent context.Context) error {
 		defer stop(nil)
 		defer context.AfterFunc(services, func() { stop(errors.New("a service has ended")) })()
 		var err error
-		v, err = d.train(inner, client.New(l.Process.Ports, client.RunSource), worker)
+		v, err = d.train(inner, cluster.New(l.Process.Ports, cluster.RunSource), worker)
 		return err
 	})
 	err = g.Wait()
@@ -124,7 +124,7 @@ func (d *demo) run(parent context.Context) error {
 	return run.Report(d.env.Out, d.env.Err, d.palette, v, d.json)
 }
 
-func (d *demo) train(ctx context.Context, c *client.Client, worker string) (events.JobView, error) {
+func (d *demo) train(ctx context.Context, c *cluster.Client, worker string) (events.JobView, error) {
 	if err := run.StopLeftovers(ctx, c); err != nil {
 		return events.JobView{}, err
 	}

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/spawn"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // nodes are agents in separate processes, so that killing one simulates the loss of a node.
@@ -92,7 +92,7 @@ func forget(ctx context.Context, l *serve.Local) error {
 	defer cancel()
 	d := l.Discovery
 	d.KeepGone = time.Nanosecond
-	c := client.New(l.Process.Ports, client.RunSource)
+	c := cluster.New(l.Process.Ports, cluster.RunSource)
 	return boot.Both(ctx, func(ctx context.Context) error {
 		return serve.Services(ctx, l.Process, d, events.ServiceDiscovery)
 	}, func(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // Command returns regroup node with its verbs.
@@ -115,7 +116,7 @@ func drain(env command.Env) *cobra.Command {
 			fmt.Fprintf(env.Err, "%s is so already: nothing to do\n", n.Node)
 			return nil
 		}
-		if err := s.Drain(ctx, n.Node, *reason, *undo); err != nil {
+		if err := s.ChangeNode(ctx, cluster.Drain(n.Node, *reason, *undo)); err != nil {
 			return err
 		}
 		if *undo {

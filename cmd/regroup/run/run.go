@@ -20,7 +20,6 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/handover"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
@@ -32,6 +31,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/discovery"
 )
@@ -185,7 +185,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	if err != nil {
 		return err
 	}
-	c := r.env.ClientOf(client.RunSource, r.within, client.Server{Ports: l.Process.Ports})
+	c := r.env.ClientOf(cluster.RunSource, r.within, cluster.Server{Ports: l.Process.Ports})
 	var pages *web.Running
 	if r.pages {
 		if pages, err = web.Open(r.web.AnyPort(), l.Process); err != nil {
@@ -222,14 +222,14 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		fmt.Fprintf(r.env.Err, "%s  %s: running one here (data: %s), stop with Ctrl-C\n", job, why, l.Process.Config.StateDir)
 		w = r.watcher(c, job)
 		stopping, restore := boot.Interruptible(runCtx, func() {
-			_ = c.Stop(runCtx, job, "interrupted twice", true)
+			_ = c.ChangeJob(runCtx, cluster.Stop(job, "interrupted twice", true))
 			agent.Kill()
 		})
 		defer restore()
 		defer context.AfterFunc(stopping, func() {
 			if runCtx.Err() == nil {
 				fmt.Fprintf(w.Errors(), "stopping %s; Ctrl-C again kills it\n", job)
-				_ = c.Stop(runCtx, job, "interrupted", false)
+				_ = c.ChangeJob(runCtx, cluster.Stop(job, "interrupted", false))
 			}
 		})()
 		v, err = w.Run(runCtx)
@@ -268,7 +268,7 @@ func leftBy(err error) int {
 	return exitcode.OK
 }
 
-func (r *call) watcher(c *client.Client, job events.JobID) *jobwatch.Watcher {
+func (r *call) watcher(c *cluster.Client, job events.JobID) *jobwatch.Watcher {
 	out := r.env.Out
 	if r.json {
 		out = r.env.Err
@@ -288,19 +288,8 @@ func (r *call) outIsTerminal() bool {
 }
 
 // StopLeftovers ends the jobs of a killed earlier `run` in this state directory.
-func StopLeftovers(ctx context.Context, c *client.Client) error {
-	jobs, err := c.Jobs(ctx)
-	if err != nil {
-		return err
-	}
-	for _, j := range jobs {
-		if !j.State.Terminal() && strings.HasPrefix(j.By, client.RunSource) {
-			if err := c.Stop(ctx, j.Job, "left by a run that was killed", true); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+func StopLeftovers(ctx context.Context, c *cluster.Client) error {
+	return c.StopAll(ctx, "left by a run that was killed", func(v events.JobView) bool { return strings.HasPrefix(v.By, cluster.RunSource) })
 }
 
 // Report prints the outcome of a job and returns the error with its exit code; nil when it

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func run(t *testing.T, w *clienttest.World, stdin string, args ...string) clienttest.Output {
+func run(t *testing.T, w commandtest.World, stdin string, args ...string) commandtest.Output {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -30,7 +30,7 @@ func run(t *testing.T, w *clienttest.World, stdin string, args ...string) client
 }
 
 // registry accepts every job but those that are named refused.
-func registry(w *clienttest.World, got *[]spec.Job) {
+func registry(w commandtest.World, got *[]spec.Job) {
 	w.Answer(func(e events.Event) {
 		jobSpec := e.Body.(events.JobSubmit).Spec
 		*got = append(*got, jobSpec)
@@ -49,7 +49,7 @@ func registry(w *clienttest.World, got *[]spec.Job) {
 const job = "name: cifar\ncommand: [python, train.py]\nworkers: {min: 2, max: 4}\n"
 
 func TestSubmit(t *testing.T) {
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	var got []spec.Job
 	registry(w, &got)
 	w.Put(events.BucketNodes, "a", events.NodeView{Node: "a", State: events.NodeStateReady, Slots: 4})
@@ -67,7 +67,7 @@ func TestSubmit(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	var got []spec.Job
 	registry(w, &got)
 	w.Put(events.BucketNodes, "a", events.NodeView{Node: "a", State: events.NodeStateReady, Slots: 4})

@@ -19,7 +19,6 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
@@ -27,6 +26,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 type call struct {
@@ -175,8 +175,9 @@ func (t *call) serve(ctx context.Context, l *serve.Local, job spec.Job) error {
 		inner, end := context.WithCancelCause(ctx)
 		defer end(nil)
 		defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
-		c := client.New(l.Process.Ports, serve.JoinSource)
-		if err := endOld(inner, c, l.Opened); err != nil {
+		c := cluster.New(l.Process.Ports, serve.JoinSource)
+		err := c.StopAll(inner, "left by a run that was killed", func(v events.JobView) bool { return v.Submitted.Before(l.Opened) })
+		if err != nil {
 			return err
 		}
 		return t.join(inner, l.Process, t.options.text("rdzv-id")+"@"+l.Process.Conn.ServerID(), job, l)
@@ -188,29 +189,13 @@ func (t *call) serve(ctx context.Context, l *serve.Local, job spec.Job) error {
 	return err
 }
 
-// endOld stops the jobs of earlier runs, which were killed.
-func endOld(ctx context.Context, c *client.Client, before time.Time) error {
-	jobs, err := c.Jobs(ctx)
-	if err != nil {
-		return err
-	}
-	for _, j := range jobs {
-		if !j.State.Terminal() && j.Submitted.Before(before) {
-			if err := c.Stop(ctx, j.Job, "left by a run that was killed", true); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // othersWithin is how long a node that serves the others waits for them at the end, as torchrun's
 // exit barrier does.
 const othersWithin = 5 * time.Minute
 
 // freeName takes the next name for this node while a living agent has it, which may be one of
 // another user, or of regroup up.
-func (t *call) freeName(ctx context.Context, c *client.Client, stateDir string) error {
+func (t *call) freeName(ctx context.Context, c *cluster.Client, stateDir string) error {
 	for {
 		used, err := serve.NameInUse(ctx, c, stateDir, t.agent.Node)
 		switch {
@@ -227,7 +212,7 @@ func (t *call) freeName(ctx context.Context, c *client.Client, stateDir string) 
 
 // join takes part in the job until it has ended. l is the server of this process, or nil.
 func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.Job, l *serve.Local) (err error) {
-	c := client.New(p.Ports, serve.JoinSource)
+	c := cluster.New(p.Ports, serve.JoinSource)
 	c.AnswerWithin = p.Config.Wait
 	if err := t.freeName(ctx, c, p.Config.StateDir); err != nil {
 		return err
@@ -250,7 +235,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	}
 	stopping, off := boot.InterruptibleBy(ctx, func() {
 		if l != nil { // else the job goes on without this node
-			_ = c.Stop(ctx, joined.Job, "interrupted twice", true)
+			_ = c.ChangeJob(ctx, cluster.Stop(joined.Job, "interrupted twice", true))
 		}
 		if made != nil {
 			made.Kill()
@@ -279,7 +264,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 		defer context.AfterFunc(stopping, func() {
 			if ctx.Err() == nil {
 				fmt.Fprintf(errs, "stopping %s; again kills it\n", joined.Job)
-				_ = c.Stop(ctx, joined.Job, "interrupted", false)
+				_ = c.ChangeJob(ctx, cluster.Stop(joined.Job, "interrupted", false))
 			}
 		})()
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // nodesWithin is how long to wait for a first node: a server that has just been started has none
@@ -32,7 +32,7 @@ const nodesWithin = 3 * time.Second
 // process, if all nodes that may get workers are of this machine and user, with the state directory
 // of config. Otherwise they are alike too: none inherits them, and say is called with a line that
 // tells where workers run, as whom, and in whose environment.
-func Submit(ctx context.Context, c *client.Client, config boot.Config, job spec.Job, say func(string)) (events.JobID, error) {
+func Submit(ctx context.Context, c *cluster.Client, config boot.Config, job spec.Job, say func(string)) (events.JobID, error) {
 	var given []agent
 	var origin, otherwise string
 	id, err := c.SubmitAfter(ctx, job, func(of string, job *spec.Job) {
@@ -72,7 +72,7 @@ func agentsRun(stateDir string) bool {
 }
 
 // workerNodes waits for a node, and returns all.
-func workerNodes(ctx context.Context, c *client.Client) (nodes []events.NodeView, err error) {
+func workerNodes(ctx context.Context, c *cluster.Client) (nodes []events.NodeView, err error) {
 	limit, cancel := context.WithTimeout(ctx, nodesWithin)
 	defer cancel()
 	_ = wait.Until(limit, 20*time.Millisecond, func() (bool, error) {

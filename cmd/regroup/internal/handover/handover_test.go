@@ -17,10 +17,10 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // machine has the sockets of agents, a registry, and what both were sent.
 type machine struct {
 	t             *testing.T
-	w             *clienttest.World
+	w             commandtest.World
 	state, server string
 
 	mu    sync.Mutex
@@ -38,7 +38,7 @@ type machine struct {
 }
 
 func newMachine(t *testing.T) *machine {
-	m := &machine{t: t, w: clienttest.New(t), state: t.TempDir()}
+	m := &machine{t: t, w: commandtest.New(t), state: t.TempDir()}
 	m.w.Answer(func(e events.Event) {
 		s := e.Body.(events.JobSubmit).Spec
 		m.mu.Lock()
@@ -101,7 +101,7 @@ func (m *machine) submit(job spec.Job) (events.JobID, string, string, error) {
 		job.Workers = spec.Workers{Min: 1, Max: 1}
 	}
 	var said []string
-	id, err := Submit(m.t.Context(), client.New(m.w.Ports, "/client/ada"), boot.Config{StateDir: m.state, Server: m.server}, job, func(text string) { said = append(said, text) })
+	id, err := Submit(m.t.Context(), cluster.New(m.w.Ports, "/client/ada"), boot.Config{StateDir: m.state, Server: m.server}, job, func(text string) { said = append(said, text) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	given := m.given

@@ -13,15 +13,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Options of a Watcher.
 type Options struct {
-	Client      *client.Client
+	Client      *cluster.Client
 	Job         events.JobID
 	Out, Err    io.Writer // workers' output; everything else
 	Palette     screen.Palette
@@ -77,7 +78,7 @@ func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	}
 	g.Go(func() error { return ignoreJobEnd(w.o.Client.Progress(inner, w.o.Job, w.progress)) })
 	g.Go(func() error {
-		return ignoreJobEnd(w.o.Client.Logs(inner, w.o.Job, client.LogsFrom{Follow: true}, w.line))
+		return ignoreJobEnd(w.o.Client.Logs(inner, w.o.Job, cluster.LogsFrom{Follow: true}, w.line))
 	})
 	err := g.Wait()
 	w.sticky.Clear()
@@ -107,7 +108,7 @@ func (w *Watcher) rest(ctx context.Context, quiet time.Duration) error {
 		w.mu.Lock()
 		after, last := w.lastLog, w.lastLine
 		w.mu.Unlock()
-		if err := w.o.Client.Logs(ctx, w.o.Job, client.LogsFrom{After: after}, w.line); err != nil {
+		if err := w.o.Client.Logs(ctx, w.o.Job, cluster.LogsFrom{After: after}, w.line); err != nil {
 			return err
 		}
 		w.mu.Lock()
@@ -135,25 +136,23 @@ func (w *Watcher) fact(e events.Event) error {
 			return err
 		}
 	}
-	if client.Ended(e.Body) {
+	if cluster.Ended(e.Body) {
 		w.mu.Lock()
 		w.ended = true
 		w.mu.Unlock()
-		return client.ErrStop
+		return cluster.ErrStop
 	}
 	return nil
 }
 
-func (w *Watcher) line(l client.Line) error {
+func (w *Watcher) line(l view.Line) error {
 	w.mu.Lock()
 	w.lastLog, w.lastLine = max(w.lastLog, l.Sequence), time.Now()
 	w.mu.Unlock()
 	if w.o.Out == nil {
 		return nil
 	}
-	return w.lines.Line(w.o.Out, w.o.OutTerminal, screen.Printed{
-		Of: l.Source(), Rank: l.Rank, Prefix: w.o.OutPalette.Prefix(l.Place, l.Rank, l.Generation) + " ", Text: w.o.OutPalette.Output(l.Text), Open: l.Open,
-	})
+	return w.lines.Line(w.o.Out, w.o.OutTerminal, w.o.OutPalette.Line(l))
 }
 
 func (w *Watcher) progress(p events.Progress) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Palette colours text, or leaves it unchanged.
@@ -85,6 +86,12 @@ func (p Palette) Rank(rank int, s string) string {
 // Output escapes a line of a worker's output for a terminal, and removes its colours if there are
 // to be none.
 func (p Palette) Output(s string) string { return escape.Output(s, p.On) }
+
+// Line returns a line of output with its prefix.
+func (p Palette) Line(l view.Line) Printed {
+	rank := l.RankOf()
+	return Printed{Of: l.Source(), Rank: rank, Prefix: p.Prefix(l.Place, rank, l.Generation) + " ", Text: p.Output(l.Text), Open: l.Open}
+}
 
 // Prefix is the prefix of a worker's output: [node-a r2 g3]; without a rank [node-a/1].
 func (p Palette) Prefix(place events.Place, rank int, g events.Generation) string {

@@ -18,15 +18,16 @@ import (
 
 	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start serves a gateway over a world until the test ends.
-func start(t *testing.T, w *clienttest.World, dir string) (*Running, client.Record) {
+func start(t *testing.T, w commandtest.World, dir string) (*Running, client.Record) {
 	t.Helper()
 	p := &boot.Process{Config: boot.Config{StateDir: dir, Version: "test"}, Logger: slog.New(slog.DiscardHandler), Ports: w.Ports}
 	r, err := Open(Config{Listen: "0.0.0.0:0"}.AnyPort(), p)
@@ -87,7 +88,7 @@ func TestARunningGatewayIsFound(t *testing.T) {
 	if _, err := client.Find(dir); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), "--dashboard") {
 		t.Errorf("%v", err)
 	}
-	r, found := start(t, clienttest.New(t), dir)
+	r, found := start(t, commandtest.New(t), dir)
 	info, err := os.Stat(client.RecordFile(dir))
 	if err != nil || info.Mode().Perm() != 0o600 || found.URL != r.URL || !strings.HasPrefix(r.URL, "http://127.0.0.1:") || len(found.Token) < 40 {
 		t.Errorf("%v %+v %v", info, found, err)
@@ -133,9 +134,9 @@ func must(r *http.Request, err error) *http.Request {
 
 // TestPages are those of the command line, and the findings of a specification have their lines.
 func TestPages(t *testing.T) {
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	id := events.JobID("x-0001")
-	w.Job(events.JobView{Job: id, State: events.JobStateWaiting, Submitted: clienttest.Now})
+	w.Job(events.JobView{Job: id, State: events.JobStateWaiting, Submitted: clustertest.Now})
 	w.Publish(events.Event{Entity: string(id), Number: 1, Body: events.JobSubmitted{Job: id}})
 	w.Publish(events.Event{ID: "w", Source: "/regroup/agent/node-a/1", Entity: string(id), Body: events.WorkerStarted{WorkerRef: events.WorkerRef{Job: id, Place: events.Place{Node: "node-a"}, Attempt: 1}}})
 	_, r := start(t, w, t.TempDir())

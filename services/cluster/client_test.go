@@ -1,4 +1,4 @@
-package client_test
+package cluster_test
 
 import (
 	"context"
@@ -10,18 +10,19 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func start(t *testing.T) (*clienttest.World, *client.Client, context.Context) {
-	w := clienttest.New(t)
-	c := client.New(w.Ports, "/regroup/cli/test")
-	c.Now = func() time.Time { return clienttest.Now }
+func start(t *testing.T) (*clustertest.World, *cluster.Client, context.Context) {
+	w := clustertest.New(t)
+	c := cluster.New(w.Ports, "/regroup/cli/test")
+	c.Now = func() time.Time { return clustertest.Now }
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
 	return w, c, ctx
@@ -30,7 +31,7 @@ func start(t *testing.T) (*clienttest.World, *client.Client, context.Context) {
 func TestJobsAreFoundByPrefix(t *testing.T) {
 	w, c, ctx := start(t)
 	for i, id := range []events.JobID{"mnist-7f3a", "mnist-7f3b", "gpt-0001", "gpt-0001-0002"} {
-		w.Job(events.JobView{Job: id, State: events.JobStateWaiting, Submitted: clienttest.Now.Add(time.Duration(i) * time.Second)})
+		w.Job(events.JobView{Job: id, State: events.JobStateWaiting, Submitted: clustertest.Now.Add(time.Duration(i) * time.Second)})
 	}
 	w.Job(events.JobView{Job: "mnist-9999"}) // only a stop that came before its submit
 	all, err := c.Jobs(ctx)
@@ -60,8 +61,8 @@ func TestJobsAreFoundByPrefix(t *testing.T) {
 func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 	w, c, ctx := start(t)
 	const own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	c.Trace = client.Trace(func(name string) string { return map[string]string{"TRACEPARENT": own}[name] })
-	if nonsense := client.Trace(func(string) string { return "nonsense" }); nonsense != "" {
+	c.Trace = cluster.Trace(func(name string) string { return map[string]string{"TRACEPARENT": own}[name] })
+	if nonsense := cluster.Trace(func(string) string { return "nonsense" }); nonsense != "" {
 		t.Errorf("a traceparent that cannot be read is taken for %q", nonsense)
 	}
 	var sent events.Event
@@ -80,7 +81,7 @@ func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 	if err != nil || job != events.JobIDFrom("good", "/regroup/cli/test", sent.ID) {
 		t.Errorf("%s %v", job, err)
 	}
-	if sent.Trace != own || !sent.Time.Equal(clienttest.Now) {
+	if sent.Trace != own || !sent.Time.Equal(clustertest.Now) {
 		t.Errorf("sent with trace %q at %s", sent.Trace, sent.Time)
 	}
 	_, err = c.Submit(ctx, spec.Job{Name: "bad", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})
@@ -91,10 +92,10 @@ func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	_, _, ctx := start(t)
-	w := clienttest.New(t)
+	w := clustertest.New(t)
 	ports := w.Ports
 	ports.Log = cut{ports.Log}
-	c := client.New(ports, "/regroup/cli/test")
+	c := cluster.New(ports, "/regroup/cli/test")
 	c.AnswerWithin = 300 * time.Millisecond
 	if _, err := c.Submit(ctx, spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}); events.CodeOf(err) != events.Unavailable {
 		t.Errorf("got %v, want Unavailable", err)
@@ -148,7 +149,7 @@ func TestFactsDropDuplicates(t *testing.T) {
 	got = nil
 	err := c.Follow(ctx, "a-0001", func(e events.Event) error {
 		if got = append(got, e.ID); len(got) == 3 {
-			return client.ErrStop
+			return cluster.ErrStop
 		}
 		return nil
 	})
@@ -188,7 +189,7 @@ func TestProgress(t *testing.T) {
 		}
 	}()
 	var got events.Progress
-	err := c.Progress(ctx, "a-0001", func(p events.Progress) error { got = p; return client.ErrStop })
+	err := c.Progress(ctx, "a-0001", func(p events.Progress) error { got = p; return cluster.ErrStop })
 	close(stop)
 	if err != nil || got.Step != 7 {
 		t.Errorf("%+v %v", got, err)
@@ -219,32 +220,31 @@ func TestRoundAndPlacement(t *testing.T) {
 	}
 }
 
-func TestLogsKnowTheRankOfTheirTime(t *testing.T) {
+// TestLogsHaveTheLabelsOfTheirAgent: rank and generation are those of the worker when it wrote;
+// output without them is of no generation.
+func TestLogsHaveTheLabelsOfTheirAgent(t *testing.T) {
 	w, c, ctx := start(t)
 	p, q := events.Place{Node: "node-a"}, events.Place{Node: "node-b", Slot: 1}
-	w.Job(events.JobView{Job: "a-0001", Generations: []events.GenerationView{
-		{Generation: 1, Sealed: time.Now().Add(-time.Hour), Members: []events.Member{{Place: q}, {Place: p, Rank: 1}}},
-		{Generation: 2, Sealed: time.Now().Add(time.Hour), Members: []events.Member{{Place: p}}}, // not yet
-	}})
-	w.Print("a-0001", p, "one\r\ntwo\n")
-	w.Print("a-0001", q, "three")
+	w.PrintAs("a-0001", events.Member{Place: p, Rank: 1}, 1, "one\r\ntwo\n")
+	w.PrintAs("a-0001", events.Member{Place: p, Rank: 0}, 2, "three")
+	w.Print("a-0001", q, "four")
 	w.Print("b-0002", q, "of another job\n")
 	var got []string
 	var last uint64
-	say := func(l client.Line) error {
-		got = append(got, fmt.Sprintf("%s r%d %s %s", l.Place, l.Rank, l.Generation, l.Text))
+	say := func(l view.Line) error {
+		got = append(got, fmt.Sprintf("%s r%d %s %s", l.Place, l.RankOf(), l.Generation, l.Text))
 		last = l.Sequence
 		return nil
 	}
-	if err := c.Logs(ctx, "a-0001", client.LogsFrom{}, say); err != nil {
+	if err := c.Logs(ctx, "a-0001", cluster.LogsFrom{}, say); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"node-a/0 r1 g1 one", "node-a/0 r1 g1 two", "node-b/1 r0 g1 three"}; !slices.Equal(got, want) {
+	if want := []string{"node-a/0 r1 g1 one", "node-a/0 r1 g1 two", "node-a/0 r0 g2 three", "node-b/1 r-1 g0 four"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	w.Print("a-0001", p, "four\n")
+	w.Print("a-0001", p, "five\n")
 	got = nil
-	if err := c.Logs(ctx, "a-0001", client.LogsFrom{After: last}, say); err != nil || len(got) != 1 {
+	if err := c.Logs(ctx, "a-0001", cluster.LogsFrom{After: last}, say); err != nil || len(got) != 1 {
 		t.Errorf("after %d: %q %v", last, got, err)
 	}
 }

@@ -1,4 +1,4 @@
-package client
+package cluster
 
 import (
 	"context"
@@ -56,11 +56,11 @@ func (c *Client) stale(ctx context.Context, service string, servers map[*Server]
 			continue
 		}
 		if !at.Idle {
-			if _, err := request[events.Alive](ctx, *at, service, events.VerbAlive, events.Ping{}); !unserved(err) {
+			if _, err := request[events.Alive](ctx, at.Ports.Calls, service, events.VerbAlive, events.Ping{}); !unserved(err) {
 				continue
 			}
 		}
-		s := Stale{Silent: silent(ctx, *at), AsOf: storedLast(ctx, *at, service)}
+		s := Stale{Silent: at.silent(ctx), AsOf: storedLast(ctx, *at, service)}
 		if slices.Contains(s.Silent, service) { // otherwise it has come meanwhile
 			all = append(all, s)
 		}

@@ -1,26 +1,20 @@
-// Package clienttest is a system without services for tests of clients: the test writes documents
+// Package clustertest is a system without services for tests of clients: the test writes documents
 // and facts in the services' formats, and answers commands.
-package clienttest
+package clustertest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
@@ -67,7 +61,7 @@ func (w *World) Publish(e events.Event) {
 	w.must(err)
 }
 
-// Print stores output of a worker that is identified by its subject only.
+// Print stores output of a worker that is in no generation.
 func (w *World) Print(job events.JobID, place events.Place, text string) {
 	w.t.Helper()
 	_, err := w.Ports.Log.Publish(w.ctx, events.Message{Subject: events.LogSubject(job, string(place.Node), fmt.Sprint(int(place.Slot))), Data: []byte(text)})
@@ -143,46 +137,6 @@ func (w *World) Answering(progress events.ProgressAnswer, services ...string) {
 			}
 		}
 	}
-}
-
-// Output is the output and the exit code of a command.
-type Output struct {
-	Out, Err string
-	Exit     int
-	Failure  error
-}
-
-// Env is the environment of a command that writes to out and err.
-func (w *World) Env(in string, out, err *bytes.Buffer) command.Env {
-	return command.Env{
-		Connect: func(context.Context, time.Duration, func(string)) ([]client.Server, func(), error) {
-			return []client.Server{{Ports: w.Ports}}, func() {}, nil
-		},
-		In: bytes.NewBufferString(in), Out: out, Err: err, Width: 100,
-		Getenv: func(string) string { return "" }, Now: func() time.Time { return Now }, Source: "/regroup/cli/test",
-	}
-}
-
-// slow is what a command says when the machine is busy.
-var slow = regexp.MustCompile(`(?m)^regroup: waiting up to \w+ for an answer of the server\n`)
-
-// Run runs one command line with the commands under a root that has the global flags. That an
-// answer is slow is left out of what it says.
-func (w *World) Run(ctx context.Context, stdin string, commands func(command.Env) []*cobra.Command, args ...string) Output {
-	w.t.Helper()
-	var out, talk bytes.Buffer
-	root := &cobra.Command{Use: "regroup"}
-	command.GlobalFlags(root.PersistentFlags())
-	root.AddCommand(commands(w.Env(stdin, &out, &talk))...)
-	command.WithUsage(root)
-	root.SetArgs(args)
-	root.SetOut(&out)
-	root.SetErr(&talk)
-	err := root.ExecuteContext(ctx)
-	if err != nil && err.Error() != "" {
-		fmt.Fprintln(&talk, err)
-	}
-	return Output{out.String(), slow.ReplaceAllString(talk.String(), ""), exitcode.Of(err), err}
 }
 
 func (w *World) must(err error) {

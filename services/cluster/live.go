@@ -1,4 +1,4 @@
-package client
+package cluster
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) (heard bool
 			}
 			for chunk := range slices.Chunk(ids[s], liveAtOnce) {
 				var h events.ProgressAnswer
-				if h, errs[i] = request[events.ProgressAnswer](ctx, *s, events.ServiceRegistry, events.VerbProgress, events.ProgressQuery{Jobs: chunk}); errs[i] != nil {
+				if h, errs[i] = request[events.ProgressAnswer](ctx, s.Ports.Calls, events.ServiceRegistry, events.VerbProgress, events.ProgressQuery{Jobs: chunk}); errs[i] != nil {
 					return nil // its other jobs are not asked for
 				}
 				answers[i] = append(answers[i], h)
@@ -73,25 +73,28 @@ func progressed(v *events.JobView, h events.JobProgress) {
 
 // Silent returns the services without a replica that replies, in the order of the control flow, on
 // the server of the latest job.
-func (c *Client) Silent(ctx context.Context) []string {
-	return silent(ctx, *c.at.Load())
+func (c *Client) Silent(ctx context.Context) []string { return c.at.Load().silent(ctx) }
+
+func (s Server) silent(ctx context.Context) []string {
+	if s.Idle {
+		return events.ServiceNames()
+	}
+	return Silent(ctx, s.Ports.Calls)
 }
 
-func silent(ctx context.Context, at Server) []string {
+// Silent asks all services at once, and returns those of which no replica answers, in the order of
+// the control flow.
+func Silent(ctx context.Context, calls events.Calls) (silent []string) {
 	all := events.ServiceNames()
-	if at.Idle {
-		return all
-	}
 	answers := make([]error, len(all))
 	var g errgroup.Group
 	for i, service := range all {
 		g.Go(func() error {
-			_, answers[i] = request[events.Alive](ctx, at, service, events.VerbAlive, events.Ping{})
+			_, answers[i] = request[events.Alive](ctx, calls, service, events.VerbAlive, events.Ping{})
 			return nil
 		})
 	}
 	_ = g.Wait() // no function returns an error
-	var silent []string
 	for i, service := range all {
 		if unserved(answers[i]) {
 			silent = append(silent, service)
@@ -105,7 +108,7 @@ func unserved(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || (err != nil && events.CodeOf(err) == events.Unavailable)
 }
 
-func request[R events.Body](ctx context.Context, s Server, service, verb string, query events.Body) (R, error) {
+func request[R events.Body](ctx context.Context, calls events.Calls, service, verb string, query events.Body) (R, error) {
 	var none R
 	data, err := events.EncodeBody(query)
 	if err != nil {
@@ -113,7 +116,7 @@ func request[R events.Body](ctx context.Context, s Server, service, verb string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()
-	answer, err := s.Ports.Calls.Call(ctx, events.RequestSubject(service, verb), data)
+	answer, err := calls.Call(ctx, events.RequestSubject(service, verb), data)
 	if err != nil {
 		return none, err
 	}

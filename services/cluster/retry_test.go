@@ -1,4 +1,4 @@
-package client_test
+package cluster_test
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 var jobSpec = spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}
@@ -41,7 +41,7 @@ func (e *electing) Publish(ctx context.Context, m events.Message) (uint64, error
 // TestASubmitWaitsForALeader checks that a command is published again, as the same message, until
 // it is stored.
 func TestASubmitWaitsForALeader(t *testing.T) {
-	w := clienttest.New(t)
+	w := clustertest.New(t)
 	ports := w.Ports
 	log := &electing{Log: ports.Log, left: 15}
 	ports.Log = log
@@ -49,7 +49,7 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 		job := events.JobIDFrom("x", e.Source, e.ID)
 		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
-	c := client.New(ports, "/regroup/cli/test")
+	c := cluster.New(ports, "/regroup/cli/test")
 	var said []string
 	var mu sync.Mutex
 	c.Waits = func(text string) {
@@ -73,8 +73,8 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 // TestACommandExpiresWithItsClientsTimeout checks the expiry by the store's clock while the
 // client's clock is wrong.
 func TestACommandExpiresWithItsClientsTimeout(t *testing.T) {
-	w := clienttest.New(t)
-	c := client.New(w.Ports, "/regroup/cli/test")
+	w := clustertest.New(t)
+	c := cluster.New(w.Ports, "/regroup/cli/test")
 	c.AnswerWithin = 300 * time.Millisecond
 	c.Now = func() time.Time { return time.Now().Add(-time.Hour) }
 	began := time.Now()
@@ -95,13 +95,13 @@ func TestACommandExpiresWithItsClientsTimeout(t *testing.T) {
 // TestARefusalOfAnotherTryIsNoAnswer checks that the refusal of an expired event is not taken for
 // the reply to another event with the same id.
 func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
-	w := clienttest.New(t)
+	w := clustertest.New(t)
 	w.Answer(func(e events.Event) {
 		job := events.JobIDFrom("x", e.Source, e.ID)
 		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID, Expired: e.Expires.Add(-time.Minute), Errors: []spec.FieldError{{Message: "expired"}}}})
 		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
-	if _, err := client.New(w.Ports, "/client/agent/join").SubmitOnce(t.Context(), "join-x", jobSpec); err != nil {
+	if _, err := cluster.New(w.Ports, "/client/agent/join").SubmitOnce(t.Context(), "join-x", jobSpec); err != nil {
 		t.Error(err)
 	}
 }
@@ -109,15 +109,15 @@ func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
 // TestNothingIsAskedOfWhatDoesNotRun checks that commands go to the job's server, and that ended
 // servers can only be read.
 func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
-	live, dead := clienttest.New(t), clienttest.New(t)
-	live.Job(events.JobView{Job: "a-0001", State: events.JobStateRunning, By: client.RunSource, Submitted: clienttest.Now})
-	dead.Job(events.JobView{Job: "b-0002", State: events.JobStateRunning, By: client.RunSource, Submitted: clienttest.Now.Add(time.Second)})
-	dead.Job(events.JobView{Job: "c-0003", State: events.JobStateSucceeded, By: client.RunSource, Submitted: clienttest.Now.Add(time.Minute)})
+	live, dead := clustertest.New(t), clustertest.New(t)
+	live.Job(events.JobView{Job: "a-0001", State: events.JobStateRunning, By: cluster.RunSource, Submitted: clustertest.Now})
+	dead.Job(events.JobView{Job: "b-0002", State: events.JobStateRunning, By: cluster.RunSource, Submitted: clustertest.Now.Add(time.Second)})
+	dead.Job(events.JobView{Job: "c-0003", State: events.JobStateSucceeded, By: cluster.RunSource, Submitted: clustertest.Now.Add(time.Minute)})
 	live.Answer(func(e events.Event) {
 		w := e.Body.(events.JobScale)
 		live.Publish(events.Event{Entity: string(w.Job), Cause: e.ID, Body: events.JobScaled(w)})
 	})
-	c := client.Of("/regroup/cli/test", client.Server{Ports: dead.Ports, Idle: true}, client.Server{Ports: live.Ports, Own: true})
+	c := cluster.Of("/regroup/cli/test", cluster.Server{Ports: dead.Ports, Idle: true}, cluster.Server{Ports: live.Ports, Own: true})
 	all, err := c.Jobs(t.Context())
 	var got []string
 	for _, v := range all {
@@ -131,12 +131,12 @@ func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Scale(t.Context(), v.Job, spec.Workers{Min: 1, Max: 3}); events.CodeOf(err) != want {
+		if err := c.ChangeJob(t.Context(), cluster.Scale(v.Job, spec.Workers{Min: 1, Max: 3})); events.CodeOf(err) != want {
 			t.Errorf("%s: %v, want %q", ref, err, want)
 		}
 	}
-	for _, s := range []client.Server{{Ports: live.Ports, Own: true}, {Ports: dead.Ports, Idle: true}} {
-		if _, err := client.Of("/x", s).Submit(t.Context(), jobSpec); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "regroup up") {
+	for _, s := range []cluster.Server{{Ports: live.Ports, Own: true}, {Ports: dead.Ports, Idle: true}} {
+		if _, err := cluster.Of("/x", s).Submit(t.Context(), jobSpec); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "regroup up") {
 			t.Errorf("submit: %v, want Unavailable and a remedy", err)
 		}
 	}
@@ -160,7 +160,7 @@ func (c *counting) Follow(ctx context.Context, f events.Follow, fn func(events.S
 // TestOldFactsAreNotReadForAnAnswer checks that an answer does not take longer with the refusals of
 // others that are stored, nor with the history of the job.
 func TestOldFactsAreNotReadForAnAnswer(t *testing.T) {
-	w := clienttest.New(t)
+	w := clustertest.New(t)
 	for range 100 {
 		w.Publish(events.Event{Entity: "unknown", Body: events.JobRejected{Command: "another", Errors: []spec.FieldError{{Message: "no"}}}})
 		w.Publish(events.Event{Entity: "unknown", Body: events.NodeRejected{Command: "another", Errors: []spec.FieldError{{Message: "no"}}}})
@@ -177,11 +177,11 @@ func TestOldFactsAreNotReadForAnAnswer(t *testing.T) {
 	ports := w.Ports
 	log := &counting{Log: ports.Log}
 	ports.Log = log
-	c := client.New(ports, "/client/x")
-	if err := c.Scale(t.Context(), "a-0001", spec.Workers{Min: 1, Max: 2}); err != nil {
+	c := cluster.New(ports, "/client/x")
+	if err := c.ChangeJob(t.Context(), cluster.Scale("a-0001", spec.Workers{Min: 1, Max: 2})); err != nil {
 		t.Error(err)
 	}
-	if err := c.Drain(t.Context(), "n1", "", false); events.CodeOf(err) != events.NotFound {
+	if err := c.ChangeNode(t.Context(), cluster.Drain("n1", "", false)); events.CodeOf(err) != events.NotFound {
 		t.Errorf("%v, want the refusal", err)
 	}
 	if n := log.read.Load(); n > 2 {

@@ -1,4 +1,4 @@
-package client
+package cluster
 
 import (
 	"cmp"
@@ -89,7 +89,7 @@ func everywhere[V any](ctx context.Context, c *Client, ask func(context.Context,
 }
 
 func jobsOf(ctx context.Context, c *Client, s Server) ([]events.JobView, error) {
-	all, err := views(ctx, c, s, events.BucketJobs, submitted)
+	all, err := views(ctx, c, s, events.BucketJobs, Exists)
 	for i, v := range all {
 		all[i] = s.left(v)
 	}

@@ -1,4 +1,4 @@
-package client_test
+package cluster_test
 
 import (
 	"fmt"
@@ -6,18 +6,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 // TestLiveAsksTheServerOfEachJob checks that each registry knows its own jobs, that a job without a
 // server keeps its stored state, and that a job that ended with its run has no running workers.
 func TestLiveAsksTheServerOfEachJob(t *testing.T) {
-	one, two, dead := clienttest.New(t), clienttest.New(t), clienttest.New(t)
-	put := func(w *clienttest.World, id events.JobID, state events.JobState) {
+	one, two, dead := clustertest.New(t), clustertest.New(t), clustertest.New(t)
+	put := func(w *clustertest.World, id events.JobID, state events.JobState) {
 		w.Job(events.JobView{
-			Job: id, State: state, By: client.RunSource, Submitted: clienttest.Now, Generation: 2, Step: 10,
+			Job: id, State: state, By: cluster.RunSource, Submitted: clustertest.Now, Generation: 2, Step: 10,
 			Reported: map[string]events.Metric{"lr": {Value: 0.5, Step: 9}},
 			Workers:  events.WorkerTable{{Rank: 0, State: events.WorkerStateReady}, {WorkerRef: events.WorkerRef{Place: events.Place{Slot: 1}}, State: events.WorkerStateFailed}},
 		})
@@ -27,13 +27,13 @@ func TestLiveAsksTheServerOfEachJob(t *testing.T) {
 	put(two, "c-0003", events.JobStateRunning)
 	put(two, "d-0004", events.JobStateFailed)
 	put(dead, "e-0005", events.JobStateRunning)
-	at := clienttest.Now.Add(-time.Second)
+	at := clustertest.Now.Add(-time.Second)
 	progress := func(g events.Generation, step uint64) events.JobProgress {
 		return events.JobProgress{Generation: g, Step: step, At: at, Reported: map[string]events.Metric{"loss": {Value: 0.25, Step: step}}}
 	}
 	one.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"a-0001": progress(2, 30), "b-0002": progress(1, 99)}}, events.ServiceRegistry)
 	two.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"c-0003": progress(2, 40), "d-0004": progress(2, 50)}}, events.ServiceRegistry)
-	c := client.Of("/regroup/cli/test", client.Server{Ports: dead.Ports, Idle: true}, client.Server{Ports: one.Ports}, client.Server{Ports: two.Ports})
+	c := cluster.Of("/regroup/cli/test", cluster.Server{Ports: dead.Ports, Idle: true}, cluster.Server{Ports: one.Ports}, cluster.Server{Ports: two.Ports})
 	all, err := c.Jobs(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -58,9 +58,9 @@ e-0005 stopped step 10 loss 0 lr 0.5 stopped
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	silent := clienttest.New(t)
-	silent.Job(events.JobView{Job: "f-0006", State: events.JobStateRunning, Submitted: clienttest.Now, Generation: 2, Step: 1275})
-	d := client.Of("/regroup/cli/test", client.Server{Ports: silent.Ports})
+	silent := clustertest.New(t)
+	silent.Job(events.JobView{Job: "f-0006", State: events.JobStateRunning, Submitted: clustertest.Now, Generation: 2, Step: 1275})
+	d := cluster.Of("/regroup/cli/test", cluster.Server{Ports: silent.Ports})
 	if v, err := d.Job(t.Context(), "f-0006"); err != nil || d.Live(t.Context(), &v) || v.Step != 1275 {
 		t.Errorf("no registry answers: step %d, %v", v.Step, err)
 	}

@@ -1,12 +1,13 @@
-// Package client is the client library for Regroup: commands are published as CloudEvents and
-// answered by facts, states are read from the services' buckets, histories from the fact stream. It
-// decides nothing and stores nothing.
-package client
+// Package cluster is the client of a cluster for processes that are connected to its brokers: the
+// command line, and the gateway, which serves others over HTTP (package client at the top of the
+// tree asks that). Commands are published as CloudEvents and answered by facts, states are read
+// from the services' buckets, histories from the stream of facts. It decides nothing and stores
+// nothing.
+package cluster
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -78,11 +79,15 @@ func newID() string { return ulid.Make().String() }
 func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
 	all, err := everywhere(ctx, c, jobsOf)
 	c.remember(all)
-	jobs := slices.Concat(all...)
+	return NewestFirst(slices.Concat(all...)), err
+}
+
+// NewestFirst sorts jobs by the time of their submission, and returns them.
+func NewestFirst(jobs []events.JobView) []events.JobView {
 	slices.SortFunc(jobs, func(a, b events.JobView) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(a.Job, b.Job))
 	})
-	return jobs, err
+	return jobs
 }
 
 // Job returns the job with this id or, if there is none, the only one with this prefix. NotFound
@@ -91,7 +96,7 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	if events.JobID(ref).Check() == nil {
 		for i := range c.all {
 			v, err := loadAt[events.JobView](ctx, c, c.all[i], events.BucketJobs, ref)
-			if err == nil && submitted(v) {
+			if err == nil && Exists(v) {
 				c.at.Store(&c.all[i])
 				c.homes.Store(v.Job, &c.all[i])
 				return c.all[i].left(v), nil
@@ -109,9 +114,9 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	return pick(c, "job", ref, all, func(v events.JobView) string { return string(v.Job) })
 }
 
-// submitted reports whether the job exists: a document without a state only records a stop that
-// arrived before its submit.
-func submitted(v events.JobView) bool { return v.Job != "" && v.State != "" }
+// Exists reports whether a job exists: a document without a state only records a stop that arrived
+// before its submit.
+func Exists(v events.JobView) bool { return v.Job != "" && v.State != "" }
 
 // Nodes returns every node that discovery knows, by name.
 func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
@@ -226,6 +231,3 @@ func pick[V any](c *Client, what, ref string, all [][]V, name func(V) string) (V
 	}
 	return none, events.Errorf(events.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])
 }
-
-// ErrStop is returned by a callback to end its reader without an error.
-var ErrStop = errors.New("seen enough")
