@@ -132,7 +132,7 @@ var concurrent = []string{
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
-	"elastic/elastictest", "cmd/regroup/demo", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve", "cmd/regroup/internal/jobwatch",
+	"elastic/elastictest", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve",
 	"cmd/regroup/internal/boot", "services/cluster", "services/cluster/clustertest", "internal/wait", "e2e/...",
 }
 

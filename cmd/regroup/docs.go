@@ -14,7 +14,6 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/events"
@@ -84,7 +83,7 @@ func environmentPage() (string, error) {
 		{"Every command", boot.Prefix, &boot.Config{}},
 		{"`agent`, `up` and `run`", boot.Prefix + "_agent", &serve.AgentConfig{}},
 		{"Discovery: `serve discovery`, `up` and `run`", boot.Prefix + "_discovery", &discovery.Config{}},
-		{"The gateway: `serve gateway`, `up --dashboard` and `run --dashboard`", boot.Prefix + "_gateway", &web.Config{}},
+		{"The gateway: `serve gateway`, `up --dashboard` and `run --dashboard`", boot.Prefix + "_gateway", &serve.GatewayConfig{}},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n| variable | type | default | what |\n|---|---|---|---|\n", s.title)
 		var rows bytes.Buffer

@@ -16,16 +16,13 @@ import (
 	gatewayclient "github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/auth"
 	"github.com/regroup-io/regroup/cmd/regroup/contexts"
-	"github.com/regroup-io/regroup/cmd/regroup/demo"
 	"github.com/regroup-io/regroup/cmd/regroup/doctor"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/job"
 	"github.com/regroup-io/regroup/cmd/regroup/node"
 	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
-	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/cmd/regroup/webhook"
 	"github.com/regroup-io/regroup/events"
@@ -45,7 +42,7 @@ func newRoot() (*cobra.Command, error) {
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "%w", err)
 	}
-	gateway, err := web.Load()
+	gateway, err := serve.LoadGateway()
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "%w", err)
 	}
@@ -71,7 +68,7 @@ func newRoot() (*cobra.Command, error) {
 	}
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
-		submit.Command(env, &config), node.Command(env),
+		run.SubmitCommand(env, &config), node.Command(env),
 		webhook.Command(env, func(url string) (*gatewayclient.Client, error) {
 			return gatewayclient.New(gatewayclient.Options{URL: url, Token: gateway.Token, StateDir: config.StateDir, Patience: -1})
 		}, gateway.URL),
@@ -79,7 +76,7 @@ func newRoot() (*cobra.Command, error) {
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.GuardCommand(), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return cmp.Or(agent.Advertise, serve.Advertised(config.Server)) }, released().Version),
-		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out), command.FlagsTopic(),
+		run.DemoCommand(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out), command.FlagsTopic(),
 	)
 	root.InitDefaultHelpCmd()
 	arrange(root)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
+	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
@@ -26,8 +26,8 @@ func (a *call) token() *cobra.Command {
 	var file string
 	cmd.PersistentFlags().StringVar(&file, "tokens", "", "`FILE` of tokens (REGROUP_GATEWAY_TOKENS); default: tokens.json in the state folder")
 	open := func() (*tokens.File, error) {
-		w, err := web.Load()
-		return tokens.Open(cmp.Or(file, w.Tokens, filepath.Join(a.config.StateDir, web.DefaultTokens))), err
+		w, err := serve.LoadGateway()
+		return tokens.Open(cmp.Or(file, w.Tokens, filepath.Join(a.config.StateDir, serve.DefaultTokens))), err
 	}
 	cmd.AddCommand(a.issueToken(open), a.listTokens(open), a.revokeToken(open))
 	return cmd

@@ -5,7 +5,6 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
 	"github.com/regroup-io/regroup/internal/escape"
 )
 
@@ -66,7 +65,7 @@ func view(env command.Env) *cobra.Command {
 func (e *effective) held() []held {
 	name, from := e.context()
 	all := []held{{"context", name, from}}
-	var used settings.Settings
+	var used Settings
 	values := used.Values()
 	origins := map[string]string{}
 	for i, v := range e.settings.Values() {

@@ -65,7 +65,7 @@ type tail struct {
 	palette  screen.Palette
 	keep     func(view.Line) bool
 	last     uint64         // sequence of the newest chunk seen
-	withheld []view.Line  // with --tail: the newest of the stored lines
+	withheld []view.Line    // with --tail: the newest of the stored lines
 	bottom   *screen.Sticky // the lines that are not finished, while it follows
 }
 

@@ -18,13 +18,12 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Command is `regroup serve`.
-func Command(c *boot.Config, d *DiscoveryConfig, w *web.Config) *cobra.Command {
+func Command(c *boot.Config, d *DiscoveryConfig, w *GatewayConfig) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve SERVICE",
 		Short: "Run one service of the control plane, or the broker",

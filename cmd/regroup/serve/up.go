@@ -10,7 +10,6 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -18,7 +17,7 @@ import (
 const clusterListen = "0.0.0.0:6222"
 
 // UpCommand is `regroup up`: the broker, all services and an agent in this process.
-func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig, w *web.Config) *cobra.Command {
+func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig, w *GatewayConfig) *cobra.Command {
 	o := jetstream.ServerOptions{Listen: "127.0.0.1:0"}
 	var noAgent, dashboard bool
 	cmd := &cobra.Command{
@@ -68,9 +67,9 @@ agents of other machines are used if it names them.`,
 				}
 				defer off()
 			}
-			var pages *web.Running
+			var pages *Gateway
 			if dashboard {
-				if pages, err = web.Open(*w, l.Process); err != nil {
+				if pages, err = OpenGateway(*w, l.Process); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", pages.Link())

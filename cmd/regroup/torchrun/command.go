@@ -20,8 +20,8 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -211,13 +211,13 @@ func (t *call) freeName(ctx context.Context, c *cluster.Client, stateDir string)
 }
 
 // join takes part in the job until it has ended. l is the server of this process, or nil.
-func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.Job, l *serve.Local) (err error) {
+func (t *call) join(ctx context.Context, p *boot.Process, runID string, job spec.Job, l *serve.Local) (err error) {
 	c := cluster.New(p.Ports, serve.JoinSource)
 	c.AnswerWithin = p.Config.Wait
 	if err := t.freeName(ctx, c, p.Config.StateDir); err != nil {
 		return err
 	}
-	joined, err := serve.CreateJob(ctx, c, "torchrun-"+run, job)
+	joined, err := serve.CreateJob(ctx, c, "torchrun-"+runID, job)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	story, ended := context.WithCancel(ctx)
 	var g errgroup.Group
 	g.Go(func() error {
-		w := jobwatch.New(jobwatch.Options{Client: c, Job: joined.Job, Err: errs, Palette: t.palette})
+		w := run.NewWatcher(run.WatchOptions{Client: c, Job: joined.Job, Err: errs, Palette: t.palette})
 		if _, err := w.Run(story); err != nil && story.Err() == nil {
 			return err
 		}

@@ -61,4 +61,3 @@ func (w World) Run(ctx context.Context, stdin string, commands func(command.Env)
 	}
 	return Output{out.String(), slow.ReplaceAllString(talk.String(), ""), exitcode.Of(err), err}
 }
-

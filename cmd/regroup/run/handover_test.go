@@ -1,4 +1,4 @@
-package handover
+package run
 
 import (
 	"context"
@@ -101,7 +101,7 @@ func (m *machine) submit(job spec.Job) (events.JobID, string, string, error) {
 		job.Workers = spec.Workers{Min: 1, Max: 1}
 	}
 	var said []string
-	id, err := Submit(m.t.Context(), cluster.New(m.w.Ports, "/client/ada"), boot.Config{StateDir: m.state, Server: m.server}, job, func(text string) { said = append(said, text) })
+	id, err := submit(m.t.Context(), cluster.New(m.w.Ports, "/client/ada"), boot.Config{StateDir: m.state, Server: m.server}, job, func(text string) { said = append(said, text) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	given := m.given

@@ -1,4 +1,4 @@
-package jointoken
+package boot
 
 import (
 	"bytes"
@@ -62,7 +62,7 @@ func TestANewTokenIsUnpacked(t *testing.T) {
 		}
 	}
 	put(file, first)
-	kept, err := Keep(filepath.Join(t.TempDir(), "join"), first)
+	kept, err := KeepToken(filepath.Join(t.TempDir(), "join"), first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,14 +77,14 @@ func TestANewTokenIsUnpacked(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		Follower{File: file, Used: kept, Check: check}.Run(ctx, slog.New(slog.NewTextHandler(log, nil)))
+		TokenFollower{File: file, Used: kept, Check: check}.Run(ctx, slog.New(slog.NewTextHandler(log, nil)))
 	}()
 	defer func() { cancel(); <-ended }()
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		limit, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		tokenLimit, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		if err := wait.Until(limit, 5*time.Millisecond, func() (bool, error) { return ok(), nil }); err != nil {
+		if err := wait.Until(tokenLimit, 5*time.Millisecond, func() (bool, error) { return ok(), nil }); err != nil {
 			t.Fatalf("%s: %v\n%s", what, err, log.text.String())
 		}
 	}
@@ -101,7 +101,7 @@ func TestANewTokenIsUnpacked(t *testing.T) {
 	rotate()
 	put(file, made("nats://127.0.0.1:4222"))
 	until("the file that was given has another", used)
-	if again, err := Load(kept.dir); err != nil || again.text == kept.text {
+	if again, err := LoadToken(kept.dir); err != nil || again.text == kept.text {
 		t.Errorf("the new one is not kept: %v", err)
 	}
 	rotate()

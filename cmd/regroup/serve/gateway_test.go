@@ -1,4 +1,4 @@
-package web
+package serve
 
 import (
 	"context"
@@ -27,10 +27,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start serves a gateway over a world until the test ends.
-func start(t *testing.T, w commandtest.World, dir string) (*Running, client.Record) {
+func start(t *testing.T, w commandtest.World, dir string) (*Gateway, client.Record) {
 	t.Helper()
 	p := &boot.Process{Config: boot.Config{StateDir: dir, Version: "test"}, Logger: slog.New(slog.DiscardHandler), Ports: w.Ports}
-	r, err := Open(Config{Listen: "0.0.0.0:0"}.AnyPort(), p)
+	r, err := OpenGateway(GatewayConfig{Listen: "0.0.0.0:0"}.AnyPort(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestARunningGatewayIsFound(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	older := filepath.Join(dir, "runs", "2")
-	if err := write(client.Record{URL: "http://127.0.0.1:1", Token: "x"}, client.RecordFile(older)); err != nil {
+	if err := writeRecord(client.Record{URL: "http://127.0.0.1:1", Token: "x"}, client.RecordFile(older)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chtimes(client.RecordFile(older), time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)); err != nil {

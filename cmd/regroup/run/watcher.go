@@ -1,6 +1,4 @@
-// Package jobwatch follows one job to its end and prints its generations, its workers' output and a
-// progress line.
-package jobwatch
+package run
 
 import (
 	"context"
@@ -20,8 +18,8 @@ import (
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
-// Options of a Watcher.
-type Options struct {
+// WatchOptions are those of a Watcher.
+type WatchOptions struct {
 	Client      *cluster.Client
 	Job         events.JobID
 	Out, Err    io.Writer // workers' output; everything else
@@ -35,7 +33,7 @@ type Options struct {
 
 // Watcher follows one job.
 type Watcher struct {
-	o      Options
+	o      WatchOptions
 	sticky *screen.Sticky
 	lines  *screen.Sticky // with the workers' lines that are not finished
 
@@ -47,8 +45,9 @@ type Watcher struct {
 	ended    bool
 }
 
-// New returns a Watcher; it does not validate the options.
-func New(o Options) *Watcher {
+// NewWatcher returns a Watcher, which prints the generations of a job, its workers' output and a
+// progress line; it does not validate the options.
+func NewWatcher(o WatchOptions) *Watcher {
 	w := &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now)}
 	w.lines = w.sticky
 	if o.OutTerminal && !o.Terminal {

@@ -1,4 +1,4 @@
-package submit
+package run
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
@@ -18,14 +17,12 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 func run(t *testing.T, w commandtest.World, stdin string, args ...string) commandtest.Output {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	return w.Run(ctx, stdin, func(e command.Env) []*cobra.Command {
-		return []*cobra.Command{Command(e, &boot.Config{StateDir: t.TempDir()})}
+		return []*cobra.Command{SubmitCommand(e, &boot.Config{StateDir: t.TempDir()})}
 	}, append([]string{"submit"}, args...)...)
 }
 

@@ -1,4 +1,4 @@
-package jointoken
+package boot
 
 import (
 	"context"
@@ -16,17 +16,17 @@ import (
 // followEvery is how often files are looked at.
 const followEvery = time.Second
 
-// Follower takes a token that replaces the one in use while its process runs: in the file that the
-// process was given, or in the folder where it keeps the token. It unpacks it there, and the
+// TokenFollower takes a token that replaces the one in use while its process runs: in the file that
+// the process was given, or in the folder where it keeps the token. It unpacks it there, and the
 // connection does the rest.
-type Follower struct {
+type TokenFollower struct {
 	File  string                    // that has the token; empty = it was given in another way
-	Used  Kept                      // in use
+	Used  Token                     // in use
 	Check func(identity.Join) error // returns why a token is not for this process
 }
 
 // Run takes tokens until ctx ends.
-func (f Follower) Run(ctx context.Context, log *slog.Logger) {
+func (f TokenFollower) Run(ctx context.Context, log *slog.Logger) {
 	seen, failed := map[string]string{}, map[string]string{}
 	paths := []string{filepath.Join(f.Used.dir, tokenFile)}
 	if f.File != "" {
@@ -65,25 +65,25 @@ func (f Follower) Run(ctx context.Context, log *slog.Logger) {
 }
 
 // take checks a token, keeps it and unpacks it.
-func (f Follower) take(text string) (Kept, error) {
+func (f TokenFollower) take(text string) (Token, error) {
 	j, err := identity.ParseJoin(text)
 	if err == nil {
 		err = f.Check(j)
 	}
 	switch {
 	case err != nil:
-		return Kept{}, err
+		return Token{}, err
 	case j.User != f.Used.User || j.Role != f.Used.Role || j.Node != f.Used.Node:
-		return Kept{}, events.Errorf(events.Invalid, "it is of %s (%s), and the one before is of %s (%s): start the agent again with it", j.User, j.Role, f.Used.User, f.Used.Role)
+		return Token{}, events.Errorf(events.Invalid, "it is of %s (%s), and the one before is of %s (%s): start the agent again with it", j.User, j.Role, f.Used.User, f.Used.Role)
 	}
-	return Keep(f.Used.dir, text)
+	return KeepToken(f.Used.dir, text)
 }
 
 // read returns the token in a file; false if there is none that can be read, as while it is
 // replaced.
 func read(path string) (string, bool) {
 	i, err := os.Stat(path)
-	if err != nil || i.Size() > limit {
+	if err != nil || i.Size() > tokenLimit {
 		return "", false
 	}
 	text, err := os.ReadFile(path)

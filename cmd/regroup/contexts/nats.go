@@ -1,4 +1,4 @@
-package settings
+package contexts
 
 import (
 	"encoding/json"

@@ -1,8 +1,4 @@
-// Package handover gives the working directory and the environment of a command that submits a job
-// to the agents that will run its workers, where these are on this machine, of the same user and
-// with the same files. They go over the sockets of the agents, so that no broker, event or document
-// has them.
-package handover
+package run
 
 import (
 	"context"
@@ -28,11 +24,11 @@ import (
 // for a moment.
 const nodesWithin = 3 * time.Second
 
-// Submit submits a job whose workers inherit the working directory and the environment of this
+// submit submits a job whose workers inherit the working directory and the environment of this
 // process, if all nodes that may get workers are of this machine and user, with the state directory
 // of config. Otherwise they are alike too: none inherits them, and say is called with a line that
 // tells where workers run, as whom, and in whose environment.
-func Submit(ctx context.Context, c *cluster.Client, config boot.Config, job spec.Job, say func(string)) (events.JobID, error) {
+func submit(ctx context.Context, c *cluster.Client, config boot.Config, job spec.Job, say func(string)) (events.JobID, error) {
 	var given []agent
 	var origin, otherwise string
 	id, err := c.SubmitAfter(ctx, job, func(of string, job *spec.Job) {
@@ -49,7 +45,7 @@ func Submit(ctx context.Context, c *cluster.Client, config boot.Config, job spec
 			}
 		}
 		if why != nil {
-			otherwise = line(nodes, *job, why)
+			otherwise = whereText(nodes, *job, why)
 			return
 		}
 		job.Processes.SubmitEnvironment = of
@@ -133,8 +129,8 @@ func withdraw(ctx context.Context, given []agent, origin string) {
 // named is how many nodes a line names.
 const named = 3
 
-// line says where workers run, as whom and with whose environment.
-func line(nodes []events.NodeView, job spec.Job, why error) string {
+// whereText says where workers run, as whom and with whose environment.
+func whereText(nodes []events.NodeView, job spec.Job, why error) string {
 	where := "on the nodes of the server"
 	if n := len(nodes); n > named {
 		where = "on " + events.Plural(n, "node")

@@ -1,4 +1,4 @@
-package jointoken
+package boot
 
 import (
 	"io"
@@ -36,14 +36,14 @@ func TestATokenComesFromWhereASettingSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for setting, in := range map[string]string{text: "", "@" + file: "", "-": text + "\n"} {
-		if j, _, err := Read(setting, strings.NewReader(in)); err != nil || j.User != "node-a" {
+		if j, _, err := ReadToken(setting, strings.NewReader(in)); err != nil || j.User != "node-a" {
 			t.Errorf("%.10s: %s, %v", setting, j.User, err)
 		}
 	}
 	for setting, says := range map[string]string{
 		"@/no/such": "/no/such", "-": "is no join token", "@": "open", text[:900]: "incomplete or damaged",
 	} {
-		if _, _, err := Read(setting, strings.NewReader("")); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), says) {
+		if _, _, err := ReadToken(setting, strings.NewReader("")); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.10s: %v, want %q", setting, err, says)
 		}
 	}
@@ -63,7 +63,7 @@ func TestATokenOnATerminalEndsWithItsLine(t *testing.T) {
 			_, err := io.WriteString(w, in)
 			written <- err
 		}()
-		if _, got, err := Read("-", r); (err == nil) != ok || ok && got != text {
+		if _, got, err := ReadToken("-", r); (err == nil) != ok || ok && got != text {
 			t.Errorf("%.10q: %v", in, err)
 		}
 		_ = r.Close()
@@ -75,10 +75,10 @@ func TestATokenOnATerminalEndsWithItsLine(t *testing.T) {
 // others can read it.
 func TestAKeptTokenIsItsOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agents", "node-a", "join")
-	if _, err := Load(dir); events.CodeOf(err) != events.NotFound {
+	if _, err := LoadToken(dir); events.CodeOf(err) != events.NotFound {
 		t.Errorf("nothing is kept: %v", err)
 	}
-	kept, err := Keep(dir, token(t))
+	kept, err := KeepToken(dir, token(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestAKeptTokenIsItsOwnersAlone(t *testing.T) {
 	if err := os.Remove(kept.TLSCA); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Load(dir)
+	again, err := LoadToken(dir)
 	if err != nil || again.Servers != "nats://127.0.0.1:4222" || again.Creds != kept.Creds {
 		t.Errorf("%s %s, %v", again.Servers, again.Creds, err)
 	}
@@ -104,7 +104,7 @@ func TestAKeptTokenIsItsOwnersAlone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, tokenFile), []byte("rgjoin1_half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), dir) {
+	if _, err := LoadToken(dir); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a damaged file: %v, want its path", err)
 	}
 }

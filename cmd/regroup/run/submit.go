@@ -1,5 +1,4 @@
-// Package submit implements the command that submits a job and returns.
-package submit
+package run
 
 import (
 	"errors"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/handover"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -18,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/internal/specfile"
 )
 
-// Command returns regroup submit.
-func Command(env command.Env, config *boot.Config) *cobra.Command {
+// SubmitCommand returns regroup submit.
+func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "submit -f job.yaml | [flags] -- CMD ARGS...", Short: "Submit a job, print its id, return",
 		Long:    "Submits a job and prints its id once it is accepted. The job is described by a file or by flags; everything that is wrong with it is said at once. The command must be present on every node.",
@@ -31,9 +29,9 @@ func Command(env command.Env, config *boot.Config) *cobra.Command {
 	form := command.Output(cmd, command.Name, command.JSON, command.YAML)
 	cmd.Flags().SetInterspersed(false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		spec, err := Read(env, *file, flags, args)
+		spec, err := readSpec(env, *file, flags, args)
 		if err != nil {
-			return Explain(env, form, err)
+			return explainRefusal(env, form, err)
 		}
 		l := flags.Launch()
 		if l.Standalone {
@@ -50,9 +48,9 @@ func Command(env command.Env, config *boot.Config) *cobra.Command {
 			return err
 		}
 		defer done()
-		job, err := handover.Submit(cmd.Context(), c, *config, spec, env.Say)
+		job, err := submit(cmd.Context(), c, *config, spec, env.Say)
 		if err != nil {
-			return Explain(env, form, err)
+			return explainRefusal(env, form, err)
 		}
 		written, err := form.Write(env.Out, map[string]string{"job": string(job)})
 		if !written {
@@ -63,8 +61,8 @@ func Command(env command.Env, config *boot.Config) *cobra.Command {
 	return command.WithUsage(cmd)
 }
 
-// Read returns the spec from a file or from the flags and arguments, not both.
-func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (spec.Job, error) {
+// readSpec returns the spec from a file or from the flags and arguments, not both.
+func readSpec(env command.Env, file string, flags *jobflags.Flags, args []string) (spec.Job, error) {
 	if file == "" {
 		return flags.Spec(args)
 	}
@@ -77,9 +75,9 @@ func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (s
 	return specfile.Read(file, env.In)
 }
 
-// Explain prints the diagnostics of an invalid spec: with the source if it came from a file, as a
-// list on Out for programs. The returned error does not repeat them.
-func Explain(env command.Env, form *command.Format, err error) error {
+// explainRefusal prints the diagnostics of an invalid spec: with the source if it came from a file,
+// as a list on Out for programs. The returned error does not repeat them.
+func explainRefusal(env command.Env, form *command.Format, err error) error {
 	var bad *specfile.Error
 	var diagnostics *events.ValidationError
 	said := &exitcode.Error{Code: exitcode.Usage}

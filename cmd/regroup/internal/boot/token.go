@@ -1,6 +1,4 @@
-// Package jointoken reads the join tokens that regroup auth makes, and keeps them in the state
-// folder of who has joined, so that later starts need no token.
-package jointoken
+package boot
 
 import (
 	"bufio"
@@ -24,12 +22,12 @@ const (
 	authorityFile = "ca.pem"
 )
 
-// limit bounds what is read of a file or of standard input; a token is smaller.
-const limit = 1 << 17
+// tokenLimit bounds what is read of a file or of standard input; a token is smaller.
+const tokenLimit = 1 << 17
 
-// Read returns the token that a setting names, and its text: it is the token itself, @ and the path
-// of a file that has it, or - for standard input. The error has nothing of the token.
-func Read(setting string, in io.Reader) (identity.Join, string, error) {
+// ReadToken returns the join token that a setting names, and its text: it is the token itself, @
+// and the path of a file that has it, or - for standard input. The error has nothing of the token.
+func ReadToken(setting string, in io.Reader) (identity.Join, string, error) {
 	path, isFile := strings.CutPrefix(setting, "@")
 	switch {
 	case isFile:
@@ -48,7 +46,7 @@ func Read(setting string, in io.Reader) (identity.Join, string, error) {
 
 // scan reads lines until they are a token: at a terminal nothing ends the input.
 func scan(in io.Reader) (identity.Join, string, error) {
-	lines := bufio.NewReader(io.LimitReader(in, limit))
+	lines := bufio.NewReader(io.LimitReader(in, tokenLimit))
 	text := ""
 	for {
 		line, end := lines.ReadString('\n')
@@ -65,41 +63,41 @@ func scan(in io.Reader) (identity.Join, string, error) {
 	}
 }
 
-// Kept is a token in a folder, unpacked.
-type Kept struct {
+// Token is a token in a folder, unpacked.
+type Token struct {
 	identity.Join
 	Creds, TLSCA string // paths; TLSCA is empty for the system's authorities
 
 	dir, text string // the folder, and the token
 }
 
-// Keep stores a token in a folder and unpacks it there. All files are readable by their owner
+// KeepToken stores a token in a folder and unpacks it there. All files are readable by their owner
 // alone.
-func Keep(dir, text string) (Kept, error) {
+func KeepToken(dir, text string) (Token, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Kept{}, events.Errorf(events.Internal, "join token: %w", err)
+		return Token{}, events.Errorf(events.Internal, "join token: %w", err)
 	}
 	if err := replace(filepath.Join(dir, tokenFile), []byte(compact(text)+"\n")); err != nil {
-		return Kept{}, err
+		return Token{}, err
 	}
-	return Load(dir)
+	return LoadToken(dir)
 }
 
-// Load unpacks the token that a folder has; NotFound if it has none.
-func Load(dir string) (Kept, error) {
+// LoadToken unpacks the token that a folder has; NotFound if it has none.
+func LoadToken(dir string) (Token, error) {
 	path := filepath.Join(dir, tokenFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return Kept{}, events.Errorf(events.NotFound, "%s has no join token", dir)
+		return Token{}, events.Errorf(events.NotFound, "%s has no join token", dir)
 	}
 	if err != nil {
-		return Kept{}, events.Errorf(events.Internal, "join token: %w", err)
+		return Token{}, events.Errorf(events.Internal, "join token: %w", err)
 	}
 	j, err := identity.ParseJoin(string(text))
 	if err != nil {
-		return Kept{}, events.Errorf(events.Invalid, "%s: %w", path, err)
+		return Token{}, events.Errorf(events.Invalid, "%s: %w", path, err)
 	}
-	k := Kept{Join: j, Creds: filepath.Join(dir, credsFile), dir: dir, text: compact(string(text))}
+	k := Token{Join: j, Creds: filepath.Join(dir, credsFile), dir: dir, text: compact(string(text))}
 	if err := replace(k.Creds, j.Credentials); err != nil {
 		return k, err
 	}

@@ -1,6 +1,4 @@
-// Package demo implements `regroup demo`: a real training job on three nodes, real faults at given
-// steps, and a report.
-package demo
+package run
 
 import (
 	"context"
@@ -15,9 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -36,8 +32,9 @@ const (
 	stepTime     = "15ms"
 )
 
-// Command is `regroup demo`.
-func Command(env command.Env, c *boot.Config) *cobra.Command {
+// DemoCommand is `regroup demo`: a real training job on three nodes, real faults at given steps,
+// and a report.
+func DemoCommand(env command.Env, c *boot.Config) *cobra.Command {
 	var output string
 	var epochs int
 	cmd := &cobra.Command{
@@ -121,11 +118,11 @@ func (d *demo) run(parent context.Context) error {
 			return err
 		}
 	}
-	return run.Report(d.env.Out, d.env.Err, d.palette, v, d.json)
+	return report(d.env.Out, d.env.Err, d.palette, v, d.json)
 }
 
 func (d *demo) train(ctx context.Context, c *cluster.Client, worker string) (events.JobView, error) {
-	if err := run.StopLeftovers(ctx, c); err != nil {
+	if err := stopLeftovers(ctx, c); err != nil {
 		return events.JobView{}, err
 	}
 	d.say("three nodes: node-a with 2 slots, node-b and node-c with 1 each; data in %s", d.nodes.dir)
@@ -149,7 +146,7 @@ func (d *demo) train(ctx context.Context, c *cluster.Client, worker string) (eve
 	}
 	d.say("%s: 2 to 4 workers; a worker dies at step %d, node-c at step %d, node-d joins at step %d", job, killWorkerAt, killNodeAt, addNodeAt)
 	f := &faults{demo: d}
-	w := jobwatch.New(jobwatch.Options{
+	w := NewWatcher(WatchOptions{
 		Client: c, Job: job, Err: d.env.Err, Palette: d.palette, Terminal: d.env.ErrIsTerminal,
 		OnFact: func(e events.Event) {
 			d.facts = append(d.facts, e)

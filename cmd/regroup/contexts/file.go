@@ -1,7 +1,4 @@
-// Package settings is the user's settings file: defaults for all commands, which flags and the
-// environment override, and contexts, each a named set of settings for one cluster, of which one is
-// selected. Contexts of the NATS command line are read as well.
-package settings
+package contexts
 
 import (
 	"errors"
@@ -45,8 +42,8 @@ func inConfig(getenv func(string) string, parts ...string) string {
 	return filepath.Join(append([]string{dir}, parts...)...)
 }
 
-// Load reads and validates a settings file; a missing file is empty.
-func Load(path string) (*File, error) {
+// LoadFile reads and validates a settings file; a missing file is empty.
+func LoadFile(path string) (*File, error) {
 	f := &File{path: path}
 	if path == "" {
 		return f, nil
