@@ -230,22 +230,16 @@ func (a *call) list() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if written, err := command.List(form, a.env.Out, all, func(u identity.User) string { return u.Name }); written {
-			return err
-		}
-		p, err := a.env.Palette(cmd, a.env.IsTerminal)
-		if err != nil {
-			return err
-		}
-		rows := make([][]string, 0, len(all))
-		for _, u := range all {
-			as := "file"
-			if u.Token {
-				as = "token"
-			}
-			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), runsAs(u), as, u.Issued.Local().Format(time.DateTime), state(all, u, a.env.Now())})
-		}
-		return screen.Table(a.env.Out, p, []string{"NAME", "ROLE", "NODE", "JOBS RUN AS", "GIVEN AS", "ISSUED", "STATE"}, rows)
+		return command.Print(a.env, cmd, form, all, command.Columns[identity.User]{
+			Name: func(u identity.User) string { return u.Name }, Header: []string{"NAME", "ROLE", "NODE", "JOBS RUN AS", "GIVEN AS", "ISSUED", "STATE"},
+			Row: func(_ screen.Palette, u identity.User) []string {
+				as := "file"
+				if u.Token {
+					as = "token"
+				}
+				return []string{u.Name, string(u.Role), string(u.Node), runsAs(u), as, u.Issued.Local().Format(time.DateTime), state(all, u, a.env.Now())}
+			},
+		})
 	}
 	return cmd
 }
@@ -264,10 +258,17 @@ func state(all []identity.User, u identity.User, now time.Time) string {
 		return "valid, old key"
 	case !u.Revoked.IsZero():
 		return "revoked"
-	case !u.Valid(now):
+	}
+	return validity(u.Valid(now), u.Expires)
+}
+
+// validity says until when something that expires is valid; zero = without end.
+func validity(valid bool, until time.Time) string {
+	switch {
+	case !valid:
 		return "expired"
-	case !u.Expires.IsZero():
-		return "until " + u.Expires.Local().Format(time.DateTime)
+	case !until.IsZero():
+		return "until " + until.Local().Format(time.DateTime)
 	}
 	return "valid"
 }

@@ -122,26 +122,16 @@ func list(env command.Env) *cobra.Command {
 			}
 			all = append(all, listed{name, name == f.Selected, s.Shown()})
 		}
-		if written, err := command.List(form, env.Out, all, func(c listed) string { return c.Name }); written {
-			return err
-		}
-		if len(all) == 0 {
-			fmt.Fprintln(env.Err, "no contexts; keep one: regroup context add NAME --server URL")
-			return nil
-		}
-		p, err := env.Palette(cmd, env.IsTerminal)
-		if err != nil {
-			return err
-		}
-		rows := make([][]string, 0, len(all))
-		for _, c := range all {
-			star := " "
-			if c.Selected {
-				star = "*"
-			}
-			rows = append(rows, []string{star, c.Name, escape.Text(c.Server), escape.Text(c.Description)})
-		}
-		return screen.Table(env.Out, p, []string{" ", "NAME", "SERVER", "DESCRIPTION"}, rows)
+		return command.Print(env, cmd, form, all, command.Columns[listed]{
+			Name: func(c listed) string { return c.Name }, None: "no contexts; keep one: regroup context add NAME --server URL", Header: []string{" ", "NAME", "SERVER", "DESCRIPTION"},
+			Row: func(_ screen.Palette, c listed) []string {
+				star := " "
+				if c.Selected {
+					star = "*"
+				}
+				return []string{star, c.Name, escape.Text(c.Server), escape.Text(c.Description)}
+			},
+		})
 	})
 	return cmd
 }

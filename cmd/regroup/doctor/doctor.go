@@ -63,10 +63,6 @@ one is configured. It says what to do about each finding. Exits 1 if there is a 
 	python := cmd.Flags().String("python", "", "interpreter to check (default: $PYTHON_EXEC, or python3)")
 	form := command.Output(cmd, command.Text, command.JSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := env.Palette(cmd, env.IsTerminal)
-		if err != nil {
-			return err
-		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 		defer cancel()
 		m := machine{env: env, config: c, advertise: advertise, version: version, python: *python}
@@ -76,7 +72,7 @@ one is configured. It says what to do about each finding. Exits 1 if there is a 
 		}
 		written, err := form.Write(env.Out, all)
 		if !written {
-			err = write(env.Out, p, all)
+			err = write(env.Out, env.Palette(cmd, env.IsTerminal), all)
 		}
 		if err == nil && worst(all) == problem {
 			err = &exitcode.Error{Code: exitcode.Unexpected} // the findings have been printed

@@ -47,22 +47,14 @@ func list(env command.Env) *cobra.Command {
 		}
 		s.Live(ctx, live...)
 		env.SayStale(s.StaleJobs(ctx, views...))
-		if written, err := command.List(form, env.Out, view.Jobs(views), func(p view.Job) string { return string(p.Job) }); written {
-			return err
-		}
-		if len(views) == 0 {
-			fmt.Fprintln(env.Err, "no jobs; start one: regroup run -- CMD")
-			return nil
-		}
 		header := []string{"JOB", "STATE", "WORKERS", "GEN", "STEP", "INCIDENTS", "AGE"}
 		if form.Is(command.Wide) {
 			header = append(header, "RECOVERY", "BY", "COMMAND")
 		}
-		rows := make([][]string, 0, len(views))
-		for _, v := range views {
-			rows = append(rows, row(env, s.Palette, v, form.Is(command.Wide)))
-		}
-		return screen.Table(env.Out, s.Palette, header, rows)
+		return command.Print(env, cmd, form, view.Jobs(views), command.Columns[view.Job]{
+			Name: func(v view.Job) string { return string(v.Job) }, None: "no jobs; start one: regroup run -- CMD", Header: header,
+			Row: func(p screen.Palette, v view.Job) []string { return row(env, p, v.JobView, form.Is(command.Wide)) },
+		})
 	})
 	return cmd
 }

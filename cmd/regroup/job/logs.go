@@ -70,11 +70,7 @@ type tail struct {
 }
 
 func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
-	p, err := env.Palette(cmd, env.IsTerminal)
-	if err != nil {
-		return nil, err
-	}
-	t := &tail{logFlags: f, env: env, palette: p, bottom: screen.NewSticky(env.Out, env.IsTerminal, env.Now)}
+	t := &tail{logFlags: f, env: env, palette: env.Palette(cmd, env.IsTerminal), bottom: screen.NewSticky(env.Out, env.IsTerminal, env.Now)}
 	ranks, ok := view.ParseRanks(f.rank)
 	if !ok {
 		return nil, events.Errorf(events.Invalid, "--rank %q is no list of ranks: write 0,3-5", f.rank)

@@ -100,8 +100,7 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 	slices.SortStableFunc(all, func(a, b events.WorkerView) int {
 		return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot))
 	})
-	rows := make([][]string, 0, len(all))
-	for _, w := range all {
+	return screen.TableOf(env.Out, p, header, all, func(w events.WorkerView) []string {
 		rank := "-"
 		if w.Rank >= 0 {
 			rank = p.Rank(w.Rank, fmt.Sprint(w.Rank))
@@ -120,9 +119,8 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 		if w.Detail != "" {
 			r = append(r, p.Faint(w.Detail))
 		}
-		rows = append(rows, r)
-	}
-	return screen.Table(env.Out, p, header, rows)
+		return r
+	})
 }
 
 func why(env command.Env) *cobra.Command {

@@ -46,11 +46,7 @@ func wait(env command.Env) *cobra.Command {
 		if written, err := form.Write(env.Out, end); err != nil {
 			return err
 		} else if !written {
-			p, err := env.Palette(cmd, env.ErrIsTerminal)
-			if err != nil {
-				return err
-			}
-			if err := screen.Final(env.Err, p, v, env.Now()); err != nil {
+			if err := screen.Final(env.Err, env.Palette(cmd, env.ErrIsTerminal), v, env.Now()); err != nil {
 				return err
 			}
 		}

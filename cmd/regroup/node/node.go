@@ -42,15 +42,14 @@ func list(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rows := withUse(nodes, pool)
-		if written, err := command.List(form, env.Out, rows, func(n used) string { return string(n.Node) }); written {
-			return err
+		header := []string{"NODE", "STATE", "SLOTS", "USED", "SINCE"}
+		if form.Is(command.Wide) {
+			header = append(header, "ADDRESS", "VERSION", "INCARNATION")
 		}
-		if len(nodes) == 0 {
-			fmt.Fprintln(env.Err, "no nodes; start an agent on each machine: regroup agent")
-			return nil
-		}
-		return table(env, s.Palette, rows, form.Is(command.Wide))
+		return command.Print(env, cmd, form, withUse(nodes, pool), command.Columns[used]{
+			Name: func(n used) string { return string(n.Node) }, None: "no nodes; start an agent on each machine: regroup agent", Header: header,
+			Row: func(p screen.Palette, n used) []string { return row(env, p, n, form.Is(command.Wide)) },
+		})
 	})
 	return cmd
 }
@@ -75,27 +74,19 @@ func withUse(nodes []events.NodeView, pool events.PoolView) []used {
 	return out
 }
 
-func table(env command.Env, p screen.Palette, nodes []used, wide bool) error {
-	header := []string{"NODE", "STATE", "SLOTS", "USED", "SINCE"}
+func row(env command.Env, p screen.Palette, n used, wide bool) []string {
+	state := p.State(string(n.State))
+	for _, also := range conditions(n.NodeView) {
+		state += "," + p.State(also)
+	}
+	r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
 	if wide {
-		header = append(header, "ADDRESS", "VERSION", "INCARNATION")
+		r = append(r, n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
 	}
-	rows := make([][]string, 0, len(nodes))
-	for _, n := range nodes {
-		state := p.State(string(n.State))
-		for _, also := range conditions(n.NodeView) {
-			state += "," + p.State(also)
-		}
-		r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
-		if wide {
-			r = append(r, n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
-		}
-		if why := reasons(env, n.NodeView); why != "" {
-			r = append(r, p.Faint(why))
-		}
-		rows = append(rows, r)
+	if why := reasons(env, n.NodeView); why != "" {
+		r = append(r, p.Faint(why))
 	}
-	return screen.Table(env.Out, p, header, rows)
+	return r
 }
 
 func drain(env command.Env) *cobra.Command {

@@ -46,11 +46,7 @@ func DemoCommand(env command.Env, c *boot.Config) *cobra.Command {
 			if output != "text" && output != "json" {
 				return events.Errorf(events.Invalid, "-o %q: use text or json", output)
 			}
-			palette, err := env.Palette(cmd, env.ErrIsTerminal)
-			if err != nil {
-				return err
-			}
-			d := &demo{env: env, config: *c, palette: palette, json: output == "json", epochs: epochs}
+			d := &demo{env: env, config: *c, palette: env.Palette(cmd, env.ErrIsTerminal), json: output == "json", epochs: epochs}
 			return d.run(cmd.Context())
 		},
 	}
@@ -170,17 +166,16 @@ func lost(i events.IncidentClosed) string {
 
 func (d *demo) show(v events.JobView) error {
 	out := d.env.Out
-	rows := make([][]string, 0, len(v.Incidents))
-	for _, i := range v.Incidents {
+	row := func(i events.IncidentClosed) []string {
 		p := i.Phases
 		row := []string{fmt.Sprintf("#%d", i.Incident), string(i.Cause.Kind), fmt.Sprintf("%s→%s", i.From, i.To)}
 		for _, x := range []float64{p.Notice, p.Abort, p.Judge, p.Regroup, p.Sync, p.FirstStep, i.TotalMS} {
 			row = append(row, fmt.Sprintf("%.1f", x))
 		}
-		rows = append(rows, append(row, lost(i)))
+		return append(row, lost(i))
 	}
 	fmt.Fprintf(out, "\nincidents (milliseconds)\n")
-	if err := screen.Table(out, d.palette, []string{"", "CAUSE", "GEN", "NOTICE", "ABORT", "JUDGE", "REGROUP", "SYNC", "FIRST STEP", "TOTAL", "STEPS LOST"}, rows); err != nil {
+	if err := screen.TableOf(out, d.palette, []string{"", "CAUSE", "GEN", "NOTICE", "ABORT", "JUDGE", "REGROUP", "SYNC", "FIRST STEP", "TOTAL", "STEPS LOST"}, v.Incidents, row); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)

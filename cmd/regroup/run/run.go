@@ -72,12 +72,7 @@ services and an agent in this process, beside those of other runs. The first wor
 				r.listed = r.listed || cmd.Flags().Changed(name)
 			}
 			r.json = form.Is(command.JSON)
-			if r.palette, err = env.Palette(cmd, env.ErrIsTerminal); err != nil {
-				return err
-			}
-			if r.colours, err = env.Palette(cmd, r.outIsTerminal()); err != nil {
-				return err
-			}
+			r.palette, r.colours = env.Palette(cmd, env.ErrIsTerminal), env.Palette(cmd, r.outIsTerminal())
 			if r.within, err = command.Timeout(cmd); err != nil {
 				return err
 			}

@@ -204,11 +204,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 				defer following(ctx, *follower, p.Logger)()
 			}
 			if join.Run != "" {
-				to, err := consoleOf(cmd)
-				if err != nil {
-					return err
-				}
-				return joinJob(ctx, p, a, join, args, to, current.Store)
+				return joinJob(ctx, p, a, join, args, consoleOf(cmd), current.Store)
 			}
 			return withHealth(ctx, p, nil, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {

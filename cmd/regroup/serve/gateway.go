@@ -199,12 +199,6 @@ func (r *Gateway) Serve(ctx context.Context) error {
 	return r.gateway.Serve(ctx, r.at)
 }
 
-// Close ends a gateway that does not serve.
-func (r *Gateway) Close() {
-	_ = r.at.Close()
-	_ = os.Remove(r.record)
-}
-
 // writeRecord leaves a record where client.Find reads it.
 func writeRecord(r client.Record, file string) error {
 	b, err := json.Marshal(r)

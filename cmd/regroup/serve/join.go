@@ -95,14 +95,13 @@ type console struct {
 }
 
 // consoleOf returns that of a command.
-func consoleOf(cmd *cobra.Command) (console, error) {
+func consoleOf(cmd *cobra.Command) console {
 	c := console{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()}
 	if f, ok := c.out.(*os.File); ok {
 		c.terminal = boot.IsTerminal(f)
 	}
-	var err error
-	c.palette, err = screen.NewPalette(command.Colour(cmd), c.terminal, os.Getenv)
-	return c, err
+	c.palette = screen.NewPalette(command.Colour(cmd), c.terminal, os.Getenv)
+	return c
 }
 
 // joinJob runs the agent until its job has ended, and exits with the job's outcome.

@@ -58,9 +58,7 @@ same arguments. What each flag does here is in docs/torchrun.md.`,
 			if err != nil {
 				return err
 			}
-			if t.palette, err = env.Palette(cmd, env.ErrIsTerminal); err != nil {
-				return err
-			}
+			t.palette = env.Palette(cmd, env.ErrIsTerminal)
 			t.colour = command.Colour(cmd)
 			for _, n := range t.options.notes() {
 				env.Say(n)

@@ -117,9 +117,7 @@ func newConsole(o *options, env command.Env, colour, host, run string) (*console
 	}
 	var err error
 	for _, d := range []*display{&c.out, &c.err} {
-		if d.palette, err = screen.NewPalette(colour, d.terminal, env.Getenv); err != nil {
-			return nil, err
-		}
+		d.palette = screen.NewPalette(colour, d.terminal, env.Getenv)
 	}
 	if c.redirects, err = readSelection(o.text("redirects")); err != nil {
 		return nil, wrong("redirects", err)

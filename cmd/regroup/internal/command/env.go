@@ -42,7 +42,8 @@ const (
 
 // GlobalFlags adds the flags that mean the same in every command.
 func GlobalFlags(fs *pflag.FlagSet) {
-	fs.String(flagColor, screen.Auto, "auto, always or never; auto heeds NO_COLOR and CLICOLOR_FORCE (REGROUP_COLOR)")
+	colour := &word{what: "mode", typ: "string", allowed: []string{screen.Auto, screen.Always, screen.Never}, value: screen.Auto}
+	fs.Var(colour, flagColor, "auto, always or never; auto heeds NO_COLOR and CLICOLOR_FORCE (REGROUP_COLOR)")
 	fs.Duration(flagTimeout, cluster.DefaultAnswerWithin, "how long to wait for a server, and for the answer to a command (REGROUP_TIMEOUT)")
 }
 
@@ -115,7 +116,7 @@ func exact(cmd *cobra.Command, terminal bool) bool {
 }
 
 // Palette returns the palette for Out or Err; terminal = that is one.
-func (e Env) Palette(cmd *cobra.Command, terminal bool) (screen.Palette, error) {
+func (e Env) Palette(cmd *cobra.Command, terminal bool) screen.Palette {
 	return screen.NewPalette(Colour(cmd), terminal, e.Getenv)
 }
 

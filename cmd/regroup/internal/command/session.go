@@ -21,16 +21,12 @@ type Session struct {
 // Connected returns the body of a command: it connects, calls do, and closes the connection.
 func (e Env) Connected(do func(ctx context.Context, s Session) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		p, err := e.Palette(cmd, e.IsTerminal)
-		if err != nil {
-			return err
-		}
 		c, done, err := e.Client(cmd)
 		if err != nil {
 			return err
 		}
 		defer done()
-		return do(cmd.Context(), Session{Client: c, Palette: p, Args: args})
+		return do(cmd.Context(), Session{Client: c, Palette: e.Palette(cmd, e.IsTerminal), Args: args})
 	}
 }
 

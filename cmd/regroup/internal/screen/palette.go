@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/escape"
@@ -20,25 +19,18 @@ const (
 )
 
 // NewPalette decides whether to use colour: by the flag first, then NO_COLOR (no-color.org),
-// CLICOLOR_FORCE (bixense.com/clicolors), TERM=dumb, then whether the output is a terminal. Invalid
-// for any other mode.
-func NewPalette(mode string, terminal bool, getenv func(string) string) (Palette, error) {
+// CLICOLOR_FORCE (bixense.com/clicolors), TERM=dumb, then whether the output is a terminal.
+func NewPalette(mode string, terminal bool, getenv func(string) string) Palette {
 	force := getenv("CLICOLOR_FORCE")
 	switch {
-	case mode == Always:
-		return Palette{On: true}, nil
-	case mode == Never:
-		return Palette{}, nil
-	case mode != Auto && mode != "":
-		return Palette{}, events.Errorf(events.Invalid, "--color %q is none of %s", mode, strings.Join([]string{Auto, Always, Never}, ", "))
+	case mode == Always, mode == Never:
+		return Palette{On: mode == Always}
 	case getenv("NO_COLOR") != "":
-		return Palette{}, nil
+		return Palette{}
 	case force != "" && force != "0":
-		return Palette{On: true}, nil
-	case getenv("TERM") == "dumb":
-		return Palette{}, nil
+		return Palette{On: true}
 	}
-	return Palette{On: terminal}, nil
+	return Palette{On: terminal && getenv("TERM") != "dumb"}
 }
 
 // Codes of ECMA-48 SGR.

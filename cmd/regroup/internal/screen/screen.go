@@ -46,6 +46,15 @@ func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
 	return err
 }
 
+// TableOf is Table with a row for each value.
+func TableOf[T any](w io.Writer, p Palette, header []string, all []T, row func(T) []string) error {
+	rows := make([][]string, len(all))
+	for i, x := range all {
+		rows[i] = row(x)
+	}
+	return Table(w, p, header, rows)
+}
+
 // Width is the number of columns of a text without colour. Every character counts as one.
 func Width(s string) int {
 	if !strings.Contains(s, "\x1b[") {
