@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -16,16 +17,16 @@ import (
 // Settings are defaults of flags; an empty one is unset.
 type Settings struct {
 	Description string `json:"description,omitempty" yaml:"description,omitempty"`
-	Server      string `json:"server,omitempty" yaml:"server,omitempty"`   // NATS URLs, separated by commas
-	Creds       string `json:"creds,omitempty" yaml:"creds,omitempty"`     // path of a NATS credentials file
-	TLSCA       string `json:"tlsca,omitempty" yaml:"tlsca,omitempty"`     // path of the PEM file that the server is verified with
-	TLSCert     string `json:"tlscert,omitempty" yaml:"tlscert,omitempty"` // path of the client's certificate, PEM
-	TLSKey      string `json:"tlskey,omitempty" yaml:"tlskey,omitempty"`   // path of the client's key, PEM
-	Auth        string `json:"auth,omitempty" yaml:"auth,omitempty"`       // path of a directory of identities
-	Gateway     string `json:"gateway,omitempty" yaml:"gateway,omitempty"` // URL of a gateway
-	Timeout     string `json:"timeout,omitempty" yaml:"timeout,omitempty"` // like 30s
-	Output      string `json:"output,omitempty" yaml:"output,omitempty"`   // form of -o, where a command has it
-	Color       string `json:"color,omitempty" yaml:"color,omitempty"`     // auto, always or never
+	Server      string `json:"server,omitempty" yaml:"server,omitempty" flag:"server" env:"REGROUP_SERVER" kind:"connection"`          // NATS URLs, separated by commas
+	Creds       string `json:"creds,omitempty" yaml:"creds,omitempty" flag:"creds" env:"REGROUP_CREDS" kind:"connection,path"`         // path of a NATS credentials file
+	TLSCA       string `json:"tlsca,omitempty" yaml:"tlsca,omitempty" flag:"tlsca" env:"REGROUP_TLSCA" kind:"connection,path"`         // path of the PEM file that the server is verified with
+	TLSCert     string `json:"tlscert,omitempty" yaml:"tlscert,omitempty" flag:"tlscert" env:"REGROUP_TLSCERT" kind:"connection,path"` // path of the client's certificate, PEM
+	TLSKey      string `json:"tlskey,omitempty" yaml:"tlskey,omitempty" flag:"tlskey" env:"REGROUP_TLSKEY" kind:"connection,path"`     // path of the client's key, PEM
+	Auth        string `json:"auth,omitempty" yaml:"auth,omitempty" flag:"auth" env:"REGROUP_AUTH" kind:"connection,path"`             // path of a directory of identities
+	Gateway     string `json:"gateway,omitempty" yaml:"gateway,omitempty" flag:"url" env:"REGROUP_GATEWAY_URL" kind:"connection"`      // URL of a gateway
+	Timeout     string `json:"timeout,omitempty" yaml:"timeout,omitempty" flag:"timeout" env:"REGROUP_TIMEOUT"`                        // like 30s
+	Output      string `json:"output,omitempty" yaml:"output,omitempty" flag:"output" env:"REGROUP_OUTPUT"`                            // form of -o, where a command has it
+	Color       string `json:"color,omitempty" yaml:"color,omitempty" flag:"color" env:"REGROUP_COLOR"`                                // auto, always or never
 }
 
 // Value is one setting.
@@ -39,19 +40,18 @@ type Value struct {
 }
 
 // Values lists the settings that are defaults of flags, empty ones included.
-func (s *Settings) Values() []Value {
-	return []Value{
-		{Name: "server", Flag: "server", Env: "REGROUP_SERVER", Text: &s.Server, Connection: true},
-		{Name: "creds", Flag: "creds", Env: "REGROUP_CREDS", Text: &s.Creds, Connection: true, Path: true},
-		{Name: "tlsca", Flag: "tlsca", Env: "REGROUP_TLSCA", Text: &s.TLSCA, Connection: true, Path: true},
-		{Name: "tlscert", Flag: "tlscert", Env: "REGROUP_TLSCERT", Text: &s.TLSCert, Connection: true, Path: true},
-		{Name: "tlskey", Flag: "tlskey", Env: "REGROUP_TLSKEY", Text: &s.TLSKey, Connection: true, Path: true},
-		{Name: "auth", Flag: "auth", Env: "REGROUP_AUTH", Text: &s.Auth, Connection: true, Path: true},
-		{Name: "gateway", Flag: "url", Env: "REGROUP_GATEWAY_URL", Text: &s.Gateway, Connection: true},
-		{Name: "timeout", Flag: "timeout", Env: "REGROUP_TIMEOUT", Text: &s.Timeout},
-		{Name: "output", Flag: "output", Env: "REGROUP_OUTPUT", Text: &s.Output},
-		{Name: "color", Flag: "color", Env: "REGROUP_COLOR", Text: &s.Color},
+func (s *Settings) Values() (all []Value) {
+	v := reflect.ValueOf(s).Elem()
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		name, _, _ := strings.Cut(tag.Get("yaml"), ",")
+		if text, ok := v.Field(i).Addr().Interface().(*string); ok && tag.Get("flag") != "" {
+			all = append(all, Value{
+				name, tag.Get("flag"), tag.Get("env"), text, strings.HasPrefix(tag.Get("kind"), "connection"), strings.HasSuffix(tag.Get("kind"), "path"),
+			})
+		}
 	}
+	return all
 }
 
 // Over returns s with its unset fields taken from below.

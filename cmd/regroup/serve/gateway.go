@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/client"
@@ -52,7 +51,7 @@ func gatewayCommand(c *boot.Config, w *GatewayConfig) *cobra.Command {
 			return withHealth(ctx, p, nil, g.Serve)
 		},
 	}
-	w.Flags(cmd.Flags())
+	boot.Flags(cmd.Flags(), "GATEWAY", w)
 	return cmd
 }
 
@@ -122,15 +121,15 @@ func browse(ctx context.Context, link string) error {
 
 // GatewayConfig is the configuration of a gateway from REGROUP_GATEWAY_* variables.
 type GatewayConfig struct {
-	Listen  string `envconfig:"LISTEN" default:"127.0.0.1:8080" desc:"host:port of serve gateway; one that other machines can reach needs TLS and a token"`
+	Listen  string `envconfig:"LISTEN" flag:"listen" usage:"host:port; one that other machines can reach needs TLS and a token (%)" default:"127.0.0.1:8080" desc:"host:port of serve gateway; one that other machines can reach needs TLS and a token"`
 	URL     string `envconfig:"URL" desc:"address of the gateway that clients ask: regroup dashboard and webhook, the Go and the Python client; empty = the one that this user runs on this machine"`
 	Token   string `envconfig:"TOKEN" desc:"what clients must present, at least 16 characters; empty = a random one, kept in the state folder"`
-	Tokens  string `envconfig:"TOKENS" desc:"path of the file of regroup auth token; empty = tokens.json in the state folder"`
-	Hooks   string `envconfig:"WEBHOOKS" desc:"path of the file in which webhooks are kept; empty = webhooks.json in the state folder"`
-	Private bool   `envconfig:"WEBHOOKS_PRIVATE" desc:"true = webhooks may reach addresses that are not of the public network"`
-	Origin  string `envconfig:"WEBHOOKS_ORIGIN" default:"regroup" desc:"DNS name that stands for this cluster, with which targets of webhooks are asked for their permission"`
-	TLSCert string `envconfig:"TLS_CERT" desc:"path of a PEM file with the certificate; empty = no TLS"`
-	TLSKey  string `envconfig:"TLS_KEY" desc:"path of the key of that certificate"`
+	Tokens  string `envconfig:"TOKENS" flag:"tokens" usage:"'FILE' of regroup auth token (%); default: tokens.json in the state folder" desc:"path of the file of regroup auth token; empty = tokens.json in the state folder"`
+	Hooks   string `envconfig:"WEBHOOKS" flag:"webhooks" usage:"'FILE' in which webhooks are kept (%); default: webhooks.json in the state folder" desc:"path of the file in which webhooks are kept; empty = webhooks.json in the state folder"`
+	Private bool   `envconfig:"WEBHOOKS_PRIVATE" flag:"webhooks-private" usage:"webhooks may reach private addresses and this machine (%)" desc:"true = webhooks may reach addresses that are not of the public network"`
+	Origin  string `envconfig:"WEBHOOKS_ORIGIN" flag:"webhooks-origin" usage:"DNS 'NAME' that stands for this cluster at the targets of webhooks (%)" default:"regroup" desc:"DNS name that stands for this cluster, with which targets of webhooks are asked for their permission"`
+	TLSCert string `envconfig:"TLS_CERT" flag:"tls-cert" usage:"PEM 'FILE' with the certificate (%)" desc:"path of a PEM file with the certificate; empty = no TLS"`
+	TLSKey  string `envconfig:"TLS_KEY" flag:"tls-key" usage:"PEM 'FILE' with the key of --tls-cert (%)" desc:"path of the key of that certificate"`
 }
 
 // DefaultTokens is the name of the file of tokens in a state folder.
@@ -140,17 +139,6 @@ const DefaultTokens = "tokens.json"
 func LoadGateway() (GatewayConfig, error) {
 	var c GatewayConfig
 	return c, boot.Section("GATEWAY", &c)
-}
-
-// Flags adds the flags of serve gateway.
-func (c *GatewayConfig) Flags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.Listen, "listen", c.Listen, "host:port; one that other machines can reach needs TLS and a token (REGROUP_GATEWAY_LISTEN)")
-	fs.StringVar(&c.Tokens, "tokens", c.Tokens, "`FILE` of regroup auth token (REGROUP_GATEWAY_TOKENS); default: tokens.json in the state folder")
-	fs.StringVar(&c.Hooks, "webhooks", c.Hooks, "`FILE` in which webhooks are kept (REGROUP_GATEWAY_WEBHOOKS); default: webhooks.json in the state folder")
-	fs.BoolVar(&c.Private, "webhooks-private", c.Private, "webhooks may reach private addresses and this machine (REGROUP_GATEWAY_WEBHOOKS_PRIVATE)")
-	fs.StringVar(&c.Origin, "webhooks-origin", c.Origin, "DNS `NAME` that stands for this cluster at the targets of webhooks (REGROUP_GATEWAY_WEBHOOKS_ORIGIN)")
-	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM `FILE` with the certificate (REGROUP_GATEWAY_TLS_CERT)")
-	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` with the key of --tls-cert (REGROUP_GATEWAY_TLS_KEY)")
 }
 
 // AnyPort returns the configuration of a dashboard beside a run: on this machine, at a free port.
