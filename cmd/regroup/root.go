@@ -51,9 +51,7 @@ func newRoot() (*cobra.Command, error) {
 		Use:     "regroup",
 		Version: versionText(),
 		Short:   "Elastic distributed training that survives anything",
-		Example: `  regroup run --workers 2:4 -- python train.py
-  regroup demo
-  regroup status`,
+		Example: command.Examples("regroup run --workers 2:4 -- python train.py", "regroup demo", "regroup status"),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	config.Flags(root.PersistentFlags())

@@ -78,24 +78,10 @@ type JobRows struct {
 
 // rowOf shortens a job.
 func rowOf(v events.JobView) JobRow {
-	r := JobRow{
-		Job: v.Job, State: v.State, Reason: v.Reason, Command: v.Spec.Command, Workers: v.Spec.Workers, Generation: v.Generation,
-		Step: v.Step, Submitted: v.Submitted, Ended: v.Ended,
+	return JobRow{
+		Job: v.Job, State: v.State, Reason: v.Reason, Command: v.Spec.Command, Workers: v.Spec.Workers, Training: view.Members(v), Generation: v.Generation,
+		Step: v.Step, Incidents: view.Unplanned(v), Submitted: v.Submitted, Ended: v.Ended,
 	}
-	for _, w := range v.Workers {
-		if !v.State.Terminal() && !w.State.Ended() && w.Rank >= 0 && w.WorkerRef.Generation == v.Generation {
-			r.Training++
-		}
-	}
-	for _, i := range v.Incidents {
-		if !i.Cause.Kind.Planned() {
-			r.Incidents++
-		}
-	}
-	if v.OpenIncident != nil && !v.OpenIncident.Cause.Kind.Planned() {
-		r.Incidents++
-	}
-	return r
 }
 
 // Patch is a change of a job.

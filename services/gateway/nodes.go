@@ -9,6 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Node is a node with the work on it.
@@ -57,22 +58,8 @@ type Slots struct {
 	Free   int `json:"free"`
 }
 
-// work returns the places of jobs by node.
-func (g *Gateway) work() map[events.NodeID]map[events.JobID]int {
-	all := map[events.NodeID]map[events.JobID]int{}
-	for id, p := range g.feed.Pool().Jobs {
-		for _, place := range p.Places {
-			if all[place.Node] == nil {
-				all[place.Node] = map[events.JobID]int{}
-			}
-			all[place.Node][id]++
-		}
-	}
-	return all
-}
-
 func (g *Gateway) nodes() []Node {
-	work := g.work()
+	work := view.Used(g.feed.Pool())
 	views := g.feed.Nodes()
 	all := make([]Node, len(views))
 	for i, v := range views {

@@ -178,7 +178,8 @@ func (a *call) rotate() *cobra.Command {
 		Long: "Gives a user a new key, with the permissions that its role has now, and revokes the old one. Processes on the same file connect again with the new key. " +
 			"With --keep-old both are valid, until regroup auth revoke NAME --old: for a process on another machine, which takes the new one from its file while it runs. " +
 			"With --certificates those of brokers and clients are replaced; running brokers use them for new connections.",
-		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds", "regroup auth rotate node-a --keep-old --token --server nats://broker.lab:4222", "regroup auth rotate --certificates --host broker.lab"),
+		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds",
+			"regroup auth rotate node-a --keep-old --token --server nats://broker.lab:4222", "regroup auth rotate --certificates --host broker.lab"),
 	}
 	cmd.Flags().BoolVar(&certificates, "certificates", false, "replace the certificates of brokers and clients, which are valid for 90 days")
 	cmd.Flags().BoolVar(&keep, "keep-old", false, "the old key stays valid until regroup auth revoke NAME --old")

@@ -56,9 +56,7 @@ func Command(env command.Env, c *boot.Config, advertise func() string, version s
 		Use: "doctor", Short: "Find what breaks torch.distributed on this machine", Args: command.Exactly(),
 		Long: `Checks Python and torch, host name, interfaces and ports, shared memory, limits, GPUs, the environment, and the server if
 one is configured. It says what to do about each finding. Exits 1 if there is a problem, 0 if there are only notes.`,
-		Example: `  regroup doctor
-  regroup doctor --python .venv/bin/python
-  regroup doctor -o json`,
+		Example: command.Examples("regroup doctor", "regroup doctor --python .venv/bin/python", "regroup doctor -o json"),
 	}
 	python := cmd.Flags().String("python", "", "interpreter to check (default: $PYTHON_EXEC, or python3)")
 	form := command.Output(cmd, command.Text, command.JSON)

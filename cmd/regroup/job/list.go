@@ -89,18 +89,9 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 	if v.Step > 0 {
 		step = fmt.Sprint(v.Step)
 	}
-	incidents := 0 // those that were not planned
-	for _, i := range v.Incidents {
-		if !i.Cause.Kind.Planned() {
-			incidents++
-		}
-	}
-	if o := v.OpenIncident; o != nil && !o.Cause.Kind.Planned() {
-		incidents++
-	}
 	r := []string{
-		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", training(v), view.WorkersRange(v.Spec.Workers)), gen, step,
-		fmt.Sprint(incidents), env.Age(v.Submitted),
+		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", view.Members(v), view.WorkersRange(v.Spec.Workers)), gen, step,
+		fmt.Sprint(view.Unplanned(v)), env.Age(v.Submitted),
 	}
 	if wide {
 		r = append(r, string(v.Spec.Recovery), v.By, fmt.Sprintf("%q", v.Spec.Command))
@@ -109,14 +100,4 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 		r = append(r, p.Faint(v.Reason))
 	}
 	return r
-}
-
-// training counts the members of the newest generation that have not ended.
-func training(v events.JobView) (n int) {
-	for _, w := range v.Workers {
-		if !w.State.Ended() && w.Rank >= 0 && w.WorkerRef.Generation == v.Generation && !v.State.Terminal() {
-			n++
-		}
-	}
-	return n
 }

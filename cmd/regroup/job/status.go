@@ -48,7 +48,7 @@ func status(env command.Env) *cobra.Command {
 // show writes a job; heard: a registry has answered how far it is.
 func show(env command.Env, p screen.Palette, v events.JobView, wide, heard bool) error {
 	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
-		v.Generation, training(v), v.Spec.Workers.Min, v.Spec.Workers.Max, step(env, v, heard), v.By, env.Age(v.Submitted))
+		v.Generation, view.Members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, step(env, v, heard), v.By, env.Age(v.Submitted))
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Command returns regroup node with its verbs.
@@ -61,15 +62,14 @@ type used struct {
 }
 
 func withUse(nodes []events.NodeView, pool events.PoolView) []used {
-	count := map[events.NodeID]int{}
-	for _, p := range pool.Jobs {
-		for _, place := range p.Places {
-			count[place.Node]++
-		}
-	}
+	work := view.Used(pool)
 	out := make([]used, 0, len(nodes))
 	for _, n := range nodes {
-		out = append(out, used{n, n.SchedulableSlots(), count[n.Node]})
+		u := used{NodeView: n, Usable: n.SchedulableSlots()}
+		for _, slots := range work[n.Node] {
+			u.Used += slots
+		}
+		out = append(out, u)
 	}
 	return out
 }

@@ -39,9 +39,7 @@ func DemoCommand(env command.Env, c *boot.Config) *cobra.Command {
 	var epochs int
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Train MNIST on three nodes, with faults, and show how it went", Args: cobra.NoArgs,
-		Example: `  regroup demo
-  regroup demo -o json
-  regroup trace mnist      # afterwards: one waterfall per incident`,
+		Example: command.Examples("regroup demo", "regroup demo -o json", "regroup trace mnist      # afterwards: one waterfall per incident"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
 				return events.Errorf(events.Invalid, "-o %q: use text or json", output)

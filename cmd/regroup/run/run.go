@@ -57,9 +57,7 @@ func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.Disco
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
 services and an agent in this process, beside those of other runs. The first word that is not a flag begins the command. Flags of torchrun and horovodrun are understood: docs/launchers.md.`,
-		Example: `  regroup run --workers 2:4 -- python train.py
-  regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4
-  regroup run -f job.yaml -o json`,
+		Example: command.Examples("regroup run --workers 2:4 -- python train.py", "regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4", "regroup run -f job.yaml -o json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := readSpec(env, file, r.flags, args)
 			if err != nil {

@@ -28,9 +28,7 @@ func Command(c *boot.Config, d *DiscoveryConfig, w *GatewayConfig) *cobra.Comman
 		Use:   "serve SERVICE",
 		Short: "Run one service of the control plane, or the broker",
 		Long:  "Runs one part of the control plane in this process: discovery, scheduler, rendezvous, registry, gateway or nats. Any number of replicas of a service may run.",
-		Example: `  regroup serve nats --listen 0.0.0.0:4222
-  regroup serve registry --server nats://broker:4222
-  REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous`,
+		Example: command.Examples("regroup serve nats --listen 0.0.0.0:4222", "regroup serve registry --server nats://broker:4222", "REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous"),
 	}
 	for _, name := range events.ServiceNames() {
 		cmd.AddCommand(serviceCommand(c, d, name))
@@ -73,9 +71,7 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		},
 	}
 	if name == events.ServiceDiscovery {
-		cmd.Example = `  regroup serve discovery --server nats://broker:4222
-  regroup serve discovery --server nats://broker:4222 --hosts node-a:4,node-b:2
-  regroup serve discovery --host-discovery-script ./hosts.sh --slots-per-host 8`
+		cmd.Example = command.Examples("regroup serve discovery --server nats://broker:4222", "regroup serve discovery --server nats://broker:4222 --hosts node-a:4,node-b:2", "regroup serve discovery --host-discovery-script ./hosts.sh --slots-per-host 8")
 		d.HostFlags(cmd.Flags())
 	}
 	return cmd
@@ -138,13 +134,11 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "nats", Long: "Runs the embedded NATS server alone. With a password of the system account, given to discovery too, that hears at once when an agent dies.",
 		Short: "Run the broker: a NATS server, by itself or in a cluster", Args: cobra.NoArgs,
-		Example: `  regroup serve nats --listen 0.0.0.0:4222
-  regroup serve nats --name n1 --listen :4222 --cluster regroup \
-      --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222
-  regroup init --server nats://n1:4222 --replicas 3
-  regroup auth init --auth /etc/regroup && \
-      regroup serve nats --auth /etc/regroup --listen :4222
-  REGROUP_NATS_SYSTEM_PASSWORD=secret regroup serve nats`,
+		Example: command.Examples("regroup serve nats --listen 0.0.0.0:4222",
+			"regroup serve nats --name n1 --listen :4222 --cluster regroup \\\n      --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222",
+			"regroup init --server nats://n1:4222 --replicas 3",
+			"regroup auth init --auth /etc/regroup && \\\n      regroup serve nats --auth /etc/regroup --listen :4222",
+			"REGROUP_NATS_SYSTEM_PASSWORD=secret regroup serve nats"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
@@ -211,9 +205,7 @@ func InitCommand(c *boot.Config) *cobra.Command {
 	var replicas int
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create the streams and buckets on a NATS server or cluster", Args: cobra.NoArgs,
-		Example: `  regroup init --server nats://127.0.0.1:4222
-  regroup init --server nats://n1:4222,nats://n2:4222 --replicas 3
-  REGROUP_SERVER=nats://n1:4222 regroup init`,
+		Example: command.Examples("regroup init --server nats://127.0.0.1:4222", "regroup init --server nats://n1:4222,nats://n2:4222 --replicas 3", "REGROUP_SERVER=nats://n1:4222 regroup init"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			wait, err := command.Within(cmd, c.Wait) // servers that have just started elect a leader first
 			if err != nil {
@@ -242,9 +234,7 @@ const healthWithin = 3 * time.Second
 func HealthCommand(c *boot.Config) *cobra.Command {
 	return &cobra.Command{
 		Use: "health", Short: "Ask the regroup process of this host whether it is ready", Args: cobra.NoArgs,
-		Example: `  regroup health --health 127.0.0.1:7479
-  REGROUP_HEALTH=127.0.0.1:7479 regroup health
-  docker inspect -f '{{.State.Health.Status}}' CONTAINER`,
+		Example: command.Examples("regroup health --health 127.0.0.1:7479", "REGROUP_HEALTH=127.0.0.1:7479 regroup health", "docker inspect -f '{{.State.Health.Status}}' CONTAINER"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.Health == "" {
 				return fmt.Errorf("no address: give --health host:port or REGROUP_HEALTH")

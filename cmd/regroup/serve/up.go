@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -26,12 +27,9 @@ func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig, w *GatewayCon
 
 Of three machines the first has --cluster-listen and the others --join; then everything is stored three times. With a list of hosts the
 agents of other machines are used if it names them.`,
-		Example: `  regroup up
-  regroup up --dashboard
-  regroup up --slots 4 --listen 0.0.0.0:4222
-  regroup up --listen 0.0.0.0:4222 --cluster-listen 0.0.0.0:6222
-  regroup up --listen 0.0.0.0:4222 --join HOST-OF-THE-FIRST:6222
-  regroup up --listen 0.0.0.0:4222 --host-file hosts.txt`,
+		Example: command.Examples("regroup up", "regroup up --dashboard", "regroup up --slots 4 --listen 0.0.0.0:4222",
+			"regroup up --listen 0.0.0.0:4222 --cluster-listen 0.0.0.0:6222", "regroup up --listen 0.0.0.0:4222 --join HOST-OF-THE-FIRST:6222",
+			"regroup up --listen 0.0.0.0:4222 --host-file hosts.txt"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var run *agent.Agent
 			ctx, stop := boot.Interruptible(cmd.Context(), func() {

@@ -47,11 +47,9 @@ func Command(env command.Env, c *boot.Config, a serve.AgentConfig) *cobra.Comman
 		Use: "torchrun [flags] SCRIPT [ARG...]", Short: "Run a script as torchrun does: the same flags, and PET_ variables", Args: cobra.ArbitraryArgs,
 		Long: `Runs a script of torch.distributed with torchrun's command line: put regroup in front. It is started on every node with the
 same arguments. What each flag does here is in docs/torchrun.md.`,
-		Example: `  regroup torchrun --nproc-per-node 2 train.py
-  regroup torchrun --nnodes 1:4 --nproc-per-node 8 --max-restarts 3 \
-      --rdzv-backend c10d --rdzv-endpoint node1:29400 train.py
-  regroup torchrun --nproc-per-node 2 --max-restarts 3 --spares 2 \
-      train.py`,
+		Example: command.Examples("regroup torchrun --nproc-per-node 2 train.py",
+			"regroup torchrun --nnodes 1:4 --nproc-per-node 8 --max-restarts 3 \\\n      --rdzv-backend c10d --rdzv-endpoint node1:29400 train.py",
+			"regroup torchrun --nproc-per-node 2 --max-restarts 3 --spares 2 \\\n      train.py"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.options.read(os.LookupEnv)
 			job, err := t.options.job(args)

@@ -90,7 +90,52 @@ func Jobs(views []events.JobView) []Job {
 	return all
 }
 
+// Members counts the members of the newest generation of a job that have not ended.
+func Members(v events.JobView) (n int) {
+	for _, w := range v.Workers {
+		if !v.State.Terminal() && !w.State.Ended() && w.Rank >= 0 && w.WorkerRef.Generation == v.Generation {
+			n++
+		}
+	}
+	return n
+}
+
+// Unplanned counts the incidents of a job that were not planned.
+func Unplanned(v events.JobView) (n int) {
+	for _, i := range v.Incidents {
+		if !i.Cause.Kind.Planned() {
+			n++
+		}
+	}
+	if o := v.OpenIncident; o != nil && !o.Cause.Kind.Planned() {
+		n++
+	}
+	return n
+}
+
+// Used returns how many places the jobs of a pool have on each node.
+func Used(pool events.PoolView) map[events.NodeID]map[events.JobID]int {
+	all := map[events.NodeID]map[events.JobID]int{}
+	for id, p := range pool.Jobs {
+		for _, place := range p.Places {
+			if all[place.Node] == nil {
+				all[place.Node] = map[events.JobID]int{}
+			}
+			all[place.Node][id]++
+		}
+	}
+	return all
+}
+
 func causeOf(c events.Cause) Cause { return Cause{c, rank(c.Rank)} }
+
+// RankOf is the rank of the plain form; -1 = there is none.
+func RankOf(r *int) int {
+	if r == nil {
+		return -1
+	}
+	return *r
+}
 
 // rank is nil where there is none.
 func rank(r int) *int {

@@ -27,12 +27,7 @@ type Line struct {
 func (l Line) Source() output.Source { return output.Source{Place: l.Place, Stream: l.Stream} }
 
 // RankOf returns the rank of the worker; -1 = it is in no generation yet.
-func (l Line) RankOf() int {
-	if l.Rank == nil {
-		return -1
-	}
-	return *l.Rank
-}
+func (l Line) RankOf() int { return RankOf(l.Rank) }
 
 // Lines splits a stored chunk of a job's output. Its agent has labelled it with the rank and the
 // generation of the worker.

@@ -2,7 +2,6 @@ package view
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -32,24 +31,11 @@ type Stretch struct {
 type Incarnation struct {
 	Place     events.Place `json:"place"`
 	Attempt   int          `json:"attempt"`
-	Rank      int          `json:"rank" nullable:"true"` // its last rank; -1 = none
+	Rank      *int         `json:"rank"` // its last rank; null = none
 	Stretches []Stretch    `json:"stretches"`
 	Ended     time.Time    `json:"ended,omitzero"`
 	Failure   string       `json:"failure,omitempty"`
 	alive     bool
-}
-
-// MarshalJSON writes null for a missing rank.
-func (l Incarnation) MarshalJSON() ([]byte, error) {
-	type plain Incarnation
-	out := struct {
-		plain
-		Rank *int `json:"rank"`
-	}{plain: plain(l)}
-	if l.Rank >= 0 {
-		out.Rank = &l.Rank
-	}
-	return json.Marshal(out)
 }
 
 // Sealed marks a generation on a timeline.
@@ -125,7 +111,7 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 		t.incarnation(b.WorkerRef).begin(doing, at)
 	case events.WorkerReady:
 		l := t.incarnation(b.WorkerRef)
-		l.Rank = b.Rank
+		l.Rank = rank(b.Rank)
 		if !t.inProcess && b.Step == 0 && t.steps[b.Place] {
 			// the earlier process has reported steps, so this one trains from its first report on
 			return
@@ -248,8 +234,8 @@ func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
 		t.members[incarnationKey{m.Place, m.Attempt}] = m.Rank
 	}
 	for _, l := range t.Incarnations {
-		if rank, member := t.members[incarnationKey{l.Place, l.Attempt}]; member && l.alive {
-			l.Rank = rank
+		if r, member := t.members[incarnationKey{l.Place, l.Attempt}]; member && l.alive {
+			l.Rank = &r
 			l.begin(Restoring, at)
 		}
 	}
@@ -261,9 +247,9 @@ func (t *Timeline) incarnation(r events.WorkerRef) *Incarnation {
 			return l
 		}
 	}
-	l := &Incarnation{Place: r.Place, Attempt: r.Attempt, Rank: -1, Stretches: []Stretch{}}
+	l := &Incarnation{Place: r.Place, Attempt: r.Attempt, Stretches: []Stretch{}}
 	if rank, ok := t.members[incarnationKey{r.Place, r.Attempt}]; ok {
-		l.Rank = rank
+		l.Rank = &rank
 	}
 	t.Incarnations = append(t.Incarnations, l)
 	return l

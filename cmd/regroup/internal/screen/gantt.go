@@ -23,10 +23,8 @@ type glyphs struct {
 }
 
 func (g Gantt) glyphs() glyphs {
-	if g.ASCII {
-		return glyphs{"#", ".", "+", "x", "?"}
-	}
-	return glyphs{"█", "▒", "░", "✘", "?"}
+	of := func(plain, drawn string) string { return glyph(g.ASCII, plain, drawn) }
+	return glyphs{of("#", "█"), of(".", "▒"), of("+", "░"), of("x", "✘"), "?"}
 }
 
 // minColumns is the least width of the time axis.
@@ -62,10 +60,10 @@ func (g Gantt) Draw(w io.Writer, t *view.Timeline) error {
 }
 
 func incarnationName(l *view.Incarnation) string {
-	if l.Rank < 0 {
+	if l.Rank == nil {
 		return l.Place.String()
 	}
-	return fmt.Sprintf("%s r%d", l.Place.Node, l.Rank)
+	return fmt.Sprintf("%s r%d", l.Place.Node, *l.Rank)
 }
 
 type drawing struct {
@@ -141,7 +139,7 @@ func (d drawing) incarnation(l *view.Incarnation) string {
 				to = from // it straddles two columns but is shorter than one
 			}
 			for i := from; i <= to; i++ {
-				c.cells[i] = d.Rank(l.Rank, glyph[s.Doing])
+				c.cells[i] = d.Rank(view.RankOf(l.Rank), glyph[s.Doing])
 			}
 		}
 	}

@@ -60,12 +60,15 @@ func (d Waterfall) Draw(w io.Writer, title string, spans []waterfall.Span) error
 	return err
 }
 
-func (d Waterfall) mark() string {
-	if d.ASCII {
-		return "?"
+// glyph returns a character for a drawing, or what stands for it in ASCII.
+func glyph(ascii bool, plain, drawn string) string {
+	if ascii {
+		return plain
 	}
-	return "┄"
+	return drawn
 }
+
+func (d Waterfall) mark() string { return glyph(d.ASCII, "?", "┄") }
 
 func (d Waterfall) name(n waterfall.Row) string {
 	s := strings.Repeat("  ", n.Depth)
@@ -74,10 +77,8 @@ func (d Waterfall) name(n waterfall.Row) string {
 	}
 	s += n.Name
 	if r := []rune(s); len(r) > maxName {
-		s = string(r[:maxName-1]) + "…"
-		if d.ASCII {
-			s = string(r[:maxName-2]) + ".."
-		}
+		more := glyph(d.ASCII, "..", "…")
+		s = string(r[:maxName-Width(more)]) + more
 	}
 	return s
 }
@@ -119,20 +120,17 @@ func (d Waterfall) bar(n waterfall.Row, from time.Time, total time.Duration, col
 	column := func(t time.Time) int { return int(float64(t.Sub(from)) / float64(total) * float64(columns)) }
 	at := max(0, min(column(n.Start), columns-1))
 	width := max(1, min(column(n.End), columns)-at)
-	glyph := "█"
-	if d.ASCII {
-		glyph = "#"
-	}
-	s := strings.Repeat(glyph, width)
+	block, before, after := glyph(d.ASCII, "#", "█"), glyph(d.ASCII, "<", "‹"), glyph(d.ASCII, ">", "›")
+	s := strings.Repeat(block, width)
 	end := from.Add(total)
 	switch {
 	case !n.Start.Before(end) && n.End.After(end):
-		s = d.cut()[1]
+		s = after
 	case n.End.After(end):
-		s = s[:len(s)-len(glyph)] + d.cut()[1]
+		s = s[:len(s)-len(block)] + after
 	}
 	if n.Start.Before(from) {
-		s = d.cut()[0] + strings.TrimPrefix(s, glyph)
+		s = before + strings.TrimPrefix(s, block)
 	}
 	if n.Error != "" {
 		s = d.Bad(s)
@@ -140,14 +138,6 @@ func (d Waterfall) bar(n waterfall.Row, from time.Time, total time.Duration, col
 		s = d.Rank(colour(n.Service), s)
 	}
 	return strings.Repeat(" ", at) + s
-}
-
-// cut returns the marks of a bar that is cut at its start and at its end.
-func (d Waterfall) cut() [2]string {
-	if d.ASCII {
-		return [2]string{"<", ">"}
-	}
-	return [2]string{"‹", "›"}
 }
 
 // colour gives each service one of the colours that ranks have, the same in every trace.
