@@ -24,9 +24,12 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
+func plain(page func() string) func() (string, error) {
+	return func() (string, error) { return page(), nil }
+}
+
 // pages are the generated documents; `make generate` writes them to docs/.
 func pages() map[string]func() (string, error) {
-	plain := func(page func() string) func() (string, error) { return func() (string, error) { return page(), nil } }
 	return map[string]func() (string, error){
 		"events": plain(events.CatalogMarkdown), "limits": plain(limits.Markdown), "environment": environmentPage,
 	}
@@ -34,9 +37,9 @@ func pages() map[string]func() (string, error) {
 
 func docsCommand(root *cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: "docs", Short: "Print documentation that is made from code", Hidden: true, Example: command.Examples("regroup docs events > docs/events.md")}
-	for name, page := range pages() {
+	add := func(name, short, into string, page func() (string, error)) {
 		cmd.AddCommand(&cobra.Command{
-			Use: name, Short: "Print docs/" + name + ".md", Args: cobra.NoArgs, Example: command.Examples("regroup docs " + name + " > docs/" + name + ".md"),
+			Use: name, Short: short, Args: cobra.NoArgs, Example: command.Examples("regroup docs " + name + " " + into),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				text, err := page()
 				if err == nil {
@@ -46,24 +49,13 @@ func docsCommand(root *cobra.Command) *cobra.Command {
 			},
 		})
 	}
-	table := func(name, of string, render func() string) *cobra.Command {
-		return &cobra.Command{
-			Use: name, Short: "Print the table of " + of + " flags as Markdown", Args: cobra.NoArgs,
-			Example: command.Examples("regroup docs " + name + " >> docs/" + name + ".md"),
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), render())
-				return err
-			},
-		}
+	for name, page := range pages() {
+		add(name, "Print docs/"+name+".md", "> docs/"+name+".md", page)
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use: "access", Short: "Print the table of permissions as Markdown", Args: cobra.NoArgs, Example: command.Examples("regroup docs access >> docs/security.md"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), access.Markdown())
-			return err
-		},
-	})
-	cmd.AddCommand(table("launchers", "other launchers'", jobflags.Launchers), table("torchrun", "torchrun's", torchrun.Table), manCommand(root))
+	add("access", "Print the table of permissions as Markdown", ">> docs/security.md", plain(access.Markdown))
+	add("launchers", "Print the table of other launchers' flags as Markdown", ">> docs/launchers.md", plain(jobflags.Launchers))
+	add("torchrun", "Print the table of torchrun's flags as Markdown", ">> docs/torchrun.md", plain(torchrun.Table))
+	cmd.AddCommand(manCommand(root))
 	return cmd
 }
 

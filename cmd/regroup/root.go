@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/url"
 	"os"
 	"os/user"
@@ -31,19 +32,10 @@ import (
 
 func newRoot() (*cobra.Command, error) {
 	config, err := boot.Load()
-	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%w", err)
-	}
-	agent, err := serve.LoadAgent()
-	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%w", err)
-	}
-	discovery, err := serve.LoadDiscovery()
-	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%w", err)
-	}
-	gateway, err := serve.LoadGateway()
-	if err != nil {
+	agent, err1 := serve.LoadAgent()
+	discovery, err2 := serve.LoadDiscovery()
+	gateway, err3 := serve.LoadGateway()
+	if err := errors.Join(err, err1, err2, err3); err != nil {
 		return nil, events.Errorf(events.Invalid, "%w", err)
 	}
 	config.Version = released().Version

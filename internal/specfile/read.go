@@ -116,11 +116,7 @@ func Parse(name string, text []byte) (spec.Job, error) {
 		if len(bad) == 0 {
 			return job, nil
 		}
-		var found []Diagnostic
-		for _, b := range bad[:min(len(bad), maxFound)] {
-			found = append(found, Diagnostic{Path: b.Path, Line: b.Line, Column: b.Column, Code: "invalid", Message: b.Message, Hint: b.Hint})
-		}
-		return refuse(found...)
+		return refuse(Diagnostics(bad[:min(len(bad), maxFound)])...)
 	}
 	if n > maxParts {
 		return refuse(Diagnostic{Code: "syntax", Message: fmt.Sprintf("has %d lines, keys and items, at most %d are allowed in YAML: give a script in a file of its own, or write the spec in JSON", n, maxParts)})
@@ -205,6 +201,14 @@ type Diagnostic struct {
 	Hint    string `json:"hint"`
 }
 
+// Diagnostics are those of fields.
+func Diagnostics(bad []spec.FieldError) (all []Diagnostic) {
+	for _, b := range bad {
+		all = append(all, Diagnostic{Path: b.Path, Line: b.Line, Column: b.Column, Code: "invalid", Message: b.Message, Hint: b.Hint})
+	}
+	return all
+}
+
 // Error is the error for an invalid file. Its code is events.Invalid.
 type Error struct {
 	File        string
@@ -255,14 +259,6 @@ func blank(line string, n int) string {
 		}
 		return ' '
 	}, string([]rune(line)[:max(0, min(n, len([]rune(line))))]))
-}
-
-// JSON writes the diagnostics as a JSON list.
-func (e *Error) JSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(e.Diagnostics)
 }
 
 // head is the diagnostic in one line: job.yaml:4:3  workers.mx: unknown field; did you mean "max"?

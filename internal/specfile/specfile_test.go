@@ -2,6 +2,7 @@ package specfile
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -45,7 +46,10 @@ func TestRefusals(t *testing.T) {
 			}
 			var out bytes.Buffer
 			e.Print(&out)
-			if err := e.JSON(&out); err != nil {
+			enc := json.NewEncoder(&out)
+			enc.SetEscapeHTML(false)
+			enc.SetIndent("", "  ")
+			if err := enc.Encode(e.Diagnostics); err != nil {
 				t.Fatal(err)
 			}
 			golden.Compare(t, file+".golden", out.String())

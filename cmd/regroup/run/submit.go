@@ -79,28 +79,25 @@ func readSpec(env command.Env, file string, flags *jobflags.Flags, args []string
 // as a list on Out for programs. The returned error does not repeat them.
 func explainRefusal(env command.Env, form *command.Format, err error) error {
 	var bad *specfile.Error
-	var diagnostics *events.ValidationError
-	said := &exitcode.Error{Code: exitcode.Usage}
-	switch {
-	case errors.As(err, &bad) && form.Is(command.JSON):
-		if err := bad.JSON(env.Out); err != nil {
-			return err
-		}
-	case errors.As(err, &bad):
-		bad.Print(env.Err)
-	case errors.As(err, &diagnostics):
-		list := &specfile.Error{}
-		for _, f := range diagnostics.Fields {
-			list.Diagnostics = append(list.Diagnostics, specfile.Diagnostic{Path: f.Path, Line: f.Line, Column: f.Column, Code: "invalid", Message: f.Message, Hint: f.Hint})
-		}
-		if form.Is(command.JSON) {
-			return errors.Join(list.JSON(env.Out), said)
-		}
-		for _, f := range diagnostics.Fields {
-			fmt.Fprintln(env.Err, f)
-		}
-	default:
+	var refusal *events.ValidationError
+	inFile := errors.As(err, &bad)
+	if !inFile && !errors.As(err, &refusal) {
 		return err
 	}
-	return said
+	if !inFile {
+		bad = &specfile.Error{Diagnostics: specfile.Diagnostics(refusal.Fields)}
+	}
+	written, err := form.Write(env.Out, bad.Diagnostics)
+	switch {
+	case err != nil:
+		return err
+	case written:
+	case inFile:
+		bad.Print(env.Err)
+	default:
+		for _, f := range refusal.Fields {
+			fmt.Fprintln(env.Err, f)
+		}
+	}
+	return &exitcode.Error{Code: exitcode.Usage}
 }

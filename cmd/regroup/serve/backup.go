@@ -82,7 +82,7 @@ func RestoreCommand(c *boot.Config) *cobra.Command {
 	var replicas int
 	cmd := &cobra.Command{
 		Use: "restore DIR", Short: "Make the state of a cluster from a backup", Args: command.Exactly("DIR"),
-		Long:    "Makes the streams and buckets of a backup on brokers that have none. A broker that is alone makes empty ones at its start unless it has --without-streams.",
+		Long: "Makes the streams and buckets of a backup on brokers that have none. A broker that is alone makes empty ones at its start unless it has --without-streams.",
 		Example: command.Examples("regroup serve nats --without-streams --listen 0.0.0.0:4222",
 			"regroup restore /var/backups/regroup-monday --server nats://broker:4222", "regroup restore --check /var/backups/regroup-monday"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,9 +25,9 @@ import (
 // Command is `regroup serve`.
 func Command(c *boot.Config, d *DiscoveryConfig, w *GatewayConfig) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve SERVICE",
-		Short: "Run one service of the control plane, or the broker",
-		Long:  "Runs one part of the control plane in this process: discovery, scheduler, rendezvous, registry, gateway or nats. Any number of replicas of a service may run.",
+		Use:     "serve SERVICE",
+		Short:   "Run one service of the control plane, or the broker",
+		Long:    "Runs one part of the control plane in this process: discovery, scheduler, rendezvous, registry, gateway or nats. Any number of replicas of a service may run.",
 		Example: command.Examples("regroup serve nats --listen 0.0.0.0:4222", "regroup serve registry --server nats://broker:4222", "REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous"),
 	}
 	for _, name := range events.ServiceNames() {
@@ -59,15 +59,10 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		Use: name, Short: "Run a replica of the " + name + " service", Args: cobra.NoArgs,
 		Example: command.Examples("regroup serve "+name+" --server nats://broker:4222", "REGROUP_SERVER=nats://broker:4222 regroup serve "+name),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := boot.Interruptible(cmd.Context(), nil)
-			defer stop()
-			p, err := open(ctx, cmd, c.Service(), name)
-			if err != nil {
-				return err
-			}
-			defer p.Close()
-			p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
-			return withHealth(ctx, p, nil, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
+			return serving(cmd, c, name, func(ctx context.Context, p *boot.Process) error {
+				p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
+				return withHealth(ctx, p, nil, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
+			})
 		},
 	}
 	if name == events.ServiceDiscovery {
@@ -75,6 +70,18 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		d.HostFlags(cmd.Flags())
 	}
 	return cmd
+}
+
+// serving runs fn as a service until the command is interrupted.
+func serving(cmd *cobra.Command, c *boot.Config, name string, fn func(ctx context.Context, p *boot.Process) error) error {
+	ctx, stop := boot.Interruptible(cmd.Context(), nil)
+	defer stop()
+	p, err := open(ctx, cmd, c.Service(), name)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return fn(ctx, p)
 }
 
 // open connects to the broker and waits for its streams.

@@ -33,22 +33,17 @@ func gatewayCommand(c *boot.Config, w *GatewayConfig) *cobra.Command {
   REGROUP_GATEWAY_TOKEN=... regroup serve gateway --listen :8443 \
       --tls-cert cert.pem --tls-key key.pem`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := boot.Interruptible(cmd.Context(), nil)
-			defer stop()
-			p, err := open(ctx, cmd, c.Service(), "gateway")
-			if err != nil {
-				return err
-			}
-			defer p.Close()
-			g, err := OpenGateway(*w, p)
-			if err != nil {
-				return err
-			}
-			p.Logger.Info("serving", "service", "gateway", "server", p.Conn.URL(), "url", g.URL)
-			if boot.IsTerminal(os.Stderr) { // a link in the log of a service would let its readers in
-				fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", g.Link())
-			}
-			return withHealth(ctx, p, nil, g.Serve)
+			return serving(cmd, c, "gateway", func(ctx context.Context, p *boot.Process) error {
+				g, err := OpenGateway(*w, p)
+				if err != nil {
+					return err
+				}
+				p.Logger.Info("serving", "service", "gateway", "server", p.Conn.URL(), "url", g.URL)
+				if boot.IsTerminal(os.Stderr) { // a link in the log of a service would let its readers in
+					fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", g.Link())
+				}
+				return withHealth(ctx, p, nil, g.Serve)
+			})
 		},
 	}
 	boot.Flags(cmd.Flags(), "GATEWAY", w)
