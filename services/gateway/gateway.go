@@ -119,20 +119,15 @@ func (g *Gateway) Token() string { return g.keys.token }
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	running, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
-	running.Go(func() error {
-		err := g.feed.Run(ctx)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of the context is its normal end
-		}
-		return err
-	})
-	running.Go(func() error {
-		err := g.hooks.Run(ctx)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of the context is its normal end
-		}
-		return err
-	})
+	for _, run := range []func(context.Context) error{g.feed.Run, g.hooks.Run} {
+		running.Go(func() error {
+			err := run(ctx)
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // the end of the context is its normal end
+			}
+			return err
+		})
+	}
 	s := g.server(ctx)
 	running.Go(func() error {
 		defer cancel()

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
@@ -188,8 +187,6 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 	if l.out.flush() != nil { // the headers: from here on the client misses nothing
 		return
 	}
-	timer := time.NewTimer(keepAlive)
-	defer timer.Stop()
 	told, live := false, l.g.feed.Live.Last()
 	for {
 		v, _, there := l.g.feed.Job(job)
@@ -236,15 +233,7 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 		} else if len(changes) > 0 {
 			continue
 		}
-		select {
-		case <-more:
-		case <-changed:
-		case <-timer.C:
-			if l.out.beat() != nil {
-				return
-			}
-			timer.Reset(keepAlive)
-		case <-ctx.Done():
+		if !l.out.wait(ctx, more, changed) {
 			return
 		}
 	}

@@ -30,6 +30,7 @@ type stream struct {
 	within  time.Duration // for each write
 	valid   func() bool   // its token still counts
 	checked time.Time     // when valid was asked
+	beats   *time.Timer   // when something is to be said, so that the connection is kept
 	leave   func()
 }
 
@@ -66,7 +67,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...st
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, checked: time.Now(), leave: leave}
+	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, checked: time.Now(), beats: time.NewTimer(keepAlive), leave: leave}
 	s.valid = func() bool { return g.keys.known(who) }
 	h := w.Header()
 	h.Set("Content-Type", chosen)
@@ -135,12 +136,22 @@ func (s *stream) flush() error {
 	return s.control.Flush()
 }
 
-// beat keeps the connection.
-func (s *stream) beat() error {
-	if s.media == mediaSSE {
-		s.buffer.WriteString(": \n\n")
+// wait waits until one of the channels is closed, or says something. false = the client has gone,
+// or ctx has ended.
+func (s *stream) wait(ctx context.Context, some, others <-chan struct{}) bool {
+	select {
+	case <-some:
+	case <-others:
+	case <-s.beats.C:
+		s.beats.Reset(keepAlive)
+		if s.media == mediaSSE {
+			s.buffer.WriteString(": \n\n")
+		}
+		return s.flush() == nil
+	case <-ctx.Done():
+		return false
 	}
-	return s.flush()
+	return true
 }
 
 // position is where a client wants to continue: Last-Event-ID, or the parameter after.
@@ -244,22 +255,9 @@ func (f *factReader) send(i feed.Item) error {
 
 // follow writes what comes until the client has gone, or ctx ends.
 func (f *factReader) follow(ctx context.Context) {
-	timer := time.NewTimer(keepAlive)
-	defer timer.Stop()
 	for {
 		more, another, err := f.some(ctx)
-		if err != nil {
-			return
-		}
-		select {
-		case <-more:
-		case <-another:
-		case <-timer.C:
-			if f.out.beat() != nil {
-				return
-			}
-			timer.Reset(keepAlive)
-		case <-ctx.Done():
+		if err != nil || !f.out.wait(ctx, more, another) {
 			return
 		}
 	}

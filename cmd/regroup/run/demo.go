@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
@@ -82,22 +81,12 @@ func (d *demo) run(parent context.Context) error {
 	defer d.nodes.stop()
 	ctx, restore := boot.Interruptible(parent, nil)
 	defer restore()
-	services, end := context.WithCancel(context.WithoutCancel(parent))
-	defer end()
-	g, services := errgroup.WithContext(services)
-	g.Go(func() error { return l.Run(services) })
 	var v events.JobView
-	g.Go(func() error {
-		defer end()
+	err = l.During(ctx, func(ctx context.Context) (err error) {
 		defer d.nodes.stop() // workers end first, so that the services still process their exits
-		inner, stop := context.WithCancelCause(ctx)
-		defer stop(nil)
-		defer context.AfterFunc(services, func() { stop(errors.New("a service has ended")) })()
-		var err error
-		v, err = d.train(inner, cluster.New(l.Process.Ports, cluster.RunSource), worker)
+		v, err = d.train(ctx, cluster.New(l.Process.Ports, cluster.RunSource), worker)
 		return err
 	})
-	err = g.Wait()
 	if forgotten := forget(context.WithoutCancel(parent), l); forgotten != nil {
 		d.say("its nodes stay in the list of nodes for a day: %v", forgotten)
 	}

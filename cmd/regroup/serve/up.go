@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
@@ -96,23 +95,11 @@ agents of other machines are used if it names them.`,
 // Everything runs the services and, while they run, the agent (nil = none). When ctx ends, the
 // agent stops its workers first, so that the services still process their exits.
 func Everything(ctx context.Context, l *Local, a *agent.Agent) error {
-	services, stopServices := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopServices()
-	g, failed := errgroup.WithContext(services)
-	g.Go(func() error { return l.Run(failed) })
-	g.Go(func() error {
-		defer stopServices()
-		if a == nil {
-			select {
-			case <-ctx.Done():
-			case <-failed.Done():
-			}
-			return nil
+	return l.During(ctx, func(ctx context.Context) error {
+		if a != nil {
+			return a.Run(ctx)
 		}
-		inner, stop := context.WithCancel(ctx)
-		defer stop()
-		defer context.AfterFunc(failed, stop)() // a failed service ends the agent too
-		return a.Run(inner)
+		<-ctx.Done()
+		return nil
 	})
-	return g.Wait()
 }

@@ -162,23 +162,14 @@ func hostIsGone(ctx context.Context, p *boot.Process, server string, patience ti
 // serve runs a server for this node and the others of the run, and joins the job on it.
 func (t *call) serve(ctx context.Context, l *serve.Local, job spec.Job) error {
 	defer l.Close()
-	services, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	g, failed := errgroup.WithContext(services)
-	g.Go(func() error { return l.Run(failed) })
-	g.Go(func() error {
-		defer stop()
-		inner, end := context.WithCancelCause(ctx)
-		defer end(nil)
-		defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
+	err := l.During(ctx, func(ctx context.Context) error {
 		c := cluster.New(l.Process.Ports, serve.JoinSource)
-		err := c.StopAll(inner, "left by a run that was killed", func(v events.JobView) bool { return v.Submitted.Before(l.Opened) })
+		err := c.StopAll(ctx, "left by a run that was killed", func(v events.JobView) bool { return v.Submitted.Before(l.Opened) })
 		if err != nil {
 			return err
 		}
-		return t.join(inner, l.Process, t.options.text("rdzv-id")+"@"+l.Process.Conn.ServerID(), job, l)
+		return t.join(ctx, l.Process, t.options.text("rdzv-id")+"@"+l.Process.Conn.ServerID(), job, l)
 	})
-	err := g.Wait()
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return nil
 	}
