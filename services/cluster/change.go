@@ -24,7 +24,9 @@ func Is[T events.Body](b events.Body) bool {
 // Scale changes the wanted number of workers.
 func Scale(job events.JobID, w spec.Workers) Change[events.JobView] {
 	return Change[events.JobView]{
-		string(job), events.JobScale{Job: job, Workers: w}, Is[events.JobScaled],
+		string(job),
+		events.JobScale{Job: job, Workers: w},
+		Is[events.JobScaled],
 		func(v events.JobView) bool { return v.Spec.Workers == w },
 	}
 }
@@ -33,7 +35,8 @@ func Scale(job events.JobID, w spec.Workers) Change[events.JobView] {
 // signal and grace, or with now are killed.
 func Stop(job events.JobID, reason string, now bool) Change[events.JobView] {
 	return Change[events.JobView]{
-		string(job), events.JobStop{Job: job, Reason: reason, Now: now},
+		string(job),
+		events.JobStop{Job: job, Reason: reason, Now: now},
 		func(b events.Body) bool { return Is[events.JobStopping](b) || Ended(b) },
 		func(v events.JobView) bool {
 			return v.State.Terminal() || (!now && v.State == events.JobStateStopping) || v.State == events.JobStateFinishing

@@ -6,7 +6,6 @@ package run
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -288,11 +287,7 @@ func report(out, errs io.Writer, p screen.Palette, v events.JobView, asJSON bool
 	now := time.Now()
 	s := view.Summarize(v, now)
 	if asJSON {
-		b, err := json.MarshalIndent(s, "", "  ")
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(out, string(b)); err != nil {
+		if err := command.WriteJSON(out, s); err != nil {
 			return err
 		}
 	}

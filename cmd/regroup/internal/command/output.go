@@ -74,22 +74,30 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 		return false, nil
 	}
 	var b bytes.Buffer
+	err := WriteJSON(&b, v)
+	out := b.Bytes()
+	if err == nil && f.Is(YAML) {
+		if out, err = toYAML(out); err != nil {
+			err = events.Errorf(events.Internal, "encode the output: %w", err)
+		}
+	}
+	if err == nil {
+		_, err = w.Write(out)
+	}
+	return true, err
+}
+
+// WriteJSON writes a value as JSON, without characters that a terminal obeys.
+func WriteJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
-		return true, events.Errorf(events.Internal, "encode the output: %w", err)
+		return events.Errorf(events.Internal, "encode the output: %w", err)
 	}
-	out := escape.JSON(b.Bytes())
-	if f.Is(YAML) {
-		y, err := toYAML(out)
-		if err != nil {
-			return true, events.Errorf(events.Internal, "encode the output: %w", err)
-		}
-		out = y
-	}
-	_, err := w.Write(out)
-	return true, err
+	_, err := w.Write(escape.JSON(b.Bytes()))
+	return err
 }
 
 // List is Write for a list, which it writes as names too.

@@ -75,7 +75,7 @@ type drawing struct {
 }
 
 func (d drawing) row(name, cells string) string {
-	return strings.TrimRight(name+strings.Repeat(" ", d.label-Width(name)+1)+cells, " ") + "\n"
+	return strings.TrimRight(pad(name, d.label)+" "+cells, " ") + "\n"
 }
 
 func (d drawing) total() time.Duration { return max(time.Millisecond, d.t.End.Sub(d.t.Start)) }

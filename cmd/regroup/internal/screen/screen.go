@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // Table writes rows under a header in aligned columns; a row may have more cells than the header.
@@ -31,10 +33,7 @@ func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
 	for n, r := range all {
 		var line strings.Builder
 		for i, cell := range r {
-			line.WriteString(cell)
-			if i < len(r)-1 {
-				line.WriteString(strings.Repeat(" ", widths[i]-Width(cell)+2))
-			}
+			line.WriteString(pad(cell, widths[i]) + "  ")
 		}
 		text := strings.TrimRight(line.String(), " ")
 		if n == 0 {
@@ -56,18 +55,7 @@ func TableOf[T any](w io.Writer, p Palette, header []string, all []T, row func(T
 }
 
 // Width is the number of columns of a text without colour. Every character counts as one.
-func Width(s string) int {
-	if !strings.Contains(s, "\x1b[") {
-		return utf8.RuneCountInString(s)
-	}
-	n := 0
-	for len(s) > 0 {
-		if rest, ok := strings.CutPrefix(s, "\x1b["); ok {
-			_, s, _ = strings.Cut(rest, "m")
-			continue
-		}
-		_, size := utf8.DecodeRuneInString(s)
-		n, s = n+1, s[size:]
-	}
-	return n
-}
+func Width(s string) int { return utf8.RuneCountInString(output.Plain(s)) }
+
+// pad fills a text up with spaces to n columns.
+func pad(s string, n int) string { return s + strings.Repeat(" ", max(0, n-Width(s))) }

@@ -147,5 +147,3 @@ func colour(service string) (sum int) {
 	}
 	return sum
 }
-
-func pad(s string, n int) string { return s + strings.Repeat(" ", max(0, n-Width(s))) }
