@@ -72,6 +72,9 @@ var layers = []layer{
 	{"jetstream/inspect", []string{"events"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it asks about streams, whatever is in them"},
 	{"jetstream/shares", []string{"events", "events/access", "jetstream/identity"}, []string{"github.com/nats-io", "golang.org/x/time"}, nil, "it counts what each identity takes"},
 	{"jetstream", []string{"events", "events/access", "internal/durable", "internal/wait", "jetstream/backup", "jetstream/identity", "jetstream/inspect", "jetstream/shares"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
+	{"internal/escape", []string{"events/output"}, nil, append([]string{"reflect", "unicode", "unicode/utf16", "unicode/utf8"}, pureStd...), "it reads text, nothing else"},
+	{"internal/exitcode", []string{"events"}, nil, append([]string{"context"}, pureStd...), "views of a job and the command line share it"},
+	{"internal/specfile", []string{"events", "events/spec"}, []string{"github.com/goccy/go-yaml"}, nil, "the command line and the gateway read job files alike"},
 	{"internal/freeport", nil, nil, nil, "tests of every layer import it"},
 	{"jetstream/jetstreamtest", []string{"events", "events/eventstest", "internal/freeport", "jetstream"}, nil, nil, "it starts servers for tests"},
 	{"services/controller", []string{"events", "events/cloudevent", "events/document", "internal/wait"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
@@ -84,17 +87,23 @@ var layers = []layer{
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "agent/checkpoints", "agent/lines", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi/...", "internal/spawn", "internal/wait"}, []string{"golang.org/x/sync/errgroup", "golang.org/x/time", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"events", "events/limits", "events/output", "events/spec", "agent/lines", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
-	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/gateway/view"}, nil, nil, "programs of others import it"},
+	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/cluster/view"}, nil, nil, "programs of others import it"},
+	// What people and programs see of a cluster is made once: the command line prints it, and the
+	// gateway serves it.
+	{"services/cluster/view", []string{"events", "events/limits", "events/output", "events/spec", "internal/exitcode"}, nil, append([]string{"encoding/json", "unicode/utf8"}, pureStd...), "programs of others import it, and it is computed from documents and facts alone"},
+	{"services/cluster/waterfall", []string{"events", "services/cluster/view"}, []string{"go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"}, nil, "it reads stored spans, nothing else"},
+	// The command line and the gateway are both clients of a cluster: this is how they ask it.
+	{"services/cluster", []string{"events", "events/cloudevent", "events/document", "events/output", "events/spec", "internal/escape", "internal/wait", "services/cluster/view"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it asks through ports only, and decides nothing"},
+	{"services/cluster/clustertest", []string{"events", "events/cloudevent", "events/memory", "services/controller/controllertest"}, []string{"golang.org/x/sync/errgroup"}, nil, "tests of clients import it"},
 	{"services/gateway/endpoint", []string{"events"}, nil, nil, "it opens an address, nothing else"},
 	{"services/gateway/otlp", []string{"events", "events/limits", "events/spec"}, []string{"go.opentelemetry.io/collector/pdata"}, nil, "it reads a protocol of others, nothing else"},
 	{"services/gateway/tokens", []string{"events", "internal/durable"}, nil, nil, "it keeps a file, nothing else"},
 	{"services/gateway/webhooks", []string{"events", "events/limits", "events/spec", "internal/durable", "internal/wait", "services/gateway/feed"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it sends what the feed has"},
 	{"services/gateway/openapi", nil, nil, nil, "it turns types into schemas, nothing else"},
-	{"services/gateway/view", []string{"events"}, nil, nil, "the command line writes it too"},
 	{"services/gateway/dashboard", []string{"events"}, nil, nil, "it serves files, nothing else"},
 	{"services/gateway/brokers", []string{"events"}, []string{"github.com/prometheus/client_golang"}, nil, "the command line shows it too"},
-	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "events/output", "internal/wait", "services/gateway/brokers", "services/gateway/view"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
-	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "internal/wait", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
+	{"services/gateway/feed", []string{"events", "events/cloudevent", "events/document", "events/output", "internal/wait", "services/cluster", "services/cluster/view", "services/gateway/brokers"}, []string{"golang.org/x/sync/errgroup"}, nil, "it reads through ports only"},
+	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "internal/specfile", "services/cluster/...", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
 	{"agent/statedir", []string{"events", "internal/durable"}, nil, nil, "it keeps one directory, nothing else"},
 	{"agent/checkpoints", []string{"events"}, nil, nil, "it keeps a folder of folders, nothing else"},
 	{"agent/submitenv", []string{"agent/workerapi/wire", "events", "internal/durable"}, nil, nil, "it keeps a folder of files, nothing else"},
@@ -124,8 +133,8 @@ var concurrent = []string{
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
-	"elastic/elastictest", "cmd/regroup/demo", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve", "cmd/regroup/internal/jobwatch",
-	"cmd/regroup/internal/boot", "cmd/regroup/internal/client", "cmd/regroup/internal/clienttest", "internal/wait", "e2e/...",
+	"elastic/elastictest", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve",
+	"cmd/regroup/internal/boot", "services/cluster", "services/cluster/clustertest", "internal/wait", "e2e/...",
 }
 
 // manyFiles are the packages that may have more source files than maxFiles, and why.

@@ -40,10 +40,7 @@ const token = "0123456789abcdef-test"
 func start(t *testing.T, through func(http.Handler) http.Handler) *client.Client {
 	t.Helper()
 	ports := memory.New().Ports()
-	g, err := gateway.New(gateway.Options{Ports: ports, Parse: func(_ string, text []byte) (spec.Job, error) {
-		s, bad := spec.Parse(text)
-		return s, events.Refuse(bad)
-	}, Token: token, Version: "test", Logger: slog.New(slog.DiscardHandler)})
+	g, err := gateway.New(gateway.Options{Ports: ports, Token: token, Version: "test", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
-	"github.com/regroup-io/regroup/services/gateway/view"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Submit submits a job and returns its id. A request whose answer was lost is repeated and still

@@ -19,6 +19,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Event is a fact, with its position in the stream of facts. The body of a type that this version
@@ -72,15 +73,8 @@ func (c *Client) Events(ctx context.Context, o EventsOptions) iter.Seq2[Event, e
 
 // Line is a line of output of a worker.
 type Line struct {
-	Time       time.Time         `json:"time"` // the broker's clock
-	Job        events.JobID      `json:"job"`
-	Place      events.Place      `json:"place"`
-	Rank       *int              `json:"rank"`       // nil = in no generation yet
-	Generation events.Generation `json:"generation"` // 0 = in none yet
-	Stream     string            `json:"stream"`
-	Text       string            `json:"text"` // with the colours of terminals that it has
-	Open       bool              `json:"open"` // it is not finished: the next line of the place and the stream replaces it
-	Position   uint64            `json:"-"`
+	view.Line
+	Position uint64 `json:"-"`
 }
 
 // LogsOptions says which output is read.

@@ -11,23 +11,25 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
+func plain(page func() string) func() (string, error) {
+	return func() (string, error) { return page(), nil }
+}
+
 // pages are the generated documents; `make generate` writes them to docs/.
 func pages() map[string]func() (string, error) {
-	plain := func(page func() string) func() (string, error) { return func() (string, error) { return page(), nil } }
 	return map[string]func() (string, error){
 		"events": plain(events.CatalogMarkdown), "limits": plain(limits.Markdown), "environment": environmentPage,
 	}
@@ -35,9 +37,9 @@ func pages() map[string]func() (string, error) {
 
 func docsCommand(root *cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: "docs", Short: "Print documentation that is made from code", Hidden: true, Example: command.Examples("regroup docs events > docs/events.md")}
-	for name, page := range pages() {
+	add := func(name, short, into string, page func() (string, error)) {
 		cmd.AddCommand(&cobra.Command{
-			Use: name, Short: "Print docs/" + name + ".md", Args: cobra.NoArgs, Example: command.Examples("regroup docs " + name + " > docs/" + name + ".md"),
+			Use: name, Short: short, Args: cobra.NoArgs, Example: command.Examples("regroup docs " + name + " " + into),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				text, err := page()
 				if err == nil {
@@ -47,24 +49,13 @@ func docsCommand(root *cobra.Command) *cobra.Command {
 			},
 		})
 	}
-	table := func(name, of string, render func() string) *cobra.Command {
-		return &cobra.Command{
-			Use: name, Short: "Print the table of " + of + " flags as Markdown", Args: cobra.NoArgs,
-			Example: command.Examples("regroup docs " + name + " >> docs/" + name + ".md"),
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), render())
-				return err
-			},
-		}
+	for name, page := range pages() {
+		add(name, "Print docs/"+name+".md", "> docs/"+name+".md", page)
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use: "access", Short: "Print the table of permissions as Markdown", Args: cobra.NoArgs, Example: command.Examples("regroup docs access >> docs/security.md"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), access.Markdown())
-			return err
-		},
-	})
-	cmd.AddCommand(table("launchers", "other launchers'", jobflags.Launchers), table("torchrun", "torchrun's", torchrun.Table), manCommand(root))
+	add("access", "Print the table of permissions as Markdown", ">> docs/security.md", plain(access.Markdown))
+	add("launchers", "Print the table of other launchers' flags as Markdown", ">> docs/launchers.md", plain(jobflags.Launchers))
+	add("torchrun", "Print the table of torchrun's flags as Markdown", ">> docs/torchrun.md", plain(torchrun.Table))
+	cmd.AddCommand(manCommand(root))
 	return cmd
 }
 
@@ -84,7 +75,7 @@ func environmentPage() (string, error) {
 		{"Every command", boot.Prefix, &boot.Config{}},
 		{"`agent`, `up` and `run`", boot.Prefix + "_agent", &serve.AgentConfig{}},
 		{"Discovery: `serve discovery`, `up` and `run`", boot.Prefix + "_discovery", &discovery.Config{}},
-		{"The gateway: `serve gateway`, `up --dashboard` and `run --dashboard`", boot.Prefix + "_gateway", &web.Config{}},
+		{"The gateway: `serve gateway`, `up --dashboard` and `run --dashboard`", boot.Prefix + "_gateway", &serve.GatewayConfig{}},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n| variable | type | default | what |\n|---|---|---|---|\n", s.title)
 		var rows bytes.Buffer
@@ -99,7 +90,7 @@ func environmentPage() (string, error) {
 	b.WriteString("\n## Flags of commands for people\n\nThey may also stand in a context or in the settings file, see [cli.md](cli.md).\n\n| variable | type | default | what |\n|---|---|---|---|\n")
 	for _, v := range [][4]string{
 		{"REGROUP_CONTEXT", "string", "", "name of the context to use, nats:NAME for one of the NATS command line; empty = the selected one"},
-		{"REGROUP_TIMEOUT", "duration", client.DefaultAnswerWithin.String(), "how long to wait for a server, and for the answer to a command"},
+		{"REGROUP_TIMEOUT", "duration", cluster.DefaultAnswerWithin.String(), "how long to wait for a server, and for the answer to a command"},
 		{"REGROUP_OUTPUT", "string", "", "form of the output, of commands that have it"},
 		{"REGROUP_COLOR", "string", screen.Auto, "auto, always or never"},
 	} {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/internal/exitcode"
 )
 
 func main() {

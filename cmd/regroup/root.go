@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/url"
 	"os"
 	"os/user"
@@ -16,37 +17,25 @@ import (
 	gatewayclient "github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/auth"
 	"github.com/regroup-io/regroup/cmd/regroup/contexts"
-	"github.com/regroup-io/regroup/cmd/regroup/demo"
 	"github.com/regroup-io/regroup/cmd/regroup/doctor"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/job"
 	"github.com/regroup-io/regroup/cmd/regroup/node"
 	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
-	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/cmd/regroup/webhook"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 func newRoot() (*cobra.Command, error) {
 	config, err := boot.Load()
-	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%w", err)
-	}
-	agent, err := serve.LoadAgent()
-	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%w", err)
-	}
-	discovery, err := serve.LoadDiscovery()
-	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%w", err)
-	}
-	gateway, err := web.Load()
-	if err != nil {
+	agent, err1 := serve.LoadAgent()
+	discovery, err2 := serve.LoadDiscovery()
+	gateway, err3 := serve.LoadGateway()
+	if err := errors.Join(err, err1, err2, err3); err != nil {
 		return nil, events.Errorf(events.Invalid, "%w", err)
 	}
 	config.Version = released().Version
@@ -54,9 +43,7 @@ func newRoot() (*cobra.Command, error) {
 		Use:     "regroup",
 		Version: versionText(),
 		Short:   "Elastic distributed training that survives anything",
-		Example: `  regroup run --workers 2:4 -- python train.py
-  regroup demo
-  regroup status`,
+		Example: command.Examples("regroup run --workers 2:4 -- python train.py", "regroup demo", "regroup status"),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	config.Flags(root.PersistentFlags())
@@ -71,7 +58,7 @@ func newRoot() (*cobra.Command, error) {
 	}
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
-		submit.Command(env, &config), node.Command(env),
+		run.SubmitCommand(env, &config), node.Command(env),
 		webhook.Command(env, func(url string) (*gatewayclient.Client, error) {
 			return gatewayclient.New(gatewayclient.Options{URL: url, Token: gateway.Token, StateDir: config.StateDir, Patience: -1})
 		}, gateway.URL),
@@ -79,7 +66,7 @@ func newRoot() (*cobra.Command, error) {
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.GuardCommand(), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return cmp.Or(agent.Advertise, serve.Advertised(config.Server)) }, released().Version),
-		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out), command.FlagsTopic(),
+		run.DemoCommand(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out), command.FlagsTopic(),
 	)
 	root.InitDefaultHelpCmd()
 	arrange(root)
@@ -123,7 +110,7 @@ func environment(c *boot.Config) command.Env {
 		width = 100
 	}
 	return command.Env{
-		Connect: func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error) {
+		Connect: func(ctx context.Context, within time.Duration, say func(string)) ([]cluster.Server, func(), error) {
 			own := *c
 			own.Wait = within
 			return serve.Attach(ctx, own, say)

@@ -38,9 +38,7 @@ func versionText() string {
 func versionCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version", Args: command.Exactly(),
-		Example: `  regroup version
-  regroup version -o json
-  regroup --version`,
+		Example: command.Examples("regroup version", "regroup version -o json", "regroup --version"),
 	}
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -19,12 +19,12 @@ import (
 // HostConfig configures the source of the host list; at most one may be set. Without a source every
 // node with an agent is used. All replicas should have the same configuration.
 type HostConfig struct {
-	Hosts      string        `envconfig:"HOSTS" desc:"use only these nodes: a:4,b:2; empty = every node with an agent"`
-	HostFile   string        `envconfig:"HOST_FILE" desc:"use only the nodes of this file, which is read every period: a line is host, host:slots or host slots=4"`
-	HostScript string        `envconfig:"HOST_DISCOVERY_SCRIPT" desc:"use only the nodes that this program prints, in the same format; a program, or a shell command"`
-	HostEvery  time.Duration `envconfig:"HOST_PERIOD" default:"1s" desc:"time between reads of the file or runs of the script"`
-	HostWithin time.Duration `envconfig:"HOST_TIMEOUT" default:"10s" desc:"timeout of the script, which is then killed"`
-	PerHost    int           `envconfig:"SLOTS_PER_HOST" desc:"slots of hosts without a number; 0 = all slots of the node"`
+	Hosts      string        `envconfig:"HOSTS" flag:"hosts" usage:"use only these nodes: a:4,b:2 (%); default: every node with an agent" desc:"use only these nodes: a:4,b:2; empty = every node with an agent"`
+	HostFile   string        `envconfig:"HOST_FILE" flag:"host-file" usage:"use only the nodes in this file: a line is host, host:slots or host slots=4 (%)" desc:"use only the nodes of this file, which is read every period: a line is host, host:slots or host slots=4"`
+	HostScript string        `envconfig:"HOST_DISCOVERY_SCRIPT" flag:"host-discovery-script" usage:"use only the nodes that this program prints, asked again and again (%)" desc:"use only the nodes that this program prints, in the same format; a program, or a shell command"`
+	HostEvery  time.Duration `envconfig:"HOST_PERIOD" flag:"host-period" usage:"time from an answer of the file or script to the next question (%)" default:"1s" desc:"time between reads of the file or runs of the script"`
+	HostWithin time.Duration `envconfig:"HOST_TIMEOUT" flag:"host-timeout" usage:"a script that takes longer has failed (%)" default:"10s" desc:"timeout of the script, which is then killed"`
+	PerHost    int           `envconfig:"SLOTS_PER_HOST" flag:"slots-per-host" usage:"slots of hosts that are given without a number (%); default: all that the node has" desc:"slots of hosts without a number; 0 = all slots of the node"`
 }
 
 func defaultHosts() HostConfig {

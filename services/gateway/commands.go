@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,8 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
-	"github.com/regroup-io/regroup/events/spec"
-	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
@@ -33,29 +34,12 @@ func sourceOf(who tokens.Principal) string {
 	return "/client/gateway/" + who.Name
 }
 
-// commands publishes commands and finds their answers among the facts.
+// commands publishes commands and finds their answers among the facts of the feed.
 type commands struct {
-	ports events.Ports
+	cluster.Asker
 	feed  *feed.Feed
 	now   func() time.Time
 	spans func(events.Span) // must not block
-
-	within time.Duration // for an answer
-}
-
-// store publishes a command. It is tried again while the brokers elect a leader.
-func (c commands) store(ctx context.Context, e events.Event) error {
-	m, err := cloudevent.Encode(e)
-	if err != nil {
-		return err
-	}
-	back := wait.Backoff{First: 50 * time.Millisecond, Max: time.Second}
-	for {
-		_, err := c.ports.Log.Publish(ctx, m)
-		if err == nil || events.CodeOf(err) != events.Unavailable || !back.Sleep(ctx) {
-			return err
-		}
-	}
 }
 
 // span begins the span of a command: in the trace of the client, which is that of the context, or
@@ -90,103 +74,73 @@ func (c commands) answered(s events.Span, answer events.Body, err error) {
 }
 
 // ask publishes a command and waits for the fact that answers it. Some commands without effect
-// cause no fact: satisfied reports whether what they want holds; nil = only a fact counts. A
-// refusal is the error, and so is the lack of an answer: then the command has expired and is not
-// carried out any more. When it returns, the views show what the fact says.
-func (c commands) ask(ctx context.Context, id, entity string, b events.Body, answers func(events.Body) bool, satisfied func() bool) (answer events.Body, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.within)
+// cause no fact: holds reports whether what they want is so; nil = only a fact counts. A refusal is
+// the error, and so is the lack of an answer: then the command has expired and is not carried out
+// any more. When it returns, the views show what the fact says.
+func (c commands) ask(ctx context.Context, id, entity string, b events.Body, answers func(events.Body) bool, holds func() bool) (answer events.Body, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Within)
 	defer cancel()
-	if satisfied != nil && satisfied() {
+	if holds != nil && holds() {
 		return nil, nil
 	}
 	span := c.span(ctx, b, entity)
 	defer func() { c.answered(span, answer, err) }()
-	e := events.Event{ID: id, Source: sourceOf(asker(ctx)), Entity: entity, Time: c.now(), Trace: span.Self, Body: b}
-	if e.ID == "" {
-		e.ID = ulid.Make().String()
+	q := cluster.Question{
+		Event:   events.Event{ID: cmp.Or(id, ulid.Make().String()), Source: sourceOf(asker(ctx)), Entity: entity, Time: c.now(), Trace: span.Self, Body: b},
+		Answers: answers,
 	}
-	broker, err := c.ports.Clock.Now(ctx)
-	if err != nil {
-		return nil, c.unanswered(err)
+	if holds != nil {
+		q.Watch = func(ctx context.Context) error { return cmp.Or(c.feed.Until(ctx, holds), cluster.ErrStop) }
 	}
-	if until, bounded := ctx.Deadline(); bounded {
-		e.Expires = broker.Add(time.Until(until))
+	found, err := c.Ask(ctx, q)
+	switch {
+	case err != nil && found.Body != nil: // refused
+		return nil, err
+	case err != nil:
+		return nil, c.unanswered(ctx, err)
+	case found.Body == nil:
+		return nil, nil
 	}
-	at, live := c.feed.Facts.Last(), c.feed.Live.Last()
-	if err := c.store(ctx, e); err != nil {
-		return nil, c.unanswered(err)
+	if c.feed.Until(ctx, func() bool { return c.feed.Shows(found) }) != nil {
+		return nil, events.Errorf(events.Unavailable, "the command was carried out, but this gateway has not read the new state within %s: read it again", c.Within)
 	}
-	var found *events.Event
-	for {
-		facts, more := c.feed.Facts.After(at, batch)
-		for _, i := range facts {
-			at = i.Sequence
-			if refusal := refused(i.Event.Body, e); refusal != nil {
-				return nil, refusal
-			}
-			if found == nil && i.Event.Cause == e.ID && answers(i.Event.Body) {
-				found = &i.Event
-			}
-		}
-		changes, changed := c.feed.Live.After(live, batch)
-		for _, i := range changes {
-			live = i.Sequence
-		}
-		switch {
-		case found != nil && c.feed.Shows(*found):
-			return found.Body, nil
-		case found == nil && satisfied != nil && len(changes) > 0 && satisfied():
-			return nil, nil
-		}
-		if len(facts) > 0 || len(changes) > 0 {
-			continue
-		}
-		select {
-		case <-more:
-		case <-changed:
-		case <-ctx.Done():
-			if found != nil {
-				return nil, events.Errorf(events.Unavailable, "the command was carried out, but this gateway has not read the new state within %s: read it again", c.within)
-			}
-			return nil, c.unanswered(ctx.Err())
-		}
-	}
+	return found.Body, nil
 }
 
-// batch is how many items of a ring are read at once.
-const batch = 256
+// change carries out a change; view returns the present view of what it is about.
+func change[V any](ctx context.Context, c commands, ch cluster.Change[V], view func() V) error {
+	var holds func() bool
+	if ch.Holds != nil {
+		holds = func() bool { return ch.Holds(view()) }
+	}
+	_, err := c.ask(ctx, "", ch.Entity, ch.Body, ch.Answers, holds)
+	return err
+}
 
-func (c commands) unanswered(err error) error {
+func (c commands) unanswered(ctx context.Context, err error) error {
+	if errors.Is(err, cluster.ErrNoAnswer) && ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	if code := events.CodeOf(err); code != events.Unavailable && code != events.Cancelled {
 		return err
 	}
-	return events.Errorf(events.Unavailable, "no service has answered within %s: do they run? The command has expired and is not carried out any more (%v)", c.within, err)
+	return events.Errorf(events.Unavailable, "no service has answered within %s: do they run? The command has expired and is not carried out any more (%v)", c.Within, err)
 }
 
-// refused returns the refusal of a command, if a fact is one.
-func refused(b events.Body, e events.Event) error {
-	of := func(command string, expired time.Time, code events.Code, reasons []spec.FieldError) error {
-		if command != e.ID || !(expired.IsZero() || expired.Equal(e.Expires)) {
-			return nil // of another command, or of an expired event with the same id
-		}
-		return events.RefuseAs(code, reasons)
+// store stores an event as it is. It is tried again while the brokers elect a leader.
+func (c commands) store(ctx context.Context, e events.Event) error {
+	m, err := cloudevent.Encode(e)
+	if err != nil {
+		return err
 	}
-	switch r := b.(type) {
-	case events.JobRejected:
-		return of(r.Command, r.Expired, r.Code, r.Errors)
-	case events.NodeRejected:
-		return of(r.Command, r.Expired, r.Code, r.Errors)
-	}
-	return nil
-}
-
-// storeWithin is store with a bound for the time.
-func (c commands) storeWithin(ctx context.Context, e events.Event) error {
-	ctx, cancel := context.WithTimeout(ctx, c.within)
+	ctx, cancel := context.WithTimeout(ctx, c.Within)
 	defer cancel()
-	err := c.store(ctx, e)
-	if code := events.CodeOf(err); code == events.Unavailable || code == events.Cancelled {
-		return events.Errorf(events.Unavailable, "the event could not be stored within %s: does the broker run? (%v)", c.within, err)
+	err = cluster.Retry(ctx, func(ctx context.Context) error {
+		_, err := c.Ports.Log.Publish(ctx, m)
+		return err
+	})
+	if events.CodeOf(err) == events.Unavailable || errors.Is(err, cluster.ErrNoAnswer) {
+		return events.Errorf(events.Unavailable, "the event could not be stored within %s: does the broker run? (%v)", c.Within, err)
 	}
 	return err
 }

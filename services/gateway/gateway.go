@@ -15,21 +15,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/gateway/dashboard"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 	"github.com/regroup-io/regroup/services/gateway/webhooks"
 )
 
-// Options configure a gateway. Ports, Parse and Logger must be set.
+// Options configure a gateway. Ports and Logger must be set.
 type Options struct {
 	Ports events.Ports
-	// Parse reads a job's specification in YAML or JSON. The error has every field error
-	// (events.FieldErrorsOf).
-	Parse func(name string, text []byte) (spec.Job, error)
-	// Pages are further resources of a job, such as its timeline.
-	Pages []Page
 	// Token is what a client must present who may do everything; empty = a random one.
 	Token string
 	// Tokens is the path of a file with more tokens (package tokens); empty = none.
@@ -96,7 +91,9 @@ func New(o Options) (*Gateway, error) {
 			o.Logger.Warn("cannot be read", "subject", subject, "code", string(events.CodeOf(err)), "reason", err.Error())
 		}
 	})
-	g.commands = commands{ports: o.Ports, feed: g.feed, now: o.Now, spans: o.Spans, within: o.AnswerWithin}
+	g.commands = commands{
+		Asker: cluster.Asker{Ports: o.Ports, Facts: g.feed, Within: o.AnswerWithin, Retry: cluster.Retry}, feed: g.feed, now: o.Now, spans: o.Spans,
+	}
 	g.keys = newKeys(o.Token, tokens.Open(o.Tokens), o.Now)
 	g.metrics = newMetrics(g)
 	g.feed.Observe(g.metrics.fact)
@@ -122,20 +119,15 @@ func (g *Gateway) Token() string { return g.keys.token }
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	running, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
-	running.Go(func() error {
-		err := g.feed.Run(ctx)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of the context is its normal end
-		}
-		return err
-	})
-	running.Go(func() error {
-		err := g.hooks.Run(ctx)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of the context is its normal end
-		}
-		return err
-	})
+	for _, run := range []func(context.Context) error{g.feed.Run, g.hooks.Run} {
+		running.Go(func() error {
+			err := run(ctx)
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // the end of the context is its normal end
+			}
+			return err
+		})
+	}
 	s := g.server(ctx)
 	running.Go(func() error {
 		defer cancel()

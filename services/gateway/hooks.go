@@ -27,7 +27,7 @@ func (g *Gateway) addHook(w http.ResponseWriter, r *http.Request) error {
 	}
 	created, err := g.hooks.Add(r.Context(), n)
 	if err != nil {
-		return withBadGateway(invalid(err))
+		return withBadGateway(refusedAs(http.StatusUnprocessableEntity, err))
 	}
 	w.Header().Set("Location", "/api/v1/webhooks/"+created.ID)
 	return answer(w, http.StatusCreated, created)

@@ -67,7 +67,7 @@ func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) error {
 			e.Time = g.Now()
 		}
 		e.Trace = cmp.Or(e.Trace, events.TraceFrom(r.Context()))
-		if err := g.commands.storeWithin(r.Context(), e); err != nil {
+		if err := g.commands.store(r.Context(), e); err != nil {
 			return inBatch(err, i, len(all))
 		}
 		p := PublishedEvent{ID: e.ID, Source: e.Source, Type: e.Body.Type(), Subject: e.Entity}

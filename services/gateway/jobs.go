@@ -17,8 +17,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/specfile"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/feed"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // maxBody bounds the body of a request; that of a command is bounded by limits.Command.
@@ -76,24 +78,10 @@ type JobRows struct {
 
 // rowOf shortens a job.
 func rowOf(v events.JobView) JobRow {
-	r := JobRow{
-		Job: v.Job, State: v.State, Reason: v.Reason, Command: v.Spec.Command, Workers: v.Spec.Workers, Generation: v.Generation,
-		Step: v.Step, Submitted: v.Submitted, Ended: v.Ended,
+	return JobRow{
+		Job: v.Job, State: v.State, Reason: v.Reason, Command: v.Spec.Command, Workers: v.Spec.Workers, Training: view.Members(v), Generation: v.Generation,
+		Step: v.Step, Incidents: view.Unplanned(v), Submitted: v.Submitted, Ended: v.Ended,
 	}
-	for _, w := range v.Workers {
-		if !v.State.Terminal() && !w.State.Ended() && w.Rank >= 0 && w.WorkerRef.Generation == v.Generation {
-			r.Training++
-		}
-	}
-	for _, i := range v.Incidents {
-		if !i.Cause.Kind.Planned() {
-			r.Incidents++
-		}
-	}
-	if v.OpenIncident != nil && !v.OpenIncident.Cause.Kind.Planned() {
-		r.Incidents++
-	}
-	return r
 }
 
 // Patch is a change of a job.
@@ -125,9 +113,9 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 	if media == mediaJSON {
 		name = "job.json"
 	}
-	job, err := g.Parse(name, text)
+	job, err := specfile.Parse(name, text)
 	if err != nil {
-		return invalid(err)
+		return refusedAs(http.StatusUnprocessableEntity, err)
 	}
 	who := asker(r.Context())
 	if err := runAs(who, &job); err != nil {
@@ -163,12 +151,9 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 		return false
 	}
 	if again = before(); !again {
-		fact, err := g.commands.ask(r.Context(), key, "", events.JobSubmit{Spec: job}, func(b events.Body) bool {
-			_, ok := b.(events.JobSubmitted)
-			return ok
-		}, before)
+		fact, err := g.commands.ask(r.Context(), key, "", events.JobSubmit{Spec: job}, cluster.Is[events.JobSubmitted], before)
 		if err != nil {
-			return invalid(err)
+			return refusedAs(http.StatusUnprocessableEntity, err)
 		}
 		if s, ok := fact.(events.JobSubmitted); ok {
 			found = s.Job
@@ -183,14 +168,6 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusOK
 	}
 	return answer(w, status, Submitted{Job: found, Spec: job.WithDefaults(), Again: again})
-}
-
-// invalid gives a refusal of a specification its status.
-func invalid(err error) error {
-	if events.CodeOf(err) == events.Invalid {
-		return withStatus(http.StatusUnprocessableEntity, err)
-	}
-	return err
 }
 
 func (g *Gateway) dryRun(w http.ResponseWriter, job spec.Job) error {
@@ -305,8 +282,8 @@ func unchanged(r *http.Request, revision uint64) error {
 	return nil
 }
 
-// changed runs a command about the job of a path and answers with its new view.
-func (g *Gateway) changed(w http.ResponseWriter, r *http.Request, into any, command func(v events.JobView) (events.Body, func(events.Body) bool, func() bool)) error {
+// changed changes the job of a path. What its state does not allow has a status.
+func (g *Gateway) changed(r *http.Request, into any, refused int, what func(events.JobID) cluster.Change[events.JobView]) error {
 	v, revision, err := g.job(r)
 	if err != nil {
 		return err
@@ -317,14 +294,24 @@ func (g *Gateway) changed(w http.ResponseWriter, r *http.Request, into any, comm
 	if err := unchanged(r, revision); err != nil {
 		return err
 	}
-	if err := body(r, into); err != nil {
+	if into != nil {
+		if err := body(r, into); err != nil {
+			return err
+		}
+	}
+	return refusedAs(refused, change(r.Context(), g.commands, what(v.Job), func() events.JobView {
+		now, _, _ := g.feed.Job(v.Job)
+		return now
+	}))
+}
+
+// answerJob answers with the job of a path, unless there is an error.
+func (g *Gateway) answerJob(w http.ResponseWriter, r *http.Request, err error) error {
+	if err != nil {
 		return err
 	}
-	b, answers, satisfied := command(v)
-	if _, err := g.commands.ask(r.Context(), "", string(v.Job), b, answers, satisfied); err != nil {
-		return invalid(err)
-	}
-	if v, revision, err = g.job(r); err != nil {
+	v, revision, err := g.job(r)
+	if err != nil {
 		return err
 	}
 	w.Header().Set("ETag", tag(v, revision))
@@ -333,75 +320,20 @@ func (g *Gateway) changed(w http.ResponseWriter, r *http.Request, into any, comm
 
 func (g *Gateway) patchJob(w http.ResponseWriter, r *http.Request) error {
 	var p Patch
-	return g.changed(w, r, &p, func(v events.JobView) (events.Body, func(events.Body) bool, func() bool) {
-		return events.JobScale{Job: v.Job, Workers: p.Workers}, func(b events.Body) bool {
-				_, ok := b.(events.JobScaled)
-				return ok
-			}, func() bool {
-				now, _, _ := g.feed.Job(v.Job)
-				return now.Spec.Workers == p.Workers
-			}
-	})
+	return g.answerJob(w, r, g.changed(r, &p, http.StatusUnprocessableEntity, func(id events.JobID) cluster.Change[events.JobView] { return cluster.Scale(id, p.Workers) }))
 }
 
 func (g *Gateway) stopJob(w http.ResponseWriter, r *http.Request) error {
 	var s Stop
-	return g.changed(w, r, &s, func(v events.JobView) (events.Body, func(events.Body) bool, func() bool) {
-		return events.JobStop{Job: v.Job, Reason: s.Reason, Now: s.Now}, func(b events.Body) bool {
-				_, stopping := b.(events.JobStopping)
-				_, ended := b.(events.JobEndFact)
-				return stopping || ended
-			}, func() bool {
-				now, _, _ := g.feed.Job(v.Job)
-				return now.State.Terminal() || (!s.Now && now.State == events.JobStateStopping) || now.State == events.JobStateFinishing
-			}
-	})
+	return g.answerJob(w, r, g.changed(r, &s, http.StatusUnprocessableEntity, func(id events.JobID) cluster.Change[events.JobView] { return cluster.Stop(id, s.Reason, s.Now) }))
 }
 
 func (g *Gateway) removeJob(w http.ResponseWriter, r *http.Request) error {
-	v, revision, err := g.job(r)
-	if err != nil {
+	if err := g.changed(r, nil, http.StatusConflict, cluster.Remove); err != nil {
 		return err
-	}
-	if err := owns(asker(r.Context()), v); err != nil {
-		return err
-	}
-	if err := unchanged(r, revision); err != nil {
-		return err
-	}
-	_, err = g.commands.ask(r.Context(), "", string(v.Job), events.JobRemove{Job: v.Job}, func(b events.Body) bool {
-		_, ok := b.(events.JobRemoved)
-		return ok
-	}, func() bool {
-		_, _, there := g.feed.Job(v.Job)
-		return !there
-	})
-	if err != nil {
-		return withConflict(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-// withConflict: a refusal of something whose state does not allow it.
-func withConflict(err error) error {
-	if events.CodeOf(err) == events.Invalid {
-		return withStatus(http.StatusConflict, err)
-	}
-	return err
-}
-
-func (g *Gateway) jobMetrics(w http.ResponseWriter, r *http.Request) error {
-	v, _, err := g.job(r)
-	if err != nil {
-		return err
-	}
-	points, err := g.feed.Course(r.Context(), v.Job)
-	if err != nil {
-		return err
-	}
-	s := Series{Metrics: points}
-	return answer(w, http.StatusOK, s)
 }
 
 // body decodes a JSON body strictly; an empty one is the zero value.

@@ -6,47 +6,22 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 )
 
 // selection is which lines a client wants.
 type selection struct {
-	ranks [][2]int // empty = all
-	node  events.NodeID
+	ranks view.Ranks
+	node  events.NodeID // empty = all
 }
 
-// parseRanks reads 0,3-5.
-func parseRanks(text string) ([][2]int, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var all [][2]int
-	for part := range strings.SplitSeq(text, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		from, err := strconv.Atoi(low)
-		to := from
-		if err == nil && isRange {
-			to, err = strconv.Atoi(high)
-		}
-		if err != nil || from < 0 || to < from {
-			return nil, wrong("rank", fmt.Sprintf("%q is no list of ranks: write 0,3-5", limits.Shorten(text, limits.Word.Max)))
-		}
-		all = append(all, [2]int{from, to})
-	}
-	return all, nil
-}
-
-func (s selection) wants(l feed.Line) bool {
-	if s.node != "" && l.Place.Node != s.node {
-		return false
-	}
-	return len(s.ranks) == 0 || (l.Rank != nil && slices.ContainsFunc(s.ranks, func(r [2]int) bool { return r[0] <= *l.Rank && *l.Rank <= r[1] }))
+func (s selection) wants(l view.Line) bool {
+	return (s.node == "" || l.Place.Node == s.node) && s.ranks.Has(l)
 }
 
 // logs streams the output of a job's workers.
@@ -56,8 +31,9 @@ func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s := selection{node: events.NodeID(r.URL.Query().Get("node"))}
-	if s.ranks, err = parseRanks(r.URL.Query().Get("rank")); err != nil {
-		return err
+	ranks, ok := view.ParseRanks(r.URL.Query().Get("rank"))
+	if s.ranks = ranks; !ok {
+		return wrong("rank", fmt.Sprintf("%q is no list of ranks: write 0,3-5", limits.Shorten(r.URL.Query().Get("rank"), limits.Word.Max)))
 	}
 	if s.node != "" && s.node.Check() != nil {
 		return wrong("node", fmt.Sprintf("%q is no name of a node", limits.Shorten(string(s.node), limits.Word.Max)))
@@ -106,11 +82,11 @@ type lineWriter struct {
 	after      uint64
 	bounded    bool // only the newest lines are wanted
 	follows    bool
-	unfinished output.Unfinished[feed.Line]
+	unfinished output.Unfinished[view.Line]
 	pace       output.Pace
 }
 
-func (l *lineWriter) line(position uint64, x feed.Line) error {
+func (l *lineWriter) line(position uint64, x view.Line) error {
 	if position <= l.after {
 		return nil
 	}
@@ -138,7 +114,7 @@ func (l *lineWriter) rest() error {
 }
 
 // send writes a line.
-func (l *lineWriter) send(x feed.Line) error {
+func (l *lineWriter) send(x view.Line) error {
 	if l.out.media != mediaText {
 		data, err := json.Marshal(x)
 		if err != nil {
@@ -155,7 +131,7 @@ func (l *lineWriter) send(x feed.Line) error {
 
 // item is line for an item of a ring.
 func (l *lineWriter) item(i feed.Item) error {
-	var x feed.Line
+	var x view.Line
 	if err := json.Unmarshal(i.Data, &x); err != nil {
 		return err
 	}
@@ -174,7 +150,7 @@ func (l *lineWriter) tail(r *http.Request, job events.JobID, n int) {
 	var found []feed.Item
 	items, _ := t.Ring.After(0, 1<<30)
 	for _, i := range slices.Backward(items) {
-		var x feed.Line
+		var x view.Line
 		if len(found) == n {
 			break
 		}
@@ -211,8 +187,6 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 	if l.out.flush() != nil { // the headers: from here on the client misses nothing
 		return
 	}
-	timer := time.NewTimer(keepAlive)
-	defer timer.Stop()
 	told, live := false, l.g.feed.Live.Last()
 	for {
 		v, _, there := l.g.feed.Job(job)
@@ -259,15 +233,7 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 		} else if len(changes) > 0 {
 			continue
 		}
-		select {
-		case <-more:
-		case <-changed:
-		case <-timer.C:
-			if l.out.beat() != nil {
-				return
-			}
-			timer.Reset(keepAlive)
-		case <-ctx.Done():
+		if !l.out.wait(ctx, more, changed) {
 			return
 		}
 	}

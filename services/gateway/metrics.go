@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // metricJobs bounds the jobs that have series of their own: the newest that have not ended.

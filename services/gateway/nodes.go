@@ -8,6 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Node is a node with the work on it.
@@ -56,22 +58,8 @@ type Slots struct {
 	Free   int `json:"free"`
 }
 
-// work returns the places of jobs by node.
-func (g *Gateway) work() map[events.NodeID]map[events.JobID]int {
-	all := map[events.NodeID]map[events.JobID]int{}
-	for id, p := range g.feed.Pool().Jobs {
-		for _, place := range p.Places {
-			if all[place.Node] == nil {
-				all[place.Node] = map[events.JobID]int{}
-			}
-			all[place.Node][id]++
-		}
-	}
-	return all
-}
-
 func (g *Gateway) nodes() []Node {
-	work := g.work()
+	work := view.Used(g.feed.Pool())
 	views := g.feed.Nodes()
 	all := make([]Node, len(views))
 	for i, v := range views {
@@ -106,52 +94,38 @@ func (g *Gateway) listNodes(w http.ResponseWriter, _ *http.Request) error {
 
 func (g *Gateway) drainNode(w http.ResponseWriter, r *http.Request) error {
 	var d Drain
-	return g.changedNode(w, r, &d, func(v events.NodeView) (events.Body, func() bool) {
-		return events.NodeDrain{Node: v.Node, Reason: d.Reason, Undo: d.Undo}, func() bool {
-			now, _ := g.feed.Node(v.Node)
-			return now.Draining != d.Undo
-		}
-	})
+	return g.changeNode(w, r, &d, func(id events.NodeID) cluster.Change[events.NodeView] { return cluster.Drain(id, d.Reason, d.Undo) })
 }
 
 func (g *Gateway) quarantineNode(w http.ResponseWriter, r *http.Request) error {
 	var q QuarantineRequest
-	return g.changedNode(w, r, &q, func(v events.NodeView) (events.Body, func() bool) {
-		return events.NodeQuarantine{Node: v.Node, Slot: q.Slot, For: q.For, Reason: q.Reason}, nil
+	return g.changeNode(w, r, &q, func(id events.NodeID) cluster.Change[events.NodeView] {
+		return cluster.Quarantine(events.NodeQuarantine{Node: id, Slot: q.Slot, For: q.For, Reason: q.Reason})
 	})
 }
 
 func (g *Gateway) releaseNode(w http.ResponseWriter, r *http.Request) error {
 	var q ReleaseRequest
-	return g.changedNode(w, r, &q, func(v events.NodeView) (events.Body, func() bool) {
-		return events.NodeRelease{Node: v.Node, Slot: q.Slot, Reason: q.Reason}, func() bool {
-			now, _ := g.feed.Node(v.Node)
-			return !quarantined(now, q.Slot)
-		}
+	return g.changeNode(w, r, &q, func(id events.NodeID) cluster.Change[events.NodeView] {
+		return cluster.Release(events.NodeRelease{Node: id, Slot: q.Slot, Reason: q.Reason})
 	})
 }
 
-func quarantined(v events.NodeView, slot *events.Slot) bool {
-	if slot == nil {
-		return v.Quarantine != nil || len(v.QuarantinedSlots) > 0
-	}
-	return slices.ContainsFunc(v.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == *slot })
-}
-
-// changedNode runs a command about the node of a path and answers with its new view.
-func (g *Gateway) changedNode(w http.ResponseWriter, r *http.Request, into any, command func(events.NodeView) (events.Body, func() bool)) error {
+// changeNode changes the node of a path and answers with its new view.
+func (g *Gateway) changeNode(w http.ResponseWriter, r *http.Request, into any, what func(events.NodeID) cluster.Change[events.NodeView]) error {
 	id := events.NodeID(r.PathValue("node"))
-	v, ok := g.feed.Node(id)
-	if !ok {
+	if _, ok := g.feed.Node(id); !ok {
 		return events.Errorf(events.NotFound, "there is no node %q: see /api/v1/nodes", limits.Shorten(string(id), limits.Word.Max))
 	}
 	if err := body(r, into); err != nil {
 		return err
 	}
-	b, satisfied := command(v)
-	if _, err := g.commands.ask(r.Context(), "", string(id), b, func(events.Body) bool { return true }, satisfied); err != nil {
-		return invalid(err)
+	now := func() events.NodeView {
+		v, _ := g.feed.Node(id)
+		return v
 	}
-	v, _ = g.feed.Node(id)
-	return answer(w, http.StatusOK, v)
+	if err := change(r.Context(), g.commands, what(id), now); err != nil {
+		return refusedAs(http.StatusUnprocessableEntity, err)
+	}
+	return answer(w, http.StatusOK, now())
 }

@@ -37,6 +37,14 @@ func withStatus(status int, err error) error {
 	return statusError{status, err}
 }
 
+// refusedAs gives a refusal by a service its status.
+func refusedAs(status int, err error) error {
+	if events.CodeOf(err) == events.Invalid {
+		return withStatus(status, err)
+	}
+	return err
+}
+
 // statusOf maps the codes of errors.
 func statusOf(err error) int {
 	var s statusError

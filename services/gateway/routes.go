@@ -1,14 +1,23 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/view"
+	"github.com/regroup-io/regroup/services/cluster/waterfall"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
+	"github.com/regroup-io/regroup/services/gateway/feed"
+	"github.com/regroup-io/regroup/services/gateway/openapi"
 	"github.com/regroup-io/regroup/services/gateway/otlp"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 	"github.com/regroup-io/regroup/services/gateway/webhooks"
@@ -73,7 +82,7 @@ func (g *Gateway) table() []route {
 		{"q", "only jobs whose id or command contains this text", "string"},
 		{"limit", "at most so many", "integer"},
 	}
-	all := []route{
+	return []route{
 		{
 			method: "POST", path: "/api/v1/events", needs: tokens.Submitter, name: "publishEvents", what: "Publish commands as CloudEvents, in binary, structured or batch mode",
 			takes:  []content{{mediaEvent, reflect.TypeFor[map[string]any]()}, {mediaBatch, reflect.TypeFor[[]map[string]any]()}, {mediaJSON, reflect.TypeFor[map[string]any]()}},
@@ -114,7 +123,7 @@ func (g *Gateway) table() []route {
 			},
 			headers: []parameter{resume}, status: http.StatusOK, gives: append([]content{{mediaText, nil}}, format...), handle: g.logs,
 		},
-		{method: "GET", path: jobPath + "/metrics", needs: tokens.Viewer, name: "getJobMetrics", what: "Points of the metrics that a job has reported", status: http.StatusOK, gives: asJSON[Series](), handle: g.jobMetrics},
+		{method: "GET", path: jobPath + "/metrics", needs: tokens.Viewer, name: "getJobMetrics", what: "Points of the metrics that a job has reported", status: http.StatusOK, gives: asJSON[Series](), handle: page(g, g.jobMetrics)},
 		{method: "GET", path: "/api/v1/nodes", needs: tokens.Viewer, name: "listNodes", what: "Every node, by name", status: http.StatusOK, gives: asJSON[NodeList](), handle: g.listNodes},
 		{method: "POST", path: nodePath + "/drain", needs: tokens.Operator, name: "drainNode", what: "Give a node no more work and move its work away", takes: asJSON[Drain](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.drainNode},
 		{method: "POST", path: nodePath + "/quarantine", needs: tokens.Operator, name: "quarantineNode", what: "Quarantine a node or a slot for a time", takes: asJSON[QuarantineRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.quarantineNode},
@@ -138,11 +147,90 @@ func (g *Gateway) table() []route {
 		{method: "GET", path: "/openapi.json", name: "getDescription", what: "This description", status: http.StatusOK, gives: asJSON[map[string]any](), open: true, handle: g.describe},
 		{method: "GET", path: "/healthz", name: "getHealth", what: "Is the process alive?", status: http.StatusOK, gives: []content{{mediaText, nil}}, open: true, handle: g.healthy},
 		{method: "GET", path: "/readyz", name: "getReadiness", what: "Is it connected, with every view read?", status: http.StatusOK, gives: []content{{mediaText, nil}}, open: true, handle: g.ready},
+		{method: "GET", path: jobPath + "/explain", needs: tokens.Viewer, name: "getJobExplain", what: "What the job does, and what it waits for, in one sentence with numbers", status: http.StatusOK, gives: asJSON[view.Explanation](), handle: page(g, g.explain)},
+		{method: "GET", path: jobPath + "/summary", needs: tokens.Viewer, name: "getJobSummary", what: "The result of the job, as regroup run -o json prints it", status: http.StatusOK, gives: asJSON[view.Summary](), handle: page(g, g.summary)},
+		{method: "GET", path: jobPath + "/timeline", needs: tokens.Viewer, name: "getJobTimeline", what: "What each worker did over time, and the generations", status: http.StatusOK, gives: asJSON[view.Timeline](), handle: page(g, g.timeline)},
+		{method: "GET", path: jobPath + "/traces", needs: tokens.Viewer, name: "getJobTraces", what: "The spans of the start of the job and of its incidents, each in the order of a waterfall", status: http.StatusOK, gives: asJSON[waterfall.Page](), handle: page(g, g.traces)},
 	}
-	for _, p := range g.Pages {
-		all = append(all, route{method: "GET", path: jobPath + "/" + p.Name, needs: tokens.Viewer, name: "getJob" + strings.ToUpper(p.Name[:1]) + p.Name[1:], what: p.What, status: http.StatusOK, gives: []content{{mediaJSON, p.typ}}, handle: g.page(p)})
+}
+
+// encodesItself are the schemas of types whose JSON is not that of their fields.
+var encodesItself = map[reflect.Type]openapi.Schema{
+	reflect.TypeFor[events.Places](): {"type": []string{"array", "null"}, "items": openapi.Schema{"type": "string"}},
+	reflect.TypeFor[feed.Point]():    {"type": "array", "items": openapi.Schema{"type": "number"}, "minItems": 3, "maxItems": 3},
+}
+
+var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
+
+// describe returns the OpenAPI 3.1 document of the routes.
+func describe(routes []route, version string) ([]byte, error) {
+	s := openapi.New(encodesItself)
+	type object = map[string]any
+	paths := object{}
+	for _, r := range routes {
+		op := object{"operationId": r.name, "summary": r.what}
+		var parameters []object
+		for _, m := range pathParameter.FindAllStringSubmatch(r.path, -1) {
+			parameters = append(parameters, object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string"}})
+		}
+		for i, p := range slices.Concat(r.query, r.headers) {
+			in := "query"
+			if i >= len(r.query) {
+				in = "header"
+			}
+			parameters = append(parameters, object{"name": p.name, "in": in, "description": p.what, "schema": object{"type": p.kind}})
+		}
+		if len(parameters) > 0 {
+			op["parameters"] = parameters
+		}
+		forms := func(all []content) object {
+			out := object{}
+			for _, c := range all {
+				form := object{"schema": object{"type": "string"}}
+				if c.typ != nil {
+					form["schema"] = s.Of(c.typ)
+				}
+				out[c.media] = form
+			}
+			return out
+		}
+		if len(r.takes) > 0 {
+			op["requestBody"] = object{"content": forms(r.takes)}
+		}
+		success := object{"description": http.StatusText(r.status)}
+		if len(r.gives) > 0 {
+			success["content"] = forms(r.gives)
+		}
+		op["responses"] = object{
+			strconv.Itoa(r.status): success,
+			"default":              object{"description": "what is wrong, and with which field", "content": object{mediaProblem: object{"schema": s.Of(reflect.TypeFor[Problem]())}}},
+		}
+		if r.open {
+			op["security"] = []object{}
+		}
+		at, _ := paths[r.path].(object)
+		if at == nil {
+			at = object{}
+			paths[r.path] = at
+		}
+		at[strings.ToLower(r.method)] = op
 	}
-	return all
+	return json.MarshalIndent(object{
+		"openapi": "3.1.0",
+		"info":    object{"title": "Regroup", "version": cmp.Or(version, "dev"), "description": "Jobs, nodes, events and output. Errors are problems (RFC 9457) whose code is that of the command line."},
+		"paths":   paths,
+		"components": object{
+			"schemas":         s.Named,
+			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}},
+		},
+		"security": []object{{"token": []string{}}},
+	}, "", "  ")
+}
+
+func (g *Gateway) describe(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", mediaJSON)
+	_, _ = w.Write(g.document) // the client has gone
+	return nil
 }
 
 // handler is the server's: paths, then what holds for every request.

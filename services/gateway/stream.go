@@ -30,6 +30,7 @@ type stream struct {
 	within  time.Duration // for each write
 	valid   func() bool   // its token still counts
 	checked time.Time     // when valid was asked
+	beats   *time.Timer   // when something is to be said, so that the connection is kept
 	leave   func()
 }
 
@@ -66,7 +67,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...st
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, checked: time.Now(), leave: leave}
+	s := &stream{w: w, control: http.NewResponseController(w), media: chosen, within: g.Patience.Write, checked: time.Now(), beats: time.NewTimer(keepAlive), leave: leave}
 	s.valid = func() bool { return g.keys.known(who) }
 	h := w.Header()
 	h.Set("Content-Type", chosen)
@@ -110,8 +111,10 @@ func (s *stream) position(at uint64) {
 	}
 }
 
-// flushOver is how much is queued at most.
-const flushOver = 64 << 10
+const (
+	flushOver = 64 << 10 // how much is queued at most
+	batch     = 256      // how many items of a ring are read at once
+)
 
 // errRevoked ends a stream whose token was revoked, or has expired.
 var errRevoked = errors.New("the token counts no more")
@@ -133,12 +136,22 @@ func (s *stream) flush() error {
 	return s.control.Flush()
 }
 
-// beat keeps the connection.
-func (s *stream) beat() error {
-	if s.media == mediaSSE {
-		s.buffer.WriteString(": \n\n")
+// wait waits until one of the channels is closed, or says something. false = the client has gone,
+// or ctx has ended.
+func (s *stream) wait(ctx context.Context, some, others <-chan struct{}) bool {
+	select {
+	case <-some:
+	case <-others:
+	case <-s.beats.C:
+		s.beats.Reset(keepAlive)
+		if s.media == mediaSSE {
+			s.buffer.WriteString(": \n\n")
+		}
+		return s.flush() == nil
+	case <-ctx.Done():
+		return false
 	}
-	return s.flush()
+	return true
 }
 
 // position is where a client wants to continue: Last-Event-ID, or the parameter after.
@@ -234,8 +247,7 @@ type factReader struct {
 
 // send writes a fact if it is wanted. The error is that of a client that has gone.
 func (f *factReader) send(i feed.Item) error {
-	f.after = max(f.after, i.Sequence)
-	if (f.job != "" && i.Job != f.job) || !wanted(f.pattern, i.Event.Body.Type()) {
+	if !wanted(f.pattern, i.Event.Body.Type()) {
 		return nil
 	}
 	return f.out.add(i.Kind, strconv.FormatUint(i.Sequence, 10), i.Data)
@@ -243,72 +255,30 @@ func (f *factReader) send(i feed.Item) error {
 
 // follow writes what comes until the client has gone, or ctx ends.
 func (f *factReader) follow(ctx context.Context) {
-	timer := time.NewTimer(keepAlive)
-	defer timer.Stop()
 	for {
-		more, another, full, err := f.some(ctx)
-		if err != nil {
+		more, another, err := f.some(ctx)
+		if err != nil || !f.out.wait(ctx, more, another) {
 			return
 		}
-		if full {
-			continue
-		}
-		if !f.live {
-			another = nil
-		}
-		select {
-		case <-more:
-		case <-another:
-		case <-timer.C:
-			if f.out.beat() != nil {
-				return
+	}
+}
+
+// some writes what there is, or a part of it. The channels are closed when there is more.
+func (f *factReader) some(ctx context.Context) (more, another <-chan struct{}, err error) {
+	if f.after, more, err = f.g.feed.Read(ctx, f.job, f.after, f.send); err != nil {
+		return nil, nil, err
+	}
+	if f.live {
+		var news []feed.Item
+		news, another = f.g.feed.Live.After(f.changed, batch)
+		for _, i := range news {
+			f.changed = i.Sequence
+			if err := f.out.add(i.Kind, "", i.Data); err != nil {
+				return nil, nil, err
 			}
-			timer.Reset(keepAlive)
-		case <-ctx.Done():
-			return
 		}
 	}
-}
-
-// some writes what there is, or a part of it: then full is true. The channels are closed when there
-// is more.
-func (f *factReader) some(ctx context.Context) (more, another <-chan struct{}, full bool, err error) {
-	if err := f.history(ctx); err != nil {
-		return nil, nil, false, err
-	}
-	facts, more := f.g.feed.Facts.After(f.after, batch)
-	if f.after < f.g.feed.Facts.Last() && f.after+1 < f.g.feed.Facts.First() {
-		return more, nil, true, nil // some were dropped meanwhile: they are read as history
-	}
-	for _, i := range facts {
-		if err := f.send(i); err != nil {
-			return nil, nil, false, err
-		}
-	}
-	news, another := f.g.feed.Live.After(f.changed, batch)
-	for _, i := range news {
-		f.changed = i.Sequence
-		if !f.live {
-			continue
-		}
-		if err := f.out.add(i.Kind, "", i.Data); err != nil {
-			return nil, nil, false, err
-		}
-	}
-	return more, another, len(facts) == batch || len(news) == batch, f.out.flushSome()
-}
-
-// history writes the facts after the position that are not in the ring any more.
-func (f *factReader) history(ctx context.Context) error {
-	first, last := f.g.feed.Facts.First(), f.g.feed.Facts.Last()
-	if f.after >= last || f.after+1 >= first {
-		return nil
-	}
-	if err := f.g.feed.Stored(ctx, f.job, f.after+1, f.send); err != nil {
-		return err
-	}
-	f.after = max(f.after, last)
-	return nil
+	return more, another, f.out.flushSome()
 }
 
 // flushSome is flush if there is something.

@@ -1,20 +1,15 @@
 package gateway
 
 import (
-	"bytes"
-	"context"
-	"encoding/hex"
 	"fmt"
 	"net/http"
-	"reflect"
 	"runtime"
 	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
-	"github.com/regroup-io/regroup/services/gateway/feed"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // Overview is what a person looks at first.
@@ -209,97 +204,4 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return g.healthy(w, r)
-}
-
-// Seen is what the services say about a job, for a page.
-type Seen struct {
-	Job       events.JobView
-	Round     events.RoundView
-	Placement events.PlacementView
-	Pool      events.PoolView
-	Nodes     []events.NodeView
-	Silent    []string       // services of which no replica answers
-	Facts     []events.Event // only for pages that want them
-	Spans     [][]byte       // the same: OTLP messages that have a span of a wanted trace, the oldest first
-	SpansCut  bool           // there are more of them, older ones
-	Now       time.Time
-}
-
-// Page is a resource of a job that is made of what the services say.
-type Page struct {
-	Name, What string
-	wants      Wants
-	typ        reflect.Type
-	of         func(Seen) any
-}
-
-// Wants is what a page is made of besides the documents.
-type Wants struct {
-	Facts  bool                                // every stored fact of the job
-	Traces func(events.JobView) (ids []string) // stored spans of these traces; nil = none
-}
-
-// NewPage returns a page at /api/v1/jobs/{job}/NAME.
-func NewPage[T any](name, what string, wants Wants, of func(Seen) T) Page {
-	return Page{name, what, wants, reflect.TypeFor[T](), func(s Seen) any { return of(s) }}
-}
-
-func (g *Gateway) page(p Page) func(http.ResponseWriter, *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		v, _, err := g.job(r)
-		if err != nil {
-			return err
-		}
-		s, err := g.seen(r.Context(), v, p.wants)
-		if err != nil {
-			return err
-		}
-		return answer(w, http.StatusOK, p.of(s))
-	}
-}
-
-func (g *Gateway) seen(ctx context.Context, v events.JobView, wants Wants) (Seen, error) {
-	pool := g.feed.Pool()
-	s := Seen{Job: v, Round: g.feed.Round(v.Job), Placement: pool.Jobs[v.Job], Pool: pool, Nodes: g.feed.Nodes(), Now: g.Now()}
-	if wants.Traces != nil {
-		return s, g.spans(ctx, &s, wants.Traces(v))
-	}
-	if !wants.Facts {
-		s.Silent = g.feed.Silent(ctx)
-		return s, nil
-	}
-	err := g.feed.Stored(ctx, v.Job, 0, func(i feed.Item) error {
-		s.Facts = append(s.Facts, i.Event)
-		return nil
-	})
-	return s, err
-}
-
-// maxSpans bounds the bytes of the messages with spans that are read for one page.
-const maxSpans = 8 << 20
-
-// clocks is how far the clock of who submitted a job may be ahead of the broker's.
-const clocks = 5 * time.Minute
-
-// spans reads the messages that have one of the traces: its id is in them as it is. They may have
-// other spans too.
-func (g *Gateway) spans(ctx context.Context, s *Seen, traces []string) error {
-	var ids [][]byte
-	for _, t := range traces {
-		if id, err := hex.DecodeString(t); err == nil && len(id) > 0 {
-			ids = append(ids, id)
-		}
-	}
-	held := 0
-	return g.feed.Spans(ctx, s.Job.Submitted.Add(-clocks), func(otlp []byte) error {
-		if !slices.ContainsFunc(ids, func(id []byte) bool { return bytes.Contains(otlp, id) }) {
-			return nil
-		}
-		s.Spans, held = append(s.Spans, otlp), held+len(otlp)
-		for held > maxSpans {
-			held -= len(s.Spans[0])
-			s.Spans, s.SpansCut = s.Spans[1:], true
-		}
-		return nil
-	})
 }

@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/services/cluster/waterfall"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/gateway"
 )
@@ -144,13 +144,7 @@ func exported(t *testing.T, w *world, packing otlptracehttp.Compression, service
 // TestSpansOfOthers: what an exporter of OpenTelemetry sends is stored beside the spans of the
 // services, and is on the page of a job whose trace it is part of.
 func TestSpansOfOthers(t *testing.T) {
-	type page struct{ Messages int }
-	w := bare(t, func(o *gateway.Options) {
-		o.Pages = []gateway.Page{gateway.NewPage("spans", "how many messages have spans", gateway.Wants{Traces: func(v events.JobView) []string {
-			return []string{events.TraceID(events.JobTrace(v.Job))}
-		}}, func(s gateway.Seen) page { return page{len(s.Spans)} })}
-	})
-	w.services()
+	w := start(t)
 	s := w.submit(job)
 	trace := events.JobTrace(s.Job)
 	if err := exported(t, w, otlptracehttp.GzipCompression, "mine", trace, "fetch data"); err != nil {
@@ -165,10 +159,17 @@ func TestSpansOfOthers(t *testing.T) {
 	if err := exported(t, w, otlptracehttp.NoCompression, "registry", trace, "forged"); err == nil {
 		t.Error("a span in the name of the registry was stored, or its sender not told")
 	}
-	a := w.get("/api/v1/jobs/" + string(s.Job) + "/spans")
-	var got page
-	if err := json.Unmarshal(a.body, &got); err != nil || got.Messages != 2 {
-		t.Errorf("the page has %d messages, want 2: %s", got.Messages, a.body)
+	a := w.get("/api/v1/jobs/" + string(s.Job) + "/traces")
+	var got waterfall.Page
+	a.into(t, &got)
+	var names []string
+	for _, r := range got.Traces[0].Rows {
+		if r.Service == "mine" {
+			names = append(names, r.Name)
+		}
+	}
+	if !slices.Equal(names, []string{"fetch data", "fetch more"}) {
+		t.Errorf("the page has the spans %v: %s", names, a.body)
 	}
 	if a := w.do("POST", "/v1/traces", "{}", "Content-Type: application/json", "Authorization: "); a.status != http.StatusUnauthorized {
 		t.Errorf("without a token: %d", a.status)

@@ -46,11 +46,6 @@ type world struct {
 	observe func(controller.Observation)
 }
 
-func parse(name string, text []byte) (spec.Job, error) {
-	s, bad := spec.Parse(text)
-	return s, events.Refuse(bad)
-}
-
 // start runs the four services and a gateway over one bus until the test ends.
 func start(t testing.TB) *world {
 	w := bare(t, nil)
@@ -62,8 +57,7 @@ func start(t testing.TB) *world {
 func bare(t testing.TB, change func(*gateway.Options)) *world {
 	w := &world{TB: t, ports: memory.New().Ports()}
 	o := gateway.Options{
-		Ports: w.ports, Parse: parse, Token: token, Webhooks: filepath.Join(t.TempDir(), "webhooks.json"), WebhooksPrivate: true, Version: "test", Logger: slog.New(slog.DiscardHandler),
-		Pages: []gateway.Page{gateway.NewPage("count", "how many facts there are", gateway.Wants{Facts: true}, func(s gateway.Seen) map[string]int { return map[string]int{"facts": len(s.Facts)} })},
+		Ports: w.ports, Token: token, Webhooks: filepath.Join(t.TempDir(), "webhooks.json"), WebhooksPrivate: true, Version: "test", Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&o)

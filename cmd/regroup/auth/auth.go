@@ -178,7 +178,8 @@ func (a *call) rotate() *cobra.Command {
 		Long: "Gives a user a new key, with the permissions that its role has now, and revokes the old one. Processes on the same file connect again with the new key. " +
 			"With --keep-old both are valid, until regroup auth revoke NAME --old: for a process on another machine, which takes the new one from its file while it runs. " +
 			"With --certificates those of brokers and clients are replaced; running brokers use them for new connections.",
-		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds", "regroup auth rotate node-a --keep-old --token --server nats://broker.lab:4222", "regroup auth rotate --certificates --host broker.lab"),
+		Example: command.Examples("regroup auth rotate registry", "regroup auth rotate ada --out ada.creds",
+			"regroup auth rotate node-a --keep-old --token --server nats://broker.lab:4222", "regroup auth rotate --certificates --host broker.lab"),
 	}
 	cmd.Flags().BoolVar(&certificates, "certificates", false, "replace the certificates of brokers and clients, which are valid for 90 days")
 	cmd.Flags().BoolVar(&keep, "keep-old", false, "the old key stays valid until regroup auth revoke NAME --old")
@@ -230,22 +231,16 @@ func (a *call) list() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if written, err := command.List(form, a.env.Out, all, func(u identity.User) string { return u.Name }); written {
-			return err
-		}
-		p, err := a.env.Palette(cmd, a.env.IsTerminal)
-		if err != nil {
-			return err
-		}
-		rows := make([][]string, 0, len(all))
-		for _, u := range all {
-			as := "file"
-			if u.Token {
-				as = "token"
-			}
-			rows = append(rows, []string{u.Name, string(u.Role), string(u.Node), runsAs(u), as, u.Issued.Local().Format(time.DateTime), state(all, u, a.env.Now())})
-		}
-		return screen.Table(a.env.Out, p, []string{"NAME", "ROLE", "NODE", "JOBS RUN AS", "GIVEN AS", "ISSUED", "STATE"}, rows)
+		return command.Print(a.env, cmd, form, all, command.Columns[identity.User]{
+			Name: func(u identity.User) string { return u.Name }, Header: []string{"NAME", "ROLE", "NODE", "JOBS RUN AS", "GIVEN AS", "ISSUED", "STATE"},
+			Row: func(_ screen.Palette, u identity.User) []string {
+				as := "file"
+				if u.Token {
+					as = "token"
+				}
+				return []string{u.Name, string(u.Role), string(u.Node), runsAs(u), as, u.Issued.Local().Format(time.DateTime), state(all, u, a.env.Now())}
+			},
+		})
 	}
 	return cmd
 }
@@ -264,10 +259,17 @@ func state(all []identity.User, u identity.User, now time.Time) string {
 		return "valid, old key"
 	case !u.Revoked.IsZero():
 		return "revoked"
-	case !u.Valid(now):
+	}
+	return validity(u.Valid(now), u.Expires)
+}
+
+// validity says until when something that expires is valid; zero = without end.
+func validity(valid bool, until time.Time) string {
+	switch {
+	case !valid:
 		return "expired"
-	case !u.Expires.IsZero():
-		return "until " + u.Expires.Local().Format(time.DateTime)
+	case !until.IsZero():
+		return "until " + until.Local().Format(time.DateTime)
 	}
 	return "valid"
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/auth"
+	"github.com/regroup-io/regroup/cmd/regroup/contexts"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
@@ -178,11 +178,11 @@ func TestAUserIsSavedAsAContext(t *testing.T) {
 	if !strings.Contains(s.said, "regroup ls --context lab") {
 		t.Errorf("%q", s.said)
 	}
-	f, err := settings.Load(filepath.Join(s.config, "regroup", "config.yaml"))
+	f, err := contexts.LoadFile(filepath.Join(s.config, "regroup", "config.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := settings.Settings{Server: s.server, Creds: filepath.Join(s.dir, "users", "ada.creds"), TLSCA: filepath.Join(s.dir, "tls", "ca.pem")}
+	want := contexts.Settings{Server: s.server, Creds: filepath.Join(s.dir, "users", "ada.creds"), TLSCA: filepath.Join(s.dir, "tls", "ca.pem")}
 	if f.Contexts["lab"] != want {
 		t.Errorf("%+v, want %+v", f.Contexts["lab"], want)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
+	"github.com/regroup-io/regroup/cmd/regroup/contexts"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
@@ -36,9 +36,9 @@ func (a *call) open(to delivery) (identity.Dir, error) {
 		return d, events.Errorf(events.Invalid, "--token, --out and --save-context: a token goes elsewhere, and a context needs a file: give one of them")
 	}
 	if to.context != "" {
-		f, err := settings.Load(settings.Path(a.env.Getenv))
+		f, err := contexts.LoadFile(contexts.Path(a.env.Getenv))
 		if err == nil {
-			err = f.Put(to.context, settings.Settings{})
+			err = f.Put(to.context, contexts.Settings{})
 		}
 		if err != nil {
 			return d, fmt.Errorf("--save-context: %w", err)
@@ -96,11 +96,11 @@ func (a *call) handOver(d identity.Dir, u identity.User, to delivery) error {
 
 // saveContext makes a context of this user that uses a credentials file.
 func (a *call) saveContext(d identity.Dir, creds, name string) error {
-	f, err := settings.Load(settings.Path(a.env.Getenv))
+	f, err := contexts.LoadFile(contexts.Path(a.env.Getenv))
 	if err != nil {
 		return err
 	}
-	s := settings.Settings{Server: a.config.Server, Creds: creds}
+	s := contexts.Settings{Server: a.config.Server, Creds: creds}
 	if d.HasCertificates() {
 		s.TLSCA = d.CA()
 	}

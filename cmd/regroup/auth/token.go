@@ -11,7 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
+	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
@@ -26,8 +26,8 @@ func (a *call) token() *cobra.Command {
 	var file string
 	cmd.PersistentFlags().StringVar(&file, "tokens", "", "`FILE` of tokens (REGROUP_GATEWAY_TOKENS); default: tokens.json in the state folder")
 	open := func() (*tokens.File, error) {
-		w, err := web.Load()
-		return tokens.Open(cmp.Or(file, w.Tokens, filepath.Join(a.config.StateDir, web.DefaultTokens))), err
+		w, err := serve.LoadGateway()
+		return tokens.Open(cmp.Or(file, w.Tokens, filepath.Join(a.config.StateDir, serve.DefaultTokens))), err
 	}
 	cmd.AddCommand(a.issueToken(open), a.listTokens(open), a.revokeToken(open))
 	return cmd
@@ -99,24 +99,12 @@ func (a *call) listTokens(open func() (*tokens.File, error)) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if written, err := command.List(form, a.env.Out, all, func(t tokens.Token) string { return t.Name }); written {
-			return err
-		}
-		p, err := a.env.Palette(cmd, a.env.IsTerminal)
-		if err != nil {
-			return err
-		}
-		rows := make([][]string, 0, len(all))
-		for _, t := range all {
-			state := "valid"
-			if t.Expired(a.env.Now()) {
-				state = "expired"
-			} else if !t.Expires.IsZero() {
-				state = "until " + t.Expires.Local().Format(time.DateTime)
-			}
-			rows = append(rows, []string{t.Name, string(t.Role), t.User, t.Issued.Local().Format(time.DateTime), state})
-		}
-		return screen.Table(a.env.Out, p, strings.Fields("NAME ROLE USER ISSUED STATE"), rows)
+		return command.Print(a.env, cmd, form, all, command.Columns[tokens.Token]{
+			Name: func(t tokens.Token) string { return t.Name }, Header: strings.Fields("NAME ROLE USER ISSUED STATE"),
+			Row: func(_ screen.Palette, t tokens.Token) []string {
+				return []string{t.Name, string(t.Role), t.User, t.Issued.Local().Format(time.DateTime), validity(!t.Expired(a.env.Now()), t.Expires)}
+			},
+		})
 	}
 	return cmd
 }

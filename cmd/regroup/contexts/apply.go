@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -40,7 +39,7 @@ func Apply(cmd *cobra.Command, getenv func(string) string) error {
 		}
 		err := f.Value.Set(text)
 		if v.Name == "output" && err != nil { // a command that lacks this format uses its default
-			err = settings.Settings{Output: text}.Check()
+			err = Settings{Output: text}.Check()
 		}
 		if err != nil {
 			return events.Errorf(events.Invalid, "%s: %w", from, err)
@@ -53,15 +52,15 @@ func Apply(cmd *cobra.Command, getenv func(string) string) error {
 type effective struct {
 	cmd       *cobra.Command
 	getenv    func(string) string
-	file      *settings.File
+	file      *File
 	name      string // of the context, empty = the selected one
 	from      string // the flag or variable that names it
 	elsewhere bool   // the server is given, and the connection settings of the context are of another
-	settings  settings.Settings
+	settings  Settings
 }
 
 func effectiveFor(cmd *cobra.Command, getenv func(string) string) (*effective, error) {
-	file, err := settings.Load(settings.Path(getenv))
+	file, err := LoadFile(Path(getenv))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +82,7 @@ func effectiveFor(cmd *cobra.Command, getenv func(string) string) (*effective, e
 }
 
 // of returns the value of a setting, and where it comes from; both are empty for the default.
-func (e *effective) of(v settings.Value) (text, from string) {
+func (e *effective) of(v Value) (text, from string) {
 	if f := e.cmd.Flag(v.Flag); f != nil && f.Changed {
 		return f.Value.String(), "--" + v.Flag
 	}

@@ -11,10 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // Command returns regroup context with its verbs.
@@ -30,7 +29,7 @@ func Command(env command.Env) *cobra.Command {
 	for _, c := range cmd.Commands() {
 		if strings.Contains(c.Use, "NAME") && c.Name() != "add" {
 			c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-				f, err := settings.Load(settings.Path(env.Getenv))
+				f, err := LoadFile(Path(env.Getenv))
 				if err != nil || len(args) > 0 {
 					return nil, cobra.ShellCompDirectiveNoFileComp
 				}
@@ -42,9 +41,9 @@ func Command(env command.Env) *cobra.Command {
 }
 
 // onFile returns the body of a command that changes or reads the settings file.
-func onFile(env command.Env, do func(cmd *cobra.Command, f *settings.File, args []string) error) func(*cobra.Command, []string) error {
+func onFile(env command.Env, do func(cmd *cobra.Command, f *File, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		f, err := settings.Load(settings.Path(env.Getenv))
+		f, err := LoadFile(Path(env.Getenv))
 		if err != nil {
 			return err
 		}
@@ -53,7 +52,7 @@ func onFile(env command.Env, do func(cmd *cobra.Command, f *settings.File, args 
 }
 
 func add(env command.Env) *cobra.Command {
-	var s settings.Settings
+	var s Settings
 	var token string
 	cmd := &cobra.Command{
 		Use: "add NAME", Aliases: []string{"save"}, Short: "Add or replace a context", Args: command.Exactly("NAME"),
@@ -68,7 +67,7 @@ func add(env command.Env) *cobra.Command {
 	cmd.Flags().StringVar(&s.Output, "output", "", "form of -o for commands that have it")
 	cmd.Flags().StringVar(&s.Gateway, "gateway", "", "URL of the gateway that regroup dashboard asks")
 	cmd.Flags().StringVar(&token, "join", "", "join `TOKEN` of regroup auth issue client NAME --token, @FILE that has it, or - for standard input")
-	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *settings.File, args []string) error {
+	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *File, args []string) error {
 		for _, v := range s.Values() {
 			if x := cmd.Flag(v.Flag); x != nil && x.Changed {
 				*v.Text = x.Value.String()
@@ -104,7 +103,7 @@ func add(env command.Env) *cobra.Command {
 type listed struct {
 	Name     string `json:"name"`
 	Selected bool   `json:"selected"`
-	settings.Settings
+	Settings
 }
 
 func list(env command.Env) *cobra.Command {
@@ -114,7 +113,7 @@ func list(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup context ls", "regroup context ls -o json"),
 	}
 	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
-	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *settings.File, _ []string) error {
+	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *File, _ []string) error {
 		all := []listed{}
 		for _, name := range f.Names() {
 			s, err := f.Context(env.Getenv, name)
@@ -123,26 +122,16 @@ func list(env command.Env) *cobra.Command {
 			}
 			all = append(all, listed{name, name == f.Selected, s.Shown()})
 		}
-		if written, err := command.List(form, env.Out, all, func(c listed) string { return c.Name }); written {
-			return err
-		}
-		if len(all) == 0 {
-			fmt.Fprintln(env.Err, "no contexts; keep one: regroup context add NAME --server URL")
-			return nil
-		}
-		p, err := env.Palette(cmd, env.IsTerminal)
-		if err != nil {
-			return err
-		}
-		rows := make([][]string, 0, len(all))
-		for _, c := range all {
-			star := " "
-			if c.Selected {
-				star = "*"
-			}
-			rows = append(rows, []string{star, c.Name, escape.Text(c.Server), escape.Text(c.Description)})
-		}
-		return screen.Table(env.Out, p, []string{" ", "NAME", "SERVER", "DESCRIPTION"}, rows)
+		return command.Print(env, cmd, form, all, command.Columns[listed]{
+			Name: func(c listed) string { return c.Name }, None: "no contexts; keep one: regroup context add NAME --server URL", Header: []string{" ", "NAME", "SERVER", "DESCRIPTION"},
+			Row: func(_ screen.Palette, c listed) []string {
+				star := " "
+				if c.Selected {
+					star = "*"
+				}
+				return []string{star, c.Name, escape.Text(c.Server), escape.Text(c.Description)}
+			},
+		})
 	})
 	return cmd
 }
@@ -154,7 +143,7 @@ func show(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup context show", "regroup context show prod -o json", "regroup context show nats:prod"),
 	}
 	form := command.Output(cmd, command.YAML, command.JSON)
-	cmd.RunE = onFile(env, func(_ *cobra.Command, f *settings.File, args []string) error {
+	cmd.RunE = onFile(env, func(_ *cobra.Command, f *File, args []string) error {
 		name := f.Selected
 		if len(args) > 0 {
 			name = args[0]
@@ -182,7 +171,7 @@ func choose(env command.Env) *cobra.Command {
 		}
 		return command.Exactly("NAME")(cmd, args)
 	}
-	cmd.RunE = onFile(env, func(_ *cobra.Command, f *settings.File, args []string) error {
+	cmd.RunE = onFile(env, func(_ *cobra.Command, f *File, args []string) error {
 		f.Selected = ""
 		said := "no context is selected"
 		if !*none {
@@ -205,7 +194,7 @@ func remove(env command.Env) *cobra.Command {
 		Use: "rm NAME", Aliases: []string{"remove"}, Short: "Remove a context", Args: command.Exactly("NAME"),
 		Long:    "Removes a context, and the credentials that it has from a join token. If it is the selected one, none is selected then.",
 		Example: command.Examples("regroup context rm lab"),
-		RunE: onFile(env, func(_ *cobra.Command, f *settings.File, args []string) error {
+		RunE: onFile(env, func(_ *cobra.Command, f *File, args []string) error {
 			if strings.Contains(args[0], ":") {
 				return events.Errorf(events.Invalid, "%s is a context of another program", args[0])
 			}

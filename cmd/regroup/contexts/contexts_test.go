@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
+	"github.com/regroup-io/regroup/internal/exitcode"
 )
 
 // user is a user with a home directory.
@@ -27,10 +27,10 @@ func newUser(t *testing.T) *user {
 func (u *user) getenv(name string) string { return u.env[name] }
 
 // run runs a command line of a program whose command show prints the values of its flags.
-func (u *user) run(line string) clienttest.Output {
+func (u *user) run(line string) commandtest.Output {
 	u.t.Helper()
 	var out, errs bytes.Buffer
-	e := clienttest.New(u.t).Env("", &out, &errs)
+	e := commandtest.New(u.t).Env("", &out, &errs)
 	e.Getenv = u.getenv
 	root := &cobra.Command{Use: "regroup", SilenceErrors: true, SilenceUsage: true}
 	for _, name := range []string{"server", "creds", "tlsca", "tlscert", "tlskey", "auth"} {
@@ -54,7 +54,7 @@ func (u *user) run(line string) clienttest.Output {
 	if err != nil {
 		errs.WriteString(err.Error() + "\n")
 	}
-	return clienttest.Output{Out: out.String(), Err: errs.String(), Exit: exitcode.Of(err)}
+	return commandtest.Output{Out: out.String(), Err: errs.String(), Exit: exitcode.Of(err)}
 }
 
 func (u *user) must(line, says string) {

@@ -5,9 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/jointoken"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/jetstream/identity"
@@ -15,11 +14,11 @@ import (
 
 // join makes a context use what a join token has. The token and the files that are made from it are
 // in a folder of the context, which it names relative to the settings file.
-func join(cmd *cobra.Command, env command.Env, f *settings.File, name, setting string, s settings.Settings) error {
+func join(cmd *cobra.Command, env command.Env, f *File, name, setting string, s Settings) error {
 	if s.Creds != "" || s.TLSCA != "" || s.Auth != "" {
 		return events.Errorf(events.Invalid, "--join: the token has credentials and an authority: give no --creds, --tlsca and --auth")
 	}
-	j, text, err := jointoken.Read(setting, env.In)
+	j, text, err := boot.ReadToken(setting, env.In)
 	switch {
 	case err != nil:
 		return events.Errorf(events.CodeOf(err), "--join: %w", err)
@@ -29,7 +28,7 @@ func join(cmd *cobra.Command, env command.Env, f *settings.File, name, setting s
 	if err := identity.Expired(j.Credentials, env.Now()); err != nil {
 		return events.Errorf(events.CodeOf(err), "--join: %w", err)
 	}
-	kept, err := jointoken.Keep(f.Folder(name), text)
+	kept, err := boot.KeepToken(f.Folder(name), text)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // ConfigCommand returns regroup config with its verbs.
@@ -41,23 +40,13 @@ func view(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		all := e.held()
-		if written, err := form.Write(env.Out, all); written {
-			return err
+		head := []string{"SETTING", "VALUE", "FROM"}
+		if !*origin {
+			head = head[:2]
 		}
-		p, err := env.Palette(cmd, env.IsTerminal)
-		if err != nil {
-			return err
-		}
-		head := []string{"SETTING", "VALUE"}
-		if *origin {
-			head = append(head, "FROM")
-		}
-		rows := make([][]string, 0, len(all))
-		for _, h := range all {
-			rows = append(rows, []string{h.Setting, escape.Text(h.Value), escape.Text(h.From)}[:len(head)])
-		}
-		return screen.Table(env.Out, p, head, rows)
+		return command.Print(env, cmd, form, e.held(), command.Columns[held]{Header: head, Row: func(_ screen.Palette, h held) []string {
+			return []string{h.Setting, escape.Text(h.Value), escape.Text(h.From)}[:len(head)]
+		}})
 	}
 	return cmd
 }
@@ -66,7 +55,7 @@ func view(env command.Env) *cobra.Command {
 func (e *effective) held() []held {
 	name, from := e.context()
 	all := []held{{"context", name, from}}
-	var used settings.Settings
+	var used Settings
 	values := used.Values()
 	origins := map[string]string{}
 	for i, v := range e.settings.Values() {

@@ -16,10 +16,10 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/internal/exitcode"
 )
 
 // limit bounds all checks together; probeLimit the Python process, serverLimit the server.
@@ -56,17 +56,11 @@ func Command(env command.Env, c *boot.Config, advertise func() string, version s
 		Use: "doctor", Short: "Find what breaks torch.distributed on this machine", Args: command.Exactly(),
 		Long: `Checks Python and torch, host name, interfaces and ports, shared memory, limits, GPUs, the environment, and the server if
 one is configured. It says what to do about each finding. Exits 1 if there is a problem, 0 if there are only notes.`,
-		Example: `  regroup doctor
-  regroup doctor --python .venv/bin/python
-  regroup doctor -o json`,
+		Example: command.Examples("regroup doctor", "regroup doctor --python .venv/bin/python", "regroup doctor -o json"),
 	}
 	python := cmd.Flags().String("python", "", "interpreter to check (default: $PYTHON_EXEC, or python3)")
 	form := command.Output(cmd, command.Text, command.JSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := env.Palette(cmd, env.IsTerminal)
-		if err != nil {
-			return err
-		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 		defer cancel()
 		m := machine{env: env, config: c, advertise: advertise, version: version, python: *python}
@@ -76,7 +70,7 @@ one is configured. It says what to do about each finding. Exits 1 if there is a 
 		}
 		written, err := form.Write(env.Out, all)
 		if !written {
-			err = write(env.Out, p, all)
+			err = write(env.Out, env.Palette(cmd, env.IsTerminal), all)
 		}
 		if err == nil && worst(all) == problem {
 			err = &exitcode.Error{Code: exitcode.Unexpected} // the findings have been printed

@@ -9,10 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/e2e/terminal"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 const (
@@ -21,9 +22,9 @@ const (
 )
 
 // barred is a job with two workers: the bar of the first is finished, that of the other is not.
-func barred(t *testing.T) *clienttest.World {
+func barred(t *testing.T) commandtest.World {
 	t.Helper()
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	w.Job(running())
 	first, second := events.Member{Place: place("node-a", 0), Rank: 0}, events.Member{Place: place("node-a", 1), Rank: 1}
 	w.PrintAs(mnist, first, 1, "begins\r\n"+green+" 10%"+esc+"0m\r")
@@ -77,7 +78,7 @@ func TestLogsFollowBars(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	ended := make(chan clienttest.Output)
+	ended := make(chan commandtest.Output)
 	go func() { ended <- w.Run(ctx, "", commands, "logs", "mnist", "-f", "-e", "hidden") }()
 	const above = "[node-a r0 g1] begins\n[node-a r0 g1] 100%\n[node-a r0 g1] loss: 3 \\x1b[2J\n"
 	screen.until(ctx, t, above+"[node-a r1 g1]  6%\n")
@@ -91,7 +92,7 @@ func TestLogsFollowBars(t *testing.T) {
 	w.PrintAs(mnist, second, 1, "after it\n")
 	screen.until(ctx, t, above+"[node-a r1 g1] after it\n[node-a r0 g1] next 1%\n")
 	v := running()
-	v.State, v.Ended = events.JobStateFailed, clienttest.Now
+	v.State, v.Ended = events.JobStateFailed, clustertest.Now
 	w.Job(v)
 	w.Publish(events.Event{Entity: string(mnist), Body: events.JobFailed{JobEnd: events.JobEnd{Job: mnist, Reason: "done"}}})
 	if o := <-ended; o.Exit != 0 {

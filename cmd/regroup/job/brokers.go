@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
@@ -22,32 +23,26 @@ func drawBrokers(p screen.Palette, w *bytes.Buffer, r brokers.Report) error {
 	if len(r.Findings) > 0 {
 		fmt.Fprintln(w)
 	}
-	rows := make([][]string, 0, len(r.Brokers))
-	for _, b := range r.Brokers {
+	err := screen.TableOf(w, p, []string{"BROKER", "STATE", "LEADS", "COPIES", "LAG", "HEARD"}, r.Brokers, func(b brokers.Broker) []string {
 		heard := "never"
 		switch {
 		case b.Leads > 0:
 			heard = "answers"
 		case b.SeenMS != nil:
-			heard = screen.MS(*b.SeenMS) + " ago"
+			heard = view.MS(*b.SeenMS) + " ago"
 		}
-		rows = append(rows, []string{b.Broker, p.State(string(b.State)), fmt.Sprint(b.Leads), fmt.Sprint(b.Copies), fmt.Sprint(b.Lag), heard})
-	}
-	if err := screen.Table(w, p, []string{"BROKER", "STATE", "LEADS", "COPIES", "LAG", "HEARD"}, rows); err != nil {
+		return []string{b.Broker, p.State(string(b.State)), fmt.Sprint(b.Leads), fmt.Sprint(b.Copies), fmt.Sprint(b.Lag), heard}
+	})
+	backlogs := r.Backlogs()
+	if err != nil || len(backlogs) == 0 {
 		return err
 	}
-	backlogs := r.Backlogs()
-	if len(backlogs) == 0 {
-		return nil
-	}
 	fmt.Fprintln(w)
-	rows = make([][]string, 0, len(backlogs))
-	for _, b := range backlogs {
+	return screen.TableOf(w, p, []string{"SERVICE", "STREAM", "WAITING", "AGAIN"}, backlogs, func(b brokers.Backlog) []string {
 		waiting, again := fmt.Sprint(b.Backlog()), fmt.Sprint(b.Redelivered)
 		if b.Unknown != "" {
 			waiting, again = "unknown", "unknown"
 		}
-		rows = append(rows, []string{b.Service, b.Stream, waiting, again})
-	}
-	return screen.Table(w, p, []string{"SERVICE", "STREAM", "WAITING", "AGAIN"}, rows)
+		return []string{b.Service, b.Stream, waiting, again}
+	})
 }

@@ -8,8 +8,9 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func scale(env command.Env) *cobra.Command {
@@ -25,10 +26,10 @@ func scale(env command.Env) *cobra.Command {
 			return err
 		}
 		return changing(env, nil, func(ctx context.Context, s command.Session, v events.JobView) error {
-			if err := s.Scale(ctx, v.Job, w); err != nil {
+			if err := s.ChangeJob(ctx, cluster.Scale(v.Job, w)); err != nil {
 				return err
 			}
-			fmt.Fprintf(env.Err, "%s wants %s\n", v.Job, screen.WorkersText(w))
+			fmt.Fprintf(env.Err, "%s wants %s\n", v.Job, view.WorkersText(w))
 			return nil
 		})(cmd, job)
 	}
@@ -48,7 +49,7 @@ func stop(env command.Env) *cobra.Command {
 			fmt.Fprintf(env.Err, "%s has ended already: %s\n", v.Job, v.State)
 			return nil
 		}
-		if err := s.Stop(ctx, v.Job, *reason, *now); err != nil {
+		if err := s.ChangeJob(ctx, cluster.Stop(v.Job, *reason, *now)); err != nil {
 			return err
 		}
 		fmt.Fprintf(env.Err, "%s is stopping\n", v.Job)

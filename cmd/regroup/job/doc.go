@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // Commands returns all commands, each directly under regroup.
@@ -25,7 +25,7 @@ func Commands(env command.Env) []*cobra.Command {
 }
 
 // jobs completes a JOB: running jobs first.
-func jobs(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
+func jobs(ctx context.Context, c *cluster.Client) ([]cobra.Completion, error) {
 	all, err := c.Jobs(ctx)
 	if err != nil {
 		return nil, err

@@ -9,9 +9,10 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 // evil clears a screen, sets its title, and turns the writing around.
@@ -49,7 +50,7 @@ func obeyed(r rune) bool {
 
 // TestNoTextFromOutsideReachesTheTerminal covers all commands and formats.
 func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	v := running()
 	v.Spec = v.Spec.WithDefaults()
 	v.Reason, v.Spec.Env = "waits", map[string]string{"A": "b"}
@@ -58,7 +59,7 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	poison(reflect.ValueOf(&v).Elem())
 	w.Job(v)
 	ended := v
-	ended.Job, ended.State, ended.Ended = "mnist-0002", events.JobStateFailed, clienttest.Now
+	ended.Job, ended.State, ended.Ended = "mnist-0002", events.JobStateFailed, clustertest.Now
 	w.Job(ended)
 	for _, row := range events.Catalog() {
 		if row.Class != events.ClassFact {
@@ -107,7 +108,7 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 // TestAMalformedMessageIsPassedOver checks that a malformed message does not end a reader; it is
 // reported once, and the rest is shown.
 func TestAMalformedMessageIsPassedOver(t *testing.T) {
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	w.Job(running())
 	w.Publish(events.Event{Entity: string(mnist), Body: events.JobFinishing{Job: mnist}})
 	for _, data := range []string{"\x00\xff", "{", `{"specversion":"1.0","id":"1","source":"/x","type":"dev.regroup.job.finishing.v1","subject":"` + string(mnist) + `","data":[]}`} {

@@ -8,10 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func facts(env command.Env) *cobra.Command {
@@ -71,6 +72,6 @@ func sayFact(env command.Env, p screen.Palette, e events.Event, asJSON bool) err
 	case events.RoundSealed, events.JobSucceeded:
 		kind = p.Good(kind)
 	}
-	_, err := fmt.Fprintf(env.Out, "%s  %s  %s  %s\n", p.Faint(env.Clock(e.Time)), e.Entity, kind, escape.Line(screen.Describe(e.Body)))
+	_, err := fmt.Fprintf(env.Out, "%s  %s  %s  %s\n", p.Faint(env.Clock(e.Time)), e.Entity, kind, escape.Line(view.Describe(e.Body)))
 	return err
 }

@@ -8,26 +8,24 @@ import (
 	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-
 	common "go.opentelemetry.io/proto/otlp/common/v1"
-
 	resource "go.opentelemetry.io/proto/otlp/resource/v1"
-
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const mnist = events.JobID("mnist-7f3a")
 
-var began = clienttest.Now.Add(-62 * time.Second)
+var began = clustertest.Now.Add(-62 * time.Second)
 
 func place(node string, slot int) events.Place {
 	return events.Place{Node: events.NodeID(node), Slot: events.Slot(slot)}
@@ -87,12 +85,12 @@ func failed() events.JobView {
 	}
 }
 
-func world(t *testing.T) *clienttest.World {
-	w := clienttest.New(t)
+func world(t *testing.T) commandtest.World {
+	w := commandtest.New(t)
 	w.Job(running())
 	w.Job(failed())
 	w.Job(events.JobView{
-		Job: "gpt-0c22", State: events.JobStateWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
+		Job: "gpt-0c22", State: events.JobStateWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clustertest.Now.Add(-12 * time.Second),
 		Spec: spec.Job{Name: "gpt", Workers: spec.Workers{Min: 8, Max: 16}},
 	})
 	places := []events.Place{place("node-a", 0), place("node-c", 0)}
@@ -103,16 +101,16 @@ func world(t *testing.T) *clienttest.World {
 		Job: mnist, State: events.RoundStateSealed, Generation: 2, Members: running().Generations[1].Members,
 	})
 	w.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{
-		mnist: {Generation: 2, Step: 4650, At: clienttest.Now.Add(-300 * time.Millisecond), Reported: map[string]events.Metric{
-			"loss":             {Value: 0.3125, Step: 4650, At: clienttest.Now.Add(-300 * time.Millisecond)},
-			"accuracy\x1b[31m": {Value: 0.912345678, Step: 4600, At: clienttest.Now.Add(-14 * time.Second)}, "lr": {Value: 1e-300, Step: 4650},
+		mnist: {Generation: 2, Step: 4650, At: clustertest.Now.Add(-300 * time.Millisecond), Reported: map[string]events.Metric{
+			"loss":             {Value: 0.3125, Step: 4650, At: clustertest.Now.Add(-300 * time.Millisecond)},
+			"accuracy\x1b[31m": {Value: 0.912345678, Step: 4600, At: clustertest.Now.Add(-14 * time.Second)}, "lr": {Value: 1e-300, Step: 4650},
 		}},
 	}}, events.ServiceNames()...)
 	w.Put(events.BucketJobs, "ghost-0001", events.JobView{Job: "ghost-0001"}) // a stop that waits for its submit
 	return w
 }
 
-func run(t *testing.T, w *clienttest.World, args ...string) clienttest.Output {
+func run(t *testing.T, w commandtest.World, args ...string) commandtest.Output {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -156,7 +154,7 @@ func TestReading(t *testing.T) {
 }
 
 func TestStatusNamesTheSlowestRank(t *testing.T) {
-	w, v := clienttest.New(t), running()
+	w, v := commandtest.New(t), running()
 	v.Slowest = &events.Straggler{Rank: 0, Share: 0.416}
 	w.Job(v)
 	o := run(t, w, "status", "mnist")
@@ -166,7 +164,7 @@ func TestStatusNamesTheSlowestRank(t *testing.T) {
 }
 
 // publish stores the facts of a start and a failure, and one of a node.
-func publish(w *clienttest.World) {
+func publish(w commandtest.World) {
 	say := func(after time.Duration, number uint64, b events.Body) {
 		w.Publish(events.Event{Entity: string(mnist), Time: began.Add(after), Number: number, Body: b})
 	}
@@ -186,7 +184,7 @@ func publish(w *clienttest.World) {
 }
 
 // record stores two spans of the first incident, one of the start, and a malformed message.
-func record(t *testing.T, w *clienttest.World) {
+func record(t *testing.T, w commandtest.World) {
 	span := func(traceparent, name string, from, to time.Duration, parent []byte) *tracepb.Span {
 		raw := make([]byte, 16)
 		for i := range raw {
@@ -286,7 +284,7 @@ func TestOutputForPrograms(t *testing.T) {
 	if o := run(t, w, "status", "mnist", "-o", "yaml"); !strings.Contains(o.Out, "\nstate: running\n") {
 		t.Errorf("status -o yaml: %s", o.Out)
 	}
-	empty := clienttest.New(t)
+	empty := commandtest.New(t)
 	if o := run(t, empty, "ls", "-o", "json"); o.Out != "[]\n" {
 		t.Errorf("no jobs in JSON: %q, want []", o.Out)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/gateway/view"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func list(env command.Env) *cobra.Command {
@@ -47,22 +47,14 @@ func list(env command.Env) *cobra.Command {
 		}
 		s.Live(ctx, live...)
 		env.SayStale(s.StaleJobs(ctx, views...))
-		if written, err := command.List(form, env.Out, view.Jobs(views), func(p view.Job) string { return string(p.Job) }); written {
-			return err
-		}
-		if len(views) == 0 {
-			fmt.Fprintln(env.Err, "no jobs; start one: regroup run -- CMD")
-			return nil
-		}
 		header := []string{"JOB", "STATE", "WORKERS", "GEN", "STEP", "INCIDENTS", "AGE"}
 		if form.Is(command.Wide) {
 			header = append(header, "RECOVERY", "BY", "COMMAND")
 		}
-		rows := make([][]string, 0, len(views))
-		for _, v := range views {
-			rows = append(rows, row(env, s.Palette, v, form.Is(command.Wide)))
-		}
-		return screen.Table(env.Out, s.Palette, header, rows)
+		return command.Print(env, cmd, form, view.Jobs(views), command.Columns[view.Job]{
+			Name: func(v view.Job) string { return string(v.Job) }, None: "no jobs; start one: regroup run -- CMD", Header: header,
+			Row: func(p screen.Palette, v view.Job) []string { return row(env, p, v.JobView, form.Is(command.Wide)) },
+		})
 	})
 	return cmd
 }
@@ -97,18 +89,9 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 	if v.Step > 0 {
 		step = fmt.Sprint(v.Step)
 	}
-	incidents := 0 // those that were not planned
-	for _, i := range v.Incidents {
-		if !i.Cause.Kind.Planned() {
-			incidents++
-		}
-	}
-	if o := v.OpenIncident; o != nil && !o.Cause.Kind.Planned() {
-		incidents++
-	}
 	r := []string{
-		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", training(v), screen.WorkersRange(v.Spec.Workers)), gen, step,
-		fmt.Sprint(incidents), env.Age(v.Submitted),
+		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", view.Members(v), view.WorkersRange(v.Spec.Workers)), gen, step,
+		fmt.Sprint(view.Unplanned(v)), env.Age(v.Submitted),
 	}
 	if wide {
 		r = append(r, string(v.Spec.Recovery), v.By, fmt.Sprintf("%q", v.Spec.Command))
@@ -117,14 +100,4 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 		r = append(r, p.Faint(v.Reason))
 	}
 	return r
-}
-
-// training counts the members of the newest generation that have not ended.
-func training(v events.JobView) (n int) {
-	for _, w := range v.Workers {
-		if !w.State.Ended() && w.Rank >= 0 && w.WorkerRef.Generation == v.Generation && !v.State.Terminal() {
-			n++
-		}
-	}
-	return n
 }

@@ -6,19 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 type logFlags struct {
@@ -64,21 +63,17 @@ type tail struct {
 	*logFlags
 	env      command.Env
 	palette  screen.Palette
-	keep     func(client.Line) bool
+	keep     func(view.Line) bool
 	last     uint64         // sequence of the newest chunk seen
-	withheld []client.Line  // with --tail: the newest of the stored lines
+	withheld []view.Line    // with --tail: the newest of the stored lines
 	bottom   *screen.Sticky // the lines that are not finished, while it follows
 }
 
 func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
-	p, err := env.Palette(cmd, env.IsTerminal)
-	if err != nil {
-		return nil, err
-	}
-	t := &tail{logFlags: f, env: env, palette: p, bottom: screen.NewSticky(env.Out, env.IsTerminal, env.Now)}
-	ranks, err := parseRanks(f.rank)
-	if err != nil {
-		return nil, err
+	t := &tail{logFlags: f, env: env, palette: env.Palette(cmd, env.IsTerminal), bottom: screen.NewSticky(env.Out, env.IsTerminal, env.Now)}
+	ranks, ok := view.ParseRanks(f.rank)
+	if !ok {
+		return nil, events.Errorf(events.Invalid, "--rank %q is no list of ranks: write 0,3-5", f.rank)
 	}
 	include, err := pattern("--include", f.include)
 	if err != nil {
@@ -89,8 +84,8 @@ func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
 		return nil, err
 	}
 	youngest := env.Now().Add(-f.since)
-	t.keep = func(l client.Line) bool {
-		return (ranks == nil || ranks(l.Rank)) &&
+	t.keep = func(l view.Line) bool {
+		return ranks.Has(l) &&
 			(f.gen == 0 || uint64(l.Generation) == f.gen) &&
 			(f.since == 0 || l.Time.After(youngest)) &&
 			(include == nil || include.MatchString(output.Plain(l.Text))) &&
@@ -110,38 +105,9 @@ func pattern(flag, text string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// parseRanks reads 0,3-5; nil = all.
-func parseRanks(text string) (func(int) bool, error) {
-	if text == "" {
-		return nil, nil
-	}
-	type span struct{ lo, hi int }
-	var spans []span
-	for part := range strings.SplitSeq(text, ",") {
-		low, high, ranged := strings.Cut(part, "-")
-		if !ranged {
-			high = low
-		}
-		lo, err1 := strconv.Atoi(low)
-		hi, err2 := strconv.Atoi(high)
-		if err1 != nil || err2 != nil || lo < 0 || hi < lo {
-			return nil, events.Errorf(events.Invalid, "--rank %q is no list of ranks: write 0,3-5", text)
-		}
-		spans = append(spans, span{lo, hi})
-	}
-	return func(r int) bool {
-		for _, s := range spans {
-			if s.lo <= r && r <= s.hi {
-				return true
-			}
-		}
-		return false
-	}, nil
-}
-
 // run reads the stored lines, then with -f new ones until the job has ended, then those that were
 // stored meanwhile.
-func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) (err error) {
+func (t *tail) run(ctx context.Context, c *cluster.Client, v events.JobView) (err error) {
 	defer func() { err = errors.Join(err, t.bottom.Finish()) }()
 	if err := t.read(ctx, c, v.Job, false); err != nil {
 		return err
@@ -164,8 +130,8 @@ func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) (err
 	return command.Interrupted(ctx, t.read(ctx, c, v.Job, false))
 }
 
-func (t *tail) read(ctx context.Context, c *client.Client, job events.JobID, follow bool) error {
-	return c.Logs(ctx, job, client.LogsFrom{Node: events.NodeID(t.node), After: t.last, Follow: follow}, func(l client.Line) error {
+func (t *tail) read(ctx context.Context, c *cluster.Client, job events.JobID, follow bool) error {
+	return c.Logs(ctx, job, cluster.LogsFrom{Node: events.NodeID(t.node), After: t.last, Follow: follow}, func(l view.Line) error {
 		t.last = max(t.last, l.Sequence)
 		switch {
 		case !t.keep(l):
@@ -184,8 +150,9 @@ func (t *tail) read(ctx context.Context, c *client.Client, job events.JobID, fol
 	})
 }
 
-func (t *tail) print(l client.Line) error {
-	p := screen.Printed{Of: l.Source(), Rank: l.Rank, Text: t.palette.Output(l.Text), Open: l.Open && t.follow}
+func (t *tail) print(l view.Line) error {
+	p := t.palette.Line(l)
+	p.Open = l.Open && t.follow
 	switch {
 	case t.form.Is(command.JSONL):
 		b, err := json.Marshal(l)
@@ -193,10 +160,10 @@ func (t *tail) print(l client.Line) error {
 			_, err = fmt.Fprintln(t.env.Out, string(escape.JSON(b)))
 		}
 		return err
-	case !t.form.Is(command.Raw):
-		p.Prefix = t.palette.Prefix(l.Place, l.Rank, l.Generation) + " "
-	case !t.env.IsTerminal:
-		p.Text = l.Text
+	case t.form.Is(command.Raw):
+		if p.Prefix = ""; !t.env.IsTerminal {
+			p.Text = l.Text
+		}
 	}
 	return t.bottom.Line(t.env.Out, t.env.IsTerminal, p)
 }

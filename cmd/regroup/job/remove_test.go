@@ -6,19 +6,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 // removing is a system with a registry that stops and removes jobs, and records the requests.
-func removing(t *testing.T) (w *clienttest.World, asked *[]string) {
-	w, asked = clienttest.New(t), new([]string)
+func removing(t *testing.T) (w commandtest.World, asked *[]string) {
+	w, asked = commandtest.New(t), new([]string)
 	for i, v := range []events.JobView{
-		{Job: "old-0001", State: events.JobStateFailed, Ended: clienttest.Now.Add(-48 * time.Hour)},
-		{Job: "new-0001", State: events.JobStateSucceeded, Ended: clienttest.Now.Add(-time.Hour)},
+		{Job: "old-0001", State: events.JobStateFailed, Ended: clustertest.Now.Add(-48 * time.Hour)},
+		{Job: "new-0001", State: events.JobStateSucceeded, Ended: clustertest.Now.Add(-time.Hour)},
 		{Job: "live-0001", State: events.JobStateRunning},
 	} {
-		v.Submitted = clienttest.Now.Add(time.Duration(i-100) * time.Hour)
+		v.Submitted = clustertest.Now.Add(time.Duration(i-100) * time.Hour)
 		w.Job(v)
 	}
 	w.Answer(func(e events.Event) {
@@ -68,9 +69,9 @@ func TestRemove(t *testing.T) {
 // TestATableIsLimited checks that jobs that have not ended are always listed, that omissions are
 // reported, and that programs get all jobs.
 func TestATableIsLimited(t *testing.T) {
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	for i := range 30 {
-		v := events.JobView{Job: events.JobID(fmt.Sprintf("job-%04d", i)), State: events.JobStateSucceeded, Submitted: clienttest.Now.Add(time.Duration(i-100) * time.Second)}
+		v := events.JobView{Job: events.JobID(fmt.Sprintf("job-%04d", i)), State: events.JobStateSucceeded, Submitted: clustertest.Now.Add(time.Duration(i-100) * time.Second)}
 		if i < 2 {
 			v.State = events.JobStateRunning
 		}

@@ -5,19 +5,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 // TestTheStateOfTheDead: the broker, or its store, still has the state of jobs whose services have
 // died. Commands that show it say in a line how old it is, and only where that matters.
 func TestTheStateOfTheDead(t *testing.T) {
-	stored := func() *clienttest.World {
-		w := clienttest.New(t)
-		w.Job(events.JobView{Job: "c1-3638", State: events.JobStateRunning, By: "/client/ada", Submitted: clienttest.Now.Add(-time.Minute), Generation: 1, Step: 250, StepAt: clienttest.Now.Add(-9 * time.Second)})
-		w.Job(events.JobView{Job: "c0-0001", State: events.JobStateSucceeded, By: "/client/ada", Submitted: clienttest.Now.Add(-time.Hour), Ended: clienttest.Now.Add(-50 * time.Minute)})
+	stored := func() commandtest.World {
+		w := commandtest.New(t)
+		w.Job(events.JobView{Job: "c1-3638", State: events.JobStateRunning, By: "/client/ada", Submitted: clustertest.Now.Add(-time.Minute), Generation: 1, Step: 250, StepAt: clustertest.Now.Add(-9 * time.Second)})
+		w.Job(events.JobView{Job: "c0-0001", State: events.JobStateSucceeded, By: "/client/ada", Submitted: clustertest.Now.Add(-time.Hour), Ended: clustertest.Now.Add(-50 * time.Minute)})
 		return w
 	}
 	const line = "regroup: no service answers: state as they left it\n" // no fact says when
@@ -44,7 +45,7 @@ func TestTheStateOfTheDead(t *testing.T) {
 		})
 	}
 	w := stored()
-	w.Publish(events.Event{Entity: "c1-3638", Body: events.JobFinishing{Job: "c1-3638"}, Time: clienttest.Now.Add(-2 * time.Second)})
+	w.Publish(events.Event{Entity: "c1-3638", Body: events.JobFinishing{Job: "c1-3638"}, Time: clustertest.Now.Add(-2 * time.Second)})
 	fact, err := w.Ports.Log.Last(t.Context(), events.StreamFacts, events.AllFacts)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestTheStateOfTheDead(t *testing.T) {
 	}
 	// What others store later says nothing about the age of what the registry has.
 	w.Publish(events.Event{Entity: "c1-3638", Body: events.WorkerDone{WorkerRef: events.WorkerRef{Job: "c1-3638"}}})
-	c := client.New(w.Ports, "/regroup/cli/test")
+	c := cluster.New(w.Ports, "/regroup/cli/test")
 	c.AnswerWithin = 100 * time.Millisecond
 	if stale := c.StaleJobs(t.Context(), events.JobView{Job: "c1-3638", State: events.JobStateRunning}); len(stale) != 1 || !stale[0].AsOf.Equal(fact.Time) {
 		t.Errorf("after a later fact of an agent: %v, want %s", stale, fact.Time)
@@ -66,9 +67,9 @@ func TestTheStateOfTheDead(t *testing.T) {
 
 // TestNothingCanEnd: a wait for the end of a job whose server has ended is an error, not an end.
 func TestNothingCanEnd(t *testing.T) {
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	w.Job(running())
-	c := client.Of("/regroup/cli/test", client.Server{Ports: w.Ports, Idle: true})
+	c := cluster.Of("/regroup/cli/test", cluster.Server{Ports: w.Ports, Idle: true})
 	err := c.AwaitEnd(t.Context(), mnist)
 	if events.CodeOf(err) != events.Unavailable {
 		t.Errorf("it has ended: %v", err)
@@ -78,7 +79,7 @@ func TestNothingCanEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale := c.StaleJobs(t.Context(), v)
-	if len(stale) != 1 || !strings.HasPrefix((command.Env{Now: func() time.Time { return clienttest.Now }}).StaleText(stale[0]), "no service answers: state as they left it") {
+	if len(stale) != 1 || !strings.HasPrefix((command.Env{Now: func() time.Time { return clustertest.Now }}).StaleText(stale[0]), "no service answers: state as they left it") {
 		t.Errorf("stale: %v", stale)
 	}
 }

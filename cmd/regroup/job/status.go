@@ -11,11 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/explain"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/gateway/view"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 func status(env command.Env) *cobra.Command {
@@ -32,7 +30,7 @@ func status(env command.Env) *cobra.Command {
 			if err := form.Set(command.JSON); err != nil {
 				return err
 			}
-			_, err := form.Write(env.Out, summary.Of(v, env.Now()))
+			_, err := form.Write(env.Out, view.Summarize(v, env.Now()))
 			return err
 		}
 		if written, err := form.Write(env.Out, view.JobOf(v)); written {
@@ -50,11 +48,11 @@ func status(env command.Env) *cobra.Command {
 // show writes a job; heard: a registry has answered how far it is.
 func show(env command.Env, p screen.Palette, v events.JobView, wide, heard bool) error {
 	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
-		v.Generation, training(v), v.Spec.Workers.Min, v.Spec.Workers.Max, step(env, v, heard), v.By, env.Age(v.Submitted))
+		v.Generation, view.Members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, step(env, v, heard), v.By, env.Age(v.Submitted))
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
-	for _, line := range []string{reported(v), screen.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), slowest(v)} {
+	for _, line := range []string{reported(v), view.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), slowest(v)} {
 		if line != "" {
 			fmt.Fprintln(env.Out, line)
 		}
@@ -68,10 +66,10 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide, heard bool)
 		fmt.Fprintln(env.Out, p.Head("INCIDENTS"))
 	}
 	if v.OpenIncident != nil {
-		fmt.Fprintf(env.Out, "#%d %s · %s\n", v.OpenIncident.Incident, screen.CauseText(v.OpenIncident.Cause), p.Warn("open"))
+		fmt.Fprintf(env.Out, "#%d %s · %s\n", v.OpenIncident.Incident, view.CauseText(v.OpenIncident.Cause), p.Warn("open"))
 	}
 	for _, i := range slices.Backward(v.Incidents) {
-		fmt.Fprintln(env.Out, screen.IncidentText(i))
+		fmt.Fprintln(env.Out, view.IncidentText(i))
 	}
 	if v.State == events.JobStateFailed && v.FirstError != nil {
 		fmt.Fprint(env.Out, screen.RootCause(p, v.Job, *v.FirstError))
@@ -102,8 +100,7 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 	slices.SortStableFunc(all, func(a, b events.WorkerView) int {
 		return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot))
 	})
-	rows := make([][]string, 0, len(all))
-	for _, w := range all {
+	return screen.TableOf(env.Out, p, header, all, func(w events.WorkerView) []string {
 		rank := "-"
 		if w.Rank >= 0 {
 			rank = p.Rank(w.Rank, fmt.Sprint(w.Rank))
@@ -122,9 +119,8 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 		if w.Detail != "" {
 			r = append(r, p.Faint(w.Detail))
 		}
-		rows = append(rows, r)
-	}
-	return screen.Table(env.Out, p, header, rows)
+		return r
+	})
 }
 
 func why(env command.Env) *cobra.Command {
@@ -136,7 +132,7 @@ func why(env command.Env) *cobra.Command {
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = chosen(env, theLast, func(ctx context.Context, s command.Session, v events.JobView) error {
 		s.Live(ctx, &v)
-		seen := explain.Seen{Job: v, Now: env.Now(), Silent: s.Silent(ctx)}
+		seen := view.Seen{Job: v, Now: env.Now(), Silent: s.Silent(ctx)}
 		var err error
 		if seen.Round, err = s.Round(ctx, v.Job); err != nil {
 			return err
@@ -149,7 +145,7 @@ func why(env command.Env) *cobra.Command {
 		if seen.Nodes, err = s.Nodes(ctx); err != nil {
 			return err
 		}
-		e := explain.Of(seen)
+		e := view.Explain(seen)
 		if written, err := form.Write(env.Out, e); written {
 			return err
 		}
@@ -175,7 +171,7 @@ func reported(v events.JobView) string {
 
 // samples describes what the ledger proves, or "" if the program has none.
 func samples(v events.JobView) string {
-	s := summary.Count(v.Ledger)
+	s := view.SamplesOf(v.Ledger)
 	if s == nil {
 		return ""
 	}
@@ -219,5 +215,5 @@ func failureBudget(v events.JobView, now time.Time) string {
 		}
 		text += fmt.Sprintf(", %d of %d %s", same, f.SameStep, where)
 	}
-	return text + "; last: " + screen.CountedFailureText(v.CountedFailures[len(v.CountedFailures)-1])
+	return text + "; last: " + view.CountedFailureText(v.CountedFailures[len(v.CountedFailures)-1])
 }

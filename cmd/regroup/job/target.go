@@ -8,15 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // choice finds the job that a command is about if none is named.
 type choice struct {
 	what string // it is in a few words
-	find func(context.Context, *client.Client) (events.JobView, error)
+	find func(context.Context, *cluster.Client) (events.JobView, error)
 }
 
 var theLast = choice{"the last job", last}
@@ -33,7 +33,7 @@ func onJob(env command.Env, do func(ctx context.Context, s command.Session, v ev
 // changing is onJob for a command that changes the job: without a name it applies to the only
 // possible one. of, if not nil, selects the jobs that the command can change.
 func changing(env command.Env, of func(events.JobView) bool, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
-	return chosen(env, choice{"the only job that has not ended", func(ctx context.Context, c *client.Client) (events.JobView, error) {
+	return chosen(env, choice{"the only job that has not ended", func(ctx context.Context, c *cluster.Client) (events.JobView, error) {
 		return only(ctx, c, of)
 	}}, do)
 }
@@ -62,7 +62,7 @@ func named(ctx context.Context, env command.Env, s command.Session, choose choic
 	return s.Job(ctx, string(v.Job))
 }
 
-func last(ctx context.Context, c *client.Client) (events.JobView, error) {
+func last(ctx context.Context, c *cluster.Client) (events.JobView, error) {
 	all, err := c.Jobs(ctx)
 	if err == nil && len(all) == 0 {
 		err = events.Errorf(events.NotFound, "there is no job yet; start one: regroup run -- COMMAND")
@@ -75,7 +75,7 @@ func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 
 // only returns the only job that has not ended and that belongs to this client. If there are
 // several, or it belongs to another user, the name must be given.
-func only(ctx context.Context, c *client.Client, of func(events.JobView) bool) (events.JobView, error) {
+func only(ctx context.Context, c *cluster.Client, of func(events.JobView) bool) (events.JobView, error) {
 	all, err := c.Jobs(ctx)
 	if err != nil {
 		return events.JobView{}, err
@@ -93,7 +93,7 @@ func only(ctx context.Context, c *client.Client, of func(events.JobView) bool) (
 	case len(names) > 1:
 		slices.Sort(names)
 		return found, events.Errorf(events.Invalid, "name the job: %d have not ended: %s", len(names), strings.Join(names[:min(len(names), 10)], ", "))
-	case of == nil && !c.Owns(found) && found.By != client.RunSource:
+	case of == nil && !c.Owns(found) && found.By != cluster.RunSource:
 		return found, events.Errorf(events.Invalid, "name the job: %s, the only one that has not ended, was submitted by %s", found.Job, found.By)
 	}
 	return found, nil

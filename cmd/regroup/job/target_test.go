@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 // TestTheLastJobIsMeant checks that reading commands default to the last job, and say so.
@@ -20,7 +21,7 @@ func TestTheLastJobIsMeant(t *testing.T) {
 			t.Errorf("%s: %+v, want the output for gpt-0c22: %s", line, got, named.Out)
 		}
 	}
-	if o := run(t, clienttest.New(t), "status"); o.Exit != 3 || !strings.Contains(o.Err, "there is no job yet") {
+	if o := run(t, commandtest.New(t), "status"); o.Exit != 3 || !strings.Contains(o.Err, "there is no job yet") {
 		t.Errorf("without any: %+v", o)
 	}
 }
@@ -50,9 +51,9 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 		"no joined one":        {[]events.JobView{job("a-0001", mine, events.JobStateRunning)}, "close", 3, "there is no job that could be meant: see regroup ls\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clienttest.New(t)
+			w := commandtest.New(t)
 			for i, v := range c.jobs {
-				v.Submitted = clienttest.Now.Add(time.Duration(i) * time.Second)
+				v.Submitted = clustertest.Now.Add(time.Duration(i) * time.Second)
 				w.Job(v)
 			}
 			w.Answer(func(e events.Event) {

@@ -13,12 +13,12 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/exitcode"
 	pause "github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
 // Sequences of a terminal: the frame is written over the one before, without flicker.
@@ -176,25 +176,23 @@ func draw(env command.Env, p screen.Palette, w *bytes.Buffer, o overview, rates 
 		services += "  " + p.Faint("q ends it")
 	}
 	fmt.Fprintf(w, "%s  %s, %d of %s ready for work, %s\n\n", o.At.Format(time.TimeOnly), events.Plural(len(o.Jobs), "job"), ready, events.Plural(len(o.Nodes), "node"), services)
-	rows := make([][]string, 0, len(o.Jobs))
-	for _, v := range o.Jobs {
+	err := screen.TableOf(w, p, []string{"JOB", "STATE", "WORKERS", "GEN", "STEP", "STEPS/S", "LAST INCIDENT", "AGE"}, o.Jobs, func(v view.Job) []string {
 		rate := "-"
 		if r, ok := rates[v.Job]; ok {
 			rate = fmt.Sprintf("%.1f", r)
 		}
 		r := row(env, p, v.JobView, false)
 		// Beyond the columns of ls: what happened last.
-		rows = append(rows, append(append(r[:5:5], rate, lastIncident(v.JobView)), r[6:]...))
-	}
-	if err := screen.Table(w, p, []string{"JOB", "STATE", "WORKERS", "GEN", "STEP", "STEPS/S", "LAST INCIDENT", "AGE"}, rows); err != nil {
+		return append(append(r[:5:5], rate, lastIncident(v.JobView)), r[6:]...)
+	})
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	rows = make([][]string, 0, len(o.Nodes))
-	for _, n := range o.Nodes {
-		rows = append(rows, []string{string(n.Node), p.State(string(n.State)), fmt.Sprintf("%d/%d", n.SchedulableSlots(), n.Slots), env.Age(n.Since)})
-	}
-	if err := screen.Table(w, p, []string{"NODE", "STATE", "SLOTS", "SINCE"}, rows); err != nil {
+	err = screen.TableOf(w, p, []string{"NODE", "STATE", "SLOTS", "SINCE"}, o.Nodes, func(n events.NodeView) []string {
+		return []string{string(n.Node), p.State(string(n.State)), fmt.Sprintf("%d/%d", n.SchedulableSlots(), n.Slots), env.Age(n.Since)}
+	})
+	if err != nil {
 		return err
 	}
 	return drawBrokers(p, w, o.Brokers)
@@ -209,5 +207,5 @@ func lastIncident(v events.JobView) string {
 		return "-"
 	}
 	last := v.Incidents[len(v.Incidents)-1]
-	return fmt.Sprintf("%s, %s", last.Cause.Kind, screen.MS(last.TotalMS))
+	return fmt.Sprintf("%s, %s", last.Cause.Kind, view.MS(last.TotalMS))
 }

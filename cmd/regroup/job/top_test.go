@@ -6,27 +6,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
-	"github.com/regroup-io/regroup/services/gateway/view"
 )
 
-// cluster is what the brokers say in a test.
-type cluster []events.StreamState
+// streams is what the brokers say in a test.
+type streams []events.StreamState
 
 // Connected implements events.Brokers.
-func (cluster) Connected() string { return "n0" }
+func (streams) Connected() string { return "n0" }
 
 // Streams implements events.Brokers.
-func (c cluster) Streams(context.Context) []events.StreamState { return c }
+func (s streams) Streams(context.Context) []events.StreamState { return s }
 
 func TestTop(t *testing.T) {
 	w := world(t)
 	heard := 240.0
-	w.Ports.Brokers = cluster{{
+	w.Ports.Brokers = streams{{
 		Stream: events.StreamFacts, Leader: "n0", Messages: 120, Bytes: 45000, MaxBytes: 1 << 30,
 		Replicas:  []events.ReplicaState{{Broker: "n0", Leader: true, Current: true}, {Broker: "n1", Current: true, SeenMS: &heard}, {Broker: "n2", Offline: true, Lag: 31}},
 		Consumers: []events.ConsumerState{{Consumer: "registry-evt", Service: "registry", Pending: 3, AckPending: 1}},
@@ -54,7 +54,7 @@ func TestRates(t *testing.T) {
 		after time.Duration
 		want  float64 // 0 = unknown
 	}{{100, 0, 0}, {150, 2 * time.Second, 25}, {150, 2 * time.Second, 25}, {130, 3 * time.Second, 0}, {140, 4 * time.Second, 10}} {
-		v := events.JobView{Job: mnist, Step: frame.step, StepAt: clienttest.Now.Add(frame.after)}
+		v := events.JobView{Job: mnist, Step: frame.step, StepAt: clustertest.Now.Add(frame.after)}
 		measure(overview{Jobs: view.Jobs([]events.JobView{v})}, before, rates)
 		if got := rates[mnist]; got != frame.want {
 			t.Errorf("at step %d: %v steps/s, want %v", frame.step, got, frame.want)

@@ -7,10 +7,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/waterfall"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/services/cluster/view"
+	"github.com/regroup-io/regroup/services/cluster/waterfall"
 )
 
 func trace(env command.Env) *cobra.Command {
@@ -52,7 +53,7 @@ func trace(env command.Env) *cobra.Command {
 		if written, err := form.Write(env.Out, all); written {
 			return err
 		}
-		d := waterfall.Drawing{Palette: s.Palette, Width: env.Width, ASCII: *ascii}
+		d := screen.Waterfall{Palette: s.Palette, Width: env.Width, ASCII: *ascii}
 		for i, one := range all {
 			if i > 0 {
 				fmt.Fprintln(env.Out)
@@ -83,7 +84,7 @@ func timeline(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		t := screen.NewTimeline(all, env.Now())
+		t := view.NewTimeline(all, env.Now())
 		if written, err := form.Write(env.Out, t); written {
 			return err
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 var errTooLong = errors.New("waited long enough")
@@ -33,7 +33,7 @@ func wait(env command.Env) *cobra.Command {
 		if !v.State.Terminal() {
 			job := v.Job
 			if err := s.AwaitEnd(ctx, job); errors.Is(context.Cause(ctx), errTooLong) {
-				return &exitcode.Error{Code: exitcode.TimedOut, Err: fmt.Errorf("%s has not ended within %s: it is %s", job, screen.Span(*limit), v.State)}
+				return &exitcode.Error{Code: exitcode.TimedOut, Err: fmt.Errorf("%s has not ended within %s: it is %s", job, view.Span(*limit), v.State)}
 			} else if err != nil {
 				return err
 			}
@@ -42,15 +42,11 @@ func wait(env command.Env) *cobra.Command {
 				return err
 			}
 		}
-		end := summary.Of(v, env.Now())
+		end := view.Summarize(v, env.Now())
 		if written, err := form.Write(env.Out, end); err != nil {
 			return err
 		} else if !written {
-			p, err := env.Palette(cmd, env.ErrIsTerminal)
-			if err != nil {
-				return err
-			}
-			if err := screen.Final(env.Err, p, v, env.Now()); err != nil {
+			if err := screen.Final(env.Err, env.Palette(cmd, env.ErrIsTerminal), v, env.Now()); err != nil {
 				return err
 			}
 		}

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 // TestWaitExitsWithTheOutcome covers a job that has ended, and one that ends during the wait.
@@ -23,12 +24,12 @@ func TestWaitExitsWithTheOutcome(t *testing.T) {
 		"stopped":   {events.JobStopped{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateStopped}, 11, "■ stopped"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clienttest.New(t)
+			w := commandtest.New(t)
 			w.Job(running())
-			ended := make(chan clienttest.Output)
+			ended := make(chan commandtest.Output)
 			go func() { ended <- run(t, w, "wait", "mnist") }()
 			w.Publish(events.Event{Entity: string(mnist), Body: events.JobFinishing{Job: mnist}})
-			c.view.Job, c.view.Submitted, c.view.Ended = mnist, began, clienttest.Now
+			c.view.Job, c.view.Submitted, c.view.Ended = mnist, began, clustertest.Now
 			w.Job(c.view)
 			w.Publish(events.Event{Entity: string(mnist), Body: c.end})
 			if o := <-ended; o.Exit != c.exit || o.Out != "" || !strings.Contains(o.Err, c.says) {

@@ -5,14 +5,14 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 )
 
 // TestNoTextFromOutsideReachesTheTerminal checks that text from agents is escaped.
 func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	const evil = "\x1b[2J\u009b31m\u202e\n"
-	w := clienttest.New(t)
+	w := commandtest.New(t)
 	w.Put(events.BucketNodes, "node-a", events.NodeView{
 		Node: "node-a" + evil, State: events.NodeStateReady, Slots: 2, Address: "10.0.0.1" + evil, Version: "1.3" + evil, Reason: evil, Excluded: evil,
 		Quarantine: &events.Quarantine{Reason: evil}, QuarantinedSlots: []events.QuarantinedSlot{{Slot: 1, Quarantine: events.Quarantine{Reason: evil}}},

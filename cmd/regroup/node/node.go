@@ -11,6 +11,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Command returns regroup node with its verbs.
@@ -41,15 +43,14 @@ func list(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rows := withUse(nodes, pool)
-		if written, err := command.List(form, env.Out, rows, func(n used) string { return string(n.Node) }); written {
-			return err
+		header := []string{"NODE", "STATE", "SLOTS", "USED", "SINCE"}
+		if form.Is(command.Wide) {
+			header = append(header, "ADDRESS", "VERSION", "INCARNATION")
 		}
-		if len(nodes) == 0 {
-			fmt.Fprintln(env.Err, "no nodes; start an agent on each machine: regroup agent")
-			return nil
-		}
-		return table(env, s.Palette, rows, form.Is(command.Wide))
+		return command.Print(env, cmd, form, withUse(nodes, pool), command.Columns[used]{
+			Name: func(n used) string { return string(n.Node) }, None: "no nodes; start an agent on each machine: regroup agent", Header: header,
+			Row: func(p screen.Palette, n used) []string { return row(env, p, n, form.Is(command.Wide)) },
+		})
 	})
 	return cmd
 }
@@ -61,40 +62,31 @@ type used struct {
 }
 
 func withUse(nodes []events.NodeView, pool events.PoolView) []used {
-	count := map[events.NodeID]int{}
-	for _, p := range pool.Jobs {
-		for _, place := range p.Places {
-			count[place.Node]++
-		}
-	}
+	work := view.Used(pool)
 	out := make([]used, 0, len(nodes))
 	for _, n := range nodes {
-		out = append(out, used{n, n.SchedulableSlots(), count[n.Node]})
+		u := used{NodeView: n, Usable: n.SchedulableSlots()}
+		for _, slots := range work[n.Node] {
+			u.Used += slots
+		}
+		out = append(out, u)
 	}
 	return out
 }
 
-func table(env command.Env, p screen.Palette, nodes []used, wide bool) error {
-	header := []string{"NODE", "STATE", "SLOTS", "USED", "SINCE"}
+func row(env command.Env, p screen.Palette, n used, wide bool) []string {
+	state := p.State(string(n.State))
+	for _, also := range conditions(n.NodeView) {
+		state += "," + p.State(also)
+	}
+	r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
 	if wide {
-		header = append(header, "ADDRESS", "VERSION", "INCARNATION")
+		r = append(r, n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
 	}
-	rows := make([][]string, 0, len(nodes))
-	for _, n := range nodes {
-		state := p.State(string(n.State))
-		for _, also := range conditions(n.NodeView) {
-			state += "," + p.State(also)
-		}
-		r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
-		if wide {
-			r = append(r, n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
-		}
-		if why := reasons(env, n.NodeView); why != "" {
-			r = append(r, p.Faint(why))
-		}
-		rows = append(rows, r)
+	if why := reasons(env, n.NodeView); why != "" {
+		r = append(r, p.Faint(why))
 	}
-	return screen.Table(env.Out, p, header, rows)
+	return r
 }
 
 func drain(env command.Env) *cobra.Command {
@@ -115,7 +107,7 @@ func drain(env command.Env) *cobra.Command {
 			fmt.Fprintf(env.Err, "%s is so already: nothing to do\n", n.Node)
 			return nil
 		}
-		if err := s.Drain(ctx, n.Node, *reason, *undo); err != nil {
+		if err := s.ChangeNode(ctx, cluster.Drain(n.Node, *reason, *undo)); err != nil {
 			return err
 		}
 		if *undo {

@@ -10,38 +10,39 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func view(name string, state events.NodeState) events.NodeView {
+func shown(name string, state events.NodeState) events.NodeView {
 	return events.NodeView{
 		Node: events.NodeID(name), Incarnation: "01J", State: state, Slots: 4, Address: "10.0.0.1", Version: "1.3",
-		Since: clienttest.Now.Add(-90 * time.Second),
+		Since: clustertest.Now.Add(-90 * time.Second),
 	}
 }
 
-func world(t *testing.T) *clienttest.World {
-	w := clienttest.New(t)
-	lost, drained := view("node-c", events.NodeStateLost), view("node-b", events.NodeStateReady)
+func world(t *testing.T) commandtest.World {
+	w := commandtest.New(t)
+	lost, drained := shown("node-c", events.NodeStateLost), shown("node-b", events.NodeStateReady)
 	lost.Reason, drained.Draining, drained.Reason = "silent for 2.1s", true, "new disk"
-	out, list := view("node-d", events.NodeStateReady), view("node-e", events.NodeStateReady)
-	since := clienttest.Now.Add(-20 * time.Second)
+	out, list := shown("node-d", events.NodeStateReady), shown("node-e", events.NodeStateReady)
+	since := clustertest.Now.Add(-20 * time.Second)
 	out.Quarantine = &events.Quarantine{Since: since, Until: since.Add(200 * time.Second), Reason: "slots 1, 3 are quarantined", Count: 2}
 	out.QuarantinedSlots = []events.QuarantinedSlot{
 		{Slot: 1, Quarantine: events.Quarantine{Since: since, Until: since.Add(time.Minute), Reason: "3 failures within 10m, the last: exit code 1 of a-0001", Count: 1}},
 		{Slot: 3, Quarantine: events.Quarantine{Since: since, Until: since.Add(time.Hour), Reason: "by hand: bad GPU", ByHand: true}},
 	}
-	half := view("node-f", events.NodeStateReady)
+	half := shown("node-f", events.NodeStateReady)
 	two := 2
 	half.Cap, half.QuarantinedSlots = &two, out.QuarantinedSlots[:1]
 	list.Excluded = "no line of hosts.txt names it"
-	for _, n := range []events.NodeView{view("node-a", events.NodeStateReady), drained, lost, out, list, half} {
+	for _, n := range []events.NodeView{shown("node-a", events.NodeStateReady), drained, lost, out, list, half} {
 		w.Put(events.BucketNodes, string(n.Node), n)
 	}
 	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{
@@ -54,8 +55,8 @@ func world(t *testing.T) *clienttest.World {
 // TestNodesOfNobody: nodes that no discovery looks after are listed as it has left them, which is
 // said.
 func TestNodesOfNobody(t *testing.T) {
-	w := clienttest.New(t)
-	w.Put(events.BucketNodes, "node-a", events.NodeView{Node: "node-a", State: events.NodeStateReady, Slots: 2, Since: clienttest.Now.Add(-time.Minute)})
+	w := commandtest.New(t)
+	w.Put(events.BucketNodes, "node-a", events.NodeView{Node: "node-a", State: events.NodeStateReady, Slots: 2, Since: clustertest.Now.Add(-time.Minute)})
 	w.Answering(events.ProgressAnswer{}, events.ServiceRegistry, events.ServiceScheduler)
 	const want = "regroup: no discovery, no rendezvous answers: state as they left it\n"
 	if o := run(t, w, "ls"); o.Exit != 0 || o.Err != want || !strings.Contains(o.Out, "node-a  ready") {
@@ -63,7 +64,7 @@ func TestNodesOfNobody(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, w *clienttest.World, args ...string) clienttest.Output {
+func run(t *testing.T, w commandtest.World, args ...string) commandtest.Output {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -82,7 +83,7 @@ func TestList(t *testing.T) {
 		}
 		golden.Compare(t, "testdata/"+file, o.Out)
 	}
-	if o := run(t, clienttest.New(t), "ls"); o.Exit != 0 || o.Out != "" || !strings.Contains(o.Err, "no nodes") {
+	if o := run(t, commandtest.New(t), "ls"); o.Exit != 0 || o.Out != "" || !strings.Contains(o.Err, "no nodes") {
 		t.Errorf("no nodes: %+v", o)
 	}
 }
@@ -98,7 +99,7 @@ func TestDrain(t *testing.T) {
 			}})
 			return
 		}
-		n := view(string(d.Node), events.NodeStateReady)
+		n := shown(string(d.Node), events.NodeStateReady)
 		n.Draining, n.Reason = !d.Undo, d.Reason
 		w.Put(events.BucketNodes, string(d.Node), n)
 	})
@@ -140,7 +141,7 @@ func TestQuarantineAndRelease(t *testing.T) {
 				Node: b.Node, Reason: b.For.D().String() + " " + b.Reason,
 			}}})
 		case events.NodeRelease:
-			n := view(string(b.Node), events.NodeStateReady)
+			n := shown(string(b.Node), events.NodeStateReady)
 			w.Put(events.BucketNodes, string(b.Node), n)
 		}
 	})

@@ -9,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
-func names(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
+func names(ctx context.Context, c *cluster.Client) ([]cobra.Completion, error) {
 	nodes, err := c.Nodes(ctx)
 	words := make([]cobra.Completion, len(nodes))
 	for i, n := range nodes {
@@ -51,7 +51,7 @@ func reasons(env command.Env, n events.NodeView) string {
 		out = append(out, "may not be used: "+n.Excluded)
 	}
 	say := func(what string, q events.Quarantine) {
-		text := fmt.Sprintf("%s %s more: %s", what, screen.Span(q.Until.Sub(env.Now())), q.Reason)
+		text := fmt.Sprintf("%s %s more: %s", what, view.Span(q.Until.Sub(env.Now())), q.Reason)
 		if q.Count > 1 {
 			text += fmt.Sprintf(" (%d in a row)", q.Count)
 		}
@@ -105,7 +105,7 @@ func quarantine(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := s.Quarantine(ctx, events.NodeQuarantine{Node: n.Node, Slot: slot, For: spec.Duration(*for_), Reason: *reason}); err != nil {
+		if err := s.ChangeNode(ctx, cluster.Quarantine(events.NodeQuarantine{Node: n.Node, Slot: slot, For: spec.Duration(*for_), Reason: *reason})); err != nil {
 			return err
 		}
 		fmt.Fprintf(env.Err, "%s is in quarantine for %s; end it with: regroup node release %s\n", called(n.Node, slot), *for_, called(n.Node, slot))
@@ -127,11 +127,11 @@ func release(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !client.Quarantined(n, slot) {
+		if !cluster.Quarantined(n, slot) {
 			fmt.Fprintf(env.Err, "%s is not in quarantine: nothing to do\n", called(n.Node, slot))
 			return nil
 		}
-		if err := s.Release(ctx, events.NodeRelease{Node: n.Node, Slot: slot, Reason: *reason}); err != nil {
+		if err := s.ChangeNode(ctx, cluster.Release(events.NodeRelease{Node: n.Node, Slot: slot, Reason: *reason})); err != nil {
 			return err
 		}
 		fmt.Fprintf(env.Err, "%s is released\n", called(n.Node, slot))

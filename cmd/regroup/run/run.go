@@ -1,11 +1,11 @@
-// Package run implements `regroup run`: it submits a job, follows it and exits with its outcome;
-// without a server it starts one.
+// Package run implements the commands that start a job: `regroup run` submits one, follows it and
+// exits with its outcome, and without a server starts one; `regroup submit` returns at once;
+// `regroup demo` shows a real job with real faults.
 package run
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,19 +20,15 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/handover"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
-	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -45,14 +41,14 @@ type call struct {
 	flags   *jobflags.Flags
 	listed  bool // a host list was given by flags, not in the environment
 	json    bool
-	web     web.Config
+	web     serve.GatewayConfig
 	pages   bool // serve the dashboard too
 	palette screen.Palette
 	colours screen.Palette // of the workers' output
 }
 
 // Command is `regroup run`.
-func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.DiscoveryConfig, w web.Config) *cobra.Command {
+func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.DiscoveryConfig, w serve.GatewayConfig) *cobra.Command {
 	var file string
 	var form *command.Format
 	r := &call{env: env, config: c, agent: a, hosts: d, web: w}
@@ -60,13 +56,11 @@ func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.Disco
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
 services and an agent in this process, beside those of other runs. The first word that is not a flag begins the command. Flags of torchrun and horovodrun are understood: docs/launchers.md.`,
-		Example: `  regroup run --workers 2:4 -- python train.py
-  regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4
-  regroup run -f job.yaml -o json`,
+		Example: command.Examples("regroup run --workers 2:4 -- python train.py", "regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4", "regroup run -f job.yaml -o json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := submit.Read(env, file, r.flags, args)
+			spec, err := readSpec(env, file, r.flags, args)
 			if err != nil {
-				return submit.Explain(env, form, err)
+				return explainRefusal(env, form, err)
 			}
 			if f := cmd.Flags(); f.Changed("verbose") || f.Changed("log-level") {
 				spec.Env = withLevel(spec.Env, c.Level())
@@ -75,12 +69,7 @@ services and an agent in this process, beside those of other runs. The first wor
 				r.listed = r.listed || cmd.Flags().Changed(name)
 			}
 			r.json = form.Is(command.JSON)
-			if r.palette, err = env.Palette(cmd, env.ErrIsTerminal); err != nil {
-				return err
-			}
-			if r.colours, err = env.Palette(cmd, r.outIsTerminal()); err != nil {
-				return err
-			}
+			r.palette, r.colours = env.Palette(cmd, env.ErrIsTerminal), env.Palette(cmd, r.outIsTerminal())
 			if r.within, err = command.Timeout(cmd); err != nil {
 				return err
 			}
@@ -144,7 +133,7 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
 	c := r.env.ClientOf(r.env.Source, r.within, server)
-	job, err := handover.Submit(ctx, c, *r.config, spec, r.env.Say)
+	job, err := submit(ctx, c, *r.config, spec, r.env.Say)
 	if err != nil {
 		return err
 	}
@@ -161,7 +150,7 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	if err := w.Rest(ctx, 400*time.Millisecond); err != nil {
 		return err
 	}
-	return Report(r.env.Out, r.env.Err, r.palette, v, r.json)
+	return report(r.env.Out, r.env.Err, r.palette, v, r.json)
 }
 
 // local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the
@@ -185,10 +174,10 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	if err != nil {
 		return err
 	}
-	c := r.env.ClientOf(client.RunSource, r.within, client.Server{Ports: l.Process.Ports})
-	var pages *web.Running
+	c := r.env.ClientOf(cluster.RunSource, r.within, cluster.Server{Ports: l.Process.Ports})
+	var pages *serve.Gateway
 	if r.pages {
-		if pages, err = web.Open(r.web.AnyPort(), l.Process); err != nil {
+		if pages, err = serve.OpenGateway(r.web.AnyPort(), l.Process); err != nil {
 			return err
 		}
 		fmt.Fprintf(r.env.Err, "dashboard: %s\n", pages.Link())
@@ -201,11 +190,11 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	})
 
 	var v events.JobView
-	var w *jobwatch.Watcher
+	var w *Watcher
 	unread := false
 	g.Go(func() error {
 		defer end()
-		if err := StopLeftovers(runCtx, c); err != nil {
+		if err := stopLeftovers(runCtx, c); err != nil {
 			return err
 		}
 		if err := c.AwaitNodes(runCtx, a.Node); err != nil { // otherwise the job would first be reported as unplaceable
@@ -222,14 +211,14 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		fmt.Fprintf(r.env.Err, "%s  %s: running one here (data: %s), stop with Ctrl-C\n", job, why, l.Process.Config.StateDir)
 		w = r.watcher(c, job)
 		stopping, restore := boot.Interruptible(runCtx, func() {
-			_ = c.Stop(runCtx, job, "interrupted twice", true)
+			_ = c.ChangeJob(runCtx, cluster.Stop(job, "interrupted twice", true))
 			agent.Kill()
 		})
 		defer restore()
 		defer context.AfterFunc(stopping, func() {
 			if runCtx.Err() == nil {
 				fmt.Fprintf(w.Errors(), "stopping %s; Ctrl-C again kills it\n", job)
-				_ = c.Stop(runCtx, job, "interrupted", false)
+				_ = c.ChangeJob(runCtx, cluster.Stop(job, "interrupted", false))
 			}
 		})()
 		v, err = w.Run(runCtx)
@@ -253,7 +242,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	if err := w.Rest(parent, 0); err != nil {
 		return err
 	}
-	return Report(r.env.Out, r.env.Err, r.palette, v, r.json)
+	return report(r.env.Out, r.env.Err, r.palette, v, r.json)
 }
 
 // leftBy is the exit code of a run that only followed its job and ended early: by Ctrl-C, or
@@ -268,12 +257,12 @@ func leftBy(err error) int {
 	return exitcode.OK
 }
 
-func (r *call) watcher(c *client.Client, job events.JobID) *jobwatch.Watcher {
+func (r *call) watcher(c *cluster.Client, job events.JobID) *Watcher {
 	out := r.env.Out
 	if r.json {
 		out = r.env.Err
 	}
-	return jobwatch.New(jobwatch.Options{
+	return NewWatcher(WatchOptions{
 		Client: c, Job: job, Out: out, Err: r.env.Err, Palette: r.palette, Terminal: r.env.ErrIsTerminal,
 		OutPalette: r.colours, OutTerminal: r.outIsTerminal(),
 	})
@@ -287,33 +276,18 @@ func (r *call) outIsTerminal() bool {
 	return r.env.IsTerminal
 }
 
-// StopLeftovers ends the jobs of a killed earlier `run` in this state directory.
-func StopLeftovers(ctx context.Context, c *client.Client) error {
-	jobs, err := c.Jobs(ctx)
-	if err != nil {
-		return err
-	}
-	for _, j := range jobs {
-		if !j.State.Terminal() && strings.HasPrefix(j.By, client.RunSource) {
-			if err := c.Stop(ctx, j.Job, "left by a run that was killed", true); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// stopLeftovers ends the jobs of a killed earlier `run` in this state directory.
+func stopLeftovers(ctx context.Context, c *cluster.Client) error {
+	return c.StopAll(ctx, "left by a run that was killed", func(v events.JobView) bool { return strings.HasPrefix(v.By, cluster.RunSource) })
 }
 
-// Report prints the outcome of a job and returns the error with its exit code; nil when it
+// report prints the outcome of a job and returns the error with its exit code; nil when it
 // succeeded.
-func Report(out, errs io.Writer, p screen.Palette, v events.JobView, asJSON bool) error {
+func report(out, errs io.Writer, p screen.Palette, v events.JobView, asJSON bool) error {
 	now := time.Now()
-	s := summary.Of(v, now)
+	s := view.Summarize(v, now)
 	if asJSON {
-		b, err := json.MarshalIndent(s, "", "  ")
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(out, string(b)); err != nil {
+		if err := command.WriteJSON(out, s); err != nil {
 			return err
 		}
 	}

@@ -22,24 +22,24 @@ import (
 // AgentConfig is the configuration of an agent from REGROUP_AGENT_* variables.
 type AgentConfig struct {
 	Join      string        `envconfig:"JOIN" desc:"agent alone: join token of regroup auth issue agent NODE --token, @FILE or - for standard input; empty = the one of an earlier start, if no server is given"`
-	Node      string        `envconfig:"NODE" desc:"name of this node; empty = the host's name"`
-	Slots     int           `envconfig:"SLOTS" desc:"workers that fit on this node; 0 = one per core"`
-	Advertise string        `envconfig:"ADVERTISE" desc:"host under which workers of other nodes reach this one; empty = that from which it reaches the broker"`
-	DataPorts string        `envconfig:"DATA_PORTS" desc:"ports on which workers listen, low-high; empty = any"`
-	Heartbeat time.Duration `envconfig:"HEARTBEAT" default:"500ms" desc:"time between heartbeats"`
+	Node      string        `envconfig:"NODE" flag:"node" usage:"name of this node (%); default: the host's" desc:"name of this node; empty = the host's name"`
+	Slots     int           `envconfig:"SLOTS" flag:"slots" usage:"workers that fit on this node (%); default: one per core" desc:"workers that fit on this node; 0 = one per core"`
+	Advertise string        `envconfig:"ADVERTISE" flag:"advertise" usage:"host under which workers of other nodes reach this one (%)" desc:"host under which workers of other nodes reach this one; empty = that from which it reaches the broker"`
+	DataPorts string        `envconfig:"DATA_PORTS" flag:"data-ports" usage:"low-high: ports on which workers listen (%); default: any" desc:"ports on which workers listen, low-high; empty = any"`
+	Heartbeat time.Duration `envconfig:"HEARTBEAT" flag:"heartbeat" usage:"time between heartbeats (%)" default:"500ms" desc:"time between heartbeats"`
 
-	DepartWithin  time.Duration `envconfig:"DEPART_WITHIN" default:"10s" desc:"told to stop, how long an agent lets its work move to other nodes before workers are stopped; 0 = not at all"`
-	PreemptSignal string        `envconfig:"PREEMPT_SIGNAL" default:"SIGUSR1" desc:"signal that announces that this node will be taken away; empty = none"`
-	PreemptFile   string        `envconfig:"PREEMPT_FILE" desc:"file whose appearance announces it; empty = none"`
-	PreemptURL    string        `envconfig:"PREEMPT_URL" desc:"URL that answers 2xx once it is announced; empty = none"`
+	DepartWithin  time.Duration `envconfig:"DEPART_WITHIN" flag:"depart-within" usage:"told to stop, how long an agent lets its work move to other nodes before workers are stopped (%)" default:"10s" desc:"told to stop, how long an agent lets its work move to other nodes before workers are stopped; 0 = not at all"`
+	PreemptSignal string        `envconfig:"PREEMPT_SIGNAL" flag:"preempt-signal" usage:"signal that announces that this node will be taken away; empty = none (%)" default:"SIGUSR1" desc:"signal that announces that this node will be taken away; empty = none"`
+	PreemptFile   string        `envconfig:"PREEMPT_FILE" flag:"preempt-file" usage:"file whose appearance announces it (%)" desc:"file whose appearance announces it; empty = none"`
+	PreemptURL    string        `envconfig:"PREEMPT_URL" flag:"preempt-url" usage:"URL that answers 2xx once it is announced (%)" desc:"URL that answers 2xx once it is announced; empty = none"`
 
-	Checkpoints     string `envconfig:"CHECKPOINTS" desc:"where there is a folder regroup-checkpoints, of jobs that recover in the process and name none; empty = the state folder, which workers of other users cannot reach"`
-	CheckpointSpace int64  `envconfig:"CHECKPOINT_SPACE" default:"10" desc:"GiB of disk that they take at most, all jobs of the node together; 0 = none are made"`
-	CheckpointFree  int64  `envconfig:"CHECKPOINT_FREE" default:"10" desc:"GiB that they leave free on the disk, at most a tenth of it"`
+	Checkpoints     string `envconfig:"CHECKPOINTS" flag:"checkpoints" usage:"'DIR' with a folder regroup-checkpoints, of jobs that recover in the process and name none (%); default: the state folder, which workers of other users cannot reach" desc:"where there is a folder regroup-checkpoints, of jobs that recover in the process and name none; empty = the state folder, which workers of other users cannot reach"`
+	CheckpointSpace int64  `envconfig:"CHECKPOINT_SPACE" flag:"checkpoint-space" usage:"'GIB' of disk that they take at most, all jobs of the node together; 0 = none are made (%)" default:"10" desc:"GiB of disk that they take at most, all jobs of the node together; 0 = none are made"`
+	CheckpointFree  int64  `envconfig:"CHECKPOINT_FREE" flag:"checkpoint-free" usage:"'GIB' that they leave free on the disk, at most a tenth of it (%)" default:"10" desc:"GiB that they leave free on the disk, at most a tenth of it"`
 
-	DefaultUser  string   `envconfig:"DEFAULT_USER" desc:"user, or user:group, that workers run as whose job names none (processes.user); with it no worker runs as root; empty = the agent's user"`
-	AllowGroups  []string `envconfig:"ALLOW_GROUPS" desc:"beside a default user: groups, separated by commas, that jobs may name for users that are not in them (processes.user: USER:GROUP)"`
-	AllowSecrets []string `envconfig:"ALLOW_SECRETS" desc:"names of the agent's variables, separated by commas, that jobs may take as secrets; other jobs do not inherit them"`
+	DefaultUser  string   `envconfig:"DEFAULT_USER" flag:"default-user" usage:"'USER' or USER:GROUP that workers run as whose job names none; with it no worker runs as root (%); default: the agent's user" desc:"user, or user:group, that workers run as whose job names none (processes.user); with it no worker runs as root; empty = the agent's user"`
+	AllowGroups  []string `envconfig:"ALLOW_GROUPS" flag:"allow-group" usage:"beside a default user: 'GROUP' that jobs may name for users that are not in it; may be repeated (%)" desc:"beside a default user: groups, separated by commas, that jobs may name for users that are not in them (processes.user: USER:GROUP)"`
+	AllowSecrets []string `envconfig:"ALLOW_SECRETS" flag:"allow-secret" usage:"'NAME' of a variable of the agent that jobs may take as a secret; may be repeated (%)" desc:"names of the agent's variables, separated by commas, that jobs may take as secrets; other jobs do not inherit them"`
 }
 
 // LoadAgent reads the environment.
@@ -49,23 +49,7 @@ func LoadAgent() (AgentConfig, error) {
 }
 
 // Flags adds the agent's flags.
-func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.Node, "node", a.Node, "name of this node (REGROUP_AGENT_NODE); default: the host's")
-	fs.IntVar(&a.Slots, "slots", a.Slots, "workers that fit on this node (REGROUP_AGENT_SLOTS); default: one per core")
-	fs.StringVar(&a.Advertise, "advertise", a.Advertise, "host under which workers of other nodes reach this one (REGROUP_AGENT_ADVERTISE)")
-	fs.StringVar(&a.DataPorts, "data-ports", a.DataPorts, "low-high: ports on which workers listen (REGROUP_AGENT_DATA_PORTS); default: any")
-	fs.DurationVar(&a.Heartbeat, "heartbeat", a.Heartbeat, "time between heartbeats (REGROUP_AGENT_HEARTBEAT)")
-	fs.DurationVar(&a.DepartWithin, "depart-within", a.DepartWithin, "told to stop, how long an agent lets its work move to other nodes before workers are stopped (REGROUP_AGENT_DEPART_WITHIN)")
-	fs.StringVar(&a.PreemptSignal, "preempt-signal", a.PreemptSignal, "signal that announces that this node will be taken away; empty = none (REGROUP_AGENT_PREEMPT_SIGNAL)")
-	fs.StringVar(&a.PreemptFile, "preempt-file", a.PreemptFile, "file whose appearance announces it (REGROUP_AGENT_PREEMPT_FILE)")
-	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
-	fs.StringVar(&a.Checkpoints, "checkpoints", a.Checkpoints, "`DIR` with a folder regroup-checkpoints, of jobs that recover in the process and name none (REGROUP_AGENT_CHECKPOINTS); default: the state folder, which workers of other users cannot reach")
-	fs.Int64Var(&a.CheckpointSpace, "checkpoint-space", a.CheckpointSpace, "`GIB` of disk that they take at most, all jobs of the node together; 0 = none are made (REGROUP_AGENT_CHECKPOINT_SPACE)")
-	fs.Int64Var(&a.CheckpointFree, "checkpoint-free", a.CheckpointFree, "`GIB` that they leave free on the disk, at most a tenth of it (REGROUP_AGENT_CHECKPOINT_FREE)")
-	fs.StringVar(&a.DefaultUser, "default-user", a.DefaultUser, "`USER` or USER:GROUP that workers run as whose job names none; with it no worker runs as root (REGROUP_AGENT_DEFAULT_USER); default: the agent's user")
-	fs.StringSliceVar(&a.AllowGroups, "allow-group", a.AllowGroups, "beside a default user: `GROUP` that jobs may name for users that are not in it; may be repeated (REGROUP_AGENT_ALLOW_GROUPS)")
-	fs.StringSliceVar(&a.AllowSecrets, "allow-secret", a.AllowSecrets, "`NAME` of a variable of the agent that jobs may take as a secret; may be repeated (REGROUP_AGENT_ALLOW_SECRETS)")
-}
+func (a *AgentConfig) Flags(fs *pflag.FlagSet) { boot.Flags(fs, "AGENT", a) }
 
 // joinFlag adds the flag for a join token.
 func (a *AgentConfig) joinFlag(fs *pflag.FlagSet) {
@@ -204,11 +188,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 				defer following(ctx, *follower, p.Logger)()
 			}
 			if join.Run != "" {
-				to, err := consoleOf(cmd)
-				if err != nil {
-					return err
-				}
-				return joinJob(ctx, p, a, join, args, to, current.Store)
+				return joinJob(ctx, p, a, join, args, consoleOf(cmd), current.Store)
 			}
 			return withHealth(ctx, p, nil, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {

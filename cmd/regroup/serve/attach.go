@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 const (
@@ -33,13 +33,13 @@ const (
 // machine's state directory and, for reading only, the stores of ended ones. c.Wait bounds it. say
 // reports a wait or a skipped server; it may be called concurrently. The last result closes the
 // connections.
-func Attach(ctx context.Context, c boot.Config, say func(string)) ([]client.Server, func(), error) {
+func Attach(ctx context.Context, c boot.Config, say func(string)) ([]cluster.Server, func(), error) {
 	if c.Server != "" {
 		s, err := dial(ctx, c, say)
-		return []client.Server{s}, s.Close, err
+		return []cluster.Server{s}, s.Close, err
 	}
 	dirs := stores(c.StateDir)
-	found, errs := make([]client.Server, len(dirs)), make([]error, len(dirs))
+	found, errs := make([]cluster.Server, len(dirs)), make([]error, len(dirs))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for i, dir := range dirs {
@@ -51,7 +51,7 @@ func Attach(ctx context.Context, c boot.Config, say func(string)) ([]client.Serv
 		})
 	}
 	_ = g.Wait() // each has its own error
-	all := slices.DeleteFunc(found, func(s client.Server) bool { return s.Close == nil })
+	all := slices.DeleteFunc(found, func(s cluster.Server) bool { return s.Close == nil })
 	if err := errors.Join(errs...); len(all) == 0 {
 		return nil, nil, cmp.Or(err, errNoServer)
 	}
@@ -69,7 +69,7 @@ func Attach(ctx context.Context, c boot.Config, say func(string)) ([]client.Serv
 
 // AttachShared connects a submitting command to its server: the configured one, or `regroup up` in
 // this machine's state directory.
-func AttachShared(ctx context.Context, c boot.Config, say func(string)) (client.Server, error) {
+func AttachShared(ctx context.Context, c boot.Config, say func(string)) (cluster.Server, error) {
 	if c.Server != "" {
 		return dial(ctx, c, say)
 	}
@@ -88,16 +88,16 @@ func openShared(ctx context.Context, c boot.Config) (attached, error) {
 
 // attached is a server of this machine, and the connection to it.
 type attached struct {
-	client.Server
+	cluster.Server
 	process *boot.Process
 }
 
-func dial(ctx context.Context, c boot.Config, say func(string)) (client.Server, error) {
+func dial(ctx context.Context, c boot.Config, say func(string)) (cluster.Server, error) {
 	p, err := boot.Dial(ctx, c, say)
 	if err != nil {
-		return client.Server{}, err
+		return cluster.Server{}, err
 	}
-	return client.Server{Ports: p.Ports, Source: p.Config.CommandSource(), Close: p.Close}, nil
+	return cluster.Server{Ports: p.Ports, Source: p.Config.CommandSource(), Close: p.Close}, nil
 }
 
 // openStore connects to the owner of a store, or opens the store of an ended one; the zero result
@@ -122,7 +122,7 @@ func openStore(ctx context.Context, c boot.Config, dir string) (attached, error)
 			l, err := openLocal(limit, c, kindRead, 0, jetstream.ServerOptions{})
 			if err == nil {
 				i := &idle{local: l}
-				return attached{client.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve, Close: i.close}, l.Process}, nil
+				return attached{cluster.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve, Close: i.close}, l.Process}, nil
 			}
 			if !errors.Is(err, ErrInUse) {
 				return attached{}, err
@@ -161,7 +161,7 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (attached, error) {
 		defer ended()
 		w.run(watch)
 	})
-	return attached{client.Server{Ports: p.Ports, Own: at.Kind != kindUp, Ended: serving, Close: func() {
+	return attached{cluster.Server{Ports: p.Ports, Own: at.Kind != kindUp, Ended: serving, Close: func() {
 		stop()
 		running.Wait()
 		p.Close()

@@ -59,7 +59,8 @@ func BackupCommand(c *boot.Config) *cobra.Command {
 		Use: "backup DIR", Short: "Copy the state of the cluster into a directory", Args: command.Exactly("DIR"),
 		Long: "Copies all streams and buckets while the cluster runs; without a server's address those of regroup up on this machine, also after its end. The copies are repeated until no document has changed meanwhile, so that they fit together. " +
 			"The directory is readable by its owner alone: it has the environments of jobs.",
-		Example: command.Examples("regroup backup ~/regroup-monday", "regroup backup /var/backups/regroup-monday --server nats://broker:4222", "regroup restore --check /var/backups/regroup-monday"),
+		Example: command.Examples("regroup backup ~/regroup-monday", "regroup backup /var/backups/regroup-monday --server nats://broker:4222",
+			"regroup restore --check /var/backups/regroup-monday"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := operate(cmd, c, within, func(ctx context.Context, p *boot.Process) (backup.Manifest, error) {
 				return p.Conn.Backup(ctx, args[0], c.Version)
@@ -82,9 +83,8 @@ func RestoreCommand(c *boot.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore DIR", Short: "Make the state of a cluster from a backup", Args: command.Exactly("DIR"),
 		Long: "Makes the streams and buckets of a backup on brokers that have none. A broker that is alone makes empty ones at its start unless it has --without-streams.",
-		Example: `  regroup serve nats --without-streams --listen 0.0.0.0:4222
-  regroup restore /var/backups/regroup-monday --server nats://broker:4222
-  regroup restore --check /var/backups/regroup-monday`,
+		Example: command.Examples("regroup serve nats --without-streams --listen 0.0.0.0:4222",
+			"regroup restore /var/backups/regroup-monday --server nats://broker:4222", "regroup restore --check /var/backups/regroup-monday"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if check {
 				m, err := backup.Check(args[0])

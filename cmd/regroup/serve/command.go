@@ -18,20 +18,17 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Command is `regroup serve`.
-func Command(c *boot.Config, d *DiscoveryConfig, w *web.Config) *cobra.Command {
+func Command(c *boot.Config, d *DiscoveryConfig, w *GatewayConfig) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve SERVICE",
-		Short: "Run one service of the control plane, or the broker",
-		Long:  "Runs one part of the control plane in this process: discovery, scheduler, rendezvous, registry, gateway or nats. Any number of replicas of a service may run.",
-		Example: `  regroup serve nats --listen 0.0.0.0:4222
-  regroup serve registry --server nats://broker:4222
-  REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous`,
+		Use:     "serve SERVICE",
+		Short:   "Run one service of the control plane, or the broker",
+		Long:    "Runs one part of the control plane in this process: discovery, scheduler, rendezvous, registry, gateway or nats. Any number of replicas of a service may run.",
+		Example: command.Examples("regroup serve nats --listen 0.0.0.0:4222", "regroup serve registry --server nats://broker:4222", "REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous"),
 	}
 	for _, name := range events.ServiceNames() {
 		cmd.AddCommand(serviceCommand(c, d, name))
@@ -62,24 +59,29 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		Use: name, Short: "Run a replica of the " + name + " service", Args: cobra.NoArgs,
 		Example: command.Examples("regroup serve "+name+" --server nats://broker:4222", "REGROUP_SERVER=nats://broker:4222 regroup serve "+name),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := boot.Interruptible(cmd.Context(), nil)
-			defer stop()
-			p, err := open(ctx, cmd, c.Service(), name)
-			if err != nil {
-				return err
-			}
-			defer p.Close()
-			p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
-			return withHealth(ctx, p, nil, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
+			return serving(cmd, c, name, func(ctx context.Context, p *boot.Process) error {
+				p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
+				return withHealth(ctx, p, nil, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
+			})
 		},
 	}
 	if name == events.ServiceDiscovery {
-		cmd.Example = `  regroup serve discovery --server nats://broker:4222
-  regroup serve discovery --server nats://broker:4222 --hosts node-a:4,node-b:2
-  regroup serve discovery --host-discovery-script ./hosts.sh --slots-per-host 8`
+		cmd.Example = command.Examples("regroup serve discovery --server nats://broker:4222", "regroup serve discovery --server nats://broker:4222 --hosts node-a:4,node-b:2", "regroup serve discovery --host-discovery-script ./hosts.sh --slots-per-host 8")
 		d.HostFlags(cmd.Flags())
 	}
 	return cmd
+}
+
+// serving runs fn as a service until the command is interrupted.
+func serving(cmd *cobra.Command, c *boot.Config, name string, fn func(ctx context.Context, p *boot.Process) error) error {
+	ctx, stop := boot.Interruptible(cmd.Context(), nil)
+	defer stop()
+	p, err := open(ctx, cmd, c.Service(), name)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return fn(ctx, p)
 }
 
 // open connects to the broker and waits for its streams.
@@ -139,13 +141,11 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "nats", Long: "Runs the embedded NATS server alone. With a password of the system account, given to discovery too, that hears at once when an agent dies.",
 		Short: "Run the broker: a NATS server, by itself or in a cluster", Args: cobra.NoArgs,
-		Example: `  regroup serve nats --listen 0.0.0.0:4222
-  regroup serve nats --name n1 --listen :4222 --cluster regroup \
-      --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222
-  regroup init --server nats://n1:4222 --replicas 3
-  regroup auth init --auth /etc/regroup && \
-      regroup serve nats --auth /etc/regroup --listen :4222
-  REGROUP_NATS_SYSTEM_PASSWORD=secret regroup serve nats`,
+		Example: command.Examples("regroup serve nats --listen 0.0.0.0:4222",
+			"regroup serve nats --name n1 --listen :4222 --cluster regroup \\\n      --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222",
+			"regroup init --server nats://n1:4222 --replicas 3",
+			"regroup auth init --auth /etc/regroup && \\\n      regroup serve nats --auth /etc/regroup --listen :4222",
+			"REGROUP_NATS_SYSTEM_PASSWORD=secret regroup serve nats"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
@@ -212,9 +212,7 @@ func InitCommand(c *boot.Config) *cobra.Command {
 	var replicas int
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create the streams and buckets on a NATS server or cluster", Args: cobra.NoArgs,
-		Example: `  regroup init --server nats://127.0.0.1:4222
-  regroup init --server nats://n1:4222,nats://n2:4222 --replicas 3
-  REGROUP_SERVER=nats://n1:4222 regroup init`,
+		Example: command.Examples("regroup init --server nats://127.0.0.1:4222", "regroup init --server nats://n1:4222,nats://n2:4222 --replicas 3", "REGROUP_SERVER=nats://n1:4222 regroup init"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			wait, err := command.Within(cmd, c.Wait) // servers that have just started elect a leader first
 			if err != nil {
@@ -243,9 +241,7 @@ const healthWithin = 3 * time.Second
 func HealthCommand(c *boot.Config) *cobra.Command {
 	return &cobra.Command{
 		Use: "health", Short: "Ask the regroup process of this host whether it is ready", Args: cobra.NoArgs,
-		Example: `  regroup health --health 127.0.0.1:7479
-  REGROUP_HEALTH=127.0.0.1:7479 regroup health
-  docker inspect -f '{{.State.Health.Status}}' CONTAINER`,
+		Example: command.Examples("regroup health --health 127.0.0.1:7479", "REGROUP_HEALTH=127.0.0.1:7479 regroup health", "docker inspect -f '{{.State.Health.Status}}' CONTAINER"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.Health == "" {
 				return fmt.Errorf("no address: give --health host:port or REGROUP_HEALTH")

@@ -21,6 +21,23 @@ func (l *Local) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// During runs the services while fn runs, also after the end of ctx. When one of them fails, the
+// context of fn ends.
+func (l *Local) During(ctx context.Context, fn func(context.Context) error) error {
+	services, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, failed := errgroup.WithContext(services)
+	g.Go(func() error { return l.Run(failed) })
+	g.Go(func() error {
+		defer stop()
+		inner, end := context.WithCancelCause(ctx)
+		defer end(nil)
+		defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
+		return fn(inner)
+	})
+	return g.Wait()
+}
+
 const guardEvery = time.Second
 
 // guard reports when a broker cannot store, and makes it resume.

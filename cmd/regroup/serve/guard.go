@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/agent/proc"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -21,7 +22,7 @@ func guardCommand(dir string) *exec.Cmd {
 func GuardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "guard DIR PID", Hidden: true, Short: "End the workers of an agent that is frozen or was killed", Args: cobra.ExactArgs(2),
-		Example: `  regroup guard DIR PID   # by agents alone`,
+		Example: command.Examples("regroup guard DIR PID   # by agents alone"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agent, err := strconv.Atoi(args[1])
 			if err != nil {

@@ -16,17 +16,17 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // joinEvent is the id of the event that submits the job of a run.
@@ -34,7 +34,7 @@ func joinEvent(run string) string { return "join-" + run }
 
 // joinedJob finds the job that an agent joins: with a command it is the run's, created by the first
 // agent; without one it exists already.
-func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []string) (*agent.Joining, error) {
+func joinedJob(ctx context.Context, c *cluster.Client, j *jobflags.Join, args []string) (*agent.Joining, error) {
 	if len(args) > 0 {
 		job, err := j.Spec(args)
 		if err != nil {
@@ -57,7 +57,7 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 
 // NameInUse reports whether a node has a living agent: one with another state directory than the
 // one here, or one that runs with this directory. A command asks before it announces anything.
-func NameInUse(ctx context.Context, c *client.Client, stateDir, node string) (bool, error) {
+func NameInUse(ctx context.Context, c *cluster.Client, stateDir, node string) (bool, error) {
 	nodes, err := c.Nodes(ctx)
 	if events.CodeOf(err) == events.Invalid { // this user may not look: discovery refuses what must not be
 		return false, nil
@@ -82,7 +82,7 @@ const JoinSource = "/client/agent/join"
 
 // CreateJob returns the job of an event, which all agents that join it give alike. The first of
 // them creates it.
-func CreateJob(ctx context.Context, c *client.Client, event string, job spec.Job) (*agent.Joining, error) {
+func CreateJob(ctx context.Context, c *cluster.Client, event string, job spec.Job) (*agent.Joining, error) {
 	id, err := c.SubmitOnce(ctx, event, job)
 	return &agent.Joining{Job: id, Spec: job}, err
 }
@@ -95,19 +95,18 @@ type console struct {
 }
 
 // consoleOf returns that of a command.
-func consoleOf(cmd *cobra.Command) (console, error) {
+func consoleOf(cmd *cobra.Command) console {
 	c := console{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()}
 	if f, ok := c.out.(*os.File); ok {
 		c.terminal = boot.IsTerminal(f)
 	}
-	var err error
-	c.palette, err = screen.NewPalette(command.Colour(cmd), c.terminal, os.Getenv)
-	return c, err
+	c.palette = screen.NewPalette(command.Colour(cmd), c.terminal, os.Getenv)
+	return c
 }
 
 // joinJob runs the agent until its job has ended, and exits with the job's outcome.
 func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Join, args []string, to console, made func(*agent.Agent)) (err error) {
-	c := client.New(p.Ports, JoinSource)
+	c := cluster.New(p.Ports, JoinSource)
 	c.AnswerWithin = p.Config.Wait
 	node := a.Filled().Node
 	switch used, err := NameInUse(ctx, c, p.Config.StateDir, node); {
@@ -140,7 +139,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 type Membership struct {
 	Process *boot.Process
 	Agent   AgentConfig
-	Client  *client.Client
+	Client  *cluster.Client
 	Job     *agent.Joining
 	Output  func(agent.Line) // of the workers here
 	// ErrorFile is as in agent.Options.
@@ -226,7 +225,7 @@ func membershipText(n events.NodeMembership) string {
 const outcomeWithin = time.Minute
 
 // end reports how the job ended for this node and returns the error with the exit code.
-func (s *reporter) end(ctx context.Context, c *client.Client, run *agent.Agent, interrupted bool) error {
+func (s *reporter) end(ctx context.Context, c *cluster.Client, run *agent.Agent, interrupted bool) error {
 	n, entered, err := run.Membership()
 	switch {
 	case err != nil:
@@ -248,7 +247,7 @@ func (s *reporter) end(ctx context.Context, c *client.Client, run *agent.Agent, 
 }
 
 // outcome waits for the end of the job and reports it as `regroup run` does.
-func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
+func (s *reporter) outcome(ctx context.Context, c *cluster.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, outcomeWithin)
 	defer cancel()
 	for {
@@ -267,7 +266,7 @@ func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 			if err := screen.Final(s.to, screen.Palette{}, v, now); err != nil {
 				return err
 			}
-			return summary.Of(v, now).Err()
+			return view.Summarize(v, now).Err()
 		}
 		if !wait.Sleep(ctx, 100*time.Millisecond) {
 			return events.Errorf(events.Unavailable, "%s is over, but the registry does not say how: see regroup status %s", s.job, s.job)

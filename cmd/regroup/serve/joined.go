@@ -13,7 +13,6 @@ import (
 
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/jointoken"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/jetstream/identity"
@@ -28,11 +27,11 @@ const (
 // is given, or that it was given at an earlier start. Both stay as they are if there is none, or if
 // a flag, a variable or a context that was named says how the cluster is reached; the follower of
 // the token is nil then.
-func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (boot.Config, AgentConfig, *jointoken.Follower, error) {
+func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (boot.Config, AgentConfig, *boot.TokenFollower, error) {
 	setting := a.Join
 	a.Join = ""
 	_ = os.Unsetenv(envJoin) // nothing that is started here inherits it
-	var k jointoken.Kept
+	var k boot.Token
 	var err error
 	switch {
 	case setting != "":
@@ -58,7 +57,7 @@ func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (bo
 		c.TLSCert, c.TLSKey = "", "" // of a context
 	}
 	c.Auth, c.Creds, c.TLSCA, c.Secret = "", k.Creds, k.TLSCA, ""
-	f := &jointoken.Follower{Used: k, Check: func(j identity.Join) error { return fits(j, a.Node, time.Now()) }}
+	f := &boot.TokenFollower{Used: k, Check: func(j identity.Join) error { return fits(j, a.Node, time.Now()) }}
 	if file, is := strings.CutPrefix(setting, "@"); is {
 		f.File = file
 	}
@@ -66,7 +65,7 @@ func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (bo
 }
 
 // following takes new tokens until the function that it returns is called.
-func following(ctx context.Context, f jointoken.Follower, log *slog.Logger) (stop func()) {
+func following(ctx context.Context, f boot.TokenFollower, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // workers have their grace after ctx
 	ended := make(chan struct{})
 	go func() {
@@ -88,28 +87,28 @@ func given(cmd *cobra.Command, names ...string) bool {
 }
 
 // joinBy checks a token that was given to an agent, and keeps it.
-func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string, now time.Time) (jointoken.Kept, error) {
+func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string, now time.Time) (boot.Token, error) {
 	from := envJoin
 	if cmd.Flag("join").Changed {
 		from = "--join"
 	}
 	for _, name := range []string{"creds", "auth", "tlsca"} {
 		if cmd.Flag(name).Changed {
-			return jointoken.Kept{}, events.Errorf(events.Invalid, "--%s: the token of %s has credentials: give one of the two", name, from)
+			return boot.Token{}, events.Errorf(events.Invalid, "--%s: the token of %s has credentials: give one of the two", name, from)
 		}
 	}
-	j, text, err := jointoken.Read(setting, cmd.InOrStdin())
+	j, text, err := boot.ReadToken(setting, cmd.InOrStdin())
 	if err == nil {
 		err = fits(j, a.Node, now)
 	}
 	if err != nil {
-		return jointoken.Kept{}, events.Errorf(events.CodeOf(err), "%s: %w", from, err)
+		return boot.Token{}, events.Errorf(events.CodeOf(err), "%s: %w", from, err)
 	}
 	node := string(j.Node)
 	if j.Node == access.AnyNode {
 		node = a.Filled().Node
 	}
-	return jointoken.Keep(filepath.Join(statedir.Of(c.StateDir, node), joinedDir), text)
+	return boot.KeepToken(filepath.Join(statedir.Of(c.StateDir, node), joinedDir), text)
 }
 
 // fits checks that a token is for the agent of a node, and still valid.
@@ -138,15 +137,15 @@ func expired(j identity.Join, now time.Time) error {
 
 // joinedBefore finds the token that an agent has kept; NotFound if there is none. Without a name
 // of the node it is that of the host's name, or the only one.
-func joinedBefore(c boot.Config, a AgentConfig, now time.Time) (jointoken.Kept, error) {
-	k, err := jointoken.Load(filepath.Join(statedir.Of(c.StateDir, a.Filled().Node), joinedDir))
+func joinedBefore(c boot.Config, a AgentConfig, now time.Time) (boot.Token, error) {
+	k, err := boot.LoadToken(filepath.Join(statedir.Of(c.StateDir, a.Filled().Node), joinedDir))
 	if a.Node == "" && events.CodeOf(err) == events.NotFound {
 		all, _ := filepath.Glob(filepath.Join(statedir.Of(c.StateDir, "*"), joinedDir)) // the pattern is well-formed
 		switch len(all) {
 		case 0:
 			return k, err
 		case 1:
-			k, err = jointoken.Load(all[0])
+			k, err = boot.LoadToken(all[0])
 		default:
 			var names []string
 			for _, dir := range all {

@@ -46,13 +46,13 @@ func (m machine) starts(args ...string) (boot.Config, string, error) {
 	return made, a.Node, err
 }
 
-// cluster is a directory of identities, which makes tokens.
-type cluster struct {
+// tokens is a directory of identities, which makes tokens.
+type tokens struct {
 	t   *testing.T
 	dir identity.Dir
 }
 
-func newCluster(t *testing.T) cluster {
+func newTokens(t *testing.T) tokens {
 	t.Helper()
 	d, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	if err != nil {
@@ -61,10 +61,10 @@ func newCluster(t *testing.T) cluster {
 	for _, name := range []string{"REGROUP_SERVER", "REGROUP_CREDS", "REGROUP_AUTH", "REGROUP_CONTEXT", "REGROUP_TLSCERT", envJoin, "REGROUP_AGENT_NODE"} {
 		t.Setenv(name, "")
 	}
-	return cluster{t, d}
+	return tokens{t, d}
 }
 
-func (c cluster) token(role access.Role, name string, node events.NodeID, expires time.Duration) string {
+func (c tokens) token(role access.Role, name string, node events.NodeID, expires time.Duration) string {
 	c.t.Helper()
 	if _, err := c.dir.Issue(access.Identity{Role: role, Name: name, Node: node}, expires); err != nil {
 		c.t.Fatal(err)
@@ -78,7 +78,7 @@ func (c cluster) token(role access.Role, name string, node events.NodeID, expire
 
 // TestWhatAnAgentIsGivenWinsOverWhatItKeeps, and a token over variables.
 func TestWhatAnAgentIsGivenWinsOverWhatItKeeps(t *testing.T) {
-	c := newCluster(t)
+	c := newTokens(t)
 	m := machine{t, t.TempDir(), time.Now()}
 	expect := func(what string, server string, joined bool, node string, args ...string) {
 		t.Helper()
@@ -115,7 +115,7 @@ func TestWhatAnAgentIsGivenWinsOverWhatItKeeps(t *testing.T) {
 
 // TestWrongTokensAreRefused with the flag or variable that has them, and what is to be done.
 func TestWrongTokensAreRefused(t *testing.T) {
-	c := newCluster(t)
+	c := newTokens(t)
 	m := machine{t, t.TempDir(), time.Now()}
 	a := c.token(access.RoleAgent, "node-a", "node-a", 0)
 	for _, w := range []struct {
@@ -147,7 +147,7 @@ func TestWrongTokensAreRefused(t *testing.T) {
 // TestAnExpiredTokenIsRefused where it is given and where it is kept, with the command that makes
 // another.
 func TestAnExpiredTokenIsRefused(t *testing.T) {
-	c := newCluster(t)
+	c := newTokens(t)
 	m := machine{t, t.TempDir(), time.Now()}
 	token := c.token(access.RoleAgent, "node-a", "node-a", time.Hour)
 	if _, _, err := m.starts("--join", token); err != nil {

@@ -66,14 +66,7 @@ func LoadDiscovery() (DiscoveryConfig, error) {
 }
 
 // HostFlags adds the flags that select the usable hosts. Their names are Horovod's.
-func (d *DiscoveryConfig) HostFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&d.Hosts, "hosts", d.Hosts, "use only these nodes: a:4,b:2 (REGROUP_DISCOVERY_HOSTS); default: every node with an agent")
-	fs.StringVar(&d.HostFile, "host-file", d.HostFile, "use only the nodes in this file: a line is host, host:slots or host slots=4 (REGROUP_DISCOVERY_HOST_FILE)")
-	fs.StringVar(&d.HostScript, "host-discovery-script", d.HostScript, "use only the nodes that this program prints, asked again and again (REGROUP_DISCOVERY_HOST_DISCOVERY_SCRIPT)")
-	fs.IntVar(&d.PerHost, "slots-per-host", d.PerHost, "slots of hosts that are given without a number (REGROUP_DISCOVERY_SLOTS_PER_HOST); default: all that the node has")
-	fs.DurationVar(&d.HostEvery, "host-period", d.HostEvery, "time from an answer of the file or script to the next question (REGROUP_DISCOVERY_HOST_PERIOD)")
-	fs.DurationVar(&d.HostWithin, "host-timeout", d.HostWithin, "a script that takes longer has failed (REGROUP_DISCOVERY_HOST_TIMEOUT)")
-}
+func (d *DiscoveryConfig) HostFlags(fs *pflag.FlagSet) { boot.Flags(fs, "DISCOVERY", &d.Config) }
 
 // Check queries the host source once, so that a user at a terminal sees its errors at once.
 func (d *DiscoveryConfig) Check(ctx context.Context) error {

@@ -6,11 +6,10 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/web"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -18,7 +17,7 @@ import (
 const clusterListen = "0.0.0.0:6222"
 
 // UpCommand is `regroup up`: the broker, all services and an agent in this process.
-func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig, w *web.Config) *cobra.Command {
+func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig, w *GatewayConfig) *cobra.Command {
 	o := jetstream.ServerOptions{Listen: "127.0.0.1:0"}
 	var noAgent, dashboard bool
 	cmd := &cobra.Command{
@@ -27,12 +26,9 @@ func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig, w *web.Config
 
 Of three machines the first has --cluster-listen and the others --join; then everything is stored three times. With a list of hosts the
 agents of other machines are used if it names them.`,
-		Example: `  regroup up
-  regroup up --dashboard
-  regroup up --slots 4 --listen 0.0.0.0:4222
-  regroup up --listen 0.0.0.0:4222 --cluster-listen 0.0.0.0:6222
-  regroup up --listen 0.0.0.0:4222 --join HOST-OF-THE-FIRST:6222
-  regroup up --listen 0.0.0.0:4222 --host-file hosts.txt`,
+		Example: command.Examples("regroup up", "regroup up --dashboard", "regroup up --slots 4 --listen 0.0.0.0:4222",
+			"regroup up --listen 0.0.0.0:4222 --cluster-listen 0.0.0.0:6222", "regroup up --listen 0.0.0.0:4222 --join HOST-OF-THE-FIRST:6222",
+			"regroup up --listen 0.0.0.0:4222 --host-file hosts.txt"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var run *agent.Agent
 			ctx, stop := boot.Interruptible(cmd.Context(), func() {
@@ -68,9 +64,9 @@ agents of other machines are used if it names them.`,
 				}
 				defer off()
 			}
-			var pages *web.Running
+			var pages *Gateway
 			if dashboard {
-				if pages, err = web.Open(*w, l.Process); err != nil {
+				if pages, err = OpenGateway(*w, l.Process); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", pages.Link())
@@ -99,23 +95,11 @@ agents of other machines are used if it names them.`,
 // Everything runs the services and, while they run, the agent (nil = none). When ctx ends, the
 // agent stops its workers first, so that the services still process their exits.
 func Everything(ctx context.Context, l *Local, a *agent.Agent) error {
-	services, stopServices := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopServices()
-	g, failed := errgroup.WithContext(services)
-	g.Go(func() error { return l.Run(failed) })
-	g.Go(func() error {
-		defer stopServices()
-		if a == nil {
-			select {
-			case <-ctx.Done():
-			case <-failed.Done():
-			}
-			return nil
+	return l.During(ctx, func(ctx context.Context) error {
+		if a != nil {
+			return a.Run(ctx)
 		}
-		inner, stop := context.WithCancel(ctx)
-		defer stop()
-		defer context.AfterFunc(failed, stop)() // a failed service ends the agent too
-		return a.Run(inner)
+		<-ctx.Done()
+		return nil
 	})
-	return g.Wait()
 }

@@ -19,14 +19,14 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/jobwatch"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 type call struct {
@@ -47,20 +47,16 @@ func Command(env command.Env, c *boot.Config, a serve.AgentConfig) *cobra.Comman
 		Use: "torchrun [flags] SCRIPT [ARG...]", Short: "Run a script as torchrun does: the same flags, and PET_ variables", Args: cobra.ArbitraryArgs,
 		Long: `Runs a script of torch.distributed with torchrun's command line: put regroup in front. It is started on every node with the
 same arguments. What each flag does here is in docs/torchrun.md.`,
-		Example: `  regroup torchrun --nproc-per-node 2 train.py
-  regroup torchrun --nnodes 1:4 --nproc-per-node 8 --max-restarts 3 \
-      --rdzv-backend c10d --rdzv-endpoint node1:29400 train.py
-  regroup torchrun --nproc-per-node 2 --max-restarts 3 --spares 2 \
-      train.py`,
+		Example: command.Examples("regroup torchrun --nproc-per-node 2 train.py",
+			"regroup torchrun --nnodes 1:4 --nproc-per-node 8 --max-restarts 3 \\\n      --rdzv-backend c10d --rdzv-endpoint node1:29400 train.py",
+			"regroup torchrun --nproc-per-node 2 --max-restarts 3 --spares 2 \\\n      train.py"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.options.read(os.LookupEnv)
 			job, err := t.options.job(args)
 			if err != nil {
 				return err
 			}
-			if t.palette, err = env.Palette(cmd, env.ErrIsTerminal); err != nil {
-				return err
-			}
+			t.palette = env.Palette(cmd, env.ErrIsTerminal)
 			t.colour = command.Colour(cmd)
 			for _, n := range t.options.notes() {
 				env.Say(n)
@@ -166,42 +162,18 @@ func hostIsGone(ctx context.Context, p *boot.Process, server string, patience ti
 // serve runs a server for this node and the others of the run, and joins the job on it.
 func (t *call) serve(ctx context.Context, l *serve.Local, job spec.Job) error {
 	defer l.Close()
-	services, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	g, failed := errgroup.WithContext(services)
-	g.Go(func() error { return l.Run(failed) })
-	g.Go(func() error {
-		defer stop()
-		inner, end := context.WithCancelCause(ctx)
-		defer end(nil)
-		defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
-		c := client.New(l.Process.Ports, serve.JoinSource)
-		if err := endOld(inner, c, l.Opened); err != nil {
+	err := l.During(ctx, func(ctx context.Context) error {
+		c := cluster.New(l.Process.Ports, serve.JoinSource)
+		err := c.StopAll(ctx, "left by a run that was killed", func(v events.JobView) bool { return v.Submitted.Before(l.Opened) })
+		if err != nil {
 			return err
 		}
-		return t.join(inner, l.Process, t.options.text("rdzv-id")+"@"+l.Process.Conn.ServerID(), job, l)
+		return t.join(ctx, l.Process, t.options.text("rdzv-id")+"@"+l.Process.Conn.ServerID(), job, l)
 	})
-	err := g.Wait()
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return nil
 	}
 	return err
-}
-
-// endOld stops the jobs of earlier runs, which were killed.
-func endOld(ctx context.Context, c *client.Client, before time.Time) error {
-	jobs, err := c.Jobs(ctx)
-	if err != nil {
-		return err
-	}
-	for _, j := range jobs {
-		if !j.State.Terminal() && j.Submitted.Before(before) {
-			if err := c.Stop(ctx, j.Job, "left by a run that was killed", true); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // othersWithin is how long a node that serves the others waits for them at the end, as torchrun's
@@ -210,7 +182,7 @@ const othersWithin = 5 * time.Minute
 
 // freeName takes the next name for this node while a living agent has it, which may be one of
 // another user, or of regroup up.
-func (t *call) freeName(ctx context.Context, c *client.Client, stateDir string) error {
+func (t *call) freeName(ctx context.Context, c *cluster.Client, stateDir string) error {
 	for {
 		used, err := serve.NameInUse(ctx, c, stateDir, t.agent.Node)
 		switch {
@@ -226,13 +198,13 @@ func (t *call) freeName(ctx context.Context, c *client.Client, stateDir string) 
 }
 
 // join takes part in the job until it has ended. l is the server of this process, or nil.
-func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.Job, l *serve.Local) (err error) {
-	c := client.New(p.Ports, serve.JoinSource)
+func (t *call) join(ctx context.Context, p *boot.Process, runID string, job spec.Job, l *serve.Local) (err error) {
+	c := cluster.New(p.Ports, serve.JoinSource)
 	c.AnswerWithin = p.Config.Wait
 	if err := t.freeName(ctx, c, p.Config.StateDir); err != nil {
 		return err
 	}
-	joined, err := serve.CreateJob(ctx, c, "torchrun-"+run, job)
+	joined, err := serve.CreateJob(ctx, c, "torchrun-"+runID, job)
 	if err != nil {
 		return err
 	}
@@ -250,7 +222,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	}
 	stopping, off := boot.InterruptibleBy(ctx, func() {
 		if l != nil { // else the job goes on without this node
-			_ = c.Stop(ctx, joined.Job, "interrupted twice", true)
+			_ = c.ChangeJob(ctx, cluster.Stop(joined.Job, "interrupted twice", true))
 		}
 		if made != nil {
 			made.Kill()
@@ -267,7 +239,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 	story, ended := context.WithCancel(ctx)
 	var g errgroup.Group
 	g.Go(func() error {
-		w := jobwatch.New(jobwatch.Options{Client: c, Job: joined.Job, Err: errs, Palette: t.palette})
+		w := run.NewWatcher(run.WatchOptions{Client: c, Job: joined.Job, Err: errs, Palette: t.palette})
 		if _, err := w.Run(story); err != nil && story.Err() == nil {
 			return err
 		}
@@ -279,7 +251,7 @@ func (t *call) join(ctx context.Context, p *boot.Process, run string, job spec.J
 		defer context.AfterFunc(stopping, func() {
 			if ctx.Err() == nil {
 				fmt.Fprintf(errs, "stopping %s; again kills it\n", joined.Job)
-				_ = c.Stop(ctx, joined.Job, "interrupted", false)
+				_ = c.ChangeJob(ctx, cluster.Stop(joined.Job, "interrupted", false))
 			}
 		})()
 	}

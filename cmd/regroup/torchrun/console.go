@@ -15,11 +15,11 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // streams is a set of the streams of a worker, as torchrun writes it.
@@ -117,9 +117,7 @@ func newConsole(o *options, env command.Env, colour, host, run string) (*console
 	}
 	var err error
 	for _, d := range []*display{&c.out, &c.err} {
-		if d.palette, err = screen.NewPalette(colour, d.terminal, env.Getenv); err != nil {
-			return nil, err
-		}
+		d.palette = screen.NewPalette(colour, d.terminal, env.Getenv)
 	}
 	if c.redirects, err = readSelection(o.text("redirects")); err != nil {
 		return nil, wrong("redirects", err)

@@ -38,10 +38,7 @@ type options struct {
 func add(fs *pflag.FlagSet) *options {
 	o := &options{fs: fs, values: map[string]*string{}, given: map[string]bool{}}
 	for _, f := range flags {
-		o.values[f.name()] = fs.StringP(f.name(), f.short(), f.initial, usage(f))
-		if f.plain() {
-			fs.Lookup(f.name()).NoOptDefVal = "true"
-		}
+		o.values[f.Name()] = f.Add(fs, f.initial, usage(f))
 	}
 	fs.IntVar(&o.spares, "spares", 0, "Regroup's own: Python interpreters that each node keeps started, with PyTorch imported, for workers that take the place of others")
 	fs.StringSliceVar(&o.load, "preload", nil, "Regroup's own: modules that spares import beside PyTorch, separated by commas")
@@ -62,7 +59,7 @@ func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
 	found := ""
 	for _, f := range flags {
-		switch n := f.name(); {
+		switch n := f.Name(); {
 		case n == name:
 			return pflag.NormalizedName(name)
 		case len(name) > 1 && strings.HasPrefix(n, name) && found == "":
@@ -77,7 +74,7 @@ func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 // read completes the flags by PET_ variables, which torchrun reads for those that are not given.
 func (o *options) read(lookup func(string) (string, bool)) {
 	for _, f := range flags {
-		name := f.name()
+		name := f.Name()
 		if o.fs.Changed(name) {
 			o.given[name] = true
 			continue
@@ -89,10 +86,10 @@ func (o *options) read(lookup func(string) (string, bool)) {
 		if !ok && name == "log-line-prefix-template" {
 			text, ok = lookup("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
 		}
-		if !ok || text == "" && f.plain() {
+		if !ok || text == "" && f.Plain() {
 			continue
 		}
-		if f.plain() { // set and not 0
+		if f.Plain() { // set and not 0
 			text = strconv.FormatBool(text != "0")
 		}
 		*o.values[name], o.given[name] = text, true
@@ -105,8 +102,8 @@ func (o *options) on(name string) bool     { return o.text(name) == "true" }
 // notes are about flags without effect.
 func (o *options) notes() (all []string) {
 	for _, f := range flags {
-		if o.given[f.name()] && f.outcome == noted {
-			all = append(all, fmt.Sprintf("--%s has no effect here: %s", f.name(), f.does))
+		if o.given[f.Name()] && f.outcome == noted {
+			all = append(all, fmt.Sprintf("--%s has no effect here: %s", f.Name(), f.does))
 		}
 	}
 	_, _, more := jobflags.SplitConf(o.text("rdzv-conf"))

@@ -3,6 +3,8 @@ package torchrun
 import (
 	"fmt"
 	"strings"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 )
 
 // outcome is how a flag of torchrun behaves here.
@@ -16,7 +18,7 @@ const (
 
 // flag is one of torchrun's.
 type flag struct {
-	names   string // with the value: "-t, --tee STD"
+	jobflags.Spelling
 	initial string // its default
 	outcome outcome
 	does    string // for noted: why it has no effect
@@ -58,24 +60,6 @@ var flags = []flag{
 	{"--print-completion SHELL", "", other, "refused; instead: regroup completion SHELL"},
 }
 
-// name is the long name, without dashes.
-func (f flag) name() string {
-	_, long, _ := strings.Cut(f.names, "--")
-	name, _, _ := strings.Cut(long, " ")
-	return name
-}
-
-// short is the one-letter name; empty = none.
-func (f flag) short() string {
-	if strings.HasPrefix(f.names, "--") {
-		return ""
-	}
-	return f.names[1:2]
-}
-
-// plain reports whether it takes no value.
-func (f flag) plain() bool { return f.initial == "false" }
-
 // Table renders docs/torchrun.md's table of flags.
 func Table() string {
 	var b strings.Builder
@@ -86,7 +70,7 @@ func Table() string {
 		if f.initial != "" {
 			initial = "`" + f.initial + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", strings.ReplaceAll(f.names, "|", "\\|"), initial, here, f.does)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Cell(), initial, here, f.does)
 	}
 	return b.String()
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // Gateway returns the client of the gateway at a URL; empty = the one of this user's settings.
@@ -95,24 +95,15 @@ func (c *call) list() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if written, err := command.List(form, c.env.Out, all, func(w client.Webhook) string { return w.ID }); written {
-				return err
-			}
-			p, err := c.env.Palette(cmd, c.env.IsTerminal)
-			if err != nil {
-				return err
-			}
-			rows := make([][]string, 0, len(all))
-			for _, w := range all {
-				rows = append(rows, row(w, p))
-			}
-			return screen.Table(c.env.Out, p, []string{"ID", "URL", "TYPES", "HANDSHAKE", "TARGET", "DELIVERED", "ASIDE"}, rows)
+			return command.Print(c.env, cmd, form, all, command.Columns[client.Webhook]{
+				Name: func(w client.Webhook) string { return w.ID }, Header: strings.Fields("ID URL TYPES HANDSHAKE TARGET DELIVERED ASIDE"), Row: row,
+			})
 		})
 	}
 	return cmd
 }
 
-func row(w client.Webhook, p screen.Palette) []string {
+func row(p screen.Palette, w client.Webhook) []string {
 	types := strings.Join(w.Types, ",")
 	if types == "" {
 		types = "all"

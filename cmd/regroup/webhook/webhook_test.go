@@ -21,7 +21,6 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/gateway"
 )
@@ -54,7 +53,7 @@ func (x terminal) run(args ...string) (out, errs string, err error) {
 func start(t *testing.T) terminal {
 	t.Helper()
 	g, err := gateway.New(gateway.Options{
-		Ports: memory.New().Ports(), Parse: func(string, []byte) (spec.Job, error) { return spec.Job{}, nil },
+		Ports: memory.New().Ports(),
 		Token: token, Version: "test", Webhooks: filepath.Join(t.TempDir(), "webhooks.json"), WebhooksPrivate: true, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

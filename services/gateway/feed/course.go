@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/gateway/view"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Course returns the points of a job's metrics by name. Those of the time before this process heard
@@ -16,9 +17,9 @@ func (f *Feed) Course(ctx context.Context, id events.JobID) (map[string][]Point,
 		Stream: events.StreamFacts, Start: events.FromFirst,
 		Subjects: []string{events.FactSubject(events.JobProgressed{}.Type(), string(id))},
 	}
-	once := Once{}
+	once := cluster.Decoder{}
 	var facts []events.Event
-	err := untilCaughtUp(ctx, f.ports.Log, at, func(s events.Stored) error {
+	err := cluster.ReadStored(ctx, f.ports.Log, at, func(s events.Stored) error {
 		if i, ok := f.item(s, once); ok {
 			facts = append(facts, i.Event)
 		}

@@ -3,12 +3,12 @@ package feed
 import (
 	"bytes"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // readFacts follows the stream of facts from the oldest that the ring can hold.
@@ -28,7 +28,7 @@ func (f *Feed) readFacts(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	once := Once{}
+	once := cluster.Decoder{}
 	return f.ports.Log.Follow(ctx, at, func(s events.Stored) error {
 		i, ok := f.item(s, once)
 		if !ok {
@@ -47,66 +47,33 @@ func (f *Feed) readFacts(ctx context.Context) error {
 	})
 }
 
-// Once recognises facts that were published twice: a broker remembers their ids for a bounded time.
-type Once map[onceKey]uint64
-
-type onceKey struct {
-	family events.Family
-	entity string
-}
-
-// New reports whether a fact of an entity is met for the first time.
-func (o Once) New(e events.Event) bool {
-	k := onceKey{e.Body.Type().Family(), e.Entity}
-	if e.Number > 0 && e.Number <= o[k] {
-		return false
-	}
-	if e.Number > 0 {
-		o[k] = e.Number
-	}
-	return true
-}
-
 // item decodes a stored fact; false if it is a repeat or cannot be read.
-func (f *Feed) item(s events.Stored, once Once) (Item, bool) {
-	e, err := cloudevent.DecodeStored(s)
-	if errors.Is(err, events.ErrUnknownType) {
-		return Item{}, false // written by a newer version
+func (f *Feed) item(s events.Stored, once cluster.Decoder) (Item, bool) {
+	e, ok, err := once.Decode(s)
+	m := events.Message{}
+	if ok && err == nil {
+		m, err = cloudevent.EncodeStructured(e)
 	}
-	if err != nil {
-		f.warn(s.Subject, err)
-		return Item{}, false
-	}
-	if !once.New(e) {
-		return Item{}, false
-	}
-	m, err := cloudevent.EncodeStructured(e)
 	if err != nil {
 		f.warn(s.Subject, err)
 		return Item{}, false
 	}
 	i := Item{Sequence: s.Sequence, Kind: "fact", Data: bytes.TrimSpace(m.Data), Event: e}
-	if e.Body.Type().Family() != events.FamilyNode {
+	if ok && e.Body.Type().Family() != events.FamilyNode {
 		i.Job = events.JobID(e.Entity)
 	}
-	return i, true
+	return i, ok
 }
-
-// jobFamilies are the families of facts whose entity is the job.
-var jobFamilies = []events.Family{events.FamilyJob, events.FamilyPlacement, events.FamilyRound, events.FamilyWorker, events.FamilyIncident}
 
 // Stored calls fn with the stored facts from a position on, of one job or, if that is empty, of
 // all, up to those that are stored now. An error of fn ends it.
 func (f *Feed) Stored(ctx context.Context, job events.JobID, from uint64, fn func(Item) error) error {
 	at := events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromSequence, Sequence: max(1, from)}
 	if job != "" {
-		at.Subjects = nil
-		for _, family := range jobFamilies {
-			at.Subjects = append(at.Subjects, events.FamilySubject(family, string(job)))
-		}
+		at.Subjects = cluster.JobSubjects(job)
 	}
-	once := Once{}
-	return untilCaughtUp(ctx, f.ports.Log, at, func(s events.Stored) error {
+	once := cluster.Decoder{}
+	return cluster.ReadStored(ctx, f.ports.Log, at, func(s events.Stored) error {
 		if i, ok := f.item(s, once); ok {
 			return fn(i)
 		}
@@ -118,18 +85,80 @@ func (f *Feed) Stored(ctx context.Context, job events.JobID, from uint64, fn fun
 // ExportTraceServiceRequest in protobuf.
 func (f *Feed) Spans(ctx context.Context, since time.Time, fn func(otlp []byte) error) error {
 	at := events.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: events.FromTime, Since: since}
-	return untilCaughtUp(ctx, f.ports.Log, at, func(s events.Stored) error { return fn(s.Data) })
+	return cluster.ReadStored(ctx, f.ports.Log, at, func(s events.Stored) error { return fn(s.Data) })
 }
 
-var errCaughtUp = errors.New("caught up")
-
-// untilCaughtUp calls fn with the messages that are stored now.
-func untilCaughtUp(ctx context.Context, log events.Log, at events.Follow, fn func(events.Stored) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := log.Follow(ctx, at, fn, func() { cancel(errCaughtUp) })
-	if errors.Is(err, errCaughtUp) || errors.Is(context.Cause(ctx), errCaughtUp) {
-		return nil
+// Read calls fn with the facts after a position: with those that the ring has dropped, as they are
+// stored, of one job or, if that is empty, of all, and then with some of the ring. It returns the
+// position of the last one, and a channel that is closed when there are more.
+func (f *Feed) Read(ctx context.Context, job events.JobID, after uint64, fn func(Item) error) (at uint64, more <-chan struct{}, err error) {
+	take := func(i Item) error {
+		after = max(after, i.Sequence)
+		if job != "" && i.Job != job {
+			return nil
+		}
+		return fn(i)
 	}
-	return err
+	for {
+		first, last := f.Facts.First(), f.Facts.Last()
+		if after < last && after+1 < first {
+			if err := f.Stored(ctx, job, after+1, take); err != nil {
+				return after, nil, err
+			}
+			after = max(after, last)
+		}
+		items, more := f.Facts.After(after, batch)
+		if after < f.Facts.Last() && after+1 < f.Facts.First() {
+			continue // some were dropped meanwhile
+		}
+		for _, i := range items {
+			if err := take(i); err != nil {
+				return after, nil, err
+			}
+		}
+		return after, more, nil
+	}
+}
+
+// batch is how many items of a ring are read at once.
+const batch = 256
+
+// FollowItems calls fn with the facts after a position, and with those that come, until ctx or an
+// error of fn ends it.
+func (f *Feed) FollowItems(ctx context.Context, after uint64, fn func(Item) error) error {
+	for {
+		at, more, err := f.Read(ctx, "", after, fn)
+		if err != nil {
+			return err
+		}
+		after = at
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Follow implements cluster.Facts; it calls fn with the facts of all subjects.
+func (f *Feed) Follow(ctx context.Context, after uint64, _ []string, fn func(events.Event) error) error {
+	return f.FollowItems(ctx, after, func(i Item) error { return fn(i.Event) })
+}
+
+// Newest implements cluster.Facts.
+func (f *Feed) Newest(context.Context) uint64 { return f.Facts.Last() }
+
+// Until waits until ok holds, which is called again after each change of a view.
+func (f *Feed) Until(ctx context.Context, ok func() bool) error {
+	for {
+		_, changed := f.Live.After(f.Live.Last(), 1)
+		if ok() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }

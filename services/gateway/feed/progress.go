@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/gateway/view"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Bounds of what is kept of progress.

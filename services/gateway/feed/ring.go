@@ -99,13 +99,18 @@ func (r *Ring) First() uint64 {
 }
 
 // After returns at most so many items after a sequence, and a channel that is closed when there is
-// another one.
+// another one, perhaps already.
 func (r *Ring) After(sequence uint64, most int) ([]Item, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := r.search(sequence + 1)
-	found := r.items[at:min(len(r.items), at+most)]
-	return append([]Item(nil), found...), r.changed
+	found := append([]Item(nil), r.items[at:min(len(r.items), at+most)]...)
+	if at+most < len(r.items) {
+		more := make(chan struct{})
+		close(more)
+		return found, more
+	}
+	return found, r.changed
 }
 
 // Back returns the sequence after which the newest so many items come.

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // TestRing compares a ring with a list: what it holds are the newest items within its bounds, each
@@ -63,6 +67,72 @@ func TestRing(t *testing.T) {
 			t.Fatalf("the newest %d are %v", back, got)
 		}
 	})
+}
+
+// TestAReaderOfAPartIsNotHeldUp: who reads a part of what is there is told at once that there is
+// more, and who has read all of it when the next item comes.
+func TestAReaderOfAPartIsNotHeldUp(t *testing.T) {
+	r := NewRing(10, 100)
+	for range 3 {
+		r.Add(Item{})
+	}
+	closed := func(more <-chan struct{}) bool {
+		select {
+		case <-more:
+			return true
+		default:
+			return false
+		}
+	}
+	part, more := r.After(0, 2)
+	rest, next := r.After(part[1].Sequence, 2)
+	if len(rest) != 1 || !closed(more) || closed(next) {
+		t.Fatalf("%d and %d items; more: %v, another: %v", len(part), len(rest), closed(more), closed(next))
+	}
+	if r.Add(Item{}); !closed(next) {
+		t.Error("the reader was not woken")
+	}
+}
+
+// TestFactsAreReadOnce, in their order, where the ring has dropped the oldest: from the stream, and
+// then from the ring.
+func TestFactsAreReadOnce(t *testing.T) {
+	bus := memory.New()
+	f := New(bus.Ports(), func(subject string, err error) { t.Errorf("%s: %v", subject, err) })
+	f.Facts = NewRing(3, 1<<20)
+	once := cluster.Decoder{}
+	for i := 1; i <= 9; i++ {
+		job := events.JobID([]string{"a-0001", "b-0002"}[i%2])
+		m, err := cloudevent.Encode(events.Event{ID: fmt.Sprint(i), Source: "/regroup/registry", Entity: string(job), Number: uint64(i), Time: time.Now(), Body: events.JobFinishing{Job: job}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := bus.Ports().Log.Publish(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stored, err := bus.Ports().Log.Next(t.Context(), events.StreamFacts, events.AllFacts, at); err != nil {
+			t.Fatal(err)
+		} else if item, ok := f.item(stored, once); ok && i < 9 { // the ring is behind the stream
+			f.Facts.Add(item)
+		}
+	}
+	for job, want := range map[events.JobID]string{"": " 1 2 3 4 5 6 7 8 9", "a-0001": " 2 4 6 8"} {
+		got, at := "", uint64(0)
+		take := func(i Item) error {
+			got += " " + i.Event.ID
+			return nil
+		}
+		for range 3 {
+			var err error
+			if at, _, err = f.Read(t.Context(), job, at, take); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got != want {
+			t.Errorf("of %q%s, want%s", job, got, want)
+		}
+	}
 }
 
 // TestSeriesStayBounded: points become sparser instead of more, and cover all of the time.

@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // Change says which view has changed. It is the data of a live item.
@@ -76,10 +77,7 @@ func (f *Feed) change(kind, id string) {
 
 // Jobs returns every job, the newest first, with the newest progress.
 func (f *Feed) Jobs() []events.JobView {
-	all := slices.DeleteFunc(f.jobs.all(), func(v events.JobView) bool { return !exists(v) })
-	slices.SortFunc(all, func(a, b events.JobView) int {
-		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(a.Job, b.Job))
-	})
+	all := cluster.NewestFirst(slices.DeleteFunc(f.jobs.all(), func(v events.JobView) bool { return !cluster.Exists(v) }))
 	for i := range all {
 		f.series.progressed(&all[i])
 	}
@@ -90,7 +88,7 @@ func (f *Feed) Jobs() []events.JobView {
 // none.
 func (f *Feed) Job(id events.JobID) (events.JobView, uint64, bool) {
 	v, revision, ok := f.jobs.get(string(id))
-	if !ok || !exists(v) {
+	if !ok || !cluster.Exists(v) {
 		return events.JobView{}, 0, false
 	}
 	f.series.progressed(&v)
@@ -109,9 +107,6 @@ func (f *Feed) Shows(e events.Event) bool {
 	}
 	return f.jobs.shows(e.Entity, family, e.Number)
 }
-
-// exists: a document without a state only records a stop that arrived before its submit.
-func exists(v events.JobView) bool { return v.Job != "" && v.State != "" }
 
 // Nodes returns every node by name.
 func (f *Feed) Nodes() []events.NodeView {
@@ -139,29 +134,4 @@ func (f *Feed) Pool() events.PoolView {
 }
 
 // Silent returns the services of which no replica answers, in the order of the control flow.
-func (f *Feed) Silent(ctx context.Context) []string {
-	all := events.ServiceNames()
-	dead := make([]bool, len(all))
-	query, err := events.EncodeBody(events.Ping{})
-	if err != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, retryPause)
-	defer cancel()
-	var g errgroup.Group
-	for i, service := range all {
-		g.Go(func() error {
-			_, err := f.ports.Calls.Call(ctx, events.RequestSubject(service, events.VerbAlive), query)
-			dead[i] = err != nil && (events.CodeOf(err) == events.Unavailable || events.CodeOf(err) == events.Cancelled)
-			return nil
-		})
-	}
-	_ = g.Wait() // no function returns an error
-	var silent []string
-	for i, service := range all {
-		if dead[i] {
-			silent = append(silent, service)
-		}
-	}
-	return silent
-}
+func (f *Feed) Silent(ctx context.Context) []string { return cluster.Silent(ctx, f.ports.Calls) }

@@ -138,9 +138,6 @@ func (s *Schemas) object(t reflect.Type) Schema {
 				if strings.Contains(options, "string") {
 					p = Schema{"type": "string"}
 				}
-				if f.Tag.Get("nullable") == "true" {
-					p = nullable(p)
-				}
 				properties[name] = p
 				if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 					required = append(required, name)

@@ -124,34 +124,12 @@ func (h *Hooks) deliver(ctx context.Context, s *stored) {
 		return nil
 	}
 	for ctx.Err() == nil {
-		if first := h.Feed.Facts.First(); at+1 < first {
-			err := h.Feed.Stored(ctx, "", at+1, one)
-			if errors.Is(err, errRemoved) {
-				return
-			}
-			if err != nil && ctx.Err() == nil {
-				h.Logger.Warn("facts for a webhook cannot be read", "reason", err)
-				wait.Sleep(ctx, saveEvery)
-				continue
-			}
-			at = max(at, first-1)
+		err := h.Feed.FollowItems(ctx, at, one)
+		if errors.Is(err, errRemoved) || ctx.Err() != nil {
+			return
 		}
-		items, more := h.Feed.Facts.After(at, 64)
-		if at+1 < h.Feed.Facts.First() {
-			continue // some were dropped meanwhile
-		}
-		for _, i := range items {
-			if one(i) != nil {
-				return
-			}
-		}
-		if len(items) > 0 {
-			continue
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-		}
+		h.Logger.Warn("facts for a webhook cannot be read", "reason", err)
+		wait.Sleep(ctx, saveEvery)
 	}
 }
 

@@ -11,10 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/services/cluster"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Env is the environment of a command. Data goes to Out, messages to Err. All fields but In must be
@@ -22,7 +23,7 @@ import (
 type Env struct {
 	// Connect connects to the servers within a time and reports waits; the returned function closes
 	// the connections.
-	Connect       func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error)
+	Connect       func(ctx context.Context, within time.Duration, say func(string)) ([]cluster.Server, func(), error)
 	In            io.Reader
 	Out, Err      io.Writer
 	IsTerminal    bool // Out is one
@@ -41,12 +42,13 @@ const (
 
 // GlobalFlags adds the flags that mean the same in every command.
 func GlobalFlags(fs *pflag.FlagSet) {
-	fs.String(flagColor, screen.Auto, "auto, always or never; auto heeds NO_COLOR and CLICOLOR_FORCE (REGROUP_COLOR)")
-	fs.Duration(flagTimeout, client.DefaultAnswerWithin, "how long to wait for a server, and for the answer to a command (REGROUP_TIMEOUT)")
+	colour := &word{what: "mode", typ: "string", allowed: []string{screen.Auto, screen.Always, screen.Never}, value: screen.Auto}
+	fs.Var(colour, flagColor, "auto, always or never; auto heeds NO_COLOR and CLICOLOR_FORCE (REGROUP_COLOR)")
+	fs.Duration(flagTimeout, cluster.DefaultAnswerWithin, "how long to wait for a server, and for the answer to a command (REGROUP_TIMEOUT)")
 }
 
 // Client connects and returns a client; done closes the connection.
-func (e Env) Client(cmd *cobra.Command) (c *client.Client, done func(), err error) {
+func (e Env) Client(cmd *cobra.Command) (c *cluster.Client, done func(), err error) {
 	within, err := Timeout(cmd)
 	if err != nil {
 		return nil, nil, err
@@ -61,10 +63,10 @@ func (e Env) Client(cmd *cobra.Command) (c *client.Client, done func(), err erro
 }
 
 // ClientOf returns a client of connected servers, with the CloudEvents source of its commands.
-func (e Env) ClientOf(source string, within time.Duration, servers ...client.Server) *client.Client {
-	c := client.Of(source, servers...)
+func (e Env) ClientOf(source string, within time.Duration, servers ...cluster.Server) *cluster.Client {
+	c := cluster.Of(source, servers...)
 	c.AnswerWithin, c.Waits = within, e.Say
-	c.Now, c.Trace = e.Now, client.Trace(e.Getenv)
+	c.Now, c.Trace = e.Now, cluster.Trace(e.Getenv)
 	c.Warn = func(err error) { e.Say("warning: " + err.Error()) }
 	return c
 }
@@ -76,11 +78,11 @@ func (e Env) Say(text string) { fmt.Fprintln(e.Err, "regroup:", escape.Text(text
 func Timeout(cmd *cobra.Command) (time.Duration, error) {
 	f := cmd.Flag(flagTimeout)
 	if f == nil {
-		return client.DefaultAnswerWithin, nil
+		return cluster.DefaultAnswerWithin, nil
 	}
 	d, err := time.ParseDuration(f.Value.String())
 	if own := f != cmd.Root().PersistentFlags().Lookup(flagTimeout); own && d == 0 { // the command's own flag: it does not bound the connection
-		return client.DefaultAnswerWithin, nil
+		return cluster.DefaultAnswerWithin, nil
 	}
 	if err != nil || d <= 0 {
 		return 0, events.Errorf(events.Invalid, "--timeout is %s, must be more than 0", f.Value)
@@ -114,7 +116,7 @@ func exact(cmd *cobra.Command, terminal bool) bool {
 }
 
 // Palette returns the palette for Out or Err; terminal = that is one.
-func (e Env) Palette(cmd *cobra.Command, terminal bool) (screen.Palette, error) {
+func (e Env) Palette(cmd *cobra.Command, terminal bool) screen.Palette {
 	return screen.NewPalette(Colour(cmd), terminal, e.Getenv)
 }
 
@@ -134,7 +136,7 @@ func (e Env) Age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return screen.Span(e.Now().Sub(t))
+	return view.Span(e.Now().Sub(t))
 }
 
 // Interrupted turns an interrupt into success for a command that only watches.

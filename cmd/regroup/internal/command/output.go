@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,9 +13,10 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // Output formats.
@@ -29,37 +31,38 @@ const (
 	JSONL = "jsonl"
 )
 
-// Format is the value of -o.
-type Format struct {
+// word is the value of a flag that takes one of some words.
+type word struct {
+	what    string // for errors
+	typ     string // for the help
 	allowed []string
 	value   string
 }
 
+// String implements pflag.Value.
+func (w *word) String() string { return w.value }
+
+// Type implements pflag.Value.
+func (w *word) Type() string { return w.typ }
+
+// Set implements pflag.Value.
+func (w *word) Set(s string) error {
+	if !slices.Contains(w.allowed, s) {
+		return fmt.Errorf("unknown %s %q: %s", w.what, s, cmp.Or(spec.DidYouMean(s, w.allowed), "use one of "+strings.Join(w.allowed, ", ")))
+	}
+	w.value = s
+	return nil
+}
+
+// Format is the value of -o.
+type Format struct{ word }
+
 // Output adds -o with the allowed formats, the first of which is the default.
 func Output(cmd *cobra.Command, allowed ...string) *Format {
-	f := &Format{allowed: allowed, value: allowed[0]}
+	f := &Format{word{what: "form", typ: "format", allowed: allowed, value: allowed[0]}}
 	cmd.Flags().VarP(f, "output", "o", strings.Join(allowed, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // fails only when called twice
 	return f
-}
-
-// String implements pflag.Value.
-func (f *Format) String() string { return f.value }
-
-// Type implements pflag.Value.
-func (f *Format) Type() string { return "format" }
-
-// Set implements pflag.Value.
-func (f *Format) Set(s string) error {
-	if !slices.Contains(f.allowed, s) {
-		hint := spec.DidYouMean(s, f.allowed)
-		if hint == "" {
-			hint = "use one of " + strings.Join(f.allowed, ", ")
-		}
-		return fmt.Errorf("unknown form %q: %s", s, hint)
-	}
-	f.value = s
-	return nil
 }
 
 // Is reports whether a format was selected.
@@ -71,22 +74,30 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 		return false, nil
 	}
 	var b bytes.Buffer
+	err := WriteJSON(&b, v)
+	out := b.Bytes()
+	if err == nil && f.Is(YAML) {
+		if out, err = toYAML(out); err != nil {
+			err = events.Errorf(events.Internal, "encode the output: %w", err)
+		}
+	}
+	if err == nil {
+		_, err = w.Write(out)
+	}
+	return true, err
+}
+
+// WriteJSON writes a value as JSON, without characters that a terminal obeys.
+func WriteJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
-		return true, events.Errorf(events.Internal, "encode the output: %w", err)
+		return events.Errorf(events.Internal, "encode the output: %w", err)
 	}
-	out := escape.JSON(b.Bytes())
-	if f.Is(YAML) {
-		y, err := toYAML(out)
-		if err != nil {
-			return true, events.Errorf(events.Internal, "encode the output: %w", err)
-		}
-		out = y
-	}
-	_, err := w.Write(out)
-	return true, err
+	_, err := w.Write(escape.JSON(b.Bytes()))
+	return err
 }
 
 // List is Write for a list, which it writes as names too.
@@ -100,6 +111,27 @@ func List[T any](f *Format, w io.Writer, all []T, name func(T) string) (bool, er
 		}
 	}
 	return true, nil
+}
+
+// Columns is how a list is shown as a table.
+type Columns[T any] struct {
+	Name   func(T) string // of a thing, for -o name; nil = there is no such form
+	None   string         // what is said of an empty list; empty = the header is shown
+	Header []string
+	Row    func(screen.Palette, T) []string
+}
+
+// Print writes a list in the selected format, by default as a table.
+func Print[T any](e Env, cmd *cobra.Command, f *Format, all []T, c Columns[T]) error {
+	if written, err := List(f, e.Out, all, c.Name); written {
+		return err
+	}
+	if len(all) == 0 && c.None != "" {
+		fmt.Fprintln(e.Err, c.None)
+		return nil
+	}
+	p := e.Palette(cmd, e.IsTerminal)
+	return screen.TableOf(e.Out, p, c.Header, all, func(x T) []string { return c.Row(p, x) })
 }
 
 // toYAML converts JSON to YAML. Strings with characters that the YAML encoder does not escape are

@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // Session is the state of a connected command.
 type Session struct {
-	*client.Client
+	*cluster.Client
 	Palette screen.Palette // for Out
 	Args    []string
 }
@@ -21,28 +21,24 @@ type Session struct {
 // Connected returns the body of a command: it connects, calls do, and closes the connection.
 func (e Env) Connected(do func(ctx context.Context, s Session) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		p, err := e.Palette(cmd, e.IsTerminal)
-		if err != nil {
-			return err
-		}
 		c, done, err := e.Client(cmd)
 		if err != nil {
 			return err
 		}
 		defer done()
-		return do(cmd.Context(), Session{Client: c, Palette: p, Args: args})
+		return do(cmd.Context(), Session{Client: c, Palette: e.Palette(cmd, e.IsTerminal), Args: args})
 	}
 }
 
 // SayStale says in a line for each server how old what it has is, if its services do not answer.
-func (e Env) SayStale(all []client.Stale) {
+func (e Env) SayStale(all []cluster.Stale) {
 	for _, s := range all {
 		e.Say(e.StaleText(s))
 	}
 }
 
 // StaleText is such a line.
-func (e Env) StaleText(s client.Stale) string {
+func (e Env) StaleText(s cluster.Stale) string {
 	if s.AsOf.IsZero() {
 		return s.String() + ": state as they left it"
 	}
@@ -53,7 +49,7 @@ const completeWithin = 2 * time.Second
 
 // Completes completes the first argument with the results of words, each with its description.
 // There are none if the system is unreachable.
-func (e Env) Completes(words func(context.Context, *client.Client) ([]cobra.Completion, error)) cobra.CompletionFunc {
+func (e Env) Completes(words func(context.Context, *cluster.Client) ([]cobra.Completion, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -65,7 +61,7 @@ func (e Env) Completes(words func(context.Context, *client.Client) ([]cobra.Comp
 			return nil, cobra.ShellCompDirectiveError
 		}
 		defer done()
-		found, err := words(ctx, client.Of(e.Source, servers...))
+		found, err := words(ctx, cluster.Of(e.Source, servers...))
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

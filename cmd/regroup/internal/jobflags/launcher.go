@@ -13,11 +13,11 @@ import (
 // A flag of another launcher has the same spelling and effect as there, or an error that names its
 // replacement.
 type launcherFlag struct {
-	of      string // torchrun or horovodrun
-	names   string // its names there, with the value; the first long one is its name here
-	does    string // for the documentation; for a refused flag its replacement
-	outcome outcome
-	known   bool // a flag of this command has the same name and meaning
+	of       string // torchrun or horovodrun
+	Spelling        // there; the first long name is its name here
+	does     string // for the documentation; for a refused flag its replacement
+	outcome  outcome
+	known    bool // a flag of this command has the same name and meaning
 }
 
 type outcome int
@@ -78,29 +78,39 @@ var launcherFlags = []launcherFlag{
 	{horovodrun, "--mpi", "Regroup's own engine is used", noted, false},
 }
 
-// name is the flag's name here, without dashes.
-func (l launcherFlag) name() string {
-	for w := range strings.FieldsSeq(l.names) {
-		if long, ok := strings.CutPrefix(strings.TrimSuffix(w, ","), "--"); ok {
-			return long
-		}
-	}
-	return ""
+// Spelling is how another launcher writes a flag: -t, --tee STD.
+type Spelling string
+
+// Name is the first long name, without dashes.
+func (s Spelling) Name() string {
+	_, long, _ := strings.Cut(string(s), "--")
+	return strings.FieldsFunc(long, func(r rune) bool { return r == ' ' || r == ',' })[0]
 }
 
-// short is its one-letter name; empty = none.
-func (l launcherFlag) short() string {
-	w, _, _ := strings.Cut(l.names, ",")
-	if len(w) == 2 {
+// Short is the one-letter name; empty = none.
+func (s Spelling) Short() string {
+	if w, _, _ := strings.Cut(string(s), ","); len(w) == 2 {
 		return w[1:]
 	}
 	return ""
 }
 
-// plain reports whether it takes no value.
-func (l launcherFlag) plain() bool {
-	return !strings.Contains(l.names[strings.Index(l.names, "--"):], " ")
+// Plain reports whether the flag takes no value.
+func (s Spelling) Plain() bool {
+	return !strings.Contains(string(s[strings.Index(string(s), "--"):]), " ")
 }
+
+// Add adds the flag to a set.
+func (s Spelling) Add(fs *pflag.FlagSet, initial, usage string) *string {
+	value := fs.StringP(s.Name(), s.Short(), initial, usage)
+	if s.Plain() {
+		fs.Lookup(s.Name()).NoOptDefVal = "true"
+	}
+	return value
+}
+
+// Cell is the flag in a table of Markdown.
+func (s Spelling) Cell() string { return "`" + strings.ReplaceAll(string(s), "|", "\\|") + "`" }
 
 // addLaunchers adds the launcher flags that no other flag implements. They are hidden in the help,
 // which would be twice as long.
@@ -111,12 +121,8 @@ func (f *Flags) addLaunchers() {
 		if x.known {
 			continue
 		}
-		name := x.name()
-		f.launchers[name] = fs.StringP(name, x.short(), "", x.of+": "+x.does)
-		if x.plain() {
-			fs.Lookup(name).NoOptDefVal = "true"
-		}
-		_ = fs.MarkHidden(name) // the flag exists
+		f.launchers[x.Name()] = x.Add(fs, "", x.of+": "+x.does)
+		_ = fs.MarkHidden(x.Name()) // the flag exists
 	}
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName { return pflag.NormalizedName(spelt(name)) })
 }
@@ -137,7 +143,7 @@ func spelt(name string) string {
 // flag without effect.
 func (f *Flags) checkLaunchers(add func(path, message string)) (notes []string) {
 	for _, x := range launcherFlags {
-		name := x.name()
+		name := x.Name()
 		if x.known || !f.fs.Changed(name) {
 			continue
 		}
@@ -145,7 +151,7 @@ func (f *Flags) checkLaunchers(add func(path, message string)) (notes []string) 
 		switch {
 		case x.outcome == noted:
 			notes = append(notes, fmt.Sprintf("--%s has no effect here: %s", name, x.does))
-		case name == "redirects" && value == "0", x.plain() && value == "false":
+		case name == "redirects" && value == "0", x.Plain() && value == "false":
 		case x.outcome == refused:
 			add("--"+name, "of "+x.of+" cannot be honoured; instead: "+x.does)
 		case name == "node-rank" && value != "0":
@@ -167,8 +173,7 @@ func Launchers() string {
 		case refused:
 			does = "refused; instead: " + does
 		}
-		names := strings.ReplaceAll(x.names, "|", "\\|")
-		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", x.of, names, does)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", x.of, x.Cell(), does)
 	}
 	return b.String()
 }

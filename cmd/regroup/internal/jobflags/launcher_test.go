@@ -76,10 +76,10 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 		if x.outcome != refused {
 			continue
 		}
-		args := []string{"--" + strings.ReplaceAll(x.name(), "-", "_") + "=x", "./a.out"}
+		args := []string{"--" + strings.ReplaceAll(x.Name(), "-", "_") + "=x", "./a.out"}
 		f, rest := parseWith(t, args...)
 		_, err := f.Spec(rest)
-		if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.name() || !strings.Contains(fs[0].Message, x.does) {
+		if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.Name() || !strings.Contains(fs[0].Message, x.does) {
 			t.Errorf("%q: %v, want one error with %q", args, err, x.does)
 		}
 	}

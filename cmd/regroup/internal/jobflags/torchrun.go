@@ -157,7 +157,7 @@ func gpus(dev string, getenv func(string) string) int {
 func (f *Flags) python(args []string) []string {
 	with := false
 	for _, x := range launcherFlags {
-		with = with || (x.of == torchrun && !x.known && f.fs.Changed(x.name()))
+		with = with || (x.of == torchrun && !x.known && f.fs.Changed(x.Name()))
 	}
 	if len(args) == 0 || f.on("no-python") {
 		return args

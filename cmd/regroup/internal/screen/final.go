@@ -6,15 +6,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Final writes the outcome or the state of a job: one line, the root cause of a failure, and hints.
 func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
-	s := summary.Of(v, now)
-	took := Span(summary.Duration(v, now))
+	s := view.Summarize(v, now)
+	took := view.Span(view.Lifetime(v, now))
 	var b strings.Builder
 	switch v.State {
 	case events.JobStateSucceeded:
@@ -44,7 +44,7 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	if v.Reason != "" && v.State != events.JobStateSucceeded {
 		b.WriteString("  " + v.Reason + "\n")
 	}
-	if text := MetricsText(v, now); text != "" {
+	if text := view.MetricsText(v, now); text != "" {
 		b.WriteString("  " + text + "\n")
 	}
 	if late := failedAfterwards(v); len(late) > 0 {
@@ -76,7 +76,7 @@ func failedAfterwards(v events.JobView) (late []events.WorkerView) {
 	return late
 }
 
-func samplesText(s summary.Samples) string {
+func samplesText(s view.Samples) string {
 	if s.Exact() {
 		if s.Epochs == 0 {
 			return "samples: none twice"
@@ -100,12 +100,12 @@ func failureLines(p Palette, e events.WorkerView) []string {
 	if x.Message != "" {
 		head += ": " + x.Message
 	}
-	lines := []string{p.Head(oneLine(head))}
+	lines := []string{p.Head(view.OneLine(head))}
 	if at := x.Where(); at != "" {
-		lines = append(lines, "  at "+oneLine(at))
+		lines = append(lines, "  at "+view.OneLine(at))
 	}
 	if x.Cause != "" {
-		lines = append(lines, "  caused by "+oneLine(x.Cause))
+		lines = append(lines, "  caused by "+view.OneLine(x.Cause))
 	}
 	if x.Peer {
 		lines = append(lines, "  it lost a peer: how that one ended is not known")
@@ -115,8 +115,6 @@ func failureLines(p Palette, e events.WorkerView) []string {
 	}
 	return lines
 }
-
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }
 
 // RootCause describes the first failure of a job in the order of events: the worker, the failure,
 // and its last lines of output. Later failures are probably its consequences.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Gantt draws a timeline: a row for each incarnation, the generations below, a legend. Width is
@@ -21,17 +23,15 @@ type glyphs struct {
 }
 
 func (g Gantt) glyphs() glyphs {
-	if g.ASCII {
-		return glyphs{"#", ".", "+", "x", "?"}
-	}
-	return glyphs{"█", "▒", "░", "✘", "?"}
+	of := func(plain, drawn string) string { return glyph(g.ASCII, plain, drawn) }
+	return glyphs{of("#", "█"), of(".", "▒"), of("+", "░"), of("x", "✘"), "?"}
 }
 
 // minColumns is the least width of the time axis.
 const minColumns = 20
 
 // Draw writes the picture.
-func (g Gantt) Draw(w io.Writer, t *Timeline) error {
+func (g Gantt) Draw(w io.Writer, t *view.Timeline) error {
 	if len(t.Incarnations) == 0 {
 		_, err := io.WriteString(w, "no worker has started yet\n")
 		return err
@@ -49,8 +49,8 @@ func (g Gantt) Draw(w io.Writer, t *Timeline) error {
 	b.WriteString(d.row("generation", d.generations()))
 	s := d.glyphs
 	legend := strings.Join([]string{s.training + " training", s.rendezvous + " rendezvous", s.restoring + " restore", s.failure + " failure"}, "  ")
-	if slices.ContainsFunc(t.Incarnations, func(l *Incarnation) bool {
-		return slices.ContainsFunc(l.Stretches, func(s Stretch) bool { return s.Doing == Unobserved })
+	if slices.ContainsFunc(t.Incarnations, func(l *view.Incarnation) bool {
+		return slices.ContainsFunc(l.Stretches, func(s view.Stretch) bool { return s.Doing == view.Unobserved })
 	}) {
 		legend += "  " + s.unobserved + " not observed"
 	}
@@ -59,23 +59,23 @@ func (g Gantt) Draw(w io.Writer, t *Timeline) error {
 	return err
 }
 
-func incarnationName(l *Incarnation) string {
-	if l.Rank < 0 {
+func incarnationName(l *view.Incarnation) string {
+	if l.Rank == nil {
 		return l.Place.String()
 	}
-	return fmt.Sprintf("%s r%d", l.Place.Node, l.Rank)
+	return fmt.Sprintf("%s r%d", l.Place.Node, *l.Rank)
 }
 
 type drawing struct {
 	Gantt
 	glyphs
-	t       *Timeline
+	t       *view.Timeline
 	columns int
 	label   int
 }
 
 func (d drawing) row(name, cells string) string {
-	return strings.TrimRight(name+strings.Repeat(" ", d.label-Width(name)+1)+cells, " ") + "\n"
+	return strings.TrimRight(pad(name, d.label)+" "+cells, " ") + "\n"
 }
 
 func (d drawing) total() time.Duration { return max(time.Millisecond, d.t.End.Sub(d.t.Start)) }
@@ -125,21 +125,21 @@ func (d drawing) axis() string {
 	return c.String()
 }
 
-func (d drawing) incarnation(l *Incarnation) string {
+func (d drawing) incarnation(l *view.Incarnation) string {
 	c := newCanvas(d.columns)
-	glyph := map[Doing]string{Training: d.training, Rendezvous: d.rendezvous, Restoring: d.restoring, Unobserved: d.unobserved}
+	glyph := map[view.Doing]string{view.Training: d.training, view.Rendezvous: d.rendezvous, view.Restoring: d.restoring, view.Unobserved: d.unobserved}
 	// Pauses have precedence: in a column a pause, however short, hides the training.
-	for _, pass := range []Doing{Training, Unobserved, Rendezvous, Restoring} {
+	for _, pass := range []view.Doing{view.Training, view.Unobserved, view.Rendezvous, view.Restoring} {
 		for _, s := range l.Stretches {
 			if s.Doing != pass {
 				continue
 			}
 			from, to := d.column(s.From), d.column(s.To)
-			if pass != Training && to > from && s.To.Sub(s.From) < d.total()/time.Duration(d.columns) {
+			if pass != view.Training && to > from && s.To.Sub(s.From) < d.total()/time.Duration(d.columns) {
 				to = from // it straddles two columns but is shorter than one
 			}
 			for i := from; i <= to; i++ {
-				c.cells[i] = d.Rank(l.Rank, glyph[s.Doing])
+				c.cells[i] = d.Rank(view.RankOf(l.Rank), glyph[s.Doing])
 			}
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // The summary of an incident claims nothing unobserved: a running process is not training, and a
@@ -51,7 +51,7 @@ func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 		if got := s.Line(c.in); got != c.story {
 			t.Errorf("%s: the story says\n%q, want\n%q", c.name, got, c.story)
 		}
-		if got := IncidentText(c.in); !strings.HasSuffix(got, c.line) {
+		if got := view.IncidentText(c.in); !strings.HasSuffix(got, c.line) {
 			t.Errorf("%s: an incident is %q, want %q at its end", c.name, got, c.line)
 		}
 		v := events.JobView{Job: "mnist-7f3a", State: events.JobStateSucceeded, Submitted: t0, Ended: t0.Add(time.Second), Incidents: []events.IncidentClosed{c.in}}
@@ -62,7 +62,7 @@ func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 		if !strings.Contains(b.String(), "· "+c.final+"\n") {
 			t.Errorf("%s: the last line is %q, want %q in it", c.name, b.String(), c.final)
 		}
-		i := summary.Of(v, t0).Incidents[0]
+		i := view.Summarize(v, t0).Incidents[0]
 		if i.StepsLost != c.in.StepsLost || i.AtLeast != c.in.AtLeast || i.Started != c.in.Started {
 			t.Errorf("%s: the summary says %+v", c.name, i)
 		}
@@ -89,8 +89,8 @@ func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 			}
 			say(from+20*time.Second, events.WorkerExited{WorkerRef: w, ExitCode: 1})
 		}
-		for _, s := range NewTimeline(facts, t0.Add(time.Minute)).Incarnations[1].Stretches {
-			if s.Doing == Training {
+		for _, s := range view.NewTimeline(facts, t0.Add(time.Minute)).Incarnations[1].Stretches {
+			if s.Doing == view.Training {
 				if got := s.From.Sub(t0); got != c.want {
 					t.Errorf("steps %d: it trains from %s on, want %s", c.step, got, c.want)
 				}

@@ -2,10 +2,10 @@ package screen
 
 import (
 	"fmt"
-	"strings"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/escape"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Palette colours text, or leaves it unchanged.
@@ -19,25 +19,18 @@ const (
 )
 
 // NewPalette decides whether to use colour: by the flag first, then NO_COLOR (no-color.org),
-// CLICOLOR_FORCE (bixense.com/clicolors), TERM=dumb, then whether the output is a terminal. Invalid
-// for any other mode.
-func NewPalette(mode string, terminal bool, getenv func(string) string) (Palette, error) {
+// CLICOLOR_FORCE (bixense.com/clicolors), TERM=dumb, then whether the output is a terminal.
+func NewPalette(mode string, terminal bool, getenv func(string) string) Palette {
 	force := getenv("CLICOLOR_FORCE")
 	switch {
-	case mode == Always:
-		return Palette{On: true}, nil
-	case mode == Never:
-		return Palette{}, nil
-	case mode != Auto && mode != "":
-		return Palette{}, events.Errorf(events.Invalid, "--color %q is none of %s", mode, strings.Join([]string{Auto, Always, Never}, ", "))
+	case mode == Always, mode == Never:
+		return Palette{On: mode == Always}
 	case getenv("NO_COLOR") != "":
-		return Palette{}, nil
+		return Palette{}
 	case force != "" && force != "0":
-		return Palette{On: true}, nil
-	case getenv("TERM") == "dumb":
-		return Palette{}, nil
+		return Palette{On: true}
 	}
-	return Palette{On: terminal}, nil
+	return Palette{On: terminal && getenv("TERM") != "dumb"}
 }
 
 // Codes of ECMA-48 SGR.
@@ -85,6 +78,12 @@ func (p Palette) Rank(rank int, s string) string {
 // Output escapes a line of a worker's output for a terminal, and removes its colours if there are
 // to be none.
 func (p Palette) Output(s string) string { return escape.Output(s, p.On) }
+
+// Line returns a line of output with its prefix.
+func (p Palette) Line(l view.Line) Printed {
+	rank := l.RankOf()
+	return Printed{Of: l.Source(), Rank: rank, Prefix: p.Prefix(l.Place, rank, l.Generation) + " ", Text: p.Output(l.Text), Open: l.Open}
+}
 
 // Prefix is the prefix of a worker's output: [node-a r2 g3]; without a rank [node-a/1].
 func (p Palette) Prefix(place events.Place, rank int, g events.Generation) string {

@@ -4,32 +4,12 @@
 package screen
 
 import (
-	"fmt"
 	"io"
 	"strings"
-	"time"
 	"unicode/utf8"
+
+	"github.com/regroup-io/regroup/events/output"
 )
-
-// Span formats a duration: 41ms, 1.1s, 2m13s, 3h02m, 4d03h.
-func Span(d time.Duration) string {
-	switch d = max(0, d); {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Round(time.Millisecond).Milliseconds())
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
-}
-
-// MS formats milliseconds as they are in facts.
-func MS(ms float64) string { return Span(time.Duration(ms * float64(time.Millisecond))) }
 
 // Table writes rows under a header in aligned columns; a row may have more cells than the header.
 // Escape sequences for colour do not count.
@@ -53,10 +33,7 @@ func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
 	for n, r := range all {
 		var line strings.Builder
 		for i, cell := range r {
-			line.WriteString(cell)
-			if i < len(r)-1 {
-				line.WriteString(strings.Repeat(" ", widths[i]-Width(cell)+2))
-			}
+			line.WriteString(pad(cell, widths[i]) + "  ")
 		}
 		text := strings.TrimRight(line.String(), " ")
 		if n == 0 {
@@ -68,19 +45,17 @@ func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
 	return err
 }
 
-// Width is the number of columns of a text without colour. Every character counts as one.
-func Width(s string) int {
-	if !strings.Contains(s, "\x1b[") {
-		return utf8.RuneCountInString(s)
+// TableOf is Table with a row for each value.
+func TableOf[T any](w io.Writer, p Palette, header []string, all []T, row func(T) []string) error {
+	rows := make([][]string, len(all))
+	for i, x := range all {
+		rows[i] = row(x)
 	}
-	n := 0
-	for len(s) > 0 {
-		if rest, ok := strings.CutPrefix(s, "\x1b["); ok {
-			_, s, _ = strings.Cut(rest, "m")
-			continue
-		}
-		_, size := utf8.DecodeRuneInString(s)
-		n, s = n+1, s[size:]
-	}
-	return n
+	return Table(w, p, header, rows)
 }
+
+// Width is the number of columns of a text without colour. Every character counts as one.
+func Width(s string) int { return utf8.RuneCountInString(output.Plain(s)) }
+
+// pad fills a text up with spaces to n columns.
+func pad(s string, n int) string { return s + strings.Repeat(" ", max(0, n-Width(s))) }

@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
@@ -117,23 +118,23 @@ func TestStory(t *testing.T) {
 
 func TestDescribeEveryFact(t *testing.T) {
 	for _, row := range events.Catalog() {
-		if row.Class == events.ClassFact && row.Type != (events.JobStopping{}).Type() && Describe(filled(row.New())) == "" {
+		if row.Class == events.ClassFact && row.Type != (events.JobStopping{}).Type() && view.Describe(filled(row.New())) == "" {
 			t.Errorf("%s has no sentence", row.Type)
 		}
 	}
 	resumed := events.WorkerReady{Rank: 1, Step: 41, Checkpoint: &events.Commit{Generation: 7, Step: 40}}
 	resumed.Place, resumed.Generation = events.Place{Node: "node-a"}, 1
-	if got := Describe(resumed); got != "node-a/0 r1 g1 step 41, from the checkpoint of step 40" {
+	if got := view.Describe(resumed); got != "node-a/0 r1 g1 step 41, from the checkpoint of step 40" {
 		t.Errorf("a worker that begins with a checkpoint: %q", got)
 	}
 	out := events.NodeQuarantined{Slot: new(events.Slot(1)), NodeFact: events.NodeFact{Reason: "3 failures within 10m"}}
 	out.Until = time.Date(2026, 11, 23, 0, 4, 5, 0, time.FixedZone("", 3600))
-	if got := Describe(out); got != "slot 1: kept out until 22 Nov 23:04:05 UTC: 3 failures within 10m" {
+	if got := view.Describe(out); got != "slot 1: kept out until 22 Nov 23:04:05 UTC: 3 failures within 10m" {
 		t.Errorf("a quarantine that ends on another day: %q", got)
 	}
 	var b strings.Builder
 	for _, e := range killed() {
-		fmt.Fprintf(&b, "%-22s %s\n", string(e.Body.Type().Family())+"."+e.Body.Type().Kind(), Describe(e.Body))
+		fmt.Fprintf(&b, "%-22s %s\n", string(e.Body.Type().Family())+"."+e.Body.Type().Kind(), view.Describe(e.Body))
 	}
 	golden.Compare(t, "testdata/describe.txt", b.String())
 }
@@ -161,7 +162,7 @@ func filled(b events.Body) events.Body {
 }
 
 func TestGantt(t *testing.T) {
-	tl := NewTimeline(killed(), t0.Add(time.Hour))
+	tl := view.NewTimeline(killed(), t0.Add(time.Hour))
 	if got := tl.End.Sub(tl.Start); got != time.Minute {
 		t.Errorf("an ended job has a timeline of %s, want 1m", got)
 	}
@@ -182,7 +183,7 @@ func TestGantt(t *testing.T) {
 
 func TestGanttOfNothing(t *testing.T) {
 	var b bytes.Buffer
-	if err := (Gantt{Width: 80}).Draw(&b, NewTimeline(nil, t0)); err != nil {
+	if err := (Gantt{Width: 80}).Draw(&b, view.NewTimeline(nil, t0)); err != nil {
 		t.Fatal(err)
 	}
 	if b.String() != "no worker has started yet\n" {
@@ -197,7 +198,7 @@ func TestTimelineOfALostNode(t *testing.T) {
 		Entity: "mnist-7f3a", Time: t0.Add(10 * time.Second),
 		Body: events.RoundOpened{Proposed: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-b", Rank: 1}},
 	})
-	tl := NewTimeline(facts, t0.Add(20*time.Second))
+	tl := view.NewTimeline(facts, t0.Add(20*time.Second))
 	for _, l := range tl.Incarnations {
 		lost := l.Place.Node == "node-b"
 		if (l.Failure == "node lost") != lost {

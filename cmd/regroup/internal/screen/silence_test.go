@@ -9,6 +9,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // TestSilenceIsNoTraining: a machine without power for four minutes is found again. What nobody has
@@ -37,11 +38,11 @@ func TestSilenceIsNoTraining(t *testing.T) {
 		at(300, closed),
 		at(360, events.JobSucceeded{}),
 	}
-	line := screen.NewTimeline(facts, noon)
+	line := view.NewTimeline(facts, noon)
 	trained := time.Duration(0)
 	for _, l := range line.Incarnations {
 		for _, s := range l.Stretches {
-			if s.Doing == screen.Training {
+			if s.Doing == view.Training {
 				trained += s.To.Sub(s.From)
 			}
 		}
@@ -60,9 +61,9 @@ func TestSilenceIsNoTraining(t *testing.T) {
 	unknown.SilenceMS, unknown.SilenceUnknown = 0, true
 	facts[8] = at(300, unknown)
 	trained = 0
-	for _, l := range screen.NewTimeline(facts, noon).Incarnations {
+	for _, l := range view.NewTimeline(facts, noon).Incarnations {
 		for _, s := range l.Stretches {
-			if s.Doing == screen.Training {
+			if s.Doing == view.Training {
 				trained += s.To.Sub(s.From)
 			}
 		}
@@ -70,10 +71,10 @@ func TestSilenceIsNoTraining(t *testing.T) {
 	if trained != time.Minute {
 		t.Errorf("%s of training were drawn where nobody knows since when it was gone, one minute was observed", trained)
 	}
-	if text := screen.IncidentText(unknown); !strings.HasSuffix(text, "for how long nobody had observed it before is unknown") {
+	if text := view.IncidentText(unknown); !strings.HasSuffix(text, "for how long nobody had observed it before is unknown") {
 		t.Error(text)
 	}
-	if text := screen.IncidentText(closed); !strings.HasSuffix(text, "no step was observed for 238s before") && !strings.Contains(text, "no step was observed for 3m58s before") {
+	if text := view.IncidentText(closed); !strings.HasSuffix(text, "no step was observed for 238s before") && !strings.Contains(text, "no step was observed for 3m58s before") {
 		t.Error(text)
 	}
 }

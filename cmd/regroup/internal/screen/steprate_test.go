@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // TestStepRate checks that the rate is that of the last seconds, not the step divided by the time
@@ -42,23 +43,23 @@ func TestStepRate(t *testing.T) {
 // TestMetricsText formats few, many, and badly named metrics on one line.
 func TestMetricsText(t *testing.T) {
 	v := events.JobView{State: events.JobStateRunning, Reported: map[string]events.Metric{}}
-	if got := MetricsText(v, t0); got != "" {
+	if got := view.MetricsText(v, t0); got != "" {
 		t.Errorf("of nothing: %q", got)
 	}
 	v.Reported["x\ny"] = events.Metric{Value: 1e308, At: t0.Add(-time.Minute)}
 	v.Reported[strings.Repeat("é", 100)] = events.Metric{Value: -0.1234567891, Step: 3, At: t0.Add(-2 * time.Second)}
 	want := "reported: " + strings.Repeat("é", 31) + `… -0.123457 at step 3, 2.0s ago; x\ny 1e+308, 1m00s ago`
-	if got := MetricsText(v, t0); got != want {
+	if got := view.MetricsText(v, t0); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	v.State, v.Ended = events.JobStateSucceeded, t0.Add(-time.Second)
-	if got := MetricsText(v, t0); !strings.Contains(got, "at step 3, 1.0s before the end;") {
+	if got := view.MetricsText(v, t0); !strings.Contains(got, "at step 3, 1.0s before the end;") {
 		t.Errorf("of a job that has ended: %s", got)
 	}
 	for i := range 300 {
 		v.Reported[fmt.Sprint("m", i)] = events.Metric{}
 	}
-	if got := MetricsText(v, t0); len(got) > 400 || !strings.HasSuffix(got, "; 290 more") {
+	if got := view.MetricsText(v, t0); len(got) > 400 || !strings.HasSuffix(got, "; 290 more") {
 		t.Errorf("of 302: %s", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Story prints the progress of a running job: some facts are worth a line. It records the rank of
@@ -48,15 +49,15 @@ func (s *Story) Line(b events.Body) string {
 			return s.Bad("✘ "+s.who(b.Place)+" hangs") + ": " + b.Detail
 		}
 	case events.JobDelayed:
-		return s.Warn("… "+s.who(b.Place)+" "+waitText(b.WaitMS, b.Attempts)) + ": it died soon after its start"
+		return s.Warn("… "+s.who(b.Place)+" "+view.WaitText(b.WaitMS, b.Attempts)) + ": it died soon after its start"
 	case events.RoundDelayed:
-		return s.Warn("… "+waitText(b.WaitMS, b.Attempts)) + fmt.Sprintf(": %s in a row were lost without progress", events.Plural(b.NoProgress, "generation"))
+		return s.Warn("… "+view.WaitText(b.WaitMS, b.Attempts)) + fmt.Sprintf(": %s in a row were lost without progress", events.Plural(b.NoProgress, "generation"))
 	case events.JobRespawned:
 		return s.Good("+") + fmt.Sprintf(" %s starts again (attempt %d)", s.who(b.Place), b.Attempt)
 	case events.JobRespawnDenied:
 		return s.Warn("-") + fmt.Sprintf(" %s is not started again: %s", s.who(b.Place), b.Reason)
 	case events.JobScaled:
-		return s.Head("~") + " scaled to " + WorkersText(b.Workers)
+		return s.Head("~") + " scaled to " + view.WorkersText(b.Workers)
 	case events.JobStopping:
 		return s.Warn("■ stopping") + ": " + b.Reason
 	case events.IncidentClosed:
@@ -80,7 +81,7 @@ func (s *Story) generation(b events.RoundSealed) string {
 		return ""
 	}
 	return s.head(b.Generation) + fmt.Sprintf(" %s agreed in %s (min %d, max %d)",
-		events.Plural(s.World, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
+		events.Plural(s.World, "worker"), view.MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
 }
 
 func anyHolds(all []events.Member) bool {
@@ -91,19 +92,19 @@ func (s *Story) head(g events.Generation) string { return s.Head(g.String() + " 
 
 func (s *Story) died(b events.WorkerExited) string {
 	if x := b.Exception; b.Asked && x != nil && !x.Peer { // it failed before it was asked to end
-		return s.Bad("✘ "+s.who(b.Place)+" failed") + ": " + exitText(b)
+		return s.Bad("✘ "+s.who(b.Place)+" failed") + ": " + view.ExitText(b)
 	}
 	if !b.Failed(s.spec.Recovery == spec.RecoveryInProcess) {
 		return ""
 	}
 	if x := b.Exception; x != nil && x.Peer { // the peer's own line has the cause
-		return s.Warn("· "+s.who(b.Place)+" ended because it lost a peer") + ": " + exitText(b)
+		return s.Warn("· "+s.who(b.Place)+" ended because it lost a peer") + ": " + view.ExitText(b)
 	}
 	memory := ""
 	if b.Signal == "SIGKILL" && !b.OOM {
 		memory = ", not out of memory"
 	}
-	return s.Bad("✘ "+s.who(b.Place)+" died") + ": " + exitText(b) + memory
+	return s.Bad("✘ "+s.who(b.Place)+" died") + ": " + view.ExitText(b) + memory
 }
 
 func (s *Story) who(p events.Place) string {
@@ -120,21 +121,25 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 	parts := []string{s.head(b.To) + " " + events.Plural(s.World, "worker")}
 	switch {
 	case b.Started: // no step was reported
-		parts[0] += " started again after " + MS(b.TotalMS) + " (" + phasesText(b.Phases) + ")"
+		parts[0] += " started again after " + view.MS(b.TotalMS) + " (" + view.PhasesText(b.Phases) + ")"
 		if b.Cause.Kind.Planned() {
 			parts = append(parts, "planned")
 		} else {
 			parts = append(parts, causeOfNode(b.Cause)...)
 		}
-		return strings.Join(append(parts, "steps lost unknown"), " · ") + silenceText(b)
+		parts = append(parts, "steps lost unknown")
+		if silence := view.SilenceText(b); silence != "" {
+			parts = append(parts, silence)
+		}
+		return strings.Join(parts, " · ")
 	case b.Cause.Kind.Planned():
-		parts = append(parts, "planned", "paused "+MS(b.TotalMS))
+		parts = append(parts, "planned", "paused "+view.MS(b.TotalMS))
 	default:
 		parts = append(parts, causeOfNode(b.Cause)...)
-		parts = append(parts, "training again after "+MS(b.TotalMS)+" ("+phasesText(b.Phases)+")")
+		parts = append(parts, "training again after "+view.MS(b.TotalMS)+" ("+view.PhasesText(b.Phases)+")")
 	}
-	parts = append(parts, lostText(b))
-	return strings.Join(parts, " · ") + silenceText(b)
+	parts = append(parts, view.LostText(b))
+	return strings.Join(parts, " · ")
 }
 
 // causeOfNode returns the cause of a lost node; the failure of a worker was reported by its exit.
@@ -143,7 +148,7 @@ func causeOfNode(c events.Cause) []string {
 		return []string{string(c.Node) + " lost"}
 	}
 	if c.Kind == events.CauseWorkerLost || c.Kind == events.CauseLink {
-		return []string{CauseText(c)}
+		return []string{view.CauseText(c)}
 	}
 	return nil
 }

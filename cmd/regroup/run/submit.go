@@ -1,0 +1,103 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/internal/specfile"
+)
+
+// SubmitCommand returns regroup submit.
+func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "submit -f job.yaml | [flags] -- CMD ARGS...", Short: "Submit a job, print its id, return",
+		Long:    "Submits a job and prints its id once it is accepted. The job is described by a file or by flags; everything that is wrong with it is said at once. The command must be present on every node.",
+		Example: command.Examples("regroup submit -f job.yaml", "regroup submit --workers 2:4 -- python train.py", "regroup submit -f - -o json < job.yaml"),
+	}
+	file := cmd.Flags().StringP("file", "f", "", "job spec in YAML or JSON; - is stdin")
+	var flags *jobflags.Flags
+	command.Group(cmd.Flags(), "Job flags", func() { flags = jobflags.Add(cmd.Flags()) })
+	form := command.Output(cmd, command.Name, command.JSON, command.YAML)
+	cmd.Flags().SetInterspersed(false)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		spec, err := readSpec(env, *file, flags, args)
+		if err != nil {
+			return explainRefusal(env, form, err)
+		}
+		l := flags.Launch()
+		if l.Standalone {
+			return events.Errorf(events.Invalid, "--standalone: submit has no server of its own: use regroup run --standalone")
+		}
+		if err := l.Remote(); err != nil {
+			return err
+		}
+		for _, n := range slices.Concat(l.Notes, spec.Warnings()) {
+			env.Say(n)
+		}
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		job, err := submit(cmd.Context(), c, *config, spec, env.Say)
+		if err != nil {
+			return explainRefusal(env, form, err)
+		}
+		written, err := form.Write(env.Out, map[string]string{"job": string(job)})
+		if !written {
+			fmt.Fprintln(env.Out, job)
+		}
+		return err
+	}
+	return command.WithUsage(cmd)
+}
+
+// readSpec returns the spec from a file or from the flags and arguments, not both.
+func readSpec(env command.Env, file string, flags *jobflags.Flags, args []string) (spec.Job, error) {
+	if file == "" {
+		return flags.Spec(args)
+	}
+	if given := flags.Given(); given != "" {
+		return spec.Job{}, events.Errorf(events.Invalid, "both -f and %s are given: write it into the file", given)
+	}
+	if len(args) > 0 {
+		return spec.Job{}, events.Errorf(events.Invalid, "both -f and a command are given: the file has its own")
+	}
+	return specfile.Read(file, env.In)
+}
+
+// explainRefusal prints the diagnostics of an invalid spec: with the source if it came from a file,
+// as a list on Out for programs. The returned error does not repeat them.
+func explainRefusal(env command.Env, form *command.Format, err error) error {
+	var bad *specfile.Error
+	var refusal *events.ValidationError
+	inFile := errors.As(err, &bad)
+	if !inFile && !errors.As(err, &refusal) {
+		return err
+	}
+	if !inFile {
+		bad = &specfile.Error{Diagnostics: specfile.Diagnostics(refusal.Fields)}
+	}
+	written, err := form.Write(env.Out, bad.Diagnostics)
+	switch {
+	case err != nil:
+		return err
+	case written:
+	case inFile:
+		bad.Print(env.Err)
+	default:
+		for _, f := range refusal.Fields {
+			fmt.Fprintln(env.Err, f)
+		}
+	}
+	return &exitcode.Error{Code: exitcode.Usage}
+}

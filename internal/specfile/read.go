@@ -1,0 +1,279 @@
+// Package specfile reads a job specification from a YAML or JSON file and reports all errors at
+// once: line, column, the source with a marker, and a suggestion. The events/spec package decides
+// what is valid; this package locates each field in the file.
+package specfile
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// maxFile bounds a spec; the command that carries it is bounded by limits.Command.
+const maxFile = 1 << 20
+
+// maxNested bounds the depth of brackets and dashes, those in strings included: the parser's time
+// is quadratic in the depth.
+const maxNested = 512
+
+// maxParts bounds the lines, keys, items, brackets and marks of a file that is not JSON, those in
+// strings included: the parser's time is quadratic in their number for some of them.
+const maxParts = 10_000
+
+// maxFound bounds the errors of such a JSON text that are told.
+const maxFound = 100
+
+// parts returns that number.
+func parts(text []byte) (n int) {
+	for _, c := range text {
+		switch c {
+		case '\n', ',', '[', ']', '{', '}', '&', '*', '?', '!', '#', '|', '>', '%':
+			n++
+		}
+	}
+	return n + bytes.Count(text, []byte(": ")) + bytes.Count(text, []byte("- "))
+}
+
+// nested returns that depth.
+func nested(text []byte) (deepest int) {
+	depth := 0
+	for line := range bytes.Lines(text) {
+		dashes := 0
+		for bytes.HasPrefix(bytes.TrimLeft(line, " "), []byte("- ")) || bytes.HasPrefix(bytes.TrimLeft(line, " "), []byte("? ")) {
+			line = bytes.TrimLeft(line, " ")[2:]
+			dashes++
+		}
+		deepest = max(deepest, dashes)
+		for _, c := range line {
+			switch c {
+			case '[', '{':
+				depth++
+				deepest = max(deepest, depth)
+			case ']', '}':
+				depth = max(0, depth-1)
+			}
+		}
+	}
+	return deepest
+}
+
+// Read reads the spec in a file; "-" is stdin. The error for an invalid spec is an *Error.
+func Read(name string, stdin io.Reader) (spec.Job, error) {
+	in, shown := stdin, "<stdin>"
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return spec.Job{}, events.Errorf(events.Invalid, "read the job spec: %w", err)
+		}
+		defer f.Close()
+		in, shown = f, filepath.Base(name)
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err != nil {
+		return spec.Job{}, events.Errorf(events.Invalid, "read the job spec %s: %w", shown, err)
+	}
+	if len(data) > maxFile {
+		return spec.Job{}, events.Errorf(events.TooLarge, "%s is over %d bytes: that is no job spec", shown, maxFile)
+	}
+	return Parse(shown, data)
+}
+
+// Parse reads a spec from the text of a file with this name.
+func Parse(name string, text []byte) (spec.Job, error) {
+	refuse := func(fs ...Diagnostic) (spec.Job, error) {
+		return spec.Job{}, &Error{File: name, Source: string(text), Diagnostics: fs}
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return refuse(Diagnostic{Code: "syntax", Message: "the file is empty: give at least name, command and workers"})
+	}
+	isJSON := bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text)
+	source := text
+	if isJSON {
+		// JSON may be indented with tabs, YAML may not; JSON strings cannot contain them.
+		source = bytes.ReplaceAll(text, []byte("\t"), []byte(" "))
+	}
+	if n := nested(source); n > maxNested {
+		return refuse(Diagnostic{Code: "syntax", Message: fmt.Sprintf("opens %d lists and objects inside each other, at most %d are allowed: that is no job spec", n, maxNested)})
+	}
+	n := parts(source)
+	if n > maxParts && isJSON { // without the places of errors, which only the other parser knows
+		job, bad := spec.Parse(text)
+		if len(bad) == 0 {
+			return job, nil
+		}
+		return refuse(Diagnostics(bad[:min(len(bad), maxFound)])...)
+	}
+	if n > maxParts {
+		return refuse(Diagnostic{Code: "syntax", Message: fmt.Sprintf("has %d lines, keys and items, at most %d are allowed in YAML: give a script in a file of its own, or write the spec in JSON", n, maxParts)})
+	}
+	file, err := parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return refuse(syntax(err))
+	}
+	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
+	if len(docs) == 0 {
+		return refuse(Diagnostic{Code: "syntax", Message: "holds only comments: give at least name, command and workers"})
+	}
+	if len(docs) > 1 {
+		f := Diagnostic{Code: "syntax", Message: "holds more than one document: give each job a file of its own"}
+		at := position(docs[1].Body)
+		f.Line, f.Column = at.line, at.column
+		return refuse(f)
+	}
+	w := &walker{fields: map[string]field{}, anchors: map[string]ast.Node{}}
+	ast.Walk(w, docs[0].Body)
+	raw := w.node("", docs[0].Body)
+	if w.nodes > maxNodes {
+		return refuse(Diagnostic{Code: "syntax", Message: "unfolds into too many nodes: that is no job spec"})
+	}
+	if isJSON {
+		raw = text
+	}
+	spec, bad := spec.Parse(raw)
+	found := w.bad
+	for _, b := range bad {
+		if _, given := w.fields[b.Path]; !given && mistyped(b.Path, bad) {
+			continue // the other diagnostic explains why it is missing
+		}
+		found = append(found, w.locate(b))
+	}
+	if len(found) == 0 {
+		return spec, nil
+	}
+	slices.SortStableFunc(found, func(a, b Diagnostic) int {
+		return cmp.Or(cmp.Compare(line(a), line(b)), cmp.Compare(a.Column, b.Column))
+	})
+	return refuse(found...)
+}
+
+// mistyped reports whether an unknown field is probably a misspelling of path.
+func mistyped(path string, bad []spec.FieldError) bool {
+	dot := strings.LastIndexByte(path, '.') + 1
+	return slices.ContainsFunc(bad, func(f spec.FieldError) bool {
+		return f.Message == "unknown field" && strings.LastIndexByte(f.Path, '.')+1 == dot && f.Path[:dot] == path[:dot] &&
+			strings.Contains(f.Hint, strconv.Quote(path[dot:]))
+	})
+}
+
+// line sorts diagnostics without a position after the others.
+func line(f Diagnostic) int {
+	if f.Line == 0 {
+		return 1 << 30
+	}
+	return f.Line
+}
+
+func syntax(err error) Diagnostic {
+	f := Diagnostic{Code: "syntax", Message: err.Error()}
+	var se yaml.Error
+	if errors.As(err, &se) {
+		f.Message = se.GetMessage()
+		if t := se.GetToken(); t != nil && t.Position != nil {
+			f.Line, f.Column = t.Position.Line, t.Position.Column
+		}
+	}
+	f.Message = "not YAML: " + f.Message
+	return f
+}
+
+// Diagnostic is one error in a file.
+type Diagnostic struct {
+	Path    string `json:"path"`
+	Line    int    `json:"line"`   // from 1; 0 = nowhere in the file
+	Column  int    `json:"column"` // from 1
+	Code    string `json:"code"`   // invalid or syntax
+	Message string `json:"message"`
+	Hint    string `json:"hint"`
+}
+
+// Diagnostics are those of fields.
+func Diagnostics(bad []spec.FieldError) (all []Diagnostic) {
+	for _, b := range bad {
+		all = append(all, Diagnostic{Path: b.Path, Line: b.Line, Column: b.Column, Code: "invalid", Message: b.Message, Hint: b.Hint})
+	}
+	return all
+}
+
+// Error is the error for an invalid file. Its code is events.Invalid.
+type Error struct {
+	File        string
+	Source      string
+	Diagnostics []Diagnostic
+}
+
+// Error returns the diagnostics without the source, one per line.
+func (e *Error) Error() string {
+	lines := make([]string, 0, len(e.Diagnostics))
+	for _, f := range e.Diagnostics {
+		lines = append(lines, e.head(f))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the diagnostics as field errors.
+func (e *Error) Unwrap() error {
+	var out []spec.FieldError
+	for _, f := range e.Diagnostics {
+		out = append(out, spec.FieldError{Path: f.Path, Message: f.Message, Line: f.Line, Column: f.Column, Hint: f.Hint})
+	}
+	return events.Refuse(out)
+}
+
+// Print writes each diagnostic with the surrounding source, then their number.
+func (e *Error) Print(w io.Writer) {
+	lines := strings.Split(e.Source, "\n")
+	for _, f := range e.Diagnostics {
+		fmt.Fprintln(w, e.head(f))
+		if f.Line < 1 || f.Line > len(lines) {
+			continue
+		}
+		if f.Line > 1 {
+			fmt.Fprintf(w, "  %3d | %s\n", f.Line-1, lines[f.Line-2])
+		}
+		fmt.Fprintf(w, "> %3d | %s\n", f.Line, lines[f.Line-1])
+		fmt.Fprintf(w, "        %s^\n", blank(lines[f.Line-1], f.Column-1))
+	}
+	fmt.Fprintln(w, events.Plural(len(e.Diagnostics), "finding"))
+}
+
+// blank is as wide as the first n characters of a line, tabs kept.
+func blank(line string, n int) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
+		}
+		return ' '
+	}, string([]rune(line)[:max(0, min(n, len([]rune(line))))]))
+}
+
+// head is the diagnostic in one line: job.yaml:4:3  workers.mx: unknown field; did you mean "max"?
+func (e *Error) head(f Diagnostic) string {
+	s := e.File
+	if f.Line > 0 {
+		s += fmt.Sprintf(":%d:%d", f.Line, f.Column)
+	}
+	s += "  "
+	if f.Path != "" {
+		s += f.Path + ": "
+	}
+	s += f.Message
+	if f.Hint != "" {
+		s += "; " + f.Hint
+	}
+	return s
+}

@@ -1,0 +1,197 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// Seen is the services' views of a job. Round and Placement are zero until their services have
+// stored something.
+type Seen struct {
+	Job       events.JobView
+	Round     events.RoundView
+	Placement events.PlacementView
+	Pool      events.PoolView // the pool of Placement
+	Nodes     []events.NodeView
+	Silent    []string // services of which no replica answers
+	Now       time.Time
+}
+
+// Explanation is the answer, for people and for programs.
+type Explanation struct {
+	Job        events.JobID      `json:"job"`
+	State      events.JobState   `json:"state"`
+	Sentence   string            `json:"sentence"`
+	Generation events.Generation `json:"generation"`
+	Training   int               `json:"training"`            // members of the newest generation, until the job ends
+	Joined     int               `json:"joined"`              // members that wait for the next generation
+	Workers    spec.Workers      `json:"workers"`             // wanted
+	Places     int               `json:"places"`              // assigned by the scheduler
+	Missing    []events.Place    `json:"missing,omitempty"`   // places whose workers the next generation waits for
+	Warming    []events.Place    `json:"warming,omitempty"`   // slots whose workers are admitted at the next commit
+	Until      time.Time         `json:"until,omitzero"`      // the deadline of the wait
+	Failures   int               `json:"failures"`            // counted within the window
+	Allowed    int               `json:"failures_allowed"`    // of them
+	Hindrance  string            `json:"hindrance,omitempty"` // why it has fewer slots than it wants, by the scheduler
+	Silent     []string          `json:"silent,omitempty"`    // services of which no replica answers: their views may be out of date
+	StepAt     time.Time         `json:"step_at,omitzero"`    // when the newest step was observed
+	// Before the incident after which its generation began: for how long nobody had observed a
+	// step, or that this is unknown.
+	SilenceMS      float64 `json:"silence_ms,omitempty"`
+	SilenceUnknown bool    `json:"silence_unknown,omitempty"`
+}
+
+// Explain describes in one sentence with numbers what a job does, and what it waits for.
+func Explain(s Seen) Explanation {
+	v := s.Job
+	e := Explanation{
+		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
+		Failures: v.FailuresWithin(s.Now), Hindrance: s.waiting(), Silent: s.Silent,
+		StepAt: v.StepAt,
+	}
+	if i := s.broughtAbout(); i != nil {
+		e.SilenceMS, e.SilenceUnknown = i.SilenceMS, i.SilenceUnknown
+	}
+	if g := s.Round.Rendezvous; g != nil && v.Spec.SelfRegistered() {
+		e.Places = len(g.Placed) * v.Spec.Rendezvous.WorkersPerNode
+	}
+	if v.Spec.Failures.Max != nil {
+		e.Allowed = *v.Spec.Failures.Max
+	}
+	if !v.State.Terminal() {
+		e.Training = len(s.Round.Members)
+		e.Joined, e.Until = len(s.Round.Joined), s.Round.Until
+		e.Missing, e.Warming = s.missing(), s.warming()
+	}
+	parts := []string{s.head(e)}
+	parts = append(parts, s.notes(e)...)
+	e.Sentence = fmt.Sprintf("%s %s.", v.Job, strings.Join(parts, "; "))
+	return e
+}
+
+func (s Seen) head(e Explanation) string {
+	v := s.Job
+	switch {
+	case v.State.Terminal():
+		return ended(v, s.Now)
+	case v.State == events.JobStateStopping:
+		return fmt.Sprintf("is stopping (%s): %s still running", v.Reason, events.Plural(alive(v), "worker"))
+	case v.State == events.JobStateFinishing:
+		done, left := finishing(v)
+		return fmt.Sprintf("has completed the training: %s done, %d still running", events.Plural(done, "worker"), left)
+	case s.awaitedNodes() != "":
+		return s.awaitedNodes()
+	case e.Places == 0 && s.Round.Generation == 0 && s.silent(events.ServiceScheduler):
+		text := fmt.Sprintf("has no slots since it was submitted %s ago: no scheduler answers, and until one does it gets none", Span(s.Now.Sub(v.Submitted)))
+		if e.Hindrance != "" {
+			text += "; the last one said that it " + e.Hindrance
+		}
+		return text
+	case e.Places == 0 && s.Round.Generation == 0:
+		return fmt.Sprintf("has waited for slots for %s: %s", Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
+	case e.Places == 0 && !v.Spec.SelfRegistered():
+		return fmt.Sprintf("has no slots any more after %s: it needs %d, and trains again when it gets them", CauseText(s.lastCause()), max(1, e.Workers.Min))
+	case s.Round.Proposed > 0:
+		return s.regroups(e)
+	case e.Training == 0 && s.silent(events.ServiceRendezvous):
+		return fmt.Sprintf("has %s, and no rendezvous answers that could bring its workers together", events.Plural(e.Places, "place"))
+	case e.Training == 0:
+		return fmt.Sprintf("has %s and waits for the rendezvous to open", events.Plural(e.Places, "place"))
+	}
+	verb := "trains"
+	silent := v.Spec.Recovery == spec.RecoveryRestart && v.OpenIncident != nil
+	if v.Spec.Recovery == spec.RecoveryRestart && (silent || v.Step == 0) {
+		verb = "runs" // only its processes are known to run
+	}
+	text := fmt.Sprintf("%s as %s with %s", verb, e.Generation, TrainingText(e.Training, e.Workers))
+	if v.Step > 0 {
+		text += fmt.Sprintf(" (step %d%s)", v.Step, s.observed(", observed %s ago"))
+	}
+	if silent {
+		text += ", and has reported no step since " + CauseText(v.OpenIncident.Cause)
+	}
+	return text
+}
+
+// waiting describes why the job has fewer slots than it wants. For queued jobs the scheduler gives
+// only that reason, because the obstacle is the same for all.
+func (s Seen) waiting() string {
+	p, at := s.Pool, slices.Index(s.Pool.Queue, s.Job.Job)
+	if at < 1 || p.Head == s.Job.Job {
+		return s.Placement.Waiting
+	}
+	least := s.Placement.Workers.Min
+	if least > p.MaxSlots {
+		return fmt.Sprintf("needs %s, more than there are: %s", events.Plural(least, "slot"), p.Capacity)
+	}
+	text := fmt.Sprintf("needs %s, is number %d of %d in the queue", events.Plural(least, "slot"), at+1, len(p.Queue))
+	if p.Head != "" {
+		text += fmt.Sprintf(" behind %s, which needs %d", p.Head, p.Jobs[p.Head].Workers.Min)
+	}
+	return text + "; " + p.Capacity
+}
+
+func (s Seen) hindrance(e Explanation) string {
+	if e.Hindrance != "" {
+		return e.Hindrance
+	}
+	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", events.Plural(max(1, e.Workers.Min), "slot"))
+}
+
+func (s Seen) regroups(e Explanation) string {
+	r := s.Round
+	verb := "agrees on its first generation"
+	if r.Generation > 0 {
+		verb = fmt.Sprintf("regroups from %s to %s after %s", r.Generation, r.Proposed, CauseText(r.Cause))
+	}
+	text := fmt.Sprintf("%s: %d of %s joined, at least %d needed", verb, e.Joined, events.Plural(len(r.Expected), "worker"), e.Workers.Min)
+	text += s.observed("; no step was observed for %s")
+	if len(e.Missing) > 0 {
+		text += "; missing: " + s.placesText(e.Missing)
+	}
+	switch {
+	case len(r.EndingNodes) > 0 && e.Until.After(s.Now):
+		text += fmt.Sprintf("; it waits for at most %s until the processes of %s have ended on %s", Span(e.Until.Sub(s.Now)), r.Generation, nodesText(r.EndingNodes))
+	case r.State == events.RoundStateSettling && len(e.Missing) == 0 && e.Until.After(s.Now):
+		text += fmt.Sprintf("; it tries again in %s, because generations are lost without progress", Span(e.Until.Sub(s.Now)))
+	case r.State == events.RoundStateSettling && e.Until.After(s.Now):
+		text += "; the last call ends in " + Span(e.Until.Sub(s.Now))
+	case r.Generation == 0 && len(e.Missing) > 0:
+		if left := s.Job.Submitted.Add(s.Job.Spec.Elastic.StartWithin.D()).Sub(s.Now); left > 0 && s.Job.Spec.Elastic.StartWithin > 0 {
+			text += "; it may take at most " + s.Job.Spec.Elastic.StartWithin.D().String()
+		}
+	}
+	return text
+}
+
+// notes are further remarks: workers that prefetch the state, missing slots, counted failures,
+// suspected nodes.
+func (s Seen) notes(e Explanation) []string {
+	if e.State.Terminal() {
+		return nil
+	}
+	var out []string
+	if n := s.Round.NoProgress; n >= spec.FreeRetries {
+		out = append(out, fmt.Sprintf("%s in a row were lost without progress", events.Plural(n, "generation")))
+	}
+	if i := s.broughtAbout(); i != nil && SilenceText(*i) != "" {
+		out = append(out, fmt.Sprintf("%s came after %s, and %s", i.To, CauseText(i.Cause), SilenceText(*i)))
+	}
+	if len(e.Warming) > 0 && s.Round.Proposed == 0 {
+		out = append(out, "to come in at a commit: "+s.placesText(e.Warming))
+	}
+	out = append(out, s.links()...)
+	out = append(out, s.absent(e)...)
+	if (e.Places > 0 || s.Round.Generation > 0) && e.Hindrance != "" {
+		out = append(out, "it "+e.Hindrance)
+	}
+	if e.Failures > 0 {
+		out = append(out, fmt.Sprintf("%d of %s within %s", e.Failures, events.Plural(e.Allowed, "failure"), s.Job.Spec.Failures.Per.D()))
+	}
+	return append(append(out, s.standby()...), s.doubts()...)
+}

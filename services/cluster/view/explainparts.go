@@ -1,0 +1,264 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+func ended(v events.JobView, now time.Time) string {
+	text := fmt.Sprintf("%s %s ago", v.State, Span(now.Sub(v.Ended)))
+	if v.Reason != "" {
+		text += ": " + v.Reason
+	}
+	if v.State == events.JobStateFailed && v.FirstError != nil {
+		text += fmt.Sprintf("; first failure on %s: %s", v.FirstError.Place, v.FirstError.Detail)
+	}
+	return text
+}
+
+// observed formats the age of the newest step that was observed, once it is a second: until then
+// steps are as good as now. "" = it is younger, or no step is reported.
+func (s Seen) observed(format string) string {
+	v := s.Job
+	age := s.Now.Sub(v.StepAt)
+	if v.Step == 0 || v.StepAt.IsZero() || age < time.Second {
+		return ""
+	}
+	return fmt.Sprintf(format, Span(age))
+}
+
+// broughtAbout returns the incident after which the present generation began; nil = none did.
+func (s Seen) broughtAbout() *events.IncidentClosed {
+	n := len(s.Job.Incidents)
+	if n == 0 || s.Job.Incidents[n-1].To != s.Job.Generation || s.Job.State.Terminal() {
+		return nil
+	}
+	return &s.Job.Incidents[n-1]
+}
+
+func alive(v events.JobView) int {
+	n := 0
+	for _, w := range v.Workers {
+		if !w.State.Ended() {
+			n++
+		}
+	}
+	return n
+}
+
+func finishing(v events.JobView) (done, left int) {
+	for _, w := range v.Workers {
+		switch {
+		case w.State == events.WorkerStateDone, w.State == events.WorkerStateSucceeded:
+			done++
+		case !w.State.Ended():
+			left++
+		}
+	}
+	return done, left
+}
+
+// missing lists the slots that the next generation expects and that have not joined.
+func (s Seen) missing() []events.Place {
+	var out []events.Place
+	for _, p := range s.Round.Expected {
+		if !slices.Contains(s.Round.Joined, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// warming lists the slots that are assigned and not in the running generation.
+func (s Seen) warming() []events.Place {
+	in := map[events.Place]bool{}
+	for _, m := range s.Round.Members {
+		in[m.Place] = true
+	}
+	var out []events.Place
+	for _, p := range s.Placement.Places {
+		leftOut := slices.ContainsFunc(s.Round.LinkPartitions, func(l events.LinkPartition) bool { return l.Excluded == p.Node })
+		if !in[p] && !leftOut && s.Round.Generation > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// lastCause describes why a job has lost all its slots.
+func (s Seen) lastCause() events.Cause {
+	if s.Round.Proposed > 0 {
+		return s.Round.Cause
+	}
+	if s.Job.OpenIncident != nil {
+		return s.Job.OpenIncident.Cause
+	}
+	return events.Cause{Kind: events.CauseShrink, Rank: -1}
+}
+
+// silent reports whether no replica of a service answers, while replicas of others do.
+func (s Seen) silent(service string) bool {
+	return slices.Contains(s.Silent, service) && len(s.Silent) < len(events.Services())
+}
+
+// absent describes what does not happen because a service is down, and which views may be out of
+// date.
+func (s Seen) absent(e Explanation) []string {
+	if len(s.Silent) == len(events.Services()) {
+		return []string{"no service answers: all of this is as they left it"}
+	}
+	var out []string
+	for _, service := range s.Silent {
+		reported := service == events.ServiceScheduler && e.Places == 0 && s.Round.Generation == 0 ||
+			service == events.ServiceRendezvous && e.Training == 0 && e.Places > 0 && s.Round.Proposed == 0
+		if !reported {
+			out = append(out, fmt.Sprintf("no %s answers: %s", service, cmp.Or(missed[service], "its documents are as it left them")))
+		}
+	}
+	return out
+}
+
+// missed describes what does not work while a service is down.
+var missed = map[string]string{
+	events.ServiceDiscovery:  "what is known of nodes is as it left it",
+	events.ServiceScheduler:  "it gets no other slots",
+	events.ServiceRendezvous: "it cannot regroup",
+	events.ServiceRegistry:   "its state, steps and failures are as it left them",
+}
+
+func (s Seen) links() []string {
+	var out []string
+	for _, l := range s.Round.LinkPartitions {
+		text := fmt.Sprintf("%s and %s cannot reach each other, ", l.Nodes[0], l.Nodes[1])
+		if l.Excluded == "" {
+			text += "and too few workers would be left without either"
+		} else {
+			text += fmt.Sprintf("%s is left out for %s more", l.Excluded, Span(max(0, l.Until.Sub(s.Now))))
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// placesText names slots with the state of their workers: node-b/1 (starting, attempt 2).
+func (s Seen) placesText(all []events.Place) string {
+	const most = 3
+	var words []string
+	for i, p := range all {
+		if i == most {
+			words = append(words, fmt.Sprintf("%d more", len(all)-most))
+			break
+		}
+		words = append(words, p.String()+s.workerText(p))
+	}
+	return strings.Join(words, ", ")
+}
+
+func (s Seen) workerText(p events.Place) string {
+	i := slices.IndexFunc(s.Job.Workers, func(w events.WorkerView) bool { return w.Place == p })
+	if i < 0 {
+		return " (not started yet)"
+	}
+	w := s.Job.Workers[i]
+	text := string(w.State)
+	if w.Attempt > 1 {
+		text += fmt.Sprintf(", attempt %d", w.Attempt)
+	}
+	return " (" + text + ")"
+}
+
+// nodesText names a few nodes, and counts many.
+func nodesText(all []events.NodeID) string {
+	const few = 3
+	if len(all) > few {
+		return events.Plural(len(all), "node")
+	}
+	names := make([]string, len(all))
+	for i, n := range all {
+		names[i] = string(n)
+	}
+	return strings.Join(names, ", ")
+}
+
+// doubts lists the job's nodes that are not ready.
+func (s Seen) doubts() []string {
+	mine := map[events.NodeID]bool{}
+	for _, p := range s.Placement.Places {
+		mine[p.Node] = true
+	}
+	for _, m := range s.Round.Members {
+		mine[m.Place.Node] = true
+	}
+	var out []string
+	for _, n := range s.Nodes {
+		if !mine[n.Node] || n.Schedulable() {
+			continue
+		}
+		if strings.Contains(" "+s.Placement.Waiting, " "+string(n.Node)+" ") {
+			continue // part of the scheduler's reason
+		}
+		out = append(out, s.doubt(n))
+	}
+	return out
+}
+
+func (s Seen) doubt(n events.NodeView) string {
+	lasts := " for " + Span(s.Now.Sub(n.Since))
+	reason := ""
+	if n.Reason != "" && n.Reason != "draining" {
+		reason = " (" + n.Reason + ")"
+	}
+	switch {
+	case n.State != events.NodeStateReady:
+		return fmt.Sprintf("%s is %s%s%s", n.Node, n.State, lasts, reason)
+	case n.Draining:
+		return fmt.Sprintf("%s is draining%s%s", n.Node, lasts, reason)
+	case n.Excluded != "":
+		return fmt.Sprintf("%s may not be used: %s", n.Node, n.Excluded)
+	case n.Quarantine != nil:
+		return fmt.Sprintf("%s is quarantined for %s more: %s", n.Node, Span(max(0, n.Quarantine.Until.Sub(s.Now))), n.Quarantine.Reason)
+	}
+	return fmt.Sprintf("%s is %s%s%s", n.Node, n.State, lasts, reason)
+}
+
+// awaitedNodes describes which nodes a job with self-registering nodes waits for; "" if it waits
+// for none.
+func (s Seen) awaitedNodes() string {
+	g := s.Round.Rendezvous
+	if !s.Job.Spec.SelfRegistered() || (g != nil && g.Complete) {
+		return ""
+	}
+	r := s.Job.Spec.Rendezvous
+	here := 0
+	if g != nil {
+		here = g.Nodes
+	}
+	text := fmt.Sprintf("waits for nodes to come: %d of %s here", here, events.Between(r.Nodes.Min, r.Nodes.Max, "node"))
+	if g != nil && g.LastCall.After(s.Now) {
+		text += "; the last call ends in " + Span(g.LastCall.Sub(s.Now))
+	}
+	return text
+}
+
+func (s Seen) standby() []string {
+	g := s.Round.Rendezvous
+	if g == nil {
+		return nil
+	}
+	var out []string
+	if g.Waiting > 0 {
+		out = append(out, events.Plural(g.Waiting, "node")+" to come in at a commit")
+	}
+	if g.Spares > 0 {
+		out = append(out, events.Plural(g.Spares, "spare node"))
+	}
+	if g.Closed {
+		out = append(out, "no more nodes are taken in")
+	}
+	return out
+}

@@ -1,0 +1,272 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// Doing is the activity of a worker.
+type Doing string
+
+// Activities of a worker.
+const (
+	Rendezvous Doing = "rendezvous" // started, or waiting for the next generation
+	Restoring  Doing = "restore"    // in a generation, no good step yet
+	Training   Doing = "training"
+	Unobserved Doing = "unobserved" // nobody has observed whether it trained
+)
+
+// Stretch is a period with one activity.
+type Stretch struct {
+	Doing Doing     `json:"doing"`
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+}
+
+// Incarnation is one row of a timeline: one worker process in a slot.
+type Incarnation struct {
+	Place     events.Place `json:"place"`
+	Attempt   int          `json:"attempt"`
+	Rank      *int         `json:"rank"` // its last rank; null = none
+	Stretches []Stretch    `json:"stretches"`
+	Ended     time.Time    `json:"ended,omitzero"`
+	Failure   string       `json:"failure,omitempty"`
+	alive     bool
+}
+
+// Sealed marks a generation on a timeline.
+type Sealed struct {
+	Generation events.Generation `json:"generation"`
+	World      int               `json:"world"`
+	Time       time.Time         `json:"time"`
+}
+
+// Timeline is the activity of each worker of a job over time. Times are by the publishers' clocks,
+// which is accurate enough for drawing.
+type Timeline struct {
+	Job          events.JobID   `json:"job"`
+	Start        time.Time      `json:"start"`
+	End          time.Time      `json:"end"`
+	Incarnations []*Incarnation `json:"incarnations"` // by slot, then by first appearance
+	Generations  []Sealed       `json:"generations"`
+
+	inProcess bool
+	members   map[incarnationKey]int // rank in the newest generation
+	steps     map[events.Place]bool  // restart recovery: a process there has reported a step
+	told      []time.Time            // when each fact was
+	over      bool
+}
+
+type incarnationKey struct {
+	place   events.Place
+	attempt int
+}
+
+// NewTimeline builds the timeline of a job from its facts in order; now is the end of a job that
+// has not ended.
+func NewTimeline(facts []events.Event, now time.Time) *Timeline {
+	t := &Timeline{Incarnations: []*Incarnation{}, Generations: []Sealed{}, members: map[incarnationKey]int{}, steps: map[events.Place]bool{}}
+	for _, e := range facts {
+		at := e.Time
+		if x, ok := e.Body.(events.WorkerExited); ok {
+			at = at.Add(-time.Duration(x.AgeMS * float64(time.Millisecond)))
+		}
+		if t.Start.IsZero() {
+			t.Start, t.End, t.Job = at, at, events.JobID(e.Entity)
+		}
+		if at.Before(t.Start) {
+			at = t.Start
+		}
+		if at.After(t.End) {
+			t.End = at
+		}
+		t.take(at, e.Body)
+		t.told = append(t.told, at)
+	}
+	if !t.over && now.After(t.End) {
+		t.End = now
+	}
+	for _, l := range t.Incarnations {
+		l.stop(t.End)
+	}
+	slices.SortStableFunc(t.Incarnations, func(a, b *Incarnation) int {
+		return cmp.Or(cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	return t
+}
+
+func (t *Timeline) take(at time.Time, b events.Body) {
+	switch b := b.(type) {
+	case events.JobSubmitted:
+		t.inProcess = b.Spec.Recovery == spec.RecoveryInProcess
+	case events.WorkerStarted:
+		doing := Rendezvous
+		if _, member := t.members[incarnationKey{b.Place, b.Attempt}]; member {
+			doing = Restoring
+		}
+		t.incarnation(b.WorkerRef).begin(doing, at)
+	case events.WorkerReady:
+		l := t.incarnation(b.WorkerRef)
+		l.Rank = rank(b.Rank)
+		if !t.inProcess && b.Step == 0 && t.steps[b.Place] {
+			// the earlier process has reported steps, so this one trains from its first report on
+			return
+		}
+		if b.Step > 0 {
+			t.steps[b.Place] = true
+		}
+		l.begin(Training, at)
+	case events.WorkerExited:
+		l := t.incarnation(b.WorkerRef)
+		l.stop(at)
+		if b.Failed(t.inProcess) {
+			l.Failure, l.Ended = cmp.Or(b.Signal, b.Detail), at
+		}
+	case events.JobRespawnDenied:
+		t.respawnDenied(at, b)
+	case events.RoundOpened:
+		t.opened(at, b)
+	case events.RoundSealed:
+		t.sealed(at, b)
+	case events.IncidentClosed:
+		to := at.Add(-time.Duration(b.TotalMS * float64(time.Millisecond)))
+		switch {
+		case b.SilenceMS > 0:
+			t.unobserved(to.Add(-time.Duration(b.SilenceMS*float64(time.Millisecond))), to)
+		case b.SilenceUnknown: // since the last thing that is known
+			t.unobserved(t.lastBefore(to), to)
+		}
+	case events.JobSucceeded, events.JobFailed, events.JobStopped:
+		t.over = true
+		for _, l := range t.Incarnations {
+			l.stop(at)
+		}
+	}
+}
+
+// lastBefore returns when a fact was told last before a time; the start if none was.
+func (t *Timeline) lastBefore(at time.Time) time.Time {
+	last := t.Start
+	for _, told := range t.told {
+		if told.Before(at) && told.After(last) {
+			last = told
+		}
+	}
+	return last
+}
+
+// unobserved cuts a time out of all training: nobody has observed a step in it.
+func (t *Timeline) unobserved(from, to time.Time) {
+	for _, l := range t.Incarnations {
+		var all []Stretch
+		for i, s := range l.Stretches {
+			end := s.To
+			if l.alive && i == len(l.Stretches)-1 {
+				end = to // it goes on
+			}
+			if s.Doing != Training || !s.From.Before(to) || !end.After(from) {
+				all = append(all, s)
+				continue
+			}
+			if s.From.Before(from) {
+				all = append(all, Stretch{Training, s.From, from})
+			}
+			all = append(all, Stretch{Unobserved, latest(s.From, from), earliest(end, to)})
+			if end.After(to) {
+				all = append(all, Stretch{Training, to, end})
+			}
+		}
+		l.Stretches = all
+	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// respawnDenied handles a worker that has not reported any more: its last period, which looked like
+// waiting for the others, was its end.
+func (t *Timeline) respawnDenied(at time.Time, b events.JobRespawnDenied) {
+	for _, l := range t.Incarnations {
+		if l.Place != b.Place || !l.alive {
+			continue
+		}
+		if n := len(l.Stretches); n > 1 && l.Stretches[n-1].Doing == Rendezvous {
+			at = l.Stretches[n-1].From
+			l.Stretches = l.Stretches[:n-1]
+		}
+		l.alive, l.Ended, l.Failure = false, at, "lost"
+		l.Stretches[len(l.Stretches)-1].To = at
+	}
+}
+
+// opened handles a new round: members of a planned change train on until their commit.
+func (t *Timeline) opened(at time.Time, b events.RoundOpened) {
+	for _, l := range t.Incarnations {
+		switch {
+		case b.Cause.Kind == events.CauseNodeLost && l.Place.Node == b.Cause.Node && l.alive:
+			l.stop(at)
+			l.Failure = "node lost"
+		case l.alive && !b.Cause.Kind.Planned():
+			l.begin(Rendezvous, at)
+		}
+	}
+}
+
+func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
+	t.Generations = append(t.Generations, Sealed{b.Generation, len(b.Members), at})
+	t.members = map[incarnationKey]int{}
+	for _, m := range b.Members {
+		t.members[incarnationKey{m.Place, m.Attempt}] = m.Rank
+	}
+	for _, l := range t.Incarnations {
+		if r, member := t.members[incarnationKey{l.Place, l.Attempt}]; member && l.alive {
+			l.Rank = &r
+			l.begin(Restoring, at)
+		}
+	}
+}
+
+func (t *Timeline) incarnation(r events.WorkerRef) *Incarnation {
+	for _, l := range t.Incarnations {
+		if l.Place == r.Place && l.Attempt == r.Attempt {
+			return l
+		}
+	}
+	l := &Incarnation{Place: r.Place, Attempt: r.Attempt, Stretches: []Stretch{}}
+	if rank, ok := t.members[incarnationKey{r.Place, r.Attempt}]; ok {
+		l.Rank = &rank
+	}
+	t.Incarnations = append(t.Incarnations, l)
+	return l
+}
+
+func (l *Incarnation) begin(d Doing, at time.Time) {
+	if l.alive && l.Stretches[len(l.Stretches)-1].Doing == d {
+		return
+	}
+	l.stop(at)
+	l.Stretches = append(l.Stretches, Stretch{d, at, at})
+	l.alive, l.Ended = true, time.Time{}
+}
+
+func (l *Incarnation) stop(at time.Time) {
+	if l.alive {
+		l.Stretches[len(l.Stretches)-1].To = at
+		l.alive, l.Ended = false, at
+	}
+}
