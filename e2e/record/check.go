@@ -122,6 +122,16 @@ func (h *History) Steps() []time.Time {
 	return all
 }
 
+// Durations returns the times from step to step of those in [from, to]; steps are those of Steps.
+func Durations(steps []time.Time, from, to time.Time) (all []time.Duration) {
+	for i := 1; i < len(steps); i++ {
+		if !steps[i-1].Before(from) && !steps[i].After(to) {
+			all = append(all, steps[i].Sub(steps[i-1]))
+		}
+	}
+	return all
+}
+
 // Pause is a time without a step.
 type Pause struct{ From, To time.Time }
 
