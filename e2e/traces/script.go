@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/traces/tree"
 	"github.com/regroup-io/regroup/events"
 )
@@ -37,7 +36,7 @@ func example(dir string) (path string, err error) {
 
 // script runs the program of the document as a job, with a Python that has OpenTelemetry.
 func (b *job) script(ctx context.Context, python string) (events.JobID, error) {
-	program, err := example(b.procs.Dir)
+	program, err := example(b.Processes.Dir)
 	if err != nil {
 		return "", err
 	}
@@ -56,13 +55,11 @@ func (b *job) script(ctx context.Context, python string) (events.JobID, error) {
 	if err != nil {
 		return "", err
 	}
-	return id, cluster.Until(ctx, func() (bool, error) {
-		v, err := b.client.Job(ctx, id)
-		if err == nil && v.State.Terminal() && v.State != events.JobStateSucceeded {
-			return true, fmt.Errorf("%s is %s: %s", id, v.State, v.Reason)
-		}
-		return err == nil && v.State.Terminal(), err
-	})
+	v, err := b.JobIs(ctx, id, "it has ended", func(v events.JobView) bool { return v.State.Terminal() })
+	if err == nil && v.State != events.JobStateSucceeded {
+		err = fmt.Errorf("%s is %s: %s", id, v.State, v.Reason)
+	}
+	return id, err
 }
 
 // program checks the trace of the document's program: each of its spans is below the process of its
