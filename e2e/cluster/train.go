@@ -93,27 +93,6 @@ func (r *Run) Makes(ctx context.Context, n int) error {
 	})
 }
 
-// Kill kills one of the workers, another one for another n, on this machine, and returns the
-// generation that it was in.
-func (r *Run) Kill(ctx context.Context, n int) (events.Generation, error) {
-	var pids []int
-	v, err := r.cluster.JobIs(ctx, r.Job, "all its workers run", func(v events.JobView) bool {
-		pids = nil
-		for _, w := range v.Workers {
-			mark := []byte("REGROUP_JOB=" + string(r.Job) + "\x00")
-			if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", w.PID)); err == nil && w.PID > 0 && !w.State.Ended() && bytes.Contains(b, mark) {
-				pids = append(pids, w.PID)
-			}
-		}
-		return len(pids) == r.Workers.Max
-	})
-	if err != nil {
-		return 0, err
-	}
-	slices.Sort(pids)
-	return v.Generation, syscall.Kill(pids[n%len(pids)], syscall.SIGKILL)
-}
-
 // Finish makes the workers do their last step.
 func (r *Run) Finish() error { return os.WriteFile(filepath.Join(r.Dir, "finish"), nil, 0o600) }
 
@@ -157,4 +136,26 @@ func (r *Run) ledger(l events.Ledger) error {
 		return fmt.Errorf("%s: its ledger is empty", r.Job)
 	}
 	return nil
+}
+
+// KillWorker kills one of the workers of a job on this machine, another one for another n, once so
+// many run. It returns the generation that it was in.
+func (c *Cluster) KillWorker(ctx context.Context, job events.JobID, world, n int) (events.Generation, error) {
+	mark := []byte("REGROUP_JOB=" + string(job) + "\x00")
+	var pids []int
+	v, err := c.JobIs(ctx, job, "all its workers run", func(v events.JobView) bool {
+		pids = nil
+		for _, w := range v.Workers {
+			environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", w.PID))
+			if err == nil && w.PID > 0 && !w.State.Ended() && bytes.Contains(environ, mark) {
+				pids = append(pids, w.PID)
+			}
+		}
+		return len(pids) == world
+	})
+	if err != nil {
+		return 0, err
+	}
+	slices.Sort(pids)
+	return v.Generation, syscall.Kill(pids[n%world], syscall.SIGKILL)
 }
