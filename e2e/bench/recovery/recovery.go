@@ -65,7 +65,10 @@ func (b *bench) together(ctx context.Context, only string) error {
 		slots   int
 		measure func(context.Context, *cluster.Cluster, *report.Table) error
 	}{
-		{"idle", 4, b.watched}, {"submit", 4, b.submitted}, {"kill", 4, b.killed}, {"lose", 2, b.lost},
+		{"idle", 4, b.watched},
+		{"submit", 4, b.submitted},
+		{"kill", 4, b.killed},
+		{"lose", 2, b.lost},
 		{"join", 2, b.joined("small state")},
 		{"join", 2, b.joined("64 MiB of state, all of it changed by every step", "-moving", fmt.Sprint(64<<20))},
 		{"join", 2, b.joined("64 MiB of state, 62 MiB of it frozen", "-frozen", fmt.Sprint(62<<20), "-moving", fmt.Sprint(2<<20))},
