@@ -17,26 +17,14 @@ var kinds = map[string]func(*world, fault){
 	"trap":           (*world).setTrap,
 	"crash-replica":  func(w *world, f fault) { w.replica(f).crash(f.last) },
 	"freeze-replica": func(w *world, f fault) { w.replica(f).freeze(f.last) },
-	"cut-replica": func(w *world, f fault) {
-		s := w.replica(f)
-		s.cutOff(true)
-		w.after(f.last, func() { s.cutOff(false) })
-	},
-	"cut-node": func(w *world, f fault) {
-		n := w.node(f)
-		n.cutOff(true)
-		w.after(f.last, func() { n.cutOff(false) })
-	},
-	"revoke-node": func(w *world, f fault) {
-		n := w.node(f)
-		n.revoke(true)
-		w.after(f.last, func() { n.revoke(false) })
-	},
+	"cut-replica":    func(w *world, f fault) { during((*replica).cutOff)(w.replica(f), f.last) },
+	"cut-node":       func(w *world, f fault) { during((*node).cutOff)(w.node(f), f.last) },
+	"revoke-node":    func(w *world, f fault) { during((*node).revoke)(w.node(f), f.last) },
 	"mute-node":      func(w *world, f fault) { during((*node).setMute)(w.node(f), f.last) },
 	"deafen-node":    func(w *world, f fault) { during((*node).setDeaf)(w.node(f), f.last) },
 	"freeze-node":    func(w *world, f fault) { w.node(f).freeze(f.last) },
-	"mute-replica":   func(w *world, f fault) { during((service).mute)(w.replica(f), f.last) },
-	"deafen-replica": func(w *world, f fault) { during((service).deafen)(w.replica(f), f.last) },
+	"mute-replica":   func(w *world, f fault) { during((*replica).mute)(w.replica(f), f.last) },
+	"deafen-replica": func(w *world, f fault) { during((*replica).deafen)(w.replica(f), f.last) },
 	"partition-nodes": func(w *world, f fault) {
 		a, b := w.nodes[f.a%len(w.nodes)], w.nodes[f.b%len(w.nodes)]
 		w.partition(a.id, b.id, f.last/2)
@@ -118,7 +106,7 @@ func (w *world) inject(f fault) {
 	}
 }
 
-func (w *world) replica(f fault) service {
+func (w *world) replica(f fault) *replica {
 	names := events.ServiceNames()
 	all := w.services[names[f.a%len(names)]]
 	return all[f.b%len(all)]

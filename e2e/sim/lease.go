@@ -55,11 +55,11 @@ func (n *node) askLease() {
 	}
 	asked, who, link := n.w.now, liveness.Incarnation{Node: n.id, Incarnation: n.agent}, n.link
 	n.w.after(n.w.hop(), func() {
-		all := slices.DeleteFunc(slices.Clone(n.w.services[events.ServiceDiscovery]), func(s service) bool { return !s.canReceive() })
+		all := slices.DeleteFunc(slices.Clone(n.w.services[events.ServiceDiscovery]), func(s *replica) bool { return !s.canReceive() })
 		if len(all) == 0 || n.w.chance(n.w.sc.loss) {
 			return
 		}
-		r := all[n.w.any(len(all))].(*replica[liveness.State])
+		r := all[n.w.any(len(all))]
 		r.whenAwake(func() {
 			answer := r.ages.(*watcher).ages.Renew(who, link, n.w.now)
 			if answer.Mend {
@@ -80,7 +80,7 @@ func (n *node) askLease() {
 }
 
 // whenAwake calls do now, or when a frozen replica has resumed, if it has not crashed by then.
-func (r *replica[S]) whenAwake(do func()) {
+func (r *replica) whenAwake(do func()) {
 	if !r.isFrozen() {
 		do()
 		return

@@ -28,12 +28,12 @@ import (
 //	tear PLACE by PLACE                               only the first has the next commit, because the second dies during it
 //	stop JOB [now] · scale JOB MIN:MAX
 var verbs = map[string]func(*operands) func(*world){
-	"crash":     onParty((service).crash, nil),
-	"freeze":    onParty((service).freeze, (*node).freeze),
-	"cut":       onParty(during((service).cutOff), during((*node).cutOff)),
+	"crash":     onParty((*replica).crash, nil),
+	"freeze":    onParty((*replica).freeze, (*node).freeze),
+	"cut":       onParty(during((*replica).cutOff), during((*node).cutOff)),
 	"revoke":    onParty(nil, during((*node).revoke)),
-	"mute":      onParty(during((service).mute), during((*node).setMute)),
-	"deafen":    onParty(during((service).deafen), during((*node).setDeaf)),
+	"mute":      onParty(during((*replica).mute), during((*node).setMute)),
+	"deafen":    onParty(during((*replica).deafen), during((*node).setDeaf)),
 	"trap":      verbTrap,
 	"route":     verbRoute,
 	"restart":   verbRestart,
@@ -84,10 +84,10 @@ func worldOf(party any) *world {
 	if n, ok := party.(*node); ok {
 		return n.w
 	}
-	return party.(service).world()
+	return party.(*replica).w
 }
 
-func onParty(s func(service, time.Duration), n func(*node, time.Duration)) func(*operands) func(*world) {
+func onParty(s func(*replica, time.Duration), n func(*node, time.Duration)) func(*operands) func(*world) {
 	return func(o *operands) func(*world) {
 		who, d := o.next("a replica or node"), o.span()
 		return func(w *world) {
@@ -224,13 +224,13 @@ func (w *world) nodeNamed(name string) *node {
 	panic(fmt.Sprintf("script: there is no node %s", name))
 }
 
-func (w *world) replicasNamed(name string) []service {
+func (w *world) replicasNamed(name string) []*replica {
 	if all := w.services[name]; all != nil {
 		return all
 	}
 	for _, v := range slices.Concat(slices.Collect(maps.Values(w.services))...) {
-		if v.name() == name {
-			return []service{v}
+		if v.who == name {
+			return []*replica{v}
 		}
 	}
 	panic(fmt.Sprintf("script: there is no service or replica %s", name))
