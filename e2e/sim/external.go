@@ -166,8 +166,8 @@ func (n *node) offered() int {
 }
 
 // come requests to enter the job until there is a reply. Launches and later hellos repeat it.
-func (n *node) come(incarnation int) {
-	if n.job == nil || n.incarnation != incarnation || n.leaving || n.quitting || n.asking {
+func (n *node) come() {
+	if n.job == nil || n.leaving || n.quitting || n.asking {
 		return
 	}
 	n.asking = true
@@ -179,7 +179,7 @@ func (n *node) come(incarnation int) {
 			case events.Conflict, events.Invalid:
 				n.w.check.fail(14, "%s was refused: %s", n.id, err)
 			}
-			n.w.after(n.w.between(50*time.Millisecond, 2*time.Second), func() { n.come(incarnation) })
+			n.after(n.w.between(50*time.Millisecond, 2*time.Second), n.come)
 			return
 		}
 		s := b.(events.NodeMembership)

@@ -39,11 +39,8 @@ func (n *node) lostBefore(times uint64) {
 }
 
 // renew asks one replica of discovery for the lease, and again after a while.
-func (n *node) renew(incarnation int) {
-	if n.incarnation != incarnation {
-		return
-	}
-	n.w.after(renewEvery, func() { n.renew(incarnation) })
+func (n *node) renew() {
+	n.after(renewEvery, n.renew)
 	n.askLease()
 }
 
@@ -85,20 +82,12 @@ func (r *replica) whenAwake(do func()) {
 		do()
 		return
 	}
-	incarnation := r.incarnation
-	r.w.after(50*time.Millisecond, func() {
-		if r.incarnation == incarnation {
-			r.whenAwake(do)
-		}
-	})
+	r.after(50*time.Millisecond, func() { r.whenAwake(do) })
 }
 
 // guard kills the processes of a frozen agent when their lease is over.
-func (n *node) guard(incarnation int) {
-	if n.incarnation != incarnation {
-		return
-	}
-	n.w.after(100*time.Millisecond, func() { n.guard(incarnation) })
+func (n *node) guard() {
+	n.after(100*time.Millisecond, n.guard)
 	if !n.frozen {
 		return
 	}

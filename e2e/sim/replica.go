@@ -66,8 +66,17 @@ func (r *replica) start() {
 		r.ages.reset()
 	}
 	r.list()
+	r.after(r.w.between(0, 20*time.Millisecond), r.reconcile)
+}
+
+// after calls do later if the process has not crashed by then.
+func (r *replica) after(d time.Duration, do func()) {
 	incarnation := r.incarnation
-	r.w.after(r.w.between(0, 20*time.Millisecond), func() { r.reconcile(incarnation) })
+	r.w.after(d, func() {
+		if r.incarnation == incarnation {
+			do()
+		}
+	})
 }
 
 // virtual returns the options of a service with an environment of virtual time.
@@ -173,15 +182,15 @@ func (r *replica) list() {
 	r.put(controller.SyncedItem())
 }
 
-func (r *replica) reconcile(incarnation int) {
-	if r.incarnation != incarnation || r.reconciles == nil {
+func (r *replica) reconcile() {
+	if r.reconciles == nil {
 		return
 	}
 	if !r.isFrozen() {
 		r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
 		_ = r.reconciles(context.Background(), func(in events.Input) { r.put(controller.InputItem(in)) })
 	}
-	r.w.after(controller.ReconcileEvery, func() { r.reconcile(incarnation) })
+	r.after(controller.ReconcileEvery, r.reconcile)
 }
 
 func (r *replica) changed(key string, value []byte, revision uint64) {
@@ -259,12 +268,9 @@ func (r *replica) wakeUp(in time.Duration) {
 		return
 	}
 	r.woken = true
-	incarnation := r.incarnation
-	r.w.after(in, func() {
-		if r.incarnation == incarnation {
-			r.woken = false
-			r.step()
-		}
+	r.after(in, func() {
+		r.woken = false
+		r.step()
 	})
 }
 

@@ -185,11 +185,10 @@ func (v *watcher) missed(who liveness.Incarnation, failed bool) {
 
 // ping sends one request to an agent.
 func (v *watcher) ping(who liveness.Incarnation) {
-	incarnation := v.r.incarnation
 	for _, n := range v.w.nodes {
 		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.agent == who.Incarnation && v.r.canReceive() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
-			v.w.after(2*v.w.hop(), func() {
-				if v.r.incarnation == incarnation && v.ages.Observe(who, n.link, v.w.now) {
+			v.r.after(2*v.w.hop(), func() {
+				if v.ages.Observe(who, n.link, v.w.now) {
 					v.r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
 				}
 			})
@@ -202,8 +201,8 @@ func (v *watcher) ping(who liveness.Incarnation) {
 			wait = 2 * v.w.hop() // no responder
 		}
 	}
-	v.w.after(wait, func() {
-		if v.r.incarnation == incarnation && !v.ages.Deaf(v.w.now) && v.ages.PingPending(who) && v.hears() {
+	v.r.after(wait, func() {
+		if !v.ages.Deaf(v.w.now) && v.ages.PingPending(who) && v.hears() {
 			v.missed(who, true)
 		}
 	})
