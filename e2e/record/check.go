@@ -155,18 +155,6 @@ func Longest(steps []time.Time, from, to time.Time) Pause {
 	return longest
 }
 
-// Ready returns when every one of the given number of ranks of a generation had made its first
-// step; false = not all did.
-func (g *Generation) Ready() (time.Time, bool) {
-	var last time.Time
-	for _, at := range g.ready {
-		if at.After(last) {
-			last = at
-		}
-	}
-	return last, uint64(len(g.ready)) == g.World
-}
-
 // Lost counts the steps made in [from, to] that do not count.
 func (h *History) Lost(from, to time.Time) int {
 	if len(h.Ends) == 0 {

@@ -176,7 +176,7 @@ func (w *world) falseAlarm(f fault) {
 }
 
 func (w *world) drain(n *node, undo bool) {
-	w.command(events.Event{ID: w.id("drain"), Source: "/client", Time: w.now, Body: events.NodeDrain{Node: n.id, Reason: "maintenance", Undo: undo}})
+	w.send("drain", events.NodeDrain{Node: n.id, Reason: "maintenance", Undo: undo})
 }
 
 func (w *world) scale(f fault) {
@@ -185,13 +185,13 @@ func (w *world) scale(f fault) {
 	n := spec.Workers{Min: min(least, j.wanted[0].Min), Max: least + f.b/2%4}
 	n.Max = max(n.Max, n.Min)
 	j.wanted = append(j.wanted, n)
-	w.command(events.Event{ID: w.id("scale"), Source: "/client", Time: w.now, Body: events.JobScale{Job: j.id, Workers: n}})
+	w.send("scale", events.JobScale{Job: j.id, Workers: n})
 }
 
 // stop may precede the submit.
 func (w *world) stop(f fault) {
 	j := w.jobs[f.a%len(w.jobs)]
-	w.command(events.Event{ID: w.id("stop"), Source: "/client", Time: w.now, Body: events.JobStop{Job: j.id, Reason: fmt.Sprint("fault ", f.at), Now: f.b%2 == 0}})
+	w.send("stop", events.JobStop{Job: j.id, Reason: fmt.Sprint("fault ", f.at), Now: f.b%2 == 0})
 }
 
 // calmDown ends all faults: everything that is partitioned, frozen, draining or down is restored,

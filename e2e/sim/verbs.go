@@ -55,7 +55,7 @@ var verbs = map[string]func(*operands) func(*world){
 	"stop": func(o *operands) func(*world) {
 		job, now := o.next("a job"), o.word("now")
 		return func(w *world) {
-			w.command(events.Event{ID: w.id("stop"), Source: "/client", Time: w.now, Body: events.JobStop{Job: w.named(job).id, Reason: "asked to", Now: now}})
+			w.send("stop", events.JobStop{Job: w.named(job).id, Reason: "asked to", Now: now})
 		}
 	},
 	"scale": func(o *operands) func(*world) {
@@ -67,7 +67,7 @@ var verbs = map[string]func(*operands) func(*world){
 		return func(w *world) {
 			j := w.named(job)
 			j.wanted = append(j.wanted, n)
-			w.command(events.Event{ID: w.id("scale"), Source: "/client", Time: w.now, Body: events.JobScale{Job: j.id, Workers: n}})
+			w.send("scale", events.JobScale{Job: j.id, Workers: n})
 		}
 	},
 }

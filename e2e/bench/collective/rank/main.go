@@ -25,9 +25,6 @@ type config struct {
 	rank, world int
 	sizes       string
 	budget      time.Duration
-	chunk       int
-	inline      int
-	algorithm   string
 	over        string
 	pace        int
 	wire        string
@@ -48,9 +45,6 @@ func run() error {
 	flag.IntVar(&c.world, "world", 1, "number of ranks")
 	flag.StringVar(&c.sizes, "sizes", "4,4096,65536,1048576,16777216,67108864", "bytes, separated by commas")
 	flag.DurationVar(&c.budget, "budget", 300*time.Millisecond, "time for one size")
-	flag.IntVar(&c.chunk, "chunk", 0, "bytes of a message; 0 = as the engine chooses")
-	flag.IntVar(&c.inline, "inline", 0, "bytes up to which one thread does all; 0 = as the engine chooses, -1 = none")
-	flag.StringVar(&c.algorithm, "algorithm", "", "of all allreduces; empty = as the engine chooses")
 	flag.IntVar(&c.pace, "pace", 0, "bytes per second of each connection; 0 = no limit")
 	flag.StringVar(&c.wire, "wire", "float32", "type of the elements on the wire: float32 or float16")
 	flag.BoolVar(&c.survivor, "survive", false, "reduce the first size until a peer is lost, and go on without it")
@@ -75,14 +69,11 @@ func run() error {
 	addrs := strings.Fields(line)
 	o := collective.Options{
 		Job: "bench", Generation: 1, Rank: c.rank, World: c.world, Endpoint: e,
-		ChunkBytes: c.chunk, InlineBytes: c.inline, StallAfter: c.stall,
-		Peers: func(_ context.Context, r int) (string, error) { return addrs[r], nil },
+		StallAfter: c.stall,
+		Peers:      func(_ context.Context, r int) (string, error) { return addrs[r], nil },
 	}
 	if c.over != "tcp" {
 		o.LocalRank, o.LocalSize = c.rank, c.world
-	}
-	if c.algorithm != "" {
-		o.Table = []collective.Rule{{Operation: "Allreduce", Algorithm: collective.Algorithm(c.algorithm)}}
 	}
 	ctx := context.Background()
 	if c.survivor {
