@@ -232,8 +232,7 @@ e2e-kubernetes: build #: the Helm chart on a control plane of Kubernetes with si
 	@deploy/e2e-kubernetes.sh
 
 e2e-cgroup2: setup #: the tests of agent/proc on an emulated kernel with control groups of version 2, at their top and in a delegated group
-	@deploy/setup.sh kernel
-	@$(GO) run ./e2e/cgroup2
+	@deploy/e2e-cgroup2.sh
 
 fuzz: ## What takes long: every decoder for FUZZTIME each
 	@for target in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | sort); do \
