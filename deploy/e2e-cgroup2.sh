@@ -11,7 +11,8 @@ python='TestASpare|TestSpares' # the tests that need Python are left out
 dir=$(mktemp -d /tmp/regroup-cgroup2-XXXXXX)
 trap 'rm -rf "$dir"' EXIT
 root=$dir/root
-mkdir -p "$root"/{bin,proc,sys,dev,root,tests} -m 0755
+umask 022
+mkdir -p "$root"/{bin,proc,sys,dev,root,tests}
 mkdir -m 0777 "$root/tmp"
 install -m 0755 e2e/cgroup2/init.sh "$root/init"
 CGO_ENABLED=0 go test -c -o "$root/tests/proc.test" ./agent/proc

@@ -133,6 +133,18 @@ func (n *node) die(keepDisk bool) {
 	}
 }
 
+// restart reboots the machine.
+func (n *node) restart(keepDisk bool, d time.Duration) {
+	n.die(keepDisk)
+	n.w.after(d, n.boot)
+}
+
+// lose loses the machine for good.
+func (n *node) lose() {
+	n.die(false)
+	n.away = true
+}
+
 // input applies an input to the machine and executes its actions.
 func (n *node) input(in worker.Input) {
 	if !n.up {

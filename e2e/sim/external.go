@@ -94,14 +94,12 @@ var participantFaults = map[string]func(*world, fault){
 	},
 	"participant-restarts": func(w *world, f fault) {
 		if n := w.participant(f); n != nil {
-			n.die(f.b%2 == 0)
-			w.after(f.last, n.boot)
+			n.restart(f.b%2 == 0, f.last)
 		}
 	},
 	"participant-is-lost": func(w *world, f fault) {
 		if n := w.participant(f); n != nil && n.job.canFormWithout(n) {
-			n.die(false)
-			n.away = true
+			n.lose()
 		}
 	},
 	"close-job": func(w *world, f fault) {

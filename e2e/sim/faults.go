@@ -29,22 +29,17 @@ var kinds = map[string]func(*world, fault){
 		a, b := w.nodes[f.a%len(w.nodes)], w.nodes[f.b%len(w.nodes)]
 		w.partition(a.id, b.id, f.last/2)
 	},
-	"late-ack":    func(w *world, f fault) { w.replica(f).trap(trap{step: loseSaveAckLate, for_: f.last}) },
-	"drop-launch": func(w *world, f fault) { w.node(f).misses++ },
-	"kill-worker": func(w *world, f fault) { w.end(f, -1, "SIGKILL") },
-	"hang-worker": (*world).hangWorker,
-	"fail-slot":   (*world).failSlot,
-	"exit-worker": func(w *world, f fault) { w.end(f, 7, "") },
-	"false-alarm": (*world).falseAlarm,
-	"restart-agent": func(w *world, f fault) {
-		n := w.node(f)
-		n.die(f.b%2 == 0)
-		w.after(f.last, n.boot)
-	},
+	"late-ack":      func(w *world, f fault) { w.replica(f).trap(trap{step: loseSaveAckLate, for_: f.last}) },
+	"drop-launch":   func(w *world, f fault) { w.node(f).misses++ },
+	"kill-worker":   func(w *world, f fault) { w.end(f, -1, "SIGKILL") },
+	"hang-worker":   (*world).hangWorker,
+	"fail-slot":     (*world).failSlot,
+	"exit-worker":   func(w *world, f fault) { w.end(f, 7, "") },
+	"false-alarm":   (*world).falseAlarm,
+	"restart-agent": func(w *world, f fault) { w.node(f).restart(f.b%2 == 0, f.last) },
 	"lose-node": func(w *world, f fault) {
 		if n := w.node(f); w.spare(n) {
-			n.die(false)
-			n.away = true
+			n.lose()
 		}
 	},
 	"leave-node": func(w *world, f fault) {
@@ -184,6 +179,10 @@ func (w *world) scale(f fault) {
 	least := 1 + f.b%2
 	n := spec.Workers{Min: min(least, j.wanted[0].Min), Max: least + f.b/2%4}
 	n.Max = max(n.Max, n.Min)
+	w.scaleTo(j, n)
+}
+
+func (w *world) scaleTo(j *jobRun, n spec.Workers) {
 	j.wanted = append(j.wanted, n)
 	w.send("scale", events.JobScale{Job: j.id, Workers: n})
 }

@@ -125,8 +125,19 @@ const always = 8
 
 func (s *jobShape) fields() []field {
 	return []field{
-		{"samples", &s.samples}, {"batch", &s.batch}, {"every", &s.every}, {"epochs", &s.epochs}, {"pace", &s.pace}, {"work", &s.work}, {"budget", &s.budget},
-		{"grace", &s.grace}, {"hang", &s.hang}, {"samestep", &s.sameStep}, {"breaks", &s.breaks}, {"apart", &s.apart}, {"resets", &s.resets},
+		{"samples", &s.samples},
+		{"batch", &s.batch},
+		{"every", &s.every},
+		{"epochs", &s.epochs},
+		{"pace", &s.pace},
+		{"work", &s.work},
+		{"budget", &s.budget},
+		{"grace", &s.grace},
+		{"hang", &s.hang},
+		{"samestep", &s.sameStep},
+		{"breaks", &s.breaks},
+		{"apart", &s.apart},
+		{"resets", &s.resets},
 	}
 }
 

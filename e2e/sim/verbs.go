@@ -37,14 +37,19 @@ var verbs = map[string]func(*operands) func(*world){
 	"trap":      verbTrap,
 	"route":     verbRoute,
 	"restart":   verbRestart,
-	"lose":      onNode(func(w *world, n *node) { n.die(false); n.away = true }),
+	"lose":      onNode(func(_ *world, n *node) { n.lose() }),
 	"leave":     onNode(func(w *world, n *node) { n.leaving = true; n.input(worker.Shutdown{}) }),
 	"drain":     onNode(func(w *world, n *node) { w.drain(n, false) }),
 	"undrain":   onNode(func(w *world, n *node) { w.drain(n, true) }),
 	"partition": verbPartition,
 	"drop":      verbDrop,
-	"kill":      verbKill,
-	"hang":      verbHang,
+	"kill":      onProcess(func(p *process, d time.Duration) { p.reclaimed = d; p.exit(-1, "SIGKILL") }),
+	"hang": onProcess(func(p *process, d time.Duration) {
+		p.hang()
+		if d > 0 {
+			p.w.after(d, p.wake)
+		}
+	}),
 	"exit": func(o *operands) func(*world) {
 		at, code := o.place(), o.number()
 		return func(w *world) { w.with(at, func(p *process) { p.exit(code, "") }) }
@@ -54,9 +59,7 @@ var verbs = map[string]func(*operands) func(*world){
 	"tear":   verbTear,
 	"stop": func(o *operands) func(*world) {
 		job, now := o.next("a job"), o.word("now")
-		return func(w *world) {
-			w.send("stop", events.JobStop{Job: w.named(job).id, Reason: "asked to", Now: now})
-		}
+		return func(w *world) { w.send("stop", events.JobStop{Job: w.named(job).id, Reason: "asked to", Now: now}) }
 	},
 	"scale": func(o *operands) func(*world) {
 		job := o.next("a job")
@@ -64,11 +67,7 @@ var verbs = map[string]func(*operands) func(*world){
 		if err != nil {
 			o.fail("%w", err)
 		}
-		return func(w *world) {
-			j := w.named(job)
-			j.wanted = append(j.wanted, n)
-			w.send("scale", events.JobScale{Job: j.id, Workers: n})
-		}
+		return func(w *world) { w.scaleTo(w.named(job), n) }
 	},
 }
 
@@ -109,25 +108,11 @@ func onNode(do func(*world, *node)) func(*operands) func(*world) {
 	}
 }
 
-func verbKill(o *operands) func(*world) {
-	at, d := o.place(), o.span()
-	return func(w *world) {
-		w.with(at, func(p *process) {
-			p.reclaimed = d
-			p.exit(-1, "SIGKILL")
-		})
-	}
-}
-
-func verbHang(o *operands) func(*world) {
-	at, d := o.place(), o.span()
-	return func(w *world) {
-		w.with(at, func(p *process) {
-			p.hang()
-			if d > 0 {
-				w.after(d, p.wake)
-			}
-		})
+// onProcess is a verb for the process in a slot, and a time.
+func onProcess(do func(*process, time.Duration)) func(*operands) func(*world) {
+	return func(o *operands) func(*world) {
+		at, d := o.place(), o.span()
+		return func(w *world) { w.with(at, func(p *process) { do(p, d) }) }
 	}
 }
 
@@ -152,11 +137,7 @@ func verbRoute(o *operands) func(*world) {
 func verbRestart(o *operands) func(*world) {
 	who, d := o.next("a node"), o.span()
 	disk := o.word("keeping") && o.word("its") && o.word("disk")
-	return func(w *world) {
-		n := w.nodeNamed(who)
-		n.die(disk)
-		w.after(d, n.boot)
-	}
+	return func(w *world) { w.nodeNamed(who).restart(disk, d) }
 }
 
 func verbPartition(o *operands) func(*world) {

@@ -32,7 +32,7 @@ type size struct {
 func measure(ctx context.Context, r *report.Report, agents, trials int) (_ *size, err error) {
 	c, err := cluster.Start(ctx, cluster.Options{
 		Bin: r.Bin, Name: "scale", Brokers: 3, Replicas: 2, Log: os.Stderr,
-		// Real agents have machines of their own, and their heartbeats must not wait for what is measured.
+		// Real agents have machines of their own: heartbeats must not wait for what is measured.
 		Place: func(string) cluster.Place { return cluster.Place{Run: []string{"nice", "-n", "5"}} },
 	})
 	if err != nil {
