@@ -1,18 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"slices"
 	"syscall"
 
+	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // job is a job on a cluster whose processes all send their spans to Jaeger.
@@ -34,61 +33,40 @@ func startCluster(ctx context.Context, bin string, j *jaeger) (*job, error) {
 	return &job{Cluster: c}, err
 }
 
-// submit submits the job to the gateway, as a part of a trace.
-func (b *job) submit(ctx context.Context, command, traceparent string) error {
-	spec := fmt.Appendf(nil, `{"name": "traced", "command": [%q], "recovery": "in-process", "workers": {"min": 2, "max": %d}}`, command, world)
-	var err error
-	b.id, err = b.submitted(ctx, spec, traceparent)
-	return err
+// traced adds a trace to each request.
+type traced struct{ parent string }
+
+func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Traceparent", t.parent)
+	return http.DefaultTransport.RoundTrip(r)
 }
 
-// submitted submits a job, and returns its id.
-func (b *job) submitted(ctx context.Context, spec []byte, traceparent string) (events.JobID, error) {
-	var got struct {
-		Job events.JobID `json:"job"`
+// gateway returns a client of the gateway, whose requests are a part of a trace.
+func (b *job) gateway(trace http.RoundTripper) (*client.Client, error) {
+	return client.New(client.Options{URL: "http://" + b.Gateway, Token: gatewayToken, HTTP: &http.Client{Transport: trace}})
+}
+
+// submit submits the job to the gateway, as a part of a trace.
+func (b *job) submit(ctx context.Context, command, traceparent string) error {
+	c, err := b.gateway(traced{traceparent})
+	if err != nil {
+		return err
 	}
-	err := cluster.Until(ctx, func() (bool, error) { // the gateway may not listen yet
-		body, status, err := b.ask(ctx, http.MethodPost, "/api/v1/jobs", spec, traceparent)
-		if err != nil || status != http.StatusCreated {
-			return false, fmt.Errorf("submit: %d %s %w", status, body, err)
-		}
-		err = json.Unmarshal(body, &got)
-		return err == nil, err
-	})
-	return got.Job, err
+	b.id, err = c.Submit(ctx, spec.Job{Name: "traced", Command: []string{command}, Recovery: spec.RecoveryInProcess, Workers: spec.Workers{Min: 2, Max: world}})
+	return err
 }
 
 // stop asks the gateway to stop the job, and waits until it has ended.
 func (b *job) stop(ctx context.Context) (events.JobView, error) {
-	body, status, err := b.ask(ctx, http.MethodPost, "/api/v1/jobs/"+string(b.id)+"/stop", []byte(`{}`), "")
-	if err != nil || status != http.StatusOK {
-		return events.JobView{}, fmt.Errorf("stop: %d %s %w", status, body, err)
+	c, err := b.gateway(nil)
+	if err == nil {
+		_, err = c.Stop(ctx, b.id, "", false)
+	}
+	if err != nil {
+		return events.JobView{}, err
 	}
 	return b.JobIs(ctx, b.id, "it has ended", func(v events.JobView) bool { return v.State.Terminal() })
-}
-
-func (b *job) ask(ctx context.Context, method, path string, text []byte, traceparent string) ([]byte, int, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+b.Gateway+path, bytes.NewReader(text))
-	if err != nil {
-		return nil, 0, err
-	}
-	r.Header.Set("Authorization", "Bearer "+gatewayToken)
-	r.Header.Set("Content-Type", "application/json")
-	if traceparent != "" {
-		r.Header.Set("Traceparent", traceparent)
-	}
-	return do(r)
-}
-
-// do makes a request.
-func do(r *http.Request) ([]byte, int, error) {
-	a, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer a.Body.Close()
-	body, err := io.ReadAll(a.Body)
-	return body, a.StatusCode, err
 }
 
 // trains waits until all workers train in a generation after another one, for so many steps that

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/traces/tree"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // The program of docs/traces.md, and how many spans each of its workers has.
@@ -44,14 +44,14 @@ func (b *job) script(ctx context.Context, python string) (events.JobID, error) {
 	if err != nil {
 		return "", err
 	}
-	spec, err := json.Marshal(map[string]any{
-		"name": "script", "command": []string{python, program}, "workers": map[string]int{"min": scriptRanks, "max": scriptRanks},
-		"env": map[string]string{"OTEL_SERVICE_NAME": "script", "PYTHONPATH": packages},
-	})
+	c, err := b.gateway(nil)
 	if err != nil {
 		return "", err
 	}
-	id, err := b.submitted(ctx, spec, "")
+	id, err := c.Submit(ctx, spec.Job{
+		Name: "script", Command: []string{python, program}, Workers: spec.Workers{Min: scriptRanks, Max: scriptRanks},
+		Env: map[string]string{"OTEL_SERVICE_NAME": "script", "PYTHONPATH": packages},
+	})
 	if err != nil {
 		return "", err
 	}
