@@ -32,6 +32,9 @@ NOT_QUICK   := /regroup/(e2e|examples|agent|elastic|jetstream|collective|cmd|cli
 # Four processes that do nothing but use the processors, for as long as the recipe's shell.
 BUSY        := for n in 1 2 3 4; do (while :; do :; done) & done; trap 'kill $$(jobs -p)' EXIT
 
+# Runs the suite of the verb's name.
+BENCH        = $(GO) run ./e2e/bench $(@:bench-%=%) -out docs/benchmarks.md
+
 # What some verbs install first, by the names of deploy/setup.sh.
 INSTALLED   := torch hatch net mpi node browser jaeger
 
@@ -229,8 +232,7 @@ e2e-kubernetes: build #: the Helm chart on a control plane of Kubernetes with si
 	@deploy/e2e-kubernetes.sh
 
 e2e-cgroup2: setup #: the tests of agent/proc on an emulated kernel with control groups of version 2, at their top and in a delegated group
-	@deploy/setup.sh kernel
-	@$(GO) run ./e2e/cgroup2
+	@deploy/e2e-cgroup2.sh
 
 fuzz: ## What takes long: every decoder for FUZZTIME each
 	@for target in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | sort); do \
@@ -238,41 +240,41 @@ fuzz: ## What takes long: every decoder for FUZZTIME each
 	    echo "$$name in $$(dirname $$target)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$(dirname $$target); done; done
 
 bench-recovery: build net #: recovery, submit and idle figures into docs/benchmarks.md
-	@$(GO) run ./e2e/bench -out docs/benchmarks.md
+	@$(BENCH)
 
 bench-guarded: build #: recovery, start and idle figures with identities and TLS, beside those without, into docs/benchmarks.md
-	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only guarded -kills 400 -submits 200 -idle 20s
+	@$(BENCH)
 
 bench-control: build net #: 1,000 kills of services and brokers while a job trains (KILLS, RUNS): what a step notices
-	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only control -control-kills $(KILLS) -control-runs $(RUNS)
+	@$(BENCH) -kills $(KILLS) -runs $(RUNS)
 
 bench-scale: build #: 64, 512 and 5000 simulated agents on three brokers: ranks, notices, memory, into docs/benchmarks.md
-	@$(GO) run ./e2e/scale -out docs/benchmarks.md
+	@$(BENCH)
 
 bench-http: build #: 2,000 CloudEvents a second over HTTP, and 1,000 clients that follow all facts, into docs/benchmarks.md
-	@$(GO) run ./e2e/http -out docs/benchmarks.md
+	@$(BENCH)
 
-bench-abuse: #: a viewer, a submitter and an agent that do their worst beside a training job: memory of the broker, steps, into docs/benchmarks.md
-	@$(GO) run ./e2e/abuse -out docs/benchmarks.md
+bench-abuse: build #: a viewer, a submitter and an agent that do their worst beside a training job: memory of the broker, steps, into docs/benchmarks.md
+	@$(BENCH)
 
 bench-queue: build #: 300 jobs at once on 8 slots, 10,000 jobs queued: placement of the next, memory, into docs/benchmarks.md
-	@$(GO) run ./e2e/queue -out docs/benchmarks.md
+	@$(BENCH)
 
 bench-collective: setup libregroup torch mpi #: allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
-	@$(GO) run ./e2e/collective -out docs/benchmarks.md
+	@$(BENCH)
 
 bench-state: setup #: commits beside copies of memory, and syncs beside plain transfers, into docs/benchmarks.md
-	@$(GO) run ./e2e/state -out docs/benchmarks.md
+	@$(BENCH)
 
 bench-torch: build libregroup $(TOOLS)/torch-$(TORCH)/ready #: kills of PyTorch workers, reconfigured groups, a busy machine, timeouts, beside gloo, into docs/benchmarks.md
-	@$(GO) run ./e2e/torch -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python
+	@$(BENCH) -python $(TOOLS)/torch-$(TORCH)/bin/python
 
 bench-store: $(BIN)/tcpstore $(TOOLS)/torch-$(TORCH)/ready #: PyTorch's clients at the store of an agent and at PyTorch's own, 64 to 4,096 of them, into docs/benchmarks.md
-	@$(GO) build -o $(BIN)/storebench ./e2e/tcpstore/bench
-	@unshare --net --map-root-user bash -c 'ip link set lo up && exec $(BIN)/storebench -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python'
+	@$(GO) build -o $(BIN)/bench ./e2e/bench
+	@unshare --net --map-root-user bash -c 'ip link set lo up && exec $(BIN)/bench store -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python'
 
 bench-torchrun: build libregroup net $(TOOLS)/torch-$(TORCH)/torchft/ready #: restarts of PyTorch jobs, after kills, joins and a cut, beside torchrun; jobs that survive, beside torchft; into docs/benchmarks.md (40 minutes)
-	@$(GO) run ./e2e/torchrun -out docs/benchmarks.md -python $(TOOLS)/torch-$(TORCH)/bin/python -torchft $(TOOLS)/torch-$(TORCH)/torchft
+	@$(BENCH) -python $(TOOLS)/torch-$(TORCH)/bin/python -torchft $(TOOLS)/torch-$(TORCH)/torchft
 
 gpu-check: setup $(BIN)/gpucheck ## What takes long: on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
 	@$(BIN)/gpucheck $(GPUCHECK)

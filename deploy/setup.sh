@@ -117,7 +117,7 @@ image)
   ;;
 kernel)
   [ "$(uname -m)" = x86_64 ] || fail "the kernel to emulate is that of x86_64, and this machine is $(uname -m)"
-  command -v qemu-system-x86_64 >/dev/null || packages qemu-system-x86
+  command -v qemu-system-x86_64 >/dev/null && command -v cpio >/dev/null || packages qemu-system-x86 cpio
   to=$(cd "$(dirname "$0")/.." && pwd)/.tools/linux
   [ ! -f "$to/vmlinuz" ] || exit 0
   [ "$(id -u)" != 0 ] || apt-get update -qq

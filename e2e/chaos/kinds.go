@@ -40,7 +40,7 @@ var kinds = []kind{
 }
 
 func nodes(c *network.Datacenter) []string    { return c.Nodes }
-func replicas(c *network.Datacenter) []string { return c.Replicas() }
+func replicas(c *network.Datacenter) []string { return c.Services() }
 func brokers(c *network.Datacenter) []string  { return c.Brokers }
 func controls(c *network.Datacenter) []string { return c.Controls }
 

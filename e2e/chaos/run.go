@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/network"
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/e2e/report"
@@ -40,9 +41,8 @@ type parameters struct {
 // chaos is one run.
 type chaos struct {
 	*network.Datacenter
-	run  *network.Run
-	log  io.Writer
-	tail record.Tail
+	run *cluster.Run
+	log io.Writer
 
 	done    []happened
 	healing []*activeFault
@@ -72,7 +72,9 @@ func unleash(ctx context.Context, bin string, p parameters, log io.Writer) (res 
 	if err != nil {
 		return res, err
 	}
-	datacenter, err := network.Build(ctx, network.Options{Bin: bin, Dir: dir, Nodes: 4, Slots: 2, Restart: restart, Name: "chaos", Guarded: p.guarded})
+	datacenter, err := network.Build(ctx, network.Options{Options: cluster.Options{
+		Bin: bin, Dir: dir, Nodes: 4, Slots: 2, Restart: restart, Name: "chaos", Guarded: p.guarded,
+	}})
 	if err != nil {
 		return res, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -88,13 +90,12 @@ func unleash(ctx context.Context, bin string, p parameters, log io.Writer) (res 
 		}
 	}()
 	c := &chaos{Datacenter: datacenter, log: log, begun: time.Now()}
-	c.run, err = c.Train(ctx, network.Training{
+	c.run, err = c.Train(ctx, cluster.Training{
 		Name: "chaos", Workers: spec.Workers{Min: 1, Max: workers}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 25 * time.Millisecond,
 	})
 	if err != nil {
 		return res, err
 	}
-	c.tail.Dir = c.run.Dir
 	if err := c.steps(ctx, calm); err != nil {
 		return res, err
 	}
@@ -171,25 +172,14 @@ func (c *chaos) steps(ctx context.Context, limit time.Duration) error {
 			return err
 		}
 	}
-	end, made := time.Now().Add(limit), 0
-	if _, err := c.tail.Poll(); err != nil {
-		return err
+	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %v of calm", limit))
+	defer cancel()
+	err := c.run.Makes(within, 10*workers)
+	if err != nil {
+		v, lost := c.Client.Job(ctx, c.run.Job)
+		err = errors.Join(err, lost, fmt.Errorf("the job is %s (%s) in generation %s", v.State, v.Reason, v.Generation))
 	}
-	for made < 10*workers {
-		if time.Now().After(end) {
-			v, err := c.Client.Job(ctx, c.run.Job)
-			return errors.Join(err, fmt.Errorf("after %v of calm the job makes no steps: it is %s (%s) in generation %s", limit, v.State, v.Reason, v.Generation))
-		}
-		if err := c.pass(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-		n, err := c.tail.Poll()
-		if err != nil {
-			return err
-		}
-		made += n
-	}
-	return nil
+	return err
 }
 
 // waitHealthy waits until everything is as it was before the first fault.

@@ -4,9 +4,21 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 
 	"github.com/regroup-io/regroup/internal/freeport"
 )
+
+// Output runs a command and returns what it prints; an error has what it says on standard error.
+func Output(cmd *exec.Cmd) (string, error) {
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
 
 // Build builds commands of this module into dir; with the race detector if asked.
 func Build(dir string, race bool, packages ...string) error {

@@ -3,11 +3,13 @@ package cluster
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -179,14 +181,32 @@ func (p *Processes) Kill(name string) error {
 }
 
 // Restart restarts a process that has ended, with its old data.
-func (p *Processes) Restart(name string) error {
+func (p *Processes) Restart(name string) error { return p.Replace(name, "") }
+
+// Replace does the same with another program, for instance that of another version.
+func (p *Processes) Replace(name, program string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.byName[name]
 	if one == nil || !closed(one.done) {
 		return fmt.Errorf("%s has not ended", name)
 	}
+	one.command.Args[0] = cmp.Or(program, one.command.Args[0])
 	return p.launch(one)
+}
+
+// End ends a process with a signal, and returns when it has ended or ctx has.
+func (p *Processes) End(ctx context.Context, name string, s syscall.Signal) error {
+	if err := p.Signal(name, s); err != nil {
+		return err
+	}
+	_, done, _ := p.get(name)
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not end: %w", name, context.Cause(ctx))
+	}
 }
 
 // Stop stops all processes, kills the remaining ones after the limit, and returns when none is
@@ -229,6 +249,15 @@ func (p *Processes) Log(name string, n int) []byte {
 		return nil
 	}
 	return b[max(0, len(b)-cmp.Or(n, len(b))):]
+}
+
+// Logs returns the ends of all logs, at most n bytes of each.
+func (p *Processes) Logs(n int) string {
+	var all strings.Builder
+	for _, name := range p.Names() {
+		fmt.Fprintf(&all, "--- %s ---\n%s\n", name, p.Log(name, n))
+	}
+	return all.String()
 }
 
 // Races names the processes in whose log the race detector has reported.

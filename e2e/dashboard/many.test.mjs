@@ -1,4 +1,4 @@
-// The dashboard with a job of 4,096 workers on 512 nodes, whose agents are simulated (e2e/scale).
+// The dashboard with a job of 4,096 workers on 512 nodes, whose agents are simulated (e2e/bench/scale).
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
@@ -16,11 +16,11 @@ let browser, page, fleet, id;
 before(async () => {
   if (shots) mkdirSync(shots, { recursive: true });
   await cluster.start([]);
-  const program = join(cluster.dir, "scale");
-  const built = spawnSync("go", ["build", "-o", program, "./e2e/scale"], { cwd: root, encoding: "utf8" });
+  const program = join(cluster.dir, "bench");
+  const built = spawnSync("go", ["build", "-o", program, "./e2e/bench"], { cwd: root, encoding: "utf8" });
   assert.equal(built.status, 0, built.stderr);
   const server = cluster.server.replace("nats://", `nats://regroup:${cluster.env.REGROUP_SECRET}@`);
-  fleet = spawn(program, ["-hold", `${nodes}`, "-server", server], { stdio: ["pipe", "pipe", "pipe"] });
+  fleet = spawn(program, ["hold", "-agents", `${nodes}`, "-server", server], { stdio: ["pipe", "pipe", "pipe"] });
   let printed = "", said = "";
   fleet.stdout.on("data", (b) => { printed += b; });
   fleet.stderr.on("data", (b) => { said += b; });

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective/nccl"
+	"github.com/regroup-io/regroup/e2e/cluster"
 )
 
 // arrangement is a placement of two ranks.
@@ -77,9 +77,7 @@ func pairs(t *table, l *nccl.Library, s settings) {
 
 // child is one of the two processes.
 type child struct {
-	*exec.Cmd
-	input  io.Writer
-	lines  *bufio.Scanner
+	*cluster.Dialog
 	errors *bytes.Buffer
 }
 
@@ -92,34 +90,21 @@ func (a arrangement) start(ctx context.Context, s settings, rank int, what, id s
 	if isEngine(what) {
 		size = min(s.bytes, 64<<20)
 	}
-	c := &child{errors: &bytes.Buffer{}}
-	c.Cmd = exec.CommandContext(ctx, self, rankCommand, "-rank", fmt.Sprint(rank), "-device", fmt.Sprint(a.devices[rank]),
+	cmd := exec.CommandContext(ctx, self, rankCommand, "-rank", fmt.Sprint(rank), "-device", fmt.Sprint(a.devices[rank]),
 		"-do", what, "-id", id, "-search", strings.Join(s.search, string(os.PathListSeparator)), "-limit", s.limit.String(), "-notice", s.notice.String(),
 		"-bytes", fmt.Sprint(size))
-	c.Env = append(os.Environ(), a.env[rank]...)
-	c.Stderr = c.errors
-	out, err := c.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	c.lines = bufio.NewScanner(out)
-	if c.input, err = c.StdinPipe(); err != nil {
-		return nil, err
-	}
-	return c, c.Start()
+	c := &child{errors: &bytes.Buffer{}}
+	cmd.Env, cmd.Stderr = append(os.Environ(), a.env[rank]...), c.errors
+	c.Dialog, err = cluster.Talk(cmd)
+	return c, err
 }
 
 // expect reads on until a line begins with word, and returns what follows. NCCL writes there too if
 // configured to.
 func (c *child) expect(ctx context.Context, word string) (string, error) {
-	for c.lines.Scan() {
-		first, rest, _ := strings.Cut(c.lines.Text(), " ")
-		switch first {
-		case word:
-			return rest, nil
-		case "failed":
-			return "", errors.New(rest)
-		}
+	rest, err := c.Expect(ctx, word)
+	if !errors.Is(err, io.EOF) {
+		return rest, err
 	}
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("no %q in time", word)
@@ -154,7 +139,7 @@ func (a arrangement) play(s settings, what string) (detail string, err error) {
 	}
 	if isEngine(what) {
 		for _, c := range ranks {
-			fmt.Fprintln(c.input, ids[0], ids[1]) // a rank without input ends with a reason
+			_ = c.Tell(ids[0], ids[1]) // a rank without input ends with a reason
 		}
 	}
 	for _, c := range ranks {

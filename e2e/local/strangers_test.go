@@ -96,12 +96,12 @@ type footprint struct {
 func (c *cluster) footprints() map[int]footprint {
 	all := map[int]footprint{}
 	for pid := range c.family() {
-		now, _, err := processes.Memory(pid)
+		used, err := processes.Used(pid)
 		files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 		if err != nil {
 			continue // it has ended
 		}
-		f := footprint{resident: now, files: len(files)}
+		f := footprint{resident: used.Now, files: len(files)}
 		all[pid] = f
 	}
 	return all

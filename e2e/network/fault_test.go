@@ -104,8 +104,8 @@ func agentFrozen(tr *trial) {
 func replicasFrozen(tr *trial) {
 	over := tr.fault("worker killed, one replica of every service frozen")
 	var frozen []string
-	for _, s := range Services {
-		frozen = append(frozen, s+"-control-1")
+	for _, s := range events.ServiceNames() {
+		frozen = append(frozen, s+"-1")
 	}
 	tr.signal(syscall.SIGSTOP, frozen...)
 	tr.killWorker("node-1")
@@ -213,7 +213,7 @@ func allBrokersDown(tr *trial) {
 }
 
 func everythingInTurn(tr *trial) {
-	for _, name := range append(tr.Replicas(), tr.Brokers...) {
+	for _, name := range append(tr.Services(), tr.Brokers...) {
 		over := tr.fault("service or broker killed")
 		tr.kill(name)
 		tr.makes(20)

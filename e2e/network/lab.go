@@ -36,13 +36,9 @@ type Lab struct {
 	rules []Rule
 }
 
-// Open removes the labs of dead processes and returns a lab without hosts.
-func Open() (*Lab, error) { return open(false) }
-
-// Open6 is Open for hosts that have addresses of IPv6 alone. Rules cannot be used there.
-func Open6() (*Lab, error) { return open(true) }
-
-func open(six bool) (*Lab, error) {
+// Open removes the labs of dead processes and returns a lab without hosts. With six the hosts have
+// addresses of IPv6 alone, where rules cannot be used.
+func Open(six bool) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network: not root: namespaces and packet filters need it (sudo)")
 	}

@@ -15,7 +15,7 @@ import (
 const orphan = "REGROUP_LAB_ORPHAN"
 
 func beOrphan() int {
-	l, err := Open()
+	l, err := Open(false)
 	if err == nil {
 		_, err = l.Host("a")
 	}
@@ -69,7 +69,7 @@ func TestLeftoversAreSwept(t *testing.T) {
 
 // TestProcessesLeftAreAnError checks that closing a lab with running processes is an error.
 func TestProcessesLeftAreAnError(t *testing.T) {
-	l, err := Open()
+	l, err := Open(false)
 	must(t, err)
 	_, err = l.Host("a")
 	must(t, err)

@@ -30,9 +30,7 @@ func TestOneWriterOfARankInARack(t *testing.T) {
 	newest := func(world int) func([]writers.Entry) bool {
 		return func(all []writers.Entry) bool { return writers.Ranks(all, all[len(all)-1].Generation) == world }
 	}
-	run := &Run{datacenter: c}
-	var err error
-	run.Job, err = c.Client.Submit(ctx, spec.Job{
+	job, err := c.Client.Submit(ctx, spec.Job{
 		Name: "writers", Workers: spec.Workers{Min: 2, Max: 8}, Recovery: spec.RecoveryRestart, Command: []string{"/usr/bin/python3", "-c", writers.Program, file},
 	})
 	must(t, err)
@@ -45,7 +43,7 @@ func TestOneWriterOfARankInARack(t *testing.T) {
 	must(t, c.NodeIs(ctx, c.Nodes[len(c.Nodes)-1], events.NodeStateReady))
 	written("all eight write again", newest(8))
 	must(t, writers.End(file))
-	_, err = run.Until(ctx, "it ends", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
+	_, err = c.JobIs(ctx, job, "it ends", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
 	must(t, err)
 	all, err := writers.Read(file)
 	must(t, err)

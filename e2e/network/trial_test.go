@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events"
@@ -22,12 +23,11 @@ type trial struct {
 	*Datacenter
 	t   *testing.T
 	ctx context.Context
-	run *Run
+	run *cluster.Run
 	at  events.Generation // the last generation that was seen training
 
 	marks []mark
 	began time.Time
-	tail  record.Tail
 }
 
 // mark is one fault, from its start to the end of its effects.
@@ -58,11 +58,10 @@ func begin(t *testing.T, c *Datacenter) *trial {
 	tr := &trial{Datacenter: c, t: t, ctx: within(t, 3*time.Minute), began: time.Now()}
 	must(t, c.Ready(tr.ctx))
 	var err error
-	tr.run, err = c.Train(tr.ctx, Training{
+	tr.run, err = c.Train(tr.ctx, cluster.Training{
 		Name: "net-" + name[:min(len(name), 40)], Workers: spec.Workers{Min: 2, Max: 8}, Samples: 3000, Batch: 48, CommitEvery: 5, StepTime: 10 * time.Millisecond,
 	})
 	must(t, err)
-	tr.tail.Dir = tr.run.Dir
 	t.Cleanup(tr.history)
 	tr.trains(8)
 	return tr
@@ -120,13 +119,7 @@ func (tr *trial) passes(d time.Duration) {
 // makes waits until the job makes n more steps.
 func (tr *trial) makes(n int) {
 	tr.t.Helper()
-	_, err := tr.tail.Poll() // the steps so far
-	must(tr.t, err)
-	for n *= 8; n > 0; tr.passes(50 * time.Millisecond) { // up to eight workers record each step
-		made, err := tr.tail.Poll()
-		must(tr.t, err)
-		n -= made
-	}
+	must(tr.t, tr.run.Makes(tr.ctx, 8*n)) // up to eight workers record each step
 }
 
 func (tr *trial) signal(s syscall.Signal, names ...string) {

@@ -122,6 +122,16 @@ func (h *History) Steps() []time.Time {
 	return all
 }
 
+// Durations returns the times from step to step of those in [from, to]; steps are those of Steps.
+func Durations(steps []time.Time, from, to time.Time) (all []time.Duration) {
+	for i := 1; i < len(steps); i++ {
+		if !steps[i-1].Before(from) && !steps[i].After(to) {
+			all = append(all, steps[i].Sub(steps[i-1]))
+		}
+	}
+	return all
+}
+
 // Pause is a time without a step.
 type Pause struct{ From, To time.Time }
 
@@ -143,18 +153,6 @@ func Longest(steps []time.Time, from, to time.Time) Pause {
 		}
 	}
 	return longest
-}
-
-// Ready returns when every one of the given number of ranks of a generation had made its first
-// step; false = not all did.
-func (g *Generation) Ready() (time.Time, bool) {
-	var last time.Time
-	for _, at := range g.ready {
-		if at.After(last) {
-			last = at
-		}
-	}
-	return last, uint64(len(g.ready)) == g.World
 }
 
 // Lost counts the steps made in [from, to] that do not count.

@@ -22,10 +22,8 @@ type History struct {
 // recorded.
 type Generation struct {
 	Number, World, Start uint64                       // Start: its first step
-	Began                time.Time                    // time of its first member's start
 	shares               map[uint64]map[uint64]*share // by step and rank
 	Made                 map[uint64]time.Time         // by step: when its first member had made it
-	ready                map[uint64]time.Time         // by rank: its first step
 	Commits              map[uint64]int               // by step: number of members that have it
 	ranks                map[uint64]bool
 }
@@ -100,7 +98,7 @@ func (r *reader) line(b []byte) error {
 		return nil
 	}
 	if f[0][0] == 'B' {
-		return r.begin(at, n)
+		return r.begin(n)
 	}
 	g := r.generations[n[0]]
 	if g == nil {
@@ -122,21 +120,18 @@ func (r *reader) line(b []byte) error {
 		if old, ok := g.Made[n[1]]; !ok || at.Before(old) {
 			g.Made[n[1]] = at
 		}
-		if _, ok := g.ready[r.rank]; !ok {
-			g.ready[r.rank] = at
-		}
 	case 'C':
 		g.Commits[n[1]]++
 	}
 	return nil
 }
 
-func (r *reader) begin(at time.Time, n []uint64) error {
+func (r *reader) begin(n []uint64) error {
 	g := r.generations[n[0]]
 	if g == nil {
 		g = &Generation{
-			Number: n[0], World: n[2], Start: n[3], Began: at, shares: map[uint64]map[uint64]*share{}, Made: map[uint64]time.Time{},
-			ready: map[uint64]time.Time{}, Commits: map[uint64]int{}, ranks: map[uint64]bool{},
+			Number: n[0], World: n[2], Start: n[3], shares: map[uint64]map[uint64]*share{}, Made: map[uint64]time.Time{},
+			Commits: map[uint64]int{}, ranks: map[uint64]bool{},
 		}
 		r.generations[n[0]] = g
 	}
@@ -147,8 +142,5 @@ func (r *reader) begin(at time.Time, n []uint64) error {
 		return fmt.Errorf("generation %d has two workers of rank %d", n[0], n[1])
 	}
 	g.ranks[n[1]], r.rank = true, n[1]
-	if at.Before(g.Began) {
-		g.Began = at
-	}
 	return nil
 }

@@ -71,8 +71,8 @@ func TestStepsThatCount(t *testing.T) {
 	if p := Longest(h.Steps(), time.Unix(0, 16), time.Unix(0, 30)); p.Length() != 25 {
 		t.Errorf("the longest pause is %d long, want that from 17 to 42", p.Length())
 	}
-	if at, all := h.Generations[1].Ready(); !all || at.UnixNano() != 43 {
-		t.Errorf("ready at %v, %t", at.UnixNano(), all)
+	if d := Durations(h.Steps(), time.Unix(0, 17), time.Unix(0, 42)); len(d) != 1 || d[0] != 25 {
+		t.Errorf("durations of steps %v, want that from 17 to 42", d)
 	}
 }
 

@@ -22,12 +22,7 @@ func (n *node) do(action worker.Action) {
 		}
 	case worker.KillProcess:
 		if p := n.procs[a.Worker]; p != nil {
-			incarnation := n.incarnation
-			w.after(w.between(time.Millisecond, 15*time.Millisecond), func() {
-				if n.incarnation == incarnation {
-					p.exit(-1, "SIGKILL")
-				}
-			})
+			n.after(w.between(time.Millisecond, 15*time.Millisecond), func() { p.exit(-1, "SIGKILL") })
 		}
 	case worker.ExamineProcess:
 		if p := n.procs[a.Worker]; p != nil && p.dying != nil {
@@ -47,12 +42,7 @@ func (n *node) do(action worker.Action) {
 			w.check.fail(4, "%s was assigned to g%d, but it has said that it has left g%d", p.start.Place, a.Assignment.Generation, p.leftReported)
 		}
 		if p := n.procs[a.Worker]; p != nil && !w.chance(3) { // sometimes no poll is waiting
-			incarnation := n.incarnation
-			w.after(w.between(0, 5*time.Millisecond), func() {
-				if n.incarnation == incarnation {
-					p.assigned(a.Assignment)
-				}
-			})
+			n.after(w.between(0, 5*time.Millisecond), func() { p.assigned(a.Assignment) })
 		}
 	case worker.RefuseJoin:
 		w.logf("%s: worker %s is refused: %s", n.id, a.Worker, a.Reason)
@@ -113,11 +103,7 @@ func (n *node) store() {
 		return
 	}
 	n.busy = true
-	incarnation := n.incarnation
-	n.w.after(n.w.hop(), func() {
-		if n.incarnation != incarnation {
-			return
-		}
+	n.after(n.w.hop(), func() {
 		n.busy = false
 		if n.cut || n.frozen {
 			return // resumed when the connection is back

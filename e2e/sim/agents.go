@@ -78,10 +78,10 @@ func (n *node) boot() {
 	n.lease = leased{}
 	c := n.w.discoveryConfig()
 	n.grant(n.w.now, c.Lease, c.LeaseInPlace)
-	n.hello(n.incarnation)
-	n.beat(n.incarnation)
-	n.renew(n.incarnation)
-	n.guard(n.incarnation)
+	n.hello()
+	n.beat()
+	n.renew()
+	n.guard()
 	n.catchUp()
 }
 
@@ -133,6 +133,18 @@ func (n *node) die(keepDisk bool) {
 	}
 }
 
+// restart reboots the machine.
+func (n *node) restart(keepDisk bool, d time.Duration) {
+	n.die(keepDisk)
+	n.w.after(d, n.boot)
+}
+
+// lose loses the machine for good.
+func (n *node) lose() {
+	n.die(false)
+	n.away = true
+}
+
 // input applies an input to the machine and executes its actions.
 func (n *node) input(in worker.Input) {
 	if !n.up {
@@ -154,15 +166,18 @@ func (n *node) input(in worker.Input) {
 	n.leave()
 }
 
-// later applies an input after d if the agent's incarnation is still the same.
-func (n *node) later(d time.Duration, in worker.Input) {
+// after calls do later if the agent's incarnation is still the same.
+func (n *node) after(d time.Duration, do func()) {
 	incarnation := n.incarnation
 	n.w.after(d, func() {
 		if n.incarnation == incarnation {
-			n.input(in)
+			do()
 		}
 	})
 }
+
+// later applies an input later.
+func (n *node) later(d time.Duration, in worker.Input) { n.after(d, func() { n.input(in) }) }
 
 func (n *node) setTimer() {
 	at := worker.Deadline(n.state)
@@ -187,7 +202,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (n *node) hello(incarnation int) {
+func (n *node) hello() {
 	ask := events.NodeHello{Node: n.id, Incarnation: n.agent, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link, Predecessors: n.predecessors}
 	n.w.call(n, events.ServiceDiscovery, ask, func(b events.Body, err error) {
 		if w, ok := b.(events.NodeWelcome); ok && err == nil {
@@ -198,24 +213,21 @@ func (n *node) hello(incarnation int) {
 		if err != nil {
 			wait = n.w.between(100*time.Millisecond, time.Second)
 		} else {
-			n.come(incarnation)
+			n.come()
 		}
-		n.w.after(wait, func() {
-			if n.incarnation == incarnation && !n.leaving {
-				n.whenAwake(func() { n.hello(incarnation) })
+		n.after(wait, func() {
+			if !n.leaving {
+				n.whenAwake(n.hello)
 			}
 		})
 	})
 }
 
-func (n *node) beat(incarnation int) {
-	if n.incarnation != incarnation {
-		return
-	}
+func (n *node) beat() {
 	if !n.cut && !n.mute && !n.frozen {
 		n.w.heartbeat(events.Heartbeat{Node: n.id, Incarnation: n.agent, Slots: n.slots, Link: n.link, Revisions: n.state.Revisions()})
 	}
-	n.w.after(500*time.Millisecond, func() { n.beat(incarnation) })
+	n.after(500*time.Millisecond, n.beat)
 }
 
 // cutOff starts or ends a partition from the control plane.
@@ -248,7 +260,7 @@ func (n *node) setDeaf(deaf bool) {
 // back handles the end of a partition.
 func (n *node) back(is bool) {
 	if is && n.up && !n.cut && !n.mute && !n.deaf {
-		n.whenAwake(func() { n.hello(n.incarnation) })
+		n.whenAwake(n.hello)
 		n.catchUp()
 		n.store()
 	}
@@ -260,12 +272,7 @@ func (n *node) freeze(d time.Duration) {
 		return
 	}
 	n.frozen = true
-	incarnation := n.incarnation
-	n.w.after(d, func() {
-		if n.incarnation == incarnation {
-			n.thaw()
-		}
-	})
+	n.after(d, n.thaw)
 }
 
 func (n *node) thaw() {
@@ -284,12 +291,7 @@ func (n *node) whenAwake(do func()) {
 		do()
 		return
 	}
-	incarnation := n.incarnation
-	n.w.after(50*time.Millisecond, func() {
-		if n.incarnation == incarnation {
-			n.whenAwake(do)
-		}
-	})
+	n.after(50*time.Millisecond, func() { n.whenAwake(do) })
 }
 
 // catchUp reads the last launch of each job.
@@ -307,7 +309,7 @@ func (n *node) receiveLaunch(m events.Stored) {
 	if n.up && !n.cut && !n.deaf && json.Unmarshal(m.Data, &l) == nil {
 		n.input(worker.Launched{Launch: l})
 		if n.job != nil && l.Job == n.job.id && l.Phase == events.PhaseStop {
-			n.come(n.incarnation)
+			n.come()
 		}
 	}
 }
@@ -331,11 +333,6 @@ func (n *node) leave() {
 		return
 	}
 	n.leaving = false
-	incarnation := n.incarnation
 	goodbye := events.NodeLeave{Node: n.id, Incarnation: n.agent, Reason: "the agent was stopped"}
-	n.w.call(n, events.ServiceDiscovery, goodbye, func(events.Body, error) {
-		if n.incarnation == incarnation {
-			n.die(false)
-		}
-	})
+	n.w.call(n, events.ServiceDiscovery, goodbye, func(events.Body, error) { n.die(false) }) // an answer is to the same incarnation
 }

@@ -50,7 +50,7 @@ func (d *durable) carry(v *delivery, after time.Duration) {
 		if v.settled {
 			return
 		}
-		to := d.w.pickFor(d.service, string(v.event.Body.Type().Family())+"."+v.event.Body.Type().Kind(), service.canPull)
+		to := d.w.pickFor(d.service, string(v.event.Body.Type().Family())+"."+v.event.Body.Type().Kind(), (*replica).canPull)
 		if to == nil {
 			d.carry(v, 300*time.Millisecond)
 			return
@@ -76,15 +76,15 @@ func (v *delivery) retry(after time.Duration) {
 }
 
 // pick selects a replica that can receive, frozen ones included: they process their messages late.
-func (w *world) pick(name string) service { return w.pickFor(name, "", service.canReceive) }
+func (w *world) pick(name string) *replica { return w.pickFor(name, "", (*replica).canReceive) }
 
 // pickFor selects a replica for which can holds: the one that a written scenario names, if
 // possible.
-func (w *world) pickFor(name, kind string, can func(service) bool) service {
-	if s := w.routes[kind]; s != nil && s.service() == name && can(s) {
+func (w *world) pickFor(name, kind string, can func(*replica) bool) *replica {
+	if s := w.routes[kind]; s != nil && s.service == name && can(s) {
 		return s
 	}
-	var up []service
+	var up []*replica
 	for _, s := range w.services[name] {
 		if can(s) && w.sc.exact && !s.isFrozen() {
 			return s
@@ -122,7 +122,7 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 		return
 	}
 	ask1 := func() {
-		to := w.pickFor(name, string(ask.Type().Family())+"."+ask.Type().Kind(), service.canReceive)
+		to := w.pickFor(name, string(ask.Type().Family())+"."+ask.Type().Kind(), (*replica).canReceive)
 		if to == nil {
 			answer(nil, errNotConnected)
 			return

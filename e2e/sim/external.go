@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -39,29 +40,18 @@ func parseParticipants(text string) (*participants, error) {
 	if len(f) != 5 {
 		return nil, fmt.Errorf("participants %q: want MIN:MAX/PER NODE/LAST CALL/JOIN/SLOTS,SLOTS", text)
 	}
-	x := &participants{}
 	w, err := parseWorkers(f[0])
-	if err != nil {
-		return nil, err
-	}
-	x.min, x.max = w.Min, w.Max
-	if x.perNode, err = strconv.Atoi(f[1]); err != nil {
-		return nil, err
-	}
-	if x.lastCall, err = time.ParseDuration(f[2]); err != nil {
-		return nil, err
-	}
-	if x.joinWithin, err = time.ParseDuration(f[3]); err != nil {
-		return nil, err
-	}
+	x := &participants{min: w.Min, max: w.Max}
+	_, err1 := fmt.Sscan(f[1], &x.perNode)
+	var err2, err3 error
+	x.lastCall, err2 = time.ParseDuration(f[2])
+	x.joinWithin, err3 = time.ParseDuration(f[3])
+	err = errors.Join(err, err1, err2, err3)
 	for s := range strings.SplitSeq(f[4], ",") {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			return nil, err
-		}
-		x.nodes = append(x.nodes, n)
+		n, wrong := strconv.Atoi(s)
+		x.nodes, err = append(x.nodes, n), errors.Join(err, wrong)
 	}
-	return x, nil
+	return x, err
 }
 
 // externalEvery is how often a seed has such a job: one in externalEvery.
@@ -104,14 +94,12 @@ var participantFaults = map[string]func(*world, fault){
 	},
 	"participant-restarts": func(w *world, f fault) {
 		if n := w.participant(f); n != nil {
-			n.die(f.b%2 == 0)
-			w.after(f.last, n.boot)
+			n.restart(f.b%2 == 0, f.last)
 		}
 	},
 	"participant-is-lost": func(w *world, f fault) {
 		if n := w.participant(f); n != nil && n.job.canFormWithout(n) {
-			n.die(false)
-			n.away = true
+			n.lose()
 		}
 	},
 	"close-job": func(w *world, f fault) {
@@ -176,8 +164,8 @@ func (n *node) offered() int {
 }
 
 // come requests to enter the job until there is a reply. Launches and later hellos repeat it.
-func (n *node) come(incarnation int) {
-	if n.job == nil || n.incarnation != incarnation || n.leaving || n.quitting || n.asking {
+func (n *node) come() {
+	if n.job == nil || n.leaving || n.quitting || n.asking {
 		return
 	}
 	n.asking = true
@@ -189,7 +177,7 @@ func (n *node) come(incarnation int) {
 			case events.Conflict, events.Invalid:
 				n.w.check.fail(14, "%s was refused: %s", n.id, err)
 			}
-			n.w.after(n.w.between(50*time.Millisecond, 2*time.Second), func() { n.come(incarnation) })
+			n.after(n.w.between(50*time.Millisecond, 2*time.Second), n.come)
 			return
 		}
 		s := b.(events.NodeMembership)

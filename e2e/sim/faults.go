@@ -17,46 +17,29 @@ var kinds = map[string]func(*world, fault){
 	"trap":           (*world).setTrap,
 	"crash-replica":  func(w *world, f fault) { w.replica(f).crash(f.last) },
 	"freeze-replica": func(w *world, f fault) { w.replica(f).freeze(f.last) },
-	"cut-replica": func(w *world, f fault) {
-		s := w.replica(f)
-		s.cutOff(true)
-		w.after(f.last, func() { s.cutOff(false) })
-	},
-	"cut-node": func(w *world, f fault) {
-		n := w.node(f)
-		n.cutOff(true)
-		w.after(f.last, func() { n.cutOff(false) })
-	},
-	"revoke-node": func(w *world, f fault) {
-		n := w.node(f)
-		n.revoke(true)
-		w.after(f.last, func() { n.revoke(false) })
-	},
+	"cut-replica":    func(w *world, f fault) { during((*replica).cutOff)(w.replica(f), f.last) },
+	"cut-node":       func(w *world, f fault) { during((*node).cutOff)(w.node(f), f.last) },
+	"revoke-node":    func(w *world, f fault) { during((*node).revoke)(w.node(f), f.last) },
 	"mute-node":      func(w *world, f fault) { during((*node).setMute)(w.node(f), f.last) },
 	"deafen-node":    func(w *world, f fault) { during((*node).setDeaf)(w.node(f), f.last) },
 	"freeze-node":    func(w *world, f fault) { w.node(f).freeze(f.last) },
-	"mute-replica":   func(w *world, f fault) { during((service).mute)(w.replica(f), f.last) },
-	"deafen-replica": func(w *world, f fault) { during((service).deafen)(w.replica(f), f.last) },
+	"mute-replica":   func(w *world, f fault) { during((*replica).mute)(w.replica(f), f.last) },
+	"deafen-replica": func(w *world, f fault) { during((*replica).deafen)(w.replica(f), f.last) },
 	"partition-nodes": func(w *world, f fault) {
 		a, b := w.nodes[f.a%len(w.nodes)], w.nodes[f.b%len(w.nodes)]
 		w.partition(a.id, b.id, f.last/2)
 	},
-	"late-ack":    func(w *world, f fault) { w.replica(f).trap(trap{step: loseSaveAckLate, for_: f.last}) },
-	"drop-launch": func(w *world, f fault) { w.node(f).misses++ },
-	"kill-worker": func(w *world, f fault) { w.end(f, -1, "SIGKILL") },
-	"hang-worker": (*world).hangWorker,
-	"fail-slot":   (*world).failSlot,
-	"exit-worker": func(w *world, f fault) { w.end(f, 7, "") },
-	"false-alarm": (*world).falseAlarm,
-	"restart-agent": func(w *world, f fault) {
-		n := w.node(f)
-		n.die(f.b%2 == 0)
-		w.after(f.last, n.boot)
-	},
+	"late-ack":      func(w *world, f fault) { w.replica(f).trap(trap{step: loseSaveAckLate, for_: f.last}) },
+	"drop-launch":   func(w *world, f fault) { w.node(f).misses++ },
+	"kill-worker":   func(w *world, f fault) { w.end(f, -1, "SIGKILL") },
+	"hang-worker":   (*world).hangWorker,
+	"fail-slot":     (*world).failSlot,
+	"exit-worker":   func(w *world, f fault) { w.end(f, 7, "") },
+	"false-alarm":   (*world).falseAlarm,
+	"restart-agent": func(w *world, f fault) { w.node(f).restart(f.b%2 == 0, f.last) },
 	"lose-node": func(w *world, f fault) {
 		if n := w.node(f); w.spare(n) {
-			n.die(false)
-			n.away = true
+			n.lose()
 		}
 	},
 	"leave-node": func(w *world, f fault) {
@@ -118,7 +101,7 @@ func (w *world) inject(f fault) {
 	}
 }
 
-func (w *world) replica(f fault) service {
+func (w *world) replica(f fault) *replica {
 	names := events.ServiceNames()
 	all := w.services[names[f.a%len(names)]]
 	return all[f.b%len(all)]
@@ -188,7 +171,7 @@ func (w *world) falseAlarm(f fault) {
 }
 
 func (w *world) drain(n *node, undo bool) {
-	w.command(events.Event{ID: w.id("drain"), Source: "/client", Time: w.now, Body: events.NodeDrain{Node: n.id, Reason: "maintenance", Undo: undo}})
+	w.send("drain", events.NodeDrain{Node: n.id, Reason: "maintenance", Undo: undo})
 }
 
 func (w *world) scale(f fault) {
@@ -196,14 +179,18 @@ func (w *world) scale(f fault) {
 	least := 1 + f.b%2
 	n := spec.Workers{Min: min(least, j.wanted[0].Min), Max: least + f.b/2%4}
 	n.Max = max(n.Max, n.Min)
+	w.scaleTo(j, n)
+}
+
+func (w *world) scaleTo(j *jobRun, n spec.Workers) {
 	j.wanted = append(j.wanted, n)
-	w.command(events.Event{ID: w.id("scale"), Source: "/client", Time: w.now, Body: events.JobScale{Job: j.id, Workers: n}})
+	w.send("scale", events.JobScale{Job: j.id, Workers: n})
 }
 
 // stop may precede the submit.
 func (w *world) stop(f fault) {
 	j := w.jobs[f.a%len(w.jobs)]
-	w.command(events.Event{ID: w.id("stop"), Source: "/client", Time: w.now, Body: events.JobStop{Job: j.id, Reason: fmt.Sprint("fault ", f.at), Now: f.b%2 == 0}})
+	w.send("stop", events.JobStop{Job: j.id, Reason: fmt.Sprint("fault ", f.at), Now: f.b%2 == 0})
 }
 
 // calmDown ends all faults: everything that is partitioned, frozen, draining or down is restored,

@@ -62,13 +62,9 @@ func (w *world) quarantine(f fault) {
 		slot = new(events.Slot)
 		*slot = events.Slot(f.b / 3 % n.slots)
 	}
-	w.command(events.Event{ID: w.id("quarantine"), Source: "/client", Time: w.now, Body: events.NodeQuarantine{
-		Node: n.id, Slot: slot, For: spec.Duration(f.last), Reason: "fault",
-	}})
+	w.send("quarantine", events.NodeQuarantine{Node: n.id, Slot: slot, For: spec.Duration(f.last), Reason: "fault"})
 	if f.b%5 == 0 {
-		w.after(f.last/2, func() {
-			w.command(events.Event{ID: w.id("release"), Source: "/client", Time: w.now, Body: events.NodeRelease{Node: n.id, Slot: slot}})
-		})
+		w.after(f.last/2, func() { w.send("release", events.NodeRelease{Node: n.id, Slot: slot}) })
 	}
 }
 

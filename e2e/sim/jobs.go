@@ -46,6 +46,11 @@ func newJobRun(w *world, i int, s jobShape) *jobRun {
 	return j
 }
 
+// send publishes a client's command, with an id of its kind.
+func (w *world) send(kind string, b events.Body) {
+	w.command(events.Event{ID: w.id(kind), Source: "/client", Time: w.now, Body: b})
+}
+
 // command publishes a client's command.
 func (w *world) command(e events.Event) {
 	w.logf("client: %s %s", e.Body.Type().Kind(), brief(e.Body))

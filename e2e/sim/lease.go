@@ -39,11 +39,8 @@ func (n *node) lostBefore(times uint64) {
 }
 
 // renew asks one replica of discovery for the lease, and again after a while.
-func (n *node) renew(incarnation int) {
-	if n.incarnation != incarnation {
-		return
-	}
-	n.w.after(renewEvery, func() { n.renew(incarnation) })
+func (n *node) renew() {
+	n.after(renewEvery, n.renew)
 	n.askLease()
 }
 
@@ -55,11 +52,11 @@ func (n *node) askLease() {
 	}
 	asked, who, link := n.w.now, liveness.Incarnation{Node: n.id, Incarnation: n.agent}, n.link
 	n.w.after(n.w.hop(), func() {
-		all := slices.DeleteFunc(slices.Clone(n.w.services[events.ServiceDiscovery]), func(s service) bool { return !s.canReceive() })
+		all := slices.DeleteFunc(slices.Clone(n.w.services[events.ServiceDiscovery]), func(s *replica) bool { return !s.canReceive() })
 		if len(all) == 0 || n.w.chance(n.w.sc.loss) {
 			return
 		}
-		r := all[n.w.any(len(all))].(*replica[liveness.State])
+		r := all[n.w.any(len(all))]
 		r.whenAwake(func() {
 			answer := r.ages.(*watcher).ages.Renew(who, link, n.w.now)
 			if answer.Mend {
@@ -80,25 +77,17 @@ func (n *node) askLease() {
 }
 
 // whenAwake calls do now, or when a frozen replica has resumed, if it has not crashed by then.
-func (r *replica[S]) whenAwake(do func()) {
+func (r *replica) whenAwake(do func()) {
 	if !r.isFrozen() {
 		do()
 		return
 	}
-	incarnation := r.incarnation
-	r.w.after(50*time.Millisecond, func() {
-		if r.incarnation == incarnation {
-			r.whenAwake(do)
-		}
-	})
+	r.after(50*time.Millisecond, func() { r.whenAwake(do) })
 }
 
 // guard kills the processes of a frozen agent when their lease is over.
-func (n *node) guard(incarnation int) {
-	if n.incarnation != incarnation {
-		return
-	}
-	n.w.after(100*time.Millisecond, func() { n.guard(incarnation) })
+func (n *node) guard() {
+	n.after(100*time.Millisecond, n.guard)
 	if !n.frozen {
 		return
 	}

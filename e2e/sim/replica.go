@@ -9,53 +9,6 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// service is one replica of a service, with any type of state.
-type service interface {
-	known
-	reachable
-	receiver
-	breakable
-	changed(key string, value []byte, revision uint64)
-}
-
-// known identifies a service.
-type known interface {
-	world() *world
-	name() string
-	service() string
-	isFrozen() bool
-}
-
-// reachable reports which messages can reach a service.
-type reachable interface {
-	canReceive() bool
-	canPull() bool
-}
-
-// receiver takes messages.
-type receiver interface {
-	delivered(*delivery)
-	asked(events.Body, func(controller.InputResult, error))
-	receive(events.Body)
-	signal(any)
-}
-
-// breakable is the interface for faults of a service.
-type breakable interface {
-	cuttable
-	start()
-	crash(back time.Duration)
-	freeze(time.Duration)
-	trap(trap)
-}
-
-// cuttable is the interface for faults of a service's connection.
-type cuttable interface {
-	cutOff(bool)
-	mute(bool)
-	deafen(bool)
-}
-
 // soft is the state that each replica keeps in memory, derived from signals.
 type soft interface {
 	reset()
@@ -64,58 +17,70 @@ type soft interface {
 	signal(any) (in events.Body, ok bool) // a signal or an event of the broker; ok: in is an input of the machine
 }
 
+// core is the controller.Core of a service, whatever its state is.
+type core interface {
+	Offer(controller.Item)
+	Step(context.Context)
+	Next() time.Time
+	DeliveryItem(context.Context, events.Consumer, events.Delivery) (controller.Item, bool)
+}
+
 // replica drives the controller.Core of a service in virtual time, as controller.Host does by the
 // clock: it offers what arrives and steps the core a little later, and when the core asks for it.
-type replica[S any] struct {
+type replica struct {
 	w           *world
 	who         string
-	o           controller.Options[S] // as in the real service
-	ages        soft                  // its state in memory; may be nil
-	side        *connection           // the connection of the service's own reconciliation
-	incarnation int                   // crashes so far
+	service     string
+	bucket      string                                       // of its documents
+	newCore     func() core                                  // as in the real service, in virtual time
+	reconciles  func(context.Context, controller.Emit) error // as in the real service; may be nil
+	ages        soft                                         // its state in memory; may be nil
+	side        *connection                                  // the connection of the service's own reconciliation
+	incarnation int                                          // crashes so far
 	up          bool
 	frozen      time.Time // until then
 	busy        bool      // in a step that was frozen midway
 	stepping    bool
 	conn        *connection
-	core        *controller.Core[S]
+	core        core
 	watched     map[string]uint64 // newest revision by key that the watch of its bucket has delivered
 	unread      []func()          // updates of the service's watch of its bucket, applied with the next step
 	woken       bool              // a step is on the agenda because something arrived
 	timer       time.Time         // a step is on the agenda because the core asked for it
 }
 
-func (r *replica[S]) world() *world    { return r.w }
-func (r *replica[S]) name() string     { return r.who }
-func (r *replica[S]) service() string  { return r.o.Service }
-func (r *replica[S]) canReceive() bool { return r.up && !r.conn.cut && !r.conn.deaf }
-func (r *replica[S]) canSend() bool    { return r.up && !r.conn.cut && !r.conn.mute && !r.conn.dead }
-func (r *replica[S]) canPull() bool    { return r.canReceive() && r.canSend() } // deliveries are pulled
-func (r *replica[S]) isFrozen() bool   { return r.busy || r.w.now.Before(r.frozen) }
-func (r *replica[S]) trap(t trap)      { r.conn.traps = append(r.conn.traps, t) }
+func (r *replica) canReceive() bool { return r.up && !r.conn.cut && !r.conn.deaf }
+func (r *replica) canSend() bool    { return r.up && !r.conn.cut && !r.conn.mute && !r.conn.dead }
+func (r *replica) canPull() bool    { return r.canReceive() && r.canSend() } // deliveries are pulled
+func (r *replica) isFrozen() bool   { return r.busy || r.w.now.Before(r.frozen) }
+func (r *replica) trap(t trap)      { r.conn.traps = append(r.conn.traps, t) }
 
-func (r *replica[S]) start() {
+func (r *replica) start() {
 	if r.up {
 		return
 	}
 	r.up = true
 	r.conn = &connection{w: r.w, who: r.who, still: r.still}
-	core, err := controller.NewCore(r.options())
-	if err != nil {
-		panic(err) // the options are complete
-	}
-	r.core, r.woken, r.timer, r.unread = core, false, time.Time{}, nil
+	r.core, r.woken, r.timer, r.unread = r.newCore(), false, time.Time{}, nil
 	if r.ages != nil {
 		r.ages.reset()
 	}
 	r.list()
-	incarnation := r.incarnation
-	r.w.after(r.w.between(0, 20*time.Millisecond), func() { r.reconcile(incarnation) })
+	r.after(r.w.between(0, 20*time.Millisecond), r.reconcile)
 }
 
-// options are those of the service with an environment of virtual time.
-func (r *replica[S]) options() controller.Options[S] {
-	o := r.o
+// after calls do later if the process has not crashed by then.
+func (r *replica) after(d time.Duration, do func()) {
+	incarnation := r.incarnation
+	r.w.after(d, func() {
+		if r.incarnation == incarnation {
+			do()
+		}
+	})
+}
+
+// virtual returns the options of a service with an environment of virtual time.
+func virtual[S any](r *replica, o controller.Options[S]) controller.Options[S] {
 	o.Ports = r.conn.ports()
 	o.NewID = func() string { return r.w.id("nonce") }
 	o.Now = func() time.Time { return r.w.now }
@@ -126,17 +91,17 @@ func (r *replica[S]) options() controller.Options[S] {
 	o.Random = func(below time.Duration) time.Duration { return r.w.between(0, below) }
 	o.Limit = func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
 	o.Observe = r.observe
-	if r.o.Complete != nil {
+	if complete := o.Complete; complete != nil {
 		o.Complete = func(ctx context.Context, b events.Body) (events.Body, error) {
 			r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
-			return r.o.Complete(ctx, b)
+			return complete(ctx, b)
 		}
 	}
 	return o
 }
 
 // observe writes the log. A permanent error of an input is a violation.
-func (r *replica[S]) observe(o controller.Observation) {
+func (r *replica) observe(o controller.Observation) {
 	switch {
 	case o.Fact != nil:
 		r.w.logf("%s: %s %s #%d %s", r.who, o.Entity, o.Fact.Body.Type().Kind(), o.Fact.Number, brief(o.Fact.Body))
@@ -152,7 +117,7 @@ func (r *replica[S]) observe(o controller.Observation) {
 
 // crash ends the process; the next one starts after back. During a step it takes effect at the end
 // of the step.
-func (r *replica[S]) crash(back time.Duration) {
+func (r *replica) crash(back time.Duration) {
 	if !r.up {
 		return
 	}
@@ -166,10 +131,10 @@ func (r *replica[S]) crash(back time.Duration) {
 	r.w.after(back, r.start)
 }
 
-func (r *replica[S]) freeze(d time.Duration) { r.frozen = r.w.now.Add(d) }
+func (r *replica) freeze(d time.Duration) { r.frozen = r.w.now.Add(d) }
 
 // still freezes the replica in the middle of its step, while the others continue.
-func (r *replica[S]) still(d time.Duration) {
+func (r *replica) still(d time.Duration) {
 	if r.busy {
 		return
 	}
@@ -178,7 +143,7 @@ func (r *replica[S]) still(d time.Duration) {
 	r.busy = false
 }
 
-func (r *replica[S]) cutOff(cut bool) {
+func (r *replica) cutOff(cut bool) {
 	if !r.up || r.conn.cut == cut {
 		return
 	}
@@ -192,12 +157,12 @@ func (r *replica[S]) cutOff(cut bool) {
 	}
 }
 
-func (r *replica[S]) mute(is bool) { r.oneWay(&r.conn.mute, is) }
+func (r *replica) mute(is bool) { r.oneWay(&r.conn.mute, is) }
 
-func (r *replica[S]) deafen(is bool) { r.oneWay(&r.conn.deaf, is) }
+func (r *replica) deafen(is bool) { r.oneWay(&r.conn.deaf, is) }
 
 // oneWay breaks or restores one direction of the connection. The replica does not notice.
-func (r *replica[S]) oneWay(way *bool, is bool) {
+func (r *replica) oneWay(way *bool, is bool) {
 	if !r.up || *way == is {
 		return
 	}
@@ -209,26 +174,26 @@ func (r *replica[S]) oneWay(way *bool, is bool) {
 }
 
 // list offers the whole bucket, as a watch does when it starts or reconnects.
-func (r *replica[S]) list() {
+func (r *replica) list() {
 	r.watched = map[string]uint64{}
-	for _, d := range r.w.documents(r.o.Bucket) {
+	for _, d := range r.w.documents(r.bucket) {
 		r.changed(d.key, d.value, d.revision)
 	}
 	r.put(controller.SyncedItem())
 }
 
-func (r *replica[S]) reconcile(incarnation int) {
-	if r.incarnation != incarnation || r.o.Reconcile == nil {
+func (r *replica) reconcile() {
+	if r.reconciles == nil {
 		return
 	}
 	if !r.isFrozen() {
 		r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
-		_ = r.o.Reconcile(context.Background(), func(in events.Input) { r.put(controller.InputItem(in)) })
+		_ = r.reconciles(context.Background(), func(in events.Input) { r.put(controller.InputItem(in)) })
 	}
-	r.w.after(controller.ReconcileEvery, func() { r.reconcile(incarnation) })
+	r.after(controller.ReconcileEvery, r.reconcile)
 }
 
-func (r *replica[S]) changed(key string, value []byte, revision uint64) {
+func (r *replica) changed(key string, value []byte, revision uint64) {
 	if !r.canReceive() {
 		return
 	}
@@ -239,13 +204,13 @@ func (r *replica[S]) changed(key string, value []byte, revision uint64) {
 	r.put(controller.UpdateItem(key, r.w.stripped(value), revision))
 }
 
-func (r *replica[S]) receive(b events.Body) {
+func (r *replica) receive(b events.Body) {
 	if r.canReceive() {
 		r.put(controller.InputItem(events.Input{Time: r.w.now, Body: b}))
 	}
 }
 
-func (r *replica[S]) signal(b any) {
+func (r *replica) signal(b any) {
 	if !r.canReceive() || r.ages == nil {
 		return
 	}
@@ -254,7 +219,7 @@ func (r *replica[S]) signal(b any) {
 	}
 }
 
-func (r *replica[S]) asked(b events.Body, settle func(controller.InputResult, error)) {
+func (r *replica) asked(b events.Body, settle func(controller.InputResult, error)) {
 	incarnation := r.incarnation
 	r.put(controller.RequestItem(events.Input{Body: b}, func(a controller.InputResult, err error) {
 		if r.incarnation == incarnation && r.canSend() {
@@ -265,7 +230,7 @@ func (r *replica[S]) asked(b events.Body, settle func(controller.InputResult, er
 
 // delivered offers a message of a consumer. What its settlement says is lost if the replica is gone
 // or cut off by then.
-func (r *replica[S]) delivered(v *delivery) {
+func (r *replica) delivered(v *delivery) {
 	incarnation := r.incarnation
 	settles := func(do func()) {
 		if r.incarnation != incarnation || !r.canSend() {
@@ -290,7 +255,7 @@ func (r *replica[S]) delivered(v *delivery) {
 	}
 }
 
-func (r *replica[S]) put(i controller.Item) {
+func (r *replica) put(i controller.Item) {
 	if !r.up {
 		return
 	}
@@ -298,22 +263,19 @@ func (r *replica[S]) put(i controller.Item) {
 	r.wakeUp(r.w.between(50*time.Microsecond, time.Millisecond))
 }
 
-func (r *replica[S]) wakeUp(in time.Duration) {
+func (r *replica) wakeUp(in time.Duration) {
 	if r.woken {
 		return
 	}
 	r.woken = true
-	incarnation := r.incarnation
-	r.w.after(in, func() {
-		if r.incarnation == incarnation {
-			r.woken = false
-			r.step()
-		}
+	r.after(in, func() {
+		r.woken = false
+		r.step()
 	})
 }
 
 // step steps the core and schedules the next step that it asks for.
-func (r *replica[S]) step() {
+func (r *replica) step() {
 	if r.stepping || r.isFrozen() {
 		r.wakeUp(max(50*time.Millisecond, r.frozen.Sub(r.w.now)))
 		return

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,6 +114,33 @@ func (sc *scenario) take(line string) (err error) {
 	return err
 }
 
+// field is a word of a job's line, and where its value is.
+type field struct {
+	word  string
+	value any
+}
+
+// always is how many of the fields are written even if they are zero.
+const always = 8
+
+func (s *jobShape) fields() []field {
+	return []field{
+		{"samples", &s.samples},
+		{"batch", &s.batch},
+		{"every", &s.every},
+		{"epochs", &s.epochs},
+		{"pace", &s.pace},
+		{"work", &s.work},
+		{"budget", &s.budget},
+		{"grace", &s.grace},
+		{"hang", &s.hang},
+		{"samestep", &s.sameStep},
+		{"breaks", &s.breaks},
+		{"apart", &s.apart},
+		{"resets", &s.resets},
+	}
+}
+
 // String writes a job's shape: when it is submitted, how it recovers, its workers, and words with
 // values.
 func (s jobShape) String() string {
@@ -120,22 +148,11 @@ func (s jobShape) String() string {
 	if s.inProcess {
 		kind = spec.RecoveryInProcess
 	}
-	text := fmt.Sprintf("%s %s %d:%d samples %d batch %d every %d epochs %d pace %s work %d budget %d grace %s",
-		s.at, kind, s.workers.Min, s.workers.Max, s.samples, s.batch, s.every, s.epochs, s.pace, s.work, s.budget, s.grace)
-	if s.hang > 0 {
-		text += " hang " + s.hang.String()
-	}
-	if s.sameStep > 0 {
-		text += fmt.Sprint(" samestep ", s.sameStep)
-	}
-	if s.breaks > 0 {
-		text += fmt.Sprint(" breaks ", s.breaks)
-	}
-	if s.apart > 0 {
-		text += fmt.Sprint(" apart ", s.apart)
-	}
-	if s.resets > 0 {
-		text += fmt.Sprint(" resets ", s.resets)
+	text := fmt.Sprintf("%s %s %d:%d", s.at, kind, s.workers.Min, s.workers.Max)
+	for i, f := range s.fields() {
+		if v := reflect.ValueOf(f.value).Elem(); i < always || !v.IsZero() {
+			text += fmt.Sprint(" ", f.word, " ", v)
+		}
 	}
 	if s.participants != nil {
 		text += " participants " + s.participants.String()
@@ -159,23 +176,18 @@ func parseJob(text string) (jobShape, error) {
 		return s, err
 	}
 	for pair := range slices.Chunk(words[3:], 2) {
-		into := map[string]any{
-			"samples": &s.samples, "batch": &s.batch, "every": &s.every, "epochs": &s.epochs, "work": &s.work, "budget": &s.budget,
-			"samestep": &s.sameStep, "resets": &s.resets, "breaks": &s.breaks, "apart": &s.apart,
-		}[pair[0]]
+		i := slices.IndexFunc(s.fields(), func(f field) bool { return f.word == pair[0] })
 		switch {
-		case pair[0] == "pace":
-			s.pace, err = time.ParseDuration(pair[1])
-		case pair[0] == "hang":
-			s.hang, err = time.ParseDuration(pair[1])
-		case pair[0] == "grace":
-			s.grace, err = time.ParseDuration(pair[1])
 		case pair[0] == "participants":
 			s.participants, err = parseParticipants(pair[1])
-		case into == nil:
+		case i < 0:
 			err = fmt.Errorf("there is no %s", pair[0])
 		default:
-			_, err = fmt.Sscan(pair[1], into)
+			if d, ok := s.fields()[i].value.(*time.Duration); ok {
+				*d, err = time.ParseDuration(pair[1])
+			} else {
+				_, err = fmt.Sscan(pair[1], s.fields()[i].value)
+			}
 		}
 		if err != nil {
 			return s, err

@@ -92,11 +92,15 @@ func must[T any](v T, err error) T {
 
 // addReplica adds a replica of a service with its real routes, consumers, reconciliation and
 // machine.
-func addReplica[S any](w *world, i int, side *connection, o controller.Options[S], mutate func(controller.Machine[S]) controller.Machine[S]) *replica[S] {
+func addReplica[S any](w *world, i int, side *connection, o controller.Options[S], mutate func(controller.Machine[S]) controller.Machine[S]) *replica {
 	if mutate != nil {
 		o.Machine = mutate(o.Machine)
 	}
-	r := &replica[S]{w: w, who: fmt.Sprintf("%s-%d", o.Service, i), o: o, side: side, conn: &connection{w: w, dead: true}}
+	r := &replica{
+		w: w, who: fmt.Sprintf("%s-%d", o.Service, i), service: o.Service, bucket: o.Bucket, reconciles: o.Reconcile,
+		side: side, conn: &connection{w: w, dead: true},
+	}
+	r.newCore = func() core { return must(controller.NewCore(virtual(r, o))) }
 	if i == 0 {
 		for _, c := range o.Consumers {
 			w.durables = append(w.durables, &durable{w: w, consumer: c, service: o.Service})
@@ -112,7 +116,7 @@ const pollEvery = 100 * time.Millisecond
 // watcher is discovery's state in the memory of one replica.
 type watcher struct {
 	w    *world
-	r    *replica[liveness.State]
+	r    *replica
 	ages liveness.HeartbeatTracker
 	// The stored nodes, to be compared with the host list.
 	views map[events.NodeID]events.NodeView
@@ -181,11 +185,10 @@ func (v *watcher) missed(who liveness.Incarnation, failed bool) {
 
 // ping sends one request to an agent.
 func (v *watcher) ping(who liveness.Incarnation) {
-	incarnation := v.r.incarnation
 	for _, n := range v.w.nodes {
 		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.agent == who.Incarnation && v.r.canReceive() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
-			v.w.after(2*v.w.hop(), func() {
-				if v.r.incarnation == incarnation && v.ages.Observe(who, n.link, v.w.now) {
+			v.r.after(2*v.w.hop(), func() {
+				if v.ages.Observe(who, n.link, v.w.now) {
 					v.r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
 				}
 			})
@@ -198,8 +201,8 @@ func (v *watcher) ping(who liveness.Incarnation) {
 			wait = 2 * v.w.hop() // no responder
 		}
 	}
-	v.w.after(wait, func() {
-		if v.r.incarnation == incarnation && !v.ages.Deaf(v.w.now) && v.ages.PingPending(who) && v.hears() {
+	v.r.after(wait, func() {
+		if !v.ages.Deaf(v.w.now) && v.ages.PingPending(who) && v.hears() {
 			v.missed(who, true)
 		}
 	})

@@ -11,7 +11,7 @@ import (
 // listener is the registry's state in the memory of one replica.
 type listener struct {
 	w    *world
-	r    *replica[job.State]
+	r    *replica
 	ages job.StepTracker
 }
 

@@ -28,23 +28,28 @@ import (
 //	tear PLACE by PLACE                               only the first has the next commit, because the second dies during it
 //	stop JOB [now] · scale JOB MIN:MAX
 var verbs = map[string]func(*operands) func(*world){
-	"crash":     onParty((service).crash, nil),
-	"freeze":    onParty((service).freeze, (*node).freeze),
-	"cut":       onParty(during((service).cutOff), during((*node).cutOff)),
+	"crash":     onParty((*replica).crash, nil),
+	"freeze":    onParty((*replica).freeze, (*node).freeze),
+	"cut":       onParty(during((*replica).cutOff), during((*node).cutOff)),
 	"revoke":    onParty(nil, during((*node).revoke)),
-	"mute":      onParty(during((service).mute), during((*node).setMute)),
-	"deafen":    onParty(during((service).deafen), during((*node).setDeaf)),
+	"mute":      onParty(during((*replica).mute), during((*node).setMute)),
+	"deafen":    onParty(during((*replica).deafen), during((*node).setDeaf)),
 	"trap":      verbTrap,
 	"route":     verbRoute,
 	"restart":   verbRestart,
-	"lose":      onNode(func(w *world, n *node) { n.die(false); n.away = true }),
+	"lose":      onNode(func(_ *world, n *node) { n.lose() }),
 	"leave":     onNode(func(w *world, n *node) { n.leaving = true; n.input(worker.Shutdown{}) }),
 	"drain":     onNode(func(w *world, n *node) { w.drain(n, false) }),
 	"undrain":   onNode(func(w *world, n *node) { w.drain(n, true) }),
 	"partition": verbPartition,
 	"drop":      verbDrop,
-	"kill":      verbKill,
-	"hang":      verbHang,
+	"kill":      onProcess(func(p *process, d time.Duration) { p.reclaimed = d; p.exit(-1, "SIGKILL") }),
+	"hang": onProcess(func(p *process, d time.Duration) {
+		p.hang()
+		if d > 0 {
+			p.w.after(d, p.wake)
+		}
+	}),
 	"exit": func(o *operands) func(*world) {
 		at, code := o.place(), o.number()
 		return func(w *world) { w.with(at, func(p *process) { p.exit(code, "") }) }
@@ -54,9 +59,7 @@ var verbs = map[string]func(*operands) func(*world){
 	"tear":   verbTear,
 	"stop": func(o *operands) func(*world) {
 		job, now := o.next("a job"), o.word("now")
-		return func(w *world) {
-			w.command(events.Event{ID: w.id("stop"), Source: "/client", Time: w.now, Body: events.JobStop{Job: w.named(job).id, Reason: "asked to", Now: now}})
-		}
+		return func(w *world) { w.send("stop", events.JobStop{Job: w.named(job).id, Reason: "asked to", Now: now}) }
 	},
 	"scale": func(o *operands) func(*world) {
 		job := o.next("a job")
@@ -64,11 +67,7 @@ var verbs = map[string]func(*operands) func(*world){
 		if err != nil {
 			o.fail("%w", err)
 		}
-		return func(w *world) {
-			j := w.named(job)
-			j.wanted = append(j.wanted, n)
-			w.command(events.Event{ID: w.id("scale"), Source: "/client", Time: w.now, Body: events.JobScale{Job: j.id, Workers: n}})
-		}
+		return func(w *world) { w.scaleTo(w.named(job), n) }
 	},
 }
 
@@ -84,10 +83,10 @@ func worldOf(party any) *world {
 	if n, ok := party.(*node); ok {
 		return n.w
 	}
-	return party.(service).world()
+	return party.(*replica).w
 }
 
-func onParty(s func(service, time.Duration), n func(*node, time.Duration)) func(*operands) func(*world) {
+func onParty(s func(*replica, time.Duration), n func(*node, time.Duration)) func(*operands) func(*world) {
 	return func(o *operands) func(*world) {
 		who, d := o.next("a replica or node"), o.span()
 		return func(w *world) {
@@ -109,25 +108,11 @@ func onNode(do func(*world, *node)) func(*operands) func(*world) {
 	}
 }
 
-func verbKill(o *operands) func(*world) {
-	at, d := o.place(), o.span()
-	return func(w *world) {
-		w.with(at, func(p *process) {
-			p.reclaimed = d
-			p.exit(-1, "SIGKILL")
-		})
-	}
-}
-
-func verbHang(o *operands) func(*world) {
-	at, d := o.place(), o.span()
-	return func(w *world) {
-		w.with(at, func(p *process) {
-			p.hang()
-			if d > 0 {
-				w.after(d, p.wake)
-			}
-		})
+// onProcess is a verb for the process in a slot, and a time.
+func onProcess(do func(*process, time.Duration)) func(*operands) func(*world) {
+	return func(o *operands) func(*world) {
+		at, d := o.place(), o.span()
+		return func(w *world) { w.with(at, func(p *process) { do(p, d) }) }
 	}
 }
 
@@ -152,11 +137,7 @@ func verbRoute(o *operands) func(*world) {
 func verbRestart(o *operands) func(*world) {
 	who, d := o.next("a node"), o.span()
 	disk := o.word("keeping") && o.word("its") && o.word("disk")
-	return func(w *world) {
-		n := w.nodeNamed(who)
-		n.die(disk)
-		w.after(d, n.boot)
-	}
+	return func(w *world) { w.nodeNamed(who).restart(disk, d) }
 }
 
 func verbPartition(o *operands) func(*world) {
@@ -224,13 +205,13 @@ func (w *world) nodeNamed(name string) *node {
 	panic(fmt.Sprintf("script: there is no node %s", name))
 }
 
-func (w *world) replicasNamed(name string) []service {
+func (w *world) replicasNamed(name string) []*replica {
 	if all := w.services[name]; all != nil {
 		return all
 	}
 	for _, v := range slices.Concat(slices.Collect(maps.Values(w.services))...) {
-		if v.name() == name {
-			return []service{v}
+		if v.who == name {
+			return []*replica{v}
 		}
 	}
 	panic(fmt.Sprintf("script: there is no service or replica %s", name))

@@ -23,11 +23,11 @@ type world struct {
 	broker      *memory.Bus
 	durables    []*durable
 	launches    map[string]events.Stored // newest by subject
-	services    map[string][]service     // by name of the service
+	services    map[string][]*replica    // by name of the service
 	nodes       []*node
 	jobs        []*jobRun
 	awaited     []action                 // actions that wait for words in the log
-	routes      map[string]service       // by kind, as set by a written scenario
+	routes      map[string]*replica      // by kind, as set by a written scenario
 	partitioned map[[2]events.NodeID]int // pairs of nodes whose workers cannot reach each other
 	check       *checker
 	calm        bool // faults have stopped
@@ -41,8 +41,8 @@ type world struct {
 // run runs a scenario to its end and returns the first violation, or nil.
 func run(sc scenario, m mutation, output func(string)) *violation {
 	w := &world{
-		sc: sc, rng: rand.New(rand.NewPCG(sc.seed, 0x9e3779b97f4a7c15)), now: epoch, services: map[string][]service{},
-		routes: map[string]service{}, partitioned: map[[2]events.NodeID]int{}, launches: map[string]events.Stored{}, output: output,
+		sc: sc, rng: rand.New(rand.NewPCG(sc.seed, 0x9e3779b97f4a7c15)), now: epoch, services: map[string][]*replica{},
+		routes: map[string]*replica{}, partitioned: map[[2]events.NodeID]int{}, launches: map[string]events.Stored{}, output: output,
 	}
 	w.broker = newBroker(w)
 	w.check = newChecker(w)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -137,9 +138,14 @@ func (j *jaeger) get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, status, err := do(r)
-	if err == nil && status != http.StatusOK && status != http.StatusNotFound {
-		err = fmt.Errorf("jaeger: %s: %d %s", path, status, body)
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	if err == nil && a.StatusCode != http.StatusOK && a.StatusCode != http.StatusNotFound {
+		err = fmt.Errorf("jaeger: %s: %d %s", path, a.StatusCode, body)
 	}
 	return body, err
 }

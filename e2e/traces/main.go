@@ -63,14 +63,14 @@ func run(ctx context.Context, path, python string) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := startCluster(ctx, p, filepath.Join(dir, "regroup"), j)
+	b, err := startCluster(ctx, dir, j)
 	if err != nil {
 		return err
 	}
-	defer b.client.Close()
+	defer b.Close()
 	s, err := play(ctx, b, j, filepath.Join(dir, "worker"), python)
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, p.Log("agent", 4000))
+		return fmt.Errorf("%w\n%s", err, b.Processes.Log("node-1", 4000))
 	}
 	return s.check(ctx, j)
 }
@@ -120,10 +120,7 @@ func play(ctx context.Context, b *job, j *jaeger, worker, python string) (*story
 	if _, err := b.trains(ctx, last); err != nil {
 		return nil, err
 	}
-	if err := b.stop(ctx); err != nil {
-		return nil, err
-	}
-	v, err := b.client.Job(ctx, b.id)
+	v, err := b.stop(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +136,7 @@ func play(ctx context.Context, b *job, j *jaeger, worker, python string) (*story
 	if s.script, err = b.script(ctx, python); err != nil {
 		return nil, err
 	}
-	b.end()
-	return s, nil
+	return s, b.end(ctx)
 }
 
 // asClient calls f in a span of a client.

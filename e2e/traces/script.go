@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/traces/tree"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // The program of docs/traces.md, and how many spans each of its workers has.
@@ -37,7 +36,7 @@ func example(dir string) (path string, err error) {
 
 // script runs the program of the document as a job, with a Python that has OpenTelemetry.
 func (b *job) script(ctx context.Context, python string) (events.JobID, error) {
-	program, err := example(b.procs.Dir)
+	program, err := example(b.Processes.Dir)
 	if err != nil {
 		return "", err
 	}
@@ -45,24 +44,22 @@ func (b *job) script(ctx context.Context, python string) (events.JobID, error) {
 	if err != nil {
 		return "", err
 	}
-	spec, err := json.Marshal(map[string]any{
-		"name": "script", "command": []string{python, program}, "workers": map[string]int{"min": scriptRanks, "max": scriptRanks},
-		"env": map[string]string{"OTEL_SERVICE_NAME": "script", "PYTHONPATH": packages},
+	c, err := b.gateway(nil)
+	if err != nil {
+		return "", err
+	}
+	id, err := c.Submit(ctx, spec.Job{
+		Name: "script", Command: []string{python, program}, Workers: spec.Workers{Min: scriptRanks, Max: scriptRanks},
+		Env: map[string]string{"OTEL_SERVICE_NAME": "script", "PYTHONPATH": packages},
 	})
 	if err != nil {
 		return "", err
 	}
-	id, err := b.submitted(ctx, spec, "")
-	if err != nil {
-		return "", err
+	v, err := b.JobIs(ctx, id, "it has ended", func(v events.JobView) bool { return v.State.Terminal() })
+	if err == nil && v.State != events.JobStateSucceeded {
+		err = fmt.Errorf("%s is %s: %s", id, v.State, v.Reason)
 	}
-	return id, cluster.Until(ctx, func() (bool, error) {
-		v, err := b.client.Job(ctx, id)
-		if err == nil && v.State.Terminal() && v.State != events.JobStateSucceeded {
-			return true, fmt.Errorf("%s is %s: %s", id, v.State, v.Reason)
-		}
-		return err == nil && v.State.Terminal(), err
-	})
+	return id, err
 }
 
 // program checks the trace of the document's program: each of its spans is below the process of its

@@ -1,8 +1,9 @@
-// Command upgrade proves that a running cluster is upgraded one replica at a time. It builds an old
-// commit and this tree, starts a cluster of the old build, and replaces every process of it by one
-// of this tree while jobs train; then it takes the services back to the old build, which so has to
-// read what the new one has stored. In each mixed state workers are killed. In the end every job
-// must have succeeded with each sample trained on once, by the records of its workers.
+// Command upgrade is the mixed-version test: a running cluster is upgraded one process at a time,
+// and taken back. It builds an old commit and this tree, starts a cluster of the old build, and
+// replaces every process of it by one of this tree while jobs train; then it takes the services
+// back to the old build, which so has to read what the new one has stored. In each mixed state a
+// worker is killed. In the end every job must have succeeded: with each sample trained on once by
+// the records of its workers, or with one writer of each rank at a time.
 //
 //	go run ./e2e/upgrade -from HEAD^
 package main
@@ -12,61 +13,255 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/events"
 )
 
-// options are the flags.
-type options struct {
-	from string
-	only string
-}
-
-// limit bounds the whole run.
-const limit = 30 * time.Minute
+// limit bounds the whole run, and patience what follows one replacement.
+const (
+	limit    = 30 * time.Minute
+	patience = 2 * time.Minute
+)
 
 func main() {
-	var o options
-	flag.StringVar(&o.from, "from", "", "commit of the old build")
-	flag.StringVar(&o.only, "only", "", "services = replace and take back the services alone; empty = agents and the broker too")
+	from := flag.String("from", "", "commit of the old build")
+	services := flag.Bool("services", false, "replace and take back the services alone, not the agents and the broker")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o, os.Stdout, os.Stderr); err != nil {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v", limit))
+	defer cancel()
+	if err := run(ctx, *from, *services); err != nil {
 		fmt.Fprintln(os.Stderr, "upgrade:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o options, out, log io.Writer) (err error) {
-	if o.from == "" || o.only != "" && o.only != "services" {
-		return errors.New("-from must name a commit, -only be empty or services")
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v", limit))
-	defer cancel()
+func run(ctx context.Context, from string, servicesOnly bool) (err error) {
 	dir, err := os.MkdirTemp("", "regroup-upgrade-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	began := time.Now()
-	before, after, err := builds(ctx, o.from, dir)
+	before, after, err := builds(ctx, from, dir)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "%s is %s, %s is %s; built in %v\n", before.name, before.version, after.name, after.version, time.Since(began).Round(time.Second))
-	d, err := deploy(ctx, filepath.Join(dir, "cluster"), before, log)
+	r := &rollout{before: before, after: after}
+	r.Cluster, err = cluster.Start(ctx, cluster.Options{Bin: before, Name: "upgrade", Replicas: 2, Nodes: 3, Slots: 4, Level: "info"})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close(err != nil)) }()
-	r := &rollout{deployment: d, before: before, after: after, began: time.Now(), servicesOnly: o.only == "services"}
-	if err := r.run(ctx); err != nil {
+	defer func() {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, r.Processes.Logs(6000))
+		}
+		err = errors.Join(err, r.Close())
+	}()
+	if err := r.submit(ctx); err != nil {
 		return err
 	}
-	return r.prove(ctx, out)
+	others := append(slices.Clone(r.Nodes), r.Brokers...)
+	if servicesOnly {
+		others = nil
+	}
+	for _, phase := range []struct {
+		to    string
+		names []string
+	}{{after, r.Services()}, {after, others}, {before, r.Services()}} {
+		if err := r.phase(ctx, phase.to, phase.names); err != nil {
+			return err
+		}
+	}
+	return r.prove(ctx)
+}
+
+// builds makes the binaries of a commit and of this tree below dir, and returns their folders.
+func builds(ctx context.Context, commit, dir string) (before, after string, err error) {
+	output := func(in, name string, args ...string) string {
+		if err != nil {
+			return ""
+		}
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Dir, cmd.Env = in, append(os.Environ(), "CGO_ENABLED=0")
+		var text string
+		text, err = cluster.Output(cmd)
+		return text
+	}
+	root := output(".", "git", "rev-parse", "--show-toplevel")
+	hash := output(root, "git", "rev-parse", "--verify", "--quiet", commit+"^{commit}")
+	if err != nil {
+		return "", "", fmt.Errorf("commit %q is not in this clone: git fetch --unshallow brings it, or name another one (make e2e SUITE=upgrade FROM=COMMIT): %w", commit, err)
+	}
+	source, packed := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar")
+	before, after = filepath.Join(dir, "old"), filepath.Join(dir, "new")
+	output(root, "mkdir", source)
+	output(root, "git", "archive", "--format=tar", "--output="+packed, hash)
+	output(source, "tar", "-xf", packed)
+	for _, b := range []struct{ tree, into string }{{source, before}, {root, after}} {
+		output(b.tree, "go", "build", "-o", b.into+"/", "./cmd/regroup", "./e2e/recorder")
+	}
+	return before, after, err
+}
+
+// rollout replaces the processes of a cluster.
+type rollout struct {
+	*cluster.Cluster
+	before, after string // folders of the binaries
+	jobs          []job
+	strikes       int
+}
+
+// phase replaces processes one at a time by those of a build. The streams are made what they expect
+// first, as an operator does: a service that finds them otherwise waits.
+func (r *rollout) phase(ctx context.Context, to string, names []string) error {
+	if _, err := r.command(ctx, to, "init"); err != nil {
+		return err
+	}
+	for _, name := range names {
+		began := time.Now()
+		if err := r.replace(ctx, name, to); err != nil {
+			return fmt.Errorf("%s, to the %s build: %w: %s", name, filepath.Base(to), err, r.Processes.Log(name, 2000))
+		}
+		served := time.Since(began)
+		if err := r.strike(ctx); err != nil {
+			return fmt.Errorf("after %s went to the %s build: %w", name, filepath.Base(to), err)
+		}
+		if strings.HasPrefix(name, events.ServiceScheduler) {
+			if err := r.place(ctx); err != nil {
+				return fmt.Errorf("after %s went to the %s build: %w", name, filepath.Base(to), err)
+			}
+		}
+		fmt.Printf("%s went to the %s build: serves after %.2fs; a worker was killed, all train after %.2fs\n", name, filepath.Base(to), served.Seconds(), time.Since(began).Seconds())
+	}
+	return nil
+}
+
+// replace ends a process, starts its successor on the same state, and waits until that serves and
+// all jobs train.
+func (r *rollout) replace(ctx context.Context, name, to string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %v", patience))
+	defer cancel()
+	was, err := r.node(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := r.Processes.End(ctx, name, syscall.SIGTERM); err != nil {
+		return err
+	}
+	said := len(r.Processes.Log(name, 0))
+	if err := r.Processes.Replace(name, filepath.Join(to, "regroup")); err != nil {
+		return err
+	}
+	if err := cluster.Until(ctx, func() (bool, error) {
+		is, err := r.node(ctx, name)
+		switch {
+		case err != nil || !r.Processes.Running(name):
+			return false, errors.Join(err, errors.New("it does not run"))
+		case slices.Contains(r.Nodes, name):
+			return is.State == events.NodeStateReady && is.Incarnation != was.Incarnation, fmt.Errorf("the node is %s (%s)", is.State, is.Reason)
+		case slices.Contains(r.Brokers, name):
+			return true, nil // the others are there again when the jobs survive
+		}
+		return strings.Contains(string(r.Processes.Log(name, 0)[said:]), "msg=serving"), errors.New("it does not serve")
+	}); err != nil {
+		return err
+	}
+	return r.train(ctx)
+}
+
+// node returns discovery's view of the node of an agent; the zero value for other processes.
+func (r *rollout) node(ctx context.Context, name string) (events.NodeView, error) {
+	if !slices.Contains(r.Nodes, name) {
+		return events.NodeView{}, nil
+	}
+	return cluster.View[events.NodeView](ctx, r.Client, events.BucketNodes, name)
+}
+
+// strike kills a worker of one job, of the next one at each call, and waits until all train.
+func (r *rollout) strike(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %v", patience))
+	defer cancel()
+	n := r.strikes
+	r.strikes++
+	if err := r.jobs[n%len(r.jobs)].strike(ctx, n); err != nil {
+		return err
+	}
+	return r.train(ctx)
+}
+
+func (r *rollout) train(ctx context.Context) error {
+	for _, j := range r.jobs {
+		if err := j.trains(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place has the schedulers place a small job of the command line of each build, and checks that
+// both say the same of one that has failed.
+func (r *rollout) place(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %v", patience))
+	defer cancel()
+	for _, b := range []string{r.before, r.after} {
+		for _, program := range []string{"exit 0", "echo 'panic: the weights are lost' >&2; exit 2"} {
+			id, err := r.command(ctx, b, "submit", "--name", "small", "--max-restarts", "0", "--", "sh", "-c", program)
+			if err != nil {
+				return err
+			}
+			v, err := r.JobIs(ctx, events.JobID(id), "it ends", func(v events.JobView) bool { return v.State.Terminal() })
+			if err != nil {
+				return err
+			}
+			if failed := v.State == events.JobStateFailed; failed == (program == "exit 0") {
+				return fmt.Errorf("%s: %s (%s), of the program %q", id, v.State, v.Reason, program)
+			}
+			for _, reader := range []string{r.before, r.after} {
+				said, err := r.command(ctx, reader, "status", id, "-o", "json")
+				if err == nil && (!strings.Contains(said, fmt.Sprintf("%q", v.State)) || v.State == events.JobStateFailed && !strings.Contains(said, "the weights are lost")) {
+					err = fmt.Errorf("the command line of the %s build says of %s: %s", filepath.Base(reader), id, said)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// command runs the command line of a build to its end, and returns what it prints.
+func (r *rollout) command(ctx context.Context, build string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(build, "regroup"), args...)
+	cmd.Env = append(os.Environ(), "REGROUP_SERVER="+r.URL)
+	return cluster.Output(cmd)
+}
+
+// prove ends the jobs, checks them, and prints what has happened.
+func (r *rollout) prove(ctx context.Context) (wrong error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %v", patience))
+	defer cancel()
+	for _, j := range r.jobs {
+		said, err := j.prove(ctx)
+		fmt.Println(said)
+		wrong = errors.Join(wrong, err)
+	}
+	for line := range strings.Lines(r.Processes.Logs(0)) {
+		for _, sign := range []string{"panic:", "code=newer", "code=invalid", "code=internal"} { // it could not understand another
+			if strings.Contains(line, sign) {
+				wrong = errors.Join(wrong, errors.New(strings.TrimSpace(line)))
+			}
+		}
+	}
+	return wrong
 }

@@ -1,0 +1,186 @@
+// Package torch measures what users of torch.distributed and of torchrun notice, with the programs
+// of python/bench: how long a job stands still when a worker is killed, how fast a group changes
+// its members, operations on a machine that is busy, how late timeouts are, and jobs that are
+// restarted as a whole or go on in their processes, beside torchrun and torchft.
+package torch
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/regroup-io/regroup/e2e/report"
+)
+
+// bench is one suite.
+type bench struct {
+	python
+	kills, storm, runs int
+	launchers, faults  []string
+	text               strings.Builder
+}
+
+// part is a part of a suite, which writes its text.
+type part func(context.Context) error
+
+// section writes a section of some parts.
+func (b *bench) section(ctx context.Context, r *report.Report, title string, parts ...part) error {
+	version, err := b.run(ctx, "-c", "import torch; print(torch.__version__)")
+	if err != nil {
+		return err
+	}
+	b.text.Reset()
+	b.printf("PyTorch %s without a GPU.\n", version)
+	for _, measure := range parts {
+		if err := measure(ctx); err != nil {
+			return err
+		}
+	}
+	return r.Section(title, b.text.String())
+}
+
+// Suite measures groups of torch.distributed that follow a job.
+func Suite(f *flag.FlagSet) func(context.Context, *report.Report) error {
+	b := &bench{}
+	b.flags(f)
+	f.IntVar(&b.kills, "kills", 30, "in each job whose recovery is measured")
+	f.IntVar(&b.storm, "storm", 100, "kills in the job in which they do not wait for recovery")
+	return func(ctx context.Context, r *report.Report) error {
+		b.binary = r.Bin
+		return b.section(ctx, r, "PyTorch", b.recovery, b.reconfigure, b.busy, b.limits)
+	}
+}
+
+func (b *bench) printf(format string, args ...any) { fmt.Fprintf(&b.text, format, args...) }
+
+// followed is the result of follow.py.
+type followed struct {
+	Kills, Generations, Epochs, Missing, Repeated int
+
+	EqualOn  int                                     `json:"equal_weights_on"`
+	Replaced int                                     `json:"replaced_though_not_killed_at_most"`
+	Times    struct{ Min, Median, P99, Max float64 } `json:"kill_to_step_ms"`
+}
+
+func (b *bench) recovery(ctx context.Context) error {
+	b.printf(`
+A job of three workers, one of which is killed again and again; ms from SIGKILL to the last survivor's next step. A step sleeps for
+40 ms, and then computes, reduces, commits and compares all weights. Killed at the end: the worker kills itself when it has computed a step, as
+the others have; otherwise what was left of the interrupted step is in the time too.
+
+| group | killed | kills | min | median | p99 | max | goal |
+|---|---|---|---|---|---|---|---|
+`)
+	for _, c := range []struct{ backend, name, goal string }{
+		{"gloo", "follow(\"gloo\")", "median 120, p99 300"},
+		{"regroup", "follow(\"regroup\")", "median 80, p99 150"},
+		{"horovod", "Horovod's interface", "median 80, p99 150"},
+	} {
+		for _, end := range []bool{true, false} {
+			args, when := []string{"--backend", c.backend, "--kills", strconv.Itoa(b.kills)}, "at any time"
+			if end {
+				args, when = append(args, "--at-end"), "at the end"
+			}
+			var r followed
+			if err := b.measure(ctx, &r, "follow.py", args...); err != nil {
+				return err
+			}
+			b.printf("| %s | %s | %d | %.0f | %.0f | %.0f | %.0f | %s |\n", c.name, when, r.Kills, r.Times.Min, r.Times.Median, r.Times.P99, r.Times.Max, c.goal)
+		}
+	}
+	b.printf(`
+Kills at any moment, also while a group forms or a newcomer starts; one of the others has trained.
+
+| group | kills | generations | samples missing | samples repeated | ranks with equal weights at the end | processes replaced that were not killed |
+|---|---|---|---|---|---|---|
+`)
+	for _, backend := range []string{"gloo", "regroup"} {
+		var r followed
+		if err := b.measure(ctx, &r, "follow.py", "--backend", backend, "--storm", strconv.Itoa(b.storm)); err != nil {
+			return err
+		}
+		b.printf("| follow(%q) | %d | %d | %d | %d | %d | at most %d |\n", backend, r.Kills, r.Generations, r.Missing, r.Repeated, r.EqualOn, r.Replaced)
+	}
+	return nil
+}
+
+func (b *bench) reconfigure(ctx context.Context) error {
+	b.printf(`
+A group that changes its members: reconfigure and one all_reduce of 4 bytes, ms, in turn in one run.
+
+| ranks | regroup (min to max) | gloo (min to max) | gloo/regroup | goal |
+|---|---|---|---|---|
+`)
+	for _, ranks := range []int{2, 3} {
+		var r struct {
+			Ours       float64    `json:"regroup_ms"`
+			OursRange  [2]float64 `json:"regroup_range_ms"`
+			Gloos      float64    `json:"gloo_ms"`
+			GloosRange [2]float64 `json:"gloo_range_ms"`
+		}
+		if err := b.measure(ctx, &r, "reconfigure.py", "--ranks", strconv.Itoa(ranks)); err != nil {
+			return err
+		}
+		goal := "none"
+		if ranks == 2 {
+			goal = "median 3 ms"
+		}
+		b.printf("| %d | %.2f (%.2f to %.2f) | %.2f (%.2f to %.2f) | %.1f | %s |\n", ranks,
+			r.Ours, r.OursRange[0], r.OursRange[1], r.Gloos, r.GloosRange[0], r.GloosRange[1], r.Gloos/r.Ours, goal)
+	}
+	return nil
+}
+
+func (b *bench) busy(ctx context.Context) error {
+	b.printf(`
+Three ranks beside four processes that compute without end; medians of the rounds' medians in ms, and the median ratio of a round.
+
+| operation | regroup | gloo | gloo/regroup |
+|---|---|---|---|
+`)
+	var r struct {
+		Rows []struct {
+			Operation string
+			Ours      float64 `json:"regroup_ms"`
+			Gloos     float64 `json:"gloo_ms"`
+			Ratio     float64
+		}
+	}
+	if err := b.measure(ctx, &r, "busy.py"); err != nil {
+		return err
+	}
+	for _, row := range r.Rows {
+		b.printf("| %s | %.3f | %.3f | %.2f |\n", row.Operation, row.Ours, row.Gloos, row.Ratio)
+	}
+	return nil
+}
+
+func (b *bench) limits(ctx context.Context) error {
+	b.printf(`
+How late a timeout of one second ends an all_reduce of 1 MiB for which the other rank does not come, ms.
+
+| timeout | backend | trials | min | median | max | goal |
+|---|---|---|---|---|---|---|
+`)
+	var r struct {
+		Trials int
+		Rows   []struct {
+			Timeout, Backend string
+			Late             float64    `json:"late_ms"`
+			Range            [2]float64 `json:"range_ms"`
+		}
+	}
+	if err := b.measure(ctx, &r, "limits.py"); err != nil {
+		return err
+	}
+	for _, row := range r.Rows {
+		goal := "none"
+		if row.Backend == "regroup" {
+			goal = "100 ms"
+		}
+		b.printf("| %s | %s | %d | %.1f | %.1f | %.1f | %s |\n", row.Timeout, row.Backend, r.Trials, row.Range[0], row.Late, row.Range[1], goal)
+	}
+	return nil
+}
