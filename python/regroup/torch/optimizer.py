@@ -12,8 +12,8 @@ import torch
 from ..errors import InvalidArgumentError, RegroupError, UnsupportedError
 from .buckets import Reducer
 from .compression import Compression
-from .operations import Adasum, Average, Sum
 from .process_sets import ProcessSet, group_of
+from .reductions import Adasum, Average, Sum
 from .world import world
 
 
@@ -42,18 +42,8 @@ class _DistributedOptimizer:
         self._rg_entry = -1
         self._rg_synchronized = False
         self._rg_synchronize = True
-        self._rg_keep: List[Any] = []
         for i, p in enumerate(self._rg_parameters):
-            self._rg_hook(i, p)
-
-    def _rg_hook(self, i: int, p: torch.Tensor) -> None:
-        if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and later
-            self._rg_keep.append(p.register_post_accumulate_grad_hook(lambda _: self._rg_ready(i)))
-            return
-        # The node that accumulates p.grad; without a reference it is another one in the next pass.
-        node = p.expand_as(p).grad_fn.next_functions[0][0]
-        node.register_hook(lambda *_: self._rg_ready(i))
-        self._rg_keep.append(node)
+            p.register_post_accumulate_grad_hook(lambda _, i=i: self._rg_ready(i))
 
     def _rg_current(self) -> Optional[Reducer]:
         """The reducer for this generation; None in a world of one."""

@@ -23,42 +23,22 @@ _ATTEMPT = timedelta(seconds=1)
 #: The bounds of the wait between two questions whether a key is there, in seconds.
 _SHORTEST, _LONGEST = 0.0002, 0.005
 
-#: Whether a server can be given the socket that it listens on. pybind11 puts the signature there.
-_LISTENS = "master_listen_fd" in (dist.TCPStore.__init__.__doc__ or "")
-
-
-#: No key has this value. If it is expected of a key that is not there, the answer is what was
-#: expected.
-_NO_VALUE = "regroup: no value"
-
-
-def _there(store: dist.Store, keys: List[str]) -> bool:
-    """Whether all keys are set."""
-    if hasattr(dist.Store, "check"):
-        return store.check(keys)
-    return all(  # before torch 2.1
-        store.compare_set(key, _NO_VALUE, _NO_VALUE) != _NO_VALUE.encode() for key in keys
-    )
-
 
 def serve() -> Tuple[Callable[[], dist.Store], str]:
-    """Starts a store's server on the address that peers reach this process at, in a thread if it
-    can be given its socket: often nobody needs it, and starting takes a millisecond. It ends with
-    the store. Returns what waits for the store, and where the server is, host:port."""
+    """Starts a store's server on the address that peers reach this process at, in a thread: often
+    nobody needs it, and starting takes a millisecond. It ends with the store. Returns what waits for
+    the store, and where the server is, host:port."""
     host = os.environ.get("REGROUP_ADVERTISE") or "127.0.0.1"
-    if _LISTENS:  # before torch 2 it listens on all addresses
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.bind((host, 0))
-            listener.listen(1024)
-        except OSError as e:
-            listener.close()
-            raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
-        port = listener.getsockname()[1]
-        return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
-    store = tcp_store(host, 0, is_master=True)
-    return lambda: store, f"{host}:{store.port}"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.bind((host, 0))
+        listener.listen(1024)
+    except OSError as e:
+        listener.close()
+        raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
+    port = listener.getsockname()[1]
+    return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
 
 
 class _Starting(threading.Thread):
@@ -73,9 +53,7 @@ class _Starting(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._store = tcp_store(
-                *self._where, is_master=True, master_listen_fd=self._listener
-            )
+            self._store = tcp_store(*self._where, is_master=True, master_listen_fd=self._listener)
         except Exception as e:
             self._error = e
 
@@ -95,7 +73,7 @@ def connect(address: str, failed: Callable[[], Optional[Exception]]) -> dist.Sto
     while True:
         try:
             store = tcp_store(host, int(port), is_master=False, timeout=_ATTEMPT)
-        except (RuntimeError, OSError) as e:  # TimeoutError before torch 2
+        except RuntimeError as e:
             error = failed()
             if error is not None or time.monotonic() >= end:
                 raise RegroupError(f"no store answers at {address}: {error or e}") from e
@@ -143,7 +121,7 @@ class GenerationStore(dist.Store):
     def _await(self, keys: List[str], timeout: Optional[timedelta]) -> None:
         limit = timeout if timeout is not None and timeout > timedelta(0) else self.timeout
         end, pause = time.monotonic() + limit.total_seconds(), _SHORTEST
-        while not _there(self._server, keys):
+        while not self._server.check(keys):
             error = self._failed()
             if error is not None:
                 raise RegroupError(f"the generation ended while its members met: {error}")
@@ -171,7 +149,7 @@ class GenerationStore(dist.Store):
 
     def check(self, keys: List[str]) -> bool:
         """Whether all keys are set."""
-        return _there(self._server, keys)
+        return self._server.check(keys)
 
     def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
         """Waits until all keys are set."""
@@ -200,7 +178,7 @@ class GenerationStore(dist.Store):
 
     def has_extended_api(self) -> bool:
         """Whether append, multi_get and multi_set are there."""
-        return hasattr(self._server, "has_extended_api") and self._server.has_extended_api()
+        return self._server.has_extended_api()
 
     def clone(self) -> "GenerationStore":
         """This store: its operations may be called by several threads."""
