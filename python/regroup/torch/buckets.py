@@ -12,6 +12,7 @@ from .. import settings
 from ..communicator import Communicator
 from ..errors import RegroupError
 from . import tensors
+from .calls import Call
 from .gpus import engine
 from .sparse import start_sparse
 
@@ -204,8 +205,8 @@ class Reducer:
             gradient = gradient.to_sparse(1)
         if factor != 1.0:
             gradient = gradient * factor
-        name = f"{self._name}.sparse.{member}"
-        return start_sparse(name, gradient.coalesce(), self._op, self._process_set)
+        call = Call("", None, self._process_set, f"{self._name}.sparse.{member}")
+        return start_sparse(call, gradient.coalesce(), self._op)
 
     def _launch(self) -> None:
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:

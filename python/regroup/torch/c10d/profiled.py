@@ -11,7 +11,7 @@ import torch
 from .operations import BACKEND
 
 #: The operations by their methods.
-_NAMES = {
+NAMES = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
     "reduce": "reduce",
@@ -48,7 +48,7 @@ _Class = TypeVar("_Class", bound=Type[Any])
 
 def profiled(kind: _Class) -> _Class:
     """Decorates a class of operations: while a profiler runs, each call is in its trace."""
-    for method, name in _NAMES.items():
+    for method, name in NAMES.items():
         setattr(kind, method, _noted(getattr(kind, method), f"{BACKEND}:{name}"))
     for old, method in _OLD_NAMES.items():
         if hasattr(kind, old):
