@@ -57,7 +57,7 @@ func main() {
 	flag.DurationVar(&b.budget, "budget", 200*time.Millisecond, "time of a run for a size, at least seven operations")
 	flag.StringVar(&b.sizes, "sizes", "4,4096,65536,1048576,16777216,67108864,268435456", "bytes, separated by commas")
 	flag.StringVar(&b.only, "peers", "", "names of those to measure, separated by semicolons; empty = all")
-	flag.StringVar(&b.python, "python", "/usr/bin/python3", "with torch")
+	flag.StringVar(&b.python, "python", "python3", "with torch")
 	flag.StringVar(&b.packages, "packages", "python", "folder with the package regroup and its library (make libregroup)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
