@@ -179,17 +179,14 @@ class RegroupHandler(RendezvousHandler):
         workers first; None if the generation is over before."""
         limit = self._limit()
         try:
-            store = tcp_store(
-                g.address, g.port, is_master=False, timeout=timedelta(seconds=CONNECT_WITHIN)
-            )
+            store = tcp_store(g.address, g.port, is_master=False, timeout=timedelta(seconds=CONNECT_WITHIN))
             store.set_timeout(timedelta(seconds=ANSWER_WITHIN))
             store.add("regroup/agents", 1)
             pause = 0.005
             while store.add("regroup/agents", 0) < g.size:
                 if time.monotonic() > limit:
                     raise RendezvousTimeoutError(
-                        f"not all {g.size} agents of run {self._run_id} have come to "
-                        f"generation {g.number}"
+                        f"not all {g.size} agents of run {self._run_id} have come to " f"generation {g.number}"
                     )
                 companion.poll(pause)
                 if g.over:

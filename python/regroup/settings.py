@@ -47,9 +47,7 @@ def ports(name: str) -> Tuple[int, int]:
     except ValueError:
         found = 0, 0
     if not 0 < found[0] <= found[1] < 1 << 16:
-        raise InvalidArgumentError(
-            f"{name}={value!r}: must be a range of ports such as 29000-29100, or one port"
-        )
+        raise InvalidArgumentError(f"{name}={value!r}: must be a range of ports such as 29000-29100, or one port")
     return found
 
 

@@ -21,14 +21,10 @@ class Broadcast(Operation):
 
     name = "broadcast"
 
-    def how(
-        self, tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: Any = None
-    ) -> int:
+    def how(self, tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: Any = None) -> int:
         return root_rank
 
-    def start(
-        self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False
-    ) -> Handle:
+    def start(self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False) -> Handle:
         with call:
             tensors.check(tensor)
             root = call.group.index(how, "root_rank")

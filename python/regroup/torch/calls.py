@@ -25,14 +25,7 @@ def begin() -> None:
 
 
 #: Errors that the arguments of a call are to blame for; pickling raises the last three.
-_WRONG = (
-    InvalidArgumentError,
-    UnsupportedError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    pickle.PicklingError,
-)
+_WRONG = (InvalidArgumentError, UnsupportedError, ValueError, TypeError, AttributeError, pickle.PicklingError)
 
 
 class Call:
@@ -68,18 +61,14 @@ class Call:
         return self
 
     def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         if isinstance(error, _WRONG) and self.comm is not None:
             self.comm.named.refuse(self.name, f"rank {self.group.rank}: {error}")
 
 
 def signature(tensor: torch.Tensor, *more: str) -> str:
-    """What must be equal on all ranks, besides the count: the type, the shape, the kind of device.
-    """
+    """What must be equal on all ranks, besides the count: the type, the shape, the kind of device."""
     return " ".join((str(tensor.dtype), str(list(tensor.shape)), tensor.device.type) + more)
 
 

@@ -33,9 +33,7 @@ def _unpickled(data: torch.Tensor) -> Any:
     return pickle.loads(ctypes.string_at(data.data_ptr(), data.numel()))
 
 
-def broadcast_object(
-    obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None
-) -> Any:
+def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None) -> Any:
     """Returns root_rank's object, which must be picklable. Raises UnsupportedError if it holds a
     tensor of which root_rank has a part alone, like a DTensor.
 
@@ -82,9 +80,7 @@ def allgather_object(obj: Any, name: Optional[str] = None, process_set: Any = No
 Parameters = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
 
 
-def broadcast_parameters(
-    params: Parameters, root_rank: int = 0, process_set: Any = None
-) -> None:
+def broadcast_parameters(params: Parameters, root_rank: int = 0, process_set: Any = None) -> None:
     """Copies root_rank's tensors into those of all ranks: ``model.state_dict()`` or
     ``model.named_parameters()``."""
     if isinstance(params, Mapping):
@@ -121,9 +117,7 @@ def broadcast_optimizer_state(
         "groups": state["param_groups"],
         "state": {
             number: {
-                key: (value.shape, value.dtype)
-                if isinstance(value, torch.Tensor)
-                else (None, value)
+                key: (value.shape, value.dtype) if isinstance(value, torch.Tensor) else (None, value)
                 for key, value in entries.items()
             }
             for number, entries in state["state"].items()

@@ -51,9 +51,7 @@ class Allgather(Operation):
     def how(self, tensor: torch.Tensor, name: Optional[str] = None, process_set: Any = None) -> str:
         return ""
 
-    def start(
-        self, call: Call, tensor: Any, how: Any = "", inplace: bool = False, wait: bool = False
-    ) -> Handle:
+    def start(self, call: Call, tensor: Any, how: Any = "", inplace: bool = False, wait: bool = False) -> Handle:
         with call:
             tensors.check(tensor)
             given = tensor.detach()
@@ -111,9 +109,7 @@ class Alltoall(Operation):
     ) -> Splits:
         return splits
 
-    def start(
-        self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False
-    ) -> Handle:
+    def start(self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False) -> Handle:
         with call:
             tensors.check(tensor)
             if tensor.dim() == 0:
@@ -141,9 +137,7 @@ def _counts(splits: Splits, rows: int, size: int) -> List[int]:
     """The number of rows for each rank, validated."""
     if splits is None:
         if rows % size:
-            raise InvalidArgumentError(
-                f"alltoall: {rows} rows are no multiple of {size} ranks: give splits"
-            )
+            raise InvalidArgumentError(f"alltoall: {rows} rows are no multiple of {size} ranks: give splits")
         return [rows // size] * size
     given = splits if isinstance(splits, torch.Tensor) else torch.tensor(splits)
     if given.numel() and (given.dtype not in (torch.int32, torch.int64) or given.dim() != 1):
@@ -152,9 +146,7 @@ def _counts(splits: Splits, rows: int, size: int) -> List[int]:
         )
     counts: List[int] = given.tolist()
     if len(counts) != size or min(counts) < 0 or sum(counts) != rows:
-        raise InvalidArgumentError(
-            f"alltoall: splits {counts} do not divide {rows} rows among {size} ranks"
-        )
+        raise InvalidArgumentError(f"alltoall: splits {counts} do not divide {rows} rows among {size} ranks")
     return counts
 
 

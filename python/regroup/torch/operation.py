@@ -50,9 +50,7 @@ class Operation:
     #: other methods call how. Functions that return a handle or work in place have no compression.
     how: Callable[..., Any]
 
-    def start(
-        self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False
-    ) -> Handle:
+    def start(self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False) -> Handle:
         """Starts it. wait: the caller waits for it at once, so it may be executed before this
         returns. For a GPU tensor it then ends when later work on the stream is ordered after it."""
         raise NotImplementedError
@@ -68,9 +66,7 @@ class Operation:
 
     def differentiable(self, tensors: Sequence[Any], how: Any) -> bool:
         """Whether the result needs a gradient."""
-        return torch.is_grad_enabled() and any(
-            isinstance(t, torch.Tensor) and t.requires_grad for t in tensors
-        )
+        return torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors)
 
     def apply(self, call: Call, tensor: Any, how: Any) -> Any:
         """Executes it so that the result has a gradient."""
@@ -97,9 +93,7 @@ class Each(Operation):
     def calls(self, call: Call, tensor: Any) -> List[Call]:
         return call.parts(len(tensor))
 
-    def start(
-        self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False
-    ) -> Handle:
+    def start(self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False) -> Handle:
         return Handles([self._of.start(c, t, how) for c, t in zip(self.calls(call, tensor), tensor)])
 
     def differentiable(self, tensors: Sequence[Any], how: Any) -> bool:
@@ -147,9 +141,7 @@ def started(operation: Operation, doc: str = "", inplace: bool = False) -> Calla
     return _function(operation, "_async_" if inplace else "_async", doc, "Handle", run)
 
 
-def _function(
-    operation: Operation, ending: str, doc: str, result: str, run: Callable[..., Any]
-) -> Callable[..., Any]:
+def _function(operation: Operation, ending: str, doc: str, result: str, run: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a public function: it looks up the call, checks the arguments, and runs."""
     declared = inspect.signature(operation.how)
     first, *rest = declared.parameters.values()

@@ -25,57 +25,29 @@ from .reducescatter_ops import REDUCESCATTER
 from .reductions import Adasum, Average, Max, Min, Product, Sum
 from .sparse import sparse_allreduce_async
 
+# fmt: off
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "join",
-    "poll",
-    "reducescatter",
-    "reducescatter_async",
-    "sparse_allreduce_async",
-    "synchronize",
+    "Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "allgather_async",
+    "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async",
+    "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
+    "grouped_allgather", "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "join", "poll", "reducescatter", "reducescatter_async",
+    "sparse_allreduce_async", "synchronize",
 ]
+# fmt: on
 
 _One, _Many = Callable[..., torch.Tensor], Callable[..., List[torch.Tensor]]
 
 _grouped_allreduce = GroupedAllreduce()
 _grouped_allgather, _grouped_reducescatter = Each(ALLGATHER), Each(REDUCESCATTER)
 
-allreduce: _One = sync(
-    ALLREDUCE, "Reduces the ranks' tensors, by default to their average. The result has a gradient."
-)
+allreduce: _One = sync(ALLREDUCE, "Reduces the ranks' tensors, by default to their average. The result has a gradient.")
 allreduce_: _One = sync(ALLREDUCE, "Reduces the ranks' tensors in place.", inplace=True)
 allreduce_async = started(ALLREDUCE)
 allreduce_async_ = started(ALLREDUCE, inplace=True)
 
-grouped_allreduce: _Many = sync(
-    _grouped_allreduce, "Reduces many tensors at once. The results have gradients."
-)
+grouped_allreduce: _Many = sync(_grouped_allreduce, "Reduces many tensors at once. The results have gradients.")
 grouped_allreduce_: _Many = sync(_grouped_allreduce, "Reduces many tensors in place.", inplace=True)
 grouped_allreduce_async = started(_grouped_allreduce)
 grouped_allreduce_async_ = started(_grouped_allreduce, inplace=True)
@@ -86,12 +58,8 @@ allgather: _One = sync(
     gradient.""",
 )
 allgather_async = started(ALLGATHER)
-grouped_allgather: _Many = sync(
-    _grouped_allgather, "An allgather of each tensor. The results have gradients."
-)
-grouped_allgather_async = started(
-    _grouped_allgather, "Starts an allgather of each tensor; the results are a list."
-)
+grouped_allgather: _Many = sync(_grouped_allgather, "An allgather of each tensor. The results have gradients.")
+grouped_allgather_async = started(_grouped_allgather, "Starts an allgather of each tensor; the results are a list.")
 
 broadcast: _One = sync(BROADCAST, "Returns root_rank's tensor. The result has a gradient.")
 broadcast_: _One = sync(BROADCAST, "Copies root_rank's tensor into the others'.", inplace=True)

@@ -39,9 +39,7 @@ class Reducescatter(Operation):
     ) -> Reduction:
         return Reduction(reduction(op), compression, prescale_factor, postscale_factor)
 
-    def start(
-        self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False
-    ) -> Handle:
+    def start(self, call: Call, tensor: Any, how: Any, inplace: bool = False, wait: bool = False) -> Handle:
         with call:
             tensors.check(tensor)
             if tensor.dim() == 0:
@@ -67,9 +65,7 @@ class Reducescatter(Operation):
     def differentiable(self, tensors: Sequence[Any], how: Any) -> bool:
         wanted = super().differentiable(tensors, how)
         if wanted and how.op not in (Sum, Average):
-            raise InvalidArgumentError(
-                "reducescatter has gradients for Sum and Average only: give it tensor.detach()"
-            )
+            raise InvalidArgumentError("reducescatter has gradients for Sum and Average only: give it tensor.detach()")
         return wanted
 
     def gradient(self, past: Past, gradient: Any) -> Any:

@@ -58,13 +58,9 @@ def check(tensor: torch.Tensor, name: str = "tensor") -> None:
     if not isinstance(tensor, torch.Tensor):
         raise InvalidArgumentError(f"{name} is a {type(tensor).__name__}, not a tensor")
     if type(tensor) is not torch.Tensor and replicas.part(tensor):
-        raise InvalidArgumentError(
-            f"{name} is {replicas.part(tensor)}: give its to_local(), or its full_tensor()"
-        )
+        raise InvalidArgumentError(f"{name} is {replicas.part(tensor)}: give its to_local(), or its full_tensor()")
     if tensor.layout is not torch.strided:
-        raise InvalidArgumentError(
-            f"{name} is sparse: make it dense, for gradients with sparse_as_dense=True"
-        )
+        raise InvalidArgumentError(f"{name} is sparse: make it dense, for gradients with sparse_as_dense=True")
 
 
 class Memory:
@@ -75,9 +71,7 @@ class Memory:
     are on a GPU, so that copying is fast.
     """
 
-    def __init__(
-        self, tensors: Sequence[torch.Tensor], gpu: Any = None, own: bool = True, filled: bool = True
-    ):
+    def __init__(self, tensors: Sequence[torch.Tensor], gpu: Any = None, own: bool = True, filled: bool = True):
         first, count = tensors[0], sum(t.numel() for t in tensors)
         self._tensors, self.own = tensors, own and (gpu is not None or first.is_cpu) and _adjacent(tensors)
         if self.own:

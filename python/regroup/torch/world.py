@@ -90,9 +90,7 @@ class World:
         self.training: Optional[Training] = None  # while elastic.run goes on
         self.sampler: Any = None  # the elastic sampler whose samples are accounted for
         self.consumed = False  # a step was made since the last commit
-        self.entries = (
-            0  # grows with every communicator: resources of one are created again for the next
-        )
+        self.entries = 0  # grows with every communicator: resources of one are created again for the next
         self._communicator: Optional[Communicator] = None
         self._owned = False
         self.follower: Any = None  # follower.Follower, if torch's default group follows the job
@@ -233,9 +231,7 @@ class World:
             return
         answers = comm.allgather_bytes(gpus.no_gpu_reason().encode()) if comm.world > 1 else []
         reason = gpus.first_reason([b.decode() for b in answers]) or gpus.no_gpu_reason()
-        comm.gpus = self._gpus = gpus.Gpus(
-            comm, reason, member.local_rank, member.local_size, self._gpus
-        )
+        comm.gpus = self._gpus = gpus.Gpus(comm, reason, member.local_rank, member.local_size, self._gpus)
 
     def end(self) -> None:
         """Frees the GPU that the generations hand over to each other."""

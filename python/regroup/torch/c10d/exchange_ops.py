@@ -43,25 +43,17 @@ class ExchangeOps(Operations):
         width = tensor.numel() // rows if rows else 0
         if not splits:
             if rows % world:
-                raise InvalidArgumentError(
-                    f"{name} has {rows} rows, no multiple of {world} ranks: give splits"
-                )
+                raise InvalidArgumentError(f"{name} has {rows} rows, no multiple of {world} ranks: give splits")
             splits = [rows // world] * world
         if len(splits) != world or sum(splits) != rows:
-            raise InvalidArgumentError(
-                f"splits {splits} do not divide {rows} rows of {name} among {world} ranks"
-            )
+            raise InvalidArgumentError(f"splits {splits} do not divide {rows} rows of {name} among {world} ranks")
         return [n * width for n in splits]
 
-    def alltoall(
-        self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
-    ) -> Any:
+    def alltoall(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None) -> Any:
         """Sends tensor i of inputs to rank i."""
         for name, parts in (("output", outputs), ("input", inputs)):
             if len(parts) != self._comm.world:
-                raise InvalidArgumentError(
-                    f"{len(parts)} tensors of {name} for {self._comm.world} ranks"
-                )
+                raise InvalidArgumentError(f"{len(parts)} tensors of {name} for {self._comm.world} ranks")
             for part in parts:
                 check(part, name)
         out, back = [t.numel() for t in inputs], [t.numel() for t in outputs]

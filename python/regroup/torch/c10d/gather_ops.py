@@ -28,18 +28,14 @@ class GatherOps(Operations):
         call = lambda start: self._comm.broadcast(*memory.moved(), root, start)  # noqa: E731
         return self._run(memory.size, call, tensors, memory.finish, opts, wait=True)
 
-    def allgather(
-        self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None
-    ) -> Any:
+    def allgather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None) -> Any:
         """Gathers the ranks' tensors into lists."""
         (into,), (tensor,) = outputs, inputs
         check(tensor)
         self._check_parts(into, tensor, "output")
         return self._gather(tensor, into, outputs, opts)
 
-    def all_gather_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Any:
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         """Gathers the ranks' tensors into one."""
         self._check_whole(output, tensor, "output")
         return self._gather(tensor, [output], output, opts)
@@ -107,9 +103,7 @@ class GatherOps(Operations):
         size = gathered.numel() if inputs[0].is_cpu else -1
         return self._run(size, call, result, finish, opts, wait=True)
 
-    def gather(
-        self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any
-    ) -> Any:
+    def gather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any) -> Any:
         """Gathers the ranks' tensors at the root."""
         (tensor,) = inputs
         check(tensor)
@@ -121,9 +115,7 @@ class GatherOps(Operations):
         counts = [n * (r == root) for r in ranks], [n * receive for _ in ranks]
         return self._exchange(Memory([tensor]), counts[0], into, counts[1], outputs or inputs, opts)
 
-    def scatter(
-        self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any
-    ) -> Any:
+    def scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any) -> Any:
         """Gives each rank its tensor of the root's list."""
         (output,) = outputs
         check(output, "output")

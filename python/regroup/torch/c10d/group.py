@@ -82,9 +82,7 @@ class Group(dist.ProcessGroup):
             if not handle.startswith(BACKEND + ":"):
                 raise InvalidArgumentError(f"invalid reconfigure handle: {handle!r}")
         if own not in handles:
-            raise InvalidArgumentError(
-                f"the handle of this process, {own}, is not one of the new group's"
-            )
+            raise InvalidArgumentError(f"the handle of this process, {own}, is not one of the new group's")
 
 
 def _dispatch(name: str) -> Callable[..., Any]:

@@ -160,9 +160,7 @@ class Operations:
         inline = called_by_python() or finish is not None
         return self._run(0 if inline else INLINE_BYTES + 1, call, result, finish, opts, wait)
 
-    def _exchange(
-        self, given: Memory, out: List[int], into: Memory, back: List[int], result: Any, opts: Any
-    ) -> Any:
+    def _exchange(self, given: Memory, out: List[int], into: Memory, back: List[int], result: Any, opts: Any) -> Any:
         """Sends out[r] elements to rank r, and receives back[r] elements from it."""
         kind, width = unit(given.flat)
         counts = [n * width for n in out], [n * width for n in back]
@@ -174,9 +172,7 @@ class Operations:
     def _check_parts(self, parts: Sequence[torch.Tensor], like: torch.Tensor, name: str) -> None:
         """Raises unless there is a tensor like this one for each rank."""
         if len(parts) != self._comm.world:
-            raise InvalidArgumentError(
-                f"{len(parts)} tensors of {name} for {self._comm.world} ranks"
-            )
+            raise InvalidArgumentError(f"{len(parts)} tensors of {name} for {self._comm.world} ranks")
         for part in parts:
             check(part, name)
             if part.numel() != like.numel() or part.dtype != like.dtype:

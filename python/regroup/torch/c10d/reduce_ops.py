@@ -56,9 +56,7 @@ class ReduceOps(SparseOps):
         call = lambda start: self._comm.allreduce(*memory.reduced(), op, start)  # noqa: E731
         return self._run(memory.size, call, tensors, memory.finish, opts)
 
-    def allreduce_coalesced(
-        self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceCoalescedOptions()
-    ) -> Any:
+    def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceCoalescedOptions()) -> Any:
         """Reduces many tensors of one type at once."""
         return self._allreduce_any(tensors, opts)
 
@@ -92,9 +90,7 @@ class ReduceOps(SparseOps):
         call = lambda start: self._comm.reduce(*memory.reduced(), op, opts.rootRank, start)  # noqa: E731
         return self._run(memory.size, call, tensors, memory.finish if root else None, opts, wait=True)
 
-    def reduce_scatter(
-        self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
-    ) -> Any:
+    def reduce_scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None) -> Any:
         """Reduces the ranks' lists; each rank gets its tensor of the result. The tensors of a list may
         differ in size, on all ranks alike."""
         (output,), (parts,) = outputs, inputs
@@ -113,9 +109,7 @@ class ReduceOps(SparseOps):
         begin = sum(pairs(p).numel() for p in parts[: self._comm.rank])
         return self._scatter_reduced(outputs, parts, opts, outputs, begin)
 
-    def reduce_scatter_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Any:
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         """Reduces the ranks' tensors; each rank gets its part of the result."""
         self._check_whole(tensor, output, "input")
         return self._scatter_reduced([output], [tensor], opts, output)
@@ -135,12 +129,7 @@ class ReduceOps(SparseOps):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _scatter_reduced(
-        self,
-        outputs: Sequence[torch.Tensor],
-        parts: Sequence[torch.Tensor],
-        opts: Any,
-        result: Any,
-        begin: int = -1,
+        self, outputs: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], opts: Any, result: Any, begin: int = -1
     ) -> Any:
         """Reduces what each rank gives, and copies the segment of this rank to outputs: from begin on,
         or -1 = the segments of all ranks are of one size."""

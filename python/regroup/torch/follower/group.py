@@ -25,9 +25,7 @@ class ReconfiguredGroup:
 
     def __init__(self, backend: str, store: GenerationStore, options: Dict[str, Any]):
         self._devices = _devices(backend)
-        dist.init_process_group(
-            backend, store=store, rank=0, world_size=1, enable_reconfigure=True, **options
-        )
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, enable_reconfigure=True, **options)
         if not _can_be_reconfigured():
             dist.destroy_process_group()
             raise UnsupportedError(f"{backend} cannot be reconfigured")

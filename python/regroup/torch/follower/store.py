@@ -99,10 +99,7 @@ class GenerationStore(dist.Store):
         self._lock = threading.Lock()
 
     def replace(
-        self,
-        server: Optional[Callable[[], dist.Store]],
-        address: str,
-        failed: Callable[[], Optional[Exception]],
+        self, server: Optional[Callable[[], dist.Store]], address: str, failed: Callable[[], Optional[Exception]]
     ) -> None:
         """Makes what server returns the one from here on; None = that at the address, to which the
         first operation connects. failed returns why the generation has failed, or None.
@@ -130,56 +127,29 @@ class GenerationStore(dist.Store):
             time.sleep(pause)  # a store cannot be asked to tell
             pause = min(2 * pause, _LONGEST)
 
-    def set(self, key: str, value: Any) -> None:
-        """Sets a key."""
-        self._server.set(key, value)
-
     def get(self, key: str) -> bytes:
         """Waits for a key; returns its value."""
         self._await([key], None)
         return self._server.get(key)
-
-    def add(self, key: str, value: int) -> int:
-        """Adds to a number; returns the sum."""
-        return self._server.add(key, value)
-
-    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        """Sets a key that has the expected value; returns the value that it has then."""
-        return self._server.compare_set(key, expected, desired)
-
-    def check(self, keys: List[str]) -> bool:
-        """Whether all keys are set."""
-        return self._server.check(keys)
-
-    def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
-        """Waits until all keys are set."""
-        self._await(keys, timeout)
-
-    def delete_key(self, key: str) -> bool:
-        """Deletes a key; returns whether it was there."""
-        return self._server.delete_key(key)
-
-    def num_keys(self) -> int:
-        """The number of keys."""
-        return self._server.num_keys()
-
-    def append(self, key: str, value: Any) -> None:
-        """Appends to a value."""
-        self._server.append(key, value)
 
     def multi_get(self, keys: List[str]) -> List[bytes]:
         """Waits for keys; returns their values."""
         self._await(keys, None)
         return self._server.multi_get(keys)
 
-    def multi_set(self, keys: List[str], values: List[Any]) -> None:
-        """Sets several keys."""
-        self._server.multi_set(keys, values)
-
-    def has_extended_api(self) -> bool:
-        """Whether append, multi_get and multi_set are there."""
-        return self._server.has_extended_api()
+    def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
+        """Waits until all keys are set."""
+        self._await(keys, timeout)
 
     def clone(self) -> "GenerationStore":
         """This store: its operations may be called by several threads."""
         return self
+
+
+def _passed_on(name: str) -> Callable[..., Any]:
+    """An operation that is the server's."""
+    return lambda self, *arguments: getattr(self._server, name)(*arguments)
+
+
+for _name in ("set", "add", "compare_set", "check", "delete_key", "num_keys", "append", "multi_set", "has_extended_api"):
+    setattr(GenerationStore, _name, _passed_on(_name))
