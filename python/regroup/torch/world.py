@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Callable, Iterator, List, Optional
 
 from .. import _library as lib
-from .. import membership
+from .. import membership, settings
 from ..communicator import Communicator
 from ..errors import NotInitializedError, RegroupError, UnsupportedError
 from ..named import Named
@@ -175,10 +175,9 @@ class World:
     def _set(self, member: Membership, comm: Optional[Communicator], owned: bool) -> None:
         self.membership, self._communicator, self._owned = member, comm, owned
         self.entries += 1
-        if comm is not None:
-            from . import timeline
-
-            timeline.begin(comm, member.generation)
+        timeline = settings.timeline(member.generation)
+        if comm is not None and comm.rank == 0 and timeline is not None:
+            comm.named.start_timeline(*timeline)
 
     def enter(self, session: lib.Session) -> None:
         """Enters a session of the job."""
