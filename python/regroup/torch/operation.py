@@ -124,7 +124,7 @@ def sync(operation: Operation, doc: str, inplace: bool = False) -> Callable[...,
     """The function that waits for the operation and returns its result."""
 
     def run(call: Call, tensor: Any, how: Any, differentiable: bool) -> Any:
-        if differentiable and not inplace:
+        if differentiable:
             return operation.returned(operation.apply(call, tensor, how), how)
         return operation.returned(operation.start(call, tensor, how, inplace, True).synchronize(), how)
 
@@ -153,14 +153,19 @@ def _function(operation: Operation, ending: str, doc: str, result: str, run: Cal
     defaults = {p.name: p.default for p in rest if p.default is not p.empty}
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        given: Dict[str, Any] = {**defaults, **signature.bind(*args, **kwargs).arguments}
+        try:
+            bound = signature.bind(*args, **kwargs).arguments
+        except TypeError as e:
+            raise TypeError(f"{function.__name__}() {e}") from None
+        given: Dict[str, Any] = {**defaults, **bound}
         tensor = given.pop(first.name)
         call = Call(operation.name, given.pop("name"), given.pop("process_set"))
         with contextlib.ExitStack() as checked:
             for part in operation.calls(call, tensor):
                 checked.enter_context(part)
             how = operation.how(tensor, **given)
-            differentiable = operation.differentiable(tensor if operation.grouped else [tensor], how)
+            given_tensors = tensor if operation.grouped else [tensor]
+            differentiable = not ending and operation.differentiable(given_tensors, how)
         return run(call, tensor, how, differentiable)
 
     name = ("grouped_" if operation.grouped else "") + operation.name
