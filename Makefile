@@ -22,6 +22,8 @@ OTEL        := 1.30.0
 JAEGER      := $(TOOLS)/jaeger-v1.76.0/jaeger
 PYTHON      ?= /usr/bin/python3
 TORCH       ?= 2.15.0
+# The Python with PyTorch that tests use: the active one if it has it, otherwise that of make torch.
+PYTHON_TORCH = $(if $(findstring command,$(origin TORCH)),$(TOOLS)/torch-$(TORCH)/bin/python,$(shell deploy/torch.sh))
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
@@ -36,9 +38,9 @@ BUSY        := for n in 1 2 3 4; do (while :; do :; done) & done; trap 'kill $$(
 BENCH        = $(GO) run ./e2e/bench $(@:bench-%=%) -out docs/benchmarks.md
 
 # What some verbs install first, by the names of deploy/setup.sh.
-INSTALLED   := torch hatch net mpi node browser jaeger
+INSTALLED   := hatch net mpi node browser jaeger
 
-.PHONY: $(INSTALLED) judge-needs test-race $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(INSTALLED) torch test-race $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Every day: list the verbs
 	@sed -nE 's/^([a-z0-9-]+):.*## ([^:]+): (.*)/\2\t\1\t\3/p' $(MAKEFILE_LIST) | awk -F'\t' '!($$1 in verbs) {groups[++n] = $$1} \
@@ -54,14 +56,14 @@ bench: bench-$(or $(SUITE),recovery) ## What takes long: measure, and write the 
 
 judge: judge-$(or $(PEER),torch) ## What takes long: the own tests of PyTorch, its launcher and its store, and of Horovod: PEER=torch if none is named
 
-setup: ## Build: install what building and testing needs (NEEDS="torch net": more of what deploy/setup.sh lists)
+setup: ## Build: install what building and testing needs (NEEDS="net node": more of what deploy/setup.sh lists)
 	@for need in go $(NEEDS); do deploy/setup.sh $$need; done
 
 $(INSTALLED):
 	@deploy/setup.sh $@
 
-judge-needs:
-	@deploy/setup.sh judge
+torch: # PyTorch from PyPI, about 3 GB, once
+	@[ -x "$(PYTHON_TORCH)" ] || $(MAKE) --no-print-directory $(TOOLS)/torch-$(TORCH)/ready
 
 build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder $(BIN)/state ## Build: bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
 
@@ -117,18 +119,18 @@ image: build ## Build: bin/images/*.tar for docker load, with the id that this c
 e2e-images: setup #: the images of the last commit, built twice from clones: the ids must be equal
 	@deploy/image-check.sh
 
-python-test: build libregroup torch hatch ## Every day: the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
-	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
+python-test: build libregroup torch hatch ## Every day: the Python package: operations, DDP, torch.distributed, elastic jobs whose workers are killed, agents of torchrun
+	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON_TORCH) -W ignore -m unittest discover -t . -s tests
 
-test-torch: build libregroup hatch $(TOOLS)/torch-$(TORCH)/ready ## Every day: torch.distributed on a current PyTorch from PyPI: the backend, groups that follow a job, agents of torchrun, torchrun beside regroup torchrun, the store (TORCH=2.15.0, about 3 GB, once)
-	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest tests.test_distributed tests.test_follow tests.test_rendezvous_handler tests.test_rendezvous_nodes compat.test_current compat.test_sharded compat.test_torchrun
-	@$(GO) test -count=1 ./e2e/tcpstore -python $(TOOLS)/torch-$(TORCH)/bin/python
+test-torch: build libregroup torch ## Every day: what the rest of PyTorch does with the package, and is too long for python-test: FSDP2, DTensor, meshes, torchrun beside regroup torchrun, the store, other frameworks (TORCH=2.9.0: with that version)
+	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON_TORCH) -W ignore -m unittest discover -t . -s compat
+	@PYTHON_TORCH=$(PYTHON_TORCH) $(GO) test -count=1 ./e2e/tcpstore
 	@$(MAKE) --no-print-directory e2e-integrations
 
 e2e-integrations: build libregroup $(TOOLS)/torch-$(TORCH)/integrations #: the examples for transformers, accelerate, Lightning, FSDP2 and DDP, with torchrun and with a worker that is killed (a part of test-torch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest integrations.test_integrations
 
-$(TOOLS)/torch-$(TORCH)/ready:
+$(TOOLS)/torch-$(TORCH)/ready: | hatch
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet torch==$(TORCH) numpy
 	@touch $@
 
@@ -140,9 +142,10 @@ $(TOOLS)/torch-$(TORCH)/torchft/ready: python/bench/torchft.txt | $(TOOLS)/torch
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet --no-deps --target $(@D) -r $<
 	@touch $@
 
-judge-horovod: build libregroup torch judge-needs #: Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
-	@$(PYTHON) e2e/horovod/operations.py $(CHECKOUT)
-	@REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) e2e/horovod/elastic.py $(CHECKOUT)
+judge-horovod: build libregroup $(TOOLS)/torch-$(TORCH)/ready #: Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
+	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet pytest mock cloudpickle psutil pyyaml
+	@$(TOOLS)/torch-$(TORCH)/bin/python e2e/horovod/operations.py $(CHECKOUT)
+	@REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python e2e/horovod/elastic.py $(CHECKOUT)
 
 judge-torch: libregroup $(TOOLS)/torch-$(TORCH)/ready #: PyTorch's own tests of torch.distributed, beside gloo; CHECKOUT=/path/to/pytorch for those that its wheel lacks
 	@$(TOOLS)/torch-$(TORCH)/bin/pip install --quiet expecttest
@@ -160,7 +163,7 @@ $(BIN)/tcpstore: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/tcpstore
 
 e2e-orders: build libregroup torch #: 1,000 random programs of operations on 2, 3 and 4 ranks, beside what should come out (ORDERS)
-	@cd python && ORDERS=$(ORDERS) PATIENCE=1200 $(PYTHON) -W ignore -m unittest -v tests.test_matching.Matching
+	@cd python && ORDERS=$(ORDERS) PATIENCE=1200 $(PYTHON_TORCH) -W ignore -m unittest -v tests.test_matching.Matching
 
 demo: build ## Two that a newcomer needs: train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
 	@$(BIN)/regroup demo
@@ -225,7 +228,7 @@ e2e-containers-upgrade: #: the same cluster, each container in turn replaced by 
 e2e-containers-torch: #: the same with jobs of PyTorch, in an image of the target regroup-torch that is made of Debian's packages (root; 3 GB)
 	@deploy/e2e-containers.sh torch
 
-e2e-slurm: build #: the batch script for Slurm on a cluster of this machine alone: a node is lost, a job gets SIGTERM (root)
+e2e-slurm: build torch #: the batch script for Slurm on a cluster of this machine alone: a node is lost, a job gets SIGTERM (root)
 	@deploy/e2e-slurm.sh
 
 e2e-kubernetes: build #: the Helm chart on a control plane of Kubernetes with simulated nodes: installed, drained, upgraded (builds Kubernetes once, a quarter of an hour)
@@ -261,7 +264,7 @@ bench-queue: build #: 300 jobs at once on 8 slots, 10,000 jobs queued: placement
 	@$(BENCH)
 
 bench-collective: setup libregroup torch mpi #: allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
-	@$(BENCH)
+	@$(BENCH) -python $(PYTHON_TORCH)
 
 bench-state: setup #: commits beside copies of memory, and syncs beside plain transfers, into docs/benchmarks.md
 	@$(BENCH)

@@ -7,7 +7,6 @@ cd "$(dirname "$0")/.."
 root=$PWD
 . deploy/until.sh
 deploy/setup.sh slurm
-deploy/setup.sh torch
 
 dir=$(mktemp -d /tmp/regroup-slurm-XXXXXX)
 export SLURM_CONF=$dir/slurm.conf
@@ -62,7 +61,8 @@ three_idle() { [ "$(sinfo -h -N -t idle -o %N 2>/dev/null | wc -l)" = 3 ]; }
 until_true 60 "three idle nodes" three_idle
 echo "slurm: three nodes are idle"
 
-export PATH=$root/bin:$PATH PYTHON_EXEC=/usr/bin/python3 OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
+PYTHON_EXEC=$(deploy/torch.sh)
+export PATH=$root/bin:$PATH PYTHON_EXEC OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
 script=$root/python/tests/scripts/stock.py
 submit() { # submit NAME: prints the job's id
   END=$dir/$1.end sbatch --parsable --chdir="$dir" --output="$dir/$1.out" --nodes=3 --cpus-per-task=2 deploy/slurm/regroup.sbatch "$script"

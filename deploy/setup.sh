@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Installs what a fresh Debian-like machine misses. Says what it does; does nothing when all is there.
 #   deploy/setup.sh go      what building and testing needs
-#   deploy/setup.sh torch   PyTorch of the distribution
 #   deploy/setup.sh hatch   what builds a Python wheel, and installs it into an environment
 #   deploy/setup.sh net     what the tests of the network need: namespaces and packet filters
-#   deploy/setup.sh judge   what the tests of others import
 #   deploy/setup.sh mpi     Open MPI, which the engine is measured beside
 #   deploy/setup.sh check   what checks scripts and units of systemd
 #   deploy/setup.sh slurm   a Slurm controller and daemons, for the test of the batch script
@@ -48,15 +46,8 @@ go)
   command -v go >/dev/null || fail "Go 1.26 or newer is needed: https://go.dev/doc/install"
   command -v gcc >/dev/null || packages gcc libc6-dev # the race detector links with it
   ;;
-torch)
-  /usr/bin/python3 -c 'import torch' 2>/dev/null || packages python3 python3-torch python3-numpy
-  ;;
 hatch)
   /usr/bin/python3 -c 'import hatchling, ensurepip' 2>/dev/null || packages python3-hatchling python3-venv
-  ;;
-judge)
-  /usr/bin/python3 -c 'import pytest, mock, cloudpickle, psutil, yaml' 2>/dev/null ||
-    packages python3-pytest python3-mock python3-cloudpickle python3-psutil python3-yaml
   ;;
 mpi)
   command -v mpicc >/dev/null && command -v mpirun >/dev/null || packages openmpi-bin libopenmpi-dev

@@ -1,6 +1,6 @@
 """Runs Horovod's own elastic test and its main elastic example on Regroup, from a checkout of Horovod that it is given.
 
-    REGROUP_BINARY=bin/regroup /usr/bin/python3 e2e/horovod/elastic.py /path/to/horovod
+    REGROUP_BINARY=bin/regroup .tools/torch-2.15.0/bin/python e2e/horovod/elastic.py /path/to/horovod
 
 Only the lines that import horovod are changed, in copies. Nothing is fetched. The example reads images that are made here, by a stand-in for
 torchvision where that is not installed.

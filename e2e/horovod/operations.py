@@ -1,9 +1,9 @@
 """Runs Horovod's own tests of its operations for PyTorch on Regroup, from a checkout of Horovod that it is given.
 
-    /usr/bin/python3 e2e/horovod/operations.py /path/to/horovod
+    .tools/torch-2.15.0/bin/python e2e/horovod/operations.py /path/to/horovod
 
 Only the line that imports horovod.torch is changed, in a copy. Nothing is fetched. It needs pytest, numpy, psutil, mock
-and cloudpickle, which the tests import (in Debian: make setup NEEDS=judge).
+and cloudpickle, which the tests import.
 """
 
 from __future__ import annotations

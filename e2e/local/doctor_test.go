@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/regroup-io/regroup/e2e/pytorch"
 )
 
 type diagnosis struct{ Check, State, Found, Fix string }
@@ -36,10 +38,10 @@ func doctor(t *testing.T, python string) map[string]diagnosis {
 
 // TestDoctor examines an interpreter that has PyTorch, and one that does not exist.
 func TestDoctor(t *testing.T) {
-	found := doctor(t, "/usr/bin/python3")
+	found := doctor(t, pytorch.Python(t))
 	for _, check := range []string{"python", "torch", "torch.distributed", "tcpstore", "gloo"} {
 		if d := found[check]; d.State != "ok" {
-			t.Errorf("%s: %+v (PyTorch is installed with: make setup NEEDS=torch)", check, d)
+			t.Errorf("%s: %+v (PyTorch is installed with: make torch)", check, d)
 		}
 	}
 	for _, check := range []string{"host name", "interface", "advertised address", "port 29500", "/dev/shm", "open files", "folder", "process_vm_readv", "cpu limit", "gpus", "environment", "server"} {

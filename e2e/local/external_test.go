@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/e2e/pytorch"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -196,10 +197,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 // TestTorchScriptOfSelfRegisteredNodes starts an unmodified torch.distributed script on two nodes
 // as torchrun does. One process kills itself; the group is restarted once and ends.
 func TestTorchScriptOfSelfRegisteredNodes(t *testing.T) {
-	const python = "/usr/bin/python3"
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Fatalf("PyTorch is missing, install it with: make setup NEEDS=torch\n%s", out)
-	}
+	python := pytorch.Python(t)
 	script, err := filepath.Abs("testdata/ddp.py")
 	if err != nil {
 		t.Fatal(err)

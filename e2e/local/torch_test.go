@@ -1,20 +1,18 @@
 package local
 
 import (
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/regroup-io/regroup/e2e/pytorch"
 )
 
 // TestTorchScript runs an unmodified torch.distributed script under `regroup run` with torch's own
 // store; one of its processes kills itself, the group is restarted once and ends.
 func TestTorchScript(t *testing.T) {
-	const python = "/usr/bin/python3"
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Fatalf("PyTorch is missing, install it with: make setup NEEDS=torch\n%s", out)
-	}
+	python := pytorch.Python(t)
 	script, err := filepath.Abs("testdata/ddp.py")
 	if err != nil {
 		t.Fatal(err)

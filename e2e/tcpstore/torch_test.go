@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,23 +13,20 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/tcpstore"
+	"github.com/regroup-io/regroup/e2e/pytorch"
 )
-
-var python = flag.String("python", "/usr/bin/python3", "with the PyTorch whose clients are tested")
 
 // store returns a store, and the function that runs a script with PyTorch.
 func store(t *testing.T) (*tcpstore.Server, func(script string, env []string, args ...string) string) {
 	t.Helper()
-	if out, err := exec.Command(*python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Fatalf("PyTorch is missing, install it with: make setup NEEDS=torch\n%s", out)
-	}
+	python := pytorch.Python(t)
 	s, err := tcpstore.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}.Listen("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
 	return s, func(script string, env []string, args ...string) string {
-		cmd := exec.CommandContext(t.Context(), *python, append([]string{"-W", "ignore", filepath.Join("testdata", script)}, args...)...)
+		cmd := exec.CommandContext(t.Context(), python, append([]string{"-W", "ignore", filepath.Join("testdata", script)}, args...)...)
 		cmd.Env = append(os.Environ(), env...)
 		var errs strings.Builder
 		cmd.Stderr = &errs
@@ -82,12 +78,12 @@ func TestInitProcessGroup(t *testing.T) {
 func TestAgents(t *testing.T) {
 	const size = 2
 	s, _ := store(t)
+	python := pytorch.Python(t)
 	var agents sync.WaitGroup
 	for range size {
 		agents.Go(func() {
-			cmd := exec.CommandContext(t.Context(), *python, "-W", "ignore", "-m", "torch.distributed.run",
+			cmd := exec.CommandContext(t.Context(), python, "-W", "ignore", "-m", "torch.distributed.run",
 				"--nnodes", strconv.Itoa(size), "--rdzv_backend", "c10d", "--rdzv_conf", "is_host=false", "--rdzv_endpoint", s.Addr(), "--rdzv_id", "test",
-				"-r", "1", "-t", "1", // the default of 1.13 fails with Python 3.11
 				filepath.Join("testdata", "group.py"))
 			cmd.Env = append(os.Environ(), "GLOO_SOCKET_IFNAME=lo")
 			out, err := cmd.CombinedOutput()

@@ -80,16 +80,19 @@ class Job:
                 flags += ["--rdzv-conf", f"is_host={'true' if node == 0 else 'false'}"]
         else:
             flags.append("--standalone")
-        if a.launcher == "torchrun":
+        if a.launcher in ("torchrun", "handler"):
             return [sys.executable, "-m", "torch.distributed.run", *flags, SCRIPT]
-        if a.launcher == "handler":  # where the package is not installed, this registers it
-            return [sys.executable, "-m", "regroup.rendezvous_handler", *flags, SCRIPT]
         spares = ["--spares", str(self.workers)] if a.launcher == "spares" else []
         return [BINARY, "torchrun", "--state-dir", os.path.join(self.folder, "state"), *flags, *spares, SCRIPT]
 
     def start(self, node):
         """Starts a node; returns when."""
-        env = dict(os.environ, STAMPS=self.stamps, PYTHON_EXEC=sys.executable, REGROUP_STATE_DIR=os.path.join(self.folder, "state"))
+        installed = os.path.join(self.folder, "regroup_elastic-0.dist-info")  # torchrun finds the handler there
+        os.makedirs(installed, exist_ok=True)
+        with open(os.path.join(installed, "entry_points.txt"), "w", encoding="utf-8") as f:
+            f.write("[torchrun.handlers]\nregroup = regroup.rendezvous_handler:get\n")
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), self.folder)))
+        env = dict(os.environ, PYTHONPATH=path, STAMPS=self.stamps, PYTHON_EXEC=sys.executable, REGROUP_STATE_DIR=os.path.join(self.folder, "state"))
         prefix = []
         if self.hosts:
             env["GLOO_SOCKET_IFNAME"], prefix = self.hosts[node].interface, self.hosts[node].prefix

@@ -17,22 +17,13 @@ from .errors import (
 )
 from .reporting import generation, on, record, report, traceparent
 
+# fmt: off
 __all__ = [
-    "Client",
-    "ClientError",
-    "DivergedError",
-    "HorovodInternalError",
-    "HostsUpdatedInterrupt",
-    "InvalidArgumentError",
-    "JobStoppedInterrupt",
-    "RegroupError",
-    "WorkerLostError",
-    "generation",
-    "on",
-    "record",
-    "report",
-    "traceparent",
+    "Client", "ClientError", "DivergedError", "HorovodInternalError", "HostsUpdatedInterrupt",
+    "InvalidArgumentError", "JobStoppedInterrupt", "RegroupError", "WorkerLostError", "generation",
+    "on", "record", "report", "traceparent",
 ]
+# fmt: on
 
 
 def __getattr__(name: str) -> Any:

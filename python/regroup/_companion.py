@@ -58,8 +58,7 @@ def binary() -> str:
     found = beside if os.access(beside, os.X_OK) else shutil.which("regroup")
     if not found:
         raise RegroupError(
-            "the program regroup is not on PATH: install the wheel regroup-elastic, "
-            "or set REGROUP_BINARY"
+            "the program regroup is not on PATH: install the wheel regroup-elastic, " "or set REGROUP_BINARY"
         )
     return found
 

@@ -8,8 +8,8 @@ import torch.distributed as dist
 
 
 def tcp_store(host: str, port: int, **options: Any) -> dist.TCPStore:
-    """A server or a client of a store. Since torch 2.4 both ask for libuv unless told otherwise, also
-    where torch was built without it, as Debian's is."""
+    """A server or a client of a store. Both ask for libuv unless told otherwise, also where torch was
+    built without it."""
     options.setdefault("wait_for_workers", False)
     try:
         return dist.TCPStore(host, port, **options)

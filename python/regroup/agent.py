@@ -31,17 +31,12 @@ def call(method: str, path: str, body: Any = None, timeout: float = 10.0) -> Opt
             method,
             path,
             None if body is None else json.dumps(body),
-            {
-                "Authorization": "Bearer " + os.environ.get("REGROUP_TOKEN", ""),
-                "Content-Type": "application/json",
-            },
+            {"Authorization": "Bearer " + os.environ.get("REGROUP_TOKEN", ""), "Content-Type": "application/json"},
         )
         answer = connection.getresponse()
         text = answer.read()
     finally:
         connection.close()
     if answer.status >= 400:
-        raise RegroupError(
-            f"the agent refuses {method} {path}: {answer.status} {text.decode(errors='replace')}"
-        )
+        raise RegroupError(f"the agent refuses {method} {path}: {answer.status} {text.decode(errors='replace')}")
     return json.loads(text) if text else None

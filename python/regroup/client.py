@@ -159,7 +159,9 @@ class Client:
 
     # Streams.
 
-    def get_job_logs(self, job: str, *, follow: bool = False, rank: str = "", tail: int = 0) -> Union[str, Iterator[str]]:
+    def get_job_logs(
+        self, job: str, *, follow: bool = False, rank: str = "", tail: int = 0
+    ) -> Union[str, Iterator[str]]:
         """The output of the workers, as text; with ``follow`` an iterator of lines until the job has
         ended. ``rank`` is a list as "0,3-5", ``tail`` the newest so many lines."""
         lines = self.tail_job_logs(job, rank=rank, tail=tail, follow=follow)
@@ -350,7 +352,10 @@ def _find(state_dir: Optional[str]) -> Dict[str, Any]:
     if not folder:
         home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
         folder = os.path.join(home, "regroup")
-    names = [os.path.join(folder, "gateway.json"), *glob.glob(os.path.join(glob.escape(folder), "runs", "*", "gateway.json"))]
+    names = [
+        os.path.join(folder, "gateway.json"),
+        *glob.glob(os.path.join(glob.escape(folder), "runs", "*", "gateway.json")),
+    ]
     names = [n for n in names if os.path.exists(n)]
     if not names:
         raise ClientError(

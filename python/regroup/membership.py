@@ -9,9 +9,7 @@ from .errors import InvalidArgumentError
 from .settings import number
 
 ALONE = "alone"  #: no launcher: a world of one process
-STATIC = (
-    "static"  #: a launcher assigns the rank: torchrun, or regroup with recovery by restart
-)
+STATIC = "static"  #: a launcher assigns the rank: torchrun, or regroup with recovery by restart
 ELASTIC = "elastic"  #: regroup with in-process recovery: each generation assigns ranks
 
 

@@ -1,7 +1,6 @@
 """Regroup's rendezvous for the agents of PyTorch: ``torchrun --rdzv-backend=regroup``.
 
-torchrun finds it by the entry point ``torchrun.handlers``. PyTorch 1.13 has no entry points, and is
-started with it by ``python -m regroup.rendezvous_handler`` and torchrun's arguments.
+torchrun finds it by the entry point ``torchrun.handlers``.
 """
 
 from __future__ import annotations
@@ -19,23 +18,16 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
+    RendezvousGracefulExitError,
     RendezvousHandler,
+    RendezvousInfo,
     RendezvousParameters,
+    RendezvousStoreInfo,
     RendezvousTimeoutError,
 )
 
 from ._companion import Companion, Generation
 from ._tcpstore import tcp_store
-
-try:
-    from torch.distributed.elastic.rendezvous import RendezvousGracefulExitError
-except ImportError:  # before 2.3
-    RendezvousGracefulExitError = None
-
-try:
-    from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
-except ImportError:  # before 2.4 next_rendezvous returns a tuple
-    RendezvousInfo = RendezvousStoreInfo = None
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +86,7 @@ def arguments(params: RendezvousParameters) -> List[str]:
     conf = [f"{k}={params.get(k)}" for k in PASSED_ON if params.get(k) is not None]
     if conf:
         line += ["--rdzv-conf", ",".join(conf)]
-    if getattr(params, "local_addr", None):
+    if params.local_addr:
         line += ["--local-addr", params.local_addr]
     return line + ["--no-python"]
 
@@ -124,7 +116,7 @@ class RegroupHandler(RendezvousHandler):
         """The store of a generation is served by a companion until the generation is over."""
         return True
 
-    def next_rendezvous(self) -> Any:
+    def next_rendezvous(self) -> RendezvousInfo:
         """Returns the next generation, once the agents of all its nodes are here."""
         if self._closed:
             raise RendezvousClosedError(f"run {self._run_id} is closed here")
@@ -144,8 +136,6 @@ class RegroupHandler(RendezvousHandler):
                 break
         self._current = g
         log.info("regroup: node %d of %d in generation %d", g.rank, g.size, g.number)
-        if RendezvousInfo is None:
-            return store, g.rank, g.size
         return RendezvousInfo(store, g.rank, g.size, RendezvousStoreInfo(g.address, g.port))
 
     def _limit(self) -> float:
@@ -178,7 +168,7 @@ class RegroupHandler(RendezvousHandler):
         membership = companion.node.membership
         if membership == "timed-out":
             return RendezvousTimeoutError(text)
-        if membership == "over" and self._current is None and RendezvousGracefulExitError is not None:
+        if membership == "over" and self._current is None:
             return RendezvousGracefulExitError(text)  # it was redundant to the end
         if membership in ("closed", "over"):
             return RendezvousClosedError(text)
@@ -189,17 +179,14 @@ class RegroupHandler(RendezvousHandler):
         workers first; None if the generation is over before."""
         limit = self._limit()
         try:
-            store = tcp_store(
-                g.address, g.port, is_master=False, timeout=timedelta(seconds=CONNECT_WITHIN)
-            )
+            store = tcp_store(g.address, g.port, is_master=False, timeout=timedelta(seconds=CONNECT_WITHIN))
             store.set_timeout(timedelta(seconds=ANSWER_WITHIN))
             store.add("regroup/agents", 1)
             pause = 0.005
             while store.add("regroup/agents", 0) < g.size:
                 if time.monotonic() > limit:
                     raise RendezvousTimeoutError(
-                        f"not all {g.size} agents of run {self._run_id} have come to "
-                        f"generation {g.number}"
+                        f"not all {g.size} agents of run {self._run_id} have come to " f"generation {g.number}"
                     )
                 companion.poll(pause)
                 if g.over:
@@ -208,7 +195,7 @@ class RegroupHandler(RendezvousHandler):
             return store
         except RendezvousTimeoutError:
             raise
-        except Exception as e:  # the store's errors have no common type, and differ by version
+        except Exception as e:  # the store's errors have no common type
             until = time.monotonic() + 1
             while not g.over and time.monotonic() < until:
                 companion.poll(0.1)
@@ -263,18 +250,3 @@ class RegroupHandler(RendezvousHandler):
             self._closed = True
             self._companion.leave()
         self._closed = True
-
-
-def main() -> None:
-    """Runs torchrun with this backend, whether or not its version looks for entry points."""
-    from torch.distributed import run
-    from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
-
-    from regroup import rendezvous_handler  # not __main__, which is another module
-
-    rendezvous_handler_registry.register("regroup", rendezvous_handler.create)
-    run.main()
-
-
-if __name__ == "__main__":
-    main()

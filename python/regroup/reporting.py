@@ -103,10 +103,7 @@ _reporter = _Reporter()
 
 
 def report(
-    step: Optional[int] = None,
-    loss: Optional[float] = None,
-    samples: Optional[int] = None,
-    **metrics: float,
+    step: Optional[int] = None, loss: Optional[float] = None, samples: Optional[int] = None, **metrics: float
 ) -> None:
     """Reports the progress of training, which ``regroup status`` shows and which proves that the
     job does not hang.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Tuple
+from typing import Optional, Tuple
 
 from .errors import InvalidArgumentError
 
@@ -47,9 +47,7 @@ def ports(name: str) -> Tuple[int, int]:
     except ValueError:
         found = 0, 0
     if not 0 < found[0] <= found[1] < 1 << 16:
-        raise InvalidArgumentError(
-            f"{name}={value!r}: must be a range of ports such as 29000-29100, or one port"
-        )
+        raise InvalidArgumentError(f"{name}={value!r}: must be a range of ports such as 29000-29100, or one port")
     return found
 
 
@@ -88,3 +86,15 @@ def named() -> dict:
         "stall_limit_ms": 1000 * limit or -1,
         "deadlock_ms": 1000 * decimal("REGROUP_DEADLOCK_SECONDS", 10.0, expected="seconds") or -1,
     }
+
+
+def timeline(generation: int) -> Optional[Tuple[str, bool]]:
+    """The file of HOROVOD_TIMELINE for a generation, and whether cycles are marked in it
+    (HOROVOD_TIMELINE_MARK_CYCLES=1); None = there is none. From the second generation on the name has
+    its number before the extension. With DYNAMIC start_timeline begins one later."""
+    path = os.environ.get("HOROVOD_TIMELINE")
+    if not path or path == "DYNAMIC":
+        return None
+    if generation > 1:
+        path = f".{generation}".join(os.path.splitext(path))
+    return os.path.abspath(path), os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0")

@@ -14,8 +14,7 @@ from .errors import WorkerExit
 
 
 class Training:
-    """The way of this process through the generations of its job. See rg_elastic_new in regroup.h.
-    """
+    """The way of this process through the generations of its job. See rg_elastic_new in regroup.h."""
 
     def __init__(self, log: bool = True, join: bool = False):
         options = {"log": log, "join": join}
@@ -36,9 +35,7 @@ class Training:
     def prologue_entry(self, index: int) -> Optional[bytes]:
         """A recorded result, of this process or of others; None if there are not that many."""
         at, size = ctypes.c_void_p(), ctypes.c_int64()
-        status = self._lib.rg_elastic_prologue_get(
-            self.handle, index, ctypes.byref(at), ctypes.byref(size)
-        )
+        status = self._lib.rg_elastic_prologue_get(self.handle, index, ctypes.byref(at), ctypes.byref(size))
         if status == _library.END:
             return None
         check(status)
@@ -58,11 +55,7 @@ class Training:
     def get(self, name: str) -> bytes:
         """The current value of bytes of the state."""
         at, size = ctypes.c_void_p(), ctypes.c_int64()
-        check(
-            self._lib.rg_elastic_object_get(
-                self.handle, name.encode(), ctypes.byref(at), ctypes.byref(size)
-            )
-        )
+        check(self._lib.rg_elastic_object_get(self.handle, name.encode(), ctypes.byref(at), ctypes.byref(size)))
         try:
             return ctypes.string_at(at, size.value)
         finally:
@@ -77,9 +70,7 @@ class Training:
         it continues or ends without this process."""
         session = _library.Session(size=ctypes.sizeof(_library.Session))
         while True:
-            status = self._lib.rg_elastic_next(
-                self.handle, _library.POLL_MS, ctypes.byref(session)
-            )
+            status = self._lib.rg_elastic_next(self.handle, _library.POLL_MS, ctypes.byref(session))
             if status == _library.END:
                 return None
             if status == _library.STOPPED or status == _library.TIMEOUT and self.stopping:
@@ -119,8 +110,7 @@ class Training:
         return False
 
     def commit(self) -> None:
-        """Commits the state. Then raises HostsUpdatedInterrupt if the members are about to change.
-        """
+        """Commits the state. Then raises HostsUpdatedInterrupt if the members are about to change."""
         check(self._lib.rg_elastic_commit(self.handle))
 
     def restore(self) -> None:

@@ -18,15 +18,19 @@ LIMIT = 120
 ENTRY = "[torchrun.handlers]\nregroup = regroup.rendezvous_handler:get\n"
 
 
-def torchrun():
-    """The command of torchrun with the installed torch."""
-    import torch
+#: The command of torchrun with the installed torch.
+TORCHRUN = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--local-addr", "127.0.0.1"]
 
-    python = [sys.executable, "-W", "ignore", "-m"]
-    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4):
-        # the default of -r and -t, 0, fails with Python 3.11
-        return python + ["regroup.rendezvous_handler", "-r", "1", "-t", "1"]
-    return python + ["torch.distributed.run", "--local-addr", "127.0.0.1"]
+
+def installed(folder):
+    """Makes a folder as pip would, and returns the PYTHONPATH with which torchrun finds the handler."""
+    info = os.path.join(folder, "regroup_elastic-0.dist-info")
+    os.mkdir(info)
+    metadata = "Name: regroup-elastic\nVersion: 0\n"
+    for name, content in ("METADATA", metadata), ("entry_points.txt", ENTRY):
+        with open(os.path.join(info, name), "w", encoding="utf-8") as f:
+            f.write(content)
+    return launch.ROOT + os.pathsep + folder
 
 
 def until(condition, what):
@@ -44,15 +48,9 @@ class Agents:
     def __init__(self, count, *arguments, **env):
         self._folder = tempfile.TemporaryDirectory(prefix="regroup-")
         self.end = os.path.join(self._folder.name, "end")
-        installed = os.path.join(self._folder.name, "regroup_elastic-0.dist-info")
-        os.mkdir(installed)
-        metadata = "Name: regroup-elastic\nVersion: 0\n"
-        for name, content in ("METADATA", metadata), ("entry_points.txt", ENTRY):
-            with open(os.path.join(installed, name), "w", encoding="utf-8") as f:
-                f.write(content)
         variables = launch.environment(
             END=self.end,
-            PYTHONPATH=launch.ROOT + os.pathsep + self._folder.name,
+            PYTHONPATH=installed(self._folder.name),
             REGROUP_BINARY=jobs.binary(),
             REGROUP_STATE_DIR=os.path.join(self._folder.name, "state"),
             TMPDIR=self._folder.name,
@@ -63,7 +61,7 @@ class Agents:
         self.processes = []
         for i in range(count):
             conf = "last_call_timeout=5,is_host=" + ("true" if i == 0 else "false")
-            command = torchrun() + ["--rdzv_backend", "regroup", "--rdzv_endpoint", endpoint]
+            command = TORCHRUN + ["--rdzv_backend", "regroup", "--rdzv_endpoint", endpoint]
             command += ["--rdzv_id", "test", "--rdzv_conf", conf, *arguments, script]
             with open(self._log(i), "w", encoding="utf-8") as f:
                 p = subprocess.Popen(command, env=variables, stdout=f, stderr=subprocess.STDOUT)
@@ -193,11 +191,10 @@ class RendezvousHandler(unittest.TestCase):
 
     def test_no_server(self):
         """Without an address the error says what to give."""
-        command = [sys.executable, "-W", "ignore", "-m", "regroup.rendezvous_handler"]
-        command += ["--rdzv_backend", "regroup", "--nnodes", "2", "script.py"]
-        ran = subprocess.run(
-            command, env=launch.environment(), capture_output=True, text=True, timeout=LIMIT
-        )
+        command = TORCHRUN + ["--rdzv_backend", "regroup", "--nnodes", "2", "script.py"]
+        with tempfile.TemporaryDirectory() as folder:
+            env = launch.environment(PYTHONPATH=installed(folder))
+            ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT)
         self.assertNotEqual(0, ran.returncode)
         self.assertIn("give --rdzv-endpoint HOST:PORT", ran.stderr)
 

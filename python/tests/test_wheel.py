@@ -3,6 +3,8 @@
 The variable WHEEL names a wheel to test instead of one that is built here.
 """
 
+import glob
+import importlib.util
 import os
 import re
 import shutil
@@ -19,6 +21,9 @@ from . import launch
 
 SOURCES = os.path.dirname(launch.ROOT)
 README = os.path.join(SOURCES, "README.md")
+
+#: The PyTorch that runs the tests.
+TORCH_FOLDER = os.path.dirname(importlib.util.find_spec("torch").origin)
 
 #: Seconds for one command.
 LIMIT = 120
@@ -175,6 +180,9 @@ class Wheel(unittest.TestCase):
         """With a PyTorch that was there before: the binary starts two workers of the backend."""
         home = os.path.join(self.folder, "with-torch")
         venv.create(home, system_site_packages=True, with_pip=True)
+        add = f"import site; site.addsitedir({os.path.dirname(TORCH_FOLDER)!r})\n"
+        with open(os.path.join(glob.glob(f"{home}/lib/python*/site-packages")[0], "torch.pth"), "w", encoding="utf-8") as f:
+            f.write(add)  # also that of another environment
         run(home, "pip", "install", "-q", self.wheel, cwd=self.folder)
         use = os.path.join(self.folder, "use.py")
         with open(use, "w", encoding="utf-8") as f:

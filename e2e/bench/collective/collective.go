@@ -53,7 +53,7 @@ func Suite(f *flag.FlagSet) func(context.Context, *report.Report) error {
 	f.DurationVar(&b.budget, "budget", 200*time.Millisecond, "time of a run for a size, at least seven operations")
 	f.StringVar(&b.sizes, "sizes", "4,4096,65536,1048576,16777216,67108864,268435456", "bytes, separated by commas")
 	f.StringVar(&b.only, "peers", "", "names of those to measure, separated by semicolons; empty = all")
-	f.StringVar(&b.python, "python", "/usr/bin/python3", "with torch")
+	f.StringVar(&b.python, "python", "python3", "with torch")
 	f.StringVar(&b.packages, "packages", "python", "folder with the package regroup and its library (make libregroup)")
 	return func(ctx context.Context, r *report.Report) (err error) {
 		b.Report = r

@@ -19,155 +19,32 @@ from ..errors import (
     RegroupError,
     WorkerLostError,
 )
-from . import calls, distributed, elastic, process_sets
-from .broadcast_ops import (
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    join,
-)
+from . import calls, distributed, elastic, functions, operations, process_sets
 from .compression import Compression, Compressor
 from .elastic.prologue import RECORDED as _RECORDED
 from .elastic.prologue import recorded as _recorded
 from .follower import follow
-from .functions import (
-    allgather_object,
-    broadcast_object,
-    broadcast_object_fn,
-    broadcast_optimizer_state,
-    broadcast_parameters,
-)
-from .gather_ops import (
-    allgather,
-    allgather_async,
-    alltoall,
-    alltoall_async,
-    grouped_allgather,
-    grouped_allgather_async,
-)
-from .grouped import (
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-)
-from .handles import poll, synchronize
-from .operations import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-)
+from .functions import *  # noqa: F403
+from .operations import *  # noqa: F403
 from .optimizer import DistributedOptimizer
-from .process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from .reducescatter_ops import (
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    reducescatter,
-    reducescatter_async,
-)
-from .sparse import sparse_allreduce_async
+from .process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from .sync_batch_norm import SyncBatchNorm
 from .timeline import start_timeline, stop_timeline
 from .world import world as _world
 
+# fmt: off
 __all__ = [
-    "ALONE",
-    "Adasum",
-    "Average",
-    "Compression",
-    "Compressor",
-    "DistributedOptimizer",
-    "DivergedError",
-    "ELASTIC",
-    "HorovodInternalError",
-    "HostsUpdatedInterrupt",
-    "InvalidArgumentError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "RegroupError",
-    "STATIC",
-    "Sum",
-    "SyncBatchNorm",
-    "WorkerLostError",
-    "add_process_set",
-    "allgather",
-    "allgather_async",
-    "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "broadcast_object",
-    "broadcast_object_fn",
-    "broadcast_optimizer_state",
-    "broadcast_parameters",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "describe",
-    "distributed",
-    "elastic",
-    "follow",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "poll",
-    "process_sets",
-    "rank",
-    "reducescatter",
-    "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
-    "synchronize",
+    "ALONE", "Compression", "Compressor", "DistributedOptimizer", "DivergedError", "ELASTIC",
+    "HorovodInternalError", "HostsUpdatedInterrupt", "InvalidArgumentError", "ProcessSet",
+    "RegroupError", "STATIC", "SyncBatchNorm", "WorkerLostError", "add_process_set", "ccl_built",
+    "cross_rank", "cross_size", "cuda_built", "ddl_built", "describe", "distributed", "elastic",
+    "follow", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_homogeneous",
+    "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled",
+    "mpi_threads_supported", "nccl_built", "process_sets", "rank", "remove_process_set",
+    "rocm_built", "shutdown", "size", "start_timeline", "stop_timeline",
 ]
+# fmt: on
+__all__ += functions.__all__ + operations.__all__
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:

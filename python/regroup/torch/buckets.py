@@ -12,6 +12,7 @@ from .. import settings
 from ..communicator import Communicator
 from ..errors import RegroupError
 from . import tensors
+from .calls import Call
 from .gpus import engine
 from .sparse import start_sparse
 
@@ -115,10 +116,7 @@ def _memory(count: int, dtype: torch.dtype, comm: Communicator):
         library = lib.library()
         if library.rg_alloc(comm.endpoint.handle, size, ctypes.byref(at)) == lib.OK:
             endpoint = comm.endpoint.handle
-            return (
-                tensors.over(at.value, size).view(dtype),
-                lambda: library.rg_free(endpoint, at),
-            )
+            return (tensors.over(at.value, size).view(dtype), lambda: library.rg_free(endpoint, at))
     return torch.empty(count, dtype=dtype), lambda: None
 
 
@@ -204,8 +202,8 @@ class Reducer:
             gradient = gradient.to_sparse(1)
         if factor != 1.0:
             gradient = gradient * factor
-        name = f"{self._name}.sparse.{member}"
-        return start_sparse(name, gradient.coalesce(), self._op, self._process_set)
+        call = Call("", None, self._process_set, f"{self._name}.sparse.{member}")
+        return start_sparse(call, gradient.coalesce(), self._op)
 
     def _launch(self) -> None:
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:
@@ -261,9 +259,7 @@ class Reducer:
                 place[i] = n
             sparse[i] = gradient is not None and gradient.is_sparse
         requests = [
-            named.allreduce(
-                f"{self._name}.{what}", self._detail, t.data_ptr(), count, lib.INT64, lib.MAX
-            )
+            named.allreduce(f"{self._name}.{what}", self._detail, t.data_ptr(), count, lib.INT64, lib.MAX)
             for what, t in (("order", place), ("sparse", sparse))
         ]
         for request in requests:
@@ -272,10 +268,7 @@ class Reducer:
         self._sparse = {i: None for i in range(count) if sparse[i]}
         order = sorted(range(count), key=lambda i: (int(place[i]), -i))
         dense = [i for i in order if i not in self._sparse]
-        self._buckets = [
-            Bucket(members, self._parameters, self._comm)
-            for members in arrange(self._parameters, dense)
-        ]
+        self._buckets = [Bucket(members, self._parameters, self._comm) for members in arrange(self._parameters, dense)]
         self._of = {i: b for b in self._buckets for i in b.members}
         waiting, self._waiting = self._waiting, {}
         for i, (gradient, factor) in waiting.items():

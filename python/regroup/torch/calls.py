@@ -6,7 +6,7 @@ from __future__ import annotations
 import pickle
 import threading
 from types import TracebackType
-from typing import Any, Optional, Sequence, Type
+from typing import Any, List, Optional, Type
 
 import torch
 
@@ -25,14 +25,7 @@ def begin() -> None:
 
 
 #: Errors that the arguments of a call are to blame for; pickling raises the last three.
-_WRONG = (
-    InvalidArgumentError,
-    UnsupportedError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    pickle.PicklingError,
-)
+_WRONG = (InvalidArgumentError, UnsupportedError, ValueError, TypeError, AttributeError, pickle.PicklingError)
 
 
 class Call:
@@ -40,18 +33,26 @@ class Call:
     ranks that wait for the operation get an error as well."""
 
     def __init__(self, method: str, name: Optional[str], process_set: Any, full: str = ""):
-        self.method = method
+        self._process_set = process_set
         self.group: Group = group_of(process_set)
         self.comm = self.group.comm
         #: The name on all ranks: that of the method and the caller's, as in Horovod, or a number.
-        self.name = full or (f"{method}.{name}" if name else self._number())
+        self.name = full or (f"{method}.{name}" if name else self._number(method))
 
-    def _number(self) -> str:
+    def part(self, name: str) -> "Call":
+        """A call of an operation that this one consists of, or that computes its gradient."""
+        return Call("", None, self._process_set, f"{self.name}.{name}")
+
+    def parts(self, count: int) -> List["Call"]:
+        """The calls of so many operations of one kind."""
+        return [self.part(f"{i + 1}of{count}") for i in range(count)]
+
+    def _number(self, method: str) -> str:
         if self.comm is None:
-            return self.method
+            return method
         if _program is not None and threading.get_ident() != _program:
             raise InvalidArgumentError(
-                f"{self.method} needs a name: only the thread that has called init() may do without, because the "
+                f"{method} needs a name: only the thread that has called init() may do without, because the "
                 "ranks' threads run in any order"
             )
         return self.comm.named.number("noname")
@@ -60,18 +61,14 @@ class Call:
         return self
 
     def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         if isinstance(error, _WRONG) and self.comm is not None:
             self.comm.named.refuse(self.name, f"rank {self.group.rank}: {error}")
 
 
 def signature(tensor: torch.Tensor, *more: str) -> str:
-    """What must be equal on all ranks, besides the count: the type, the shape, the kind of device.
-    """
+    """What must be equal on all ranks, besides the count: the type, the shape, the kind of device."""
     return " ".join((str(tensor.dtype), str(list(tensor.shape)), tensor.device.type) + more)
 
 
@@ -79,8 +76,3 @@ def rows_signature(tensor: torch.Tensor) -> str:
     """The signature without the number of rows."""
     rest = ["rows"] + list(tensor.shape[1:])
     return f"{tensor.dtype} {rest} {tensor.device.type}"
-
-
-def scales(pre: float, post: float) -> Sequence[str]:
-    """Scale factors, which must be equal on all ranks too."""
-    return () if pre == post == 1.0 else (f"scaled by {pre!r} and {post!r}",)

@@ -8,8 +8,7 @@ DistributedDataParallel. Small tensors of the host's memory are executed by the 
 before the call returns, unless async_op is set; larger ones continue in the background. Tensors on GPUs: see
 regroup.torch.gpus.
 
-For torch 1.13 and 2. Since 2.14 the import is not needed, and init_process_group takes
-enable_reconfigure.
+Since torch 2.14 the import is not needed, and init_process_group takes enable_reconfigure.
 """
 
 from __future__ import annotations
@@ -41,13 +40,11 @@ def register() -> None:
     if hasattr(dist.Backend, BACKEND.upper()):
         return
     builtin_hooks.install()
-    more = {"devices": ["cpu", "cuda"]} if features.DEVICES else {}
-    if not features.PYTHON_BACKEND:
-        dist.Backend.register_backend(BACKEND, create, **more)
-        return
-    from .c10d.group import create_group
-
-    dist.Backend.register_backend(BACKEND, create_group, extended_api=True, **more)
+    make = create
+    if features.PYTHON_BACKEND:
+        from .c10d.group import create_group as make
+    extended = features.PYTHON_BACKEND
+    dist.Backend.register_backend(BACKEND, make, extended_api=extended, devices=["cpu", "cuda"])
 
 
 if dist.is_available():

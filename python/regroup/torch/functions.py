@@ -10,11 +10,19 @@ import torch
 
 from ..errors import InvalidArgumentError
 from . import replicas
-from .broadcast_ops import start_broadcast
+from .broadcast_ops import BROADCAST
 from .calls import Call
-from .gather_ops import start_allgather
+from .gather_ops import ALLGATHER
 from .handles import Handles
 from .world import world
+
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]
 
 
 def _bytes(pickled: bytes) -> torch.Tensor:
@@ -25,26 +33,24 @@ def _unpickled(data: torch.Tensor) -> Any:
     return pickle.loads(ctypes.string_at(data.data_ptr(), data.numel()))
 
 
-def broadcast_object(
-    obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None
-) -> Any:
+def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None) -> Any:
     """Returns root_rank's object, which must be picklable. Raises UnsupportedError if it holds a
     tensor of which root_rank has a part alone, like a DTensor.
 
     The other ranks unpickle what they receive, and unpickling can run any code: anybody who can act
     as root_rank can run code on all ranks. Use it among processes that trust each other."""
     call = Call("broadcast_object", name, process_set)
-    length = Call("", None, process_set, call.name + ".length")
+    length = call.part("length")
     with length:  # for which the others wait first
         root = call.group.rank == call.group.index(root_rank, "root_rank")
         data = _bytes(replicas.dumps(obj)[0]) if root else torch.empty(0, dtype=torch.uint8)
     if call.comm is None:
         return obj
     size = torch.tensor([data.numel()])
-    size = start_broadcast(length, size, root_rank, True, wait=True).synchronize()
+    size = BROADCAST.start(length, size, root_rank, inplace=True, wait=True).synchronize()
     if not root:
         data = torch.empty(int(size), dtype=torch.uint8)
-    data = start_broadcast(call, data, root_rank, True, wait=True).synchronize()
+    data = BROADCAST.start(call, data, root_rank, inplace=True, wait=True).synchronize()
     return obj if root else _unpickled(data)
 
 
@@ -63,22 +69,18 @@ def allgather_object(obj: Any, name: Optional[str] = None, process_set: Any = No
     call = Call("allgather_object", name, process_set)
     if call.comm is None:
         return [obj]
-    lengths = Call("", None, process_set, call.name + ".lengths")
+    lengths = call.part("lengths")
     with call, lengths:  # the others wait for both
         data = _bytes(pickle.dumps(obj))
-    both = Handles(
-        [start_allgather(call, data), start_allgather(lengths, torch.tensor([data.numel()]))]
-    )
-    gathered, sizes = both.synchronize()
+    given = (call, data), (lengths, torch.tensor([data.numel()]))
+    gathered, sizes = Handles([ALLGATHER.start(*one) for one in given]).synchronize()
     return [_unpickled(part) for part in gathered.split(sizes.tolist())]
 
 
 Parameters = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
 
 
-def broadcast_parameters(
-    params: Parameters, root_rank: int = 0, process_set: Any = None
-) -> None:
+def broadcast_parameters(params: Parameters, root_rank: int = 0, process_set: Any = None) -> None:
     """Copies root_rank's tensors into those of all ranks: ``model.state_dict()`` or
     ``model.named_parameters()``."""
     if isinstance(params, Mapping):
@@ -93,7 +95,7 @@ def broadcast_parameters(
         with call:
             if not isinstance(tensor, torch.Tensor):
                 raise InvalidArgumentError(f"{name} is a {type(tensor).__name__}, not a tensor")
-        started.append(start_broadcast(call, tensor.data, root_rank, True))
+        started.append(BROADCAST.start(call, tensor.data, root_rank, inplace=True))
     Handles(started).synchronize()
 
 
@@ -115,9 +117,7 @@ def broadcast_optimizer_state(
         "groups": state["param_groups"],
         "state": {
             number: {
-                key: (value.shape, value.dtype)
-                if isinstance(value, torch.Tensor)
-                else (None, value)
+                key: (value.shape, value.dtype) if isinstance(value, torch.Tensor) else (None, value)
                 for key, value in entries.items()
             }
             for number, entries in state["state"].items()
@@ -137,7 +137,7 @@ def broadcast_optimizer_state(
             tensor = state["state"][number][key].cpu() if root else torch.zeros(shape, dtype=value)
             received[number][key] = tensor
             call = Call("broadcast", f"optimizer.{number}.{key}", process_set)
-            started.append(start_broadcast(call, tensor, root_rank, True))
+            started.append(BROADCAST.start(call, tensor, root_rank, inplace=True))
     Handles(started).synchronize()
     if not root:
         optimizer.load_state_dict({"state": received, "param_groups": outline["groups"]})

@@ -66,40 +66,28 @@ class Engine:
 
     def allreduce(self, tensor: torch.Tensor, op: int, wire: int = 0, start: bool = False):
         """Reduces contiguous tensors in place."""
-        return self.gpu.allreduce(
-            tensor.data_ptr(), tensor.numel(), kind(tensor), op, _stream(tensor), wire, start
-        )
+        return self.gpu.allreduce(tensor.data_ptr(), tensor.numel(), kind(tensor), op, _stream(tensor), wire, start)
 
     def broadcast(self, tensor: torch.Tensor, root: int, start: bool = False):
         """Copies root's contiguous tensor to all."""
-        return self.gpu.broadcast(
-            tensor.data_ptr(), _bytes(tensor), root, _stream(tensor), start=start
-        )
+        return self.gpu.broadcast(tensor.data_ptr(), _bytes(tensor), root, _stream(tensor), start=start)
 
     def allgather(self, tensor: torch.Tensor, into: torch.Tensor, start: bool = False):
         """Concatenates contiguous tensors."""
-        return self.gpu.allgather(
-            tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), start=start
-        )
+        return self.gpu.allgather(tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), start=start)
 
-    def named_allreduce(
-        self, name: str, detail: str, tensor: torch.Tensor, op: int, wire: int, ordered: bool
-    ) -> int:
+    def named_allreduce(self, name: str, detail: str, tensor: torch.Tensor, op: int, wire: int, ordered: bool) -> int:
         """Starts a named allreduce and returns a request. With ordered it ends when later work on
         the stream is ordered after it."""
         where = tensor.data_ptr(), tensor.numel(), kind(tensor), op, _stream(tensor), wire, True
         return self.gpu.allreduce(*where, name=name, detail=detail, ordered=ordered)
 
-    def named_broadcast(
-        self, name: str, detail: str, tensor: torch.Tensor, root: int, ordered: bool
-    ) -> int:
+    def named_broadcast(self, name: str, detail: str, tensor: torch.Tensor, root: int, ordered: bool) -> int:
         """Starts a named broadcast in the same way."""
         where = tensor.data_ptr(), _bytes(tensor), root, _stream(tensor), True
         return self.gpu.broadcast(*where, name=name, detail=detail, ordered=ordered)
 
-    def named_allgather(
-        self, name: str, detail: str, tensor: torch.Tensor, into: torch.Tensor, ordered: bool
-    ) -> int:
+    def named_allgather(self, name: str, detail: str, tensor: torch.Tensor, into: torch.Tensor, ordered: bool) -> int:
         """Starts a named allgather in the same way."""
         where = tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), True
         return self.gpu.allgather(*where, name=name, detail=detail, ordered=ordered)
@@ -118,12 +106,7 @@ class Gpus:
     generation before, if any."""
 
     def __init__(
-        self,
-        comm: Communicator,
-        reason: str,
-        local_rank: int,
-        local_size: int,
-        previous: Optional["Gpus"] = None,
+        self, comm: Communicator, reason: str, local_rank: int, local_size: int, previous: Optional["Gpus"] = None
     ):
         self._comm, self._local = comm, (local_rank, local_size)
         self.reason = reason  # why they are copied through the host; empty = they are not
@@ -164,9 +147,7 @@ class Gpus:
             self._close(self._previous)
             self._previous = None
         try:
-            self._gpu = Gpu(
-                self._comm, device, *self._local, search=nccl_dirs(), before=self._previous
-            )
+            self._gpu = Gpu(self._comm, device, *self._local, search=nccl_dirs(), before=self._previous)
         except (UnsupportedError, InvalidArgumentError) as e:
             self.reason = str(e)  # the same on all ranks
             return

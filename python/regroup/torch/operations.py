@@ -1,261 +1,117 @@
-"""Horovod's allreduce.
+"""Horovod's operations: the public functions.
 
 Operations are matched across ranks by their names, so they may be started in any order and from any
 thread; those without a name are numbered, and only allowed on the thread that has called init. An
 operation is executed only if it is the same on all ranks: a difference is an error on all of them.
-Functions named ..._async return a handle for poll and synchronize. Operations with an underscore at
-the end work in place.
+How they are called is said in the module operation.
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, List, Union
 
 import torch
 
 from .. import _library as lib
-from ..errors import InvalidArgumentError, UnsupportedError
-from . import tensors
-from .calls import Call, scales, signature
-from .compression import Compression
-from .gpus import engine
-from .handles import Handle
+from ..named import Result
+from .allreduce_ops import ALLREDUCE, GroupedAllreduce
+from .broadcast_ops import BROADCAST
+from .calls import Call
+from .gather_ops import ALLGATHER, ALLTOALL
+from .handles import poll, synchronize
+from .operation import Each, Pair, started, sync
 from .process_sets import group_of
+from .reducescatter_ops import REDUCESCATTER
+from .reductions import Adasum, Average, Max, Min, Product, Sum
+from .sparse import sparse_allreduce_async
 
-Sum, Average, Product, Min, Max = lib.SUM, lib.AVERAGE, lib.PRODUCT, lib.MIN, lib.MAX
-#: Horovod's adaptive summation, which is not supported: every operation refuses it.
-Adasum = -1
+# fmt: off
+__all__ = [
+    "Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "allgather_async",
+    "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async",
+    "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
+    "grouped_allgather", "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "join", "poll", "reducescatter", "reducescatter_async",
+    "sparse_allreduce_async", "synchronize",
+]
+# fmt: on
+
+_One, _Many = Callable[..., torch.Tensor], Callable[..., List[torch.Tensor]]
+
+_grouped_allreduce = GroupedAllreduce()
+_grouped_allgather, _grouped_reducescatter = Each(ALLGATHER), Each(REDUCESCATTER)
+
+allreduce: _One = sync(ALLREDUCE, "Reduces the ranks' tensors, by default to their average. The result has a gradient.")
+allreduce_: _One = sync(ALLREDUCE, "Reduces the ranks' tensors in place.", inplace=True)
+allreduce_async = started(ALLREDUCE)
+allreduce_async_ = started(ALLREDUCE, inplace=True)
+
+grouped_allreduce: _Many = sync(_grouped_allreduce, "Reduces many tensors at once. The results have gradients.")
+grouped_allreduce_: _Many = sync(_grouped_allreduce, "Reduces many tensors in place.", inplace=True)
+grouped_allreduce_async = started(_grouped_allreduce)
+grouped_allreduce_async_ = started(_grouped_allreduce, inplace=True)
+
+allgather: _One = sync(
+    ALLGATHER,
+    """Concatenates the ranks' tensors along the first dimension, which may differ. The result has a
+    gradient.""",
+)
+allgather_async = started(ALLGATHER)
+grouped_allgather: _Many = sync(_grouped_allgather, "An allgather of each tensor. The results have gradients.")
+grouped_allgather_async = started(_grouped_allgather, "Starts an allgather of each tensor; the results are a list.")
+
+broadcast: _One = sync(BROADCAST, "Returns root_rank's tensor. The result has a gradient.")
+broadcast_: _One = sync(BROADCAST, "Copies root_rank's tensor into the others'.", inplace=True)
+broadcast_async = started(BROADCAST)
+broadcast_async_ = started(BROADCAST, inplace=True)
+
+alltoall: Callable[..., Union[torch.Tensor, Pair]] = sync(
+    ALLTOALL,
+    """Sends rows to all ranks, splits[i] of them to rank i, in order; without splits the same
+    number to each.
+
+    Returns the received rows in the order of the ranks; with splits also the number from each rank.
+    """,
+)
+alltoall_async = started(
+    ALLTOALL, "Starts alltoall. The result is a pair: the received rows, and the number from each rank."
+)
+
+reducescatter: _One = sync(
+    REDUCESCATTER,
+    """Reduces the ranks' tensors and returns this rank's rows; the first ranks have one more if the
+    number is not divisible.""",
+)
+reducescatter_async = started(REDUCESCATTER)
+grouped_reducescatter: _Many = sync(
+    _grouped_reducescatter, "A reducescatter of each tensor. The results have gradients."
+)
+grouped_reducescatter_async = started(
+    _grouped_reducescatter, "Starts a reducescatter of each tensor; the results are a list."
+)
 
 
-def reduction(op: Optional[int], average: Optional[bool] = None) -> int:
-    """The reduction for op, or for its older form average."""
-    if average is not None:
-        if op is not None:
-            raise InvalidArgumentError("op and average say the same: give one of them")
-        return Average if average else Sum
-    if op is None:
-        return Average
-    if op == Adasum:
-        raise UnsupportedError("Adasum is not offered: use Average")
-    if op not in (Sum, Average, Product, Min, Max):
-        raise InvalidArgumentError(f"reduction {op!r} is none of Sum, Average, Product, Min, Max")
-    return op
-
-
-def differentiable(*all_tensors: Any) -> bool:
-    """Whether an operation on these tensors needs a gradient."""
-    return torch.is_grad_enabled() and any(
-        isinstance(t, torch.Tensor) and t.requires_grad for t in all_tensors
-    )
-
-
-def scale_(tensor: torch.Tensor, factor: float) -> None:
-    """Scales in place: half-precision floats as float32, integers as float64 with truncation."""
-    if factor == 1.0:
-        return
-    if tensor.dtype is torch.bool:
-        raise InvalidArgumentError("booleans cannot be scaled")
-    if tensor.dtype in (torch.float16, torch.bfloat16):
-        tensor.copy_(tensor.float().mul_(factor))
-    elif tensor.dtype.is_floating_point or tensor.is_complex():
-        tensor.mul_(factor)
-    else:
-        tensor.copy_(tensor.double().mul_(factor))
-
-
-def start_allreduce(
-    call: Call,
-    tensor: torch.Tensor,
-    inplace: bool,
-    op: int,
-    compression: Any = Compression.none,
-    pre: float = 1.0,
-    post: float = 1.0,
-    detail: str = "",
-    wait: bool = False,
-) -> Handle:
-    """Starts an allreduce. wait: the caller waits for it at once, so it may be executed before this
-    returns. For a GPU tensor it then ends when later work on the stream is ordered after it."""
-    given = tensor
-    with call:
-        tensors.check(tensor)
-        tensor = tensor.detach()
-        packed, ctx = tensor, None
-        native = tensor.dtype is torch.float32 and compression.wire is not None
-        if not native:
-            packed, ctx = compression.compress(tensor)
-        pairs = torch.view_as_real(packed) if packed.is_complex() else packed
-        gpu = engine(call.comm, tensor)
-        within = pairs.is_contiguous() if gpu is not None else tensors.reachable(pairs)
-        own = inplace and pairs.data_ptr() == tensor.data_ptr() and within
-        if own:
-            work = pairs
-        else:
-            work = tensors.staged(pairs) if gpu is None else tensors.copied(pairs)
-        kind, how = tensors.kind(work), tensors.boolean(work, op)
-        if packed.is_complex() and op not in (Sum, Average):
-            raise InvalidArgumentError("complex numbers can be added and averaged only")
-        scale_(work, pre)
-        wire = compression.wire if native else 0
-        # Divided here, because the engine multiplies with the reciprocal, which may round
-        # differently unless it is a power of two. The engine averages half-precision floats, in
-        # float32.
-        exact = call.group.size & (call.group.size - 1) == 0
-        divide = how == Average and work.dtype in (torch.float32, torch.float64) and not (wire or exact)
-        op_signature = detail or signature(tensor, *scales(pre, post))
-        if divide:
-            how, op_signature = Sum, op_signature + " averaged"
-    request = None
+def barrier(process_set: Any = None) -> None:
+    """Returns when every rank has called it."""
+    call = Call("barrier", None, process_set)
     if call.comm is not None:
-        if gpu is not None:
-            request = gpu.named_allreduce(call.name, op_signature, work, how, wire, wait)
-        else:
-            where = work.data_ptr(), work.numel(), kind
-            request = call.comm.named.allreduce(call.name, op_signature, *where, how, wire, wait)
-
-    def finish() -> torch.Tensor:
-        if divide:
-            work.div_(call.group.size)
-        scale_(work, post)
-        if own:
-            return given
-        result = work.to(tensor.device)
-        if packed.is_complex():
-            result = torch.view_as_complex(result)
-        if not native:
-            result = compression.decompress(result, ctx)
-        if inplace:
-            tensor.copy_(result)
-            return given
-        return result
-
-    return Handle(request, finish)
+        call.comm.named.barrier(call.name)
 
 
-def allreduce_async(
-    tensor: torch.Tensor,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[int] = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = None,
-) -> Handle:
-    """Starts allreduce."""
-    call = Call("allreduce", name, process_set)
-    with call:
-        how = reduction(op, average)
-    factors = prescale_factor, postscale_factor
-    return start_allreduce(call, tensor, False, how, Compression.none, *factors)
+def join(device: Any = -1) -> int:
+    """Declares that this rank has no more data, and waits until all ranks have called it. Returns
+    the rank that joined last.
 
-
-def allreduce_async_(
-    tensor: torch.Tensor,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[int] = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = None,
-) -> Handle:
-    """Starts allreduce_."""
-    call = Call("allreduce", name, process_set)
-    with call:
-        how = reduction(op, average)
-    factors = prescale_factor, postscale_factor
-    return start_allreduce(call, tensor, True, how, Compression.none, *factors)
-
-
-class _Allreduce(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, tensor, call, op, compression, pre, post, process_set):
-        ctx.how = call.name, op, compression, pre, post, process_set
-        handle = start_allreduce(call, tensor, False, op, compression, pre, post, wait=True)
-        result = handle.synchronize()
-        if op in (Product, Min, Max):
-            ctx.save_for_backward(tensor, result)
-        return result
-
-    @staticmethod
-    def backward(ctx, gradient):
-        name, op, compression, pre, post, process_set = ctx.how
-        if op in (Sum, Average):
-            call = Call("allreduce", None, process_set, name + ".grad")
-            handle = start_allreduce(
-                call, gradient, False, op, compression, pre, post, wait=True
-            )
-            return (handle.synchronize(),) + (None,) * 6
-        result = chosen_gradient(gradient, *ctx.saved_tensors, op, pre, post, name, process_set)
-        return (result,) + (None,) * 6
-
-
-def chosen_gradient(
-    gradient: torch.Tensor,
-    tensor: torch.Tensor,
-    result: torch.Tensor,
-    op: int,
-    pre: float,
-    post: float,
-    name: str,
-    process_set: Any,
-) -> torch.Tensor:
-    """The gradient of an allreduce with Product, Min or Max."""
-
-    def reduced(what: torch.Tensor, part: str) -> torch.Tensor:
-        call = Call("allreduce", None, process_set, f"{name}.grad.{part}")
-        return start_allreduce(call, what, False, Sum, wait=True).synchronize()
-
-    total = reduced(gradient, "sum") * (pre * post)
-    if op in (Min, Max):
-        scaled = tensor.clone()
-        scale_(scaled, pre)
-        scale_(scaled, post)
-        mine = (scaled == result).to(gradient.dtype)  # equal elements share the gradient
-        return total * mine / reduced(mine, "equal")
-    # The product of the others: this rank's element may be zero, so it cannot be divided by.
-    group = group_of(process_set)
-    own = torch.zeros((group.size,) + tuple(tensor.shape), dtype=tensor.dtype, device=tensor.device)
-    own[group.rank] = tensor
-    gathered = reduced(own, "factors") * pre
-    others = torch.cat([gathered[: group.rank], gathered[group.rank + 1 :]]).prod(0)
-    return total * others
-
-
-def allreduce(
-    tensor: torch.Tensor,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    compression: Any = Compression.none,
-    op: Optional[int] = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = None,
-) -> torch.Tensor:
-    """Reduces the ranks' tensors, by default to their average. The result has a gradient."""
-    call = Call("allreduce", name, process_set)
-    with call:
-        tensors.check(tensor)
-        how = reduction(op, average)
-    rest: Tuple[Any, ...] = (how, compression, prescale_factor, postscale_factor)
-    if differentiable(tensor):
-        return _Allreduce.apply(tensor, call, *rest, process_set)
-    handle = start_allreduce(call, tensor, False, *rest, wait=True)
-    return handle.synchronize()
-
-
-def allreduce_(
-    tensor: torch.Tensor,
-    average: Optional[bool] = None,
-    name: Optional[str] = None,
-    op: Optional[int] = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = None,
-) -> torch.Tensor:
-    """Reduces the ranks' tensors in place."""
-    call = Call("allreduce", name, process_set)
-    with call:
-        how = reduction(op, average)
-    factors = prescale_factor, postscale_factor
-    handle = start_allreduce(call, tensor, True, how, Compression.none, *factors, wait=True)
-    return handle.synchronize()
+    Until then this rank takes part in the allreduces of the others, also those of
+    DistributedOptimizer, with identity elements; an average still divides by the number of all
+    ranks. Other operations of theirs, except barrier, fail. ``device`` is accepted for
+    compatibility with Horovod. elastic.ElasticSampler needs no join: with it all ranks make the
+    same number of steps.
+    """
+    comm = group_of(None).comm
+    if comm is None:
+        return 0
+    result = Result(*lib.wait_result(comm.named.join(), comm.world))
+    comm.named.joined()
+    return result.rows[0]

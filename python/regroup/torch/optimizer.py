@@ -12,8 +12,8 @@ import torch
 from ..errors import InvalidArgumentError, RegroupError, UnsupportedError
 from .buckets import Reducer
 from .compression import Compression
-from .operations import Adasum, Average, Sum
 from .process_sets import ProcessSet, group_of
+from .reductions import Adasum, Average, Sum
 from .world import world
 
 
@@ -34,26 +34,14 @@ class _DistributedOptimizer:
         self._rg_process_set, self._rg_size = process_set, 1
         self._rg_compression, self._rg_op, self._rg_predivide = compression, op, predivide
         self._rg_passes, self._rg_densify = passes, densify
-        self._rg_parameters = [
-            p for group in self.param_groups for p in group["params"] if p.requires_grad
-        ]
+        self._rg_parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         self._rg_delay = [passes] * len(self._rg_parameters)
         self._rg_reducer: Optional[Reducer] = None
         self._rg_entry = -1
         self._rg_synchronized = False
         self._rg_synchronize = True
-        self._rg_keep: List[Any] = []
         for i, p in enumerate(self._rg_parameters):
-            self._rg_hook(i, p)
-
-    def _rg_hook(self, i: int, p: torch.Tensor) -> None:
-        if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and later
-            self._rg_keep.append(p.register_post_accumulate_grad_hook(lambda _: self._rg_ready(i)))
-            return
-        # The node that accumulates p.grad; without a reference it is another one in the next pass.
-        node = p.expand_as(p).grad_fn.next_functions[0][0]
-        node.register_hook(lambda *_: self._rg_ready(i))
-        self._rg_keep.append(node)
+            p.register_post_accumulate_grad_hook(lambda _, i=i: self._rg_ready(i))
 
     def _rg_current(self) -> Optional[Reducer]:
         """The reducer for this generation; None in a world of one."""
@@ -147,11 +135,7 @@ class _DistributedOptimizer:
 
     def zero_grad(self, *arguments: Any, **options: Any) -> None:
         """Zeroes the gradients; not while they are being reduced."""
-        if (
-            self._rg_reducer is not None
-            and self._rg_entry == world.entries
-            and not self._rg_reducer.idle()
-        ):
+        if self._rg_reducer is not None and self._rg_entry == world.entries and not self._rg_reducer.idle():
             raise world.failed() or RegroupError(
                 "zero_grad() between backward() and step(): gradients are on their way"
             )
@@ -179,9 +163,7 @@ def DistributedOptimizer(
     others it is a local optimizer.
     """
     if process_set is not None and not isinstance(process_set, ProcessSet):
-        raise InvalidArgumentError(
-            f"process_set is a {type(process_set).__name__}, not a ProcessSet"
-        )
+        raise InvalidArgumentError(f"process_set is a {type(process_set).__name__}, not a ProcessSet")
     if op == Adasum:
         raise UnsupportedError("Adasum is not offered: use Average")
     if op not in (Average, Sum):
@@ -189,9 +171,7 @@ def DistributedOptimizer(
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidArgumentError("gradient_predivide_factor goes with op=Average")
     if backward_passes_per_step < 1:
-        raise InvalidArgumentError(
-            f"backward_passes_per_step={backward_passes_per_step}: must be 1 or more"
-        )
+        raise InvalidArgumentError(f"backward_passes_per_step={backward_passes_per_step}: must be 1 or more")
     names = _names(optimizer, named_parameters)
     base = optimizer.__class__
     methods = dict(_DistributedOptimizer.__dict__)
@@ -203,13 +183,7 @@ def DistributedOptimizer(
     # bypass ours.
     wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     wrapped._rg_init(
-        names,
-        compression,
-        backward_passes_per_step,
-        op,
-        gradient_predivide_factor,
-        sparse_as_dense,
-        process_set,
+        names, compression, backward_passes_per_step, op, gradient_predivide_factor, sparse_as_dense, process_set
     )
     return wrapped
 
@@ -233,7 +207,5 @@ def _names(
     known = {id(p) for _, p in names}
     unnamed = sum(id(p) not in known for p in parameters)
     if unnamed:
-        raise InvalidArgumentError(
-            f"named_parameters lacks {unnamed} of the optimizer's {len(parameters)} parameters"
-        )
+        raise InvalidArgumentError(f"named_parameters lacks {unnamed} of the optimizer's {len(parameters)} parameters")
     return names

@@ -23,9 +23,7 @@ class Group(NamedTuple):
         """The rank in the group of a rank of the world."""
         ranks = range(self.size) if self.ranks is None else self.ranks
         if isinstance(rank, bool) or not isinstance(rank, int) or rank not in ranks:
-            raise InvalidArgumentError(
-                f"{what} {rank!r} is none of the ranks that take part: {list(ranks)}"
-            )
+            raise InvalidArgumentError(f"{what} {rank!r} is none of the ranks that take part: {list(ranks)}")
         return rank if self.ranks is None else self.ranks.index(rank)
 
 
@@ -135,9 +133,7 @@ def group_of(process_set: Any) -> Group:
     if process_set is None:
         return global_process_set.group()
     if not isinstance(process_set, ProcessSet):
-        raise InvalidArgumentError(
-            f"process_set is a {type(process_set).__name__}, not a ProcessSet"
-        )
+        raise InvalidArgumentError(f"process_set is a {type(process_set).__name__}, not a ProcessSet")
     return process_set.group()
 
 
@@ -153,9 +149,7 @@ def add_process_set(process_set: Any) -> ProcessSet:
         if old.ranks == new.ranks:
             raise InvalidArgumentError(f"{old} has these ranks already")
     if not new.ranks or new.ranks[-1] >= member.size:
-        raise InvalidArgumentError(
-            f"a process set needs ranks within 0 to {member.size - 1}: {new.ranks}"
-        )
+        raise InvalidArgumentError(f"a process set needs ranks within 0 to {member.size - 1}: {new.ranks}")
     _agree(f"process set {new.ranks}")
     _last += 1
     new.process_set_id = _last
@@ -185,22 +179,9 @@ def _agree(what: str) -> None:
         lib.wait(named.broadcast(named.number("process sets"), what, 0, 0, lib.UINT8, 0))
 
 
-def start(sets: Iterable[Any]) -> None:
-    """Adds the sets that were passed to init."""
-    for s in sets:
-        add_process_set(s)
-
-
 def forget() -> None:
     """Removes all sets, when this process leaves the world."""
     for s in _sets.values():
         s.close()
         s.process_set_id = None
     _sets.clear()
-
-
-def known() -> Dict[int, List[int]]:
-    """The ranks of all sets, by set id."""
-    return {0: global_process_set.ranks, **{n: s.ranks for n, s in _sets.items()}}
-
-

@@ -19,9 +19,7 @@ from .gpus import Gpus, first_reason, no_gpu_reason
 #: The default time limit for connecting the ranks.
 CONNECT_TIMEOUT = timedelta(minutes=5)
 
-_store = (
-    None  # of the environment; rank 0's holds the server, which must live as long as the process
-)
+_store = None  # of the environment; rank 0's holds the server, which must live as long as the process
 
 
 #: The communicator of the group that is being made; see give.
@@ -74,9 +72,7 @@ def advertised(master: str) -> str:
             s.connect(address)  # sends nothing: it only looks up the route
             return s.getsockname()[0]
     except OSError as e:
-        raise RegroupError(
-            f"no address of this machine leads to {master} ({e}): set REGROUP_ADVERTISE"
-        ) from e
+        raise RegroupError(f"no address of this machine leads to {master} ({e}): set REGROUP_ADVERTISE") from e
 
 
 def local_ranks(machines: List[str], rank: int) -> Tuple[int, int]:
@@ -144,9 +140,7 @@ class Member(NamedTuple):
         return Member(*parts)
 
 
-def connect_members(
-    uuid: int, texts: Sequence[str], rank: int, timeout: timedelta
-) -> Communicator:
+def connect_members(uuid: int, texts: Sequence[str], rank: int, timeout: timedelta) -> Communicator:
     """Connects processes that know each other by their texts, in the order of their ranks. All of
     them give the same uuid, which is used once."""
     members = [Member.of(text) for text in texts]
@@ -156,12 +150,7 @@ def connect_members(
 
 
 def _connect(
-    job: str,
-    generation: int,
-    token: str,
-    members: Sequence[Member],
-    rank: int,
-    timeout: timedelta,
+    job: str, generation: int, token: str, members: Sequence[Member], rank: int, timeout: timedelta
 ) -> Communicator:
     local_rank, local_size = local = local_ranks([m.machine for m in members], rank)
     if os.environ.get("REGROUP_SHARED_MEMORY") == "0":  # for comparison

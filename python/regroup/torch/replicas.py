@@ -28,9 +28,7 @@ def part(tensor: Any) -> str:
     if kind in _PLAIN:
         return "a flat parameter of FSDP" if getattr(tensor, "_is_flat_param", False) else ""
     for base in kind.__mro__:
-        if base.__name__ in ("DTensor", "ShardedTensor") and base.__module__.startswith(
-            "torch.distributed."
-        ):
+        if base.__name__ in ("DTensor", "ShardedTensor") and base.__module__.startswith("torch.distributed."):
             return f"a {base.__name__}"
         if base.__name__ == "FlatParameter":
             return "a flat parameter of FSDP"

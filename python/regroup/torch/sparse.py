@@ -8,17 +8,14 @@ import torch
 
 from ..errors import InvalidArgumentError
 from .calls import Call
-from .gather_ops import start_allgather
+from .gather_ops import ALLGATHER
 from .handles import Handles
-from .operations import Average, Sum, reduction
+from .reductions import Average, Sum, reduction
 
 
-def start_sparse(
-    name: str, tensor: torch.Tensor, op: Optional[int], process_set: Any
-) -> Callable[[], torch.Tensor]:
-    """Starts an allreduce under names with this prefix. Calling the result returns the sum or
-    average, not coalesced."""
-    call = Call("", None, process_set, name)
+def start_sparse(call: Call, tensor: torch.Tensor, op: Optional[int]) -> Callable[[], torch.Tensor]:
+    """Starts an allreduce under names that begin with the call's. Calling the result returns the sum
+    or average, not coalesced."""
     with call:
         how = reduction(op)
         if how not in (Sum, Average):
@@ -27,21 +24,9 @@ def start_sparse(
             raise InvalidArgumentError(f"a tensor of layout {tensor.layout} is not sparse")
         given = tensor.detach()
         shape = tuple(given.shape)
-        op_signature = f" of a sparse tensor {list(shape)}"
-    both = Handles(
-        [
-            start_allgather(
-                Call("", None, process_set, f"{name}.indices"),
-                given._indices().t().contiguous(),
-                detail=op_signature,
-            ),
-            start_allgather(
-                Call("", None, process_set, f"{name}.values"),
-                given._values().contiguous(),
-                detail=op_signature,
-            ),
-        ]
-    )
+        detail = f" of a sparse tensor {list(shape)}"
+    parts = ("indices", given._indices().t()), ("values", given._values())
+    both = Handles([ALLGATHER.start(call.part(name), part.contiguous(), detail) for name, part in parts])
 
     def result() -> torch.Tensor:
         indices, values = both.synchronize()
@@ -57,4 +42,4 @@ def sparse_allreduce_async(
 ) -> Callable[[], torch.Tensor]:
     """Starts an allreduce of sparse tensors of one shape. Unlike other handles, the returned object
     is called for the result: a sparse tensor that is not coalesced."""
-    return start_sparse(Call("sparse", name, process_set).name, tensor, op, process_set)
+    return start_sparse(Call("sparse", name, process_set), tensor, op)

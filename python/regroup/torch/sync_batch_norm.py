@@ -8,14 +8,10 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import InvalidArgumentError
+from .allreduce_ops import allreduced
 from .calls import Call
-from .operations import Sum, start_allreduce
+from .reductions import Sum
 from .process_sets import group_of
-
-
-def _sum(name: str, tensor: torch.Tensor, process_set: Any) -> torch.Tensor:
-    call = Call("", None, process_set, name)
-    return start_allreduce(call, tensor, False, Sum, wait=True).synchronize()
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -57,17 +53,15 @@ class SyncBatchNorm(_BatchNorm):
                 self._factor(),
                 self.eps,
             )
-        name = Call("SyncBatchNorm", None, self.process_set).name
-        mean, variance, count = _statistics(input, name, self.process_set)
+        call = Call("SyncBatchNorm", None, self.process_set)
+        mean, variance, count = _statistics(input, call)
         if self.track_running_stats and self.training:
             with torch.no_grad():
                 factor = self._factor()
                 unbiased = variance * (count / max(count - 1.0, 1.0))
                 self.running_mean.mul_(1 - factor).add_(mean.to(self.running_mean), alpha=factor)
                 self.running_var.mul_(1 - factor).add_(unbiased.to(self.running_var), alpha=factor)
-        return _Normalize.apply(
-            input, self.weight, self.bias, mean, variance, self.eps, count, name, self.process_set
-        )
+        return _Normalize.apply(input, self.weight, self.bias, mean, variance, self.eps, count, call)
 
     def _factor(self) -> float:
         if self.momentum is not None:
@@ -91,29 +85,29 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _statistics(input: torch.Tensor, name: str, process_set: Any):
+def _statistics(input: torch.Tensor, call: Call):
     """Mean and biased variance of all ranks' batches, and the number of elements in a channel. It
     takes two passes, the mean first, to avoid cancellation in the variance."""
     wide, axes = _wide(input), _axes(input)
     mine = wide.numel() / max(wide.shape[1], 1)
     sums = torch.cat([wide.sum(axes), wide.new_tensor([mine])])
-    sums = _sum(name + ".mean", sums, process_set)
+    sums = allreduced(call.part("mean"), sums, Sum)
     count = float(sums[-1])
     if count <= 1:
         raise InvalidArgumentError("SyncBatchNorm: one value per channel on all ranks is too few to train")
     mean = sums[:-1] / count
     squares = (wide - _per_channel(mean, wide)).square().sum(axes)
-    return mean, _sum(name + ".variance", squares, process_set) / count, count
+    return mean, allreduced(call.part("variance"), squares, Sum) / count, count
 
 
 class _Normalize(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, input, weight, bias, mean, variance, eps, count, name, process_set):
+    def forward(ctx, input, weight, bias, mean, variance, eps, count, call):
         wide = _wide(input)
         scale = torch.rsqrt(variance + eps)
         normal = (wide - _per_channel(mean, wide)) * _per_channel(scale, wide)
         ctx.save_for_backward(normal, weight, scale)
-        ctx.how = count, name, process_set, input.dtype
+        ctx.how = count, call, input.dtype
         result = normal
         if weight is not None:
             result = result * _per_channel(_wide(weight), wide) + _per_channel(_wide(bias), wide)
@@ -122,15 +116,15 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         normal, weight, scale = ctx.saved_tensors
-        count, name, process_set, dtype = ctx.how
+        count, call, dtype = ctx.how
         wide, axes = _wide(gradient), _axes(gradient)
         of_bias, of_weight = wide.sum(axes), (wide * normal).sum(axes)
-        both = _sum(name + ".grad", torch.cat([of_bias, of_weight]), process_set)
+        both = allreduced(call.part("grad"), torch.cat([of_bias, of_weight]), Sum)
         mean, slope = both.split(len(of_bias))
         result = wide - _per_channel(mean / count, wide) - normal * _per_channel(slope / count, wide)
         factor = scale if weight is None else scale * _wide(weight)
         result = (result * _per_channel(factor, wide)).to(dtype)
         if weight is None:
-            return (result,) + (None,) * 8
+            return (result,) + (None,) * 7
         of_weight, of_bias = of_weight.to(weight.dtype), of_bias.to(weight.dtype)
-        return (result, of_weight, of_bias) + (None,) * 6
+        return (result, of_weight, of_bias) + (None,) * 5

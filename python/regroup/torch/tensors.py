@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 import torch
 
@@ -32,12 +32,11 @@ def kind(tensor: torch.Tensor) -> int:
     return found
 
 
-def moved(tensor: torch.Tensor) -> Tuple[int, int]:
-    """Count and type of a tensor that is only copied: any type, as bytes if necessary."""
+def unit(tensor: torch.Tensor) -> Tuple[int, int]:
+    """The engine's type for elements that are only copied, and how many of it one is: of any type,
+    as bytes if necessary."""
     found = TYPES.get(tensor.dtype)
-    if found is None:
-        return tensor.numel() * tensor.element_size(), lib.UINT8
-    return tensor.numel(), found
+    return (lib.UINT8, tensor.element_size()) if found is None else (found, 1)
 
 
 def boolean(tensor: torch.Tensor, op: int) -> int:
@@ -49,9 +48,9 @@ def boolean(tensor: torch.Tensor, op: int) -> int:
     return lib.MAX if op in (lib.SUM, lib.MAX) else lib.MIN
 
 
-def reachable(tensor: torch.Tensor) -> bool:
-    """Whether the engine can operate on the tensor's own memory."""
-    return tensor.device.type == "cpu" and tensor.is_contiguous()
+def pairs(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, with complex numbers as pairs of numbers."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def check(tensor: torch.Tensor, name: str = "tensor") -> None:
@@ -59,27 +58,87 @@ def check(tensor: torch.Tensor, name: str = "tensor") -> None:
     if not isinstance(tensor, torch.Tensor):
         raise InvalidArgumentError(f"{name} is a {type(tensor).__name__}, not a tensor")
     if type(tensor) is not torch.Tensor and replicas.part(tensor):
-        raise InvalidArgumentError(
-            f"{name} is {replicas.part(tensor)}: give its to_local(), or its full_tensor()"
-        )
+        raise InvalidArgumentError(f"{name} is {replicas.part(tensor)}: give its to_local(), or its full_tensor()")
     if tensor.layout is not torch.strided:
-        raise InvalidArgumentError(
-            f"{name} is sparse: make it dense, for gradients with sparse_as_dense=True"
+        raise InvalidArgumentError(f"{name} is sparse: make it dense, for gradients with sparse_as_dense=True")
+
+
+class Memory:
+    """Contiguous memory for the engine, in place of tensors of one type that follow each other in it:
+    their own, where own allows it, or a copy, in the host's memory unless there is a GPU engine.
+
+    A copy is filled from the tensors, or with filled=False left as it is. It is pinned if the tensors
+    are on a GPU, so that copying is fast.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], gpu: Any = None, own: bool = True, filled: bool = True):
+        first, count = tensors[0], sum(t.numel() for t in tensors)
+        self._tensors, self.own = tensors, own and (gpu is not None or first.is_cpu) and _adjacent(tensors)
+        if self.own:
+            self.flat = first if len(tensors) == 1 else first.as_strided((count,), (1,))
+            return
+        if any(t.dtype != first.dtype for t in tensors):
+            raise InvalidArgumentError("tensors of several types in one operation")
+        self.flat = torch.empty(
+            first.shape if len(tensors) == 1 else count,
+            dtype=first.dtype,
+            device="cpu" if gpu is None else first.device,
+            pin_memory=gpu is None and first.is_cuda,
         )
+        for part, tensor in _parts(self.flat, tensors) if filled else ():
+            part.copy_(tensor)
+
+    def back(self) -> None:
+        """Copies a copy to the tensors."""
+        if not self.own:
+            spread(self.flat, self._tensors)
+
+    @property
+    def finish(self) -> Optional[Callable[[], None]]:
+        """What is left to do when an operation has written to it: back, or nothing."""
+        return None if self.own else self.back
+
+    @property
+    def size(self) -> int:
+        """Its number of bytes; -1 if it stands for tensors on a GPU."""
+        return self.flat.numel() * self.flat.element_size() if self._tensors[0].is_cpu else -1
+
+    def reduced(self) -> Tuple[int, int, int]:
+        """Its address, count and type for an operation that reduces."""
+        return self.flat.data_ptr(), self.flat.numel(), kind(self.flat)
+
+    def moved(self) -> Tuple[int, int, int]:
+        """The same for one that only copies."""
+        kind_, width = unit(self.flat)
+        return self.flat.data_ptr(), self.flat.numel() * width, kind_
+
+    def bytes(self) -> Tuple[int, int]:
+        """Its address and number of bytes."""
+        return self.flat.data_ptr(), self.flat.numel() * self.flat.element_size()
 
 
-def staged(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy in the host's memory; pinned if the tensor is on a GPU, so that copies are
-    fast."""
-    pin = tensor.device.type == "cuda"
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pin)
-    return copy.copy_(tensor)
+def spread(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """Copies consecutive elements to tensors."""
+    for part, tensor in _parts(flat, tensors):
+        tensor.copy_(part)
 
 
-def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy on the tensor's device."""
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    return copy.copy_(tensor.detach())
+def _parts(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
+    """Tensors, and before each the elements of flat that are its own."""
+    for part, tensor in zip(flat.reshape(-1).split([t.numel() for t in tensors]), tensors):
+        yield part.view(tensor.shape), tensor.detach()
+
+
+def _adjacent(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether tensors are contiguous in memory, one after the other."""
+    if len(tensors) == 1:
+        return tensors[0].is_contiguous()
+    at, storage = tensors[0].data_ptr(), tensors[0].untyped_storage().data_ptr()
+    for t in tensors:
+        if not t.is_contiguous() or t.data_ptr() != at or t.untyped_storage().data_ptr() != storage:
+            return False
+        at += t.numel() * t.element_size()
+    return True
 
 
 def over(address: int, size: int, owner: object = None) -> torch.Tensor:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Callable, Iterator, List, Optional
 
 from .. import _library as lib
-from .. import membership
+from .. import membership, settings
 from ..communicator import Communicator
 from ..errors import NotInitializedError, RegroupError, UnsupportedError
 from ..named import Named
@@ -90,9 +90,7 @@ class World:
         self.training: Optional[Training] = None  # while elastic.run goes on
         self.sampler: Any = None  # the elastic sampler whose samples are accounted for
         self.consumed = False  # a step was made since the last commit
-        self.entries = (
-            0  # grows with every communicator: resources of one are created again for the next
-        )
+        self.entries = 0  # grows with every communicator: resources of one are created again for the next
         self._communicator: Optional[Communicator] = None
         self._owned = False
         self.follower: Any = None  # follower.Follower, if torch's default group follows the job
@@ -177,10 +175,9 @@ class World:
     def _set(self, member: Membership, comm: Optional[Communicator], owned: bool) -> None:
         self.membership, self._communicator, self._owned = member, comm, owned
         self.entries += 1
-        if comm is not None:
-            from . import timeline
-
-            timeline.begin(comm, member.generation)
+        timeline = settings.timeline(member.generation)
+        if comm is not None and comm.rank == 0 and timeline is not None:
+            comm.named.start_timeline(*timeline)
 
     def enter(self, session: lib.Session) -> None:
         """Enters a session of the job."""
@@ -233,9 +230,7 @@ class World:
             return
         answers = comm.allgather_bytes(gpus.no_gpu_reason().encode()) if comm.world > 1 else []
         reason = gpus.first_reason([b.decode() for b in answers]) or gpus.no_gpu_reason()
-        comm.gpus = self._gpus = gpus.Gpus(
-            comm, reason, member.local_rank, member.local_size, self._gpus
-        )
+        comm.gpus = self._gpus = gpus.Gpus(comm, reason, member.local_rank, member.local_size, self._gpus)
 
     def end(self) -> None:
         """Frees the GPU that the generations hand over to each other."""

@@ -255,6 +255,8 @@ def case_reducescatter():
         same(got, want, f"{rows} rows")
     handle = hvd.reducescatter_async(torch.ones(SIZE))
     same(hvd.synchronize(handle), torch.ones(1), "average, started")
+    handle = hvd.reducescatter_async(torch.ones(SIZE, requires_grad=True), op=hvd.Max)  # has no gradient
+    same(hvd.synchronize(handle), torch.ones(1), "maximum, started")
 
 
 def case_objects():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Type
 
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
@@ -25,28 +25,20 @@ from .work import CompletedWork, PendingWork, StartedOp
 Options = c10d.Backend.Options
 
 
-class DispatchedCompletedWork(CompletedWork, dist._Work):
-    """Work that has succeeded, for the dispatcher."""
+def _dispatched(kind: Type[Any]) -> Type[Any]:
+    """A kind of Work for the dispatcher, which passes on wait and get_future alone."""
 
-    def __init__(self, tensors: Any):
-        dist._Work.__init__(self)
-        CompletedWork.__init__(self, tensors)
+    class Work(kind, dist._Work):
+        def __init__(self, *arguments: Any):
+            dist._Work.__init__(self)
+            kind.__init__(self, *arguments)
 
-
-class DispatchedWork(PendingWork, dist._Work):
-    """Work that was started, for the dispatcher, which passes on wait and get_future alone."""
-
-    def __init__(self, started: StartedOp, waiter: Any):
-        dist._Work.__init__(self)
-        PendingWork.__init__(self, started, waiter)
+    Work.__name__ = Work.__qualname__ = "Dispatched" + kind.__name__
+    return Work
 
 
-class DispatchedBackgroundWork(BackgroundWork, dist._Work):
-    """Work of several steps, for the dispatcher."""
-
-    def __init__(self, op: BackgroundOp):
-        dist._Work.__init__(self)
-        BackgroundWork.__init__(self, op)
+DispatchedCompletedWork, DispatchedPendingWork = _dispatched(CompletedWork), _dispatched(PendingWork)
+DispatchedBackgroundWork = _dispatched(BackgroundWork)
 
 
 class CoalescedWork(dist._Work):
@@ -146,13 +138,13 @@ class Backend(ReduceOps, GatherOps, ExchangeOps, BarrierOps, c10d.Backend):
         return work
 
     def _pending(self, started: StartedOp) -> Any:
-        self._made.work = work = DispatchedWork(started, self._waiter)
-        if self._coalesced is not None:
-            self._coalesced.append(work)
-        return work
+        return self._made_now(DispatchedPendingWork(started, self._waiter))
 
     def _background(self, op: BackgroundOp) -> Any:
-        self._made.work = work = DispatchedBackgroundWork(op)
+        return self._made_now(DispatchedBackgroundWork(op))
+
+    def _made_now(self, work: Any) -> Any:
+        self._made.work = work
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work

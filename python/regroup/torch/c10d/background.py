@@ -10,6 +10,7 @@ from torch.futures import Future
 
 from ...errors import WaitTimeoutError
 from .leaving import busy
+from .work import BaseWork
 
 
 class BackgroundOp:
@@ -51,15 +52,17 @@ def _run(held: List[BackgroundOp]) -> None:
         del op
 
 
-class BackgroundWork:
+class BackgroundWork(BaseWork):
     """The Work of such an operation, for a caller that holds a Python object."""
 
     def __init__(self, op: BackgroundOp):
-        self._op = op
+        self._op, self._tensors = op, op.tensors
+
+    @property
+    def _error(self) -> Optional[BaseException]:
+        return self._op.error
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
-        """Waits for the end. Raises the exception of a failed operation. After a timeout, zero =
-        none, it raises WaitTimeoutError, and the operation continues."""
         limit = timeout.total_seconds() if timeout else 0
         if not self._op.ended.wait(limit if limit > 0 else None):
             raise WaitTimeoutError(f"the operation has not ended after {timeout}")
@@ -68,24 +71,7 @@ class BackgroundWork:
         return True
 
     def is_completed(self) -> bool:
-        """Whether it has ended."""
         return self._op.ended.is_set()
-
-    def is_success(self) -> bool:
-        """Whether it has succeeded."""
-        return self.is_completed() and self._op.error is None
-
-    def exception(self) -> Optional[BaseException]:
-        """The exception, if it has failed."""
-        return self._op.error if self.is_completed() else None
-
-    def synchronize(self) -> None:
-        """Waits for the end."""
-        self.wait()
-
-    def result(self) -> Any:
-        """The tensors."""
-        return self._op.tensors
 
     def get_future(self) -> Future:
         """A future that completes with the work."""

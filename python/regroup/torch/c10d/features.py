@@ -9,11 +9,7 @@ from torch._C import _distributed_c10d as c10d
 
 #: Operations reach a Backend that is written in Python (since torch 2.14). Before, the process
 #: group itself is the Python class, and torch.distributed calls its methods.
-PYTHON_BACKEND = hasattr(getattr(c10d, "Backend", None), "get_reconfigure_handle")
-
-#: A backend is registered for certain devices (torch 2).
-_PARAMETERS = inspect.signature(dist.Backend.register_backend).parameters
-DEVICES = "devices" in _PARAMETERS
+PYTHON_BACKEND = hasattr(c10d.Backend, "get_reconfigure_handle")
 
 #: A group can be given other members (torch 2.14).
 RECONFIGURE = hasattr(dist.distributed_c10d, "_reconfigure") and (

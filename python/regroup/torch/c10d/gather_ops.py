@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, List, Sequence
 
 import torch
 
 from ... import _library as lib
-from ...errors import InvalidArgumentError
-from ..gpus import Engine
-from ..tensors import check, copied, moved, reachable, staged
-from .operations import Operations, size_of
+from ..tensors import Memory, check
+from .operations import Operations
 
 
 class GatherOps(Operations):
@@ -20,89 +18,45 @@ class GatherOps(Operations):
         """Copies the root's tensor to all."""
         (tensor,) = tensors
         check(tensor)
-        gpu = self._gpu_engine(tensor)
-        if gpu is not None:
-            work = tensor if tensor.is_contiguous() else copied(tensor)
-        else:
-            work = tensor if reachable(tensor) else staged(tensor)
-        finish = None if work is tensor else lambda: tensor.copy_(work)
+        gpu, root = self._gpu_engine(tensor), opts.rootRank
+        memory = Memory(tensors, gpu)
         if tensor.numel() == 0:
             return self._completed(tensors)
         if gpu is not None:
-            call = lambda start: gpu.broadcast(work, opts.rootRank, start)  # noqa: E731
-            return self._run_on_gpu(call, tensors, finish, wait=True)
-        call = lambda start: self._comm.broadcast(  # noqa: E731
-            work.data_ptr(), *moved(work), opts.rootRank, start
-        )
-        return self._run(size_of(tensor), call, tensors, finish, opts, wait=True)
+            on_gpu = lambda start: gpu.broadcast(memory.flat, root, start)  # noqa: E731
+            return self._run_on_gpu(on_gpu, tensors, memory.finish, opts, wait=True)
+        call = lambda start: self._comm.broadcast(*memory.moved(), root, start)  # noqa: E731
+        return self._run(memory.size, call, tensors, memory.finish, opts, wait=True)
 
-    def allgather(
-        self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None
-    ) -> Any:
+    def allgather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None) -> Any:
         """Gathers the ranks' tensors into lists."""
         (into,), (tensor,) = outputs, inputs
         check(tensor)
         self._check_parts(into, tensor, "output")
-        gpu = self._gpu_engine(tensor, *into)
-        direct = _adjacent(into) and (gpu is not None or reachable(into[0]))
-        device = "cpu" if gpu is None else tensor.device
-        flat = (
-            into[0]
-            if direct
-            else torch.empty(len(into), tensor.numel(), dtype=tensor.dtype, device=device)
-        )
+        return self._gather(tensor, into, outputs, opts)
 
-        def finish() -> None:
-            for part, row in zip(into, flat):
-                part.copy_(row.view(part.shape))
-
-        return self._gather(tensor, flat, outputs, None if direct else finish, gpu, opts)
-
-    def _gather(
-        self,
-        tensor: torch.Tensor,
-        flat: torch.Tensor,
-        result: Any,
-        finish: Optional[Callable],
-        gpu: Optional[Engine],
-        opts: Any,
-    ) -> Any:
-        if tensor.numel() == 0:
-            return self._completed(result)
-        if gpu is not None:
-            work = tensor if tensor.is_contiguous() else copied(tensor)
-            call = lambda start: gpu.allgather(work, flat, start)  # noqa: E731
-            return self._run_on_gpu(call, result, finish, wait=True)
-        work = tensor if reachable(tensor) else staged(tensor)
-        call = lambda start: self._comm.allgather(  # noqa: E731
-            work.data_ptr(), flat.data_ptr(), *moved(work), start
-        )
-        size = size_of(tensor)
-        size = size if size < 0 else size * self._comm.world
-        return self._run(size, call, result, finish, opts, wait=True)
-
-    def all_gather_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Any:
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         """Gathers the ranks' tensors into one."""
-        self._check_gathered(output, tensor)
-        gpu = self._gpu_engine(tensor, output)
-        if output.is_contiguous() if gpu is not None else reachable(output):
-            return self._gather(tensor, output, output, None, gpu, opts)
-        device = "cpu" if gpu is None else output.device
-        flat = torch.empty(output.shape, dtype=output.dtype, device=device)
-        return self._gather(tensor, flat, output, lambda: output.copy_(flat), gpu, opts)
+        self._check_whole(output, tensor, "output")
+        return self._gather(tensor, [output], output, opts)
 
     _allgather_base = all_gather_into_tensor = all_gather_single
 
-    def _check_gathered(self, output: torch.Tensor, tensor: torch.Tensor) -> None:
-        check(tensor)
-        check(output, "output")
-        if output.numel() != tensor.numel() * self._comm.world or output.dtype != tensor.dtype:
-            raise InvalidArgumentError(
-                f"output has {output.numel()} elements of {output.dtype}, not {self._comm.world} times "
-                f"{tensor.numel()} of {tensor.dtype}"
-            )
+    def _gather(self, tensor: torch.Tensor, into: List[torch.Tensor], result: Any, opts: Any) -> Any:
+        """Gathers the ranks' tensors into tensors that follow each other."""
+        gpu = self._gpu_engine(tensor, *into)
+        given, got = Memory([tensor], gpu), Memory(into, gpu, filled=False)
+        if tensor.numel() == 0:
+            return self._completed(result)
+        if gpu is not None:
+            on_gpu = lambda start: gpu.allgather(given.flat, got.flat, start)  # noqa: E731
+            return self._run_on_gpu(on_gpu, result, got.finish, opts, wait=True)
+        address, *what = given.moved()
+        call = lambda start, _=given: self._comm.allgather(  # noqa: E731  the input is referenced
+            address, got.flat.data_ptr(), *what, start
+        )
+        size = got.size if given.size >= 0 else -1
+        return self._run(size, call, result, got.finish, opts, wait=True)
 
     def all_gather_single_coalesced(
         self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
@@ -111,7 +65,7 @@ class GatherOps(Operations):
         if len(inputs) == 1:
             return self.all_gather_single(outputs[0], inputs[0], opts)
         for output, tensor in zip(outputs, inputs):
-            self._check_gathered(output, tensor)
+            self._check_whole(output, tensor, "output")
         world = self._comm.world
         rows = [[output.view(world, -1)[r] for output in outputs] for r in range(world)]
         return self._gather_many(rows, inputs, outputs, opts)
@@ -128,11 +82,7 @@ class GatherOps(Operations):
         return self._gather_many(outputs, inputs, outputs, opts)
 
     def _gather_many(
-        self,
-        rows: Sequence[Sequence[torch.Tensor]],
-        inputs: Sequence[torch.Tensor],
-        result: Any,
-        opts: Any,
+        self, rows: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], result: Any, opts: Any
     ) -> Any:
         """Gathers tensors of any types as bytes: row r of rows gets those of rank r."""
         flat = torch.cat([_bytes(t) for t in inputs])
@@ -145,82 +95,39 @@ class GatherOps(Operations):
 
         def finish() -> None:
             for row, parts in zip(gathered, rows):
-                at = 0
-                for part in parts:
-                    size = part.numel() * part.element_size()
-                    got = row[at : at + size].clone().view(part.dtype)
-                    part.copy_(got.view(part.shape))
-                    at += size
+                sizes = [part.numel() * part.element_size() for part in parts]
+                for part, got in zip(parts, row.split(sizes)):
+                    # clone: a view needs the alignment of its type
+                    part.copy_(got.clone().view(part.dtype).view(part.shape))
 
-        return self._run(size_of(inputs[0], gathered), call, result, finish, opts, wait=True)
+        size = gathered.numel() if inputs[0].is_cpu else -1
+        return self._run(size, call, result, finish, opts, wait=True)
 
-    def gather(
-        self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any
-    ) -> Any:
+    def gather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any) -> Any:
         """Gathers the ranks' tensors at the root."""
         (tensor,) = inputs
         check(tensor)
-        root, world = opts.rootRank, self._comm.world
-        work = staged(tensor)
-        counts, kind_ = moved(work)
+        n, ranks, root = tensor.numel(), range(self._comm.world), opts.rootRank
         receive = root == self._comm.rank
         if receive:
             self._check_parts(outputs[0], tensor, "output")
-        flat = torch.empty(world if receive else 0, tensor.numel(), dtype=tensor.dtype)
-        call = lambda start: self._comm.alltoall(  # noqa: E731
-            work.data_ptr(),
-            flat.data_ptr(),
-            0,
-            kind_,
-            [counts if r == root else 0 for r in range(world)],
-            [counts if receive else 0] * world,
-            start,
-        )
+        into = Memory(outputs[0] if receive else [tensor.new_empty(0)], filled=False)
+        counts = [n * (r == root) for r in ranks], [n * receive for _ in ranks]
+        return self._exchange(Memory([tensor]), counts[0], into, counts[1], outputs or inputs, opts)
 
-        def finish() -> None:
-            for part, row in zip(outputs[0] if receive else [], flat):
-                part.copy_(row.view(part.shape))
-
-        return self._run(size_of(tensor, flat), call, outputs or inputs, finish, opts, wait=True)
-
-    def scatter(
-        self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any
-    ) -> Any:
+    def scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any) -> Any:
         """Gives each rank its tensor of the root's list."""
         (output,) = outputs
         check(output, "output")
-        root, world = opts.rootRank, self._comm.world
-        count, kind_ = moved(output)
+        n, ranks, root = output.numel(), range(self._comm.world), opts.rootRank
         send = root == self._comm.rank
         if send:
             self._check_parts(inputs[0], output, "input")
-            work = torch.cat([t.detach().cpu().reshape(-1) for t in inputs[0]])
-        else:
-            work = torch.empty(0, dtype=output.dtype)
-        flat = torch.empty(output.shape, dtype=output.dtype)
-        call = lambda start: self._comm.alltoall(  # noqa: E731
-            work.data_ptr(),
-            flat.data_ptr(),
-            0,
-            kind_,
-            [count if send else 0] * world,
-            [count if r == root else 0 for r in range(world)],
-            start,
-        )
-        finish = lambda: output.copy_(flat)  # noqa: E731
-        return self._run(size_of(output), call, outputs, finish, opts, wait=True)
+        given = Memory(inputs[0] if send else [output.new_empty(0)])
+        counts = [n * send for _ in ranks], [n * (r == root) for r in ranks]
+        return self._exchange(given, counts[0], Memory(outputs, filled=False), counts[1], outputs, opts)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's elements as bytes, in the host's memory."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-
-
-def _adjacent(parts: Sequence[torch.Tensor]) -> bool:
-    """Whether tensors are contiguous in memory."""
-    at = parts[0].data_ptr()
-    for part in parts:
-        if not part.is_contiguous() or part.data_ptr() != at:
-            return False
-        at += part.numel() * part.element_size()
-    return True

@@ -7,7 +7,8 @@ group that is for them each time.
 
 from __future__ import annotations
 
-from typing import Any, List, Set
+import functools
+from typing import Any, Callable, List, Set
 
 import torch
 import torch.distributed as dist
@@ -15,11 +16,11 @@ import torch.distributed as dist
 from ...errors import InvalidArgumentError
 from .. import rendezvous
 from .backend import Backend, DispatchedCompletedWork, Options
-from .dispatch import Dispatch
 from .operations import BACKEND
+from .profiled import NAMES
 
 
-class Group(Dispatch):
+class Group(dist.ProcessGroup):
     """A group whose members can change while its processes stay."""
 
     def __init__(self, opts: Any, backend: Backend):
@@ -81,9 +82,25 @@ class Group(Dispatch):
             if not handle.startswith(BACKEND + ":"):
                 raise InvalidArgumentError(f"invalid reconfigure handle: {handle!r}")
         if own not in handles:
-            raise InvalidArgumentError(
-                f"the handle of this process, {own}, is not one of the new group's"
-            )
+            raise InvalidArgumentError(f"the handle of this process, {own}, is not one of the new group's")
+
+
+def _dispatch(name: str) -> Callable[..., Any]:
+    """An operation for callers in Python: through torch's dispatcher, and back to the Work that the
+    backend made. What the dispatcher returns in its place has only wait and get_future."""
+    method = getattr(dist.ProcessGroup, name)
+
+    @functools.wraps(method)
+    def call(self: Group, *arguments: Any, **options: Any) -> Any:
+        return self._inner.returned(method(self, *arguments, **options))
+
+    # C++ calls the override again unless the calling code has this name.
+    call.__code__ = call.__code__.replace(co_name=name)
+    return call
+
+
+for _name in NAMES:
+    setattr(Group, _name, _dispatch(_name))
 
 
 def create_group(opts: Any, options: Any) -> Group:

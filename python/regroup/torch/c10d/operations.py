@@ -10,7 +10,7 @@ import weakref
 from datetime import timedelta
 from threading import get_ident
 from time import monotonic
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from ... import settings
 from ...communicator import Communicator
 from ...errors import InvalidArgumentError, RegroupError
 from ..gpus import Engine, engine
-from ..tensors import check
+from ..tensors import Memory, check, unit
 from .background import BackgroundOp
 from .work import StartedOp, Waiter, called_by_python
 
@@ -106,34 +106,38 @@ class Operations:
         if error is not None:
             raise error
 
+    def _here(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Executes an operation in the calling thread, which the waiter watches meanwhile."""
+        waiter, thread = self._waiter, get_ident()
+        if not waiter.watching:
+            waiter.watch()
+        waiter.inline[thread] = monotonic()
+        try:
+            return call(*arguments)
+        finally:
+            del waiter.inline[thread]
+
     def _run(
         self,
         size: int,
         call: Callable[[bool], Optional[int]],
         result: Any,
-        finish: Optional[Callable[[], None]] = None,
-        opts: Any = None,
+        finish: Optional[Callable[[], None]],
+        opts: Any,
         wait: bool = False,
-        keep: Any = None,
     ) -> Any:
-        """Executes call, or starts it; finish copies the result to where it belongs, and keep
-        references memory that neither of them does."""
+        """Executes call, or starts it; finish copies the result to where it belongs. Which of them
+        depends on the size, -1 = the calling thread in any case: it copies to and from a GPU."""
         completed = self._inline(size, opts, wait)
-        if completed is not None:
-            waiter, thread = self._waiter, get_ident()
-            if not waiter.watching:
-                waiter.watch()
-            waiter.inline[thread] = monotonic()
-            try:
-                call(False)
-            except RegroupError as e:
-                raise waiter.cause(e) from None
-            finally:
-                del waiter.inline[thread]
-            if finish is not None:
-                finish()
-            return completed(result)
-        return self._pending(StartedOp(call(True), result, finish, (call, keep)))
+        if completed is None:
+            return self._pending(StartedOp(call(True), result, finish, call))
+        try:
+            self._here(call, False)
+        except RegroupError as e:
+            raise self._waiter.cause(e) from None
+        if finish is not None:
+            finish()
+        return completed(result)
 
     def _gpu_engine(self, *tensors: torch.Tensor) -> Optional[Engine]:
         """The GPU engine, if it handles all of these tensors."""
@@ -145,22 +149,30 @@ class Operations:
         self,
         call: Callable[[bool], Optional[int]],
         result: Any,
-        finish: Optional[Callable[[], None]] = None,
+        finish: Optional[Callable[[], None]],
+        opts: Any,
         wait: bool = False,
     ) -> Any:
-        """Executes an operation of the GPU engine. For a caller in Python it is ordered on the
-        current stream, as with NCCL. One in C++, which is DDP, continues to compute and is notified
+        """Executes an operation of the GPU engine. For a caller in Python that waits for it, it is
+        ordered on the current stream, as with NCCL. One in C++, which is DDP, continues to compute and is notified
         of the end, unless the result must be copied then: the notifying thread has another stream.
         """
         inline = called_by_python() or finish is not None
-        size = 0 if inline else INLINE_BYTES + 1
-        return self._run(size, call, result, finish, None, wait)
+        return self._run(0 if inline else INLINE_BYTES + 1, call, result, finish, opts, wait)
+
+    def _exchange(self, given: Memory, out: List[int], into: Memory, back: List[int], result: Any, opts: Any) -> Any:
+        """Sends out[r] elements to rank r, and receives back[r] elements from it."""
+        kind, width = unit(given.flat)
+        counts = [n * width for n in out], [n * width for n in back]
+        call = lambda start: self._comm.alltoall(  # noqa: E731
+            given.flat.data_ptr(), into.flat.data_ptr(), 0, kind, *counts, start
+        )
+        return self._run(into.size, call, result, into.finish, opts, wait=True)
 
     def _check_parts(self, parts: Sequence[torch.Tensor], like: torch.Tensor, name: str) -> None:
+        """Raises unless there is a tensor like this one for each rank."""
         if len(parts) != self._comm.world:
-            raise InvalidArgumentError(
-                f"{len(parts)} tensors of {name} for {self._comm.world} ranks"
-            )
+            raise InvalidArgumentError(f"{len(parts)} tensors of {name} for {self._comm.world} ranks")
         for part in parts:
             check(part, name)
             if part.numel() != like.numel() or part.dtype != like.dtype:
@@ -168,14 +180,15 @@ class Operations:
                     f"{name} of {part.numel()} elements of {part.dtype}, not {like.numel()} of {like.dtype}"
                 )
 
-
-def size_of(tensor: torch.Tensor, moved: Optional[torch.Tensor] = None) -> int:
-    """The size that decides which thread executes an operation on a tensor, of which moved is what
-    the engine works on. -1 = the calling thread in any case: it copies to and from a GPU."""
-    if not tensor.is_cpu:
-        return -1
-    moved = tensor if moved is None else moved
-    return moved.numel() * moved.element_size()
+    def _check_whole(self, whole: torch.Tensor, part: torch.Tensor, name: str) -> None:
+        """Raises unless a tensor of this name has as many elements as the parts of all ranks."""
+        check(whole, name)
+        check(part)
+        if whole.numel() != part.numel() * self._comm.world or whole.dtype != part.dtype:
+            raise InvalidArgumentError(
+                f"{name} has {whole.numel()} elements of {whole.dtype}, not {self._comm.world} times "
+                f"{part.numel()} of {part.dtype}"
+            )
 
 
 def leave_soon(finalizer: weakref.finalize) -> None:

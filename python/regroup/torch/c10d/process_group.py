@@ -19,15 +19,7 @@ from .gather_ops import GatherOps
 from .operations import INLINE_BYTES
 from .profiled import profiled
 from .reduce_ops import ReduceOps
-from .work import (
-    CompletedWork,
-    PendingWork,
-    StartedOp,
-    called_by_python,
-    completed_work,
-    of_torch,
-    torch_frame,
-)
+from .work import CompletedWork, PendingWork, StartedOp, called_by_python, completed_work, of_torch, torch_frame
 
 _notice = Join.notify_join_context.__code__
 

@@ -4,6 +4,7 @@ is regroup:all_reduce here."""
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Callable, Type, TypeVar
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from .operations import BACKEND
 
 #: The operations by their methods.
-_NAMES = {
+NAMES = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
     "reduce": "reduce",
@@ -33,26 +34,16 @@ _NAMES = {
     "barrier": "barrier",
 }
 
-#: Names that methods have had before.
-_OLD_NAMES = {
-    "_allgather_base": "all_gather_single",
-    "allgather_into_tensor_coalesced": "all_gather_single_coalesced",
-    "_reduce_scatter_base": "reduce_scatter_single",
-    "reduce_scatter_tensor": "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_single_coalesced",
-    "alltoall_base": "all_to_all_single",
-}
-
 _Class = TypeVar("_Class", bound=Type[Any])
 
 
 def profiled(kind: _Class) -> _Class:
-    """Decorates a class of operations: while a profiler runs, each call is in its trace."""
-    for method, name in _NAMES.items():
-        setattr(kind, method, _noted(getattr(kind, method), f"{BACKEND}:{name}"))
-    for old, method in _OLD_NAMES.items():
-        if hasattr(kind, old):
-            setattr(kind, old, getattr(kind, method))
+    """Decorates a class of operations: while a profiler runs, each call is in its trace. Other names
+    of a method, which it has had in torch before, stay names of it."""
+    names = {getattr(kind, name): f"{BACKEND}:{shown}" for name, shown in NAMES.items()}
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if method in names:
+            setattr(kind, name, _noted(method, names[method]))
     return kind
 
 

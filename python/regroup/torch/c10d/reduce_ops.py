@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import functools
-from threading import get_ident
-from time import monotonic
 from typing import Any, Callable, List, Sequence
 
 import torch
@@ -13,8 +11,8 @@ import torch.distributed as dist
 
 from ... import _library as lib
 from ...errors import InvalidArgumentError
-from ..tensors import TYPES, check, kind, reachable, staged
-from .operations import INLINE_BYTES, size_of
+from ..tensors import TYPES, Memory, check, pairs, spread
+from .operations import INLINE_BYTES
 from .reductions import combination, reduction
 from .sparse_ops import SparseOps
 
@@ -25,12 +23,7 @@ class ReduceOps(SparseOps):
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceOptions()) -> Any:
         """Reduces the ranks' tensors in place."""
         tensor = tensors[0]
-        if (
-            len(tensors) == 1
-            and tensor.is_cpu
-            and tensor.layout is torch.strided
-            and tensor.is_contiguous()
-        ):
+        if len(tensors) == 1 and tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous():
             # The fast path of small tensors, which bound the step time of small models.
             op, type_ = reduction(opts, tensor), TYPES.get(tensor.dtype)
             count = tensor.numel()
@@ -38,24 +31,12 @@ class ReduceOps(SparseOps):
             if op is not None and type_ and 0 < size <= INLINE_BYTES:
                 completed = self._inline(size, opts)
                 if completed is not None:
-                    waiter, thread = self._waiter, get_ident()
-                    if not waiter.watching:
-                        waiter.watch()
-                    waiter.inline[thread] = monotonic()
-                    try:
-                        call = lib.Op(
-                            size=lib.OP_SIZE,
-                            code=lib.ALLREDUCE,
-                            type=type_,
-                            reduction=op,
-                            recv=tensor.data_ptr(),
-                            count=count,
-                        )
-                        status = self._start(self._handle, call, None)
-                    finally:
-                        del waiter.inline[thread]
+                    call = lib.Op(
+                        size=lib.OP_SIZE, code=lib.ALLREDUCE, type=type_, reduction=op, recv=tensor.data_ptr(), count=count
+                    )
+                    status = self._here(self._start, self._handle, call, None)
                     if status:
-                        raise waiter.cause(lib.failure(status))
+                        raise self._waiter.cause(lib.failure(status))
                     return completed(tensors)
         return self._allreduce_any(tensors, opts)
 
@@ -64,83 +45,61 @@ class ReduceOps(SparseOps):
             return self.allreduce_sparse(tensors, opts)
         for tensor in tensors:
             check(tensor)
-        op = reduction(opts, tensors[0])
+        op, numbers = reduction(opts, tensors[0]), [pairs(t) for t in tensors]
         if op is None:
-            flat = flattened(tensors)
-            return self._bitwise(flat, opts, tensors, lambda all_: unflatten(all_, tensors))
+            return self._bitwise(numbers, opts, tensors, lambda all_: spread(all_, tensors))
         gpu = self._gpu_engine(*tensors)
-        first = tensors[0]
-        within = first.is_contiguous() if gpu is not None else reachable(first)
-        if len(tensors) == 1 and within and not first.is_complex():
-            flat, finish = first, None
-        else:
-            flat = flattened(tensors, "cpu" if gpu is None else first.device)
-            finish = lambda: unflatten(flat, tensors)  # noqa: E731
-        if flat.numel() == 0:
+        memory = Memory(numbers, gpu)
+        if memory.flat.numel() == 0:
             return self._completed(tensors)
         if gpu is not None:
-            return self._run_on_gpu(
-                lambda start: gpu.allreduce(flat, op, start=start), tensors, finish
-            )
-        call = lambda start: self._comm.allreduce(  # noqa: E731
-            flat.data_ptr(), flat.numel(), kind(flat), op, start
-        )
-        return self._run(size_of(first, flat), call, tensors, finish, opts)
+            on_gpu = lambda start: gpu.allreduce(memory.flat, op, start=start)  # noqa: E731
+            return self._run_on_gpu(on_gpu, tensors, memory.finish, opts)
+        call = lambda start: self._comm.allreduce(*memory.reduced(), op, start)  # noqa: E731
+        return self._run(memory.size, call, tensors, memory.finish, opts)
 
-    def allreduce_coalesced(
-        self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceCoalescedOptions()
-    ) -> Any:
+    def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceCoalescedOptions()) -> Any:
         """Reduces many tensors of one type at once."""
         return self._allreduce_any(tensors, opts)
 
     def _bitwise(
-        self, flat: torch.Tensor, opts: Any, result: Any, into: Callable[[torch.Tensor], Any]
+        self, tensors: Sequence[torch.Tensor], opts: Any, result: Any, into: Callable[[torch.Tensor], Any]
     ) -> Any:
-        """Reduces the bits of a contiguous tensor of integers, which are gathered for it; into
-        copies the reduced ones to where they belong."""
-        combine, world = combination(opts, flat), self._comm.world
-        gathered = torch.empty(world, flat.numel(), dtype=flat.dtype)
+        """Reduces the bits of integers, which are gathered for it; into copies the reduced ones to
+        where they belong."""
+        combine, memory = combination(opts, tensors[0]), Memory(tensors)
+        flat = memory.flat.reshape(-1)
+        gathered = Memory([torch.empty(self._comm.world, flat.numel(), dtype=flat.dtype)])
         if flat.numel() == 0:
             return self._completed(result)
         call = lambda start: self._comm.allgather(  # noqa: E731
-            flat.data_ptr(),
-            gathered.data_ptr(),
-            flat.numel() * flat.element_size(),
-            lib.UINT8,
-            start,
+            flat.data_ptr(), gathered.flat.data_ptr(), memory.bytes()[1], lib.UINT8, start
         )
-        finish = lambda: into(functools.reduce(combine, gathered))  # noqa: E731
-        return self._run(size_of(flat, gathered), call, result, finish, opts)
+        finish = lambda: into(functools.reduce(combine, gathered.flat))  # noqa: E731
+        return self._run(gathered.size if memory.size >= 0 else -1, call, result, finish, opts)
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Any:
         """Reduces the ranks' tensors at the root; the others keep theirs."""
         (tensor,) = tensors
         check(tensor)
-        root = opts.rootRank == self._comm.rank
-        op = reduction(opts, tensor)
+        root, op = opts.rootRank == self._comm.rank, reduction(opts, tensor)
         if op is None:
-            into = (lambda all_: tensor.copy_(all_.view(tensor.shape))) if root else (lambda _: None)
-            return self._bitwise(flattened([tensor]), opts, tensors, into)
-        pairs = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        own = root and reachable(pairs)
-        work = pairs if own else staged(pairs)
-        finish = (lambda: pairs.copy_(work)) if root and not own else None
+            into = lambda all_: spread(all_, tensors) if root else None  # noqa: E731
+            return self._bitwise(tensors, opts, tensors, into)
+        memory = Memory([pairs(tensor)], own=root)
         if tensor.numel() == 0:
             return self._completed(tensors)
-        call = lambda start: self._comm.reduce(  # noqa: E731
-            work.data_ptr(), work.numel(), kind(work), op, opts.rootRank, start
-        )
-        return self._run(size_of(tensor), call, tensors, finish, opts, wait=True)
+        call = lambda start: self._comm.reduce(*memory.reduced(), op, opts.rootRank, start)  # noqa: E731
+        return self._run(memory.size, call, tensors, memory.finish if root else None, opts, wait=True)
 
-    def reduce_scatter(
-        self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
-    ) -> Any:
+    def reduce_scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None) -> Any:
         """Reduces the ranks' lists; each rank gets its tensor of the result. The tensors of a list may
         differ in size, on all ranks alike."""
         (output,), (parts,) = outputs, inputs
-        if len(parts) != self._comm.world or len({p.numel() for p in parts}) == 1:
+        even = len(parts) != self._comm.world or len({p.numel() for p in parts}) == 1
+        if even:
             self._check_parts(parts, output, "input")
-            return self._scatter_reduced([output], flattened(parts), opts, outputs)
+            return self._scatter_reduced(outputs, parts, opts, outputs)
         check(output, "output")
         for part in parts:
             check(part, "input")
@@ -149,31 +108,13 @@ class ReduceOps(SparseOps):
             raise InvalidArgumentError(
                 f"input {self._comm.rank} has {own.numel()} elements of {own.dtype}, not {output.numel()} of {output.dtype}"
             )
-        return self._scatter_uneven(output, parts, opts, outputs)
+        begin = sum(pairs(p).numel() for p in parts[: self._comm.rank])
+        return self._scatter_reduced(outputs, parts, opts, outputs, begin)
 
-    def _scatter_uneven(
-        self, output: torch.Tensor, parts: List[torch.Tensor], opts: Any, result: Any
-    ) -> Any:
-        """Reduces all of the parts on all ranks: segments of the engine are of one size."""
-        flat = flattened(parts)
-        pairs = 2 if output.is_complex() else 1
-        begin = pairs * sum(p.numel() for p in parts[: self._comm.rank])
-        segment = slice(begin, begin + pairs * output.numel())
-        op = lib.SUM if opts is None else reduction(opts, output)
-        if op is None:
-            return self._bitwise(flat, opts, result, lambda all_: unflatten(all_[segment], [output]))
-        call = lambda start: self._comm.allreduce(  # noqa: E731
-            flat.data_ptr(), flat.numel(), kind(flat), op, start
-        )
-        finish = lambda: unflatten(flat[segment], [output])  # noqa: E731
-        return self._run(size_of(output, flat), call, result, finish, opts)
-
-    def reduce_scatter_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Any:
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         """Reduces the ranks' tensors; each rank gets its part of the result."""
-        self._check_scattered(output, tensor)
-        return self._scatter_reduced([output], flattened([tensor]), opts, output)
+        self._check_whole(tensor, output, "input")
+        return self._scatter_reduced([output], [tensor], opts, output)
 
     _reduce_scatter_base = reduce_scatter_tensor = reduce_scatter_single
 
@@ -182,54 +123,29 @@ class ReduceOps(SparseOps):
     ) -> Any:
         """Reduces several tensors of one type at once; each rank gets its part of each of them."""
         for output, tensor in zip(outputs, inputs):
-            self._check_scattered(output, tensor)
-        world = self._comm.world
-        split = [tensor.reshape(world, -1) for tensor in inputs]
-        flat = flattened([rows[r] for r in range(world) for rows in split])
-        return self._scatter_reduced(outputs, flat, opts, outputs)
+            self._check_whole(tensor, output, "input")
+        split = [tensor.reshape(self._comm.world, -1) for tensor in inputs]
+        parts = [rows[r] for r in range(self._comm.world) for rows in split]
+        return self._scatter_reduced(outputs, parts, opts, outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _check_scattered(self, output: torch.Tensor, tensor: torch.Tensor) -> None:
-        check(tensor)
-        check(output, "output")
-        if tensor.numel() != output.numel() * self._comm.world or output.dtype != tensor.dtype:
-            raise InvalidArgumentError(
-                f"input has {tensor.numel()} elements of {tensor.dtype}, not {self._comm.world} times "
-                f"{output.numel()} of {output.dtype}"
-            )
-
     def _scatter_reduced(
-        self, outputs: List[torch.Tensor], flat: torch.Tensor, opts: Any, result: Any
+        self, outputs: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], opts: Any, result: Any, begin: int = -1
     ) -> Any:
-        """Reduces flat, a copy of what each rank gives, to the segments of the ranks, each of which
-        has the elements of outputs."""
-        count = flat.numel() // self._comm.world
-        segment = slice(self._comm.rank * count, (self._comm.rank + 1) * count)
+        """Reduces what each rank gives, and copies the segment of this rank to outputs: from begin on,
+        or -1 = the segments of all ranks are of one size."""
         op = lib.SUM if opts is None else reduction(opts, outputs[0])
+        into, numbers = [pairs(t) for t in outputs], [pairs(t) for t in parts]
+        count = sum(t.numel() for t in into)
+        at = begin if begin >= 0 else self._comm.rank * count
+        finish = lambda all_: spread(all_[at : at + count], into)  # noqa: E731
         if op is None:
-            return self._bitwise(flat, opts, result, lambda all_: unflatten(all_[segment], outputs))
-        if flat.numel() == 0:
+            return self._bitwise(numbers, opts, result, finish)
+        memory = Memory(numbers, own=False)
+        if memory.flat.numel() == 0:
             return self._completed(result)
-        call = lambda start: self._comm.reduce_scatter(  # noqa: E731
-            flat.data_ptr(), flat.numel(), kind(flat), op, start
-        )
-        finish = lambda: unflatten(flat[segment], outputs)  # noqa: E731
-        return self._run(size_of(outputs[0], flat), call, result, finish, opts)
-
-
-def flattened(tensors: Sequence[torch.Tensor], device: Any = "cpu") -> torch.Tensor:
-    """A contiguous copy of tensors, by default in the host's memory; complex numbers as pairs."""
-    if len({t.dtype for t in tensors}) > 1:
-        raise InvalidArgumentError("tensors of several types in one operation")
-    parts = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
-    return torch.cat([t.detach().to(device).reshape(-1) for t in parts])
-
-
-def unflatten(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """Copies the result of flattened back to the tensors."""
-    at = 0
-    for t in tensors:
-        view = torch.view_as_real(t) if t.is_complex() else t
-        view.copy_(flat[at : at + view.numel()].view(view.shape))
-        at += view.numel()
+        # Segments of the engine are of one size: with others all ranks reduce all of the parts.
+        reduce = self._comm.reduce_scatter if begin < 0 else self._comm.allreduce
+        call = lambda start: reduce(*memory.reduced(), op, start)  # noqa: E731
+        return self._run(memory.size, call, result, lambda: finish(memory.flat.reshape(-1)), opts)

@@ -11,13 +11,7 @@ from ... import _library as lib
 from ...errors import InvalidArgumentError
 from ..tensors import boolean
 
-_names = {
-    "SUM": lib.SUM,
-    "AVG": lib.AVERAGE,
-    "PRODUCT": lib.PRODUCT,
-    "MIN": lib.MIN,
-    "MAX": lib.MAX,
-}
+_names = {"SUM": lib.SUM, "AVG": lib.AVERAGE, "PRODUCT": lib.PRODUCT, "MIN": lib.MIN, "MAX": lib.MAX}
 
 
 def _table() -> Dict[int, int]:
@@ -29,11 +23,7 @@ def _table() -> Dict[int, int]:
 _ops = _table()
 _bitwise: Dict[int, Callable] = {
     hash(getattr(dist.ReduceOp, name)): function
-    for name, function in (
-        ("BAND", torch.bitwise_and),
-        ("BOR", torch.bitwise_or),
-        ("BXOR", torch.bitwise_xor),
-    )
+    for name, function in (("BAND", torch.bitwise_and), ("BOR", torch.bitwise_or), ("BXOR", torch.bitwise_xor))
 }
 
 
@@ -46,9 +36,7 @@ def reduction(opts: Any, tensor: torch.Tensor) -> Optional[int]:
         if tensor.dtype is torch.bool:
             return boolean(tensor, op)
         if op == lib.AVERAGE and not (tensor.is_floating_point() or tensor.is_complex()):
-            raise InvalidArgumentError(
-                f"{tensor.dtype} has no average: reduce with SUM and divide"
-            )
+            raise InvalidArgumentError(f"{tensor.dtype} has no average: reduce with SUM and divide")
         if tensor.is_complex() and op not in (lib.SUM, lib.AVERAGE):
             raise InvalidArgumentError(f"complex numbers have no {opts.reduceOp}")
         return op

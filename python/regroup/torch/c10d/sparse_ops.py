@@ -42,9 +42,7 @@ class SparseOps(Operations):
         count = own.indices().shape[1]
         header = torch.tensor([count, _digest(own, op)])
         headers = torch.empty(world, 2, dtype=torch.int64)
-        gathering = self._comm.allgather(
-            header.data_ptr(), headers.data_ptr(), 2, lib.INT64, start=True
-        )
+        gathering = self._comm.allgather(header.data_ptr(), headers.data_ptr(), 2, lib.INT64, start=True)
         tag, self._sparse = _FIRST_TAG - self._sparse, self._sparse + 1
         comm, deadline = self._comm, self._waiter.deadline()
 
@@ -108,6 +106,4 @@ def _summed(parts: List[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
         indices.append(part[: 8 * dims * count].clone().view(torch.int64).view(dims, count))
         flat = part[8 * dims * count :].clone().view(like.dtype)
         values.append(flat.view(count, *like.shape[dims:]))
-    return torch.sparse_coo_tensor(
-        torch.cat(indices, 1), torch.cat(values), like.shape
-    ).coalesce()
+    return torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(values), like.shape).coalesce()

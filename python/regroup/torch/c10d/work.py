@@ -28,8 +28,8 @@ from ...errors import OperationTimeoutError, WaitTimeoutError
 from .leaving import busy
 
 
-class DistTimeoutError(OperationTimeoutError, getattr(dist, "DistBackendError", RuntimeError)):
-    """OperationTimeoutError as torch's own exception, where torch has one."""
+class DistTimeoutError(OperationTimeoutError, dist.DistBackendError):
+    """OperationTimeoutError as torch's own exception."""
 
 
 _c10d_file = dist.distributed_c10d.Backend.__new__.__code__.co_filename
@@ -94,34 +94,51 @@ def completed_work(tensors: Any) -> Any:
     return _create_work_from_future(ended_future(tensors))
 
 
-class CompletedWork:
-    """Work that has succeeded."""
+class BaseWork:
+    """What is the same for every Work: it has tensors, and an error if it has failed."""
 
-    def __init__(self, tensors: Any):
-        self._tensors = tensors
+    _tensors: Any
+    _error: Optional[BaseException]
 
-    def wait(self, timeout: Any = None) -> bool:
-        """Returns at once."""
-        return True
+    def wait(self, timeout: Optional[timedelta] = None) -> bool:
+        """Waits for the end. Raises the exception of a failed operation. After a timeout, zero =
+        none, it raises WaitTimeoutError, and the operation continues."""
+        raise NotImplementedError
 
     def is_completed(self) -> bool:
-        """True."""
-        return True
+        """Whether it has ended."""
+        raise NotImplementedError
 
     def is_success(self) -> bool:
-        """True."""
-        return True
+        """Whether it has succeeded."""
+        return self.is_completed() and self._error is None
 
-    def exception(self) -> None:
-        """None."""
-        return None
+    def exception(self) -> Optional[BaseException]:
+        """The exception, if it has failed."""
+        return self._error if self.is_completed() else None
 
     def synchronize(self) -> None:
-        """Returns at once."""
+        """Waits for the end."""
+        self.wait()
 
     def result(self) -> Any:
         """The tensors."""
         return self._tensors
+
+
+class CompletedWork(BaseWork):
+    """Work that has succeeded."""
+
+    _error = None
+
+    def __init__(self, tensors: Any):
+        self._tensors = tensors
+
+    def wait(self, timeout: Optional[timedelta] = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
 
     def get_future(self) -> Future:
         """A completed future."""
@@ -145,7 +162,7 @@ class StartedOp(NamedTuple):
     source: Any = None  # set to the rank that a message came from
 
 
-class PendingWork:
+class PendingWork(BaseWork):
     """Work that was started."""
 
     def __init__(self, started: StartedOp, waiter: "Waiter"):
@@ -181,8 +198,6 @@ class PendingWork:
             return True
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
-        """Waits for the end. Raises the exception of a failed operation. After a timeout, zero =
-        none, it raises WaitTimeoutError, and the operation continues."""
         limit = timeout.total_seconds() if timeout else 0
         end = time.monotonic() + limit if limit > 0 else None
         if self._future is not None:
@@ -209,27 +224,9 @@ class PendingWork:
         return True
 
     def is_completed(self) -> bool:
-        """Whether it has ended."""
         if self._future is not None:
             return self._future.done()
         return self._ended(lib.test)
-
-    def is_success(self) -> bool:
-        """Whether it has succeeded."""
-        return self.is_completed() and self._error is None
-
-    def exception(self) -> Optional[BaseException]:
-        """The exception, if it has failed."""
-        self.is_completed()
-        return self._error
-
-    def synchronize(self) -> None:
-        """Waits for the end."""
-        self.wait()
-
-    def result(self) -> Any:
-        """The tensors."""
-        return self._tensors
 
     def _source_rank(self) -> int:
         """The rank that a message came from, once it has."""

@@ -97,9 +97,7 @@ def _check_saving(name: str, module: torch.nn.Module) -> None:
     own = [*module._parameters.values(), *module._buffers.values()]
     addresses = {t.data_ptr() for t in own if t is not None}
     for key, value in saved.items():
-        if key != "_extra_state" and not (
-            isinstance(value, torch.Tensor) and value.data_ptr() in addresses
-        ):
+        if key != "_extra_state" and not (isinstance(value, torch.Tensor) and value.data_ptr() in addresses):
             raise UnsupportedError(
                 f"{name} is a {type(module).__name__}, which saves {key!r} in a way of its own: a state keeps parameters, "
                 "buffers and get_extra_state(); give the state a handler for it (set_handler_registry)"

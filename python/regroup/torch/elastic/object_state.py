@@ -220,8 +220,7 @@ class ObjectState(State):
         return []
 
     def _save_local(self) -> None:
-        """Saves the attributes outside of elastic.run. Values that cannot be copied are referenced.
-        """
+        """Saves the attributes outside of elastic.run. Values that cannot be copied are referenced."""
         kept = {}
         for name, value in self._values().items():
             try:

@@ -61,10 +61,7 @@ class OptimizerHandler:
         """Updates the memory; returns what is saved as an object."""
         replicas.check_whole(self._name, self.value)
         self._update()
-        groups = [
-            {key: value for key, value in g.items() if key != "params"}
-            for g in self.value.param_groups
-        ]
+        groups = [{key: value for key, value in g.items() if key != "params"} for g in self.value.param_groups]
         rest: List[Dict[str, Any]] = []
         present: List[List[str]] = []
         for p, registered in zip(self._parameters, self._registered):
@@ -120,9 +117,7 @@ def _fits(value: Any, memory: torch.Tensor) -> bool:
     return torch.is_tensor(value) and value.shape == memory.shape and value.dtype == memory.dtype
 
 
-def outlines(
-    optimizer: torch.optim.Optimizer, parameters: List[torch.Tensor]
-) -> List[Dict[str, torch.Tensor]]:
+def outlines(optimizer: torch.optim.Optimizer, parameters: List[torch.Tensor]) -> List[Dict[str, torch.Tensor]]:
     """The tensors that each parameter's state will have: those of a step on copies, with zero
     gradients.
 
@@ -142,18 +137,14 @@ def outlines(
         }
     )
     trial.param_groups = [
-        {**g, "params": [copies[id(p)] for p in g["params"]], **_plain(g)}
-        for g in optimizer.param_groups
+        {**g, "params": [copies[id(p)] for p in g["params"]], **_plain(g)} for g in optimizer.param_groups
     ]
     trial.state = defaultdict(dict)
     try:
         base.step(trial)
     except Exception:
         return [{} for _ in parameters]
-    return [
-        {k: v for k, v in trial.state.get(copies[id(p)], {}).items() if torch.is_tensor(v)}
-        for p in parameters
-    ]
+    return [{k: v for k, v in trial.state.get(copies[id(p)], {}).items() if torch.is_tensor(v)} for p in parameters]
 
 
 def _plain(group: dict) -> dict:

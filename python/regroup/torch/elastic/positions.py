@@ -55,7 +55,6 @@ class PositionSet:
         return PositionSet(self.samples, end, self.more)
 
     def with_more(self, of: "PositionSet", numbers: Iterable[int]) -> "PositionSet":
-        """The set with positions added, given as indices among those that are not in another set.
-        """
+        """The set with positions added, given as indices among those that are not in another set."""
         more = [of.position(n) for n in numbers]
         return PositionSet(self.samples, self.whole, [*self.more, *more]) if more else self

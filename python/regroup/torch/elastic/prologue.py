@@ -37,8 +37,7 @@ RECORDED = {
 
 
 class Unanswered:
-    """Stands for a result that was too large to be stored. Its name is part of the stored entries.
-    """
+    """Stands for a result that was too large to be stored. Its name is part of the stored entries."""
 
 
 class Prologue:

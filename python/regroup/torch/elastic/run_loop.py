@@ -13,13 +13,7 @@ from typing import Any, Callable, Iterator, List, Optional, TypeVar, cast
 
 from ... import _library as lib
 from ... import membership, settings
-from ...errors import (
-    HostsUpdatedInterrupt,
-    JobStoppedInterrupt,
-    RegroupError,
-    StuckError,
-    WorkerLostError,
-)
+from ...errors import HostsUpdatedInterrupt, JobStoppedInterrupt, RegroupError, StuckError, WorkerLostError
 from ...training import Training
 from .. import handles
 from ..world import describe, world

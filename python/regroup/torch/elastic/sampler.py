@@ -37,9 +37,7 @@ class ElasticSampler(torch.utils.data.Sampler):
     that: in an epoch of a single step.
     """
 
-    def __init__(
-        self, dataset: Any, shuffle: bool = True, seed: int = 0, batch_size: Optional[int] = None
-    ):
+    def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0, batch_size: Optional[int] = None):
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.epoch = 0
         self._batch = batch_size
@@ -92,7 +90,9 @@ class ElasticSampler(torch.utils.data.Sampler):
         """The positions of the epoch that were trained on, as far as this rank knows."""
         if self._others is not None:
             more = self._asked - self._others[self.rank]["asked"]
-            reports = [{**s, "recorded": min(s["recorded"] + more, self._share_of(r))} for r, s in enumerate(self._others)]
+            reports = [
+                {**s, "recorded": min(s["recorded"] + more, self._share_of(r))} for r, s in enumerate(self._others)
+            ]
             reports[self.rank] = self.progress()
             return self._merged(reports)
         mine = self.progress()
@@ -119,16 +119,12 @@ class ElasticSampler(torch.utils.data.Sampler):
         least = min(min(s["recorded"], self._left // size) for s in reports)
         known = self._done.with_dealt(range(min(least * size, self._left)))
         beyond = (
-            k * size + r
-            for r, s in enumerate(reports)
-            for ks in (range(least, s["recorded"]), s["ahead"])
-            for k in ks
+            k * size + r for r, s in enumerate(reports) for ks in (range(least, s["recorded"]), s["ahead"]) for k in ks
         )
         return known.with_more(self._done, (j for j in beyond if j < self._left))
 
     def merge(self, reports: List[dict]) -> None:
-        """Merges the progress of all ranks, in the order of the ranks. They are in the same pass.
-        """
+        """Merges the progress of all ranks, in the order of the ranks. They are in the same pass."""
         for rank, s in enumerate(reports):
             if s["epoch"] != self.epoch:
                 raise DivergedError(
@@ -142,14 +138,12 @@ class ElasticSampler(torch.utils.data.Sampler):
 
     @property
     def total_size(self) -> int:
-        """The number of samples of the rest of the epoch at the start of the pass, over all ranks.
-        """
+        """The number of samples of the rest of the epoch at the start of the pass, over all ranks."""
         return self._left
 
     @property
     def remaining_indices(self) -> List[int]:
-        """The rest of the epoch at the start of the pass, in order. It is computed on each access.
-        """
+        """The rest of the epoch at the start of the pass, in order. It is computed on each access."""
         return list(self._chosen(range(self._left)))
 
     @property
@@ -183,7 +177,9 @@ class ElasticSampler(torch.utils.data.Sampler):
         for i in range(0, len(numbers), step):
             piece = numbers[i : i + step]
             for positions in self._done.positions(piece):
-                yield from self._indices(positions.start, positions[-1] - positions.start + 1)[:: positions.step].tolist()
+                yield from self._indices(positions.start, positions[-1] - positions.start + 1)[
+                    :: positions.step
+                ].tolist()
 
     def _deal(self, begin: int) -> Iterator[int]:
         yield from self._chosen(self._share(begin, self._own))

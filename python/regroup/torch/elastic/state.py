@@ -12,15 +12,10 @@ from .state_handlers import (
 )
 from .torch_state import TorchState
 
+# fmt: off
 __all__ = [
-    "DictStateHandler",
-    "ModelStateHandler",
-    "ObjectState",
-    "OptimizerStateHandler",
-    "SamplerStateHandler",
-    "State",
-    "StateHandler",
-    "TorchState",
-    "get_handler_registry",
+    "DictStateHandler", "ModelStateHandler", "ObjectState", "OptimizerStateHandler",
+    "SamplerStateHandler", "State", "StateHandler", "TorchState", "get_handler_registry",
     "set_handler_registry",
 ]
+# fmt: on

@@ -79,9 +79,7 @@ class Mesh:
         self._connections = connections
 
     @staticmethod
-    def between(
-        before: Dict[int, int], gather: Callable[[Set[str]], List[Set[str]]]
-    ) -> "Mesh":
+    def between(before: Dict[int, int], gather: Callable[[Set[str]], List[Set[str]]]) -> "Mesh":
         """The connections that were made since before, and which another member has the other end
         of. gather returns the sets of all members, in the order of the ranks."""
         mine = list(connected_since(before))

@@ -25,9 +25,7 @@ class ReconfiguredGroup:
 
     def __init__(self, backend: str, store: GenerationStore, options: Dict[str, Any]):
         self._devices = _devices(backend)
-        dist.init_process_group(
-            backend, store=store, rank=0, world_size=1, enable_reconfigure=True, **options
-        )
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, enable_reconfigure=True, **options)
         if not _can_be_reconfigured():
             dist.destroy_process_group()
             raise UnsupportedError(f"{backend} cannot be reconfigured")
@@ -89,7 +87,7 @@ class RenewedGroup:
 
     def _asked(self, name: str) -> List[Callable[[], Any]]:
         """This method of the backends that have it."""
-        if not dist.is_initialized() or not hasattr(dist.group.WORLD, "_get_backend"):
+        if not dist.is_initialized():
             return []
         backends = [dist.group.WORLD._get_backend(torch.device(d)) for d in self._devices]
         return [getattr(b, name) for b in backends if hasattr(b, name)]
@@ -130,14 +128,9 @@ def _devices(backend: str) -> List[str]:
 
 def group_count() -> int:
     """How many groups this process has named."""
-    world = getattr(distributed_c10d, "_world", None)
-    return distributed_c10d._group_count if world is None else world.group_count
+    return distributed_c10d._world.group_count
 
 
 def set_group_count(count: int) -> None:
     """Sets the number that the name of the next group is made of."""
-    world = getattr(distributed_c10d, "_world", None)
-    if world is None:
-        distributed_c10d._group_count = count
-    else:
-        world.group_count = count
+    distributed_c10d._world.group_count = count

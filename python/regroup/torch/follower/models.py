@@ -70,14 +70,13 @@ def renew() -> None:
         old = model.__dict__.get("reducer")
         if old is None:  # its making has failed
             continue
-        if hasattr(old, "_remove_autograd_hooks"):
-            old._remove_autograd_hooks()  # before torch 2.1 they go with the reducer
+        old._remove_autograd_hooks()
         del model.reducer, model.logger, old
         model.__setstate__({})  # as after pickling: makes a reducer
         model._has_rebuilt_buckets = False
         for method, args, kwargs in hooks:
             _again(model, method, args, kwargs)
-        if getattr(model, "mixed_precision", None) is not None:
+        if model.mixed_precision is not None:
             model.reducer._set_mixed_precision_param_dtype(model.mixed_precision.param_dtype)
         if any(hasattr(p, "_in_backward_optimizers") for p in model.module.parameters()):
             model.reducer._set_optimizer_in_backward()

@@ -23,42 +23,22 @@ _ATTEMPT = timedelta(seconds=1)
 #: The bounds of the wait between two questions whether a key is there, in seconds.
 _SHORTEST, _LONGEST = 0.0002, 0.005
 
-#: Whether a server can be given the socket that it listens on. pybind11 puts the signature there.
-_LISTENS = "master_listen_fd" in (dist.TCPStore.__init__.__doc__ or "")
-
-
-#: No key has this value. If it is expected of a key that is not there, the answer is what was
-#: expected.
-_NO_VALUE = "regroup: no value"
-
-
-def _there(store: dist.Store, keys: List[str]) -> bool:
-    """Whether all keys are set."""
-    if hasattr(dist.Store, "check"):
-        return store.check(keys)
-    return all(  # before torch 2.1
-        store.compare_set(key, _NO_VALUE, _NO_VALUE) != _NO_VALUE.encode() for key in keys
-    )
-
 
 def serve() -> Tuple[Callable[[], dist.Store], str]:
-    """Starts a store's server on the address that peers reach this process at, in a thread if it
-    can be given its socket: often nobody needs it, and starting takes a millisecond. It ends with
-    the store. Returns what waits for the store, and where the server is, host:port."""
+    """Starts a store's server on the address that peers reach this process at, in a thread: often
+    nobody needs it, and starting takes a millisecond. It ends with the store. Returns what waits for
+    the store, and where the server is, host:port."""
     host = os.environ.get("REGROUP_ADVERTISE") or "127.0.0.1"
-    if _LISTENS:  # before torch 2 it listens on all addresses
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.bind((host, 0))
-            listener.listen(1024)
-        except OSError as e:
-            listener.close()
-            raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
-        port = listener.getsockname()[1]
-        return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
-    store = tcp_store(host, 0, is_master=True)
-    return lambda: store, f"{host}:{store.port}"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.bind((host, 0))
+        listener.listen(1024)
+    except OSError as e:
+        listener.close()
+        raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
+    port = listener.getsockname()[1]
+    return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
 
 
 class _Starting(threading.Thread):
@@ -73,9 +53,7 @@ class _Starting(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._store = tcp_store(
-                *self._where, is_master=True, master_listen_fd=self._listener
-            )
+            self._store = tcp_store(*self._where, is_master=True, master_listen_fd=self._listener)
         except Exception as e:
             self._error = e
 
@@ -95,7 +73,7 @@ def connect(address: str, failed: Callable[[], Optional[Exception]]) -> dist.Sto
     while True:
         try:
             store = tcp_store(host, int(port), is_master=False, timeout=_ATTEMPT)
-        except (RuntimeError, OSError) as e:  # TimeoutError before torch 2
+        except RuntimeError as e:
             error = failed()
             if error is not None or time.monotonic() >= end:
                 raise RegroupError(f"no store answers at {address}: {error or e}") from e
@@ -121,10 +99,7 @@ class GenerationStore(dist.Store):
         self._lock = threading.Lock()
 
     def replace(
-        self,
-        server: Optional[Callable[[], dist.Store]],
-        address: str,
-        failed: Callable[[], Optional[Exception]],
+        self, server: Optional[Callable[[], dist.Store]], address: str, failed: Callable[[], Optional[Exception]]
     ) -> None:
         """Makes what server returns the one from here on; None = that at the address, to which the
         first operation connects. failed returns why the generation has failed, or None.
@@ -143,7 +118,7 @@ class GenerationStore(dist.Store):
     def _await(self, keys: List[str], timeout: Optional[timedelta]) -> None:
         limit = timeout if timeout is not None and timeout > timedelta(0) else self.timeout
         end, pause = time.monotonic() + limit.total_seconds(), _SHORTEST
-        while not _there(self._server, keys):
+        while not self._server.check(keys):
             error = self._failed()
             if error is not None:
                 raise RegroupError(f"the generation ended while its members met: {error}")
@@ -152,56 +127,29 @@ class GenerationStore(dist.Store):
             time.sleep(pause)  # a store cannot be asked to tell
             pause = min(2 * pause, _LONGEST)
 
-    def set(self, key: str, value: Any) -> None:
-        """Sets a key."""
-        self._server.set(key, value)
-
     def get(self, key: str) -> bytes:
         """Waits for a key; returns its value."""
         self._await([key], None)
         return self._server.get(key)
-
-    def add(self, key: str, value: int) -> int:
-        """Adds to a number; returns the sum."""
-        return self._server.add(key, value)
-
-    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        """Sets a key that has the expected value; returns the value that it has then."""
-        return self._server.compare_set(key, expected, desired)
-
-    def check(self, keys: List[str]) -> bool:
-        """Whether all keys are set."""
-        return _there(self._server, keys)
-
-    def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
-        """Waits until all keys are set."""
-        self._await(keys, timeout)
-
-    def delete_key(self, key: str) -> bool:
-        """Deletes a key; returns whether it was there."""
-        return self._server.delete_key(key)
-
-    def num_keys(self) -> int:
-        """The number of keys."""
-        return self._server.num_keys()
-
-    def append(self, key: str, value: Any) -> None:
-        """Appends to a value."""
-        self._server.append(key, value)
 
     def multi_get(self, keys: List[str]) -> List[bytes]:
         """Waits for keys; returns their values."""
         self._await(keys, None)
         return self._server.multi_get(keys)
 
-    def multi_set(self, keys: List[str], values: List[Any]) -> None:
-        """Sets several keys."""
-        self._server.multi_set(keys, values)
-
-    def has_extended_api(self) -> bool:
-        """Whether append, multi_get and multi_set are there."""
-        return hasattr(self._server, "has_extended_api") and self._server.has_extended_api()
+    def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
+        """Waits until all keys are set."""
+        self._await(keys, timeout)
 
     def clone(self) -> "GenerationStore":
         """This store: its operations may be called by several threads."""
         return self
+
+
+def _passed_on(name: str) -> Callable[..., Any]:
+    """An operation that is the server's."""
+    return lambda self, *arguments: getattr(self._server, name)(*arguments)
+
+
+for _name in ("set", "add", "compare_set", "check", "delete_key", "num_keys", "append", "multi_set", "has_extended_api"):
+    setattr(GenerationStore, _name, _passed_on(_name))
