@@ -129,5 +129,5 @@ kubernetes)
   mv $tools/server $tools/etcd # etcd's main package is named so
   cp go.sum $tools/built-of
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|check|slurm|net|node|browser|promtool|jaeger|image|containers|base|kernel|kubernetes" ;;
+*) fail "usage: deploy/setup.sh go|hatch|mpi|check|slurm|net|node|browser|promtool|jaeger|image|containers|base|kernel|kubernetes" ;;
 esac

@@ -4,7 +4,7 @@
 //	agents ── join, leave ────────────────► ┌───────────┐
 //	agents ── heartbeats (every replica) ─► │ liveness  │ ──► node.joined, suspected, recovered, lost, left, draining
 //	clients ─ node.drain ─────────────────► │           │
-//	registry ── job.failure-counted ──────────────► │           │ ──► node.quarantined, released
+//	registry ── job.failure-counted ──────► │           │ ──► node.quarantined, released
 //	clients ─ node.quarantine, release ───► │           │
 //	host list: a flag, file or script ────► │           │ ──► node.changed
 //	                                        └───────────┘ ──► bucket nodes, one document per node
@@ -12,8 +12,8 @@
 // States of a node: ready, suspected, lost, left (drawn in package liveness); draining is a
 // separate attribute.
 //
-// The only facts that it reads are job.failure-counted. It is the only writer of the facts of the node
-// family.
+// The only facts that it reads are job.failure-counted. It is the only writer of the facts of the
+// node family.
 //
 // Every replica receives all heartbeats and tracks them in memory; one that is disconnected, or has
 // no proof that most brokers are there, suspects no node. Before a node is lost, its agent is

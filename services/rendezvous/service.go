@@ -5,15 +5,15 @@
 //
 // The service reads facts of four families: of placement, placement.set; of worker, worker.exited
 // and worker.ready; of node, node.joined, suspected, recovered, draining, lost and left; of job,
-// job.respawned, respawn-denied, stalled, finishing, stopping, succeeded, failed, stopped and removed, and
-// job.submitted for jobs with self-registered nodes.
+// job.respawned, respawn-denied, stalled, finishing, stopping, succeeded, failed, stopped and
+// removed, and job.submitted for jobs with self-registered nodes.
 //
 // It answers the requests join, joins and peers, and for such jobs enter, exit and close. It
 // receives notices of failures, and heartbeats, which show that a node has missed a launch. It
 // sends the signals abandon and rendezvous-status.
 //
-// It writes the facts round.opened, round.sealed, round.missed, round.participants-set and round.closed,
-// and is the only writer of launches.
+// It writes the facts round.opened, round.sealed, round.missed, round.participants-set and
+// round.closed, and is the only writer of launches.
 package rendezvous
 
 import (
