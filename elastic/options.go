@@ -102,7 +102,7 @@ func FromEnv() (Options, error) {
 		}
 	}
 	o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	if err := parseEnv(wire.EnvWarmWithin, &o.PrefetchTimeout, time.ParseDuration); err != nil {
+	if err := parseEnv(wire.EnvPrefetchWithin, &o.PrefetchTimeout, time.ParseDuration); err != nil {
 		return Options{}, err
 	}
 	if err := o.Checkpoint.fromEnv(); err != nil {

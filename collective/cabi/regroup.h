@@ -294,7 +294,7 @@ enum {
     RG_TRAINING = 0, /* the state is in sync */
     RG_TOGETHER = 1, /* nobody has registered its state */
     RG_LATE = 2,     /* others have, and wait: an operation would meet nobody */
-    RG_ASIDE = 3     /* this process is in no generation yet, comm is 0, and its place is what to expect */
+    RG_EXCLUDED = 3     /* this process is in no generation yet, comm is 0, and its place is what to expect */
 };
 
 typedef struct rg_session {
@@ -321,11 +321,11 @@ int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices
 int rg_elastic_record(rg_elastic elastic, uint64_t epoch, const int64_t *indices, int64_t len);
 /* Moves the account to the begin of the next epoch; on all ranks alike. What is left of the current one is not proved. */
 int rg_elastic_skip(rg_elastic elastic);
-/* This process was asked to end: the next rg_elastic_commit or rg_elastic_news tells all ranks. May be called at any time,
+/* This process was asked to end: the next rg_elastic_commit or rg_elastic_check_updates tells all ranks. May be called at any time,
  * also by a handler of signals that is not the kernel's own. */
 int rg_elastic_stop(rg_elastic elastic);
 /* Whether a commit is due, agreed on by all ranks: RG_OK = no, RG_PLANNED or RG_STOPPED as that commit would answer. */
-int rg_elastic_news(rg_elastic elastic);
+int rg_elastic_check_updates(rg_elastic elastic);
 /* Makes the state one to return to, on all ranks at the same step. May return RG_PLANNED or RG_STOPPED, having committed. */
 int rg_elastic_commit(rg_elastic elastic);
 /* Back to the last commit, on this rank. */

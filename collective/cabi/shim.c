@@ -143,7 +143,7 @@ int rg_elastic_skip(rg_elastic elastic) { GUARDED(rgo_elastic_skip(elastic)); }
 
 int rg_elastic_stop(rg_elastic elastic) { GUARDED(rgo_elastic_stop(elastic)); }
 
-int rg_elastic_news(rg_elastic elastic) { GUARDED(rgo_elastic_news(elastic)); }
+int rg_elastic_check_updates(rg_elastic elastic) { GUARDED(rgo_elastic_check_updates(elastic)); }
 
 int rg_elastic_commit(rg_elastic elastic) { GUARDED(rgo_elastic_commit(elastic)); }
 

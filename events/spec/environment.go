@@ -59,7 +59,7 @@ var WorkerSettings = []WorkerVariable{
 	{Name: "REGROUP_CHECKPOINT_DIR", What: "Folder for checkpoints, of all workers or one of each node; unset = the agent's for this job, which ends with it; empty = none are written."},
 	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, such as 10m; in the agent's folder 5m if unset.", Default: "10m"},
 	{Name: "REGROUP_CHECKPOINT_KEEP", What: "How many are kept; in the agent's folder 1 if unset.", Default: "3"},
-	{Name: "REGROUP_WARM_WITHIN", What: "How long a newcomer prefetches the state while the others train, before it joins without it.", Default: "1m"},
+	{Name: "REGROUP_PREFETCH_WITHIN", What: "How long a newcomer prefetches the state while the others train, before it joins without it.", Default: "1m"},
 	{Name: "REGROUP_LOG_LEVEL", What: "Minimum level of the SDK's own log lines: debug, info, warn or error.", Default: "warn"},
 	{Name: "REGROUP_BUCKET_BYTES", What: "Bytes of gradients that are reduced at once; unset = HOROVOD_FUSION_THRESHOLD, else 25 MiB. Python.", Default: "26214400"},
 	{Name: "REGROUP_INLINE_BYTES", What: "Maximum size in bytes of operations that run on the calling thread. Python.", Default: "262144"},

@@ -30,7 +30,7 @@ TIMEOUT, FORKED, UNSUPPORTED, FAILED, PLANNED, STOPPED, END, STUCK = range(7, 15
 LEFT = 15
 
 #: How far the ranks of a session are, see regroup.h.
-TRAINING, TOGETHER, LATE, ASIDE = range(4)
+TRAINING, TOGETHER, LATE, EXCLUDED = range(4)
 
 INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1, 10)
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
@@ -134,7 +134,7 @@ _functions = {
     "rg_elastic_consume": (_handle, c_int64, _memory, c_int64),
     "rg_elastic_skip": (_handle,),
     "rg_elastic_stop": (_handle,),
-    "rg_elastic_news": (_handle,),
+    "rg_elastic_check_updates": (_handle,),
     "rg_elastic_commit": (_handle,),
     "rg_elastic_restore": (_handle,),
     "rg_elastic_report": (_handle, c_char_p),

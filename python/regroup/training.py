@@ -103,7 +103,7 @@ class Training:
     def commit_due(self) -> bool:
         """Whether the members are about to change, or the job is being stopped. All ranks must call
         it, and get the same result."""
-        status = self._lib.rg_elastic_news(self.handle)
+        status = self._lib.rg_elastic_check_updates(self.handle)
         if status in (_library.PLANNED, _library.STOPPED):
             return True
         check(status)

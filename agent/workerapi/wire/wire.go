@@ -47,9 +47,9 @@ const (
 	EnvTraceparent = "TRACEPARENT"        // W3C trace context of the worker's span
 	EnvEncrypt     = "REGROUP_ENCRYPT"    // 1 = data connections are encrypted; absent = not
 
-	// EnvWarmWithin limits how long a newcomer prefetches the state before it joins without it;
+	// EnvPrefetchWithin limits how long a newcomer prefetches the state before it joins without it;
 	// like 30s. The job sets it.
-	EnvWarmWithin = "REGROUP_WARM_WITHIN"
+	EnvPrefetchWithin = "REGROUP_PREFETCH_WITHIN"
 	// EnvLogLevel is the minimum level of the SDK's own log lines: debug, info, warn or error;
 	// empty = warn. The job or the shell of the agent sets it.
 	EnvLogLevel = "REGROUP_LOG_LEVEL"

@@ -171,7 +171,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 def _agree(what: str) -> None:
     """Raises on all ranks unless their arguments are equal. A worker that joins a job in training
     has no peers to compare with."""
-    if world.stage in (lib.LATE, lib.ASIDE):
+    if world.stage in (lib.LATE, lib.EXCLUDED):
         return
     comm = global_process_set.group().comm
     if comm is not None:

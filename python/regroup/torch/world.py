@@ -193,7 +193,7 @@ class World:
             cross_rank=session.cross_rank,
             cross_size=session.cross_size,
         )
-        if session.stage in (lib.LATE, lib.ASIDE):
+        if session.stage in (lib.LATE, lib.EXCLUDED):
             self._set(member, None, owned=False)
         elif preparing and previous is not None and previous.handle == session.comm:
             self.membership = member  # from preparing to training, in one generation
@@ -258,7 +258,7 @@ class World:
         self.initialized()
         if self.mode != membership.ELASTIC:
             return None
-        if self.stage in (lib.LATE, lib.ASIDE):
+        if self.stage in (lib.LATE, lib.EXCLUDED):
             raise RegroupError(
                 "the others are in the function of elastic.run already and would not answer: of what comes before it, a "
                 "worker that comes later is given the results of synchronous broadcasts, allreduces and allgathers of "
