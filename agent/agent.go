@@ -46,7 +46,7 @@ type Agent struct {
 	known    chan struct{} // closed once discovery has admitted the node
 	member   *membership   // nil unless the agent joins a single job
 	tasks    *errgroup.Group
-	hurry    chan struct{}
+	stopNow  chan struct{}
 	state    worker.State // used only by the goroutine of own
 	joins    map[events.JobID]*gathered
 	stores   map[string]*tcpstore.Server // by address; like state
@@ -85,7 +85,7 @@ func New(o Options) (*Agent, error) {
 		o.Incarnation = events.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
-		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), renew: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
+		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), renew: make(chan struct{}, 1), known: make(chan struct{}), stopNow: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
 		stores: map[string]*tcpstore.Server{},
 	}
@@ -94,7 +94,7 @@ func New(o Options) (*Agent, error) {
 	// A folder of its own: what ended jobs have left there is removed.
 	a.ckpts.Dir, a.ckpts.Space, a.ckpts.Free = filepath.Join(cmp.Or(o.Checkpoints, o.StateDir), "regroup-checkpoints"), o.CheckpointSpace, o.CheckpointFree
 	if o.Join != nil {
-		a.member = &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
+		a.member = &membership{a: a, wake: make(chan struct{}, 1), stopNow: make(chan struct{}, 1)}
 	}
 	var err error
 	a.api, err = workerapi.New(workerapi.Options{Socket: statedir.Socket(o.StateDir), Calls: a.calls(), Listen: o.Listen})
@@ -117,9 +117,9 @@ func (a *Agent) Socket() string { return a.api.Path() }
 
 // Kill kills all workers at once while Run is stopping, for a second interrupt.
 func (a *Agent) Kill() {
-	notify(a.hurry)
+	notify(a.stopNow)
 	if a.member != nil {
-		notify(a.member.hurry)
+		notify(a.member.stopNow)
 	}
 }
 
@@ -180,7 +180,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.notices(work)
 	tasks.Go(func() error {
 		defer end()
-		why := a.own(ctx, work)
+		why := a.runLoop(ctx, work)
 		a.releaseMasters()
 		if work.Err() == nil {
 			a.leave(work, why)

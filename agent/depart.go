@@ -37,8 +37,8 @@ func (a *Agent) Depart(d events.Departure) {
 	notify(a.hello)
 }
 
-// heard records that discovery knows of the departure.
-func (a *Agent) heard(h events.NodeHello) {
+// departureKnown records that discovery knows of the departure.
+func (a *Agent) departureKnown(h events.NodeHello) {
 	if h.Departing != nil && !a.announced.Swap(true) {
 		a.inputs.put(worker.Tick{}) // wakes own
 	}
@@ -46,14 +46,14 @@ func (a *Agent) heard(h events.NodeHello) {
 
 // ending is the state of the agent's shutdown.
 type ending struct {
-	a      *Agent
-	stop   <-chan struct{}  // request from outside; nil = it was received
-	by     <-chan time.Time // when workers that have not moved are stopped
-	kill   <-chan time.Time // when they are killed
-	since  time.Time        // since when the node has been idle
-	asked  bool             // all workers were stopped
-	hurry  bool             // without their grace
-	goneBy string           // reason of the goodbye
+	a           *Agent
+	stop        <-chan struct{}  // request from outside; nil = it was received
+	by          <-chan time.Time // when workers that have not moved are stopped
+	kill        <-chan time.Time // when they are killed
+	since       time.Time        // since when the node has been idle
+	asked       bool             // all workers were stopped
+	stopNow     bool             // without their grace
+	leaveReason string           // reason of the goodbye
 }
 
 // over reports whether the agent may leave, and if not, when to check again at the latest.
@@ -70,7 +70,7 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 	}
 	left := settleWithin - now.Sub(e.since)
 	if left <= 0 {
-		e.goneBy = "departed: " + a.departing.Load().Reason
+		e.leaveReason = "departed: " + a.departing.Load().Reason
 		e.shut(false)
 	}
 	return false, max(left, time.Millisecond)
@@ -80,7 +80,7 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 func (e *ending) begin() {
 	e.stop, e.kill = nil, time.After(e.a.opt.Config.StopWithin)
 	// An agent that joined a single job has left that job before.
-	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.hurry || e.a.member != nil {
+	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.stopNow || e.a.member != nil {
 		e.shut(false)
 		return
 	}
@@ -90,15 +90,15 @@ func (e *ending) begin() {
 
 func (e *ending) shut(now bool) {
 	e.asked = true
-	e.a.inputs.put(worker.Shutdown{Now: now || e.hurry})
+	e.a.inputs.put(worker.Shutdown{Now: now || e.stopNow})
 }
 
-// own runs the machine; only its goroutine uses a.state. It returns when the agent must leave and
+// runLoop runs the machine; only its goroutine uses a.state. It returns when the agent must leave and
 // no process is left.
-func (a *Agent) own(ctx, work context.Context) (reason string) {
+func (a *Agent) runLoop(ctx, work context.Context) (reason string) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	e := &ending{a: a, stop: ctx.Done(), goneBy: "the agent was stopped"}
+	e := &ending{a: a, stop: ctx.Done(), leaveReason: "the agent was stopped"}
 	fenced := a.fenced
 	for {
 		for _, in := range a.inputs.take() {
@@ -108,7 +108,7 @@ func (a *Agent) own(ctx, work context.Context) (reason string) {
 		a.show()
 		over, wait := e.over(time.Now())
 		if over {
-			return e.goneBy
+			return e.leaveReason
 		}
 		if d := worker.Deadline(a.state); !d.IsZero() {
 			wait = min(wait, time.Until(d))
@@ -128,14 +128,14 @@ func (a *Agent) own(ctx, work context.Context) (reason string) {
 		case <-e.kill:
 			e.shut(true)
 		case <-fenced:
-			fenced, e.stop, e.hurry, e.goneBy = nil, nil, true, "it was fenced"
+			fenced, e.stop, e.stopNow, e.leaveReason = nil, nil, true, "it was fenced"
 			e.shut(true)
-		case <-a.hurry:
-			if e.hurry = true; e.stop == nil {
+		case <-a.stopNow:
+			if e.stopNow = true; e.stop == nil {
 				e.shut(true)
 			}
 		case <-work.Done():
-			return e.goneBy
+			return e.leaveReason
 		}
 	}
 }
@@ -192,11 +192,11 @@ func urlNotice(ctx context.Context, client *http.Client, url string) (d events.D
 	if err != nil || res.StatusCode/100 != 2 || strings.EqualFold(strings.TrimSpace(string(body)), "false") {
 		return d, false
 	}
-	var says struct {
+	var reply struct {
 		Time time.Time `json:"time"`
 	}
-	_ = json.Unmarshal(body, &says) // most services send no such object
-	return events.Departure{Reason: "preempted: told by " + url, Until: says.Time}, true
+	_ = json.Unmarshal(body, &reply) // most services send no such object
+	return events.Departure{Reason: "preempted: told by " + url, Until: reply.Time}, true
 }
 
 // preempt handles a notice sent to the socket.

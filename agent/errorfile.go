@@ -33,7 +33,7 @@ const envErrorFile = "TORCHELASTIC_ERROR_FILE"
 // The file is removed unless it is the one that is kept.
 //
 // raised is when the program wrote it, zero if that is unknown.
-func errorFile(path, kept string, who *worker.Account) (says string, x *events.Exception, raised time.Time) {
+func errorFile(path, kept string, who *worker.Account) (message string, x *events.Exception, raised time.Time) {
 	if path == "" {
 		return "", nil, raised
 	}
@@ -49,8 +49,8 @@ func errorFile(path, kept string, who *worker.Account) (says string, x *events.E
 	}
 	raised = info.ModTime()
 	if size := info.Size(); size > int64(len(b)) {
-		if says := beginning(b); says != "" {
-			return fmt.Sprintf("%s … [the error file has %d bytes, %d were read]", says, size, len(b)), nil, raised
+		if message := beginning(b); message != "" {
+			return fmt.Sprintf("%s … [the error file has %d bytes, %d were read]", message, size, len(b)), nil, raised
 		}
 		return fmt.Sprintf("regroup: the error file was not read: it has %d bytes (%s)", size, limits.Errors), nil, raised
 	}
@@ -100,8 +100,8 @@ const maxTimestamp = 253402300799
 // program, whose own traceback only says that a child has failed.
 // When it was written says how long before the exit the program failed.
 func recorded(x *worker.ProcessExited, path, kept string, who *worker.Account, dir string, now time.Time) {
-	says, left, raised := errorFile(path, kept, who)
-	if says == "" || (x.ExitCode == 0 && x.Signal == "") {
+	message, left, raised := errorFile(path, kept, who)
+	if message == "" || (x.ExitCode == 0 && x.Signal == "") {
 		return
 	}
 	if left != nil {
@@ -114,8 +114,8 @@ func recorded(x *worker.ProcessExited, path, kept string, who *worker.Account, d
 		}
 		x.Exception = left
 	}
-	if !slices.Contains(x.Lines, says) { // otherwise the traceback on stderr ends with it
-		x.Lines = append(x.Lines, says)
+	if !slices.Contains(x.Lines, message) { // otherwise the traceback on stderr ends with it
+		x.Lines = append(x.Lines, message)
 	}
 }
 
@@ -228,9 +228,9 @@ func beginning(b []byte) string {
 			continue // the text is nested deeper
 		}
 		for n := len(text); n > 0 && n > len(text)-12; n-- { // an escape sequence may be truncated
-			var says string
-			if json.Unmarshal(slices.Concat([]byte{'"'}, text[:n], []byte{'"'}), &says) == nil {
-				return says
+			var message string
+			if json.Unmarshal(slices.Concat([]byte{'"'}, text[:n], []byte{'"'}), &message) == nil {
+				return message
 			}
 		}
 		return ""

@@ -22,14 +22,14 @@ type Joining struct {
 // asks again when a launch shows that its part has changed, after a reconnect, and as often as the
 // agent says hello, in case the rendezvous has lost it.
 type membership struct {
-	a     *Agent
-	wake  chan struct{} // capacity 1
-	hurry chan struct{} // capacity 1: stop waiting to leave
-	mu    sync.Mutex
-	last  events.NodeMembership
-	err   error
-	was   events.Phase // of the newest launch
-	in    bool         // it was in one of the lists
+	a       *Agent
+	wake    chan struct{} // capacity 1
+	stopNow chan struct{} // capacity 1: stop waiting to leave
+	mu      sync.Mutex
+	last    events.NodeMembership
+	err     error
+	was     events.Phase // of the newest launch
+	in      bool         // it was in one of the lists
 }
 
 // Membership returns the node's membership in the job that it has joined, once Run has returned:
@@ -112,7 +112,7 @@ func (m *membership) run(user, work context.Context) {
 func (m *membership) enter(ctx context.Context) (final bool) {
 	a, j := m.a, m.a.opt.Join
 	ask := events.NodeEnter{Job: j.Job, Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Spec: j.Spec}
-	retry, said := wait.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}, ""
+	retry, logged := wait.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}, ""
 	for ctx.Err() == nil {
 		s, err := m.call(ctx, events.VerbEnter, ask)
 		switch events.CodeOf(err) {
@@ -126,8 +126,8 @@ func (m *membership) enter(ctx context.Context) (final bool) {
 			return true
 		}
 		pause := retry.Next()
-		if err.Error() != said && pause == retry.Max && ctx.Err() == nil {
-			said = err.Error()
+		if err.Error() != logged && pause == retry.Max && ctx.Err() == nil {
+			logged = err.Error()
 			a.opt.Logger.Warn("the rendezvous has not taken this node in", "node", a.opt.Node, "job", j.Job, "reason", err)
 		}
 		wait.Sleep(ctx, pause)
@@ -168,7 +168,7 @@ func (m *membership) exit(work context.Context) {
 	for was != "" && was != events.PhaseStop {
 		select {
 		case <-m.wake:
-		case <-m.hurry:
+		case <-m.stopNow:
 			return
 		case <-ctx.Done():
 			return

@@ -100,7 +100,7 @@ const quietFor = 3 * time.Second
 
 // register says hello until it is answered, then periodically, in case discovery has lost the node.
 func (a *Agent) register(work context.Context) {
-	retry, said, since := wait.Backoff{First: 100 * time.Millisecond, Max: 2 * time.Second}, "", time.Time{}
+	retry, logged, since := wait.Backoff{First: 100 * time.Millisecond, Max: 2 * time.Second}, "", time.Time{}
 	var once sync.Once
 	offered := a.opt.Slots // to the scheduler: none if the agent joins a single job
 	if a.member != nil {
@@ -122,15 +122,15 @@ func (a *Agent) register(work context.Context) {
 				since = time.Now()
 			}
 			level := slog.LevelDebug
-			if starting := events.CodeOf(err) == events.Unavailable && time.Since(since) < quietFor; !starting && err.Error() != said {
-				level, said = slog.LevelWarn, err.Error()
+			if starting := events.CodeOf(err) == events.Unavailable && time.Since(since) < quietFor; !starting && err.Error() != logged {
+				level, logged = slog.LevelWarn, err.Error()
 			}
 			if work.Err() == nil {
 				a.opt.Logger.Log(work, level, "discovery has not taken this node in", "node", a.opt.Node, "reason", err)
 			}
 		} else {
 			retry.Reset()
-			said, since = "", time.Time{}
+			logged, since = "", time.Time{}
 			pause = max(pause, w.Hello.D())
 			a.beat.Store(int64(w.Heartbeat.D()))
 			a.patience.Store(int64(w.Patience.D()))
@@ -142,7 +142,7 @@ func (a *Agent) register(work context.Context) {
 					a.opt.Logger.Debug("the state folder keeps its earlier agents", "node", a.opt.Node, "reason", err)
 				}
 			})
-			a.heard(h)
+			a.departureKnown(h)
 		}
 		select {
 		case <-time.After(pause):

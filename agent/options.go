@@ -36,7 +36,7 @@ type Driver interface {
 type Processes interface {
 	// Start starts a process. report receives ProcessStarted and later ProcessExited, or
 	// ProcessFailedToStart; said receives lines of "stdout" and "stderr".
-	Start(p worker.StartProcess, report func(worker.Input), said func(stream string, lines []output.Line))
+	Start(p worker.StartProcess, report func(worker.Input), onOutput func(stream string, lines []output.Line))
 	// Signal sends a signal by name to a worker's process group; if that is gone it does nothing.
 	Signal(id events.Incarnation, name string) error
 	// Kill kills a worker's process group.

@@ -268,7 +268,7 @@ func TestTheFolderOfTheJob(t *testing.T) {
 	if len(all) != 1 || all[0].Step != stopped {
 		t.Fatalf("there are %v, want one of step %d", all, stopped)
 	}
-	info, err := os.Stat(filepath.Join(dir, fmt.Sprintf("life-000001.generation-0000000001.step-%014d.checkpoint", stopped)))
+	info, err := os.Stat(filepath.Join(dir, fmt.Sprintf("run-000001.generation-0000000001.step-%014d.checkpoint", stopped)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.As
 	defer func() { <-prepared }()
 	ready, mayJoin := context.WithCancel(ctx)
 	defer mayJoin()
-	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.PrefetchTimeout > 0}
+	request := wire.JoinRequest{Address: r.endpoint.Addr(), Unsynced: r.options.PrefetchTimeout > 0}
 	if known != nil {
 		request.Holders = known.Generation
 		<-prepared
@@ -77,8 +77,8 @@ func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.As
 			if err := r.prefetchError(); err != nil {
 				return a, err
 			}
-			request.Cold = false
-		case err == nil && a.Verdict == wire.WarmUp:
+			request.Unsynced = false
+		case err == nil && a.Verdict == wire.Prefetch:
 			request.Holders = a.Generation
 			<-prepared
 			r.startPrefetch(ctx, a, mayJoin)
@@ -93,7 +93,7 @@ func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.As
 func (r *runner) joinUnless(ctx, ready context.Context, request wire.JoinRequest) (wire.Assignment, error) {
 	joining, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if request.Cold {
+	if request.Unsynced {
 		defer context.AfterFunc(ready, func() { cancel(errMayJoin) })()
 	}
 	return r.agent.Join(joining, request, time.Time{})
@@ -178,7 +178,7 @@ func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 		cancel()
 		wg.Wait()
 	}
-	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.PrefetchTimeout > 0}
+	request := wire.JoinRequest{Address: r.endpoint.Addr(), Unsynced: r.options.PrefetchTimeout > 0}
 	var running *wire.Assignment // the generation of the others
 	for {
 		a, err := r.joinUnless(ctx, ready, request)
@@ -189,7 +189,7 @@ func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 			prepared := r.preparation.claim()
 			if prepared == nil {
 				// No holder has answered: the state is registered in the next generation.
-				request.Cold = false
+				request.Unsynced = false
 				continue
 			}
 			<-prepared
@@ -197,7 +197,7 @@ func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 				return a, err
 			}
 			return r.joinFirst(ctx, running)
-		case err == nil && a.Verdict == wire.WarmUp:
+		case err == nil && a.Verdict == wire.Prefetch:
 			request.Holders = a.Generation
 			first := running == nil
 			running = &a

@@ -136,10 +136,10 @@ func TestNewcomerHasTheStateBeforeAnybodyPauses(t *testing.T) {
 	}
 }
 
-// TestWarmUpBreaksAtEveryPoint: whatever goes wrong with a warm-up is the newcomer's business. It
+// TestPrefetchBreaksAtEveryPoint: whatever goes wrong with a prefetch is the newcomer's business. It
 // comes in all the same, the members leave their generation once, at a commit, and all end with the
 // same exact state.
-func TestWarmUpBreaksAtEveryPoint(t *testing.T) {
+func TestPrefetchBreaksAtEveryPoint(t *testing.T) {
 	cut := func(at ...int64) func(int64, []byte) error {
 		var n atomic.Int64
 		return func(total int64, _ []byte) error {
@@ -211,7 +211,7 @@ func TestNewcomerIsKilledWhileItWarmsUp(t *testing.T) {
 }
 
 // TestGenerationEndsWhileANewcomerWarmsUp kills a member of three: those that are left regroup, and
-// the newcomer takes its warm-up on in their generation with what it has.
+// the newcomer takes its prefetch on in their generation with what it has.
 func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 	for _, victim := range []string{"w1", "w2"} {
 		for _, at := range []int64{100, statesync.ChunkBytes + 1, 3*statesync.ChunkBytes + 200} {
@@ -310,9 +310,9 @@ func TestAStuckNewcomerHoldsNobodyUp(t *testing.T) {
 	f.calm()
 }
 
-// TestABrokenWarmUpLeavesNoDescriptor counts them around fleets on TCP whose newcomer is cut off
+// TestABrokenPrefetchLeavesNoDescriptor counts them around fleets on TCP whose newcomer is cut off
 // again and again.
-func TestABrokenWarmUpLeavesNoDescriptor(t *testing.T) {
+func TestABrokenPrefetchLeavesNoDescriptor(t *testing.T) {
 	descriptors := func() int {
 		d, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -344,8 +344,8 @@ func TestABrokenWarmUpLeavesNoDescriptor(t *testing.T) {
 	eventually(t, func() bool { return descriptors() <= before })
 }
 
-// TestRandomCutsOfAWarmUp breaks the newcomer's connections at random places, again and again.
-func TestRandomCutsOfAWarmUp(t *testing.T) {
+// TestRandomCutsOfAPrefetch breaks the newcomer's connections at random places, again and again.
+func TestRandomCutsOfAPrefetch(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()

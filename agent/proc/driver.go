@@ -48,7 +48,7 @@ type Driver struct {
 	ended   chan struct{} // closed when Run has ended
 	oom     oomCounter
 	groups  hierarchies
-	shared  memories
+	shared  sharedMemories
 	mu      sync.Mutex
 	secrets map[string]string // values of the allowed variables
 	live    map[events.Incarnation]*process
@@ -122,9 +122,9 @@ func (d *Driver) Run(ctx context.Context) error {
 
 // Start implements agent.Driver. It calls report and said from goroutines of the driver, which
 // they must not block for long. Start itself does not block while Run is running.
-func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), said func(stream string, lines []output.Line)) {
+func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), onOutput func(stream string, lines []output.Line)) {
 	start := func() {
-		p, err := d.fork(s, report, said)
+		p, err := d.fork(s, report, onOutput)
 		if err != nil {
 			code := 126
 			if no := (*StartError)(nil); errors.As(err, &no) {
@@ -161,8 +161,8 @@ func (d *Driver) finish(p *process) {
 	delete(d.live, p.worker)
 	d.mu.Unlock()
 	p.group.end()
-	d.sweepAll(kin{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.born): true, p.born: true}, marks: marks(p.mark)})
-	_ = os.Remove(d.file(p.born))
+	d.sweepAll(processSet{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.firstID): true, p.firstID: true}, marks: marks(p.mark)})
+	_ = os.Remove(d.file(p.firstID))
 	if p.worker != "" {
 		_ = os.Remove(d.file(p.worker))
 	}
@@ -236,7 +236,7 @@ func startIn(g *group, cmd *exec.Cmd) (mark uint64, err error) {
 }
 
 // fork must be called on the locked thread.
-func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), said func(string, []output.Line)) (*process, error) {
+func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), onOutput func(string, []output.Line)) (*process, error) {
 	if file := s.Env["TORCHELASTIC_ERROR_FILE"]; file != "" {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return nil, err
@@ -249,7 +249,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), said fun
 	s.Env = withSecrets(s.Env, secrets)
 	hide := newMask(secrets)
 	s.Dir = homeOf(s.Dir, s.Account)
-	if p := d.takeSpare(s, hide, report, said); p != nil {
+	if p := d.takeSpare(s, hide, report, onOutput); p != nil {
 		d.remember(s, p)
 		return p, nil
 	}
@@ -266,7 +266,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), said fun
 	if err != nil {
 		return nil, err
 	}
-	c, err := newCapture(said, s.Account)
+	c, err := newCapture(onOutput, s.Account)
 	if err != nil {
 		g.end()
 		return nil, err
@@ -289,7 +289,7 @@ func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), said fun
 		return nil, startError(err, s)
 	}
 	p := &process{
-		d: d, worker: s.Worker, born: s.Worker, dir: s.Dir, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, group: g, report: report,
+		d: d, worker: s.Worker, firstID: s.Worker, dir: s.Dir, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, group: g, report: report,
 		announced: make(chan struct{}),
 	}
 	d.live[s.Worker] = p

@@ -28,7 +28,7 @@ type record struct {
 	Attempt     int                `json:"attempt"`
 	Generation  events.Generation  `json:"generation"`
 	Mark        uint64             `json:"mark,omitempty"`
-	Born        events.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
+	FirstID     events.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
 	Spare       bool               `json:"spare,omitempty"`  // no worker has taken it
 	Groups      []string           `json:"groups,omitempty"` // directories of its control group
 	Span        *events.Span       `json:"span,omitempty"`   // of a worker, to be recorded when it has ended
@@ -50,16 +50,16 @@ func (d *Driver) remember(s worker.StartProcess, p *process) {
 	if s.Span.Self != "" {
 		r.Span = &s.Span
 	}
-	if p.born != s.Worker {
-		r.Born = p.born
+	if p.firstID != s.Worker {
+		r.FirstID = p.firstID
 	}
 	b, err := json.Marshal(r)
 	if err == nil {
 		tmp := d.file(s.Worker) + ".new"
 		if os.WriteFile(tmp, b, 0o600) == nil {
 			_ = os.Rename(tmp, d.file(s.Worker))
-			if r.Born != "" {
-				_ = os.Remove(d.file(r.Born))
+			if r.FirstID != "" {
+				_ = os.Remove(d.file(r.FirstID))
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 	if err != nil {
 		return nil, nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
 	}
-	of := kin{ids: map[events.Incarnation]bool{}, marks: map[uint64]bool{}}
+	of := processSet{ids: map[events.Incarnation]bool{}, marks: map[uint64]bool{}}
 	var groups []record
 	for _, f := range files {
 		var r record
@@ -106,8 +106,8 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 		}
 		if r.Boot == d.boot() {
 			of.ids[r.Incarnation] = true
-			if r.Born != "" {
-				of.ids[r.Born] = true
+			if r.FirstID != "" {
+				of.ids[r.FirstID] = true
 			}
 			if r.Mark > 0 {
 				of.marks[r.Mark] = true
@@ -120,7 +120,7 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 }
 
 // kin identifies the processes of workers.
-type kin struct {
+type processSet struct {
 	ids   map[events.Incarnation]bool // in their environment
 	marks map[uint64]bool
 }
@@ -133,7 +133,7 @@ func marks(m uint64) map[uint64]bool {
 	return map[uint64]bool{m: true}
 }
 
-func (d *Driver) killAll(ctx context.Context, groups []record, of kin) error {
+func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) error {
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -160,14 +160,14 @@ func (d *Driver) killAll(ctx context.Context, groups []record, of kin) error {
 const sweepFor = 2 * time.Second
 
 // sweepAll sweeps until nothing is found: a process may start others just before it is killed.
-func (d *Driver) sweepAll(of kin) {
+func (d *Driver) sweepAll(of processSet) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepFor)
 	defer cancel()
 	_ = d.killAll(ctx, nil, of)
 }
 
 // sweep kills every process of these workers, whatever its group, and returns how many it found.
-func (d *Driver) sweep(of kin) int {
+func (d *Driver) sweep(of processSet) int {
 	if len(of.ids)+len(of.marks) == 0 {
 		return 0
 	}
@@ -175,7 +175,7 @@ func (d *Driver) sweep(of kin) int {
 	entries, _ := os.ReadDir(d.opt.Proc)
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() || !d.isKin(pid, of) {
+		if err != nil || pid == os.Getpid() || !d.isOneOf(pid, of) {
 			continue
 		}
 		if state, _, ok := d.stat(pid); ok && state != 'Z' && state != 'X' {
@@ -189,7 +189,7 @@ func (d *Driver) sweep(of kin) int {
 // isKin checks the environment if it names a worker, and otherwise the mark: two agents of a
 // machine may choose the same mark. An agent that is root in a container may lack the capability to
 // read the environment of workers that are other users; the mark is readable for all.
-func (d *Driver) isKin(pid int, of kin) bool {
+func (d *Driver) isOneOf(pid int, of processSet) bool {
 	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "environ"))
 	if err != nil && (!os.IsPermission(err) || os.Geteuid() != 0) {
 		return false // gone, or not a worker of this agent

@@ -29,11 +29,11 @@ const (
 
 // capture reads the two output streams of a process line by line.
 type capture struct {
-	out, err *pipe
-	done     sync.WaitGroup
-	mask     atomic.Pointer[mask] // conceals secrets in all of it
-	mu       sync.Mutex
-	said     int // lines of both
+	out, err  *pipe
+	done      sync.WaitGroup
+	mask      atomic.Pointer[mask] // conceals secrets in all of it
+	mu        sync.Mutex
+	lineCount int // lines of both
 }
 
 type pipe struct {
@@ -42,12 +42,12 @@ type pipe struct {
 	emit func(string, []output.Line)
 	c    *capture
 
-	mu    sync.Mutex // in what follows and emit: reader and timer take turns
-	lines lines.Reader
-	says  traceback.Parser
-	last  []lastLine  // guarded by c.mu
-	timer *time.Timer // for what is due although nothing is read; nil = none yet
-	over  bool
+	mu        sync.Mutex // in what follows and emit: reader and timer take turns
+	lines     lines.Reader
+	traceback traceback.Parser
+	last      []lastLine  // guarded by c.mu
+	timer     *time.Timer // for what is due although nothing is read; nil = none yet
+	over      bool
 }
 
 // lastLine is one of the last lines of a stream.
@@ -134,8 +134,8 @@ func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
 		within = behindUncaught
 	}
 	for _, p := range []*pipe{c.err, c.out} {
-		if x, said := p.says.Last(within); x != nil {
-			x.BeforeMS = events.Milliseconds(max(0, at.Sub(said)))
+		if x, raised := p.traceback.Last(within); x != nil {
+			x.BeforeMS = events.Milliseconds(max(0, at.Sub(raised)))
 			return x
 		}
 	}
@@ -193,7 +193,7 @@ func (p *pipe) pass(all []output.Line) {
 			continue
 		}
 		text := output.Plain(l.Text)
-		p.says.Line(text, now)
+		p.traceback.Line(text, now)
 		finished = append(finished, text)
 	}
 	p.keep(finished)
@@ -255,8 +255,8 @@ func (p *pipe) keep(lines []string) {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	for _, text := range lines {
-		p.c.said++
-		p.last = append(p.last, lastLine{p.c.said, text})
+		p.c.lineCount++
+		p.last = append(p.last, lastLine{p.c.lineCount, text})
 	}
 	if n := len(p.last); n > keepLines {
 		p.last = slices.Clone(p.last[n-keepLines:])

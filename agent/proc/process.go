@@ -20,7 +20,7 @@ import (
 type process struct {
 	d         *Driver
 	worker    events.Incarnation // empty = a spare that no worker has taken; guarded by the driver's mu until it has
-	born      events.Incarnation // in its first environment: the worker's, or the spare's own
+	firstID   events.Incarnation // in its first environment: the worker's, or the spare's own
 	over      bool               // it has ended; guarded by the driver's mu
 	cmd       *exec.Cmd
 	pid       int

@@ -16,13 +16,13 @@ import (
 // memories are the /dev/shm of jobs that have a limit for it: each is a file system in memory of
 // that size, in a mount namespace that the workers of the job on this node share. It is gone with
 // the last of them, whatever they have left in it.
-type memories struct {
+type sharedMemories struct {
 	mu   sync.Mutex
 	jobs map[events.JobID]*memory
 }
 
 type memory struct {
-	all   *memories
+	all   *sharedMemories
 	job   events.JobID
 	space *os.File // the mount namespace
 	users int
@@ -32,7 +32,7 @@ const sharedDir = "/dev/shm"
 
 // take returns the memory of a job, for one more worker. It must be called on the locked thread.
 // The error is a StartError that names the limit.
-func (m *memories) take(job events.JobID, size spec.Bytes) (*memory, error) {
+func (m *sharedMemories) take(job events.JobID, size spec.Bytes) (*memory, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.jobs == nil {

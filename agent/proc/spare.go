@@ -182,7 +182,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		_ = ours.Close()
 		return err
 	}
-	p := &process{d: d, born: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, group: g, announced: make(chan struct{})}
+	p := &process{d: d, firstID: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, group: g, announced: make(chan struct{})}
 	pool.idle = append(pool.idle, &spare{p: p, control: ours, options: options, sink: out})
 	d.mu.Unlock()
 	c.begin(&d.waits)
@@ -195,23 +195,23 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 // readSpare reports modules that a spare could not import.
 func (d *Driver) readSpare(p *process, control *os.File, k worker.KeepSpares) {
 	line, err := bufio.NewReader(control).ReadBytes('\n')
-	var said struct {
+	var answer struct {
 		Wrong []string `json:"wrong"`
 	}
-	if err != nil || json.Unmarshal(line, &said) != nil || len(said.Wrong) == 0 {
+	if err != nil || json.Unmarshal(line, &answer) != nil || len(answer.Wrong) == 0 {
 		return
 	}
 	d.mu.Lock()
 	s := d.spares[k.Job]
 	d.mu.Unlock()
 	if s != nil {
-		s.fail(strings.Join(said.Wrong, "; "))
+		s.fail(strings.Join(answer.Wrong, "; "))
 	}
 }
 
 // takeSpare makes a spare the process of a worker; nil = there is none. It must be called on the
 // locked thread.
-func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker.Input), said func(string, []output.Line)) *process {
+func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker.Input), onOutput func(string, []output.Line)) *process {
 	options, rest, err := interpreter(s.Command)
 	if err != nil {
 		return nil
@@ -246,7 +246,7 @@ func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker
 	}
 	sp.p.worker, sp.p.report, sp.p.oomBefore, sp.p.dir = s.Worker, report, d.oom.read(), s.Dir
 	d.live[s.Worker] = sp.p
-	sp.sink.direct(said)
+	sp.sink.direct(onOutput)
 	return sp.p
 }
 

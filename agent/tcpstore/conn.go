@@ -55,7 +55,7 @@ func (c *conn) serveOne() error {
 	}
 	if !c.speaks {
 		c.speaks = true
-		c.server.heard()
+		c.server.hasSpoken()
 		return c.firstRequest(b)
 	}
 	c.endWait()
@@ -126,7 +126,7 @@ func (c *conn) giveBack() {
 }
 
 // gone tells whether an error only means that the client has closed the connection.
-func gone(err error) bool {
+func isDisconnect(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &op) || isErrno(err)
 }

@@ -135,7 +135,7 @@ func (s *Server) admit(nc net.Conn) {
 func (s *Server) run(c *conn) {
 	err := c.serve()
 	if !c.speaks {
-		s.heard()
+		s.hasSpoken()
 	}
 	s.mu.Lock()
 	delete(s.conns, c)
@@ -143,7 +143,7 @@ func (s *Server) run(c *conn) {
 	_ = c.Close() // the error that matters is err
 	var g garbage
 	switch log := s.opt.Log.With(slog.Any("client", c.RemoteAddr()), slog.Any("error", err)); {
-	case gone(err):
+	case isDisconnect(err):
 		log.Debug("store: a connection has ended")
 	case errors.As(err, &g):
 		if n := s.garbage.Add(1); powerOf2(n) {
@@ -155,7 +155,7 @@ func (s *Server) run(c *conn) {
 }
 
 // heard counts a connection that is silent no longer.
-func (s *Server) heard() { s.silent.Add(-1) }
+func (s *Server) hasSpoken() { s.silent.Add(-1) }
 
 // powerOf2 tells whether the n-th message of a kind is logged: anybody may cause them.
 func powerOf2(n uint64) bool { return n&(n-1) == 0 }

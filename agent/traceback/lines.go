@@ -39,7 +39,7 @@ func (b *block) python(line string) bool {
 	if m == nil {
 		return false
 	}
-	b.typ, b.says = m[1], m[2]
+	b.typ, b.message = m[1], m[2]
 	return true
 }
 
@@ -98,7 +98,7 @@ func (b *block) golang(line, text string) bool {
 	}
 	switch {
 	case strings.HasPrefix(line, "\tpanic: "):
-		b.cause, b.says = b.typ+": "+b.says, strings.TrimPrefix(text, "panic: ")
+		b.cause, b.message = b.typ+": "+b.message, strings.TrimPrefix(text, "panic: ")
 	case text == "":
 		return b.frames > 0
 	case line[0] != '\t':

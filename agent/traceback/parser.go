@@ -34,16 +34,16 @@ type Parser struct {
 
 // block is an incomplete traceback.
 type block struct {
-	kind   kind
-	begun  time.Time // when its first line was printed
-	cause  string
-	frame  frame // innermost one
-	user   frame // innermost one of the user's own code
-	frames int
-	others int // lines in a row that do not belong to it
-	typ    string
-	says   string
-	call   string // Go: the function whose file is on the next line
+	kind    kind
+	begun   time.Time // when its first line was printed
+	cause   string
+	frame   frame // innermost one
+	user    frame // innermost one of the user's own code
+	frames  int
+	others  int // lines in a row that do not belong to it
+	typ     string
+	message string
+	call    string // Go: the function whose file is on the next line
 
 	current bool // faulthandler: the frames are those of the thread that failed
 }
@@ -142,13 +142,13 @@ func (p *Parser) begins(line, text string) bool {
 		p.parts = p.parts && p.group && p.nested
 		p.group = true
 	case strings.HasPrefix(line, "Fatal Python error: "):
-		b.kind, b.typ, b.says = fault, "Fatal Python error", strings.TrimPrefix(line, "Fatal Python error: ")
+		b.kind, b.typ, b.message = fault, "Fatal Python error", strings.TrimPrefix(line, "Fatal Python error: ")
 		if p.abort && p.since == 0 {
 			b.cause = title(p.last)
 		}
 	case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "):
 		b.kind = golang
-		b.typ, b.says, _ = strings.Cut(line, ": ")
+		b.typ, b.message, _ = strings.Cut(line, ": ")
 	case strings.HasPrefix(line, "terminate called after throwing an instance of '"):
 		b.kind, b.typ = cpp, strings.Trim(strings.TrimPrefix(line, "terminate called after throwing an instance of "), "'")
 	default:
@@ -177,7 +177,7 @@ func (p *Parser) within(line, text string) {
 	case golang:
 		complete = b.golang(line, text)
 	case cpp:
-		b.says = strings.TrimSpace(strings.TrimPrefix(text, "what():"))
+		b.message = strings.TrimSpace(strings.TrimPrefix(text, "what():"))
 	default:
 		complete = b.python(line)
 	}
@@ -198,7 +198,7 @@ func (p *Parser) whole() {
 		f = b.frame
 	}
 	x := &events.Exception{
-		Type: limits.Shorten(b.typ, mostName), Message: limits.Shorten(b.says, mostMessage), Cause: limits.Shorten(b.cause, mostMessage),
+		Type: limits.Shorten(b.typ, mostName), Message: limits.Shorten(b.message, mostMessage), Cause: limits.Shorten(b.cause, mostMessage),
 		File: limits.Shorten(f.file, mostMessage), Line: f.line, Function: limits.Shorten(f.function, mostName),
 	}
 	switch {
@@ -215,7 +215,7 @@ func (p *Parser) whole() {
 		p.last, p.parts = x, p.group && strings.HasSuffix(x.Type, "ExceptionGroup")
 	}
 	p.at, p.since, p.abort = b.begun, 0, b.kind == cpp
-	p.more = b.kind == python && strings.HasSuffix(b.says, ":")
+	p.more = b.kind == python && strings.HasSuffix(b.message, ":")
 }
 
 // Last returns the newest exception and when its first line was printed: a program may be stopped

@@ -148,13 +148,13 @@ func (t *transition) handleJoin(in WorkerJoined) {
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: "address is empty: give the host:port on which this worker takes data-plane connections"})
 	case w.join != nil && w.join.req.Left == in.Request.Left:
 		before := w.join.req
-		if before.Cold && !in.Request.Cold {
+		if before.Unsynced && !in.Request.Unsynced {
 			w.join.sendAt, w.join.sentAt = t.now, time.Time{} // the rendezvous' copy is out of date
 		}
 		w.join.req, w.join.stateFrom = in.Request, 0
 		w.join.req.NoticeMS = before.NoticeMS // since the first call
 		// A call that the worker has given up may arrive after its replacement.
-		w.join.req.Cold = in.Request.Cold && before.Cold
+		w.join.req.Unsynced = in.Request.Unsynced && before.Unsynced
 		w.join.req.Holders = max(in.Request.Holders, before.Holders)
 	default:
 		w.left = max(w.left, events.Generation(in.Request.Left))
@@ -213,12 +213,12 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMember) {
 	l, q := j.launch, w.join
 	known := max(q.stateFrom, events.Generation(q.req.Holders))
-	if !q.req.Cold || m.Rank >= 0 || len(m.Peers) == 0 || known >= l.Generation {
+	if !q.req.Unsynced || m.Rank >= 0 || len(m.Peers) == 0 || known >= l.Generation {
 		return
 	}
 	q.stateFrom = l.Generation
 	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
-		Verdict: wire.WarmUp, Generation: uint64(l.Generation), Rank: -1, World: l.World,
+		Verdict: wire.Prefetch, Generation: uint64(l.Generation), Rank: -1, World: l.World,
 		Token: wire.StateToken(l.Token), Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
 		Expect: expected(l, m),
 	}})
@@ -278,7 +278,7 @@ func (t *transition) sendJoin(w *incarnation) {
 	t.do(SendJoin{Join: events.MemberJoin{
 		Job: w.ref.Job, Place: w.ref.Place, Incarnation: w.ref.Incarnation, Agent: t.s.cfg.Agent, Attempt: w.ref.Attempt,
 		PID: w.ref.PID, Address: q.req.Address, Left: events.Generation(q.req.Left), Planned: q.req.Planned,
-		Accused: q.req.Accused, Broken: q.req.Broken, NoticeMS: notice, Commit: commit(q.req.Commit), Unsynced: q.req.Cold,
+		Accused: q.req.Accused, Broken: q.req.Broken, NoticeMS: notice, Commit: commit(q.req.Commit), Unsynced: q.req.Unsynced,
 	}})
 }
 

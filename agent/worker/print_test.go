@@ -76,7 +76,7 @@ func (p *player) print(a Action) string {
 			j.Attempt, j.PID, j.Address, j.Left, j.Planned, j.NoticeMS)
 	case AnswerJoin:
 		x := a.Assignment
-		if x.Verdict == wire.WarmUp {
+		if x.Verdict == wire.Prefetch {
 			return fmt.Sprintf("answer %s: %s g%d from %v", p.name(a.Worker), x.Verdict, x.Generation, x.Peers)
 		}
 		if x.Rank+x.World == 0 {

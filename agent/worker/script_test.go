@@ -98,7 +98,7 @@ func (p *player) command(f []string) {
 	case "join":
 		p.step(WorkerJoined{id, wire.JoinRequest{
 			Address: cmp.Or(a["address"], "10.0.0.1:5000"), Left: uint64(a.num("left")), Planned: a.has("planned"),
-			NoticeMS: float64(a.num("notice")), Accused: ranks(a["accused"]), Cold: a.has("unsynced"), Holders: uint64(a.num("holders")),
+			NoticeMS: float64(a.num("notice")), Accused: ranks(a["accused"]), Unsynced: a.has("unsynced"), Holders: uint64(a.num("holders")),
 		}})
 	case "answered":
 		p.step(JoinAnswered{

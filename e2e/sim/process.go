@@ -155,7 +155,7 @@ func (p *process) join(planned bool, accused []int) {
 	p.calls++
 	p.req = wire.JoinRequest{
 		Address: string(p.node.id) + ".test:" + strconv.Itoa(p.pid), Left: p.left, Planned: planned, Accused: accused,
-		Cold: p.left == 0 && p.start.Attempt%4 != 0, // some programs cannot prefetch
+		Unsynced: p.left == 0 && p.start.Attempt%4 != 0, // some programs cannot prefetch
 	}
 	if p.left > 0 && !planned {
 		p.req.NoticeMS = 1
@@ -184,7 +184,7 @@ func (p *process) assigned(a wire.Assignment) {
 		p.unread = &a
 		return
 	}
-	if a.Verdict == wire.WarmUp {
+	if a.Verdict == wire.Prefetch {
 		p.prefetch(a)
 		return
 	}
@@ -205,7 +205,7 @@ func (p *process) assigned(a wire.Assignment) {
 // prefetch fetches the state from a generation that this process is not in, while that generation
 // runs. Sometimes it takes as long as it may.
 func (p *process) prefetch(a wire.Assignment) {
-	if a.Generation <= p.req.Holders || !p.req.Cold {
+	if a.Generation <= p.req.Holders || !p.req.Unsynced {
 		return
 	}
 	p.req.Holders = a.Generation
@@ -218,7 +218,7 @@ func (p *process) prefetch(a wire.Assignment) {
 	}
 	p.after(took, func() {
 		if p.waiting && p.calls == number {
-			p.req.Cold = false
+			p.req.Unsynced = false
 			p.calls++
 			p.call(p.calls)
 		}

@@ -47,8 +47,8 @@ func (w *world) buildServices(m mutation) {
 		others := o.Others
 		o.Others = func(node string, known func() []string, state func(string) (liveness.State, bool)) any {
 			k := others(node, known, state).(liveness.Known)
-			k.HeardSince = func(who liveness.Incarnation, silence time.Duration) bool {
-				return v.ages.HeardSince(who, silence, w.now)
+			k.SeenSince = func(who liveness.Incarnation, silence time.Duration) bool {
+				return v.ages.SeenSince(who, silence, w.now)
 			}
 			return k
 		}

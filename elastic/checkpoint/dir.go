@@ -30,11 +30,11 @@ func (n Name) String() string { return fmt.Sprintf("l%d/g%d/%d", n.Run, n.Genera
 
 // file is the name of the file; files sort like names.
 func (n Name) file() string {
-	return fmt.Sprintf("life-%06d.generation-%010d.step-%014d.checkpoint", n.Run, n.Generation, n.Step)
+	return fmt.Sprintf("run-%06d.generation-%010d.step-%014d.checkpoint", n.Run, n.Generation, n.Step)
 }
 
 func parse(file string) (n Name, ok bool) {
-	_, err := fmt.Sscanf(file, "life-%d.generation-%d.step-%d.checkpoint", &n.Run, &n.Generation, &n.Step)
+	_, err := fmt.Sscanf(file, "run-%d.generation-%d.step-%d.checkpoint", &n.Run, &n.Generation, &n.Step)
 	return n, err == nil && n.file() == file
 }
 

@@ -26,7 +26,7 @@ func (h *Hub) seal() {
 	newcomer := false
 	for token := range h.Alive {
 		j, in := h.Joined[token]
-		newcomer = newcomer || (in && j.Left == 0 && !j.Cold && !slices.Contains(h.Members, token))
+		newcomer = newcomer || (in && j.Left == 0 && !j.Unsynced && !slices.Contains(h.Members, token))
 	}
 	if h.Generation > 0 && newcomer {
 		h.Planned = true
@@ -44,7 +44,7 @@ func (h *Hub) seal() {
 		if h.Removed[token] {
 			continue
 		}
-		if !j.Cold || h.Generation == 0 || !h.survivors() {
+		if !j.Unsynced || h.Generation == 0 || !h.survivors() {
 			next = append(next, token)
 		}
 	}

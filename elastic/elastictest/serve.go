@@ -80,7 +80,7 @@ func (h *Hub) join(r *http.Request, token string) any {
 			return // dead, or a place is assigned already
 		}
 		if before, in := h.Joined[token]; in && before.Left == j.Left {
-			j.Cold = j.Cold && before.Cold // a call that was given up may arrive late
+			j.Unsynced = j.Unsynced && before.Unsynced // a call that was given up may arrive late
 		}
 		h.Address[token] = j.Address
 		h.Joined[token] = j
@@ -97,10 +97,10 @@ func (h *Hub) join(r *http.Request, token string) any {
 func (h *Hub) assign(token string, j wire.JoinRequest, a *wire.Assignment) bool {
 	rank := slices.Index(h.Members, token)
 	switch {
+	case h.Removed[token]: // also if the others have completed the training since
+		a.Verdict = wire.Removed
 	case len(h.Done) > 0:
 		a.Verdict = wire.Over
-	case h.Removed[token]:
-		a.Verdict = wire.Removed
 	case rank >= 0 && h.Generation > j.Left:
 		next := (rank + 1) % len(h.Members)
 		*a = wire.Assignment{
@@ -108,9 +108,9 @@ func (h *Hub) assign(token string, j wire.JoinRequest, a *wire.Assignment) bool 
 			Token: "secret", Peers: map[int]string{next: h.Address[h.Members[next]]},
 			Trace: Traceparent(h.Generation, rank),
 		}
-	case j.Cold && h.Generation > j.Holders && h.Generation > 0:
+	case j.Unsynced && h.Generation > j.Holders && h.Generation > 0:
 		*a = wire.Assignment{
-			Verdict: wire.WarmUp, Generation: h.Generation, Rank: -1, World: len(h.Members),
+			Verdict: wire.Prefetch, Generation: h.Generation, Rank: -1, World: len(h.Members),
 			Token: wire.StateToken("secret"), Peers: h.holders(),
 		}
 		if h.Mislead != nil {

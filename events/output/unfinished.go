@@ -46,22 +46,22 @@ const PaceEvery = 30 * time.Second
 // Pace chooses the lines for readers who cannot replace one, such as a file or the log of a CI job:
 // all that are finished, and of one that is not a state every PaceEvery. The zero value is ready.
 type Pace struct {
-	told map[Source]time.Time // when the newest state was let through, or the line has begun
+	shown map[Source]time.Time // when the newest state was let through, or the line has begun
 }
 
 // Takes reports whether a line that has come at a time is let through.
 func (p *Pace) Takes(of Source, open bool, at time.Time) bool {
 	if !open {
-		delete(p.told, of)
+		delete(p.shown, of)
 		return true
 	}
-	last, begun := p.told[of]
+	last, begun := p.shown[of]
 	if begun && at.Sub(last) < PaceEvery {
 		return false
 	}
-	if p.told == nil {
-		p.told = map[Source]time.Time{}
+	if p.shown == nil {
+		p.shown = map[Source]time.Time{}
 	}
-	p.told[of] = at
+	p.shown[of] = at
 	return begun
 }

@@ -18,12 +18,12 @@ import (
 type File struct {
 	Path string
 
-	mu      sync.Mutex
-	offered []byte          // to a broker, at the last attempt to connect
-	same    durable.Version // of the file when it had what was offered
-	used    []byte          // by the last connection; nil = there was none
-	refused []byte          // that were tried, and are not usable
-	turn    bool            // those of the last connection were offered last
+	mu         sync.Mutex
+	offered    []byte          // to a broker, at the last attempt to connect
+	same       durable.Version // of the file when it had what was offered
+	used       []byte          // by the last connection; nil = there was none
+	refused    []byte          // that were tried, and are not usable
+	preferLast bool            // those of the last connection were offered last
 }
 
 // Claims returns the signed claims to connect with: those in the file. If a broker has refused
@@ -39,8 +39,8 @@ func (f *File) Claims() (string, error) {
 	defer f.mu.Unlock()
 	keep := f.used != nil && (err != nil || f.otherUser(text))
 	if !keep && f.used != nil && bytes.Equal(text, f.refused) {
-		f.turn = !f.turn
-		keep = f.turn
+		f.preferLast = !f.preferLast
+		keep = f.preferLast
 	}
 	if keep {
 		text = f.used

@@ -143,13 +143,13 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 	p.sawRevision(entity, revision)
 	// Hints are sent first: they are the fastest way to the receivers, and need no storage.
 	p.sendHints(d.hints)
-	carried, behind := !e.published, e.launchesWaiting()
+	carried, olderUnpublished := !e.published, e.launchesWaiting()
 	e.doc, e.state, e.revision, e.seenAt, e.published = d.doc, d.state, revision, now, false
 	e.doc.Outbox, e.doc.Elided = d.outbox, nil
 	p.list(entity)
 	stored(d.out)
 	d.out.Unpublished = p.publishOutbox(ctx, e, carried)
-	d.out.Unpublished = cmp.Or(d.out.Unpublished, p.publishNew(ctx, e, d.launches, behind))
+	d.out.Unpublished = cmp.Or(d.out.Unpublished, p.publishNew(ctx, e, d.launches, olderUnpublished))
 	p.forget(ctx, entity, e, d)
 	return d.out, false, nil
 }

@@ -87,14 +87,14 @@ func (p *Processor[S]) complete(ctx context.Context, m events.Message) (events.M
 
 // publishNew publishes the launches of a decision. behind = older ones may be unpublished still, so
 // not all up to here are known to be published.
-func (p *Processor[S]) publishNew(ctx context.Context, e *entry[S], launches []events.Launch, behind bool) error {
+func (p *Processor[S]) publishNew(ctx context.Context, e *entry[S], launches []events.Launch, olderUnpublished bool) error {
 	if len(launches) == 0 {
 		return nil
 	}
 	if err := p.publishLaunches(ctx, launches); err != nil {
 		return err
 	}
-	if !behind {
+	if !olderUnpublished {
 		e.launched = any(e.state).(LaunchSource).LaunchRevision()
 	}
 	return nil

@@ -45,7 +45,7 @@ func (p *Processor[S]) repairs() bool { return p.o.Memory.Recall != nil || p.o.M
 
 // Repair makes a document again that cannot be read, or lacks what was decided last, and says what
 // it did; "" = nothing was wrong.
-func (p *Processor[S]) Repair(ctx context.Context, entity string, now time.Time) (said string, err error) {
+func (p *Processor[S]) Repair(ctx context.Context, entity string, now time.Time) (repaired string, err error) {
 	value, revision, err := p.bucket.Load(ctx, entity)
 	switch {
 	case errors.Is(err, events.ErrNotFound):
@@ -66,15 +66,15 @@ func (p *Processor[S]) Repair(ctx context.Context, entity string, now time.Time)
 	case e.err == nil && (p.o.Memory.Recall == nil || p.o.Memory.Over != nil && p.o.Memory.Over(e.state)): // repaired by another replica
 		return "", nil
 	case e.err == nil:
-		if made, err = p.behind(ctx, entity, e); err != nil || made.of == "" {
+		if made, err = p.applyNewer(ctx, entity, e); err != nil || made.of == "" {
 			return "", err
 		}
-		said = fmt.Sprintf("its document lacked what was decided last: it has %s now", made.of)
+		repaired = fmt.Sprintf("its document lacked what was decided last: it has %s now", made.of)
 	default:
 		if made, err = p.rebuild(ctx, entity); err != nil {
 			return "", err
 		}
-		said = fmt.Sprintf("its document could not be read (%v): it is made of %s again", e.err, made.of)
+		repaired = fmt.Sprintf("its document could not be read (%v): it is made of %s again", e.err, made.of)
 	}
 	if made.of == "" { // nothing was ever said about it
 		if err := p.bucket.Delete(ctx, entity, revision); err != nil && !errors.Is(err, events.ErrConflict) {
@@ -97,7 +97,7 @@ func (p *Processor[S]) Repair(ctx context.Context, entity string, now time.Time)
 	if again || err != nil { // another replica was first, or the next try sees what is stored
 		return "", err
 	}
-	return said, nil
+	return repaired, nil
 }
 
 // recalled is a state that was made from the log.
@@ -130,7 +130,7 @@ func (p *Processor[S]) complement(ctx context.Context, made *recalled[S]) (err e
 }
 
 // behind applies the facts that are newer than a document, if the service has decided one of them.
-func (p *Processor[S]) behind(ctx context.Context, entity string, e *entry[S]) (recalled[S], error) {
+func (p *Processor[S]) applyNewer(ctx context.Context, entity string, e *entry[S]) (recalled[S], error) {
 	made := recalled[S]{state: e.state, number: maps.Clone(e.doc.Number)}
 	if made.number == nil {
 		made.number = map[events.Family]uint64{}
@@ -230,9 +230,9 @@ func (p *Processor[S]) writes(f events.Family) bool {
 func (c *Core[S]) repair(ctx context.Context, entity string) {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()
-	said, err := c.processor.Repair(ctx, entity, c.o.Now())
-	if said != "" {
-		c.o.Observe(Observation{Service: c.o.Service, Entity: entity, Repaired: said})
+	repaired, err := c.processor.Repair(ctx, entity, c.o.Now())
+	if repaired != "" {
+		c.o.Observe(Observation{Service: c.o.Service, Entity: entity, Repaired: repaired})
 	}
 	c.o.failed(entity, "", err)
 	if err != nil {

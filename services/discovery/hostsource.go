@@ -125,8 +125,8 @@ func (c HostConfig) run(ctx context.Context) (string, error) {
 	if _, err := exec.LookPath(c.HostScript); err != nil && strings.ContainsAny(c.HostScript, " \t|;&$") {
 		cmd = exec.CommandContext(ctx, "/bin/sh", "-c", c.HostScript)
 	}
-	out, says := bounded{most: mostHosts}, bounded{most: 4 << 10}
-	cmd.Stdout, cmd.Stderr = &out, &says
+	out, stderr := bounded{most: mostHosts}, bounded{most: 4 << 10}
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // a child of the script may keep the pipe open
@@ -138,7 +138,7 @@ func (c HostConfig) run(ctx context.Context) (string, error) {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return "", fmt.Errorf("no answer within %s", c.HostWithin)
 	case err != nil:
-		if line, _, _ := strings.Cut(strings.TrimSpace(says.kept.String()), "\n"); line != "" {
+		if line, _, _ := strings.Cut(strings.TrimSpace(stderr.kept.String()), "\n"); line != "" {
 			return "", fmt.Errorf("%w: %s", err, line)
 		}
 		return "", err

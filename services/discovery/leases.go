@@ -40,8 +40,8 @@ func (s *replica) renew(b events.LeaseRenew, now time.Time, emit controller.Emit
 		return events.LeaseGrant{}, nil
 	}
 	s.mu.Lock()
-	r := s.ages.Renew(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, now)
-	l := s.c.lease().ForFleet(s.ages.FleetSize())
+	r := s.tracker.Renew(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, now)
+	l := s.c.lease().ForFleet(s.tracker.FleetSize())
 	if s.several {
 		l = l.OnProof()
 	}
@@ -64,9 +64,9 @@ func (s *replica) majority(ctx context.Context, _ controller.Emit) error {
 		err := s.ports.Links.Majority(ctx, events.BucketNodes, func(asked time.Time, alone bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.several, s.ages.NeedsProof = !alone, !alone
+			s.several, s.tracker.NeedsProof = !alone, !alone
 			if !alone {
-				s.ages.Majority(asked)
+				s.tracker.Majority(asked)
 			}
 		})
 		switch {
@@ -74,7 +74,7 @@ func (s *replica) majority(ctx context.Context, _ controller.Emit) error {
 		case errors.Is(err, events.ErrNotFound):
 			s.report(events.Errorf(events.NotFound, "leases are granted without a proof that most brokers are there: %w", err))
 			s.mu.Lock()
-			s.ages.NeedsProof = false
+			s.tracker.NeedsProof = false
 			s.mu.Unlock()
 			<-ctx.Done()
 		default:

@@ -41,7 +41,7 @@ type replica struct {
 	observe func(controller.Observation)
 
 	mu      sync.Mutex
-	ages    liveness.HeartbeatTracker
+	tracker liveness.HeartbeatTracker
 	several bool // there are several brokers, or it is not known yet
 
 	list listing
@@ -55,7 +55,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 	if observe == nil {
 		observe = func(controller.Observation) {}
 	}
-	s := &replica{ports: ports, c: c, observe: observe, several: true, list: listing{c: c.HostConfig, nodes: map[events.NodeID]events.NodeView{}}, ages: liveness.HeartbeatTracker{
+	s := &replica{ports: ports, c: c, observe: observe, several: true, list: listing{c: c.HostConfig, nodes: map[events.NodeID]events.NodeView{}}, tracker: liveness.HeartbeatTracker{
 		SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin, NeedsProof: true,
 	}}
 	if c.Hosts != "" {
@@ -115,10 +115,10 @@ func (s *replica) others(node string, known func() []string, state func(string) 
 			}
 			return f
 		},
-		HeardSince: func(who liveness.Incarnation, silence time.Duration) bool {
+		SeenSince: func(who liveness.Incarnation, silence time.Duration) bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.ages.HeardSince(who, silence, time.Now())
+			return s.tracker.SeenSince(who, silence, time.Now())
 		},
 	}
 }
@@ -146,8 +146,8 @@ func (s *replica) greeted(data []byte) (events.Body, error) {
 	if h, ok := b.(events.NodeHello); ok && err == nil {
 		s.list.greet(&h)
 		s.mu.Lock()
-		h.FleetSize, h.Several = s.ages.FleetSize(), s.several
-		h.Silence = s.ages.SilentBefore(h, time.Now())
+		h.FleetSize, h.Several = s.tracker.FleetSize(), s.several
+		h.Silence = s.tracker.SilentBefore(h, time.Now())
 		s.mu.Unlock()
 		b = h
 	}
@@ -165,7 +165,7 @@ func (s *replica) records(emit controller.Emit) (changed func(string, []byte), l
 			s.list.forget(events.NodeID(key))
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.ages.Forget(events.NodeID(key))
+			s.tracker.Forget(events.NodeID(key))
 			return
 		}
 		v, err := document.View[events.NodeView](value)
@@ -173,7 +173,7 @@ func (s *replica) records(emit controller.Emit) (changed func(string, []byte), l
 			return // documents of a newer version are left to its replicas
 		}
 		s.mu.Lock()
-		s.ages.Update(v, time.Now())
+		s.tracker.Update(v, time.Now())
 		s.mu.Unlock()
 		if b, changed := s.list.know(v); changed {
 			emit(events.Input{Body: b})
@@ -188,7 +188,7 @@ func (s *replica) heartbeats(ctx context.Context, emit controller.Emit) error {
 			return // a signal may be lost
 		}
 		s.mu.Lock()
-		mend := s.ages.Heartbeat(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, time.Now())
+		mend := s.tracker.Heartbeat(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, time.Now())
 		s.mu.Unlock()
 		if mend {
 			emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: b}})
@@ -201,7 +201,7 @@ func (s *replica) connection(ctx context.Context, _ controller.Emit) error {
 	return s.ports.Signals.Watch(ctx, func(connected bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.ages.Connected(connected, time.Now())
+		s.tracker.Connected(connected, time.Now())
 	})
 }
 
@@ -215,8 +215,8 @@ const (
 func (s *replica) look(ctx context.Context, emit controller.Emit) error {
 	return wait.Every(ctx, lookEvery, func(time.Time) error {
 		s.mu.Lock()
-		cuts := s.ages.Disconnections(time.Now())
-		suspect, ask := s.ages.Check(time.Now())
+		cuts := s.tracker.Disconnections(time.Now())
+		suspect, ask := s.tracker.Check(time.Now())
 		s.mu.Unlock()
 		for _, cut := range cuts {
 			emit(events.Input{Body: cut})
@@ -230,7 +230,7 @@ func (s *replica) look(ctx context.Context, emit controller.Emit) error {
 		controller.Each(pings, ask, func(who liveness.Incarnation) { s.ping(ctx, who, emit) })
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.ages.Skip(time.Now()) // the gap was spent on pings
+		s.tracker.Skip(time.Now()) // the gap was spent on pings
 		return nil
 	})
 }
@@ -249,7 +249,7 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 		var pong events.Pong
 		if pong, err = events.DecodeBody[events.Pong](data); err == nil && pong.Incarnation == who.Incarnation {
 			s.mu.Lock()
-			mend := s.ages.Observe(who, pong.Link, time.Now())
+			mend := s.tracker.Observe(who, pong.Link, time.Now())
 			s.mu.Unlock()
 			if mend {
 				emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: pong.Link}}})
@@ -258,8 +258,8 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 		}
 	}
 	s.mu.Lock()
-	deaf, silent, since, nodes := s.ages.Deaf(time.Now()), s.ages.PingPending(who), s.ages.Silence(who, time.Now()), s.ages.FleetSize()
-	unheard, several := s.ages.Unheard(who), s.several
+	deaf, silent, since, nodes := s.tracker.Deaf(time.Now()), s.tracker.PingPending(who), s.tracker.Silence(who, time.Now()), s.tracker.FleetSize()
+	unheard, several := s.tracker.Unheard(who), s.several
 	s.mu.Unlock()
 	if deaf || !silent || !s.hears(ctx) { // otherwise this replica was disconnected, or the agent was heard since
 		return
@@ -276,7 +276,7 @@ func (s *replica) ends(ctx context.Context, emit controller.Emit) error {
 	for ctx.Err() == nil {
 		err := s.ports.Links.Ends(ctx, func(l events.Link) {
 			s.mu.Lock()
-			cut, ok := s.ages.ConnectionClosed(l, time.Now())
+			cut, ok := s.tracker.ConnectionClosed(l, time.Now())
 			s.mu.Unlock()
 			if ok {
 				emit(events.Input{Body: cut})

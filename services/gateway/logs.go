@@ -187,7 +187,7 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 	if l.out.flush() != nil { // the headers: from here on the client misses nothing
 		return
 	}
-	told, live := false, l.g.feed.Live.Last()
+	reported, live := false, l.g.feed.Live.Last()
 	for {
 		v, _, there := l.g.feed.Job(job)
 		ended := !there || v.State.Terminal()
@@ -210,12 +210,12 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 		if len(items) > 0 {
 			continue
 		}
-		if ended && !told {
+		if ended && !reported {
 			// All output was stored before the job ended, but the ring may be behind.
 			if err := l.g.feed.Lines(ctx, job, l.want.node, feed.ChunkOf(l.after), l.line); err != nil {
 				return
 			}
-			if told = true; l.out.media != mediaSSE {
+			if reported = true; l.out.media != mediaSSE {
 				_ = l.out.flush() // the client has gone
 				return
 			}
@@ -228,7 +228,7 @@ func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bo
 		for _, i := range changes {
 			live = i.Sequence
 		}
-		if told {
+		if reported {
 			changed = nil
 		} else if len(changes) > 0 {
 			continue

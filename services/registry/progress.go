@@ -95,7 +95,7 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 }
 
 // heard returns what this replica has heard of a job since its record was written.
-func (l *listener) heard(entity string, _ func() []string, _ func(string) (job.State, bool)) any {
+func (l *listener) observe(entity string, _ func() []string, _ func(string) (job.State, bool)) any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, _ := l.ages.Progress(events.JobID(entity))

@@ -194,14 +194,14 @@ func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipant
 // missed reports whether some job has missed a fact about a node, judging by the job's workers
 // there: it counts workers as running that are gone, or as lost that run.
 func missed(v events.NodeView, workers []events.WorkerView) bool {
-	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft
+	ended := v.State == events.NodeStateLost || v.State == events.NodeStateLeft
 	for _, w := range workers {
 		switch {
 		case w.State.Ended(): // lost with an agent that is alive: the loss arrived after the return
-			if !gone && w.State == events.WorkerStateLost && w.Agent == v.Incarnation {
+			if !ended && w.State == events.WorkerStateLost && w.Agent == v.Incarnation {
 				return true
 			}
-		case gone:
+		case ended:
 			if w.Agent <= v.Incarnation {
 				return true
 			}

@@ -33,7 +33,7 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 			}},
 		},
 		Route:     route,
-		Others:    hear.heard,
+		Others:    hear.observe,
 		Reconcile: known.reconcile,
 		Memory: controller.Memory[job.State]{
 			Recall: job.Machine{}.Recall, Over: job.State.Over,

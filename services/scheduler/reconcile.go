@@ -51,7 +51,7 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	}
 	for _, id := range slices.Sorted(maps.Keys(pool.Jobs)) {
 		// A job that is wrongly released would wait for ever.
-		if gone, err := controller.JobRemoved(ctx, k.jobs.Bucket, id); err != nil || !gone {
+		if removed, err := controller.JobRemoved(ctx, k.jobs.Bucket, id); err != nil || !removed {
 			continue
 		}
 		emit(events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: id, Reason: "there is no record of it any more"}}})

@@ -82,11 +82,11 @@ type JoinRequest struct {
 	Commit   Commit   `json:"commit"`    // newest commit it holds; Generation 0 = none
 	NoticeMS float64  `json:"notice_ms"` // time since it noticed what made it leave
 
-	// Cold: this newcomer can prefetch the state while the others train, and need not be in a
-	// generation before it has it, unless there are too few members without it. The verdict WarmUp
-	// tells it where, and it asks again with Cold = false when it is ready.
-	Cold    bool   `json:"cold,omitempty"`
-	Holders uint64 `json:"holders,omitempty"` // newest generation whose state holders it was given
+	// Unsynced: this newcomer can prefetch the state while the others train, and need not be in a
+	// generation before it has it, unless there are too few members without it. The verdict Prefetch
+	// tells it where, and it asks again with Unsynced = false when it is ready.
+	Unsynced bool   `json:"unsynced,omitempty"`
+	Holders  uint64 `json:"holders,omitempty"` // newest generation whose state holders it was given
 }
 
 // Verdicts of an Assignment.
@@ -94,9 +94,9 @@ const (
 	Assigned = "assigned" // in the generation below
 	Over     = "over"     // the job is finishing elsewhere: return without error
 	Removed  = "removed"  // this worker is no longer part of the job: return without error
-	// WarmUp answers only a Cold request: Peers of Generation hold the state; Token is for fetching
-	// it, not for membership.
-	WarmUp = "warm-up"
+	// Prefetch answers only an unsynced request: Peers of Generation hold the state; Token is for
+	// fetching it, not for membership.
+	Prefetch = "prefetch"
 )
 
 // Assignment is a worker's place in a generation.
@@ -109,15 +109,15 @@ type Assignment struct {
 	LocalSize  int            `json:"local_size"`
 	CrossRank  int            `json:"cross_rank"`
 	CrossSize  int            `json:"cross_size"`
-	Token      string         `json:"token"`           // of the generation; WarmUp: its StateToken
-	Peers      map[int]string `json:"peers,omitempty"` // of ring neighbours; WarmUp: of some holders
-	// Trace is the W3C traceparent of the worker's span in the generation; WarmUp: of its process.
+	Token      string         `json:"token"`           // of the generation; Prefetch: its StateToken
+	Peers      map[int]string `json:"peers,omitempty"` // of ring neighbours; Prefetch: of some holders
+	// Trace is the W3C traceparent of the worker's span in the generation; Prefetch: of its process.
 	Trace  string    `json:"trace,omitempty"`
 	Cause  string    `json:"cause,omitempty"` // start, worker-failed, grow ...
 	Expect *Expected `json:"expect,omitempty"`
 }
 
-// Expected is, with WarmUp, the ranks that the newcomer will have if nothing else changes.
+// Expected is, with Prefetch, the ranks that the newcomer will have if nothing else changes.
 type Expected struct {
 	Rank      int `json:"rank"`
 	World     int `json:"world"`

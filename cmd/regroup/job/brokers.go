@@ -24,14 +24,14 @@ func drawBrokers(p screen.Palette, w *bytes.Buffer, r brokers.Report) error {
 		fmt.Fprintln(w)
 	}
 	err := screen.TableOf(w, p, []string{"BROKER", "STATE", "LEADS", "COPIES", "LAG", "HEARD"}, r.Brokers, func(b brokers.Broker) []string {
-		heard := "never"
+		seen := "never"
 		switch {
 		case b.Leads > 0:
-			heard = "answers"
+			seen = "answers"
 		case b.SeenMS != nil:
-			heard = view.MS(*b.SeenMS) + " ago"
+			seen = view.MS(*b.SeenMS) + " ago"
 		}
-		return []string{b.Broker, p.State(string(b.State)), fmt.Sprint(b.Leads), fmt.Sprint(b.Copies), fmt.Sprint(b.Lag), heard}
+		return []string{b.Broker, p.State(string(b.State)), fmt.Sprint(b.Leads), fmt.Sprint(b.Copies), fmt.Sprint(b.Lag), seen}
 	})
 	backlogs := r.Backlogs()
 	if err != nil || len(backlogs) == 0 {

@@ -25,7 +25,7 @@ func status(env command.Env) *cobra.Command {
 	const asSummary = "summary"
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name, asSummary)
 	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
-		heard := s.Live(ctx, &v)
+		live := s.Live(ctx, &v)
 		if form.Is(asSummary) {
 			if err := form.Set(command.JSON); err != nil {
 				return err
@@ -40,15 +40,15 @@ func status(env command.Env) *cobra.Command {
 			fmt.Fprintln(env.Out, v.Job)
 			return nil
 		}
-		return show(env, s.Palette, v, form.Is(command.Wide), heard)
+		return show(env, s.Palette, v, form.Is(command.Wide), live)
 	})
 	return cmd
 }
 
 // show writes a job; heard: a registry has answered how far it is.
-func show(env command.Env, p screen.Palette, v events.JobView, wide, heard bool) error {
+func show(env command.Env, p screen.Palette, v events.JobView, wide, live bool) error {
 	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
-		v.Generation, view.Members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, step(env, v, heard), v.By, env.Age(v.Submitted))
+		v.Generation, view.Members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, step(env, v, live), v.By, env.Age(v.Submitted))
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
@@ -78,11 +78,11 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide, heard bool)
 }
 
 // step is the newest known step and, until the job ends, its age.
-func step(env command.Env, v events.JobView, heard bool) string {
+func step(env command.Env, v events.JobView, live bool) string {
 	switch {
 	case v.Step == 0:
 		return "no step known"
-	case !heard && !v.StepAt.IsZero(): // it may have been shown further before
+	case !live && !v.StepAt.IsZero(): // it may have been shown further before
 		return fmt.Sprintf("at least step %d, stored %s ago: no registry answers", v.Step, env.Age(v.StepAt))
 	case v.State != events.JobStateRunning || v.StepAt.IsZero():
 		return fmt.Sprintf("step %d", v.Step)

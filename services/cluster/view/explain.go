@@ -69,7 +69,7 @@ func Explain(s Seen) Explanation {
 		e.Missing, e.Warming = s.missing(), s.warming()
 	}
 	parts := []string{s.head(e)}
-	parts = append(parts, s.notes(e)...)
+	parts = append(parts, s.remarks(e)...)
 	e.Sentence = fmt.Sprintf("%s %s.", v.Job, strings.Join(parts, "; "))
 	return e
 }
@@ -171,7 +171,7 @@ func (s Seen) regroups(e Explanation) string {
 
 // notes are further remarks: workers that prefetch the state, missing slots, counted failures,
 // suspected nodes.
-func (s Seen) notes(e Explanation) []string {
+func (s Seen) remarks(e Explanation) []string {
 	if e.State.Terminal() {
 		return nil
 	}

@@ -57,7 +57,7 @@ type Timeline struct {
 	inProcess bool
 	members   map[incarnationKey]int // rank in the newest generation
 	steps     map[events.Place]bool  // restart recovery: a process there has reported a step
-	told      []time.Time            // when each fact was
+	factTimes []time.Time            // when each fact was
 	over      bool
 }
 
@@ -85,7 +85,7 @@ func NewTimeline(facts []events.Event, now time.Time) *Timeline {
 			t.End = at
 		}
 		t.take(at, e.Body)
-		t.told = append(t.told, at)
+		t.factTimes = append(t.factTimes, at)
 	}
 	if !t.over && now.After(t.End) {
 		t.End = now
@@ -151,9 +151,9 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 // lastBefore returns when a fact was told last before a time; the start if none was.
 func (t *Timeline) lastBefore(at time.Time) time.Time {
 	last := t.Start
-	for _, told := range t.told {
-		if told.Before(at) && told.After(last) {
-			last = told
+	for _, factTimes := range t.factTimes {
+		if factTimes.Before(at) && factTimes.After(last) {
+			last = factTimes
 		}
 	}
 	return last

@@ -18,9 +18,9 @@ type Fleet struct {
 // Known is what a replica of discovery knows besides the record of a node.
 type Known struct {
 	Fleet func() Fleet // of the other nodes
-	// HeardSince: see HeartbeatTracker.HeardSince. An observation may wait for the leader of a
+	// SeenSince: see HeartbeatTracker.SeenSince. An observation may wait for the leader of a
 	// stream, while the node is heard again. It may be nil.
-	HeardSince func(Incarnation, time.Duration) bool
+	SeenSince func(Incarnation, time.Duration) bool
 }
 
 // known returns what the replica knows; nothing without one.

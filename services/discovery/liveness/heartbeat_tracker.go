@@ -41,7 +41,7 @@ type trackedNode struct {
 	incarnation  events.Incarnation
 	suspected    bool      // according to discovery's record
 	lastSeen     time.Time // last heartbeat, or the start of a timeout
-	heard        bool      // lastSeen was a sign of life once
+	everSeen     bool      // lastSeen was a sign of life once
 	lastReported time.Time // last reported to be suspected
 	pingedAt     time.Time // last reported to be pinged
 	timesLost    uint64    // according to discovery's record
@@ -58,7 +58,7 @@ type trackedNode struct {
 
 // seen records that the node was heard.
 func (n *trackedNode) seen(now time.Time) {
-	n.lastSeen, n.lastReported, n.pingedAt, n.heard = now, time.Time{}, time.Time{}, true
+	n.lastSeen, n.lastReported, n.pingedAt, n.everSeen = now, time.Time{}, time.Time{}, true
 }
 
 // mend reports whether discovery's record must be updated now that the node was heard.
@@ -122,8 +122,8 @@ func (a *HeartbeatTracker) Silence(s Incarnation, now time.Time) time.Duration {
 	return 0
 }
 
-// HeardSince reports whether this replica has heard a node after it was silent for so long.
-func (a *HeartbeatTracker) HeardSince(s Incarnation, silence time.Duration, now time.Time) bool {
+// SeenSince reports whether this replica has heard a node after it was silent for so long.
+func (a *HeartbeatTracker) SeenSince(s Incarnation, silence time.Duration, now time.Time) bool {
 	n := a.nodes[s.Node]
 	return n != nil && n.incarnation == s.Incarnation && now.Sub(n.lastSeen) < silence
 }
@@ -132,14 +132,14 @@ func (a *HeartbeatTracker) HeardSince(s Incarnation, silence time.Duration, now 
 // long it has listened then.
 func (a *HeartbeatTracker) Unheard(s Incarnation) bool {
 	n := a.nodes[s.Node]
-	return n == nil || n.incarnation != s.Incarnation || !n.heard
+	return n == nil || n.incarnation != s.Incarnation || !n.everSeen
 }
 
 // SilentBefore returns how long the incarnation has not been heard that a hello replaces; 0 =
 // unknown.
 func (a *HeartbeatTracker) SilentBefore(b events.NodeHello, now time.Time) time.Duration {
 	n := a.nodes[b.Node]
-	if n == nil || n.incarnation == b.Incarnation || !n.heard {
+	if n == nil || n.incarnation == b.Incarnation || !n.everSeen {
 		return 0
 	}
 	return a.Silence(Incarnation{b.Node, n.incarnation}, now)
@@ -176,8 +176,8 @@ func (a *HeartbeatTracker) Check(now time.Time) (suspect, ask []Incarnation) {
 			n.lastReported = now
 			suspect = append(suspect, who)
 		}
-		gone := !n.disconnectedAt.IsZero() && now.Sub(n.disconnectedAt) >= within && now.Sub(n.pingedAt) >= within
-		if gone || silent >= lostAfter && now.Sub(n.pingedAt) >= lostAfter {
+		disconnected := !n.disconnectedAt.IsZero() && now.Sub(n.disconnectedAt) >= within && now.Sub(n.pingedAt) >= within
+		if disconnected || silent >= lostAfter && now.Sub(n.pingedAt) >= lostAfter {
 			n.pingedAt = now
 			ask = append(ask, who)
 		}

@@ -55,8 +55,8 @@ func (t *transition) endLease(silence time.Duration, fleetSize int, several bool
 	if several {
 		lease = lease.OnProof()
 	}
-	heard := t.now.Add(-max(0, silence))
-	ends := func(length time.Duration) time.Time { return heard.Add(length + leaseSlack(length)) }
+	seen := t.now.Add(-max(0, silence))
+	ends := func(length time.Duration) time.Time { return seen.Add(length + leaseSlack(length)) }
 	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(events.LeaseEnds{Restart: ends(lease.Restart), InPlace: ends(lease.InPlace)})
 }
 

@@ -162,7 +162,7 @@ func TestANodeThatIsHeardAgainIsNotLost(t *testing.T) {
 	missed := events.Input{
 		Body: events.HeartbeatMissed{Node: "node-a", Incarnation: "A", Failed: true, Silence: spec.Duration(a.Silence(who, now))},
 		Others: func() any {
-			return liveness.Known{HeardSince: func(who liveness.Incarnation, silence time.Duration) bool { return a.HeardSince(who, silence, now) }}
+			return liveness.Known{SeenSince: func(who liveness.Incarnation, silence time.Duration) bool { return a.SeenSince(who, silence, now) }}
 		},
 	}
 	now = noon.Add(8 * time.Second) // nothing was stored until then

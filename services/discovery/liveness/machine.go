@@ -261,7 +261,7 @@ func (t *transition) heartbeatMissed(b events.HeartbeatMissed) {
 		t.refuse(events.Fenced, "incarnation %s of node %s was silent, which is %s now", b.Incarnation, v.Node, v.Incarnation)
 		return
 	}
-	if heard := t.known().HeardSince; heard != nil && heard(Incarnation{b.Node, b.Incarnation}, b.Silence.D()) {
+	if seenSince := t.known().SeenSince; seenSince != nil && seenSince(Incarnation{b.Node, b.Incarnation}, b.Silence.D()) {
 		t.refuse(events.Fenced, "node %s was silent for %s, and was heard since", b.Node, b.Silence.D().Round(time.Millisecond))
 		return
 	}

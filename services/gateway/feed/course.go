@@ -28,8 +28,8 @@ func (f *Feed) Course(ctx context.Context, id events.JobID) (map[string][]Point,
 	if err != nil {
 		return nil, err
 	}
-	stored, heard := storedPoints(facts), f.Series(id)
-	for name, points := range heard {
+	stored, live := storedPoints(facts), f.Series(id)
+	for name, points := range live {
 		if len(points) == 0 {
 			continue
 		}

@@ -166,7 +166,7 @@ func (s *stored) interval() time.Duration {
 
 // turn returns how long to wait before the next request to a hook, which it reserves if that is not
 // longer than most (negative = any time).
-func (h *Hooks) turn(s *stored, most time.Duration) (time.Duration, bool) {
+func (h *Hooks) reserve(s *stored, most time.Duration) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.Now()

@@ -114,7 +114,7 @@ func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, 
 	if err := h.agree(ctx, s, asked); err != nil {
 		return err
 	}
-	pause, now := h.turn(s, most)
+	pause, now := h.reserve(s, most)
 	if !now {
 		return events.Errorf(events.Exhausted, "its target takes no more now: the next at %s", h.Now().Add(pause).UTC().Format(time.RFC3339))
 	}

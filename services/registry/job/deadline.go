@@ -235,10 +235,10 @@ func (t *transition) missed(b events.RoundMissed) {
 		if !t.member(w) || w.State.Ended() {
 			continue
 		}
-		gone := missing[w.Place] == w.Incarnation
+		stillMissing := missing[w.Place] == w.Incarnation
 		t.updateSlot(w.Place, func(n *SlotRecord) {
 			switch {
-			case !gone:
+			case !stillMissing:
 				n.MissingSince = time.Time{}
 			case n.MissingSince.IsZero():
 				n.MissingSince = t.now

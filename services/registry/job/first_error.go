@@ -284,7 +284,7 @@ func isException(line string) bool {
 }
 
 func isPermanent(line string) bool {
-	name, said, _ := strings.Cut(line, ":")
+	name, message, _ := strings.Cut(line, ":")
 	// A None where an object was expected may come from outside the program.
-	return slices.Contains(permanentErrors, name) && !strings.Contains(said, "'NoneType'")
+	return slices.Contains(permanentErrors, name) && !strings.Contains(message, "'NoneType'")
 }

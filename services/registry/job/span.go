@@ -56,12 +56,12 @@ func (t *transition) nodeSpan(node events.NodeID, inc events.Incarnation, why st
 		parent = events.TraceOf(t.View.Job, t.LastGood)
 	}
 	parent = t.incidentTrace(parent)
-	said := t.now
-	if at := t.in.Time; !at.IsZero() && at.Before(said) {
-		said = at
+	observed := t.now
+	if at := t.in.Time; !at.IsZero() && at.Before(observed) {
+		observed = at
 	}
 	verdict := events.Span{
-		Service: events.ServiceDiscovery, Name: "node.lost", Parent: parent, Start: said, End: said, Error: why,
+		Service: events.ServiceDiscovery, Name: "node.lost", Parent: parent, Start: observed, End: observed, Error: why,
 		Attributes: map[string]string{attrJob: string(t.View.Job), attrNode: string(node)},
 	}
 	if inc != "" {
@@ -103,8 +103,8 @@ func (t *transition) startSpan(g events.Generation) {
 // emitted its children before, by their clocks. So it ends when the last of them was reported, by
 // the clock of its process, and not when that arrived here.
 func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.Time) {
-	if said := t.in.Time; at.Equal(t.now) && !said.IsZero() && said.Before(at) {
-		at = said
+	if observed := t.in.Time; at.Equal(t.now) && !observed.IsZero() && observed.Before(at) {
+		at = observed
 	}
 	s := events.Span{
 		Name: "incident", Self: self, End: at,

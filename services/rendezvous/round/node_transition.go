@@ -222,11 +222,11 @@ func (t *transition) updateRendezvous() {
 	g := t.rendezvousStatus()
 	if v := t.View.Rendezvous; v == nil || v.RendezvousStatus != g {
 		if t.View.Rendezvous != nil || g.Nodes > 0 {
-			said := g
+			status := g
 			if d := t.Nodes.Deadline; !d.IsZero() {
-				said.LastCallMS = events.Milliseconds(d.Sub(t.now))
+				status.LastCallMS = events.Milliseconds(d.Sub(t.now))
 			}
-			t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.RendezvousStatusSubject(t.View.Job), Body: said})
+			t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.RendezvousStatusSubject(t.View.Job), Body: status})
 		}
 	}
 	t.View.Rendezvous = &events.RendezvousView{
@@ -267,7 +267,7 @@ func (t *transition) abandonIfEmpty() {
 // runRendezvous runs the rendezvous of the nodes and makes the participants' slots the job's
 // places; from there on the job is treated as if the scheduler had placed it. Until a round is
 // complete the places are those of the survivors.
-func (t *transition) runRendezvous(reason string, gone ...events.NodeID) {
+func (t *transition) runRendezvous(reason string, lostNodes ...events.NodeID) {
 	x := t.Nodes
 	before := maps.Clone(x.Removed)
 	settle := t.Spec.Elastic.Settle.D()
@@ -290,12 +290,12 @@ func (t *transition) runRendezvous(reason string, gone ...events.NodeID) {
 		return
 	}
 	t.place(events.PlacementSet{
-		Job: t.View.Job, Workers: t.Workers, Spec: t.Spec, Places: t.placesOn(want), LostNodes: gone, Reason: reason,
+		Job: t.View.Job, Workers: t.Workers, Spec: t.Spec, Places: t.placesOn(want), LostNodes: lostNodes, Reason: reason,
 	})
 	if t.restart() && t.Growth != nil {
 		t.Growth.By = t.now // the newcomers have waited for each other
 	}
-	t.publishParticipants(reason, gone)
+	t.publishParticipants(reason, lostNodes)
 }
 
 // placedNodes returns the nodes that keep their members, by name, which is the order of members.
@@ -313,11 +313,11 @@ func (t *transition) placesOn(nodes []events.NodeID) []events.Place {
 	return out
 }
 
-func (t *transition) publishParticipants(reason string, gone []events.NodeID) {
+func (t *transition) publishParticipants(reason string, lostNodes []events.NodeID) {
 	x := t.Nodes
 	t.publish(events.RoundParticipantsSet{
 		Job: t.View.Job, Round: x.Round, Nodes: x.nodes(participant), Places: t.places(func(y *Member) bool { return !y.Leaving }), Workers: t.Workers, Reason: reason,
-		LostNodes: gone, Closed: x.Closed != "", Abandoned: x.Abandoned,
+		LostNodes: lostNodes, Closed: x.Closed != "", Abandoned: x.Abandoned,
 	})
 }
 

@@ -183,9 +183,9 @@ func (s *State) addMember(p events.Place) {
 }
 
 // removeMembers removes the members that gone selects and records their attempts.
-func (s *State) removeMembers(gone func(*Member) bool) {
+func (s *State) removeMembers(remove func(*Member) bool) {
 	s.Members = slices.DeleteFunc(s.Members, func(x Member) bool {
-		if !gone(&x) {
+		if !remove(&x) {
 			return false
 		}
 		put(&s.Attempts, x.Place.String(), x.Attempt)

@@ -89,10 +89,10 @@ type transition struct {
 
 // Step applies one input.
 func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
-	s, said := m.Apply(s, in, now)
+	s, applied := m.Apply(s, in, now)
 	s, d := m.Conclude(s, in, now)
-	d.Reply, d.Refusal = said.Reply, said.Refusal
-	d.Facts, d.Hints, d.Spans = append(said.Facts, d.Facts...), append(said.Hints, d.Hints...), append(said.Spans, d.Spans...)
+	d.Reply, d.Refusal = applied.Reply, applied.Refusal
+	d.Facts, d.Hints, d.Spans = append(applied.Facts, d.Facts...), append(applied.Hints, d.Hints...), append(applied.Spans, d.Spans...)
 	return s, d
 }
 

@@ -226,8 +226,8 @@ func (t *transition) forgetNodes() {
 	if len(t.s.Nodes) <= goneNodesKept {
 		return
 	}
-	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(t.s.Nodes)), func(id events.NodeID) bool { return t.s.Nodes[id].Gone == "" })
-	for _, id := range gone[:max(0, len(gone)-goneNodesKept)] {
+	lost := slices.DeleteFunc(slices.Sorted(maps.Keys(t.s.Nodes)), func(id events.NodeID) bool { return t.s.Nodes[id].Gone == "" })
+	for _, id := range lost[:max(0, len(lost)-goneNodesKept)] {
 		delete(t.s.Nodes, id)
 	}
 }

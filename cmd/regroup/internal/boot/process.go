@@ -132,9 +132,9 @@ const noticeAfter = time.Second
 // called with the reason if the wait exceeds noticeAfter.
 func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
 	until := time.Now().Add(c.Wait)
-	heard := wait.After(noticeAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })
+	stopNotice := wait.After(noticeAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })
 	p, err := Open(ctx, c, NameClient, nil)
-	heard()
+	stopNotice()
 	if err != nil {
 		return nil, err
 	}
