@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"cmp"
@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/collective/kernel"
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 // Transfer is one direction between this rank and a peer.
 type Transfer struct {
 	Peer     int
-	Buffer   Buffer
+	Buffer   nccl.Buffer
 	Receives bool // from the peer into the buffer; otherwise from the buffer to the peer
 }
 
@@ -20,9 +21,9 @@ type Transfer struct {
 // has a counterpart of the same length in an Exchange of its peer, which is the same one or comes
 // at the same point there; transfers between two ranks keep their order. Intra-node transfers are
 // one NCCL group, inter-node transfers go through the host.
-func (e *Engine) Exchange(ctx context.Context, on *Stream, transfers ...Transfer) *Task {
+func (e *Engine) Exchange(ctx context.Context, on *nccl.Stream, transfers ...Transfer) *Task {
 	for _, t := range transfers {
-		if err := errors.Join(e.has(t.Peer), t.Buffer.holds(e.res.dev, t.Buffer.bytes)); err != nil {
+		if err := errors.Join(e.has(t.Peer), t.Buffer.IsOn(e.res.dev)); err != nil {
 			return failed(err)
 		}
 	}
@@ -30,19 +31,19 @@ func (e *Engine) Exchange(ctx context.Context, on *Stream, transfers ...Transfer
 		return failed(err)
 	}
 	transfers = slices.Clone(transfers)
-	return e.start(ctx, "Exchange", on, func(ctx context.Context) (*Work, error) { return e.exchange(ctx, transfers) })
+	return e.start(ctx, "Exchange", on, func(ctx context.Context) (*nccl.Work, error) { return e.exchange(ctx, transfers) })
 }
 
 // validatePairs checks that a rank receives what it sends to itself.
 func (e *Engine) validatePairs(transfers []Transfer) error {
 	out, in := e.selfTransfers(transfers)
-	if !slices.EqualFunc(out, in, func(a, b Buffer) bool { return a.bytes == b.bytes }) {
+	if !slices.EqualFunc(out, in, func(a, b nccl.Buffer) bool { return a.Bytes() == b.Bytes() }) {
 		return invalid("rank %d sends to itself other than it receives", e.at.rank())
 	}
 	return nil
 }
 
-func (e *Engine) selfTransfers(transfers []Transfer) (out, in []Buffer) {
+func (e *Engine) selfTransfers(transfers []Transfer) (out, in []nccl.Buffer) {
 	for _, t := range transfers {
 		switch {
 		case t.Peer != e.at.rank():
@@ -56,19 +57,19 @@ func (e *Engine) selfTransfers(transfers []Transfer) (out, in []Buffer) {
 }
 
 // Send sends b to the Recv of a peer. Ranks that send to each other need an Exchange.
-func (e *Engine) Send(ctx context.Context, on *Stream, b Buffer, peer int) *Task {
+func (e *Engine) Send(ctx context.Context, on *nccl.Stream, b nccl.Buffer, peer int) *Task {
 	return e.Exchange(ctx, on, Transfer{Peer: peer, Buffer: b})
 }
 
 // Recv fills b from the Send of a peer.
-func (e *Engine) Recv(ctx context.Context, on *Stream, b Buffer, peer int) *Task {
+func (e *Engine) Recv(ctx context.Context, on *nccl.Stream, b nccl.Buffer, peer int) *Task {
 	return e.Exchange(ctx, on, Transfer{Peer: peer, Buffer: b, Receives: true})
 }
 
 // Alltoall sends block i of send to rank i; the block from rank r is block r of recv. counts[i] and
 // from[i] are the bytes of block i of send and of recv; nil = blocks of equal length. The counts of
 // both sides must agree. send and recv must not overlap.
-func (e *Engine) Alltoall(ctx context.Context, on *Stream, send, recv Buffer, counts, from []int) *Task {
+func (e *Engine) Alltoall(ctx context.Context, on *nccl.Stream, send, recv nccl.Buffer, counts, from []int) *Task {
 	out, err := e.blocks("send", send, counts)
 	if err != nil {
 		return failed(err)
@@ -86,48 +87,48 @@ func (e *Engine) Alltoall(ctx context.Context, on *Stream, send, recv Buffer, co
 }
 
 // blocks divides a buffer.
-func (e *Engine) blocks(name string, b Buffer, counts []int) (parts []Buffer, err error) {
+func (e *Engine) blocks(name string, b nccl.Buffer, counts []int) (parts []nccl.Buffer, err error) {
 	world := e.at.world()
 	if counts == nil {
-		if b.bytes%world != 0 {
-			return nil, invalid("%s has %d bytes, no multiple of %d ranks", name, b.bytes, world)
+		if b.Bytes()%world != 0 {
+			return nil, invalid("%s has %d bytes, no multiple of %d ranks", name, b.Bytes(), world)
 		}
-		counts = slices.Repeat([]int{b.bytes / world}, world)
+		counts = slices.Repeat([]int{b.Bytes() / world}, world)
 	}
 	if len(counts) != world {
 		return nil, invalid("%d counts of %s for %d ranks", len(counts), name, world)
 	}
 	at := 0
 	for i, n := range counts {
-		if n < 0 || n > b.bytes-at {
-			return nil, invalid("block %d of %s has %d of its %d bytes, from %d on", i, name, n, b.bytes, at)
+		if n < 0 || n > b.Bytes()-at {
+			return nil, invalid("block %d of %s has %d of its %d bytes, from %d on", i, name, n, b.Bytes(), at)
 		}
 		parts = append(parts, b.Slice(at, at+n))
 		at += n
 	}
-	if at != b.bytes {
-		return nil, invalid("the counts of %s add up to %d of its %d bytes", name, at, b.bytes)
+	if at != b.Bytes() {
+		return nil, invalid("the counts of %s add up to %d of its %d bytes", name, at, b.Bytes())
 	}
 	return parts, nil
 }
 
-func (e *Engine) exchange(ctx context.Context, transfers []Transfer) (*Work, error) {
+func (e *Engine) exchange(ctx context.Context, transfers []Transfer) (*nccl.Work, error) {
 	out, in := e.selfTransfers(transfers)
 	for i := range out {
 		if err := e.copyTo(ctx, in[i], out[i]); err != nil {
 			return nil, err
 		}
 	}
-	var ops []Operation
+	var ops []nccl.Operation
 	var sends, recvs []Transfer
 	for _, t := range transfers {
 		node, local := e.at.find(t.Peer)
 		switch {
-		case t.Buffer.bytes == 0 || t.Peer == e.at.rank():
+		case t.Buffer.Bytes() == 0 || t.Peer == e.at.rank():
 		case node == e.at.node && t.Receives:
-			ops = append(ops, Recv(t.Buffer, Uint8, local))
+			ops = append(ops, nccl.Recv(t.Buffer, nccl.Uint8, local))
 		case node == e.at.node:
-			ops = append(ops, Send(t.Buffer, Uint8, local))
+			ops = append(ops, nccl.Send(t.Buffer, nccl.Uint8, local))
 		case t.Receives:
 			recvs = append(recvs, t)
 		default:
@@ -155,10 +156,10 @@ func (e *Engine) exchangeOverHosts(ctx context.Context, sends, recvs []Transfer)
 	background := context.Background()
 	sent := make(chan error, 1)
 	go func() {
-		sent <- e.orFail(e.flow(ctx, 0, sends, func(p piece) slotTransfer { return slotTransfer{down: []piece{p}} },
+		sent <- e.orFail(e.flow(ctx, 0, sends, func(p nccl.Piece) nccl.SlotTransfer { return nccl.SlotTransfer{Down: []nccl.Piece{p}} },
 			func(peer int, p []byte) error { return e.comm.Send(background, peer, p) }))
 	}()
-	err := e.orFail(e.flow(ctx, 1, recvs, func(p piece) slotTransfer { return slotTransfer{up: []piece{p}} },
+	err := e.orFail(e.flow(ctx, 1, recvs, func(p nccl.Piece) nccl.SlotTransfer { return nccl.SlotTransfer{Up: []nccl.Piece{p}} },
 		func(peer int, p []byte) error { return e.comm.Recv(background, peer, p) }))
 	return errors.Join(err, <-sent)
 }
@@ -173,7 +174,7 @@ func (e *Engine) orFail(err error) error {
 }
 
 // flow passes the transfers of one direction through a separate stage, chunk by chunk.
-func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func(piece) slotTransfer, move func(peer int, p []byte) error) error {
+func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func(nccl.Piece) nccl.SlotTransfer, move func(peer int, p []byte) error) error {
 	if len(transfers) == 0 {
 		return nil
 	}
@@ -183,25 +184,25 @@ func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func
 	}
 	type step struct {
 		peer int
-		part Buffer
+		part nccl.Buffer
 	}
 	var steps []step
 	for _, t := range transfers {
-		for k := range chunks(t.Buffer.bytes, stage.size()) {
-			steps = append(steps, step{t.Peer, t.Buffer.chunk(k, stage.size())})
+		for k := range chunks(t.Buffer.Bytes(), stage.ChunkBytes()) {
+			steps = append(steps, step{t.Peer, t.Buffer.Chunk(k, stage.ChunkBytes())})
 		}
 	}
-	return stage.transfer(ctx, e.res.stream, len(steps), func(i int) slotTransfer {
-		return way(piece{steps[i].part, 0})
+	return stage.Transfer(ctx, e.res.stream, len(steps), func(i int) nccl.SlotTransfer {
+		return way(nccl.Piece{Buffer: steps[i].part})
 	}, func(i int, slot []byte) error {
-		return move(steps[i].peer, slot[:steps[i].part.bytes])
+		return move(steps[i].peer, slot[:steps[i].part.Bytes()])
 	})
 }
 
 // Barrier ends when all ranks have started it, and what each had queued on its stream and given to
 // the engine before is done.
-func (e *Engine) Barrier(ctx context.Context, on *Stream) *Task {
-	return e.start(ctx, "Barrier", on, func(ctx context.Context) (*Work, error) {
+func (e *Engine) Barrier(ctx context.Context, on *nccl.Stream) *Task {
+	return e.start(ctx, "Barrier", on, func(ctx context.Context) (*nccl.Work, error) {
 		if _, err := e.settled(ctx); err != nil {
 			return nil, err
 		}

@@ -1,9 +1,11 @@
-package nccl
+package gpu
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 func TestPartsCoverEverythingOnceAndAreEqualWhereTheyCan(t *testing.T) {
@@ -106,7 +108,7 @@ func TestCardsMustFitTogether(t *testing.T) {
 }
 
 func TestWhatANodeDoesWithItsOldCommunicator(t *testing.T) {
-	of := func(way Way, world int, state string, was ...int) (node []memberInfo) {
+	of := func(way nccl.Way, world int, state string, was ...int) (node []memberInfo) {
 		for _, r := range was {
 			node = append(node, memberInfo{Origin: commOrigin{3, 4}, Was: r, Of: world, State: state, Way: way, Reached: progress{3, 7, 1}})
 		}
@@ -121,19 +123,19 @@ func TestWhatANodeDoesWithItsOldCommunicator(t *testing.T) {
 		node []memberInfo
 		want plan
 	}{
-		{"one GPU", of(ByRevoking, 2, stateWorking, 0), planNone},
+		{"one GPU", of(nccl.ByRevoking, 2, stateWorking, 0), planNone},
 		{"one GPU, always", []memberInfo{{Always: true}}, planNew},
-		{"the same ranks", of(ByNewID, 2, stateWorking, 0, 1), planKeep},
-		{"not equally far", change(of(ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Reached.Launch = 2 }), planShrink},
-		{"not equally far, old", change(of(ByShrinking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Reached.Task = 2 }), planNew},
-		{"revoked", of(ByRevoking, 3, stateRevoked, 0, 2), planShrink},
-		{"one revoked", change(of(ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.State = stateRevoked }), planShrink},
-		{"one left, as planned", of(ByShrinking, 3, stateWorking, 0, 2), planShrink},
-		{"one left, very old", of(ByNewID, 3, stateWorking, 0, 2), planNew},
-		{"aborted", of(ByNewID, 3, "", 0, 2), planNew},
-		{"a newcomer", change(of(ByRevoking, 2, stateRevoked, 0, 1), func(c *memberInfo) { *c = memberInfo{Way: ByRevoking} }), planNew},
-		{"of another", change(of(ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Origin.First = 0 }), planNew},
-		{"in another order", of(ByRevoking, 2, stateWorking, 1, 0), planNew},
+		{"the same ranks", of(nccl.ByNewID, 2, stateWorking, 0, 1), planKeep},
+		{"not equally far", change(of(nccl.ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Reached.Launch = 2 }), planShrink},
+		{"not equally far, old", change(of(nccl.ByShrinking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Reached.Task = 2 }), planNew},
+		{"revoked", of(nccl.ByRevoking, 3, stateRevoked, 0, 2), planShrink},
+		{"one revoked", change(of(nccl.ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.State = stateRevoked }), planShrink},
+		{"one left, as planned", of(nccl.ByShrinking, 3, stateWorking, 0, 2), planShrink},
+		{"one left, very old", of(nccl.ByNewID, 3, stateWorking, 0, 2), planNew},
+		{"aborted", of(nccl.ByNewID, 3, "", 0, 2), planNew},
+		{"a newcomer", change(of(nccl.ByRevoking, 2, stateRevoked, 0, 1), func(c *memberInfo) { *c = memberInfo{Way: nccl.ByRevoking} }), planNew},
+		{"of another", change(of(nccl.ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Origin.First = 0 }), planNew},
+		{"in another order", of(nccl.ByRevoking, 2, stateWorking, 1, 0), planNew},
 	} {
 		if got := planOf(test.node); got != test.want {
 			t.Errorf("%s: %s, not %s", test.name, got, test.want)
