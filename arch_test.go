@@ -115,7 +115,7 @@ var layers = []layer{
 	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
 	{"collective/nccl", nil, []string{"github.com/ebitengine/purego"}, nil, "it alone reaches native libraries"},
 	{"collective/nccl/nccltest", []string{"collective/kernel"}, []string{"github.com/ebitengine/purego", "go.uber.org/goleak"}, nil, "it fakes native libraries for tests"},
-	{"collective/gpu", []string{"collective", "collective/internal/serial", "collective/kernel", "collective/nccl"}, nil, nil, "it reaches native libraries through collective/nccl alone"},
+	{"collective/gpu", []string{"collective", "collective/internal/serial", "collective/kernel", "collective/nccl", "collective/schedule"}, nil, nil, "it reaches native libraries through collective/nccl alone"},
 	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
 	{"collective/internal/control", []string{"collective/internal/frame", "collective/shm"}, nil, nil, "it never moves data"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys", "golang.org/x/sync/semaphore"}, nil, "training traffic never depends on the control plane"},

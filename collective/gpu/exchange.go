@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/nccl"
 )
 
@@ -214,103 +213,4 @@ func (e *Engine) Barrier(ctx context.Context, on *nccl.Stream) *Task {
 // used for something else afterwards.
 func (e *Engine) Synchronize(ctx context.Context) error {
 	return e.start(ctx, "Synchronize", nil, e.settled).Wait(ctx)
-}
-
-// Exchanges of this rank's host with its rail peers on the other nodes, by point-to-point messages.
-// All of them end with the communicator.
-
-func (e *Engine) send(node int, p []byte) error {
-	if len(p) == 0 {
-		return nil
-	}
-	return e.comm.Send(context.Background(), e.at.railPeer(node), p)
-}
-
-func (e *Engine) recv(node int, p []byte) error {
-	if len(p) == 0 {
-		return nil
-	}
-	return e.comm.Recv(context.Background(), e.at.railPeer(node), p)
-}
-
-// sendRecv sends to one node while it receives from another.
-func (e *Engine) sendRecv(to int, out []byte, from int, in []byte) error {
-	sent := make(chan error, 1)
-	go func() { sent <- e.send(to, out) }()
-	err := e.recv(from, in)
-	return errors.Join(err, <-sent)
-}
-
-// nodeSlots are the parts of a slot that belong to the nodes: size bytes each, of which those of
-// node k use length(k).
-type nodeSlots struct {
-	slot   []byte
-	size   int
-	length func(node int) int
-}
-
-func (p nodeSlots) of(node int) []byte { return p.slot[node*p.size:][:p.length(node)] }
-
-// ringNeighbours returns the nodes after and before this one in a ring, and the one at a distance.
-func (e *Engine) ringNeighbours() (next, prev int, at func(d int) int) {
-	n, me := e.at.nodes(), e.at.node
-	return (me + 1) % n, (me + n - 1) % n, func(d int) int { return ((me+d)%n + n) % n }
-}
-
-// ringGather fills the slots of all nodes from this node's, on all nodes.
-func (e *Engine) ringGather(p nodeSlots) error {
-	next, prev, at := e.ringNeighbours()
-	for step := range e.at.nodes() - 1 {
-		if err := e.sendRecv(next, p.of(at(-step)), prev, p.of(at(-step-1))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ringScatter combines the slots of all nodes, and leaves this node's result in its slot. The
-// others, and the scratch behind them, are undefined then.
-func (e *Engine) ringScatter(p nodeSlots, t kernel.Type, op kernel.Op) error {
-	next, prev, at := e.ringNeighbours()
-	n := e.at.nodes()
-	for step := range n - 1 {
-		mine := p.of(at(-step - 2))
-		scratch := p.slot[n*p.size:][:len(mine)]
-		if err := e.sendRecv(next, p.of(at(-step-1)), prev, scratch); err != nil {
-			return err
-		}
-		kernel.Reduce(t, op, mine, scratch)
-	}
-	return nil
-}
-
-// relay returns from which node this one gets the root node's data, -1 = it is the root, and to
-// which nodes it passes it on: a chain for data that takes long to send, otherwise a binomial tree,
-// which fewer nodes have to wait for.
-func (e *Engine) relay(root int, long bool) (from int, to []int) {
-	n := e.at.nodes()
-	place := (e.at.node - root + n) % n
-	node := func(place int) int { return (place + root) % n }
-	if long {
-		if place+1 < n {
-			to = []int{node(place + 1)}
-		}
-		if place == 0 {
-			return -1, to
-		}
-		return node(place - 1), to
-	}
-	from, mask := -1, 1
-	for ; mask < n; mask *= 2 {
-		if place&mask != 0 {
-			from = node(place - mask)
-			break
-		}
-	}
-	for mask /= 2; mask > 0; mask /= 2 {
-		if place+mask < n {
-			to = append(to, node(place+mask))
-		}
-	}
-	return from, to
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/nccl"
+	"github.com/regroup-io/regroup/collective/schedule"
 )
 
 // region is the part of a buffer that belongs to the ranks of a node, with block bytes for each
@@ -72,6 +73,12 @@ func (e *Engine) gatherNodes(ctx context.Context, recv nccl.Buffer, block int) e
 	if err != nil {
 		return err
 	}
+	var plan schedule.Plan
+	nodes := make([]int, e.at.nodes()+1) // where each node's slot begins, counted in slots
+	for i := range nodes {
+		nodes[i] = i
+	}
+	schedule.RingAllgather(&plan, e.place(), nodes, 1)
 	parts := e.parts(recv, block, 1)
 	size := stage.ChunkBytes() / len(parts) &^ 15
 	return stage.Transfer(ctx, e.res.stream, rounds(parts, size), func(i int) (t nccl.SlotTransfer) {
@@ -85,7 +92,7 @@ func (e *Engine) gatherNodes(ctx context.Context, recv nccl.Buffer, block int) e
 		}
 		return t
 	}, func(i int, slot []byte) error {
-		return e.ringGather(nodeSlots{slot, size, func(node int) int { return parts[node].Chunk(i, size).Bytes() }})
+		return e.ring(&plan, nodeSlots{slot, size, func(node int) int { return parts[node].Chunk(i, size).Bytes() }}, nil)
 	})
 }
 
@@ -155,22 +162,22 @@ func (e *Engine) pass(ctx context.Context, part nccl.Buffer, root int) error {
 		return err
 	}
 	size := stage.ChunkBytes()
-	from, to := e.relay(root, part.Bytes() > size)
+	plan := e.relay(root, part.Bytes() > size)
 	return stage.Transfer(ctx, e.res.stream, chunks(part.Bytes(), size), func(i int) nccl.SlotTransfer {
 		there := []nccl.Piece{{Buffer: part.Chunk(i, size)}}
-		if from < 0 {
+		if len(plan.Recvs) == 0 {
 			return nccl.SlotTransfer{Down: there}
 		}
 		return nccl.SlotTransfer{Up: there}
 	}, func(i int, slot []byte) error {
 		p := slot[:part.Chunk(i, size).Bytes()]
-		if from >= 0 {
-			if err := e.recv(from, p); err != nil {
+		for _, r := range plan.Recvs {
+			if err := e.recv(r.Peer, p); err != nil {
 				return err
 			}
 		}
-		for _, node := range to {
-			if err := e.send(node, p); err != nil {
+		for _, s := range plan.Sends {
+			if err := e.send(s.Peer, p); err != nil {
 				return err
 			}
 		}
@@ -247,6 +254,9 @@ func (e *Engine) scatterRing(ctx context.Context, send nccl.Buffer, block int, r
 	if err != nil {
 		return err
 	}
+	var plan schedule.Plan
+	schedule.RingReduceScatter(&plan, e.place(), e.at.nodes(), 1)
+	combine := func(slot, arrived []byte) { kernel.Reduce(r.t, r.op.Kernel(), slot, arrived) }
 	parts := e.parts(send, block, r.t.Size())
 	size := stage.ChunkBytes() / (len(parts) + 1) &^ 15
 	return stage.Transfer(ctx, e.res.stream, rounds(parts, size), func(i int) (t nccl.SlotTransfer) {
@@ -260,7 +270,7 @@ func (e *Engine) scatterRing(ctx context.Context, send nccl.Buffer, block int, r
 		return t
 	}, func(i int, slot []byte) error {
 		p := nodeSlots{slot, size, func(node int) int { return parts[node].Chunk(i, size).Bytes() }}
-		if err := e.ringScatter(p, r.t, r.op.Kernel()); err != nil {
+		if err := e.ring(&plan, p, combine); err != nil {
 			return err
 		}
 		if r.op == collective.Average {

@@ -30,45 +30,6 @@ func TestPartsCoverEverythingOnceAndAreEqualWhereTheyCan(t *testing.T) {
 	}
 }
 
-func TestARelayReachesEveryNodeOnce(t *testing.T) {
-	for n := 1; n <= 9; n++ {
-		for root := range n {
-			for _, long := range []bool{false, true} {
-				from := map[int]int{}
-				for node := range n {
-					e := &Engine{}
-					for i := range n {
-						e.at.add(i, 1)
-					}
-					e.at.node = node
-					prev, to := e.relay(root, long)
-					if (prev < 0) != (node == root) {
-						t.Errorf("%d nodes, root %d: node %d gets it from %d", n, root, node, prev)
-					}
-					for _, next := range to {
-						if _, twice := from[next]; twice || next == root {
-							t.Errorf("%d nodes, root %d: node %d gets it twice", n, root, next)
-						}
-						from[next] = node
-					}
-				}
-				if len(from) != n-1 {
-					t.Errorf("%d nodes, root %d, long %v: %d get it", n, root, long, len(from))
-				}
-				for node, sender := range from {
-					e := &Engine{at: topology{node: node}}
-					for i := range n {
-						e.at.add(i, 1)
-					}
-					if prev, _ := e.relay(root, long); prev != sender {
-						t.Errorf("%d nodes, root %d: node %d waits for %d, and %d sends", n, root, node, prev, sender)
-					}
-				}
-			}
-		}
-	}
-}
-
 func TestCardsMustFitTogether(t *testing.T) {
 	good := func(sizes ...int) (all []memberInfo) {
 		for _, size := range sizes {
