@@ -110,10 +110,12 @@ var layers = []layer{
 	{"agent/tcpstore", []string{"events/limits"}, nil, nil, "it serves a protocol of others, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
-	// collective/nccl too: the library lives in workers, and loads NCCL and CUDA only when a worker
+	// collective/gpu too: the library lives in workers, and loads NCCL and CUDA only when a worker
 	// asks for a GPU.
 	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
-	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego"}, nil, "it alone reaches native libraries"},
+	{"collective/nccl", nil, []string{"github.com/ebitengine/purego"}, nil, "it alone reaches native libraries"},
+	{"collective/nccl/nccltest", []string{"collective/kernel"}, []string{"github.com/ebitengine/purego", "go.uber.org/goleak"}, nil, "it fakes native libraries for tests"},
+	{"collective/gpu", []string{"collective", "collective/internal/serial", "collective/kernel", "collective/nccl", "collective/schedule"}, nil, nil, "it reaches native libraries through collective/nccl alone"},
 	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
 	{"collective/internal/control", []string{"collective/internal/frame", "collective/shm"}, nil, nil, "it never moves data"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys", "golang.org/x/sync/semaphore"}, nil, "training traffic never depends on the control plane"},
@@ -131,7 +133,7 @@ var layers = []layer{
 var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/shares",
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
-	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
+	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/gpu", "collective/nccl", "collective/nccl/nccltest",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
 	"elastic/elastictest", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve",
 	"cmd/regroup/internal/boot", "services/cluster", "services/cluster/clustertest", "internal/wait", "e2e/...",
@@ -139,8 +141,7 @@ var concurrent = []string{
 
 // manyFiles are the packages that may have more source files than maxFiles, and why.
 var manyFiles = map[string]string{
-	"e2e/sim":         "one world: its hosts, its faults, its checks and its language of scenarios share their types",
-	"collective/nccl": "a file for each group of functions of three native libraries, and their engine",
+	"e2e/sim": "one world: its hosts, its faults, its checks and its language of scenarios share their types",
 }
 
 var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "base", "core", "lib", "types", "models", "manager", "handler", "impl", "interfaces"}

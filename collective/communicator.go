@@ -8,7 +8,6 @@ import (
 
 	"github.com/regroup-io/regroup/collective/internal/control"
 	"github.com/regroup-io/regroup/collective/internal/exec"
-	"github.com/regroup-io/regroup/collective/internal/serial"
 )
 
 // Communicator is one rank's membership in one generation. Its methods and the operations on it are
@@ -25,7 +24,6 @@ type member struct {
 	opt       Options
 	session   *control.Session
 	engine    *exec.Engine
-	started   serial.Queue // operations of the Start methods
 	closeOnce sync.Once
 }
 
@@ -154,13 +152,11 @@ func (c *Communicator) Close() error {
 
 func (c *Communicator) close() {
 	c.session.BeginClose()
-	c.started.Close()
 	c.session.Leave()
 	c.engine.Interrupt()
 	for c.session.Busy() { // an operation that has failed and is about to return
 		runtime.Gosched()
 	}
-	c.started.Wait()
 	c.engine.Stop()
 	c.session.Wait()
 	c.engine.Close()

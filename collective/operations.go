@@ -16,7 +16,7 @@ import (
 // Allreduce combines the tensors of all ranks and leaves the result in each of them, with the same
 // bits everywhere.
 func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
-	return c.run(ctx, frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op}, t, t, c.acquire)
+	return c.run(ctx, frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op}, t, t)
 }
 
 // AllreduceAs is Allreduce of float32 elements that are sent over connections as Float16 or
@@ -26,7 +26,7 @@ func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
 // magnitudes, and World*2^-25 more as Float16, whose smallest numbers are coarser; sums beyond
 // 65504, also of some ranks alone, are infinite as Float16.
 func (c *Communicator) AllreduceAs(ctx context.Context, wire kernel.Type, t Tensor, op Op) error {
-	return c.run(ctx, narrowAllreduce(wire, t, op), t, t, c.acquire)
+	return c.run(ctx, narrowAllreduce(wire, t, op), t, t)
 }
 
 func narrowAllreduce(wire kernel.Type, t Tensor, op Op) frame.Descriptor {
@@ -37,7 +37,7 @@ func narrowAllreduce(wire kernel.Type, t Tensor, op Op) frame.Descriptor {
 // place: with n elements, the ranks below n modulo World have one more than the others. The rest of
 // the tensor is undefined afterwards.
 func (c *Communicator) ReduceScatter(ctx context.Context, t Tensor, op Op) error {
-	return c.run(ctx, frame.Descriptor{Method: frame.ReduceScatter, Type: t.Type, Reduce: op}, t, t, c.acquire)
+	return c.run(ctx, frame.Descriptor{Method: frame.ReduceScatter, Type: t.Type, Reduce: op}, t, t)
 }
 
 // Segment is where rank r finds its part of n elements after a ReduceScatter.
@@ -50,26 +50,26 @@ func (c *Communicator) Segment(n, rank int) (lo, hi int) {
 // afterwards.
 func (c *Communicator) Reduce(ctx context.Context, t Tensor, op Op, root int) error {
 	d := frame.Descriptor{Method: frame.Reduce, Type: t.Type, Reduce: op, Root: encodeRoot(root)}
-	return c.run(ctx, d, t, t, c.acquire)
+	return c.run(ctx, d, t, t)
 }
 
 // Broadcast copies root's tensor to all ranks. A rank returns when it has the data and has passed
 // it on, so root may return before others have it; a disagreement on the length may then only be
 // reported by root's next operation.
 func (c *Communicator) Broadcast(ctx context.Context, t Tensor, root int) error {
-	return c.run(ctx, frame.Descriptor{Method: frame.Broadcast, Type: t.Type, Root: encodeRoot(root)}, t, t, c.acquire)
+	return c.run(ctx, frame.Descriptor{Method: frame.Broadcast, Type: t.Type, Root: encodeRoot(root)}, t, t)
 }
 
 // Allgather puts the ranks' equally long send tensors one after the other, in the order of the
 // ranks, into recv of every rank. send may be this rank's own part of recv.
 func (c *Communicator) Allgather(ctx context.Context, send, recv Tensor) error {
-	return c.run(ctx, frame.Descriptor{Method: frame.Allgather, Type: recv.Type}, send, recv, c.acquire)
+	return c.run(ctx, frame.Descriptor{Method: frame.Allgather, Type: recv.Type}, send, recv)
 }
 
 // AllgatherBlobs gathers buffers of different lengths: result i is rank i's. The lengths are
 // gathered first. The results share one new allocation.
 func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byte, error) {
-	if err := c.acquire(ctx); err != nil {
+	if err := c.engine.Acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer c.engine.Release()
@@ -99,10 +99,6 @@ func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byt
 // counts[i] and from[i] are the elements of block i of send and of recv; nil = blocks of equal
 // length. The counts of both sides must agree. send and recv must not overlap.
 func (c *Communicator) Alltoall(ctx context.Context, send, recv Tensor, counts, from []int) error {
-	return c.alltoall(ctx, send, recv, counts, from, c.acquire)
-}
-
-func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, from []int, acquire acquirer) error {
 	if err := send.validate("send"); err != nil {
 		return err
 	}
@@ -124,7 +120,7 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 	if out[own+1]-out[own] != in[own+1]-in[own] {
 		return invalid("block %d has %d elements in send and %d in recv", own, out[own+1]-out[own], in[own+1]-in[own])
 	}
-	if err := acquire(ctx); err != nil {
+	if err := c.engine.Acquire(ctx); err != nil {
 		return err
 	}
 	defer c.engine.Release()
@@ -162,7 +158,7 @@ func (c *Communicator) blockOffsets(name string, t Tensor, counts []int) ([]int,
 // Barrier returns when every rank has called it.
 func (c *Communicator) Barrier(ctx context.Context) error {
 	none := OfBytes(nil)
-	return c.run(ctx, frame.Descriptor{Method: frame.Barrier, Type: none.Type}, none, none, c.acquire)
+	return c.run(ctx, frame.Descriptor{Method: frame.Barrier, Type: none.Type}, none, none)
 }
 
 // Send sends p to a rank that calls Recv with the same length. It returns when p may be reused,
@@ -182,17 +178,6 @@ func (c *Communicator) Recv(ctx context.Context, from int, p []byte) error {
 
 // encodeRoot is root for a descriptor. A number that does not fit stays one that no rank has.
 func encodeRoot(root int) uint32 { return uint32(min(uint(root), math.MaxUint32)) }
-
-// acquirer waits until an operation may run.
-type acquirer func(ctx context.Context) error
-
-// acquire is for operations that are called: they come after all that were started before.
-func (c *Communicator) acquire(ctx context.Context) error {
-	if err := c.awaitStarted(ctx); err != nil {
-		return err
-	}
-	return c.engine.Acquire(ctx)
-}
 
 func (c *Communicator) validate(d frame.Descriptor, send, recv Tensor) error {
 	if err := recv.validate("the tensor"); err != nil {
@@ -217,11 +202,11 @@ func (c *Communicator) validate(d frame.Descriptor, send, recv Tensor) error {
 }
 
 // run validates an operation, waits until it may run, and executes it.
-func (c *Communicator) run(ctx context.Context, d frame.Descriptor, send, recv Tensor, acquire acquirer) error {
+func (c *Communicator) run(ctx context.Context, d frame.Descriptor, send, recv Tensor) error {
 	if err := c.validate(d, send, recv); err != nil {
 		return err
 	}
-	if err := acquire(ctx); err != nil {
+	if err := c.engine.Acquire(ctx); err != nil {
 		return err
 	}
 	defer c.engine.Release()

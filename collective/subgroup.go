@@ -38,7 +38,7 @@ func (c *Communicator) runSubgroup(ctx context.Context, ranks []int, d frame.Des
 	if err != nil {
 		return err
 	}
-	if err := c.acquire(ctx); err != nil {
+	if err := c.engine.Acquire(ctx); err != nil {
 		return err
 	}
 	defer c.engine.Release()

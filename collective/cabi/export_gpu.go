@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/gpu"
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/nccl"
 )
@@ -18,7 +19,7 @@ func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint6
 		if before != 0 && !there {
 			return invalidf("GPU %d is not open", uint64(before))
 		}
-		err := returnHandle(&gpus, "GPU", out, func() (*gpu, error) { return c.openGPU(text(options), old) })
+		err := returnHandle(&gpus, "GPU", out, func() (*gpuEngine, error) { return c.openGPU(text(options), old) })
 		if err == nil {
 			gpus.take(uint64(before))
 		}
@@ -27,10 +28,10 @@ func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint6
 }
 
 // launch starts an operation after what is queued on a stream.
-type launch func(on *nccl.Stream) *nccl.Task
+type launch func(on *nccl.Stream) *gpu.Task
 
 // start checks an operation's arguments and starts it on the GPU.
-func (g *gpu) start(op *C.rg_op, started *uint64) error {
+func (g *gpuEngine) start(op *C.rg_op, started *uint64) error {
 	begin, kind, err := g.launch(op)
 	if err != nil {
 		return err
@@ -43,7 +44,7 @@ func (g *gpu) start(op *C.rg_op, started *uint64) error {
 }
 
 // launch checks the arguments. kind describes what must be equal on all ranks.
-func (g *gpu) launch(op *C.rg_op) (begin launch, kind string, err error) {
+func (g *gpuEngine) launch(op *C.rg_op) (begin launch, kind string, err error) {
 	t, err := typeOf(int32(op._type))
 	if err != nil {
 		return nil, "", err
@@ -56,7 +57,7 @@ func (g *gpu) launch(op *C.rg_op) (begin launch, kind string, err error) {
 	switch op.code {
 	case C.RG_ALLREDUCE:
 		o, wire, err := g.reduction(op, t)
-		return func(on *nccl.Stream) *nccl.Task {
+		return func(on *nccl.Stream) *gpu.Task {
 			if wire != 0 {
 				return g.engine.AllreduceAs(background, on, wire, recv, o)
 			}
@@ -64,25 +65,25 @@ func (g *gpu) launch(op *C.rg_op) (begin launch, kind string, err error) {
 		}, fmt.Sprintf("allreduce %s, %v, sent as %d", kind, o, wire), err
 	case C.RG_BROADCAST:
 		root := int(op.peer)
-		return func(on *nccl.Stream) *nccl.Task { return g.engine.Broadcast(background, on, recv, root) },
+		return func(on *nccl.Stream) *gpu.Task { return g.engine.Broadcast(background, on, recv, root) },
 			fmt.Sprintf("broadcast %s from rank %d", kind, root), nil
 	case C.RG_ALLGATHER:
 		send, err := g.buffer(op.send, int64(op.count), t.Size())
-		return func(on *nccl.Stream) *nccl.Task { return g.engine.Allgather(background, on, send, recv) },
+		return func(on *nccl.Stream) *gpu.Task { return g.engine.Allgather(background, on, send, recv) },
 			"allgather " + kind, err
 	}
 	return nil, "", unknownOperation(op)
 }
 
 // parts is how many times count elements the result of an operation has.
-func (g *gpu) parts(op *C.rg_op) int {
+func (g *gpuEngine) parts(op *C.rg_op) int {
 	if op.code == C.RG_ALLGATHER {
 		return g.of.World()
 	}
 	return 1
 }
 
-func (g *gpu) reduction(op *C.rg_op, t kernel.Type) (o collective.Op, wire kernel.Type, err error) {
+func (g *gpuEngine) reduction(op *C.rg_op, t kernel.Type) (o collective.Op, wire kernel.Type, err error) {
 	if o, err = opOf(int32(op.reduction)); err != nil {
 		return o, 0, err
 	}
@@ -95,10 +96,10 @@ func (g *gpu) reduction(op *C.rg_op, t kernel.Type) (o collective.Op, wire kerne
 
 //export rgo_gpu_describe
 func rgo_gpu_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return withText(&gpus, "GPU", h, buffer, size, (*gpu).describe)
+	return withText(&gpus, "GPU", h, buffer, size, (*gpuEngine).describe)
 }
 
 //export rgo_gpu_close
 func rgo_gpu_close(h C.uint64_t) C.int {
-	return closeHandle(&gpus, "GPU", h, (*gpu).close)
+	return closeHandle(&gpus, "GPU", h, (*gpuEngine).close)
 }

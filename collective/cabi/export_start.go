@@ -33,7 +33,7 @@ func rgo_start(h C.uint64_t, op *C.rg_op, request *C.uint64_t) C.int {
 		}
 		return answer(s.startNamed(op, started))
 	}
-	return withHandle(&gpus, "communicator or GPU", h, func(g *gpu) error { return g.start(op, started) })
+	return withHandle(&gpus, "communicator or GPU", h, func(g *gpuEngine) error { return g.start(op, started) })
 }
 
 // start carries out or starts an operation without a name on memory of the host. The allreduce that

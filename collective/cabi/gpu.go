@@ -13,23 +13,24 @@ import (
 	"unsafe"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/gpu"
 	"github.com/regroup-io/regroup/collective/nccl"
 )
 
-// gpu is the object behind a rg_gpu: an engine on one GPU, in one generation. It has connections of
-// its own, so that its operations and those on host memory need no common order.
-type gpu struct {
+// gpuEngine is the object behind a rg_gpu: an engine on one GPU, in one generation. It has
+// connections of its own, so that its operations and those on host memory need no common order.
+type gpuEngine struct {
 	of     *communicator
 	comm   *collective.Communicator // of the same ranks, for the engine alone
-	engine *nccl.Engine
+	engine *gpu.Engine
 	once   sync.Once // guards settle
 }
 
-var gpus handleTable[*gpu]
+var gpus handleTable[*gpuEngine]
 
 // openGPU opens this rank's part of an engine; all ranks call it. It consumes the engine of an
 // earlier generation if it succeeds.
-func (c *communicator) openGPU(options string, before *gpu) (*gpu, error) {
+func (c *communicator) openGPU(options string, before *gpuEngine) (*gpuEngine, error) {
 	var o gpuOptions
 	if err := decode(options, &o); err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (c *communicator) openGPU(options string, before *gpu) (*gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gpu{of: c}
+	g := &gpuEngine{of: c}
 	if g.comm, err = c.Dup(background, name); err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func (c *communicator) openGPU(options string, before *gpu) (*gpu, error) {
 
 // do starts an operation after what is queued on a stream. Without a request, what is queued next
 // waits for the operation; with one, the request completes when the GPU has finished.
-func (g *gpu) do(stream uintptr, started *uint64, begin func(*nccl.Stream) *nccl.Task) error {
+func (g *gpuEngine) do(stream uintptr, started *uint64, begin func(*nccl.Stream) *gpu.Task) error {
 	on := g.engine.Device().StreamOf(stream)
 	if started == nil {
 		return g.outcome(begin(on).Before(background, on))
@@ -79,7 +80,7 @@ func (g *gpu) do(stream uintptr, started *uint64, begin func(*nccl.Stream) *nccl
 
 // outcome is how an operation ended. After a failure it first waits until the GPU no longer uses
 // the caller's memory.
-func (g *gpu) outcome(err error) error {
+func (g *gpuEngine) outcome(err error) error {
 	if err == nil || g.engine.Err() == nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (g *gpu) outcome(err error) error {
 	return g.engine.Err()
 }
 
-func (g *gpu) buffer(p unsafe.Pointer, n int64, size int) (nccl.Buffer, error) {
+func (g *gpuEngine) buffer(p unsafe.Pointer, n int64, size int) (nccl.Buffer, error) {
 	bytes, err := byteCount(n, size)
 	if err != nil {
 		return nccl.Buffer{}, err
@@ -104,7 +105,7 @@ const (
 
 // settle waits once for what was started: NCCL survives where all ranks have done the same
 // operations.
-func (g *gpu) settle() {
+func (g *gpuEngine) settle() {
 	g.once.Do(func() {
 		ctx, cancel := context.WithTimeout(background, settleWithin)
 		defer cancel()
@@ -113,12 +114,12 @@ func (g *gpu) settle() {
 }
 
 // drain leaves the generation; the engine waits for the next one, or for its end.
-func (g *gpu) drain() {
+func (g *gpuEngine) drain() {
 	g.settle()
 	_ = g.comm.Close() // always nil
 }
 
-func (g *gpu) close() error {
+func (g *gpuEngine) close() error {
 	ctx, cancel := context.WithTimeout(background, closeWithin)
 	defer cancel()
 	err := g.engine.Close(ctx)
@@ -130,7 +131,7 @@ func (g *gpu) close() error {
 	return errors.Join(err, g.engine.Device().Close(background))
 }
 
-func (g *gpu) describe() ([]byte, error) {
+func (g *gpuEngine) describe() ([]byte, error) {
 	l := g.engine.Device().Library()
 	cuda, from := l.From()
 	return json.Marshal(struct {
@@ -144,7 +145,7 @@ func (g *gpu) describe() ([]byte, error) {
 // doNamed starts an operation that begins when all ranks have started one of this name. Its request
 // completes when the GPU has finished or, if ordered, when what is queued next on the stream waits
 // for it.
-func (g *gpu) doNamed(name, kind string, stream uintptr, ordered bool, started *uint64, begin func(*nccl.Stream) *nccl.Task) error {
+func (g *gpuEngine) doNamed(name, kind string, stream uintptr, ordered bool, started *uint64, begin func(*nccl.Stream) *gpu.Task) error {
 	if started == nil {
 		return invalidf("an operation by name needs a place for its request")
 	}
@@ -153,7 +154,7 @@ func (g *gpu) doNamed(name, kind string, stream uintptr, ordered bool, started *
 		return err
 	}
 	on := g.engine.Device().StreamOf(stream)
-	var task *nccl.Task
+	var task *gpu.Task
 	r.handle = g.of.namedQueue().Do(name, kind, func(context.Context, *collective.Communicator) error {
 		task = begin(on)
 		return nil
@@ -178,7 +179,7 @@ func (g *gpu) doNamed(name, kind string, stream uintptr, ordered bool, started *
 // gpuEngines are a communicator's engines on GPUs, guarded by the communicator's mu.
 type gpuEngines struct {
 	opened int // how many were requested, on all ranks alike
-	here   []*gpu
+	here   []*gpuEngine
 }
 
 // nextGPU names the connections of the next engine.
@@ -193,19 +194,19 @@ func (c *communicator) nextGPU() (string, error) {
 }
 
 // addGPU closes the engine with the communicator.
-func (c *communicator) addGPU(g *gpu) {
+func (c *communicator) addGPU(g *gpuEngine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gpus.here = append(c.gpus.here, g)
 }
 
-func (c *communicator) drop(g *gpu) {
+func (c *communicator) drop(g *gpuEngine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gpus.here = slices.DeleteFunc(c.gpus.here, func(other *gpu) bool { return other == g })
+	c.gpus.here = slices.DeleteFunc(c.gpus.here, func(other *gpuEngine) bool { return other == g })
 }
 
-func (c *communicator) engines() []*gpu {
+func (c *communicator) engines() []*gpuEngine {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.gpus.here)
@@ -232,10 +233,10 @@ func (o *gpuOptions) validate() error {
 }
 
 // engine makes an engine where there was none before. All ranks learn of a GPU that cannot be used.
-func (o *gpuOptions) engine(c *collective.Communicator) (*nccl.Engine, error) {
-	e := nccl.EngineOptions{LocalRank: o.LocalRank, LocalSize: o.LocalSize, ChunkBytes: o.ChunkBytes}
+func (o *gpuOptions) engine(c *collective.Communicator) (*gpu.Engine, error) {
+	e := gpu.Options{LocalRank: o.LocalRank, LocalSize: o.LocalSize, ChunkBytes: o.ChunkBytes}
 	e.Device, e.Absent = o.device()
-	made, err := nccl.NewEngine(background, c, e)
+	made, err := gpu.New(background, c, e)
 	if err != nil && e.Device != nil {
 		err = errors.Join(err, e.Device.Close(background))
 	}

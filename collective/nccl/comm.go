@@ -146,6 +146,28 @@ func (c *Comm) Rank() int { return c.opt.Rank }
 // World is the number of ranks.
 func (c *Comm) World() int { return c.opt.World }
 
+// Done is closed when the communicator has failed or was closed. Err says why.
+func (c *Comm) Done() <-chan struct{} { return c.lifetime.Done() }
+
+// Ended reports whether Abort, Close or Reform has begun to free what NCCL holds.
+func (c *Comm) Ended() bool { return c.native.Load() == 0 }
+
+// Running reports whether the newest launch may still be running, as of the last poll of NCCL. It
+// asks nobody, and so never waits.
+func (c *Comm) Running() bool { return c.underWay.Load() }
+
+// Idle asks the GPU whether all that was queued on the communicator's stream is done. A launch or a
+// device's thread that hangs counts as not idle.
+func (c *Comm) Idle() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), yieldTimeout)
+	defer cancel()
+	if c.lock(ctx) != nil {
+		return false
+	}
+	defer c.unlock()
+	return c.dev.call(ctx, "cuStreamQuery", func(d *cudaCalls) int32 { return d.StreamQuery(c.stream.handle) }) == nil
+}
+
 // Err is why the communicator failed or was closed, nil while it works.
 func (c *Comm) Err() error { return context.Cause(c.lifetime) }
 

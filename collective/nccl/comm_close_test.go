@@ -37,7 +37,7 @@ func TestAbortEndsACollectiveThatHangs(t *testing.T) {
 }
 
 func TestAbortEndsAnInitThatHangs(t *testing.T) {
-	knob(t, "hang_init", 1)
+	fake.Turn(t, "hang_init", 1)
 	l := library(t, 23007)
 	d := device(t, l, 0)
 	id, err := l.UniqueID()
@@ -55,23 +55,13 @@ func TestAbortEndsAnInitThatHangs(t *testing.T) {
 	}
 }
 
-// waitFor waits until a condition holds. It polls: the fake libraries count, and notify nobody.
-func waitFor(t *testing.T, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(end) {
-			t.Fatal("the condition did not come to hold")
-		}
-	}
-}
-
 func TestAnAbortThatHangsSaysThatTheProcessMustRestart(t *testing.T) {
 	l := library(t, 23007)
 	id, err := l.UniqueID()
 	ok(t, err)
 	c, err := device(t, l, 0).Init(soon(t), CommOptions{World: 1, ID: id})
 	ok(t, err)
-	release := knob(t, "hang_abort", 1)
+	release := fake.Turn(t, "hang_abort", 1)
 	ctx, cancel := context.WithTimeout(soon(t), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
@@ -104,7 +94,7 @@ func TestAbortFreesAThreadThatHangsInACall(t *testing.T) {
 			c := world(t, l, 1, nil)[0]
 			b := upload(t, c.dev, floats(8, 1, 0))
 			fake.Calls()
-			release := knob(t, "hang_call", 1)
+			release := fake.Turn(t, "hang_call", 1)
 			failed := make(chan error, 1)
 			go func() {
 				_, err := c.Do(soon(t), nil, ops(b)...)
@@ -129,7 +119,7 @@ func TestACallThatNeverReturnsIsReportedAsStuck(t *testing.T) {
 	l := library(t, 23007)
 	c := world(t, l, 1, nil)[0]
 	b := upload(t, c.dev, floats(8, 1, 0))
-	release := knob(t, "hang_call", 1)
+	release := fake.Turn(t, "hang_call", 1)
 	ctx, cancel := context.WithTimeout(soon(t), 20*time.Millisecond)
 	defer cancel()
 	_, err := c.Do(ctx, nil, AllReduce(b, b, Float32, Sum))

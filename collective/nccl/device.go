@@ -102,8 +102,8 @@ func (l *Library) OpenDevice(ctx context.Context, ordinal int) (*Device, error) 
 // Ordinal is the argument of OpenDevice.
 func (d *Device) Ordinal() int { return d.ordinal }
 
-// info describes the device; zero if the driver does not say.
-func (d *Device) info() DeviceInfo {
+// Info describes the device; it is zero if the driver does not say.
+func (d *Device) Info() DeviceInfo {
 	list, err := d.lib.Devices()
 	if err != nil || d.ordinal >= len(list) {
 		return DeviceInfo{}

@@ -23,14 +23,11 @@
 // a caller that wants to retry keeps the input.
 //
 // NCCL does not detect every death: inside one host its kernels spin for ever on the memory of a
-// dead process. A program that uses a Comm without an Engine must detect deaths itself, and then
-// call Abort or Reform on every surviving rank. An Engine does both: it fails with its
-// collective.Communicator, which reports the lost rank.
+// dead process. A program must detect deaths itself, and then call Abort or Reform on every
+// surviving rank. Package gpu does both, and reduces between nodes as well.
 //
-//	NewEngine ──── operations ──── Next, in the next generation ──── Close
-//
-// It reduces inside a node through NCCL, and between nodes through pinned memory of the
-// host and the Communicator. Where there is no GPU the Communicator alone is used.
+// A Stage copies memory of a GPU through pinned memory of the host, for work that the host does on
+// it.
 //
 // # What the package does not do
 //

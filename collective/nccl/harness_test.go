@@ -3,15 +3,11 @@ package nccl
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
@@ -20,97 +16,33 @@ import (
 // All tests here are ABI conformance tests against the libraries of testdata/fake: see package
 // nccltest for their scope.
 
-// patience is the timeout of tests.
-const patience = 20 * time.Second
-
-var (
-	dir    string // of the libraries
-	driver string
-	fake   *nccltest.Control
-)
+var fake nccltest.Rig
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
-		os.Exit(play(role))
-	}
-	os.Exit(func() int {
-		var err error
-		if dir, err = os.MkdirTemp("", "fake"); err == nil {
-			defer os.RemoveAll(dir)
-			driver, err = nccltest.Driver(dir)
-		}
-		if err == nil {
-			fake, err = nccltest.Steer(driver, dir)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		fake.Knob("devices", 6)
-		return m.Run()
-	}())
+	os.Exit(fake.Main(m, map[string]func() error{"open": playOpen, "rank": playRank}))
 }
 
-func build(t *testing.T, v nccltest.Variant) string {
-	t.Helper()
-	path, err := v.Library(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
+// What every test here needs of package nccltest.
+var (
+	soon    = nccltest.Soon
+	ok      = nccltest.OK
+	each    = nccltest.Each
+	all     = nccltest.All
+	waitFor = nccltest.WaitFor
+	floats  = nccltest.Floats
+)
 
 // library opens one version, and checks when the test ends that no rule of NCCL was violated and
 // nothing is leaked.
 func library(t *testing.T, version int) *Library {
 	t.Helper()
 	l, err := Open(Options{
-		CUDA: driver, NCCL: build(t, nccltest.Variant{Version: version}),
+		CUDA: fake.Driver, NCCL: fake.Build(t, nccltest.Variant{Version: version}),
 		CallGrace: time.Second, WatchEvery: 2 * time.Millisecond,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kinds := []string{"memory", "pinned", "streams", "events", "contexts", "communicators"}
-	before := map[string]int64{}
-	for _, k := range kinds {
-		before[k] = fake.Living(k)
-	}
-	broken, _ := fake.Violations()
-	fake.Calls()
-	t.Cleanup(func() {
-		if n, last := fake.Violations(); n != broken {
-			t.Errorf("%d rules broken, the last: %s", n-broken, last)
-		}
-		for _, k := range kinds {
-			if n := fake.Living(k); n != before[k] {
-				t.Errorf("%d %s are left", n-before[k], k)
-			}
-		}
-		goleak.VerifyNone(t)
-	})
+	ok(t, err)
+	fake.Audit(t)
 	return l
-}
-
-// knob sets a knob until the test ends, or release is called.
-func knob(t *testing.T, name string, value int64) (release func()) {
-	fake.Knob(name, value)
-	release = func() { fake.Knob(name, 0) }
-	t.Cleanup(release)
-	return release
-}
-
-func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func device(t *testing.T, l *Library, ordinal int) *Device {
@@ -123,31 +55,6 @@ func device(t *testing.T, l *Library, ordinal int) *Device {
 		}
 	})
 	return d
-}
-
-// each runs f for every rank at once and returns the errors.
-func each(n int, f func(rank int) error) []error {
-	errs := make([]error, n)
-	var g sync.WaitGroup
-	for rank := range n {
-		g.Go(func() { errs[rank] = f(rank) })
-	}
-	g.Wait()
-	return errs
-}
-
-func all(t *testing.T, n int, f func(rank int) error) {
-	t.Helper()
-	failed := false
-	for rank, err := range each(n, f) {
-		if err != nil {
-			t.Errorf("rank %d: %v", rank, err)
-			failed = true
-		}
-	}
-	if failed {
-		t.FailNow()
-	}
 }
 
 // world creates a communicator of n ranks, each on its own device, with additional options. When
@@ -192,35 +99,21 @@ func ending(t *testing.T, comms []*Comm) {
 	})
 }
 
-var kernelTypes = map[DataType]kernel.Type{Float16: kernel.Float16, BFloat16: kernel.BFloat16}
+var kernelTypes = map[DataType]kernel.Type{
+	Int8: kernel.Int8, Uint8: kernel.Uint8, Int32: kernel.Int32, Int64: kernel.Int64,
+	Float16: kernel.Float16, BFloat16: kernel.BFloat16, Float32: kernel.Float32, Float64: kernel.Float64,
+}
 
 // encode writes numbers as elements of a type.
-func encode(t DataType, numbers []float64) []byte {
-	var b []byte
+func encode(t DataType, numbers []float64) (b []byte) {
 	for _, v := range numbers {
 		switch t {
-		case Int8:
-			b = append(b, byte(int8(v)))
-		case Uint8:
-			b = append(b, byte(v))
-		case Int32:
-			b = binary.NativeEndian.AppendUint32(b, uint32(int32(v)))
 		case Uint32:
 			b = binary.NativeEndian.AppendUint32(b, uint32(v))
-		case Int64:
-			b = binary.NativeEndian.AppendUint64(b, uint64(int64(v)))
 		case Uint64:
 			b = binary.NativeEndian.AppendUint64(b, uint64(v))
-		case Float64:
-			b = binary.NativeEndian.AppendUint64(b, math.Float64bits(v))
-		case Float32:
-			b = binary.NativeEndian.AppendUint32(b, math.Float32bits(float32(v)))
-		case Float16, BFloat16:
-			var half [2]byte
-			kernel.Narrow(kernelTypes[t], half[:], binary.NativeEndian.AppendUint32(nil, math.Float32bits(float32(v))))
-			b = append(b, half[:]...)
 		default:
-			panic(t)
+			return nccltest.Encode(kernelTypes[t], numbers)
 		}
 	}
 	return b
@@ -272,15 +165,6 @@ func transfer(t *testing.T, d *Device, size int, f func(*Stream, []byte) error) 
 	ok(t, s.Wait(ctx))
 	ok(t, s.Close(ctx))
 	ok(t, h.Free(ctx))
-}
-
-// floats is the numbers 0, 1, 2 ... times k, plus add, as float32.
-func floats(n int, k, add float64) []byte {
-	numbers := make([]float64, n)
-	for i := range numbers {
-		numbers[i] = k*float64(i) + add
-	}
-	return encode(Float32, numbers)
 }
 
 func float(b []byte, i int) float64 {

@@ -24,7 +24,7 @@ func TestTheConfigurationIsLaidOutAsInCForEveryVersion(t *testing.T) {
 		var name func(int32) string
 		var offset func(int32) int64
 		var bytes func() int64
-		h, err := purego.Dlopen(build(t, nccltest.Variant{Version: version}), purego.RTLD_NOW)
+		h, err := purego.Dlopen(fake.Build(t, nccltest.Variant{Version: version}), purego.RTLD_NOW)
 		ok(t, err)
 		purego.RegisterLibFunc(&fields, h, "fakeConfigFields")
 		purego.RegisterLibFunc(&name, h, "fakeConfigField")
@@ -53,7 +53,7 @@ func TestTheLibraryReadsFromTheConfigurationWhatWasSet(t *testing.T) {
 	l := library(t, 22703)
 	c := world(t, l, 1, func(_ int, o *CommOptions) { o.Name = "regroup" })
 	var seen func(int32) int64
-	h, err := purego.Dlopen(build(t, nccltest.Variant{Version: 22703}), purego.RTLD_NOW)
+	h, err := purego.Dlopen(fake.Build(t, nccltest.Variant{Version: 22703}), purego.RTLD_NOW)
 	ok(t, err)
 	purego.RegisterLibFunc(&seen, h, "fakeConfigSeen")
 	want := []int64{72, 22700, 0, undefined, undefined, undefined, 0, undefined, undefined, int64(len("regroup")), undefined, undefined, undefined, undefined}

@@ -20,8 +20,8 @@ func TestTheLibrariesAreFoundInOrder(t *testing.T) {
 	} {
 		ok(t, f())
 	}
-	other := build(t, nccltest.Variant{Version: 23007})
-	missing := build(t, nccltest.Variant{Version: 22809, Define: []string{"FAKE_WITHOUT_ALLREDUCE"}})
+	other := fake.Build(t, nccltest.Variant{Version: 23007})
+	missing := fake.Build(t, nccltest.Variant{Version: 22809, Define: []string{"FAKE_WITHOUT_ALLREDUCE"}})
 	text := filepath.Join(wheel, "text.so")
 	ok(t, os.WriteFile(text, []byte("this is no library"), 0o600))
 
@@ -60,10 +60,10 @@ func TestTheLibrariesAreFoundInOrder(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, "open", test.env...)
+			p := fake.Start(t, "open", test.env...)
 			var out strings.Builder
-			for p.lines.Scan() {
-				out.WriteString(p.lines.Text() + "\n")
+			for p.Lines.Scan() {
+				out.WriteString(p.Lines.Text() + "\n")
 			}
 			for _, s := range test.says {
 				if !strings.Contains(out.String(), s) {

@@ -27,6 +27,15 @@ func (b Buffer) Slice(from, to int) Buffer {
 	return Buffer{b.dev, b.pointer + uintptr(from), to - from}
 }
 
+// Chunk is chunk i of the buffer, which is divided into chunks of size bytes: it is shorter at the
+// end, and empty beyond it.
+func (b Buffer) Chunk(i, size int) Buffer {
+	return b.Slice(min(i*size, b.bytes), min((i+1)*size, b.bytes))
+}
+
+// IsOn checks that the buffer is memory of d; an empty one is on every device.
+func (b Buffer) IsOn(d *Device) error { return b.holds(d, b.bytes) }
+
 // holds checks that n bytes from the start of the buffer are memory of d.
 func (b Buffer) holds(d *Device, n int) error {
 	switch {

@@ -153,8 +153,8 @@ func (c *Comm) fits(t DataType, a Buffer, times int, b Buffer, per int) error {
 // fitsRooted is fits for an operation with a rank that differs from the others: that one uses send
 // and recv, and the others everywhere.
 func (c *Comm) fitsRooted(t DataType, rank int, everywhere, send, recv Buffer) error {
-	if err := validRank(rank, c.opt.World); err != nil {
-		return err
+	if rank < 0 || rank >= c.opt.World {
+		return invalid("rank %d is not within 0 to %d", rank, c.opt.World-1)
 	}
 	if rank != c.opt.Rank {
 		send, recv = everywhere, everywhere
@@ -162,7 +162,8 @@ func (c *Comm) fitsRooted(t DataType, rank int, everywhere, send, recv Buffer) e
 	return c.fits(t, send, 1, recv, 1)
 }
 
-// Work is what one Do has queued. Wait for it, or it keeps an event until the device is closed.
+// Work is what one Do has queued. Wait for it or Free it, or it keeps an event until the device is
+// closed.
 type Work struct {
 	comm  *Comm
 	name  string
@@ -338,6 +339,17 @@ func (w *Work) Wait(ctx context.Context) error {
 		return fmt.Errorf("rank %d: %w", c.opt.Rank, err)
 	}
 	return nil
+}
+
+// Free frees the event of work that nobody waits for any more.
+func (w *Work) Free(ctx context.Context) error {
+	if w.done.Load() {
+		return nil
+	}
+	return w.comm.dev.do(ctx, "free an event", func() error {
+		w.drop()
+		return nil
+	})
 }
 
 // drop frees the event. It runs on the device's thread.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,18 +17,6 @@ import (
 
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
-
-// roleVariable gives the test binary another role than running tests.
-const roleVariable = "NCCL_TEST_ROLE"
-
-func play(role string) int {
-	err := map[string]func() error{"open": playOpen, "rank": playRank, "member": playMember}[role]()
-	if err != nil {
-		fmt.Println("error", err)
-		return 1
-	}
-	return 0
-}
 
 // playOpen opens the libraries as configured by the environment.
 func playOpen() error {
@@ -53,8 +40,8 @@ func playOpen() error {
 
 // playRank reduces until an error, and then follows its input.
 func playRank() error {
-	rank, world := atoi(os.Getenv("NCCL_TEST_RANK")), atoi(os.Getenv("NCCL_TEST_WORLD"))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	rank, world := nccltest.Atoi(os.Getenv("NCCL_TEST_RANK")), nccltest.Atoi(os.Getenv("NCCL_TEST_WORLD"))
+	ctx, cancel := context.WithTimeout(context.Background(), nccltest.Patience)
 	defer cancel()
 	l, err := Open(Options{})
 	if err != nil {
@@ -82,7 +69,7 @@ func playRank() error {
 		var s Survivors
 		words := strings.Fields(line)
 		for _, r := range strings.Split(words[0], ",") {
-			s.Ranks = append(s.Ranks, atoi(r))
+			s.Ranks = append(s.Ranks, nccltest.Atoi(r))
 		}
 		if len(words) > 1 {
 			id := parseID(words[1])
@@ -115,14 +102,6 @@ func playRank() error {
 	return errors.Join(o.comm.Close(ctx), d.Free(ctx, b), d.Close(ctx))
 }
 
-func atoi(s string) int {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
 func parseID(s string) (id UniqueID) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(id) {
@@ -131,63 +110,25 @@ func parseID(s string) (id UniqueID) {
 	return UniqueID(b)
 }
 
-type process struct {
-	cmd   *exec.Cmd
-	input *os.File
-	lines *bufio.Scanner
-}
-
-// start starts a process with a role; it is killed when the test ends.
-func start(t *testing.T, role string, env ...string) *process {
-	t.Helper()
-	cmd := exec.CommandContext(soon(t), os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, "REGROUP_FAKE_FOLDER="+dir, "REGROUP_FAKE_STRICT=1",
-		"GORACE=atexit_sleep_ms=0") // else the race detector sleeps a second
-	cmd.Env = append(cmd.Env, env...)
-	cmd.Stderr = os.Stderr
-	r, w, err := os.Pipe()
-	ok(t, err)
-	cmd.Stdin = r
-	out, err := cmd.StdoutPipe()
-	ok(t, err)
-	ok(t, cmd.Start())
-	_ = r.Close()
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); _ = w.Close() })
-	return &process{cmd, w, bufio.NewScanner(out)}
-}
-
-// expect reads the next line, which begins with word, and returns the rest.
-func (p *process) expect(t *testing.T, word string) string {
-	t.Helper()
-	if !p.lines.Scan() {
-		t.Fatalf("the process ended, %q expected", word)
-	}
-	rest, is := strings.CutPrefix(p.lines.Text(), word+" ")
-	if !is && p.lines.Text() != word {
-		t.Fatalf("%q, expected %q", p.lines.Text(), word)
-	}
-	return rest
-}
-
 // killed starts three ranks, kills the second in the middle of its work, and reforms the others.
 func killed(t *testing.T, version int, freshID bool, remote bool, env ...string) {
 	l := library(t, version)
 	id, err := l.UniqueID()
 	ok(t, err)
-	path := build(t, nccltest.Variant{Version: version})
-	var ranks []*process
+	path := fake.Build(t, nccltest.Variant{Version: version})
+	var ranks []*nccltest.Process
 	for rank := range 3 {
-		ranks = append(ranks, start(t, "rank", append(env,
+		ranks = append(ranks, fake.Start(t, "rank", append(env,
 			"NCCL_TEST_RANK="+strconv.Itoa(rank), "NCCL_TEST_WORLD=3", "NCCL_TEST_ID="+hex.EncodeToString(id[:]),
-			"REGROUP_FAKE_DEVICES=3", "REGROUP_NCCL_LIBRARY="+path, "REGROUP_CUDA_LIBRARY="+driver)...))
+			"REGROUP_FAKE_DEVICES=3", "REGROUP_NCCL_LIBRARY="+path, "REGROUP_CUDA_LIBRARY="+fake.Driver)...))
 	}
 	for _, p := range ranks {
-		p.expect(t, "running")
+		p.Expect(t, "running")
 	}
 	began := time.Now()
-	ok(t, ranks[1].cmd.Process.Signal(syscall.SIGKILL))
-	_ = ranks[1].cmd.Wait() // without a wait the process would keep its id
-	survivors := []*process{ranks[0], ranks[2]}
+	ok(t, ranks[1].Cmd.Process.Signal(syscall.SIGKILL))
+	_ = ranks[1].Cmd.Wait() // without a wait the process would keep its id
+	survivors := []*nccltest.Process{ranks[0], ranks[2]}
 	order := "0,2"
 	if freshID {
 		id, err := l.UniqueID()
@@ -196,27 +137,27 @@ func killed(t *testing.T, version int, freshID bool, remote bool, env ...string)
 	}
 	if remote { // NCCL detects the loss itself
 		for _, p := range survivors {
-			if said := p.expect(t, "lost"); said != "true false" {
+			if said := p.Expect(t, "lost"); said != "true false" {
 				t.Errorf("lost: %s", said)
 			}
 		}
 	}
 	for _, p := range survivors {
-		fmt.Fprintln(p.input, order)
+		fmt.Fprintln(p.Input, order)
 	}
 	for i, p := range survivors {
 		if !remote {
-			if said := p.expect(t, "lost"); said != "false true" {
+			if said := p.Expect(t, "lost"); said != "false true" {
 				t.Errorf("lost: %s", said)
 			}
 		}
-		if said := p.expect(t, "reformed"); said != fmt.Sprintf("%d 2", i) {
+		if said := p.Expect(t, "reformed"); said != fmt.Sprintf("%d 2", i) {
 			t.Errorf("reformed: %s", said)
 		}
 	}
 	t.Logf("the first sum of those that are left after %v", time.Since(began).Round(time.Millisecond))
 	for _, p := range survivors {
-		ok(t, p.cmd.Wait())
+		ok(t, p.Cmd.Wait())
 	}
 }
 

@@ -128,6 +128,22 @@ func (c *Comm) shrink(ctx context.Context, opt CommOptions, lost []int32) (*Comm
 	return next, nil
 }
 
+// Revoke fails the communicator, stops its running operations and waits for their end; Reform can
+// then shrink it. Where NCCL cannot do that the error is of ErrNeedsID, and Abort stops them.
+func (c *Comm) Revoke(ctx context.Context, cause error) error {
+	c.fail(&AbortedError{cause})
+	if way := c.dev.lib.ReformsBy(); way != ByRevoking {
+		return fmt.Errorf("%w: %w", ErrNeedsID, unsupported("revoke", since("CommRevoke"), c.dev.lib.version))
+	}
+	if err := c.CanShrink(); err != nil {
+		return err
+	}
+	return c.revoke(ctx)
+}
+
+// Revoked reports whether nothing runs on the failed communicator because it was revoked.
+func (c *Comm) Revoked() bool { return c.revoked }
+
 // revoke stops running operations and waits for their end.
 func (c *Comm) revoke(ctx context.Context) error {
 	const op = "ncclCommRevoke"

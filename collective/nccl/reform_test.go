@@ -53,7 +53,7 @@ func TestSurvivorsReformInTheWayOfTheirVersion(t *testing.T) {
 			if l.ReformsBy() != want.by {
 				t.Fatalf("by %q, not %q", l.ReformsBy(), want.by)
 			}
-			knob(t, "in_progress", 3)
+			fake.Turn(t, "in_progress", 3)
 			comms, survivors, waits := hung(t, l)
 			var id *UniqueID
 			if want.by == ByNewID {
@@ -100,7 +100,7 @@ func TestAReportedNetworkErrorNeedsAFreshID(t *testing.T) {
 			// As if a connection of rank 0 were broken. The fake keeps the error, as NCCL's network
 			// thread does.
 			b := upload(t, comms[0].dev, floats(8, 1, 0))
-			release := knob(t, "notice_death", 2)
+			release := fake.Turn(t, "notice_death", 2)
 			w, err := comms[0].Do(soon(t), nil, AllReduce(b, b, Float32, Sum))
 			ok(t, err)
 			if err := w.Wait(soon(t)); !errors.Is(err, ErrRemote) {

@@ -15,6 +15,9 @@ type StageOptions struct {
 	ChunkBytes int
 	// Depth is how many chunks are in flight. Zero: 3, one in each direction and one on the host.
 	Depth int
+	// DrainAfter is how long running copies may take to end when a run fails. Zero: 10 s. Copies
+	// wait for earlier work on the GPU, which the failing caller ends.
+	DrainAfter time.Duration
 }
 
 // Stage copies a buffer of the GPU through pinned host memory and back, chunk by chunk, for a
@@ -26,8 +29,7 @@ type Stage struct {
 	down, up *Stream
 	slots    []slot
 	broken   error
-
-	drainAfter time.Duration
+	opt      StageOptions
 }
 
 type slot struct {
@@ -37,12 +39,13 @@ type slot struct {
 
 // NewStage returns a new stage.
 func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
-	if o.ChunkBytes < 0 || o.Depth < 0 {
-		return nil, invalid("ChunkBytes %d, Depth %d", o.ChunkBytes, o.Depth)
+	if o.ChunkBytes < 0 || o.Depth < 0 || o.DrainAfter < 0 {
+		return nil, invalid("ChunkBytes %d, Depth %d, DrainAfter %v", o.ChunkBytes, o.Depth, o.DrainAfter)
 	}
 	o.ChunkBytes = cmp.Or(o.ChunkBytes, 4<<20)
 	o.Depth = cmp.Or(o.Depth, 3)
-	s := &Stage{dev: d, drainAfter: drainAfter}
+	o.DrainAfter = cmp.Or(o.DrainAfter, 10*time.Second)
+	s := &Stage{dev: d, opt: o}
 	err := func() (err error) {
 		if s.memory, err = d.AllocHost(ctx, o.Depth*o.ChunkBytes); err != nil {
 			return err
@@ -55,7 +58,7 @@ func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
 	}()
 	if err != nil {
 		// The end of ctx may be the reason.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainAfter)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.DrainAfter)
 		defer cancel()
 		_ = s.Close(ctx)
 		return nil, fmt.Errorf("stage: %w", err)
@@ -88,24 +91,23 @@ func (s *Stage) Run(ctx context.Context, after *Stream, buffer Buffer, exchange 
 	if err := buffer.holds(s.dev, buffer.bytes); err != nil {
 		return fmt.Errorf("stage: %w", err)
 	}
-	size := s.size()
-	return s.transfer(ctx, after, max(1, chunks(buffer.bytes, size)), func(i int) slotTransfer {
-		there := []piece{{buffer.chunk(i, size), 0}}
-		return slotTransfer{there, there}
-	}, func(i int, slot []byte) error { return exchange(slot[:buffer.chunk(i, size).bytes], i*size) })
+	size := s.opt.ChunkBytes
+	return s.Transfer(ctx, after, max(1, (buffer.bytes+size-1)/size), func(i int) SlotTransfer {
+		there := []Piece{{buffer.Chunk(i, size), 0}}
+		return SlotTransfer{there, there}
+	}, func(i int, slot []byte) error { return exchange(slot[:buffer.Chunk(i, size).bytes], i*size) })
 }
 
-// size is the bytes of a slot.
-func (s *Stage) size() int { return len(s.slots[0].memory) }
+// ChunkBytes is how much is passed to the host at a time: the size of a slot.
+func (s *Stage) ChunkBytes() int { return s.opt.ChunkBytes }
 
-// drainAfter is the longest that running copies may take to end when a run fails or a stage could
-// not be made. Copies wait for earlier work on the GPU, which the failing caller ends.
-const drainAfter = 10 * time.Second
+// Broken is why the stage cannot be used any more, or nil: copies of a run that failed did not end.
+func (s *Stage) Broken() error { return s.broken }
 
 // drain waits for running copies, because the memory may be freed next. If they do not end, the
 // stage cannot be used any more.
 func (s *Stage) drain(ctx context.Context, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drainAfter)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.DrainAfter)
 	defer cancel()
 	for _, stream := range []*Stream{s.down, s.up} {
 		if err := stream.Wait(ctx); err != nil {
@@ -128,34 +130,34 @@ func (s *Stage) drain(ctx context.Context, cause error) error {
 	return cause
 }
 
-// piece is a part of the GPU's memory, and its offset in a slot of a stage.
-type piece struct {
-	buffer Buffer
-	at     int
+// Piece is a part of the GPU's memory, and its offset in a slot of a stage.
+type Piece struct {
+	Buffer Buffer
+	At     int
 }
 
-// slotTransfer is one transfer through a slot: down from the GPU, through the host, and up again.
+// SlotTransfer is one transfer through a slot: down from the GPU, through the host, and up again.
 // Both directions may be empty, and need not use the same memory.
-type slotTransfer struct{ down, up []piece }
+type SlotTransfer struct{ Down, Up []Piece }
 
-// transfer performs n slot transfers. Like Run, it calls exchange for each of them, in order, with
-// its whole slot, and runs after what was queued on after. slotTransfer is called twice for each
-// and must return the same. After an error the destination memory is undefined, and no copy to it
-// is running.
-func (s *Stage) transfer(ctx context.Context, after *Stream, n int, slotTransfer func(int) slotTransfer, exchange func(i int, slot []byte) error) error {
+// Transfer performs n slot transfers. Like Run, it calls exchange for each of them, in order, with
+// its whole slot, and runs after what was queued on after. pieces is called twice for each and must
+// return the same. After an error the destination memory is undefined, and no copy to it is
+// running.
+func (s *Stage) Transfer(ctx context.Context, after *Stream, n int, pieces func(i int) SlotTransfer, exchange func(i int, slot []byte) error) error {
 	if s.broken != nil {
 		return s.broken
 	}
 	if err := after.isOn(s.dev); err != nil {
 		return err
 	}
-	if err := s.run(ctx, after, n, slotTransfer, exchange); err != nil {
+	if err := s.run(ctx, after, n, pieces, exchange); err != nil {
 		return s.drain(ctx, fmt.Errorf("stage: %w", err))
 	}
 	return nil
 }
 
-func (s *Stage) run(ctx context.Context, after *Stream, n int, slotTransfer func(int) slotTransfer, exchange func(int, []byte) error) error {
+func (s *Stage) run(ctx context.Context, after *Stream, n int, pieces func(int) SlotTransfer, exchange func(int, []byte) error) error {
 	d := s.dev
 	slot := func(i int) *slot { return &s.slots[i%len(s.slots)] }
 	err := d.do(ctx, "stage", func() error {
@@ -165,7 +167,7 @@ func (s *Stage) run(ctx context.Context, after *Stream, n int, slotTransfer func
 			}
 		}
 		for i := range min(n, len(s.slots)) {
-			if err := s.copyDown(slot(i), slotTransfer(i).down); err != nil {
+			if err := s.copyDown(slot(i), pieces(i).Down); err != nil {
 				return err
 			}
 		}
@@ -183,11 +185,11 @@ func (s *Stage) run(ctx context.Context, after *Stream, n int, slotTransfer func
 			return err
 		}
 		err := d.do(ctx, "stage", func() error {
-			if err := s.copyUp(at, slotTransfer(i).up); err != nil {
+			if err := s.copyUp(at, pieces(i).Up); err != nil {
 				return err
 			}
 			if i+len(s.slots) < n {
-				return s.copyDown(at, slotTransfer(i+len(s.slots)).down)
+				return s.copyDown(at, pieces(i+len(s.slots)).Down)
 			}
 			return nil
 		})
@@ -205,7 +207,7 @@ func (s *Stage) run(ctx context.Context, after *Stream, n int, slotTransfer func
 
 // copyDown queues the copies down to a slot, after its last ones up. It runs on the device's
 // thread.
-func (s *Stage) copyDown(at *slot, pieces []piece) (err error) {
+func (s *Stage) copyDown(at *slot, pieces []Piece) (err error) {
 	d := s.dev
 	if at.up != 0 {
 		event := at.up
@@ -216,10 +218,10 @@ func (s *Stage) copyDown(at *slot, pieces []piece) (err error) {
 		}
 	}
 	for _, p := range pieces {
-		if p.buffer.bytes == 0 {
+		if p.Buffer.bytes == 0 {
 			continue
 		}
-		if err := d.toHost(s.down.handle, at.memory[p.at:p.at+p.buffer.bytes], p.buffer.pointer); err != nil {
+		if err := d.toHost(s.down.handle, at.memory[p.At:p.At+p.Buffer.bytes], p.Buffer.pointer); err != nil {
 			return err
 		}
 	}
@@ -228,13 +230,13 @@ func (s *Stage) copyDown(at *slot, pieces []piece) (err error) {
 }
 
 // copyUp queues the copies up from a slot. It runs on the device's thread.
-func (s *Stage) copyUp(at *slot, pieces []piece) (err error) {
+func (s *Stage) copyUp(at *slot, pieces []Piece) (err error) {
 	d := s.dev
 	for _, p := range pieces {
-		if p.buffer.bytes == 0 {
+		if p.Buffer.bytes == 0 {
 			continue
 		}
-		if err := d.toDevice(s.up.handle, p.buffer.pointer, at.memory[p.at:p.at+p.buffer.bytes]); err != nil {
+		if err := d.toDevice(s.up.handle, p.Buffer.pointer, at.memory[p.At:p.At+p.Buffer.bytes]); err != nil {
 			return err
 		}
 	}

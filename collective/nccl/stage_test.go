@@ -109,14 +109,14 @@ func TestAStageEndsWithTheErrorOfTheHostAndOfTheDriver(t *testing.T) {
 	}); !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	release := knob(t, "fail_copy", 2)
+	release := fake.Turn(t, "fail_copy", 2)
 	var failed *DriverError
 	err = s.Run(soon(t), nil, b, negate)
 	if release(); !errors.As(err, &failed) || failed.Name != "CUDA_ERROR_OUT_OF_MEMORY" {
 		t.Error(err)
 	}
 
-	release = knob(t, "hold_copies", 1)
+	release = fake.Turn(t, "hold_copies", 1)
 	ctx, cancel := context.WithTimeout(soon(t), 20*time.Millisecond)
 	defer cancel()
 	ended := make(chan error, 1)

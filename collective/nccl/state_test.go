@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
@@ -16,7 +18,7 @@ func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceDat
 func TestEveryStepWaitsWhileNCCLIsInProgress(t *testing.T) {
 	// The fake counts an earlier call as a violation, and queues the operation only after enough
 	// polls: an event that is recorded early passes too soon.
-	knob(t, "in_progress", 7)
+	fake.Turn(t, "in_progress", 7)
 	l := library(t, 23007)
 	comms := world(t, l, 3, nil)
 	sumsTo(t, comms)
@@ -57,7 +59,7 @@ func TestResultsAreErrorsWithNCCLsWords(t *testing.T) {
 	} {
 		comms := world(t, l, 1, nil)
 		b := upload(t, comms[0].dev, floats(8, 1, 0))
-		release := knob(t, "fail_call", int64(test.code))
+		release := fake.Turn(t, "fail_call", int64(test.code))
 		_, err := comms[0].Do(soon(t), nil, AllReduce(b, b, Float32, Sum))
 		release()
 		var e *Error
@@ -82,7 +84,7 @@ func TestAnErrorInAGroupLeavesTheGroup(t *testing.T) {
 	l := library(t, 23007)
 	comms := world(t, l, 1, nil)
 	b := upload(t, comms[0].dev, floats(8, 1, 0))
-	release := knob(t, "fail_call", int64(InvalidArgument))
+	release := fake.Turn(t, "fail_call", int64(InvalidArgument))
 	_, err := comms[0].Do(soon(t), nil, Send(b, Float32, 0), Recv(b, Float32, 0))
 	release()
 	var e *Error
@@ -107,8 +109,8 @@ func again(t *testing.T, c *Comm) []*Comm {
 func TestAnErrorIsReportedWithinMillisecondsWithoutAWaiter(t *testing.T) {
 	l := library(t, 23007)
 	comms := world(t, l, 2, nil)
-	knob(t, "error_code", int64(RemoteError))
-	knob(t, "error_after", 1)
+	fake.Turn(t, "error_code", int64(RemoteError))
+	fake.Turn(t, "error_after", 1)
 	began := time.Now()
 	buffers := []Buffer{upload(t, comms[0].dev, floats(8, 1, 0)), upload(t, comms[1].dev, floats(8, 1, 0))}
 	all(t, 2, func(i int) error {
@@ -118,7 +120,7 @@ func TestAnErrorIsReportedWithinMillisecondsWithoutAWaiter(t *testing.T) {
 	for _, c := range comms {
 		select {
 		case <-c.lifetime.Done():
-		case <-time.After(patience):
+		case <-time.After(nccltest.Patience):
 			t.Fatal("no failure was reported")
 		}
 	}
@@ -142,7 +144,7 @@ func TestACallBehindAStreamWaitsForItAndTheStreamForTheCall(t *testing.T) {
 	source, target := upload(t, c.dev, floats(64, 1, 1)), upload(t, c.dev, floats(64, 0, 0))
 	after := upload(t, c.dev, floats(64, 0, 0))
 
-	release := knob(t, "hold_copies", 1)
+	release := fake.Turn(t, "hold_copies", 1)
 	ok(t, torch.Copy(ctx, target, source)) // the producer, which hangs for now
 	w, err := c.Do(ctx, torch, AllReduce(target, target, Float32, Average))
 	ok(t, err)
@@ -182,7 +184,7 @@ func TestTheEndOfAContextInALaunchFailsTheCommunicator(t *testing.T) {
 	comms := world(t, l, 1, nil)
 	c := comms[0]
 	b := upload(t, c.dev, floats(8, 1, 0))
-	release := knob(t, "in_progress", 1<<30)
+	release := fake.Turn(t, "in_progress", 1<<30)
 	ctx, cancel := context.WithTimeout(soon(t), 20*time.Millisecond)
 	defer cancel()
 	_, err := c.Do(ctx, nil, AllReduce(b, b, Float32, Sum))

@@ -93,7 +93,59 @@ func (s *Stream) Copy(ctx context.Context, to, from Buffer) error {
 	})
 }
 
+// Event is the end of what was queued on a stream when Mark was called. Nil stands for nothing, and
+// costs nothing.
+type Event struct {
+	dev    *Device
+	handle uintptr // 0 = freed; used on the device's thread
+}
+
+// Mark returns the end of what is queued on s now, nil if s is nil.
+func (d *Device) Mark(ctx context.Context, s *Stream) (*Event, error) {
+	if err := s.isOn(d); err != nil || s == nil {
+		return nil, err
+	}
+	e := &Event{dev: d}
+	err := d.do(ctx, "cuEventRecord", func() (err error) {
+		e.handle, err = d.mark(s.handle)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Before makes what is queued on s from now on wait for the event, and frees it.
+func (e *Event) Before(ctx context.Context, s *Stream) error {
+	if e == nil {
+		return nil
+	}
+	return e.dev.do(ctx, "cuStreamWaitEvent", func() error {
+		defer e.drop()
+		return e.dev.await(s.handle, e.handle)
+	})
+}
+
+// Free frees an event that nothing will wait for.
+func (e *Event) Free(ctx context.Context) error {
+	if e == nil {
+		return nil
+	}
+	return e.dev.do(ctx, "free an event", func() error {
+		e.drop()
+		return nil
+	})
+}
+
 // What follows runs on the device's thread.
+
+func (e *Event) drop() {
+	if e.handle != 0 {
+		e.dev.free(e.handle)
+		e.handle = 0
+	}
+}
 
 func (d *Device) toHost(stream uintptr, to []byte, from uintptr) error {
 	code := d.lib.cuda.MemcpyDtoH(unsafe.Pointer(unsafe.SliceData(to)), from, uintptr(len(to)), stream)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/gpu"
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/nccl"
 	"github.com/regroup-io/regroup/collective/tcp"
@@ -33,7 +34,7 @@ type node struct {
 	bytes    int
 	endpoint *collective.Endpoint
 	comm     *collective.Communicator
-	engine   *nccl.Engine
+	engine   *gpu.Engine
 	buffer   nccl.Buffer
 }
 
@@ -48,7 +49,7 @@ func playEngine(ctx context.Context, l *nccl.Library, ordinal, rank, bytes int, 
 	if err != nil {
 		return err
 	}
-	n := &node{rig: &rig{gpu: g}, rank: rank, bytes: bytes, endpoint: collective.NewEndpoint(transport)}
+	n := &node{rig: &rig{checkedGPU: g}, rank: rank, bytes: bytes, endpoint: collective.NewEndpoint(transport)}
 	fmt.Println("id", n.endpoint.Addr())
 	in := bufio.NewScanner(os.Stdin)
 	if !in.Scan() {
@@ -81,7 +82,7 @@ func (n *node) join(ctx context.Context, generation uint64, rank int, addresses 
 		n.engine, err = n.engine.Next(ctx, n.comm, 0, 1)
 		return err
 	}
-	if n.engine, err = nccl.NewEngine(ctx, n.comm, nccl.EngineOptions{Device: n.Device, Always: true}); err != nil {
+	if n.engine, err = gpu.New(ctx, n.comm, gpu.Options{Device: n.Device, Always: true}); err != nil {
 		return err
 	}
 	if n.send, err = n.Alloc(ctx, n.bytes); err != nil {

@@ -10,31 +10,31 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl"
 )
 
-// gpu is a device with a stream for copies and pinned memory to copy through.
-type gpu struct {
+// checkedGPU is a device with a stream for copies and pinned memory to copy through.
+type checkedGPU struct {
 	*nccl.Device
 	copies *nccl.Stream
 	pinned *nccl.HostMemory
 }
 
-func openGPU(ctx context.Context, l *nccl.Library, ordinal int) (*gpu, error) {
+func openGPU(ctx context.Context, l *nccl.Library, ordinal int) (*checkedGPU, error) {
 	d, err := l.OpenDevice(ctx, ordinal)
 	if err != nil {
 		return nil, err
 	}
-	g := &gpu{Device: d}
+	g := &checkedGPU{Device: d}
 	if g.copies, err = d.NewStream(ctx); err == nil {
 		g.pinned, err = d.AllocHost(ctx, 1<<20)
 	}
 	return g, err
 }
 
-func (g *gpu) close(ctx context.Context) error {
+func (g *checkedGPU) close(ctx context.Context) error {
 	return errors.Join(g.pinned.Free(ctx), g.copies.Close(ctx), g.Device.Close(ctx))
 }
 
 // fill sets each float32 of b to at(i).
-func (g *gpu) fill(ctx context.Context, b nccl.Buffer, at func(i int) float32) error {
+func (g *checkedGPU) fill(ctx context.Context, b nccl.Buffer, at func(i int) float32) error {
 	return g.pieces(b, func(part nccl.Buffer, memory []byte, first int) error {
 		for i := range len(memory) / 4 {
 			binary.NativeEndian.PutUint32(memory[4*i:], math.Float32bits(at(first+i)))
@@ -47,7 +47,7 @@ func (g *gpu) fill(ctx context.Context, b nccl.Buffer, at func(i int) float32) e
 }
 
 // verify checks each float32 of b against at(i), in all bits.
-func (g *gpu) verify(ctx context.Context, b nccl.Buffer, at func(i int) float32) error {
+func (g *checkedGPU) verify(ctx context.Context, b nccl.Buffer, at func(i int) float32) error {
 	return g.pieces(b, func(part nccl.Buffer, memory []byte, first int) error {
 		if err := g.copies.ToHost(ctx, memory, part); err != nil {
 			return err
@@ -65,7 +65,7 @@ func (g *gpu) verify(ctx context.Context, b nccl.Buffer, at func(i int) float32)
 	})
 }
 
-func (g *gpu) pieces(b nccl.Buffer, f func(part nccl.Buffer, memory []byte, first int) error) error {
+func (g *checkedGPU) pieces(b nccl.Buffer, f func(part nccl.Buffer, memory []byte, first int) error) error {
 	for from := 0; from < b.Bytes(); from += len(g.pinned.Bytes) {
 		to := min(b.Bytes(), from+len(g.pinned.Bytes))
 		if err := f(b.Slice(from, to), g.pinned.Bytes[:to-from], from/4); err != nil {

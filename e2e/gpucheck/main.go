@@ -1,6 +1,6 @@
 // Command gpucheck shows on a machine with a GPU and the real libraries what the ABI
-// conformance tests of collective/nccl cannot: that NCCL, the driver and this
-// package work together. One GPU is enough; two ranks then share it where NCCL
+// conformance tests of collective/nccl and collective/gpu cannot: that NCCL, the driver and these
+// packages work together. One GPU is enough; two ranks then share it where NCCL
 // permits. It prints a table. It exits with 0, with 1 if something that must work does not,
 // with 2 for wrong flags, and with 3, after one line that says why, where there is no GPU or
 // no NCCL, so that nothing was checked.

@@ -72,7 +72,7 @@ func playRank(args []string) error {
 		return err
 	}
 	connected := took(began)
-	r := &rig{gpu: g, comm: c}
+	r := &rig{checkedGPU: g, comm: c}
 	if r.send, err = g.Alloc(ctx, size); err != nil {
 		return err
 	}

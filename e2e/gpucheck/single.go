@@ -11,7 +11,7 @@ import (
 
 // rig is the shared state of the checks of one rank.
 type rig struct {
-	*gpu
+	*checkedGPU
 	comm       *nccl.Comm
 	send, recv nccl.Buffer
 }
@@ -24,7 +24,7 @@ func single(t *table, l *nccl.Library, s settings) {
 	if !t.must("open the GPU", "", err) {
 		return
 	}
-	r := &rig{gpu: g}
+	r := &rig{checkedGPU: g}
 	checks := []struct {
 		what string
 		may  bool

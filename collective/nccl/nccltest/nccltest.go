@@ -61,7 +61,7 @@ func compile(path string, flags []string, sources ...string) error {
 	}
 	out, err := exec.Command("gcc", append(args, flags...)...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("gcc is needed for the tests of collective/nccl: %w\n%s", err, out)
+		return fmt.Errorf("gcc is needed for the tests of collective/nccl and what uses it: %w\n%s", err, out)
 	}
 	return nil
 }

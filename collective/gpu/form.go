@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 // form exchanges the topology with all ranks, and creates NCCL's communicator of this node, from
 // the old one, which it consumes, or anew. reached is the progress of the old one's ranks.
-func (e *Engine) form(ctx context.Context, old *Comm, reached progress) error {
+func (e *Engine) form(ctx context.Context, old *nccl.Comm, reached progress) error {
 	all, err := exchangeMemberInfo(ctx, e.comm, e.memberInfo(old, reached))
 	if err != nil {
 		return e.failWith(err)
@@ -42,7 +43,7 @@ func (e *Engine) form(ctx context.Context, old *Comm, reached progress) error {
 }
 
 // applyPlans executes the plans of all nodes. It changes those that fail.
-func (e *Engine) applyPlans(ctx context.Context, old *Comm, all []memberInfo, plans []plan) error {
+func (e *Engine) applyPlans(ctx context.Context, old *nccl.Comm, all []memberInfo, plans []plan) error {
 	mine := e.at.node
 	if plans[mine] == planKeep {
 		e.local = old
@@ -61,10 +62,10 @@ func (e *Engine) applyPlans(ctx context.Context, old *Comm, all []memberInfo, pl
 	if !slices.Contains(plans, planNew) {
 		return nil
 	}
-	var id UniqueID
+	var id nccl.UniqueID
 	if plans[mine] == planNew && e.at.local == 0 {
 		var err error
-		if id, err = e.res.dev.lib.UniqueID(); err != nil {
+		if id, err = e.res.dev.Library().UniqueID(); err != nil {
 			return err
 		}
 	}
@@ -72,14 +73,14 @@ func (e *Engine) applyPlans(ctx context.Context, old *Comm, all []memberInfo, pl
 	if err != nil || plans[mine] != planNew {
 		return err
 	}
-	e.local, err = e.res.dev.Init(ctx, CommOptions{
-		Rank: e.at.local, World: e.at.localSize(), ID: UniqueID(ids[e.at.first[mine]]),
+	e.local, err = e.res.dev.Init(ctx, nccl.CommOptions{
+		Rank: e.at.local, World: e.at.localSize(), ID: nccl.UniqueID(ids[e.at.first[mine]]),
 		Stream: e.res.stream, Timeout: e.opt.Timeout,
 	})
 	return err
 }
 
-func (e *Engine) replace(ctx context.Context, c *Comm) error {
+func (e *Engine) replace(ctx context.Context, c *nccl.Comm) error {
 	ctx, cancel := context.WithTimeout(ctx, e.opt.StuckAfter)
 	defer cancel()
 	return c.Abort(ctx, errReplaced)
@@ -88,11 +89,11 @@ func (e *Engine) replace(ctx context.Context, c *Comm) error {
 var errReplaced = errors.New("another communicator takes its place")
 
 // tryShrink shrinks, and then all ranks learn on which nodes that has worked on all of them.
-func (e *Engine) tryShrink(ctx context.Context, old *Comm, all []memberInfo, plans []plan) error {
+func (e *Engine) tryShrink(ctx context.Context, old *nccl.Comm, all []memberInfo, plans []plan) error {
 	mine := e.at.node
 	worked := int8(1)
 	if plans[mine] == planShrink {
-		survivors := Survivors{}
+		survivors := nccl.Survivors{}
 		for _, c := range all[e.at.first[mine] : e.at.first[mine]+e.at.localSize()] {
 			survivors.Ranks = append(survivors.Ranks, c.Was)
 		}
@@ -123,7 +124,7 @@ func (e *Engine) tryShrink(ctx context.Context, old *Comm, all []memberInfo, pla
 }
 
 // Next creates the engine of the next generation from this one, on the same GPU, with the same
-// stream and pinned memory. It corresponds to NewEngine of new ranks, and returns the same errors.
+// stream and pinned memory. It corresponds to New of new ranks, and returns the same errors.
 // LocalRank and LocalSize are those of the new generation. NCCL's communicator is
 //
 //	kept      if the node has the same ranks, all had made the same progress, and nothing was running
@@ -141,14 +142,14 @@ func (e *Engine) Next(ctx context.Context, c *collective.Communicator, localRank
 	}
 	e.leave(ctx)
 	if e.consumed {
-		return nil, fmt.Errorf("engine: %w", ErrClosed)
+		return nil, fmt.Errorf("engine: %w", nccl.ErrClosed)
 	}
 	if e.leaveErr != nil {
 		c.Abort(e.leaveErr)
 		return nil, e.leaveErr
 	}
 	for i, stage := range e.res.stages {
-		if stage != nil && stage.broken != nil {
+		if stage != nil && stage.Broken() != nil {
 			e.res.stages[i] = nil
 			if err := stage.Close(ctx); err != nil {
 				c.Abort(err)
@@ -159,7 +160,7 @@ func (e *Engine) Next(ctx context.Context, c *collective.Communicator, localRank
 	next := newEngine(c, o, e.res)
 	next.origin = e.origin
 	if err := next.form(ctx, e.remaining, e.reached); err != nil {
-		if e.remaining != nil && e.remaining.native.Load() == 0 {
+		if e.remaining != nil && e.remaining.Ended() {
 			e.remaining = nil
 		}
 		return nil, err
@@ -192,7 +193,7 @@ func (e *Engine) failWith(err error) error {
 
 // discardAfterFailure ends the new communicator and the old one, if it cannot be used for a second
 // attempt. The error says why it could not be ended.
-func (e *Engine) discardAfterFailure(old *Comm, failure error) error {
+func (e *Engine) discardAfterFailure(old *nccl.Comm, failure error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.StuckAfter)
 	defer cancel()
 	var err error

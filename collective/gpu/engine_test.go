@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"context"
@@ -13,15 +13,16 @@ import (
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/inproc"
 	"github.com/regroup-io/regroup/collective/kernel"
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 // job is a set of ranks in this process, each with its own endpoint and device.
 type job struct {
 	endpoints []*collective.Endpoint
-	devices   []*Device
+	devices   []*nccl.Device
 }
 
-func newJob(t *testing.T, l *Library, n int) *job {
+func newJob(t *testing.T, l *nccl.Library, n int) *job {
 	t.Helper()
 	j := &job{}
 	network := inproc.NewNetwork()
@@ -79,7 +80,7 @@ func (j *job) communicators(t *testing.T, generation uint64, nodeSlots []spot) [
 }
 
 // engines creates those of a generation, from the previous ones by member where there are any.
-func (j *job) engines(t *testing.T, generation uint64, nodeSlots []spot, before map[int]*Engine, change func(*EngineOptions)) (map[int]*Engine, []error) {
+func (j *job) engines(t *testing.T, generation uint64, nodeSlots []spot, before map[int]*Engine, change func(*Options)) (map[int]*Engine, []error) {
 	t.Helper()
 	comms := j.communicators(t, generation, nodeSlots)
 	made := make([]*Engine, len(nodeSlots))
@@ -89,11 +90,11 @@ func (j *job) engines(t *testing.T, generation uint64, nodeSlots []spot, before 
 			made[i], err = e.Next(soon(t), comms[i], p.local, p.here)
 			return err
 		}
-		o := EngineOptions{Device: j.devices[p.member], LocalRank: p.local, LocalSize: p.here, ChunkBytes: 4096}
+		o := Options{Device: j.devices[p.member], LocalRank: p.local, LocalSize: p.here, ChunkBytes: 4096}
 		if change != nil {
 			change(&o)
 		}
-		made[i], err = NewEngine(soon(t), comms[i], o)
+		made[i], err = New(soon(t), comms[i], o)
 		return err
 	})
 	engines := map[int]*Engine{}
@@ -136,7 +137,7 @@ func runs(t *testing.T, engines map[int]*Engine, brief bool) {
 }
 
 // made returns the engines of a first generation.
-func made(t *testing.T, version int, nodes [][]int, change func(*EngineOptions)) (*job, map[int]*Engine) {
+func made(t *testing.T, version int, nodes [][]int, change func(*Options)) (*job, map[int]*Engine) {
 	t.Helper()
 	j := newJob(t, library(t, version), len(layouts(nodes)))
 	engines, errs := j.engines(t, 1, layouts(nodes), nil, change)
@@ -149,7 +150,7 @@ func made(t *testing.T, version int, nodes [][]int, change func(*EngineOptions))
 // sum reduces ones on all engines, and returns the errors.
 func sum(t *testing.T, engines map[int]*Engine) map[int]error {
 	t.Helper()
-	buffers := map[int]Buffer{}
+	buffers := map[int]nccl.Buffer{}
 	for m, e := range engines {
 		buffers[m] = upload(t, e.Device(), floats(5000, 0, 1))
 	}
@@ -166,7 +167,7 @@ func sum(t *testing.T, engines map[int]*Engine) map[int]error {
 	}
 	g.Wait()
 	for m, err := range errs {
-		if err == nil && !slices.Equal(download(t, buffers[m]), floats(5000, 0, float64(len(engines)))) {
+		if err == nil && !slices.Equal(download(t, engines[m].Device(), buffers[m]), floats(5000, 0, float64(len(engines)))) {
 			t.Errorf("member %d got a wrong sum", m)
 		}
 	}
@@ -224,7 +225,7 @@ func TestOperationsAcrossThreeNodes(t *testing.T) {
 }
 
 func TestNCCLCanBeUsedWhereAGPUIsAlone(t *testing.T) {
-	_, engines := made(t, 23007, [][]int{{0}, {1}}, func(o *EngineOptions) { o.Always = true })
+	_, engines := made(t, 23007, [][]int{{0}, {1}}, func(o *Options) { o.Always = true })
 	if s := engines[0].Describe(); !strings.Contains(s, "1 GPUs here through NCCL") {
 		t.Error(s)
 	}
@@ -242,7 +243,7 @@ func TestNCCLCanBeUsedWhereAGPUIsAlone(t *testing.T) {
 func TestAfterAPlannedChangeNCCLGoesOn(t *testing.T) {
 	all := [][]int{{0, 1, 2}, {3}}
 	for version, without := range map[int]string{21403: "(new)", 22703: "(shrunk)", 23007: "(shrunk)"} {
-		t.Run(Version(version).String(), func(t *testing.T) {
+		t.Run(nccl.Version(version).String(), func(t *testing.T) {
 			j, engines := made(t, version, all, nil)
 			mustSum(t, engines)
 			engines = j.onward(t, 2, all, engines, "(kept)")
@@ -263,10 +264,10 @@ func TestAnEngineThatWasLeftSaysSo(t *testing.T) {
 	j, engines := made(t, 23007, [][]int{{0, 1}}, nil)
 	next := j.onward(t, 2, [][]int{{0, 1}}, engines, "(kept)")
 	old := engines[0]
-	if err := old.Barrier(soon(t), nil).Wait(soon(t)); !errors.Is(err, ErrClosed) {
+	if err := old.Barrier(soon(t), nil).Wait(soon(t)); !errors.Is(err, nccl.ErrClosed) {
 		t.Errorf("an operation: %v", err)
 	}
-	if _, err := old.Next(soon(t), next[0].comm, 0, 2); !errors.Is(err, ErrClosed) {
+	if _, err := old.Next(soon(t), next[0].comm, 0, 2); !errors.Is(err, nccl.ErrClosed) {
 		t.Errorf("another Next: %v", err)
 	}
 	ok(t, old.Close(soon(t)))
@@ -274,8 +275,8 @@ func TestAnEngineThatWasLeftSaysSo(t *testing.T) {
 }
 
 func TestWhereARankCannotShrinkAllBeginAnew(t *testing.T) {
-	j, engines := made(t, 23007, [][]int{{0, 1, 2}, {3}}, func(o *EngineOptions) { o.StuckAfter = 500 * time.Millisecond })
-	release := knob(t, "fail_shrink", 1)
+	j, engines := made(t, 23007, [][]int{{0, 1, 2}, {3}}, func(o *Options) { o.StuckAfter = 500 * time.Millisecond })
+	release := fake.Turn(t, "fail_shrink", 1)
 	gone := engines[1]
 	next := j.onward(t, 2, [][]int{{0, 2}, {3}}, engines, "(new)")
 	release()
@@ -287,18 +288,18 @@ func TestWhereARankCannotShrinkAllBeginAnew(t *testing.T) {
 func TestARankWithoutAGPUIsNamedToAllAndTheCommunicatorGoesOn(t *testing.T) {
 	l := library(t, 23007)
 	j := newJob(t, l, 3)
-	_, absent := Open(Options{NCCL: "/nowhere/libnccl.so.2", CUDA: "/nowhere/libcuda.so.1"})
+	_, absent := nccl.Open(nccl.Options{NCCL: "/nowhere/libnccl.so.2", CUDA: "/nowhere/libcuda.so.1"})
 	if absent == nil {
-		absent = &UnavailableError{Library: "libnccl.so.2"} // the process has one already
+		absent = &nccl.UnavailableError{Library: "libnccl.so.2"} // the process has one already
 	}
 	nodeSlots := layouts([][]int{{0, 1, 2}})
-	engines, errs := j.engines(t, 1, nodeSlots, nil, func(o *EngineOptions) {
+	engines, errs := j.engines(t, 1, nodeSlots, nil, func(o *Options) {
 		if o.LocalRank == 1 {
 			o.Device, o.Absent = nil, absent
 		}
 	})
 	for rank, err := range errs {
-		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "rank 1 has no GPU: not available: "+absent.Error()) {
+		if !errors.Is(err, nccl.ErrUnavailable) || !strings.Contains(err.Error(), "rank 1 has no GPU: not available: "+absent.Error()) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
@@ -314,9 +315,9 @@ func TestARankWithoutAGPUIsNamedToAllAndTheCommunicatorGoesOn(t *testing.T) {
 		if e := engines[i]; e != nil {
 			_, err = e.Next(soon(t), comms[i], i, 3)
 		} else {
-			_, err = NewEngine(soon(t), comms[i], EngineOptions{Absent: absent, LocalRank: i, LocalSize: 3})
+			_, err = New(soon(t), comms[i], Options{Absent: absent, LocalRank: i, LocalSize: 3})
 		}
-		if !errors.Is(err, ErrUnavailable) {
+		if !errors.Is(err, nccl.ErrUnavailable) {
 			return fmt.Errorf("not told: %w", err)
 		}
 		return comms[i].Barrier(soon(t)) // the CPU can be used instead
@@ -332,23 +333,23 @@ func TestOptionsOfAnEngineAreChecked(t *testing.T) {
 	j := newJob(t, library(t, 23007), 2)
 	comms := j.communicators(t, 1, layouts([][]int{{0, 1}}))
 	d := j.devices[0]
-	for name, o := range map[string]EngineOptions{
+	for name, o := range map[string]Options{
 		"no device":  {},
-		"both":       {Device: d, Absent: ErrUnavailable},
+		"both":       {Device: d, Absent: nccl.ErrUnavailable},
 		"local rank": {Device: d, LocalRank: 2, LocalSize: 2},
 		"chunk":      {Device: d, ChunkBytes: 100},
 		"depth":      {Device: d, Depth: -1},
 	} {
-		if _, err := NewEngine(soon(t), comms[0], o); !errors.Is(err, ErrInvalid) {
+		if _, err := New(soon(t), comms[0], o); !errors.Is(err, nccl.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// They disagree: all get an error, and the communicator continues to work.
 	for _, err := range each(2, func(i int) error {
-		_, err := NewEngine(soon(t), comms[i], EngineOptions{Device: j.devices[i], LocalRank: i, LocalSize: 2, ChunkBytes: 64 * (64 + i)})
+		_, err := New(soon(t), comms[i], Options{Device: j.devices[i], LocalRank: i, LocalSize: 2, ChunkBytes: 64 * (64 + i)})
 		return err
 	}) {
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "differ in ChunkBytes") {
+		if !errors.Is(err, nccl.ErrInvalid) || !strings.Contains(err.Error(), "differ in ChunkBytes") {
 			t.Error(err)
 		}
 	}
@@ -381,7 +382,7 @@ func TestWrongOperationsOfAnEngineAreRefusedAndHarmNothing(t *testing.T) {
 		"negative":          e.Alltoall(ctx, nil, here, here, []int{-1, 65}, nil),
 		"stream":            e.Barrier(ctx, engines[1].Device().StreamOf(0)),
 	} {
-		if err := task.Wait(ctx); !errors.Is(err, ErrInvalid) {
+		if err := task.Wait(ctx); !errors.Is(err, nccl.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,8 +1,10 @@
-package nccl
+package gpu
 
 import (
 	"context"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 // lossReportTimeout is how long the communicator may take to report which rank is lost, when NCCL
@@ -19,14 +21,14 @@ func (e *Engine) watch() {
 	defer close(e.watched)
 	var native <-chan struct{}
 	if e.local != nil {
-		native = e.local.lifetime.Done()
+		native = e.local.Done()
 	}
 	if e.watchUntilEnd(native) {
 		return
 	}
 	failure := e.comm.Failed()
 	if failure == nil {
-		failure = ErrClosed // closed by this process
+		failure = nccl.ErrClosed // closed by this process
 	}
 	e.end(failure)
 	if err := e.stop(failure); err != nil {
@@ -76,7 +78,7 @@ func (e *Engine) watchUntilEnd(native <-chan struct{}) (over bool) {
 
 // busy reports whether a task may be waiting for other ranks.
 func (e *Engine) busy() bool {
-	return e.queue.Pending() > 0 || e.local != nil && e.local.underWay.Load()
+	return e.queue.Pending() > 0 || e.local != nil && e.local.Running()
 }
 
 // reportFailure reports an error of this rank to all, unless the communicator reports a failure
@@ -107,32 +109,15 @@ func (e *Engine) failAndWait(cause error) error {
 // error is of ErrStuck, or that of a GPU that cannot be used any more.
 func (e *Engine) stop(failure error) error {
 	c := e.local
-	if c == nil || c.Err() == nil && e.idle() {
+	if c == nil || c.Err() == nil && c.Idle() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.StuckAfter)
 	defer cancel()
-	c.fail(&AbortedError{failure})
-	if e.res.dev.lib.ReformsBy() == ByRevoking && c.CanShrink() == nil {
-		short, done := context.WithTimeout(ctx, min(revokeTimeout, e.opt.StuckAfter/2))
-		err := c.revoke(short)
-		done()
-		if err == nil {
-			return nil
-		}
+	short, done := context.WithTimeout(ctx, min(revokeTimeout, e.opt.StuckAfter/2))
+	defer done()
+	if c.Revoke(short, failure) == nil {
+		return nil
 	}
 	return c.Abort(ctx, failure)
-}
-
-// idle reports whether NCCL is running nothing on this rank. Nothing is launched any more, because
-// the engine has ended.
-func (e *Engine) idle() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), yieldTimeout)
-	defer cancel()
-	if e.local.lock(ctx) != nil {
-		return false
-	}
-	defer e.local.unlock()
-	s := e.res.stream
-	return s.dev.call(ctx, "cuStreamQuery", func(c *cudaCalls) int32 { return c.StreamQuery(s.handle) }) == nil
 }

@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/kernel"
+	"github.com/regroup-io/regroup/collective/nccl"
+	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
 // suite runs operations of an engine on all ranks at once, and compares what comes out with
@@ -20,9 +22,9 @@ import (
 type suite struct {
 	*Engine
 	ctx    context.Context
-	stream *Stream // the caller's
-	pinned *HostMemory
-	memory [2]Buffer
+	stream *nccl.Stream // the caller's
+	pinned *nccl.HostMemory
+	memory [2]nccl.Buffer
 }
 
 const suiteBytes = 1 << 18
@@ -57,20 +59,20 @@ func (s *suite) close() error {
 const at = 264
 
 // with returns a buffer with these bytes, which are copied on the caller's stream.
-func (s *suite) with(p []byte) (Buffer, error) {
+func (s *suite) with(p []byte) (nccl.Buffer, error) {
 	if err := s.stream.Wait(s.ctx); err != nil {
-		return Buffer{}, err
+		return nccl.Buffer{}, err
 	}
 	b := s.memory[0].Slice(at, at+len(p))
 	return b, s.stream.ToDevice(s.ctx, b, s.pinned.Bytes[:copy(s.pinned.Bytes, p)])
 }
 
 // read reads a buffer on the caller's stream, after a task.
-func (s *suite) read(t *Task, b Buffer) ([]byte, error) {
+func (s *suite) read(t *Task, b nccl.Buffer) ([]byte, error) {
 	if err := t.Before(s.ctx, s.stream); err != nil {
 		return nil, err
 	}
-	p := s.pinned.Bytes[:b.bytes]
+	p := s.pinned.Bytes[:b.Bytes()]
 	if err := s.stream.ToHost(s.ctx, p, b); err != nil {
 		return nil, err
 	}
@@ -82,18 +84,6 @@ func (s *suite) read(t *Task, b Buffer) ([]byte, error) {
 
 var suiteTypes = []kernel.Type{
 	kernel.Float32, kernel.Float64, kernel.Float16, kernel.BFloat16, kernel.Int8, kernel.Int16, kernel.Int32, kernel.Int64, kernel.Uint8,
-}
-
-func encodeAs(t kernel.Type, numbers []float64) []byte {
-	if t == kernel.Int16 {
-		var b []byte
-		for _, v := range numbers {
-			b = binary.NativeEndian.AppendUint16(b, uint16(int16(v)))
-		}
-		return b
-	}
-	d := dataTypes[t]
-	return encode(d, numbers)
 }
 
 func decodeAs(t kernel.Type, b []byte) (numbers []float64) {
@@ -212,7 +202,7 @@ func (s *suite) run(brief bool) error {
 // reduces checks an Allreduce, a Reduce to some root and a ReduceScatter.
 func (s *suite) reduces(t kernel.Type, op collective.Op, n int) error {
 	world, rank := s.at.world(), s.at.rank()
-	b, err := s.with(encodeAs(t, numbers(rank, n)))
+	b, err := s.with(nccltest.Encode(t, numbers(rank, n)))
 	if err != nil {
 		return err
 	}
@@ -224,7 +214,7 @@ func (s *suite) reduces(t kernel.Type, op collective.Op, n int) error {
 		return fmt.Errorf("allreduce: %w", err)
 	}
 	root := (n + int(op)) % world
-	if b, err = s.with(encodeAs(t, numbers(rank, n))); err != nil {
+	if b, err = s.with(nccltest.Encode(t, numbers(rank, n))); err != nil {
 		return err
 	}
 	got, err = s.read(s.Reduce(s.ctx, s.stream, b, t, op, root), b)
@@ -235,7 +225,7 @@ func (s *suite) reduces(t kernel.Type, op collective.Op, n int) error {
 		return fmt.Errorf("reduce to %d: %w", root, err)
 	}
 	block := (n + 2) / 3 // three ranks and more
-	if b, err = s.with(encodeAs(t, numbers(rank, block*world))); err != nil {
+	if b, err = s.with(nccltest.Encode(t, numbers(rank, block*world))); err != nil {
 		return err
 	}
 	recv := s.memory[1].Slice(0, block*t.Size())
@@ -384,7 +374,7 @@ func (s *suite) halves() error {
 	for _, wire := range []kernel.Type{kernel.Float16, kernel.BFloat16} {
 		for _, op := range []collective.Op{collective.Sum, collective.Average} {
 			const n = 5003
-			b, err := s.with(encodeAs(kernel.Float32, numbers(s.at.rank(), n)))
+			b, err := s.with(nccltest.Encode(kernel.Float32, numbers(s.at.rank(), n)))
 			if err != nil {
 				return err
 			}
@@ -421,13 +411,13 @@ func (s *suite) sameBits() error {
 		}
 	}
 	for _, narrow := range []bool{false, true} {
-		b, err := s.with(encodeAs(kernel.Float32, input))
+		b, err := s.with(nccltest.Encode(kernel.Float32, input))
 		if err != nil {
 			return err
 		}
 		task := s.Allreduce
 		if narrow {
-			task = func(ctx context.Context, on *Stream, b Buffer, _ kernel.Type, op collective.Op) *Task {
+			task = func(ctx context.Context, on *nccl.Stream, b nccl.Buffer, _ kernel.Type, op collective.Op) *Task {
 				return s.AllreduceAs(ctx, on, kernel.BFloat16, b, op)
 			}
 		}

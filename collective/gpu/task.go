@@ -1,8 +1,10 @@
-package nccl
+package gpu
 
 import (
 	"context"
 	"fmt"
+
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 // Task is an operation of an Engine that was started. Tasks run one after the other, in the order
@@ -10,11 +12,10 @@ import (
 type Task struct {
 	engine *Engine
 	name   string
-	// event after what the caller had queued; 0 = nothing. Used on the device's thread
-	ready uintptr
+	ready  *nccl.Event // after what the caller had queued; nil = nothing
 
 	launched chan struct{} // closed when all of it is queued on the GPU or done, or it failed
-	work     *Work         // the last of it on the GPU; nil = it is done
+	work     *nccl.Work    // the last of it on the GPU; nil = it is done
 	err      error
 }
 
@@ -27,23 +28,14 @@ func failed(err error) *Task {
 
 // start queues an operation after what is queued on a stream now; nil is for buffers that are
 // ready.
-func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(context.Context) (*Work, error)) *Task {
+func (e *Engine) start(ctx context.Context, name string, on *nccl.Stream, run func(context.Context) (*nccl.Work, error)) *Task {
 	t := &Task{engine: e, name: name, launched: make(chan struct{})}
 	if err := e.Err(); err != nil {
 		return failed(fmt.Errorf("%s: %w", name, err))
 	}
-	d := e.res.dev
-	if err := on.isOn(d); err != nil {
-		return failed(err)
-	}
-	if on != nil {
-		err := d.do(ctx, name, func() (err error) {
-			t.ready, err = d.mark(on.handle)
-			return err
-		})
-		if err != nil {
-			return failed(err)
-		}
+	var err error
+	if t.ready, err = e.res.dev.Mark(ctx, on); err != nil {
+		return failed(fmt.Errorf("%s: %w", name, err))
 	}
 	added := e.queue.Add(func() (err error) {
 		t.work, err = e.execute(t, run)
@@ -51,7 +43,7 @@ func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(co
 	}, t.end)
 	if !added {
 		e.addStrayEvent(t.ready)
-		return failed(fmt.Errorf("%s: %w", name, ErrClosed))
+		return failed(fmt.Errorf("%s: %w", name, nccl.ErrClosed))
 	}
 	select {
 	case e.started <- struct{}{}:
@@ -66,25 +58,16 @@ func (t *Task) end(err error) {
 }
 
 // addStrayEvent keeps an event, or none, that nobody waits for until the engine is left.
-func (e *Engine) addStrayEvent(event uintptr) {
+func (e *Engine) addStrayEvent(event *nccl.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.strayEvents = append(e.strayEvents, event)
 }
 
-func (e *Engine) execute(t *Task, run func(context.Context) (*Work, error)) (*Work, error) {
-	d := e.res.dev
+func (e *Engine) execute(t *Task, run func(context.Context) (*nccl.Work, error)) (*nccl.Work, error) {
 	e.reached = progress{e.comm.Generation(), e.reached.Task + 1, 0}
-	err := error(nil)
-	if t.ready != 0 {
-		err = d.do(e.lifetime, t.name, func() error {
-			event := t.ready
-			t.ready = 0
-			defer d.free(event)
-			return d.await(e.res.stream.handle, event)
-		})
-	}
-	var work *Work
+	err := t.ready.Before(e.lifetime, e.res.stream)
+	var work *nccl.Work
 	if err == nil {
 		work, err = run(e.lifetime)
 	}
@@ -116,7 +99,7 @@ func (t *Task) Wait(ctx context.Context) error {
 // the operation is queued on the GPU: with a single node that is soon, with several it includes
 // what goes between them. For errors see Wait; one that comes later is returned by what follows,
 // and s continues with an undefined buffer.
-func (t *Task) Before(ctx context.Context, s *Stream) error {
+func (t *Task) Before(ctx context.Context, s *nccl.Stream) error {
 	if err := t.queued(ctx); err != nil || t.work == nil {
 		return err
 	}
@@ -150,7 +133,7 @@ const maxFlight = 16
 
 // launch queues NCCL operations as one group on the engine's stream; without operations it does
 // nothing.
-func (e *Engine) launch(ctx context.Context, ops ...Operation) (*Work, error) {
+func (e *Engine) launch(ctx context.Context, ops ...nccl.Operation) (*nccl.Work, error) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
@@ -168,6 +151,6 @@ func (e *Engine) launch(ctx context.Context, ops ...Operation) (*Work, error) {
 }
 
 // settled is the end of an operation that is queued on the engine's stream, but not by NCCL.
-func (e *Engine) settled(ctx context.Context) (*Work, error) {
+func (e *Engine) settled(ctx context.Context) (*nccl.Work, error) {
 	return nil, e.res.stream.Wait(ctx)
 }

@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 // memberInfo is what the ranks of a new generation exchange about their GPUs. All decisions about
@@ -14,16 +15,16 @@ type memberInfo struct {
 	Absent               string `json:",omitempty"` // why there is no GPU; then nothing else counts
 	LocalRank, LocalSize int
 	Chunk                int
-	Always               bool    `json:",omitempty"`
-	NCCL                 Version `json:",omitempty"`
-	GPU                  string  `json:",omitempty"` // its UUID; "" = not known
+	Always               bool         `json:",omitempty"`
+	NCCL                 nccl.Version `json:",omitempty"`
+	GPU                  string       `json:",omitempty"` // its UUID; "" = not known
 
 	// What remains of the previous generation, if anything.
 	Origin  commOrigin
 	Was, Of int // rank and world in it
 	Reached progress
-	State   string `json:",omitempty"` // one of those below; "" = there is nothing
-	Way     Way    `json:",omitempty"` // how this rank can shrink it
+	State   string   `json:",omitempty"` // one of those below; "" = there is nothing
+	Way     nccl.Way `json:",omitempty"` // how this rank can shrink it
 }
 
 // progress is how far a rank has come: in which generation, the number of its last task, and how
@@ -47,20 +48,20 @@ type commOrigin struct {
 	First      int
 }
 
-func (e *Engine) memberInfo(old *Comm, reached progress) memberInfo {
+func (e *Engine) memberInfo(old *nccl.Comm, reached progress) memberInfo {
 	c := memberInfo{LocalRank: e.opt.LocalRank, LocalSize: e.opt.LocalSize, Chunk: e.opt.ChunkBytes, Always: e.opt.Always}
 	if e.opt.Absent != nil {
 		c.Absent = e.opt.Absent.Error()
 		return c
 	}
-	l := e.res.dev.lib
-	c.NCCL, c.Way, c.GPU = l.version, l.ReformsBy(), e.res.dev.info().UUID
+	l := e.res.dev.Library()
+	c.NCCL, c.Way, c.GPU = l.Version(), l.ReformsBy(), e.res.dev.Info().UUID
 	if old != nil {
-		c.Origin, c.Was, c.Of, c.Reached = e.origin, old.opt.Rank, old.opt.World, reached
+		c.Origin, c.Was, c.Of, c.Reached = e.origin, old.Rank(), old.World(), reached
 		switch {
 		case old.Err() == nil:
 			c.State = stateWorking
-		case old.revoked && old.CanShrink() == nil:
+		case old.Revoked() && old.CanShrink() == nil:
 			c.State = stateRevoked
 		}
 	}
@@ -91,7 +92,7 @@ func newTopology(all []memberInfo, rank int) (topology, error) {
 	var l topology
 	for r, c := range all {
 		if c.Absent != "" {
-			return l, fmt.Errorf("rank %d has no GPU: %w: %s", r, ErrUnavailable, c.Absent)
+			return l, fmt.Errorf("rank %d has no GPU: %w: %s", r, nccl.ErrUnavailable, c.Absent)
 		}
 	}
 	for first := 0; first < len(all); {
@@ -106,7 +107,7 @@ func newTopology(all []memberInfo, rank int) (topology, error) {
 			}
 			for twin := first; twin < r; twin++ {
 				if all[r].GPU != "" && all[r].GPU == all[twin].GPU {
-					return l, fmt.Errorf("ranks %d and %d have the same GPU, %s: %w: NCCL wants one for each", twin, r, all[r].GPU, ErrUnavailable)
+					return l, fmt.Errorf("ranks %d and %d have the same GPU, %s: %w: NCCL wants one for each", twin, r, all[r].GPU, nccl.ErrUnavailable)
 				}
 			}
 			if all[r].Chunk != all[0].Chunk || all[r].Always != all[0].Always {
@@ -152,7 +153,7 @@ func planOf(node []memberInfo) plan {
 	switch {
 	case same:
 		return planKeep
-	case node[0].Way == ByRevoking, node[0].Way == ByShrinking && len(node) < node[0].Of:
+	case node[0].Way == nccl.ByRevoking, node[0].Way == nccl.ByShrinking && len(node) < node[0].Of:
 		return planShrink
 	}
 	return planNew

@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/kernel"
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 // waiting starts a reduction on all engines but some, and returns the error of each. If NCCL waits
@@ -34,7 +35,7 @@ func waiting(t *testing.T, engines map[int]*Engine, without ...int) map[int]<-ch
 		go func() { end <- task.Wait(soon(t)) }()
 		ends[m] = end
 		if slices.ContainsFunc(without, func(w int) bool { return engines[w].at.node == e.at.node }) {
-			waitFor(t, e.local.underWay.Load)
+			waitFor(t, e.local.Running)
 		}
 	}
 	return ends
@@ -42,7 +43,7 @@ func waiting(t *testing.T, engines map[int]*Engine, without ...int) map[int]<-ch
 
 func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
 	for _, version := range []int{21403, 23007} {
-		t.Run(Version(version).String(), func(t *testing.T) {
+		t.Run(nccl.Version(version).String(), func(t *testing.T) {
 			j, engines := made(t, version, [][]int{{0, 1}, {2, 3}}, nil)
 			ends := waiting(t, engines, 1)
 			began := time.Now()
@@ -57,7 +58,7 @@ func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
 			took := time.Since(began)
 			for _, e := range engines {
 				<-e.watched
-				waitFor(t, e.idle) // an aborted kernel ends soon, not at once
+				waitFor(t, e.local.Idle) // an aborted kernel ends soon, not at once
 			}
 			t.Logf("all knew after %v, and all had stopped after %v", took, time.Since(began))
 			j.onward(t, 2, [][]int{{0, 1}, {2, 3}}, engines, "2 GPUs here through NCCL")
@@ -68,14 +69,14 @@ func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
 func TestAnErrorOfNCCLEndsTheCommunicatorOnAllRanks(t *testing.T) {
 	j, engines := made(t, 23007, [][]int{{0, 1}, {2}}, nil)
 	ends := waiting(t, engines, 1)
-	release := knob(t, "notice_death", 2) // NCCL considers a live rank dead
+	release := fake.Turn(t, "notice_death", 2) // NCCL considers a live rank dead
 	for m, end := range ends {
 		err := <-end
 		var aborted *collective.AbortedError
 		if !errors.As(err, &aborted) || aborted.Rank != 0 || !strings.Contains(err.Error(), "remote process exited") {
 			t.Errorf("member %d: %v", m, err)
 		}
-		if m == 0 && !errors.Is(err, ErrRemote) {
+		if m == 0 && !errors.Is(err, nccl.ErrRemote) {
 			t.Errorf("on the rank itself: %v", err)
 		}
 	}
@@ -89,8 +90,8 @@ func TestAnErrorOfNCCLEndsTheCommunicatorOnAllRanks(t *testing.T) {
 func TestAnErrorOfTheDriverEndsTheGeneration(t *testing.T) {
 	j, engines := made(t, 23007, [][]int{{0}, {1}}, nil)
 	mustSum(t, engines)
-	buffers := []Buffer{upload(t, engines[0].Device(), floats(64, 0, 1)), upload(t, engines[1].Device(), floats(64, 0, 1))}
-	release := knob(t, "fail_copy_device", 1+1)
+	buffers := []nccl.Buffer{upload(t, engines[0].Device(), floats(64, 0, 1)), upload(t, engines[1].Device(), floats(64, 0, 1))}
+	release := fake.Turn(t, "fail_copy_device", 1+1)
 	for m, err := range each(2, func(m int) error {
 		return engines[m].Allreduce(soon(t), nil, buffers[m], kernel.Float32, collective.Sum).Wait(soon(t))
 	}) {
@@ -104,9 +105,9 @@ func TestAnErrorOfTheDriverEndsTheGeneration(t *testing.T) {
 }
 
 func TestPatienceEndsAGenerationThatNobodyElseEnds(t *testing.T) {
-	_, engines := made(t, 23007, [][]int{{0, 1}}, func(o *EngineOptions) { o.Timeout = time.Second })
+	_, engines := made(t, 23007, [][]int{{0, 1}}, func(o *Options) { o.Timeout = time.Second })
 	for _, end := range waiting(t, engines, 1) {
-		if err := <-end; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, ErrTimeout) {
+		if err := <-end; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, nccl.ErrTimeout) {
 			t.Error(err)
 		}
 	}
@@ -114,19 +115,19 @@ func TestPatienceEndsAGenerationThatNobodyElseEnds(t *testing.T) {
 }
 
 func TestAnNCCLThatCannotBeEndedSaysThatTheProcessMustRestart(t *testing.T) {
-	_, engines := made(t, 21403, [][]int{{0, 1}}, func(o *EngineOptions) { o.StuckAfter = 100 * time.Millisecond })
+	_, engines := made(t, 21403, [][]int{{0, 1}}, func(o *Options) { o.StuckAfter = 100 * time.Millisecond })
 	ends := waiting(t, engines, 1)
-	release := knob(t, "hang_abort", 1)
+	release := fake.Turn(t, "hang_abort", 1)
 	engines[1].comm.Abort(errCaller)
 	if err := <-ends[0]; !errors.Is(err, collective.ErrAborted) { // and does not wait for NCCL
 		t.Error(err)
 	}
 	e := engines[0]
 	<-e.watched
-	if err := e.Err(); !errors.Is(err, ErrStuck) || !errors.Is(err, collective.ErrAborted) {
+	if err := e.Err(); !errors.Is(err, nccl.ErrStuck) || !errors.Is(err, collective.ErrAborted) {
 		t.Errorf("afterwards: %v", err)
 	}
-	if err := e.Close(soon(t)); !errors.Is(err, ErrStuck) {
+	if err := e.Close(soon(t)); !errors.Is(err, nccl.ErrStuck) {
 		t.Errorf("its end: %v", err)
 	}
 	release()
@@ -135,9 +136,9 @@ func TestAnNCCLThatCannotBeEndedSaysThatTheProcessMustRestart(t *testing.T) {
 }
 
 func TestAStuckProcessEndsTheGenerationThatItIsToTakePartIn(t *testing.T) {
-	j, engines := made(t, 21403, [][]int{{0, 1}}, func(o *EngineOptions) { o.StuckAfter = 100 * time.Millisecond })
+	j, engines := made(t, 21403, [][]int{{0, 1}}, func(o *Options) { o.StuckAfter = 100 * time.Millisecond })
 	waiting(t, engines, 1)
-	release := knob(t, "hang_abort", 1)
+	release := fake.Turn(t, "hang_abort", 1)
 	engines[1].comm.Abort(errCaller)
 	<-engines[0].watched
 	comms := j.communicators(t, 2, layouts([][]int{{0, 1}}))
@@ -146,12 +147,12 @@ func TestAStuckProcessEndsTheGenerationThatItIsToTakePartIn(t *testing.T) {
 		return err
 	})
 	var aborted *collective.AbortedError
-	if !errors.Is(errs[0], ErrStuck) || !errors.As(errs[1], &aborted) || aborted.Rank != 0 || !strings.Contains(errs[1].Error(), "must restart") {
+	if !errors.Is(errs[0], nccl.ErrStuck) || !errors.As(errs[1], &aborted) || aborted.Rank != 0 || !strings.Contains(errs[1].Error(), "must restart") {
 		t.Error(errs)
 	}
 	release()
 	waitFor(t, func() bool { return fake.Living("communicators") < 2 })
-	if err := engines[0].Close(soon(t)); !errors.Is(err, ErrStuck) {
+	if err := engines[0].Close(soon(t)); !errors.Is(err, nccl.ErrStuck) {
 		t.Error(err)
 	}
 	ok(t, engines[0].res.close(soon(t)))
@@ -160,7 +161,7 @@ func TestAStuckProcessEndsTheGenerationThatItIsToTakePartIn(t *testing.T) {
 
 func TestAGenerationThatFailsToFormCanBeFollowedByAnother(t *testing.T) {
 	for _, version := range []int{21403, 23007} {
-		t.Run(Version(version).String(), func(t *testing.T) {
+		t.Run(nccl.Version(version).String(), func(t *testing.T) {
 			j, engines := made(t, version, [][]int{{0, 1}, {2}}, nil)
 			comms := j.communicators(t, 2, layouts([][]int{{0, 1}, {2}}))
 			// Rank 1 never joins, and the others time out.
@@ -188,10 +189,10 @@ func TestARankThatIsLostWhileNCCLConnectsIsNamed(t *testing.T) {
 	j := newJob(t, l, 3)
 	nodeSlots := layouts([][]int{{0, 1, 2}})
 	comms := j.communicators(t, 1, nodeSlots)
-	release := knob(t, "hang_init", 1)
+	release := fake.Turn(t, "hang_init", 1)
 	time.AfterFunc(30*time.Millisecond, func() { comms[2].Abort(&collective.PeerLostError{Rank: 1, Cause: errCaller}) })
 	for rank, err := range each(3, func(i int) error {
-		_, err := NewEngine(soon(t), comms[i], EngineOptions{Device: j.devices[i], LocalRank: i, LocalSize: 3})
+		_, err := New(soon(t), comms[i], Options{Device: j.devices[i], LocalRank: i, LocalSize: 3})
 		return err
 	}) {
 		var lost *collective.PeerLostError
@@ -207,17 +208,17 @@ func TestAnOperationIsOrderedWithTheCallersStreamBothWays(t *testing.T) {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			_, engines := made(t, 23007, nodes, nil)
 			ctx := soon(t)
-			var sources, targets, after [2]Buffer
-			var torch [2]*Stream
+			var sources, targets, after [2]nccl.Buffer
+			var torch [2]*nccl.Stream
 			for i := range 2 {
 				d := engines[i].Device()
 				s, err := d.NewStream(ctx)
 				ok(t, err)
 				t.Cleanup(func() { ok(t, s.Close(soon(t))) })
-				torch[i] = d.StreamOf(s.handle) // as if a framework had made it
+				torch[i] = s
 				sources[i], targets[i], after[i] = upload(t, d, floats(64, 1, 1)), upload(t, d, floats(64, 0, 0)), upload(t, d, floats(64, 0, 0))
 			}
-			release := knob(t, "hold_copies", 1)
+			release := fake.Turn(t, "hold_copies", 1)
 			var tasks [2]*Task
 			for i := range 2 {
 				ok(t, torch[i].Copy(ctx, targets[i], sources[i])) // the producer, which hangs for now
@@ -237,7 +238,7 @@ func TestAnOperationIsOrderedWithTheCallersStreamBothWays(t *testing.T) {
 			})
 			for i := range 2 {
 				ok(t, tasks[i].Wait(ctx))
-				if !slices.Equal(download(t, after[i]), floats(64, 2, 2)) {
+				if !slices.Equal(download(t, engines[i].Device(), after[i]), floats(64, 2, 2)) {
 					t.Errorf("member %d: the order was not kept", i)
 				}
 			}
@@ -249,7 +250,7 @@ func TestManyOperationsMayBeUnderWay(t *testing.T) {
 	for _, nodes := range [][][]int{{{0, 1}}, {{0, 1}, {2}}} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			_, engines := made(t, 23007, nodes, nil)
-			buffers := make([]Buffer, len(engines))
+			buffers := make([]nccl.Buffer, len(engines))
 			for m, e := range engines {
 				buffers[m] = upload(t, e.Device(), floats(100, 0, 1))
 			}
@@ -259,8 +260,8 @@ func TestManyOperationsMayBeUnderWay(t *testing.T) {
 				}
 				return engines[m].Synchronize(soon(t))
 			})
-			for _, b := range buffers {
-				if !slices.Equal(download(t, b), floats(100, 0, 1)) {
+			for m, b := range buffers {
+				if !slices.Equal(download(t, engines[m].Device(), b), floats(100, 0, 1)) {
 					t.Error("wrong")
 				}
 			}

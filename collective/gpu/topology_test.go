@@ -1,9 +1,11 @@
-package nccl
+package gpu
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
 func TestPartsCoverEverythingOnceAndAreEqualWhereTheyCan(t *testing.T) {
@@ -23,45 +25,6 @@ func TestPartsCoverEverythingOnceAndAreEqualWhereTheyCan(t *testing.T) {
 			}
 			if lo, hi := s.part(of); next != n || longest != s.longest() || lo != hi {
 				t.Fatalf("%d among %d: %d are covered, the longest is %d and not %d", n, of, next, longest, s.longest())
-			}
-		}
-	}
-}
-
-func TestARelayReachesEveryNodeOnce(t *testing.T) {
-	for n := 1; n <= 9; n++ {
-		for root := range n {
-			for _, long := range []bool{false, true} {
-				from := map[int]int{}
-				for node := range n {
-					e := &Engine{}
-					for i := range n {
-						e.at.add(i, 1)
-					}
-					e.at.node = node
-					prev, to := e.relay(root, long)
-					if (prev < 0) != (node == root) {
-						t.Errorf("%d nodes, root %d: node %d gets it from %d", n, root, node, prev)
-					}
-					for _, next := range to {
-						if _, twice := from[next]; twice || next == root {
-							t.Errorf("%d nodes, root %d: node %d gets it twice", n, root, next)
-						}
-						from[next] = node
-					}
-				}
-				if len(from) != n-1 {
-					t.Errorf("%d nodes, root %d, long %v: %d get it", n, root, long, len(from))
-				}
-				for node, sender := range from {
-					e := &Engine{at: topology{node: node}}
-					for i := range n {
-						e.at.add(i, 1)
-					}
-					if prev, _ := e.relay(root, long); prev != sender {
-						t.Errorf("%d nodes, root %d: node %d waits for %d, and %d sends", n, root, node, prev, sender)
-					}
-				}
 			}
 		}
 	}
@@ -106,7 +69,7 @@ func TestCardsMustFitTogether(t *testing.T) {
 }
 
 func TestWhatANodeDoesWithItsOldCommunicator(t *testing.T) {
-	of := func(way Way, world int, state string, was ...int) (node []memberInfo) {
+	of := func(way nccl.Way, world int, state string, was ...int) (node []memberInfo) {
 		for _, r := range was {
 			node = append(node, memberInfo{Origin: commOrigin{3, 4}, Was: r, Of: world, State: state, Way: way, Reached: progress{3, 7, 1}})
 		}
@@ -121,19 +84,19 @@ func TestWhatANodeDoesWithItsOldCommunicator(t *testing.T) {
 		node []memberInfo
 		want plan
 	}{
-		{"one GPU", of(ByRevoking, 2, stateWorking, 0), planNone},
+		{"one GPU", of(nccl.ByRevoking, 2, stateWorking, 0), planNone},
 		{"one GPU, always", []memberInfo{{Always: true}}, planNew},
-		{"the same ranks", of(ByNewID, 2, stateWorking, 0, 1), planKeep},
-		{"not equally far", change(of(ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Reached.Launch = 2 }), planShrink},
-		{"not equally far, old", change(of(ByShrinking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Reached.Task = 2 }), planNew},
-		{"revoked", of(ByRevoking, 3, stateRevoked, 0, 2), planShrink},
-		{"one revoked", change(of(ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.State = stateRevoked }), planShrink},
-		{"one left, as planned", of(ByShrinking, 3, stateWorking, 0, 2), planShrink},
-		{"one left, very old", of(ByNewID, 3, stateWorking, 0, 2), planNew},
-		{"aborted", of(ByNewID, 3, "", 0, 2), planNew},
-		{"a newcomer", change(of(ByRevoking, 2, stateRevoked, 0, 1), func(c *memberInfo) { *c = memberInfo{Way: ByRevoking} }), planNew},
-		{"of another", change(of(ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Origin.First = 0 }), planNew},
-		{"in another order", of(ByRevoking, 2, stateWorking, 1, 0), planNew},
+		{"the same ranks", of(nccl.ByNewID, 2, stateWorking, 0, 1), planKeep},
+		{"not equally far", change(of(nccl.ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Reached.Launch = 2 }), planShrink},
+		{"not equally far, old", change(of(nccl.ByShrinking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Reached.Task = 2 }), planNew},
+		{"revoked", of(nccl.ByRevoking, 3, stateRevoked, 0, 2), planShrink},
+		{"one revoked", change(of(nccl.ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.State = stateRevoked }), planShrink},
+		{"one left, as planned", of(nccl.ByShrinking, 3, stateWorking, 0, 2), planShrink},
+		{"one left, very old", of(nccl.ByNewID, 3, stateWorking, 0, 2), planNew},
+		{"aborted", of(nccl.ByNewID, 3, "", 0, 2), planNew},
+		{"a newcomer", change(of(nccl.ByRevoking, 2, stateRevoked, 0, 1), func(c *memberInfo) { *c = memberInfo{Way: nccl.ByRevoking} }), planNew},
+		{"of another", change(of(nccl.ByRevoking, 2, stateWorking, 0, 1), func(c *memberInfo) { c.Origin.First = 0 }), planNew},
+		{"in another order", of(nccl.ByRevoking, 2, stateWorking, 1, 0), planNew},
 	} {
 		if got := planOf(test.node); got != test.want {
 			t.Errorf("%s: %s, not %s", test.name, got, test.want)

@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"cmp"
@@ -10,13 +10,14 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/internal/serial"
+	"github.com/regroup-io/regroup/collective/nccl"
 )
 
-// EngineOptions describe one rank of an Engine.
-type EngineOptions struct {
+// Options describe one rank of an Engine.
+type Options struct {
 	// Device is this rank's GPU. Nil: it has no usable one, for the reason Absent, which all ranks
 	// receive.
-	Device *Device
+	Device *nccl.Device
 	Absent error
 
 	// LocalSize is the number of ranks of this node. They are adjacent, each has a GPU of its own,
@@ -24,10 +25,10 @@ type EngineOptions struct {
 	LocalRank, LocalSize int
 
 	// ChunkBytes is how much of a buffer is exchanged between nodes at a time, and Depth how many
-	// chunks are in flight, see StageOptions. All ranks must give the same ChunkBytes, a multiple
-	// of 64.
+	// chunks are in flight, see nccl.StageOptions. All ranks must give the same ChunkBytes, a
+	// multiple of 64.
 	ChunkBytes, Depth int
-	// Timeout is the timeout of NCCL for one step, see CommOptions. Zero: as long as the
+	// Timeout is the timeout of NCCL for one step, see nccl.CommOptions. Zero: as long as the
 	// communicator works, which detects processes that have died or are frozen. Timeout is for a
 	// GPU or an NCCL that hangs although its process runs.
 	Timeout time.Duration
@@ -39,10 +40,10 @@ type EngineOptions struct {
 	Always bool
 }
 
-func (o *EngineOptions) validate() error {
+func (o *Options) validate() error {
 	o.ChunkBytes = cmp.Or(o.ChunkBytes, 4<<20)
 	o.LocalSize = cmp.Or(o.LocalSize, 1)
-	o.StuckAfter = cmp.Or(o.StuckAfter, drainAfter)
+	o.StuckAfter = cmp.Or(o.StuckAfter, 10*time.Second)
 	switch {
 	case o.Device == nil && o.Absent == nil:
 		return invalid("neither Device nor Absent is given")
@@ -72,18 +73,18 @@ func (o *EngineOptions) validate() error {
 // still write to them until Close or Next has returned.
 type Engine struct {
 	comm *collective.Communicator
-	opt  EngineOptions
+	opt  Options
 	res  *resources
 	at   topology
 
-	local    *Comm      // NCCL among the GPUs of this node; nil = not needed
+	local    *nccl.Comm // NCCL among the GPUs of this node; nil = not needed
 	origin   commOrigin // of local
 	formedBy string     // how local was created, for Describe
 	tried    bool       // shrinking the old one was attempted
 
 	// Set when Next or Close leaves the engine.
 	leaving   sync.Once
-	remaining *Comm // to continue with or to end
+	remaining *nccl.Comm // to continue with or to end
 	leaveErr  error
 	consumed  bool // Next or Close has taken what the engine held
 
@@ -96,21 +97,21 @@ type Engine struct {
 
 	queue    serial.Queue // of tasks
 	reached  progress     // used by the goroutine that runs tasks, like inFlight
-	inFlight []*Work      // launches that may be running
+	inFlight []*nccl.Work // launches that may be running
 
 	mu          sync.Mutex
-	strayEvents []uintptr // to free
+	strayEvents []*nccl.Event // to free
 	stuck       error
 }
 
-// NewEngine creates this rank's part of an engine. All ranks of the communicator must call it, or
-// Next, as if it were an operation.
+// New creates this rank's part of an engine. All ranks of the communicator must call it, or Next,
+// as if it were an operation.
 //
-// If one of them has no GPU, or two of a node have the same, all get an error of ErrUnavailable
-// that names them and the reason, and the communicator continues to work: use that instead. If
-// ranks disagree on what must be equal, all get ErrInvalid likewise. After any other error the
-// communicator has failed.
-func NewEngine(ctx context.Context, c *collective.Communicator, o EngineOptions) (*Engine, error) {
+// If one of them has no GPU, or two of a node have the same, all get an error of
+// nccl.ErrUnavailable that names them and the reason, and the communicator continues to work: use
+// that instead. If ranks disagree on what must be equal, all get nccl.ErrInvalid likewise. After
+// any other error the communicator has failed.
+func New(ctx context.Context, c *collective.Communicator, o Options) (*Engine, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func NewEngine(ctx context.Context, c *collective.Communicator, o EngineOptions)
 	return e, nil
 }
 
-func newEngine(c *collective.Communicator, o EngineOptions, s *resources) *Engine {
+func newEngine(c *collective.Communicator, o Options, s *resources) *Engine {
 	e := &Engine{
 		comm: c, opt: o, res: s,
 		started: make(chan struct{}, 1), broken: make(chan error, 1), finished: make(chan struct{}), watched: make(chan struct{}),
@@ -142,7 +143,7 @@ func newEngine(c *collective.Communicator, o EngineOptions, s *resources) *Engin
 }
 
 // Device is the engine's GPU.
-func (e *Engine) Device() *Device { return e.res.dev }
+func (e *Engine) Device() *nccl.Device { return e.res.dev }
 
 // Err is why the generation has failed, or nil. It is also of ErrStuck once NCCL could not be
 // ended.
@@ -165,11 +166,11 @@ func (e *Engine) stuckWith() error {
 // Describe returns a description of what the engine uses.
 func (e *Engine) Describe() string {
 	d := e.res.dev
-	s := fmt.Sprintf("GPU %d: %s; ", d.ordinal, cmp.Or(d.info().Name, "unknown"))
+	s := fmt.Sprintf("GPU %d: %s; ", d.Ordinal(), cmp.Or(d.Info().Name, "unknown"))
 	if e.local == nil {
 		s += "alone on its node"
 	} else {
-		s += fmt.Sprintf("%d GPUs here through NCCL %v (%s)", e.at.localSize(), d.lib.version, e.formedBy)
+		s += fmt.Sprintf("%d GPUs here through NCCL %v (%s)", e.at.localSize(), d.Library().Version(), e.formedBy)
 	}
 	if e.at.nodes() > 1 {
 		s += fmt.Sprintf(", %d nodes over connections", e.at.nodes())
@@ -179,20 +180,21 @@ func (e *Engine) Describe() string {
 
 // resources are what an engine uses on its GPU and passes on to the next engine.
 type resources struct {
-	dev    *Device
-	stream *Stream // of NCCL, and of copies on the GPU
-	stages [2]*Stage
-	opt    EngineOptions
+	dev    *nccl.Device
+	stream *nccl.Stream // of NCCL, and of copies on the GPU
+	stages [2]*nccl.Stage
+	opt    Options
 }
 
 // stage returns one of two stages, and creates it when it is first needed.
-func (s *resources) stage(ctx context.Context, i int) (_ *Stage, err error) {
+func (s *resources) stage(ctx context.Context, i int) (_ *nccl.Stage, err error) {
 	if s.stages[i] == nil {
-		s.stages[i], err = s.dev.NewStage(ctx, StageOptions{ChunkBytes: s.opt.ChunkBytes, Depth: s.opt.Depth})
+		s.stages[i], err = s.dev.NewStage(ctx, nccl.StageOptions{
+			ChunkBytes: s.opt.ChunkBytes, Depth: s.opt.Depth, DrainAfter: s.opt.StuckAfter,
+		})
 		if err != nil {
 			return nil, err
 		}
-		s.stages[i].drainAfter = s.opt.StuckAfter
 	}
 	return s.stages[i], nil
 }
@@ -206,7 +208,7 @@ func (s *resources) close(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("device %d: %w", s.dev.ordinal, err)
+		return fmt.Errorf("device %d: %w", s.dev.Ordinal(), err)
 	}
 	return nil
 }
@@ -230,7 +232,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	case local.Err() == nil && e.comm.Context().Err() == nil && e.comm.Failed() == nil:
 		err = local.Close(ctx)
 	default:
-		err = local.Abort(ctx, ErrClosed)
+		err = local.Abort(ctx, nccl.ErrClosed)
 	}
 	if stuck(err) {
 		return err
@@ -252,7 +254,7 @@ func (e *Engine) leave(ctx context.Context) {
 }
 
 // finish returns NCCL's communicator, if it can still be used or must be ended.
-func (e *Engine) finish(ctx context.Context) (*Comm, error) {
+func (e *Engine) finish(ctx context.Context) (*nccl.Comm, error) {
 	e.queue.Close()
 	// An operation cannot be taken back, so the end of ctx aborts the generation.
 	stop := context.AfterFunc(ctx, func() { e.comm.Abort(context.Cause(ctx)) })
@@ -267,28 +269,36 @@ func (e *Engine) finish(ctx context.Context) (*Comm, error) {
 	stop()
 	close(e.finished)
 	<-e.watched
-	e.end(ErrClosed)
+	e.end(nccl.ErrClosed)
 	if err := e.stuckWith(); err != nil {
 		return nil, err
 	}
 	// Events of what has finished have passed; those of what was aborted are not queried again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.opt.StuckAfter)
 	defer cancel()
-	d := e.res.dev
-	err := d.do(ctx, "free events", func() error {
-		for _, w := range e.inFlight {
-			w.drop()
-		}
-		for _, event := range e.strayEvents {
-			if event != 0 {
-				d.free(event)
-			}
-		}
-		e.inFlight, e.strayEvents = nil, nil
-		return nil
-	})
-	if err != nil || e.local == nil || e.local.native.Load() == 0 {
+	if err := e.freeEvents(ctx); err != nil || e.local == nil || e.local.Ended() {
 		return nil, err
 	}
 	return e.local, nil
+}
+
+func (e *Engine) freeEvents(ctx context.Context) error {
+	for _, w := range e.inFlight {
+		if err := w.Free(ctx); err != nil {
+			return err
+		}
+	}
+	for _, event := range e.strayEvents {
+		if err := event.Free(ctx); err != nil {
+			return err
+		}
+	}
+	e.inFlight, e.strayEvents = nil, nil
+	return nil
+}
+
+func stuck(err error) bool { return errors.Is(err, nccl.ErrStuck) }
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{nccl.ErrInvalid}, args...)...)
 }

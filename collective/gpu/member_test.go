@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"bufio"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/kernel"
+	"github.com/regroup-io/regroup/collective/nccl"
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 	"github.com/regroup-io/regroup/collective/tcp"
 )
@@ -25,8 +26,8 @@ import (
 // line, one answer per command.
 type member struct {
 	ctx      context.Context
-	library  *Library
-	device   *Device
+	library  *nccl.Library
+	device   *nccl.Device
 	endpoint *collective.Endpoint
 	jam      *jam
 	open     []string // descriptors at the begin
@@ -35,17 +36,17 @@ type member struct {
 }
 
 func playMember() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*nccltest.Patience)
 	defer cancel()
 	m := &member{ctx: ctx}
 	var err error
-	if m.library, err = Open(Options{}); err != nil {
+	if m.library, err = nccl.Open(nccl.Options{}); err != nil {
 		return err
 	}
-	if fake, err = nccltest.Steer(os.Getenv("REGROUP_CUDA_LIBRARY"), os.Getenv("REGROUP_FAKE_FOLDER")); err != nil {
+	if err = fake.Steer(); err != nil {
 		return err
 	}
-	if m.device, err = m.library.OpenDevice(ctx, atoi(os.Getenv("NCCL_TEST_DEVICE"))); err != nil {
+	if m.device, err = m.library.OpenDevice(ctx, nccltest.Atoi(os.Getenv("NCCL_TEST_DEVICE"))); err != nil {
 		return err
 	}
 	transport, err := tcp.Listen(tcp.Options{})
@@ -83,7 +84,7 @@ func (m *member) form(words []string) (string, error) {
 		_ = m.comm.Close()
 	}
 	m.comm, err = collective.New(m.ctx, collective.Options{
-		Job: "job", Token: "t", Generation: uint64(atoi(words[0])), Rank: atoi(words[1]), World: len(addresses), Endpoint: m.endpoint,
+		Job: "job", Token: "t", Generation: uint64(nccltest.Atoi(words[0])), Rank: nccltest.Atoi(words[1]), World: len(addresses), Endpoint: m.endpoint,
 		StallAfter: stall(),
 		Peers:      func(_ context.Context, rank int) (string, error) { return addresses[rank], nil },
 	})
@@ -91,10 +92,10 @@ func (m *member) form(words []string) (string, error) {
 		return "", err
 	}
 	if m.engine != nil {
-		m.engine, err = m.engine.Next(m.ctx, m.comm, atoi(words[2]), atoi(words[3]))
+		m.engine, err = m.engine.Next(m.ctx, m.comm, nccltest.Atoi(words[2]), nccltest.Atoi(words[3]))
 	} else {
-		m.engine, err = NewEngine(m.ctx, m.comm, EngineOptions{
-			Device: m.device, LocalRank: atoi(words[2]), LocalSize: atoi(words[3]), ChunkBytes: 4096,
+		m.engine, err = New(m.ctx, m.comm, Options{
+			Device: m.device, LocalRank: nccltest.Atoi(words[2]), LocalSize: nccltest.Atoi(words[3]), ChunkBytes: 4096,
 		})
 	}
 	if err != nil {
@@ -107,9 +108,9 @@ func (m *member) form(words []string) (string, error) {
 // that run many tests are slow.
 func stall() time.Duration {
 	if s := os.Getenv("NCCL_TEST_STALL"); s != "" {
-		return time.Duration(atoi(s)) * time.Millisecond
+		return time.Duration(nccltest.Atoi(s)) * time.Millisecond
 	}
-	return patience
+	return nccltest.Patience
 }
 
 // check runs the suite: "all" of it, or a part.
@@ -194,7 +195,7 @@ func (m *member) leave([]string) (string, error) {
 // end closes everything, and checks that nothing is leaked.
 func (m *member) end([]string) (string, error) {
 	err := errors.Join(m.engine.Close(m.ctx), m.comm.Close(), m.endpoint.Close(), m.device.Close(m.ctx))
-	for _, k := range []string{"memory", "pinned", "streams", "events", "contexts", "communicators"} {
+	for _, k := range nccltest.Kinds {
 		if n := fake.Living(k); n != 0 {
 			err = errors.Join(err, fmt.Errorf("%d %s are left", n, k))
 		}

@@ -1,4 +1,4 @@
-package nccl
+package gpu
 
 import (
 	"fmt"
@@ -8,23 +8,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/collective/nccl"
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
 // cluster is a set of member processes on nodes.
 type cluster struct {
 	env        []string
-	processes  map[string]*process // by name: a letter for the node, and a digit for the GPU
+	processes  map[string]*nccltest.Process // by name: a letter for the node, and a digit for the GPU
 	addresses  map[string]string
 	generation int
 	ranks      []string // names, in the order of the ranks
 }
 
 func newCluster(t *testing.T, version int, env ...string) *cluster {
-	path := build(t, nccltest.Variant{Version: version})
+	path := fake.Build(t, nccltest.Variant{Version: version})
 	return &cluster{
-		env:       append(env, "REGROUP_FAKE_DEVICES=4", "REGROUP_NCCL_LIBRARY="+path, "REGROUP_CUDA_LIBRARY="+driver),
-		processes: map[string]*process{}, addresses: map[string]string{},
+		env:       append(env, "REGROUP_FAKE_DEVICES=4", "REGROUP_NCCL_LIBRARY="+path, "REGROUP_CUDA_LIBRARY="+fake.Driver),
+		processes: map[string]*nccltest.Process{}, addresses: map[string]string{},
 	}
 }
 
@@ -37,7 +38,7 @@ func (c *cluster) form(t *testing.T, members string) map[string]string {
 	size, local := map[byte]int{}, map[string]int{}
 	for _, m := range c.ranks {
 		if c.processes[m] == nil {
-			c.processes[m] = start(t, "member", append(c.env, "NCCL_TEST_NAME="+m, "NCCL_TEST_DEVICE="+m[1:])...)
+			c.processes[m] = fake.Start(t, "member", append(c.env, "NCCL_TEST_NAME="+m, "NCCL_TEST_DEVICE="+m[1:])...)
 		}
 		local[m] = size[m[0]]
 		size[m[0]]++
@@ -45,16 +46,16 @@ func (c *cluster) form(t *testing.T, members string) map[string]string {
 	var addresses []string
 	for _, m := range c.ranks {
 		if c.addresses[m] == "" {
-			c.addresses[m] = c.processes[m].expect(t, "address")
+			c.addresses[m] = c.processes[m].Expect(t, "address")
 		}
 		addresses = append(addresses, c.addresses[m])
 	}
 	for rank, m := range c.ranks {
-		fmt.Fprintln(c.processes[m].input, "form", c.generation, rank, local[m], size[m[0]], strings.Join(addresses, " "))
+		fmt.Fprintln(c.processes[m].Input, "form", c.generation, rank, local[m], size[m[0]], strings.Join(addresses, " "))
 	}
 	how := map[string]string{}
 	for _, m := range c.ranks {
-		how[m] = c.processes[m].expect(t, "formed")
+		how[m] = c.processes[m].Expect(t, "formed")
 	}
 	return how
 }
@@ -63,11 +64,11 @@ func (c *cluster) form(t *testing.T, members string) map[string]string {
 func (c *cluster) do(t *testing.T, command, answer string) {
 	t.Helper()
 	for _, m := range c.ranks {
-		fmt.Fprintln(c.processes[m].input, command)
+		fmt.Fprintln(c.processes[m].Input, command)
 	}
 	for i, m := range c.ranks {
-		if !c.processes[m].lines.Scan() || c.processes[m].lines.Text() != answer {
-			t.Errorf("%s, %s: %q", m, command, c.processes[m].lines.Text())
+		if !c.processes[m].Lines.Scan() || c.processes[m].Lines.Text() != answer {
+			t.Errorf("%s, %s: %q", m, command, c.processes[m].Lines.Text())
 		}
 		if t.Failed() && i == len(c.ranks)-1 {
 			t.FailNow() // when all have reported their errors
@@ -81,17 +82,17 @@ func (c *cluster) lose(t *testing.T, victim, phase string, by syscall.Signal) {
 	t.Helper()
 	for _, m := range c.ranks {
 		if m == victim {
-			fmt.Fprintln(c.processes[m].input, "stop", phase)
+			fmt.Fprintln(c.processes[m].Input, "stop", phase)
 		} else {
-			fmt.Fprintln(c.processes[m].input, "fail")
+			fmt.Fprintln(c.processes[m].Input, "fail")
 		}
 	}
 	p := c.processes[victim]
-	p.expect(t, "stopped")
+	p.Expect(t, "stopped")
 	began := time.Now()
-	ok(t, p.cmd.Process.Signal(by))
+	ok(t, p.Cmd.Process.Signal(by))
 	if by == syscall.SIGKILL {
-		_ = p.cmd.Wait()
+		_ = p.Cmd.Wait()
 	}
 	delete(c.processes, victim)
 	delete(c.addresses, victim)
@@ -102,8 +103,8 @@ func (c *cluster) lose(t *testing.T, victim, phase string, by syscall.Signal) {
 			continue
 		}
 		rest = append(rest, m)
-		said := strings.Fields(c.processes[m].expect(t, "lost"))
-		if c.ranks[atoi(said[0])] != victim {
+		said := strings.Fields(c.processes[m].Expect(t, "lost"))
+		if c.ranks[nccltest.Atoi(said[0])] != victim {
 			t.Fatalf("rank %d says that rank %s is lost, not %s of %v", rank, said[0], victim, c.ranks)
 		}
 		at, err := strconv.ParseInt(said[1], 10, 64)
@@ -119,7 +120,7 @@ func (c *cluster) end(t *testing.T) {
 	t.Helper()
 	c.do(t, "end", "ended")
 	for _, p := range c.processes {
-		ok(t, p.cmd.Wait())
+		ok(t, p.Cmd.Wait())
 	}
 }
 
@@ -146,7 +147,7 @@ func TestAKillInEveryPhaseIsNamedAndTheRestGoOn(t *testing.T) {
 		{22703, "a0 a1 a2 a3", nil, [][2]string{{"a2", "gather"}}},
 		{23007, "a0 a1 a2 b0", []string{"REGROUP_FAKE_NOTICE_DEATH=1"}, [][2]string{{"a2", "gather"}}},
 	} {
-		t.Run(fmt.Sprint(Version(test.version), " ", test.members), func(t *testing.T) {
+		t.Run(fmt.Sprint(nccl.Version(test.version), " ", test.members), func(t *testing.T) {
 			c := newCluster(t, test.version, test.env...)
 			c.form(t, test.members)
 			for _, k := range test.kills {
