@@ -165,7 +165,7 @@ func rgo_elastic_stop(h C.uint64_t) C.int {
 
 //export rgo_elastic_check_updates
 func rgo_elastic_check_updates(h C.uint64_t) C.int {
-	return withHandle(&trainings, "training", h, (*training).news)
+	return withHandle(&trainings, "training", h, (*training).checkUpdates)
 }
 
 //export rgo_elastic_commit

@@ -336,7 +336,7 @@ func (t *training) skip() error {
 }
 
 // news reports whether a commit is due because of a change of the members or a stop.
-func (t *training) news() error {
+func (t *training) checkUpdates() error {
 	return t.in(func(s *elastic.Session) error {
 		stop, err := t.agree(s)
 		if err == nil {

@@ -103,11 +103,11 @@ func TestAStop(t *testing.T) {
 	if _, _, err := tr.next(-1); err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.news(); err != nil {
+	if err := tr.checkUpdates(); err != nil {
 		t.Errorf("no news: %v", err)
 	}
 	tr.stopping.Store(true)
-	if err := tr.news(); !errors.Is(err, elastic.ErrStopped) {
+	if err := tr.checkUpdates(); !errors.Is(err, elastic.ErrStopped) {
 		t.Errorf("news: %v, want ErrStopped", err)
 	}
 	err := errors.Join(tr.set("step", []byte("1")), tr.commit())

@@ -269,9 +269,9 @@ func (f *factReader) some(ctx context.Context) (more, another <-chan struct{}, e
 		return nil, nil, err
 	}
 	if f.live {
-		var news []feed.Item
-		news, another = f.g.feed.Live.After(f.changed, batch)
-		for _, i := range news {
+		var items []feed.Item
+		items, another = f.g.feed.Live.After(f.changed, batch)
+		for _, i := range items {
 			f.changed = i.Sequence
 			if err := f.out.add(i.Kind, "", i.Data); err != nil {
 				return nil, nil, err
