@@ -136,9 +136,9 @@ func TestNewcomerHasTheStateBeforeAnybodyPauses(t *testing.T) {
 	}
 }
 
-// TestPrefetchBreaksAtEveryPoint: whatever goes wrong with a prefetch is the newcomer's business. It
-// comes in all the same, the members leave their generation once, at a commit, and all end with the
-// same exact state.
+// TestPrefetchBreaksAtEveryPoint: whatever goes wrong with a prefetch is the newcomer's business.
+// It comes in all the same, the members leave their generation once, at a commit, and all end with
+// the same exact state.
 func TestPrefetchBreaksAtEveryPoint(t *testing.T) {
 	cut := func(at ...int64) func(int64, []byte) error {
 		var n atomic.Int64

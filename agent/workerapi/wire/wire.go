@@ -83,8 +83,8 @@ type JoinRequest struct {
 	NoticeMS float64  `json:"notice_ms"` // time since it noticed what made it leave
 
 	// Unsynced: this newcomer can prefetch the state while the others train, and need not be in a
-	// generation before it has it, unless there are too few members without it. The verdict Prefetch
-	// tells it where, and it asks again with Unsynced = false when it is ready.
+	// generation before it has it, unless there are too few members without it. The verdict
+	// Prefetch tells it where, and it asks again with Unsynced = false when it is ready.
 	Unsynced bool   `json:"unsynced,omitempty"`
 	Holders  uint64 `json:"holders,omitempty"` // newest generation whose state holders it was given
 }
@@ -111,7 +111,8 @@ type Assignment struct {
 	CrossSize  int            `json:"cross_size"`
 	Token      string         `json:"token"`           // of the generation; Prefetch: its StateToken
 	Peers      map[int]string `json:"peers,omitempty"` // of ring neighbours; Prefetch: of some holders
-	// Trace is the W3C traceparent of the worker's span in the generation; Prefetch: of its process.
+	// Trace is the W3C traceparent of the worker's span in the generation; Prefetch: of its
+	// process.
 	Trace  string    `json:"trace,omitempty"`
 	Cause  string    `json:"cause,omitempty"` // start, worker-failed, grow ...
 	Expect *Expected `json:"expect,omitempty"`
