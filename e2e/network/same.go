@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/e2e/replay"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -29,15 +29,15 @@ func (c *Datacenter) Same(ctx context.Context, job events.JobID) (facts int, err
 		if err != nil {
 			return false, err
 		}
-		r := Fold(all)
+		r, wrong := replay.Fold(all)
 		facts = r.Facts
-		err = errors.Join(r.Err(), c.compare(ctx, r, job))
+		err = errors.Join(wrong, c.compare(ctx, r, job))
 		return err == nil, err
 	})
 	return facts, err
 }
 
-func (c *Datacenter) compare(ctx context.Context, r *Replay, id events.JobID) error {
+func (c *Datacenter) compare(ctx context.Context, r *replay.Replay, id events.JobID) error {
 	var wrong error
 	differ := func(what string, replayed, stored any) {
 		if !reflect.DeepEqual(replayed, stored) {
@@ -67,7 +67,7 @@ func (c *Datacenter) compare(ctx context.Context, r *Replay, id events.JobID) er
 	if err != nil {
 		return err
 	}
-	j := r.job(id)
+	j := r.Job(id)
 	var last events.RoundSealed
 	if n := len(j.Sealed); n > 0 {
 		last = j.Sealed[n-1]
@@ -75,29 +75,8 @@ func (c *Datacenter) compare(ctx context.Context, r *Replay, id events.JobID) er
 	differ("placement", tail(j.Places, len(j.Places)), tail(pool.Jobs[id].Places, len(pool.Jobs[id].Places)))
 	differ("job", []any{j.State, j.Reason, last.Generation}, []any{v.State, v.Reason, v.Generation})
 	differ("round", []any{j.Round, last.Generation, last.Members}, []any{round.State, round.Generation, round.Members})
-	differ("incidents", tail(j.explained(v.Incidents), len(v.Incidents)), tail(v.Incidents, len(v.Incidents)))
+	differ("incidents", tail(j.Explained(v.Incidents), len(v.Incidents)), tail(v.Incidents, len(v.Incidents)))
 	return wrong
-}
-
-// explained returns the incidents with the causes that a document gives, where an exit in the log
-// is such a cause: the registry may learn why a worker ended after the incident was closed, and
-// nothing is published again.
-func (j *ReplayedJob) explained(stored []events.IncidentClosed) []events.IncidentClosed {
-	all := slices.Clone(j.Incidents)
-	first := len(all) - len(stored) // the stored ones are the newest
-	for i := max(0, first); i < len(all); i++ {
-		was, is := &all[i], stored[i-first].Cause
-		explains := func(x events.WorkerExited) bool {
-			return x.Generation == was.From && x.Place == *is.Place && x.Detail == is.Detail
-		}
-		if is.Place == nil || !is.Blames(*is.Place, is.Rank) || !slices.ContainsFunc(j.exits, explains) {
-			continue
-		}
-		if was.Cause.Accuses(*is.Place, is.Rank) || was.Cause.Blames(*is.Place, is.Rank) {
-			was.Cause = is
-		}
-	}
-	return all
 }
 
 // tail is the end of a list, never nil: a service stores only the newest ones.

@@ -5,44 +5,20 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/regroup-io/regroup/e2e/replay"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // fact checks a fact when it is stored, in the order of the log.
 func (c *checker) fact(e events.Event) {
-	if e.Number > 0 {
-		key := string(e.Body.Type().Family()) + "/" + e.Entity
-		if e.Body.Type().Family() == events.FamilyPlacement {
-			key = "placement/*" // one document, the pool, numbers the facts about all jobs
-		}
-		last := c.number[key]
-		if e.Number <= last {
-			c.w.logf("%s #%d (%s) is stored once more", key, e.Number, e.Body.Type().Kind())
-			return // a reader drops it
-		}
-		if e.Number != last+1 {
-			c.fail(9, "%s: after fact %d comes %d (%s)", key, last, e.Number, e.Body.Type().Kind())
-			return
-		}
-		c.number[key] = e.Number
+	if !c.log.Apply(e) {
+		c.w.logf("%s #%d (%s) is stored once more", replay.Log(e), e.Number, e.Body.Type().Kind())
+		return
 	}
 	switch b := e.Body.(type) {
 	case events.RoundSealed:
-		c.sealed(e.ID, b)
-	case events.RoundOpened:
-		if a := c.job(b.Job); b.Proposed == 0 || a.sealed[b.Proposed] != "" {
-			c.fail(4, "%s was opened after it was sealed", b.Proposed)
-		}
-	case events.PlacementSet:
-		c.job(b.Job).wanted[e.Number] = b.Workers
-		seen := map[events.Place]bool{}
-		for _, p := range b.Places {
-			if seen[p] {
-				c.fail(3, "%s has %s twice", b.Job, p)
-			}
-			seen[p] = true
-		}
+		c.sealed(b)
 	case events.WorkerExited:
 		c.job(b.Job).dead[b.Incarnation] = true
 		c.job(b.Job).asked[b.Incarnation] = b.Asked
@@ -51,30 +27,26 @@ func (c *checker) fact(e events.Event) {
 		c.leftWell[b.Incarnation] = true
 	case events.NodeJoined:
 		if c.lost[b.Incarnation] {
-			c.blame.returns[b.Incarnation]++
+			c.returns[b.Incarnation]++
 		}
 	case events.NodeLost:
 		delete(c.leftWell, b.Incarnation)
 		c.lost[b.Incarnation] = true
 	case events.JobFailureCounted:
 		c.countFailure(b)
-	case events.JobRespawned:
-		a := c.job(b.Job)
-		if n := a.respawned[b.Dead]; n != 0 {
-			c.fail(10, "%s at %s was replaced twice, by attempts %d and %d", b.Dead, b.Place, n, b.Attempt)
-		}
-		a.respawned[b.Dead] = b.Attempt
-	case events.JobSucceeded:
-		c.ended(b.Job, b.Type(), b.Reason)
-	case events.JobFailed:
-		c.ended(b.Job, b.Type(), b.Reason)
-	case events.JobStopped:
-		c.ended(b.Job, b.Type(), b.Reason)
-	case events.IncidentOpened:
-		c.incident(b)
-	case events.IncidentClosed:
-		c.incidentOver(b)
 	}
+}
+
+// agentProcess is a worker's process and the agent that has started it.
+type agentProcess struct {
+	*process
+	agent events.Incarnation
+}
+
+// agentEnd is what one job has lost with one incarnation of an agent.
+type agentEnd struct {
+	job   events.JobID
+	agent events.Incarnation
 }
 
 // countFailure checks a failure that was counted.
@@ -94,6 +66,22 @@ func (c *checker) countFailure(b events.JobFailureCounted) {
 	c.blames(b)
 }
 
+// blames checks that the end of an agent is counted once for a job, however many workers ended with
+// it, and whichever fact reports it first: that of discovery, its successor, or the silence of its
+// workers. An agent that was lost, was heard again and was lost again has ended twice.
+func (c *checker) blames(b events.JobFailureCounted) {
+	p, known := c.processes[b.Worker]
+	if !known || (b.Kind != events.FailureLost && !p.endedWithAgent) {
+		return
+	}
+	end := agentEnd{b.Job, p.agent}
+	c.ends[end] = append(c.ends[end], b)
+	if all := c.ends[end]; len(all) > 1+c.returns[p.agent] {
+		old := all[len(all)-2]
+		c.fail(17, "the end of agent %s is counted for %s at %s (%s) and for %s at %s (%s)", p.agent, old.Worker, old.Place, old.Kind, b.Worker, b.Place, b.Kind)
+	}
+}
+
 // planned checks that a requested exit is not counted as a failure. Workers that were lost or hung
 // are stopped after the failure was counted.
 func (c *checker) planned(id events.JobID, worker events.Incarnation) {
@@ -103,63 +91,9 @@ func (c *checker) planned(id events.JobID, worker events.Incarnation) {
 	}
 }
 
-func (c *checker) ended(id events.JobID, t events.Type, reason string) {
-	a := c.job(id)
-	if a.end != "" {
-		c.fail(7, "%s has ended twice: %s, then %s", id, a.end.Kind(), t.Kind())
-	}
-	if a.end = t; reason == "" {
-		c.fail(8, "%s has %s without a reason", id, t.Kind())
-	}
-}
-
-func (c *checker) incident(b events.IncidentOpened) {
-	a := c.job(b.Job)
-	if a.open || b.Incident != a.incidents+1 {
-		c.fail(11, "%s opens incident %d after %d (open: %t)", b.Job, b.Incident, a.incidents, a.open)
-	}
-	a.open, a.incidents = true, b.Incident
-}
-
-func (c *checker) incidentOver(b events.IncidentClosed) {
-	a := c.job(b.Job)
-	if !a.open || b.Incident != a.incidents {
-		c.fail(11, "%s closes incident %d, the last was %d (open: %t)", b.Job, b.Incident, a.incidents, a.open)
-	}
-	a.open = false
-	p := b.Phases
-	for _, ms := range []float64{p.Notice, p.Abort, p.Judge, p.Regroup, p.Sync, p.FirstStep} {
-		if ms < 0 {
-			c.fail(11, "incident %d of %s has a negative phase: %+v", b.Incident, b.Job, p)
-		}
-	}
-}
-
-// sealed checks the members of a generation.
-func (c *checker) sealed(id string, b events.RoundSealed) {
-	a := c.job(b.Job)
-	if old := a.sealed[b.Generation]; old != "" {
-		c.fail(1, "%s of %s was sealed by %s and by %s", b.Generation, b.Job, old, id)
-		return
-	}
-	if b.Generation > 1 && a.sealed[b.Generation-1] == "" {
-		c.fail(4, "%s of %s was sealed before %s", b.Generation, b.Job, b.Generation-1)
-	}
-	a.sealed[b.Generation] = id
-	seen := map[events.Place]bool{}
-	local, cross := map[events.NodeID]int{}, map[int]int{}
-	for r, m := range b.Members {
-		if m.Rank != r || m.LocalRank != local[m.Place.Node] || m.CrossRank != cross[m.LocalRank] {
-			c.fail(2, "%s of %s: place %d in order has rank %d, local %d, cross %d", b.Generation, b.Job, r, m.Rank, m.LocalRank, m.CrossRank)
-		}
-		if seen[m.Place] {
-			c.fail(2, "%s of %s has %s twice", b.Generation, b.Job, m.Place)
-		}
-		seen[m.Place] = true
-		delete(a.respawned, m.Incarnation) // it is alive after all, and may die again
-		local[m.Place.Node]++
-		cross[m.LocalRank]++
-	}
+// sealed checks that a generation has no member that still works in another one, and begins with
+// the newest commit.
+func (c *checker) sealed(b events.RoundSealed) {
 	j := c.w.jobOf(b.Job)
 	if j == nil || j.spec.Recovery != spec.RecoveryInProcess {
 		return

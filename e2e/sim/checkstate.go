@@ -107,7 +107,7 @@ func (c *checker) round(old, s round.State) {
 // wanted reports whether a placement from first to last allows n workers: an update applies several
 // inputs, so a generation may be sealed before or after the placement in the same update.
 func (c *checker) wanted(id events.JobID, n int, first, last uint64) bool {
-	for number, w := range c.job(id).wanted {
+	for number, w := range c.log.Job(id).Wanted {
 		if number >= first && number <= last && w.Min <= n && n <= w.Max {
 			return true
 		}

@@ -23,7 +23,7 @@ func (c *checker) starts(p *process) {
 		c.fail(12, "%s of %s: attempt %d of generation %s is started twice", a.Place, a.Job, a.Attempt, a.Generation)
 	}
 	c.begun[key] = p
-	c.blame.starts(p)
+	c.processes[a.Worker] = agentProcess{p, p.node.agent}
 }
 
 // committed checks the ledger of a commit: a finished epoch has every sample exactly once.
@@ -62,7 +62,7 @@ func (c *checker) left() []string {
 		if !v.State.Terminal() {
 			left = append(left, fmt.Sprintf("%s is %q (%s)", j.id, v.State, v.Reason))
 		}
-		if v.State.Terminal() && c.job(j.id).end == "" { // its replica died before publishing the fact
+		if v.State.Terminal() && !c.log.Job(j.id).State.Terminal() { // its replica died before publishing the fact
 			left = append(left, fmt.Sprintf("no fact says that %s is %s", j.id, v.State))
 		}
 		if row, ok := c.slots.Jobs[j.id]; ok && v.State.Terminal() {
@@ -91,8 +91,7 @@ func (c *checker) unfinished() {
 // final checks a job that has ended.
 func (c *checker) final(j *jobRun) {
 	v := c.view(j)
-	a := c.job(j.id)
-	if a.open || v.OpenIncident != nil {
+	if c.log.Job(j.id).Open != 0 || v.OpenIncident != nil {
 		c.fail(11, "%s has ended with an open incident", j.id)
 	}
 	calm := epoch.Add(c.w.sc.calmAt)

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/regroup-io/regroup/e2e/replay"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -46,8 +46,8 @@ func (v *violation) String() string {
 type checker struct {
 	w            *world
 	found        *violation
+	log          *replay.Replay // of all facts
 	jobs         map[events.JobID]*account
-	number       map[string]uint64                  // by family and entity: the last number that a reader applied
 	begun        map[string]*process                // by agent, job, place, attempt and generation
 	good         map[events.JobID]events.Generation // the last good generation before the rendezvous' latest change
 	slots        events.PoolView
@@ -56,43 +56,41 @@ type checker struct {
 	nodes        map[string]events.NodeView
 	rounds       map[string]round.State
 	lost         map[events.Incarnation]bool // agents that discovery has declared lost
+	returns      map[events.Incarnation]int  // how often an agent was heard again after it was lost
 	leftWell     map[events.Incarnation]bool // agents that have left as planned
 	states       map[string]job.State
-	last         map[string]*process // newest process by slot and job
-	blame        blame
+	last         map[string]*process                     // newest process by slot and job
+	processes    map[events.Incarnation]agentProcess     // of workers
+	ends         map[agentEnd][]events.JobFailureCounted // that the ends of agents were counted for
 }
 
-// account is what the checker knows about one job.
+// account is what the checker knows about one job beyond its facts.
 type account struct {
-	sealed          map[events.Generation]string // id of the fact
-	end             events.Type
-	incidents       int // opened
-	open            bool
 	countedFailures int
 	dead            map[events.Incarnation]bool // incarnations that have ended or were declared lost
-	respawned       map[events.Incarnation]int  // the attempt that takes a dead worker's place
 	failures        map[events.Incarnation]events.JobFailureCounted
 	culprit         map[events.Generation]events.Incarnation // the worker whose failure was counted for a generation
 	asked           map[events.Incarnation]bool              // asked to stop
 	launches        map[launchKey][]byte
-	wanted          map[uint64]spec.Workers // by number of the placement
 }
 
 func newChecker(w *world) *checker {
-	return &checker{
-		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
-		good: map[events.JobID]events.Generation{}, waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
-		blame: newBlame(),
+	c := &checker{
+		w: w, jobs: map[events.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[events.JobID]events.Generation{},
+		waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{},
+		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[events.Incarnation]int{},
+		processes: map[events.Incarnation]agentProcess{}, ends: map[agentEnd][]events.JobFailureCounted{},
 	}
+	c.log = replay.New(c.fail)
+	return c
 }
 
 func (c *checker) job(id events.JobID) *account {
 	a := c.jobs[id]
 	if a == nil {
 		a = &account{
-			sealed: map[events.Generation]string{},
-			dead:   map[events.Incarnation]bool{}, respawned: map[events.Incarnation]int{}, failures: map[events.Incarnation]events.JobFailureCounted{},
-			culprit: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]spec.Workers{},
+			dead: map[events.Incarnation]bool{}, failures: map[events.Incarnation]events.JobFailureCounted{},
+			culprit: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{},
 		}
 		c.jobs[id] = a
 	}
