@@ -85,6 +85,24 @@ func (n *node) boot() {
 	n.catchUp()
 }
 
+// living yields the processes that live, in a fixed order.
+func (n *node) living(yield func(*process) bool) {
+	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
+		if p := n.procs[id]; p.alive && !yield(p) {
+			return
+		}
+	}
+}
+
+// nodeOf returns the node with an id; nil if there is none.
+func (w *world) nodeOf(id events.NodeID) *node {
+	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.id == id })
+	if i < 0 {
+		return nil
+	}
+	return w.nodes[i]
+}
+
 // incarnation makes a ULID that sorts by time.
 func newIncarnation(now time.Time, incarnation int, node string) events.Incarnation {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -113,15 +131,11 @@ func (n *node) die(keepDisk bool) {
 	if !n.cut {
 		n.disconnect()
 	}
-	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
-		p := n.procs[id]
-		if !p.alive {
-			continue
-		}
+	for p := range n.living {
 		if keepDisk {
 			n.disk = append(n.disk, worker.Orphaned{
 				Job: p.start.Job, Place: p.start.Place, Attempt: p.start.Attempt,
-				Worker: id, Generation: p.start.Generation, PID: p.pid,
+				Worker: p.start.Worker, Generation: p.start.Generation, PID: p.pid,
 			})
 		}
 		p.endedWithAgent = true
@@ -184,7 +198,9 @@ func (n *node) setTimer() {
 	if at.IsZero() || (!n.timer.IsZero() && !at.Before(n.timer)) {
 		return
 	}
-	at = later(at, n.w.now.Add(time.Millisecond))
+	if soonest := n.w.now.Add(time.Millisecond); at.Before(soonest) {
+		at = soonest
+	}
 	n.timer = at
 	incarnation := n.incarnation
 	n.w.at(at, func() {
@@ -193,13 +209,6 @@ func (n *node) setTimer() {
 			n.input(worker.Tick{})
 		}
 	})
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func (n *node) hello() {

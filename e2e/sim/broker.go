@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/memory"
 )
@@ -38,7 +39,7 @@ func (w *world) stored(stream string, m events.Stored) {
 		w.check.fact(e)
 	}
 	for _, d := range w.durables {
-		if d.consumer.Stream == stream && d.wants(m.Subject) {
+		if d.consumer.Stream == stream && access.Permits(d.consumer.Subjects, m.Subject) {
 			d.carry(&delivery{durable: d, stored: m, event: e}, w.hop())
 		}
 	}

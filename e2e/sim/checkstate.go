@@ -76,10 +76,8 @@ func (c *checker) pool(v events.PoolView) {
 				c.fail(3, "%s belongs to %s and to %s", p, min(id, other), max(id, other))
 			}
 			owner[p] = id
-			for _, n := range c.w.nodes {
-				if n.id == p.Node && int(p.Slot) >= n.slots {
-					c.fail(3, "%s does not exist", p)
-				}
+			if n := c.w.nodeOf(p.Node); n != nil && int(p.Slot) >= n.slots {
+				c.fail(3, "%s does not exist", p)
 			}
 		}
 	}

@@ -70,10 +70,8 @@ func (c *checker) left() []string {
 		}
 	}
 	for _, n := range c.w.nodes {
-		for _, p := range n.procs {
-			if p.alive {
-				left = append(left, "a process at "+p.start.Place.String()) // in no fixed order: only for reading
-			}
+		for p := range n.living {
+			left = append(left, "a process at "+p.start.Place.String())
 		}
 	}
 	return left

@@ -19,22 +19,6 @@ type durable struct {
 	service  string
 }
 
-// wants reports whether a subject matches; patterns end with ">" and may hold "*".
-func (d *durable) wants(subject string) bool {
-	s := strings.Split(subject, ".")
-	for _, pattern := range d.consumer.Subjects {
-		p := strings.Split(pattern, ".")
-		ok := len(s) >= len(p)
-		for i := 0; ok && i < len(p); i++ {
-			ok = p[i] == ">" || p[i] == "*" || p[i] == s[i]
-		}
-		if ok {
-			return true
-		}
-	}
-	return false
-}
-
 // delivery is one message for one consumer, until it is settled.
 type delivery struct {
 	durable *durable
@@ -195,14 +179,12 @@ func (w *world) launched(m events.Stored) {
 	if json.Unmarshal(before.Data, &newer) == nil && newer.Revision > l.Revision {
 		w.logf("%s: a launch with revision %d comes after revision %d", l.Node, l.Revision, newer.Revision)
 	}
-	for _, n := range w.nodes {
-		if n.id == l.Node && n.misses > 0 {
-			n.misses--
-			w.logf("%s: a launch with revision %d is lost", n.id, l.Revision)
-			continue
-		}
-		if n.id == l.Node && !w.chance(w.sc.loss) {
-			w.after(w.hop(), func() { n.receiveLaunch(m) })
-		}
+	switch n := w.nodeOf(l.Node); {
+	case n == nil:
+	case n.misses > 0:
+		n.misses--
+		w.logf("%s: a launch with revision %d is lost", n.id, l.Revision)
+	case !w.chance(w.sc.loss):
+		w.after(w.hop(), func() { n.receiveLaunch(m) })
 	}
 }

@@ -144,8 +144,8 @@ func (w *world) spare(n *node) bool {
 func (w *world) running() []*process {
 	var alive []*process
 	for _, n := range w.nodes {
-		for _, id := range slices.Sorted(maps.Keys(n.procs)) {
-			if p := n.procs[id]; p.alive && p.running {
+		for p := range n.living {
+			if p.running {
 				alive = append(alive, p)
 			}
 		}

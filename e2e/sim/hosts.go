@@ -33,13 +33,11 @@ func (v *watcher) list() {
 	}
 	v.asked = v.w.now
 	for _, id := range slices.Sorted(maps.Keys(v.views)) {
-		view := v.views[id]
-		for _, n := range v.w.nodes {
-			if n.id == id && (view.Excluded != n.listed.Excluded || !reflect.DeepEqual(view.Cap, n.listed.Slots)) {
-				b := n.listed
-				b.Node = id
-				v.r.put(controller.InputItem(events.Input{Body: b}))
-			}
+		view, n := v.views[id], v.w.nodeOf(id)
+		if n != nil && (view.Excluded != n.listed.Excluded || !reflect.DeepEqual(view.Cap, n.listed.Slots)) {
+			b := n.listed
+			b.Node = id
+			v.r.put(controller.InputItem(events.Input{Body: b}))
 		}
 	}
 }
@@ -77,8 +75,8 @@ func (w *world) failSlot(f fault) {
 			if w.calm {
 				return
 			}
-			for _, id := range slices.Sorted(maps.Keys(n.procs)) {
-				if p := n.procs[id]; p.alive && p.running && p.start.Place == at {
+			for p := range n.living {
+				if p.running && p.start.Place == at {
 					p.exit(-1, "SIGKILL")
 				}
 			}

@@ -185,21 +185,18 @@ func (v *watcher) missed(who liveness.Incarnation, failed bool) {
 
 // ping sends one request to an agent.
 func (v *watcher) ping(who liveness.Incarnation) {
-	for _, n := range v.w.nodes {
-		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.agent == who.Incarnation && v.r.canReceive() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
-			v.r.after(2*v.w.hop(), func() {
-				if v.ages.Observe(who, n.link, v.w.now) {
-					v.r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
-				}
-			})
-			return
-		}
+	n := v.w.nodeOf(who.Node)
+	if n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.agent == who.Incarnation && v.r.canReceive() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
+		v.r.after(2*v.w.hop(), func() {
+			if v.ages.Observe(who, n.link, v.w.now) {
+				v.r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
+			}
+		})
+		return
 	}
 	wait := 500 * time.Millisecond
-	for _, n := range v.w.nodes {
-		if n.id == who.Node && (!n.up || n.cut) {
-			wait = 2 * v.w.hop() // no responder
-		}
+	if !n.up || n.cut {
+		wait = 2 * v.w.hop() // no responder
 	}
 	v.r.after(wait, func() {
 		if !v.ages.Deaf(v.w.now) && v.ages.PingPending(who) && v.hears() {

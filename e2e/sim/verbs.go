@@ -197,12 +197,11 @@ func verbTear(o *operands) func(*world) {
 // Lookup of names. An unknown name in a script fails its run.
 
 func (w *world) nodeNamed(name string) *node {
-	for _, n := range w.nodes {
-		if string(n.id) == name {
-			return n
-		}
+	n := w.nodeOf(events.NodeID(name))
+	if n == nil {
+		panic(fmt.Sprintf("script: there is no node %s", name))
 	}
-	panic(fmt.Sprintf("script: there is no node %s", name))
+	return n
 }
 
 func (w *world) replicasNamed(name string) []*replica {
@@ -228,9 +227,8 @@ func (w *world) named(job string) *jobRun {
 
 // with calls do with the process in a slot.
 func (w *world) with(at events.Place, do func(*process)) {
-	n := w.nodeNamed(string(at.Node))
-	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
-		if p := n.procs[id]; p.alive && p.start.Place == at {
+	for p := range w.nodeNamed(string(at.Node)).living {
+		if p.start.Place == at {
 			do(p)
 			return
 		}
