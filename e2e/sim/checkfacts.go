@@ -105,8 +105,8 @@ func (c *checker) sealed(b events.RoundSealed) {
 		}
 	}
 	for _, m := range b.Members {
-		p := c.process(m.Incarnation)
-		if p == nil || !p.alive {
+		p, known := c.processes[m.Incarnation]
+		if !known || !p.alive {
 			continue
 		}
 		if !p.waiting { // a join from before its generation was applied again; that is wrong only if it is known to be in it
@@ -122,15 +122,6 @@ func (c *checker) sealed(b events.RoundSealed) {
 			}
 		}
 	}
-}
-
-func (c *checker) process(id events.Incarnation) *process {
-	for _, n := range c.w.nodes {
-		if p := n.procs[id]; p != nil {
-			return p
-		}
-	}
-	return nil
 }
 
 // joins checks an agent's request to join.

@@ -28,22 +28,37 @@ import (
 //	tear PLACE by PLACE                               only the first has the next commit, because the second dies during it
 //	stop JOB [now] · scale JOB MIN:MAX
 var verbs = map[string]func(*operands) func(*world){
-	"crash":     onParty((*replica).crash, nil),
-	"freeze":    onParty((*replica).freeze, (*node).freeze),
-	"cut":       onParty(during((*replica).cutOff), during((*node).cutOff)),
-	"revoke":    onParty(nil, during((*node).revoke)),
-	"mute":      onParty(during((*replica).mute), during((*node).setMute)),
-	"deafen":    onParty(during((*replica).deafen), during((*node).setDeaf)),
-	"trap":      verbTrap,
-	"route":     verbRoute,
-	"restart":   verbRestart,
-	"lose":      onNode(func(_ *world, n *node) { n.lose() }),
-	"leave":     onNode(func(w *world, n *node) { n.leaving = true; n.input(worker.Shutdown{}) }),
-	"drain":     onNode(func(w *world, n *node) { w.drain(n, false) }),
-	"undrain":   onNode(func(w *world, n *node) { w.drain(n, true) }),
-	"partition": verbPartition,
-	"drop":      verbDrop,
-	"kill":      onProcess(func(p *process, d time.Duration) { p.reclaimed = d; p.exit(-1, "SIGKILL") }),
+	"crash":  onParty((*replica).crash, nil),
+	"freeze": onParty((*replica).freeze, (*node).freeze),
+	"cut":    onParty(during((*replica).cutOff), during((*node).cutOff)),
+	"revoke": onParty(nil, during((*node).revoke)),
+	"mute":   onParty(during((*replica).mute), during((*node).setMute)),
+	"deafen": onParty(during((*replica).deafen), during((*node).setDeaf)),
+	"trap":   verbTrap,
+	"route": func(o *operands) func(*world) {
+		kind, who := o.next("a kind"), o.next("a replica")
+		return func(w *world) { w.routes[kind] = w.replicasNamed(who)[0] }
+	},
+	"restart": func(o *operands) func(*world) {
+		who, d := o.next("a node"), o.span()
+		disk := o.word("keeping") && o.word("its") && o.word("disk")
+		return func(w *world) { w.nodeNamed(who).restart(disk, d) }
+	},
+	"lose":    onNode(func(_ *world, n *node) { n.lose() }),
+	"leave":   onNode(func(w *world, n *node) { n.leaving = true; n.input(worker.Shutdown{}) }),
+	"drain":   onNode(func(w *world, n *node) { w.drain(n, false) }),
+	"undrain": onNode(func(w *world, n *node) { w.drain(n, true) }),
+	"partition": func(o *operands) func(*world) {
+		a, b, d := events.NodeID(o.next("a node")), events.NodeID(o.next("a node")), o.span()
+		return func(w *world) { w.partition(a, b, d) }
+	},
+	"drop": func(o *operands) func(*world) {
+		if !o.word("launch") {
+			o.fail("only a launch can be dropped")
+		}
+		return onNode(func(_ *world, n *node) { n.misses++ })(o)
+	},
+	"kill": onProcess(func(p *process, d time.Duration) { p.reclaimed = d; p.exit(-1, "SIGKILL") }),
 	"hang": onProcess(func(p *process, d time.Duration) {
 		p.hang()
 		if d > 0 {
@@ -54,9 +69,12 @@ var verbs = map[string]func(*operands) func(*world){
 		at, code := o.place(), o.number()
 		return func(w *world) { w.with(at, func(p *process) { p.exit(code, "") }) }
 	},
-	"accuse": verbAccuse,
-	"delay":  verbDelay,
-	"tear":   verbTear,
+	"accuse": onTwo(func(p, by *process) { by.abort([]int{p.rank}) }),
+	"delay": func(o *operands) func(*world) {
+		at, d := o.place(), o.time()
+		return func(w *world) { w.nodeNamed(string(at.Node)).startDelay[at.Slot] = d }
+	},
+	"tear": onTwo(func(p, by *process) { p.group.torn = &torn{keeps: p.start.Place, dies: by.start.Place} }),
 	"stop": func(o *operands) func(*world) {
 		job, now := o.next("a job"), o.word("now")
 		return func(w *world) { w.send("stop", events.JobStop{Job: w.named(job).id, Reason: "asked to", Now: now}) }
@@ -72,19 +90,15 @@ var verbs = map[string]func(*operands) func(*world){
 }
 
 // during switches something on, and off again after a time.
-func during[P any](set func(P, bool)) func(P, time.Duration) {
+func during[P interface{ timeline() *world }](set func(P, bool)) func(P, time.Duration) {
 	return func(p P, d time.Duration) {
 		set(p, true)
-		worldOf(p).after(d, func() { set(p, false) })
+		p.timeline().after(d, func() { set(p, false) })
 	}
 }
 
-func worldOf(party any) *world {
-	if n, ok := party.(*node); ok {
-		return n.w
-	}
-	return party.(*replica).w
-}
+func (n *node) timeline() *world    { return n.w }
+func (r *replica) timeline() *world { return r.w }
 
 func onParty(s func(*replica, time.Duration), n func(*node, time.Duration)) func(*operands) func(*world) {
 	return func(o *operands) func(*world) {
@@ -129,68 +143,25 @@ func verbTrap(o *operands) func(*world) {
 	}
 }
 
-func verbRoute(o *operands) func(*world) {
-	kind, who := o.next("a kind"), o.next("a replica")
-	return func(w *world) { w.routes[kind] = w.replicasNamed(who)[0] }
-}
-
-func verbRestart(o *operands) func(*world) {
-	who, d := o.next("a node"), o.span()
-	disk := o.word("keeping") && o.word("its") && o.word("disk")
-	return func(w *world) { w.nodeNamed(who).restart(disk, d) }
-}
-
-func verbPartition(o *operands) func(*world) {
-	a, b, d := events.NodeID(o.next("a node")), events.NodeID(o.next("a node")), o.span()
-	return func(w *world) { w.partition(a, b, d) }
-}
-
-func verbDrop(o *operands) func(*world) {
-	if !o.word("launch") {
-		o.fail("only a launch can be dropped")
-	}
-	who := o.next("a node")
-	return func(w *world) { w.nodeNamed(who).misses++ }
-}
-
-func verbAccuse(o *operands) func(*world) {
-	accused := o.place()
-	if !o.word("by") {
-		o.fail("by whom?")
-	}
-	by := o.place()
-	return func(w *world) {
-		w.with(by, func(p *process) {
-			w.with(accused, func(q *process) {
-				if p.group == nil || p.group != q.group {
-					w.check.fail(0, "script: %s and %s are not in one generation", by, accused)
-					return
-				}
-				p.abort([]int{q.rank})
+// onTwo is a verb for the processes in two slots.
+func onTwo(do func(p, by *process)) func(*operands) func(*world) {
+	return func(o *operands) func(*world) {
+		at := o.place()
+		if !o.word("by") {
+			o.fail("by whom?")
+		}
+		by := o.place()
+		return func(w *world) {
+			w.with(by, func(q *process) {
+				w.with(at, func(p *process) {
+					if p.group == nil || p.group != q.group {
+						w.check.fail(0, "script: %s and %s are not in one generation", by, at)
+						return
+					}
+					do(p, q)
+				})
 			})
-		})
-	}
-}
-
-func verbDelay(o *operands) func(*world) {
-	at, d := o.place(), o.time()
-	return func(w *world) { w.nodeNamed(string(at.Node)).startDelay[at.Slot] = d }
-}
-
-func verbTear(o *operands) func(*world) {
-	keeps := o.place()
-	if !o.word("by") {
-		o.fail("by whom?")
-	}
-	dies := o.place()
-	return func(w *world) {
-		w.with(keeps, func(p *process) {
-			if p.group == nil {
-				w.check.fail(0, "script: %s is in no generation", keeps)
-				return
-			}
-			p.group.torn = &torn{keeps: keeps, dies: dies}
-		})
+		}
 	}
 }
 
