@@ -123,8 +123,3 @@ func (c *checker) oneCopy(p *process) {
 		}
 	}
 }
-
-// hears reports whether a request of a replica of discovery to itself is answered.
-func (v *watcher) hears() bool {
-	return v.r.canReceive() && v.r.canSend() && !v.w.chance(v.w.sc.loss)
-}

@@ -5,7 +5,31 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+	"github.com/regroup-io/regroup/services/registry/job"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
+
+// mutation replaces machines by broken ones; nil keeps the real one.
+type mutation struct {
+	name      string
+	nodes     func(controller.Machine[liveness.State]) controller.Machine[liveness.State]
+	pool      func(controller.Machine[plan.State]) controller.Machine[plan.State]
+	round     func(controller.Machine[round.State]) controller.Machine[round.State]
+	job       func(controller.Machine[job.State]) controller.Machine[job.State]
+	agent     func(agentStep) agentStep
+	forgetful bool // the outbox that a crash has left is never published
+	amnesic   bool // the inputs that a document has applied are not remembered
+	careless  bool // documents are stored without comparing revisions
+	believing bool // a save whose acknowledgement was lost is taken for successful
+	trustful  bool // the last sequence in the log is not checked
+	graceless bool // discovery counts its own downtime as missed heartbeats
+	hasty     bool // the registry declares jobs hung too early
+	leaseless bool // agents know of no lease
+	voidSteps bool // a step after the last commit counts although it was rolled back
+}
 
 // mutantLog is the log of a controller with a bug.
 type mutantLog struct {
