@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"syscall"
 	"time"
@@ -119,4 +120,39 @@ func rack(c *network.Datacenter, f fault) (string, func() error, error) {
 	hosts := []string{c.Brokers[f.target%len(c.Brokers)], c.Controls[f.other%len(c.Controls)], c.Nodes[f.target%len(c.Nodes)]}
 	broken := c.CutOff(hosts...)
 	return strings.Join(hosts, ", "), func() error { return c.Heal(broken...) }, c.Break(broken...)
+}
+
+// fault is one injected fault. The same seed gives the same faults; the placement of workers at
+// that time depends on the cluster.
+type fault struct {
+	kind   kind
+	target int           // which one of its kind's targets, modulo their number
+	other  int           // the second one, for a link
+	hold   time.Duration // time until it is healed; killed processes are restarted by their supervisor
+	rush   bool          // the next fault overlaps this one
+}
+
+// schedule draws n faults.
+func schedule(seed uint64, n int) []fault {
+	r := rand.New(rand.NewPCG(seed, 0))
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
+	}
+	all := make([]fault, n)
+	for i := range all {
+		pick := r.IntN(total)
+		f := &all[i]
+		for _, k := range kinds {
+			if pick < k.weight {
+				f.kind = k
+				break
+			}
+			pick -= k.weight
+		}
+		f.target, f.other = r.IntN(1<<20), r.IntN(1<<20)
+		f.hold = 100*time.Millisecond + time.Duration(min(r.ExpFloat64(), 5)*float64(f.kind.hold))
+		f.rush = r.IntN(4) == 0
+	}
+	return all
 }

@@ -9,10 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/regroup-io/regroup/internal/freeport"
 )
 
 // Processes are the processes of a cluster, each in its own process group, with its own log in Dir.
@@ -280,4 +283,81 @@ func closed(c chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// Output runs a command and returns what it prints; an error has what it says on standard error.
+func Output(cmd *exec.Cmd) (string, error) {
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Build builds commands of this module into dir; with the race detector if asked.
+func Build(dir string, race bool, packages ...string) error {
+	args := []string{"build", "-o", dir + "/"}
+	if race {
+		args = append(args, "-race")
+	}
+	for _, p := range packages {
+		args = append(args, "github.com/regroup-io/regroup/"+p)
+	}
+	build := exec.Command("go", args...)
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("build: %w", err)
+	}
+	return nil
+}
+
+// FreeAddress returns a loopback address with a port that was free a moment ago.
+func FreeAddress() (string, error) {
+	all, err := freeport.Addresses(1)
+	if err != nil {
+		return "", err
+	}
+	return all[0], nil
+}
+
+// Usage is what processes take together.
+type Usage struct {
+	CPU       time.Duration // of their own code and of the kernel's so far, in ticks of 10 ms
+	Now, Most float64       // resident memory in MiB, and the sum of the most that each ever had
+}
+
+// Used returns the usage of processes.
+func Used(pids ...int) (u Usage, err error) {
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return u, err
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		for _, ticks := range strings.Fields(rest)[11:13] {
+			n, err := strconv.Atoi(ticks)
+			if err != nil {
+				return u, err
+			}
+			u.CPU += time.Duration(n) * 10 * time.Millisecond
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return u, err
+		}
+		for line := range strings.Lines(string(status)) {
+			for name, into := range map[string]*float64{"VmRSS:": &u.Now, "VmHWM:": &u.Most} {
+				if rest, ok := strings.CutPrefix(line, name); ok {
+					kib, err := strconv.Atoi(strings.Fields(rest)[0])
+					if err != nil {
+						return u, err
+					}
+					*into += float64(kib) / 1024
+				}
+			}
+		}
+	}
+	return u, nil
 }
