@@ -105,7 +105,7 @@ func (c *checker) final(j *jobRun) {
 			done++
 		}
 	}
-	if uint64(done) != j.epochs {
-		c.fail(6, "%s has succeeded with %d of %d whole epochs in its ledger", j.id, done, j.epochs)
+	if done != j.shape.epochs {
+		c.fail(6, "%s has succeeded with %d of %d whole epochs in its ledger", j.id, done, j.shape.epochs)
 	}
 }

@@ -141,12 +141,12 @@ func (g *group) advance() {
 		return
 	}
 	g.step++
-	if g.step == uint64(g.job.breaks) {
+	if g.step == uint64(g.job.shape.breaks) {
 		g.members[g.world-1].abort([]int{0})
 		return
 	}
 	s := g.job.spec
-	n := min(uint64(g.job.batch), s.Data.Samples-(g.state.cursor+g.open.count))
+	n := min(uint64(g.job.shape.batch), s.Data.Samples-(g.state.cursor+g.open.count))
 	from := g.state.cursor + g.open.count
 	for r := range uint64(g.world) { // uneven shares; the reduction adds up what each has consumed
 		share := ledger{}
@@ -170,7 +170,7 @@ func (g *group) advance() {
 	if g.broken {
 		return
 	}
-	if ends || g.step%uint64(g.job.every) == 0 {
+	if ends || g.step%uint64(g.job.shape.every) == 0 {
 		g.commit(ends)
 		return
 	}
@@ -178,7 +178,7 @@ func (g *group) advance() {
 }
 
 func (g *group) pace() time.Duration {
-	return g.w.between(g.job.pace, g.job.pace+g.job.pace/4)
+	return g.w.between(g.job.shape.pace, g.job.shape.pace*5/4)
 }
 
 func (g *group) report(p *process, in worker.Input) {
@@ -193,7 +193,7 @@ func (g *group) commit(ends bool) {
 	next := g.state.clone()
 	next.generation, next.step = uint64(g.generation), g.step
 	next.consume(g.open, ends)
-	finished := next.epoch == g.job.epochs
+	finished := next.epoch == uint64(g.job.shape.epochs)
 	planned := false
 	for r := range g.world {
 		planned = planned || g.members[r].planned

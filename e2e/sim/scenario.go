@@ -35,10 +35,10 @@ type jobShape struct {
 	workers      spec.Workers
 	samples      uint64
 	batch        int
-	every        int
+	every        int // steps between commits
 	epochs       int
 	pace         time.Duration
-	work         int
+	work         int // seconds
 	budget       int
 	grace        time.Duration
 	hang         time.Duration // 0 = no hang detection
