@@ -48,9 +48,8 @@ func hold(ctx context.Context, server string, agents int, commands io.Reader) er
 	if err != nil {
 		return err
 	}
-	watch := fleet.expect(job, 0)
-	if _, err := next(ctx, watch.done); err != nil {
-		return fmt.Errorf("%d agents have no ranks: %w", watch.missed.Load(), err)
+	if _, err := fleet.expect(job, 0).wait(ctx, "have no ranks"); err != nil {
+		return err
 	}
 	if err := fleet.started(ctx, job); err != nil {
 		return err
@@ -77,9 +76,8 @@ func hold(ctx context.Context, server string, agents int, commands io.Reader) er
 				continue
 			}
 			lost++
-			watch = fleet.expect(job, lost)
+			watching = fleet.expect(job, lost).done
 			fleet.agents[agents-lost].mute.Store(true)
-			watching = watch.done
 		case <-watching:
 			if again := fleet.expect(job, lost); !heard { // that the generation is over; the ranks come next
 				watching, heard = again.done, true

@@ -127,24 +127,13 @@ func (s *size) trial(ctx context.Context, p *plane, c *fleet, last bool) error {
 		return err
 	}
 	watch := c.expect(job, 0)
-	var placed time.Time
-	for placed.IsZero() {
-		e, err := next(ctx, facts)
-		if err != nil {
-			return fmt.Errorf("no placement: %w", err)
-		}
-		switch b := e.Body.(type) {
-		case events.PlacementSet:
-			if b.Job == job {
-				placed = e.Time
-			}
-		case events.JobRejected:
-			return fmt.Errorf("rejected: %v", b.Errors)
-		}
-	}
-	at, err := next(ctx, watch.done)
+	placed, err := first(ctx, facts, func(b events.PlacementSet) bool { return b.Job == job })
 	if err != nil {
-		return fmt.Errorf("%d agents have no ranks: %w", watch.missed.Load(), err)
+		return err
+	}
+	at, err := watch.wait(ctx, "have no ranks")
+	if err != nil {
+		return err
 	}
 	s.form = append(s.form, at.Sub(placed))
 	after, err := p.used()
@@ -168,16 +157,9 @@ func (s *size) trial(ctx context.Context, p *plane, c *fleet, last bool) error {
 	if err := p.Client.Stop(ctx, job); err != nil {
 		return err
 	}
-	for {
-		e, err := next(ctx, facts)
-		if err != nil {
-			return fmt.Errorf("the job does not end: %w", err)
-		}
-		if b, ok := e.Body.(events.PlacementReleased); ok && b.Job == job {
-			wait.Sleep(ctx, time.Second)
-			return ctx.Err()
-		}
-	}
+	_, err = first(ctx, facts, func(b events.PlacementReleased) bool { return b.Job == job })
+	wait.Sleep(ctx, time.Second)
+	return errors.Join(err, ctx.Err())
 }
 
 // sendNotices lets agents report the death of a worker, one after the other.
@@ -197,9 +179,9 @@ func (s *size) sendNotices(ctx context.Context, c *fleet, job events.JobID) erro
 		if err := from.ports.Signals.Send(events.NoticeSubject(job), data); err != nil {
 			return err
 		}
-		at, err := next(ctx, w.done)
+		at, err := w.wait(ctx, "have not received the notice")
 		if err != nil {
-			return fmt.Errorf("%d agents have not received the notice: %w", w.missed.Load(), err)
+			return err
 		}
 		s.notice = append(s.notice, at.Sub(began))
 		wait.Sleep(ctx, 100*time.Millisecond)
@@ -212,36 +194,35 @@ func (s *size) lose(ctx context.Context, c *fleet, job events.JobID, facts chan 
 	dead := c.agents[len(c.agents)/2]
 	w := c.expect(job, 1)
 	dead.mute.Store(true)
-	var lost time.Time
-	for lost.IsZero() {
-		e, err := next(ctx, facts)
-		if err != nil {
-			return fmt.Errorf("the node is not lost: %w", err)
-		}
-		if b, ok := e.Body.(events.NodeLost); ok && b.Node == dead.node {
-			lost = e.Time
-		}
-	}
-	at, err := next(ctx, w.done)
+	lost, err := first(ctx, facts, func(b events.NodeLost) bool { return b.Node == dead.node })
 	if err != nil {
-		return fmt.Errorf("%d agents have not learned of the lost node: %w", w.missed.Load(), err)
+		return err
+	}
+	at, err := w.wait(ctx, "have not learned of the lost node")
+	if err != nil {
+		return err
 	}
 	s.lost = append(s.lost, at.Sub(lost))
-	w = c.expect(job, 1)
-	if at, err = next(ctx, w.done); err != nil {
-		return fmt.Errorf("%d agents have no ranks after the loss: %w", w.missed.Load(), err)
-	}
+	at, err = c.expect(job, 1).wait(ctx, "have no ranks after the loss")
 	s.regain = append(s.regain, at.Sub(lost))
-	return nil
+	return err
 }
 
-func next[T any](ctx context.Context, c <-chan T) (T, error) {
-	select {
-	case v := <-c:
-		return v, nil
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
+// first returns the time of the first fact of a kind that ok accepts.
+func first[B events.Body](ctx context.Context, facts <-chan events.Event, ok func(B) bool) (time.Time, error) {
+	for {
+		select {
+		case e := <-facts:
+			if b, is := e.Body.(B); is && ok(b) {
+				return e.Time, nil
+			}
+			if b, is := e.Body.(events.JobRejected); is {
+				return e.Time, fmt.Errorf("rejected: %v", b.Errors)
+			}
+		case <-ctx.Done():
+			var none B
+			return time.Time{}, fmt.Errorf("no fact %s: %w", none.Type(), context.Cause(ctx))
+		}
 	}
 }
 
