@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -36,18 +37,10 @@ func main() {
 
 func run(ctx context.Context, out, bin string, log io.Writer) error {
 	seed, err := number("CHAOS_SEED", uint64(time.Now().UnixNano())%1_000_000)
-	if err != nil {
-		return err
-	}
-	faults, err := number("CHAOS_FAULTS", 200)
-	if err != nil {
-		return err
-	}
-	guarded, err := number("CHAOS_GUARDED", 0)
-	if err != nil {
-		return err
-	}
-	if bin, err = filepath.Abs(bin); err != nil {
+	faults, err1 := number("CHAOS_FAULTS", 200)
+	guarded, err2 := number("CHAOS_GUARDED", 0)
+	bin, err3 := filepath.Abs(bin)
+	if err := errors.Join(err, err1, err2, err3); err != nil {
 		return err
 	}
 	fmt.Fprintf(log, "CHAOS_SEED=%d CHAOS_FAULTS=%d CHAOS_GUARDED=%d\n", seed, faults, guarded)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 const (
@@ -45,7 +47,7 @@ type chaos struct {
 	log io.Writer
 
 	done    []happened
-	healing []*activeFault
+	healing []activeFault
 	rushed  bool // the last fault overlaps the next one
 	begun   time.Time
 }
@@ -123,7 +125,7 @@ func (c *chaos) strike(ctx context.Context, i int, f fault) error {
 	h.hit = hit
 	fmt.Fprintf(c.log, "%7.1fs %3d %s: %s for %v\n", time.Since(c.begun).Seconds(), i+1, f.kind.name, hit, f.hold.Round(time.Millisecond))
 	if heal != nil {
-		c.healing = append(c.healing, &activeFault{h.from.Add(f.hold), heal})
+		c.healing = append(c.healing, activeFault{h.from.Add(f.hold), heal})
 	}
 	if f.rush {
 		err = c.pass(ctx, f.hold/2)
@@ -140,26 +142,21 @@ func (c *chaos) pass(ctx context.Context, d time.Duration) error {
 	end := time.Now().Add(d)
 	for {
 		now, next := time.Now(), end
-		for i := 0; i < len(c.healing); i++ {
-			s := c.healing[i]
-			if now.Before(s.until) {
-				if s.until.Before(next) {
-					next = s.until
-				}
-				continue
+		var wrong error
+		c.healing = slices.DeleteFunc(c.healing, func(f activeFault) bool {
+			if !now.Before(f.until) {
+				wrong = errors.Join(wrong, f.heal())
+				return true
 			}
-			if err := s.heal(); err != nil {
-				return err
+			if f.until.Before(next) {
+				next = f.until
 			}
-			c.healing = append(c.healing[:i], c.healing[i+1:]...)
-			i--
+			return false
+		})
+		if wrong != nil || !now.Before(end) {
+			return wrong
 		}
-		if !now.Before(end) {
-			return nil
-		}
-		select {
-		case <-time.After(time.Until(next)):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, time.Until(next)) {
 			return context.Cause(ctx)
 		}
 	}

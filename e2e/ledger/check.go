@@ -34,20 +34,11 @@ type Account struct {
 // Read reads the ledger of a job from the output of `regroup status JOB -o json`, or a ledger
 // alone.
 func Read(r io.Reader) (l Ledger, err error) {
-	var all json.RawMessage
-	var job struct {
-		Ledger json.RawMessage `json:"ledger"`
-	}
-	if err = json.NewDecoder(r).Decode(&all); err == nil {
-		err = json.Unmarshal(all, &job)
-	}
-	if err == nil && job.Ledger != nil {
-		all = job.Ledger
-	}
-	if err == nil {
-		err = json.Unmarshal(all, &l)
-	}
-	if err != nil {
+	of := struct {
+		*Ledger
+		Job *Ledger `json:"ledger"`
+	}{&l, &l}
+	if err = json.NewDecoder(r).Decode(&of); err != nil {
 		return l, fmt.Errorf("ledger: %w", err)
 	}
 	return l, nil

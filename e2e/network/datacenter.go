@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -123,19 +122,10 @@ func (c *Datacenter) Leader(ctx context.Context, stream string) (string, error) 
 // Workers returns the ids of the processes on a node other than the agent.
 func (c *Datacenter) Workers(node string) ([]int, error) {
 	agent, _ := c.Processes.PID(node)
-	out, err := exec.Command("ip", "netns", "pids", c.namespace(node)).Output()
-	if err != nil {
-		return nil, fmt.Errorf("network: processes of %s: %w", node, err)
-	}
-	var pids []int
-	for _, f := range strings.Fields(string(out)) {
-		var pid int
-		if _, err := fmt.Sscan(f, &pid); err == nil && pid != agent && exists(pid) {
-			pids = append(pids, pid)
-		}
-	}
+	pids, err := processes(c.namespace(node))
+	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == agent || !exists(pid) })
 	slices.Sort(pids)
-	return pids, nil
+	return pids, err
 }
 
 // exists reports whether a process runs; a zombie does not.

@@ -33,23 +33,17 @@ func Section(file, head, title, text string) error {
 	if doc == "" {
 		doc = head
 	}
-	heading := "## " + title + "\n"
-	text = heading + "\n" + strings.TrimSpace(text) + "\n"
-	at := 0
-	if !strings.HasPrefix(doc, heading) {
-		if at = strings.Index(doc, "\n"+heading); at >= 0 {
-			at++
-		}
-	}
+	const heading = "\n## "
+	all := strings.Split("\n"+doc, heading) // the first one is the head
+	at := slices.IndexFunc(all, func(s string) bool { return strings.HasPrefix(s, title+"\n") })
 	if at < 0 {
-		doc = strings.TrimRight(doc, "\n") + "\n\n" + text
-	} else {
-		rest := ""
-		if end := strings.Index(doc[at+len(heading):], "\n## "); end >= 0 {
-			rest = "\n" + doc[at+len(heading)+end+1:]
-		}
-		doc = doc[:at] + text + rest
+		at, all = len(all), append(all, "")
 	}
+	all[at] = title + "\n\n" + text
+	for i, s := range all {
+		all[i] = strings.TrimSpace(s)
+	}
+	doc = strings.TrimLeft(strings.Join(all, "\n"+heading), "\n") + "\n"
 	return os.WriteFile(file, []byte(doc), 0o644)
 }
 
