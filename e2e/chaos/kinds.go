@@ -54,7 +54,7 @@ func killed(of func(*network.Datacenter) []string) strike {
 
 func frozen(of func(*network.Datacenter) []string) strike {
 	return running(of, func(c *network.Datacenter, name string) (func() error, error) {
-		pid, _ := c.Processes.PID(name)
+		pid := c.Processes.PID(name)
 		return func() error { return sendSignal(pid, syscall.SIGCONT) }, c.Processes.Signal(name, syscall.SIGSTOP)
 	})
 }

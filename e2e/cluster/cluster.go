@@ -310,8 +310,7 @@ func (c *Cluster) NodeIs(ctx context.Context, node string, want events.NodeState
 // PIDs returns the ids of processes.
 func (c *Cluster) PIDs(names ...string) (pids []int) {
 	for _, name := range names {
-		pid, _ := c.Processes.PID(name)
-		pids = append(pids, pid)
+		pids = append(pids, c.Processes.PID(name))
 	}
 	return pids
 }

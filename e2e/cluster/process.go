@@ -42,7 +42,6 @@ type process struct {
 	command Command
 	cmd     *exec.Cmd
 	done    chan struct{} // closed when this run has ended
-	starts  int
 }
 
 // Start starts a process under a name that is unused, or whose last process has ended.
@@ -52,14 +51,10 @@ func (p *Processes) Start(c Command) error {
 	if p.byName == nil {
 		p.byName = map[string]*process{}
 	}
-	old := p.byName[c.Name]
-	if old != nil && !closed(old.done) {
+	if old := p.byName[c.Name]; old != nil && !closed(old.done) {
 		return fmt.Errorf("%s runs already", c.Name)
 	}
 	one := &process{command: c}
-	if old != nil {
-		one.starts = old.starts
-	}
 	if err := p.launch(one); err != nil {
 		return err
 	}
@@ -88,7 +83,6 @@ func (p *Processes) launch(one *process) error {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	one.cmd, one.done = cmd, make(chan struct{})
-	one.starts++
 	done := one.done
 	p.wait.Go(func() {
 		_ = cmd.Wait() // the reason is in its log
@@ -138,14 +132,10 @@ func (p *Processes) get(name string) (pid int, done chan struct{}, err error) {
 	return one.cmd.Process.Pid, one.done, nil
 }
 
-// PID returns the process id of the newest run, and the number of runs.
-func (p *Processes) PID(name string) (pid, runs int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if one := p.byName[name]; one != nil {
-		return one.cmd.Process.Pid, one.starts
-	}
-	return 0, 0
+// PID returns the process id of the newest run; 0 = there was none.
+func (p *Processes) PID(name string) int {
+	pid, _, _ := p.get(name)
+	return pid
 }
 
 // Running reports whether the newest run of a process has not ended.

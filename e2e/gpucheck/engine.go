@@ -39,8 +39,8 @@ type node struct {
 
 func isEngine(what string) bool { return what == engineSum || what == engineKill }
 
-func playEngine(ctx context.Context, l *nccl.Library, ordinal, rank, bytes int, what string) error {
-	g, err := openGPU(ctx, l, ordinal)
+func playEngine(ctx context.Context, l *nccl.Library, s settings, rank int, what string) error {
+	g, err := openGPU(ctx, l, s.device)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func playEngine(ctx context.Context, l *nccl.Library, ordinal, rank, bytes int, 
 	if err != nil {
 		return err
 	}
-	n := &node{rig: &rig{gpu: g}, rank: rank, bytes: bytes, endpoint: collective.NewEndpoint(transport)}
+	n := &node{rig: &rig{gpu: g}, rank: rank, bytes: s.bytes, endpoint: collective.NewEndpoint(transport)}
 	fmt.Println("id", n.endpoint.Addr())
 	in := bufio.NewScanner(os.Stdin)
 	if !in.Scan() {

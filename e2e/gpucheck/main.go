@@ -30,11 +30,26 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout))
 }
 
+// settings are those of the command and of its ranks.
 type settings struct {
 	bytes         int
 	limit, notice time.Duration
 	device        int
-	search        []string
+	search        string
+}
+
+func (s *settings) flags(name, search string) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.IntVar(&s.bytes, "bytes", 256<<20, "size of the large buffers; a multiple of 4")
+	f.DurationVar(&s.limit, "limit", 2*time.Minute, "time limit of one check")
+	f.DurationVar(&s.notice, "notice", 3*time.Second, "how long NCCL gets to notice a killed process by itself")
+	f.IntVar(&s.device, "device", 0, "the GPU")
+	f.StringVar(&s.search, "search", search, "folders of libnccl.so.2, separated by colons")
+	return f
+}
+
+func (s settings) open() (*nccl.Library, error) {
+	return nccl.Open(nccl.Options{Search: filepath.SplitList(s.search)})
 }
 
 // Exit codes.
@@ -48,14 +63,8 @@ const (
 // run runs all checks and returns the exit code.
 func run(args []string, out io.Writer) int {
 	var s settings
-	var search string
-	flags := flag.NewFlagSet("gpucheck", flag.ContinueOnError)
+	flags := s.flags("gpucheck", pipDirs())
 	flags.SetOutput(out)
-	flags.IntVar(&s.bytes, "bytes", 256<<20, "size of the large buffers; a multiple of 4")
-	flags.DurationVar(&s.limit, "limit", 2*time.Minute, "time limit of one check")
-	flags.DurationVar(&s.notice, "notice", 3*time.Second, "how long NCCL gets to notice a killed process by itself")
-	flags.IntVar(&s.device, "device", 0, "the GPU")
-	flags.StringVar(&search, "search", pipDirs(), "folders of libnccl.so.2, separated by colons")
 	if err := flags.Parse(args); err != nil {
 		return misused
 	}
@@ -63,8 +72,7 @@ func run(args []string, out io.Writer) int {
 		fmt.Fprintln(out, "-bytes must be a multiple of 4, and at least 4096")
 		return misused
 	}
-	s.search = filepath.SplitList(search)
-	l, err := nccl.Open(nccl.Options{Search: s.search})
+	l, err := s.open()
 	if err != nil {
 		fmt.Fprintln(out, "nothing was checked:", strings.Join(strings.Fields(err.Error()), " "))
 		return unarmed

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/regroup-io/regroup/collective/nccl"
@@ -27,29 +25,24 @@ const (
 
 // playRank runs such a process. It prints its results, with a keyword first.
 func playRank(args []string) error {
-	var rank, ordinal, size int
-	var what, id, search string
-	var limit, notice time.Duration
-	flags := flag.NewFlagSet(rankCommand, flag.ContinueOnError)
+	var s settings
+	var rank int
+	var what, id string
+	flags := s.flags(rankCommand, "")
 	flags.IntVar(&rank, "rank", 0, "")
-	flags.IntVar(&ordinal, "device", 0, "")
-	flags.IntVar(&size, "bytes", 4<<20, "")
 	flags.StringVar(&what, "do", toTheEnd, "")
 	flags.StringVar(&id, "id", "", "")
-	flags.StringVar(&search, "search", "", "")
-	flags.DurationVar(&limit, "limit", time.Minute, "")
-	flags.DurationVar(&notice, "notice", time.Second, "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := s.within()
 	defer cancel()
-	l, err := nccl.Open(nccl.Options{Search: filepath.SplitList(search)})
+	l, err := s.open()
 	if err != nil {
 		return err
 	}
 	if isEngine(what) {
-		return playEngine(ctx, l, ordinal, rank, size, what)
+		return playEngine(ctx, l, s, rank, what)
 	}
 	o := nccl.CommOptions{Rank: rank, World: 2}
 	if id == "" {
@@ -62,7 +55,7 @@ func playRank(args []string) error {
 	} else {
 		o.ID = nccl.UniqueID(b)
 	}
-	g, err := openGPU(ctx, l, ordinal)
+	g, err := openGPU(ctx, l, s.device)
 	if err != nil {
 		return err
 	}
@@ -73,7 +66,7 @@ func playRank(args []string) error {
 	}
 	connected := took(began)
 	r := &rig{gpu: g, comm: c}
-	if r.send, err = g.Alloc(ctx, size); err != nil {
+	if r.send, err = g.Alloc(ctx, s.bytes); err != nil {
 		return err
 	}
 	r.recv = r.send
@@ -83,11 +76,11 @@ func playRank(args []string) error {
 			return err
 		}
 	}
-	fmt.Println("summed", connected, "to connect, 10 sums of", size, "bytes, checked,", took(began))
+	fmt.Println("summed", connected, "to connect, 10 sums of", s.bytes, "bytes, checked,", took(began))
 	if what == toTheEnd {
 		return errors.Join(c.Close(ctx), g.Free(ctx, r.send), g.close(ctx))
 	}
-	return r.loss(ctx, what, notice)
+	return r.loss(ctx, what, s.notice)
 }
 
 // sum reduces a pattern over world ranks and checks it.

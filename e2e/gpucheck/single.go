@@ -45,6 +45,9 @@ func single(t *table, l *nccl.Library, s settings) {
 		{"finalize and destroy", false, r.closeComm},
 		{"abort with work under way", false, r.abort},
 		{"reform alone", true, r.reform},
+		{"stage, chunks of 1 MiB", false, r.stage(1 << 20)},
+		{"stage, chunks of 4 MiB", false, r.stage(4 << 20)},
+		{"stage, chunks of 16 MiB", false, r.stage(16 << 20)},
 	}
 	for _, c := range checks {
 		ctx, cancel := s.within()
@@ -55,15 +58,6 @@ func single(t *table, l *nccl.Library, s settings) {
 		} else if !t.must(c.what, detail, err) && (r.comm == nil || r.recv.Bytes() == 0) {
 			break // what follows needs it
 		}
-	}
-	for _, chunk := range []int{1 << 20, 4 << 20, 16 << 20} {
-		if r.send.Bytes() == 0 {
-			break
-		}
-		ctx, cancel := s.within()
-		detail, err := r.stage(ctx, s, chunk)
-		cancel()
-		t.must(fmt.Sprintf("stage, chunks of %d MiB", chunk>>20), detail, err)
 	}
 	ctx, cancel = s.within()
 	defer cancel()
@@ -242,32 +236,29 @@ func (r *rig) reform(ctx context.Context, s settings) (string, error) {
 
 // stage measures copies to the host and back, with a host function that does nothing and with one
 // that inverts all bits. After each pass the data is checked.
-func (r *rig) stage(ctx context.Context, s settings, chunk int) (string, error) {
-	st, err := r.NewStage(ctx, nccl.StageOptions{ChunkBytes: chunk})
-	if err != nil {
-		return "", err
-	}
-	if err := r.fill(ctx, r.send, ramp(1)); err != nil {
-		return "", err
-	}
-	began := time.Now()
-	err = st.Run(ctx, nil, r.send, func([]byte, int) error { return nil })
-	idle := rate(s.bytes, began)
-	if err != nil {
-		return "", err
-	}
-	var busy string
-	for _, want := range []func(int) float32{inverted, ramp(1)} { // inverting twice restores the bits
-		began = time.Now()
-		if err := st.Run(ctx, nil, r.send, invert); err != nil {
+func (r *rig) stage(chunk int) func(context.Context, settings) (string, error) {
+	return func(ctx context.Context, s settings) (string, error) {
+		st, err := r.NewStage(ctx, nccl.StageOptions{ChunkBytes: chunk})
+		if err == nil {
+			err = r.fill(ctx, r.send, ramp(1))
+		}
+		if err != nil {
 			return "", err
 		}
-		busy = rate(s.bytes, began)
-		if err := r.verify(ctx, r.send, want); err != nil {
-			return "", err
+		began := time.Now()
+		err = st.Run(ctx, nil, r.send, func([]byte, int) error { return nil })
+		idle, busy := rate(s.bytes, began), ""
+		for _, want := range []func(int) float32{inverted, ramp(1)} { // inverting twice restores the bits
+			began = time.Now()
+			if err == nil {
+				err = st.Run(ctx, nil, r.send, invert)
+			}
+			if busy = rate(s.bytes, began); err == nil {
+				err = r.verify(ctx, r.send, want)
+			}
 		}
+		return fmt.Sprintf("down and up %s; with work of the host %s; checked", idle, busy), errors.Join(err, st.Close(ctx))
 	}
-	return fmt.Sprintf("down and up %s; with work of the host %s; checked", idle, busy), st.Close(ctx)
 }
 
 // inverted is ramp(1) with all bits inverted.

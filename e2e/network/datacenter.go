@@ -121,7 +121,7 @@ func (c *Datacenter) Leader(ctx context.Context, stream string) (string, error) 
 
 // Workers returns the ids of the processes on a node other than the agent.
 func (c *Datacenter) Workers(node string) ([]int, error) {
-	agent, _ := c.Processes.PID(node)
+	agent := c.Processes.PID(node)
 	pids, err := processes(c.namespace(node))
 	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == agent || !exists(pid) })
 	slices.Sort(pids)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -115,33 +116,18 @@ const (
 	scriptRanks = 2
 )
 
-// example writes the program of the document into a file.
-func example(dir string) (path string, err error) {
-	text, err := os.ReadFile(document)
-	if err != nil {
-		return "", err
-	}
-	_, program, _ := strings.Cut(string(text), "```python\n")
-	program, _, found := strings.Cut(program, "```\n")
-	if !found {
-		return "", fmt.Errorf("%s has no Python program", document)
-	}
-	path = filepath.Join(dir, "example.py")
-	return path, os.WriteFile(path, []byte(program), 0o600)
-}
-
 // script runs the program of the document as a job, with a Python that has OpenTelemetry.
 func (b *job) script(ctx context.Context, python string) (events.JobID, error) {
-	program, err := example(b.Processes.Dir)
-	if err != nil {
-		return "", err
+	text, err := os.ReadFile(document)
+	_, code, _ := strings.Cut(string(text), "```python\n")
+	code, _, found := strings.Cut(code, "```\n")
+	if !found {
+		return "", fmt.Errorf("%s has no Python program: %w", document, err)
 	}
+	program := filepath.Join(b.Processes.Dir, "example.py")
 	packages, err := filepath.Abs("python")
-	if err != nil {
-		return "", err
-	}
-	c, err := b.gateway(nil)
-	if err != nil {
+	c, err1 := b.gateway(nil)
+	if err := errors.Join(err, err1, os.WriteFile(program, []byte(code), 0o600)); err != nil {
 		return "", err
 	}
 	id, err := c.Submit(ctx, spec.Job{

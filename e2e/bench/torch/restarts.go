@@ -136,14 +136,6 @@ func row(name, launcher string, r, torchrun result) string {
 	return line + "\n"
 }
 
-// survived is what follow.py and torchft_kills.py say of one job.
-type survived struct {
-	Version string // of torchft
-	Kills   int
-	Ended   int                                     `json:"ended_though_not_killed"` // torchft's alone
-	Times   struct{ Min, Median, P99, Max float64 } `json:"kill_to_step_ms"`
-}
-
 // survivors measures jobs whose survivors go on in their processes.
 func (b *bench) survivors(ctx context.Context) error {
 	b.printf(`
@@ -155,7 +147,7 @@ SIGKILL to the last survivor's next step of two, the step's 40 ms and what was l
 `, b.aboutTorchft())
 	reference := 0.0
 	for _, c := range b.groups() {
-		var r survived
+		var r followed
 		if err := b.measure(ctx, &r, c.program, append(c.args, "--kills", strconv.Itoa(b.kills))...); err != nil {
 			return err
 		}

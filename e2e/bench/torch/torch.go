@@ -60,10 +60,12 @@ func Suite(f *flag.FlagSet) func(context.Context, *report.Report) error {
 
 func (b *bench) printf(format string, args ...any) { fmt.Fprintf(&b.text, format, args...) }
 
-// followed is the result of follow.py.
+// followed is the result of follow.py, and of torchft_kills.py.
 type followed struct {
 	Kills, Generations, Epochs, Missing, Repeated int
 
+	Version  string                                  // of torchft
+	Ended    int                                     `json:"ended_though_not_killed"` // torchft's alone
 	EqualOn  int                                     `json:"equal_weights_on"`
 	Replaced int                                     `json:"replaced_though_not_killed_at_most"`
 	Times    struct{ Min, Median, P99, Max float64 } `json:"kill_to_step_ms"`
