@@ -28,11 +28,7 @@ type participants struct {
 
 // String writes MIN:MAX/WORKERS PER NODE/LAST CALL/JOIN TIMEOUT/SLOTS,SLOTS.
 func (x *participants) String() string {
-	slots := make([]string, len(x.nodes))
-	for i, n := range x.nodes {
-		slots[i] = strconv.Itoa(n)
-	}
-	return fmt.Sprintf("%d:%d/%d/%s/%s/%s", x.min, x.max, x.perNode, x.lastCall, x.joinWithin, strings.Join(slots, ","))
+	return fmt.Sprintf("%d:%d/%d/%s/%s/%s", x.min, x.max, x.perNode, x.lastCall, x.joinWithin, strings.ReplaceAll(numbers(x.nodes), " ", ","))
 }
 
 func parseParticipants(text string) (*participants, error) {

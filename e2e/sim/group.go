@@ -88,11 +88,7 @@ func (g *group) lose(p *process) {
 		if g.w.chance(20) { // a live peer that seemed lost
 			accused = g.w.any(g.world)
 		}
-		q.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() {
-			if q.group == g {
-				q.abort([]int{accused})
-			}
-		})
+		g.accuse(q, accused)
 	}
 }
 
@@ -258,18 +254,21 @@ func (g *group) brokenByPartition() bool {
 			if a == nil || b == nil || g.w.partitioned[[2]events.NodeID{a.node.id, b.node.id}] <= 0 {
 				continue
 			}
-			a.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() { g.accuse(a, q) })
-			b.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() { g.accuse(b, r) })
+			g.accuse(a, q)
+			g.accuse(b, r)
 			return true
 		}
 	}
 	return false
 }
 
+// accuse has a member fail soon, which accuses a rank.
 func (g *group) accuse(p *process, rank int) {
-	if p.group == g {
-		p.abort([]int{rank})
-	}
+	p.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() {
+		if p.group == g {
+			p.abort([]int{rank})
+		}
+	})
 }
 
 // partition separates the workers of two nodes for d.
