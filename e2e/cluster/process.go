@@ -298,12 +298,8 @@ func Build(dir string, race bool, packages ...string) error {
 	for _, p := range packages {
 		args = append(args, "github.com/regroup-io/regroup/"+p)
 	}
-	build := exec.Command("go", args...)
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build: %w", err)
-	}
-	return nil
+	_, err := Output(exec.Command("go", args...))
+	return err
 }
 
 // FreeAddress returns a loopback address with a port that was free a moment ago.

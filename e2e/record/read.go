@@ -215,8 +215,7 @@ func (h *History) Check(samples uint64) (Account, error) {
 	a.Generations, a.Finished = len(h.Generations), len(h.Ends)
 	epochs := map[uint64]map[uint64]uint64{}
 	var wrong error
-	upper := last
-	for _, g := range slices.Backward(h.Generations) {
+	for g, upper := range h.counting {
 		for step := g.Start + 1; step <= upper; step++ {
 			a.Steps++
 			if err := g.count(step, epochs); err != nil {
@@ -233,7 +232,6 @@ func (h *History) Check(samples uint64) (Account, error) {
 				a.Uncommitted++
 			}
 		}
-		upper = min(upper, g.Start)
 	}
 	if a.Steps != last {
 		wrong = errors.Join(wrong, fmt.Errorf("%d steps count, want %d", a.Steps, last))
@@ -251,6 +249,20 @@ func (h *History) Check(samples uint64) (Account, error) {
 		}
 	}
 	return a, wrong
+}
+
+// counting yields the generations, the last one first, and the last step that counts of each.
+func (h *History) counting(yield func(g *Generation, upper uint64) bool) {
+	if len(h.Ends) == 0 {
+		return
+	}
+	upper := h.Ends[0].Step
+	for _, g := range slices.Backward(h.Generations) {
+		if !yield(g, upper) {
+			return
+		}
+		upper = min(upper, g.Start)
+	}
 }
 
 // samples adds up one epoch: only the newest may be unfinished.
@@ -342,17 +354,13 @@ func Longest(steps []time.Time, from, to time.Time) Pause {
 
 // Lost counts the steps made in [from, to] that do not count.
 func (h *History) Lost(from, to time.Time) int {
-	if len(h.Ends) == 0 {
-		return 0
-	}
-	lost, upper := 0, h.Ends[0].Step
-	for _, g := range slices.Backward(h.Generations) {
+	lost := 0
+	for g, upper := range h.counting {
 		for step, at := range g.Made {
 			if step > upper && !at.Before(from) && !at.After(to) {
 				lost++
 			}
 		}
-		upper = min(upper, g.Start)
 	}
 	return lost
 }

@@ -260,12 +260,12 @@ func (c *checker) starts(p *process) {
 	}
 	c.last[place] = p
 	c.oneCopy(p)
-	key := fmt.Sprint(p.node.agent, a.Job, a.Place, a.Attempt, a.Generation)
+	key := fmt.Sprint(p.agent, a.Job, a.Place, a.Attempt, a.Generation)
 	if c.begun[key] != nil {
 		c.fail(12, "%s of %s: attempt %d of generation %s is started twice", a.Place, a.Job, a.Attempt, a.Generation)
 	}
 	c.begun[key] = p
-	c.processes[a.Worker] = agentProcess{p, p.node.agent}
+	c.processes[a.Worker] = p
 }
 
 // committed checks the ledger of a commit: a finished epoch has every sample exactly once.

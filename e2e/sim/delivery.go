@@ -132,19 +132,11 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 	}
 }
 
-// signal broadcasts a signal, which each receiver may miss.
+// signal broadcasts a notice of a service, which each receiver may miss.
 func (w *world) signal(subject string, data []byte) {
-	switch part := strings.Split(subject, "."); part[2] {
-	case "heartbeat":
-		var b events.Heartbeat
-		if json.Unmarshal(data, &b) == nil {
-			w.heartbeat(b)
-		}
-	case "notice":
-		var b events.NoticeEnvelope
-		if json.Unmarshal(data, &b) == nil {
-			w.notice(b)
-		}
+	var b events.NoticeEnvelope
+	if access.Match(events.AllNotices, subject) && json.Unmarshal(data, &b) == nil {
+		w.notice(b)
 	}
 }
 

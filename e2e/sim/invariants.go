@@ -64,7 +64,7 @@ type checker struct {
 	leftWell     map[events.Incarnation]bool // agents that have left as planned
 	states       map[string]job.State
 	last         map[string]*process                     // newest process by slot and job
-	processes    map[events.Incarnation]agentProcess     // of workers
+	processes    map[events.Incarnation]*process         // of workers
 	ends         map[agentEnd][]events.JobFailureCounted // that the ends of agents were counted for
 }
 
@@ -83,7 +83,7 @@ func newChecker(w *world) *checker {
 		w: w, jobs: map[events.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[events.JobID]events.Generation{},
 		waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{},
 		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[events.Incarnation]int{},
-		processes: map[events.Incarnation]agentProcess{}, ends: map[agentEnd][]events.JobFailureCounted{},
+		processes: map[events.Incarnation]*process{}, ends: map[agentEnd][]events.JobFailureCounted{},
 	}
 	c.log = replay.New(c.fail)
 	return c
@@ -134,12 +134,6 @@ func (c *checker) fact(e events.Event) {
 	case events.JobFailureCounted:
 		c.countFailure(b)
 	}
-}
-
-// agentProcess is a worker's process and the agent that has started it.
-type agentProcess struct {
-	*process
-	agent events.Incarnation
 }
 
 // agentEnd is what one job has lost with one incarnation of an agent.

@@ -17,6 +17,7 @@ type process struct {
 	w              *world
 	node           *node
 	incarnation    int // of the node
+	agent          events.Incarnation
 	job            *jobRun
 	start          worker.StartProcess
 	pid            int
@@ -50,7 +51,7 @@ type process struct {
 
 func newProcess(n *node, a worker.StartProcess) {
 	w := n.w
-	p := &process{w: w, node: n, incarnation: n.incarnation, job: w.jobOf(a.Job), start: a, alive: true, rank: -1, deaf: w.chance(5)}
+	p := &process{w: w, node: n, incarnation: n.incarnation, agent: n.agent, job: w.jobOf(a.Job), start: a, alive: true, rank: -1, deaf: w.chance(5)}
 	if p.job == nil {
 		w.check.fail(12, "%s starts a process of %s, which nobody submitted", n.id, a.Job)
 		return

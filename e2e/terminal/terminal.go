@@ -80,12 +80,11 @@ func (s *Screen) sequence(text string) (int, error) {
 			return 0, fmt.Errorf("%q in row %d", text[:n], s.row)
 		}
 		s.row -= up
-	case 'K':
+	case 'K', 'J':
 		s.at(s.row)
-		s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
-	case 'J':
-		s.at(s.row)
-		s.rows = s.rows[:s.row+1]
+		if text[n-1] == 'J' {
+			s.rows = s.rows[:s.row+1]
+		}
 		s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
 	case 'l', 'h':
 		if parameters != "?7" {
