@@ -100,9 +100,7 @@ func (p *Processes) launch(one *process) error {
 // again restarts a process that has ended, unless all are being stopped or it was restarted
 // already.
 func (p *Processes) again(one *process, after time.Duration) {
-	t := time.NewTimer(after)
-	defer t.Stop()
-	<-t.C
+	<-time.After(after)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stop || p.byName[one.command.Name] != one || !closed(one.done) {

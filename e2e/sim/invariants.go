@@ -75,7 +75,7 @@ type account struct {
 	failures        map[events.Incarnation]events.JobFailureCounted
 	culprit         map[events.Generation]events.Incarnation // the worker whose failure was counted for a generation
 	asked           map[events.Incarnation]bool              // asked to stop
-	launches        map[launchKey][]byte
+	launches        map[string][]byte                        // by node and revision
 }
 
 func newChecker(w *world) *checker {
@@ -94,7 +94,7 @@ func (c *checker) job(id events.JobID) *account {
 	if a == nil {
 		a = &account{
 			dead: map[events.Incarnation]bool{}, failures: map[events.Incarnation]events.JobFailureCounted{},
-			culprit: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{},
+			culprit: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[string][]byte{},
 		}
 		c.jobs[id] = a
 	}
@@ -242,14 +242,9 @@ func (c *checker) launch(l events.Launch) {
 		return
 	}
 	a := c.job(l.Job)
-	key := launchKey{l.Node, l.Revision}
+	key := fmt.Sprint(l.Node, l.Revision)
 	if old, ok := a.launches[key]; ok && !bytes.Equal(old, data) {
 		c.fail(4, "revision %d of the launch for %s says two things: %s and %s", l.Revision, l.Node, old, data)
 	}
 	a.launches[key] = data
-}
-
-type launchKey struct {
-	node     events.NodeID
-	revision uint64
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Goals.
@@ -204,10 +205,7 @@ func (l *lab) again(ctx context.Context, who access.Identity, fn func(*nats.Conn
 	for ctx.Err() == nil {
 		nc, err := l.dial(who)
 		if err != nil {
-			select {
-			case <-time.After(50 * time.Millisecond): // it was refused
-			case <-ctx.Done():
-			}
+			wait.Sleep(ctx, 50*time.Millisecond) // it was refused
 			continue
 		}
 		fn(nc)

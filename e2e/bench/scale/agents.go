@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 const (
@@ -106,7 +107,7 @@ func gather(ctx context.Context, url string, n int) (*fleet, error) {
 	ctx, stop := context.WithCancel(ctx)
 	c := &fleet{stop: stop}
 	for i := range connections {
-		conn, err := cluster.Connect(ctx, url, fmt.Sprintf("agents-%d", i), os.Stderr)
+		conn, err := cluster.Connect(ctx, jetstream.ConnectOptions{URL: url, Name: fmt.Sprintf("agents-%d", i)}, os.Stderr)
 		if err != nil {
 			c.close()
 			return nil, err

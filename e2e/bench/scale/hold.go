@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Hold lets simulated agents work on one job of a cluster that is there already.
@@ -36,7 +37,7 @@ func hold(ctx context.Context, server string, agents int, commands io.Reader) er
 		return fmt.Errorf("gather %d agents: %w", agents, err)
 	}
 	defer fleet.close()
-	client, err := cluster.Connect(ctx, server, "hold", os.Stderr)
+	client, err := cluster.Connect(ctx, jetstream.ConnectOptions{URL: server, Name: "hold"}, os.Stderr)
 	if err != nil {
 		return err
 	}
