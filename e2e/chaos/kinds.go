@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"syscall"
 	"time"
@@ -16,7 +17,7 @@ type kind struct {
 	name   string
 	weight int
 	hold   time.Duration // mean
-	strike func(c *network.Datacenter, f fault) (hit string, heal func() error, err error)
+	strike strike
 }
 
 // The frequencies are estimates for large clusters, with every kind frequent enough to occur in 200
@@ -39,34 +40,39 @@ var kinds = []kind{
 	{"rack cut off: a broker, services and a node", 1, 3 * time.Second, rack},
 }
 
+// strike is what a fault does to a data centre.
+type strike = func(c *network.Datacenter, f fault) (hit string, heal func() error, err error)
+
 func nodes(c *network.Datacenter) []string    { return c.Nodes }
 func replicas(c *network.Datacenter) []string { return c.Services() }
 func brokers(c *network.Datacenter) []string  { return c.Brokers }
 func controls(c *network.Datacenter) []string { return c.Controls }
 
-func killed(of func(*network.Datacenter) []string) func(*network.Datacenter, fault) (string, func() error, error) {
-	return func(c *network.Datacenter, f fault) (string, func() error, error) {
-		name := of(c)[f.target%len(of(c))]
-		if !c.Processes.Running(name) {
-			return "", nil, nil // its supervisor has not restarted it yet
-		}
-		return name, nil, c.Processes.Kill(name)
-	}
+func killed(of func(*network.Datacenter) []string) strike {
+	return running(of, func(c *network.Datacenter, name string) (func() error, error) { return nil, c.Processes.Kill(name) })
 }
 
-func frozen(of func(*network.Datacenter) []string) func(*network.Datacenter, fault) (string, func() error, error) {
+func frozen(of func(*network.Datacenter) []string) strike {
+	return running(of, func(c *network.Datacenter, name string) (func() error, error) {
+		pid := c.Processes.PID(name)
+		return func() error { return sendSignal(pid, syscall.SIGCONT) }, c.Processes.Signal(name, syscall.SIGSTOP)
+	})
+}
+
+// running hits a process, unless its supervisor has not restarted it yet.
+func running(of func(*network.Datacenter) []string, do func(c *network.Datacenter, name string) (func() error, error)) strike {
 	return func(c *network.Datacenter, f fault) (string, func() error, error) {
 		name := of(c)[f.target%len(of(c))]
 		if !c.Processes.Running(name) {
 			return "", nil, nil
 		}
-		pid, _ := c.Processes.PID(name)
-		return name, func() error { return sendSignal(pid, syscall.SIGCONT) }, c.Processes.Signal(name, syscall.SIGSTOP)
+		heal, err := do(c, name)
+		return name, heal, err
 	}
 }
 
 // worker hits one of the workers.
-func worker(s syscall.Signal) func(*network.Datacenter, fault) (string, func() error, error) {
+func worker(s syscall.Signal) strike {
 	return func(c *network.Datacenter, f fault) (string, func() error, error) {
 		var pids []int
 		for _, n := range c.Nodes {
@@ -96,7 +102,7 @@ func sendSignal(pid int, s syscall.Signal) error {
 	return nil
 }
 
-func links(of func(*network.Datacenter) []string, rules func(host string) []network.Rule) func(*network.Datacenter, fault) (string, func() error, error) {
+func links(of func(*network.Datacenter) []string, rules func(host string) []network.Rule) strike {
 	return func(c *network.Datacenter, f fault) (string, func() error, error) {
 		host := of(c)[f.target%len(of(c))]
 		broken := rules(host)
@@ -119,4 +125,39 @@ func rack(c *network.Datacenter, f fault) (string, func() error, error) {
 	hosts := []string{c.Brokers[f.target%len(c.Brokers)], c.Controls[f.other%len(c.Controls)], c.Nodes[f.target%len(c.Nodes)]}
 	broken := c.CutOff(hosts...)
 	return strings.Join(hosts, ", "), func() error { return c.Heal(broken...) }, c.Break(broken...)
+}
+
+// fault is one injected fault. The same seed gives the same faults; the placement of workers at
+// that time depends on the cluster.
+type fault struct {
+	kind   kind
+	target int           // which one of its kind's targets, modulo their number
+	other  int           // the second one, for a link
+	hold   time.Duration // time until it is healed; killed processes are restarted by their supervisor
+	rush   bool          // the next fault overlaps this one
+}
+
+// schedule draws n faults.
+func schedule(seed uint64, n int) []fault {
+	r := rand.New(rand.NewPCG(seed, 0))
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
+	}
+	all := make([]fault, n)
+	for i := range all {
+		pick := r.IntN(total)
+		f := &all[i]
+		for _, k := range kinds {
+			if pick < k.weight {
+				f.kind = k
+				break
+			}
+			pick -= k.weight
+		}
+		f.target, f.other = r.IntN(1<<20), r.IntN(1<<20)
+		f.hold = 100*time.Millisecond + time.Duration(min(r.ExpFloat64(), 5)*float64(f.kind.hold))
+		f.rush = r.IntN(4) == 0
+	}
+	return all
 }

@@ -24,18 +24,11 @@ type Client struct {
 	sent  atomic.Uint64
 }
 
-// Connect connects to the brokers at url, several separated by commas. Connection errors are
-// written to log, which may be nil.
-func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, error) {
-	o := jetstream.ConnectOptions{URL: url, Name: name}
+// Connect connects to brokers. Connection errors are written to log, which may be nil.
+func Connect(ctx context.Context, o jetstream.ConnectOptions, log io.Writer) (*Client, error) {
 	if log != nil {
 		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}
-	return ConnectWith(ctx, o)
-}
-
-// ConnectWith connects with credentials, for instance.
-func ConnectWith(ctx context.Context, o jetstream.ConnectOptions) (*Client, error) {
 	conn, err := jetstream.Connect(ctx, o)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -279,13 +278,10 @@ func (c *Cluster) Credentials(name string) (credentials, authority string) {
 
 func (c *Cluster) connect(ctx context.Context) (err error) {
 	o := jetstream.ConnectOptions{URL: cmp.Or(c.place("client").Server, c.URL), Name: c.Options.Name}
-	if c.Options.Log != nil {
-		o.Logger = slog.New(slog.NewTextHandler(c.Options.Log, nil))
-	}
 	if c.Auth != "" {
 		o.Credentials, o.RootCA = c.Credentials(c.Options.Name)
 	}
-	c.Client, err = ConnectWith(ctx, o)
+	c.Client, err = Connect(ctx, o, c.Options.Log)
 	return err
 }
 
@@ -310,8 +306,7 @@ func (c *Cluster) NodeIs(ctx context.Context, node string, want events.NodeState
 // PIDs returns the ids of processes.
 func (c *Cluster) PIDs(names ...string) (pids []int) {
 	for _, name := range names {
-		pid, _ := c.Processes.PID(name)
-		pids = append(pids, pid)
+		pids = append(pids, c.Processes.PID(name))
 	}
 	return pids
 }

@@ -1,18 +1,24 @@
 package cluster
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/regroup-io/regroup/internal/freeport"
 )
 
 // Processes are the processes of a cluster, each in its own process group, with its own log in Dir.
@@ -39,7 +45,6 @@ type process struct {
 	command Command
 	cmd     *exec.Cmd
 	done    chan struct{} // closed when this run has ended
-	starts  int
 }
 
 // Start starts a process under a name that is unused, or whose last process has ended.
@@ -49,14 +54,10 @@ func (p *Processes) Start(c Command) error {
 	if p.byName == nil {
 		p.byName = map[string]*process{}
 	}
-	old := p.byName[c.Name]
-	if old != nil && !closed(old.done) {
+	if old := p.byName[c.Name]; old != nil && !closed(old.done) {
 		return fmt.Errorf("%s runs already", c.Name)
 	}
 	one := &process{command: c}
-	if old != nil {
-		one.starts = old.starts
-	}
 	if err := p.launch(one); err != nil {
 		return err
 	}
@@ -85,7 +86,6 @@ func (p *Processes) launch(one *process) error {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	one.cmd, one.done = cmd, make(chan struct{})
-	one.starts++
 	done := one.done
 	p.wait.Go(func() {
 		_ = cmd.Wait() // the reason is in its log
@@ -100,9 +100,7 @@ func (p *Processes) launch(one *process) error {
 // again restarts a process that has ended, unless all are being stopped or it was restarted
 // already.
 func (p *Processes) again(one *process, after time.Duration) {
-	t := time.NewTimer(after)
-	defer t.Stop()
-	<-t.C
+	<-time.After(after)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stop || p.byName[one.command.Name] != one || !closed(one.done) {
@@ -135,14 +133,10 @@ func (p *Processes) get(name string) (pid int, done chan struct{}, err error) {
 	return one.cmd.Process.Pid, one.done, nil
 }
 
-// PID returns the process id of the newest run, and the number of runs.
-func (p *Processes) PID(name string) (pid, runs int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if one := p.byName[name]; one != nil {
-		return one.cmd.Process.Pid, one.starts
-	}
-	return 0, 0
+// PID returns the process id of the newest run; 0 = there was none.
+func (p *Processes) PID(name string) int {
+	pid, _, _ := p.get(name)
+	return pid
 }
 
 // Running reports whether the newest run of a process has not ended.
@@ -281,3 +275,133 @@ func closed(c chan struct{}) bool {
 		return false
 	}
 }
+
+// Output runs a command and returns what it prints; an error has what it says on standard error.
+func Output(cmd *exec.Cmd) (string, error) {
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Build builds commands of this module into dir; with the race detector if asked.
+func Build(dir string, race bool, packages ...string) error {
+	args := []string{"build", "-o", dir + "/"}
+	if race {
+		args = append(args, "-race")
+	}
+	for _, p := range packages {
+		args = append(args, "github.com/regroup-io/regroup/"+p)
+	}
+	_, err := Output(exec.Command("go", args...))
+	return err
+}
+
+// FreeAddress returns a loopback address with a port that was free a moment ago.
+func FreeAddress() (string, error) {
+	all, err := freeport.Addresses(1)
+	if err != nil {
+		return "", err
+	}
+	return all[0], nil
+}
+
+// Usage is what processes take together.
+type Usage struct {
+	CPU       time.Duration // of their own code and of the kernel's so far, in ticks of 10 ms
+	Now, Most float64       // resident memory in MiB, and the sum of the most that each ever had
+}
+
+// Used returns the usage of processes.
+func Used(pids ...int) (u Usage, err error) {
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return u, err
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		for _, ticks := range strings.Fields(rest)[11:13] {
+			n, err := strconv.Atoi(ticks)
+			if err != nil {
+				return u, err
+			}
+			u.CPU += time.Duration(n) * 10 * time.Millisecond
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return u, err
+		}
+		for line := range strings.Lines(string(status)) {
+			for name, into := range map[string]*float64{"VmRSS:": &u.Now, "VmHWM:": &u.Most} {
+				if rest, ok := strings.CutPrefix(line, name); ok {
+					kib, err := strconv.Atoi(strings.Fields(rest)[0])
+					if err != nil {
+						return u, err
+					}
+					*into += float64(kib) / 1024
+				}
+			}
+		}
+	}
+	return u, nil
+}
+
+// Dialog is a program that is told by lines what to do, and says by lines what it has done.
+type Dialog struct {
+	*exec.Cmd
+	In    io.WriteCloser
+	lines *bufio.Scanner
+}
+
+// Talk starts a program.
+func Talk(cmd *exec.Cmd) (*Dialog, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	return &Dialog{cmd, in, lines}, cmd.Start()
+}
+
+// Tell sends the program a line of words.
+func (d *Dialog) Tell(words ...any) error {
+	_, err := fmt.Fprintln(d.In, words...)
+	return err
+}
+
+// Line returns the next line, or io.EOF.
+func (d *Dialog) Line() (string, error) {
+	if !d.lines.Scan() {
+		return "", errors.Join(d.lines.Err(), io.EOF)
+	}
+	return d.lines.Text(), nil
+}
+
+// Expect reads on until a line begins with a word, and returns what follows. The word "failed"
+// begins an error.
+func (d *Dialog) Expect(ctx context.Context, word string) (string, error) {
+	for {
+		line, err := d.Line()
+		if err != nil {
+			return "", fmt.Errorf("%s has ended before %q: %w", d.Path, word, errors.Join(context.Cause(ctx), err))
+		}
+		first, rest, _ := strings.Cut(line, " ")
+		switch first {
+		case word:
+			return rest, nil
+		case "failed":
+			return "", errors.New(rest)
+		}
+	}
+}
+
+// End ends the input, and waits for the program.
+func (d *Dialog) End() error { return errors.Join(d.In.Close(), d.Wait()) }

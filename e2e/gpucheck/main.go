@@ -30,11 +30,26 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout))
 }
 
+// settings are those of the command and of its ranks.
 type settings struct {
 	bytes         int
 	limit, notice time.Duration
 	device        int
-	search        []string
+	search        string
+}
+
+func (s *settings) flags(name, search string) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.IntVar(&s.bytes, "bytes", 256<<20, "size of the large buffers; a multiple of 4")
+	f.DurationVar(&s.limit, "limit", 2*time.Minute, "time limit of one check")
+	f.DurationVar(&s.notice, "notice", 3*time.Second, "how long NCCL gets to notice a killed process by itself")
+	f.IntVar(&s.device, "device", 0, "the GPU")
+	f.StringVar(&s.search, "search", search, "folders of libnccl.so.2, separated by colons")
+	return f
+}
+
+func (s settings) open() (*nccl.Library, error) {
+	return nccl.Open(nccl.Options{Search: filepath.SplitList(s.search)})
 }
 
 // Exit codes.
@@ -48,14 +63,8 @@ const (
 // run runs all checks and returns the exit code.
 func run(args []string, out io.Writer) int {
 	var s settings
-	var search string
-	flags := flag.NewFlagSet("gpucheck", flag.ContinueOnError)
+	flags := s.flags("gpucheck", pipDirs())
 	flags.SetOutput(out)
-	flags.IntVar(&s.bytes, "bytes", 256<<20, "size of the large buffers; a multiple of 4")
-	flags.DurationVar(&s.limit, "limit", 2*time.Minute, "time limit of one check")
-	flags.DurationVar(&s.notice, "notice", 3*time.Second, "how long NCCL gets to notice a killed process by itself")
-	flags.IntVar(&s.device, "device", 0, "the GPU")
-	flags.StringVar(&search, "search", pipDirs(), "folders of libnccl.so.2, separated by colons")
 	if err := flags.Parse(args); err != nil {
 		return misused
 	}
@@ -63,8 +72,7 @@ func run(args []string, out io.Writer) int {
 		fmt.Fprintln(out, "-bytes must be a multiple of 4, and at least 4096")
 		return misused
 	}
-	s.search = filepath.SplitList(search)
-	l, err := nccl.Open(nccl.Options{Search: s.search})
+	l, err := s.open()
 	if err != nil {
 		fmt.Fprintln(out, "nothing was checked:", strings.Join(strings.Fields(err.Error()), " "))
 		return unarmed
@@ -120,4 +128,48 @@ func libraries(t *table, l *nccl.Library) {
 // within is a context for one check.
 func (s settings) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.limit)
+}
+
+// table prints a line per check as soon as it is known: a hang then shows where.
+type table struct {
+	out                   io.Writer
+	passed, absent, wrong int
+}
+
+func (t *table) line(what, result, detail string) {
+	fmt.Fprintf(t.out, "%-38s %-18s %s\n", what, result, strings.Join(strings.Fields(detail), " "))
+}
+
+// must adds a check that every machine passes.
+func (t *table) must(what, detail string, err error) bool {
+	if err != nil {
+		t.wrong++
+		t.line(what, "FAILED", err.Error())
+		return false
+	}
+	t.passed++
+	t.line(what, "ok", detail)
+	return true
+}
+
+// may adds a check that depends on the machine.
+func (t *table) may(what, detail string, err error) {
+	if err != nil {
+		t.cannot(what, err.Error())
+		return
+	}
+	t.must(what, detail, nil)
+}
+
+func (t *table) cannot(what, reason string) {
+	t.absent++
+	t.line(what, "not possible here:", reason)
+}
+
+func (t *table) close() int {
+	fmt.Fprintf(t.out, "%d ok, %d not possible here, %d FAILED\n", t.passed, t.absent, t.wrong)
+	if t.wrong > 0 {
+		return bad
+	}
+	return good
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/regroup-io/regroup/collective/nccl"
@@ -91,7 +90,7 @@ func (a arrangement) start(ctx context.Context, s settings, rank int, what, id s
 		size = min(s.bytes, 64<<20)
 	}
 	cmd := exec.CommandContext(ctx, self, rankCommand, "-rank", fmt.Sprint(rank), "-device", fmt.Sprint(a.devices[rank]),
-		"-do", what, "-id", id, "-search", strings.Join(s.search, string(os.PathListSeparator)), "-limit", s.limit.String(), "-notice", s.notice.String(),
+		"-do", what, "-id", id, "-search", s.search, "-limit", s.limit.String(), "-notice", s.notice.String(),
 		"-bytes", fmt.Sprint(size))
 	c := &child{errors: &bytes.Buffer{}}
 	cmd.Env, cmd.Stderr = append(os.Environ(), a.env[rank]...), c.errors

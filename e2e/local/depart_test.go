@@ -95,7 +95,7 @@ func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
 
 // signal sends a signal to one process, not to its group.
 func (c *cluster) signal(name string, s syscall.Signal) error {
-	pid, _ := c.procs.PID(name)
+	pid := c.procs.PID(name)
 	return syscall.Kill(pid, s)
 }
 

@@ -37,7 +37,7 @@ func (c *cluster) family() map[int]string {
 	}
 	own := map[int]string{}
 	for _, name := range c.procs.Names() {
-		pid, _ := c.procs.PID(name)
+		pid := c.procs.PID(name)
 		own[pid] = name
 	}
 	family := map[int]string{}

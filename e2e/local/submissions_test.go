@@ -9,6 +9,7 @@ import (
 	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // TestManySubmissionsAtOnce submits jobs of one name from several clients at once, many more than
@@ -25,7 +26,7 @@ func TestManySubmissionsAtOnce(t *testing.T) {
 	job := spec.Job{Name: "crowd", Command: []string{"/bin/true"}, Workers: spec.Workers{Min: 1, Max: 1}}
 	for k := range submitters {
 		all.Go(func() {
-			client, err := processes.Connect(t.Context(), c.url, fmt.Sprintf("client-%d", k), nil)
+			client, err := processes.Connect(t.Context(), jetstream.ConnectOptions{URL: c.url, Name: fmt.Sprintf("client-%d", k)}, nil)
 			if err != nil {
 				errs[k] = err
 				return

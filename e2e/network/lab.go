@@ -17,10 +17,9 @@ import (
 // A lab's namespaces are called rglab-PID-HOST after the process that created them: without the
 // process, the lab is a leftover.
 const (
-	prefix   = "rglab-"
-	theirs   = "eth0"   // a host's link to the switch
-	hub      = "switch" // the namespace of the bridge
-	maxHosts = 250
+	prefix = "rglab-"
+	theirs = "eth0"   // a host's link to the switch
+	hub    = "switch" // the namespace of the bridge
 )
 
 // Lab is a set of hosts behind one switch, in separate network namespaces; this process reaches it
@@ -112,11 +111,8 @@ func freeNet(seed int) (string, error) {
 func (l *Lab) Host(name string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.hosts) == maxHosts {
-		return "", fmt.Errorf("network: more than %d hosts", maxHosts)
-	}
 	l.hosts = append(l.hosts, name)
-	address, ns, sw := l.address(name), l.namespace(name), l.namespace(hub)
+	address, ns, sw := l.Address(name), l.namespace(name), l.namespace(hub)
 	port := fmt.Sprintf("port%d", len(l.hosts))
 	for _, args := range [][]string{
 		{"netns", "add", ns},
@@ -134,9 +130,7 @@ func (l *Lab) Host(name string) (string, error) {
 }
 
 // Address returns the address of a host; mu is not needed after all hosts are added.
-func (l *Lab) Address(host string) string { return l.address(host) }
-
-func (l *Lab) address(host string) string {
+func (l *Lab) Address(host string) string {
 	return l.net + strconv.Itoa(1+slices.Index(l.hosts, host))
 }
 
@@ -150,10 +144,12 @@ func (l *Lab) On(host string, args ...string) []string {
 // Close kills the remaining processes on the hosts and removes the hosts. Remaining processes are
 // an error: the caller must stop them first.
 func (l *Lab) Close() error {
-	left, err := remove(l.owner)
-	if e := removeLink(l.link); e != nil {
-		err = errors.Join(err, e)
+	var link error
+	if _, err := net.InterfaceByName(l.link); err == nil {
+		link = ip("link", "del", l.link)
 	}
+	left, err := remove(l.owner)
+	err = errors.Join(link, err)
 	if len(left) > 0 {
 		err = errors.Join(err, fmt.Errorf("network: processes were left: %s", strings.Join(left, ", ")))
 	}
@@ -166,18 +162,14 @@ func Sweep() error {
 	if err != nil {
 		return err
 	}
-	var failed error
 	for _, ns := range all {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(ns, prefix), "-")
-		pid, err := strconv.Atoi(owner)
-		if err != nil || syscall.Kill(pid, 0) == nil {
-			continue
-		}
-		if _, err := remove(prefix + owner + "-"); err != nil {
-			failed = errors.Join(failed, err)
+		if pid, e := strconv.Atoi(owner); e == nil && syscall.Kill(pid, 0) != nil {
+			_, e := remove(prefix + owner + "-")
+			err = errors.Join(err, e)
 		}
 	}
-	return failed
+	return err
 }
 
 // namespaces lists the namespaces of all labs.
@@ -206,15 +198,9 @@ func remove(owner string) (left []string, err error) {
 		if !strings.HasPrefix(ns, owner) {
 			continue
 		}
-		out, e := exec.Command("ip", "netns", "pids", ns).Output()
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("network: processes of %s: %w", ns, e))
-		}
-		for _, field := range strings.Fields(string(out)) {
-			pid, e := strconv.Atoi(field)
-			if e != nil {
-				continue
-			}
+		pids, e := processes(ns)
+		err = errors.Join(err, e)
+		for _, pid := range pids {
 			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // the process may have ended meanwhile
 			left = append(left, fmt.Sprintf("%s (%d, on %s)", bytes.TrimSpace(name), pid, ns))
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -224,23 +210,142 @@ func remove(owner string) (left []string, err error) {
 	return left, err
 }
 
-// removeLink removes this process's end of the link, which may be removed with the switch.
-func removeLink(name string) error {
-	if _, err := net.InterfaceByName(name); err != nil {
-		return nil //nolint:nilerr // already removed
+// processes lists those in a namespace.
+func processes(ns string) (pids []int, err error) {
+	out, err := exec.Command("ip", "netns", "pids", ns).Output()
+	if err != nil {
+		return nil, fmt.Errorf("network: processes of %s: %w", ns, err)
 	}
-	if err := ip("link", "del", name); err != nil {
-		if _, gone := net.InterfaceByName(name); gone != nil {
-			return nil //nolint:nilerr // removed meanwhile
+	for _, field := range strings.Fields(string(out)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, pid)
 		}
-		return err
 	}
-	return nil
+	return pids, nil
 }
 
 func ip(args ...string) error {
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("network: ip %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// Rule drops packets silently, as a broken cable or a full queue does.
+type Rule struct {
+	From, To string  // hosts; empty = all others
+	Loss     float64 // 1 = every packet, 0.3 = three of ten
+}
+
+// Cut drops all packets from one host to another; the other direction works.
+func Cut(from, to string) Rule { return Rule{From: from, To: to, Loss: 1} }
+
+// CutBoth drops all packets between two hosts.
+func CutBoth(a, b string) []Rule { return []Rule{Cut(a, b), Cut(b, a)} }
+
+// Isolate partitions a host from all others.
+func Isolate(host string) []Rule { return []Rule{Cut(host, ""), Cut("", host)} }
+
+// CutOff drops all packets between some hosts and all others.
+func (c *Datacenter) CutOff(inside ...string) (rules []Rule) {
+	for _, host := range slices.Concat(c.Brokers, c.Controls, c.Nodes) {
+		for _, in := range inside {
+			if !slices.Contains(inside, host) {
+				rules = append(rules, CutBoth(in, host)...)
+			}
+		}
+	}
+	return rules
+}
+
+// Lossy drops a fraction of a host's packets, in both directions.
+func Lossy(host string, share float64) []Rule {
+	return []Rule{{From: host, Loss: share}, {To: host, Loss: share}}
+}
+
+// Break adds rules.
+func (l *Lab) Break(rules ...Rule) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rules = append(l.rules, rules...)
+	return l.apply(rules)
+}
+
+// Heal removes rules, each once.
+func (l *Lab) Heal(rules ...Rule) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range rules {
+		if i := slices.Index(l.rules, r); i >= 0 {
+			l.rules = slices.Delete(l.rules, i, i+1)
+		}
+	}
+	return l.apply(rules)
+}
+
+// HealAll removes every rule.
+func (l *Lab) HealAll() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.rules
+	l.rules = nil
+	return l.apply(old)
+}
+
+// apply writes the whole filter of each host that the changed rules touch, in one transaction each.
+func (l *Lab) apply(changed []Rule) error {
+	var hosts []string
+	for _, r := range changed {
+		if r.From == "" && r.To == "" || !l.known(r.From) || !l.known(r.To) {
+			return fmt.Errorf("network: no such link: %+v", r)
+		}
+		hosts = append(hosts, r.where())
+	}
+	slices.Sort(hosts)
+	for _, h := range slices.Compact(hosts) {
+		if err := l.filter(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) known(host string) bool { return host == "" || slices.Contains(l.hosts, host) }
+
+// where is the host that drops: the receiver, or the sender for a rule to all.
+func (r Rule) where() string {
+	if r.To != "" {
+		return r.To
+	}
+	return r.From
+}
+
+func (l *Lab) filter(host string) error {
+	var b strings.Builder
+	b.WriteString("*filter\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n")
+	for _, r := range l.rules {
+		if r.where() != host {
+			continue
+		}
+		switch {
+		case r.To == "":
+			b.WriteString("-A OUTPUT -o " + theirs)
+		case r.From == "":
+			b.WriteString("-A INPUT -i " + theirs)
+		default:
+			b.WriteString("-A INPUT -i " + theirs + " -s " + l.Address(r.From))
+		}
+		if r.Loss < 1 {
+			b.WriteString(" -m statistic --mode random --probability " + strconv.FormatFloat(r.Loss, 'f', -1, 64))
+		}
+		b.WriteString(" -j DROP\n")
+	}
+	b.WriteString("COMMIT\n")
+	args := l.On(host, "iptables-restore", "-w")
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdin = strings.NewReader(b.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("network: filter of %s: %w: %s", host, err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 type recorder struct {
@@ -82,8 +83,8 @@ func (r *recorder) train(ctx context.Context, s *elastic.Session) error {
 	}
 	for r.done = false; !r.done; {
 		b := s.Next(r.batch)
-		if err := pause(ctx, r.stepTime); err != nil {
-			return err
+		if !wait.Sleep(ctx, r.stepTime) {
+			return context.Cause(ctx)
 		}
 		if err := r.intend(s, b); err != nil {
 			return err
@@ -173,15 +174,4 @@ func (r *recorder) end() error {
 		return err
 	}
 	return r.write('E', r.state.Step(), c.Epoch, c.Position)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -85,6 +85,24 @@ func (n *node) boot() {
 	n.catchUp()
 }
 
+// living yields the processes that live, in a fixed order.
+func (n *node) living(yield func(*process) bool) {
+	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
+		if p := n.procs[id]; p.alive && !yield(p) {
+			return
+		}
+	}
+}
+
+// nodeOf returns the node with an id; nil if there is none.
+func (w *world) nodeOf(id events.NodeID) *node {
+	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.id == id })
+	if i < 0 {
+		return nil
+	}
+	return w.nodes[i]
+}
+
 // incarnation makes a ULID that sorts by time.
 func newIncarnation(now time.Time, incarnation int, node string) events.Incarnation {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -113,15 +131,11 @@ func (n *node) die(keepDisk bool) {
 	if !n.cut {
 		n.disconnect()
 	}
-	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
-		p := n.procs[id]
-		if !p.alive {
-			continue
-		}
+	for p := range n.living {
 		if keepDisk {
 			n.disk = append(n.disk, worker.Orphaned{
 				Job: p.start.Job, Place: p.start.Place, Attempt: p.start.Attempt,
-				Worker: id, Generation: p.start.Generation, PID: p.pid,
+				Worker: p.start.Worker, Generation: p.start.Generation, PID: p.pid,
 			})
 		}
 		p.endedWithAgent = true
@@ -184,7 +198,9 @@ func (n *node) setTimer() {
 	if at.IsZero() || (!n.timer.IsZero() && !at.Before(n.timer)) {
 		return
 	}
-	at = later(at, n.w.now.Add(time.Millisecond))
+	if soonest := n.w.now.Add(time.Millisecond); at.Before(soonest) {
+		at = soonest
+	}
 	n.timer = at
 	incarnation := n.incarnation
 	n.w.at(at, func() {
@@ -193,13 +209,6 @@ func (n *node) setTimer() {
 			n.input(worker.Tick{})
 		}
 	})
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func (n *node) hello() {
@@ -335,4 +344,30 @@ func (n *node) leave() {
 	n.leaving = false
 	goodbye := events.NodeLeave{Node: n.id, Incarnation: n.agent, Reason: "the agent was stopped"}
 	n.w.call(n, events.ServiceDiscovery, goodbye, func(events.Body, error) { n.die(false) }) // an answer is to the same incarnation
+}
+
+// connect gives a node's agent a new connection to the broker.
+func (n *node) connect() {
+	n.w.made++
+	count := n.link.Count + 1
+	if n.link.Server != string(n.agent) {
+		count = 1
+	}
+	// The server's id is the agent's incarnation, so that a count belongs to one incarnation.
+	n.link = events.Link{Server: string(n.agent), Client: uint64(n.w.made), Count: count}
+}
+
+// disconnect ends it. The broker notices soon, or by its pings if the network is cut; discovery may
+// miss its event.
+func (n *node) disconnect() {
+	after := n.w.hop()
+	if n.w.chance(20) {
+		after += n.w.between(time.Second, 12*time.Second)
+	}
+	l := events.Link{Server: n.link.Server, Client: n.link.Client}
+	for _, s := range n.w.services[events.ServiceDiscovery] {
+		if !n.w.chance(2 * n.w.sc.loss) {
+			n.w.after(after+n.w.hop(), func() { s.signal(l) })
+		}
+	}
 }

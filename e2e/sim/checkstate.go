@@ -2,10 +2,16 @@ package sim
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -76,10 +82,8 @@ func (c *checker) pool(v events.PoolView) {
 				c.fail(3, "%s belongs to %s and to %s", p, min(id, other), max(id, other))
 			}
 			owner[p] = id
-			for _, n := range c.w.nodes {
-				if n.id == p.Node && int(p.Slot) >= n.slots {
-					c.fail(3, "%s does not exist", p)
-				}
+			if n := c.w.nodeOf(p.Node); n != nil && int(p.Slot) >= n.slots {
+				c.fail(3, "%s does not exist", p)
 			}
 		}
 	}
@@ -107,7 +111,7 @@ func (c *checker) round(old, s round.State) {
 // wanted reports whether a placement from first to last allows n workers: an update applies several
 // inputs, so a generation may be sealed before or after the placement in the same update.
 func (c *checker) wanted(id events.JobID, n int, first, last uint64) bool {
-	for number, w := range c.job(id).wanted {
+	for number, w := range c.log.Job(id).Wanted {
 		if number >= first && number <= last && w.Min <= n && n <= w.Max {
 			return true
 		}
@@ -152,4 +156,198 @@ func nobodys(all []events.CountedFailure) (n int) {
 		}
 	}
 	return n
+}
+
+// checkPlacements checks, after a change of the pool, that no job has a slot that the scheduler
+// knows to be excluded. (A node in quarantine keeps its workers, and one update may assign a slot
+// and apply a quarantine, so quarantined nodes are not checked.)
+func (c *checker) checkPlacements(s plan.State) {
+	for _, id := range slices.Sorted(maps.Keys(s.View.Jobs)) {
+		for _, p := range s.View.Jobs[id].Places {
+			n := s.Nodes[p.Node]
+			out := n.Excluded != "" || slices.ContainsFunc(n.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == p.Slot })
+			if out {
+				c.fail(13, "%s has %s, and the node is %+v", id, p, n)
+			}
+		}
+	}
+}
+
+// quarantineLateness is how long the end of a quarantine may go unnoticed in a calm world.
+const quarantineLateness = 5 * time.Second
+
+// overdueQuarantines lists the quarantines that should have ended.
+func (c *checker) overdueQuarantines() []string {
+	var out []string
+	over := func(what string, q events.Quarantine) {
+		if late := c.w.now.Sub(q.Until); late > quarantineLateness {
+			out = append(out, fmt.Sprintf("%s is in quarantine %s after its end", what, late))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.nodes)) {
+		v := c.nodes[id]
+		if v.Quarantine != nil {
+			over(id, *v.Quarantine)
+		}
+		for _, b := range v.QuarantinedSlots {
+			over(fmt.Sprintf("%s/%d", id, b.Slot), b.Quarantine)
+		}
+	}
+	return out
+}
+
+// waitLimit is how long a job may wait while slots are free in a calm world: the reconciliation
+// repairs the effect of a lost fact.
+const waitLimit = 2 * controller.ReconcileEvery
+
+// waiting checks the jobs that wait for a placement. Jobs of different sizes may block each other,
+// so a job waits without need only if each of them would fit.
+func (c *checker) waiting() {
+	var all []events.JobID
+	most := 0
+	for _, j := range c.w.jobs {
+		v := c.view(j)
+		if v.State != events.JobStateWaiting || v.Spec.SelfRegistered() || len(c.slots.Jobs[j.id].Places) > 0 {
+			delete(c.waitingSince, j.id)
+			continue
+		}
+		all, most = append(all, j.id), max(most, v.Spec.Workers.Min)
+	}
+	for _, id := range all {
+		if most > c.free {
+			delete(c.waitingSince, id)
+			continue
+		}
+		since, known := c.waitingSince[id]
+		if !known {
+			c.waitingSince[id] = c.w.now
+			continue
+		}
+		if waits := c.w.now.Sub(since); waits > waitLimit {
+			c.fail(15, "%s has waited for %s beside %d free slots (%q)", id, waits.Round(time.Millisecond), c.free, c.slots.Jobs[id].Waiting)
+		}
+	}
+}
+
+// freeSlots counts the slots that are unassigned and open for new work.
+func freeSlots(s plan.State) int {
+	free := map[events.NodeID]int{} // of the nodes that take new work
+	for id, n := range s.Nodes {
+		if n.Gone == "" && !n.Draining && n.Excluded == "" && !n.Suspected && n.Quarantine == nil {
+			free[id] = n.Slots - len(n.QuarantinedSlots)
+		}
+	}
+	sum := 0
+	for _, row := range s.View.Jobs {
+		for _, p := range row.Places {
+			if _, open := free[p.Node]; open {
+				sum--
+			}
+		}
+	}
+	for _, n := range free {
+		sum += n
+	}
+	return sum
+}
+
+// starts checks a process that an agent starts.
+func (c *checker) starts(p *process) {
+	a := p.start
+	place := fmt.Sprint(a.Job, a.Place)
+	if old := c.last[place]; old != nil && old.alive && old.node.incarnation == p.node.incarnation {
+		c.fail(12, "%s of %s: attempt %d is started while attempt %d lives", a.Place, a.Job, a.Attempt, old.start.Attempt)
+	}
+	c.last[place] = p
+	c.oneCopy(p)
+	key := fmt.Sprint(p.agent, a.Job, a.Place, a.Attempt, a.Generation)
+	if c.begun[key] != nil {
+		c.fail(12, "%s of %s: attempt %d of generation %s is started twice", a.Place, a.Job, a.Attempt, a.Generation)
+	}
+	c.begun[key] = p
+	c.processes[a.Worker] = p
+}
+
+// committed checks the ledger of a commit: a finished epoch has every sample exactly once.
+func (c *checker) committed(j *jobRun, s snapshot) {
+	for i, e := range s.epochs {
+		if e != j.total() {
+			c.fail(6, "%s g%d: epoch %d counts %d samples of %d (hash %x, not %x)", j.id, s.generation, i, e.count, j.total().count, e.sum, j.total().sum)
+		}
+	}
+	if s.account.count > s.samples {
+		c.fail(6, "%s g%d: epoch %d counts %d samples of %d", j.id, s.generation, s.epoch, s.account.count, s.samples)
+	}
+}
+
+// watchEnd checks periodically whether all jobs have ended.
+func (c *checker) watchEnd() {
+	c.waiting()
+	if left := c.left(); len(left) > 0 {
+		c.w.after(250*time.Millisecond, c.watchEnd)
+		return
+	}
+	for _, j := range c.w.jobs {
+		c.final(j)
+	}
+	if late := c.overdueQuarantines(); len(late) > 0 && c.w.now.Sub(epoch.Add(c.w.sc.calmAt)) > quarantineLateness {
+		c.fail(13, "%s", strings.Join(late, "; "))
+	}
+	c.w.over = true
+}
+
+// left lists everything that has not ended.
+func (c *checker) left() []string {
+	var left []string
+	for _, j := range c.w.jobs {
+		v := c.view(j)
+		if !v.State.Terminal() {
+			left = append(left, fmt.Sprintf("%s is %q (%s)", j.id, v.State, v.Reason))
+		}
+		if v.State.Terminal() && !c.log.Job(j.id).State.Terminal() { // its replica died before publishing the fact
+			left = append(left, fmt.Sprintf("no fact says that %s is %s", j.id, v.State))
+		}
+		if row, ok := c.slots.Jobs[j.id]; ok && v.State.Terminal() {
+			left = append(left, fmt.Sprintf("%s has ended and still has %d places", j.id, len(row.Places)))
+		}
+	}
+	for _, n := range c.w.nodes {
+		for p := range n.living {
+			left = append(left, "a process at "+p.start.Place.String())
+		}
+	}
+	return left
+}
+
+func (c *checker) view(j *jobRun) events.JobView { return c.states[string(j.id)].View }
+
+// unfinished reports what has not ended within calmTimeout.
+func (c *checker) unfinished() {
+	if left := c.left(); len(left) > 0 {
+		c.fail(8, "%s after calm: %s", calmTimeout, strings.Join(left, "; "))
+	}
+}
+
+// final checks a job that has ended.
+func (c *checker) final(j *jobRun) {
+	v := c.view(j)
+	if c.log.Job(j.id).Open != 0 || v.OpenIncident != nil {
+		c.fail(11, "%s has ended with an open incident", j.id)
+	}
+	calm := epoch.Add(c.w.sc.calmAt)
+	if v.State == events.JobStateFailed && v.Code == events.Unavailable && v.Ended.After(calm.Add(20*time.Second)) {
+		c.fail(8, "%s was stuck in a calm world: %s", j.id, v.Reason)
+	}
+	if v.State != events.JobStateSucceeded || j.spec.Recovery != spec.RecoveryInProcess {
+		return
+	}
+	done := 0
+	for _, e := range v.Ledger.Epochs {
+		if e.Done && (ledger{e.Count, e.Sum}) == j.total() {
+			done++
+		}
+	}
+	if done != j.shape.epochs {
+		c.fail(6, "%s has succeeded with %d of %d whole epochs in its ledger", j.id, done, j.shape.epochs)
+	}
 }

@@ -1,11 +1,16 @@
 package sim
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -17,22 +22,6 @@ type durable struct {
 	w        *world
 	consumer events.Consumer
 	service  string
-}
-
-// wants reports whether a subject matches; patterns end with ">" and may hold "*".
-func (d *durable) wants(subject string) bool {
-	s := strings.Split(subject, ".")
-	for _, pattern := range d.consumer.Subjects {
-		p := strings.Split(pattern, ".")
-		ok := len(s) >= len(p)
-		for i := 0; ok && i < len(p); i++ {
-			ok = p[i] == ">" || p[i] == "*" || p[i] == s[i]
-		}
-		if ok {
-			return true
-		}
-	}
-	return false
 }
 
 // delivery is one message for one consumer, until it is settled.
@@ -143,19 +132,11 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 	}
 }
 
-// signal broadcasts a signal, which each receiver may miss.
+// signal broadcasts a notice of a service, which each receiver may miss.
 func (w *world) signal(subject string, data []byte) {
-	switch part := strings.Split(subject, "."); part[2] {
-	case "heartbeat":
-		var b events.Heartbeat
-		if json.Unmarshal(data, &b) == nil {
-			w.heartbeat(b)
-		}
-	case "notice":
-		var b events.NoticeEnvelope
-		if json.Unmarshal(data, &b) == nil {
-			w.notice(b)
-		}
+	var b events.NoticeEnvelope
+	if access.Match(events.AllNotices, subject) && json.Unmarshal(data, &b) == nil {
+		w.notice(b)
 	}
 }
 
@@ -195,14 +176,83 @@ func (w *world) launched(m events.Stored) {
 	if json.Unmarshal(before.Data, &newer) == nil && newer.Revision > l.Revision {
 		w.logf("%s: a launch with revision %d comes after revision %d", l.Node, l.Revision, newer.Revision)
 	}
-	for _, n := range w.nodes {
-		if n.id == l.Node && n.misses > 0 {
-			n.misses--
-			w.logf("%s: a launch with revision %d is lost", n.id, l.Revision)
-			continue
-		}
-		if n.id == l.Node && !w.chance(w.sc.loss) {
-			w.after(w.hop(), func() { n.receiveLaunch(m) })
+	switch n := w.nodeOf(l.Node); {
+	case n == nil:
+	case n.misses > 0:
+		n.misses--
+		w.logf("%s: a launch with revision %d is lost", n.id, l.Revision)
+	case !w.chance(w.sc.loss):
+		w.after(w.hop(), func() { n.receiveLaunch(m) })
+	}
+}
+
+// dedup is the deduplication window of a stream. It is much shorter than a broker's, so that
+// nothing relies on it.
+const dedup = 3 * time.Second
+
+// newBroker returns the broker of a world. What it stores reaches replicas and agents after a hop.
+func newBroker(w *world) *memory.Bus {
+	return memory.NewWith(memory.Options{
+		Now: func() time.Time { return w.now }, Dedup: dedup,
+		Stored: w.stored, Changed: w.changed, Sent: w.signal,
+	})
+}
+
+// stored checks a message and delivers it to every consumer, or to its node.
+func (w *world) stored(stream string, m events.Stored) {
+	if stream == events.StreamLaunches {
+		w.launched(m)
+		return
+	}
+	e, err := cloudevent.Decode(m.Header, m.Data)
+	if err != nil {
+		w.check.fail(0, "message on %s does not decode: %v", m.Subject, err)
+		return
+	}
+	if stream == events.StreamFacts {
+		w.check.fact(e)
+	}
+	for _, d := range w.durables {
+		if d.consumer.Stream == stream && access.Permits(d.consumer.Subjects, m.Subject) {
+			d.carry(&delivery{durable: d, stored: m, event: e}, w.hop())
 		}
 	}
+}
+
+// changed checks a document's new value and delivers it to the watches of its service.
+func (w *world) changed(bucket, key string, value []byte, revision uint64) {
+	w.check.saved(bucket, key, value)
+	for _, s := range events.Services() {
+		if s.Bucket != bucket {
+			continue
+		}
+		for _, v := range w.services[s.Name] {
+			w.after(w.hop(), func() { v.changed(key, value, revision) })
+		}
+	}
+}
+
+// publish publishes what an agent or a client sends.
+func (w *world) publish(m events.Message) {
+	if _, err := w.broker.Ports().Log.Publish(context.Background(), m); err != nil {
+		w.check.fail(0, "message on %s: %v", m.Subject, err)
+	}
+}
+
+// record is one entry of a bucket.
+type record struct {
+	key      string
+	value    []byte
+	revision uint64
+}
+
+// documents lists a bucket by key.
+func (w *world) documents(bucket string) []record {
+	var all []record
+	ctx, cancel := context.WithCancel(context.Background())
+	_ = w.broker.Ports().Buckets.Bucket(bucket).Watch(ctx, func(key string, value []byte, revision uint64) {
+		all = append(all, record{key, value, revision})
+	}, cancel) // ends with the list
+	slices.SortFunc(all, func(a, b record) int { return strings.Compare(a.key, b.key) })
+	return all
 }

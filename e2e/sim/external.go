@@ -28,11 +28,7 @@ type participants struct {
 
 // String writes MIN:MAX/WORKERS PER NODE/LAST CALL/JOIN TIMEOUT/SLOTS,SLOTS.
 func (x *participants) String() string {
-	slots := make([]string, len(x.nodes))
-	for i, n := range x.nodes {
-		slots[i] = strconv.Itoa(n)
-	}
-	return fmt.Sprintf("%d:%d/%d/%s/%s/%s", x.min, x.max, x.perNode, x.lastCall, x.joinWithin, strings.Join(slots, ","))
+	return fmt.Sprintf("%d:%d/%d/%s/%s/%s", x.min, x.max, x.perNode, x.lastCall, x.joinWithin, strings.ReplaceAll(numbers(x.nodes), " ", ","))
 }
 
 func parseParticipants(text string) (*participants, error) {
@@ -87,40 +83,32 @@ func drawExternal(sc *scenario) {
 
 // participantFaults are the faults that only hit self-registering nodes.
 var participantFaults = map[string]func(*world, fault){
-	"participant-leaves": func(w *world, f fault) {
-		if n := w.participant(f); n != nil && n.up {
+	"participant-leaves": onParticipant(func(w *world, n *node, f fault) {
+		if n.up {
 			n.quit(f.last)
 		}
-	},
-	"participant-restarts": func(w *world, f fault) {
-		if n := w.participant(f); n != nil {
-			n.restart(f.b%2 == 0, f.last)
-		}
-	},
-	"participant-is-lost": func(w *world, f fault) {
-		if n := w.participant(f); n != nil && n.job.canFormWithout(n) {
+	}),
+	"participant-restarts": onParticipant(func(w *world, n *node, f fault) { n.restart(f.b%2 == 0, f.last) }),
+	"participant-is-lost": onParticipant(func(w *world, n *node, f fault) {
+		if n.job.canFormWithout(n) {
 			n.lose()
 		}
-	},
-	"close-job": func(w *world, f fault) {
-		if n := w.participant(f); n != nil && f.b%3 == 0 {
+	}),
+	"close-job": onParticipant(func(w *world, n *node, f fault) {
+		if f.b%3 == 0 {
 			w.call(n, events.ServiceRendezvous, events.RendezvousClose{Job: n.job.id, Reason: "enough"}, func(events.Body, error) {})
 		}
-	},
+	}),
 }
 
-// participant selects a self-registering node; nil if there is none.
-func (w *world) participant(f fault) *node {
-	var all []*node
-	for _, n := range w.nodes {
-		if n.job != nil && !n.away {
-			all = append(all, n)
+// onParticipant is a fault that hits a self-registering node, if there is one.
+func onParticipant(do func(*world, *node, fault)) func(*world, fault) {
+	return func(w *world, f fault) {
+		all := slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return n.job == nil || n.away })
+		if len(all) > 0 {
+			do(w, all[f.a%len(all)], f)
 		}
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all[f.a%len(all)]
 }
 
 // canFormWithout reports whether the job could form a round without a node.

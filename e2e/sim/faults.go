@@ -144,8 +144,8 @@ func (w *world) spare(n *node) bool {
 func (w *world) running() []*process {
 	var alive []*process
 	for _, n := range w.nodes {
-		for _, id := range slices.Sorted(maps.Keys(n.procs)) {
-			if p := n.procs[id]; p.alive && p.running {
+		for p := range n.living {
+			if p.running {
 				alive = append(alive, p)
 			}
 		}
@@ -191,6 +191,48 @@ func (w *world) scaleTo(j *jobRun, n spec.Workers) {
 func (w *world) stop(f fault) {
 	j := w.jobs[f.a%len(w.jobs)]
 	w.send("stop", events.JobStop{Job: j.id, Reason: fmt.Sprint("fault ", f.at), Now: f.b%2 == 0})
+}
+
+// delist removes a node, or some of its slots, from the host list for a while.
+func (w *world) delist(f fault) {
+	n := w.node(f)
+	if n.listed = (events.HostEntry{Excluded: "no line names it"}); f.b%2 == 0 {
+		slots := f.b / 2 % (n.slots + 1)
+		n.listed = events.HostEntry{Slots: &slots}
+	}
+	w.after(f.last, func() { n.listed = events.HostEntry{} })
+}
+
+// quarantine quarantines a node or a slot by a command; another command may end it.
+func (w *world) quarantine(f fault) {
+	n := w.node(f)
+	var slot *events.Slot
+	if f.b%3 > 0 {
+		slot = new(events.Slot)
+		*slot = events.Slot(f.b / 3 % n.slots)
+	}
+	w.send("quarantine", events.NodeQuarantine{Node: n.id, Slot: slot, For: spec.Duration(f.last), Reason: "fault"})
+	if f.b%5 == 0 {
+		w.after(f.last/2, func() { w.send("release", events.NodeRelease{Node: n.id, Slot: slot}) })
+	}
+}
+
+// failSlot kills each process in one slot until after the slot is quarantined.
+func (w *world) failSlot(f fault) {
+	n := w.node(f)
+	at := events.Place{Node: n.id, Slot: events.Slot(f.b % n.slots)}
+	for i := range 4 {
+		w.after(time.Duration(i)*f.last/4, func() {
+			if w.calm {
+				return
+			}
+			for p := range n.living {
+				if p.running && p.start.Place == at {
+					p.exit(-1, "SIGKILL")
+				}
+			}
+		})
+	}
 }
 
 // calmDown ends all faults: everything that is partitioned, frozen, draining or down is restored,

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
@@ -86,11 +88,7 @@ func (g *group) lose(p *process) {
 		if g.w.chance(20) { // a live peer that seemed lost
 			accused = g.w.any(g.world)
 		}
-		q.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() {
-			if q.group == g {
-				q.abort([]int{accused})
-			}
-		})
+		g.accuse(q, accused)
 	}
 }
 
@@ -139,12 +137,12 @@ func (g *group) advance() {
 		return
 	}
 	g.step++
-	if g.step == uint64(g.job.breaks) {
+	if g.step == uint64(g.job.shape.breaks) {
 		g.members[g.world-1].abort([]int{0})
 		return
 	}
 	s := g.job.spec
-	n := min(uint64(g.job.batch), s.Data.Samples-(g.state.cursor+g.open.count))
+	n := min(uint64(g.job.shape.batch), s.Data.Samples-(g.state.cursor+g.open.count))
 	from := g.state.cursor + g.open.count
 	for r := range uint64(g.world) { // uneven shares; the reduction adds up what each has consumed
 		share := ledger{}
@@ -168,7 +166,7 @@ func (g *group) advance() {
 	if g.broken {
 		return
 	}
-	if ends || g.step%uint64(g.job.every) == 0 {
+	if ends || g.step%uint64(g.job.shape.every) == 0 {
 		g.commit(ends)
 		return
 	}
@@ -176,7 +174,7 @@ func (g *group) advance() {
 }
 
 func (g *group) pace() time.Duration {
-	return g.w.between(g.job.pace, g.job.pace+g.job.pace/4)
+	return g.w.between(g.job.shape.pace, g.job.shape.pace*5/4)
 }
 
 func (g *group) report(p *process, in worker.Input) {
@@ -191,7 +189,7 @@ func (g *group) commit(ends bool) {
 	next := g.state.clone()
 	next.generation, next.step = uint64(g.generation), g.step
 	next.consume(g.open, ends)
-	finished := next.epoch == g.job.epochs
+	finished := next.epoch == uint64(g.job.shape.epochs)
 	planned := false
 	for r := range g.world {
 		planned = planned || g.members[r].planned
@@ -256,18 +254,21 @@ func (g *group) brokenByPartition() bool {
 			if a == nil || b == nil || g.w.partitioned[[2]events.NodeID{a.node.id, b.node.id}] <= 0 {
 				continue
 			}
-			a.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() { g.accuse(a, q) })
-			b.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() { g.accuse(b, r) })
+			g.accuse(a, q)
+			g.accuse(b, r)
 			return true
 		}
 	}
 	return false
 }
 
+// accuse has a member fail soon, which accuses a rank.
 func (g *group) accuse(p *process, rank int) {
-	if p.group == g {
-		p.abort([]int{rank})
-	}
+	p.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() {
+		if p.group == g {
+			p.abort([]int{rank})
+		}
+	})
 }
 
 // partition separates the workers of two nodes for d.
@@ -278,4 +279,55 @@ func (w *world) partition(a, b events.NodeID, d time.Duration) {
 	}
 	set(1)
 	w.after(d, func() { set(-1) })
+}
+
+// ledger counts the samples consumed of one epoch.
+type ledger struct{ count, sum uint64 }
+
+func (l *ledger) add(m ledger) { l.count += m.count; l.sum += m.sum }
+
+// snapshot is one committed state: the position in the data together with the ledger.
+type snapshot struct {
+	generation, step uint64
+	epoch, cursor    uint64
+	samples          uint64
+	account          ledger   // of the current epoch
+	epochs           []ledger // finished
+}
+
+func (s snapshot) clone() snapshot {
+	s.epochs = slices.Clone(s.epochs)
+	return s
+}
+
+func (s snapshot) newer(o snapshot) bool {
+	if s.generation != o.generation {
+		return s.generation > o.generation
+	}
+	return s.step > o.step
+}
+
+func (s snapshot) hash() string {
+	return events.Token(fmt.Sprint(s.generation, s.step, s.epoch, s.cursor, s.account, s.epochs))[:8]
+}
+
+// consume advances by the samples of the steps since the last commit.
+func (s *snapshot) consume(l ledger, ends bool) {
+	s.account.add(l)
+	s.cursor += l.count
+	if ends {
+		s.epochs = append(s.epochs, s.account)
+		s.epoch, s.cursor, s.account = s.epoch+1, 0, ledger{}
+	}
+}
+
+func (s snapshot) ledger() wire.Ledger {
+	l := wire.Ledger{Samples: s.samples}
+	for i, e := range s.epochs {
+		l.Epochs = append(l.Epochs, wire.LedgerEpoch{Epoch: uint64(i), Count: e.count, Sum: e.sum, Done: true})
+	}
+	if s.account.count > 0 {
+		l.Epochs = append(l.Epochs, wire.LedgerEpoch{Epoch: s.epoch, Count: s.account.count, Sum: s.account.sum})
+	}
+	return l
 }

@@ -1,9 +1,13 @@
 package sim
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/regroup-io/regroup/e2e/replay"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -46,8 +50,8 @@ func (v *violation) String() string {
 type checker struct {
 	w            *world
 	found        *violation
+	log          *replay.Replay // of all facts
 	jobs         map[events.JobID]*account
-	number       map[string]uint64                  // by family and entity: the last number that a reader applied
 	begun        map[string]*process                // by agent, job, place, attempt and generation
 	good         map[events.JobID]events.Generation // the last good generation before the rendezvous' latest change
 	slots        events.PoolView
@@ -56,43 +60,41 @@ type checker struct {
 	nodes        map[string]events.NodeView
 	rounds       map[string]round.State
 	lost         map[events.Incarnation]bool // agents that discovery has declared lost
+	returns      map[events.Incarnation]int  // how often an agent was heard again after it was lost
 	leftWell     map[events.Incarnation]bool // agents that have left as planned
 	states       map[string]job.State
-	last         map[string]*process // newest process by slot and job
-	blame        blame
+	last         map[string]*process                     // newest process by slot and job
+	processes    map[events.Incarnation]*process         // of workers
+	ends         map[agentEnd][]events.JobFailureCounted // that the ends of agents were counted for
 }
 
-// account is what the checker knows about one job.
+// account is what the checker knows about one job beyond its facts.
 type account struct {
-	sealed          map[events.Generation]string // id of the fact
-	end             events.Type
-	incidents       int // opened
-	open            bool
 	countedFailures int
 	dead            map[events.Incarnation]bool // incarnations that have ended or were declared lost
-	respawned       map[events.Incarnation]int  // the attempt that takes a dead worker's place
 	failures        map[events.Incarnation]events.JobFailureCounted
 	culprit         map[events.Generation]events.Incarnation // the worker whose failure was counted for a generation
 	asked           map[events.Incarnation]bool              // asked to stop
-	launches        map[launchKey][]byte
-	wanted          map[uint64]spec.Workers // by number of the placement
+	launches        map[string][]byte                        // by node and revision
 }
 
 func newChecker(w *world) *checker {
-	return &checker{
-		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
-		good: map[events.JobID]events.Generation{}, waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
-		blame: newBlame(),
+	c := &checker{
+		w: w, jobs: map[events.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[events.JobID]events.Generation{},
+		waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{},
+		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[events.Incarnation]int{},
+		processes: map[events.Incarnation]*process{}, ends: map[agentEnd][]events.JobFailureCounted{},
 	}
+	c.log = replay.New(c.fail)
+	return c
 }
 
 func (c *checker) job(id events.JobID) *account {
 	a := c.jobs[id]
 	if a == nil {
 		a = &account{
-			sealed: map[events.Generation]string{},
-			dead:   map[events.Incarnation]bool{}, respawned: map[events.Incarnation]int{}, failures: map[events.Incarnation]events.JobFailureCounted{},
-			culprit: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]spec.Workers{},
+			dead: map[events.Incarnation]bool{}, failures: map[events.Incarnation]events.JobFailureCounted{},
+			culprit: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[string][]byte{},
 		}
 		c.jobs[id] = a
 	}
@@ -105,4 +107,144 @@ func (c *checker) fail(number int, format string, args ...any) {
 		c.found = &violation{number: number, text: fmt.Sprintf(format, args...)}
 		c.w.logf("VIOLATED %s", c.found)
 	}
+}
+
+// fact checks a fact when it is stored, in the order of the log.
+func (c *checker) fact(e events.Event) {
+	if !c.log.Apply(e) {
+		c.w.logf("%s #%d (%s) is stored once more", replay.Log(e), e.Number, e.Body.Type().Kind())
+		return
+	}
+	switch b := e.Body.(type) {
+	case events.RoundSealed:
+		c.sealed(b)
+	case events.WorkerExited:
+		c.job(b.Job).dead[b.Incarnation] = true
+		c.job(b.Job).asked[b.Incarnation] = b.Asked
+		c.planned(b.Job, b.Incarnation)
+	case events.NodeLeft:
+		c.leftWell[b.Incarnation] = true
+	case events.NodeJoined:
+		if c.lost[b.Incarnation] {
+			c.returns[b.Incarnation]++
+		}
+	case events.NodeLost:
+		delete(c.leftWell, b.Incarnation)
+		c.lost[b.Incarnation] = true
+	case events.JobFailureCounted:
+		c.countFailure(b)
+	}
+}
+
+// agentEnd is what one job has lost with one incarnation of an agent.
+type agentEnd struct {
+	job   events.JobID
+	agent events.Incarnation
+}
+
+// countFailure checks a failure that was counted.
+func (c *checker) countFailure(b events.JobFailureCounted) {
+	a := c.job(b.Job)
+	if old, again := a.failures[b.Worker]; again {
+		c.fail(10, "%s at %s was counted for %s and for %s", b.Worker, b.Place, old.Kind, b.Kind)
+	}
+	if other, again := a.culprit[b.Generation]; again && b.Generation > 0 {
+		c.fail(10, "%s of %s was counted for %s and for %s", b.Generation, b.Job, other, b.Worker)
+	}
+	a.failures[b.Worker], a.culprit[b.Generation] = b, b.Worker
+	if b.Kind == events.FailureLost && c.leftWell[b.Agent] {
+		c.fail(10, "%s at %s was counted, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
+	}
+	c.planned(b.Job, b.Worker)
+	c.blames(b)
+}
+
+// blames checks that the end of an agent is counted once for a job, however many workers ended with
+// it, and whichever fact reports it first: that of discovery, its successor, or the silence of its
+// workers. An agent that was lost, was heard again and was lost again has ended twice.
+func (c *checker) blames(b events.JobFailureCounted) {
+	p, known := c.processes[b.Worker]
+	if !known || (b.Kind != events.FailureLost && !p.endedWithAgent) {
+		return
+	}
+	end := agentEnd{b.Job, p.agent}
+	c.ends[end] = append(c.ends[end], b)
+	if all := c.ends[end]; len(all) > 1+c.returns[p.agent] {
+		old := all[len(all)-2]
+		c.fail(17, "the end of agent %s is counted for %s at %s (%s) and for %s at %s (%s)", p.agent, old.Worker, old.Place, old.Kind, b.Worker, b.Place, b.Kind)
+	}
+}
+
+// planned checks that a requested exit is not counted as a failure. Workers that were lost or hung
+// are stopped after the failure was counted.
+func (c *checker) planned(id events.JobID, worker events.Incarnation) {
+	a := c.job(id)
+	if b, ok := a.failures[worker]; ok && a.asked[worker] && b.Kind != events.FailureLost && b.Kind != events.FailureHang {
+		c.fail(10, "%s at %s was counted for %s, but it was asked to stop", worker, b.Place, b.Kind)
+	}
+}
+
+// sealed checks that a generation has no member that still works in another one, and begins with
+// the newest commit.
+func (c *checker) sealed(b events.RoundSealed) {
+	j := c.w.jobOf(b.Job)
+	if j == nil || j.spec.Recovery != spec.RecoveryInProcess {
+		return
+	}
+	var held events.Commit
+	for _, m := range b.Members {
+		if m.Commit.Newer(held) {
+			held = m.Commit
+		}
+	}
+	for _, m := range b.Members {
+		p, known := c.processes[m.Incarnation]
+		if !known || !p.alive {
+			continue
+		}
+		if !p.waiting { // a join from before its generation was applied again; that is wrong only if it is known to be in it
+			if g := p.group; g != nil && g.generation < b.Generation && c.good[b.Job] >= g.generation {
+				c.fail(4, "%s of %s was sealed with %s, which still works in %s", b.Generation, b.Job, m.Place, g.generation)
+			}
+			continue
+		}
+		if s := p.commit; s != nil {
+			has := events.Commit{Generation: events.Generation(s.generation), Step: s.step}
+			if has.Newer(held) {
+				c.fail(5, "%s of %s knows of commit %d.%d, but %s holds %d.%d", b.Generation, b.Job, held.Generation, held.Step, m.Place, s.generation, s.step)
+			}
+		}
+	}
+}
+
+// joins checks an agent's request to join.
+func (c *checker) joins(j events.MemberJoin) {
+	if c.w.jobOf(j.Job) == nil {
+		c.fail(4, "%s joins %s, which nobody submitted", j.Place, j.Job)
+	}
+}
+
+// launch checks that launches of a revision to a node are equal. Informational fields may be newer
+// when a launch is generated again, because its text is not stored.
+func (c *checker) launch(l events.Launch) {
+	l.From, l.Cause, l.Trace, l.Via, l.Members = 0, events.Cause{}, "", "", slices.Clone(l.Members)
+	if l.Phase == events.PhaseStop {
+		l.Generation = 0 // no process runs in it
+	}
+	for i := range l.Members {
+		if m := &l.Members[i]; m.Rank < 0 {
+			m.Incarnation, m.Peers = "", nil
+		}
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		c.fail(0, "launch: %v", err)
+		return
+	}
+	a := c.job(l.Job)
+	key := fmt.Sprint(l.Node, l.Revision)
+	if old, ok := a.launches[key]; ok && !bytes.Equal(old, data) {
+		c.fail(4, "revision %d of the launch for %s says two things: %s and %s", l.Revision, l.Node, old, data)
+	}
+	a.launches[key] = data
 }

@@ -15,20 +15,14 @@ import (
 type jobRun struct {
 	w      *world
 	id     events.JobID
+	shape  jobShape
 	spec   spec.Job
-	epochs uint64
-	batch  int
-	every  int // steps between commits
-	pace   time.Duration
-	breaks int
-	apart  bool
 	groups map[events.Generation]*group
 	wanted []spec.Workers // every range of workers that was ever requested
 
 	// Restart recovery: the program continues from a checkpoint on disk.
 	worlds map[events.Generation]*restarted
-	work   int // seconds of work
-	saved  int // seconds of it that are on disk
+	saved  int // seconds of work that are on disk
 }
 
 func newJobRun(w *world, i int, s jobShape) *jobRun {
@@ -36,8 +30,8 @@ func newJobRun(w *world, i int, s jobShape) *jobRun {
 	jobSpec.Workers = jobSpec.WithDefaults().Workers
 	jobSpec.Name = fmt.Sprintf("job%d", i)
 	j := &jobRun{
-		w: w, spec: jobSpec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace, breaks: s.breaks, apart: s.apart > 0,
-		groups: map[events.Generation]*group{}, worlds: map[events.Generation]*restarted{}, work: s.work, wanted: []spec.Workers{jobSpec.Workers},
+		w: w, shape: s, spec: jobSpec.WithDefaults(), groups: map[events.Generation]*group{}, worlds: map[events.Generation]*restarted{},
+		wanted: []spec.Workers{jobSpec.Workers},
 	}
 	e := events.Event{ID: "submit-" + jobSpec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: jobSpec}}
 	j.id = events.JobIDFrom(jobSpec.Name, e.Source, e.ID)
@@ -153,7 +147,7 @@ func (j *jobRun) runSteps(g *restarted) {
 	if g.hurt || g.stopped() {
 		return
 	}
-	if j.saved < j.work {
+	if j.saved < j.shape.work {
 		j.w.after(time.Second, func() {
 			if !g.hurt && !g.stopped() {
 				j.saved++
@@ -175,7 +169,7 @@ func (j *jobRun) runSteps(g *restarted) {
 // quit removes a process; its peers fail or hang.
 func (j *jobRun) quit(p *process) {
 	g := j.worlds[p.start.Generation]
-	if g == nil || j.apart || p.done || g.hurt || g.ranks[p.rank] != p {
+	if g == nil || j.shape.apart > 0 || p.done || g.hurt || g.ranks[p.rank] != p {
 		return
 	}
 	g.hurt = true

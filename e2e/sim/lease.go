@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -91,12 +90,12 @@ func (n *node) guard() {
 	if !n.frozen {
 		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
-		p, end := n.procs[id], n.lease.restart
+	for p := range n.living {
+		end := n.lease.restart
 		if p.inProcess() {
 			end = n.lease.inPlace
 		}
-		if p.alive && !end.IsZero() && !n.w.now.Before(end) {
+		if !end.IsZero() && !n.w.now.Before(end) {
 			p.exit(-1, "SIGKILL")
 		}
 	}
@@ -117,15 +116,10 @@ func (c *checker) oneCopy(p *process) {
 		return
 	}
 	for _, n := range c.w.nodes {
-		for _, q := range n.procs {
-			if q.alive && q.job == p.job && q.start.Generation < p.start.Generation {
+		for q := range n.living {
+			if q.job == p.job && q.start.Generation < p.start.Generation {
 				c.fail(16, "%s: %s starts in g%d while %s of g%d is alive", p.job.id, p.start.Place, p.start.Generation, q.start.Place, q.start.Generation)
 			}
 		}
 	}
-}
-
-// hears reports whether a request of a replica of discovery to itself is answered.
-func (v *watcher) hears() bool {
-	return v.r.canReceive() && v.r.canSend() && !v.w.chance(v.w.sc.loss)
 }

@@ -1,12 +1,12 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
-	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -18,68 +18,58 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// mutation replaces machines by broken ones; nil keeps the real one.
-type mutation struct {
-	name      string
-	nodes     func(controller.Machine[liveness.State]) controller.Machine[liveness.State]
-	pool      func(controller.Machine[plan.State]) controller.Machine[plan.State]
-	round     func(controller.Machine[round.State]) controller.Machine[round.State]
-	job       func(controller.Machine[job.State]) controller.Machine[job.State]
-	agent     func(agentStep) agentStep
-	forgetful bool // the outbox that a crash has left is never published
-	amnesic   bool // the inputs that a document has applied are not remembered
-	careless  bool // documents are stored without comparing revisions
-	believing bool // a save whose acknowledgement was lost is taken for successful
-	trustful  bool // the last sequence in the log is not checked
-	graceless bool // discovery counts its own downtime as missed heartbeats
-	hasty     bool // the registry declares jobs hung too early
-	leaseless bool // agents know of no lease
-	voidSteps bool // a step after the last commit counts although it was rolled back
-}
-
 func (w *world) buildServices(m mutation) {
 	w.mutant = m
-	for i := range w.sc.replicas[0] {
-		c := &connection{w: w}
-		s := must(discovery.New(c.ports(), w.discoveryConfig(), nil))
-		v := &watcher{w: w}
-		o := s.Options()
-		others := o.Others
-		o.Others = func(node string, known func() []string, state func(string) (liveness.State, bool)) any {
-			k := others(node, known, state).(liveness.Known)
-			k.SeenSince = func(who liveness.Incarnation, silence time.Duration) bool {
-				return v.ages.SeenSince(who, silence, w.now)
+	for n, add := range []func(i int, side *connection){ // in the order of events.Services
+		func(i int, side *connection) {
+			v := &watcher{w: w}
+			o := must(discovery.New(side.ports(), w.discoveryConfig(), nil)).Options()
+			others := o.Others
+			o.Others = func(node string, known func() []string, state func(string) (liveness.State, bool)) any {
+				k := others(node, known, state).(liveness.Known)
+				k.SeenSince = func(who liveness.Incarnation, silence time.Duration) bool {
+					return v.ages.SeenSince(who, silence, w.now)
+				}
+				return k
 			}
-			return k
+			v.r = addReplica(w, i, side, o, m.nodes)
+			v.r.ages = v
+			v.poll()
+		},
+		func(i int, side *connection) {
+			addReplica(w, i, side, must(scheduler.New(side.ports(), nil)).Options(), m.pool)
+		},
+		func(i int, side *connection) {
+			addReplica(w, i, side, must(rendezvous.New(side.ports(), nil)).Options(), m.round)
+		},
+		func(i int, side *connection) {
+			l := &listener{w: w, r: addReplica(w, i, side, must(registry.New(side.ports(), nil)).Options(), m.job)}
+			l.r.ages = l
+			l.poll()
+		},
+	} {
+		for i := range w.sc.replicas[n] {
+			add(i, &connection{w: w})
 		}
-		r := addReplica(w, i, c, o, m.nodes)
-		v.r = r
-		r.ages = v
-		v.poll()
-	}
-	for i := range w.sc.replicas[1] {
-		c := &connection{w: w}
-		s := must(scheduler.New(c.ports(), nil))
-		addReplica(w, i, c, s.Options(), m.pool)
-	}
-	for i := range w.sc.replicas[2] {
-		c := &connection{w: w}
-		s := must(rendezvous.New(c.ports(), nil))
-		addReplica(w, i, c, s.Options(), m.round)
-	}
-	for i := range w.sc.replicas[3] {
-		c := &connection{w: w}
-		s := must(registry.New(c.ports(), nil))
-		r := addReplica(w, i, c, s.Options(), m.job)
-		l := &listener{w: w, r: r}
-		r.ages = l
-		l.poll()
 	}
 	for _, name := range events.ServiceNames() {
 		for _, s := range w.services[name] {
 			s.start()
 		}
 	}
+}
+
+// discoveryConfig is the default configuration, for seeds with shorter times: slots and nodes are
+// quarantined easily, and come back soon.
+func (w *world) discoveryConfig() discovery.Config {
+	c := discovery.DefaultConfig()
+	if w.sc.exact {
+		return c
+	}
+	c.Quarantine = discovery.Quarantine{
+		Charges: 2, Losses: 2, Window: time.Minute, First: time.Second, Most: 8 * time.Second, Decay: 30 * time.Second,
+	}
+	return c
 }
 
 // must returns v, and panics for an error: default options are valid.
@@ -110,100 +100,86 @@ func addReplica[S any](w *world, i int, side *connection, o controller.Options[S
 	return r
 }
 
-// pollEvery is how often discovery checks the ages of heartbeats.
-const pollEvery = 100 * time.Millisecond
+// mutation replaces machines by broken ones; nil keeps the real one.
+type mutation struct {
+	name      string
+	nodes     func(controller.Machine[liveness.State]) controller.Machine[liveness.State]
+	pool      func(controller.Machine[plan.State]) controller.Machine[plan.State]
+	round     func(controller.Machine[round.State]) controller.Machine[round.State]
+	job       func(controller.Machine[job.State]) controller.Machine[job.State]
+	agent     func(agentStep) agentStep
+	forgetful bool // the outbox that a crash has left is never published
+	amnesic   bool // the inputs that a document has applied are not remembered
+	careless  bool // documents are stored without comparing revisions
+	believing bool // a save whose acknowledgement was lost is taken for successful
+	trustful  bool // the last sequence in the log is not checked
+	graceless bool // discovery counts its own downtime as missed heartbeats
+	hasty     bool // the registry declares jobs hung too early
+	leaseless bool // agents know of no lease
+	voidSteps bool // a step after the last commit counts although it was rolled back
+}
 
-// watcher is discovery's state in the memory of one replica.
-type watcher struct {
+// mutantLog is the log of a controller with a bug.
+type mutantLog struct {
+	events.Log
+	mutant mutation
+}
+
+func (l mutantLog) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
+	m, err := l.Log.Last(ctx, stream, subject)
+	if err == nil && l.mutant.trustful {
+		return events.Stored{}, events.Errorf(events.NotFound, "nothing on %s", subject)
+	}
+	return m, err
+}
+
+// mutantBuckets are the buckets of a controller with a bug.
+type mutantBuckets struct {
+	events.Buckets
+	w *world
+}
+
+func (b mutantBuckets) Bucket(name string) events.Bucket {
+	return mutantBucket{b.Buckets.Bucket(name), name, b.w}
+}
+
+type mutantBucket struct {
+	events.Bucket
+	name string
 	w    *world
-	r    *replica
-	ages liveness.HeartbeatTracker
-	// The stored nodes, to be compared with the host list.
-	views map[events.NodeID]events.NodeView
-	asked time.Time
 }
 
-func (v *watcher) reset() {
-	c := v.w.discoveryConfig()
-	v.views, v.asked = map[events.NodeID]events.NodeView{}, v.w.now
-	v.ages = liveness.HeartbeatTracker{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin}
+func (b mutantBucket) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	value, revision, err := b.Bucket.Load(ctx, key)
+	return b.w.stripped(value), revision, err
 }
 
-func (v *watcher) seen(key string, value []byte) {
-	if value == nil {
-		v.ages.Forget(events.NodeID(key))
-		delete(v.views, events.NodeID(key))
-		return
+func (b mutantBucket) Save(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	at, err := b.Bucket.Save(ctx, key, value, revision)
+	for b.w.mutant.careless && events.CodeOf(err) == events.Conflict {
+		_, revision, _ = b.w.broker.Ports().Buckets.Bucket(b.name).Load(ctx, key) // absent = 0
+		at, err = b.Bucket.Save(ctx, key, value, revision)
 	}
-	if view, err := document.View[events.NodeView](value); err == nil {
-		since := v.w.now
-		if v.w.mutant.graceless {
-			since = since.Add(-time.Minute)
-		}
-		v.ages.Update(view, since)
-		v.views[view.Node] = view
-	}
+	return at, err
 }
 
-func (v *watcher) connected(is bool) { v.ages.Connected(is, v.w.now) }
-
-func (v *watcher) signal(b any) (events.Body, bool) {
-	if l, ok := b.(events.Link); ok {
-		return v.ages.ConnectionClosed(l, v.w.now)
+// stripped is a document as the replicas of a broken controller see it.
+func (w *world) stripped(value []byte) []byte {
+	if !w.mutant.forgetful && !w.mutant.amnesic || value == nil {
+		return value
 	}
-	h, ok := b.(events.Heartbeat)
-	mend := ok && v.ages.Observe(liveness.Incarnation{Node: h.Node, Incarnation: h.Incarnation}, h.Link, v.w.now)
-	return events.HeartbeatSeen{Heartbeat: h}, mend
-}
-
-func (v *watcher) poll() {
-	v.w.after(pollEvery, v.poll)
-	if !v.r.up || v.r.isFrozen() {
-		return
+	d, err := document.Decode(value)
+	if err != nil {
+		return value
 	}
-	for _, cut := range v.ages.Disconnections(v.w.now) {
-		v.r.put(controller.InputItem(events.Input{Body: cut}))
+	if w.mutant.forgetful {
+		d.Outbox, d.Elided = nil, nil
 	}
-	v.list()
-	suspect, ask := v.ages.Check(v.w.now)
-	for _, who := range suspect {
-		v.missed(who, false)
+	if w.mutant.amnesic {
+		d.Applied = nil
 	}
-	for _, who := range ask {
-		v.ping(who)
+	if out, err := document.Encode(d); err == nil {
+		return out
 	}
-}
-
-// missed emits that an agent was silent; failed = it did not answer a ping either.
-func (v *watcher) missed(who liveness.Incarnation, failed bool) {
-	silence := spec.Duration(v.ages.Silence(who, v.w.now))
-	if v.w.mutant.graceless {
-		silence = 0
-	}
-	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed, Silence: silence, Unheard: v.ages.Unheard(who)}}))
-}
-
-// ping sends one request to an agent.
-func (v *watcher) ping(who liveness.Incarnation) {
-	for _, n := range v.w.nodes {
-		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.agent == who.Incarnation && v.r.canReceive() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
-			v.r.after(2*v.w.hop(), func() {
-				if v.ages.Observe(who, n.link, v.w.now) {
-					v.r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
-				}
-			})
-			return
-		}
-	}
-	wait := 500 * time.Millisecond
-	for _, n := range v.w.nodes {
-		if n.id == who.Node && (!n.up || n.cut) {
-			wait = 2 * v.w.hop() // no responder
-		}
-	}
-	v.r.after(wait, func() {
-		if !v.ages.Deaf(v.w.now) && v.ages.PingPending(who) && v.hears() {
-			v.missed(who, true)
-		}
-	})
+	return value
 }

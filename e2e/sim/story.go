@@ -23,13 +23,13 @@ func brief(b events.Body) string {
 		}
 		return b.Generation.String() + " " + strings.Join(m, " ")
 	case events.WorkerExited:
-		return fmt.Sprintf("%s#%d %s done %t asked %t %s", b.Place, b.Attempt, b.Generation, b.Done, b.Asked, b.Detail)
+		return fmt.Sprintf("%s done %t asked %t %s", which(b.WorkerRef), b.Done, b.Asked, b.Detail)
 	case events.WorkerStarted:
-		return fmt.Sprintf("%s#%d %s", b.Place, b.Attempt, b.Generation)
+		return which(b.WorkerRef)
 	case events.WorkerReady:
-		return fmt.Sprintf("%s#%d %s rank %d", b.Place, b.Attempt, b.Generation, b.Rank)
+		return fmt.Sprintf("%s rank %d", which(b.WorkerRef), b.Rank)
 	case events.WorkerDone:
-		return fmt.Sprintf("%s#%d %s", b.Place, b.Attempt, b.Generation)
+		return which(b.WorkerRef)
 	case events.JobFailureCounted:
 		return fmt.Sprintf("%s %s in %s after step %d", b.Kind, b.Place, b.Generation, b.Step)
 	case events.JobStalled:
@@ -84,6 +84,10 @@ func brief(b events.Body) string {
 		return string(b.Incarnation) + " " + b.Reason
 	}
 	return ""
+}
+
+func which(w events.WorkerRef) string {
+	return fmt.Sprintf("%s#%d %s", w.Place, w.Attempt, w.Generation)
 }
 
 func slotPrefix(s *events.Slot) string {

@@ -1,9 +1,9 @@
 package sim
 
 import (
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -18,8 +18,7 @@ type world struct {
 	sc          scenario
 	rng         *rand.Rand
 	now         time.Time
-	queue       agenda
-	seq         uint64
+	queue       []entry // the next one last
 	broker      *memory.Bus
 	durables    []*durable
 	launches    map[string]events.Stored // newest by subject
@@ -87,9 +86,14 @@ const maxEvents = 300_000
 // runUntil handles events in order until a point in time, the end, or a violation. It is reentrant:
 // while a replica is frozen in the middle of a step, the others continue.
 func (w *world) runUntil(end time.Time) {
-	for w.check.found == nil && !w.over && len(w.queue) > 0 && !w.queue[0].at.After(end) {
-		e := heap.Pop(&w.queue).(entry)
-		w.now = e.at
+	for w.check.found == nil && !w.over {
+		last := len(w.queue) - 1
+		if last < 0 || w.queue[last].at.After(end) {
+			break
+		}
+		e := w.queue[last]
+		w.queue[last] = entry{}
+		w.queue, w.now = w.queue[:last], e.at
 		if w.played++; w.played > maxEvents {
 			w.check.fail(8, "%d events are on the way to nothing", maxEvents)
 		}
@@ -100,12 +104,18 @@ func (w *world) runUntil(end time.Time) {
 	}
 }
 
+// at schedules an event, after those of the same time.
 func (w *world) at(t time.Time, do func()) {
 	if t.Before(w.now) {
 		t = w.now
 	}
-	w.seq++
-	heap.Push(&w.queue, entry{at: t, seq: w.seq, do: do})
+	i, _ := slices.BinarySearchFunc(w.queue, t, func(e entry, t time.Time) int {
+		if e.at.After(t) {
+			return -1
+		}
+		return 1
+	})
+	w.queue = slices.Insert(w.queue, i, entry{t, do})
 }
 
 func (w *world) after(d time.Duration, do func()) { w.at(w.now.Add(d), do) }
@@ -166,26 +176,6 @@ func (w *world) emit(line string) {
 
 // entry is a scheduled event.
 type entry struct {
-	at  time.Time
-	seq uint64
-	do  func()
-}
-
-type agenda []entry
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	if !a[i].at.Equal(a[j].at) {
-		return a[i].at.Before(a[j].at)
-	}
-	return a[i].seq < a[j].seq
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(entry)) }
-func (a *agenda) Pop() any {
-	old := *a
-	last := old[len(old)-1]
-	old[len(old)-1] = entry{}
-	*a = old[:len(old)-1]
-	return last
+	at time.Time
+	do func()
 }

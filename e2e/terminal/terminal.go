@@ -4,9 +4,13 @@ package terminal
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
+	"testing"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // Screen is a terminal of a width whose lines scroll without end. The zero value has no width.
@@ -76,12 +80,11 @@ func (s *Screen) sequence(text string) (int, error) {
 			return 0, fmt.Errorf("%q in row %d", text[:n], s.row)
 		}
 		s.row -= up
-	case 'K':
+	case 'K', 'J':
 		s.at(s.row)
-		s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
-	case 'J':
-		s.at(s.row)
-		s.rows = s.rows[:s.row+1]
+		if text[n-1] == 'J' {
+			s.rows = s.rows[:s.row+1]
+		}
 		s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
 	case 'l', 'h':
 		if parameters != "?7" {
@@ -124,4 +127,30 @@ func (s *Screen) String() string {
 		b.WriteString(strings.TrimRight(string(row), " ") + "\n")
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// Open returns both ends of a terminal of 24 lines and 100 columns: what is written to user is
+// typed at program. They are closed when the test ends.
+func Open(t testing.TB) (user, program *os.File) {
+	t.Helper()
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = user.Close() })
+	number, err := unix.IoctlGetInt(int(user.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(int(user.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 100})
+	}
+	if err == nil {
+		program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = program.Close() })
+	return user, program
 }

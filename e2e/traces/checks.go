@@ -39,7 +39,9 @@ func (s *story) check(ctx context.Context, j *jaeger) error {
 			return err
 		}
 		c.traces[id] = spans
-		c.faults = append(c.faults, named(id, tree.Faults(id, spans))...)
+		for _, fault := range tree.Faults(id, spans) {
+			c.say("trace %s: %s", id, fault)
+		}
 		for _, s := range spans {
 			for _, l := range s.Links {
 				if !slices.Contains(ids, l.Trace) {
@@ -59,20 +61,13 @@ func (s *story) check(ctx context.Context, j *jaeger) error {
 	}
 	c.own(s.crashes[0].TraceID, s.killed[1])
 	for _, id := range ids {
-		fmt.Println(summary(c.traces[id]))
+		fmt.Println(summary(id, c.traces[id]))
 	}
-	if err := report(c.faults); err != nil {
-		return err
+	if len(c.faults) > 0 {
+		return fmt.Errorf("%d faults:\n  %s", len(c.faults), strings.Join(c.faults, "\n  "))
 	}
 	fmt.Printf("%d traces: each is one tree, no parent or link is missing, the killed workers have their exits\n", len(ids))
 	return nil
-}
-
-func named(id string, faults []string) []string {
-	for i := range faults {
-		faults[i] = "trace " + id + ": " + faults[i]
-	}
-	return faults
 }
 
 // settled returns the spans of a trace when it has a root: all processes have sent theirs, and what
@@ -203,7 +198,7 @@ func (c *checker) incident(i events.IncidentClosed, w events.WorkerView) {
 }
 
 // summary tells how many spans of each name a trace has.
-func summary(spans []tree.Span) string {
+func summary(id string, spans []tree.Span) string {
 	count := map[string]int{}
 	for _, s := range spans {
 		count[s.Service+" "+s.Name]++
@@ -211,10 +206,6 @@ func summary(spans []tree.Span) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(count)) {
 		parts = append(parts, fmt.Sprintf("%d %s", count[name], name))
-	}
-	id := "none"
-	if len(spans) > 0 {
-		id = spans[0].Trace
 	}
 	return fmt.Sprintf("trace %s, %d spans: %s", id, len(spans), strings.Join(parts, ", "))
 }

@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -152,12 +151,4 @@ func asClient(ctx context.Context, j *jaeger, f func(traceparent string) error) 
 	err = f(carrier["traceparent"])
 	span.End()
 	return errors.Join(err, provider.Shutdown(ctx))
-}
-
-// report prints what was found, and returns an error if anything is wrong.
-func report(faults []string) error {
-	if len(faults) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d faults:\n  %s", len(faults), strings.Join(faults, "\n  "))
 }

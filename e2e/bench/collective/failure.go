@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,15 +40,9 @@ func faults(trials int) []fault {
 	}
 }
 
-// survivor is a rank with its address.
-type survivor struct {
-	*cluster.Dialog
-	addr string
-}
-
 // expect waits for a line with a word, and returns the numbers after it.
-func (s *survivor) expect(ctx context.Context, word string) (first, second int64, err error) {
-	rest, err := s.Expect(ctx, word)
+func expect(ctx context.Context, d *cluster.Dialog, word string) (first, second int64, err error) {
+	rest, err := d.Expect(ctx, word)
 	if err == nil {
 		_, err = fmt.Sscan(rest, &first, &second)
 	}
@@ -85,30 +77,35 @@ func (b *bench) failures(ctx context.Context, trials int) (string, error) {
 func (b *bench) hurt(ctx context.Context, f fault) (notice, result time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	all, err := b.group(ctx, f)
+	group, err := ours("", strconv.Itoa(f.bytes), "-survive", "-over", f.over, "-stall", stallLimit.String()).start(ctx, b, survivors+1)
 	defer func() {
-		for _, s := range all {
-			_ = s.Process.Kill()
-			_ = s.Wait()
+		cancel() // kills them
+		for _, d := range group.all {
+			_ = d.Wait()
 		}
 	}()
-	if err != nil {
-		return 0, 0, err
+	for _, d := range group.all {
+		if err == nil {
+			_, _, err = expect(ctx, d, "good")
+		}
 	}
-	victim := rand.IntN(len(all))
+	if err != nil {
+		return 0, 0, fmt.Errorf("%w\n%s", err, group.stderr.String())
+	}
+	victim := rand.IntN(len(group.all))
 	time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond) // a random moment of an operation
 	began := time.Now().UnixNano()
-	if err := all[victim].Process.Signal(f.signal); err != nil {
+	if err := group.all[victim].Process.Signal(f.signal); err != nil {
 		return 0, 0, err
 	}
-	var rest []*survivor
+	var rest []*cluster.Dialog
 	var addrs []string
 	last := int64(0)
-	for i, s := range all {
+	for i, d := range group.all {
 		if i == victim {
 			continue
 		}
-		lost, at, err := s.expect(ctx, "lost")
+		lost, at, err := expect(ctx, d, "lost")
 		if err != nil {
 			return 0, 0, err
 		}
@@ -116,53 +113,20 @@ func (b *bench) hurt(ctx context.Context, f fault) (notice, result time.Duration
 			return 0, 0, fmt.Errorf("rank %d says that rank %d is lost, not %d", i, lost, victim)
 		}
 		last = max(last, at)
-		rest, addrs = append(rest, s), append(addrs, s.addr)
+		rest, addrs = append(rest, d), append(addrs, group.addrs[i])
 	}
 	notice = time.Duration(last - began)
-	for i, s := range rest {
-		if err := s.Tell(2, i, strings.Join(addrs, " ")); err != nil {
+	for i, d := range rest {
+		if err := d.Tell(2, i, strings.Join(addrs, " ")); err != nil {
 			return 0, 0, err
 		}
 	}
-	for _, s := range rest {
-		_, at, err := s.expect(ctx, "good")
+	for _, d := range rest {
+		_, at, err := expect(ctx, d, "good")
 		if err != nil {
 			return 0, 0, err
 		}
 		last = max(last, at)
 	}
 	return notice, time.Duration(last - began), nil
-}
-
-// group starts four ranks and returns when all have a result.
-func (b *bench) group(ctx context.Context, f fault) (all []*survivor, err error) {
-	for rank := range survivors + 1 {
-		cmd := exec.CommandContext(ctx, b.file("rank"), "-survive", "-rank", strconv.Itoa(rank), "-world", strconv.Itoa(survivors+1),
-			"-sizes", strconv.Itoa(f.bytes), "-over", f.over, "-stall", stallLimit.String())
-		cmd.Stderr = os.Stderr
-		d, err := cluster.Talk(cmd)
-		if err != nil {
-			return all, err
-		}
-		s := &survivor{Dialog: d}
-		all = append(all, s)
-		if s.addr, err = s.Expect(ctx, "addr"); err != nil {
-			return all, err
-		}
-	}
-	var addrs []string
-	for _, s := range all {
-		addrs = append(addrs, s.addr)
-	}
-	for _, s := range all {
-		if err := s.Tell(strings.Join(addrs, " ")); err != nil {
-			return all, err
-		}
-	}
-	for _, s := range all {
-		if _, _, err := s.expect(ctx, "good"); err != nil {
-			return all, err
-		}
-	}
-	return all, nil
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -28,6 +29,7 @@ type peer struct {
 // ranks are the processes of one run; the first one prints the results.
 type ranks struct {
 	all    []*cluster.Dialog
+	addrs  []string     // of this project's
 	stderr bytes.Buffer // errors of all
 }
 
@@ -66,7 +68,6 @@ func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
 func ours(name, sizes string, flags ...string) peer {
 	return peer{name: name, sizes: sizes, start: func(ctx context.Context, b *bench, world int) (*ranks, error) {
 		r := &ranks{}
-		var addrs []string
 		for rank := range world {
 			args := append([]string{b.file("rank"), "-rank", strconv.Itoa(rank), "-world", strconv.Itoa(world), "-sizes", b.sizesOf(sizes), "-budget", b.budget.String()}, flags...)
 			d, err := r.add(ctx, nil, args...)
@@ -77,14 +78,13 @@ func ours(name, sizes string, flags ...string) peer {
 			if err != nil {
 				return r, err
 			}
-			addrs = append(addrs, addr)
+			r.addrs = append(r.addrs, addr)
 		}
+		var err error
 		for _, d := range r.all {
-			if err := d.Tell(strings.Join(addrs, " ")); err != nil {
-				return r, err
-			}
+			err = errors.Join(err, d.Tell(strings.Join(r.addrs, " ")))
 		}
-		return r, nil
+		return r, err
 	}}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 const (
@@ -67,7 +68,7 @@ func (p *plane) publish(ctx context.Context, name string, n int, command ...stri
 	all := make([]error, clients)
 	for c := range clients {
 		wg.Go(func() {
-			client, err := cluster.Connect(ctx, p.URL, fmt.Sprintf("%s-%d", name, c), nil)
+			client, err := cluster.Connect(ctx, jetstream.ConnectOptions{URL: p.URL, Name: fmt.Sprintf("%s-%d", name, c)}, nil)
 			if err != nil {
 				all[c] = err
 				return

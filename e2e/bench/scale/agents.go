@@ -13,6 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 const (
@@ -29,7 +31,7 @@ const (
 type fleet struct {
 	conns  []*cluster.Client
 	agents []*agent
-	wait   sync.WaitGroup
+	tasks  sync.WaitGroup
 	stop   context.CancelFunc
 
 	watch atomic.Pointer[watch]
@@ -49,6 +51,16 @@ func (w *watch) got(n events.NodeID) {
 	}
 	if w.missed.Add(-1) == 0 {
 		w.done <- time.Now()
+	}
+}
+
+// wait returns the time at which the last agent has received it. An error says what some have not.
+func (w *watch) wait(ctx context.Context, what string) (time.Time, error) {
+	select {
+	case at := <-w.done:
+		return at, nil
+	case <-ctx.Done():
+		return time.Time{}, fmt.Errorf("%d agents %s: %w", w.missed.Load(), what, context.Cause(ctx))
 	}
 }
 
@@ -95,7 +107,7 @@ func gather(ctx context.Context, url string, n int) (*fleet, error) {
 	ctx, stop := context.WithCancel(ctx)
 	c := &fleet{stop: stop}
 	for i := range connections {
-		conn, err := cluster.Connect(ctx, url, fmt.Sprintf("agents-%d", i), os.Stderr)
+		conn, err := cluster.Connect(ctx, jetstream.ConnectOptions{URL: url, Name: fmt.Sprintf("agents-%d", i)}, os.Stderr)
 		if err != nil {
 			c.close()
 			return nil, err
@@ -110,7 +122,7 @@ func gather(ctx context.Context, url string, n int) (*fleet, error) {
 		})
 	}
 	for i := range connections {
-		c.wait.Go(func() { c.heartbeats(ctx, i) })
+		c.tasks.Go(func() { c.heartbeats(ctx, i) })
 	}
 	// A few at a time: that many machines do not boot at the same instant, and the measurement
 	// comes later.
@@ -144,7 +156,7 @@ func (c *fleet) close() {
 	for _, conn := range c.conns {
 		conn.Close()
 	}
-	c.wait.Wait()
+	c.tasks.Wait()
 }
 
 // expect starts a watch for an event that all agents but some will receive.
@@ -187,7 +199,7 @@ func (a *agent) beat(ctx context.Context, now time.Time) {
 	}
 	a.beaten = now
 	if now.Sub(time.Unix(0, a.greeted.Load())) > max(hello, interval.Hello.D()) && a.greeting.CompareAndSwap(false, true) {
-		a.fleet.wait.Go(func() { defer a.greeting.Store(false); _ = a.hello(ctx) })
+		a.fleet.tasks.Go(func() { defer a.greeting.Store(false); _ = a.hello(ctx) })
 	}
 	h := events.Heartbeat{Node: a.node, Incarnation: a.incarnation, Slots: slots, Revisions: map[events.JobID]uint64{}}
 	a.mu.Lock()
@@ -199,30 +211,32 @@ func (a *agent) beat(ctx context.Context, now time.Time) {
 		_ = a.ports.Signals.Send(events.HeartbeatSubject(a.node), data)
 	}
 	if a.renewing.CompareAndSwap(false, true) {
-		a.fleet.wait.Go(func() { defer a.renewing.Store(false); a.renew(ctx) })
+		a.fleet.tasks.Go(func() { defer a.renewing.Store(false); a.renew(ctx) })
 	}
 }
 
 // renew asks for the agent's lease, as often as a real one does.
 func (a *agent) renew(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	_, _ = a.call(ctx, call, events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), events.LeaseRenew{Node: a.node, Incarnation: a.incarnation})
+}
+
+// call sends a request and returns the answer within a time.
+func (a *agent) call(ctx context.Context, within time.Duration, subject string, b events.Body) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if data, err := events.EncodeBody(events.LeaseRenew{Node: a.node, Incarnation: a.incarnation}); err == nil {
-		_, _ = a.ports.Calls.Call(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), data)
+	data, err := events.EncodeBody(b)
+	if err != nil {
+		return nil, err
 	}
+	return a.ports.Calls.Call(ctx, subject, data)
 }
 
 func (a *agent) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	data, err := events.EncodeBody(events.NodeHello{Node: a.node, Incarnation: a.incarnation, Slots: slots, Address: a.host})
-	if err != nil {
-		return err
-	}
+	ask := events.NodeHello{Node: a.node, Incarnation: a.incarnation, Slots: slots, Address: a.host}
 	return cluster.Until(ctx, func() (bool, error) {
-		once, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		answer, err := a.ports.Calls.Call(once, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data)
+		answer, err := a.call(ctx, call, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), ask)
 		if err != nil {
 			return false, err
 		}
@@ -250,7 +264,7 @@ func (c *fleet) settled() bool {
 
 // listen subscribes as the real agent does.
 func (a *agent) listen(ctx context.Context) {
-	w := &a.fleet.wait
+	w := &a.fleet.tasks
 	w.Go(func() {
 		_ = a.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(a.node, "*"), func(m events.Stored) { a.launched(ctx, m.Data) })
 	})
@@ -307,7 +321,7 @@ func (a *agent) launched(ctx context.Context, data []byte) {
 	switch l.Phase {
 	case events.PhasePrepare:
 		joins := a.joins(l)
-		a.fleet.wait.Go(func() { a.join(ctx, l, joins) })
+		a.fleet.tasks.Go(func() { a.join(ctx, l, joins) })
 	case events.PhaseRun:
 		if w := a.fleet.watch.Load(); w != nil && w.job == l.Job && ranked(l) {
 			w.got(a.node)
@@ -348,30 +362,21 @@ func (a *agent) joins(l launch) events.MemberJoins {
 
 // join repeats the requests until there is a reply or a newer launch.
 func (a *agent) join(ctx context.Context, l launch, all events.MemberJoins) {
-	data, err := events.EncodeBody(all)
-	if err != nil {
-		return
-	}
-	pause := 50 * time.Millisecond
-	ask := func(subject string, limit time.Duration) bool {
-		once, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		_, err := a.ports.Calls.Call(once, subject, data)
-		return err == nil
-	}
-	limit := a.interval.Load().Patience.D()
-	via := true
+	limit, pause, via := a.interval.Load().Patience.D(), 50*time.Millisecond, true
 	for {
-		via = via && ask(events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via), max(call/2, limit))
-		if via || ask(events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), max(call, limit)) {
+		var err error
+		if via {
+			_, err = a.call(ctx, max(call/2, limit), events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via), all)
+			via = err == nil
+		}
+		if !via {
+			_, err = a.call(ctx, max(call, limit), events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), all)
+		}
+		if err == nil {
 			pause = rejoin
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.Sleep(ctx, pause) {
 			return
-		case <-timer.C:
 		}
 		pause = min(2*pause, retry)
 		a.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Hold lets simulated agents work on one job of a cluster that is there already.
@@ -36,7 +37,7 @@ func hold(ctx context.Context, server string, agents int, commands io.Reader) er
 		return fmt.Errorf("gather %d agents: %w", agents, err)
 	}
 	defer fleet.close()
-	client, err := cluster.Connect(ctx, server, "hold", os.Stderr)
+	client, err := cluster.Connect(ctx, jetstream.ConnectOptions{URL: server, Name: "hold"}, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -48,9 +49,8 @@ func hold(ctx context.Context, server string, agents int, commands io.Reader) er
 	if err != nil {
 		return err
 	}
-	watch := fleet.expect(job, 0)
-	if _, err := next(ctx, watch.done); err != nil {
-		return fmt.Errorf("%d agents have no ranks: %w", watch.missed.Load(), err)
+	if _, err := fleet.expect(job, 0).wait(ctx, "have no ranks"); err != nil {
+		return err
 	}
 	if err := fleet.started(ctx, job); err != nil {
 		return err
@@ -77,9 +77,8 @@ func hold(ctx context.Context, server string, agents int, commands io.Reader) er
 				continue
 			}
 			lost++
-			watch = fleet.expect(job, lost)
+			watching = fleet.expect(job, lost).done
 			fleet.agents[agents-lost].mute.Store(true)
-			watching = watch.done
 		case <-watching:
 			if again := fleet.expect(job, lost); !heard { // that the generation is over; the ranks come next
 				watching, heard = again.done, true

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,27 +93,20 @@ func (b *bench) compare(ctx context.Context, clients int) error {
 	}
 	var medians [2]result
 	for i, s := range servers {
-		m := result{
-			median(results[i], func(r result) float64 { return r.through }), median(results[i], func(r result) float64 { return r.p99 }),
-			median(results[i], func(r result) float64 { return r.cpu }), median(results[i], func(r result) float64 { return r.grown }),
-			median(results[i], func(r result) float64 { return r.memory }),
+		m := &medians[i]
+		for _, of := range []func(*result) *float64{
+			func(r *result) *float64 { return &r.through }, func(r *result) *float64 { return &r.p99 }, func(r *result) *float64 { return &r.cpu },
+			func(r *result) *float64 { return &r.grown }, func(r *result) *float64 { return &r.memory },
+		} {
+			slices.SortFunc(results[i], func(a, b result) int { return cmp.Compare(*of(&a), *of(&b)) })
+			*of(m) = *of(&results[i][b.runs/2])
 		}
-		medians[i] = m
 		fmt.Fprintf(&b.text, "| %d | %s | %.0f ms | %.1f ms | %.0f ms | %.1f MiB | %.1f MiB |\n", clients, s.name, m.through, m.p99, m.cpu, m.grown, m.memory)
 	}
 	theirs, ours := medians[0], medians[1]
 	fmt.Fprintf(&b.text, "| | ratio | %.2f | %.2f | %.2f | %.2f | %.2f |\n", ours.through/theirs.through, ours.p99/theirs.p99, ours.cpu/max(theirs.cpu, 1),
 		ours.grown/theirs.grown, ours.memory/theirs.memory)
 	return nil
-}
-
-func median(rs []result, of func(result) float64) float64 {
-	var values []float64
-	for _, r := range rs {
-		values = append(values, of(r))
-	}
-	slices.Sort(values)
-	return values[len(values)/2]
 }
 
 // run measures one server with a number of clients.

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 func main() {
@@ -74,21 +75,9 @@ func steps(ctx context.Context, tracer trace.Tracer, s *elastic.Session) error {
 		if err := s.Consume(ctx, s.Next(8)); err != nil {
 			return err
 		}
-		if err := pace(ctx); err != nil {
-			return err
+		if !wait.Sleep(ctx, 10*time.Millisecond) { // it stands for the work of a step
+			return context.Cause(ctx)
 		}
 	}
 	return s.Commit(ctx)
-}
-
-// pace stands for the work of a step.
-func pace(ctx context.Context) error {
-	t := time.NewTimer(10 * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

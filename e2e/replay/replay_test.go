@@ -1,4 +1,4 @@
-package network
+package replay
 
 import (
 	"reflect"
@@ -13,7 +13,7 @@ import (
 // good is the log of a job with one incident.
 func good() []events.Event {
 	a, b := events.Place{Node: "a", Slot: 0}, events.Place{Node: "b", Slot: 0}
-	members := []events.Member{{Place: a, Rank: 0}, {Place: b, Rank: 1}}
+	members := []events.Member{{Place: a, Rank: 0}, {Place: b, Rank: 1, CrossRank: 1}}
 	log := []events.Event{
 		{Entity: "a", Number: 1, Body: events.NodeJoined{NodeFact: events.NodeFact{Node: "a", Incarnation: "A"}}},
 		{Entity: "j", Number: 1, Body: events.JobSubmitted{Job: "j"}},
@@ -21,7 +21,7 @@ func good() []events.Event {
 		{Entity: "j", Number: 1, Body: events.RoundOpened{Job: "j", Proposed: 1}},
 		{Entity: "j", Number: 2, Body: events.RoundSealed{Job: "j", Generation: 1, Members: members}},
 		{Entity: "j", Number: 1, Body: events.IncidentOpened{Job: "j", Incident: 1}},
-		{Entity: "j", Number: 2, Body: events.JobRespawned{Job: "j", Dead: "X"}},
+		{Entity: "j", Number: 2, Body: events.JobRespawned{Job: "j", Dead: "X", Attempt: 2}},
 		{Entity: "j", Number: 3, Body: events.RoundSealed{Job: "j", Generation: 2, Members: members}},
 		{Entity: "j", Number: 2, Body: events.IncidentClosed{Job: "j", Incident: 1}},
 		{Entity: "j", Number: 3, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: "j", Reason: "done"}}},
@@ -35,11 +35,11 @@ func good() []events.Event {
 func TestReplay(t *testing.T) {
 	log := good()
 	log = slices.Insert(log, 5, log[4]) // published twice: a reader drops it
-	r := Fold(log)
-	j := r.Jobs["j"]
-	if err := r.Err(); err != nil {
+	r, err := Fold(log)
+	if err != nil {
 		t.Fatal(err)
 	}
+	j := r.Jobs["j"]
 	if r.Facts != len(log)-1 || j.State != events.JobStateSucceeded || j.Places != nil || j.Round != events.RoundStateClosed || len(j.Sealed) != 2 ||
 		len(j.Incidents) != 1 || r.Nodes["a"].State != events.NodeStateLost {
 		t.Errorf("replayed %+v, %+v", r, j)
@@ -73,9 +73,9 @@ func TestACauseThatIsExplainedLater(t *testing.T) {
 	} {
 		x := exit
 		c.change(&x)
-		j := ReplayedJob{Incidents: lost, exits: []events.WorkerExited{x}}
-		got, n := j.explained(c.stored), len(c.stored)
-		if same := reflect.DeepEqual(tail(got, n), tail(c.stored, n)); same != c.same {
+		j := Job{Incidents: lost, exits: []events.WorkerExited{x}}
+		got, n := j.Explained(c.stored), len(c.stored)
+		if same := reflect.DeepEqual(got[max(0, len(got)-n):], c.stored); same != c.same {
 			t.Errorf("%s: explained as %+v", c.name, got)
 		}
 	}
@@ -99,18 +99,18 @@ func TestReplayFindsWhatIsWrong(t *testing.T) {
 	} {
 		log := good()
 		log[c.at].Body = c.body
-		if err := Fold(log).Err(); err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, err := Fold(log); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, want %s", c.name, err, c.says)
 		}
 	}
 	log := good()
 	log[7].Number = 4
-	if err := Fold(log).Err(); err == nil || !strings.Contains(err.Error(), "invariant 9") {
+	if _, err := Fold(log); err == nil || !strings.Contains(err.Error(), "invariant 9") {
 		t.Errorf("a gap: got %v", err)
 	}
 	log = good()
-	log = append(log, events.Event{Entity: "j", Number: 4, Body: events.JobRespawned{Job: "j", Dead: "X"}})
-	if err := Fold(log).Err(); err == nil || !strings.Contains(err.Error(), "invariant 10") {
+	log = append(log, events.Event{Entity: "j", Number: 4, Body: events.JobRespawned{Job: "j", Dead: "X", Attempt: 2}})
+	if _, err := Fold(log); err == nil || !strings.Contains(err.Error(), "invariant 10") {
 		t.Errorf("replaced twice: got %v", err)
 	}
 }
