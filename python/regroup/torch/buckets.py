@@ -72,15 +72,15 @@ class Bucket:
             self.sent, self.ctx = self.flat, None
         else:
             self.sent, self.ctx = compression.compress(self.flat)
-        wire = compression.wire if native else 0
+        wire, how = compression.wire if native else 0, {"start": True, "name": name, "detail": detail}
         if self._gpu_engine is not None:  # computing the next gradients overlaps with it
             for stream in self._streams.values():
                 torch.cuda.current_stream(self.flat.device).wait_stream(stream)
             self._streams.clear()
-            self.request = self._gpu_engine.named_allreduce(name, detail, self.sent, op, wire, False)
+            self.request = self._gpu_engine.allreduce(self.sent, op, wire, **how)
             return
         where = self.sent.data_ptr(), self.sent.numel(), tensors.kind(self.sent)
-        self.request = comm.named.allreduce(name, detail, *where, op, wire)
+        self.request = comm.named.allreduce(*where, op, wire, **how)
 
     def wait(self, compression: Any, factor: float) -> None:
         """Waits until the reduced gradients are in the views, and resets the bucket for the next
@@ -259,7 +259,9 @@ class Reducer:
                 place[i] = n
             sparse[i] = gradient is not None and gradient.is_sparse
         requests = [
-            named.allreduce(f"{self._name}.{what}", self._detail, t.data_ptr(), count, lib.INT64, lib.MAX)
+            named.allreduce(
+                t.data_ptr(), count, lib.INT64, lib.MAX, start=True, name=f"{self._name}.{what}", detail=self._detail
+            )
             for what, t in (("order", place), ("sparse", sparse))
         ]
         for request in requests:

@@ -175,8 +175,8 @@ def _agree(what: str) -> None:
         return
     comm = global_process_set.group().comm
     if comm is not None:
-        named = comm.named
-        lib.wait(named.broadcast(named.number("process sets"), what, 0, 0, lib.UINT8, 0))
+        said = {"name": comm.named.number("process sets"), "detail": what}
+        lib.wait(comm.named.broadcast(0, 0, lib.UINT8, 0, start=True, **said))
 
 
 def forget() -> None:

@@ -59,10 +59,9 @@ class SwappedNamed:
         self.allreduce, self.barrier = named.allreduce, named.barrier
         self.number, self.refuse, self._broadcast = named.number, named.refuse, named.broadcast
 
-    def broadcast(self, *arguments: Any) -> Optional[int]:
-        """Named.broadcast, whose sixth argument is the root."""
-        first, (root, *rest) = arguments[:5], arguments[5:]
-        return self._broadcast(*first, self._swap(root), *rest)
+    def broadcast(self, data: int, count: int, kind: int, root: int, **how: Any) -> Optional[int]:
+        """Named.broadcast."""
+        return self._broadcast(data, count, kind, self._swap(root), **how)
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(

@@ -205,11 +205,11 @@ class PendingWork(BaseWork):
         deadline = self._deadline
         early = end is not None and (deadline is None or end < deadline)
         until = end if early else deadline
-        if not self._ended(lambda request: lib.wait_until(request, until)):
+        if not self._ended(lambda request: lib.wait(request, until)):
             if early:
                 raise WaitTimeoutError(f"the operation has not ended after {timeout}")
             self._waiter.expire()
-            self._ended(_wait)
+            self._ended(lib.wait)
         if self._error is not None:
             raise self._error
         return True
@@ -245,11 +245,6 @@ class PendingWork(BaseWork):
                     _open.pop(started.request, None)
                     self._future = self._waiter.future(started, self._deadline)
             return self._future
-
-
-def _wait(request: int) -> bool:
-    lib.wait(request)
-    return True
 
 
 class Waiter:

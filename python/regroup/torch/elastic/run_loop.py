@@ -19,7 +19,6 @@ from .. import handles
 from ..world import describe, world
 from .object_state import State
 
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -88,12 +87,12 @@ def _all_raise() -> bool:
     limit = settings.named()["deadlock_ms"] / 1000
     ones = (ctypes.c_int64 * 1)(1)
     address = ctypes.addressof(ones)
-    request = comm.named.allreduce("elastic.interrupt", "", address, 1, lib.INT64, lib.MAX)
+    request = comm.named.allreduce(address, 1, lib.INT64, lib.MAX, start=True, name="elastic.interrupt")
     ended: List[Any] = []
 
     def wait() -> None:
         try:
-            ended.append(lib.wait_until(request, time.monotonic() + limit if limit > 0 else None))
+            ended.append(lib.wait(request, time.monotonic() + limit if limit > 0 else None))
         except Exception as e:
             ended.append(e)
 

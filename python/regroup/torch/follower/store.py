@@ -151,5 +151,15 @@ def _passed_on(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self._server, name)(*arguments)
 
 
-for _name in ("set", "add", "compare_set", "check", "delete_key", "num_keys", "append", "multi_set", "has_extended_api"):
+for _name in (
+    "set",
+    "add",
+    "compare_set",
+    "check",
+    "delete_key",
+    "num_keys",
+    "append",
+    "multi_set",
+    "has_extended_api",
+):
     setattr(GenerationStore, _name, _passed_on(_name))
