@@ -64,7 +64,6 @@ class Communicator(Operations):
 
     @property
     def named(self) -> Named:
-        """Its named operations."""
         if self._named is None:
             self._named = Named(self.handle)
         return self._named
@@ -80,7 +79,10 @@ class Communicator(Operations):
         one order with all others, and meet none of another origin: where the ranks' orders differ,
         all get an error. It ends with this one; closing it does not close this one."""
         handle = _library.made(self._lib.rg_comm_origin, self.handle, origin)
-        return Communicator(handle, self.rank, self.world, self.endpoint)
+        beside = Communicator(handle, self.rank, self.world, self.endpoint)
+        if self.gpus is not None:
+            beside.gpus = self.gpus.beside(beside)
+        return beside
 
     def recv_any(self, data: int, size: int, tag: int = 0) -> Tuple[int, ctypes.c_int32]:
         """Starts to receive the next message with this tag, of any rank. Returns a request, and which
@@ -114,7 +116,6 @@ class Communicator(Operations):
         check(self._lib.rg_comm_abort(self.handle, -1, why.encode()))
 
     def describe(self) -> dict:
-        """A description for people."""
         return json.loads(_library.text(self._lib.rg_comm_describe, self.handle))
 
     def close(self) -> None:

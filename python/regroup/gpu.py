@@ -53,7 +53,6 @@ class Gpu(Operations):
         return super().allgather(send, recv, size, UINT8, stream=stream, **how)
 
     def describe(self) -> dict:
-        """A description for people."""
         return json.loads(_library.text(self._lib.rg_gpu_describe, self.handle))
 
     def close(self) -> None:

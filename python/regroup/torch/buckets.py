@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -43,11 +44,8 @@ class Bucket:
             size = parameters[i].numel()
             self.views[i] = self.flat[at : at + size].view(parameters[i].shape)
             at += size
-        self.missing = set(members)
         self.request: Optional[int] = None
-        self.launched = False
-        self.ctx: Any = None
-        self.sent: Optional[torch.Tensor] = None
+        self.again()
 
     def fill(self, member: int, gradient: Optional[torch.Tensor], factor: float) -> bool:
         """Adds a gradient; None counts as zeros. Returns whether the bucket is full."""
@@ -65,7 +63,6 @@ class Bucket:
         return not self.missing
 
     def launch(self, comm: Communicator, name: str, detail: str, op: int, compression: Any) -> None:
-        """Starts the reduction."""
         self.launched = True
         native = self.dtype is torch.float32 and compression.wire is not None
         if native:
@@ -97,7 +94,8 @@ class Bucket:
     def again(self) -> None:
         """Resets the bucket for the next step."""
         self.missing, self.launched = set(self.members), False
-        self.sent = self.ctx = None
+        self.sent: Optional[torch.Tensor] = None
+        self.ctx: Any = None
 
     def free(self) -> None:
         """Frees the memory. No reduction may be in progress."""
@@ -108,8 +106,6 @@ class Bucket:
 
 def _memory(count: int, dtype: torch.dtype, comm: Communicator):
     """Memory for a bucket, shared with the ranks of this machine if possible."""
-    import ctypes
-
     size = count * torch.empty(0, dtype=dtype).element_size()
     if comm.endpoint is not None and size > SHARED_BYTES:
         at = ctypes.c_void_p()

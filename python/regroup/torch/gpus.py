@@ -140,7 +140,6 @@ class Gpus:
         log.info("tensors on GPUs: %s", self.describe())
 
     def describe(self) -> str:
-        """A description for people."""
         if self.reason:
             return f"copied through the host: {self.reason}"
         if self._gpu is None:
@@ -149,7 +148,6 @@ class Gpus:
         return f"{info['engine']}; driver for CUDA {info['driver']}, from {info['from']}"
 
     def close(self) -> None:
-        """Frees the resources."""
         gpu = self.release()
         if gpu is not None:
             self._close(gpu)

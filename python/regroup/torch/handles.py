@@ -109,7 +109,6 @@ class Handles(Handle):
 
 
 def done(result: Any) -> Handle:
-    """A completed operation."""
     return Handle(None, lambda: result)
 
 

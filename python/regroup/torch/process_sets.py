@@ -73,7 +73,6 @@ class ProcessSet:
         return self.ranks.index(world.membership.rank)
 
     def group(self) -> Group:
-        """The participants."""
         member, comm = world.initialized(), world.communicator
         if self.process_set_id is None:
             raise InvalidArgumentError(f"{self} was not added, or has been removed")
@@ -106,11 +105,9 @@ class _GlobalProcessSet(ProcessSet):
 
     @property
     def ranks(self) -> List[int]:
-        """All ranks."""
         return list(range(world.initialized().size))
 
     def group(self) -> Group:
-        """All ranks."""
         comm = world.communicator
         member = world.membership
         if comm is None:

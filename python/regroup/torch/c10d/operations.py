@@ -48,27 +48,20 @@ class Operations:
 
     @property
     def communicator(self) -> Communicator:
-        """The communicator of the group."""
         return self._comm
 
     def getBackendName(self) -> str:
-        """The name of the backend."""
         return BACKEND
 
-    def name(self) -> str:
-        """The name of the backend."""
-        return BACKEND
+    name = getBackendName
 
     def rank(self) -> int:
-        """The rank of this process in the group."""
         return self._comm.rank
 
     def size(self) -> int:
-        """The number of processes in the group."""
         return self._comm.world
 
     def shutdown(self) -> None:
-        """Leaves the group."""
         self._finalizer()
 
     def abort(self) -> None:
@@ -174,13 +167,14 @@ class Operations:
         size = rows.nbytes if like.is_cpu else -1
         return self._run(size, move, (flat, rows), result, opts, lambda: finish(rows), wait=True)
 
-    def _check_parts(self, parts: Sequence[torch.Tensor], like: torch.Tensor, name: str) -> None:
-        """Raises unless there is a tensor like this one for each rank."""
+    def _check_parts(self, parts: Sequence[torch.Tensor], like: Optional[torch.Tensor], name: str) -> None:
+        """Raises unless there is a tensor for each rank, with the number and type of the elements of
+        like; None = with any."""
         if len(parts) != self._comm.world:
             raise InvalidArgumentError(f"{len(parts)} tensors of {name} for {self._comm.world} ranks")
         for part in parts:
             check(part, name)
-            if part.numel() != like.numel() or part.dtype != like.dtype:
+            if like is not None and (part.numel() != like.numel() or part.dtype != like.dtype):
                 raise InvalidArgumentError(
                     f"{name} of {part.numel()} elements of {part.dtype}, not {like.numel()} of {like.dtype}"
                 )

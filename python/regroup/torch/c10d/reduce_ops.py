@@ -98,8 +98,7 @@ class ReduceOps(SparseOps):
             self._check_parts(parts, output, "input")
             return self._scatter_reduced(outputs, parts, opts, outputs)
         check(output, "output")
-        for part in parts:
-            check(part, "input")
+        self._check_parts(parts, None, "input")
         own = parts[self._comm.rank]
         if own.numel() != output.numel() or own.dtype != output.dtype:
             raise InvalidArgumentError(
