@@ -31,6 +31,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import Future
 from typing import Any, Dict, List, Optional
 
 from .errors import RegroupError
@@ -58,7 +59,7 @@ def binary() -> str:
     found = beside if os.access(beside, os.X_OK) else shutil.which("regroup")
     if not found:
         raise RegroupError(
-            "the program regroup is not on PATH: install the wheel regroup-elastic, " "or set REGROUP_BINARY"
+            "the program regroup is not on PATH: install the wheel regroup-elastic, or set REGROUP_BINARY"
         )
     return found
 
@@ -134,22 +135,22 @@ class Companion:
         os.set_blocking(self._status, False)
         self._unread = b""
         line = [program, arguments[0], "--companion", str(status), *arguments[1:], *MEMBER]
-        started = threading.Event()
-        self._failed: Optional[Exception] = None
-        threading.Thread(
-            target=self._run, args=(line, name, status, started), name="regroup-companion", daemon=True
-        ).start()
-        started.wait()
-        os.close(status)
-        if self._failed is not None:
+        started: Future = Future()
+        run = (line, name, status, started)
+        threading.Thread(target=self._run, args=run, name="regroup-companion", daemon=True).start()
+        try:
+            self._process: subprocess.Popen = started.result()
+        except Exception:
             self.close()
-            raise self._failed
+            raise
+        finally:
+            os.close(status)
 
-    def _run(self, line: List[str], name: str, status: int, started: threading.Event) -> None:
+    def _run(self, line: List[str], name: str, status: int, started: Future) -> None:
         """Starts the process. The kernel interrupts it when this thread ends, and not only when the
         process of the agent does; so it must be a thread that lives as long."""
         try:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 line,
                 env=_environment(name),
                 stdin=subprocess.DEVNULL,
@@ -160,18 +161,14 @@ class Companion:
                 pass_fds=(status,),
             )
         except Exception as e:
-            self._failed = e
-        finally:
-            started.set()
-        if self._failed is None:
-            self._process.wait()
+            started.set_exception(e)
+            return
+        started.set_result(process)
+        process.wait()
 
     def newest(self) -> Optional[Generation]:
         """The generation whose member is alive, as far as its messages have come."""
-        for g in reversed(self._open):
-            if g.complete and not g.over:
-                return g
-        return None
+        return next((g for g in reversed(self._open) if g.complete and not g.over), None)
 
     def poll(self, seconds: float = 0.0) -> None:
         """Reads what members and the process have sent; waits for something so long if there is
@@ -232,10 +229,14 @@ class Companion:
                 self._process.wait(timeout=0.1)
             except subprocess.TimeoutExpired:
                 self.poll()  # members must be able to say that they have begun
-                newest = self.newest()
-                if newest:
-                    newest.end(0)
+                self.finish()
         return self.ended()
+
+    def finish(self) -> None:
+        """Ends the newest member: the node is done."""
+        newest = self.newest()
+        if newest:
+            newest.end(0)
 
     def stop_job(self, job: str, reason: str, server: List[str]) -> None:
         """Ends the job on all nodes, if its server can be reached."""

@@ -9,19 +9,8 @@ import ctypes
 import math
 import os
 import time
-from ctypes import (
-    POINTER,
-    c_char,
-    c_char_p,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
-from typing import Any, List, Optional, Sequence, Tuple
+from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, List, Optional, Sequence
 
 from . import errors
 
@@ -36,9 +25,7 @@ INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1,
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 
 #: What an Op does.
-ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND, RECV, JOIN = range(
-    1, 11
-)
+ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND, RECV, JOIN = range(1, 11)
 
 ABI_MAJOR = 2
 ABI_MINOR = 0
@@ -108,7 +95,6 @@ _functions = {
     "rg_comm_wait_failed": (_handle, c_int64),
     "rg_comm_describe": (_handle, c_char_p, c_size_t),
     "rg_start": (_handle, POINTER(Op), _out),
-    "rg_segment": (_handle, c_int64, c_int32, POINTER(c_int64), POINTER(c_int64)),
     "rg_allgather_bytes": (_handle, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_int64)),
     "rg_wait": (_handle, c_int64),
     "rg_watch": (_handle,),
@@ -132,7 +118,6 @@ _functions = {
     "rg_elastic_next": (_handle, c_int64, POINTER(Session)),
     "rg_elastic_leave": (_handle, c_int32, c_char_p),
     "rg_elastic_consume": (_handle, c_int64, _memory, c_int64),
-    "rg_elastic_skip": (_handle,),
     "rg_elastic_stop": (_handle,),
     "rg_elastic_check_updates": (_handle,),
     "rg_elastic_commit": (_handle,),
@@ -220,15 +205,39 @@ def check(status: int) -> None:
         raise failure(status)
 
 
-def start(handle: int, run: bool, **fields: Any) -> Optional[int]:
-    """Starts the operation that the fields of an Op describe, and returns its request. With run
-    it is carried out instead, by this thread: None is returned when it has ended.
+def made(function: Any, *arguments: Any) -> int:
+    """The handle that a function stores at its last parameter."""
+    out = c_uint64()
+    check(function(*arguments, ctypes.byref(out)))
+    return out.value
 
-        start(comm.handle, True, code=ALLREDUCE, type=FLOAT32, recv=address, count=10)
+
+def content(function: Any, *arguments: Any) -> Optional[bytes]:
+    """The bytes whose address and number a function stores at its last parameters; None for END."""
+    at, size = c_void_p(), c_int64()
+    status = function(*arguments, ctypes.byref(at), ctypes.byref(size))
+    if status == END:
+        return None
+    check(status)
+    try:
+        return ctypes.string_at(at, size.value)
+    finally:
+        library().rg_release(at)
+
+
+def start(
+    handle: int, code: int, start: bool = False, name: Optional[str] = None, detail: str = "", **fields: Any
+) -> Optional[int]:
+    """Carries out the operation that the fields of an Op describe, and returns None when it has ended.
+    With start it is started instead, and its request returned, for wait. With a name it meets the
+    operations of this name on the other ranks, where detail must be equal.
+
+        start(comm.handle, ALLREDUCE, type=FLOAT32, recv=address, count=10)
     """
-    op = Op(size=OP_SIZE, **fields)
-    request = None if run else c_uint64()
-    status = library().rg_start(handle, op, request)
+    if name is not None:
+        fields.update(name=name.encode(), detail=detail.encode())
+    request = c_uint64() if start else None
+    status = library().rg_start(handle, Op(size=OP_SIZE, code=code, **fields), request)
     if status:
         raise failure(status)
     return None if request is None else request.value
@@ -243,12 +252,7 @@ def counts(numbers: Optional[Sequence[int]]) -> Any:
 POLL_MS = 200
 
 
-def wait(request: int) -> None:
-    """Waits for a started operation."""
-    wait_until(request, None)
-
-
-def wait_until(request: int, end: Optional[float]) -> bool:
+def wait(request: int, end: Optional[float] = None) -> bool:
     """Waits for a started operation until a time of time.monotonic, None = for ever. Returns
     whether it has ended, which frees its request. Raises if it failed."""
     lib, poll = library(), POLL_MS
@@ -263,34 +267,43 @@ def wait_until(request: int, end: Optional[float]) -> bool:
             return False
 
 
-def wait_result(request: int, world: int) -> Tuple[int, List[int]]:
-    """Waits for an operation whose result has a length of its own. Returns the address of the
-    result, which must be passed to rg_release, and the number of rows from each rank."""
+def test(request: int) -> bool:
+    """Whether a started operation has ended, which frees its request. Raises if it failed."""
+    return wait(request, 0.0)
+
+
+class Rows:
+    """The result of an operation whose length it has found out: ``rows[r]`` rows of rank r, at an
+    address of the C library's memory that is freed with this object."""
+
+    def __init__(self, address: int, rows: List[int]):
+        self.address, self.rows = address, rows
+        self._release = library().rg_release
+
+    def __del__(self) -> None:
+        if self.address:
+            self._release(self.address)
+
+
+def wait_rows(request: int, world: int) -> Rows:
+    """Waits for an operation that has rows as its result."""
     while True:
-        found = try_result(request, world, POLL_MS)
+        found = test_rows(request, world, POLL_MS)
         if found is not None:
             return found
 
 
-def try_result(request: int, world: int, within_ms: int = 0) -> Optional[Tuple[int, List[int]]]:
-    """wait_result with a timeout; None if the operation has not ended."""
-    at, rows = ctypes.c_void_p(), (ctypes.c_int64 * world)()
+def test_rows(request: int, world: int, within_ms: int = 0) -> Optional[Rows]:
+    """wait_rows with a timeout; None if the operation has not ended."""
+    at, rows = c_void_p(), (c_int64 * world)()
     status = library().rg_wait_result(request, within_ms, ctypes.byref(at), rows)
     if status == TIMEOUT:
         return None
     check(status)
-    return at.value or 0, list(rows)
+    return Rows(at.value or 0, list(rows))
 
 
-def test(request: int) -> bool:
-    """Whether a started operation has ended, which frees its request. Raises if it failed."""
-    status = library().rg_wait(request, 0)
-    if status != TIMEOUT:
-        check(status)
-    return status != TIMEOUT
-
-
-def text(function, handle: int) -> str:
+def text(function: Any, handle: int) -> str:
     """Returns the text of a function that fills a buffer."""
     size = 1 << 10
     while True:

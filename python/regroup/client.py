@@ -19,6 +19,9 @@ from .errors import InvalidArgumentError, RegroupError
 #: The states in which a job ends.
 ENDED = ("succeeded", "failed", "stopped")
 
+#: Seconds after which a connection that is silent is broken: a gateway says something every 15 s.
+TIMEOUT = 60.0
+
 
 class ClientError(RegroupError):
     """A gateway has refused a request, or cannot be reached.
@@ -146,16 +149,11 @@ class Client:
         TimeoutError after ``timeout`` seconds; None = never.
         """
         wanted = {status} if isinstance(status, str) else set(status)
-        end = None if timeout is None else time.monotonic() + timeout
-        pause = 0.05
-        while True:
+        for _ in _attempts(timeout):
             view = self.get_job(job)
             if view["state"] in wanted or view["state"] in ENDED:
                 return view
-            if end is not None and time.monotonic() + pause > end:
-                raise TimeoutError(f"{job} is {view['state']} after {timeout} s: {self.explain_job(job)['sentence']}")
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
+        raise TimeoutError(f"{job} is {view['state']} after {timeout} s: {self.explain_job(job)['sentence']}")
 
     # Streams.
 
@@ -206,17 +204,17 @@ class Client:
 
     # HTTP.
 
-    def _connect(self, timeout: Optional[float]) -> http.client.HTTPConnection:
+    def _connect(self) -> http.client.HTTPConnection:
         if self._tls is not None:
-            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
-        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+            return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT, context=self._tls)
+        return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT)
 
     def _request(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: Any, headers: Dict[str, str]
     ) -> http.client.HTTPResponse:
         """Sends a request; an answer that is an error is raised."""
+        own = {"Authorization": "Bearer " + self._token, "Connection": "close"}
         try:
-            own = {"Authorization": "Bearer " + self._token, "Connection": "close"}
             connection.request(method, self._prefix + path, body, {**own, **headers})
             response = connection.getresponse()
             if response.status < 400:
@@ -245,7 +243,7 @@ class Client:
             path += "?" + urllib.parse.urlencode(query)
 
         def once() -> Any:
-            connection = self._connect(60)
+            connection = self._connect()
             try:
                 response = self._request(connection, method, path, body, headers)
                 try:
@@ -262,16 +260,15 @@ class Client:
         return self._persist(once)
 
     def _persist(self, once: Callable[[], Any]) -> Any:
-        end = time.monotonic() + self._patience
-        pause = 0.05
-        while True:
+        """Repeats a request until a gateway answers, or the patience is over."""
+        for _ in _attempts(self._patience):
             try:
                 return once()
             except ClientError as e:
-                if e.code != "unavailable" or time.monotonic() + pause > end:
+                if e.code != "unavailable":
                     raise
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
+                error = e
+        raise error
 
     def _stream(self, path: str, query: Dict[str, Any], follow: bool, after: int = 0) -> Iterator[Tuple[str, int, Any]]:
         """Server-sent events, over as many connections as it needs: kind, position and data."""
@@ -281,7 +278,7 @@ class Client:
             headers["Last-Event-ID"] = str(after)
 
         def opened() -> Tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-            connection = self._connect(60)  # the gateway says something every 15 s
+            connection = self._connect()
             try:
                 return connection, self._request(connection, "GET", path, None, headers)
             except BaseException:
@@ -305,6 +302,18 @@ class Client:
             finally:
                 connection.close()
             time.sleep(0.05)
+
+
+def _attempts(seconds: Optional[float]) -> Iterator[None]:
+    """Yields at once, and again after pauses of 50 ms, 100 ms and so on to 1 s, as long as they end
+    within so many seconds; None = for ever."""
+    end = float("inf") if seconds is None else time.monotonic() + seconds
+    pause = 0.05
+    yield
+    while time.monotonic() + pause <= end:
+        time.sleep(pause)
+        pause = min(pause * 2, 1.0)
+        yield
 
 
 def _items(response: http.client.HTTPResponse) -> Iterator[Tuple[str, Optional[int], str]]:

@@ -3,26 +3,23 @@ depend on torch."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 from typing import Any, Optional, Sequence
 
 from . import _library
-from ._library import check, library
+from ._library import UINT8, check, library
 from .communicator import Communicator
+from .operations import Operations
 
 
-class Gpu:
+class Gpu(Operations):
     """One rank's GPU in one generation. All ranks open theirs, and start the same operations in the
-    same order.
+    same order: allreduce, broadcast and allgather.
 
     Operations take a stream (a CUstream; 0 is CUDA's default stream) and run after the work that is
-    queued there. They return when work that is queued later is ordered after them; with
-    ``start=True`` they return a request for _library.wait, which ends when the GPU has finished.
-    The memory of a started operation must stay valid until then.
-
-    With ``name``, ``detail`` and ``ordered`` an operation is paired up by its name, and must be
-    started. With ``ordered`` its request ends when later work on the stream is ordered after it.
+    queued there. They return when work that is queued later is ordered after them; the request of
+    a started one ends when the GPU has finished. With a name an operation must be started; with
+    ``ordered`` its request ends when later work on the stream is ordered after it.
     """
 
     def __init__(
@@ -36,74 +33,26 @@ class Gpu:
         before: Optional["Gpu"] = None,
         chunk_bytes: int = 0,
     ):
-        self._lib = library()
-        self.device = device
-        options = {
-            "device": device,
-            "local_rank": local_rank,
-            "local_size": local_size,
-            "search": list(search),
-            "absent": absent,
-            "chunk_bytes": chunk_bytes,
-        }
-        out = ctypes.c_uint64()
-        check(
-            self._lib.rg_gpu_open(
-                comm.handle,
-                json.dumps(options).encode(),
-                0 if before is None else before.handle,
-                ctypes.byref(out),
-            )
-        )
-        self.handle: int = out.value
+        self._lib, self.device = library(), device
+        options = {"device": device, "local_rank": local_rank, "local_size": local_size}
+        options.update(search=list(search), absent=absent, chunk_bytes=chunk_bytes)
+        given = json.dumps(options).encode(), 0 if before is None else before.handle
+        self.handle = _library.made(self._lib.rg_gpu_open, comm.handle, *given)
 
-    def allreduce(
-        self,
-        data: int,
-        count: int,
-        kind: int,
-        op: int,
-        stream: int,
-        wire: int = 0,
-        start: bool = False,
-        **named: Any,
-    ):
-        """Combines the ranks' elements, in place. wire is FLOAT16 or BFLOAT16 for float32 between
-        machines."""
-        what = {"recv": data, "count": count, "type": kind, "reduction": op, "wire": wire}
-        return self._do(start, _library.ALLREDUCE, stream, **what, **named)
+    def allreduce(self, data: int, count: int, kind: int, op: int, stream: int, **how: Any) -> Optional[int]:
+        """Reduces the ranks' elements in place. With wire, FLOAT16 or BFLOAT16, float32 elements are
+        sent as that between machines."""
+        return super().allreduce(data, count, kind, op, stream=stream, **how)
 
-    def broadcast(
-        self, data: int, size: int, root: int, stream: int, start: bool = False, **named: Any
-    ):
+    def broadcast(self, data: int, size: int, root: int, stream: int, **how: Any) -> Optional[int]:
         """Copies root's bytes to all."""
-        what = {"recv": data, "count": size, "type": _library.UINT8, "peer": root}
-        return self._do(start, _library.BROADCAST, stream, **what, **named)
+        return super().broadcast(data, size, UINT8, root, stream=stream, **how)
 
-    def allgather(
-        self, send: int, recv: int, size: int, stream: int, start: bool = False, **named: Any
-    ):
+    def allgather(self, send: int, recv: int, size: int, stream: int, **how: Any) -> Optional[int]:
         """Concatenates the ranks' bytes in recv."""
-        what = {"send": send, "recv": recv, "count": size, "type": _library.UINT8}
-        return self._do(start, _library.ALLGATHER, stream, **what, **named)
-
-    def _do(
-        self,
-        start: bool,
-        code: int,
-        stream: int,
-        name: Optional[str] = None,
-        detail: str = "",
-        ordered: bool = False,
-        **fields: Any,
-    ) -> Optional[int]:
-        fields["stream"] = stream or None
-        if name is not None:
-            fields.update(name=name.encode(), detail=detail.encode(), ordered=ordered)
-        return _library.start(self.handle, not start, code=code, **fields)
+        return super().allgather(send, recv, size, UINT8, stream=stream, **how)
 
     def describe(self) -> dict:
-        """A description for people."""
         return json.loads(_library.text(self._lib.rg_gpu_describe, self.handle))
 
     def close(self) -> None:

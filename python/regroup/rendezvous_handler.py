@@ -186,7 +186,7 @@ class RegroupHandler(RendezvousHandler):
             while store.add("regroup/agents", 0) < g.size:
                 if time.monotonic() > limit:
                     raise RendezvousTimeoutError(
-                        f"not all {g.size} agents of run {self._run_id} have come to " f"generation {g.number}"
+                        f"not all {g.size} agents of run {self._run_id} have come to generation {g.number}"
                     )
                 companion.poll(pause)
                 if g.over:
@@ -236,9 +236,7 @@ class RegroupHandler(RendezvousHandler):
             companion.stop_job(current.job, f"node {current.rank} has failed for good", self._server)
         if companion is not None and not self._closed and sys.exc_info()[0] is None:
             companion.poll()
-            current = companion.newest()
-            if current:
-                current.end(0)
+            companion.finish()
             if companion.wait(OTHERS_WITHIN):
                 self._closed = True
                 companion.close()
@@ -246,7 +244,6 @@ class RegroupHandler(RendezvousHandler):
         return True
 
     def _leave(self) -> None:
-        if self._companion is not None and not self._closed:
-            self._closed = True
+        closed, self._closed = self._closed, True
+        if self._companion is not None and not closed:
             self._companion.leave()
-        self._closed = True

@@ -3,52 +3,48 @@
 from __future__ import annotations
 
 import os
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple, TypeVar
 
 from .errors import InvalidArgumentError
+
+_Value = TypeVar("_Value")
+
+
+def _read(
+    name: str, default: _Value, parse: Callable[[str], _Value], valid: Callable[[_Value], bool], expected: str
+) -> _Value:
+    """A variable of the environment; the default if it is unset or empty."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        return default
+    try:
+        found = parse(value)
+        if valid(found):
+            return found
+    except ValueError:
+        pass
+    raise InvalidArgumentError(f"{name}={value!r}: must be {expected}")
 
 
 def number(name: str, default: int, least: int = 0, expected: str = "a whole number") -> int:
     """An integer from the environment; the default if it is unset or empty."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        return default
-    try:
-        found = int(value)
-    except ValueError:
-        found = least - 1
-    if found < least:
-        raise InvalidArgumentError(f"{name}={value!r}: must be {expected}, {least} or more")
-    return found
+    return _read(name, default, int, lambda n: n >= least, f"{expected}, {least} or more")
 
 
 def decimal(name: str, default: float, expected: str) -> float:
     """A non-negative number from the environment; the default if it is unset or empty."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        return default
-    try:
-        found = float(value)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < float("inf"):
-        raise InvalidArgumentError(f"{name}={value!r}: must be {expected}, 0 or more")
-    return found
+    return _read(name, default, float, lambda n: 0 <= n < float("inf"), f"{expected}, 0 or more")
 
 
 def ports(name: str) -> Tuple[int, int]:
     """A range of ports, low-high, or one port; 0, 0 if it is unset: any."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        return 0, 0
-    low, dash, high = value.partition("-")
-    try:
-        found = int(low), int(high if dash else low)
-    except ValueError:
-        found = 0, 0
-    if not 0 < found[0] <= found[1] < 1 << 16:
-        raise InvalidArgumentError(f"{name}={value!r}: must be a range of ports such as 29000-29100, or one port")
-    return found
+
+    def parse(value: str) -> Tuple[int, int]:
+        low, dash, high = value.partition("-")
+        return int(low), int(high if dash else low)
+
+    expected = "a range of ports such as 29000-29100, or one port"
+    return _read(name, (0, 0), parse, lambda p: 0 < p[0] <= p[1] < 1 << 16, expected)
 
 
 def bucket_bytes() -> int:

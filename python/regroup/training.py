@@ -17,11 +17,8 @@ class Training:
     """The way of this process through the generations of its job. See rg_elastic_new in regroup.h."""
 
     def __init__(self, log: bool = True, join: bool = False):
-        options = {"log": log, "join": join}
-        out = ctypes.c_uint64()
         self._lib = library()
-        check(self._lib.rg_elastic_new(json.dumps(options).encode(), ctypes.byref(out)))
-        self.handle: int = out.value
+        self.handle = _library.made(self._lib.rg_elastic_new, json.dumps({"log": log, "join": join}).encode())
         self.stopping = False
 
     def data(self, samples: int, seed: int) -> None:
@@ -34,15 +31,7 @@ class Training:
 
     def prologue_entry(self, index: int) -> Optional[bytes]:
         """A recorded result, of this process or of others; None if there are not that many."""
-        at, size = ctypes.c_void_p(), ctypes.c_int64()
-        status = self._lib.rg_elastic_prologue_get(self.handle, index, ctypes.byref(at), ctypes.byref(size))
-        if status == _library.END:
-            return None
-        check(status)
-        try:
-            return ctypes.string_at(at, size.value)
-        finally:
-            self._lib.rg_release(at)
+        return _library.content(self._lib.rg_elastic_prologue_get, self.handle, index)
 
     def tensor(self, name: str, address: int, size: int) -> None:
         """Makes memory part of the state. It must stay valid until close."""
@@ -54,12 +43,7 @@ class Training:
 
     def get(self, name: str) -> bytes:
         """The current value of bytes of the state."""
-        at, size = ctypes.c_void_p(), ctypes.c_int64()
-        check(self._lib.rg_elastic_object_get(self.handle, name.encode(), ctypes.byref(at), ctypes.byref(size)))
-        try:
-            return ctypes.string_at(at, size.value)
-        finally:
-            self._lib.rg_release(at)
+        return _library.content(self._lib.rg_elastic_object_get, self.handle, name.encode())
 
     def start(self) -> None:
         """Begins to join. No more state can be registered."""

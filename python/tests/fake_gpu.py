@@ -8,7 +8,6 @@ streams or NCCL.
 import ctypes
 
 from regroup import _library as lib
-from regroup.named import Result
 from regroup.torch.gpus import Gpus
 from regroup.torch.tensors import kind
 
@@ -21,47 +20,32 @@ class Engine:
     def __init__(self, comm):
         self.comm = comm
 
-    def allreduce(self, tensor, op, wire=0, start=False):
+    def of(self, name=None, ordered=False, **how):
+        """The operations of the host's engine, by name if there is one, and how they are called."""
         Engine.calls += 1
-        assert tensor.is_contiguous()
-        at, count = tensor.data_ptr(), tensor.numel()
-        return self.comm.allreduce(at, count, kind(tensor), op, start=start, wire=wire)
+        if name is None:
+            return self.comm, how
+        return self.comm.named, {"name": name, **how}
 
-    def broadcast(self, tensor, root, start=False):
-        Engine.calls += 1
+    def allreduce(self, tensor, op, wire=0, **how):
         assert tensor.is_contiguous()
-        size = tensor.numel() * tensor.element_size()
-        return self.comm.broadcast(tensor.data_ptr(), size, lib.UINT8, root, start=start)
+        host, how = self.of(**how)
+        return host.allreduce(tensor.data_ptr(), tensor.numel(), kind(tensor), op, wire, **how)
 
-    def allgather(self, tensor, into, start=False):
-        Engine.calls += 1
+    def broadcast(self, tensor, root, **how):
+        assert tensor.is_contiguous()
+        host, how = self.of(**how)
+        return host.broadcast(tensor.data_ptr(), tensor.nbytes, lib.UINT8, root, **how)
+
+    def allgather(self, tensor, into, **how):
         assert tensor.is_contiguous() and into.is_contiguous()
         assert into.dtype == tensor.dtype
-        size = tensor.numel() * tensor.element_size()
-        return self.comm.allgather(
-            tensor.data_ptr(), into.data_ptr(), size, lib.UINT8, start=start
-        )
-
-    def named_allreduce(self, name, detail, tensor, op, wire, ordered):
-        Engine.calls += 1
-        assert tensor.is_contiguous()
-        where = tensor.data_ptr(), tensor.numel(), kind(tensor)
-        return self.comm.named.allreduce(name, detail, *where, op, wire)
-
-    def named_broadcast(self, name, detail, tensor, root, ordered):
-        Engine.calls += 1
-        assert tensor.is_contiguous()
-        size = tensor.numel() * tensor.element_size()
-        return self.comm.named.broadcast(name, detail, tensor.data_ptr(), size, lib.UINT8, root)
-
-    def named_allgather(self, name, detail, tensor, into, ordered):
-        Engine.calls += 1
-        assert tensor.is_contiguous() and into.is_contiguous()
-        assert into.dtype == tensor.dtype
-        size = tensor.numel() * tensor.element_size()
-        request = self.comm.named.allgather(name, detail, tensor.data_ptr(), 1, size, lib.UINT8)
-        found = Result(*lib.wait_result(request, self.comm.world))
-        ctypes.memmove(into.data_ptr(), found.address, size * self.comm.world)
+        host, how = self.of(**how)
+        if host is self.comm:
+            return host.allgather(tensor.data_ptr(), into.data_ptr(), tensor.nbytes, lib.UINT8, **how)
+        request = host.allgather(tensor.data_ptr(), 0, 1, lib.UINT8, row=tensor.nbytes, **how)
+        found = lib.wait_rows(request, self.comm.world)
+        ctypes.memmove(into.data_ptr(), found.address, tensor.nbytes * self.comm.world)
         return None
 
 

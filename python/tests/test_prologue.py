@@ -36,6 +36,7 @@ class PrologueTest(unittest.TestCase):
         hvd.init()
         self.addCleanup(hvd.shutdown)
         self.worker()
+        self.addCleanup(lambda: setattr(world, "recording", False))
         self.addCleanup(lambda: setattr(world, "prologue", None))
         self.addCleanup(lambda: setattr(world, "job", None))
         self.addCleanup(lambda: setattr(world, "stage", None))
@@ -43,7 +44,7 @@ class PrologueTest(unittest.TestCase):
     def worker(self, stage=lib.TOGETHER, job=None):
         """This process is now a worker that has nothing behind it."""
         world.job = self.job if job is None else job
-        world.stage, world.prologue = stage, prologue.Prologue(world)
+        world.stage, world.recording, world.prologue = stage, True, prologue.Prologue(world)
 
     def late(self):
         """One that comes when the others are past, so that nobody would answer."""

@@ -63,9 +63,9 @@ class Allreduce(Operation):
                 op, detail = Sum, detail + " averaged"
         request = None
         if gpu is not None:
-            request = gpu.named_allreduce(call.name, detail, work, op, wire, wait)
+            request = gpu.allreduce(work, op, wire, start=True, name=call.name, detail=detail, ordered=wait)
         elif call.comm is not None:
-            request = call.comm.named.allreduce(call.name, detail, *where, op, wire, wait)
+            request = call.comm.named.allreduce(*where, op, wire, start=not wait, name=call.name, detail=detail)
 
         def finish() -> torch.Tensor:
             if divide:

@@ -30,12 +30,11 @@ class Broadcast(Operation):
             root = call.group.index(how, "root_rank")
             gpu = engine(call.comm, tensor)
             memory = tensors.Memory([tensor.detach()], gpu, own=inplace)
-        request = None
+        request, how = None, {"name": call.name, "detail": signature(tensor)}
         if gpu is not None:
-            request = gpu.named_broadcast(call.name, signature(tensor), memory.flat, root, wait)
+            request = gpu.broadcast(memory.flat, root, start=True, ordered=wait, **how)
         elif call.comm is not None:
-            named = call.comm.named
-            request = named.broadcast(call.name, signature(tensor), *memory.moved(), root, wait)
+            request = call.comm.named.broadcast(*memory.moved(), root, start=not wait, **how)
 
         def finish() -> torch.Tensor:
             if not inplace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -43,11 +44,8 @@ class Bucket:
             size = parameters[i].numel()
             self.views[i] = self.flat[at : at + size].view(parameters[i].shape)
             at += size
-        self.missing = set(members)
         self.request: Optional[int] = None
-        self.launched = False
-        self.ctx: Any = None
-        self.sent: Optional[torch.Tensor] = None
+        self.again()
 
     def fill(self, member: int, gradient: Optional[torch.Tensor], factor: float) -> bool:
         """Adds a gradient; None counts as zeros. Returns whether the bucket is full."""
@@ -65,22 +63,21 @@ class Bucket:
         return not self.missing
 
     def launch(self, comm: Communicator, name: str, detail: str, op: int, compression: Any) -> None:
-        """Starts the reduction."""
         self.launched = True
         native = self.dtype is torch.float32 and compression.wire is not None
         if native:
             self.sent, self.ctx = self.flat, None
         else:
             self.sent, self.ctx = compression.compress(self.flat)
-        wire = compression.wire if native else 0
+        wire, how = compression.wire if native else 0, {"start": True, "name": name, "detail": detail}
         if self._gpu_engine is not None:  # computing the next gradients overlaps with it
             for stream in self._streams.values():
                 torch.cuda.current_stream(self.flat.device).wait_stream(stream)
             self._streams.clear()
-            self.request = self._gpu_engine.named_allreduce(name, detail, self.sent, op, wire, False)
+            self.request = self._gpu_engine.allreduce(self.sent, op, wire, **how)
             return
         where = self.sent.data_ptr(), self.sent.numel(), tensors.kind(self.sent)
-        self.request = comm.named.allreduce(name, detail, *where, op, wire)
+        self.request = comm.named.allreduce(*where, op, wire, **how)
 
     def wait(self, compression: Any, factor: float) -> None:
         """Waits until the reduced gradients are in the views, and resets the bucket for the next
@@ -97,7 +94,8 @@ class Bucket:
     def again(self) -> None:
         """Resets the bucket for the next step."""
         self.missing, self.launched = set(self.members), False
-        self.sent = self.ctx = None
+        self.sent: Optional[torch.Tensor] = None
+        self.ctx: Any = None
 
     def free(self) -> None:
         """Frees the memory. No reduction may be in progress."""
@@ -108,8 +106,6 @@ class Bucket:
 
 def _memory(count: int, dtype: torch.dtype, comm: Communicator):
     """Memory for a bucket, shared with the ranks of this machine if possible."""
-    import ctypes
-
     size = count * torch.empty(0, dtype=dtype).element_size()
     if comm.endpoint is not None and size > SHARED_BYTES:
         at = ctypes.c_void_p()
@@ -259,7 +255,9 @@ class Reducer:
                 place[i] = n
             sparse[i] = gradient is not None and gradient.is_sparse
         requests = [
-            named.allreduce(f"{self._name}.{what}", self._detail, t.data_ptr(), count, lib.INT64, lib.MAX)
+            named.allreduce(
+                t.data_ptr(), count, lib.INT64, lib.MAX, start=True, name=f"{self._name}.{what}", detail=self._detail
+            )
             for what, t in (("order", place), ("sparse", sparse))
         ]
         for request in requests:

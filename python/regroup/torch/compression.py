@@ -43,12 +43,10 @@ class FP16Compressor(Compressor):
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Compresses floats."""
         return _narrow(tensor, torch.float16)
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Decompresses them."""
         return tensor if ctx is None else tensor.to(ctx)
 
 
@@ -59,7 +57,6 @@ class BF16Compressor(FP16Compressor):
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Compresses floats."""
         return _narrow(tensor, torch.bfloat16)
 
 

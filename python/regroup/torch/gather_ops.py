@@ -8,7 +8,6 @@ import torch
 
 from .. import _library as lib
 from ..errors import InvalidArgumentError
-from ..named import Result
 from . import tensors
 from .allreduce_ops import allreduced
 from .calls import Call, rows_signature, signature
@@ -18,22 +17,26 @@ from .operation import Operation, Pair, Past, Splits
 from .reductions import Average
 
 
-def _start(call: Call, function: Callable, given: torch.Tensor, detail: str, rows: Any, finish: Any) -> Handle:
-    """Starts an operation of the engine on rows, of which rows says how many there are, or how many for
-    each rank; finish is called with the received rows, and with how many came from each rank."""
+def _start(call: Call, function: Callable, given: torch.Tensor, detail: str, finish: Any, *counts: Any) -> Handle:
+    """Starts an operation of the engine on rows; finish is called with the received rows, and with how
+    many came from each rank."""
     memory = tensors.Memory([given])
     kind, width = tensors.unit(given)
-    row = torch.Size(given.shape[1:]).numel() * width
-    request = function(call.name, rows_signature(given) + detail, memory.flat.data_ptr(), rows, row, kind)
+    how = {
+        "row": torch.Size(given.shape[1:]).numel() * width,
+        "name": call.name,
+        "detail": rows_signature(given) + detail,
+    }
+    request = function(memory.flat.data_ptr(), 0, given.shape[0], kind, *counts, start=True, **how)
 
-    def ended(result: Result) -> Any:
+    def ended(result: lib.Rows) -> Any:
         _ = memory  # is referenced until then
         return finish(_received(result, given), result.rows)
 
     return RowsHandle(request, call.comm.world, ended)
 
 
-def _received(result: Result, like: torch.Tensor) -> torch.Tensor:
+def _received(result: lib.Rows, like: torch.Tensor) -> torch.Tensor:
     """The received rows, with the type, shape and device of a tensor."""
     shape = (sum(result.rows),) + tuple(like.shape[1:])
     size = torch.Size(shape).numel() * like.element_size()
@@ -63,8 +66,7 @@ class Allgather(Operation):
         started = None if gpu is None else _allgather_on_gpu(call, gpu, given, wait, how)
         if started is not None:
             return started
-        function = call.comm.named.allgather
-        return _start(call, function, given, how, given.shape[0], lambda received, _: received)
+        return _start(call, call.comm.named.allgather, given, how, lambda received, _: received)
 
     def gradient(self, past: Past, gradient: Any) -> Any:
         reduced = allreduced(past.call.part("grad"), gradient, Average)
@@ -77,17 +79,16 @@ def _allgather_on_gpu(call: Call, gpu: Engine, given: torch.Tensor, ordered: boo
     """Starts an allgather on GPUs, which needs the same number of rows on all ranks; None if they
     differ."""
     mine = torch.tensor([given.shape[0]], dtype=torch.int64)
-    named, world = call.comm.named, call.comm.world
-    said = rows_signature(given) + detail
-    request = named.allgather(call.name + ".rows", said, mine.data_ptr(), 1, 1, lib.INT64)
-    table = Result(*lib.wait_result(request, world))
+    world, said = call.comm.world, {"name": call.name + ".rows", "detail": rows_signature(given) + detail}
+    request = call.comm.named.allgather(mine.data_ptr(), 0, 1, lib.INT64, row=1, start=True, **said)
+    table = lib.wait_rows(request, world)
     lengths = tensors.over(table.address, 8 * world, table).view(torch.int64).tolist()
     if len(set(lengths)) != 1 or not given.numel():
         return None
     memory = tensors.Memory([given], gpu)
     shape = (sum(lengths),) + tuple(given.shape[1:])
     into = torch.empty(shape, dtype=given.dtype, device=given.device)
-    request = gpu.named_allgather(call.name, signature(given), memory.flat, into, ordered)
+    request = gpu.allgather(memory.flat, into, start=True, ordered=ordered, name=call.name, detail=signature(given))
     return Handle(request, lambda: (memory, into)[1])
 
 
@@ -119,8 +120,8 @@ class Alltoall(Operation):
         kind = how.dtype if isinstance(how, torch.Tensor) else torch.int32
         if call.comm is None:
             return done((given.clone(), torch.tensor(counts, dtype=kind)))
-        function = call.comm.named.alltoall
-        return _start(call, function, given, "", counts, lambda got, rows: (got, torch.tensor(rows, dtype=kind)))
+        finish = lambda got, rows: (got, torch.tensor(rows, dtype=kind))  # noqa: E731
+        return _start(call, call.comm.named.alltoall, given, "", finish, counts)
 
     def returned(self, result: Any, how: Any) -> Any:
         return result[0] if how is None else result

@@ -58,39 +58,24 @@ class Engine:
     of the tensor's GPU.
 
     Later work on the stream is ordered after an operation that was executed; one that was started
-    is finished by the GPU when its request ends.
+    is finished by the GPU when its request ends. ``how`` is that of regroup.gpu.Gpu.
     """
 
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
 
-    def allreduce(self, tensor: torch.Tensor, op: int, wire: int = 0, start: bool = False):
+    def allreduce(self, tensor: torch.Tensor, op: int, wire: int = 0, **how: Any) -> Optional[int]:
         """Reduces contiguous tensors in place."""
-        return self.gpu.allreduce(tensor.data_ptr(), tensor.numel(), kind(tensor), op, _stream(tensor), wire, start)
+        where = tensor.data_ptr(), tensor.numel(), kind(tensor)
+        return self.gpu.allreduce(*where, op, _stream(tensor), wire=wire, **how)
 
-    def broadcast(self, tensor: torch.Tensor, root: int, start: bool = False):
+    def broadcast(self, tensor: torch.Tensor, root: int, **how: Any) -> Optional[int]:
         """Copies root's contiguous tensor to all."""
-        return self.gpu.broadcast(tensor.data_ptr(), _bytes(tensor), root, _stream(tensor), start=start)
+        return self.gpu.broadcast(tensor.data_ptr(), _bytes(tensor), root, _stream(tensor), **how)
 
-    def allgather(self, tensor: torch.Tensor, into: torch.Tensor, start: bool = False):
+    def allgather(self, tensor: torch.Tensor, into: torch.Tensor, **how: Any) -> Optional[int]:
         """Concatenates contiguous tensors."""
-        return self.gpu.allgather(tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), start=start)
-
-    def named_allreduce(self, name: str, detail: str, tensor: torch.Tensor, op: int, wire: int, ordered: bool) -> int:
-        """Starts a named allreduce and returns a request. With ordered it ends when later work on
-        the stream is ordered after it."""
-        where = tensor.data_ptr(), tensor.numel(), kind(tensor), op, _stream(tensor), wire, True
-        return self.gpu.allreduce(*where, name=name, detail=detail, ordered=ordered)
-
-    def named_broadcast(self, name: str, detail: str, tensor: torch.Tensor, root: int, ordered: bool) -> int:
-        """Starts a named broadcast in the same way."""
-        where = tensor.data_ptr(), _bytes(tensor), root, _stream(tensor), True
-        return self.gpu.broadcast(*where, name=name, detail=detail, ordered=ordered)
-
-    def named_allgather(self, name: str, detail: str, tensor: torch.Tensor, into: torch.Tensor, ordered: bool) -> int:
-        """Starts a named allgather in the same way."""
-        where = tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), True
-        return self.gpu.allgather(*where, name=name, detail=detail, ordered=ordered)
+        return self.gpu.allgather(tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), **how)
 
 
 def _stream(tensor: torch.Tensor) -> int:
@@ -155,7 +140,6 @@ class Gpus:
         log.info("tensors on GPUs: %s", self.describe())
 
     def describe(self) -> str:
-        """A description for people."""
         if self.reason:
             return f"copied through the host: {self.reason}"
         if self._gpu is None:
@@ -164,7 +148,6 @@ class Gpus:
         return f"{info['engine']}; driver for CUDA {info['driver']}, from {info['from']}"
 
     def close(self) -> None:
-        """Frees the resources."""
         gpu = self.release()
         if gpu is not None:
             self._close(gpu)

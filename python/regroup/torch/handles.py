@@ -6,7 +6,6 @@ from typing import Any, Callable, Dict, List, Optional
 
 from .. import _library as lib
 from ..errors import InvalidArgumentError
-from ..named import Result
 
 #: Operations in progress: their memory must stay valid, whatever the script does with the handle.
 _open: Dict[int, "Handle"] = {}
@@ -64,23 +63,21 @@ class Handle:
 
 
 class RowsHandle(Handle):
-    """A started operation whose result has a length of its own; finish is called with it."""
+    """A started operation that has rows as its result; finish is called with them."""
 
     __slots__ = ("_world", "_rows")
 
-    def __init__(self, request: int, world: int, finish: Callable[[Result], Any]):
+    def __init__(self, request: int, world: int, finish: Callable[[lib.Rows], Any]):
         super().__init__(request, lambda: finish(self._rows))
         self._world = world
-        self._rows: Optional[Result] = None
+        self._rows: Optional[lib.Rows] = None
 
     def _test(self) -> bool:
-        found = lib.try_result(self._request, self._world)
-        if found is not None:
-            self._rows = Result(*found)
-        return found is not None
+        self._rows = lib.test_rows(self._request, self._world)
+        return self._rows is not None
 
     def _wait(self) -> None:
-        self._rows = Result(*lib.wait_result(self._request, self._world))
+        self._rows = lib.wait_rows(self._request, self._world)
 
 
 class Handles(Handle):
@@ -112,7 +109,6 @@ class Handles(Handle):
 
 
 def done(result: Any) -> Handle:
-    """A completed operation."""
     return Handle(None, lambda: result)
 
 

@@ -13,7 +13,6 @@ from typing import Any, Callable, List, Union
 import torch
 
 from .. import _library as lib
-from ..named import Result
 from .allreduce_ops import ALLREDUCE, GroupedAllreduce
 from .broadcast_ops import BROADCAST
 from .calls import Call
@@ -96,7 +95,7 @@ def barrier(process_set: Any = None) -> None:
     """Returns when every rank has called it."""
     call = Call("barrier", None, process_set)
     if call.comm is not None:
-        call.comm.named.barrier(call.name)
+        call.comm.named.barrier(name=call.name)
 
 
 def join(device: Any = -1) -> int:
@@ -112,6 +111,6 @@ def join(device: Any = -1) -> int:
     comm = group_of(None).comm
     if comm is None:
         return 0
-    result = Result(*lib.wait_result(comm.named.join(), comm.world))
+    result = lib.wait_rows(comm.named.join(), comm.world)
     comm.named.joined()
     return result.rows[0]

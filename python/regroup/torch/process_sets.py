@@ -73,7 +73,6 @@ class ProcessSet:
         return self.ranks.index(world.membership.rank)
 
     def group(self) -> Group:
-        """The participants."""
         member, comm = world.initialized(), world.communicator
         if self.process_set_id is None:
             raise InvalidArgumentError(f"{self} was not added, or has been removed")
@@ -106,11 +105,9 @@ class _GlobalProcessSet(ProcessSet):
 
     @property
     def ranks(self) -> List[int]:
-        """All ranks."""
         return list(range(world.initialized().size))
 
     def group(self) -> Group:
-        """All ranks."""
         comm = world.communicator
         member = world.membership
         if comm is None:
@@ -175,8 +172,8 @@ def _agree(what: str) -> None:
         return
     comm = global_process_set.group().comm
     if comm is not None:
-        named = comm.named
-        lib.wait(named.broadcast(named.number("process sets"), what, 0, 0, lib.UINT8, 0))
+        said = {"name": comm.named.number("process sets"), "detail": what}
+        lib.wait(comm.named.broadcast(0, 0, lib.UINT8, 0, start=True, **said))
 
 
 def forget() -> None:

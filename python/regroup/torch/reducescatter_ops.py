@@ -52,8 +52,8 @@ class Reducescatter(Operation):
             detail = signature(tensor, *how.scales())
         rows, request = tensor.shape[0], None
         if call.comm is not None:
-            where = pairs.data_ptr(), rows, torch.Size(pairs.shape[1:]).numel()
-            request = call.comm.named.reduce_scatter(call.name, detail, *where, kind, op, wait)
+            sent = {"row": torch.Size(pairs.shape[1:]).numel(), "name": call.name, "detail": detail}
+            request = call.comm.named.reduce_scatter(pairs.data_ptr(), rows, kind, op, start=not wait, **sent)
 
         def finish() -> torch.Tensor:
             mine = work[_share(rows, call.group.size, call.group.rank)].clone()

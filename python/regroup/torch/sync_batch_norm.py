@@ -36,7 +36,6 @@ class SyncBatchNorm(_BatchNorm):
             raise InvalidArgumentError(f"SyncBatchNorm: {input.dim()} dimensions, at least 2 are needed")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Normalises."""
         self._check_input_dim(input)
         training = self.training or self.running_mean is None
         group = group_of(self.process_set)

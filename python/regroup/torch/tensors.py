@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 import torch
@@ -143,8 +144,6 @@ def _adjacent(tensors: Sequence[torch.Tensor]) -> bool:
 
 def over(address: int, size: int, owner: object = None) -> torch.Tensor:
     """A tensor of bytes over memory of the C library; it references owner."""
-    import ctypes
-
     memory = (ctypes.c_char * size).from_address(address)
     memory.owner = owner
     return torch.frombuffer(memory, dtype=torch.uint8)

@@ -17,6 +17,7 @@ from ..errors import NotInitializedError, RegroupError, UnsupportedError
 from ..named import Named
 from ..membership import Membership
 from ..training import Training, communicator
+from . import gpus, rendezvous
 
 
 class SwappedCommunicator:
@@ -36,11 +37,9 @@ class SwappedCommunicator:
 
     @property
     def named(self) -> "SwappedNamed":
-        """Its named operations."""
         return SwappedNamed(self._comm.named, self._swap)
 
     def subset(self, name: str, ranks: List[int]) -> Any:
-        """Not supported."""
         raise UnsupportedError("no process sets while rank 0 gives the others its state")
 
     def allgather_bytes(self, data: bytes) -> List[bytes]:
@@ -59,10 +58,8 @@ class SwappedNamed:
         self.allreduce, self.barrier = named.allreduce, named.barrier
         self.number, self.refuse, self._broadcast = named.number, named.refuse, named.broadcast
 
-    def broadcast(self, *arguments: Any) -> Optional[int]:
-        """Named.broadcast, whose sixth argument is the root."""
-        first, (root, *rest) = arguments[:5], arguments[5:]
-        return self._broadcast(*first, self._swap(root), *rest)
+    def broadcast(self, data: int, count: int, kind: int, root: int, **how: Any) -> Optional[int]:
+        return self._broadcast(data, count, kind, self._swap(root), **how)
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(
@@ -86,7 +83,8 @@ class World:
         self.stage: Optional[int] = None  # of regroup._library, of the job's session
         self.step = 0  # of the state at the start of the session
         self.traceparent = ""  # of the session
-        self.prologue: Any = None  # elastic.prologue.Prologue, until elastic.run
+        self.recording = False  # in a job, until elastic.run: results of operations are recorded
+        self.prologue: Any = None  # elastic.prologue.Prologue, which records them, from the first on
         self.training: Optional[Training] = None  # while elastic.run goes on
         self.sampler: Any = None  # the elastic sampler whose samples are accounted for
         self.consumed = False  # a step was made since the last commit
@@ -104,8 +102,6 @@ class World:
         member, mode = membership.expected(), membership.mode()
         self._pid = os.getpid()
         if mode == membership.STATIC and member.size > 1:
-            from . import rendezvous
-
             comm = rendezvous.from_environment(member.rank, member.size)
             self._set(member, comm, owned=True)
         elif mode == membership.ELASTIC:
@@ -120,11 +116,9 @@ class World:
         """Joins the job, unless this process has before."""
         if self.job is not None:
             return
-        from .elastic.prologue import Prologue
-
         self.job = Training(join=True)
         self.job.start()
-        self.prologue = Prologue(self)
+        self.recording = True
         self.next_generation()
 
     def next_generation(self) -> bool:
@@ -180,18 +174,12 @@ class World:
             comm.named.start_timeline(*timeline)
 
     def enter(self, session: lib.Session) -> None:
-        """Enters a session of the job."""
         previous, preparing = self._communicator, self.stage == lib.TOGETHER
         self.stage, self.step = session.stage, session.step
         self.traceparent = session.traceparent.decode()
+        local = session.local_rank, session.local_size
         member = Membership(
-            generation=session.generation,
-            rank=session.rank,
-            size=session.world,
-            local_rank=session.local_rank,
-            local_size=session.local_size,
-            cross_rank=session.cross_rank,
-            cross_size=session.cross_size,
+            session.generation, session.rank, session.world, *local, session.cross_rank, session.cross_size
         )
         if session.stage in (lib.LATE, lib.EXCLUDED):
             self._set(member, None, owned=False)
@@ -223,8 +211,6 @@ class World:
     def check_gpus(self) -> None:
         """Finds out whether all ranks of the generation have GPUs. All ranks call it, before any
         operation."""
-        from . import gpus
-
         comm, member = self._communicator, self.membership
         if comm.gpus is not None:
             return

@@ -55,7 +55,6 @@ class CoalescedWork(dist._Work):
         return True
 
     def get_future(self) -> Future:
-        """A future that completes with all of them."""
         futures = [work.get_future() for work in self._works]
         return dist.torch.futures.collect_all(futures).then(
             lambda all_: [tensor for future in all_.value() for tensor in future.value()]
@@ -107,16 +106,13 @@ class Backend(ReduceOps, GatherOps, ExchangeOps, BarrierOps, c10d.Backend):
             leave_soon(before)
 
     def rank(self) -> int:
-        """The rank of this process in the group."""
         return self._rank
 
     def size(self) -> int:
-        """The number of processes in the group."""
         return self._size
 
     @property
     def options(self) -> Any:
-        """The options that the group was made with."""
         return self._options
 
     # All of these must be defined: torch would ask itself for one that is not, without end.
@@ -195,7 +191,6 @@ class Backend(ReduceOps, GatherOps, ExchangeOps, BarrierOps, c10d.Backend):
             super().abort()
 
     def shutdown(self) -> None:
-        """Leaves the group."""
         if self._finalizer is not None:
             self._finalizer()
 

@@ -25,7 +25,6 @@ class BackgroundOp:
         threading.Thread(target=_run, args=([self],), name="regroup-steps", daemon=True).start()
 
     def execute(self) -> None:
-        """Executes the steps."""
         try:
             self._steps()
         except BaseException as e:
@@ -74,5 +73,4 @@ class BackgroundWork(BaseWork):
         return self._op.ended.is_set()
 
     def get_future(self) -> Future:
-        """A future that completes with the work."""
         return self._op.future

@@ -24,7 +24,7 @@ class BarrierOps(Operations):
 
     def barrier(self, opts: Any = None) -> Any:
         """Returns when every rank has called it."""
-        return self._run(0, self._comm.barrier, [], None, opts, wait=True)
+        return self._run(0, self._comm.barrier, None, [], opts, wait=True)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Returns when every rank has called it. Rank 0 waits for the others, and after the timeout
@@ -61,7 +61,7 @@ class BarrierOps(Operations):
         try:
             came = {r: self._message(self._comm.recv, r) for r in others}
             for r in others:
-                if not lib.wait_until(came[r], end):
+                if not lib.wait(came[r], end):
                     missing.append(r)
                     if not wait_all_ranks:
                         break

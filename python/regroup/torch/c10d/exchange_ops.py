@@ -51,11 +51,8 @@ class ExchangeOps(Operations):
 
     def alltoall(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None) -> Any:
         """Sends tensor i of inputs to rank i."""
-        for name, parts in (("output", outputs), ("input", inputs)):
-            if len(parts) != self._comm.world:
-                raise InvalidArgumentError(f"{len(parts)} tensors of {name} for {self._comm.world} ranks")
-            for part in parts:
-                check(part, name)
+        self._check_parts(outputs, None, "output")
+        self._check_parts(inputs, None, "input")
         out, back = [t.numel() for t in inputs], [t.numel() for t in outputs]
         return self._exchange(Memory(inputs), out, Memory(outputs, own=False, filled=False), back, outputs, opts)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, List, Sequence
 
 import torch
 
-from ... import _library as lib
 from ..tensors import Memory, check
 from .operations import Operations
 
@@ -22,11 +22,10 @@ class GatherOps(Operations):
         memory = Memory(tensors, gpu)
         if tensor.numel() == 0:
             return self._completed(tensors)
+        move = partial(self._comm.broadcast, *memory.moved(), root)
         if gpu is not None:
-            on_gpu = lambda start: gpu.broadcast(memory.flat, root, start)  # noqa: E731
-            return self._run_on_gpu(on_gpu, tensors, memory.finish, opts, wait=True)
-        call = lambda start: self._comm.broadcast(*memory.moved(), root, start)  # noqa: E731
-        return self._run(memory.size, call, tensors, memory.finish, opts, wait=True)
+            move = partial(gpu.broadcast, memory.flat, root)
+        return self._run(memory.size, move, memory, tensors, opts, memory.finish, wait=True, gpu=gpu)
 
     def allgather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None) -> Any:
         """Gathers the ranks' tensors into lists."""
@@ -48,15 +47,12 @@ class GatherOps(Operations):
         given, got = Memory([tensor], gpu), Memory(into, gpu, filled=False)
         if tensor.numel() == 0:
             return self._completed(result)
-        if gpu is not None:
-            on_gpu = lambda start: gpu.allgather(given.flat, got.flat, start)  # noqa: E731
-            return self._run_on_gpu(on_gpu, result, got.finish, opts, wait=True)
         address, *what = given.moved()
-        call = lambda start, _=given: self._comm.allgather(  # noqa: E731  the input is referenced
-            address, got.flat.data_ptr(), *what, start
-        )
+        move = partial(self._comm.allgather, address, got.flat.data_ptr(), *what)
+        if gpu is not None:
+            move = partial(gpu.allgather, given.flat, got.flat)
         size = got.size if given.size >= 0 else -1
-        return self._run(size, call, result, got.finish, opts, wait=True)
+        return self._run(size, move, (given, got), result, opts, got.finish, wait=True, gpu=gpu)
 
     def all_gather_single_coalesced(
         self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
@@ -85,23 +81,15 @@ class GatherOps(Operations):
         self, rows: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], result: Any, opts: Any
     ) -> Any:
         """Gathers tensors of any types as bytes: row r of rows gets those of rank r."""
-        flat = torch.cat([_bytes(t) for t in inputs])
-        gathered = torch.empty(self._comm.world, flat.numel(), dtype=torch.uint8)
-        if flat.numel() == 0:
-            return self._completed(result)
-        call = lambda start: self._comm.allgather(  # noqa: E731
-            flat.data_ptr(), gathered.data_ptr(), flat.numel(), lib.UINT8, start
-        )
 
-        def finish() -> None:
+        def finish(gathered: torch.Tensor) -> None:
             for row, parts in zip(gathered, rows):
-                sizes = [part.numel() * part.element_size() for part in parts]
-                for part, got in zip(parts, row.split(sizes)):
+                for part, got in zip(parts, row.split([part.nbytes for part in parts])):
                     # clone: a view needs the alignment of its type
                     part.copy_(got.clone().view(part.dtype).view(part.shape))
 
-        size = gathered.numel() if inputs[0].is_cpu else -1
-        return self._run(size, call, result, finish, opts, wait=True)
+        flat = torch.cat([t.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for t in inputs])
+        return self._gather_bytes(flat, inputs[0], result, opts, finish)
 
     def gather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any) -> Any:
         """Gathers the ranks' tensors at the root."""
@@ -126,8 +114,3 @@ class GatherOps(Operations):
         given = Memory(inputs[0] if send else [output.new_empty(0)])
         counts = [n * send for _ in ranks], [n * (r == root) for r in ranks]
         return self._exchange(given, counts[0], Memory(outputs, filled=False), counts[1], outputs, opts)
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's elements as bytes, in the host's memory."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)

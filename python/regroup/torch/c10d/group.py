@@ -33,15 +33,12 @@ class Group(dist.ProcessGroup):
         self._set_default_backend(kind)
 
     def getBackendName(self) -> str:
-        """The name of the backend."""
         return BACKEND
 
     def getRank(self) -> int:
-        """The rank of this process."""
         return self._inner.rank()
 
     def getSize(self) -> int:
-        """The number of processes."""
         return self._inner.size()
 
     supports_reconfigure = property(lambda self: True)

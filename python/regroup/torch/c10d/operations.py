@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import weakref
 from datetime import timedelta
+from functools import partial
 from threading import get_ident
 from time import monotonic
 from typing import Any, Callable, List, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 
 from ... import _library as lib
 from ... import settings
@@ -48,27 +48,20 @@ class Operations:
 
     @property
     def communicator(self) -> Communicator:
-        """The communicator of the group."""
         return self._comm
 
     def getBackendName(self) -> str:
-        """The name of the backend."""
         return BACKEND
 
-    def name(self) -> str:
-        """The name of the backend."""
-        return BACKEND
+    name = getBackendName
 
     def rank(self) -> int:
-        """The rank of this process in the group."""
         return self._comm.rank
 
     def size(self) -> int:
-        """The number of processes in the group."""
         return self._comm.world
 
     def shutdown(self) -> None:
-        """Leaves the group."""
         self._finalizer()
 
     def abort(self) -> None:
@@ -98,7 +91,7 @@ class Operations:
         error: Optional[BaseException] = None
         for request in requests:
             try:
-                if not lib.wait_until(request, deadline):
+                if not lib.wait(request, deadline):
                     self._waiter.expire()
                     lib.wait(request)
             except RegroupError as e:
@@ -120,19 +113,29 @@ class Operations:
     def _run(
         self,
         size: int,
-        call: Callable[[bool], Optional[int]],
+        move: Callable[..., Optional[int]],
+        memory: Any,
         result: Any,
-        finish: Optional[Callable[[], None]],
         opts: Any,
+        finish: Optional[Callable[[], None]] = None,
         wait: bool = False,
+        gpu: Any = None,
     ) -> Any:
-        """Executes call, or starts it; finish copies the result to where it belongs. Which of them
-        depends on the size, -1 = the calling thread in any case: it copies to and from a GPU."""
+        """Executes move, or starts it, which works on memory; finish copies the result to where it
+        belongs. Which of them depends on the size, -1 = the calling thread in any case: it copies to
+        and from a GPU.
+
+        An operation of the GPU engine is ordered on the current stream, as with NCCL, for a caller in
+        Python that waits for it. One in C++, which is DDP, continues to compute and is notified of the
+        end, unless the result must be copied then: the notifying thread has another stream.
+        """
+        if gpu is not None:
+            size = 0 if called_by_python() or finish is not None else INLINE_BYTES + 1
         completed = self._inline(size, opts, wait)
         if completed is None:
-            return self._pending(StartedOp(call(True), result, finish, call))
+            return self._pending(StartedOp(move(start=True), result, finish, memory))
         try:
-            self._here(call, False)
+            self._here(move)
         except RegroupError as e:
             raise self._waiter.cause(e) from None
         if finish is not None:
@@ -145,37 +148,33 @@ class Operations:
             return None
         return engine(self._comm, tensors[0])
 
-    def _run_on_gpu(
-        self,
-        call: Callable[[bool], Optional[int]],
-        result: Any,
-        finish: Optional[Callable[[], None]],
-        opts: Any,
-        wait: bool = False,
-    ) -> Any:
-        """Executes an operation of the GPU engine. For a caller in Python that waits for it, it is
-        ordered on the current stream, as with NCCL. One in C++, which is DDP, continues to compute and is notified
-        of the end, unless the result must be copied then: the notifying thread has another stream.
-        """
-        inline = called_by_python() or finish is not None
-        return self._run(0 if inline else INLINE_BYTES + 1, call, result, finish, opts, wait)
-
     def _exchange(self, given: Memory, out: List[int], into: Memory, back: List[int], result: Any, opts: Any) -> Any:
         """Sends out[r] elements to rank r, and receives back[r] elements from it."""
         kind, width = unit(given.flat)
         counts = [n * width for n in out], [n * width for n in back]
-        call = lambda start: self._comm.alltoall(  # noqa: E731
-            given.flat.data_ptr(), into.flat.data_ptr(), 0, kind, *counts, start
-        )
-        return self._run(into.size, call, result, into.finish, opts, wait=True)
+        move = partial(self._comm.alltoall, given.flat.data_ptr(), into.flat.data_ptr(), 0, kind, *counts)
+        return self._run(into.size, move, (given, into), result, opts, into.finish, wait=True)
 
-    def _check_parts(self, parts: Sequence[torch.Tensor], like: torch.Tensor, name: str) -> None:
-        """Raises unless there is a tensor like this one for each rank."""
+    def _gather_bytes(
+        self, flat: torch.Tensor, like: torch.Tensor, result: Any, opts: Any, finish: Callable[[torch.Tensor], Any]
+    ) -> Any:
+        """Gathers what each rank has in flat, in the host's memory; finish gets a row of each rank, of
+        which it makes tensors on the device of like."""
+        rows = torch.empty(self._comm.world, flat.numel(), dtype=flat.dtype)
+        if flat.numel() == 0:
+            return self._completed(result)
+        move = partial(self._comm.allgather, flat.data_ptr(), rows.data_ptr(), flat.nbytes, lib.UINT8)
+        size = rows.nbytes if like.is_cpu else -1
+        return self._run(size, move, (flat, rows), result, opts, lambda: finish(rows), wait=True)
+
+    def _check_parts(self, parts: Sequence[torch.Tensor], like: Optional[torch.Tensor], name: str) -> None:
+        """Raises unless there is a tensor for each rank, with the number and type of the elements of
+        like; None = with any."""
         if len(parts) != self._comm.world:
             raise InvalidArgumentError(f"{len(parts)} tensors of {name} for {self._comm.world} ranks")
         for part in parts:
             check(part, name)
-            if part.numel() != like.numel() or part.dtype != like.dtype:
+            if like is not None and (part.numel() != like.numel() or part.dtype != like.dtype):
                 raise InvalidArgumentError(
                     f"{name} of {part.numel()} elements of {part.dtype}, not {like.numel()} of {like.dtype}"
                 )

@@ -53,15 +53,12 @@ class ProcessGroup(ReduceOps, GatherOps, ExchangeOps, BarrierOps, dist.ProcessGr
         return self._group_name
 
     def setGroupName(self, name: str) -> None:
-        """Sets it."""
         self._group_name = name
 
     def getGroupDesc(self) -> str:
-        """A description for people."""
         return self._group_desc
 
     def setGroupDesc(self, text: str) -> None:
-        """Sets it."""
         self._group_desc = text
 
     def _inline(self, size: int, opts: Any, wait: bool = False) -> Optional[Callable[[Any], Any]]:

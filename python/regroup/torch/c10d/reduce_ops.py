@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 from typing import Any, Callable, List, Sequence
 
 import torch
@@ -32,7 +33,12 @@ class ReduceOps(SparseOps):
                 completed = self._inline(size, opts)
                 if completed is not None:
                     call = lib.Op(
-                        size=lib.OP_SIZE, code=lib.ALLREDUCE, type=type_, reduction=op, recv=tensor.data_ptr(), count=count
+                        size=lib.OP_SIZE,
+                        code=lib.ALLREDUCE,
+                        type=type_,
+                        reduction=op,
+                        recv=tensor.data_ptr(),
+                        count=count,
                     )
                     status = self._here(self._start, self._handle, call, None)
                     if status:
@@ -52,11 +58,10 @@ class ReduceOps(SparseOps):
         memory = Memory(numbers, gpu)
         if memory.flat.numel() == 0:
             return self._completed(tensors)
+        move = partial(self._comm.allreduce, *memory.reduced(), op)
         if gpu is not None:
-            on_gpu = lambda start: gpu.allreduce(memory.flat, op, start=start)  # noqa: E731
-            return self._run_on_gpu(on_gpu, tensors, memory.finish, opts)
-        call = lambda start: self._comm.allreduce(*memory.reduced(), op, start)  # noqa: E731
-        return self._run(memory.size, call, tensors, memory.finish, opts)
+            move = partial(gpu.allreduce, memory.flat, op)
+        return self._run(memory.size, move, memory, tensors, opts, memory.finish, gpu=gpu)
 
     def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceCoalescedOptions()) -> Any:
         """Reduces many tensors of one type at once."""
@@ -67,16 +72,8 @@ class ReduceOps(SparseOps):
     ) -> Any:
         """Reduces the bits of integers, which are gathered for it; into copies the reduced ones to
         where they belong."""
-        combine, memory = combination(opts, tensors[0]), Memory(tensors)
-        flat = memory.flat.reshape(-1)
-        gathered = Memory([torch.empty(self._comm.world, flat.numel(), dtype=flat.dtype)])
-        if flat.numel() == 0:
-            return self._completed(result)
-        call = lambda start: self._comm.allgather(  # noqa: E731
-            flat.data_ptr(), gathered.flat.data_ptr(), memory.bytes()[1], lib.UINT8, start
-        )
-        finish = lambda: into(functools.reduce(combine, gathered.flat))  # noqa: E731
-        return self._run(gathered.size if memory.size >= 0 else -1, call, result, finish, opts)
+        combine, flat = combination(opts, tensors[0]), Memory(tensors).flat.reshape(-1)
+        return self._gather_bytes(flat, tensors[0], result, opts, lambda rows: into(functools.reduce(combine, rows)))
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Any:
         """Reduces the ranks' tensors at the root; the others keep theirs."""
@@ -89,8 +86,8 @@ class ReduceOps(SparseOps):
         memory = Memory([pairs(tensor)], own=root)
         if tensor.numel() == 0:
             return self._completed(tensors)
-        call = lambda start: self._comm.reduce(*memory.reduced(), op, opts.rootRank, start)  # noqa: E731
-        return self._run(memory.size, call, tensors, memory.finish if root else None, opts, wait=True)
+        move = partial(self._comm.reduce, *memory.reduced(), op, opts.rootRank)
+        return self._run(memory.size, move, memory, tensors, opts, memory.finish if root else None, wait=True)
 
     def reduce_scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None) -> Any:
         """Reduces the ranks' lists; each rank gets its tensor of the result. The tensors of a list may
@@ -101,8 +98,7 @@ class ReduceOps(SparseOps):
             self._check_parts(parts, output, "input")
             return self._scatter_reduced(outputs, parts, opts, outputs)
         check(output, "output")
-        for part in parts:
-            check(part, "input")
+        self._check_parts(parts, None, "input")
         own = parts[self._comm.rank]
         if own.numel() != output.numel() or own.dtype != output.dtype:
             raise InvalidArgumentError(
@@ -147,5 +143,5 @@ class ReduceOps(SparseOps):
             return self._completed(result)
         # Segments of the engine are of one size: with others all ranks reduce all of the parts.
         reduce = self._comm.reduce_scatter if begin < 0 else self._comm.allreduce
-        call = lambda start: reduce(*memory.reduced(), op, start)  # noqa: E731
-        return self._run(memory.size, call, result, lambda: finish(memory.flat.reshape(-1)), opts)
+        move = partial(reduce, *memory.reduced(), op)
+        return self._run(memory.size, move, memory, result, opts, lambda: finish(memory.flat.reshape(-1)))

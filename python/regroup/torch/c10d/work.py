@@ -33,8 +33,6 @@ class DistTimeoutError(OperationTimeoutError, dist.DistBackendError):
 
 
 _c10d_file = dist.distributed_c10d.Backend.__new__.__code__.co_filename
-
-
 _own = os.path.dirname((lambda: 0).__code__.co_filename) + os.sep
 
 #: Whether a function is one of torch.distributed, by its code.
@@ -90,7 +88,6 @@ def ended_future(tensors: Any, error: Optional[BaseException] = None) -> Future:
 
 
 def completed_work(tensors: Any) -> Any:
-    """A C++ Work that is complete."""
     return _create_work_from_future(ended_future(tensors))
 
 
@@ -110,19 +107,15 @@ class BaseWork:
         raise NotImplementedError
 
     def is_success(self) -> bool:
-        """Whether it has succeeded."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> Optional[BaseException]:
-        """The exception, if it has failed."""
         return self._error if self.is_completed() else None
 
     def synchronize(self) -> None:
-        """Waits for the end."""
         self.wait()
 
     def result(self) -> Any:
-        """The tensors."""
         return self._tensors
 
 
@@ -141,7 +134,6 @@ class CompletedWork(BaseWork):
         return True
 
     def get_future(self) -> Future:
-        """A completed future."""
         return ended_future(self._tensors)
 
 
@@ -205,11 +197,11 @@ class PendingWork(BaseWork):
         deadline = self._deadline
         early = end is not None and (deadline is None or end < deadline)
         until = end if early else deadline
-        if not self._ended(lambda request: lib.wait_until(request, until)):
+        if not self._ended(lambda request: lib.wait(request, until)):
             if early:
                 raise WaitTimeoutError(f"the operation has not ended after {timeout}")
             self._waiter.expire()
-            self._ended(_wait)
+            self._ended(lib.wait)
         if self._error is not None:
             raise self._error
         return True
@@ -228,14 +220,13 @@ class PendingWork(BaseWork):
             return self._future.done()
         return self._ended(lib.test)
 
-    def _source_rank(self) -> int:
+    def source_rank(self) -> int:
         """The rank that a message came from, once it has."""
         return self._source.value
 
-    source_rank = _source_rank
+    _source_rank = source_rank
 
     def get_future(self) -> Future:
-        """A future that completes with the work."""
         with self._lock:
             if self._future is None:
                 if self._started is None:
@@ -245,11 +236,6 @@ class PendingWork(BaseWork):
                     _open.pop(started.request, None)
                     self._future = self._waiter.future(started, self._deadline)
             return self._future
-
-
-def _wait(request: int) -> bool:
-    lib.wait(request)
-    return True
 
 
 class Waiter:

@@ -56,17 +56,13 @@ class ModelHandler:
                 yield prefix, module
 
     def addresses(self) -> Set[int]:
-        """The addresses of its tensors."""
         return {table[key].data_ptr() for _, (table, key) in self._tensors()}
 
     def register(self, training: Training) -> None:
-        """Registers all tensors."""
         self._registered = {}
         for name, (table, key) in self._tensors():
             full = f"{self._name}.{name}"
-            tensor = RegisteredTensor(full, memory_for(full, table[key]))
-            tensor.register(training)
-            self._registered[name] = tensor
+            self._registered[name] = RegisteredTensor(training, full, memory_for(full, table[key]))
         for prefix, module in self.value.named_modules():
             _check_saving(f"{self._name}.{prefix}" if prefix else self._name, module)
 
@@ -78,7 +74,6 @@ class ModelHandler:
         return {prefix: module.get_extra_state() for prefix, module in self._extra()} or None
 
     def apply(self, kept: Optional[Dict[str, Any]]) -> None:
-        """Updates the model."""
         with torch.no_grad():
             for tensor, (table, key) in self._places():
                 tensor.apply(table[key])

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import pickle
-from typing import TYPE_CHECKING, Any, Dict, List, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Set
 
 import torch
 
@@ -18,6 +18,9 @@ from ..functions import broadcast_object
 from ..world import allgather_bytes, describe, world
 from .sampler import ElasticSampler
 from .untracked import Watch
+
+#: Why a state that is in an elastic.run, or has been, cannot be restored outside of it.
+NOTHING_SAVED = "there is nothing to return to: what was saved before elastic.run went over to it; save() keeps the state as it is now"
 
 
 class State:
@@ -243,10 +246,7 @@ class ObjectState(State):
             world.training.restore()
             self._apply(pickle.loads(world.training.get("objects")))
         elif self._saved is None:
-            raise RegroupError(
-                "there is nothing to return to: what was saved before elastic.run went over to it; save() keeps the "
-                "state as it is now"
-            )
+            raise RegroupError(NOTHING_SAVED)
         else:
             ObjectState._apply(self, copy.deepcopy(self._saved))
 

@@ -39,9 +39,7 @@ class OptimizerHandler:
             self._registered.append({})
             for key, like in sorted(outline.items()):
                 memory = torch.zeros(like.shape, dtype=like.dtype)
-                tensor = RegisteredTensor(f"{self._name}.{i}.{key}", memory)
-                tensor.register(training)
-                self._registered[i][key] = tensor
+                self._registered[i][key] = RegisteredTensor(training, f"{self._name}.{i}.{key}", memory)
 
     def _current(self) -> List[torch.Tensor]:
         return [p for g in self.value.param_groups for p in g["params"]]
@@ -84,7 +82,6 @@ class OptimizerHandler:
         return {"groups": groups, "rest": rest, "present": present, "more": more}
 
     def apply(self, kept: Any) -> None:
-        """Updates the optimizer."""
         self._update()
         for key in [key for key in self.value.state if not torch.is_tensor(key)]:
             del self.value.state[key]

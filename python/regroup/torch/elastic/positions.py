@@ -23,7 +23,6 @@ class PositionSet:
         self._tail = max(self.more) + 1 if self.more else self.whole  # the end of the set
 
     def count(self) -> int:
-        """The number of positions in the set."""
         return self.whole + len(self.more)
 
     def left(self) -> int:

@@ -159,10 +159,11 @@ def recorded(operation: Callable) -> Callable:
 
     @functools.wraps(operation)
     def call(*args: Any, **kwargs: Any) -> Any:
-        prologue = world.prologue
-        if prologue is None or world.mode is None:
+        if not world.recording or world.mode is None:
             return operation(*args, **kwargs)
-        return prologue.call(operation, args, kwargs)
+        if world.prologue is None:
+            world.prologue = Prologue(world)
+        return world.prologue.call(operation, args, kwargs)
 
     return call
 

@@ -10,17 +10,12 @@ from .. import replicas
 
 
 class RegisteredTensor:
-    """One tensor of the state. ``memory`` is registered with the library; the tensor in use shares
-    it where possible."""
+    """One tensor of the state. ``memory`` is registered with the library, under a name with what must
+    be equal on all ranks; the tensor in use shares it where possible."""
 
-    def __init__(self, name: str, memory: torch.Tensor):
+    def __init__(self, training: Training, name: str, memory: torch.Tensor):
         self.name, self.memory = name, memory
-
-    def register(self, training: Training) -> None:
-        """Registers the memory. The name contains what must be equal on all ranks."""
-        size = self.memory.numel() * self.memory.element_size()
-        name = f"{self.name} {self.memory.dtype} {tuple(self.memory.shape)}"
-        training.tensor(name, self.memory.data_ptr(), size)
+        training.tensor(f"{name} {memory.dtype} {tuple(memory.shape)}", memory.data_ptr(), memory.nbytes)
 
     def capture(self, current: torch.Tensor) -> None:
         """Copies the tensor in use to the memory. Raises UnsupportedError if it has become one that

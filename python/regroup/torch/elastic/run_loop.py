@@ -19,7 +19,6 @@ from .. import handles
 from ..world import describe, world
 from .object_state import State
 
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -41,17 +40,12 @@ def run(func: _Function) -> _Function:
             raise RegroupError(f"the first argument is a {type(state).__name__}, not a State")
         world.initialized()
         if world.mode == membership.STATIC and world.membership.size > 1:
-            return _run_static(func, state, args, kwargs)
+            # The ranks are a launcher's, in one generation: after a loss it restarts all workers.
+            state.sync()
+            return func(state, *args, **kwargs)
         return _RunLoop(func, state, args, kwargs).run()
 
     return cast(_Function, wrapper)
-
-
-def _run_static(func: Callable, state: State, args: tuple, kwargs: dict) -> Any:
-    """Trains with the ranks of a launcher, in one generation: after a loss the launcher restarts
-    all workers."""
-    state.sync()
-    return func(state, *args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -88,12 +82,12 @@ def _all_raise() -> bool:
     limit = settings.named()["deadlock_ms"] / 1000
     ones = (ctypes.c_int64 * 1)(1)
     address = ctypes.addressof(ones)
-    request = comm.named.allreduce("elastic.interrupt", "", address, 1, lib.INT64, lib.MAX)
+    request = comm.named.allreduce(address, 1, lib.INT64, lib.MAX, start=True, name="elastic.interrupt")
     ended: List[Any] = []
 
     def wait() -> None:
         try:
-            ended.append(lib.wait_until(request, time.monotonic() + limit if limit > 0 else None))
+            ended.append(lib.wait(request, time.monotonic() + limit if limit > 0 else None))
         except Exception as e:
             ended.append(e)
 
@@ -123,7 +117,7 @@ class _RunLoop:
         self._interrupt: Optional[Exception] = None  # that ended the last generation
         self._survivor = False  # the state was in a generation before
         self._elastic = world.mode == membership.ELASTIC
-        if self._elastic and (world.job is None or world.prologue is None):
+        if self._elastic and (world.job is None or not world.recording):
             raise RegroupError(
                 "elastic.run trains once in a process of a job with --recovery in-process: a worker that comes in later "
                 "could not be told which of several trainings the others are in; put both into one function, with what "
@@ -132,23 +126,18 @@ class _RunLoop:
         self._training = world.job if self._elastic else Training(log=False)
 
     def run(self) -> Any:
-        """Trains to the end."""
+        finished = lost = False
         with _stopped_by_sigterm(self._training):
-            return self._run()
-
-    def _run(self) -> Any:
-        finished = False
-        try:
-            self._begin()
-            lost = False
-            while self._next():
-                status, reason, result = self._train(lost)
-                lost = status == lib.PEER_LOST
-                self._leave(status, reason)
-            finished = True
-            return result
-        finally:
-            self._end(finished)
+            try:
+                self._begin()
+                while self._next():
+                    status, reason, result = self._train(lost)
+                    lost = status == lib.PEER_LOST
+                    self._leave(status, reason)
+                finished = True
+                return result
+            finally:
+                self._end(finished)
 
     def _begin(self) -> None:
         """Registers the state with the engine."""
@@ -163,7 +152,7 @@ class _RunLoop:
         if not self._elastic:
             training.start()
             return
-        world.prologue = None
+        world.recording, world.prologue = False, None
         handles.forget()
         training.leave(lib.OK)
 
@@ -198,7 +187,7 @@ class _RunLoop:
         world.stage = None
         self._training.close()
         if self._elastic:
-            world.job = world.prologue = None
+            world.job, world.recording, world.prologue = None, False, None
         world.end()
 
     def _call(self) -> Any:

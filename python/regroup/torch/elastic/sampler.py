@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Set
 import torch
 import torch.utils.data
 
+from ... import _library as lib
 from ...errors import DivergedError, InvalidArgumentError
 from ..world import world
 from .positions import PositionSet
@@ -167,7 +168,7 @@ class ElasticSampler(torch.utils.data.Sampler):
             return torch.arange(position, position + count)
         out = torch.empty(count, dtype=torch.int64)
         if count:
-            _permutation(self._samples, self.seed, self.epoch, position, out)
+            lib.permutation(self._samples, self.seed, self.epoch, position, out.data_ptr(), count)
         return out
 
     def _chosen(self, numbers: range) -> Iterator[int]:
@@ -275,9 +276,3 @@ def _runs(numbers: List[int]) -> Iterator[range]:
         if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:
             yield range(numbers[begin], numbers[i - 1] + 1)
             begin = i
-
-
-def _permutation(samples: int, seed: int, epoch: int, position: int, out: torch.Tensor) -> None:
-    from ... import _library as lib
-
-    lib.permutation(samples, seed, epoch, position, out.data_ptr(), out.numel())

@@ -9,6 +9,8 @@ from typing import Any, List, Optional, Tuple
 import torch
 
 from ...errors import RegroupError
+from ..functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from .object_state import NOTHING_SAVED, merge_samplers
 from .sampler import ElasticSampler
 
 
@@ -45,7 +47,6 @@ class StateHandler:
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
-        """Replaces the value."""
         self.value = value
         self.save()
 
@@ -63,15 +64,10 @@ class _CopyHandler(StateHandler):
 
     def restore(self) -> None:
         if self._saved is None:
-            raise RegroupError(
-                "there is nothing to return to: what was saved before elastic.run went over to it; save() keeps the "
-                "state as it is now"
-            )
+            raise RegroupError(NOTHING_SAVED)
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
-        from ..functions import broadcast_object
-
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
         self.save()
 
@@ -84,8 +80,6 @@ class ModelStateHandler(_CopyHandler):
     """Handles a torch.nn.Module."""
 
     def sync(self) -> None:
-        from ..functions import broadcast_parameters
-
         broadcast_parameters(self.value.state_dict(), root_rank=0)
         self.save()
 
@@ -94,8 +88,6 @@ class OptimizerStateHandler(_CopyHandler):
     """Handles an optimizer."""
 
     def sync(self) -> None:
-        from ..functions import broadcast_optimizer_state
-
         broadcast_optimizer_state(self.value, root_rank=0)
         self.save()
 
@@ -104,8 +96,6 @@ class SamplerStateHandler(_CopyHandler):
     """Handles an ElasticSampler: merges what all ranks have recorded."""
 
     def sync(self) -> None:
-        from .object_state import merge_samplers
-
         merge_samplers([self.value])
         super().sync()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Set
+from typing import Any, Callable, Dict, List, Set
 
 import torch
 
@@ -10,10 +10,45 @@ from ...errors import RegroupError, UnsupportedError
 from ...training import Training
 from .. import replicas
 from ..world import world
-from .engine_handlers import cannot_replace, engine_handler_for
+from .model_handler import ModelHandler
 from .object_state import ObjectState
+from .optimizer_handler import OptimizerHandler
 from .sampler import ElasticSampler
-from .state_handlers import StateHandler, state_handler_for
+from .state_handlers import (
+    DictStateHandler,
+    ModelStateHandler,
+    OptimizerStateHandler,
+    SamplerStateHandler,
+    StateHandler,
+    state_handler_for,
+)
+
+
+class DictHandler:
+    """The engine's handler of anything with a state_dict, like the position of a sampler."""
+
+    def __init__(self, value: Any, name: str):
+        self.value = value
+
+    def register(self, training: Training) -> None:
+        """Does nothing: it has no tensors."""
+
+    def capture(self) -> Any:
+        """Returns what is saved as an object."""
+        return self.value.state_dict()
+
+    def apply(self, kept: Any) -> None:
+        self.value.load_state_dict(kept)
+
+
+#: The engine's handlers, which are used within elastic.run, by those outside: memory that the C
+#: library reads and writes in place. User-defined handlers are used in both.
+_ENGINE_HANDLERS: Dict[type, Callable[[Any, str], Any]] = {
+    ModelStateHandler: ModelHandler,
+    OptimizerStateHandler: OptimizerHandler,
+    SamplerStateHandler: DictHandler,
+    DictStateHandler: DictHandler,
+}
 
 
 class TorchState(ObjectState):
@@ -49,13 +84,13 @@ class TorchState(ObjectState):
 
     def _set_handler(self, name: str, handler: StateHandler) -> None:
         self._handlers[name] = handler
-        engine_handler = engine_handler_for(handler, name)
-        if engine_handler is not None:
-            self._engine_handlers[name] = engine_handler
+        make = _ENGINE_HANDLERS.get(type(handler))
+        if make is not None:
+            self._engine_handlers[name] = make(handler.value, name)
 
-    def _self_managed(self) -> List[StateHandler]:
-        """The handlers that are used within elastic.run too."""
-        return [h for name, h in sorted(self._handlers.items()) if name not in self._engine_handlers]
+    def _used(self, training: bool) -> List[StateHandler]:
+        """The handlers that are used; within elastic.run those without an engine's handler."""
+        return [h for name, h in sorted(self._handlers.items()) if not (training and name in self._engine_handlers)]
 
     def __setattr__(self, name: str, value: Any) -> None:
         replicas.check_whole(name, value)
@@ -64,12 +99,14 @@ class TorchState(ObjectState):
             if name not in self._engine_handlers:
                 handler.set_value(value)
             elif world.training is not None:
-                raise cannot_replace(name, handler.value, value)
+                raise RegroupError(
+                    f"{name} cannot be replaced while training: its tensors are registered "
+                    f"({type(handler.value).__name__} by {type(value).__name__}); load its state_dict instead"
+                )
             else:
                 fresh = state_handler_for(value)
                 if fresh is None:
-                    kind = type(handler.value).__name__
-                    raise RegroupError(f"{name} is a {kind}, and must stay one")
+                    raise RegroupError(f"{name} is a {type(handler.value).__name__}, and must stay one")
                 self._set_handler(name, fresh)
         elif handler is None and not name.startswith("_") and name not in self._names:
             self._adopt(name, value)
@@ -111,21 +148,18 @@ class TorchState(ObjectState):
             self._engine_handlers[name].apply(kept)
 
     def save(self) -> None:
-        """See ObjectState.save."""
-        for handler in self._self_managed() if world.training is not None else self._handlers.values():
+        for handler in self._used(world.training is not None):
             handler.save()
         super().save()
 
     def restore(self) -> None:
-        """See ObjectState.restore."""
-        for handler in self._self_managed() if world.training is not None else self._handlers.values():
+        for handler in self._used(world.training is not None):
             handler.restore()
         super().restore()
 
     def sync(self) -> None:
-        """See ObjectState.sync."""
         if world.training is None:
-            for _, handler in sorted(self._handlers.items()):
+            for handler in self._used(False):
                 handler.sync()
         super().sync()
 
@@ -141,7 +175,7 @@ class TorchState(ObjectState):
 
     def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
         super()._enter(training, lost, survivor)
-        managed = self._self_managed()
+        managed = self._used(True)
         if not managed:
             return
         if lost:

@@ -7,10 +7,11 @@ because of the failure, waits until its timeout. Shutting down the connections e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
 #: State 1 of tcp(7)'s TCP_INFO: data can be sent and received.
 _ESTABLISHED = 1
@@ -40,26 +41,28 @@ def sockets() -> Dict[int, int]:
     return found
 
 
-def _open(fd: int, inode: int) -> Optional[socket.socket]:
+@contextlib.contextmanager
+def _opened(fd: int, inode: int) -> Iterator[Optional[socket.socket]]:
     """The socket of a descriptor, as one more descriptor; None if it is another one by now."""
-    try:
+    copy = -1
+    with contextlib.suppress(OSError):
         copy = os.dup(fd)
-    except OSError:
-        return None
-    if os.fstat(copy).st_ino != inode:
+    if copy >= 0 and os.fstat(copy).st_ino == inode:
+        with socket.socket(fileno=copy) as at:
+            yield at
+        return
+    if copy >= 0:
         os.close(copy)
-        return None
-    return socket.socket(fileno=copy)
+    yield None
 
 
 def connected_since(before: Dict[int, int]) -> Iterator[Connection]:
     """The TCP connections whose sockets are not in before."""
     for inode, fd in sockets().items():
-        at = None if inode in before else _open(fd, inode)
-        if at is None:
+        if inode in before:
             continue
-        with at:
-            if at.family not in (socket.AF_INET, socket.AF_INET6) or at.type != socket.SOCK_STREAM:
+        with _opened(fd, inode) as at:
+            if at is None or at.family not in (socket.AF_INET, socket.AF_INET6) or at.type != socket.SOCK_STREAM:
                 continue
             try:
                 yield Connection(fd, inode, _name(at.getsockname()), _name(at.getpeername()))
@@ -79,11 +82,11 @@ class Mesh:
         self._connections = connections
 
     @staticmethod
-    def between(before: Dict[int, int], gather: Callable[[Set[str]], List[Set[str]]]) -> "Mesh":
+    def between(before: Dict[int, int], gather: Callable[[List[str]], List[List[str]]]) -> "Mesh":
         """The connections that were made since before, and which another member has the other end
-        of. gather returns the sets of all members, in the order of the ranks."""
+        of. gather returns the lists of all members, in the order of the ranks."""
         mine = list(connected_since(before))
-        known = set().union(*gather({f"{c.local} {c.peer}" for c in mine}))
+        known = set().union(*gather([f"{c.local} {c.peer}" for c in mine]))
         return Mesh([c for c in mine if f"{c.peer} {c.local}" in known])
 
     def __len__(self) -> int:
@@ -96,19 +99,11 @@ class Mesh:
     def shut_down(self) -> None:
         """Ends all connections: whoever waits for data gets an error, on both sides."""
         for c in self._connections:
-            at = _open(c.fd, c.inode)
-            if at is None:
-                continue
-            with at:
-                try:
+            with _opened(c.fd, c.inode) as at, contextlib.suppress(OSError):  # it has ended by itself
+                if at is not None:
                     at.shutdown(socket.SHUT_RDWR)
-                except OSError:  # it has ended by itself
-                    continue
 
 
 def _works(c: Connection) -> bool:
-    at = _open(c.fd, c.inode)
-    if at is None:
-        return False
-    with at:
-        return at.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
+    with _opened(c.fd, c.inode) as at:
+        return at is not None and at.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED

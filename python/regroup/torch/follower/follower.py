@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, List, Optional, Set
+from typing import Any, List, Optional
 
 import torch.distributed as dist
 
@@ -93,7 +93,7 @@ class Follower:
         before = None if self._shares else connections.sockets()
         try:
             self._store.replace(server, members[0]["store"], comm.failed)
-            with rendezvous.give(_beside(comm) if self._shares else None):
+            with rendezvous.give(comm.with_origin(ORIGIN) if self._shares else None):
                 self._group.connect(generation, comm.rank, [m["handle"] for m in members])
         except RuntimeError as e:
             watch.wait(NOTICE)
@@ -102,7 +102,7 @@ class Follower:
             raise
         group.set_group_count(max(m["count"] for m in members))
         if before is not None:
-            watch.guard(connections.Mesh.between(before, lambda own: _gather_sets(comm, own)))
+            watch.guard(connections.Mesh.between(before, lambda own: _gather(comm, own)))
         models.renew()
 
     def failed(self) -> bool:
@@ -166,17 +166,6 @@ class _Watch:
         self._thread.join()
 
 
-def _beside(comm: Communicator) -> Communicator:
-    """The communicator of the job, for the operations of the group."""
-    beside = comm.with_origin(ORIGIN)
-    if comm.gpus is not None:
-        beside.gpus = comm.gpus.beside(beside)
-    return beside
-
-
-def _gather(comm: Communicator, mine: dict) -> List[dict]:
+def _gather(comm: Communicator, mine: Any) -> List[Any]:
+    """What all ranks give, in their order; each can be written as JSON."""
     return [json.loads(b) for b in comm.allgather_bytes(json.dumps(mine).encode())]
-
-
-def _gather_sets(comm: Communicator, mine: Set[str]) -> List[Set[str]]:
-    return [set(json.loads(b)) for b in comm.allgather_bytes(json.dumps(sorted(mine)).encode())]

@@ -20,70 +20,11 @@ from .store import GenerationStore
 MEETING = timedelta(seconds=30)
 
 
-class ReconfiguredGroup:
-    """A default group that is one object for good, since torch 2.14."""
+class DefaultGroup:
+    """The default group, and what its backends know of it."""
 
-    def __init__(self, backend: str, store: GenerationStore, options: Dict[str, Any]):
+    def __init__(self, backend: str):
         self._devices = _devices(backend)
-        dist.init_process_group(backend, store=store, rank=0, world_size=1, enable_reconfigure=True, **options)
-        if not _can_be_reconfigured():
-            dist.destroy_process_group()
-            raise UnsupportedError(f"{backend} cannot be reconfigured")
-        # A handle holds the number of the group before, which tells newcomers apart.
-        self._reconfigure(secrets.randbits(62) | 1 << 61, [dist._get_reconfigure_handle()])
-
-    def handle(self) -> str:
-        """What the others need to connect to this process."""
-        return dist._get_reconfigure_handle()
-
-    def connect(self, generation: int, rank: int, handles: List[str]) -> None:
-        """Makes the processes with these handles the members, in the order of their ranks."""
-        self._reconfigure(generation, handles)
-
-    @staticmethod
-    def _reconfigure(uuid: int, handles: List[str]) -> None:
-        dist._reconfigure(uuid, handles, timeout=MEETING).wait()
-        group, size = dist.group.WORLD, len(handles)
-        distributed_c10d._world.pg_group_ranks[group] = {r: r for r in range(size)}
-
-    def _backends(self) -> List[Any]:
-        return [dist.get_backend_impl(dist.group.WORLD, torch.device(d)) for d in self._devices]
-
-    def failed(self) -> bool:
-        """Whether the backend has noticed that the group does not work any more."""
-        return any(b.get_error() != c10d.ErrorType.SUCCESS for b in self._backends())
-
-    def abort(self) -> None:
-        """Ends what is in progress here, where the backend can."""
-        for backend in self._backends():
-            backend.abort()
-
-
-class RenewedGroup:
-    """A default group that is destroyed and initialised again, for torch before 2.14 and backends
-    that cannot be reconfigured."""
-
-    def __init__(self, backend: str, store: GenerationStore, options: Dict[str, Any]):
-        self._backend, self._store, self._options = backend, store, options
-        self._devices = _devices(backend)
-        dist.init_process_group(backend, store=store, rank=0, world_size=1, **options)
-
-    def handle(self) -> str:
-        """Nothing: the store connects the members."""
-        return ""
-
-    def connect(self, generation: int, rank: int, handles: List[str]) -> None:
-        """Makes as many processes as there are handles the members."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        set_group_count(0)  # a failed initialisation leaves it, and the names of keys, higher
-        dist.init_process_group(
-            self._backend,
-            store=dist.PrefixStore(str(generation), self._store),
-            rank=rank,
-            world_size=len(handles),
-            **self._options,
-        )
 
     def _asked(self, name: str) -> List[Callable[[], Any]]:
         """This method of the backends that have it."""
@@ -100,6 +41,50 @@ class RenewedGroup:
         """Ends what is in progress here, where the backend can."""
         for abort in self._asked("abort"):
             abort()
+
+
+class ReconfiguredGroup(DefaultGroup):
+    """A default group that is one object for good, since torch 2.14."""
+
+    def __init__(self, backend: str, store: GenerationStore, options: Dict[str, Any]):
+        super().__init__(backend)
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, enable_reconfigure=True, **options)
+        if not _can_be_reconfigured():
+            dist.destroy_process_group()
+            raise UnsupportedError(f"{backend} cannot be reconfigured")
+        # A handle holds the number of the group before, which tells newcomers apart.
+        self.connect(secrets.randbits(62) | 1 << 61, 0, [self.handle()])
+
+    def handle(self) -> str:
+        """What the others need to connect to this process."""
+        return dist._get_reconfigure_handle()
+
+    def connect(self, generation: int, rank: int, handles: List[str]) -> None:
+        """Makes the processes with these handles the members, in the order of their ranks."""
+        dist._reconfigure(generation, handles, timeout=MEETING).wait()
+        distributed_c10d._world.pg_group_ranks[dist.group.WORLD] = {r: r for r in range(len(handles))}
+
+
+class RenewedGroup(DefaultGroup):
+    """A default group that is destroyed and initialised again, for torch before 2.14 and backends
+    that cannot be reconfigured."""
+
+    def __init__(self, backend: str, store: GenerationStore, options: Dict[str, Any]):
+        super().__init__(backend)
+        self._backend, self._store, self._options = backend, store, options
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, **options)
+
+    def handle(self) -> str:
+        """Nothing: the store connects the members."""
+        return ""
+
+    def connect(self, generation: int, rank: int, handles: List[str]) -> None:
+        """Makes as many processes as there are handles the members."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        set_group_count(0)  # a failed initialisation leaves it, and the names of keys, higher
+        within = dist.PrefixStore(str(generation), self._store)
+        dist.init_process_group(self._backend, store=within, rank=rank, world_size=len(handles), **self._options)
 
 
 def create(backend: str, store: GenerationStore, options: Dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
-from typing import Any, Callable, List
+from typing import Any, Callable
 
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,14 +17,10 @@ _models: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 _HOOKS = ("register_comm_hook", "_register_builtin_comm_hook")
 
-_recording: List[bool] = []
 
-
+@functools.lru_cache(maxsize=None)  # once
 def record() -> None:
     """Notes each DistributedDataParallel from here on, of which torch has no list."""
-    if _recording:
-        return
-    _recording.append(True)
     _around("__init__", lambda model, *_: _models.setdefault(model, []))
     for name in _HOOKS:
         _around(name, lambda model, call: _models.setdefault(model, []).append(call))
@@ -75,16 +71,11 @@ def renew() -> None:
         model.__setstate__({})  # as after pickling: makes a reducer
         model._has_rebuilt_buckets = False
         for method, args, kwargs in hooks:
-            _again(model, method, args, kwargs)
+            listed = list(getattr(model, "_comm_hooks", []))  # torch's own list has it already
+            method(model, *args, **kwargs)
+            if listed:
+                model._comm_hooks[:] = listed
         if model.mixed_precision is not None:
             model.reducer._set_mixed_precision_param_dtype(model.mixed_precision.param_dtype)
         if any(hasattr(p, "_in_backward_optimizers") for p in model.module.parameters()):
             model.reducer._set_optimizer_in_backward()
-
-
-def _again(model: Any, method: Callable, args: tuple, kwargs: dict) -> None:
-    """Repeats the registration of a hook, which torch's own list of them has already."""
-    listed = list(getattr(model, "_comm_hooks", []))
-    method(model, *args, **kwargs)
-    if listed:
-        model._comm_hooks[:] = listed

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Tuple
 
@@ -38,31 +39,17 @@ def serve() -> Tuple[Callable[[], dist.Store], str]:
         listener.close()
         raise RegroupError(f"no store can be served at REGROUP_ADVERTISE={host}: {e}") from e
     port = listener.getsockname()[1]
-    return _Starting(host, port, listener.detach()).store, f"{host}:{port}"
+    options = {"is_master": True, "master_listen_fd": listener.detach()}
+    started: Future = Future()
 
-
-class _Starting(threading.Thread):
-    """Starts a server that listens on a descriptor, which it closes."""
-
-    def __init__(self, host: str, port: int, listener: int):
-        super().__init__(name="regroup-store", daemon=True)
-        self._where, self._listener = (host, port), listener
-        self._store: Optional[dist.Store] = None
-        self._error: Optional[Exception] = None
-        self.start()
-
-    def run(self) -> None:
+    def start() -> None:
         try:
-            self._store = tcp_store(*self._where, is_master=True, master_listen_fd=self._listener)
+            started.set_result(tcp_store(host, port, **options))
         except Exception as e:
-            self._error = e
+            started.set_exception(RegroupError(f"the store has not started: {e}"))
 
-    def store(self) -> dist.Store:
-        """The store, when it has started."""
-        self.join()
-        if self._store is None:
-            raise RegroupError(f"the store has not started: {self._error}")
-        return self._store
+    threading.Thread(target=start, name="regroup-store", daemon=True).start()
+    return started.result, f"{host}:{port}"
 
 
 def connect(address: str, failed: Callable[[], Optional[Exception]]) -> dist.Store:
@@ -151,5 +138,15 @@ def _passed_on(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self._server, name)(*arguments)
 
 
-for _name in ("set", "add", "compare_set", "check", "delete_key", "num_keys", "append", "multi_set", "has_extended_api"):
+for _name in (
+    "set",
+    "add",
+    "compare_set",
+    "check",
+    "delete_key",
+    "num_keys",
+    "append",
+    "multi_set",
+    "has_extended_api",
+):
     setattr(GenerationStore, _name, _passed_on(_name))
