@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/gpu"
+	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/nccl"
 	"github.com/regroup-io/regroup/collective/tcp"
 )
