@@ -6,7 +6,9 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -18,8 +20,9 @@ type Replay struct {
 	Jobs  map[events.JobID]*Job
 	Facts int
 
-	last map[string]uint64 // number, by numbered log
-	fail Fail
+	last    map[string]uint64 // number, by numbered log
+	decided time.Time         // by the scheduler: the newest placement
+	fail    Fail
 }
 
 // Fail reports a violation. Invariants have the numbers of e2e/sim/invariants.go.
@@ -61,6 +64,7 @@ func Fold(facts []events.Event) (*Replay, error) {
 	for _, e := range facts {
 		r.Apply(e)
 	}
+	r.checkSlots()
 	return r, errors.Join(wrong...)
 }
 
@@ -99,7 +103,7 @@ func (r *Replay) Apply(e events.Event) bool {
 	case events.NodeLeft:
 		r.node(events.NodeStateLeft, b.NodeFact)
 	case events.PlacementSet:
-		r.placed(e.Number, b)
+		r.placed(e, b)
 	case events.PlacementReleased:
 		r.Job(b.Job).Places = nil
 	case events.RoundOpened:
@@ -153,10 +157,16 @@ func (r *Replay) Job(id events.JobID) *Job {
 
 func (r *Replay) node(s events.NodeState, f events.NodeFact) { r.Nodes[f.Node] = &Node{s, f} }
 
-// placed checks that no slot is assigned twice.
-func (r *Replay) placed(number uint64, b events.PlacementSet) {
+// placed records the places of a job. That no slot belongs to two jobs is checked when the next
+// decision of the scheduler follows: one may take a slot from a job and give it to another, in
+// facts of any order, which have the same time.
+func (r *Replay) placed(e events.Event, b events.PlacementSet) {
+	if !e.Time.Equal(r.decided) {
+		r.checkSlots()
+		r.decided = e.Time
+	}
 	j := r.Job(b.Job)
-	j.Places, j.Wanted[number] = b.Places, b.Workers
+	j.Places, j.Wanted[e.Number] = b.Places, b.Workers
 	seen := map[events.Place]bool{}
 	for _, p := range b.Places {
 		if seen[p] {
@@ -164,11 +174,17 @@ func (r *Replay) placed(number uint64, b events.PlacementSet) {
 		}
 		seen[p] = true
 	}
-	for id, j := range r.Jobs {
-		for _, p := range j.Places {
-			if id != b.Job && seen[p] {
-				r.fail(3, "%s belongs to %s and to %s", p, id, b.Job)
+}
+
+// checkSlots checks that no slot belongs to two jobs.
+func (r *Replay) checkSlots() {
+	owner := map[events.Place]events.JobID{}
+	for _, id := range slices.Sorted(maps.Keys(r.Jobs)) {
+		for _, p := range r.Jobs[id].Places {
+			if other, taken := owner[p]; taken && other != id {
+				r.fail(3, "%s belongs to %s and to %s", p, other, id)
 			}
+			owner[p] = id
 		}
 	}
 }

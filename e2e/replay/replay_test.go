@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -112,5 +113,25 @@ func TestReplayFindsWhatIsWrong(t *testing.T) {
 	log = append(log, events.Event{Entity: "j", Number: 4, Body: events.JobRespawned{Job: "j", Dead: "X", Attempt: 2}})
 	if _, err := Fold(log); err == nil || !strings.Contains(err.Error(), "invariant 10") {
 		t.Errorf("replaced twice: got %v", err)
+	}
+}
+
+// TestASlotOfTwoJobs: one decision may name the job that gets a slot before the one that loses it;
+// after it no slot belongs to two.
+func TestASlotOfTwoJobs(t *testing.T) {
+	slot := events.Place{Node: "a", Slot: 0}
+	at := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	placed := func(number uint64, job events.JobID, at time.Time, places ...events.Place) events.Event {
+		return events.Event{Entity: string(job), Number: number, Time: at, Body: events.PlacementSet{Job: job, Places: places}}
+	}
+	moved := []events.Event{placed(1, "j", at, slot), placed(2, "k", at.Add(time.Second), slot), placed(3, "j", at.Add(time.Second))}
+	if _, err := Fold(moved); err != nil {
+		t.Errorf("a slot that moves in one decision: %v", err)
+	}
+	later := slices.Concat(moved[:2], []events.Event{placed(3, "j", at.Add(2*time.Second))})
+	for name, log := range map[string][]events.Event{"at the end": moved[:2], "until the next decision": later} {
+		if _, err := Fold(log); err == nil || !strings.Contains(err.Error(), "invariant 3: a/0 belongs to j and to k") {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
