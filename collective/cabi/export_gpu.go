@@ -27,7 +27,7 @@ func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint6
 	})
 }
 
-// launch starts an operation after what is queued on a stream.
+// launch starts an operation after the work queued on a stream.
 type launch func(on *nccl.Stream) *gpu.Task
 
 // start checks an operation's arguments and starts it on the GPU.

@@ -11,8 +11,14 @@ import (
 	"github.com/regroup-io/regroup/collective"
 )
 
-// rgo_start carries out or starts the operation that op describes, on a communicator, a subset of
-// one, or a GPU. Each of those has a function that starts it there: direct, startNamed, onGPU.
+// rgo_start carries out or starts the operation that op describes, where the handle says:
+//
+//	communicator           start       in the order of the calls
+//	communicator, by name  startNamed  when all ranks have started that name
+//	subset, by name        startNamed
+//	GPU, with or without   gpuEngine.start
+//
+// Without a request the operation has ended when it returns.
 //
 //export rgo_start
 func rgo_start(h C.uint64_t, op *C.rg_op, request *C.uint64_t) C.int {

@@ -62,7 +62,7 @@ func (c *communicator) openGPU(options string, before *gpuEngine) (*gpuEngine, e
 	return g, nil
 }
 
-// do starts an operation after what is queued on a stream. Without a request, what is queued next
+// do starts an operation after the work queued on a stream. Without a request, the work queued next
 // waits for the operation; with one, the request completes when the GPU has finished.
 func (g *gpuEngine) do(stream uintptr, started *uint64, begin func(*nccl.Stream) *gpu.Task) error {
 	on := g.engine.Device().StreamOf(stream)
@@ -143,7 +143,7 @@ func (g *gpuEngine) describe() ([]byte, error) {
 }
 
 // doNamed starts an operation that begins when all ranks have started one of this name. Its request
-// completes when the GPU has finished or, if ordered, when what is queued next on the stream waits
+// completes when the GPU has finished or, if ordered, when the work queued next on the stream waits
 // for it.
 func (g *gpuEngine) doNamed(name, kind string, stream uintptr, ordered bool, started *uint64, begin func(*nccl.Stream) *gpu.Task) error {
 	if started == nil {

@@ -137,7 +137,7 @@ int rg_comm_describe(rg_comm comm, char *buffer, size_t len);
  *
  * handle is where:
  *   a rg_comm       memory of the host
- *   a rg_gpu        RG_ALLREDUCE, RG_BROADCAST and RG_ALLGATHER on memory of its GPU, behind what is queued on stream now
+ *   a rg_gpu        RG_ALLREDUCE, RG_BROADCAST and RG_ALLGATHER on memory of its GPU, behind the work queued on stream now
  *   either, and op has a name: the ranks pair the operation up by that; see "Operations by name"
  *
  * With request == NULL the calling thread carries the operation out and rg_start returns when it has ended. Otherwise it is
@@ -183,7 +183,7 @@ typedef struct rg_op {
     int32_t reduction;
     int32_t wire;    /* type of the elements on the wire, 0 = type */
     int32_t peer;    /* the root, or the other rank of a message */
-    int32_t ordered; /* of a GPU by name: the request ends when what is queued on stream next waits for the operation */
+    int32_t ordered; /* of a GPU by name: the request ends when the work queued on stream next waits for the operation */
     int64_t count;   /* in elements, or in rows */
     int64_t row;     /* elements of a row */
     int64_t tag;
@@ -354,11 +354,11 @@ int rg_elastic_close(rg_elastic elastic);
  * or without those that were lost, where it can. Else it stays open.
  */
 int rg_gpu_open(rg_comm comm, const char *options, rg_gpu before, rg_gpu *gpu);
-/* Operations on its memory are those of rg_start with this handle. With request == NULL they return when what is queued on
+/* Operations on its memory are those of rg_start with this handle. With request == NULL they return when the work queued on
  * the stream next waits for them: a failure that comes later is told by the calls that follow. A request ends when the GPU
  * has done the operation, or when it has failed and the GPU leaves the memory alone. They come in the same order on all
  * ranks, and run beside all operations on the host's memory. By name they are carried out when all ranks have started
- * them, behind what is queued on the stream then. */
+ * them, behind the work queued on the stream then. */
 /* {"engine", "nccl", "driver", "from"}, for people. */
 int rg_gpu_describe(rg_gpu gpu, char *buffer, size_t len);
 /* Waits for what was started, at most 10 s. Before rg_comm_close, on all ranks of the machine; or after it. */

@@ -26,7 +26,7 @@ func failed(err error) *Task {
 	return t
 }
 
-// start queues an operation after what is queued on a stream now; nil is for buffers that are
+// start queues an operation after the work queued on a stream now; nil is for buffers that are
 // ready.
 func (e *Engine) start(ctx context.Context, name string, on *nccl.Stream, run func(context.Context) (*nccl.Work, error)) *Task {
 	t := &Task{engine: e, name: name, launched: make(chan struct{})}
@@ -95,8 +95,8 @@ func (t *Task) Wait(ctx context.Context) error {
 	return t.engine.failAndWait(err)
 }
 
-// Before makes what is queued on s from now on wait for the operation. It waits itself until all of
-// the operation is queued on the GPU: with a single node that is soon, with several it includes
+// Before makes the work queued on s from now on wait for the operation. It waits itself until all
+// of the operation is queued on the GPU: with a single node that is soon, with several it includes
 // what goes between them. For errors see Wait; one that comes later is returned by what follows,
 // and s continues with an undefined buffer.
 func (t *Task) Before(ctx context.Context, s *nccl.Stream) error {

@@ -174,7 +174,7 @@ type Work struct {
 // Do queues operations, several as one group, which NCCL starts together. It returns
 // when they are queued, which the first time includes making connections, and costs
 // NCCL a thread each time, as for every communicator that does not block. Work.Wait
-// says when they are done. They begin when what is queued now on the stream after is
+// says when they are done. They begin when the work queued now on the stream after is
 // done; nil is for buffers that are ready.
 //
 // An error of ErrInvalid harms nothing, nor does a context that ends while others
@@ -360,7 +360,7 @@ func (w *Work) drop() {
 	}
 }
 
-// Before makes what is queued on s from now on wait for the operations, without blocking the
+// Before makes the work queued on s from now on wait for the operations, without blocking the
 // caller.
 func (w *Work) Before(ctx context.Context, s *Stream) error {
 	if w.done.Load() {

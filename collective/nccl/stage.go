@@ -83,8 +83,9 @@ func (s *Stage) Close(ctx context.Context) error {
 	return err
 }
 
-// Run copies buffer to the host once what is queued on after is done (nil: at once), calls exchange
-// for each chunk with its offset in the buffer, in order, and copies back what exchange left there.
+// Run copies buffer to the host once the work queued on after is done (nil: at once), calls
+// exchange for each chunk with its offset in the buffer, in order, and copies back what exchange
+// left there.
 // An empty buffer is one empty chunk. It returns when the buffer is whole again, so work that is
 // queued later sees it. After an error the contents of the buffer are undefined.
 func (s *Stage) Run(ctx context.Context, after *Stream, buffer Buffer, exchange func(chunk []byte, offset int) error) error {

@@ -100,7 +100,7 @@ type Event struct {
 	handle uintptr // 0 = freed; used on the device's thread
 }
 
-// Mark returns the end of what is queued on s now, nil if s is nil.
+// Mark returns the end of the work queued on s now, nil if s is nil.
 func (d *Device) Mark(ctx context.Context, s *Stream) (*Event, error) {
 	if err := s.isOn(d); err != nil || s == nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (d *Device) Mark(ctx context.Context, s *Stream) (*Event, error) {
 	return e, nil
 }
 
-// Before makes what is queued on s from now on wait for the event, and frees it.
+// Before makes the work queued on s from now on wait for the event, and frees it.
 func (e *Event) Before(ctx context.Context, s *Stream) error {
 	if e == nil {
 		return nil
@@ -157,7 +157,7 @@ func (d *Device) toDevice(stream, to uintptr, from []byte) error {
 	return d.lib.driverError("cuMemcpyHtoDAsync", code)
 }
 
-// order makes later wait for what is queued on earlier now. The event can be reused at once: a
+// order makes later wait for the work queued on earlier now. The event can be reused at once: a
 // queued wait keeps what it waits for.
 func (d *Device) order(later, earlier uintptr) error {
 	event, err := d.mark(earlier)
@@ -168,12 +168,12 @@ func (d *Device) order(later, earlier uintptr) error {
 	return d.await(later, event)
 }
 
-// await makes what is queued on a stream from now on wait for an event.
+// await makes the work queued on a stream from now on wait for an event.
 func (d *Device) await(stream, event uintptr) error {
 	return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(stream, event, 0))
 }
 
-// mark records an event after what is queued on a stream.
+// mark records an event after the work queued on a stream.
 func (d *Device) mark(stream uintptr) (event uintptr, err error) {
 	c := &d.lib.cuda
 	if n := len(d.idle); n > 0 {

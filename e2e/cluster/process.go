@@ -349,7 +349,7 @@ func Used(pids ...int) (u Usage, err error) {
 	return u, nil
 }
 
-// Dialog is a program that is told by lines what to do, and says by lines what it has done.
+// Dialog is a program that reads requests as lines, and answers each with a line.
 type Dialog struct {
 	*exec.Cmd
 	In    io.WriteCloser

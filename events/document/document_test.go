@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -97,5 +98,21 @@ func TestDocumentThatDecompressesToTooMuchIsNeverStored(t *testing.T) {
 	}
 	if _, err := Encode(Document{Schema: Schema, State: text}); !errors.Is(err, events.ErrTooLarge) {
 		t.Errorf("it is stored: %v", err)
+	}
+}
+
+// TestADocumentThatDecompressesToTooMuchIsRefused before it has cost the memory: anybody who may
+// write a bucket could store one.
+func TestADocumentThatDecompressesToTooMuchIsRefused(t *testing.T) {
+	bomb := compressor.EncodeAll(make([]byte, limits.Unpacked.Max+1), nil)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Decode(bomb)
+	runtime.ReadMemStats(&after)
+	if events.CodeOf(err) != events.Invalid {
+		t.Errorf("%d bytes: %v", len(bomb), err)
+	}
+	if cost := after.TotalAlloc - before.TotalAlloc; cost > uint64(2*limits.Unpacked.Max) {
+		t.Errorf("refusing %d bytes costs %d", len(bomb), cost)
 	}
 }

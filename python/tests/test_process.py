@@ -192,6 +192,36 @@ class Process(unittest.TestCase):
         )
         self.end(p, 0, "fine", "stdout")
 
+    def test_operations_that_cannot_be(self):
+        """A descriptor that makes no sense is refused with the reason, before anything is sent; the
+        communicator works on."""
+        (p,) = self.start(
+            """
+            from regroup import _library as lib
+            from regroup.communicator import endpoint
+            at = endpoint("127.0.0.1")
+            comm = at.connect(job="j", generation=1, rank=0, world=1, peers=[at.address])
+            subset = comm.subset("all", [0])
+            library, size, problems = lib.library(), lib.OP_SIZE, []
+            def refused(what, handle, op, reason):
+                status, text = library.rg_start(handle, op, None), library.rg_last_error().decode()
+                if status != lib.INVALID or reason not in text:
+                    problems.append((what, status, text))
+            refused("no descriptor", comm.handle, None, "no operation")
+            refused("another size", comm.handle, lib.Op(size=8, code=lib.BARRIER), "size")
+            refused("no code", comm.handle, lib.Op(size=size), "operation 0")
+            refused("a code of later", comm.handle, lib.Op(size=size, code=99), "operation 99")
+            refused("no handle", 10**6, lib.Op(size=size, code=lib.BARRIER), "is not open")
+            refused("a subset without a name", subset.handle, lib.Op(size=size, code=lib.BARRIER), "by name alone")
+            refused("a reduce by name", comm.handle, lib.Op(size=size, code=lib.REDUCE, name=b"r"), "operation 3")
+            refused("no place for rows", comm.handle, lib.Op(size=size, code=lib.JOIN), "place for its request")
+            refused("no type", comm.handle, lib.Op(size=size, code=lib.BROADCAST, recv=1, count=1), "type 0")
+            comm.barrier()
+            print(problems or "fine", flush=True)
+            """
+        )
+        self.end(p, 0, "fine", "stdout")
+
     def test_symbols(self):
         """What the library exports is what the header declares."""
         listed = subprocess.run(

@@ -119,7 +119,7 @@ const (
 // errRevoked ends a stream whose token was revoked, or has expired.
 var errRevoked = errors.New("the token counts no more")
 
-// flush sends what is queued. A client that does not read it in time is disconnected.
+// flush sends the queued text. A client that does not read it in time is disconnected.
 func (s *stream) flush() error {
 	if now := time.Now(); now.Sub(s.checked) >= keepAlive {
 		if s.checked = now; !s.valid() {

@@ -97,7 +97,8 @@ func (b *bench) watched(ctx context.Context, c *cluster.Cluster, t *report.Table
 	return err
 }
 
-// idle watches processes, and returns what they take in the end, and their share of a core.
+// idle returns the memory of processes after a time in which nothing happens, and the share of a
+// core that they used.
 func idle(ctx context.Context, d time.Duration, pids []int) (cluster.Usage, float64, error) {
 	before, err := cluster.Used(pids...)
 	began := time.Now()

@@ -69,8 +69,8 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestAReaderOfAPartIsNotHeldUp: who reads a part of what is there is told at once that there is
-// more, and who has read all of it when the next item comes.
+// TestAReaderOfAPartIsNotHeldUp: a reader that has read a part of the items learns at once that
+// there are more; one that has read all of them learns it with the next item.
 func TestAReaderOfAPartIsNotHeldUp(t *testing.T) {
 	r := NewRing(10, 100)
 	for range 3 {
