@@ -51,7 +51,7 @@ var layers = []layer{
 	{"services/scheduler/plan", []string{"events", "events/spec"}, nil, pureStd, "decisions are replayable"},
 	{"services/rendezvous/round", []string{"events", "events/columns", "events/spec", "events/limits"}, nil, pureStd, "decisions are replayable"},
 	{"services/registry/job", []string{"events", "events/spec", "events/limits", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
-	{"agent/worker", []string{"events", "events/spec", "events/limits", "agent/workerapi/wire"}, nil, pureStd, "decisions are replayable"},
+	{"agent/worker", []string{"events", "events/spec", "events/limits", "internal/workerprotocol"}, nil, pureStd, "decisions are replayable"},
 	{"collective/schedule", nil, nil, pureStd, "schedules are mathematics"},
 	{"events/limits", nil, nil, nil, "every package may bound what it reads"},
 	{"events/spec", []string{"events/limits"}, nil, nil, "bodies of events hold a specification"},
@@ -64,6 +64,7 @@ var layers = []layer{
 	{"events/memory", []string{"events"}, nil, nil, "it stands in for the broker"},
 	{"internal/golden", nil, nil, nil, "tests of every layer import it"},
 	{"internal/durable", nil, nil, nil, "it is about files only"},
+	{"internal/workerprotocol", nil, nil, nil, "agents and workers speak it, and neither imports the other"},
 	{"internal/wait", nil, nil, nil, "every package may wait"},
 	{"internal/spawn", nil, []string{"golang.org/x/sys"}, nil, "it starts processes, nothing else"},
 	{"events/eventstest", []string{"events", "events/spec", "internal/wait"}, nil, nil, "it judges every implementation alike"},
@@ -85,7 +86,7 @@ var layers = []layer{
 	{"services/registry", []string{"events", "events/document", "events/spec", "services/controller", "services/registry/job", "internal/wait"}, nil, nil, "no service knows another"},
 	{"agent/lines", []string{"events", "events/output"}, nil, append([]string{"bytes"}, pureStd...), "it reads bytes, nothing else"},
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
-	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "agent/checkpoints", "agent/lines", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi/...", "internal/spawn", "internal/wait"}, []string{"golang.org/x/sync/errgroup", "golang.org/x/time", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
+	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "agent/checkpoints", "agent/lines", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "golang.org/x/time", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"events", "events/limits", "events/output", "events/spec", "agent/lines", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/cluster/view"}, nil, nil, "programs of others import it"},
 	// What people and programs see of a cluster is made once: the command line prints it, and the
@@ -106,10 +107,9 @@ var layers = []layer{
 	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "internal/specfile", "services/cluster/...", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
 	{"agent/statedir", []string{"events", "internal/durable"}, nil, nil, "it keeps one directory, nothing else"},
 	{"agent/checkpoints", []string{"events"}, nil, nil, "it keeps a folder of folders, nothing else"},
-	{"agent/submitenv", []string{"agent/workerapi/wire", "events", "internal/durable"}, nil, nil, "it keeps a folder of files, nothing else"},
+	{"agent/submitenv", []string{"internal/workerprotocol", "events", "internal/durable"}, nil, nil, "it keeps a folder of files, nothing else"},
 	{"agent/tcpstore", []string{"events/limits"}, nil, nil, "it serves a protocol of others, nothing else"},
-	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
-	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
+	{"agent/workerapi", []string{"internal/workerprotocol"}, nil, nil, "it serves HTTP, nothing else"},
 	// collective/gpu too: the library lives in workers, and loads NCCL and CUDA only when a worker
 	// asks for a GPU.
 	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
@@ -119,11 +119,11 @@ var layers = []layer{
 	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
 	{"collective/internal/control", []string{"collective/internal/frame", "collective/shm"}, nil, nil, "it never moves data"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys", "golang.org/x/sync/semaphore"}, nil, "training traffic never depends on the control plane"},
-	{"elastic", []string{"collective/...", "agent/workerapi/wire", "elastic/checkpoint", "elastic/statesync", "elastic/internal/...", "internal/wait"}, nil, nil, "a worker has no NATS credentials"},
+	{"elastic", []string{"collective/...", "internal/workerprotocol", "elastic/checkpoint", "elastic/statesync", "elastic/internal/...", "internal/wait"}, nil, nil, "a worker has no NATS credentials"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "internal/wait"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
-	{"elastic/internal/...", []string{"agent/workerapi/wire", "internal/wait"}, nil, nil, "package elastic is built of it"},
+	{"elastic/internal/...", []string{"internal/workerprotocol", "internal/wait"}, nil, nil, "package elastic is built of it"},
 	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3"}, nil, "it is about files only"},
-	{"elastic/elastictest", []string{"collective/inproc", "agent/workerapi/wire"}, nil, nil, "tests of elastic itself import it"},
+	{"elastic/elastictest", []string{"collective/inproc", "internal/workerprotocol"}, nil, nil, "tests of elastic itself import it"},
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
 }
 

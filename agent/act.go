@@ -10,10 +10,10 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/spawn"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // do performs one action without blocking.
@@ -61,7 +61,7 @@ func (a *Agent) start(s worker.StartProcess) {
 	token := rand.Text()
 	a.api.Admit(token, string(s.Worker))
 	s.Env = maps.Clone(s.Env)
-	s.Env[wire.EnvToken] = token
+	s.Env[workerprotocol.EnvToken] = token
 	var err error
 	if s.Account, err = a.opt.account(s.User); err == nil {
 		err = a.prepare(s.Env, s.Account)
@@ -72,7 +72,7 @@ func (a *Agent) start(s worker.StartProcess) {
 	}
 	a.show() // its first line must carry its rank
 	if folder := a.checkpointFolder(s); folder != "" {
-		s.Env[wire.EnvCheckpointDefaultDir] = folder
+		s.Env[workerprotocol.EnvCheckpointDefaultDir] = folder
 	}
 	if err := a.inherit(s.Job, s.Account, &s.Inherited, &s.Dir); err != nil {
 		text := fmt.Sprintf("regroup: this worker has the folder and the environment of the agent of %s, not those in which the job was submitted: %v", a.opt.Node, err)

@@ -17,12 +17,12 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -256,7 +256,7 @@ func (w *world) post(method, path string, start int, body, into any) int {
 	token := ""
 	if start >= 0 {
 		w.driver.mu.Lock()
-		token = w.driver.starts[start].Env[wire.EnvToken]
+		token = w.driver.starts[start].Env[workerprotocol.EnvToken]
 		w.driver.mu.Unlock()
 	}
 	req, _ := http.NewRequest(method, "http://agent"+path, bytes.NewReader(b))
@@ -339,7 +339,7 @@ func TestOneRequestForANode(t *testing.T) {
 		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, ""), member(1, -1, "")}})
 		began := time.Now()
 		for i := range 2 {
-			go w.post(http.MethodPost, wire.PathJoin, i, wire.JoinRequest{Address: "10.0.0.1:5"}, &wire.Assignment{})
+			go w.post(http.MethodPost, workerprotocol.PathJoin, i, workerprotocol.JoinRequest{Address: "10.0.0.1:5"}, &workerprotocol.Assignment{})
 			time.Sleep(100 * time.Millisecond) // virtual: the second one joins much later
 			synctest.Wait()
 		}
@@ -355,28 +355,30 @@ func TestInProcessWorkerJoinsLosesAPeerAndEnds(t *testing.T) {
 		defer w.wait()
 		spec := spec.Job{Command: []string{"fake"}, Recovery: spec.RecoveryInProcess}
 		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, "")}})
-		var a wire.Assignment
+		var a workerprotocol.Assignment
 		done := make(chan int, 1)
-		go func() { done <- w.post(http.MethodPost, wire.PathJoin, 0, wire.JoinRequest{Address: "10.0.0.1:5"}, &a) }()
+		go func() {
+			done <- w.post(http.MethodPost, workerprotocol.PathJoin, 0, workerprotocol.JoinRequest{Address: "10.0.0.1:5"}, &a)
+		}()
 		synctest.Wait()
 		w.launch(events.Launch{Revision: 2, Phase: events.PhaseRun, Generation: 1, World: 2, Spec: spec, Members: []events.LaunchMember{member(0, 0, w.joins[0].Incarnation)}})
-		if code := <-done; code != 200 || a.Verdict != wire.Assigned || a.World != 2 {
+		if code := <-done; code != 200 || a.Verdict != workerprotocol.Assigned || a.World != 2 {
 			t.Fatalf("join: %d %+v", code, a)
 		}
-		var p wire.Peer
-		if code := w.post(http.MethodGet, wire.PathPeers+"?generation=1&rank=1", 0, nil, &p); code != 200 || p.Address != "10.0.0.2:7" {
+		var p workerprotocol.Peer
+		if code := w.post(http.MethodGet, workerprotocol.PathPeers+"?generation=1&rank=1", 0, nil, &p); code != 200 || p.Address != "10.0.0.2:7" {
 			t.Errorf("peer: %d %+v", code, p)
 		}
-		if code := w.post(http.MethodGet, wire.PathPeers+"?generation=1&rank=5", 0, nil, nil); code != 404 {
+		if code := w.post(http.MethodGet, workerprotocol.PathPeers+"?generation=1&rank=5", 0, nil, nil); code != 404 {
 			t.Errorf("peer that is not there: %d", code)
 		}
-		w.post(http.MethodPost, wire.PathReport, 0, wire.Report{Generation: 1, Step: 3, First: &wire.FirstStep{StepMS: 2}}, nil)
+		w.post(http.MethodPost, workerprotocol.PathReport, 0, workerprotocol.Report{Generation: 1, Step: 3, First: &workerprotocol.FirstStep{StepMS: 2}}, nil)
 		synctest.Wait()
 		if r := w.fact("ready").(events.WorkerReady); r.Step != 3 {
 			t.Errorf("ready %+v", r)
 		}
-		var c wire.Change
-		go func() { done <- w.post(http.MethodGet, wire.PathChanges+"?generation=1", 0, nil, &c) }()
+		var c workerprotocol.Change
+		go func() { done <- w.post(http.MethodGet, workerprotocol.PathChanges+"?generation=1", 0, nil, &c) }()
 		synctest.Wait()
 		n := events.Notice{Rank: 1}
 		n.Exited.Job, n.Exited.Place.Node, n.Exited.Agent, n.Exited.Generation, n.Exited.Incarnation = job, "node-b", "01OTHER", 1, "01X"
@@ -385,7 +387,7 @@ func TestInProcessWorkerJoinsLosesAPeerAndEnds(t *testing.T) {
 		if err := w.bus.Ports().Signals.Send(events.NoticeSubject(job), b); err != nil {
 			t.Fatal(err)
 		}
-		if code := <-done; code != 200 || c.Kind != wire.ChangeLost || c.Rank != 1 {
+		if code := <-done; code != 200 || c.Kind != workerprotocol.ChangeLost || c.Rank != 1 {
 			t.Errorf("change: %d %+v", code, c)
 		}
 		w.wait()

@@ -12,9 +12,9 @@ import (
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // call sends one request to any replica of a service.
@@ -43,16 +43,16 @@ func callOn[R events.Body](ctx context.Context, a *Agent, subject string, limit 
 // calls returns the calls of the worker API, which pass inputs to the machine.
 func (a *Agent) calls() workerapi.Calls {
 	return workerapi.Calls{
-		Join: func(w string, r wire.JoinRequest) {
+		Join: func(w string, r workerprotocol.JoinRequest) {
 			a.inputs.put(worker.WorkerJoined{Worker: events.Incarnation(w), Request: r})
 		},
-		Report: func(w string, r wire.Report) {
+		Report: func(w string, r workerprotocol.Report) {
 			a.inputs.put(worker.WorkerReported{Worker: events.Incarnation(w), Report: r})
 		},
-		Commit: func(w string, r wire.CommitReport) {
+		Commit: func(w string, r workerprotocol.CommitReport) {
 			a.inputs.put(worker.WorkerCommitted{Worker: events.Incarnation(w), Report: r})
 		},
-		Done: func(w string, r wire.DoneReport) {
+		Done: func(w string, r workerprotocol.DoneReport) {
 			a.inputs.put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
 		},
 		Peer:        a.peer,
@@ -62,26 +62,26 @@ func (a *Agent) calls() workerapi.Calls {
 	}
 }
 
-func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int) (wire.Peer, error) {
+func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int) (workerprotocol.Peer, error) {
 	w, ok := a.snapshot.Load().workers[events.Incarnation(id)]
 	if !ok {
-		return wire.Peer{}, refused(events.Fenced, "this worker has ended")
+		return workerprotocol.Peer{}, refused(events.Fenced, "this worker has ended")
 	}
 	ans, err := call[events.PeersAnswer](ctx, a, events.ServiceRendezvous, events.VerbPeers, events.PeersQuery{
 		Job: w.Job, Generation: events.Generation(generation), Ranks: []int{rank},
 	}, "")
 	if err != nil {
-		return wire.Peer{}, refused(events.CodeOf(err), err.Error())
+		return workerprotocol.Peer{}, refused(events.CodeOf(err), err.Error())
 	}
 	addr, ok := ans.Addresses[rank]
 	if !ok {
-		return wire.Peer{}, refused(events.NotFound, fmt.Sprintf("there is no rank %d in %s", rank, events.Generation(generation)))
+		return workerprotocol.Peer{}, refused(events.NotFound, fmt.Sprintf("there is no rank %d in %s", rank, events.Generation(generation)))
 	}
-	return wire.Peer{Rank: rank, Address: addr}, nil
+	return workerprotocol.Peer{Rank: rank, Address: addr}, nil
 }
 
 // takeEnvironment keeps the environment of a command for the job that it submits next.
-func (a *Agent) takeEnvironment(r wire.SubmitEnvironment) error {
+func (a *Agent) takeEnvironment(r workerprotocol.SubmitEnvironment) error {
 	no := func(format string, args ...any) error {
 		return refused(events.Conflict, fmt.Sprintf(format, args...))
 	}
@@ -97,7 +97,7 @@ func (a *Agent) takeEnvironment(r wire.SubmitEnvironment) error {
 	case another(who):
 		return no("workers run as %s on %s", who.Name, a.opt.Node)
 	}
-	for path, theirs := range map[string]wire.FileID{"/": r.Root, r.Dir: r.DirID} {
+	for path, theirs := range map[string]workerprotocol.FileID{"/": r.Root, r.Dir: r.DirID} {
 		switch ours, err := submitenv.Identify(path); {
 		case err != nil:
 			return no("the agent of %s cannot see %s: %v", a.opt.Node, path, err)
@@ -164,7 +164,7 @@ func (a *Agent) heldJobs() []events.JobID {
 
 // checkpointFolder returns the folder for checkpoints of a worker's job; empty = it gets none.
 func (a *Agent) checkpointFolder(s worker.StartProcess) string {
-	if _, own := s.Env[wire.EnvCheckpointDir]; own || s.Generation > 0 || a.ckpts.Space == 0 {
+	if _, own := s.Env[workerprotocol.EnvCheckpointDir]; own || s.Generation > 0 || a.ckpts.Space == 0 {
 		return ""
 	}
 	without := func(what string, err error) string {
@@ -188,7 +188,7 @@ func (a *Agent) checkpointFolder(s worker.StartProcess) string {
 }
 
 // checkpoint grants the space for one.
-func (a *Agent) checkpoint(id string, r wire.CheckpointRequest) error {
+func (a *Agent) checkpoint(id string, r workerprotocol.CheckpointRequest) error {
 	w, ok := a.snapshot.Load().workers[events.Incarnation(id)]
 	if !ok {
 		return refused(events.Fenced, "this worker has ended")

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // TestAJobHasAFolderForCheckpointsUntilItEnds, unless it names its own or recovers by restart. Its
@@ -20,12 +20,12 @@ func TestAJobHasAFolderForCheckpointsUntilItEnds(t *testing.T) {
 		w := newWorld(t)
 		defer w.wait()
 		w.launched(1, spec.Job{})
-		folder := w.driver.starts[0].Env[wire.EnvCheckpointDefaultDir]
+		folder := w.driver.starts[0].Env[workerprotocol.EnvCheckpointDefaultDir]
 		if want := filepath.Join(filepath.Dir(w.agent.Socket()), "regroup-checkpoints", string(job)); folder != want {
 			t.Fatalf("the folder is %q, want %q", folder, want)
 		}
 		ask := func(bytes int64) int {
-			return w.post(http.MethodPost, wire.PathCheckpoint, 0, wire.CheckpointRequest{Bytes: bytes}, nil)
+			return w.post(http.MethodPost, workerprotocol.PathCheckpoint, 0, workerprotocol.CheckpointRequest{Bytes: bytes}, nil)
 		}
 		for bytes, want := range map[int64]int{0: http.StatusBadRequest, 1 << 60: http.StatusBadRequest, 1000: http.StatusNoContent, 1001: http.StatusInsufficientStorage} {
 			if code := ask(bytes); code != want {
@@ -48,8 +48,8 @@ func TestAJobWithAFolderOfItsOwnGetsNone(t *testing.T) {
 		w := newWorld(t)
 		defer w.wait()
 		for i, dir := range []string{"/data/mnist", ""} { // the second wants none
-			w.launched(uint64(2*i+1), spec.Job{Env: map[string]string{wire.EnvCheckpointDir: dir}})
-			if folder, ok := w.driver.starts[i].Env[wire.EnvCheckpointDefaultDir]; ok {
+			w.launched(uint64(2*i+1), spec.Job{Env: map[string]string{workerprotocol.EnvCheckpointDir: dir}})
+			if folder, ok := w.driver.starts[i].Env[workerprotocol.EnvCheckpointDefaultDir]; ok {
 				t.Errorf("it gets %q beside %q", folder, dir)
 			}
 			w.launch(events.Launch{Revision: uint64(2*i + 2), Phase: events.PhaseStop, Generation: 1})

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // settleWithin is how long a departing node must have been idle before its agent leaves: work
@@ -104,7 +104,7 @@ func urlNotice(ctx context.Context, client *http.Client, url string) (d events.D
 }
 
 // preempt handles a notice sent to the socket.
-func (a *Agent) preempt(r wire.PreemptRequest) {
+func (a *Agent) preempt(r workerprotocol.PreemptRequest) {
 	d := events.Departure{Reason: "preempted", Until: r.Until}
 	if r.Reason != "" {
 		d.Reason += ": " + r.Reason

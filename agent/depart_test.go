@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // train starts one worker that runs until it is stopped.
@@ -59,10 +59,10 @@ func TestDepartureIsAnnouncedAtOnceAndEndsWhenWorkHasMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.train("run=1h")
-		if code := w.post(http.MethodPost, wire.PathPreempt, 0, wire.PreemptRequest{Reason: "spot"}, nil); code != http.StatusAccepted {
+		if code := w.post(http.MethodPost, workerprotocol.PathPreempt, 0, workerprotocol.PreemptRequest{Reason: "spot"}, nil); code != http.StatusAccepted {
 			t.Errorf("a notice is answered with %d", code)
 		}
-		w.post(http.MethodPost, wire.PathPreempt, 0, wire.PreemptRequest{Reason: "again"}, nil)
+		w.post(http.MethodPost, workerprotocol.PathPreempt, 0, workerprotocol.PreemptRequest{Reason: "again"}, nil)
 		synctest.Wait()
 		if got := w.departures(); !slices.Equal(got, []string{"preempted: spot"}) {
 			t.Errorf("announced %q", got)

@@ -11,17 +11,17 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/submitenv"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 const jobOrigin = "7f3a456789abcdef0123456789abcdef" // of mnist-7f3a
 
 // submitted returns what a command in dir hands over for the job.
-func submitted(t *testing.T, dir string) wire.SubmitEnvironment {
+func submitted(t *testing.T, dir string) workerprotocol.SubmitEnvironment {
 	t.Helper()
-	e := wire.SubmitEnvironment{Origin: jobOrigin, Name: "mnist", Agent: "01AGENT", Dir: dir, Variables: [][]byte{[]byte("PATH=/opt/venv/bin")}}
+	e := workerprotocol.SubmitEnvironment{Origin: jobOrigin, Name: "mnist", Agent: "01AGENT", Dir: dir, Variables: [][]byte{[]byte("PATH=/opt/venv/bin")}}
 	var err error
 	if e.Root, err = submitenv.Identify("/"); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestWorkersInheritTheEnvironmentInWhichTheirJobWasSubmitted(t *testing.T) {
 			if workdir != "" {
 				dir = "/"
 			}
-			if code := w.post(http.MethodPost, wire.PathEnvironment, -1, submitted(t, dir), nil); code != http.StatusNoContent {
+			if code := w.post(http.MethodPost, workerprotocol.PathEnvironment, -1, submitted(t, dir), nil); code != http.StatusNoContent {
 				t.Fatalf("it is answered with %d", code)
 			}
 			job := spec.Job{Workdir: workdir, Processes: spec.Processes{SubmitEnvironment: jobOrigin}}
@@ -87,21 +87,21 @@ func TestWorkersInheritTheEnvironmentInWhichTheirJobWasSubmitted(t *testing.T) {
 // container does, or that means another agent or other workers.
 func TestAnEnvironmentOfElsewhereIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	for name, change := range map[string]func(*wire.SubmitEnvironment){
-		"root":   func(e *wire.SubmitEnvironment) { e.Root.Inode++ },
-		"device": func(e *wire.SubmitEnvironment) { e.Root.Device++ },
-		"folder": func(e *wire.SubmitEnvironment) { e.DirID.Inode++ },
-		"absent": func(e *wire.SubmitEnvironment) { e.Dir += "/nowhere" },
-		"agent":  func(e *wire.SubmitEnvironment) { e.Agent = "01OTHER" },
-		"user":   func(e *wire.SubmitEnvironment) { e.User = "no-such-user" },
-		"other":  func(e *wire.SubmitEnvironment) { e.User = "54321" }, // as root another one, else one that may not be
+	for name, change := range map[string]func(*workerprotocol.SubmitEnvironment){
+		"root":   func(e *workerprotocol.SubmitEnvironment) { e.Root.Inode++ },
+		"device": func(e *workerprotocol.SubmitEnvironment) { e.Root.Device++ },
+		"folder": func(e *workerprotocol.SubmitEnvironment) { e.DirID.Inode++ },
+		"absent": func(e *workerprotocol.SubmitEnvironment) { e.Dir += "/nowhere" },
+		"agent":  func(e *workerprotocol.SubmitEnvironment) { e.Agent = "01OTHER" },
+		"user":   func(e *workerprotocol.SubmitEnvironment) { e.User = "no-such-user" },
+		"other":  func(e *workerprotocol.SubmitEnvironment) { e.User = "54321" }, // as root another one, else one that may not be
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			defer w.wait()
 			e := submitted(t, dir)
 			change(&e)
-			if code := w.post(http.MethodPost, wire.PathEnvironment, -1, e, nil); code != http.StatusConflict {
+			if code := w.post(http.MethodPost, workerprotocol.PathEnvironment, -1, e, nil); code != http.StatusConflict {
 				t.Errorf("%s: it is answered with %d", name, code)
 			}
 			w.launched(1, spec.Job{Processes: spec.Processes{SubmitEnvironment: jobOrigin}})
@@ -119,8 +119,8 @@ func TestAnEnvironmentWhoseJobDoesNotComeExpires(t *testing.T) {
 		defer w.wait()
 		here, other := submitted(t, t.TempDir()), submitted(t, t.TempDir())
 		other.Origin = "8" + jobOrigin[1:]
-		for _, e := range []wire.SubmitEnvironment{here, other} {
-			if code := w.post(http.MethodPost, wire.PathEnvironment, -1, e, nil); code != http.StatusNoContent {
+		for _, e := range []workerprotocol.SubmitEnvironment{here, other} {
+			if code := w.post(http.MethodPost, workerprotocol.PathEnvironment, -1, e, nil); code != http.StatusNoContent {
 				t.Fatalf("it is answered with %d", code)
 			}
 		}

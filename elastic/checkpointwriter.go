@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 	"github.com/regroup-io/regroup/elastic/statesync"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Checkpoint says where commits are kept on disk, in case no worker is left that has one. The zero
@@ -41,13 +41,13 @@ type Checkpoint struct {
 
 func (c *Checkpoint) fromEnv() error {
 	var chosen bool
-	if c.Dir, chosen = os.LookupEnv(wire.EnvCheckpointDir); !chosen {
-		c.Dir = os.Getenv(wire.EnvCheckpointDefaultDir)
+	if c.Dir, chosen = os.LookupEnv(workerprotocol.EnvCheckpointDir); !chosen {
+		c.Dir = os.Getenv(workerprotocol.EnvCheckpointDefaultDir)
 		c.OfJob = c.Dir != ""
 	}
 	return errors.Join(
-		parseEnv(wire.EnvCheckpointEvery, &c.Every, time.ParseDuration),
-		parseEnv(wire.EnvCheckpointKeep, &c.Keep, strconv.Atoi),
+		parseEnv(workerprotocol.EnvCheckpointEvery, &c.Every, time.ParseDuration),
+		parseEnv(workerprotocol.EnvCheckpointKeep, &c.Keep, strconv.Atoi),
 	)
 }
 

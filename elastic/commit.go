@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // A training function returns these errors as they are, or wrapped, and Run calls it again in the
@@ -110,7 +110,7 @@ func (s *Session) commit(ctx context.Context, final bool) (update int64, err err
 	}
 	if s.Rank == 0 {
 		s.writer.committed(v[0] == updatePreempted)
-		s.reporter.Commit(&wire.CommitReport{Commit: s.state.Committed(), Ledger: s.state.Ledger()})
+		s.reporter.Commit(&workerprotocol.CommitReport{Commit: s.state.Committed(), Ledger: s.state.Ledger()})
 	}
 	return v[0], nil
 }

@@ -6,8 +6,8 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/elastic/internal/intervals"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // ElasticSampler is Horovod's: each rank reads a share of its own, at its own pace and with batches
@@ -224,7 +224,7 @@ func (s *ElasticSampler) record(lo, hi uint64) error {
 		p.Spans.Add(x.Lo, x.Hi)
 	}
 	for i := range s.samplesAt(positions) {
-		p.Sum += wire.SampleHash(uint64(i))
+		p.Sum += workerprotocol.SampleHash(uint64(i))
 	}
 	return nil
 }
@@ -269,8 +269,8 @@ func (s *ElasticSampler) Progress() ([]byte, error) {
 
 // Merge merges the progress of all ranks, in the order of the ranks, and returns what that adds to
 // the ledger. A commit on all ranks must follow, or LoadStateDict on all.
-func (s *ElasticSampler) Merge(all [][]byte) ([]wire.LedgerEpoch, error) {
-	var sums []wire.LedgerEpoch
+func (s *ElasticSampler) Merge(all [][]byte) ([]workerprotocol.LedgerEpoch, error) {
+	var sums []workerprotocol.LedgerEpoch
 	for rank, b := range all {
 		var r rankProgress
 		if err := json.Unmarshal(b, &r); err != nil {
@@ -280,7 +280,7 @@ func (s *ElasticSampler) Merge(all [][]byte) ([]wire.LedgerEpoch, error) {
 			return nil, fmt.Errorf("rank %d is in epoch %d, this one in %d: %w", rank, r.Epoch, s.epoch, errDiverged)
 		}
 		for _, p := range r.Consumed {
-			addConsumed(&sums, wire.LedgerEpoch{Epoch: p.Epoch, Count: p.Count, Sum: p.Sum, Done: p.Closed})
+			addConsumed(&sums, workerprotocol.LedgerEpoch{Epoch: p.Epoch, Count: p.Count, Sum: p.Sum, Done: p.Closed})
 			if p.Epoch != s.epoch {
 				continue
 			}

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/tcp"
 	"github.com/regroup-io/regroup/elastic/elastictest"
 	"github.com/regroup-io/regroup/elastic/statesync"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 const (
@@ -167,7 +167,7 @@ func (f *fleet) train(ctx context.Context, w *worker, s *Session) error {
 		b := s.Next(testBatch)
 		grads := make([]int64, testDim)
 		for _, i := range b.Indices {
-			h := wire.SampleHash(uint64(i))
+			h := workerprotocol.SampleHash(uint64(i))
 			grads[h%testDim] += int64(h)
 		}
 		if err := collective.Allreduce(ctx, s.Comm(), grads, collective.Sum); err != nil {
@@ -198,7 +198,7 @@ func (f *fleet) kill(name string) { f.hub.Kill(name) }
 
 // accused reports whether a join accuses a rank. Concurrent calls are made within hub.Update.
 func (f *fleet) accused(rank int) bool {
-	return slices.ContainsFunc(f.hub.Joins, func(j wire.JoinRequest) bool { return slices.Equal(j.Accused, []int{rank}) })
+	return slices.ContainsFunc(f.hub.Joins, func(j workerprotocol.JoinRequest) bool { return slices.Equal(j.Accused, []int{rank}) })
 }
 
 // finish waits for all workers.

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 type ending string
@@ -93,7 +93,7 @@ func (r *runner) divergedAgain(err error) error {
 
 // generation takes part in one generation: it connects to the members, brings the state in sync and
 // runs the training function. joinedAt is when this worker asked for its place.
-func (r *runner) generation(ctx context.Context, a wire.Assignment, previous outcome, joinedAt time.Time) (outcome, error) {
+func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, previous outcome, joinedAt time.Time) (outcome, error) {
 	s := &Session{state: r.state, reporter: r.reporter, writer: r.writer, Membership: Membership{
 		Generation: a.Generation, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize, CrossRank: a.CrossRank, CrossSize: a.CrossSize,
@@ -128,7 +128,7 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, previous out
 		s.Stage = Training
 		r.serveState(a)
 		s.began = time.Now()
-		s.first = &wire.FirstStep{
+		s.first = &workerprotocol.FirstStep{
 			Survivor: previous.ending != "", Lost: previous.lostSteps, RejoinMS: agentclient.Milliseconds(preparedAt.Sub(joinedAt)),
 			SyncMS: agentclient.Milliseconds(s.began.Sub(preparedAt)), SyncBytes: received, Checkpoint: r.state.resumed(),
 		}
@@ -160,7 +160,7 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, previous out
 	return o, fatal
 }
 
-func (r *runner) connect(ctx context.Context, a wire.Assignment, s *Session, c *canceler) (err error) {
+func (r *runner) connect(ctx context.Context, a workerprotocol.Assignment, s *Session, c *canceler) (err error) {
 	timeout := r.options.ConnectTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not connected within %v", timeout))
 	defer cancel()
@@ -185,7 +185,7 @@ func (r *runner) connect(ctx context.Context, a wire.Assignment, s *Session, c *
 
 // syncState has the program register its state, unless it has, and brings the state in sync. It
 // returns the number of bytes that this worker received, and when the state was registered.
-func (r *runner) syncState(ctx, building context.Context, a wire.Assignment, s *Session) (received uint64, preparedAt time.Time, err error) {
+func (r *runner) syncState(ctx, building context.Context, a workerprotocol.Assignment, s *Session) (received uint64, preparedAt time.Time, err error) {
 	if r.options.Prepare != nil {
 		if err = r.syncPrologue(ctx, s); err == nil {
 			err = r.prepare(ctx, building, s)
@@ -230,7 +230,7 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 	if r.agent == nil {
 		return nil
 	}
-	done := wire.DoneReport{Generation: s.Generation, Step: s.state.step, Ledger: s.state.Ledger()}
+	done := workerprotocol.DoneReport{Generation: s.Generation, Step: s.state.step, Ledger: s.state.Ledger()}
 	done.Metrics, done.MetricsStep = s.reportedMetrics()
 	// Before the communicator is closed: members that still need it must learn that the job is
 	// over, not that a peer died.

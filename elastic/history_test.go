@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
@@ -127,7 +127,7 @@ func (t *troupe) step(batches []Batch) {
 	for _, b := range batches {
 		sum.count += uint64(len(b.Indices))
 		for _, i := range b.Indices {
-			sum.hashes += wire.SampleHash(uint64(i))
+			sum.hashes += workerprotocol.SampleHash(uint64(i))
 		}
 		if b.share != nil {
 			sum.left += b.share.left

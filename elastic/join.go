@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/statesync"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // errMayJoin ends a first join that was asked for without wanting a place yet: the worker may
@@ -54,15 +54,15 @@ func (r *runner) finishPrefetch(building context.Context) {
 // this worker becomes a member, so that the others need not wait for it; if no holder answers, it
 // joins without. known is the generation from which the state can be fetched, if the agent has
 // named one before.
-func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.Assignment, error) {
+func (r *runner) joinFirst(ctx context.Context, known *workerprotocol.Assignment) (workerprotocol.Assignment, error) {
 	if err := r.state.begin(); err != nil {
-		return wire.Assignment{}, err
+		return workerprotocol.Assignment{}, err
 	}
 	prepared := r.state.replica.PrepareSync()
 	defer func() { <-prepared }()
 	ready, mayJoin := context.WithCancel(ctx)
 	defer mayJoin()
-	request := wire.JoinRequest{Address: r.endpoint.Addr(), Unsynced: r.options.PrefetchTimeout > 0}
+	request := workerprotocol.JoinRequest{Address: r.endpoint.Addr(), Unsynced: r.options.PrefetchTimeout > 0}
 	if known != nil {
 		request.Holders = known.Generation
 		<-prepared
@@ -78,7 +78,7 @@ func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.As
 				return a, err
 			}
 			request.Unsynced = false
-		case err == nil && a.Verdict == wire.Prefetch:
+		case err == nil && a.Verdict == workerprotocol.Prefetch:
 			request.Holders = a.Generation
 			<-prepared
 			r.startPrefetch(ctx, a, mayJoin)
@@ -90,7 +90,7 @@ func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.As
 
 // joinUnless asks for the first place. While the state is still to be fetched, it returns
 // errMayJoin when ready ends.
-func (r *runner) joinUnless(ctx, ready context.Context, request wire.JoinRequest) (wire.Assignment, error) {
+func (r *runner) joinUnless(ctx, ready context.Context, request workerprotocol.JoinRequest) (workerprotocol.Assignment, error) {
 	joining, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if request.Unsynced {
@@ -115,7 +115,7 @@ func (r *runner) prefetchError() error {
 // startPrefetch begins the prefetch, or continues it from the current generation of the members. It
 // calls mayJoin when everything was fetched that is there before the members leave, when it has
 // failed, or when it has taken too long.
-func (r *runner) startPrefetch(ctx context.Context, a wire.Assignment, mayJoin func()) {
+func (r *runner) startPrefetch(ctx context.Context, a workerprotocol.Assignment, mayJoin func()) {
 	p := &backgroundPrefetch{began: time.Now(), done: make(chan struct{})}
 	if before := r.prefetch; before != nil {
 		before.end()
@@ -142,7 +142,7 @@ func (r *runner) startPrefetch(ctx context.Context, a wire.Assignment, mayJoin f
 }
 
 // source is where the members of a generation serve their state.
-func (r *runner) source(a wire.Assignment) statesync.Source {
+func (r *runner) source(a workerprotocol.Assignment) statesync.Source {
 	s := statesync.Source{Job: r.options.Job, Generation: a.Generation, Token: a.Token}
 	for _, address := range a.Peers {
 		s.Holders = append(s.Holders, address)
@@ -152,7 +152,7 @@ func (r *runner) source(a wire.Assignment) statesync.Source {
 }
 
 // serveState makes the endpoint serve the state of this worker's generation to newcomers.
-func (r *runner) serveState(a wire.Assignment) {
+func (r *runner) serveState(a workerprotocol.Assignment) {
 	if r.agent == nil {
 		return
 	}
@@ -162,14 +162,14 @@ func (r *runner) serveState(a wire.Assignment) {
 			return r.endpoint.Ping(ctx, address, r.options.Job, a.Generation)
 		})
 	r.endpoint.SetService(&collective.Service{
-		Job: r.options.Job, Generation: a.Generation, Token: wire.StateToken(a.Token), Serve: server.Serve,
+		Job: r.options.Job, Generation: a.Generation, Token: workerprotocol.StateToken(a.Token), Serve: server.Serve,
 	})
 }
 
 // joinUnprepared asks for the first place of a worker whose state is not registered yet. If others
 // are training already the state is registered meanwhile, so that nobody has to wait for that;
 // otherwise together with the others.
-func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
+func (r *runner) joinUnprepared(ctx context.Context) (workerprotocol.Assignment, error) {
 	ready, mayJoin := context.WithCancel(ctx)
 	defer mayJoin()
 	preparing, cancel := context.WithCancel(ctx)
@@ -178,8 +178,8 @@ func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 		cancel()
 		wg.Wait()
 	}
-	request := wire.JoinRequest{Address: r.endpoint.Addr(), Unsynced: r.options.PrefetchTimeout > 0}
-	var running *wire.Assignment // the generation of the others
+	request := workerprotocol.JoinRequest{Address: r.endpoint.Addr(), Unsynced: r.options.PrefetchTimeout > 0}
+	var running *workerprotocol.Assignment // the generation of the others
 	for {
 		a, err := r.joinUnless(ctx, ready, request)
 		switch {
@@ -197,7 +197,7 @@ func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 				return a, err
 			}
 			return r.joinFirst(ctx, running)
-		case err == nil && a.Verdict == wire.Prefetch:
+		case err == nil && a.Verdict == workerprotocol.Prefetch:
 			request.Holders = a.Generation
 			first := running == nil
 			running = &a

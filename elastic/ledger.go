@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // addConsumed adds what was consumed to the account of its epoch, which it opens if there is none.
-func addConsumed(all *[]wire.LedgerEpoch, x wire.LedgerEpoch) {
-	i := slices.IndexFunc(*all, func(e wire.LedgerEpoch) bool { return e.Epoch == x.Epoch })
+func addConsumed(all *[]workerprotocol.LedgerEpoch, x workerprotocol.LedgerEpoch) {
+	i := slices.IndexFunc(*all, func(e workerprotocol.LedgerEpoch) bool { return e.Epoch == x.Epoch })
 	if i < 0 {
 		*all = append(*all, x)
 		return
@@ -22,14 +22,14 @@ func addConsumed(all *[]wire.LedgerEpoch, x wire.LedgerEpoch) {
 	e.Done = e.Done || x.Done
 }
 
-func markDone(l *wire.Ledger) {
+func markDone(l *workerprotocol.Ledger) {
 	for i := range l.Epochs {
 		e := &l.Epochs[i]
 		e.Done = e.Done || e.Count >= l.Samples
 	}
 }
 
-func consumed(l wire.Ledger) uint64 {
+func consumed(l workerprotocol.Ledger) uint64 {
 	var n uint64
 	for _, e := range l.Epochs {
 		n += e.Count
@@ -41,7 +41,7 @@ func consumed(l wire.Ledger) uint64 {
 func hashSum(indices []int) uint64 {
 	var sum uint64
 	for _, i := range indices {
-		sum += wire.SampleHash(uint64(i))
+		sum += workerprotocol.SampleHash(uint64(i))
 	}
 	return sum
 }
@@ -49,10 +49,10 @@ func hashSum(indices []int) uint64 {
 // CheckLedger proves or refutes that every sample of every finished epoch was consumed exactly
 // once: the count must be the size of the epoch, and the sum of hashes that of the indices
 // 0..samples-1 in any order. It takes one pass over the indices, about a nanosecond each.
-func CheckLedger(l wire.Ledger) error {
+func CheckLedger(l workerprotocol.Ledger) error {
 	var want uint64
 	for i := range l.Samples {
-		want += wire.SampleHash(i)
+		want += workerprotocol.SampleHash(i)
 	}
 	for _, e := range l.Epochs {
 		switch {
@@ -70,8 +70,8 @@ func CheckLedger(l wire.Ledger) error {
 
 // recorded is what one rank has recorded since the last commit, as it is sent to the others.
 type recorded struct {
-	Step   uint64             `json:"step"`
-	Epochs []wire.LedgerEpoch `json:"epochs,omitempty"`
+	Step   uint64                       `json:"step"`
+	Epochs []workerprotocol.LedgerEpoch `json:"epochs,omitempty"`
 }
 
 // Recording lets each rank report what it has trained on with Session.Record, at its own pace,
@@ -82,7 +82,7 @@ func (s *State) Recording() { s.recording = true }
 // communicate: the next commit merges what all ranks have recorded, at the step of the rank that
 // has made most.
 func (s *Session) Record(epoch uint64, indices []int) {
-	addConsumed(&s.state.unmerged, wire.LedgerEpoch{Epoch: epoch, Count: uint64(len(indices)), Sum: hashSum(indices)})
+	addConsumed(&s.state.unmerged, workerprotocol.LedgerEpoch{Epoch: epoch, Count: uint64(len(indices)), Sum: hashSum(indices)})
 	s.state.step++
 	s.parting = false
 	s.reportProgress()

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Options say how a worker reaches its agent and its peers. The zero value means: without an agent,
@@ -85,30 +85,30 @@ type Options struct {
 // others). Outside of Regroup they are those of a stand-alone run.
 func FromEnv() (Options, error) {
 	o := Options{
-		Job:    os.Getenv(wire.EnvJob),
-		Socket: os.Getenv(wire.EnvSocket),
-		Token:  os.Getenv(wire.EnvToken),
-		Host:   os.Getenv(wire.EnvAdvertise),
+		Job:    os.Getenv(workerprotocol.EnvJob),
+		Socket: os.Getenv(workerprotocol.EnvSocket),
+		Token:  os.Getenv(workerprotocol.EnvToken),
+		Host:   os.Getenv(workerprotocol.EnvAdvertise),
 
-		Traceparent: os.Getenv(wire.EnvTraceparent),
+		Traceparent: os.Getenv(workerprotocol.EnvTraceparent),
 	}
-	if err := parseEnv(wire.EnvEncrypt, &o.Encrypt, strconv.ParseBool); err != nil {
+	if err := parseEnv(workerprotocol.EnvEncrypt, &o.Encrypt, strconv.ParseBool); err != nil {
 		return Options{}, err
 	}
 	level := slog.LevelWarn // training output should not drown in logs
-	if name := os.Getenv(wire.EnvLogLevel); name != "" {
+	if name := os.Getenv(workerprotocol.EnvLogLevel); name != "" {
 		if err := level.UnmarshalText([]byte(name)); err != nil {
-			return Options{}, fmt.Errorf("%s=%q: use debug, info, warn or error", wire.EnvLogLevel, name)
+			return Options{}, fmt.Errorf("%s=%q: use debug, info, warn or error", workerprotocol.EnvLogLevel, name)
 		}
 	}
 	o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	if err := parseEnv(wire.EnvPrefetchWithin, &o.PrefetchTimeout, time.ParseDuration); err != nil {
+	if err := parseEnv(workerprotocol.EnvPrefetchWithin, &o.PrefetchTimeout, time.ParseDuration); err != nil {
 		return Options{}, err
 	}
 	if err := o.Checkpoint.fromEnv(); err != nil {
 		return Options{}, err
 	}
-	ports := os.Getenv(wire.EnvDataPorts)
+	ports := os.Getenv(workerprotocol.EnvDataPorts)
 	if ports == "" {
 		return o, nil
 	}
@@ -120,7 +120,7 @@ func FromEnv() (Options, error) {
 	o.PortMin, errLow = strconv.Atoi(low)
 	o.PortMax, errHigh = strconv.Atoi(high)
 	if errLow != nil || errHigh != nil {
-		return Options{}, fmt.Errorf("%s=%q is not low-high", wire.EnvDataPorts, ports)
+		return Options{}, fmt.Errorf("%s=%q is not low-high", workerprotocol.EnvDataPorts, ports)
 	}
 	return o, nil
 }

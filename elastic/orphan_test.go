@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // loneAgent assigns one worker to a generation of its own. What it does from then on is up to the
@@ -59,9 +59,9 @@ func (a *loneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch r.URL.Path {
-	case wire.PathJoin:
-		_ = json.NewEncoder(w).Encode(wire.Assignment{Verdict: wire.Assigned, Generation: 1, World: 1, LocalSize: 1, CrossSize: 1, Token: "t"})
-	case wire.PathChanges:
+	case workerprotocol.PathJoin:
+		_ = json.NewEncoder(w).Encode(workerprotocol.Assignment{Verdict: workerprotocol.Assigned, Generation: 1, World: 1, LocalSize: 1, CrossSize: 1, Token: "t"})
+	case workerprotocol.PathChanges:
 		a.polls.Add(1)
 		a.answered.Store(a.asked.Swap(int64(time.Since(a.began)))) // who asks again has got its answer
 		w.WriteHeader(http.StatusNoContent)

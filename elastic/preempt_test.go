@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // TestNoticeOfPreemptionMakesAllRanksCommit, long before their program would; the program's
@@ -32,7 +32,7 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		switch {
 		case s.Step() == 5 && w.name == "w1":
-			f.hub.Update(func() { f.hub.Preempted["w1"] = wire.Change{Reason: "spot", Until: until} })
+			f.hub.Update(func() { f.hub.Preempted["w1"] = workerprotocol.Change{Reason: "spot", Until: until} })
 			eventually(t, func() bool { return s.updates.pending() == updatePreempted && told.Load() == 1 })
 		case s.Step() == 9 && w.name == "w0":
 			committed.Store(w.state.Committed().Step)
@@ -54,7 +54,7 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 }
 
 // leavingNow is a notice without a time.
-var leavingNow = wire.Change{Reason: "spot"}
+var leavingNow = workerprotocol.Change{Reason: "spot"}
 
 // TestAPreemptedWorkerLeavesInOrder: somebody takes its place, Run returns nil, and nothing is
 // lost.

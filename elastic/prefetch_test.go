@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // probed is a newcomer's transport until it is a member: what it dials are visits to holders, and a
@@ -153,7 +153,7 @@ func TestPrefetchBreaksAtEveryPoint(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		newcomer *probed
-		mislead  func(*wire.Assignment)
+		mislead  func(*workerprotocol.Assignment)
 		within   time.Duration
 	}{
 		{name: "the first holders refuse", newcomer: &probed{dial: func(n int64) error {
@@ -162,11 +162,11 @@ func TestPrefetchBreaksAtEveryPoint(t *testing.T) {
 			}
 			return nil
 		}}},
-		{name: "no holder answers", within: 100 * time.Millisecond, mislead: func(a *wire.Assignment) {
+		{name: "no holder answers", within: 100 * time.Millisecond, mislead: func(a *workerprotocol.Assignment) {
 			a.Peers = map[int]string{0: "nobody", 1: "nobody either"}
 		}, newcomer: &probed{}},
-		{name: "wrong token", within: 100 * time.Millisecond, mislead: func(a *wire.Assignment) { a.Token = "guess" }, newcomer: &probed{}},
-		{name: "no holders at all", within: 100 * time.Millisecond, mislead: func(a *wire.Assignment) { a.Peers = nil }, newcomer: &probed{}},
+		{name: "wrong token", within: 100 * time.Millisecond, mislead: func(a *workerprotocol.Assignment) { a.Token = "guess" }, newcomer: &probed{}},
+		{name: "no holders at all", within: 100 * time.Millisecond, mislead: func(a *workerprotocol.Assignment) { a.Peers = nil }, newcomer: &probed{}},
 		{name: "hung up in the handshake", newcomer: &probed{read: cut(1, 40)}},
 		{name: "hung up before the commit", newcomer: &probed{read: cut(100, 300)}},
 		{name: "hung up within leaves", newcomer: &probed{read: cut(statesync.ChunkBytes/2, statesync.ChunkBytes+statesync.ChunkBytes/2, 3*statesync.ChunkBytes)}},

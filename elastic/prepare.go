@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Stage tells how far the ranks of a session are.
@@ -104,7 +104,7 @@ func (p *preparation) end(err error, s *State) error {
 // prepareCandidate calls Options.Prepare while the others train, with the membership to expect and
 // with the results of what the others did before. It calls then when nothing more can be done
 // before this worker becomes a member.
-func (r *runner) prepareCandidate(ctx context.Context, a wire.Assignment, then func()) {
+func (r *runner) prepareCandidate(ctx context.Context, a workerprotocol.Assignment, then func()) {
 	defer then()
 	p := &r.preparation
 	fetching, cancel := context.WithTimeout(ctx, r.options.PrefetchTimeout)
@@ -114,7 +114,7 @@ func (r *runner) prepareCandidate(ctx context.Context, a wire.Assignment, then f
 	}
 	e := a.Expect
 	if e == nil {
-		e = &wire.Expected{Rank: a.World, World: a.World + 1, LocalSize: 1, CrossRank: a.World, CrossSize: a.World + 1}
+		e = &workerprotocol.Expected{Rank: a.World, World: a.World + 1, LocalSize: 1, CrossRank: a.World, CrossSize: a.World + 1}
 	}
 	s := &Session{state: r.state, Stage: Candidate, Membership: Membership{
 		Rank: e.Rank, World: e.World, LocalRank: e.LocalRank, LocalSize: e.LocalSize, CrossRank: e.CrossRank, CrossSize: e.CrossSize,
@@ -124,7 +124,7 @@ func (r *runner) prepareCandidate(ctx context.Context, a wire.Assignment, then f
 }
 
 // fetchPrologue fetches the prologue from a holder. It returns false if none sends it in time.
-func (r *runner) fetchPrologue(ctx context.Context, a wire.Assignment) bool {
+func (r *runner) fetchPrologue(ctx context.Context, a workerprotocol.Assignment) bool {
 	source := r.source(a)
 	retry := wait.Backoff{First: 100 * time.Millisecond, Max: time.Second}
 	for {

@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/inproc"
 	"github.com/regroup-io/regroup/collective/tcp"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 type runner struct {
@@ -118,7 +118,7 @@ func (r *runner) openCheckpoints(ctx context.Context) error {
 	r.writer = newCheckpointWriter(ctx, dir, r.options.Checkpoint, r.state, r.options.Log)
 	if r.options.Checkpoint.OfJob && r.options.Socket != "" {
 		r.writer.ask = func(ctx context.Context, bytes int64) error {
-			return r.agent.Checkpoint(ctx, wire.CheckpointRequest{Bytes: bytes})
+			return r.agent.Checkpoint(ctx, workerprotocol.CheckpointRequest{Bytes: bytes})
 		}
 	}
 	return nil
@@ -146,7 +146,7 @@ func endpointOf(t collective.Transport, o Options) *collective.Endpoint {
 
 // runAlone trains without an agent: one generation with one member.
 func (r *runner) runAlone(ctx context.Context) error {
-	o, err := r.generation(ctx, wire.Assignment{Generation: 1, World: 1, LocalSize: 1, CrossSize: 1}, outcome{}, time.Now())
+	o, err := r.generation(ctx, workerprotocol.Assignment{Generation: 1, World: 1, LocalSize: 1, CrossSize: 1}, outcome{}, time.Now())
 	if err == nil && o.ending == stopped {
 		return ErrStopped
 	}
@@ -163,13 +163,13 @@ func (r *runner) run(ctx context.Context) error {
 			return fmt.Errorf("join: %w", err)
 		}
 		switch a.Verdict {
-		case wire.Over, wire.Removed:
+		case workerprotocol.Over, workerprotocol.Removed:
 			r.options.Log.Info("no further generation for this worker", "job", r.options.Job, "verdict", a.Verdict)
-			if a.Verdict == wire.Removed {
+			if a.Verdict == workerprotocol.Removed {
 				return ErrRemoved
 			}
 			return ErrOver
-		case wire.Assigned:
+		case workerprotocol.Assigned:
 		default:
 			return fmt.Errorf("join: the agent answers %q, which this version does not understand", a.Verdict)
 		}
@@ -193,7 +193,7 @@ func (r *runner) run(ctx context.Context) error {
 }
 
 // join asks for a place in the generation after the last one of this worker; 0 = there was none.
-func (r *runner) join(ctx context.Context, last uint64, previous outcome) (wire.Assignment, error) {
+func (r *runner) join(ctx context.Context, last uint64, previous outcome) (workerprotocol.Assignment, error) {
 	switch {
 	case last > 0:
 		return r.rejoin(ctx, last, previous)
@@ -205,8 +205,8 @@ func (r *runner) join(ctx context.Context, last uint64, previous outcome) (wire.
 
 // rejoin asks for a place in the next generation. Meanwhile the last communicator is closed, and
 // the state returns to its commit, whose hash the next sync will need.
-func (r *runner) rejoin(ctx context.Context, last uint64, previous outcome) (wire.Assignment, error) {
-	request := wire.JoinRequest{
+func (r *runner) rejoin(ctx context.Context, last uint64, previous outcome) (workerprotocol.Assignment, error) {
+	request := workerprotocol.JoinRequest{
 		Address: r.endpoint.Addr(), Left: last, Planned: previous.ending == planned,
 		Accused: previous.accused, Broken: previous.broken, Commit: r.state.Committed(),
 	}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 func TestUndisturbedFleetEqualsOneWorker(t *testing.T) {
@@ -400,7 +400,7 @@ func TestLossEndsTheBuilding(t *testing.T) {
 	}
 	f.hub.Update(func() {
 		f.hub.Alive["ghost"], f.hub.Address["ghost"] = true, "ghost"
-		f.hub.Joined["ghost"] = wire.JoinRequest{Address: "ghost"}
+		f.hub.Joined["ghost"] = workerprotocol.JoinRequest{Address: "ghost"}
 	})
 	began := time.Now()
 	f.start("w0")
@@ -424,8 +424,8 @@ func TestFirstStepIsToldUntilItIsHeard(t *testing.T) {
 	c := agentclient.New(h.Socket, "w", time.Minute)
 	defer c.Close()
 	r := agentclient.NewReporter(t.Context(), c)
-	r.First(&wire.Report{Generation: 1, Step: 5, First: &wire.FirstStep{}})
-	r.Progress(&wire.Report{Generation: 1, Step: 6})
+	r.First(&workerprotocol.Report{Generation: 1, Step: 5, First: &workerprotocol.FirstStep{}})
+	r.Progress(&workerprotocol.Report{Generation: 1, Step: 6})
 	if !h.Wait(t.Context(), hangs, func() bool { return h.FirstSteps[1]["w"].Step == 5 }) {
 		t.Error("the agent never heard of the first step")
 	}

@@ -3,7 +3,7 @@ package elastic
 import (
 	"math/bits"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Cursor is a position in the stream of samples: Position samples of Epoch have been consumed.
@@ -172,9 +172,9 @@ func newPermutation(n, seed, epoch uint64) permutation {
 		p.half = max(1, uint(bits.Len64(n-1)+1)/2)
 	}
 	p.mask = 1<<p.half - 1
-	k := wire.SampleHash(wire.SampleHash(seed) ^ epoch)
+	k := workerprotocol.SampleHash(workerprotocol.SampleHash(seed) ^ epoch)
 	for i := range p.keys {
-		k = wire.SampleHash(k)
+		k = workerprotocol.SampleHash(k)
 		p.keys[i] = k
 	}
 	return p
@@ -202,7 +202,7 @@ func (p *permutation) positionOf(i uint64) uint64 {
 func (p *permutation) encrypt(i uint64) uint64 {
 	left, right := i>>p.half, i&p.mask
 	for _, k := range p.keys {
-		left, right = right, left^wire.SampleHash(right^k)&p.mask
+		left, right = right, left^workerprotocol.SampleHash(right^k)&p.mask
 	}
 	return left<<p.half | right
 }
@@ -210,7 +210,7 @@ func (p *permutation) encrypt(i uint64) uint64 {
 func (p *permutation) decrypt(i uint64) uint64 {
 	left, right := i>>p.half, i&p.mask
 	for r := range p.keys {
-		left, right = right^wire.SampleHash(left^p.keys[rounds-1-r])&p.mask, left
+		left, right = right^workerprotocol.SampleHash(left^p.keys[rounds-1-r])&p.mask, left
 	}
 	return left<<p.half | right
 }

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 func TestPermutationIsABijection(t *testing.T) {
@@ -105,7 +105,7 @@ func TestEpochIsDealtExactlyOnce(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		samples := rapid.IntRange(1, 400).Draw(r, "samples")
 		s := NewSampler(uint64(samples), 9)
-		l := wire.Ledger{Samples: uint64(samples)}
+		l := workerprotocol.Ledger{Samples: uint64(samples)}
 		for s.Cursor().Epoch < 2 {
 			world, batch := rapid.IntRange(1, 9).Draw(r, "world"), rapid.IntRange(1, 100).Draw(r, "batch")
 			var b Batch
@@ -119,7 +119,7 @@ func TestEpochIsDealtExactlyOnce(t *testing.T) {
 			if count != b.Total || most-least > 1 {
 				r.Fatalf("shares of %d to %d make %d of %d", least, most, count, b.Total)
 			}
-			addConsumed(&l.Epochs, wire.LedgerEpoch{Epoch: b.Epoch, Count: uint64(count), Sum: sum, Done: b.Last})
+			addConsumed(&l.Epochs, workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: uint64(count), Sum: sum, Done: b.Last})
 			s.advance(b)
 		}
 		if err := CheckLedger(l); err != nil || len(l.Epochs) != 2 || !l.Epochs[1].Done {
@@ -129,16 +129,16 @@ func TestEpochIsDealtExactlyOnce(t *testing.T) {
 }
 
 func TestLedgerRefutes(t *testing.T) {
-	whole := wire.Ledger{Samples: 10}
-	addConsumed(&whole.Epochs, wire.LedgerEpoch{Epoch: 0, Count: 10, Sum: hashSum([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), Done: true})
+	whole := workerprotocol.Ledger{Samples: 10}
+	addConsumed(&whole.Epochs, workerprotocol.LedgerEpoch{Epoch: 0, Count: 10, Sum: hashSum([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), Done: true})
 	if err := CheckLedger(whole); err != nil {
 		t.Errorf("a whole epoch: %v", err)
 	}
 	for name, indices := range map[string][]int{
 		"missing": {0, 1, 2, 3, 4, 5, 6, 7, 8}, "repeated": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9}, "exchanged": {0, 1, 2, 3, 4, 5, 6, 7, 8, 8},
 	} {
-		l := wire.Ledger{Samples: 10}
-		addConsumed(&l.Epochs, wire.LedgerEpoch{Epoch: 0, Count: uint64(len(indices)), Sum: hashSum(indices), Done: true})
+		l := workerprotocol.Ledger{Samples: 10}
+		addConsumed(&l.Epochs, workerprotocol.LedgerEpoch{Epoch: 0, Count: uint64(len(indices)), Sum: hashSum(indices), Done: true})
 		if CheckLedger(l) == nil {
 			t.Errorf("%s: no error", name)
 		}

@@ -7,9 +7,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Membership is a worker's ranks in a generation.
@@ -38,7 +38,7 @@ type Session struct {
 	agreed   int64     // the update that all ranks know of since the last step
 	parting  bool      // the last commit was answered with ErrPlannedChange, and no step was made since
 	began    time.Time // when the state was in sync
-	first    *wire.FirstStep
+	first    *workerprotocol.FirstStep
 	metrics  map[string]float64
 	measured uint64 // the step after which they were reported
 }
@@ -138,7 +138,7 @@ func (s *Session) advance(b Batch, t stepTotals) {
 		s.state.elastic.finished = t.left == 0
 	default:
 		if t.count > 0 || b.Last {
-			addConsumed(&s.state.ledger.Epochs, wire.LedgerEpoch{Epoch: b.Epoch, Count: t.count, Sum: t.hashes, Done: b.Last})
+			addConsumed(&s.state.ledger.Epochs, workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: t.count, Sum: t.hashes, Done: b.Last})
 		}
 		s.state.sampler.advance(b)
 	}
@@ -174,10 +174,10 @@ func (s *Session) reportProgress() {
 	if s.reporter == nil {
 		return
 	}
-	r := wire.Report{Generation: s.Generation, Step: s.state.step, Samples: consumed(s.state.ledger)}
+	r := workerprotocol.Report{Generation: s.Generation, Step: s.state.step, Samples: consumed(s.state.ledger)}
 	r.Metrics, r.MetricsStep = s.reportedMetrics()
 	if slow, ok := s.comm.Slowest(); ok {
-		r.Slowest = &wire.Straggler{Rank: slow.Rank, Share: slow.Share}
+		r.Slowest = &workerprotocol.Straggler{Rank: slow.Rank, Share: slow.Share}
 	}
 	if s.first == nil || s.state.step == s.state.replica.Newest().Step() {
 		s.reporter.Progress(&r)

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
 	"github.com/regroup-io/regroup/elastic/statesync"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Element is what a tensor can be made of: numbers without pointers, so that a commit is a plain
@@ -33,14 +33,14 @@ type State struct {
 	elastic *ElasticSampler // used instead of sampler; nil = none
 	run     uint64          // of the job, see checkpoint.Name
 	step    uint64
-	ledger  wire.Ledger
+	ledger  workerprotocol.Ledger
 	values  []value
 	resets  []func(ctx context.Context, s *Session, before Membership) error
 	err     error // the first wrong registration; Run returns it
 	replica *statesync.Replica
 
-	recording bool               // see Recording
-	unmerged  []wire.LedgerEpoch // what this rank has recorded since the last commit
+	recording bool                         // see Recording
+	unmerged  []workerprotocol.LedgerEpoch // what this rank has recorded since the last commit
 }
 
 type value struct {
@@ -54,7 +54,7 @@ func NewState(sampler *Sampler) *State {
 	if sampler == nil {
 		sampler = NewSampler(0, 0)
 	}
-	s := &State{sampler: sampler, run: 1, ledger: wire.Ledger{Samples: sampler.samples}}
+	s := &State{sampler: sampler, run: 1, ledger: workerprotocol.Ledger{Samples: sampler.samples}}
 	s.replica = statesync.NewReplica(statesync.Config{Layout: s.layout, Resume: resumeMetadata})
 	return s
 }
@@ -122,16 +122,16 @@ func (s *State) Cursor() Cursor {
 
 // Committed describes the newest commit of this worker; Generation 0 = none. Hash is empty until a
 // sync needed it.
-func (s *State) Committed() (c wire.Commit) {
+func (s *State) Committed() (c workerprotocol.Commit) {
 	c.Generation, c.Step, c.Hash, _ = s.replica.Committed()
 	return c
 }
 
 // Ledger is the account of consumed samples; after Run has returned nil it is that of the last
 // commit.
-func (s *State) Ledger() wire.Ledger {
+func (s *State) Ledger() workerprotocol.Ledger {
 	l := s.ledger
-	l.Epochs = append([]wire.LedgerEpoch(nil), l.Epochs...)
+	l.Epochs = append([]workerprotocol.LedgerEpoch(nil), l.Epochs...)
 	return l
 }
 
@@ -255,10 +255,10 @@ func (s *State) useCheckpoints(dir *checkpoint.Dir, skip bool, log *slog.Logger)
 }
 
 // resumed names the checkpoint with which the generation began; nil = none.
-func (s *State) resumed() *wire.Commit {
+func (s *State) resumed() *workerprotocol.Commit {
 	n := s.replica.Resumed()
 	if n == nil {
 		return nil
 	}
-	return &wire.Commit{Generation: n.Generation, Step: n.Step}
+	return &workerprotocol.Commit{Generation: n.Generation, Step: n.Step}
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/elastic/statesync"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 	"pgregory.net/rapid"
 )
 
@@ -47,7 +47,7 @@ func (m *mixed) scramble(r *rapid.T) {
 		m.obj.Best = &m.f64[0]
 	}
 	b := m.state.sampler.Next(rapid.IntRange(1, 40).Draw(r, "batch"), 0, 1)
-	addConsumed(&m.state.ledger.Epochs, wire.LedgerEpoch{Epoch: b.Epoch, Count: uint64(b.Total), Sum: hashSum(b.Indices), Done: b.Last})
+	addConsumed(&m.state.ledger.Epochs, workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: uint64(b.Total), Sum: hashSum(b.Indices), Done: b.Last})
 	m.state.sampler.advance(b)
 	m.state.step++
 }

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Handler saves and restores a part of the state that is not a tensor. The goroutine of the
@@ -110,9 +110,9 @@ type metadata struct {
 	// Elastic is the position of an ElasticSampler.
 	Elastic *ElasticState `json:"elastic,omitempty"`
 
-	Ledger wire.Ledger `json:"ledger"`
-	Sizes  []int       `json:"sizes"` // bytes of each value
-	values [][]byte    // in the order of registration
+	Ledger workerprotocol.Ledger `json:"ledger"`
+	Sizes  []int                 `json:"sizes"` // bytes of each value
+	values [][]byte              // in the order of registration
 }
 
 var errMetadata = errors.New("the metadata of the state is damaged")

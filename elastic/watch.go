@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // An update is what the agent has announced about the members. The reductions of a step and of a
@@ -104,7 +104,7 @@ const repeatInterval = 50 * time.Millisecond
 // failed calls are repeated. But an agent that does not answer for orphanTimeout cannot stop this
 // worker any more, which then ends its generation for good: the others may have replaced it.
 func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Duration, s *Session, c *canceler, preempted func(PreemptionNotice)) {
-	var last wire.Change
+	var last workerprotocol.Change
 	retry, answered := agentclient.Backoff, time.Now()
 	for ctx.Err() == nil {
 		change, ok, err := agent.Change(ctx, orphanTimeout, s.Generation)
@@ -128,21 +128,21 @@ func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Du
 		}
 		last = change
 		switch change.Kind {
-		case wire.ChangePlanned:
+		case workerprotocol.ChangePlanned:
 			s.updates.announce(updatePlanned)
-		case wire.ChangeUndone:
+		case workerprotocol.ChangeUndone:
 			s.updates.withdraw()
-		case wire.ChangeStop:
+		case workerprotocol.ChangeStop:
 			s.updates.announce(updateStop)
-		case wire.ChangeLeaving:
+		case workerprotocol.ChangeLeaving:
 			preempted(PreemptionNotice{Reason: change.Reason, Until: change.Until})
-		case wire.ChangeLost:
+		case workerprotocol.ChangeLost:
 			c.abort(peerLost(change, s.Generation))
 		}
 	}
 }
 
-func peerLost(c wire.Change, generation uint64) error {
+func peerLost(c workerprotocol.Change, generation uint64) error {
 	if c.Rank < 0 {
 		return fmt.Errorf("the agent reports a lost peer: %s", c.Reason)
 	}

@@ -18,9 +18,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/durable"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // KeepFor is how long an environment is kept that belongs to no job of the node: that job waits, or
@@ -159,14 +159,14 @@ func read(path string) ([]byte, error) {
 }
 
 // Identify returns what a path is for this process.
-func Identify(path string) (wire.FileID, error) {
+func Identify(path string) (workerprotocol.FileID, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return wire.FileID{}, err
+		return workerprotocol.FileID{}, err
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return wire.FileID{}, fmt.Errorf("%s: which file it is cannot be seen", path)
+		return workerprotocol.FileID{}, fmt.Errorf("%s: which file it is cannot be seen", path)
 	}
-	return wire.FileID{Device: st.Dev, Inode: st.Ino}, nil
+	return workerprotocol.FileID{Device: st.Dev, Inode: st.Ino}, nil
 }

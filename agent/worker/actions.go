@@ -1,9 +1,9 @@
 package worker
 
 import (
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Action is an operation that the shell must perform: a closed sum. None of them may block the
@@ -86,7 +86,7 @@ type SendJoin struct{ Join events.MemberJoin }
 // next join is answered again.
 type AnswerJoin struct {
 	Worker     events.Incarnation
-	Assignment wire.Assignment
+	Assignment workerprotocol.Assignment
 }
 
 // RefuseJoin fails the worker's call of join.
@@ -99,7 +99,7 @@ type RefuseJoin struct {
 // PushChange queues a change for the worker until it polls. Each is delivered once.
 type PushChange struct {
 	Worker events.Incarnation
-	Change wire.Change
+	Change workerprotocol.Change
 }
 
 // PublishFact stores a fact, in order, however long it takes.

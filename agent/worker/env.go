@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // environment returns a worker's variables, which are the job's, overridden by Regroup's, and the
@@ -18,24 +18,24 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 	maps.Copy(env, l.Spec.Env)
 	n := strconv.Itoa
 	maps.Copy(env, map[string]string{
-		wire.EnvJob:               string(l.Job),
-		wire.EnvNode:              string(m.Place.Node),
-		wire.EnvSlot:              n(int(m.Place.Slot)),
-		wire.EnvAttempt:           n(m.Attempt),
-		wire.EnvGeneration:        strconv.FormatUint(uint64(w.ref.Generation), 10),
-		wire.EnvSocket:            c.Socket,
-		wire.EnvIncarnation:       string(w.ref.Incarnation),
-		wire.EnvAdvertise:         c.Advertise,
-		wire.EnvDataPorts:         c.DataPorts,
-		"HOROVOD_HOSTNAME":        string(m.Place.Node),
-		"TORCHELASTIC_RUN_ID":     string(l.Job),
-		"TORCHELASTIC_ERROR_FILE": c.errorFile(w.ref.Incarnation),
+		workerprotocol.EnvJob:         string(l.Job),
+		workerprotocol.EnvNode:        string(m.Place.Node),
+		workerprotocol.EnvSlot:        n(int(m.Place.Slot)),
+		workerprotocol.EnvAttempt:     n(m.Attempt),
+		workerprotocol.EnvGeneration:  strconv.FormatUint(uint64(w.ref.Generation), 10),
+		workerprotocol.EnvSocket:      c.Socket,
+		workerprotocol.EnvIncarnation: string(w.ref.Incarnation),
+		workerprotocol.EnvAdvertise:   c.Advertise,
+		workerprotocol.EnvDataPorts:   c.DataPorts,
+		"HOROVOD_HOSTNAME":            string(m.Place.Node),
+		"TORCHELASTIC_RUN_ID":         string(l.Job),
+		"TORCHELASTIC_ERROR_FILE":     c.errorFile(w.ref.Incarnation),
 	})
 	if w.process.Self != "" {
-		env[wire.EnvTraceparent] = w.process.Self
+		env[workerprotocol.EnvTraceparent] = w.process.Self
 	}
 	if l.Spec.Processes.Encrypt {
-		env[wire.EnvEncrypt] = "1"
+		env[workerprotocol.EnvEncrypt] = "1"
 	}
 	defaults = map[string]string{"PYTHONUNBUFFERED": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
 	if len(l.Members) > 1 {
@@ -141,4 +141,4 @@ func localRank(command []string, rank int) []string {
 
 // EnvIncarnation is the variable that identifies a process as a worker's, whatever its process
 // group.
-const EnvIncarnation = wire.EnvIncarnation
+const EnvIncarnation = workerprotocol.EnvIncarnation

@@ -10,15 +10,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // TestOnlyWhatTheAgentSetsIsRefused: a job may not set the variables that its workers are given,
 // and may set all others.
 func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
-	set := map[string]bool{wire.EnvToken: true} // the shell adds it
+	set := map[string]bool{workerprotocol.EnvToken: true} // the shell adds it
 	for _, g := range []events.Generation{0, 1} {
 		w := &incarnation{ref: events.WorkerRef{Generation: g, Incarnation: "01W"}}
 		env, _ := Config{ErrorDir: "/tmp"}.environment(events.Launch{Job: "j", World: 1, Generation: g, Spec: spec.Job{}.WithDefaults()}, events.LaunchMember{}, w)
@@ -35,7 +35,7 @@ func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, bad)
 		}
 	}
-	for _, name := range []string{wire.EnvCheckpointDir, "REGROUP_GPU", "REGROUP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_LOCAL_SOMETHING", "TORCHELASTIC_OTHER", "REGROUP_MINE"} {
+	for _, name := range []string{workerprotocol.EnvCheckpointDir, "REGROUP_GPU", "REGROUP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_LOCAL_SOMETHING", "TORCHELASTIC_OTHER", "REGROUP_MINE"} {
 		s := spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}, Env: map[string]string{name: "1"}}
 		if bad := s.WithDefaults().Check(); len(bad) != 0 {
 			t.Errorf("%s: %v", name, bad)
@@ -49,7 +49,7 @@ func TestEverySettingOfWorkersReachesThem(t *testing.T) {
 	found := map[string]string{}
 	name := regexp.MustCompile(`["'](REGROUP_[A-Z_]+)["']`)
 	launchers := []string{"_companion.py", "rendezvous_handler.py", "client.py"} // read by those who start jobs, not by workers
-	for _, root := range []string{"../../python/regroup", "../../elastic", "../../collective", "../workerapi/wire"} {
+	for _, root := range []string{"../../python/regroup", "../../elastic", "../../collective", "../../internal/workerprotocol"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // inProcess reconciles a launch with the workers of a job under in-process recovery.
@@ -81,8 +81,8 @@ func (t *transition) pushChanges(j *job, w *incarnation) {
 	}
 	if t.s.departing && !w.pushed.leaving {
 		w.pushed.leaving = true
-		t.do(PushChange{Worker: w.ref.Incarnation, Change: wire.Change{
-			Kind: wire.ChangeLeaving, Generation: uint64(g), Rank: -1, Reason: t.s.departure.Reason, Until: t.s.departure.Until,
+		t.do(PushChange{Worker: w.ref.Incarnation, Change: workerprotocol.Change{
+			Kind: workerprotocol.ChangeLeaving, Generation: uint64(g), Rank: -1, Reason: t.s.departure.Reason, Until: t.s.departure.Until,
 		}})
 	}
 	switch {
@@ -94,7 +94,7 @@ func (t *transition) pushChanges(j *job, w *incarnation) {
 		t.pushPlanned(w, reason)
 	case l.Phase == events.PhaseRun && l.Generation == g && w.pushed.planned:
 		w.pushed.planned = false
-		t.pushChange(w, wire.ChangeUndone, -1, "what was planned is off")
+		t.pushChange(w, workerprotocol.ChangeUndone, -1, "what was planned is off")
 	case l.Phase == events.PhasePrepare && l.Generation > g:
 		rank := l.Cause.Rank
 		if l.Cause.Kind.Planned() || l.Cause.Place == nil {
@@ -111,11 +111,11 @@ func (t *transition) pushPlanned(w *incarnation, reason string) {
 		return
 	}
 	w.pushed.planned = true
-	t.pushChange(w, wire.ChangePlanned, -1, reason)
+	t.pushChange(w, workerprotocol.ChangePlanned, -1, reason)
 }
 
 func (t *transition) pushChange(w *incarnation, kind string, rank int, reason string) {
-	t.do(PushChange{Worker: w.ref.Incarnation, Change: wire.Change{
+	t.do(PushChange{Worker: w.ref.Incarnation, Change: workerprotocol.Change{
 		Kind: kind, Generation: uint64(w.ref.Generation), Rank: rank, Reason: reason,
 	}})
 }
@@ -141,7 +141,7 @@ func (t *transition) handleJoin(in WorkerJoined) {
 	case !j.inProcess():
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: `the job runs with recovery "restart": its ranks are in the environment; submit it with recovery "in-process" to join from inside`})
 	case w.verdict != "":
-		t.do(AnswerJoin{Worker: in.Worker, Assignment: wire.Assignment{Verdict: w.verdict}})
+		t.do(AnswerJoin{Worker: in.Worker, Assignment: workerprotocol.Assignment{Verdict: w.verdict}})
 	case events.Generation(in.Request.Left) < w.left:
 		// It was superseded by an earlier arrival. No worker waits for its answer.
 	case in.Request.Address == "":
@@ -180,7 +180,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 	switch {
 	case l.Phase != events.PhaseRun:
 	case !listed:
-		t.dismiss(w, wire.Removed)
+		t.dismiss(w, workerprotocol.Removed)
 	case m.Incarnation == w.ref.Incarnation && m.Rank >= 0 && uint64(l.Generation) > w.join.req.Left:
 		w.join = nil
 		if w.ref.Generation != l.Generation {
@@ -193,8 +193,8 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 			w.trace = cmp.Or(j.formationTrace(), w.process.Self)
 			t.beginGeneration(w)
 		}
-		t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
-			Verdict: wire.Assigned, Generation: uint64(l.Generation), Rank: m.Rank, World: l.World,
+		t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: workerprotocol.Assignment{
+			Verdict: workerprotocol.Assigned, Generation: uint64(l.Generation), Rank: m.Rank, World: l.World,
 			LocalRank: m.LocalRank, LocalSize: m.LocalSize, CrossRank: m.CrossRank, CrossSize: m.CrossSize,
 			Token: l.Token, Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
 		}})
@@ -217,9 +217,9 @@ func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMembe
 		return
 	}
 	q.stateFrom = l.Generation
-	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
-		Verdict: wire.Prefetch, Generation: uint64(l.Generation), Rank: -1, World: l.World,
-		Token: wire.StateToken(l.Token), Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
+	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: workerprotocol.Assignment{
+		Verdict: workerprotocol.Prefetch, Generation: uint64(l.Generation), Rank: -1, World: l.World,
+		Token: workerprotocol.StateToken(l.Token), Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
 		Expect: expected(l, m),
 	}})
 }
@@ -227,9 +227,9 @@ func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMembe
 // expected returns the ranks that a newcomer will have if the members and the newcomers of this
 // node form the next generation. It is a forecast, because newcomers of other nodes are not known
 // here.
-func expected(l events.Launch, m events.LaunchMember) *wire.Expected {
+func expected(l events.Launch, m events.LaunchMember) *workerprotocol.Expected {
 	first, seated, before := l.World, 0, 0
-	e := &wire.Expected{LocalSize: len(l.Members)}
+	e := &workerprotocol.Expected{LocalSize: len(l.Members)}
 	for _, other := range l.Members {
 		if other.Place.Slot < m.Place.Slot {
 			before++
@@ -255,7 +255,7 @@ func (t *transition) dismiss(w *incarnation, verdict string) {
 	if w.releasedAt.IsZero() {
 		w.releasedAt = t.now
 	}
-	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{Verdict: verdict}})
+	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: workerprotocol.Assignment{Verdict: verdict}})
 }
 
 // sendJoin makes one call; the age of the notice includes the time that the agent held the request.
@@ -292,7 +292,7 @@ func (t *transition) joinAnswered(in JoinAnswered) {
 	q.sendAt = t.now.Add(rejoinEvery)
 	switch {
 	case in.Refused == events.Fenced && w.phase != planned:
-		t.dismiss(w, wire.Removed)
+		t.dismiss(w, workerprotocol.Removed)
 	case in.Refused == events.Invalid && w.phase != planned:
 		w.join = nil
 		t.do(RefuseJoin{Worker: in.Worker, Code: in.Refused, Reason: in.Reason})
@@ -303,14 +303,14 @@ func (t *transition) joinAnswered(in JoinAnswered) {
 	case w.phase == planned:
 		q.backoff = 0
 	case in.Waiting.Over:
-		t.dismiss(w, wire.Over)
+		t.dismiss(w, workerprotocol.Over)
 	case in.Waiting.Removed:
-		t.dismiss(w, wire.Removed)
+		t.dismiss(w, workerprotocol.Removed)
 	default:
 		q.backoff = 0
 	}
 }
 
-func commit(c wire.Commit) events.Commit {
+func commit(c workerprotocol.Commit) events.Commit {
 	return events.Commit{Generation: events.Generation(c.Generation), Step: c.Step, Hash: c.Hash}
 }

@@ -3,8 +3,8 @@ package worker
 import (
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Input is an event: a closed sum. Workers are identified by their incarnation.
@@ -72,25 +72,25 @@ type MasterPrepared struct {
 // WorkerJoined is a worker's call of join. It is idempotent.
 type WorkerJoined struct {
 	Worker  events.Incarnation
-	Request wire.JoinRequest
+	Request workerprotocol.JoinRequest
 }
 
 // WorkerReported is a worker's call of report.
 type WorkerReported struct {
 	Worker events.Incarnation
-	Report wire.Report
+	Report workerprotocol.Report
 }
 
 // WorkerCommitted is a worker's call of commit.
 type WorkerCommitted struct {
 	Worker events.Incarnation
-	Report wire.CommitReport
+	Report workerprotocol.CommitReport
 }
 
 // WorkerFinished is a worker's call of done.
 type WorkerFinished struct {
 	Worker events.Incarnation
-	Report wire.DoneReport
+	Report workerprotocol.DoneReport
 }
 
 // JoinAnswered is the result of SendJoin. Refused is empty if the answer is valid.

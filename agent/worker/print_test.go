@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // traceName names the traces that occur in scripts, and the spans of workers in them.
@@ -76,7 +76,7 @@ func (p *player) print(a Action) string {
 			j.Attempt, j.PID, j.Address, j.Left, j.Planned, j.NoticeMS)
 	case AnswerJoin:
 		x := a.Assignment
-		if x.Verdict == wire.Prefetch {
+		if x.Verdict == workerprotocol.Prefetch {
 			return fmt.Sprintf("answer %s: %s g%d from %v", p.name(a.Worker), x.Verdict, x.Generation, x.Peers)
 		}
 		if x.Rank+x.World == 0 {

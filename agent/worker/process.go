@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
@@ -289,5 +289,5 @@ func (t *transition) pushLost(w *incarnation, rank int, reason string) {
 		return
 	}
 	w.pushed.lost = append(w.pushed.lost, rank)
-	t.pushChange(w, wire.ChangeLost, rank, reason)
+	t.pushChange(w, workerprotocol.ChangeLost, rank, reason)
 }

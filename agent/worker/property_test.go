@@ -8,9 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // world generates random inputs from processes and launches and checks the invariants for any
@@ -49,8 +49,8 @@ func (w *world) step(t *rapid.T, in Input) {
 			if a.Generation == 0 && a.Attempt <= w.attempts[a.Place] {
 				t.Fatalf("attempt %d of %s was started again", a.Attempt, a.Place)
 			}
-			if a.Span.Self == "" || a.Span.Self != a.Env[wire.EnvTraceparent] {
-				t.Fatalf("%s has the span %q and is told %q", a.Worker, a.Span.Self, a.Env[wire.EnvTraceparent])
+			if a.Span.Self == "" || a.Span.Self != a.Env[workerprotocol.EnvTraceparent] {
+				t.Fatalf("%s has the span %q and is told %q", a.Worker, a.Span.Self, a.Env[workerprotocol.EnvTraceparent])
 			}
 			w.handed[a.Span.Self] = true
 			w.started[a.Worker], w.holder[a.Place], w.attempts[a.Place] = a, a.Worker, max(w.attempts[a.Place], a.Attempt)
@@ -87,13 +87,13 @@ func (w *world) step(t *rapid.T, in Input) {
 				w.spans[a.Span.Self] = true
 			}
 		case AnswerJoin:
-			if a.Assignment.Verdict == wire.Assigned {
+			if a.Assignment.Verdict == workerprotocol.Assigned {
 				if w.spans[a.Assignment.Trace] || !events.ValidTrace(a.Assignment.Trace) {
 					t.Fatalf("assigned to the span %q, which has ended or is none", a.Assignment.Trace)
 				}
 				w.handed[a.Assignment.Trace] = true
 			}
-			if a.Assignment.Verdict == wire.Assigned && a.Assignment.Rank < 0 {
+			if a.Assignment.Verdict == workerprotocol.Assigned && a.Assignment.Rank < 0 {
 				t.Fatal("assigned without a rank")
 			}
 		}
@@ -182,7 +182,7 @@ func TestAnyHistory(t *testing.T) {
 			case 4:
 				exit(id)
 			case 5:
-				w.step(t, WorkerJoined{id, wire.JoinRequest{Address: "h:2", Left: uint64(rapid.IntRange(0, 4).Draw(t, "left"))}})
+				w.step(t, WorkerJoined{id, workerprotocol.JoinRequest{Address: "h:2", Left: uint64(rapid.IntRange(0, 4).Draw(t, "left"))}})
 			case 6:
 				w.step(t, JoinAnswered{Worker: id, Waiting: events.MemberWaiting{
 					Over: rapid.Bool().Draw(t, "over"), Removed: rapid.Bool().Draw(t, "removed"),
@@ -190,7 +190,7 @@ func TestAnyHistory(t *testing.T) {
 			case 7:
 				w.step(t, MasterPrepared{Job: "j-0000", Address: "h:3"})
 			case 8:
-				w.step(t, WorkerReported{id, wire.Report{Generation: uint64(rapid.IntRange(0, 4).Draw(t, "of")), First: &wire.FirstStep{}}})
+				w.step(t, WorkerReported{id, workerprotocol.Report{Generation: uint64(rapid.IntRange(0, 4).Draw(t, "of")), First: &workerprotocol.FirstStep{}}})
 			case 9:
 				w.step(t, Tick{})
 			case 10:

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // reporterOf returns an incarnation that may report for generation g. Reports for an old generation
@@ -116,7 +116,7 @@ func (w *incarnation) recordMetrics(values map[string]float64, step uint64) {
 	for name, v := range values {
 		w.values[name] = metric{v, step}
 	}
-	if len(w.values) > wire.MaxNames {
+	if len(w.values) > workerprotocol.MaxNames {
 		maps.DeleteFunc(w.values, func(name string, _ metric) bool { _, now := values[name]; return !now })
 	}
 }
@@ -156,7 +156,7 @@ func (t *transition) sendProgress(w *incarnation) {
 
 // ledger converts a worker's ledger. One that exceeds the limit cannot be published, and a
 // truncated one would be wrong: it counts as none.
-func ledger(l wire.Ledger) events.Ledger {
+func ledger(l workerprotocol.Ledger) events.Ledger {
 	if len(l.Epochs) > limits.Epochs.Max {
 		return events.Ledger{}
 	}
@@ -168,7 +168,7 @@ func ledger(l wire.Ledger) events.Ledger {
 }
 
 // straggler converts the rank that a worker names as the straggler; an invalid one counts as none.
-func straggler(s *wire.Straggler, world int) *events.Straggler {
+func straggler(s *workerprotocol.Straggler, world int) *events.Straggler {
 	if s == nil || s.Rank < 0 || s.Rank >= world || !(s.Share >= 0 && s.Share <= 1) {
 		return nil
 	}

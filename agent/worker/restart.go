@@ -3,8 +3,8 @@ package worker
 import (
 	"cmp"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // restart reconciles a launch with the processes of a job that starts new processes in each
@@ -52,7 +52,7 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 		w.address = j.master.address
 	}
 	if w.join == nil {
-		w.join = &join{req: wire.JoinRequest{Left: uint64(w.previousGeneration)}, receivedAt: t.now, sendAt: t.now}
+		w.join = &join{req: workerprotocol.JoinRequest{Left: uint64(w.previousGeneration)}, receivedAt: t.now, sendAt: t.now}
 	}
 }
 

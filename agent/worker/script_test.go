@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -96,7 +96,7 @@ func (p *player) command(f []string) {
 	case "master":
 		p.step(MasterPrepared{Job: "mnist-7f3a", Address: a["address"]})
 	case "join":
-		p.step(WorkerJoined{id, wire.JoinRequest{
+		p.step(WorkerJoined{id, workerprotocol.JoinRequest{
 			Address: cmp.Or(a["address"], "10.0.0.1:5000"), Left: uint64(a.num("left")), Planned: a.has("planned"),
 			NoticeMS: float64(a.num("notice")), Accused: ranks(a["accused"]), Unsynced: a.has("unsynced"), Holders: uint64(a.num("holders")),
 		}})
@@ -106,7 +106,7 @@ func (p *player) command(f []string) {
 			Waiting: events.MemberWaiting{Over: a.has("over"), Removed: a.has("removed")},
 		})
 	case "report":
-		r := wire.Report{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}
+		r := workerprotocol.Report{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}
 		if a.has("at") {
 			r.MetricsStep = new(uint64(a.num("at")))
 		}
@@ -119,22 +119,22 @@ func (p *player) command(f []string) {
 			}
 		}
 		if a.has("slowest") {
-			r.Slowest = &wire.Straggler{Rank: a.num("slowest"), Share: 0.5}
+			r.Slowest = &workerprotocol.Straggler{Rank: a.num("slowest"), Share: 0.5}
 		}
 		if a.has("first") {
-			r.First = &wire.FirstStep{Survivor: !a.has("newcomer"), AbortMS: 5, RejoinMS: 20, SyncMS: 3, StepMS: 2}
+			r.First = &workerprotocol.FirstStep{Survivor: !a.has("newcomer"), AbortMS: 5, RejoinMS: 20, SyncMS: 3, StepMS: 2}
 			if a.has("checkpoint") {
-				r.First.Checkpoint = &wire.Commit{Generation: 7, Step: uint64(a.num("checkpoint"))}
+				r.First.Checkpoint = &workerprotocol.Commit{Generation: 7, Step: uint64(a.num("checkpoint"))}
 			}
 		}
 		p.step(WorkerReported{id, r})
 	case "commit":
-		p.step(WorkerCommitted{id, wire.CommitReport{
-			Commit: wire.Commit{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))},
-			Ledger: wire.Ledger{Samples: 100, Epochs: []wire.LedgerEpoch{{Count: uint64(a.num("count"))}}},
+		p.step(WorkerCommitted{id, workerprotocol.CommitReport{
+			Commit: workerprotocol.Commit{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))},
+			Ledger: workerprotocol.Ledger{Samples: 100, Epochs: []workerprotocol.LedgerEpoch{{Count: uint64(a.num("count"))}}},
 		}})
 	case "done":
-		p.step(WorkerFinished{id, wire.DoneReport{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}})
+		p.step(WorkerFinished{id, workerprotocol.DoneReport{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}})
 	case "notice":
 		n := events.Notice{Rank: a.num("rank")}
 		n.Exited.Job, n.Exited.Generation, n.Exited.Detail = "mnist-7f3a", events.Generation(a.num("gen")), "killed by signal 9 (SIGKILL)"
@@ -195,7 +195,7 @@ func (p *player) env(name string) {
 	a := p.envs[name]
 	for _, k := range slices.Sorted(keys(a.Env)) {
 		v := p.named(a.Env[k])
-		if k == wire.EnvTraceparent {
+		if k == workerprotocol.EnvTraceparent {
 			v = p.traceName(v)
 		}
 		fmt.Fprintf(&p.out, "  %s=%s\n", k, v)

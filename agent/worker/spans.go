@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // The spans of a worker. Their ids are derived, so that the program can begin its own spans below
@@ -169,7 +169,7 @@ func (t *transition) launchSpan(j *job, w *incarnation) {
 // recoverySpans emits the phases of a worker's recovery, laid out backwards from now: the worker's
 // clock may differ, its durations do not. A newcomer may have waited for its ranks since long
 // before the incident in which it gets them.
-func (t *transition) recoverySpans(w *incarnation, f wire.FirstStep) {
+func (t *transition) recoverySpans(w *incarnation, f workerprotocol.FirstStep) {
 	parts := []struct {
 		name string
 		ms   float64

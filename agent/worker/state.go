@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Config is the configuration of the state machine.
@@ -87,7 +87,7 @@ type incarnation struct {
 	leaseFailure    bool      // it ends because of that: it was not stopped before
 	dying           bool      // it is certain to end, and was reported as lost
 	releasedAt      time.Time // when it ceased to be a member; its grace to exit begins
-	verdict         string    // wire.Removed and the like, which ended its membership
+	verdict         string    // workerprotocol.Removed and the like, which ended its membership
 	done            bool
 	join            *join
 	pushed          pushed
@@ -126,7 +126,7 @@ type pushed struct {
 
 // join is a join request that no launch has answered yet.
 type join struct {
-	req        wire.JoinRequest
+	req        workerprotocol.JoinRequest
 	receivedAt time.Time
 	sendAt     time.Time // when to send it (again)
 	sentAt     time.Time // in flight since; zero = no open call

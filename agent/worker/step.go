@@ -18,8 +18,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Times that are not part of a specification.
@@ -178,7 +178,7 @@ func (t *transition) stopAll(j *job) {
 			continue
 		}
 		if w.join != nil && w.alive() && j.launch.Phase == events.PhaseStop {
-			t.dismiss(w, wire.Removed)
+			t.dismiss(w, workerprotocol.Removed)
 		}
 		if !w.alive() {
 			continue

@@ -9,15 +9,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 func server(t *testing.T, socket string) *Server {
 	t.Helper()
 	s, err := New(Options{Socket: socket, Calls: Calls{
-		Join: func(string, wire.JoinRequest) {}, Report: func(string, wire.Report) {}, Commit: func(string, wire.CommitReport) {},
-		Done: func(string, wire.DoneReport) {}, Preempt: func(wire.PreemptRequest) {}, Environment: func(wire.SubmitEnvironment) error { return nil },
-		Peer: func(context.Context, string, uint64, int) (wire.Peer, error) { return wire.Peer{}, nil },
+		Join: func(string, workerprotocol.JoinRequest) {}, Report: func(string, workerprotocol.Report) {}, Commit: func(string, workerprotocol.CommitReport) {},
+		Done: func(string, workerprotocol.DoneReport) {}, Preempt: func(workerprotocol.PreemptRequest) {}, Environment: func(workerprotocol.SubmitEnvironment) error { return nil },
+		Peer: func(context.Context, string, uint64, int) (workerprotocol.Peer, error) {
+			return workerprotocol.Peer{}, nil
+		},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +94,7 @@ func TestTheShortDirectoryIsRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", tmp)
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	long := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "agent.sock")
-	note := wire.SocketNote(long)
+	note := workerprotocol.SocketNote(long)
 	killed, next := server(t, long), server(t, long)
 	end := running(t, killed)
 	noted, err := os.ReadFile(note)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // FuzzRequests: request bodies are either refused with an answer or decoded exactly.
@@ -16,10 +16,10 @@ func FuzzRequests(f *testing.F) {
 	f.Add(`{"generation":1} {"generation":2}`)
 	f.Add(`{"generation":-1}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		understood[wire.JoinRequest](t, body)
-		understood[wire.Report](t, body)
-		understood[wire.CommitReport](t, body)
-		understood[wire.DoneReport](t, body)
+		understood[workerprotocol.JoinRequest](t, body)
+		understood[workerprotocol.Report](t, body)
+		understood[workerprotocol.CommitReport](t, body)
+		understood[workerprotocol.DoneReport](t, body)
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 const maxBody = 1 << 20
@@ -26,15 +26,15 @@ func (s *Server) handler(own bool) http.Handler {
 		method string
 		serve  func(http.ResponseWriter, *http.Request, string, *mailbox) error
 	}{
-		wire.PathJoin:        {http.MethodPost, s.join},
-		wire.PathChanges:     {http.MethodGet, s.changes},
-		wire.PathPeers:       {http.MethodGet, s.peers},
-		wire.PathReport:      {http.MethodPost, report(s.opt.Calls.Report)},
-		wire.PathCommit:      {http.MethodPost, report(s.opt.Calls.Commit)},
-		wire.PathDone:        {http.MethodPost, report(s.opt.Calls.Done)},
-		wire.PathCheckpoint:  {http.MethodPost, s.checkpoint},
-		wire.PathPreempt:     {http.MethodPost, s.preempt},
-		wire.PathEnvironment: {http.MethodPost, s.environment},
+		workerprotocol.PathJoin:        {http.MethodPost, s.join},
+		workerprotocol.PathChanges:     {http.MethodGet, s.changes},
+		workerprotocol.PathPeers:       {http.MethodGet, s.peers},
+		workerprotocol.PathReport:      {http.MethodPost, report(s.opt.Calls.Report)},
+		workerprotocol.PathCommit:      {http.MethodPost, report(s.opt.Calls.Commit)},
+		workerprotocol.PathDone:        {http.MethodPost, report(s.opt.Calls.Done)},
+		workerprotocol.PathCheckpoint:  {http.MethodPost, s.checkpoint},
+		workerprotocol.PathPreempt:     {http.MethodPost, s.preempt},
+		workerprotocol.PathEnvironment: {http.MethodPost, s.environment},
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != h.method {
@@ -46,7 +46,7 @@ func (s *Server) handler(own bool) http.Handler {
 			var b *mailbox
 			var err error
 			switch {
-			case path != wire.PathPreempt && path != wire.PathEnvironment:
+			case path != workerprotocol.PathPreempt && path != workerprotocol.PathEnvironment:
 				worker, b, err = s.who(r)
 			case !own:
 				err = refusal(http.StatusForbidden, "not_allowed", "%s is for the agent's own user", path)
@@ -76,7 +76,7 @@ func refuse(w http.ResponseWriter, err error) {
 	if !errors.As(err, &r) {
 		r = refusal(http.StatusInternalServerError, "internal", "%v", err)
 	}
-	_ = reply(w, r.Status, wire.Error{Code: r.Code, Message: r.Message}) // a caller that has gone needs no answer
+	_ = reply(w, r.Status, workerprotocol.Error{Code: r.Code, Message: r.Message}) // a caller that has gone needs no answer
 }
 
 func reply(w http.ResponseWriter, status int, body any) error {
@@ -142,7 +142,7 @@ func report[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, 
 
 // checkpoint answers whether there is space for one.
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) error {
-	v, err := read[wire.CheckpointRequest](w, r)
+	v, err := read[workerprotocol.CheckpointRequest](w, r)
 	if err == nil {
 		err = s.opt.Calls.Checkpoint(worker, v)
 	}
@@ -155,10 +155,10 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request, worker strin
 // preempt handles the notice that this node will be taken away. A process that may open the socket
 // may stop its workers anyway, so no token is required.
 func (s *Server) preempt(w http.ResponseWriter, r *http.Request, _ string, _ *mailbox) error {
-	var v wire.PreemptRequest
+	var v workerprotocol.PreemptRequest
 	if r.ContentLength != 0 {
 		var err error
-		if v, err = read[wire.PreemptRequest](w, r); err != nil {
+		if v, err = read[workerprotocol.PreemptRequest](w, r); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func (s *Server) preempt(w http.ResponseWriter, r *http.Request, _ string, _ *ma
 // environment handles the environment of a command that submits a job. Like preempt it asks for no
 // token: a process that may open the socket may also submit jobs here.
 func (s *Server) environment(w http.ResponseWriter, r *http.Request, _ string, _ *mailbox) error {
-	v, err := read[wire.SubmitEnvironment](w, r)
+	v, err := read[workerprotocol.SubmitEnvironment](w, r)
 	if err == nil {
 		err = s.opt.Calls.Environment(v)
 	}
@@ -181,7 +181,7 @@ func (s *Server) environment(w http.ResponseWriter, r *http.Request, _ string, _
 }
 
 func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *mailbox) error {
-	req, err := read[wire.JoinRequest](w, r)
+	req, err := read[workerprotocol.JoinRequest](w, r)
 	if err != nil {
 		return err
 	}

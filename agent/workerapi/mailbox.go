@@ -5,20 +5,20 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // mailbox holds what waits for one worker: joins without an answer, and changes to be polled.
 type mailbox struct {
 	mu      sync.Mutex
 	joins   map[chan joinResult]bool
-	changes []wire.Change
+	changes []workerprotocol.Change
 	wake    chan struct{} // closed and replaced when a change arrives
 	closed  bool
 }
 
 type joinResult struct {
-	assignment wire.Assignment
+	assignment workerprotocol.Assignment
 	refusal    *Refusal
 }
 
@@ -48,7 +48,7 @@ func (b *mailbox) answer(r joinResult) {
 
 const maxChanges = 64
 
-func (b *mailbox) push(c wire.Change) {
+func (b *mailbox) push(c workerprotocol.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -71,7 +71,7 @@ func (b *mailbox) close() {
 }
 
 // next returns a change of a generation: a loss before a plan, and nothing of older generations.
-func (b *mailbox) next(ctx context.Context, generation uint64) (wire.Change, bool) {
+func (b *mailbox) next(ctx context.Context, generation uint64) (workerprotocol.Change, bool) {
 	for {
 		c, ok, wake := b.take(generation)
 		if ok {
@@ -88,13 +88,15 @@ func (b *mailbox) next(ctx context.Context, generation uint64) (wire.Change, boo
 	}
 }
 
-func (b *mailbox) take(generation uint64) (c wire.Change, ok bool, wake chan struct{}) {
+func (b *mailbox) take(generation uint64) (c workerprotocol.Change, ok bool, wake chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.changes = slices.DeleteFunc(b.changes, func(c wire.Change) bool { return c.Generation < generation })
-	found := slices.IndexFunc(b.changes, func(c wire.Change) bool { return c.Generation == generation && c.Kind == wire.ChangeLost })
+	b.changes = slices.DeleteFunc(b.changes, func(c workerprotocol.Change) bool { return c.Generation < generation })
+	found := slices.IndexFunc(b.changes, func(c workerprotocol.Change) bool {
+		return c.Generation == generation && c.Kind == workerprotocol.ChangeLost
+	})
 	if found < 0 {
-		found = slices.IndexFunc(b.changes, func(c wire.Change) bool { return c.Generation == generation })
+		found = slices.IndexFunc(b.changes, func(c workerprotocol.Change) bool { return c.Generation == generation })
 	}
 	switch {
 	case found >= 0:
@@ -108,8 +110,8 @@ func (b *mailbox) take(generation uint64) (c wire.Change, ok bool, wake chan str
 }
 
 // putBack returns a change that could not be delivered.
-func (b *mailbox) putBack(c wire.Change) {
+func (b *mailbox) putBack(c workerprotocol.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.changes = append([]wire.Change{c}, b.changes...)
+	b.changes = append([]workerprotocol.Change{c}, b.changes...)
 }

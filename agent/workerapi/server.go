@@ -1,4 +1,4 @@
-// Package workerapi serves the worker API of package wire over HTTP on a Unix socket.
+// Package workerapi serves the API of package workerprotocol over HTTP on a Unix socket.
 //
 // It authenticates workers by a bearer token per incarnation, validates requests and holds long
 // polls. Every call is passed to the agent, which decides what follows.
@@ -19,27 +19,27 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Calls are the callbacks for workers' calls. They must not block, except Peer. worker is the name
 // given to Admit.
 type Calls struct {
-	Join   func(worker string, r wire.JoinRequest)
-	Report func(worker string, r wire.Report)
-	Commit func(worker string, r wire.CommitReport)
-	Done   func(worker string, r wire.DoneReport)
+	Join   func(worker string, r workerprotocol.JoinRequest)
+	Report func(worker string, r workerprotocol.Report)
+	Commit func(worker string, r workerprotocol.CommitReport)
+	Done   func(worker string, r workerprotocol.DoneReport)
 	// Checkpoint grants the space for a checkpoint, or says why there is none. A *Refusal fails the
 	// call with its code.
-	Checkpoint func(worker string, r wire.CheckpointRequest) error
+	Checkpoint func(worker string, r workerprotocol.CheckpointRequest) error
 	// Preempt is called with the notice that this node will be taken away. It is from no worker.
-	Preempt func(r wire.PreemptRequest)
+	Preempt func(r workerprotocol.PreemptRequest)
 	// Environment is called with the environment of a command that submits a job. It is from no
 	// worker. A *Refusal fails the call with its code.
-	Environment func(r wire.SubmitEnvironment) error
+	Environment func(r workerprotocol.SubmitEnvironment) error
 	// Peer returns the address of a rank of the worker's generation. A *Refusal fails the call with
 	// its code.
-	Peer func(ctx context.Context, worker string, generation uint64, rank int) (wire.Peer, error)
+	Peer func(ctx context.Context, worker string, generation uint64, rank int) (workerprotocol.Peer, error)
 }
 
 // Options of a Server.
@@ -106,7 +106,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		// The directory must be private: its owner could replace the socket by another one and
 		// receive the workers' tokens.
 		dir := filepath.Dir(s.path)
-		note := wire.SocketNote(s.opt.Socket)
+		note := workerprotocol.SocketNote(s.opt.Socket)
 		removeLeft(note)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("workerapi: directory of the socket: %w", err)
@@ -198,7 +198,7 @@ func (s *Server) Dismiss(worker string) {
 
 // Answer ends the worker's waiting join. Without one it is dropped, because the worker will ask
 // again.
-func (s *Server) Answer(worker string, a wire.Assignment) {
+func (s *Server) Answer(worker string, a workerprotocol.Assignment) {
 	if b := s.mailbox(worker); b != nil {
 		b.answer(joinResult{assignment: a})
 	}
@@ -212,7 +212,7 @@ func (s *Server) Refuse(worker string, r *Refusal) {
 }
 
 // Push queues a change for the worker until it polls.
-func (s *Server) Push(worker string, c wire.Change) {
+func (s *Server) Push(worker string, c workerprotocol.Change) {
 	if b := s.mailbox(worker); b != nil {
 		b.push(c)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,28 +33,30 @@ func newRig(t *testing.T, socket string, pollFor time.Duration) *rig {
 	t.Helper()
 	r := &rig{t: t, calls: make(chan string, 16)}
 	s, err := New(Options{Socket: socket, PollFor: pollFor, Calls: Calls{
-		Join:   func(w string, j wire.JoinRequest) { r.calls <- fmt.Sprintf("join %s %s", w, j.Address) },
-		Report: func(w string, x wire.Report) { r.calls <- fmt.Sprintf("report %s %d", w, x.Step) },
-		Commit: func(w string, x wire.CommitReport) { r.calls <- fmt.Sprintf("commit %s %d", w, x.Commit.Step) },
-		Done:   func(w string, x wire.DoneReport) { r.calls <- fmt.Sprintf("done %s %d", w, x.Step) },
-		Preempt: func(x wire.PreemptRequest) {
+		Join:   func(w string, j workerprotocol.JoinRequest) { r.calls <- fmt.Sprintf("join %s %s", w, j.Address) },
+		Report: func(w string, x workerprotocol.Report) { r.calls <- fmt.Sprintf("report %s %d", w, x.Step) },
+		Commit: func(w string, x workerprotocol.CommitReport) {
+			r.calls <- fmt.Sprintf("commit %s %d", w, x.Commit.Step)
+		},
+		Done: func(w string, x workerprotocol.DoneReport) { r.calls <- fmt.Sprintf("done %s %d", w, x.Step) },
+		Preempt: func(x workerprotocol.PreemptRequest) {
 			r.calls <- fmt.Sprintf("preempt %s %s", x.Reason, x.Until.Format(time.RFC3339))
 		},
-		Environment: func(x wire.SubmitEnvironment) error {
+		Environment: func(x workerprotocol.SubmitEnvironment) error {
 			if x.Name == "refused" {
 				return &Refusal{Status: 409, Code: "conflict", Message: "another machine"}
 			}
 			r.calls <- fmt.Sprintf("environment of %s in %s %q", x.Name, x.Dir, x.Variables)
 			return nil
 		},
-		Peer: func(_ context.Context, w string, g uint64, rank int) (wire.Peer, error) {
+		Peer: func(_ context.Context, w string, g uint64, rank int) (workerprotocol.Peer, error) {
 			switch rank {
 			case 1:
-				return wire.Peer{Rank: rank, Address: "10.0.0.2:7"}, nil
+				return workerprotocol.Peer{Rank: rank, Address: "10.0.0.2:7"}, nil
 			case 2:
-				return wire.Peer{}, errors.New("boom")
+				return workerprotocol.Peer{}, errors.New("boom")
 			}
-			return wire.Peer{}, &Refusal{Status: 404, Code: "not_found", Message: "no such rank"}
+			return workerprotocol.Peer{}, &Refusal{Status: 404, Code: "not_found", Message: "no such rank"}
 		},
 	}})
 	if err != nil {
@@ -120,21 +122,21 @@ func TestRefusalsAreClear(t *testing.T) {
 		status                          int
 		code, words                     string
 	}{
-		{"no token", "POST", wire.PathReport, "", "{}", 401, "invalid", "REGROUP_TOKEN"},
-		{"unknown token", "POST", wire.PathReport, "guess", "{}", 403, "fenced", "ended process"},
-		{"wrong method", "GET", wire.PathJoin, "secret", "", 405, "invalid", "takes POST"},
+		{"no token", "POST", workerprotocol.PathReport, "", "{}", 401, "invalid", "REGROUP_TOKEN"},
+		{"unknown token", "POST", workerprotocol.PathReport, "guess", "{}", 403, "fenced", "ended process"},
+		{"wrong method", "GET", workerprotocol.PathJoin, "secret", "", 405, "invalid", "takes POST"},
 		{"wrong path", "GET", "/v2/join", "secret", "", 404, "not_found", "/v1/join"},
-		{"bad JSON", "POST", wire.PathReport, "secret", "{", 400, "invalid", "body"},
-		{"unknown field", "POST", wire.PathReport, "secret", `{"stepp":1}`, 400, "invalid", "stepp"},
-		{"two objects", "POST", wire.PathReport, "secret", `{}{}`, 400, "invalid", "after"},
-		{"too large", "POST", wire.PathReport, "secret", big, 413, "too_large", "1048576"},
-		{"no generation", "GET", wire.PathChanges, "secret", "", 400, "invalid", "generation"},
-		{"bad rank", "GET", wire.PathPeers + "?generation=1&rank=-1", "secret", "", 400, "invalid", "rank"},
-		{"no such rank", "GET", wire.PathPeers + "?generation=1&rank=3", "secret", "", 404, "not_found", "no such rank"},
-		{"our own fault", "GET", wire.PathPeers + "?generation=1&rank=2", "secret", "", 500, "internal", "boom"},
+		{"bad JSON", "POST", workerprotocol.PathReport, "secret", "{", 400, "invalid", "body"},
+		{"unknown field", "POST", workerprotocol.PathReport, "secret", `{"stepp":1}`, 400, "invalid", "stepp"},
+		{"two objects", "POST", workerprotocol.PathReport, "secret", `{}{}`, 400, "invalid", "after"},
+		{"too large", "POST", workerprotocol.PathReport, "secret", big, 413, "too_large", "1048576"},
+		{"no generation", "GET", workerprotocol.PathChanges, "secret", "", 400, "invalid", "generation"},
+		{"bad rank", "GET", workerprotocol.PathPeers + "?generation=1&rank=-1", "secret", "", 400, "invalid", "rank"},
+		{"no such rank", "GET", workerprotocol.PathPeers + "?generation=1&rank=3", "secret", "", 404, "not_found", "no such rank"},
+		{"our own fault", "GET", workerprotocol.PathPeers + "?generation=1&rank=2", "secret", "", 500, "internal", "boom"},
 	} {
 		status, body := r.do(c.method, c.path, c.token, c.body)
-		var e wire.Error
+		var e workerprotocol.Error
 		if err := json.Unmarshal([]byte(body), &e); err != nil {
 			t.Errorf("%s: %q: %v", c.name, body, err)
 		}
@@ -155,7 +157,7 @@ func TestNoticeNeedsNoToken(t *testing.T) {
 	for body, want := range map[string]string{
 		"": "preempt  0001-01-01T00:00:00Z", `{"reason":"spot","until":"2026-01-02T12:00:00Z"}`: "preempt spot 2026-01-02T12:00:00Z",
 	} {
-		if status, b := r.do("POST", wire.PathPreempt, "", body); status != 202 {
+		if status, b := r.do("POST", workerprotocol.PathPreempt, "", body); status != 202 {
 			t.Errorf("%q: %d %s", body, status, b)
 		}
 		if got := <-r.calls; got != want {
@@ -163,7 +165,7 @@ func TestNoticeNeedsNoToken(t *testing.T) {
 		}
 	}
 	for method, body := range map[string]string{"GET": "", "POST": "{"} {
-		if status, _ := r.do(method, wire.PathPreempt, "", body); status != 405 && status != 400 {
+		if status, _ := r.do(method, workerprotocol.PathPreempt, "", body); status != 405 && status != 400 {
 			t.Errorf("%s %q: %d", method, body, status)
 		}
 	}
@@ -174,7 +176,7 @@ func TestAnEnvironmentNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	const origin = `"origin":"0123456789abcdef0123456789abcdef"`
-	if status, b := r.do("POST", wire.PathEnvironment, "", `{`+origin+`,"name":"mnist","dir":"/home/ada","variables":["QT1i","Qz3/"]}`); status != 204 {
+	if status, b := r.do("POST", workerprotocol.PathEnvironment, "", `{`+origin+`,"name":"mnist","dir":"/home/ada","variables":["QT1i","Qz3/"]}`); status != 204 {
 		t.Errorf("%d %s", status, b)
 	}
 	if got, want := <-r.calls, `environment of mnist in /home/ada ["A=b" "C=\xff"]`; got != want {
@@ -184,7 +186,7 @@ func TestAnEnvironmentNeedsNoToken(t *testing.T) {
 		`{` + origin + `,"name":"refused","dir":"/"}`: 409, `{`: 400, `{}`: 400, `{"origin":"../../../../etc/passwd.........."}`: 400,
 		`{` + origin + `,"dir":"here"}`: 400, `{` + origin + `,"dir":"/","variables":["QQ=="]}`: 400, `{` + origin + `,"dir":"/","variables":["QT0A"]}`: 400,
 	} {
-		if status, b := r.do("POST", wire.PathEnvironment, "", body); status != want {
+		if status, b := r.do("POST", workerprotocol.PathEnvironment, "", body); status != want {
 			t.Errorf("%s: %d %s, want %d", body, status, b, want)
 		}
 	}
@@ -194,9 +196,9 @@ func TestReportsArePassedOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	r.s.Admit("secret", "w1")
-	for path, want := range map[string]string{wire.PathReport: "report w1 4", wire.PathDone: "done w1 4", wire.PathCommit: "commit w1 0"} {
+	for path, want := range map[string]string{workerprotocol.PathReport: "report w1 4", workerprotocol.PathDone: "done w1 4", workerprotocol.PathCommit: "commit w1 0"} {
 		body := `{"step":4}`
-		if path == wire.PathCommit {
+		if path == workerprotocol.PathCommit {
 			body = `{"commit":{}}`
 		}
 		if status, b := r.do("POST", path, "secret", body); status != 204 || b != "" {
@@ -206,11 +208,11 @@ func TestReportsArePassedOn(t *testing.T) {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
-	if status, b := r.do("GET", wire.PathPeers+"?generation=1&rank=1", "secret", ""); status != 200 || !strings.Contains(b, "10.0.0.2:7") {
+	if status, b := r.do("GET", workerprotocol.PathPeers+"?generation=1&rank=1", "secret", ""); status != 200 || !strings.Contains(b, "10.0.0.2:7") {
 		t.Errorf("peer: %d %s", status, b)
 	}
 	r.s.Dismiss("w1")
-	if status, _ := r.do("POST", wire.PathReport, "secret", "{}"); status != 403 {
+	if status, _ := r.do("POST", workerprotocol.PathReport, "secret", "{}"); status != 403 {
 		t.Errorf("a dismissed worker: %d", status)
 	}
 }
@@ -219,13 +221,16 @@ func TestJoinWaitsForItsAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	r.s.Admit("secret", "w1")
-	r.s.Answer("w1", wire.Assignment{Verdict: wire.Removed}) // no join waits: dropped
+	r.s.Answer("w1", workerprotocol.Assignment{Verdict: workerprotocol.Removed}) // no join waits: dropped
 	done := make(chan string, 1)
 	for _, answer := range []func(){
-		func() { r.s.Answer("w1", wire.Assignment{Verdict: wire.Assigned, Rank: 2}) },
+		func() { r.s.Answer("w1", workerprotocol.Assignment{Verdict: workerprotocol.Assigned, Rank: 2}) },
 		func() { r.s.Refuse("w1", &Refusal{Status: 409, Code: "fenced", Message: "too late"}) },
 	} {
-		go func() { s, b := r.do("POST", wire.PathJoin, "secret", `{"address":"h:1"}`); done <- fmt.Sprint(s, b) }()
+		go func() {
+			s, b := r.do("POST", workerprotocol.PathJoin, "secret", `{"address":"h:1"}`)
+			done <- fmt.Sprint(s, b)
+		}()
 		if got := <-r.calls; got != "join w1 h:1" {
 			t.Errorf("call %q", got)
 		}
@@ -241,7 +246,7 @@ func TestPollsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Millisecond)
 	r.s.Admit("secret", "w1")
-	for _, c := range [][2]string{{"POST", wire.PathJoin}, {"GET", wire.PathChanges + "?generation=1"}} {
+	for _, c := range [][2]string{{"POST", workerprotocol.PathJoin}, {"GET", workerprotocol.PathChanges + "?generation=1"}} {
 		if status, b := r.do(c[0], c[1], "secret", "{}"); status != 204 || b != "" {
 			t.Errorf("%s: %d %s", c[1], status, b)
 		}
@@ -252,22 +257,25 @@ func TestChangesAreKeptUntilPolledAndLossesAreFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	r.s.Admit("secret", "w1")
-	r.s.Push("w1", wire.Change{Kind: wire.ChangeLost, Generation: 1, Rank: 9})
-	r.s.Push("w1", wire.Change{Kind: wire.ChangePlanned, Generation: 2})
-	r.s.Push("w1", wire.Change{Kind: wire.ChangeLost, Generation: 2, Rank: 3})
-	for _, want := range []string{wire.ChangeLost, wire.ChangePlanned} {
-		if _, b := r.do("GET", wire.PathChanges+"?generation=2", "secret", ""); !strings.Contains(b, `"kind":"`+want+`"`) || strings.Contains(b, `"rank":9`) {
+	r.s.Push("w1", workerprotocol.Change{Kind: workerprotocol.ChangeLost, Generation: 1, Rank: 9})
+	r.s.Push("w1", workerprotocol.Change{Kind: workerprotocol.ChangePlanned, Generation: 2})
+	r.s.Push("w1", workerprotocol.Change{Kind: workerprotocol.ChangeLost, Generation: 2, Rank: 3})
+	for _, want := range []string{workerprotocol.ChangeLost, workerprotocol.ChangePlanned} {
+		if _, b := r.do("GET", workerprotocol.PathChanges+"?generation=2", "secret", ""); !strings.Contains(b, `"kind":"`+want+`"`) || strings.Contains(b, `"rank":9`) {
 			t.Errorf("want %s: %s", want, b)
 		}
 	}
 	done := make(chan string, 1)
-	go func() { _, b := r.do("GET", wire.PathChanges+"?generation=3", "secret", ""); done <- b }()
-	r.s.Push("w1", wire.Change{Kind: wire.ChangeLost, Generation: 3, Rank: 1})
+	go func() { _, b := r.do("GET", workerprotocol.PathChanges+"?generation=3", "secret", ""); done <- b }()
+	r.s.Push("w1", workerprotocol.Change{Kind: workerprotocol.ChangeLost, Generation: 3, Rank: 1})
 	if b := <-done; !strings.Contains(b, `"generation":3`) {
 		t.Errorf("late change: %s", b)
 	}
 	// A waiting poll ends with its worker.
-	go func() { s, _ := r.do("GET", wire.PathChanges+"?generation=4", "secret", ""); done <- fmt.Sprint(s) }()
+	go func() {
+		s, _ := r.do("GET", workerprotocol.PathChanges+"?generation=4", "secret", "")
+		done <- fmt.Sprint(s)
+	}()
 	r.s.Dismiss("w1")
 	if s := <-done; s != "204" && s != "403" {
 		t.Errorf("poll of a dismissed worker: %s", s)
@@ -279,7 +287,7 @@ func TestEndOfTheServerEndsItsPolls(t *testing.T) {
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	r.s.Admit("secret", "w1")
 	done := make(chan int, 1)
-	go func() { s, _ := r.do("POST", wire.PathJoin, "secret", `{"address":"h:1"}`); done <- s }()
+	go func() { s, _ := r.do("POST", workerprotocol.PathJoin, "secret", `{"address":"h:1"}`); done <- s }()
 	<-r.calls
 	r.stop()
 	if s := <-done; s != 204 {

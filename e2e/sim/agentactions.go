@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // do executes an action of the agent's machine.
@@ -38,7 +38,7 @@ func (n *node) do(action worker.Action) {
 		w.logf("%s: join %s %s left g%d planned %t commit %d.%d", n.id, a.Join.Job, a.Join.Place, a.Join.Left, a.Join.Planned, a.Join.Commit.Generation, a.Join.Commit.Step)
 		n.join(a.Join)
 	case worker.AnswerJoin:
-		if p := n.procs[a.Worker]; p != nil && a.Assignment.Verdict == wire.Assigned && a.Assignment.Generation <= p.leftReported {
+		if p := n.procs[a.Worker]; p != nil && a.Assignment.Verdict == workerprotocol.Assigned && a.Assignment.Generation <= p.leftReported {
 			w.check.fail(4, "%s was assigned to g%d, but it has said that it has left g%d", p.start.Place, a.Assignment.Generation, p.leftReported)
 		}
 		if p := n.procs[a.Worker]; p != nil && !w.chance(3) { // sometimes no poll is waiting

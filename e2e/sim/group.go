@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // group is the communicator of one generation: the data plane without tensors. Its members step
@@ -153,9 +153,9 @@ func (g *group) advance() {
 	}
 	ends := g.state.cursor+g.open.count == s.Data.Samples
 	for r := range g.world {
-		rep := wire.Report{Generation: uint64(g.generation), Step: g.step}
+		rep := workerprotocol.Report{Generation: uint64(g.generation), Step: g.step}
 		if !g.first {
-			rep.First = &wire.FirstStep{
+			rep.First = &workerprotocol.FirstStep{
 				Survivor: g.members[r].left == uint64(g.generation)-1 && g.generation > 1,
 				AbortMS:  3, RejoinMS: 20, SyncMS: 5, StepMS: 10,
 			}
@@ -225,13 +225,13 @@ func (p *process) saved(c snapshot, planned, finished bool) {
 	c = c.clone()
 	p.commit = &c
 	g := p.group
-	g.report(p, worker.WorkerCommitted{Worker: p.start.Worker, Report: wire.CommitReport{
-		Commit: wire.Commit{Generation: c.generation, Step: c.step, Hash: c.hash()}, Ledger: c.ledger(),
+	g.report(p, worker.WorkerCommitted{Worker: p.start.Worker, Report: workerprotocol.CommitReport{
+		Commit: workerprotocol.Commit{Generation: c.generation, Step: c.step, Hash: c.hash()}, Ledger: c.ledger(),
 	}})
 	switch {
 	case finished:
 		p.done = true
-		done := wire.DoneReport{Generation: uint64(g.generation), Step: c.step, Ledger: c.ledger()}
+		done := workerprotocol.DoneReport{Generation: uint64(g.generation), Step: c.step, Ledger: c.ledger()}
 		p.after(4*time.Millisecond, func() {
 			p.node.input(worker.WorkerFinished{Worker: p.start.Worker, Report: done})
 			p.after(p.w.between(time.Millisecond, 300*time.Millisecond), func() { p.exit(0, "") })
@@ -321,13 +321,13 @@ func (s *snapshot) consume(l ledger, ends bool) {
 	}
 }
 
-func (s snapshot) ledger() wire.Ledger {
-	l := wire.Ledger{Samples: s.samples}
+func (s snapshot) ledger() workerprotocol.Ledger {
+	l := workerprotocol.Ledger{Samples: s.samples}
 	for i, e := range s.epochs {
-		l.Epochs = append(l.Epochs, wire.LedgerEpoch{Epoch: uint64(i), Count: e.count, Sum: e.sum, Done: true})
+		l.Epochs = append(l.Epochs, workerprotocol.LedgerEpoch{Epoch: uint64(i), Count: e.count, Sum: e.sum, Done: true})
 	}
 	if s.account.count > 0 {
-		l.Epochs = append(l.Epochs, wire.LedgerEpoch{Epoch: s.epoch, Count: s.account.count, Sum: s.account.sum})
+		l.Epochs = append(l.Epochs, workerprotocol.LedgerEpoch{Epoch: s.epoch, Count: s.account.count, Sum: s.account.sum})
 	}
 	return l
 }

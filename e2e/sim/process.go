@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // process is one worker.
@@ -31,7 +31,7 @@ type process struct {
 	// In-process recovery.
 	waiting      bool // in a call of join
 	calls        int  // of join
-	req          wire.JoinRequest
+	req          workerprotocol.JoinRequest
 	left         uint64 // the newest generation that it has left
 	leftReported uint64 // the same, as reported to its agent
 	group        *group
@@ -41,9 +41,9 @@ type process struct {
 	planned      bool
 	done         bool
 
-	hung           bool             // as under SIGSTOP
-	unread         *wire.Assignment // received while hung
-	generationLost bool             // its generation was lost while it was hung
+	hung           bool                       // as under SIGSTOP
+	unread         *workerprotocol.Assignment // received while hung
+	generationLost bool                       // its generation was lost while it was hung
 
 	// Restart recovery.
 	world int
@@ -156,7 +156,7 @@ func (p *process) join(planned bool, accused []int) {
 	}
 	p.planned, p.rank, p.waiting = false, -1, true
 	p.calls++
-	p.req = wire.JoinRequest{
+	p.req = workerprotocol.JoinRequest{
 		Address: string(p.node.id) + ".test:" + strconv.Itoa(p.pid), Left: p.left, Planned: planned, Accused: accused,
 		Unsynced: p.left == 0 && p.start.Attempt%4 != 0, // some programs cannot prefetch
 	}
@@ -164,7 +164,7 @@ func (p *process) join(planned bool, accused []int) {
 		p.req.NoticeMS = 1
 	}
 	if p.commit != nil {
-		p.req.Commit = wire.Commit{Generation: p.commit.generation, Step: p.commit.step, Hash: p.commit.hash()}
+		p.req.Commit = workerprotocol.Commit{Generation: p.commit.generation, Step: p.commit.step, Hash: p.commit.hash()}
 	}
 	p.call(p.calls)
 }
@@ -179,7 +179,7 @@ func (p *process) call(number int) {
 }
 
 // assigned handles the answer to join.
-func (p *process) assigned(a wire.Assignment) {
+func (p *process) assigned(a workerprotocol.Assignment) {
 	if !p.alive || !p.waiting {
 		return
 	}
@@ -187,12 +187,12 @@ func (p *process) assigned(a wire.Assignment) {
 		p.unread = &a
 		return
 	}
-	if a.Verdict == wire.Prefetch {
+	if a.Verdict == workerprotocol.Prefetch {
 		p.prefetch(a)
 		return
 	}
 	p.waiting = false
-	if a.Verdict != wire.Assigned {
+	if a.Verdict != workerprotocol.Assigned {
 		p.after(p.w.between(time.Millisecond, 100*time.Millisecond), func() { p.exit(0, "") })
 		return
 	}
@@ -207,7 +207,7 @@ func (p *process) assigned(a wire.Assignment) {
 
 // prefetch fetches the state from a generation that this process is not in, while that generation
 // runs. Sometimes it takes as long as it may.
-func (p *process) prefetch(a wire.Assignment) {
+func (p *process) prefetch(a workerprotocol.Assignment) {
 	if a.Generation <= p.req.Holders || !p.req.Unsynced {
 		return
 	}
@@ -229,17 +229,17 @@ func (p *process) prefetch(a wire.Assignment) {
 }
 
 // change handles a change of the generation that the agent reports.
-func (p *process) change(c wire.Change) {
+func (p *process) change(c workerprotocol.Change) {
 	g := p.group
 	if !p.alive || g == nil || uint64(g.generation) != c.Generation {
 		return
 	}
 	switch c.Kind {
-	case wire.ChangePlanned:
+	case workerprotocol.ChangePlanned:
 		p.planned = true
-	case wire.ChangeUndone:
+	case workerprotocol.ChangeUndone:
 		p.planned = false
-	case wire.ChangeLost:
+	case workerprotocol.ChangeLost:
 		if p.hung {
 			p.generationLost = true
 			return
@@ -367,7 +367,7 @@ func (w *world) wakeAll() {
 // reportStep reports the steps of a program under restart recovery, if its job has hang detection.
 func (j *jobRun) reportStep(g *restarted) {
 	if p := g.ranks[0]; p != nil && p.alive && j.spec.Health.Hang > 0 {
-		p.node.input(worker.WorkerReported{Worker: p.start.Worker, Report: wire.Report{Generation: uint64(p.start.Generation), Step: uint64(j.saved)}})
+		p.node.input(worker.WorkerReported{Worker: p.start.Worker, Report: workerprotocol.Report{Generation: uint64(p.start.Generation), Step: uint64(j.saved)}})
 	}
 }
 

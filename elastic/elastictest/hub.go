@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective/inproc"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Hub simulates the agents and rendezvous for the workers of one job, which it identifies by their
@@ -30,29 +30,29 @@ type Hub struct {
 
 	Size       int // workers of the first generation
 	Alive      map[string]bool
-	Joined     map[string]wire.JoinRequest // workers that wait for the next generation
+	Joined     map[string]workerprotocol.JoinRequest // workers that wait for the next generation
 	Generation uint64
 	Members    []string // by rank
 	Address    map[string]string
-	Planned    bool                   // the members are told to leave at their next commit
-	Withdrawn  bool                   // the planned change is withdrawn
-	Stopping   bool                   // the job is being stopped
-	Lost       int                    // the rank that is reported lost, -1 = none
-	Preempted  map[string]wire.Change // workers whose node will be taken away
-	Removed    map[string]bool        // workers that are no longer part of the job
-	Refuse     int                    // the number of calls that are answered with 503
-	Space      int64                  // bytes of the largest checkpoint that may be written
-	Mislead    func(*wire.Assignment) // changes the answer to a newcomer; nil = not
+	Planned    bool                             // the members are told to leave at their next commit
+	Withdrawn  bool                             // the planned change is withdrawn
+	Stopping   bool                             // the job is being stopped
+	Lost       int                              // the rank that is reported lost, -1 = none
+	Preempted  map[string]workerprotocol.Change // workers whose node will be taken away
+	Removed    map[string]bool                  // workers that are no longer part of the job
+	Refuse     int                              // the number of calls that are answered with 503
+	Space      int64                            // bytes of the largest checkpoint that may be written
+	Mislead    func(*workerprotocol.Assignment) // changes the answer to a newcomer; nil = not
 	OnSeal     func(generation uint64, members []string)
 
-	Done       map[string]wire.DoneReport
-	FirstSteps map[uint64]map[string]wire.Report // by generation and worker
-	Slowest    map[string]wire.Straggler         // by the worker that reports it
-	Commits    []wire.CommitReport
-	Joins      []wire.JoinRequest
+	Done       map[string]workerprotocol.DoneReport
+	FirstSteps map[uint64]map[string]workerprotocol.Report // by generation and worker
+	Slowest    map[string]workerprotocol.Straggler         // by the worker that reports it
+	Commits    []workerprotocol.CommitReport
+	Joins      []workerprotocol.JoinRequest
 	// Checkpoints are the requests for space.
-	Checkpoints []wire.CheckpointRequest
-	Prefetches  []wire.Assignment // answers that told a newcomer where to fetch the state
+	Checkpoints []workerprotocol.CheckpointRequest
+	Prefetches  []workerprotocol.Assignment // answers that told a newcomer where to fetch the state
 }
 
 // New starts a hub; it ends with the test.
@@ -61,8 +61,8 @@ func New(t testing.TB, size int) *Hub {
 	h := &Hub{
 		Socket: filepath.Join(t.TempDir(), "agent.sock"), Network: inproc.NewNetwork(), Size: size, Lost: -1,
 		changed: make(chan struct{}), cancel: map[string]context.CancelCauseFunc{}, Alive: map[string]bool{}, Removed: map[string]bool{},
-		Joined: map[string]wire.JoinRequest{}, Address: map[string]string{}, Preempted: map[string]wire.Change{},
-		Done: map[string]wire.DoneReport{}, FirstSteps: map[uint64]map[string]wire.Report{}, Slowest: map[string]wire.Straggler{},
+		Joined: map[string]workerprotocol.JoinRequest{}, Address: map[string]string{}, Preempted: map[string]workerprotocol.Change{},
+		Done: map[string]workerprotocol.DoneReport{}, FirstSteps: map[uint64]map[string]workerprotocol.Report{}, Slowest: map[string]workerprotocol.Straggler{},
 	}
 	l, err := net.Listen("unix", h.Socket)
 	if err != nil {

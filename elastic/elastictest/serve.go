@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 const pollTimeout = 300 * time.Millisecond
@@ -29,33 +29,33 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var answer any
 	switch generation, _ := strconv.ParseUint(r.URL.Query().Get("generation"), 10, 64); r.URL.Path {
-	case wire.PathJoin:
+	case workerprotocol.PathJoin:
 		answer = h.join(r, token)
-	case wire.PathChanges:
+	case workerprotocol.PathChanges:
 		answer = h.change(r, token, generation)
-	case wire.PathPeers:
+	case workerprotocol.PathPeers:
 		rank, _ := strconv.Atoi(r.URL.Query().Get("rank"))
 		if answer = h.peer(generation, rank); answer == nil {
 			w.WriteHeader(http.StatusConflict)
-			answer = wire.Error{Code: "fenced", Message: "that generation is over"}
+			answer = workerprotocol.Error{Code: "fenced", Message: "that generation is over"}
 		}
-	case wire.PathReport:
-		p := read[wire.Report](r)
+	case workerprotocol.PathReport:
+		p := read[workerprotocol.Report](r)
 		h.Update(func() { h.reported(token, p) })
-	case wire.PathCommit:
-		c := read[wire.CommitReport](r)
+	case workerprotocol.PathCommit:
+		c := read[workerprotocol.CommitReport](r)
 		h.Update(func() { h.Commits = append(h.Commits, c) })
-	case wire.PathCheckpoint:
-		c := read[wire.CheckpointRequest](r)
+	case workerprotocol.PathCheckpoint:
+		c := read[workerprotocol.CheckpointRequest](r)
 		h.Update(func() {
 			h.Checkpoints = append(h.Checkpoints, c)
 			if c.Bytes > h.Space {
 				w.WriteHeader(http.StatusInsufficientStorage)
-				answer = wire.Error{Code: "exhausted", Message: "there is no space"}
+				answer = workerprotocol.Error{Code: "exhausted", Message: "there is no space"}
 			}
 		})
-	case wire.PathDone:
-		d := read[wire.DoneReport](r)
+	case workerprotocol.PathDone:
+		d := read[workerprotocol.DoneReport](r)
 		h.Update(func() { h.Done[token] = d })
 	default:
 		w.WriteHeader(http.StatusNotFound)
@@ -74,7 +74,7 @@ func read[T any](r *http.Request) (v T) {
 }
 
 func (h *Hub) join(r *http.Request, token string) any {
-	j := read[wire.JoinRequest](r)
+	j := read[workerprotocol.JoinRequest](r)
 	h.Update(func() {
 		if !h.Alive[token] || (slices.Contains(h.Members, token) && j.Left < h.Generation) {
 			return // dead, or a place is assigned already
@@ -86,7 +86,7 @@ func (h *Hub) join(r *http.Request, token string) any {
 		h.Joined[token] = j
 		h.Joins = append(h.Joins, j)
 	})
-	var a wire.Assignment
+	var a workerprotocol.Assignment
 	if !h.Wait(r.Context(), pollTimeout, func() bool { return h.assign(token, j, &a) }) {
 		return nil
 	}
@@ -94,24 +94,24 @@ func (h *Hub) join(r *http.Request, token string) any {
 }
 
 // assign answers a worker that waits; false = not yet.
-func (h *Hub) assign(token string, j wire.JoinRequest, a *wire.Assignment) bool {
+func (h *Hub) assign(token string, j workerprotocol.JoinRequest, a *workerprotocol.Assignment) bool {
 	rank := slices.Index(h.Members, token)
 	switch {
 	case h.Removed[token]: // also if the others have completed the training since
-		a.Verdict = wire.Removed
+		a.Verdict = workerprotocol.Removed
 	case len(h.Done) > 0:
-		a.Verdict = wire.Over
+		a.Verdict = workerprotocol.Over
 	case rank >= 0 && h.Generation > j.Left:
 		next := (rank + 1) % len(h.Members)
-		*a = wire.Assignment{
-			Verdict: wire.Assigned, Generation: h.Generation, Rank: rank, World: len(h.Members),
+		*a = workerprotocol.Assignment{
+			Verdict: workerprotocol.Assigned, Generation: h.Generation, Rank: rank, World: len(h.Members),
 			Token: "secret", Peers: map[int]string{next: h.Address[h.Members[next]]},
 			Trace: Traceparent(h.Generation, rank),
 		}
 	case j.Unsynced && h.Generation > j.Holders && h.Generation > 0:
-		*a = wire.Assignment{
-			Verdict: wire.Prefetch, Generation: h.Generation, Rank: -1, World: len(h.Members),
-			Token: wire.StateToken("secret"), Peers: h.holders(),
+		*a = workerprotocol.Assignment{
+			Verdict: workerprotocol.Prefetch, Generation: h.Generation, Rank: -1, World: len(h.Members),
+			Token: workerprotocol.StateToken("secret"), Peers: h.holders(),
 		}
 		if h.Mislead != nil {
 			h.Mislead(a)
@@ -129,22 +129,22 @@ func Traceparent(generation uint64, rank int) string {
 }
 
 func (h *Hub) change(r *http.Request, token string, generation uint64) any {
-	c := wire.Change{Generation: generation}
+	c := workerprotocol.Change{Generation: generation}
 	if !h.Wait(r.Context(), pollTimeout, func() bool {
 		leaving, leaves := h.Preempted[token]
 		switch {
 		case generation != h.Generation:
 			return false
 		case h.Lost >= 0:
-			c.Kind, c.Rank, c.Reason = wire.ChangeLost, h.Lost, "its node is gone"
+			c.Kind, c.Rank, c.Reason = workerprotocol.ChangeLost, h.Lost, "its node is gone"
 		case h.Stopping:
-			c.Kind = wire.ChangeStop
+			c.Kind = workerprotocol.ChangeStop
 		case h.Withdrawn:
-			c.Kind = wire.ChangeUndone
+			c.Kind = workerprotocol.ChangeUndone
 		case h.Planned:
-			c.Kind = wire.ChangePlanned
+			c.Kind = workerprotocol.ChangePlanned
 		case leaves:
-			c.Kind, c.Reason, c.Until = wire.ChangeLeaving, leaving.Reason, leaving.Until
+			c.Kind, c.Reason, c.Until = workerprotocol.ChangeLeaving, leaving.Reason, leaving.Until
 		default:
 			return false
 		}
@@ -161,10 +161,10 @@ func (h *Hub) peer(generation uint64, rank int) any {
 	if generation != h.Generation || rank >= len(h.Members) {
 		return nil
 	}
-	return wire.Peer{Rank: rank, Address: h.Address[h.Members[rank]]}
+	return workerprotocol.Peer{Rank: rank, Address: h.Address[h.Members[rank]]}
 }
 
-func (h *Hub) reported(token string, p wire.Report) {
+func (h *Hub) reported(token string, p workerprotocol.Report) {
 	if p.Slowest != nil {
 		h.Slowest[token] = *p.Slowest
 	}
@@ -172,7 +172,7 @@ func (h *Hub) reported(token string, p wire.Report) {
 		return
 	}
 	if h.FirstSteps[p.Generation] == nil {
-		h.FirstSteps[p.Generation] = map[string]wire.Report{}
+		h.FirstSteps[p.Generation] = map[string]workerprotocol.Report{}
 	}
 	h.FirstSteps[p.Generation][token] = p
 }

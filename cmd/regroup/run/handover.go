@@ -12,11 +12,11 @@ import (
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/agent/submitenv"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 	"github.com/regroup-io/regroup/services/cluster"
 )
 
@@ -86,7 +86,7 @@ func workerNodes(ctx context.Context, c *cluster.Client) (nodes []events.NodeVie
 
 // give hands the environment of this process to the agents of nodes, or to none.
 func give(ctx context.Context, nodes []events.NodeView, stateDir, origin string, job spec.Job) (given []agent, err error) {
-	e := wire.SubmitEnvironment{Origin: origin, Name: job.Name, User: job.Processes.User}
+	e := workerprotocol.SubmitEnvironment{Origin: origin, Name: job.Name, User: job.Processes.User}
 	if e.Dir, err = os.Getwd(); err != nil {
 		return nil, fmt.Errorf("this command's folder: %w", err)
 	}
@@ -113,7 +113,7 @@ func give(ctx context.Context, nodes []events.NodeView, stateDir, origin string,
 
 // socketOf returns the path of a socket that an agent wanted to have at a path.
 func socketOf(wanted string) string {
-	if dir, err := os.ReadFile(wire.SocketNote(wanted)); err == nil {
+	if dir, err := os.ReadFile(workerprotocol.SocketNote(wanted)); err == nil {
 		return filepath.Join(string(dir), filepath.Base(wanted))
 	}
 	return wanted
@@ -122,7 +122,7 @@ func socketOf(wanted string) string {
 // withdraw has agents forget what they were given. One that cannot be reached forgets it later.
 func withdraw(ctx context.Context, given []agent, origin string) {
 	for _, a := range given {
-		_ = a.post(ctx, wire.SubmitEnvironment{Origin: origin})
+		_ = a.post(ctx, workerprotocol.SubmitEnvironment{Origin: origin})
 	}
 }
 

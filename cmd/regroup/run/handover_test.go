@@ -15,11 +15,11 @@ import (
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/workerapi"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 	"github.com/regroup-io/regroup/services/cluster"
 )
 
@@ -33,7 +33,7 @@ type machine struct {
 
 	mu    sync.Mutex
 	given []string // to agents
-	env   wire.SubmitEnvironment
+	env   workerprotocol.SubmitEnvironment
 	job   spec.Job // submitted last
 }
 
@@ -64,9 +64,11 @@ func (m *machine) agent(name events.NodeID, answer error) {
 	m.t.Helper()
 	m.node(name)
 	s, err := workerapi.New(workerapi.Options{Socket: statedir.Socket(statedir.Of(m.state, string(name))), Calls: workerapi.Calls{
-		Join: func(string, wire.JoinRequest) {}, Report: func(string, wire.Report) {}, Commit: func(string, wire.CommitReport) {}, Done: func(string, wire.DoneReport) {},
-		Preempt: func(wire.PreemptRequest) {}, Peer: func(context.Context, string, uint64, int) (wire.Peer, error) { return wire.Peer{}, nil },
-		Environment: func(e wire.SubmitEnvironment) error {
+		Join: func(string, workerprotocol.JoinRequest) {}, Report: func(string, workerprotocol.Report) {}, Commit: func(string, workerprotocol.CommitReport) {}, Done: func(string, workerprotocol.DoneReport) {},
+		Preempt: func(workerprotocol.PreemptRequest) {}, Peer: func(context.Context, string, uint64, int) (workerprotocol.Peer, error) {
+			return workerprotocol.Peer{}, nil
+		},
+		Environment: func(e workerprotocol.SubmitEnvironment) error {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			what := "given"
@@ -132,7 +134,7 @@ func TestAgentsHereAreGivenTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := m.env
-	if e.Dir != dir || e.DirID != here || e.Root == (wire.FileID{}) || e.Agent != "01b" || e.Name != "mnist" {
+	if e.Dir != dir || e.DirID != here || e.Root == (workerprotocol.FileID{}) || e.Agent != "01b" || e.Name != "mnist" {
 		t.Errorf("given %+v", e)
 	}
 	if !slices.Contains(events.JobIDsOf(e.Name, e.Origin), id) || m.job.Processes.SubmitEnvironment != e.Origin {

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // answerWithin bounds one call.
@@ -28,7 +28,7 @@ type agent struct {
 
 // post sends an environment to an agent, if it is one of this user. A socket of another machine
 // cannot be connected to, also on a file system that both have.
-func (a agent) post(ctx context.Context, e wire.SubmitEnvironment) error {
+func (a agent) post(ctx context.Context, e workerprotocol.SubmitEnvironment) error {
 	body, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (a agent) post(ctx context.Context, e wire.SubmitEnvironment) error {
 		DisableKeepAlives: true,
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent"+wire.PathEnvironment, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent"+workerprotocol.PathEnvironment, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (a agent) post(ctx context.Context, e wire.SubmitEnvironment) error {
 	if res.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	var refused wire.Error
+	var refused workerprotocol.Error
 	if err := json.NewDecoder(res.Body).Decode(&refused); err != nil || refused.Message == "" {
 		return fmt.Errorf("the agent of %s answers with %s", a.node, res.Status)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
@@ -27,6 +26,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/discovery"
@@ -92,7 +92,7 @@ services and an agent in this process, beside those of other runs. The first wor
 
 // withLevel sets the workers' log level to this command's, unless the job sets it.
 func withLevel(env map[string]string, level string) map[string]string {
-	all := map[string]string{wire.EnvLogLevel: level}
+	all := map[string]string{workerprotocol.EnvLogLevel: level}
 	maps.Copy(all, env)
 	return all
 }

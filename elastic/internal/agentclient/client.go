@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 const (
@@ -49,7 +49,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 type responseError struct {
 	status int
-	body   wire.Error
+	body   workerprotocol.Error
 }
 
 func (e *responseError) Error() string {
@@ -152,13 +152,13 @@ func (c *Client) retry(ctx context.Context, attempt func() (done bool, err error
 
 // Join asks for a place in a generation and returns when the agent has assigned one or refused.
 // decided is when the worker decided to leave its last generation; zero = it starts.
-func (c *Client) Join(ctx context.Context, j wire.JoinRequest, decided time.Time) (a wire.Assignment, err error) {
+func (c *Client) Join(ctx context.Context, j workerprotocol.JoinRequest, decided time.Time) (a workerprotocol.Assignment, err error) {
 	err = c.retry(ctx, func() (bool, error) {
 		if !decided.IsZero() {
 			j.NoticeMS = Milliseconds(time.Since(decided))
 		}
-		ok, err := c.call(ctx, pollTimeout, http.MethodPost, wire.PathJoin, j, &a)
-		if ok && err == nil && a.Verdict == wire.Assigned && a.Generation <= j.Left {
+		ok, err := c.call(ctx, pollTimeout, http.MethodPost, workerprotocol.PathJoin, j, &a)
+		if ok && err == nil && a.Verdict == workerprotocol.Assigned && a.Generation <= j.Left {
 			return false, fmt.Errorf("the agent offers generation %d, which is over", a.Generation)
 		}
 		return ok, err
@@ -167,9 +167,9 @@ func (c *Client) Join(ctx context.Context, j wire.JoinRequest, decided time.Time
 }
 
 // Change waits for a change of a generation; ok is false if there was none within the time.
-func (c *Client) Change(ctx context.Context, within time.Duration, generation uint64) (change wire.Change, ok bool, err error) {
+func (c *Client) Change(ctx context.Context, within time.Duration, generation uint64) (change workerprotocol.Change, ok bool, err error) {
 	q := url.Values{"generation": {strconv.FormatUint(generation, 10)}}
-	ok, err = c.call(ctx, min(pollTimeout, within), http.MethodGet, wire.PathChanges+"?"+q.Encode(), nil, &change)
+	ok, err = c.call(ctx, min(pollTimeout, within), http.MethodGet, workerprotocol.PathChanges+"?"+q.Encode(), nil, &change)
 	return change, ok, err
 }
 
@@ -177,9 +177,9 @@ func (c *Client) Change(ctx context.Context, within time.Duration, generation ui
 // yet.
 func (c *Client) PeerAddress(ctx context.Context, generation uint64, rank int) (string, error) {
 	q := url.Values{"generation": {strconv.FormatUint(generation, 10)}, "rank": {strconv.Itoa(rank)}}
-	var p wire.Peer
+	var p workerprotocol.Peer
 	err := c.retry(ctx, func() (bool, error) {
-		ok, err := c.call(ctx, pollTimeout, http.MethodGet, wire.PathPeers+"?"+q.Encode(), nil, &p)
+		ok, err := c.call(ctx, pollTimeout, http.MethodGet, workerprotocol.PathPeers+"?"+q.Encode(), nil, &p)
 		if e, ok := errors.AsType[*responseError](err); ok && e.status == http.StatusNotFound {
 			e.status = http.StatusServiceUnavailable // not known yet
 		}
@@ -193,8 +193,8 @@ func (c *Client) PeerAddress(ctx context.Context, generation uint64, rank int) (
 
 // Checkpoint asks whether a checkpoint may be written. The agent's reason is in the error; one that
 // is Ending says that there is nothing to be kept any more.
-func (c *Client) Checkpoint(ctx context.Context, r wire.CheckpointRequest) error {
-	return c.post(ctx, wire.PathCheckpoint, r)
+func (c *Client) Checkpoint(ctx context.Context, r workerprotocol.CheckpointRequest) error {
+	return c.post(ctx, workerprotocol.PathCheckpoint, r)
 }
 
 // Ending reports whether the agent has refused a checkpoint because the job ends.
@@ -204,9 +204,9 @@ func Ending(err error) bool {
 }
 
 // Done reports that the training is complete, until the agent has accepted it.
-func (c *Client) Done(ctx context.Context, d wire.DoneReport) error {
+func (c *Client) Done(ctx context.Context, d workerprotocol.DoneReport) error {
 	return c.retry(ctx, func() (bool, error) {
-		err := c.post(ctx, wire.PathDone, d)
+		err := c.post(ctx, workerprotocol.PathDone, d)
 		return err == nil, err
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 const (
@@ -27,9 +27,9 @@ type Reporter struct {
 	stop   context.CancelFunc
 
 	mu       sync.Mutex
-	progress *wire.Report
-	first    *wire.Report
-	commit   *wire.CommitReport
+	progress *workerprotocol.Report
+	first    *workerprotocol.Report
+	commit   *workerprotocol.CommitReport
 	urgent   bool // there is a new first step
 }
 
@@ -42,17 +42,17 @@ func NewReporter(ctx context.Context, c *Client) *Reporter {
 }
 
 // Progress reports progress.
-func (r *Reporter) Progress(report *wire.Report) {
+func (r *Reporter) Progress(report *workerprotocol.Report) {
 	r.set(func() { r.progress = report })
 }
 
 // First reports the first step of a generation.
-func (r *Reporter) First(report *wire.Report) {
+func (r *Reporter) First(report *workerprotocol.Report) {
 	r.set(func() { r.first, r.urgent = report, true })
 }
 
 // Commit reports a commit.
-func (r *Reporter) Commit(report *wire.CommitReport) {
+func (r *Reporter) Commit(report *workerprotocol.CommitReport) {
 	r.set(func() { r.commit = report })
 }
 
@@ -146,13 +146,13 @@ func (r *Reporter) send(ctx context.Context) bool {
 		}
 	}
 	if first != nil {
-		deliver(wire.PathReport, first, func() { r.first = cmp.Or(r.first, first) })
+		deliver(workerprotocol.PathReport, first, func() { r.first = cmp.Or(r.first, first) })
 	}
 	if commit != nil {
-		deliver(wire.PathCommit, commit, func() { r.commit = cmp.Or(r.commit, commit) })
+		deliver(workerprotocol.PathCommit, commit, func() { r.commit = cmp.Or(r.commit, commit) })
 	}
 	if progress != nil {
-		_ = r.client.post(ctx, wire.PathReport, progress) // the next one replaces it anyway
+		_ = r.client.post(ctx, workerprotocol.PathReport, progress) // the next one replaces it anyway
 	}
 	return sent
 }

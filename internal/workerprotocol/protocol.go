@@ -1,8 +1,10 @@
-// Package wire is the protocol between a worker and its node's agent: JSON bodies of HTTP calls on
-// the agent's Unix socket (path in REGROUP_SOCKET). Every call carries the header Authorization:
-// Bearer $REGROUP_TOKEN, which identifies the worker. Use curl --unix-socket to debug it. Errors
-// are {"code","message"} with a 4xx or 5xx status.
-package wire
+// Package workerprotocol is the protocol between a worker and its node's agent: JSON bodies of HTTP
+// calls on the agent's Unix socket (path in REGROUP_SOCKET). Every call carries the header
+// Authorization: Bearer $REGROUP_TOKEN, which identifies the worker. Use curl --unix-socket to
+// debug it. Errors are {"code","message"} with a 4xx or 5xx status.
+//
+// Agents serve it (agent/workerapi), Go workers call it (elastic/internal/agentclient).
+package workerprotocol
 
 import (
 	"crypto/hmac"
