@@ -84,10 +84,14 @@ var layers = []layer{
 	{"services/scheduler", []string{"events", "events/document", "services/controller", "services/scheduler/plan"}, nil, nil, "no service knows another"},
 	{"services/rendezvous", []string{"events", "events/document", "services/controller", "services/rendezvous/round"}, nil, nil, "no service knows another"},
 	{"services/registry", []string{"events", "events/document", "events/spec", "services/controller", "services/registry/job", "internal/wait"}, nil, nil, "no service knows another"},
-	{"agent/lines", []string{"events", "events/output"}, nil, append([]string{"bytes"}, pureStd...), "it reads bytes, nothing else"},
+	{"agent/capture", []string{"agent/traceback", "events", "events/output"}, []string{"golang.org/x/sys"}, nil, "it reads pipes, nothing else"},
+	{"agent/cgroup", []string{"agent/procfs", "events/spec", "internal/workerprotocol"}, []string{"golang.org/x/sys"}, nil, "it is about control groups only"},
+	{"agent/errorfile", []string{"agent/traceback", "agent/worker", "events", "events/limits"}, nil, nil, "it reads a file of a worker, nothing else"},
+	{"agent/logs", []string{"events", "events/output", "internal/wait"}, []string{"golang.org/x/time"}, nil, "it writes to the log alone"},
+	{"agent/procfs", nil, nil, nil, "it reads what the kernel tells, and decides nothing"},
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
-	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "agent/checkpoints", "agent/lines", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/traceback", "agent/worker", "agent/workerapi", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "golang.org/x/time", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
-	{"agent/proc", []string{"events", "events/limits", "events/output", "events/spec", "agent/lines", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "agent/checkpoints", "agent/errorfile", "agent/logs", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/worker", "agent/workerapi", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
+	{"agent/proc", []string{"events", "events/limits", "events/output", "events/spec", "agent/capture", "agent/cgroup", "agent/procfs", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/cluster/view"}, nil, nil, "programs of others import it"},
 	// What people and programs see of a cluster is made once: the command line prints it, and the
 	// gateway serves it.
@@ -132,7 +136,7 @@ var layers = []layer{
 // reads these.
 var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/shares",
-	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
+	"agent", "agent/capture", "agent/logs", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/gpu", "collective/nccl", "collective/nccl/nccltest",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
 	"elastic/elastictest", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve",

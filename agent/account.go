@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/regroup-io/regroup/agent/errorfile"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 )
@@ -129,8 +130,8 @@ func (a *Agent) prepare(env map[string]string, who *worker.Account) error {
 		return events.Errorf(events.Internal, "agent: a socket for user %s: %w", who.Name, err)
 	}
 	env["REGROUP_SOCKET"] = socket
-	if id := env[worker.EnvIncarnation]; env[envErrorFile] != "" {
-		env[envErrorFile] = errorDir + "/" + id + ".json"
+	if id := env[worker.EnvIncarnation]; env[errorfile.Env] != "" {
+		env[errorfile.Env] = errorDir + "/" + id + ".json"
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/errorfile"
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/events"
@@ -116,19 +118,19 @@ func (a *Agent) fromDriver(s worker.StartProcess, kept string) func(worker.Input
 			if len(s.Secrets) > 0 {
 				hide = func(text string) string { return a.opt.Driver.Conceal(s.Worker, text) }
 			}
-			file := s.Env[envErrorFile]
-			if err := keepErrorFile(file, kept, s.Account, hide); err != nil {
+			file := s.Env[errorfile.Env]
+			if err := errorfile.Keep(file, kept, s.Account, hide); err != nil {
 				a.opt.Logger.Warn("an error file is not kept as it should be", "node", a.opt.Node, "job", s.Job, "file", kept, "reason", err)
 			}
-			recorded(&x, file, kept, s.Account, s.Dir, at)
+			errorfile.Record(&x, file, kept, s.Account, s.Dir, at)
 			if hide != nil {
-				conceal(&x, hide)
+				errorfile.Conceal(&x, hide)
 			}
-			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has passed on all of its output
+			x.Dropped = a.logs.Ended(s.Job, s.Place) // the driver has passed on all of its output
 			if x.ExitCode == 0 {
-				a.logs.await(s.Job, s.Place, outputFirst)
+				a.logs.Await(s.Job, s.Place, outputFirst)
 			} else {
-				a.logs.await(s.Job, s.Place, outputFirstFailed)
+				a.logs.Await(s.Job, s.Place, outputFirstFailed)
 			}
 			in = reportedExit{x, at}
 		}
@@ -136,15 +138,29 @@ func (a *Agent) fromDriver(s worker.StartProcess, kept string) func(worker.Input
 	}
 }
 
+// placeErrorFile returns where the error file of a worker is kept, "" = nowhere. A worker of the
+// agent's own user writes it there.
+func (a *Agent) placeErrorFile(s worker.StartProcess) string {
+	w := a.snapshot.Load().workers[s.Worker]
+	if a.opt.ErrorFile == nil || s.Env[errorfile.Env] == "" || w.Generation == 0 {
+		return "" // its local rank is not known before it has joined
+	}
+	kept := a.opt.ErrorFile(w.LocalRank, w.Generation)
+	if kept != "" && !another(s.Account) {
+		s.Env[errorfile.Env] = kept
+	}
+	return kept
+}
+
 func (a *Agent) output(s worker.StartProcess, stream string, lines []output.Line) {
-	l := Line{Job: s.Job, Place: s.Place, Rank: -1, Generation: s.Generation, Stream: stream}
+	l := logs.Line{Job: s.Job, Place: s.Place, Rank: -1, Generation: s.Generation, Stream: stream}
 	if w, ok := a.snapshot.Load().workers[s.Worker]; ok {
 		l.Rank, l.LocalRank, l.Generation = w.Rank, w.LocalRank, w.Generation
 	}
 	for _, x := range lines {
 		l.Text, l.Open = x.Text, x.Open
 		a.opt.Output(l)
-		a.logs.add(l)
+		a.logs.Add(l)
 	}
 }
 

@@ -21,12 +21,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/agent/checkpoints"
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/agent/tcpstore"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Agent is one node's agent.
@@ -35,7 +37,7 @@ type Agent struct {
 	inputs   *inputs
 	api      *workerapi.Server
 	facts    *facts
-	logs     *logs
+	logs     *logs.Store
 	snapshot atomic.Pointer[snapshot] // the machine's state for other goroutines
 	hello    chan struct{}            // capacity 1: register again now
 	renew    chan struct{}            // capacity 1: a heartbeat was sent, ask for the lease
@@ -86,7 +88,9 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), renew: make(chan struct{}, 1), known: make(chan struct{}), stopNow: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
-		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
+		facts: newFacts(o), logs: logs.New(logs.Options{
+			Node: o.Node, Incarnation: o.Incarnation, Log: o.Ports.Log, Logger: o.Logger, CallTimeout: o.Config.CallTimeout, Config: o.Config.Logs,
+		}), joins: map[events.JobID]*gathered{},
 		stores: map[string]*tcpstore.Server{},
 	}
 	a.lease.a = a
@@ -117,9 +121,9 @@ func (a *Agent) Socket() string { return a.api.Path() }
 
 // Kill kills all workers at once while Run is stopping, for a second interrupt.
 func (a *Agent) Kill() {
-	notify(a.stopNow)
+	wait.Notify(a.stopNow)
 	if a.member != nil {
-		notify(a.member.stopNow)
+		wait.Notify(a.member.stopNow)
 	}
 }
 
@@ -155,7 +159,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	tasks.Go(func() error { return a.opt.Driver.Run(work) })
 	tasks.Go(func() error { return a.api.Run(work, nil) })
 	tasks.Go(func() error { return a.facts.run(work) })
-	tasks.Go(func() error { return a.logs.run(work) })
+	tasks.Go(func() error { return a.logs.Run(work) })
 	a.listen(work)
 	if a.member != nil {
 		user, leave := context.WithCancel(ctx)
@@ -230,11 +234,11 @@ func (a *Agent) show() {
 
 // leave stores the remaining facts and says goodbye.
 func (a *Agent) leave(work context.Context, why string) {
-	a.logs.seal()
+	a.logs.Seal()
 	flush, cancel := context.WithTimeout(work, a.opt.Config.FlushWithin)
 	defer cancel()
 	a.facts.drained(flush)
-	a.logs.drained(flush)
+	a.logs.Drained(flush)
 	if a.ended() != nil && !a.moved.Load() {
 		return // another agent has the name: the goodbye would count as its own
 	}
@@ -263,15 +267,7 @@ func (q *inputs) put(in worker.Input) {
 	q.mu.Lock()
 	q.items = append(q.items, in)
 	q.mu.Unlock()
-	notify(q.wake)
-}
-
-// notify signals on a channel of capacity 1, unless a signal waits there already.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wait.Notify(q.wake)
 }
 
 func (q *inputs) take() []worker.Input {

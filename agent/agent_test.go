@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
@@ -190,7 +191,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: mine, Driver: w.driver, Incarnation: "01AGENT", Config: config, CheckpointSpace: 2000,
 		Listen:    func(context.Context, string) (net.Listener, error) { return w.pipes, nil },
 		ListenTCP: listenNowhere,
-		Output:    func(l agent.Line) { w.mu.Lock(); defer w.mu.Unlock(); w.lines = append(w.lines, l.Prefix()+" "+l.Text) },
+		Output:    func(l logs.Line) { w.mu.Lock(); defer w.mu.Unlock(); w.lines = append(w.lines, l.Prefix()+" "+l.Text) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func (a *Agent) Depart(d events.Departure) {
 	a.opt.Logger.Info("this node departs: its work moves away", "node", a.opt.Node, "reason", d.Reason, "until", d.Until)
 	close(a.departed)
 	a.inputs.put(worker.Departing{Departure: d})
-	notify(a.hello)
+	wait.Notify(a.hello)
 }
 
 // departureKnown records that discovery knows of the departure.

@@ -47,7 +47,7 @@ func (f *facts) enqueue(t worker.PublishFact, at time.Time) {
 		ID: ulid.Make().String(), Source: f.source, Entity: string(t.Job), Time: at, Trace: t.Trace, Body: t.Body,
 	}})
 	f.mu.Unlock()
-	notify(f.wake)
+	wait.Notify(f.wake)
 }
 
 func (f *facts) first() (queuedFact, bool) {

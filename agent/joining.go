@@ -53,7 +53,7 @@ func (m *membership) launched(l events.Launch) {
 	m.was = l.Phase
 	m.mu.Unlock()
 	if changed || l.Phase == events.PhaseStop {
-		notify(m.wake)
+		wait.Notify(m.wake)
 	}
 }
 

@@ -42,10 +42,10 @@ func (a *Agent) listen(work context.Context) {
 		return p.Signals.Watch(work, func(connected bool) {
 			if connected {
 				a.checkAddress()
-				notify(a.hello)
+				wait.Notify(a.hello)
 				a.heartbeat()
 				if a.member != nil && !first {
-					notify(a.member.wake)
+					wait.Notify(a.member.wake)
 				}
 			}
 			first = false
@@ -159,7 +159,7 @@ func (a *Agent) heartbeat() {
 		Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Link: a.opt.Ports.Links.Own(),
 		Revisions: a.snapshot.Load().revisions,
 	})
-	notify(a.renew)
+	wait.Notify(a.renew)
 }
 
 // heartbeats sends heartbeats at the configured interval, or the longer one that discovery asks

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 )
@@ -53,7 +54,7 @@ func TestOutputIsStoredAtItsRate(t *testing.T) {
 	}{"a buffer that is large enough": {16 << 20, false}, "a buffer that is not": {1 << 20, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorldWith(t, agent.Config{LogBuffer: c.buffer, LogRate: rate, LogBurst: burst})
+				w := newWorldWith(t, agent.Config{Logs: logs.Config{Buffer: c.buffer, Rate: rate, Burst: burst}})
 				defer w.wait()
 				size := func() (n int) {
 					ctx, cancel := context.WithCancel(context.Background())
@@ -97,7 +98,7 @@ func TestMissingLinesAreMarked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorldWith(t, agent.Config{LogBuffer: c.buffer})
+				w := newWorldWith(t, agent.Config{Logs: logs.Config{Buffer: c.buffer}})
 				var away atomic.Bool
 				away.Store(true)
 				w.bus.FailPublishes(func(subject string) (bool, error) {

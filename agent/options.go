@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
@@ -35,7 +36,7 @@ type Driver interface {
 // Processes are those of a Driver.
 type Processes interface {
 	// Start starts a process. report receives ProcessStarted and later ProcessExited, or
-	// ProcessFailedToStart; said receives lines of "stdout" and "stderr".
+	// ProcessFailedToStart; onOutput receives lines of "stdout" and "stderr".
 	Start(p worker.StartProcess, report func(worker.Input), onOutput func(stream string, lines []output.Line))
 	// Signal sends a signal by name to a worker's process group; if that is gone it does nothing.
 	Signal(id events.Incarnation, name string) error
@@ -49,35 +50,12 @@ type Processes interface {
 	Examine(id events.Incarnation)
 }
 
-// Line is one line of a worker's output.
-type Line struct {
-	Job        events.JobID
-	Place      events.Place
-	Rank       int               // -1 = none yet
-	LocalRank  int               // 0 without a rank
-	Generation events.Generation // 0 = none yet
-	Stream     string            // stdout or stderr
-	Text       string
-	Open       bool // the next line of the same worker and stream replaces it
-}
-
-// Prefix returns what a terminal shows before the line: [node r2 g3].
-func (l Line) Prefix() string {
-	if l.Rank < 0 {
-		return fmt.Sprintf("[%s s%d]", l.Place.Node, l.Place.Slot)
-	}
-	return fmt.Sprintf("[%s r%d %s]", l.Place.Node, l.Rank, l.Generation)
-}
-
 // Config is the configuration of an agent.
 type Config struct {
 	Heartbeat   time.Duration // interval of heartbeats; if too long, discovery suspects the node
 	HelloEvery  time.Duration // interval of registrations
 	CallTimeout time.Duration // timeout of one request to a service
-	LogEvery    time.Duration // maximum time for which output waits for a chunk to fill
-	LogBuffer   int           // bytes of output that wait for a slow log before lines are dropped
-	LogRate     int           // bytes of output that are stored in a second; 0 = what the log takes
-	LogBurst    int           // with a LogRate: bytes that may be stored at once
+	Logs        logs.Config   // of workers' output
 	StopWithin  time.Duration // until workers of an ending agent are killed, whatever their grace
 	// DepartWithin is how long the work may take to move away when the agent is stopped, before
 	// workers are stopped; 0 = no time.
@@ -114,7 +92,7 @@ type Options struct {
 	Driver          Driver
 	Join            *Joining                                                        // nil = work comes from the scheduler
 	Config          Config                                                          // zero fields mean the defaults, which suit a cluster on one site
-	Output          func(Line)                                                      // may be nil; must not block
+	Output          func(logs.Line)                                                 // may be nil; must not block
 	ErrorFile       func(localRank int, g events.Generation) string                 // where a worker's error file is kept, "" = nowhere; may be nil
 	Reported        func(events.Progress)                                           // what a worker reports; may be nil; must not block
 	Observe         func(events.Span)                                               // may be nil; must not block
@@ -156,14 +134,11 @@ func (o *Options) check() error {
 	c.Heartbeat = cmp.Or(c.Heartbeat, 500*time.Millisecond)
 	c.HelloEvery = cmp.Or(c.HelloEvery, 10*time.Second)
 	c.CallTimeout = cmp.Or(c.CallTimeout, 2*time.Second)
-	c.LogEvery = cmp.Or(c.LogEvery, 200*time.Millisecond)
-	c.LogBuffer = cmp.Or(c.LogBuffer, 16<<20)
-	c.LogBurst = max(cmp.Or(c.LogBurst, 8<<20), 2*mergedSize) // a chunk must fit
 	c.StopWithin = cmp.Or(c.StopWithin, 35*time.Second)
 	c.PreemptEvery = cmp.Or(c.PreemptEvery, time.Second)
 	c.FlushWithin = cmp.Or(c.FlushWithin, 5*time.Second)
 	if o.Output == nil {
-		o.Output = func(Line) {}
+		o.Output = func(logs.Line) {}
 	}
 	if o.Reported == nil {
 		o.Reported = func(events.Progress) {}

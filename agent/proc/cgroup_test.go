@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/regroup-io/regroup/agent/cgroup"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -35,7 +35,7 @@ func (r *rig) groupOf() []string {
 	if p == nil || p.group == nil {
 		r.t.Fatal("the worker has no group")
 	}
-	return p.group.dirs()
+	return p.group.Dirs()
 }
 
 // TestMemoryLimit: the worker that exceeds it, or whose child does, ends for lack of memory; one
@@ -62,7 +62,7 @@ func TestMemoryLimit(t *testing.T) {
 			r.startLimited(spec.ProcessLimits{Memory: 64 << 20}, script)
 			next[worker.ProcessStarted](r)
 			must := want.v1
-			if slices.Contains(r.d.groups.offers, "memory") {
+			if slices.Contains(r.d.groups.Offers, "memory") {
 				must = want.v2
 			}
 			if x := next[worker.ProcessExited](r); x.OOM != must.oom || x.Signal != must.signal {
@@ -158,7 +158,7 @@ func TestTheNextWorkerIsInNoGroup(t *testing.T) {
 	next[worker.ProcessExited](r)
 	inside := len(r.output())
 	grouped := func(lines []string) bool { // the agent's own group is no worker's
-		return strings.Contains(strings.ReplaceAll(strings.Join(lines, " "), agentLeaf, ""), groupPrefix)
+		return strings.Contains(strings.ReplaceAll(strings.Join(lines, " "), cgroup.Leaf, ""), cgroup.Prefix)
 	}
 	if !grouped(r.output()) {
 		t.Errorf("the worker with limits is in %s", r.output())
@@ -189,7 +189,7 @@ func TestLeftGroupsAreEnded(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
 	r := newRig(t, Options{})
-	g, err := r.d.groups.create(spec.ProcessLimits{PIDs: 10})
+	g, err := r.d.groups.Create(spec.ProcessLimits{PIDs: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,62 +197,21 @@ func TestLeftGroupsAreEnded(t *testing.T) {
 	cmd.SysProcAttr = attributes(nil)
 	cmd.SysProcAttr.Pdeathsig = 0
 	started := make(chan error)
-	r.d.spawn <- func() { _, err := startIn(g, cmd); started <- err }
+	r.d.spawn <- func() { _, err := confinement{group: g}.start(cmd); started <- err }
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	outside := filepath.Join(t.TempDir(), groupPrefix+"a")
+	outside := filepath.Join(t.TempDir(), cgroup.Prefix+"a")
 	if err := os.Mkdir(outside, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r.d.endLeft(append(g.dirs(), outside, "/sys/fs/cgroup/../"+groupPrefix+"b"))
+	r.d.groups.EndLeft(append(g.Dirs(), outside, "/sys/fs/cgroup/../"+cgroup.Prefix+"b"))
 	if err := cmd.Wait(); err == nil {
 		t.Error("the process was not killed")
 	}
-	noGroupLeft(t, g.dirs())
+	noGroupLeft(t, g.Dirs())
 	if _, err := os.Stat(outside); err != nil {
 		t.Errorf("a directory that is no control group was removed: %v", err)
-	}
-}
-
-// TestVersion2: what is written where all controllers are in version 2, in a directory that stands
-// for it.
-func TestVersion2(t *testing.T) {
-	t.Parallel()
-	root, proc := t.TempDir(), t.TempDir()
-	own := filepath.Join(root, "system.slice", "agent")
-	write := func(path, text string) {
-		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(filepath.Join(root, "cgroup.controllers"), "cpuset cpu io memory pids")
-	write(filepath.Join(own, "cgroup.controllers"), "cpu memory pids")
-	write(filepath.Join(own, "cgroup.type"), "domain")
-	write(filepath.Join(own, "cgroup.procs"), "")
-	write(filepath.Join(own, "cgroup.subtree_control"), "memory")
-	write(filepath.Join(proc, "self", "cgroup"), "0::/system.slice/agent\n")
-	h := findHierarchies(root, proc)
-	if h.v2 != own {
-		t.Fatalf("the agent's group is %s", h.v2)
-	}
-	g, err := h.create(spec.ProcessLimits{Memory: 3 << 30, PIDs: 50, CPUs: 1.5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, want := range map[string]string{
-		filepath.Join(own, "cgroup.subtree_control"): "+pids +cpu", filepath.Join(g.v2, "memory.max"): "3221225472",
-		filepath.Join(g.v2, "memory.swap.max"): "0", filepath.Join(g.v2, "memory.oom.group"): "1", filepath.Join(g.v2, "pids.max"): "50",
-		filepath.Join(g.v2, "cpu.max"): "150000 100000",
-	} {
-		if b, err := os.ReadFile(file); err != nil || string(b) != want {
-			t.Errorf("%s holds %q, %v, want %q", file, b, err, want)
-		}
-	}
-	write(filepath.Join(g.v2, "memory.events"), "oom 2\noom_kill 2\n")
-	if !g.limitsMemory() || g.oomKills() != 2 {
-		t.Errorf("%d kills", g.oomKills())
 	}
 }
 
@@ -260,12 +219,12 @@ func TestVersion2(t *testing.T) {
 func TestVersion2Kills(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
-	h := findHierarchies("/sys/fs/cgroup", "/proc")
-	if h.v2 == "" {
+	h := cgroup.Find("/sys/fs/cgroup", "/proc")
+	if h.V2 == "" {
 		t.Log("cgroup v2 is not mounted here: what holds of it is not proved")
 		return
 	}
-	h.v1 = nil
+	h.V1 = nil
 	r := newRig(t, Options{})
 	r.d.groups = h
 	r.startWith(worker.StartProcess{

@@ -14,8 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/regroup-io/regroup/agent/cgroup"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
@@ -69,9 +68,9 @@ func must(err error) {
 func TestAgentInADelegatedGroup(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
-	h := findHierarchies("/sys/fs/cgroup", "/proc")
+	h := cgroup.Find("/sys/fs/cgroup", "/proc")
 	for _, controller := range []string{"memory", "pids", "cpu"} {
-		if !slices.Contains(h.offers, controller) {
+		if !slices.Contains(h.Offers, controller) {
 			t.Logf("cgroup v2 has no controller %s here: what holds of a delegated group is not proved", controller)
 			return
 		}
@@ -81,56 +80,57 @@ func TestAgentInADelegatedGroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := h.delegated(t)
-			if got := asAgent(t, g, l); !strings.Contains(got, "/"+filepath.Base(g.v2)+"/"+groupPrefix) {
+			g := delegated(t, h)
+			if got := asAgent(t, g, l); !strings.Contains(got, "/"+filepath.Base(g.Dirs()[0])+"/"+cgroup.Prefix) {
 				t.Errorf("the worker says %q", got)
 			}
-			if _, err := os.Stat(filepath.Join(g.v2, agentLeaf)); err != nil {
+			if _, err := os.Stat(filepath.Join(g.Dirs()[0], cgroup.Leaf)); err != nil {
 				t.Error(err)
 			}
 		})
 		t.Run(name+", with another", func(t *testing.T) {
 			t.Parallel()
-			g := h.delegated(t)
+			g := delegated(t, h)
 			other := exec.Command("sleep", "1000")
 			startInside(t, g, other)
 			defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
 			if got := asAgent(t, g, l); !strings.Contains(got, "has other processes than the agent") {
 				t.Errorf("the worker says %q", got)
 			}
-			if _, err := os.Stat(filepath.Join(g.v2, agentLeaf)); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("somebody was moved: %v", err)
+			if _, err := os.Stat(filepath.Join(g.Dirs()[0], cgroup.Leaf)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a process was moved: %v", err)
 			}
 		})
 	}
 }
 
 // delegated makes a group that has all controllers, for the time of the test.
-func (h *hierarchies) delegated(t *testing.T) *group {
+func delegated(t *testing.T, h cgroup.Hierarchies) *cgroup.Group {
 	t.Helper()
-	g, err := h.create(spec.ProcessLimits{Memory: 512 << 20, PIDs: 2000, CPUs: 2})
+	g, err := h.Create(spec.ProcessLimits{Memory: 512 << 20, PIDs: 2000, CPUs: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		leaf := filepath.Join(g.v2, agentLeaf)
-		endGroups([]string{leaf}, func() { killIn(leaf) })
-		g.end()
-		noGroupLeft(t, g.dirs())
+		leaf := filepath.Join(g.Dirs()[0], cgroup.Leaf)
+		g.Kill()
+		until(t, "the group of the agent is removed", func() bool { err := os.Remove(leaf); return err == nil || errors.Is(err, fs.ErrNotExist) })
+		g.End()
+		noGroupLeft(t, g.Dirs())
 	})
 	return g
 }
 
-func startInside(t *testing.T, g *group, cmd *exec.Cmd) {
+func startInside(t *testing.T, g *cgroup.Group, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	if err := g.start(cmd, func() error { return spawn.Start(cmd) }); err != nil {
+	if err := g.Start(cmd, func() error { return spawn.Start(cmd) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // asAgent runs this binary as an agent in a group, and returns what it prints.
-func asAgent(t *testing.T, g *group, l spec.ProcessLimits) string {
+func asAgent(t *testing.T, g *cgroup.Group, l spec.ProcessLimits) string {
 	t.Helper()
 	limits, err := json.Marshal(l)
 	if err != nil {
@@ -144,54 +144,4 @@ func asAgent(t *testing.T, g *group, l spec.ProcessLimits) string {
 		t.Fatal(err)
 	}
 	return out.String()
-}
-
-// TestProcessThatBecomesAnotherProgramIsLookedAtAgain: while it does, its environment is empty.
-func TestProcessThatBecomesAnotherProgramIsLookedAtAgain(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ environment, refused string }{
-		"a worker's": {"A=1\x00" + worker.EnvIncarnation + "=01X\x00", ""},
-		"another's":  {"A=1\x00", "has other processes than the agent"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := hierarchies{v2: t.TempDir(), proc: t.TempDir()}
-			procs, environ := filepath.Join(h.v2, "cgroup.procs"), filepath.Join(h.proc, "10/environ")
-			write := func(file, content string) {
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Error(err)
-				}
-				if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-					t.Error(err)
-				}
-			}
-			write(filepath.Join(h.v2, "cgroup.type"), "domain")
-			write(procs, "10\n")
-			write(filepath.Join(h.proc, "10/stat"), "10 (sleep) S 1 10 10 0")
-			write(filepath.Join(h.proc, "1/stat"), "1 (init) S 0 1 1 0")
-			if err := unix.Mkfifo(environ, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			looked := make(chan error, 1)
-			go func() { looked <- h.vacate() }()
-			first, err := os.OpenFile(environ, os.O_WRONLY, 0) // waits for the reader
-			if err != nil {
-				t.Fatal(err)
-			}
-			write(environ+".new", c.environment)
-			if err := errors.Join(os.Rename(environ+".new", environ), first.Close()); err != nil {
-				t.Fatal(err)
-			}
-			if c.refused == "" { // the kernel moves what is written
-				until(t, "the process is moved", func() bool {
-					b, _ := os.ReadFile(filepath.Join(h.v2, agentLeaf, "cgroup.procs"))
-					return string(b) == "10" || len(looked) > 0
-				})
-				write(procs, "")
-			}
-			if err := <-looked; (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
-				t.Errorf("%v, want %q", err, c.refused)
-			}
-		})
-	}
 }

@@ -14,16 +14,16 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/agent/cgroup"
+	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
-	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -46,8 +46,9 @@ type Driver struct {
 	opt     Options
 	spawn   chan func()
 	ended   chan struct{} // closed when Run has ended
-	oom     oomCounter
-	groups  hierarchies
+	proc    procfs.Dir
+	oom     *cgroup.OOMCounter
+	groups  cgroup.Hierarchies
 	shared  sharedMemories
 	mu      sync.Mutex
 	secrets map[string]string // values of the allowed variables
@@ -73,8 +74,9 @@ func New(o Options) (*Driver, error) {
 	return &Driver{
 		opt: o, secrets: secrets, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
 		spares: map[events.JobID]*spares{},
-		groups: findHierarchies(o.CGroups, o.Proc),
-		oom:    oomCounter{files: oomFiles(o.CGroups, o.Proc)},
+		proc:   procfs.Dir(o.Proc),
+		groups: cgroup.Find(o.CGroups, o.Proc),
+		oom:    cgroup.NewOOMCounter(o.CGroups, o.Proc),
 	}, nil
 }
 
@@ -120,7 +122,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// Start implements agent.Driver. It calls report and said from goroutines of the driver, which
+// Start implements agent.Driver. It calls report and onOutput from goroutines of the driver, which
 // they must not block for long. Start itself does not block while Run is running.
 func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), onOutput func(stream string, lines []output.Line)) {
 	start := func() {
@@ -139,7 +141,7 @@ func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), onOutpu
 	select {
 	case d.spawn <- start:
 	case <-d.ended:
-		report(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: 126, Detail: "the agent is ending"})
+		report(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: 126, Detail: errEnding.Error()})
 	}
 }
 
@@ -160,7 +162,7 @@ func (d *Driver) finish(p *process) {
 	d.mu.Lock()
 	delete(d.live, p.worker)
 	d.mu.Unlock()
-	p.group.end()
+	p.confinement.end()
 	d.sweepAll(processSet{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.firstID): true, p.firstID: true}, marks: marks(p.mark)})
 	_ = os.Remove(d.file(p.firstID))
 	if p.worker != "" {
@@ -190,7 +192,7 @@ func (d *Driver) Kill(id events.Incarnation) {
 // Conceal implements agent.Driver.
 func (d *Driver) Conceal(id events.Incarnation, text string) string {
 	if p := d.find(id); p != nil {
-		return p.capture.mask.Load().text(text)
+		return p.capture.Text(text)
 	}
 	return text
 }
@@ -199,103 +201,4 @@ func (d *Driver) find(id events.Incarnation) *process {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.live[id]
-}
-
-// groupFor makes the control group of a worker that has limits, or that is another user: what it
-// starts cannot leave the group. Others have marks alone, see spawn. It must be called on the
-// locked thread.
-func (d *Driver) groupFor(s worker.StartProcess) (*group, error) {
-	if s.Limits == (spec.ProcessLimits{}) && !another(s.Account) {
-		return nil, nil
-	}
-	g, err := d.groups.create(s.Limits)
-	if err != nil || s.Limits.Shm == 0 {
-		return g, err
-	}
-	if g == nil {
-		g = &group{}
-	}
-	if g.shm, err = d.shared.take(s.Job, s.Limits.Shm); err != nil {
-		g.end()
-		return nil, err
-	}
-	return g, nil
-}
-
-// startIn starts a marked process in a group.
-func startIn(g *group, cmd *exec.Cmd) (mark uint64, err error) {
-	err = g.start(cmd, func() error {
-		mark, err = spawn.StartMarked(cmd)
-		return err
-	})
-	if err != nil && cmd.Process != nil { // it runs, and the thread does not come back
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-	return mark, err
-}
-
-// fork must be called on the locked thread.
-func (d *Driver) fork(s worker.StartProcess, report func(worker.Input), onOutput func(string, []output.Line)) (*process, error) {
-	if file := s.Env["TORCHELASTIC_ERROR_FILE"]; file != "" {
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			return nil, err
-		}
-	}
-	secrets, err := d.readSecrets(s)
-	if err != nil {
-		return nil, err
-	}
-	s.Env = withSecrets(s.Env, secrets)
-	hide := newMask(secrets)
-	s.Dir = homeOf(s.Dir, s.Account)
-	if p := d.takeSpare(s, hide, report, onOutput); p != nil {
-		d.remember(s, p)
-		return p, nil
-	}
-	env := environment(d.opt.Environ, s)
-	path, err := lookup(s.Command, s.Dir, env)
-	if err != nil {
-		return nil, err
-	}
-	cmd := &exec.Cmd{
-		Path: path, Args: s.Command, Env: env, Dir: s.Dir, // a nil Stdin is /dev/null
-		SysProcAttr: attributes(s.Account),
-	}
-	g, err := d.groupFor(s)
-	if err != nil {
-		return nil, err
-	}
-	c, err := newCapture(onOutput, s.Account)
-	if err != nil {
-		g.end()
-		return nil, err
-	}
-	c.mask.Store(hide)
-	cmd.Stdout, cmd.Stderr = c.out.w, c.err.w
-	d.mu.Lock()
-	if d.over {
-		d.mu.Unlock()
-		c.abort()
-		g.end()
-		return nil, &StartError{ExitCode: 126, Detail: "the agent is ending"}
-	}
-	before := d.oom.read()
-	m, err := startIn(g, cmd)
-	if err != nil {
-		d.mu.Unlock()
-		c.abort()
-		g.end()
-		return nil, startError(err, s)
-	}
-	p := &process{
-		d: d, worker: s.Worker, firstID: s.Worker, dir: s.Dir, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m, group: g, report: report,
-		announced: make(chan struct{}),
-	}
-	d.live[s.Worker] = p
-	d.mu.Unlock()
-	c.begin(&d.waits)
-	d.remember(s, p)
-	d.waits.Go(func() { d.finish(p) })
-	return p, nil
 }

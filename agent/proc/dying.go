@@ -1,17 +1,15 @@
 package proc
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 )
@@ -70,7 +68,8 @@ func (p *process) dying() (dying *worker.ProcessDying, reaped bool) {
 		return nil, false
 	}
 	dying = &worker.ProcessDying{Worker: p.worker}
-	switch status := p.d.task(pid).status; {
+	t, _ := p.d.proc.Task(pid)
+	switch status := t.Status; {
 	case status.Signaled():
 		dying.Number, dying.Signal = int(status.Signal()), unix.SignalName(status.Signal())
 	case status.Exited():
@@ -84,7 +83,7 @@ func (p *process) dying() (dying *worker.ProcessDying, reaped bool) {
 // that the first has not: a thread may start another and then end, and execve ends all threads
 // but one, which then bears the number of the first.
 func (d *Driver) dying(pid string) bool {
-	if !d.task(pid).dying {
+	if t, _ := d.proc.Task(pid); !dying(t) {
 		return false // the usual answer, for one file
 	}
 	var before []string
@@ -95,7 +94,7 @@ func (d *Driver) dying(pid string) bool {
 		}
 		var now []string
 		for _, e := range tasks {
-			if t := d.task(pid, "task", e.Name()); t.found && !t.dying {
+			if t, found := d.proc.Task(pid, "task", e.Name()); found && !dying(t) {
 				return false
 			}
 			now = append(now, e.Name())
@@ -114,25 +113,8 @@ const (
 	signaled = 0x400 // PF_SIGNALED: a signal ends it, perhaps after a core dump
 )
 
-// task is what procfs says about a thread, or about the first thread of a process.
-type task struct {
-	found  bool
-	dying  bool               // it runs no further instruction of its program
-	status syscall.WaitStatus // as wait will return it; 0 = unknown
-}
-
-// task reads the stat file of a thread. The fields are those of proc(5), counted after the name,
-// which is in parentheses and may contain anything: state is field 3.
-func (d *Driver) task(path ...string) (t task) {
-	b, err := os.ReadFile(filepath.Join(d.opt.Proc, filepath.Join(path...), "stat"))
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if err != nil || len(f) < 50 {
-		return t
-	}
-	number := func(field int) uint64 { n, _ := strconv.ParseUint(f[field-3], 10, 64); return n }
+// dying reports whether a thread runs no further instruction of its program.
+func dying(t procfs.Task) bool {
 	const killed = 1 << (unix.SIGKILL - 1)
-	t.found = true
-	t.dying = f[0] == "Z" || f[0] == "X" || number(9)&(exiting|signaled) != 0 || number(31)&killed != 0
-	t.status = syscall.WaitStatus(number(52))
-	return t
+	return t.State == 'Z' || t.State == 'X' || t.Flags&(exiting|signaled) != 0 || t.Pending&killed != 0
 }

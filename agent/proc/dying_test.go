@@ -125,8 +125,8 @@ func dyingBeforeItsEnd(t *testing.T, d *Driver, pid int) (seen bool) {
 	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
 	}
-	if s := d.task(at).status; !d.dying(at) || s.Signal() != syscall.SIGKILL {
-		t.Errorf("at its end: status %#x, %s", s, statOf(pid))
+	if task, _ := d.proc.Task(at); !d.dying(at) || task.Status.Signal() != syscall.SIGKILL {
+		t.Errorf("at its end: status %#x, %s", task.Status, statOf(pid))
 	}
 	return seen
 }
@@ -139,7 +139,7 @@ func TestEndOfTheFirstThreadIsNoEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := threads(t, "headless")
-	if first := d.task(strconv.Itoa(pid)); !first.dying {
+	if first, _ := d.proc.Process(pid); !dying(first) {
 		t.Fatalf("its first thread lives: %s", statOf(pid))
 	}
 	if d.dying(strconv.Itoa(pid)) {

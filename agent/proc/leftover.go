@@ -1,16 +1,15 @@
 package proc
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 )
@@ -42,10 +41,10 @@ func (d *Driver) file(id events.Incarnation) string {
 
 // remember writes the file. An error does not stop the worker: its environment still identifies it.
 func (d *Driver) remember(s worker.StartProcess, p *process) {
-	_, start, _ := d.stat(p.pid)
+	t, _ := d.proc.Process(p.pid)
 	r := record{
-		PID: p.pid, Agent: os.Getpid(), Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
-		Generation: s.Generation, Mark: p.mark, Spare: s.Place.Node == "", Groups: p.group.dirs(),
+		PID: p.pid, Agent: os.Getpid(), Start: t.Start, Boot: d.proc.Boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
+		Generation: s.Generation, Mark: p.mark, Spare: s.Place.Node == "", Groups: p.group.Dirs(),
 	}
 	if s.Span.Self != "" {
 		r.Span = &s.Span
@@ -104,7 +103,7 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 			}
 			found = append(found, o)
 		}
-		if r.Boot == d.boot() {
+		if r.Boot == d.proc.Boot() {
 			of.ids[r.Incarnation] = true
 			if r.FirstID != "" {
 				of.ids[r.FirstID] = true
@@ -113,13 +112,13 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 				of.marks[r.Mark] = true
 			}
 			groups = append(groups, r)
-			d.endLeft(r.Groups)
+			d.groups.EndLeft(r.Groups)
 		}
 	}
 	return found, files, d.killAll(ctx, groups, of)
 }
 
-// kin identifies the processes of workers.
+// processSet identifies the processes of workers.
 type processSet struct {
 	ids   map[events.Incarnation]bool // in their environment
 	marks map[uint64]bool
@@ -139,7 +138,7 @@ func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) er
 	for {
 		left := d.sweep(of)
 		for _, r := range groups {
-			if state, start, ok := d.stat(r.PID); ok && start == r.Start && state != 'Z' {
+			if t, ok := d.proc.Process(r.PID); ok && t.Start == r.Start && t.State != 'Z' {
 				_ = syscall.Kill(-r.PID, syscall.SIGKILL)
 				left++
 			}
@@ -178,7 +177,7 @@ func (d *Driver) sweep(of processSet) int {
 		if err != nil || pid == os.Getpid() || !d.isOneOf(pid, of) {
 			continue
 		}
-		if state, _, ok := d.stat(pid); ok && state != 'Z' && state != 'X' {
+		if t, ok := d.proc.Process(pid); ok && t.State != 'Z' && t.State != 'X' {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			n++
 		}
@@ -186,61 +185,16 @@ func (d *Driver) sweep(of processSet) int {
 	return n
 }
 
-// isKin checks the environment if it names a worker, and otherwise the mark: two agents of a
+// isOneOf checks the environment if it names a worker, and otherwise the mark: two agents of a
 // machine may choose the same mark. An agent that is root in a container may lack the capability to
 // read the environment of workers that are other users; the mark is readable for all.
 func (d *Driver) isOneOf(pid int, of processSet) bool {
-	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "environ"))
+	b, err := d.proc.Environ(strconv.Itoa(pid))
 	if err != nil && (!os.IsPermission(err) || os.Geteuid() != 0) {
-		return false // gone, or not a worker of this agent
+		return false // it has ended, or is no worker of this agent
 	}
-	for v := range bytes.SplitSeq(b, []byte{0}) {
-		if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok {
-			return of.ids[events.Incarnation(id)]
-		}
+	if id, ok := procfs.Variable(b, worker.EnvIncarnation); ok {
+		return of.ids[events.Incarnation(id)]
 	}
-	return len(of.marks) > 0 && of.marks[d.markOf(pid)]
-}
-
-// stat reads a process's state and its start time in clock ticks since boot.
-func (d *Driver) stat(pid int) (state byte, start uint64, ok bool) {
-	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, 0, false
-	}
-	// The name, in parentheses, may contain anything: count fields after the last parenthesis
-	// (proc(5): state is field 3, starttime 22).
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(f) < 20 {
-		return 0, 0, false
-	}
-	start, err = strconv.ParseUint(f[19], 10, 64)
-	return f[0][0], start, err == nil
-}
-
-func (d *Driver) boot() string {
-	b, _ := os.ReadFile(filepath.Join(d.opt.Proc, "sys/kernel/random/boot_id"))
-	return strings.TrimSpace(string(b))
-}
-
-// markOf returns the mark of a process (see spawn), or 0 if it cannot be read.
-func (d *Driver) markOf(pid int) uint64 {
-	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "limits"))
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(line, []byte("Max msgqueue size")); ok {
-			fields := strings.Fields(string(rest))
-			if len(fields) == 0 {
-				return 0
-			}
-			m, err := strconv.ParseUint(fields[0], 10, 64)
-			if err != nil {
-				return 0 // unlimited
-			}
-			return m
-		}
-	}
-	return 0
+	return len(of.marks) > 0 && of.marks[d.proc.MessageQueueLimit(pid)]
 }

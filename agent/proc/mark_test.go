@@ -62,7 +62,7 @@ func TestMarksAreTheWorkersOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := d.markOf(os.Getpid())
+	before := d.proc.MessageQueueLimit(os.Getpid())
 	seen := map[uint64]bool{before: true}
 	for range 3 {
 		cmd := exec.Command("sleep", "1000")
@@ -70,14 +70,14 @@ func TestMarksAreTheWorkersOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m == 0 || seen[m] || d.markOf(cmd.Process.Pid) != m {
-			t.Errorf("marked %d, reads %d, seen before %v", m, d.markOf(cmd.Process.Pid), seen[m])
+		if m == 0 || seen[m] || d.proc.MessageQueueLimit(cmd.Process.Pid) != m {
+			t.Errorf("marked %d, reads %d, seen before %v", m, d.proc.MessageQueueLimit(cmd.Process.Pid), seen[m])
 		}
 		seen[m] = true
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	if d.markOf(os.Getpid()) != before {
+	if d.proc.MessageQueueLimit(os.Getpid()) != before {
 		t.Error("this process keeps a mark")
 	}
 }

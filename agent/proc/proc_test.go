@@ -18,7 +18,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/regroup-io/regroup/agent/lines"
+	"github.com/regroup-io/regroup/agent/capture"
+	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
@@ -165,9 +166,8 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // runs reports whether a process runs; a zombie does not.
 func runs(pid int) bool {
-	d := &Driver{opt: Options{Proc: "/proc"}}
-	state, _, ok := d.stat(pid)
-	return ok && state != 'Z'
+	task, ok := procfs.Dir("/proc").Process(pid)
+	return ok && task.State != 'Z'
 }
 
 func pidLine(t *testing.T, r *rig) int {
@@ -325,7 +325,7 @@ func TestLongLinesAreSplitAndLargeOutputIsComplete(t *testing.T) {
 	all := r.output()
 	long := 0
 	for _, l := range all {
-		if len(l) > lines.MaxLine {
+		if len(l) > capture.MaxLine {
 			t.Fatalf("a line of %d bytes", len(l))
 		}
 		if strings.HasPrefix(l, "x") {
@@ -335,7 +335,7 @@ func TestLongLinesAreSplitAndLargeOutputIsComplete(t *testing.T) {
 	if long != 100000 || all[len(all)-1] != "no newline" || x.Lines[len(x.Lines)-1] != "no newline" {
 		t.Errorf("long line: %d bytes of 100000, last %q", long, all[len(all)-1])
 	}
-	if n := len(all) - (100000/lines.MaxLine + 1); n != 200001 {
+	if n := len(all) - (100000/capture.MaxLine + 1); n != 200001 {
 		t.Errorf("%d short lines of 200001", n)
 	}
 }
@@ -523,7 +523,7 @@ func TestFenceSparesAReusedPID(t *testing.T) {
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	rec := fmt.Sprintf(`{"pid":%d,"start":1,"boot":%q,"incarnation":"01X","job":"j-0000","place":{"node":"n","slot":0},"attempt":1}`, other.Process.Pid, d.boot())
+	rec := fmt.Sprintf(`{"pid":%d,"start":1,"boot":%q,"incarnation":"01X","job":"j-0000","place":{"node":"n","slot":0},"attempt":1}`, other.Process.Pid, d.proc.Boot())
 	if err := os.WriteFile(d.file("01X"), []byte(rec), 0o600); err != nil {
 		t.Fatal(err)
 	}

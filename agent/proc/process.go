@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/agent/capture"
 	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
@@ -24,11 +25,11 @@ type process struct {
 	over      bool               // it has ended; guarded by the driver's mu
 	cmd       *exec.Cmd
 	pid       int
-	capture   *capture
+	capture   *capture.Capture
 	oomBefore uint64 // like worker
 	dir       string // in which the program runs; like worker
 	mark      uint64 // see spawn
-	group     *group // nil = none
+	confinement
 	report    func(worker.Input)
 	announced chan struct{} // closed once its start as a worker was reported
 	examined  atomic.Bool   // examine runs
@@ -51,7 +52,7 @@ func (p *process) kill() {
 	p.killed = true
 	p.mu.Unlock()
 	p.signal(syscall.SIGKILL)
-	p.group.kill()
+	p.group.Kill()
 }
 
 // wait returns how the process ended, once no process of its group is left.
@@ -66,7 +67,7 @@ func (p *process) wait() worker.ProcessExited {
 	}
 	at := time.Now()
 	p.signal(syscall.SIGKILL)
-	p.group.kill()
+	p.group.Kill()
 	p.mu.Lock()
 	p.reaped = true
 	killed := p.killed
@@ -82,16 +83,16 @@ func (p *process) wait() worker.ProcessExited {
 	p.d.mu.Lock() // a worker may have taken it just before
 	before, dir := p.oomBefore, p.dir
 	p.d.mu.Unlock()
-	oom := p.d.oom.grown(before)
+	oom := p.d.oom.Grown(before)
 	x.OOM = oom && x.Signal == "SIGKILL" && !killed
-	if p.group.limitsMemory() { // its own counter; a program may fail because the kernel has killed its child
-		x.OOM = p.group.oomKills() > 0 && (x.Signal == "SIGKILL" || x.ExitCode > 0) && !killed
+	if p.group.LimitsMemory() { // its own counter; a program may fail because the kernel has killed its child
+		x.OOM = p.group.OOMKills() > 0 && (x.Signal == "SIGKILL" || x.ExitCode > 0) && !killed
 	}
-	p.capture.end()
-	x.Lines = p.capture.lines()
+	p.capture.End()
+	x.Lines = p.capture.Lines()
 	if x.ExitCode != 0 {
 		uncaught := x.ExitCode == 1 || x.ExitCode == 2 || slices.Contains(events.OwnSignals, x.Signal)
-		if x.Exception = p.capture.exception(uncaught, at); x.Exception != nil {
+		if x.Exception = p.capture.Exception(uncaught, at); x.Exception != nil {
 			traceback.Within(x.Exception, dir)
 		}
 	}

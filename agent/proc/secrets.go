@@ -19,9 +19,6 @@ import (
 // all output.
 const minSecret = 4
 
-// concealed replaces the value of a secret.
-const concealed = "****"
-
 // withhold divides the agent's environment into what workers inherit and the variables that only
 // jobs which name them as secrets get.
 func withhold(environ, allowed []string) (inherited []string, secrets map[string]string) {
@@ -113,68 +110,4 @@ func readSecretFile(path string) (string, error) {
 		return "", err
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), nil
-}
-
-// mask conceals values in text. A nil mask conceals nothing.
-type mask struct {
-	replace *strings.Replacer
-	values  []string // the longest first
-}
-
-// minLine is the least length of a line of a value with several lines that is concealed by itself.
-const minLine = 8
-
-// newMask returns nil if there is nothing to conceal. Output is split into lines, so the lines of a
-// value are concealed too.
-func newMask(values map[string]string) *mask {
-	var all []string
-	for _, v := range values {
-		all = append(all, v)
-		if lines := strings.FieldsFunc(v, func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) > 1 {
-			all = append(all, slices.DeleteFunc(lines, func(l string) bool { return len(strings.TrimSpace(l)) < minLine })...)
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	// Of values that begin alike, the longer one is tried first.
-	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
-	var pairs []string
-	for _, v := range all {
-		pairs = append(pairs, v, concealed)
-	}
-	return &mask{strings.NewReplacer(pairs...), all}
-}
-
-func (m *mask) text(s string) string {
-	if m == nil {
-		return s
-	}
-	return m.replace.Replace(s)
-}
-
-// margin is how much of an incomplete line must be there beyond a cut, so that no value is cut.
-func (m *mask) margin() int {
-	if m == nil {
-		return 0
-	}
-	return len(m.values[0])
-}
-
-// begun is text for the beginning of a line: without an end that may be the beginning of a value.
-func (m *mask) begun(s string) string {
-	if m == nil {
-		return s
-	}
-	for at := 0; at < len(s); {
-		if slices.ContainsFunc(m.values, func(v string) bool { return len(v) > len(s)-at && strings.HasPrefix(v, s[at:]) }) {
-			return m.text(s[:at])
-		}
-		step := 1
-		if i := slices.IndexFunc(m.values, func(v string) bool { return strings.HasPrefix(s[at:], v) }); i >= 0 {
-			step = len(m.values[i]) // what is concealed is the beginning of nothing
-		}
-		at += step
-	}
-	return m.text(s)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// memories are the /dev/shm of jobs that have a limit for it: each is a file system in memory of
-// that size, in a mount namespace that the workers of the job on this node share. It is gone with
-// the last of them, whatever they have left in it.
+// sharedMemories are the /dev/shm of jobs that have a limit for it: each is a file system in memory
+// of that size, in a mount namespace that the workers of the job on this node share. It is gone
+// with the last of them, whatever they have left in it.
 type sharedMemories struct {
 	mu   sync.Mutex
 	jobs map[events.JobID]*memory
@@ -31,7 +31,7 @@ type memory struct {
 const sharedDir = "/dev/shm"
 
 // take returns the memory of a job, for one more worker. It must be called on the locked thread.
-// The error is a StartError that names the limit.
+// The error names the limit.
 func (m *sharedMemories) take(job events.JobID, size spec.Bytes) (*memory, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,7 +43,7 @@ func (m *sharedMemories) take(job events.JobID, size spec.Bytes) (*memory, error
 		one = &memory{all: m, job: job}
 		if err := elsewhere(nil, func() error { return one.make(size) }); err != nil {
 			one.close()
-			return nil, &StartError{ExitCode: 126, Detail: fmt.Sprintf("processes.limits.shm: this node cannot limit it: %v", err)}
+			return nil, fmt.Errorf("processes.limits.shm: this node cannot limit it: %w", err)
 		}
 		m.jobs[job] = one
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/agent/capture"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
@@ -129,13 +131,15 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		return err
 	}
 	id := events.Incarnation(rand.Text())
-	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Inherited: k.Inherited, Limits: k.Limits}
-	for name, value := range k.Env {
-		start.Env[name] = value
-	}
-	start.Env[worker.EnvIncarnation] = string(id)
-	env := environment(d.opt.Environ, start)
+	s := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Inherited: k.Inherited, Limits: k.Limits}
+	maps.Copy(s.Env, k.Env)
+	s.Env[worker.EnvIncarnation] = string(id)
+	env := environment(d.opt.Environ, s)
 	path, err := lookup(options[:1], k.Dir, env)
+	if err != nil {
+		return err
+	}
+	modules, err := json.Marshal(append([]string{}, slices.Concat(imported, k.Preload)...)) // never null, which is no Python
 	if err != nil {
 		return err
 	}
@@ -145,50 +149,29 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "spare"), os.NewFile(uintptr(fds[1]), "spare")
 	defer theirs.Close()
-	modules, err := json.Marshal(append([]string{}, slices.Concat(imported, k.Preload)...)) // never null, which is no Python
-	if err != nil {
-		return err
-	}
-	cmd := &exec.Cmd{
-		Path: path, Args: slices.Concat(options, []string{"-c", bootstrap(string(modules))}), Env: env, Dir: k.Dir, ExtraFiles: []*os.File{theirs},
-		SysProcAttr: attributes(k.Account),
-	}
-	g, err := d.groupFor(start)
-	if err != nil {
-		_ = ours.Close()
-		return err
-	}
 	out := &sink{}
-	c, err := newCapture(out.emit, k.Account)
+	p := &process{firstID: id, cmd: &exec.Cmd{
+		Path: path, Args: slices.Concat(options, []string{"-c", bootstrap(string(modules))}), Env: env, Dir: k.Dir, ExtraFiles: []*os.File{theirs},
+	}}
+	err = d.launch(s, p, nil, out.emit, func(start func() error) error {
+		pool := d.spares[k.Job]
+		if pool == nil || len(pool.idle) >= pool.want.Count {
+			return errEnding // the job ends, or wants fewer now
+		}
+		if err := start(); err != nil {
+			return err
+		}
+		pool.idle = append(pool.idle, &spare{p: p, control: ours, options: options, sink: out})
+		return nil
+	})
 	if err != nil {
-		g.end()
 		_ = ours.Close()
+		if errors.Is(err, errEnding) {
+			return nil
+		}
 		return err
 	}
-	cmd.Stdout, cmd.Stderr = c.out.w, c.err.w
-	d.mu.Lock()
-	pool := d.spares[k.Job]
-	if d.over || pool == nil || len(pool.idle) >= pool.want.Count {
-		d.mu.Unlock()
-		c.abort()
-		g.end()
-		return ours.Close()
-	}
-	mark, err := startIn(g, cmd)
-	if err != nil {
-		d.mu.Unlock()
-		c.abort()
-		g.end()
-		_ = ours.Close()
-		return err
-	}
-	p := &process{d: d, firstID: id, cmd: cmd, pid: cmd.Process.Pid, capture: c, mark: mark, group: g, announced: make(chan struct{})}
-	pool.idle = append(pool.idle, &spare{p: p, control: ours, options: options, sink: out})
-	d.mu.Unlock()
-	c.begin(&d.waits)
-	d.remember(start, p)
 	d.waits.Go(func() { d.readSpare(p, ours, k) })
-	d.waits.Go(func() { d.finish(p) })
 	return nil
 }
 
@@ -211,7 +194,7 @@ func (d *Driver) readSpare(p *process, control *os.File, k worker.KeepSpares) {
 
 // takeSpare makes a spare the process of a worker; nil = there is none. It must be called on the
 // locked thread.
-func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker.Input), onOutput func(string, []output.Line)) *process {
+func (d *Driver) takeSpare(s worker.StartProcess, mask *capture.Mask, report func(worker.Input), onOutput func(string, []output.Line)) *process {
 	options, rest, err := interpreter(s.Command)
 	if err != nil {
 		return nil
@@ -233,7 +216,7 @@ func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker
 		name, value, _ := strings.Cut(kv, "=")
 		env[name] = value
 	}
-	sp.p.capture.mask.Store(hide)
+	sp.p.capture.Conceal(mask)
 	line, err := json.Marshal(map[string]any{"env": env, "arguments": rest})
 	if err == nil {
 		_, err = sp.control.Write(append(line, '\n'))
@@ -244,7 +227,7 @@ func (d *Driver) takeSpare(s worker.StartProcess, hide *mask, report func(worker
 		sp.p.kill()
 		return nil
 	}
-	sp.p.worker, sp.p.report, sp.p.oomBefore, sp.p.dir = s.Worker, report, d.oom.read(), s.Dir
+	sp.p.worker, sp.p.report, sp.p.oomBefore, sp.p.dir = s.Worker, report, d.oom.Read(), s.Dir
 	d.live[s.Worker] = sp.p
 	sp.sink.direct(onOutput)
 	return sp.p

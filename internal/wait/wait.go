@@ -18,6 +18,14 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Notify wakes who receives from a channel of capacity 1, unless a wake-up waits there already.
+func Notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // After calls fn after d unless stop is called before. Once stop has returned, fn does not run.
 func After(d time.Duration, fn func()) (stop func()) {
 	ended := make(chan struct{})

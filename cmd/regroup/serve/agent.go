@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
@@ -81,7 +82,7 @@ func NewAgent(p *boot.Process, a AgentConfig) (*agent.Agent, error) {
 // agentOptions are what commands need of an agent, see agent.Options.
 type agentOptions struct {
 	join      *agent.Joining
-	output    func(agent.Line)
+	output    func(logs.Line)
 	errorFile func(localRank int, g events.Generation) string
 }
 
@@ -125,7 +126,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 		Reachable: reachable, Version: p.Config.Version,
 		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
-			LogRate:   p.Conn.Amounts().Bytes / 2, // the rest is for all else that it publishes
+			Logs:      logs.Config{Rate: p.Conn.Amounts().Bytes / 2}, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
 		Output: o.output, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
@@ -126,7 +127,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 	per := join.Spec.Rendezvous.WorkersPerNode
 	report.say("node %s comes to it: %s, %s each", a.Filled().Node, events.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", events.Plural(per, "worker"))
 	m := Membership{Process: p, Agent: a, Client: c, Job: join, Made: made, Err: errs, report: report}
-	m.Output = func(l agent.Line) {
+	m.Output = func(l logs.Line) {
 		// A reader who has gone ends nothing.
 		_ = bottom.Line(to.out, to.terminal, screen.Printed{
 			Of: output.Source{Place: l.Place, Stream: l.Stream}, Rank: l.Rank, Prefix: l.Prefix() + " ", Text: to.palette.Output(l.Text), Open: l.Open,
@@ -141,7 +142,7 @@ type Membership struct {
 	Agent   AgentConfig
 	Client  *cluster.Client
 	Job     *agent.Joining
-	Output  func(agent.Line) // of the workers here
+	Output  func(logs.Line) // of the workers here
 	// ErrorFile is as in agent.Options.
 	ErrorFile func(localRank int, g events.Generation) string
 	Made      func(*agent.Agent)          // called before it runs

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
@@ -30,7 +30,7 @@ const (
 	stderr streams = 2
 )
 
-func streamOf(l agent.Line) streams {
+func streamOf(l logs.Line) streams {
 	if l.Stream == "stderr" {
 		return stderr
 	}
@@ -164,7 +164,7 @@ func filters(text string) (all []string) {
 }
 
 // line takes one line of output. What is not finished is in no file.
-func (c *console) line(l agent.Line) {
+func (c *console) line(l logs.Line) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stream := streamOf(l)
@@ -215,7 +215,7 @@ func (c *console) errorFile(localRank int, g events.Generation) string {
 	return filepath.Join(dir, "error.json")
 }
 
-func (c *console) prefixOf(l agent.Line) string {
+func (c *console) prefixOf(l logs.Line) string {
 	return strings.NewReplacer(
 		"${role_name}", c.role, "${local_rank}", strconv.Itoa(l.LocalRank), "${rank}", strconv.Itoa(l.Rank), "${hostname}", c.host,
 	).Replace(c.prefix)

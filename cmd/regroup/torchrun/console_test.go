@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
@@ -21,7 +21,7 @@ func shown(out, errs io.Writer) command.Env {
 
 // TestConsole: what is shown and what is written, of two workers' output.
 func TestConsole(t *testing.T) {
-	lines := []agent.Line{
+	lines := []logs.Line{
 		{Rank: 4, LocalRank: 0, Generation: 1, Stream: "stdout", Text: "zero, out"},
 		{Rank: 4, LocalRank: 0, Generation: 1, Stream: "stderr", Text: "zero, err"},
 		{Rank: 5, LocalRank: 1, Generation: 1, Stream: "stdout", Text: "one, out"},
@@ -99,7 +99,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	console.line(agent.Line{Stream: "stdout", Text: "x"})
+	console.line(logs.Line{Stream: "stdout", Text: "x"})
 	if err := console.close(); err == nil || !strings.Contains(err.Error(), "--log-dir: output is missing") {
 		t.Error(err)
 	}
@@ -114,7 +114,7 @@ func TestTheIdOfARunStaysInTheFolderForLogs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		console.line(agent.Line{Stream: "stdout", Text: "x"})
+		console.line(logs.Line{Stream: "stdout", Text: "x"})
 		if err := console.close(); err != nil {
 			t.Error(err)
 		}

@@ -1,12 +1,14 @@
-package proc
+package cgroup
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,19 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is a worker's control group: a directory of version 2, and one for each controller of
+// endWithin limits how long the end of a group is awaited: a process that waits for a disk or a GPU
+// may not die.
+const endWithin = 2 * time.Second
+
+// Group is a worker's control group: a directory of version 2, and one for each controller of
 // version 1. A nil group holds nothing.
-type group struct {
+type Group struct {
 	v2   string            // empty = none
 	v1   map[string]string // by controller
 	home map[string]string // the agent's own group of the same controller
-	shm  *memory           // nil = the /dev/shm of the node
 }
 
-// start runs begin, which starts cmd, so that its process is in the group from its first
+// Start runs begin, which starts cmd, so that its process is in the group from its first
 // instruction. It must be called on the locked thread: with version 1 the child inherits the groups
 // of the thread that forks it, which enters them and returns.
-func (g *group) start(cmd *exec.Cmd, begin func() error) error {
+func (g *Group) Start(cmd *exec.Cmd, begin func() error) error {
 	if g == nil {
 		return begin()
 	}
@@ -48,16 +53,16 @@ func (g *group) start(cmd *exec.Cmd, begin func() error) error {
 	}
 	err := move(g.v1)
 	if err == nil {
-		err = g.shm.start(begin)
+		err = begin()
 	}
 	if back := move(g.home); back != nil { // its next child would be in this group
-		err = errors.Join(err, fmt.Errorf("proc: the agent does not come back from a worker's control group: %w", back))
+		err = errors.Join(err, fmt.Errorf("the agent does not come back from a worker's control group: %w", back))
 	}
 	return err
 }
 
-// limitsMemory reports whether the group counts kills for lack of memory.
-func (g *group) limitsMemory() bool {
+// LimitsMemory reports whether the group counts kills for lack of memory.
+func (g *Group) LimitsMemory() bool {
 	if g == nil {
 		return false
 	}
@@ -65,17 +70,16 @@ func (g *group) limitsMemory() bool {
 	return g.v1["memory"] != "" || g.v2 != "" && err == nil
 }
 
-// oomKills returns how many processes of the group the kernel has killed for lack of memory.
-func (g *group) oomKills() uint64 {
-	c := oomCounter{files: []string{filepath.Join(g.v2, "memory.events")}}
+// OOMKills returns how many processes of the group the kernel has killed for lack of memory.
+func (g *Group) OOMKills() uint64 {
 	if dir := g.v1["memory"]; dir != "" {
-		c.files = []string{filepath.Join(dir, "memory.oom_control")}
+		return oomKills(filepath.Join(dir, "memory.oom_control"))
 	}
-	return c.read()
+	return oomKills(filepath.Join(g.v2, "memory.events"))
 }
 
-// kill kills all processes of the group, whatever they have made of themselves.
-func (g *group) kill() {
+// Kill kills all processes of the group, whatever they have made of themselves.
+func (g *Group) Kill() {
 	if g == nil {
 		return
 	}
@@ -85,7 +89,7 @@ func (g *group) kill() {
 	if dir := g.v1["pids"]; dir != "" { // no process may start another meanwhile
 		_ = os.WriteFile(filepath.Join(dir, "pids.max"), []byte("0"), 0o600)
 	}
-	for _, dir := range g.dirs() {
+	for _, dir := range g.Dirs() {
 		killIn(dir)
 	}
 }
@@ -106,21 +110,18 @@ func killIn(dir string) {
 	}
 }
 
-// end kills what is in the group and removes it, for at most sweepFor: a process that waits for a
-// disk or a GPU may not die.
-func (g *group) end() {
-	if g == nil {
-		return
+// End kills what is in the group and removes it, within two seconds.
+func (g *Group) End() {
+	if g != nil {
+		endGroups(g.Dirs(), g.Kill)
 	}
-	endGroups(g.dirs(), g.kill)
-	g.shm.leave()
 }
 
 // endGroups kills and removes until no directory is left.
 func endGroups(dirs []string, kill func()) {
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
-	for until := time.Now().Add(sweepFor); time.Now().Before(until); <-again.C {
+	for until := time.Now().Add(endWithin); time.Now().Before(until); <-again.C {
 		kill()
 		left := 0
 		for _, dir := range dirs {
@@ -134,21 +135,30 @@ func endGroups(dirs []string, kill func()) {
 	}
 }
 
-// endLeft ends the groups of an agent that was killed. Only directories of groups that this package
-// has made are touched, whatever the record says.
-func (d *Driver) endLeft(dirs []string) {
-	var ours []string
-	for _, dir := range dirs {
-		if dir = filepath.Clean(dir); strings.HasPrefix(dir, d.opt.CGroups+"/") && strings.HasPrefix(filepath.Base(dir), groupPrefix) && filepath.Base(dir) != agentLeaf {
-			ours = append(ours, dir)
-		}
-	}
-	if len(ours) == 0 {
-		return
-	}
-	endGroups(ours, func() {
-		for _, dir := range ours {
-			killIn(dir)
-		}
+// EndLeft ends the groups of an agent that was killed. Only directories of groups that this package
+// has made are touched, whatever dirs says.
+func (h *Hierarchies) EndLeft(dirs []string) {
+	ours := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		base := filepath.Base(dir)
+		return dir != filepath.Clean(dir) || !strings.HasPrefix(dir, h.mount+"/") || !strings.HasPrefix(base, Prefix) || base == Leaf
 	})
+	if len(ours) > 0 {
+		endGroups(ours, func() {
+			for _, dir := range ours {
+				killIn(dir)
+			}
+		})
+	}
+}
+
+// Dirs returns the directories of a group.
+func (g *Group) Dirs() []string {
+	if g == nil {
+		return nil
+	}
+	all := slices.Sorted(maps.Values(g.v1))
+	if g.v2 != "" {
+		all = append(all, g.v2)
+	}
+	return all
 }

@@ -1,4 +1,6 @@
-package proc
+// Package capture reads what the processes of workers print: line by line, without secrets, and
+// with an eye on why they end.
+package capture
 
 import (
 	"errors"
@@ -10,9 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/agent/traceback"
-	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 )
@@ -27,11 +27,11 @@ const (
 	drainFor = 250 * time.Millisecond
 )
 
-// capture reads the two output streams of a process line by line.
-type capture struct {
+// Capture reads the two output streams of a process.
+type Capture struct {
 	out, err  *pipe
 	done      sync.WaitGroup
-	mask      atomic.Pointer[mask] // conceals secrets in all of it
+	mask      atomic.Pointer[Mask]
 	mu        sync.Mutex
 	lineCount int // lines of both
 }
@@ -40,10 +40,10 @@ type pipe struct {
 	name string
 	r, w *os.File
 	emit func(string, []output.Line)
-	c    *capture
+	c    *Capture
 
 	mu        sync.Mutex // in what follows and emit: reader and timer take turns
-	lines     lines.Reader
+	lines     reader
 	traceback traceback.Parser
 	last      []lastLine  // guarded by c.mu
 	timer     *time.Timer // for what is due although nothing is read; nil = none yet
@@ -56,41 +56,38 @@ type lastLine struct {
 	text   string
 }
 
-func newCapture(emit func(string, []output.Line), who *worker.Account) (*capture, error) {
-	c := &capture{}
-	for _, s := range []struct {
-		name string
-		to   **pipe
-	}{{"stdout", &c.out}, {"stderr", &c.err}} {
+// New opens the pipes of a process. emit is called with lines of "stdout" and "stderr" as they
+// come.
+func New(emit func(stream string, lines []output.Line)) (*Capture, error) {
+	c := &Capture{}
+	for name, to := range map[string]**pipe{"stdout": &c.out, "stderr": &c.err} {
 		r, w, err := os.Pipe()
 		if err != nil {
-			c.abort()
+			c.Abort()
 			return nil, err
 		}
-		p := &pipe{name: s.name, r: r, w: w, emit: emit, c: c}
-		p.lines.Hide = func(text string) string { return c.mask.Load().text(text) }
-		p.lines.Begun = func(text string) string { return c.mask.Load().begun(text) }
-		p.lines.Margin = func() int { return c.mask.Load().margin() }
-		*s.to = p
-	}
-	if err := c.give(who); err != nil {
-		c.abort()
-		return nil, err
+		*to = &pipe{name: name, r: r, w: w, emit: emit, c: c, lines: reader{mask: c.mask.Load}}
 	}
 	return c, nil
 }
 
-// give makes the write ends those of a worker's user, who can then open them by name as
-// /dev/stdout and /dev/stderr.
-func (c *capture) give(who *worker.Account) error {
-	if !another(who) {
-		return nil
-	}
-	return errors.Join(c.out.w.Chown(int(who.UID), int(who.GID)), c.err.w.Chown(int(who.UID), int(who.GID)))
+// Conceal conceals values in what is read from now on.
+func (c *Capture) Conceal(m *Mask) { c.mask.Store(m) }
+
+// Text returns a text with these values replaced.
+func (c *Capture) Text(s string) string { return c.mask.Load().Text(s) }
+
+// Files returns what the process gets as its standard output and its standard error.
+func (c *Capture) Files() (stdout, stderr *os.File) { return c.out.w, c.err.w }
+
+// Chown makes the files those of a user, who can then open them by name as /dev/stdout and
+// /dev/stderr.
+func (c *Capture) Chown(uid, gid int) error {
+	return errors.Join(c.out.w.Chown(uid, gid), c.err.w.Chown(uid, gid))
 }
 
-// abort closes everything if the process was not started.
-func (c *capture) abort() {
+// Abort closes everything if the process was not started.
+func (c *Capture) Abort() {
 	for _, p := range []*pipe{c.out, c.err} {
 		if p != nil {
 			_ = p.r.Close()
@@ -99,8 +96,8 @@ func (c *capture) abort() {
 	}
 }
 
-// begin reads in the background; from now on only the process has the write ends.
-func (c *capture) begin(owner *sync.WaitGroup) {
+// Begin reads in the background; from now on only the process has the write ends.
+func (c *Capture) Begin(owner *sync.WaitGroup) {
 	for _, p := range []*pipe{c.out, c.err} {
 		_ = p.w.Close()
 		c.done.Add(1)
@@ -111,8 +108,8 @@ func (c *capture) begin(owner *sync.WaitGroup) {
 	}
 }
 
-// end waits for the rest of the output. There is no output afterwards.
-func (c *capture) end() {
+// End waits for the rest of the output. There is no output afterwards.
+func (c *Capture) End() {
 	for _, p := range []*pipe{c.out, c.err} {
 		_ = p.r.SetReadDeadline(time.Now().Add(drainFor))
 	}
@@ -122,16 +119,16 @@ func (c *capture) end() {
 
 // Numbers of lines that may follow an exception which ended the program.
 const (
-	behindUncaught = 50 // destructors and handlers may print
-	behindCaught   = 5  // the program reports it and exits
+	afterUncaught = 50 // destructors and handlers may print
+	afterCaught   = 5  // the program reports it and exits
 )
 
-// exception returns what a program that ended at a time has printed about it. An uncaught exception
+// Exception returns what a program that ended at a time has printed about it. An uncaught exception
 // ended the program as in Python, Go and C++.
-func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
-	within := behindCaught
+func (c *Capture) Exception(uncaught bool, at time.Time) *events.Exception {
+	within := afterCaught
 	if uncaught {
-		within = behindUncaught
+		within = afterUncaught
 	}
 	for _, p := range []*pipe{c.err, c.out} {
 		if x, raised := p.traceback.Last(within); x != nil {
@@ -142,8 +139,8 @@ func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
 	return nil
 }
 
-// lines returns the last lines of both streams, in the order in which they came.
-func (c *capture) lines() []string {
+// Lines returns the last lines of both streams, in the order in which they came.
+func (c *Capture) Lines() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	errs, out := c.err.last, c.out.last

@@ -1,4 +1,4 @@
-package lines
+package capture
 
 import (
 	"bytes"
@@ -21,14 +21,12 @@ const (
 	settle = 20 * time.Millisecond
 )
 
-// Reader reads one output stream of a process. A carriage return begins the line anew: what the
-// line was before is an open line, as the states of a progress bar, and what it is at its end a
-// finished one. Text without a line feed is returned only if it has begun with a carriage return.
-// All fields must be set.
-type Reader struct {
-	Hide   func(string) string // conceals secrets in a text
-	Begun  func(string) string // the same in one that is not complete: the beginning of a secret at its end is left out
-	Margin func() int          // how much must be there beyond a cut so that no secret is cut
+// reader turns one output stream of a process into lines, as a terminal would show them. A carriage
+// return begins the line anew: what the line was before is an open line, as the states of a
+// progress bar, and what it is at its end a finished one. Text without a line feed is returned only
+// if it has begun with a carriage return.
+type reader struct {
+	mask func() *Mask // conceals secrets
 
 	rest  []byte    // after the last line feed or carriage return
 	state string    // what the newest carriage return has ended; empty = nothing
@@ -41,7 +39,7 @@ type Reader struct {
 
 // Read takes output and returns the lines of which it is the end, with the state of the line that
 // is not finished if one is due.
-func (r *Reader) Read(data []byte, now time.Time) (all []output.Line) {
+func (r *reader) Read(data []byte, now time.Time) (all []output.Line) {
 	r.rest = append(r.rest, data...)
 	for {
 		i := bytes.IndexAny(r.rest, "\r\n")
@@ -54,14 +52,14 @@ func (r *Reader) Read(data []byte, now time.Time) (all []output.Line) {
 		case end == '\n':
 			all = r.finish(all, text)
 		case text != "":
-			r.state = r.Hide(text)
+			r.state = r.mask().Text(text)
 			fallthrough
 		default:
 			r.anew = true
 		}
 	}
-	if m := r.Margin(); len(r.rest) > MaxLine+m {
-		for r.rest = []byte(r.Hide(string(r.rest))); len(r.rest) > MaxLine+m; r.rest = r.rest[MaxLine:] {
+	if m := r.mask().margin(); len(r.rest) > MaxLine+m {
+		for r.rest = []byte(r.mask().Text(string(r.rest))); len(r.rest) > MaxLine+m; r.rest = r.rest[MaxLine:] {
 			all = append(all, output.Line{Text: valid(string(r.rest[:MaxLine]))})
 		}
 		r.begin()
@@ -78,7 +76,7 @@ func (r *Reader) Read(data []byte, now time.Time) (all []output.Line) {
 }
 
 // End returns what is left at the end of the output, as finished lines.
-func (r *Reader) End() []output.Line {
+func (r *reader) End() []output.Line {
 	if len(r.rest) == 0 && r.state == "" {
 		return nil
 	}
@@ -88,7 +86,7 @@ func (r *Reader) End() []output.Line {
 }
 
 // Deadline returns when Due has something to return although nothing was read; zero = never.
-func (r *Reader) Deadline() time.Time {
+func (r *reader) Deadline() time.Time {
 	if r.since.IsZero() {
 		return time.Time{}
 	}
@@ -103,7 +101,7 @@ func (r *Reader) Deadline() time.Time {
 }
 
 // Due returns the state of the line that is not finished, once its time has come.
-func (r *Reader) Due(now time.Time) []output.Line {
+func (r *reader) Due(now time.Time) []output.Line {
 	if at := r.Deadline(); at.IsZero() || now.Before(at) {
 		return nil
 	}
@@ -115,20 +113,20 @@ func (r *Reader) Due(now time.Time) []output.Line {
 }
 
 // current returns the state of the line that is not finished; empty = there is none to tell.
-func (r *Reader) current() string {
+func (r *reader) current() string {
 	if !r.anew {
 		return ""
 	}
 	text := r.state
-	if begun := r.Begun(string(r.rest)); begun != "" {
+	if begun := r.mask().begun(string(r.rest)); begun != "" {
 		text = begun
 	}
 	return valid(text[:min(len(text), MaxLine)])
 }
 
 // finish appends the line that ends with a text, which is its last state unless it is empty.
-func (r *Reader) finish(all []output.Line, text string) []output.Line {
-	if text = r.Hide(text); text == "" {
+func (r *reader) finish(all []output.Line, text string) []output.Line {
+	if text = r.mask().Text(text); text == "" {
 		text = r.state
 	}
 	for ; len(text) > MaxLine; text = text[MaxLine:] {
@@ -139,7 +137,7 @@ func (r *Reader) finish(all []output.Line, text string) []output.Line {
 }
 
 // begin begins a line.
-func (r *Reader) begin() { r.state, r.shown, r.anew, r.since = "", "", false, time.Time{} }
+func (r *reader) begin() { r.state, r.shown, r.anew, r.since = "", "", false, time.Time{} }
 
 // valid makes a text valid UTF-8: truncated or binary bytes must not break the fact that carries
 // it.

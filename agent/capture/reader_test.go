@@ -1,4 +1,4 @@
-package lines_test
+package capture
 
 import (
 	"fmt"
@@ -10,35 +10,22 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
 const secret = "s3cr3t-t0ken"
 
-// begun leaves out the beginning of the secret at the end of a text.
-func begun(text string) string {
-	for n := min(len(text), len(secret)-1); n > 0; n-- {
-		if strings.HasSuffix(text, secret[:n]) {
-			text = text[:len(text)-n]
-			break
-		}
-	}
-	return hide(text)
-}
-
-func hide(text string) string { return strings.ReplaceAll(text, secret, "****") }
-
 // program is a process whose output is read, in virtual time.
 type program struct {
-	lines.Reader
+	reader
 	now time.Time
 }
 
 func newProgram() *program {
 	p := &program{now: time.Unix(1000, 0)}
-	p.Hide, p.Begun, p.Margin = hide, begun, func() int { return len(secret) }
+	mask := NewMask(map[string]string{"A": secret})
+	p.mask = func() *Mask { return mask }
 	return p
 }
 
@@ -163,7 +150,7 @@ func shownBy(text string) []string {
 		states := strings.FieldsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r == '\r' })
 		switch {
 		case len(states) > 0:
-			all = append(all, hide(states[len(states)-1]))
+			all = append(all, strings.ReplaceAll(states[len(states)-1], secret, concealed))
 		case strings.HasSuffix(line, "\n"):
 			all = append(all, "")
 		}

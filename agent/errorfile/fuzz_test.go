@@ -1,4 +1,4 @@
-package agent
+package errorfile
 
 import (
 	"os"
@@ -17,7 +17,7 @@ func FuzzErrorFile(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, _, _ = errorFile(path, "", nil)
+		_, _, _ = read(path, "", nil)
 		if _, err := os.Stat(path); err == nil {
 			t.Fatal("the file is still there")
 		}

@@ -1,4 +1,6 @@
-package agent
+// Package errorfile reads the error that a program has written to the file that torch's variable
+// TORCHELASTIC_ERROR_FILE names, as torch's @record does.
+package errorfile
 
 import (
 	"bytes"
@@ -20,20 +22,19 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// envErrorFile is torch's name of the variable with the path of a worker's error file.
-const envErrorFile = "TORCHELASTIC_ERROR_FILE"
+// Env is torch's name of the variable with the path of a worker's error file.
+const Env = "TORCHELASTIC_ERROR_FILE"
 
-// errorFile reads the error that a program has written to TORCHELASTIC_ERROR_FILE (as
-// torch's @record does). It accepts both forms that torch writes: message as text, or as an object
-// with the text and the traceback, from which the exception is made. The program controls the path,
-// so the file may be anything; invalid content is described instead. It must be the file of the
-// worker's user, under one name: another name could be that of a file which only the agent may
-// read.
+// read reads an error file. It accepts both forms that torch writes: message as text, or as an
+// object with the text and the traceback, from which the exception is made. The program controls
+// the path, so the file may be anything; invalid content is described instead. It must be the file
+// of the worker's user, under one name: another name could be that of a file which only the agent
+// may read.
 //
 // The file is removed unless it is the one that is kept.
 //
 // raised is when the program wrote it, zero if that is unknown.
-func errorFile(path, kept string, who *worker.Account) (message string, x *events.Exception, raised time.Time) {
+func read(path, kept string, who *worker.Account) (message string, x *events.Exception, raised time.Time) {
 	if path == "" {
 		return "", nil, raised
 	}
@@ -96,11 +97,11 @@ func earlier(written time.Time, timestamp string) time.Time {
 // maxTimestamp is the last second of the year 9999.
 const maxTimestamp = 253402300799
 
-// recorded adds the program's error file to an exit. It takes precedence for a launcher within the
+// Record adds the program's error file to an exit. It takes precedence for a launcher within the
 // program, whose own traceback only says that a child has failed.
 // When it was written says how long before the exit the program failed.
-func recorded(x *worker.ProcessExited, path, kept string, who *worker.Account, dir string, now time.Time) {
-	message, left, raised := errorFile(path, kept, who)
+func Record(x *worker.ProcessExited, path, kept string, who *worker.Account, dir string, now time.Time) {
+	message, left, raised := read(path, kept, who)
 	if message == "" || (x.ExitCode == 0 && x.Signal == "") {
 		return
 	}
@@ -119,23 +120,9 @@ func recorded(x *worker.ProcessExited, path, kept string, who *worker.Account, d
 	}
 }
 
-// placeErrorFile returns where the error file of a worker is kept, "" = nowhere. A worker of the
-// agent's own user writes it there.
-func (a *Agent) placeErrorFile(s worker.StartProcess) string {
-	w := a.snapshot.Load().workers[s.Worker]
-	if a.opt.ErrorFile == nil || s.Env[envErrorFile] == "" || w.Generation == 0 {
-		return "" // its local rank is not known before it has joined
-	}
-	kept := a.opt.ErrorFile(w.LocalRank, w.Generation)
-	if kept != "" && (s.Account == nil || int64(s.Account.UID) == int64(os.Geteuid())) {
-		s.Env[envErrorFile] = kept
-	}
-	return kept
-}
-
-// keepErrorFile copies the error file of a worker that has ended to where it is kept, without the
+// Keep copies the error file of a worker that has ended to where it is kept, without the
 // secrets that hide replaces (nil = there are none).
-func keepErrorFile(path, kept string, who *worker.Account, hide func(string) string) error {
+func Keep(path, kept string, who *worker.Account, hide func(string) string) error {
 	if path == "" || kept == "" || path == kept && hide == nil {
 		return nil
 	}
@@ -201,9 +188,9 @@ func concealed(v any, hide func(string) string) any {
 	return v
 }
 
-// conceal replaces secrets in what a program says about its end. The driver has done so in its
+// Conceal replaces secrets in what a program says about its end. The driver has done so in its
 // output, not in its error file.
-func conceal(x *worker.ProcessExited, hide func(string) string) {
+func Conceal(x *worker.ProcessExited, hide func(string) string) {
 	for i := range x.Lines {
 		x.Lines[i] = hide(x.Lines[i])
 	}

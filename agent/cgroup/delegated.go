@@ -1,7 +1,6 @@
-package proc
+package cgroup
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,24 +12,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/procfs"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // vacate moves the agent, and the workers that it has started in its own group, to a group below.
 // A group other than the root has either processes or controllers for groups below. The kernel
 // does not always refuse both: it lets the controllers of processors and of processes be enabled,
 // and then lets nothing start in a group below. A group that others are in is left as it is.
-func (h *hierarchies) vacate() error {
-	if _, err := os.Stat(filepath.Join(h.v2, "cgroup.type")); errors.Is(err, fs.ErrNotExist) {
+func (h *Hierarchies) vacate() error {
+	if _, err := os.Stat(filepath.Join(h.V2, "cgroup.type")); errors.Is(err, fs.ErrNotExist) {
 		return nil // the root
 	}
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
-	others := fmt.Errorf("%s has other processes than the agent: give the agent a group of its own (systemd: Delegate=yes)", h.v2)
+	others := fmt.Errorf("%s has other processes than the agent: give the agent a group of its own (systemd: Delegate=yes)", h.V2)
 	// A process that is moved may just have started another, and one that is ending is not moved.
-	last := fmt.Errorf("processes of the agent do not leave %s", h.v2)
-	for until := time.Now().Add(sweepFor); time.Now().Before(until); <-again.C {
-		b, err := os.ReadFile(filepath.Join(h.v2, "cgroup.procs"))
+	last := fmt.Errorf("processes of the agent do not leave %s", h.V2)
+	for until := time.Now().Add(endWithin); time.Now().Before(until); <-again.C {
+		b, err := os.ReadFile(filepath.Join(h.V2, "cgroup.procs"))
 		if err != nil {
 			return err
 		}
@@ -53,8 +53,8 @@ func (h *hierarchies) vacate() error {
 }
 
 // leave moves processes of the agent to the group below.
-func (h *hierarchies) leave(procs []string) error {
-	leaf := filepath.Join(h.v2, agentLeaf)
+func (h *Hierarchies) leave(procs []string) error {
+	leaf := filepath.Join(h.V2, Leaf)
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -76,7 +76,7 @@ const (
 )
 
 // owner returns ofAgent if all processes are the agent's, and ofAnother if one is another's.
-func (h *hierarchies) owner(procs []string) (all owner) {
+func (h *Hierarchies) owner(procs []string) (all owner) {
 	for _, pid := range procs {
 		all = max(all, h.ownerOf(pid))
 	}
@@ -85,15 +85,14 @@ func (h *hierarchies) owner(procs []string) (all owner) {
 
 // ownerOf returns ofAgent for the agent, what it has started, directly or not, what a worker has
 // started that has lost its parents, and what has ended meanwhile.
-func (h *hierarchies) ownerOf(pid string) owner {
+func (h *Hierarchies) ownerOf(pid string) owner {
 	self, missed := strconv.Itoa(os.Getpid()), ""
 	for at := pid; at != self; {
-		b, err := os.ReadFile(filepath.Join(h.proc, at, "stat"))
-		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		t, found := h.proc.Task(at)
 		switch {
-		case len(fields) > 1 && fields[1] != "0":
-			at = fields[1] // the parent
-		case err == nil || at == "0" || at == missed: // the agent cannot see it, for which 0 stands too
+		case found && t.Parent != "0":
+			at = t.Parent
+		case found || at == "0" || at == missed: // the agent cannot see it, for which 0 stands too
 			return h.ownerByEnvironment(pid)
 		case at == pid:
 			return ofAgent
@@ -104,18 +103,16 @@ func (h *hierarchies) ownerOf(pid string) owner {
 	return ofAgent
 }
 
-// ownerByEnvironment returns ofAgent for a process that has the environment of a worker. While a
-// process executes another program (execve), and from when it begins to end, its environment is
-// empty.
-func (h *hierarchies) ownerByEnvironment(pid string) owner {
-	b, err := os.ReadFile(filepath.Join(h.proc, pid, "environ"))
+// ownerByEnvironment returns ofAgent for a process that has the environment of a worker, and
+// ofUnknown for one whose environment is empty, as that of a process is for a moment.
+func (h *Hierarchies) ownerByEnvironment(pid string) owner {
+	b, err := h.proc.Environ(pid)
+	_, found := procfs.Variable(b, workerprotocol.EnvIncarnation)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+	case found, errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return ofAgent
 	case err == nil && len(b) == 0:
 		return ofUnknown
-	case bytes.Contains(append([]byte{0}, b...), []byte("\x00"+worker.EnvIncarnation+"=")):
-		return ofAgent
 	}
 	return ofAnother
 }

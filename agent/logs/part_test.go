@@ -1,4 +1,4 @@
-package lines_test
+package logs
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 )
@@ -16,7 +15,7 @@ import (
 // there, of the open ones the last one alone if nothing follows, and the counts are right.
 func TestChunk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var all, next lines.Chunk
+		var all, next part
 		var want []output.Line
 		finished, gaps := 0, 0
 		for i := range rapid.IntRange(0, 30).Draw(t, "steps") {
@@ -24,26 +23,26 @@ func TestChunk(t *testing.T) {
 				want = want[:n-1]
 			}
 			if n := rapid.IntRange(0, 5).Draw(t, "kind"); n == 0 {
-				next.Gap(i)
+				next.gap(i)
 				gaps += i
 				want = append(want, output.Line{Text: fmt.Sprintf("regroup: %s dropped here, the log store was too slow", events.Plural(i, "line"))})
 			} else {
 				l := output.Line{Text: fmt.Sprintf("line %d", i), Open: n > 3}
-				next.Put(l)
+				next.put(l)
 				want = append(want, l)
 				if !l.Open {
 					finished++
 				}
 			}
 			if rapid.Bool().Draw(t, "join") {
-				all.Join(next)
-				next = lines.Chunk{}
+				all.join(next)
+				next = part{}
 			}
 		}
-		all.Join(next)
+		all.join(next)
 		passing := len(want) == 1 && want[0].Open
-		if got := slices.Collect(output.Lines(all.Data)); !slices.Equal(got, want) || all.Lines != finished || all.Gaps != gaps || all.Passing() != passing {
-			t.Fatalf("%v with %d lines, %d missing and passing: %t; want %v, %d, %d and %t", got, all.Lines, all.Gaps, all.Passing(), want, finished, gaps, passing)
+		if got := slices.Collect(output.Lines(all.data)); !slices.Equal(got, want) || all.lines != finished || all.gaps != gaps || all.passing() != passing {
+			t.Fatalf("%v with %d lines, %d missing and passing: %t; want %v, %d, %d and %t", got, all.lines, all.gaps, all.passing(), want, finished, gaps, passing)
 		}
 	})
 }

@@ -1,11 +1,10 @@
-package proc
+package cgroup
 
 import (
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,64 +14,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Control groups limit what a worker may use, and hold all that it starts. The hierarchies of both
-// versions may be mounted at a time: version 2 has the controllers that no hierarchy of version 1
-// has. A worker's group is below the agent's own.
-
 // period is the time in microseconds within which a group may use its share of the processors.
 const period = 100_000
-
-// groupPrefix begins the names of the groups that this package makes, agentLeaf is the one that the
-// agent itself moves to, see vacate.
-const (
-	groupPrefix = "regroup-"
-	agentLeaf   = "regroup-agent-leaf" // no group that others make has this name
-)
-
-// hierarchies are the agent's own groups.
-type hierarchies struct {
-	v2     string            // empty = none
-	v1     map[string]string // by controller
-	offers []string          // controllers of v2
-	proc   string            // mount point of procfs
-}
-
-// findHierarchies finds the agent's groups below the mount point of cgroups. A container may see
-// its group as the root of a hierarchy. An agent that an agent has started is where that one moved
-// to, and shares its group.
-func findHierarchies(cgroups, proc string) hierarchies {
-	h := hierarchies{v1: map[string]string{}, proc: proc}
-	first := func(dirs ...string) string {
-		for _, dir := range dirs {
-			if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err == nil {
-				return dir
-			}
-		}
-		return ""
-	}
-	b, _ := os.ReadFile(filepath.Join(proc, "self/cgroup"))
-	for line := range strings.Lines(string(b)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		switch {
-		case len(parts) != 3:
-		case parts[0] == "0" && parts[1] == "":
-			unified := filepath.Join(cgroups, "unified")
-			if _, err := os.Stat(filepath.Join(cgroups, "cgroup.controllers")); err == nil {
-				unified = cgroups
-			}
-			h.v2 = first(filepath.Join(unified, strings.TrimSuffix(parts[2], "/"+agentLeaf)), unified)
-		default:
-			for c := range strings.SplitSeq(parts[1], ",") {
-				h.v1[c] = first(filepath.Join(cgroups, parts[1], parts[2]), filepath.Join(cgroups, c, parts[2]), filepath.Join(cgroups, c))
-			}
-		}
-	}
-	if h.v2 != "" {
-		b, _ := os.ReadFile(filepath.Join(h.v2, "cgroup.controllers"))
-		h.offers = strings.Fields(string(b))
-	}
-	return h
-}
 
 // setting is what is written into a file of a group.
 type setting struct {
@@ -99,23 +42,22 @@ func settings(l spec.ProcessLimits) (v1, v2 []setting) {
 	return v1, v2
 }
 
-// create makes a worker's group with limits; nil = without limits, where no group can be made. The
-// error is a StartError that names the limit.
-func (h *hierarchies) create(l spec.ProcessLimits) (*group, error) {
-	name := groupPrefix + strings.ToLower(rand.Text())
-	g := &group{v1: map[string]string{}, home: map[string]string{}}
-	err := h.fill(g, name, l)
-	switch {
-	case err == nil && (g.v2 != "" || len(g.v1) > 0):
-		return g, nil
-	case err != nil:
-		g.end()
-		return nil, &StartError{ExitCode: 126, Detail: err.Error()}
+// Create makes a worker's group with limits; nil = without limits, where no group can be made. The
+// error names the limit.
+func (h *Hierarchies) Create(l spec.ProcessLimits) (*Group, error) {
+	name := Prefix + strings.ToLower(rand.Text())
+	g := &Group{v1: map[string]string{}, home: map[string]string{}}
+	if err := h.fill(g, name, l); err != nil {
+		g.End()
+		return nil, err
 	}
-	return nil, nil
+	if len(g.Dirs()) == 0 {
+		return nil, nil
+	}
+	return g, nil
 }
 
-func (h *hierarchies) fill(g *group, name string, l spec.ProcessLimits) error {
+func (h *Hierarchies) fill(g *Group, name string, l spec.ProcessLimits) error {
 	v1, v2 := settings(l)
 	write := func(dir string, s setting) error {
 		err := os.WriteFile(filepath.Join(dir, s.file), []byte(s.value), 0o600)
@@ -130,8 +72,8 @@ func (h *hierarchies) fill(g *group, name string, l spec.ProcessLimits) error {
 	}
 	var wanted []string // of v2
 	for _, s := range v2 {
-		if !slices.Contains(h.offers, s.controller) {
-			if h.v1[s.controller] == "" {
+		if !slices.Contains(h.Offers, s.controller) {
+			if h.V1[s.controller] == "" {
 				return refuse(s.controller, errors.New("it has no control group with the controller "+s.controller))
 			}
 		} else if !slices.Contains(wanted, s.controller) {
@@ -143,8 +85,8 @@ func (h *hierarchies) fill(g *group, name string, l spec.ProcessLimits) error {
 			return refuse(wanted[0], err)
 		}
 	}
-	if h.v2 != "" {
-		dir := filepath.Join(h.v2, name)
+	if h.V2 != "" {
+		dir := filepath.Join(h.V2, name)
 		if err := os.Mkdir(dir, 0o755); err == nil {
 			g.v2 = dir
 		} else if len(wanted) > 0 {
@@ -169,31 +111,31 @@ func (h *hierarchies) fill(g *group, name string, l spec.ProcessLimits) error {
 			return refuse(s.controller, err)
 		}
 	}
-	if g.v2 == "" && len(g.v1) == 0 && h.v1["pids"] != "" { // it only holds what the worker starts
+	if g.v2 == "" && len(g.v1) == 0 && h.V1["pids"] != "" { // it only holds what the worker starts
 		_ = h.makeV1(g, "pids", name)
 	}
 	return nil
 }
 
 // makeV1 makes a group of a controller, unless it exists.
-func (h *hierarchies) makeV1(g *group, controller, name string) error {
+func (h *Hierarchies) makeV1(g *Group, controller, name string) error {
 	if g.v1[controller] != "" {
 		return nil
 	}
-	dir := filepath.Join(h.v1[controller], name)
+	dir := filepath.Join(h.V1[controller], name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	g.v1[controller], g.home[controller] = dir, h.v1[controller]
+	g.v1[controller], g.home[controller] = dir, h.V1[controller]
 	return nil
 }
 
 // enable makes the controllers available to groups below the agent's in version 2.
-func (h *hierarchies) enable(controllers []string) error {
+func (h *Hierarchies) enable(controllers []string) error {
 	if err := h.vacate(); err != nil {
 		return err
 	}
-	file := filepath.Join(h.v2, "cgroup.subtree_control")
+	file := filepath.Join(h.V2, "cgroup.subtree_control")
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -209,16 +151,4 @@ func (h *hierarchies) enable(controllers []string) error {
 		return nil
 	}
 	return os.WriteFile(file, []byte(strings.Join(missing, " ")), 0o600)
-}
-
-// dirs returns the directories of a group.
-func (g *group) dirs() []string {
-	if g == nil {
-		return nil
-	}
-	all := slices.Sorted(maps.Values(g.v1))
-	if g.v2 != "" {
-		all = append(all, g.v2)
-	}
-	return all
 }

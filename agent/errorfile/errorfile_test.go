@@ -1,4 +1,4 @@
-package agent
+package errorfile
 
 import (
 	"os"
@@ -24,8 +24,8 @@ func TestErrorFile(t *testing.T) {
 		return func(path string) error { return os.WriteFile(path, []byte(text), 0o600) }
 	}
 	for name, c := range map[string]struct {
-		put  func(path string) error
-		says string
+		put     func(path string) error
+		message string
 	}{
 		"nothing":    {func(string) error { return nil }, ""},
 		"flat":       {write(`{"message":"out of memory"}`), "out of memory"},
@@ -46,15 +46,15 @@ func TestErrorFile(t *testing.T) {
 			if err := c.put(path); err != nil {
 				t.Fatal(err)
 			}
-			got, _, _ := errorFile(path, "", nil)
+			got, _, _ := read(path, "", nil)
 			if name == "a long one" && (!strings.HasSuffix(got, "bytes, 65536 were read]") || len(got) > 70_000) {
 				t.Errorf("%d bytes, the end is %q", len(got), got[len(got)-60:])
 			}
 			if _, err := os.Lstat(path); err == nil {
 				t.Error("it is still there")
 			}
-			if c.says == "" && got != "" || !strings.Contains(got, c.says) {
-				t.Errorf("it says %q, want %q", got, c.says)
+			if c.message == "" && got != "" || !strings.Contains(got, c.message) {
+				t.Errorf("the message is %q, want %q", got, c.message)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := worker.ProcessExited{ExitCode: 1, Exception: &events.Exception{Type: "ChildFailedError"}, Age: 50 * time.Millisecond}
-	recorded(&x, path, "", nil, "/home/ada", raised.Add(350*time.Millisecond))
+	Record(&x, path, "", nil, "/home/ada", raised.Add(350*time.Millisecond))
 	want := events.Exception{Type: "RuntimeError", Message: "batch 5 is broken", File: "train.py", Line: 13, Function: "main", BeforeMS: 300}
 	if x.Exception == nil || *x.Exception != want {
 		t.Errorf("got %+v, want %+v", x.Exception, want)
@@ -119,8 +119,8 @@ func TestWhatTheErrorFileSaysIsConcealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := worker.ProcessExited{ExitCode: 1, Lines: []string{"before"}}
-	recorded(&x, file, "", nil, "", time.Now())
-	conceal(&x, func(text string) string { return strings.ReplaceAll(text, "s3cr3t", "****") })
+	Record(&x, file, "", nil, "", time.Now())
+	Conceal(&x, func(text string) string { return strings.ReplaceAll(text, "s3cr3t", "****") })
 	if x.Exception == nil || x.Exception.Message != "****" || x.Exception.Function != "****" || len(x.Lines) != 2 || x.Lines[1] != "ValueError: ****" {
 		t.Errorf("%+v, %+v", x.Lines, x.Exception)
 	}
@@ -152,7 +152,7 @@ func TestAnErrorFileIsKept(t *testing.T) {
 		"nowhere to put it": {path, filepath.Join(dir, "gone", "error.json"), nil, "", "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := keepErrorFile(c.from, c.to, nil, c.hide); (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			if err := Keep(c.from, c.to, nil, c.hide); (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Errorf("%v, want %q", err, c.fails)
 			}
 			got, err := os.ReadFile(kept)
@@ -171,7 +171,7 @@ func TestAnErrorFileIsKept(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := keepErrorFile(path, path, nil, func(s string) string { return hide(quoted(s)) }); err != nil {
+		if err := Keep(path, path, nil, func(s string) string { return hide(quoted(s)) }); err != nil {
 			t.Error(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
@@ -181,7 +181,7 @@ func TestAnErrorFileIsKept(t *testing.T) {
 	if err := os.WriteFile(path, append([]byte(`{"message":"s3cr3t`), make([]byte, 4<<20)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := keepErrorFile(path, path, nil, hide); err == nil || !strings.Contains(err.Error(), "bytes") {
+	if err := Keep(path, path, nil, hide); err == nil || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("a file that is too large: %v", err)
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {

@@ -1,8 +1,11 @@
-package agent
+// Package logs stores the output of workers in the log, in chunks.
+package logs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -10,7 +13,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -24,20 +26,58 @@ const (
 	mergedSize = 256 << 10
 )
 
-// logs stores workers' output in chunks. If the log is so slow that the buffer is full, lines are
+// Options of a Store.
+type Options struct {
+	Node        events.NodeID
+	Incarnation events.Incarnation // of the agent
+	Log         events.Log
+	Logger      *slog.Logger
+	CallTimeout time.Duration // of one call of the log
+	Config
+}
+
+// Config says how much is stored when. Zero fields mean the defaults.
+type Config struct {
+	Every  time.Duration // maximum time for which output waits for a chunk to fill; 0 = 200 ms
+	Buffer int           // bytes that wait for a slow log before lines are dropped; 0 = 16 MiB
+	Rate   int           // bytes that are stored in a second; 0 = what the log takes
+	Burst  int           // with a Rate: bytes that may be stored at once; 0 = 8 MiB
+}
+
+// Line is one line of a worker's output.
+type Line struct {
+	Job        events.JobID
+	Place      events.Place
+	Rank       int               // -1 = none yet
+	LocalRank  int               // 0 without a rank
+	Generation events.Generation // 0 = none yet
+	Stream     string            // stdout or stderr
+	Text       string
+	Open       bool // the next line of the same worker and stream replaces it
+}
+
+// Prefix returns what a terminal shows before the line: [node r2 g3].
+func (l Line) Prefix() string {
+	if l.Rank < 0 {
+		return fmt.Sprintf("[%s s%d]", l.Place.Node, l.Place.Slot)
+	}
+	return fmt.Sprintf("[%s r%d %s]", l.Place.Node, l.Rank, l.Generation)
+}
+
+// Store stores workers' output in chunks. If the log is so slow that the buffer is full, lines are
 // dropped: training does not wait for its output. Of these the newest are kept, and stored after
 // the gap, which is marked in the output with the number of its lines, at the latest when the
 // worker has ended; the fact of the exit has the total.
-type logs struct {
+type Store struct {
 	opt     Options
 	pace    *rate.Limiter // of what is stored; nil = none
 	wake    chan struct{}
 	mu      sync.Mutex
 	open    []*chunk // one per source, in the order of their first line
 	full    []*chunk
-	waiting int                    // bytes in full
-	dropped map[source]*lines.Tail // since the last line that was taken
-	passing map[source]*chunk      // those in full that have an open line alone
+	waiting int               // bytes in full
+	dropped map[source]*tail  // since the last line that was taken
+	passing map[source]*chunk // those in full that have an open line alone
 	lost    map[owner]uint64
 	left    chan struct{} // closed, and made anew, when a chunk has left full
 	seq     uint64
@@ -60,27 +100,29 @@ type source struct {
 
 type chunk struct {
 	source
-	lines.Chunk
+	part
 	id   string
 	sent bool // being sent: must not be changed
 }
 
-func newLogs(o Options) *logs {
+// New returns a store, which begins to store with Run.
+func New(o Options) *Store {
+	o.Every, o.Buffer = cmp.Or(o.Every, 200*time.Millisecond), cmp.Or(o.Buffer, 16<<20)
 	var pace *rate.Limiter
-	if o.Config.LogRate > 0 {
-		pace = rate.NewLimiter(rate.Limit(o.Config.LogRate), o.Config.LogBurst)
+	if o.Rate > 0 {
+		pace = rate.NewLimiter(rate.Limit(o.Rate), max(cmp.Or(o.Burst, 8<<20), 2*mergedSize)) // a chunk must fit
 	}
-	return &logs{
-		pace: pace,
-		opt:  o, wake: make(chan struct{}, 1), dropped: map[source]*lines.Tail{}, passing: map[source]*chunk{}, lost: map[owner]uint64{}, left: make(chan struct{}),
+	return &Store{
+		pace: pace, opt: o, wake: make(chan struct{}, 1), dropped: map[source]*tail{}, passing: map[source]*chunk{}, lost: map[owner]uint64{}, left: make(chan struct{}),
 	}
 }
 
-func (l *logs) add(line Line) {
+// Add stores a line, or drops it. It does not block.
+func (l *Store) Add(line Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := source{line.Job, line.Place, line.Rank, line.Generation, line.Stream}
-	if l.waiting >= l.opt.Config.LogBuffer {
+	if l.waiting >= l.opt.Buffer {
 		if !line.Open { // it comes once more when it is finished
 			l.missed(s, line.Text)
 		}
@@ -88,42 +130,42 @@ func (l *logs) add(line Line) {
 	}
 	l.mark(s)
 	c := l.chunk(s)
-	c.Put(output.Line{Text: line.Text, Open: line.Open})
-	if len(c.Data) >= chunkSize {
+	c.put(output.Line{Text: line.Text, Open: line.Open})
+	if len(c.data) >= chunkSize {
 		l.sealLocked()
 	}
 }
 
-func (l *logs) missed(s source, text string) {
+func (l *Store) missed(s source, text string) {
 	t := l.dropped[s]
 	if t == nil {
-		t = &lines.Tail{}
+		t = &tail{}
 		l.dropped[s] = t
 	}
-	if n := t.Add(text); n > 0 {
+	if n := t.add(text); n > 0 {
 		l.lost[owner{s.job, s.place}] += uint64(n)
 	}
 }
 
 // mark adds a mark for the lines dropped here, if any, and the newest of them.
-func (l *logs) mark(s source) {
+func (l *Store) mark(s source) {
 	t := l.dropped[s]
 	if t == nil {
 		return
 	}
 	delete(l.dropped, s)
 	c := l.chunk(s)
-	if t.Lost > 0 {
-		c.Gap(t.Lost)
+	if t.lost > 0 {
+		c.gap(t.lost)
 	}
-	for _, text := range t.Lines {
-		c.Put(output.Line{Text: text})
+	for _, text := range t.lines {
+		c.put(output.Line{Text: text})
 	}
 }
 
-// ended marks the last gap of a worker that has ended, takes the newest lines after it however full
+// Ended marks the last gap of a worker that has ended, takes the newest lines after it however full
 // the buffer is, and returns the number of its dropped lines.
-func (l *logs) ended(job events.JobID, place events.Place) uint64 {
+func (l *Store) Ended(job events.JobID, place events.Place) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := owner{job, place}
@@ -138,8 +180,8 @@ func (l *logs) ended(job events.JobID, place events.Place) uint64 {
 	return n
 }
 
-// await waits until the output of a worker that has ended is stored, for a time at most.
-func (l *logs) await(job events.JobID, place events.Place, within time.Duration) {
+// Await waits until the output of a worker that has ended is stored, for a time at most.
+func (l *Store) Await(job events.JobID, place events.Place, within time.Duration) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for {
@@ -158,7 +200,7 @@ func (l *logs) await(job events.JobID, place events.Place, within time.Duration)
 	}
 }
 
-func (l *logs) chunk(s source) *chunk {
+func (l *Store) chunk(s source) *chunk {
 	for _, c := range l.open {
 		if c.source == s {
 			return c
@@ -170,34 +212,34 @@ func (l *logs) chunk(s source) *chunk {
 }
 
 // sealLocked closes all open chunks, so that lines of different sources roughly keep their order.
-func (l *logs) sealLocked() {
+func (l *Store) sealLocked() {
 	for _, c := range l.open {
 		last := l.passing[c.source]
-		if last == nil || last.sent || !c.Passing() {
+		if last == nil || last.sent || !c.passing() {
 			last = l.lastOf(c.source)
 		}
 		delete(l.passing, c.source) // what comes must not overtake this one
-		if last != nil && len(last.Data)+len(c.Data) <= mergedSize {
-			l.waiting -= len(last.Data)
-			last.Join(c.Chunk)
-			l.waiting += len(last.Data)
+		if last != nil && len(last.data)+len(c.data) <= mergedSize {
+			l.waiting -= len(last.data)
+			last.join(c.part)
+			l.waiting += len(last.data)
 			c = last
 		} else {
 			c.id = l.newID()
 			l.full = append(l.full, c)
-			l.waiting += len(c.Data)
+			l.waiting += len(c.data)
 		}
-		if c.Passing() {
+		if c.passing() {
 			l.passing[c.source] = c
 		}
 	}
 	if len(l.open) > 0 {
 		l.open = nil
-		notify(l.wake)
+		wait.Notify(l.wake)
 	}
 }
 
-func (l *logs) newID() string {
+func (l *Store) newID() string {
 	l.seq++
 	return fmt.Sprintf("%s-log-%d", l.opt.Incarnation, l.seq)
 }
@@ -208,7 +250,7 @@ const lookBack = 16
 
 // lastOf returns the newest waiting chunk of a source that is not being sent, or nil if there is
 // none among the newest.
-func (l *logs) lastOf(s source) *chunk {
+func (l *Store) lastOf(s source) *chunk {
 	for i := len(l.full) - 1; i >= max(0, len(l.full)-lookBack); i-- {
 		if c := l.full[i]; c.source == s && !c.sent {
 			return c
@@ -217,21 +259,23 @@ func (l *logs) lastOf(s source) *chunk {
 	return nil
 }
 
-func (l *logs) seal() {
+// Seal closes all chunks, for what is stored last.
+func (l *Store) Seal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.markAll()
 	l.sealLocked()
 }
 
-func (l *logs) markAll() {
+func (l *Store) markAll() {
 	for s := range l.dropped {
 		l.mark(s)
 	}
 }
 
-func (l *logs) run(ctx context.Context) error {
-	t := time.NewTicker(l.opt.Config.LogEvery)
+// Run stores until ctx ends.
+func (l *Store) Run(ctx context.Context) error {
+	t := time.NewTicker(l.opt.Every)
 	defer t.Stop()
 	for {
 		select {
@@ -239,7 +283,7 @@ func (l *logs) run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 			l.mu.Lock()
-			if l.waiting < l.opt.Config.LogBuffer { // there is room for what was kept of dropped lines
+			if l.waiting < l.opt.Buffer { // there is room for what was kept of dropped lines
 				l.markAll()
 			}
 			l.sealLocked()
@@ -247,12 +291,12 @@ func (l *logs) run(ctx context.Context) error {
 		case <-l.wake:
 		}
 		for c := l.first(); c != nil && ctx.Err() == nil; c = l.first() {
-			if l.pace != nil && l.pace.WaitN(ctx, len(c.Data)) != nil {
+			if l.pace != nil && l.pace.WaitN(ctx, len(c.data)) != nil {
 				return nil // the agent ends
 			}
 			err := l.store(ctx, c)
 			if events.CodeOf(err) == events.Unavailable || events.CodeOf(err) == events.Internal || events.CodeOf(err) == events.Cancelled {
-				wait.Sleep(ctx, l.opt.Config.LogEvery)
+				wait.Sleep(ctx, l.opt.Every)
 				continue // meanwhile new lines fill the buffer and are dropped there
 			}
 			l.drop(err)
@@ -260,7 +304,7 @@ func (l *logs) run(ctx context.Context) error {
 	}
 }
 
-func (l *logs) first() *chunk {
+func (l *Store) first() *chunk {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.full) == 0 {
@@ -271,31 +315,31 @@ func (l *logs) first() *chunk {
 }
 
 // drop removes the first chunk: it is stored, or, with an error, never will be.
-func (l *logs) drop(err error) {
+func (l *Store) drop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.full[0]
-	l.waiting -= len(c.Data)
+	l.waiting -= len(c.data)
 	if l.passing[c.source] == c {
 		delete(l.passing, c.source)
 	}
-	if err == nil || c.Lines == 0 { // or it had only a mark or a state
+	if err == nil || c.lines == 0 { // or it had only a mark or a state
 		l.full = l.full[1:]
 		close(l.left)
 		l.left = make(chan struct{})
 		return
 	}
-	l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "job", c.job, "count", c.Lines, "reason", err)
-	l.lost[owner{c.job, c.place}] += uint64(c.Lines)
+	l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "job", c.job, "count", c.lines, "reason", err)
+	l.lost[owner{c.job, c.place}] += uint64(c.lines)
 	instead := &chunk{source: c.source, id: l.newID()}
-	instead.Gap(c.Lines + c.Gaps)
-	l.waiting += len(instead.Data)
+	instead.gap(c.lines + c.gaps)
+	l.waiting += len(instead.data)
 	l.full[0] = instead
 }
 
-// drained waits until everything is stored. After half of the time only the newest of each stream
+// Drained waits until everything is stored. After half of the time only the newest of each stream
 // is. What is not stored by then is lost with this process, which is logged.
-func (l *logs) drained(ctx context.Context) {
+func (l *Store) Drained(ctx context.Context) {
 	if end, ok := ctx.Deadline(); ok {
 		defer time.AfterFunc(time.Until(end)/2, l.shorten).Stop()
 	}
@@ -307,14 +351,14 @@ func (l *logs) drained(ctx context.Context) {
 		defer l.mu.Unlock()
 		count := 0
 		for _, c := range l.full {
-			count += c.Lines
+			count += c.lines
 		}
 		l.opt.Logger.Error("output could not be stored before the end", "node", l.opt.Node, "lines", count, "chunks", n)
 	}
 }
 
 // shorten leaves the newest chunk of each source, after a mark for the lines before it.
-func (l *logs) shorten() {
+func (l *Store) shorten() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	newest, before := map[source]*chunk{}, map[source]int{}
@@ -326,38 +370,38 @@ func (l *logs) shorten() {
 		if c.sent || newest[c.source] == c {
 			return false
 		}
-		lost += c.Lines
-		before[c.source] += c.Lines + c.Gaps
-		l.waiting -= len(c.Data)
+		lost += c.lines
+		before[c.source] += c.lines + c.gaps
+		l.waiting -= len(c.data)
 		return true
 	})
 	for s, n := range before {
 		if n == 0 {
 			continue // it was a state
 		}
-		var with lines.Chunk
-		with.Gap(n)
-		with.Join(newest[s].Chunk)
-		l.waiting += len(with.Data) - len(newest[s].Data)
-		newest[s].Chunk = with
+		var with part
+		with.gap(n)
+		with.join(newest[s].part)
+		l.waiting += len(with.data) - len(newest[s].data)
+		newest[s].part = with
 	}
 	if lost > 0 {
 		l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "count", lost, "reason", "it is not stored fast enough before the end")
 	}
 }
 
-func (l *logs) waits() int {
+func (l *Store) waits() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.full)
 }
 
-func (l *logs) store(ctx context.Context, c *chunk) error {
+func (l *Store) store(ctx context.Context, c *chunk) error {
 	slot := strconv.Itoa(int(c.place.Slot))
-	ctx, cancel := context.WithTimeout(ctx, l.opt.Config.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.opt.CallTimeout)
 	defer cancel()
-	_, err := l.opt.Ports.Log.Publish(ctx, events.Message{
-		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.Data,
+	_, err := l.opt.Log.Publish(ctx, events.Message{
+		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.data,
 		Header: map[string][]string{
 			events.HeaderLogNode: {string(c.place.Node)}, events.HeaderLogSlot: {slot},
 			events.HeaderLogRank: {strconv.Itoa(c.rank)}, events.HeaderLogStream: {c.stream},
