@@ -116,19 +116,20 @@ var layers = []layer{
 	{"agent/workerapi", []string{"internal/workerprotocol"}, nil, nil, "it serves HTTP, nothing else"},
 	// collective/gpu too: the library lives in workers, and loads NCCL and CUDA only when a worker
 	// asks for a GPU.
-	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
+	{"collective/cabi", []string{"collective/...", "elastic", "elastic/samples"}, nil, nil, "it gives C what Go programs import"},
 	{"collective/nccl", nil, []string{"github.com/ebitengine/purego"}, nil, "it alone reaches native libraries"},
 	{"collective/nccl/nccltest", []string{"collective/kernel"}, []string{"github.com/ebitengine/purego", "go.uber.org/goleak"}, nil, "it fakes native libraries for tests"},
 	{"collective/gpu", []string{"collective", "collective/internal/serial", "collective/kernel", "collective/nccl", "collective/schedule"}, nil, nil, "it reaches native libraries through collective/nccl alone"},
 	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
 	{"collective/internal/control", []string{"collective/internal/frame", "collective/shm"}, nil, nil, "it never moves data"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys", "golang.org/x/sync/semaphore"}, nil, "training traffic never depends on the control plane"},
-	{"elastic", []string{"collective/...", "internal/workerprotocol", "elastic/checkpoint", "elastic/statesync", "elastic/internal/...", "internal/wait"}, nil, nil, "a worker has no NATS credentials"},
+	{"elastic", []string{"collective/...", "internal/workerprotocol", "elastic/checkpoint", "elastic/samples", "elastic/statesync", "elastic/internal/...", "internal/wait"}, nil, nil, "a worker has no NATS credentials"},
+	{"elastic/samples", []string{"internal/workerprotocol"}, nil, append([]string{"encoding/json"}, pureStd...), "every rank computes the same order"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "internal/wait"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
 	{"elastic/internal/...", []string{"internal/workerprotocol", "internal/wait"}, nil, nil, "package elastic is built of it"},
 	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3"}, nil, "it is about files only"},
 	{"elastic/elastictest", []string{"collective/inproc", "internal/workerprotocol"}, nil, nil, "tests of elastic itself import it"},
-	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
+	{"examples/...", []string{"elastic", "elastic/samples", "collective/...", "examples/..."}, nil, nil, "people copy it"},
 }
 
 // concurrent packages are the only ones in which goroutines begin, by a go statement, a group's Go

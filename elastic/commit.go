@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -36,9 +37,6 @@ var (
 	// ErrOver: the others have completed the training, or the job is over for another reason.
 	ErrOver = fmt.Errorf("%w: the others have completed it or the job is over", ErrUnfinished)
 )
-
-// errDiverged: the ranks are not at the same point of the program.
-var errDiverged = errors.New("ranks commit at different steps: the training function must do the same on all of them")
 
 // CommitDue reports, with the same result on all ranks, whether it is time to commit: every so many
 // steps, or if the last step has told all ranks that the members are about to change or that a
@@ -90,7 +88,7 @@ func (s *Session) commit(ctx context.Context, final bool) (update int64, err err
 		return 0, err
 	}
 	if v[1] != -v[2] || v[3] != -v[4] {
-		return 0, fmt.Errorf("commit at step %d: %w", step, errDiverged)
+		return 0, fmt.Errorf("commit at step %d: %w", step, samples.ErrDiverged)
 	}
 	if err := s.mergeSampler(ctx); err != nil {
 		return 0, err

@@ -2,7 +2,7 @@
 // restarted: the state returns to its last commit, the members regroup, and the training function
 // is called again.
 //
-//	state := elastic.NewState(elastic.NewSampler(60000, seed))
+//	state := elastic.NewState(samples.NewSampler(60000, seed))
 //	elastic.Tensor(state, "weights", weights)
 //	err := elastic.Run(ctx, options, state, func(ctx context.Context, s *elastic.Session) error {
 //		for s.Epoch() < epochs {

@@ -10,18 +10,19 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // TestAnElasticSamplerUnderKillsAndJoins: workers with batches of different sizes, one of which is
 // killed and another comes in, count in their state how often each sample was trained on.
 func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
-	const samples, epochs = 400, 2
+	const count, epochs = 400, 2
 	hub := elastictest.New(t, 3)
 	var running sync.WaitGroup
 	var once, twice sync.Once
 	var start func(name string, size int)
-	train := func(ctx context.Context, s *Session, name string, size int, e *ElasticSampler, seen []int32) error {
+	train := func(ctx context.Context, s *Session, name string, size int, e *samples.ElasticSampler, seen []int32) error {
 		for e.Epoch() < epochs {
 			switch {
 			case s.Generation == 1 && s.Step() == 13 && name == "w1":
@@ -30,7 +31,7 @@ func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 				twice.Do(func() { start("late", 7) })
 			}
 			b := e.Next(size)
-			counts := make([]int32, samples)
+			counts := make([]int32, count)
 			for _, i := range b.Indices {
 				counts[i]++
 			}
@@ -61,7 +62,7 @@ func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 	var mu sync.Mutex
 	done := 0
 	start = func(name string, size int) {
-		e, seen := NewElasticSampler(samples, 5), make([]int32, samples)
+		e, seen := samples.NewElasticSampler(count, 5), make([]int32, count)
 		state := NewState(nil)
 		state.SetElasticSampler(e)
 		Tensor(state, "seen", seen)
@@ -79,7 +80,7 @@ func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 					break
 				}
 			}
-			if err = errors.Join(err, CheckLedger(state.Ledger())); err != nil || state.Cursor().Epoch != epochs {
+			if err = errors.Join(err, samples.CheckLedger(state.Ledger())); err != nil || state.Cursor().Epoch != epochs {
 				t.Errorf("%s: %v; ledger %+v", name, err, state.Ledger())
 			}
 			mu.Lock()

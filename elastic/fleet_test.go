@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/tcp"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -105,8 +106,8 @@ func (f *fleet) optionsOf(name string) Options {
 }
 
 func newWorker(name string, ballast int) *worker {
-	w := &worker{name: name, weights: make([]int64, testDim), ballast: make([]byte, ballast), state: NewState(NewSampler(testSamples, 7))}
-	at := hashSum([]int{int(name[0]), 1000 + int(name[len(name)-1])})
+	w := &worker{name: name, weights: make([]int64, testDim), ballast: make([]byte, ballast), state: NewState(samples.NewSampler(testSamples, 7))}
+	at := samples.HashSum([]int{int(name[0]), 1000 + int(name[len(name)-1])})
 	for i := range w.weights {
 		w.weights[i] = int64(at + uint64(i)) // every worker would start somewhere else
 	}
@@ -276,7 +277,7 @@ func (f *fleet) check(starts ...string) int {
 		}) {
 			f.t.Errorf("%s ends with other parameters than an undisturbed run (%+v)", w.name, w.seen)
 		}
-		if err := CheckLedger(d.Ledger); err != nil {
+		if err := samples.CheckLedger(d.Ledger); err != nil {
 			f.t.Errorf("%s: %v", w.name, err)
 		}
 		if n := len(d.Ledger.Epochs); n != testEpochs || !d.Ledger.Epochs[n-1].Done {

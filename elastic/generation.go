@@ -210,7 +210,7 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 	before := r.membership
 	r.membership = s.Membership
 	if e := r.state.elastic; e != nil {
-		e.dealTo(s.Rank, s.World)
+		e.DealTo(s.Rank, s.World)
 	}
 	if err := s.reset(ctx, before); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 
 	"github.com/regroup-io/regroup/elastic/statesync"
@@ -24,8 +25,8 @@ type account struct {
 	since     map[uint64][]int
 }
 
-func newAccount(samples int) *account {
-	return &account{samples: samples, permanent: map[uint64][]int{}, since: map[uint64][]int{}}
+func newAccount(count int) *account {
+	return &account{samples: count, permanent: map[uint64][]int{}, since: map[uint64][]int{}}
 }
 
 func (a *account) trained(epoch uint64, indices []int) error {
@@ -114,7 +115,7 @@ func (t *troupe) regroup(world int) error {
 		}
 		m.Membership = Membership{Generation: t.generation, Rank: rank, World: world}
 		if e := m.state.elastic; e != nil {
-			e.dealTo(rank, world)
+			e.DealTo(rank, world)
 		}
 	}
 	t.members = next
@@ -122,15 +123,15 @@ func (t *troupe) regroup(world int) error {
 }
 
 // step has all members train on their batches.
-func (t *troupe) step(batches []Batch) {
+func (t *troupe) step(batches []samples.Batch) {
 	var sum stepTotals
 	for _, b := range batches {
 		sum.count += uint64(len(b.Indices))
 		for _, i := range b.Indices {
 			sum.hashes += workerprotocol.SampleHash(uint64(i))
 		}
-		if b.share != nil {
-			sum.left += b.share.left
+		if b.Elastic() {
+			sum.left += b.Left()
 		}
 	}
 	for rank, m := range t.members {
@@ -160,9 +161,9 @@ func (t *troupe) commit(savers int) error {
 				return err
 			}
 			for _, x := range sums {
-				addConsumed(&m.state.ledger.Epochs, x)
+				m.state.ledger.Add(x)
 			}
-			markDone(&m.state.ledger)
+			m.state.ledger.MarkDone()
 		}
 		if err := m.state.save(t.generation); err != nil {
 			return err
@@ -176,14 +177,14 @@ const everybody = 1 << 30
 
 // history is one random life of a job. deal returns what all members train on in the next step, and
 // is told to record it.
-func history(seed uint64, fresh func(rng *rand.Rand, samples int) *State, deal func(rng *rand.Rand, members []*Session) ([]Batch, error)) error {
+func history(seed uint64, fresh func(rng *rand.Rand, count int) *State, deal func(rng *rand.Rand, members []*Session) ([]samples.Batch, error)) error {
 	rng := rand.New(rand.NewPCG(seed, 99))
-	samples := 1 + rng.IntN(120)
+	count := 1 + rng.IntN(120)
 	if rng.IntN(8) == 0 {
-		samples = 1 + rng.IntN(5)
+		count = 1 + rng.IntN(5)
 	}
-	books := newAccount(samples)
-	t := &troupe{rng: rng, fresh: func() *State { return fresh(rand.New(rand.NewPCG(seed, 7)), samples) }}
+	books := newAccount(count)
+	t := &troupe{rng: rng, fresh: func() *State { return fresh(rand.New(rand.NewPCG(seed, 7)), count) }}
 	if err := t.regroup(1 + rng.IntN(6)); err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func history(seed uint64, fresh func(rng *rand.Rand, samples int) *State, deal f
 	}
 	for _, m := range t.members {
 		l := m.state.Ledger()
-		if err := CheckLedger(l); err != nil {
+		if err := samples.CheckLedger(l); err != nil {
 			return err
 		}
 		closed := 0
@@ -264,7 +265,7 @@ func history(seed uint64, fresh func(rng *rand.Rand, samples int) *State, deal f
 	return nil
 }
 
-func runHistories(t *testing.T, fresh func(rng *rand.Rand, samples int) *State, deal func(rng *rand.Rand, members []*Session) ([]Batch, error)) {
+func runHistories(t *testing.T, fresh func(rng *rand.Rand, count int) *State, deal func(rng *rand.Rand, members []*Session) ([]samples.Batch, error)) {
 	t.Helper()
 	const parts = 4
 	for part := range parts {
@@ -283,11 +284,13 @@ func runHistories(t *testing.T, fresh func(rng *rand.Rand, samples int) *State, 
 // epoch holds each sample once.
 func TestHistoriesOfASampler(t *testing.T) {
 	runHistories(t,
-		func(rng *rand.Rand, samples int) *State { return NewState(NewSampler(uint64(samples), rng.Uint64())) },
+		func(rng *rand.Rand, count int) *State {
+			return NewState(samples.NewSampler(uint64(count), rng.Uint64()))
+		},
 		dealBatches)
 }
 
-func dealBatches(rng *rand.Rand, members []*Session) (batches []Batch, err error) {
+func dealBatches(rng *rand.Rand, members []*Session) (batches []samples.Batch, err error) {
 	global, micro, whole := 1+rng.IntN(40), 1+rng.IntN(9), rng.IntN(2) == 0
 	for _, m := range members {
 		if whole {
@@ -306,15 +309,15 @@ func dealBatches(rng *rand.Rand, members []*Session) (batches []Batch, err error
 // any of the three ways.
 func TestHistoriesOfAnElasticSampler(t *testing.T) {
 	runHistories(t,
-		func(rng *rand.Rand, samples int) *State {
+		func(rng *rand.Rand, count int) *State {
 			s := NewState(nil)
-			s.SetElasticSampler(NewElasticSampler(uint64(samples), rng.Uint64()))
+			s.SetElasticSampler(samples.NewElasticSampler(uint64(count), rng.Uint64()))
 			return s
 		},
 		dealShares)
 }
 
-func dealShares(rng *rand.Rand, members []*Session) (batches []Batch, err error) {
+func dealShares(rng *rand.Rand, members []*Session) (batches []samples.Batch, err error) {
 	for _, m := range members {
 		batches = append(batches, m.state.elastic.Next(1+rng.IntN(12)))
 	}
@@ -323,11 +326,12 @@ func dealShares(rng *rand.Rand, members []*Session) (batches []Batch, err error)
 	t.step(batches)
 	for rank, m := range members {
 		e, b := m.state.elastic, batches[rank]
+		from := e.Len() - int(b.Left()) - len(b.Indices)
 		switch size := len(b.Indices); {
 		case rng.IntN(3) == 0:
 			err = e.Record(b)
-		case size > 0 && int(b.share.lo)%size == 0 && rng.IntN(2) == 0:
-			err = e.RecordBatch(int(b.share.lo)/size, size)
+		case size > 0 && from%size == 0 && rng.IntN(2) == 0:
+			err = e.RecordBatch(from/size, size)
 		default:
 			indices := slices.Clone(b.Indices)
 			rng.Shuffle(size, func(i, j int) { indices[i], indices[j] = indices[j], indices[i] })
@@ -347,8 +351,8 @@ func dealShares(rng *rand.Rand, members []*Session) (batches []Batch, err error)
 
 // TestTheBooksRefute: samplers that do what Horovod's did are found out.
 func TestTheBooksRefute(t *testing.T) {
-	for name, deal := range map[string]func(rng *rand.Rand, members []*Session) ([]Batch, error){
-		"padding": func(rng *rand.Rand, members []*Session) ([]Batch, error) {
+	for name, deal := range map[string]func(rng *rand.Rand, members []*Session) ([]samples.Batch, error){
+		"padding": func(rng *rand.Rand, members []*Session) ([]samples.Batch, error) {
 			batches, err := dealBatches(rng, members)
 			for i := range batches { // all shares as long as the longest
 				if len(batches[i].Indices) < len(batches[0].Indices) {
@@ -357,7 +361,7 @@ func TestTheBooksRefute(t *testing.T) {
 			}
 			return batches, err
 		},
-		"the share of a larger world": func(rng *rand.Rand, members []*Session) ([]Batch, error) {
+		"the share of a larger world": func(rng *rand.Rand, members []*Session) ([]samples.Batch, error) {
 			batches, err := dealBatches(rng, members)
 			if n := len(batches); n > 1 && rng.IntN(4) == 0 {
 				batches[n-1].Indices = nil
@@ -367,7 +371,9 @@ func TestTheBooksRefute(t *testing.T) {
 	} {
 		found := 0
 		for seed := range uint64(50) {
-			if history(seed, func(rng *rand.Rand, samples int) *State { return NewState(NewSampler(uint64(samples), rng.Uint64())) }, deal) != nil {
+			if history(seed, func(rng *rand.Rand, count int) *State {
+				return NewState(samples.NewSampler(uint64(count), rng.Uint64()))
+			}, deal) != nil {
 				found++
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -83,7 +84,7 @@ func TestAWorkerWhoseAgentIsGoneStops(t *testing.T) {
 			a := newLoneAgent(t)
 			var since time.Time
 			began := time.Now()
-			err := Run(t.Context(), Options{Job: "j", Socket: a.socket, Token: "w", OrphanTimeout: limit, AgentTimeout: time.Minute}, NewState(NewSampler(64, 1)),
+			err := Run(t.Context(), Options{Job: "j", Socket: a.socket, Token: "w", OrphanTimeout: limit, AgentTimeout: time.Minute}, NewState(samples.NewSampler(64, 1)),
 				func(ctx context.Context, s *Session) error {
 					for {
 						if since.IsZero() && time.Since(began) > 2*limit { // all is well until then

@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 // TestRanksRecordAtTheirOwnPace: three ranks record shares of unequal size in unequal numbers of
 // steps; one is killed between a record and the commit. The ledger holds each sample once, and all
 // are at the same step.
 func TestRanksRecordAtTheirOwnPace(t *testing.T) {
-	const samples, epochs = 90, 4
+	const count, epochs = 90, 4
 	hub := elastictest.New(t, 3)
 	var wait sync.WaitGroup
 	var once sync.Once
@@ -23,14 +24,14 @@ func TestRanksRecordAtTheirOwnPace(t *testing.T) {
 	for w := range 3 {
 		name := fmt.Sprint("w", w)
 		epoch := make([]int64, 1)
-		state := NewState(NewSampler(samples, 1))
+		state := NewState(samples.NewSampler(count, 1))
 		state.Recording()
 		Tensor(state, "epoch", epoch)
 		ctx, transport := hub.Start(t, name)
 		wait.Go(func() {
 			err := Run(ctx, Options{Job: "j", Socket: hub.Socket, Token: name, Transport: transport}, state, func(ctx context.Context, s *Session) error {
 				for epoch[0] < epochs {
-					lo, hi := samples*s.Rank/s.World, samples*(s.Rank+1)/s.World
+					lo, hi := count*s.Rank/s.World, count*(s.Rank+1)/s.World
 					for ; lo < hi; lo += s.Rank + 2 { // each with batches of its own
 						var own []int
 						for i := lo; i < min(hi, lo+s.Rank+2); i++ {
@@ -53,7 +54,7 @@ func TestRanksRecordAtTheirOwnPace(t *testing.T) {
 				return
 			}
 			l := state.Ledger()
-			if err = errors.Join(err, CheckLedger(l)); err != nil || len(l.Epochs) != epochs || !l.Epochs[epochs-1].Done {
+			if err = errors.Join(err, samples.CheckLedger(l)); err != nil || len(l.Epochs) != epochs || !l.Epochs[epochs-1].Done {
 				t.Errorf("%s: %v, ledger %+v", name, err, l)
 			}
 			mu.Lock()

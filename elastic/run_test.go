@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/samples"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
@@ -534,7 +535,7 @@ func TestReturningBeforeTheOthers(t *testing.T) {
 	// The one that sees it first fails; the other may only see that one go, and try again.
 	drifted := false
 	for _, w := range f.all() {
-		drifted = drifted || errors.Is(w.err, errDiverged)
+		drifted = drifted || errors.Is(w.err, samples.ErrDiverged)
 	}
 	if !drifted {
 		t.Error("no rank saw that they have drifted apart")

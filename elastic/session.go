@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -54,21 +55,21 @@ func (s *Session) Step() uint64 { return s.state.step }
 func (s *Session) Epoch() uint64 { return s.state.Cursor().Epoch }
 
 // Next returns this rank's share of the next batch of up to globalBatch samples over all ranks.
-func (s *Session) Next(globalBatch int) Batch {
+func (s *Session) Next(globalBatch int) samples.Batch {
 	return s.state.sampler.Next(globalBatch, s.Rank, s.World)
 }
 
 // NextMicro is Next in micro-batches of microBatch samples, each of which is dealt as a whole, see
 // Batch.Micro: so the global batch, and with it the learning rate schedule, is the same at every
 // world size, and the memory of a member is bounded. Use Mean to add them up.
-func (s *Session) NextMicro(globalBatch, microBatch int) Batch {
+func (s *Session) NextMicro(globalBatch, microBatch int) samples.Batch {
 	return s.state.sampler.NextMicro(globalBatch, microBatch, s.Rank, s.World)
 }
 
 // Consume ends a step that has trained on b: all ranks agree on the samples that it took, and the
 // step, the cursor and the ledger move on. b.Indices must be what was really consumed.
 // AverageGradients does it too. It costs one allreduce of 48 bytes.
-func (s *Session) Consume(ctx context.Context, b Batch) error {
+func (s *Session) Consume(ctx context.Context, b samples.Batch) error {
 	t, err := s.sumStep(ctx, b)
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func (s *Session) Consume(ctx context.Context, b Batch) error {
 // b, becomes the mean over the samples of all ranks, each sample with the same weight however
 // uneven the shares are. Then it does what Consume does. Other values that are means over the
 // samples, like the loss, can be appended to grads.
-func (s *Session) AverageGradients(ctx context.Context, b Batch, grads []float32) error {
+func (s *Session) AverageGradients(ctx context.Context, b samples.Batch, grads []float32) error {
 	t, err := s.sumStep(ctx, b)
 	if err != nil {
 		return err
@@ -106,16 +107,13 @@ type stepTotals struct {
 	left          uint64 // samples that an ElasticSampler has not dealt
 }
 
-func (s *Session) sumStep(ctx context.Context, b Batch) (stepTotals, error) {
-	if b.share == nil && b.at != s.state.sampler.cursor {
-		return stepTotals{}, fmt.Errorf("the batch at %+v was consumed before, or is of another generation", b.at)
+func (s *Session) sumStep(ctx context.Context, b samples.Batch) (stepTotals, error) {
+	if !b.Elastic() && !s.state.sampler.IsNext(b) {
+		return stepTotals{}, fmt.Errorf("a batch of epoch %d was consumed before, or is of another generation", b.Epoch)
 	}
 	// Element 2+u counts the ranks on which update u is pending. Sums wrap around, as unsigned ones
 	// do.
-	v := [3 + updateStop]int64{int64(len(b.Indices)), int64(hashSum(b.Indices))}
-	if b.share != nil {
-		v[2] = int64(b.share.left)
-	}
+	v := [3 + updateStop]int64{int64(len(b.Indices)), int64(b.HashSum()), int64(b.Left())}
 	if u := s.updates.pending(); u != updateNone {
 		v[2+u] = 1
 	}
@@ -131,16 +129,16 @@ func (s *Session) sumStep(ctx context.Context, b Batch) (stepTotals, error) {
 	return stepTotals{count: uint64(v[0]), hashes: uint64(v[1]), left: uint64(v[2])}, nil
 }
 
-func (s *Session) advance(b Batch, t stepTotals) {
+func (s *Session) advance(b samples.Batch, t stepTotals) {
 	s.parting = false
 	switch {
-	case b.share != nil: // the ledger gets it with the commit after it was recorded
-		s.state.elastic.finished = t.left == 0
+	case b.Elastic(): // the ledger gets it with the commit after it was recorded
+		s.state.elastic.EndStep(t.left)
 	default:
 		if t.count > 0 || b.Last {
-			addConsumed(&s.state.ledger.Epochs, workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: t.count, Sum: t.hashes, Done: b.Last})
+			s.state.ledger.Add(workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: t.count, Sum: t.hashes, Done: b.Last})
 		}
-		s.state.sampler.advance(b)
+		s.state.sampler.Advance(b)
 	}
 	s.state.step++
 	s.reportProgress()
@@ -174,7 +172,7 @@ func (s *Session) reportProgress() {
 	if s.reporter == nil {
 		return
 	}
-	r := workerprotocol.Report{Generation: s.Generation, Step: s.state.step, Samples: consumed(s.state.ledger)}
+	r := workerprotocol.Report{Generation: s.Generation, Step: s.state.step, Samples: s.state.ledger.Consumed()}
 	r.Metrics, r.MetricsStep = s.reportedMetrics()
 	if slow, ok := s.comm.Slowest(); ok {
 		r.Slowest = &workerprotocol.Straggler{Rank: slow.Rank, Share: slow.Share}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/inproc"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 // sessions runs f on the ranks of one generation over a data set of ten samples.
@@ -36,7 +37,7 @@ func sessions(t *testing.T, world int, f func(ctx context.Context, s *Session) e
 				errs[rank] = err
 				return
 			}
-			s := &Session{Membership: Membership{Generation: 1, Rank: rank, World: world}, comm: c, state: NewState(NewSampler(10, 3))}
+			s := &Session{Membership: Membership{Generation: 1, Rank: rank, World: world}, comm: c, state: NewState(samples.NewSampler(10, 3))}
 			errs[rank] = f(t.Context(), s)
 			_ = c.Close()
 		})
@@ -77,7 +78,7 @@ func TestEverySampleHasTheSameWeight(t *testing.T) {
 		if s.Step() != 3 || s.Epoch() != 1 {
 			return fmt.Errorf("step %d, epoch %d", s.Step(), s.Epoch())
 		}
-		return CheckLedger(s.state.Ledger())
+		return samples.CheckLedger(s.state.Ledger())
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
@@ -124,7 +125,7 @@ func TestCommitsAtDifferentStepsAreRefused(t *testing.T) {
 		return s.Commit(ctx)
 	})
 	for rank, err := range errs {
-		if !errors.Is(err, errDiverged) {
+		if !errors.Is(err, samples.ErrDiverged) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
@@ -136,7 +137,7 @@ func TestEndOnOneRankOnlyIsRefused(t *testing.T) {
 		return err
 	})
 	for rank, err := range errs {
-		if !errors.Is(err, errDiverged) {
+		if !errors.Is(err, samples.ErrDiverged) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}

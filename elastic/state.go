@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -29,9 +30,9 @@ type Element interface {
 // values must be the same on all ranks: a value that differs on one rank is replaced by another
 // rank's when the members regroup. A State belongs to one goroutine.
 type State struct {
-	sampler *Sampler
-	elastic *ElasticSampler // used instead of sampler; nil = none
-	run     uint64          // of the job, see checkpoint.Name
+	sampler *samples.Sampler
+	elastic *samples.ElasticSampler // used instead of sampler; nil = none
+	run     uint64                  // of the job, see checkpoint.Name
 	step    uint64
 	ledger  workerprotocol.Ledger
 	values  []value
@@ -39,8 +40,8 @@ type State struct {
 	err     error // the first wrong registration; Run returns it
 	replica *statesync.Replica
 
-	recording bool                         // see Recording
-	unmerged  []workerprotocol.LedgerEpoch // what this rank has recorded since the last commit
+	recording bool                  // see Recording
+	unmerged  workerprotocol.Ledger // what this rank has recorded since the last commit
 }
 
 type value struct {
@@ -50,27 +51,27 @@ type value struct {
 
 // NewState returns a state that reads its data in the order of sampler; nil = a program without a
 // data set.
-func NewState(sampler *Sampler) *State {
+func NewState(sampler *samples.Sampler) *State {
 	if sampler == nil {
-		sampler = NewSampler(0, 0)
+		sampler = samples.NewSampler(0, 0)
 	}
-	s := &State{sampler: sampler, run: 1, ledger: workerprotocol.Ledger{Samples: sampler.samples}}
+	s := &State{sampler: sampler, run: 1, ledger: workerprotocol.Ledger{Samples: sampler.Samples()}}
 	s.replica = statesync.NewReplica(statesync.Config{Layout: s.layout, Resume: resumeMetadata})
 	return s
 }
 
 // SetSampler replaces the sampler, while the state is being registered.
-func (s *State) SetSampler(sampler *Sampler) {
-	s.sampler, s.ledger.Samples = sampler, sampler.samples
+func (s *State) SetSampler(sampler *samples.Sampler) {
+	s.sampler, s.ledger.Samples = sampler, sampler.Samples()
 }
 
 // SetElasticSampler makes the state read its data with an ElasticSampler.
-func (s *State) SetElasticSampler(sampler *ElasticSampler) {
-	if sampler == nil || s.elastic != nil || s.sampler.samples > 0 {
+func (s *State) SetElasticSampler(sampler *samples.ElasticSampler) {
+	if sampler == nil || s.elastic != nil || s.sampler.Samples() > 0 {
 		s.err = errors.Join(s.err, errors.New("a state has one sampler"))
 		return
 	}
-	s.elastic, s.ledger.Samples = sampler, sampler.samples
+	s.elastic, s.ledger.Samples = sampler, sampler.Samples()
 }
 
 // Tensor makes the elements of t part of the state under a name. Restoring writes into t, so the
@@ -113,9 +114,9 @@ func (s *State) Step() uint64 { return s.step }
 
 // Cursor is the position in the data; with an ElasticSampler, the epoch and the number of its
 // samples that were consumed as of the last commit.
-func (s *State) Cursor() Cursor {
+func (s *State) Cursor() samples.Cursor {
 	if e := s.elastic; e != nil {
-		return Cursor{Epoch: e.epoch, Position: e.done.Len()}
+		return samples.Cursor{Epoch: e.Epoch(), Position: e.StateDict().Count()}
 	}
 	return s.sampler.Cursor()
 }
@@ -143,9 +144,9 @@ func (s *State) layout() statesync.Digest {
 	for _, v := range s.values {
 		fmt.Fprintf(h, "value %q\n", v.name)
 	}
-	fmt.Fprintf(h, "data %d %d\n", s.sampler.samples, s.sampler.seed)
+	fmt.Fprintf(h, "data %d %d\n", s.sampler.Samples(), s.sampler.Seed())
 	if e := s.elastic; e != nil {
-		fmt.Fprintf(h, "elastic data %d %d\n", e.samples, e.seed)
+		fmt.Fprintf(h, "elastic data %d %d\n", e.Samples(), e.Seed())
 	}
 	return statesync.Digest(h.Sum(nil))
 }
@@ -217,7 +218,7 @@ func (s *State) restoreMetadata() error {
 			return fmt.Errorf("restore value %q: %w", v.name, err)
 		}
 	}
-	s.run, s.step, s.ledger, s.unmerged = m.Run, m.Step, m.Ledger, nil
+	s.run, s.step, s.ledger, s.unmerged = m.Run, m.Step, m.Ledger, workerprotocol.Ledger{}
 	if s.elastic == nil {
 		s.sampler.Seek(m.Cursor)
 		return nil

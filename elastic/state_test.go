@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 	"pgregory.net/rapid"
@@ -24,7 +25,7 @@ type mixed struct {
 }
 
 func newMixed(n int) *mixed {
-	m := &mixed{f32: make([]float32, n), f64: make([]float64, 3), i64: make([]int64, 1), u8: make([]uint8, n+1), state: NewState(NewSampler(100, 1))}
+	m := &mixed{f32: make([]float32, n), f64: make([]float64, 3), i64: make([]int64, 1), u8: make([]uint8, n+1), state: NewState(samples.NewSampler(100, 1))}
 	Tensor(m.state, "f32", m.f32)
 	Tensor(m.state, "f64", m.f64)
 	Tensor(m.state, "i64", m.i64)
@@ -47,8 +48,8 @@ func (m *mixed) scramble(r *rapid.T) {
 		m.obj.Best = &m.f64[0]
 	}
 	b := m.state.sampler.Next(rapid.IntRange(1, 40).Draw(r, "batch"), 0, 1)
-	addConsumed(&m.state.ledger.Epochs, workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: uint64(b.Total), Sum: hashSum(b.Indices), Done: b.Last})
-	m.state.sampler.advance(b)
+	m.state.ledger.Add(workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: uint64(b.Total), Sum: samples.HashSum(b.Indices), Done: b.Last})
+	m.state.sampler.Advance(b)
 	m.state.step++
 }
 

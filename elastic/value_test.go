@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 // log is a handler of a program's own: a value that grows.
@@ -87,7 +89,7 @@ func TestACommitThatFailsLeavesTheOneBefore(t *testing.T) {
 
 func TestMetaIsReadAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		m := metadata{Step: rapid.Uint64().Draw(r, "step"), Cursor: Cursor{Epoch: 3, Position: 4}}
+		m := metadata{Step: rapid.Uint64().Draw(r, "step"), Cursor: samples.Cursor{Epoch: 3, Position: 4}}
 		for range rapid.IntRange(0, 4).Draw(r, "values") {
 			m.values = append(m.values, rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(r, "value"))
 		}

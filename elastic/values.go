@@ -11,6 +11,7 @@ import (
 	"reflect"
 
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -104,11 +105,11 @@ func (h handler) Restore(saved []byte) error { return h.restore(saved) }
 
 // metadata is the part of a commit that is not tensors.
 type metadata struct {
-	Run    uint64 `json:"run"` // see checkpoint.Name
-	Step   uint64 `json:"step"`
-	Cursor Cursor `json:"cursor"`
+	Run    uint64         `json:"run"` // see checkpoint.Name
+	Step   uint64         `json:"step"`
+	Cursor samples.Cursor `json:"cursor"`
 	// Elastic is the position of an ElasticSampler.
-	Elastic *ElasticState `json:"elastic,omitempty"`
+	Elastic *samples.ElasticState `json:"elastic,omitempty"`
 
 	Ledger workerprotocol.Ledger `json:"ledger"`
 	Sizes  []int                 `json:"sizes"` // bytes of each value

@@ -17,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/tcp"
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 // training is the object behind a rg_elastic. elastic.Run has a goroutine of its own; its training
@@ -31,7 +32,7 @@ import (
 // into the training of the same generation, and after a complete training until close.
 type training struct {
 	options  elastic.Options
-	sampler  *elastic.Sampler
+	sampler  *samples.Sampler
 	state    *elastic.State
 	prologue elastic.Prologue
 
@@ -79,7 +80,7 @@ func newTraining(options string) (*training, error) {
 	if !o.Log {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	sampler := elastic.NewSampler(o.Samples, o.Seed)
+	sampler := samples.NewSampler(o.Samples, o.Seed)
 	t := &training{
 		options: env, sampler: sampler, state: elastic.NewState(sampler), objects: map[string]*[]byte{},
 		sessions: make(chan *elastic.Session), outcomes: make(chan error), ended: make(chan struct{}),
@@ -98,13 +99,13 @@ func (t *training) registering() bool {
 }
 
 // data makes the state one over a data set.
-func (t *training) data(samples, seed uint64, recording bool) error {
+func (t *training) data(size, seed uint64, recording bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.registering() {
 		return errStarted
 	}
-	t.sampler = elastic.NewSampler(samples, seed)
+	t.sampler = samples.NewSampler(size, seed)
 	t.state.SetSampler(t.sampler)
 	if t.recording = recording; recording {
 		t.state.Recording()
@@ -329,7 +330,7 @@ func (t *training) record(epoch uint64, indices []int64) error {
 func (t *training) skip() error {
 	return t.in(func(*elastic.Session) error {
 		if c := t.sampler.Cursor(); c.Position > 0 {
-			t.sampler.Seek(elastic.Cursor{Epoch: c.Epoch + 1})
+			t.sampler.Seek(samples.Cursor{Epoch: c.Epoch + 1})
 		}
 		return nil
 	})
@@ -410,7 +411,7 @@ func (t *training) ledger() ([]byte, error) {
 	for _, e := range l.Epochs {
 		v.Epochs = append(v.Epochs, epoch{e.Epoch, e.Count, strconv.FormatUint(e.Sum, 10), e.Done})
 	}
-	if err := elastic.CheckLedger(l); err != nil {
+	if err := samples.CheckLedger(l); err != nil {
 		v.Error = err.Error()
 	}
 	return json.Marshal(v)
@@ -449,14 +450,14 @@ func (t *training) close() {
 }
 
 // order fills indices with the samples of an epoch from position on.
-func order(samples, seed, epoch, position uint64, indices []int64) error {
-	if n := uint64(len(indices)); position > samples || n > samples-position {
-		return invalidf("places %d to %d of %d samples", position, position+n, samples)
+func order(size, seed, epoch, position uint64, indices []int64) error {
+	if n := uint64(len(indices)); position > size || n > size-position {
+		return invalidf("places %d to %d of %d samples", position, position+n, size)
 	}
 	const piece = 1 << 16 // at a time, so that the copy stays small
-	s := elastic.NewSampler(samples, seed)
+	s := samples.NewSampler(size, seed)
 	for len(indices) > 0 {
-		s.Seek(elastic.Cursor{Epoch: epoch, Position: position})
+		s.Seek(samples.Cursor{Epoch: epoch, Position: position})
 		for i, index := range s.Next(min(piece, len(indices)), 0, 1).Indices {
 			indices[i] = int64(index)
 		}

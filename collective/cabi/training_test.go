@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -70,7 +71,7 @@ func TestATrainingAlone(t *testing.T) {
 	if _, _, err := tr.next(-1); !errors.Is(err, errEnd) {
 		t.Errorf("after the work is complete: %v, want errEnd", err)
 	}
-	if err := elastic.CheckLedger(tr.state.Ledger()); err != nil {
+	if err := samples.CheckLedger(tr.state.Ledger()); err != nil {
 		t.Error(err)
 	}
 	tr.close()
@@ -167,7 +168,7 @@ func TestJoinFirst(t *testing.T) {
 	if !there || c.Barrier(background) != nil {
 		t.Error("after the training the communicator is gone")
 	}
-	if err := elastic.CheckLedger(tr.state.Ledger()); err != nil || tr.state.Ledger().Epochs[0].Count != 10 {
+	if err := samples.CheckLedger(tr.state.Ledger()); err != nil || tr.state.Ledger().Epochs[0].Count != 10 {
 		t.Errorf("ledger %+v, %v", tr.state.Ledger(), err)
 	}
 	tr.close()

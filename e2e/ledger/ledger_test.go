@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 // TestOrderIsThatOfThePage compares Order with docs/samples.md and with the sampler.
@@ -39,8 +40,8 @@ func TestOrderIsThatOfThePage(t *testing.T) {
 		if got := Order(seed, epoch, n, uint64(len(want))); !slices.Equal(got, want) {
 			t.Errorf("seed %d epoch %d n %d: %v, the page has %v", seed, epoch, n, got, want)
 		}
-		s := elastic.NewSampler(n, seed)
-		s.Seek(elastic.Cursor{Epoch: epoch})
+		s := samples.NewSampler(n, seed)
+		s.Seek(samples.Cursor{Epoch: epoch})
 		for i, x := range s.Next(len(want), 0, 1).Indices {
 			if uint64(x) != want[i] {
 				t.Errorf("seed %d epoch %d n %d: the sampler has %d at place %d, the page %d", seed, epoch, n, x, i, want[i])
@@ -59,9 +60,9 @@ func TestOrderIsThatOfThePage(t *testing.T) {
 }
 
 // ledgerOf runs a job of one worker for some steps and returns its ledger as it is reported.
-func ledgerOf(t *testing.T, samples, steps int) Ledger {
+func ledgerOf(t *testing.T, size, steps int) Ledger {
 	t.Helper()
-	state := elastic.NewState(elastic.NewSampler(uint64(samples), 5))
+	state := elastic.NewState(samples.NewSampler(uint64(size), 5))
 	err := elastic.Run(t.Context(), elastic.Options{}, state, func(ctx context.Context, s *elastic.Session) error {
 		for s.Step() < uint64(steps) {
 			if err := s.Consume(ctx, s.Next(7)); err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -67,7 +68,7 @@ func run() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	r.seen, r.step = make([]int32, r.samples), make([]int32, r.samples+1)
-	r.state = elastic.NewState(elastic.NewSampler(uint64(r.samples), 1))
+	r.state = elastic.NewState(samples.NewSampler(uint64(r.samples), 1))
 	elastic.Tensor(r.state, "seen", r.seen)
 	if err := elastic.Run(ctx, options, r.state, r.train); errors.Is(err, elastic.ErrUnfinished) {
 		return nil // the result is incomplete on this rank
@@ -124,7 +125,7 @@ func (r *recorder) train(ctx context.Context, s *elastic.Session) error {
 }
 
 // intend records the samples that this worker uses in the next step.
-func (r *recorder) intend(s *elastic.Session, b elastic.Batch) error {
+func (r *recorder) intend(s *elastic.Session, b samples.Batch) error {
 	r.line = r.begin('S', s.Generation, s.Step()+1, b.Epoch)
 	for _, i := range b.Indices {
 		r.line = strconv.AppendInt(append(r.line, ' '), int64(i), 10)
@@ -170,7 +171,7 @@ func (r *recorder) end() error {
 	if unfinished != c.Position {
 		return fmt.Errorf("%d samples of the last epoch were trained on, its cursor is at %d", unfinished, c.Position)
 	}
-	if err := elastic.CheckLedger(r.state.Ledger()); err != nil {
+	if err := samples.CheckLedger(r.state.Ledger()); err != nil {
 		return err
 	}
 	return r.write('E', r.state.Step(), c.Epoch, c.Position)

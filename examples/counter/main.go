@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 // counter is the program and its state.
@@ -74,7 +75,7 @@ func run() error {
 
 func (c *counter) prepare() {
 	c.totals, c.grads = make([]float64, c.dim), make([]float32, c.dim)
-	c.state = elastic.NewState(elastic.NewSampler(uint64(c.samples), 1))
+	c.state = elastic.NewState(samples.NewSampler(uint64(c.samples), 1))
 	elastic.Tensor(c.state, "totals", c.totals)
 	c.weight = make([]byte, c.frozen+c.moving)
 	for i := range c.weight {
@@ -136,7 +137,7 @@ func (c *counter) work(ctx context.Context) error {
 // check compares the totals with the steps, and the ledger with the data set.
 func (c *counter) check() error {
 	ledger := c.state.Ledger()
-	if err := elastic.CheckLedger(ledger); err != nil {
+	if err := samples.CheckLedger(ledger); err != nil {
 		return err
 	}
 	var consumed uint64

@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/elastic"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 // fleet is a job of mnist workers in one process.
@@ -49,7 +50,7 @@ func (f *fleet) start(name string) {
 		if errors.Is(err, elastictest.ErrKilled) {
 			return
 		}
-		if err := errors.Join(err, elastic.CheckLedger(tr.state.Ledger())); err != nil {
+		if err := errors.Join(err, samples.CheckLedger(tr.state.Ledger())); err != nil {
 			f.t.Errorf("%s: %v", name, err)
 		}
 		f.mu.Lock()

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 type config struct {
@@ -81,5 +82,5 @@ func run() (err error) {
 	} else if err != nil {
 		return err
 	}
-	return elastic.CheckLedger(t.state.Ledger())
+	return samples.CheckLedger(t.state.Ledger())
 }

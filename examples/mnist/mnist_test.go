@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 func data(t *testing.T) (training, testing digits) {
@@ -139,7 +140,7 @@ func TestOneEpochAloneLearns(t *testing.T) {
 		t.Errorf("accuracy %.3f before, %.3f after one epoch", before, tr.results.Accuracy)
 	}
 	ledger := tr.state.Ledger()
-	if err := elastic.CheckLedger(ledger); err != nil || len(ledger.Epochs) != 1 || !ledger.Epochs[0].Done {
+	if err := samples.CheckLedger(ledger); err != nil || len(ledger.Epochs) != 1 || !ledger.Epochs[0].Done {
 		t.Errorf("ledger %+v: %v", ledger, err)
 	}
 	for _, line := range []string{"epoch 0 step 100 loss ", "epoch 0 step 141 accuracy 0."} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 )
 
 const momentum = 0.9
@@ -21,7 +22,7 @@ type trainer struct {
 	model             *model
 	velocity          []float32
 	grads             []float32 // the gradients, followed by the loss
-	mean              elastic.Mean
+	mean              samples.Mean
 	results           results
 	state             *elastic.State
 	beforeStep        func(s *elastic.Session) // test hook; may be nil
@@ -38,7 +39,7 @@ func newTrainer(c config, training, testing digits, out io.Writer) *trainer {
 		config: c, training: training, testing: testing, out: out, model: newModel(c.seed),
 		velocity: make([]float32, parameters), grads: make([]float32, parameters+1),
 	}
-	t.state = elastic.NewState(elastic.NewSampler(uint64(training.len()), c.seed))
+	t.state = elastic.NewState(samples.NewSampler(uint64(training.len()), c.seed))
 	elastic.Tensor(t.state, "weights", t.model.weights)
 	elastic.Tensor(t.state, "velocity", t.velocity)
 	t.state.Object("results", &t.results)
@@ -79,7 +80,7 @@ func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 }
 
 // step trains on this worker's share of one batch.
-func (t *trainer) step(ctx context.Context, s *elastic.Session, b elastic.Batch) error {
+func (t *trainer) step(ctx context.Context, s *elastic.Session, b samples.Batch) error {
 	err := t.mean.Of(b, t.grads, func(indices []int, grads []float32) error {
 		grads[parameters] = float32(t.model.backward(t.training, indices, grads[:parameters]))
 		return nil
@@ -118,7 +119,7 @@ func (t *trainer) metrics() map[string]float64 {
 	return m
 }
 
-func (t *trainer) print(s *elastic.Session, b elastic.Batch) {
+func (t *trainer) print(s *elastic.Session, b samples.Batch) {
 	if s.Rank != 0 {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -217,6 +218,35 @@ type CheckpointRequest struct {
 type Ledger struct {
 	Samples uint64        `json:"samples"` // size of one epoch
 	Epochs  []LedgerEpoch `json:"epochs"`
+}
+
+// Add adds what was consumed of an epoch to its account, which it opens if there is none.
+func (l *Ledger) Add(x LedgerEpoch) {
+	i := slices.IndexFunc(l.Epochs, func(e LedgerEpoch) bool { return e.Epoch == x.Epoch })
+	if i < 0 {
+		l.Epochs = append(l.Epochs, x)
+		return
+	}
+	e := &l.Epochs[i]
+	e.Count += x.Count
+	e.Sum += x.Sum
+	e.Done = e.Done || x.Done
+}
+
+// MarkDone marks the epochs of which all samples were consumed.
+func (l *Ledger) MarkDone() {
+	for i := range l.Epochs {
+		e := &l.Epochs[i]
+		e.Done = e.Done || e.Count >= l.Samples
+	}
+}
+
+// Consumed is the number of samples that were consumed in all epochs.
+func (l *Ledger) Consumed() (n uint64) {
+	for _, e := range l.Epochs {
+		n += e.Count
+	}
+	return n
 }
 
 // LedgerEpoch is the ledger of one epoch.

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -50,7 +51,7 @@ func run() (err error) {
 	if err != nil {
 		return err
 	}
-	state := elastic.NewState(elastic.NewSampler(1<<20, 1))
+	state := elastic.NewState(samples.NewSampler(1<<20, 1))
 	tracer := provider.Tracer("worker")
 	err = elastic.Run(ctx, options, state, func(ctx context.Context, s *elastic.Session) error {
 		carrier := propagation.MapCarrier{"traceparent": s.Traceparent}

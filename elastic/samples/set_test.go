@@ -1,4 +1,4 @@
-package intervals
+package samples
 
 import (
 	"encoding/json"

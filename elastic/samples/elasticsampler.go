@@ -1,14 +1,17 @@
-package elastic
+package samples
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
 
-	"github.com/regroup-io/regroup/elastic/internal/intervals"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
+
+// ErrDiverged: the ranks are not at the same point of the program.
+var ErrDiverged = errors.New("ranks commit at different steps: the training function must do the same on all of them")
 
 // ElasticSampler is Horovod's: each rank reads a share of its own, at its own pace and with batches
 // of its own size, and records what it has trained on. Each commit merges what all ranks have
@@ -16,7 +19,7 @@ import (
 // is padded, repeated or left out: shares differ by a sample at most, and a rank at the end of its
 // share takes part with empty batches.
 //
-//	sampler := elastic.NewElasticSampler(60000, seed)
+//	sampler := samples.NewElasticSampler(60000, seed)
 //	state := elastic.NewState(nil)
 //	state.SetElasticSampler(sampler)
 //	... and in the training function:
@@ -40,23 +43,23 @@ type ElasticSampler struct {
 
 	epoch uint64
 	order permutation
-	done  intervals.Set // positions in the order that all ranks know to be consumed
+	done  Set // positions in the order that all ranks know to be consumed
 
 	// Since the start of the generation or of the epoch, or a restore:
-	share    intervals.Set // of this rank: positions in the order
-	dealt    uint64        // of the share, by Next
-	recorded intervals.Set // of the share: indices into it
-	finished bool          // all ranks were dealt all of their shares
+	share    Set    // of this rank: positions in the order
+	dealt    uint64 // of the share, by Next
+	recorded Set    // of the share: indices into it
+	finished bool   // all ranks were dealt all of their shares
 
 	unmerged []progress // what this rank has recorded since the last commit
 }
 
 // progress is what was consumed of an epoch.
 type progress struct {
-	Epoch uint64        `json:"epoch"`
-	Count uint64        `json:"count"`
-	Sum   uint64        `json:"sum,string"` // of hashes
-	Spans intervals.Set `json:"spans"`      // positions in the order
+	Epoch uint64 `json:"epoch"`
+	Count uint64 `json:"count"`
+	Sum   uint64 `json:"sum,string"` // of hashes
+	Spans Set    `json:"spans"`      // positions in the order
 	// Closed is set if the rest of the epoch will not be dealt.
 	Closed bool `json:"closed,omitempty"`
 }
@@ -77,10 +80,17 @@ func (s *ElasticSampler) deal() {
 	s.dealt, s.recorded, s.finished = 0, nil, n == 0
 }
 
-func (s *ElasticSampler) dealTo(rank, world int) {
+// DealTo deals the rest of the epoch anew, to the ranks of a new generation.
+func (s *ElasticSampler) DealTo(rank, world int) {
 	s.rank, s.world = rank, world
 	s.deal()
 }
+
+// Samples is the number of samples.
+func (s *ElasticSampler) Samples() uint64 { return s.samples }
+
+// Seed is the seed of the order.
+func (s *ElasticSampler) Seed() uint64 { return s.seed }
 
 // Epoch is the current epoch.
 func (s *ElasticSampler) Epoch() uint64 { return s.epoch }
@@ -94,7 +104,7 @@ func (s *ElasticSampler) Indices() iter.Seq[int] {
 }
 
 // samplesAt yields the samples at positions in the order.
-func (s *ElasticSampler) samplesAt(positions intervals.Set) iter.Seq[int] {
+func (s *ElasticSampler) samplesAt(positions Set) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, x := range positions {
 			for p := x.Lo; p < x.Hi; p++ {
@@ -144,6 +154,9 @@ func (s *ElasticSampler) Next(size int) Batch {
 // them after a step. The program then calls SetEpoch.
 func (s *ElasticSampler) Finished() bool { return s.finished }
 
+// EndStep records how many samples all ranks together were not dealt yet, after a step.
+func (s *ElasticSampler) EndStep(left uint64) { s.finished = left == 0 }
+
 // SetEpoch begins an epoch, which must be the same on all ranks. For the current epoch it does
 // nothing, so a program may call it at the start of each epoch, also after a restore. It closes an
 // epoch that is finished: samples of it that were not recorded count as missing.
@@ -179,7 +192,7 @@ func (s *ElasticSampler) RecordBatch(index, size int) error {
 // RecordIndices records that this rank has trained on samples of its share that were not recorded
 // before. It records either all of them or none.
 func (s *ElasticSampler) RecordIndices(indices []int) error {
-	var all intervals.Set
+	var all Set
 	for _, i := range indices {
 		if i < 0 || uint64(i) >= s.samples {
 			return fmt.Errorf("record: index %d is not within 0 to %d", i, s.samples)
@@ -234,7 +247,7 @@ func (s *ElasticSampler) record(lo, hi uint64) error {
 type ElasticState struct {
 	Epoch uint64 `json:"epoch"`
 	// Processed has positions in the order of the epoch, as [[from, to], ...].
-	Processed intervals.Set `json:"processed"`
+	Processed Set `json:"processed"`
 }
 
 // Count is the number of samples of the epoch that all ranks know to be consumed.
@@ -270,17 +283,17 @@ func (s *ElasticSampler) Progress() ([]byte, error) {
 // Merge merges the progress of all ranks, in the order of the ranks, and returns what that adds to
 // the ledger. A commit on all ranks must follow, or LoadStateDict on all.
 func (s *ElasticSampler) Merge(all [][]byte) ([]workerprotocol.LedgerEpoch, error) {
-	var sums []workerprotocol.LedgerEpoch
+	var sums workerprotocol.Ledger
 	for rank, b := range all {
 		var r rankProgress
 		if err := json.Unmarshal(b, &r); err != nil {
 			return nil, fmt.Errorf("rank %d: %w", rank, err)
 		}
 		if r.Epoch != s.epoch {
-			return nil, fmt.Errorf("rank %d is in epoch %d, this one in %d: %w", rank, r.Epoch, s.epoch, errDiverged)
+			return nil, fmt.Errorf("rank %d is in epoch %d, this one in %d: %w", rank, r.Epoch, s.epoch, ErrDiverged)
 		}
 		for _, p := range r.Consumed {
-			addConsumed(&sums, workerprotocol.LedgerEpoch{Epoch: p.Epoch, Count: p.Count, Sum: p.Sum, Done: p.Closed})
+			sums.Add(workerprotocol.LedgerEpoch{Epoch: p.Epoch, Count: p.Count, Sum: p.Sum, Done: p.Closed})
 			if p.Epoch != s.epoch {
 				continue
 			}
@@ -293,5 +306,5 @@ func (s *ElasticSampler) Merge(all [][]byte) ([]workerprotocol.LedgerEpoch, erro
 		}
 	}
 	s.unmerged = nil
-	return sums, nil
+	return sums.Epochs, nil
 }

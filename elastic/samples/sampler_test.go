@@ -1,4 +1,4 @@
-package elastic
+package samples
 
 import (
 	"slices"
@@ -76,7 +76,7 @@ func stream(s *Sampler, batch, world, n int) (all []int) {
 			b = s.Next(batch, r, world)
 			all = append(all, b.Indices...)
 		}
-		s.advance(b)
+		s.Advance(b)
 	}
 	return all
 }
@@ -113,14 +113,14 @@ func TestEpochIsDealtExactlyOnce(t *testing.T) {
 			for rank := range world {
 				b = s.Next(batch, rank, world)
 				count += len(b.Indices)
-				sum += hashSum(b.Indices)
+				sum += HashSum(b.Indices)
 				least, most = min(least, len(b.Indices)), max(most, len(b.Indices))
 			}
 			if count != b.Total || most-least > 1 {
 				r.Fatalf("shares of %d to %d make %d of %d", least, most, count, b.Total)
 			}
-			addConsumed(&l.Epochs, workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: uint64(count), Sum: sum, Done: b.Last})
-			s.advance(b)
+			l.Add(workerprotocol.LedgerEpoch{Epoch: b.Epoch, Count: uint64(count), Sum: sum, Done: b.Last})
+			s.Advance(b)
 		}
 		if err := CheckLedger(l); err != nil || len(l.Epochs) != 2 || !l.Epochs[1].Done {
 			r.Fatalf("%v: %+v", err, l)
@@ -130,7 +130,7 @@ func TestEpochIsDealtExactlyOnce(t *testing.T) {
 
 func TestLedgerRefutes(t *testing.T) {
 	whole := workerprotocol.Ledger{Samples: 10}
-	addConsumed(&whole.Epochs, workerprotocol.LedgerEpoch{Epoch: 0, Count: 10, Sum: hashSum([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), Done: true})
+	whole.Add(workerprotocol.LedgerEpoch{Epoch: 0, Count: 10, Sum: HashSum([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), Done: true})
 	if err := CheckLedger(whole); err != nil {
 		t.Errorf("a whole epoch: %v", err)
 	}
@@ -138,7 +138,7 @@ func TestLedgerRefutes(t *testing.T) {
 		"missing": {0, 1, 2, 3, 4, 5, 6, 7, 8}, "repeated": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9}, "exchanged": {0, 1, 2, 3, 4, 5, 6, 7, 8, 8},
 	} {
 		l := workerprotocol.Ledger{Samples: 10}
-		addConsumed(&l.Epochs, workerprotocol.LedgerEpoch{Epoch: 0, Count: uint64(len(indices)), Sum: hashSum(indices), Done: true})
+		l.Add(workerprotocol.LedgerEpoch{Epoch: 0, Count: uint64(len(indices)), Sum: HashSum(indices), Done: true})
 		if CheckLedger(l) == nil {
 			t.Errorf("%s: no error", name)
 		}

@@ -1,4 +1,4 @@
-package elastic
+package samples
 
 import (
 	"errors"
@@ -37,8 +37,8 @@ func TestMicroBatchesAreTheSameInEveryWorld(t *testing.T) {
 			if slices.Max(plan)-slices.Min(plan) > 1 {
 				r.Fatalf("plan %v", plan)
 			}
-			one.advance(whole)
-			many.advance(whole)
+			one.Advance(whole)
+			many.Advance(whole)
 		}
 	})
 }

@@ -1,10 +1,6 @@
-package elastic
+package samples
 
-import (
-	"math/bits"
-
-	"github.com/regroup-io/regroup/internal/workerprotocol"
-)
+import "github.com/regroup-io/regroup/internal/workerprotocol"
 
 // Cursor is a position in the stream of samples: Position samples of Epoch have been consumed.
 type Cursor struct {
@@ -26,6 +22,12 @@ type Sampler struct {
 
 // NewSampler returns a sampler over the indices [0, samples).
 func NewSampler(samples, seed uint64) *Sampler { return &Sampler{samples: samples, seed: seed} }
+
+// Samples is the number of samples.
+func (s *Sampler) Samples() uint64 { return s.samples }
+
+// Seed is the seed of the order.
+func (s *Sampler) Seed() uint64 { return s.seed }
 
 // Cursor returns where the next batch starts.
 func (s *Sampler) Cursor() Cursor { return s.cursor }
@@ -77,8 +79,11 @@ func (s *Sampler) deal(globalBatch int, unit uint64, rank, world int) Batch {
 	return b
 }
 
-// advance moves the cursor to the end of b; after the last batch of an epoch, to the next epoch.
-func (s *Sampler) advance(b Batch) {
+// IsNext reports whether a batch is of this sampler and begins at its cursor.
+func (s *Sampler) IsNext(b Batch) bool { return b.share == nil && b.at == s.cursor }
+
+// Advance moves the cursor to the end of b; after the last batch of an epoch, to the next epoch.
+func (s *Sampler) Advance(b Batch) {
 	next := Cursor{Epoch: b.at.Epoch, Position: b.at.Position + uint64(b.Total)}
 	if b.Last {
 		next = Cursor{Epoch: b.at.Epoch + 1}
@@ -100,6 +105,28 @@ type Batch struct {
 	Last    bool     // it is the last batch of its epoch; unset for an ElasticSampler's batch
 	at      Cursor   // where it begins
 	share   *inShare // of an ElasticSampler; nil = of a Sampler
+}
+
+// Elastic reports whether the batch is of an ElasticSampler.
+func (b Batch) Elastic() bool { return b.share != nil }
+
+// Left is the number of samples that follow the batch in this rank's share; 0 for a Sampler's.
+func (b Batch) Left() uint64 {
+	if b.share == nil {
+		return 0
+	}
+	return b.share.left
+}
+
+// HashSum returns the sum of the hashes of the samples, which is what they add to the ledger.
+func (b Batch) HashSum() uint64 { return HashSum(b.Indices) }
+
+// HashSum returns the sum of the hashes of samples.
+func HashSum(indices []int) (sum uint64) {
+	for _, i := range indices {
+		sum += workerprotocol.SampleHash(uint64(i))
+	}
+	return sum
 }
 
 // inShare is the position of a batch in a rank's share, and how many samples follow it.
@@ -147,70 +174,4 @@ func singleMicro(indices []int) [][]int {
 		return nil
 	}
 	return [][]int{indices}
-}
-
-// rounds of the Feistel network. Four are enough for a pseudo-random permutation with an ideal
-// round function (Luby and Rackoff 1988); this one is a cheap mixer, hence two more.
-const rounds = 6
-
-// permutation is a bijection of [0, n) that is computed per index: without a table, an epoch of
-// 10^12 samples costs nothing to open, and every member reads the same order, however late it
-// joins. It is a balanced Feistel network over the next power of four with cycle walking (Black and
-// Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
-type permutation struct {
-	n    uint64
-	half uint   // bits of one half
-	mask uint64 // of one half
-	keys [rounds]uint64
-}
-
-// newPermutation returns the order of one epoch. Seed and epoch are mixed one after the other and
-// not added: (seed 0, epoch 1) and (seed 1, epoch 0) must not be the same order.
-func newPermutation(n, seed, epoch uint64) permutation {
-	p := permutation{n: n, half: 1}
-	if n > 1 {
-		p.half = max(1, uint(bits.Len64(n-1)+1)/2)
-	}
-	p.mask = 1<<p.half - 1
-	k := workerprotocol.SampleHash(workerprotocol.SampleHash(seed) ^ epoch)
-	for i := range p.keys {
-		k = workerprotocol.SampleHash(k)
-		p.keys[i] = k
-	}
-	return p
-}
-
-// at returns the i-th index of the order; i must be below n. The domain is less than four times n,
-// so fewer than four iterations are expected.
-func (p *permutation) at(i uint64) uint64 {
-	for {
-		if i = p.encrypt(i); i < p.n {
-			return i
-		}
-	}
-}
-
-// positionOf is the inverse of at.
-func (p *permutation) positionOf(i uint64) uint64 {
-	for {
-		if i = p.decrypt(i); i < p.n {
-			return i
-		}
-	}
-}
-
-func (p *permutation) encrypt(i uint64) uint64 {
-	left, right := i>>p.half, i&p.mask
-	for _, k := range p.keys {
-		left, right = right, left^workerprotocol.SampleHash(right^k)&p.mask
-	}
-	return left<<p.half | right
-}
-
-func (p *permutation) decrypt(i uint64) uint64 {
-	left, right := i>>p.half, i&p.mask
-	for r := range p.keys {
-		left, right = right^workerprotocol.SampleHash(left^p.keys[rounds-1-r])&p.mask, left
-	}
-	return left<<p.half | right
 }

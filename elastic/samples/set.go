@@ -1,5 +1,4 @@
-// Package intervals has sets of numbers that consist of a few intervals.
-package intervals
+package samples
 
 import (
 	"cmp"
@@ -101,7 +100,7 @@ func (s *Set) UnmarshalJSON(b []byte) error {
 	*s = nil
 	for i, p := range pairs {
 		if p[0] >= p[1] || i > 0 && cmp.Less(p[0], pairs[i-1][1]) {
-			return fmt.Errorf("spans: %v is no ascending list", pairs)
+			return fmt.Errorf("intervals: %v is no ascending list", pairs)
 		}
 		s.Add(p[0], p[1])
 	}
