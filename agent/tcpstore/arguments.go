@@ -25,10 +25,9 @@ func (c *conn) keyOf(n uint64) (string, error) {
 	if err := c.take(keyCost + int64(n)); err != nil {
 		return "", err
 	}
-	if int(n) <= c.to-c.from {
-		key := string(c.buf.in[c.from : c.from+int(n)])
-		c.from += int(n)
-		return key, nil
+	if n <= bufferBytes {
+		b, err := c.next(int(n))
+		return string(b), err
 	}
 	p := make([]byte, n)
 	err := c.read(p)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // conn is one connection. Its goroutine reads requests, executes them one after the other, and
@@ -36,7 +37,6 @@ func (s *Server) newConn(nc net.Conn) *conn {
 
 // serve serves the connection until it ends.
 func (c *conn) serve() error {
-	defer c.free()
 	defer c.endWait()
 	defer c.giveBack()
 	for {
@@ -125,8 +125,9 @@ func (c *conn) giveBack() {
 	c.taken = 0
 }
 
-// gone tells whether an error only means that the client has closed the connection.
+// isDisconnect tells whether an error only means that the client has closed the connection.
 func isDisconnect(err error) bool {
 	var op *net.OpError
-	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &op) || isErrno(err)
+	var errno syscall.Errno
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &op) || errors.As(err, &errno)
 }

@@ -2,8 +2,6 @@ package tcpstore
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 
@@ -33,27 +31,8 @@ func (o Options) defaults() Options {
 	o.MaxMemory = cmp.Or(o.MaxMemory, int64(limits.StoreMemory.Max))
 	o.MaxConnections = cmp.Or(o.MaxConnections, limits.StoreConnections.Max)
 	o.MaxSilent = cmp.Or(o.MaxSilent, limits.StoreSilent.Max)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
-}
-
-// Listen serves a new store with default options on any free port of a host.
-func Listen(host string) (*Server, error) { return Options{}.Listen(host) }
-
-// Listen serves a new store on any free port of a host. The host is one address, or a name that has
-// one: the store has no authentication, so it is served on all addresses only if the host says so,
-// 0.0.0.0 or ::.
-func (o Options) Listen(host string) (*Server, error) {
-	if host == "" {
-		return nil, errors.New("tcpstore: no host to listen on")
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return nil, fmt.Errorf("tcpstore: %w", err)
-	}
-	return o.Serve(l), nil
 }
 
 // Serve serves a new store on a TCP listener, which the server then owns.

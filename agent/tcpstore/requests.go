@@ -3,7 +3,6 @@ package tcpstore
 import (
 	"errors"
 	"fmt"
-	"syscall"
 )
 
 // op is an operation, as the newest dialect numbers them.
@@ -189,7 +188,7 @@ func (c *conn) barrier(key string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.flush(); err != nil {
+	if err := c.out.Flush(); err != nil {
 		return err
 	}
 	c.waiting = true
@@ -219,7 +218,7 @@ func (c *conn) keysRequest(o op) error {
 		}
 		return c.writeByte(notPresent)
 	case opWait:
-		if err := c.flush(); err != nil {
+		if err := c.out.Flush(); err != nil {
 			return err
 		}
 		c.waiting = true
@@ -286,9 +285,4 @@ func (c *conn) writeValue(v *value) error {
 	}
 	defer v.release(&c.store.budget)
 	return c.writeBytes(v.data)
-}
-
-func isErrno(err error) bool {
-	var errno syscall.Errno
-	return errors.As(err, &errno)
 }

@@ -76,21 +76,6 @@ func (s *Server) Set(key string, data []byte) error {
 	return err
 }
 
-// Stats are numbers about a server.
-type Stats struct {
-	Connections, Silent int   // Silent have sent nothing yet
-	Keys                int   // init/ included, queues not
-	Memory              int64 // bytes of MaxMemory that are used
-}
-
-// Stats returns numbers about the server.
-func (s *Server) Stats() Stats {
-	s.mu.Lock()
-	n := len(s.conns)
-	s.mu.Unlock()
-	return Stats{n, int(s.silent.Load()), s.store.len(), s.store.budget.used.Load()}
-}
-
 // accept accepts connections until the listener is closed.
 func (s *Server) accept() {
 	for {
@@ -154,7 +139,7 @@ func (s *Server) run(c *conn) {
 	}
 }
 
-// heard counts a connection that is silent no longer.
+// hasSpoken counts a connection that is silent no longer.
 func (s *Server) hasSpoken() { s.silent.Add(-1) }
 
 // powerOf2 tells whether the n-th message of a kind is logged: anybody may cause them.

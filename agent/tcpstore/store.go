@@ -2,6 +2,7 @@ package tcpstore
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 )
 
@@ -10,14 +11,14 @@ import (
 type store struct {
 	mu      sync.Mutex
 	values  map[string]*value
-	queues  map[string][]*value // none is empty
-	waiting map[string]*waitList
+	queues  map[string][]*value  // none is empty
+	waiting map[string][]*waiter // none is empty
 	budget  budget
 }
 
 func newStore(memory int64) *store {
 	return &store{
-		values: map[string]*value{}, queues: map[string][]*value{}, waiting: map[string]*waitList{},
+		values: map[string]*value{}, queues: map[string][]*value{}, waiting: map[string][]*waiter{},
 		budget: budget{max: memory},
 	}
 }
@@ -83,14 +84,7 @@ func (s *store) get(keys ...string) []*value {
 	return values
 }
 
-func (s *store) getOne(key string) *value {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if v := s.values[key]; v != nil {
-		return v.retain()
-	}
-	return nil
-}
+func (s *store) getOne(key string) *value { return s.get(key)[0] }
 
 // increment adds to the counter at a key; the caller holds the lock.
 func (s *store) increment(key string, delta int64) (n int64, err error) {
@@ -118,15 +112,14 @@ func (s *store) present(key string) bool {
 	return s.values[key] != nil || len(s.queues[key]) > 0
 }
 
+// absent returns those of the keys that are not present, in the same memory; the caller holds the
+// lock.
+func (s *store) absent(keys []string) []string { return slices.DeleteFunc(keys, s.present) }
+
 func (s *store) check(keys []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range keys {
-		if !s.present(k) {
-			return false
-		}
-	}
-	return true
+	return len(s.absent(keys)) == 0
 }
 
 // wait tells whether all keys are present; if not, w is parked until the missing ones have been
@@ -134,12 +127,7 @@ func (s *store) check(keys []string) bool {
 func (s *store) wait(w *waiter, keys []string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	missing := keys[:0]
-	for _, k := range keys {
-		if !s.present(k) {
-			missing = append(missing, k)
-		}
-	}
+	missing := s.absent(keys)
 	if len(missing) == 0 {
 		return true, nil
 	}

@@ -1,10 +1,13 @@
 package tcpstore
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
-// A connection waits for keys: at most once at a time, and each key that is missing has one place
-// in the list of that key. Whatever creates a key takes its list away and counts the waiters down;
-// at zero a waiter is fired, and once the store's lock is released, the connection is notified.
+// A connection waits for keys: at most once at a time, and it is in the list of each key that is
+// missing. Whatever creates a key takes its list away and counts the waiters down; at zero a waiter
+// is fired, and once the store's lock is released, the connection is notified.
 //
 //	idle ── WAIT, BARRIER ──► parked ── last key ──► fired ── 0 is written ──► idle
 //	  ▲                         │                      │
@@ -22,52 +25,14 @@ const (
 // leaves fired under the lock of the connection's notifications.
 type waiter struct {
 	state   atomic.Int32
-	missing int
-	places  []place
-	one     [1]place // of a wait for one key, which most are
+	keys    []string
+	missing int // of the keys
 	cost    int64
 	conn    *conn
 }
 
-// place is a waiter's place in the list of a key.
-type place struct {
-	waiter     *waiter
-	list       *waitList
-	prev, next *place
-}
-
-// waitList has the waiters for a key, first come first.
-type waitList struct {
-	key         string
-	first, last *place
-}
-
 // placeCost is what waiting for a key costs beside the bytes of the key.
 const placeCost = 192
-
-func (l *waitList) add(p *place) {
-	p.list, p.prev, p.next = l, l.last, nil
-	if l.last == nil {
-		l.first = p
-	} else {
-		l.last.next = p
-	}
-	l.last = p
-}
-
-func (l *waitList) remove(p *place) {
-	if p.prev == nil {
-		l.first = p.next
-	} else {
-		p.prev.next = p.next
-	}
-	if p.next == nil {
-		l.last = p.prev
-	} else {
-		p.next.prev = p.prev
-	}
-	p.list, p.prev, p.next = nil, nil, nil
-}
 
 // park makes w wait for keys; the caller holds the lock. A key that occurs twice is counted twice.
 func (s *store) park(w *waiter, keys []string) error {
@@ -78,18 +43,9 @@ func (s *store) park(w *waiter, keys []string) error {
 	if err := s.budget.take(cost); err != nil {
 		return err
 	}
-	w.cost, w.missing = cost, len(keys)
-	if w.places = w.one[:]; len(keys) > 1 {
-		w.places = make([]place, len(keys))
-	}
-	for i, k := range keys {
-		list := s.waiting[k]
-		if list == nil {
-			list = &waitList{key: k}
-			s.waiting[k] = list
-		}
-		w.places[i].waiter = w
-		list.add(&w.places[i])
+	w.cost, w.keys, w.missing = cost, keys, len(keys)
+	for _, k := range keys {
+		s.waiting[k] = append(s.waiting[k], w)
 	}
 	w.state.Store(parked)
 	return nil
@@ -97,50 +53,34 @@ func (s *store) park(w *waiter, keys []string) error {
 
 // wake counts down all who wait for a key, and returns who is fired.
 func (s *store) wake(key string) (fired []*waiter) {
-	list := s.waiting[key]
-	if list == nil {
-		return nil
-	}
-	delete(s.waiting, key)
-	for list.first != nil {
-		if w, done := s.countDown(list); done {
-			fired = append(fired, w)
-		}
+	for s.waiting[key] != nil {
+		fired = append(fired, s.wakeOne(key)...)
 	}
 	return fired
 }
 
-// wakeOne counts down until one is fired: an item of a queue is for one client.
+// wakeOne counts down, first come first, until one is fired: an item of a queue is for one client.
 func (s *store) wakeOne(key string) []*waiter {
-	list := s.waiting[key]
-	if list == nil {
-		return nil
-	}
-	for list.first != nil {
-		w, done := s.countDown(list)
-		if list.first == nil {
-			delete(s.waiting, key)
-		}
-		if done {
+	for i, w := range s.waiting[key] {
+		if w.missing--; w.missing == 0 {
+			s.setWaiting(key, s.waiting[key][i+1:])
+			s.unpark(w, fired)
 			return []*waiter{w}
 		}
 	}
+	delete(s.waiting, key)
 	return nil
 }
 
-func (s *store) countDown(list *waitList) (w *waiter, done bool) {
-	w = list.first.waiter
-	list.remove(list.first)
-	if w.missing--; w.missing > 0 {
-		return w, false
+func (s *store) setWaiting(key string, list []*waiter) {
+	if s.waiting[key] = list; len(list) == 0 {
+		delete(s.waiting, key)
 	}
-	s.unpark(w, fired)
-	return w, true
 }
 
 func (s *store) unpark(w *waiter, state int32) {
 	s.budget.give(w.cost)
-	w.cost, w.places = 0, nil
+	w.cost, w.keys = 0, nil
 	w.state.Store(state)
 }
 
@@ -151,14 +91,9 @@ func (s *store) cancel(w *waiter) {
 	if w.state.Load() != parked {
 		return
 	}
-	for i := range w.places {
-		list := w.places[i].list
-		if list == nil {
-			continue // counted down
-		}
-		list.remove(&w.places[i])
-		if list.first == nil {
-			delete(s.waiting, list.key)
+	for _, k := range w.keys {
+		if list := s.waiting[k]; list != nil {
+			s.setWaiting(k, slices.DeleteFunc(list, func(x *waiter) bool { return x == w }))
 		}
 	}
 	s.unpark(w, idle)

@@ -27,13 +27,13 @@ func (t *talk) say(requests []byte) error {
 	if len(requests) > 0 {
 		t.net.pieces = append(t.net.pieces, requests)
 	}
-	for len(t.net.pieces) > 0 || t.from < t.to {
+	for len(t.net.pieces) > 0 || t.in.Buffered() > 0 {
 		if err := t.serveOne(); err != nil {
 			return err
 		}
 		t.giveBack()
 	}
-	return t.flush()
+	return t.out.Flush()
 }
 
 // heard returns what was sent to the client since the last call.

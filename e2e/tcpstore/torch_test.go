@@ -20,10 +20,11 @@ import (
 func store(t *testing.T) (*tcpstore.Server, func(script string, env []string, args ...string) string) {
 	t.Helper()
 	python := pytorch.Python(t)
-	s, err := tcpstore.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}.Listen("127.0.0.1")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := tcpstore.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	return s, func(script string, env []string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), python, append([]string{"-W", "ignore", filepath.Join("testdata", script)}, args...)...)
