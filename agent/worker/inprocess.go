@@ -120,20 +120,22 @@ func (t *transition) pushChange(w *incarnation, kind string, rank int, reason st
 	}})
 }
 
-func (t *transition) notice(n events.Notice) {
+func (in NoticeHeard) apply(t *transition) {
+	n := in.Notice
 	if j := t.s.jobs[n.Exited.Job]; j != nil && n.Rank >= 0 {
 		t.pushLostToAll(j, n.Exited.Generation, n.Rank, n.Exited.Detail)
 	}
 }
 
-func (t *transition) abandon(a events.Abandon) {
+func (in AbandonHeard) apply(t *transition) {
+	a := in.Abandon
 	if j := t.s.jobs[a.Job]; j != nil {
 		t.pushLostToAll(j, a.Generation, -1, a.Reason)
 		t.examine(j, a.Generation, -1)
 	}
 }
 
-func (t *transition) handleJoin(in WorkerJoined) {
+func (in WorkerJoined) apply(t *transition) {
 	j, w := t.s.find(in.Worker)
 	switch {
 	case w == nil || !w.alive():
@@ -282,7 +284,7 @@ func (t *transition) sendJoin(w *incarnation) {
 	}})
 }
 
-func (t *transition) joinAnswered(in JoinAnswered) {
+func (in JoinAnswered) apply(t *transition) {
 	_, w := t.s.find(in.Worker)
 	if w == nil || w.join == nil {
 		return

@@ -7,8 +7,9 @@ import (
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
-// Input is an event: a closed sum. Workers are identified by their incarnation.
-type Input interface{ input() }
+// Input is an event: a closed sum. Workers are identified by their incarnation. The method of each
+// applies it; those that have no other home are below.
+type Input interface{ apply(*transition) }
 
 // Launched is a launch event, new, repeated or old.
 type Launched struct{ Launch events.Launch }
@@ -133,22 +134,11 @@ type Shutdown struct {
 	Now bool // without grace
 }
 
-func (Launched) input()             {}
-func (ProcessStarted) input()       {}
-func (ProcessFailedToStart) input() {}
-func (ProcessExited) input()        {}
-func (ProcessDying) input()         {}
-func (Orphaned) input()             {}
-func (MasterPrepared) input()       {}
-func (WorkerJoined) input()         {}
-func (WorkerReported) input()       {}
-func (WorkerCommitted) input()      {}
-func (WorkerFinished) input()       {}
-func (JoinAnswered) input()         {}
-func (NoticeHeard) input()          {}
-func (AbandonHeard) input()         {}
-func (Tick) input()                 {}
-func (LeaseRenewed) input()         {}
-func (LeaseLost) input()            {}
-func (Departing) input()            {}
-func (Shutdown) input()             {}
+func (Tick) apply(*transition) {}
+
+func (in Departing) apply(t *transition) { t.s.departing, t.s.departure = true, in.Departure }
+
+func (in Shutdown) apply(t *transition) {
+	t.s.stopping = true
+	t.s.immediate = t.s.immediate || in.Now
+}

@@ -24,12 +24,12 @@ func (s *State) until(j *job) time.Time {
 	return s.lease.restart
 }
 
-func (t *transition) leaseRenewed(in LeaseRenewed) {
+func (in LeaseRenewed) apply(t *transition) {
 	t.s.lease = lease{restart: in.Restart, inPlace: in.InPlace, reason: in.Reason}
 }
 
-// leaseLost ends the lease of the processes that run now.
-func (t *transition) leaseLost(in LeaseLost) {
+// apply ends the lease of the processes that run now.
+func (in LeaseLost) apply(t *transition) {
 	for _, j := range t.s.jobs {
 		for _, w := range j.incarnations {
 			if w.alive() && (in.All || !j.inProcess()) {

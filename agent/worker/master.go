@@ -28,7 +28,7 @@ func (t *transition) planMaster(j *job) {
 	}
 }
 
-func (t *transition) masterPrepared(in MasterPrepared) {
+func (in MasterPrepared) apply(t *transition) {
 	j := t.s.jobs[in.Job]
 	if in.Address == "" {
 		return // it is asked for again

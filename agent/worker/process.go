@@ -30,7 +30,7 @@ func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 	t.do(a)
 }
 
-func (t *transition) started(in ProcessStarted) {
+func (in ProcessStarted) apply(t *transition) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || w.phase != starting {
 		return
@@ -55,7 +55,7 @@ func (t *transition) publishReady(w *incarnation, step uint64, took time.Duratio
 	}, w.trace)
 }
 
-func (t *transition) failedToStart(in ProcessFailedToStart) {
+func (in ProcessFailedToStart) apply(t *transition) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || w.phase != starting {
 		return
@@ -70,9 +70,9 @@ func (t *transition) failedToStart(in ProcessFailedToStart) {
 // exitNodeFault is the exit code of a worker that its node was not able to start.
 const exitNodeFault = 125
 
-// exited handles the end of a process. The end by a SIGTERM that this agent did not send is held
+// apply handles the end of a process. The end by a SIGTERM that this agent did not send is held
 // briefly: it may be the first sign of a departure.
-func (t *transition) exited(in ProcessExited) {
+func (in ProcessExited) apply(t *transition) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || !w.alive() || w.heldExit != nil {
 		return
@@ -119,9 +119,9 @@ func (t *transition) mayDie(w *incarnation) bool {
 	return w.phase == running && w.member() && !w.done && !w.stopRequested && !w.dying && w.heldExit == nil
 }
 
-// dying reports a member that is certain to end as lost, so that the others need not wait until it
+// apply reports a member that is certain to end as lost, so that the others need not wait until it
 // has. How it ended is recorded then.
-func (t *transition) dying(in ProcessDying) {
+func (in ProcessDying) apply(t *transition) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || !j.inProcess() || !t.mayDie(w) {
 		return
@@ -149,8 +149,7 @@ func killedBy(number int, signal string) string {
 func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 	x := events.WorkerExited{ExitCode: in.ExitCode, Signal: in.Signal, OOM: in.OOM, Lines: in.Lines, Dropped: in.Dropped}
 	if e := in.Exception; e != nil && t.explains(w, in) {
-		said := *e
-		x.Exception = &said
+		x.Exception = new(*e)
 	}
 	switch {
 	case w.leaseFailure && in.Signal == "SIGKILL":
@@ -175,8 +174,8 @@ func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 // consequence. A worker that was killed from outside printed nothing about that.
 func (t *transition) explains(w *incarnation, in ProcessExited) bool {
 	if w.stopRequested {
-		said := t.now.Add(-in.Age - time.Duration(in.Exception.BeforeMS*float64(time.Millisecond)))
-		return said.Before(w.stoppedAt)
+		printed := t.now.Add(-in.Age - time.Duration(in.Exception.BeforeMS*float64(time.Millisecond)))
+		return printed.Before(w.stoppedAt)
 	}
 	return in.ExitCode > 0 || slices.Contains(events.OwnSignals, in.Signal)
 }
@@ -218,9 +217,9 @@ func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExite
 	t.publish(w, x, trace)
 }
 
-// orphaned records a process that an earlier incarnation of this agent has left, so that no
+// apply records a process that an earlier incarnation of this agent has left, so that no
 // replacement is started until the launch sets the next attempt.
-func (t *transition) orphaned(in Orphaned) {
+func (in Orphaned) apply(t *transition) {
 	j := t.job(in.Job)
 	if w := j.incarnations[in.Place.Slot]; w != nil && (w.alive() || w.ref.Attempt >= in.Attempt) {
 		return

@@ -20,7 +20,7 @@ func (t *transition) reporterOf(id events.Incarnation, g uint64) (*job, *incarna
 	return j, w
 }
 
-func (t *transition) reported(in WorkerReported) {
+func (in WorkerReported) apply(t *transition) {
 	r := in.Report
 	j, w := t.reporterOf(in.Worker, r.Generation)
 	if w == nil {
@@ -59,7 +59,7 @@ func millis(ms float64) time.Duration {
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
-func (t *transition) committed(in WorkerCommitted) {
+func (in WorkerCommitted) apply(t *transition) {
 	_, w := t.s.find(in.Worker)
 	if w == nil || !w.alive() || w.ref.Generation == 0 { // a commit carries its own generation
 		return
@@ -76,7 +76,7 @@ func (t *transition) committed(in WorkerCommitted) {
 	}
 }
 
-func (t *transition) finished(in WorkerFinished) {
+func (in WorkerFinished) apply(t *transition) {
 	j, w := t.reporterOf(in.Worker, in.Report.Generation)
 	if w == nil || w.done {
 		return
@@ -96,9 +96,9 @@ func (t *transition) finished(in WorkerFinished) {
 	t.publish(w, done, events.JobTrace(j.launch.Job))
 }
 
-func stepOf(said *uint64, step uint64) uint64 {
-	if said != nil {
-		return *said
+func stepOf(reported *uint64, step uint64) uint64 {
+	if reported != nil {
+		return *reported
 	}
 	return step
 }

@@ -63,7 +63,7 @@ const (
 	planned  phase = "planned"
 	starting phase = "starting"
 	running  phase = "running"
-	ended    phase = "gone"
+	ended    phase = "ended"
 )
 
 // incarnation is the newest incarnation of the worker in one slot of this node.

@@ -6,7 +6,7 @@
 // wants with what runs, so repeats, gaps and late inputs are harmless. The phases of an
 // incarnation:
 //
-//	planned --StartProcess--> starting --> running --> gone
+//	planned --StartProcess--> starting --> running --> ended
 //
 // planned exists in restart recovery only: the agent joins on behalf of a process that it has not
 // started yet. Services decide who is in a generation, whether a dead worker is respawned, and when
@@ -53,46 +53,7 @@ func (t *transition) do(a ...Action) { t.actions = append(t.actions, a...) }
 // Step applies one input. It is total and changes s in place; now is the agent's clock.
 func Step(s State, in Input, now time.Time) (State, []Action) {
 	t := &transition{s: &s, now: now}
-	switch in := in.(type) {
-	case Launched:
-		t.launched(in.Launch)
-	case ProcessStarted:
-		t.started(in)
-	case ProcessFailedToStart:
-		t.failedToStart(in)
-	case ProcessExited:
-		t.exited(in)
-	case ProcessDying:
-		t.dying(in)
-	case Orphaned:
-		t.orphaned(in)
-	case MasterPrepared:
-		t.masterPrepared(in)
-	case WorkerJoined:
-		t.handleJoin(in)
-	case WorkerReported:
-		t.reported(in)
-	case WorkerCommitted:
-		t.committed(in)
-	case WorkerFinished:
-		t.finished(in)
-	case JoinAnswered:
-		t.joinAnswered(in)
-	case NoticeHeard:
-		t.notice(in.Notice)
-	case AbandonHeard:
-		t.abandon(in.Abandon)
-	case LeaseRenewed:
-		t.leaseRenewed(in)
-	case LeaseLost:
-		t.leaseLost(in)
-	case Departing:
-		s.departing, s.departure = true, in.Departure
-	case Shutdown:
-		s.stopping = true
-		s.immediate = s.immediate || in.Now
-	case Tick:
-	}
+	in.apply(t)
 	for _, id := range s.jobIDs() {
 		t.releaseExits(s.jobs[id])
 		t.reconcile(s.jobs[id])
@@ -132,7 +93,8 @@ func (t *transition) job(id events.JobID) *job {
 	return j
 }
 
-func (t *transition) launched(l events.Launch) {
+func (in Launched) apply(t *transition) {
+	l := in.Launch
 	if l.Node != t.s.cfg.Node {
 		return
 	}
