@@ -207,7 +207,7 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 				args, ready = []string{"up", "--slots", "1"}, "regroup is up"
 			}
 			p := begin(t, dir, args...)
-			p.says(ready)
+			p.message(ready)
 			var at struct{ URL, Secret string }
 			file := filepath.Join(dir, "state", "server.json")
 			eventually(t, time.Minute, func() (bool, string) {
@@ -248,7 +248,7 @@ func TestUpAdmitsIdentities(t *testing.T) {
 	}
 	address := freeAddress(t)
 	up := begin(t, dir, "up", "--slots", "2", "--auth", auth, "--listen", address)
-	up.says("regroup is up")
+	up.message("regroup is up")
 	if _, errs, code := runLocal(t, dir, time.Minute, "run", "--workers", "2", "--", "sh", "-c", "true"); code != 0 {
 		t.Errorf("run exits %d: %s", code, errs)
 	}
@@ -281,8 +281,8 @@ func TestTorchrunSaysThatItsPortIsOpen(t *testing.T) {
 			"--rdzv-endpoint", freeAddress(t), "--rdzv-conf", "is_host=true,last_call_timeout=1", "sh", "-c", "exit 0")
 		cmd.Env = append(os.Environ(), "REGROUP_STATE_DIR="+dir, "REGROUP_AGENT_ADVERTISE=127.0.0.1", "REGROUP_SECRET="+secret)
 		out, err := cmd.CombinedOutput()
-		if said := bytes.Contains(out, []byte("admits any client")); err != nil || said != (secret == "") {
-			t.Errorf("with the secret %q: %v, it says that its port is open: %v\n%s", secret, err, said, out)
+		if printed := bytes.Contains(out, []byte("admits any client")); err != nil || printed != (secret == "") {
+			t.Errorf("with the secret %q: %v, it says that its port is open: %v\n%s", secret, err, printed, out)
 		}
 	}
 }

@@ -111,13 +111,13 @@ func TestCommandsWaitForALeader(t *testing.T) {
 	}
 	for _, args := range [][]string{{"submit", "--timeout", "90s", "--name", "patient", "--", "true"}, {"ls", "--timeout", "90s"}} {
 		s := begin(t, c.dir, append(args[:1:1], append([]string{"--server", c.url}, args[1:]...)...)...)
-		s.says("waiting up to 1m30s")
+		s.message("waiting up to 1m30s")
 		defer func() {
 			if code := s.ends(90 * time.Second); code != 0 {
 				t.Errorf("%v exits %d once there is a leader", args, code)
 			}
 			if args[0] == "submit" {
-				out := strings.Fields(s.said())
+				out := strings.Fields(s.printed())
 				succeeds(events.JobID(out[len(out)-1]))
 			}
 		}()
