@@ -40,7 +40,7 @@ BENCH        = $(GO) run ./e2e/bench $(@:bench-%=%) -out docs/benchmarks.md
 # What some verbs install first, by the names of deploy/setup.sh.
 INSTALLED   := hatch net mpi node browser jaeger
 
-.PHONY: $(INSTALLED) torch test-race $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(INSTALLED) torch test-packages test-processes $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Every day: list the verbs
 	@sed -nE 's/^([a-z0-9-]+):.*## ([^:]+): (.*)/\2\t\1\t\3/p' $(MAKEFILE_LIST) | awk -F'\t' '!($$1 in verbs) {groups[++n] = $$1} \
@@ -179,12 +179,14 @@ quick: $(TOOLS)/golangci-lint ## Every day: while you write: lint of what differ
 	  if [ -n "$$packages" ]; then $(TOOLS)/golangci-lint run $$packages; fi
 	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
 
-test-race: setup torch net node build # every package with the race detector; the tests in e2e, which start processes, without
-	@failed=0; $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -Ev '$(PROCESSES)') || failed=1; \
-	  $(GO) test -timeout 20m $$($(GO) list ./... | grep -E '$(PROCESSES)') || failed=1; exit $$failed
+test-packages: setup torch net node build # every package with the race detector, but those whose tests start processes
+	@$(GO) test -race -timeout 20m -p 3 $$($(GO) list ./... | grep -Ev '$(PROCESSES)')
 
-test-all: SEEDS = 1000
-test-all: test-race sim python-test ## Every day: what every change must pass: test-race, 1,000 seeds of the simulation, the Python package
+test-processes: setup torch net node build # the tests that start processes, which wait most of their time
+	@$(GO) test -timeout 20m -p 3 $$($(GO) list ./... | grep -E '$(PROCESSES)')
+
+test-all: setup torch net node hatch build libregroup ## Every day: what every change must pass, side by side: the packages with the race detector, the tests that start processes, the Python package, 1,000 seeds of the simulation
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 3 SEEDS=1000 test-processes python-test test-packages sim
 
 soak: setup torch net node build ## What takes long: what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
 	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...

@@ -25,7 +25,7 @@ import (
 var binaries string
 
 // together is how many of the tests that wait most of their time run at once.
-const together = "3"
+const together = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

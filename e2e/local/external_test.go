@@ -91,7 +91,7 @@ func (c *participant) exits(limit time.Duration, want int) {
 	}
 }
 
-func (c *participant) message(what string) {
+func (c *participant) prints(what string) {
 	c.t.Helper()
 	eventually(c.t, time.Minute, func() (bool, string) {
 		return strings.Contains(c.text(), what), fmt.Sprintf("%s does not say %q", c.name, what)
@@ -129,7 +129,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	come := func(node string) *participant { return c.startParticipant(node, "mnist", flags...) }
 
 	a := come("node-a")
-	a.message("waiting for 1 more node (1 of 2 to 3 nodes here)")
+	a.prints("waiting for 1 more node (1 of 2 to 3 nodes here)")
 	b := come("node-b")
 	v := c.until(job, time.Minute, "two nodes step", world("node-a", "node-b"))
 	pid := v.Generations[len(v.Generations)-1].Members[0].PID
@@ -142,7 +142,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	}
 
 	spare := come("node-d")
-	spare.message("this node is a spare")
+	spare.prints("this node is a spare")
 	killed := time.Now()
 	b.signal(syscall.SIGKILL)
 	c.until(job, time.Minute, "the spare has taken the dead one's place", world("node-a", "node-c", "node-d"))
@@ -150,7 +150,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 
 	third.signal(syscall.SIGTERM)
 	third.exits(time.Minute, 130)
-	third.message("this node has left; the job goes on without it")
+	third.prints("this node has left; the job goes on without it")
 	v = c.until(job, time.Minute, "the others go on without the one that left", world("node-a", "node-d"))
 	if g := v.Generations[len(v.Generations)-1]; g.Cause.Kind != events.CauseShrink {
 		t.Errorf("the node that left cost a generation by %s, want a planned change", g.Cause.Kind)
@@ -158,36 +158,37 @@ func TestSelfRegisteredNodes(t *testing.T) {
 
 	other := c.startParticipant("node-e", "mnist", append([]string{"--nnodes", "2:4"}, counter(6000)...)...)
 	other.exits(time.Minute, 4)
-	other.message("rendezvous.nodes.max: is 4 here, the job has 3")
+	other.prints("rendezvous.nodes.max: is 4 here, the job has 3")
 
 	if out, errs, code := c.cli("close", string(job), "--reason", "enough"); code != 0 {
 		t.Fatalf("close exits %d: %s%s", code, out, errs)
 	}
 	late := come("node-f")
 	late.exits(time.Minute, 4)
-	late.message("takes no nodes: the rendezvous is closed: enough")
+	late.prints("takes no nodes: the rendezvous is closed: enough")
 
 	c.ends(job, 3*time.Minute)
 	a.exits(time.Minute, 0)
 	spare.exits(time.Minute, 0)
-	a.message("succeeded")
+	a.prints("succeeded")
 
 	again := come("node-a")
 	again.exits(time.Minute, 4)
-	again.message("has ended already: give another --join-job")
+	again.prints("has ended already: give another --join-job")
 }
 
 // TestNodesThatJoinTooLate checks that an agent that waits alone fails after the join timeout, and
 // that a stop ends waiting agents.
 func TestNodesThatJoinTooLate(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	alone := c.startParticipant("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
 	alone.exits(time.Minute, 12)
-	alone.message("waited 1s: 1 of the 2 nodes came")
+	alone.prints("waited 1s: 1 of the 2 nodes came")
 
 	first := c.startParticipant("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
-	first.message("waiting for 1 more node")
+	first.prints("waiting for 1 more node")
 	if _, errs, code := c.cli("stop", string(joined("stopped"))); code != 0 {
 		t.Fatalf("stop exits %d: %s", code, errs)
 	}
@@ -197,6 +198,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 // TestTorchScriptOfSelfRegisteredNodes starts an unmodified torch.distributed script on two nodes
 // as torchrun does. One process kills itself; the group is restarted once and ends.
 func TestTorchScriptOfSelfRegisteredNodes(t *testing.T) {
+	t.Parallel()
 	python := pytorch.Python(t)
 	script, err := filepath.Abs("testdata/ddp.py")
 	if err != nil {

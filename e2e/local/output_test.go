@@ -190,7 +190,7 @@ func TestProgressBarsOnATerminal(t *testing.T) {
 			dir := t.TempDir()
 			barsIn(t, dir)
 			if c.name == "logs" {
-				begin(t, dir, "run", "--workers", "2", "--", "python3", "bars.py").message("printed beside")
+				begin(t, dir, "run", "--workers", "2", "--", "python3", "bars.py").prints("printed beside")
 			}
 			w := onTerminal(t, dir, c.args...)
 			w.live(t)

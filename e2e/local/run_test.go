@@ -41,6 +41,7 @@ func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (st
 
 // TestExitCodes checks the documented exit codes of `regroup run`.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		name string
 		args []string
@@ -126,6 +127,7 @@ func atoi(s string) int {
 // TestDemo checks that the demo succeeds with real faults, and that its trace can be read from its
 // store afterwards.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	out, errs, code := runLocal(t, dir, 5*time.Minute, "demo", "-o", "json")
 	if code != 0 {
@@ -164,7 +166,7 @@ func TestDemo(t *testing.T) {
 	}
 	noDemoNodes(t, dir, nil)
 	up := begin(t, dir, "up", "--slots", "1")
-	up.message("regroup is up")
+	up.prints("regroup is up")
 	eventually(t, time.Minute, func() (bool, string) {
 		out, errs, code := runLocal(t, dir, atOnce, "node", "ls", "-o", "name")
 		return code == 0 && out != "", "the node of up: " + errs
@@ -183,9 +185,10 @@ func noDemoNodes(t *testing.T, dir string, up *started) {
 
 // TestADemoThatIsInterrupted leaves no nodes either.
 func TestADemoThatIsInterrupted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	demo := begin(t, dir, "demo")
-	demo.message("▸ 4 workers")
+	demo.prints("▸ 4 workers")
 	demo.signal(os.Interrupt)
 	if code := demo.ends(time.Minute); code != 130 {
 		t.Errorf("it exits %d, want 130:\n%s", code, demo.printed())

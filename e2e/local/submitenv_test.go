@@ -53,7 +53,7 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) serve(name string) {
 	m.t.Helper()
 	m.up = beginIn(m.t, m.dir, filepath.Join(m.dir, name), []string{"WHO=" + name, secret}, "up", "--slots", "2")
-	m.up.message("regroup is up")
+	m.up.prints("regroup is up")
 }
 
 func (m *machine) begin(args ...string) *started {
@@ -110,6 +110,7 @@ func (m *machine) environments() []string {
 // failure, and after the power failed and the server was started elsewhere. They are in one file
 // that nobody else can read, until the job ends, and in nothing that a broker has.
 func TestAJobRunsWhereItIsSubmitted(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	job := strings.TrimSpace(m.does("submit", "--workers", "2", "--max-restarts", "100", "--", "train-here"))
 	if strings.Contains(job, " ") {
@@ -172,6 +173,7 @@ func TestAJobRunsWhereItIsSubmitted(t *testing.T) {
 // TestARunBesideAServer is as one without: the same folder, environment and programs. What the job
 // says wins.
 func TestARunBesideAServer(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	touch(t, m.end)
 	if out := m.does("run", "--", "train-here"); !strings.Contains(out, "ready in "+m.user+" of user") || strings.Contains(out, "workers run on") {

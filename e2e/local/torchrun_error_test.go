@@ -34,7 +34,7 @@ func TestTorchrunShowsTheCause(t *testing.T) {
 					"--rdzv-conf", "last_call_timeout=2", "--local-addr", "127.0.0.1", script, dir)
 			}
 			first := node(0)
-			first.message("waiting for 1 more node")
+			first.prints("waiting for 1 more node")
 			nodes := []*participant{first, node(1)}
 			for i, p := range nodes {
 				p.exits(time.Minute, 14)

@@ -22,6 +22,7 @@ TORCH_NCCL_ASYNC_ERROR_HANDLING OMP_NUM_THREADS`
 // TestTorchrun: a single node shows the output as it is, restarts the group as often as allowed,
 // and gives all of torchrun's variables.
 func TestTorchrun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	script := `for v in ` + strings.ReplaceAll(torchrunsVariables, "\n", " ") + `; do printenv $v >/dev/null || echo no $v; done
 echo rank $RANK of $WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT role $ROLE_NAME arg $0
@@ -100,7 +101,7 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 					"--nproc-per-node", "2", "--max-restarts", "3", "--shutdown-timeout", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", addresses[0],
 					"--rdzv-id", "several", "--rdzv-conf", "last_call_timeout=10,keep_alive_interval=2", "--local-addr", "127.0.0.1", "--no-python", "sh", "-c", script))
 				if i == 0 { // the first one serves
-					nodes[0].message("waiting for 1 more node")
+					nodes[0].prints("waiting for 1 more node")
 				}
 			}
 			eventually(t, time.Minute, func() (bool, string) { return printed("of 6, node ") == 6, "three nodes do not come together" })
@@ -108,7 +109,7 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 			for i, p := range nodes {
 				if i != c.victim {
 					p.exits(time.Minute, c.code)
-					p.message(c.message)
+					p.prints(c.message)
 				}
 			}
 			if c.generation != "" && printed(c.generation) != 4 {
@@ -134,10 +135,10 @@ func TestTorchrunNodeInterruptedTwice(t *testing.T) {
 			"--max-restarts", "3", "--shutdown-timeout", "5", "--rdzv-backend", "c10d", "--rdzv-endpoint", addresses[0], "--rdzv-id", "twice",
 			"--rdzv-conf", "last_call_timeout=20", "--local-addr", "127.0.0.1", "--no-python", "sh", "-c", script))
 		if i == 0 { // it serves
-			nodes[0].message("last call")
+			nodes[0].prints("last call")
 		}
 	}
-	nodes[1].message("rank 1 of 2")
+	nodes[1].prints("rank 1 of 2")
 	before := len(nodes[0].text())
 	nodes[1].signal(syscall.SIGINT)
 	eventually(t, time.Minute, func() (bool, string) {
@@ -146,7 +147,7 @@ func TestTorchrunNodeInterruptedTwice(t *testing.T) {
 	nodes[1].signal(syscall.SIGINT)
 	nodes[1].exits(time.Minute, 130)
 	nodes[0].exits(time.Minute, 0)
-	nodes[0].message("rank 0 of 1")
+	nodes[0].prints("rank 0 of 1")
 }
 
 // TestSpares: workers that take the place of others are made of interpreters that wait, also in a
