@@ -85,7 +85,7 @@ def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
             )
             for r, env in enumerate(ranks(world, **more))
         ]
-        said = ended(processes)
+        outputs = ended(processes)
         results: Dict[str, List[str]] = {name: [] for name in case_names(module)}
         for r, p in enumerate(processes):
             done, inapplicable = {}, {}
@@ -100,7 +100,7 @@ def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
             left = [name for name in results if name not in done]
             if left and not any(done.values()):  # it was killed, or hangs
                 results[left[0]].append(
-                    f"rank {r} of {world} has not ended it, and exits {p.returncode}:\n{said[r]}"
+                    f"rank {r} of {world} has not ended it, and exits {p.returncode}:\n{outputs[r]}"
                 )
         return results
 
