@@ -67,6 +67,7 @@ var layers = []layer{
 	{"internal/workerprotocol", nil, nil, nil, "agents and workers speak it, and neither imports the other"},
 	{"internal/wait", nil, nil, nil, "every package may wait"},
 	{"internal/race", nil, nil, nil, "it is a constant"},
+	{"internal/readfile", nil, nil, nil, "it is about files only"},
 	{"internal/spawn", nil, []string{"golang.org/x/sys"}, nil, "it starts processes, nothing else"},
 	{"events/eventstest", []string{"events", "events/spec", "internal/wait"}, nil, nil, "it judges every implementation alike"},
 	{"jetstream/identity", []string{"events", "events/access", "internal/durable"}, []string{"github.com/nats-io/jwt", "github.com/nats-io/nkeys", "golang.org/x/sys"}, nil, "it is about files only"},
@@ -87,12 +88,12 @@ var layers = []layer{
 	{"services/registry", []string{"events", "events/document", "events/spec", "services/controller", "services/registry/job", "internal/wait"}, nil, nil, "no service knows another"},
 	{"agent/capture", []string{"agent/traceback", "events", "events/output"}, []string{"golang.org/x/sys"}, nil, "it reads pipes, nothing else"},
 	{"agent/cgroup", []string{"agent/procfs", "events/spec", "internal/workerprotocol"}, []string{"golang.org/x/sys"}, nil, "it is about control groups only"},
-	{"agent/errorfile", []string{"agent/traceback", "agent/worker", "events", "events/limits"}, nil, nil, "it reads a file of a worker, nothing else"},
+	{"agent/errorfile", []string{"agent/traceback", "agent/worker", "events", "events/limits", "internal/readfile"}, nil, nil, "it reads a file of a worker, nothing else"},
 	{"agent/logs", []string{"events", "events/output", "internal/wait"}, []string{"golang.org/x/time"}, nil, "it writes to the log alone"},
 	{"agent/procfs", nil, nil, nil, "it reads what the kernel tells, and decides nothing"},
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "agent/checkpoints", "agent/errorfile", "agent/logs", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/worker", "agent/workerapi", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
-	{"agent/proc", []string{"events", "events/limits", "events/output", "events/spec", "agent/capture", "agent/cgroup", "agent/procfs", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"agent/proc", []string{"events", "events/limits", "events/output", "events/spec", "agent/capture", "agent/cgroup", "agent/procfs", "agent/traceback", "agent/worker", "internal/readfile", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/limits", "events/spec", "internal/wait", "services/cluster/view"}, nil, nil, "programs of others import it"},
 	// What people and programs see of a cluster is made once: the command line prints it, and the
 	// gateway serves it.
@@ -112,7 +113,7 @@ var layers = []layer{
 	{"services/gateway", []string{"events", "events/cloudevent", "events/limits", "events/output", "events/spec", "internal/specfile", "services/cluster/...", "services/gateway/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid", "github.com/prometheus/client_golang"}, nil, "it is a client of the services, and decides nothing"},
 	{"agent/statedir", []string{"events", "internal/durable"}, nil, nil, "it keeps one directory, nothing else"},
 	{"agent/checkpoints", []string{"events"}, nil, nil, "it keeps a folder of folders, nothing else"},
-	{"agent/submitenv", []string{"internal/workerprotocol", "events", "internal/durable"}, nil, nil, "it keeps a folder of files, nothing else"},
+	{"agent/submitenv", []string{"internal/workerprotocol", "events", "internal/durable", "internal/readfile"}, nil, nil, "it keeps a folder of files, nothing else"},
 	{"agent/tcpstore", []string{"events/limits"}, nil, nil, "it serves a protocol of others, nothing else"},
 	{"agent/workerapi", []string{"internal/workerprotocol"}, nil, nil, "it serves HTTP, nothing else"},
 	// collective/gpu too: the library lives in workers, and loads NCCL and CUDA only when a worker
@@ -128,7 +129,7 @@ var layers = []layer{
 	{"elastic/samples", []string{"internal/workerprotocol"}, nil, append([]string{"encoding/json"}, pureStd...), "every rank computes the same order"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "internal/wait"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
 	{"elastic/internal/...", []string{"internal/workerprotocol", "internal/wait"}, nil, nil, "package elastic is built of it"},
-	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3"}, nil, "it is about files only"},
+	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it is about files only"},
 	{"elastic/elastictest", []string{"collective/inproc", "internal/workerprotocol"}, nil, nil, "tests of elastic itself import it"},
 	{"examples/...", []string{"elastic", "elastic/samples", "collective/...", "examples/..."}, nil, nil, "people copy it"},
 }

@@ -42,23 +42,24 @@ func callOn[R events.Body](ctx context.Context, a *Agent, subject string, limit 
 
 // calls returns the calls of the worker API, which pass inputs to the machine.
 func (a *Agent) calls() workerapi.Calls {
+	put := func(in worker.Input) error {
+		a.inputs.put(in)
+		return nil
+	}
 	return workerapi.Calls{
 		Join: func(w string, r workerprotocol.JoinRequest) {
 			a.inputs.put(worker.WorkerJoined{Worker: events.Incarnation(w), Request: r})
 		},
-		Report: func(w string, r workerprotocol.Report) {
-			a.inputs.put(worker.WorkerReported{Worker: events.Incarnation(w), Report: r})
+		Report: func(w string, r workerprotocol.Report) error {
+			return put(worker.WorkerReported{Worker: events.Incarnation(w), Report: r})
 		},
-		Commit: func(w string, r workerprotocol.CommitReport) {
-			a.inputs.put(worker.WorkerCommitted{Worker: events.Incarnation(w), Report: r})
+		Commit: func(w string, r workerprotocol.CommitReport) error {
+			return put(worker.WorkerCommitted{Worker: events.Incarnation(w), Report: r})
 		},
-		Done: func(w string, r workerprotocol.DoneReport) {
-			a.inputs.put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
+		Done: func(w string, r workerprotocol.DoneReport) error {
+			return put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
 		},
-		Peer:        a.peer,
-		Checkpoint:  a.checkpoint,
-		Preempt:     a.preempt,
-		Environment: a.takeEnvironment,
+		Peer: a.peer, Checkpoint: a.checkpoint, Preempt: a.preempt, Environment: a.takeEnvironment,
 	}
 }
 
@@ -81,7 +82,7 @@ func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int
 }
 
 // takeEnvironment keeps the environment of a command for the job that it submits next.
-func (a *Agent) takeEnvironment(r workerprotocol.SubmitEnvironment) error {
+func (a *Agent) takeEnvironment(_ string, r workerprotocol.SubmitEnvironment) error {
 	no := func(format string, args ...any) error {
 		return refused(events.Conflict, fmt.Sprintf(format, args...))
 	}

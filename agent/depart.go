@@ -104,10 +104,11 @@ func urlNotice(ctx context.Context, client *http.Client, url string) (d events.D
 }
 
 // preempt handles a notice sent to the socket.
-func (a *Agent) preempt(r workerprotocol.PreemptRequest) {
+func (a *Agent) preempt(_ string, r workerprotocol.PreemptRequest) error {
 	d := events.Departure{Reason: "preempted", Until: r.Until}
 	if r.Reason != "" {
 		d.Reason += ": " + r.Reason
 	}
 	a.Depart(d)
+	return nil
 }

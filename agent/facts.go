@@ -21,7 +21,6 @@ type facts struct {
 	wake   chan struct{}
 	mu     sync.Mutex
 	queue  []queuedFact
-	idle   chan struct{} // closed while nothing is queued
 }
 
 type queuedFact struct {
@@ -30,19 +29,12 @@ type queuedFact struct {
 }
 
 func newFacts(o Options) *facts {
-	idle := make(chan struct{})
-	close(idle)
-	return &facts{
-		opt: o, source: events.AgentSource(o.Node, o.Incarnation), wake: make(chan struct{}, 1), idle: idle,
-	}
+	return &facts{opt: o, source: events.AgentSource(o.Node, o.Incarnation), wake: make(chan struct{}, 1)}
 }
 
 // enqueue adds a fact of the machine, which decided it at a time.
 func (f *facts) enqueue(t worker.PublishFact, at time.Time) {
 	f.mu.Lock()
-	if len(f.queue) == 0 {
-		f.idle = make(chan struct{})
-	}
 	f.queue = append(f.queue, queuedFact{at: at, event: events.Event{
 		ID: ulid.Make().String(), Source: f.source, Entity: string(t.Job), Time: at, Trace: t.Trace, Body: t.Body,
 	}})
@@ -63,21 +55,19 @@ func (f *facts) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queue = f.queue[1:]
-	if len(f.queue) == 0 {
-		close(f.idle)
-	}
 }
 
+// drained waits until all facts are stored.
 func (f *facts) drained(ctx context.Context) {
-	f.mu.Lock()
-	idle := f.idle
-	f.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
+	queued := func() int {
 		f.mu.Lock()
-		n := len(f.queue)
-		f.mu.Unlock()
+		defer f.mu.Unlock()
+		return len(f.queue)
+	}
+	for queued() > 0 && wait.Sleep(ctx, time.Millisecond) {
+		continue
+	}
+	if n := queued(); n > 0 {
 		f.opt.Logger.Warn("facts could not be stored before the end", "node", f.opt.Node, "count", n)
 	}
 }

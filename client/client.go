@@ -12,6 +12,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,22 +54,16 @@ type Client struct {
 
 // New returns a client. It connects with the first request.
 func New(o Options) (*Client, error) {
-	c := &Client{url: o.URL, token: o.Token, http: o.HTTP, patience: o.Patience}
-	if c.url == "" {
-		c.url = os.Getenv("REGROUP_GATEWAY_URL")
-	}
-	if c.token == "" {
-		c.token = os.Getenv("REGROUP_GATEWAY_TOKEN")
+	c := &Client{
+		url: cmp.Or(o.URL, os.Getenv("REGROUP_GATEWAY_URL")), token: cmp.Or(o.Token, os.Getenv("REGROUP_GATEWAY_TOKEN")),
+		http: cmp.Or(o.HTTP, http.DefaultClient), patience: max(cmp.Or(o.Patience, 10*time.Second), 0),
 	}
 	if c.url == "" {
 		local, err := Find(o.StateDir)
 		if err != nil {
 			return nil, err
 		}
-		c.url = local.URL
-		if c.token == "" {
-			c.token = local.Token
-		}
+		c.url, c.token = local.URL, cmp.Or(c.token, local.Token)
 	}
 	u, err := url.Parse(c.url)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -77,15 +72,6 @@ func New(o Options) (*Client, error) {
 	c.url = strings.TrimSuffix(c.url, "/")
 	if c.token == "" {
 		return nil, events.Errorf(events.Invalid, "no token for %s: set Token, or REGROUP_GATEWAY_TOKEN", c.url)
-	}
-	if c.http == nil {
-		c.http = http.DefaultClient
-	}
-	switch {
-	case c.patience == 0:
-		c.patience = 10 * time.Second
-	case c.patience < 0:
-		c.patience = 0
 	}
 	return c, nil
 }
@@ -198,16 +184,28 @@ func (c *Client) Get(ctx context.Context, path string, into any) error {
 
 // Link returns an address that opens the dashboard once, within five minutes.
 func (c *Client) Link(ctx context.Context) (string, error) {
-	var l struct {
+	l, err := ask[struct {
 		Path string `json:"path"`
-	}
-	if err := c.do(ctx, request{method: http.MethodPost, path: "/api/v1/links"}, &l); err != nil {
+	}](ctx, c, http.MethodPost, "/api/v1/links", nil)
+	if err != nil {
 		return "", err
 	}
 	if l.Path == "" {
 		return "", events.Errorf(events.Internal, "%s answers something else than a link: is it a gateway?", c.url)
 	}
 	return c.url + l.Path, nil
+}
+
+// ask sends a request, with a body in JSON unless that is nil, and again if need be.
+func ask[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
+	r := request{method: method, path: path}
+	if body != nil {
+		if r, err = asJSON(method, path, body); err != nil {
+			return answer, err
+		}
+	}
+	err = c.do(ctx, r, &answer)
+	return answer, err
 }
 
 // asJSON is a request with a JSON body.

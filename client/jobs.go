@@ -68,13 +68,7 @@ func (c *Client) Jobs(ctx context.Context, s Selection) ([]view.Job, error) {
 
 // Job returns one job; NotFound if there is none with this id.
 func (c *Client) Job(ctx context.Context, id events.JobID) (view.Job, error) {
-	var v view.Job
-	path, err := jobPath(id, "")
-	if err != nil {
-		return v, err
-	}
-	err = c.Get(ctx, path, &v)
-	return v, err
+	return c.change(ctx, http.MethodGet, id, "", nil)
 }
 
 // Scale changes the wanted number of workers.
@@ -93,12 +87,7 @@ func (c *Client) change(ctx context.Context, method string, id events.JobID, mor
 	if err != nil {
 		return v, err
 	}
-	r, err := asJSON(method, path, body)
-	if err != nil {
-		return v, err
-	}
-	err = c.do(ctx, r, &v)
-	return v, err
+	return ask[view.Job](ctx, c, method, path, body)
 }
 
 // Remove removes the record of an ended job; Conflict if it has not ended.

@@ -9,10 +9,9 @@ import (
 
 // Nodes lists the nodes, by name.
 func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
-	var list struct {
+	list, err := ask[struct {
 		Nodes []events.NodeView `json:"nodes"`
-	}
-	err := c.Get(ctx, "/api/v1/nodes", &list)
+	}](ctx, c, http.MethodGet, "/api/v1/nodes", nil)
 	return list.Nodes, err
 }
 
@@ -30,10 +29,5 @@ func (c *Client) drain(ctx context.Context, node events.NodeID, body any) (v eve
 	if err := node.Check(); err != nil {
 		return v, err
 	}
-	r, err := asJSON(http.MethodPost, "/api/v1/nodes/"+string(node)+"/drain", body)
-	if err != nil {
-		return v, err
-	}
-	err = c.do(ctx, r, &v)
-	return v, err
+	return ask[events.NodeView](ctx, c, http.MethodPost, "/api/v1/nodes/"+string(node)+"/drain", body)
 }

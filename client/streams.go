@@ -49,26 +49,17 @@ func (c *Client) Events(ctx context.Context, o EventsOptions) iter.Seq2[Event, e
 		q.Set("type", o.Type)
 	}
 	s := stream{Client: c, path: path, query: q, at: o.After, given: o.After > 0, ends: o.Now}
-	return func(yield func(Event, error) bool) {
-		if err != nil {
-			yield(Event{}, err)
-			return
+	return each(ctx, s, err, func(i item) (e Event, is, last bool, err error) {
+		if i.kind != "fact" {
+			return e, false, false, nil
 		}
-		s := s
-		s.read(ctx, func(i item, err error) bool {
-			if err != nil {
-				return yield(Event{}, err)
-			}
-			if i.kind != "fact" {
-				return true
-			}
-			e, err := cloudevent.Decode(map[string][]string{"Content-Type": {"application/cloudevents+json"}}, i.data)
-			if errors.Is(err, events.ErrUnknownType) {
-				err = nil
-			}
-			return yield(Event{e, i.position}, err)
-		})
-	}
+		e.Position = i.position
+		e.Event, err = cloudevent.Decode(map[string][]string{"Content-Type": {"application/cloudevents+json"}}, i.data)
+		if errors.Is(err, events.ErrUnknownType) {
+			err = nil
+		}
+		return e, true, false, err
+	})
 }
 
 // Line is a line of output of a worker.
@@ -101,21 +92,32 @@ func (c *Client) Logs(ctx context.Context, id events.JobID, o LogsOptions) iter.
 		q.Set("tail", strconv.Itoa(o.Tail))
 	}
 	s := stream{Client: c, path: path, query: q, at: o.After, given: o.After > 0, ends: o.Now}
-	return func(yield func(Line, error) bool) {
+	return each(ctx, s, err, func(i item) (l Line, is, last bool, err error) {
+		if i.kind != "line" {
+			return l, false, i.kind == "end", nil
+		}
+		l.Position = i.position
+		err = json.Unmarshal(i.data, &l)
+		return l, true, false, err
+	})
+}
+
+// each yields what decode makes of the items of a stream: is = it is a value, last = the stream is
+// over. err is what is wrong with the request.
+func each[T any](ctx context.Context, s stream, err error, decode func(item) (value T, is, last bool, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
 		if err != nil {
-			yield(Line{}, err)
+			yield(none, err)
 			return
 		}
-		s := s
+		s := s // each use of the iterator begins anew
 		s.read(ctx, func(i item, err error) bool {
-			l := Line{Position: i.position}
-			if err == nil && i.kind != "line" {
-				return i.kind != "end"
+			if err != nil {
+				return yield(none, err)
 			}
-			if err == nil {
-				err = json.Unmarshal(i.data, &l)
-			}
-			return yield(l, err)
+			v, is, last, err := decode(i)
+			return !last && (!is || yield(v, err))
 		})
 	}
 }

@@ -7,19 +7,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/internal/readfile"
 )
 
 // Env is torch's name of the variable with the path of a worker's error file.
@@ -28,8 +27,7 @@ const Env = "TORCHELASTIC_ERROR_FILE"
 // read reads an error file. It accepts both forms that torch writes: message as text, or as an
 // object with the text and the traceback, from which the exception is made. The program controls
 // the path, so the file may be anything; invalid content is described instead. It must be the file
-// of the worker's user, under one name: another name could be that of a file which only the agent
-// may read.
+// of the worker's user, under one name.
 //
 // The file is removed unless it is the one that is kept.
 //
@@ -38,7 +36,7 @@ func read(path, kept string, who *worker.Account) (message string, x *events.Exc
 	if path == "" {
 		return "", nil, raised
 	}
-	b, info, err := readErrorFile(path, who)
+	b, info, err := readOf(path, who)
 	if path != kept {
 		_ = os.Remove(path)
 	}
@@ -126,7 +124,7 @@ func Keep(path, kept string, who *worker.Account, hide func(string) string) erro
 	if path == "" || kept == "" || path == kept && hide == nil {
 		return nil
 	}
-	b, info, err := readErrorFile(path, who)
+	b, info, err := readOf(path, who)
 	switch {
 	case os.IsNotExist(err):
 		return nil
@@ -224,31 +222,14 @@ func beginning(b []byte) string {
 	}
 }
 
-// readErrorFile reads the first bytes of a regular file. It follows no link and does not block on a
-// FIFO.
-func readErrorFile(path string, who *worker.Account) (b []byte, info os.FileInfo, err error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
-	if errors.Is(err, syscall.ELOOP) {
-		return nil, nil, errors.New("it is a link")
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = f.Close() }()
-	info, err = f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("it is no regular file (%s)", info.Mode())
-	}
+// readOf reads the first bytes of a file of a worker's user; nil = the agent's own.
+func readOf(path string, who *worker.Account) (b []byte, info os.FileInfo, err error) {
 	owner := os.Geteuid()
 	if who != nil {
 		owner = int(who.UID)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int64(st.Uid) != int64(owner) || st.Nlink != 1 {
-		return nil, nil, errors.New("it is a file of another user, or has a second name")
+	if b, info, err = readfile.Regular(path, limits.Errors.Max, false); err == nil {
+		err = readfile.OfUser(info, owner)
 	}
-	b, err = io.ReadAll(io.LimitReader(f, int64(limits.Errors.Max)))
 	return b, info, err
 }

@@ -3,16 +3,14 @@ package proc
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/readfile"
 )
 
 // minSecret is the least length of a secret: a shorter one could not be concealed without spoiling
@@ -87,27 +85,6 @@ func (d *Driver) readSecret(source string) (string, error) {
 	if !ok {
 		return "", errors.New("is of a kind that this agent does not know: is it older than the client?")
 	}
-	return readSecretFile(path)
-}
-
-// readSecretFile reads a regular file, without the line break at its end. It does not block on a
-// FIFO.
-func readSecretFile(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is no regular file (%s)", path, info.Mode())
-	}
-	b, err := io.ReadAll(io.LimitReader(f, int64(limits.Secret.Max)+2)) // a line break, and one byte too many
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), nil
+	b, _, err := readfile.Regular(path, limits.Secret.Max+2, true) // a line break, and one byte too many
+	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), err
 }

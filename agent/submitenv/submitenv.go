@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/durable"
+	"github.com/regroup-io/regroup/internal/readfile"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -137,25 +137,19 @@ func (s Store) path(origin string) (string, error) {
 
 // read reads a file that nobody but this user can have written or read.
 func read(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
+	b, info, err := readfile.Regular(path, maxFile, false)
+	if err == nil {
+		err = readfile.OfUser(info, os.Geteuid())
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
-	case !ok || int64(st.Uid) != int64(os.Geteuid()):
-		return nil, fmt.Errorf("%s is not of the agent's user", path)
-	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 || st.Nlink != 1:
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	case info.Mode().Perm()&0o077 != 0:
 		return nil, fmt.Errorf("%s is not a file of the agent's user alone (%s)", path, info.Mode())
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFile)
 	}
-	return io.ReadAll(io.LimitReader(f, maxFile))
+	return b, nil
 }
 
 // Identify returns what a path is for this process.

@@ -14,13 +14,7 @@ import (
 
 func server(t *testing.T, socket string) *Server {
 	t.Helper()
-	s, err := New(Options{Socket: socket, Calls: Calls{
-		Join: func(string, workerprotocol.JoinRequest) {}, Report: func(string, workerprotocol.Report) {}, Commit: func(string, workerprotocol.CommitReport) {},
-		Done: func(string, workerprotocol.DoneReport) {}, Preempt: func(workerprotocol.PreemptRequest) {}, Environment: func(workerprotocol.SubmitEnvironment) error { return nil },
-		Peer: func(context.Context, string, uint64, int) (workerprotocol.Peer, error) {
-			return workerprotocol.Peer{}, nil
-		},
-	}})
+	s, err := New(Options{Socket: socket})
 	if err != nil {
 		t.Fatal(err)
 	}

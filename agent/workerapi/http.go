@@ -21,20 +21,21 @@ func (s *Server) Handler() http.Handler { return s.handler(true) }
 // handler returns the handler for a socket of the agent's own user, or for one of another user, who
 // may not take the node away from others.
 func (s *Server) handler(own bool) http.Handler {
+	calls := s.opt.Calls
 	mux := http.NewServeMux()
 	for path, h := range map[string]struct {
 		method string
-		serve  func(http.ResponseWriter, *http.Request, string, *mailbox) error
+		serve  serve
 	}{
 		workerprotocol.PathJoin:        {http.MethodPost, s.join},
 		workerprotocol.PathChanges:     {http.MethodGet, s.changes},
 		workerprotocol.PathPeers:       {http.MethodGet, s.peers},
-		workerprotocol.PathReport:      {http.MethodPost, report(s.opt.Calls.Report)},
-		workerprotocol.PathCommit:      {http.MethodPost, report(s.opt.Calls.Commit)},
-		workerprotocol.PathDone:        {http.MethodPost, report(s.opt.Calls.Done)},
-		workerprotocol.PathCheckpoint:  {http.MethodPost, s.checkpoint},
-		workerprotocol.PathPreempt:     {http.MethodPost, s.preempt},
-		workerprotocol.PathEnvironment: {http.MethodPost, s.environment},
+		workerprotocol.PathReport:      {http.MethodPost, accept(http.StatusNoContent, calls.Report)},
+		workerprotocol.PathCommit:      {http.MethodPost, accept(http.StatusNoContent, calls.Commit)},
+		workerprotocol.PathDone:        {http.MethodPost, accept(http.StatusNoContent, calls.Done)},
+		workerprotocol.PathCheckpoint:  {http.MethodPost, accept(http.StatusNoContent, calls.Checkpoint)},
+		workerprotocol.PathPreempt:     {http.MethodPost, accept(http.StatusAccepted, calls.Preempt)},
+		workerprotocol.PathEnvironment: {http.MethodPost, accept(http.StatusNoContent, calls.Environment)},
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != h.method {
@@ -50,7 +51,7 @@ func (s *Server) handler(own bool) http.Handler {
 				worker, b, err = s.who(r)
 			case !own:
 				err = refusal(http.StatusForbidden, "not_allowed", "%s is for the agent's own user", path)
-			default: // any process that may open the socket
+			default: // any process that may open the socket: it may also stop its workers, or submit jobs here
 			}
 			if err == nil {
 				err = h.serve(w, r, worker, b)
@@ -128,56 +129,25 @@ func read[T any](w http.ResponseWriter, r *http.Request) (T, error) {
 	return v, nil
 }
 
-func report[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, string, *mailbox) error {
-	return func(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) error {
-		v, err := read[T](w, r)
-		if err != nil {
+// serve answers a call of a worker, whose name is empty for a call of another process.
+type serve func(w http.ResponseWriter, r *http.Request, worker string, b *mailbox) error
+
+// accept passes the body of a call on, and answers with a status unless it is refused. With
+// StatusAccepted there need not be a body.
+func accept[T any](status int, to func(worker string, body T) error) serve {
+	return func(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) (err error) {
+		var v T
+		if r.ContentLength != 0 || status != http.StatusAccepted {
+			if v, err = read[T](w, r); err != nil {
+				return err
+			}
+		}
+		if err := to(worker, v); err != nil {
 			return err
 		}
-		to(worker, v)
-		w.WriteHeader(http.StatusNoContent)
+		w.WriteHeader(status)
 		return nil
 	}
-}
-
-// checkpoint answers whether there is space for one.
-func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) error {
-	v, err := read[workerprotocol.CheckpointRequest](w, r)
-	if err == nil {
-		err = s.opt.Calls.Checkpoint(worker, v)
-	}
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
-	}
-	return err
-}
-
-// preempt handles the notice that this node will be taken away. A process that may open the socket
-// may stop its workers anyway, so no token is required.
-func (s *Server) preempt(w http.ResponseWriter, r *http.Request, _ string, _ *mailbox) error {
-	var v workerprotocol.PreemptRequest
-	if r.ContentLength != 0 {
-		var err error
-		if v, err = read[workerprotocol.PreemptRequest](w, r); err != nil {
-			return err
-		}
-	}
-	s.opt.Calls.Preempt(v)
-	w.WriteHeader(http.StatusAccepted)
-	return nil
-}
-
-// environment handles the environment of a command that submits a job. Like preempt it asks for no
-// token: a process that may open the socket may also submit jobs here.
-func (s *Server) environment(w http.ResponseWriter, r *http.Request, _ string, _ *mailbox) error {
-	v, err := read[workerprotocol.SubmitEnvironment](w, r)
-	if err == nil {
-		err = s.opt.Calls.Environment(v)
-	}
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
-	}
-	return err
 }
 
 func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *mailbox) error {

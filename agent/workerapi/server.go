@@ -22,23 +22,21 @@ import (
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
-// Calls are the callbacks for workers' calls. They must not block, except Peer. worker is the name
-// given to Admit.
+// Calls are the callbacks for workers' calls, all of which must be set. They must not block, except
+// Peer. worker is the name given to Admit. A *Refusal fails the call with its code.
 type Calls struct {
 	Join   func(worker string, r workerprotocol.JoinRequest)
-	Report func(worker string, r workerprotocol.Report)
-	Commit func(worker string, r workerprotocol.CommitReport)
-	Done   func(worker string, r workerprotocol.DoneReport)
-	// Checkpoint grants the space for a checkpoint, or says why there is none. A *Refusal fails the
-	// call with its code.
+	Report func(worker string, r workerprotocol.Report) error
+	Commit func(worker string, r workerprotocol.CommitReport) error
+	Done   func(worker string, r workerprotocol.DoneReport) error
+	// Checkpoint grants the space for a checkpoint, or says why there is none.
 	Checkpoint func(worker string, r workerprotocol.CheckpointRequest) error
 	// Preempt is called with the notice that this node will be taken away. It is from no worker.
-	Preempt func(r workerprotocol.PreemptRequest)
+	Preempt func(worker string, r workerprotocol.PreemptRequest) error
 	// Environment is called with the environment of a command that submits a job. It is from no
-	// worker. A *Refusal fails the call with its code.
-	Environment func(r workerprotocol.SubmitEnvironment) error
-	// Peer returns the address of a rank of the worker's generation. A *Refusal fails the call with
-	// its code.
+	// worker.
+	Environment func(worker string, r workerprotocol.SubmitEnvironment) error
+	// Peer returns the address of a rank of the worker's generation.
 	Peer func(ctx context.Context, worker string, generation uint64, rank int) (workerprotocol.Peer, error)
 }
 
@@ -79,9 +77,6 @@ const maxPath = 107
 func New(o Options) (*Server, error) {
 	if o.Socket == "" {
 		return nil, errors.New("workerapi: Socket is empty: give the path of the worker socket")
-	}
-	if o.Calls.Join == nil || o.Calls.Report == nil || o.Calls.Commit == nil || o.Calls.Done == nil || o.Calls.Peer == nil || o.Calls.Preempt == nil || o.Calls.Environment == nil {
-		return nil, errors.New("workerapi: a callback is missing")
 	}
 	o.PollFor = cmp.Or(o.PollFor, 25*time.Second)
 	if o.Listen == nil {

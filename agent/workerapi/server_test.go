@@ -32,17 +32,19 @@ type rig struct {
 func newRig(t *testing.T, socket string, pollFor time.Duration) *rig {
 	t.Helper()
 	r := &rig{t: t, calls: make(chan string, 16)}
+	called := func(format string, args ...any) error {
+		r.calls <- fmt.Sprintf(format, args...)
+		return nil
+	}
 	s, err := New(Options{Socket: socket, PollFor: pollFor, Calls: Calls{
 		Join:   func(w string, j workerprotocol.JoinRequest) { r.calls <- fmt.Sprintf("join %s %s", w, j.Address) },
-		Report: func(w string, x workerprotocol.Report) { r.calls <- fmt.Sprintf("report %s %d", w, x.Step) },
-		Commit: func(w string, x workerprotocol.CommitReport) {
-			r.calls <- fmt.Sprintf("commit %s %d", w, x.Commit.Step)
+		Report: func(w string, x workerprotocol.Report) error { return called("report %s %d", w, x.Step) },
+		Commit: func(w string, x workerprotocol.CommitReport) error { return called("commit %s %d", w, x.Commit.Step) },
+		Done:   func(w string, x workerprotocol.DoneReport) error { return called("done %s %d", w, x.Step) },
+		Preempt: func(_ string, x workerprotocol.PreemptRequest) error {
+			return called("preempt %s %s", x.Reason, x.Until.Format(time.RFC3339))
 		},
-		Done: func(w string, x workerprotocol.DoneReport) { r.calls <- fmt.Sprintf("done %s %d", w, x.Step) },
-		Preempt: func(x workerprotocol.PreemptRequest) {
-			r.calls <- fmt.Sprintf("preempt %s %s", x.Reason, x.Until.Format(time.RFC3339))
-		},
-		Environment: func(x workerprotocol.SubmitEnvironment) error {
+		Environment: func(_ string, x workerprotocol.SubmitEnvironment) error {
 			if x.Name == "refused" {
 				return &Refusal{Status: 409, Code: "conflict", Message: "another machine"}
 			}

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -10,8 +11,8 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"sync"
-	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 )
 
 var (
@@ -136,33 +137,25 @@ func damaged(err error, format string, args ...any) error {
 const maxReaders = 8
 
 func (c *content) read(file io.ReaderAt, data []byte) error {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	var once sync.Once
-	var failed error
-	for range min(maxReaders, runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
-			for {
-				i := next.Add(1) - 1
-				if i >= c.chunks() {
-					return
-				}
-				lo := i * chunkBytes
-				chunk := data[lo:min(lo+chunkBytes, c.Data)]
-				_, err := file.ReadAt(chunk, c.offset+lo)
-				if h := hashOf(chunk); err == nil && !bytes.Equal(h[:], c.hashes[i*hashBytes:(i+1)*hashBytes]) {
-					err = corrupt("chunk %d does not match its hash", i)
-				}
-				if err != nil {
-					once.Do(func() { failed = damaged(err, "%v", err) })
-					next.Store(c.chunks()) // stops the others
-					return
-				}
+	g, ctx := errgroup.WithContext(context.Background())
+	g.SetLimit(min(maxReaders, runtime.GOMAXPROCS(0)))
+	for i := range c.chunks() {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			lo := i * chunkBytes
+			chunk := data[lo:min(lo+chunkBytes, c.Data)]
+			if _, err := file.ReadAt(chunk, c.offset+lo); err != nil {
+				return damaged(err, "%v", err)
 			}
+			if h := hashOf(chunk); !bytes.Equal(h[:], c.hashes[i*hashBytes:(i+1)*hashBytes]) {
+				return corrupt("chunk %d does not match its hash", i)
+			}
+			return nil
 		})
 	}
-	wg.Wait()
-	return failed
+	return g.Wait()
 }
 
 func (c *content) describe() string {
