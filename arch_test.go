@@ -64,7 +64,7 @@ var layers = []layer{
 	{"events/memory", []string{"events"}, nil, nil, "it stands in for the broker"},
 	{"internal/golden", nil, nil, nil, "tests of every layer import it"},
 	{"internal/durable", nil, nil, nil, "it is about files only"},
-	{"internal/workerprotocol", nil, nil, nil, "agents and workers speak it, and neither imports the other"},
+	{"internal/workerprotocol", []string{"events/limits"}, nil, nil, "agents and workers speak it, and neither imports the other"},
 	{"internal/wait", nil, nil, nil, "every package may wait"},
 	{"internal/race", nil, nil, nil, "it is a constant"},
 	{"internal/readfile", nil, nil, nil, "it is about files only"},

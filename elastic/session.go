@@ -113,7 +113,7 @@ func (s *Session) sumStep(ctx context.Context, b samples.Batch) (stepTotals, err
 	}
 	// Element 2+u counts the ranks on which update u is pending. Sums wrap around, as unsigned ones
 	// do.
-	v := [3 + updateStop]int64{int64(len(b.Indices)), int64(b.HashSum()), int64(b.Left())}
+	v := [3 + updateStop]int64{int64(len(b.Indices)), int64(samples.HashSum(b.Indices)), int64(b.Left())}
 	if u := s.updates.pending(); u != updateNone {
 		v[2+u] = 1
 	}

@@ -163,7 +163,7 @@ func (d *Driver) finish(p *process) {
 	delete(d.live, p.worker)
 	d.mu.Unlock()
 	p.confinement.end()
-	d.sweepAll(processSet{ids: map[events.Incarnation]bool{cmp.Or(p.worker, p.firstID): true, p.firstID: true}, marks: marks(p.mark)})
+	d.sweepAll(processSet{[]events.Incarnation{p.worker, p.firstID}, []uint64{p.mark}})
 	_ = os.Remove(d.file(p.firstID))
 	if p.worker != "" {
 		_ = os.Remove(d.file(p.worker))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -82,7 +83,7 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 	if err != nil {
 		return nil, nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
 	}
-	of := processSet{ids: map[events.Incarnation]bool{}, marks: map[uint64]bool{}}
+	var of processSet
 	var groups []record
 	for _, f := range files {
 		var r record
@@ -104,13 +105,7 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 			found = append(found, o)
 		}
 		if r.Boot == d.proc.Boot() {
-			of.ids[r.Incarnation] = true
-			if r.FirstID != "" {
-				of.ids[r.FirstID] = true
-			}
-			if r.Mark > 0 {
-				of.marks[r.Mark] = true
-			}
+			of.ids, of.marks = append(of.ids, r.Incarnation, r.FirstID), append(of.marks, r.Mark)
 			groups = append(groups, r)
 			d.groups.EndLeft(r.Groups)
 		}
@@ -120,16 +115,8 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 
 // processSet identifies the processes of workers.
 type processSet struct {
-	ids   map[events.Incarnation]bool // in their environment
-	marks map[uint64]bool
-}
-
-// marks returns the set of one mark, or nil for 0.
-func marks(m uint64) map[uint64]bool {
-	if m == 0 {
-		return nil
-	}
-	return map[uint64]bool{m: true}
+	ids   []events.Incarnation // in their environment; empty ones stand for none
+	marks []uint64             // 0 stands for none
 }
 
 func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) error {
@@ -167,7 +154,7 @@ func (d *Driver) sweepAll(of processSet) {
 
 // sweep kills every process of these workers, whatever its group, and returns how many it found.
 func (d *Driver) sweep(of processSet) int {
-	if len(of.ids)+len(of.marks) == 0 {
+	if len(of.ids) == 0 {
 		return 0
 	}
 	n := 0
@@ -194,7 +181,8 @@ func (d *Driver) isOneOf(pid int, of processSet) bool {
 		return false // it has ended, or is no worker of this agent
 	}
 	if id, ok := procfs.Variable(b, worker.EnvIncarnation); ok {
-		return of.ids[events.Incarnation(id)]
+		return id != "" && slices.Contains(of.ids, events.Incarnation(id))
 	}
-	return len(of.marks) > 0 && of.marks[d.proc.MessageQueueLimit(pid)]
+	mark := d.proc.MessageQueueLimit(pid)
+	return mark > 0 && slices.Contains(of.marks, mark)
 }

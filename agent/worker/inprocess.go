@@ -164,7 +164,7 @@ func (in WorkerJoined) apply(t *transition) {
 			w.commit = c // the commit that it has returned to
 		}
 		if w.left >= w.ref.Generation {
-			t.endGeneration(w, t.now.Add(-millis(in.Request.NoticeMS)), nil, false)
+			t.end(w, &w.generation, t.now.Add(-millis(in.Request.NoticeMS)), nil, false)
 		}
 		w.join = &join{req: in.Request, receivedAt: t.now, sendAt: t.now}
 		for _, rank := range in.Request.Accused {
@@ -186,7 +186,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 	case m.Incarnation == w.ref.Incarnation && m.Rank >= 0 && uint64(l.Generation) > w.join.req.Left:
 		w.join = nil
 		if w.ref.Generation != l.Generation {
-			t.endGeneration(w, t.now, nil, false)
+			t.end(w, &w.generation, t.now, nil, false)
 		}
 		w.ref.Generation, w.rank, w.localRank, w.world = l.Generation, m.Rank, m.LocalRank, l.World
 		w.pushed = pushed{}

@@ -116,7 +116,7 @@ func (w *incarnation) recordMetrics(values map[string]float64, step uint64) {
 	for name, v := range values {
 		w.values[name] = metric{v, step}
 	}
-	if len(w.values) > workerprotocol.MaxNames {
+	if len(w.values) > limits.Names.Max {
 		maps.DeleteFunc(w.values, func(name string, _ metric) bool { _, now := values[name]; return !now })
 	}
 }

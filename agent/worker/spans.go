@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -75,7 +76,14 @@ func (t *transition) beginGeneration(w *incarnation) {
 }
 
 func (t *transition) begin(w *incarnation, name, parent, self string) events.Span {
-	s := events.Span{Service: serviceWorker, Name: name, Parent: parent, Self: self, Start: t.now, Attributes: map[string]string{}}
+	s := t.span(w, serviceWorker, name, parent, t.now, time.Time{})
+	s.Self = self
+	return s
+}
+
+// span returns a span about a worker.
+func (t *transition) span(w *incarnation, service, name, parent string, start, end time.Time) events.Span {
+	s := events.Span{Service: service, Name: name, Parent: parent, Start: start, End: end, Attributes: map[string]string{}}
 	describe(s.Attributes, w)
 	return s
 }
@@ -108,26 +116,21 @@ func explain(attributes map[string]string, x events.WorkerExited) {
 	}
 }
 
-// endGeneration records that a worker has left its generation, at a time. x is how its process has
-// ended; nil = it goes on.
-func (t *transition) endGeneration(w *incarnation, at time.Time, x *events.WorkerExited, failed bool) {
-	t.end(w, &w.generation, at, x, failed)
-}
-
 // endProcess records the exit of a process, which was at a time.
 func (t *transition) endProcess(w *incarnation, at time.Time, x events.WorkerExited, failed bool) {
-	t.endGeneration(w, at, &x, failed)
+	t.end(w, &w.generation, at, &x, failed)
 	t.end(w, &w.process, at, &x, failed)
 }
 
+// end records a span that ends at a time, unless it was recorded. x is how the process has ended;
+// nil = it goes on.
 func (t *transition) end(w *incarnation, s *events.Span, at time.Time, x *events.WorkerExited, failed bool) {
 	if s.Self == "" {
 		return
 	}
 	done := *s
 	s.Self = ""
-	done.End = at
-	if done.End.Before(done.Start) {
+	if done.End = at; at.Before(done.Start) {
 		done.End = done.Start
 	}
 	describe(done.Attributes, w)
@@ -142,11 +145,8 @@ func (t *transition) end(w *incarnation, s *events.Span, at time.Time, x *events
 
 // detectSpan emits the span of the detection of an exit, which leads to what the worker did.
 func (t *transition) detectSpan(w *incarnation, trace string, age time.Duration, x events.WorkerExited) {
-	s := events.Span{
-		Service: events.ServiceAgent, Name: "detect worker.exited", Parent: trace, Start: t.now.Add(-age), End: t.now, Error: x.Detail,
-		Attributes: map[string]string{},
-	}
-	describe(s.Attributes, w)
+	s := t.span(w, events.ServiceAgent, "detect worker.exited", trace, t.now.Add(-age), t.now)
+	s.Error = x.Detail
 	explain(s.Attributes, x)
 	for _, l := range []string{w.generation.Self, w.process.Self} {
 		if l != "" {
@@ -158,12 +158,7 @@ func (t *transition) detectSpan(w *incarnation, trace string, age time.Duration,
 
 // launchSpan emits the span from a launch to the start of a worker, or to its assignment.
 func (t *transition) launchSpan(j *job, w *incarnation) {
-	s := events.Span{
-		Service: events.ServiceAgent, Name: spanLaunch, Parent: w.trace, Start: j.launchedAt, End: t.now,
-		Attributes: map[string]string{},
-	}
-	describe(s.Attributes, w)
-	t.do(RecordSpan{Span: s})
+	t.do(RecordSpan{Span: t.span(w, events.ServiceAgent, spanLaunch, w.trace, j.launchedAt, t.now)})
 }
 
 // recoverySpans emits the phases of a worker's recovery, laid out backwards from now: the worker's
@@ -180,15 +175,11 @@ func (t *transition) recoverySpans(w *incarnation, f workerprotocol.FirstStep) {
 	}
 	for _, p := range parts {
 		if millis(p.ms) > 0 {
-			s := events.Span{
-				Service: serviceWorker, Name: p.name, Parent: w.trace, Start: from, End: from.Add(millis(p.ms)),
-				Attributes: map[string]string{},
-			}
+			s := t.span(w, serviceWorker, p.name, w.trace, from, from.Add(millis(p.ms)))
 			from = s.End
 			if assigned := w.generation.Start; !f.Survivor && w.generation.Parent == w.trace && s.Start.Before(assigned) && s.End.After(assigned) {
 				s.Start = assigned
 			}
-			describe(s.Attributes, w)
 			t.do(RecordSpan{Span: s})
 		}
 	}
@@ -209,8 +200,5 @@ func (t *transition) orphanSpan(s events.Span, w *incarnation, x events.WorkerEx
 
 // traceparent returns the traceparent for what a worker does now.
 func (w *incarnation) traceparent() string {
-	if w.generation.Self != "" {
-		return w.generation.Self
-	}
-	return w.process.Self
+	return cmp.Or(w.generation.Self, w.process.Self)
 }

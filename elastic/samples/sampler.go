@@ -118,10 +118,7 @@ func (b Batch) Left() uint64 {
 	return b.share.left
 }
 
-// HashSum returns the sum of the hashes of the samples, which is what they add to the ledger.
-func (b Batch) HashSum() uint64 { return HashSum(b.Indices) }
-
-// HashSum returns the sum of the hashes of samples.
+// HashSum returns the sum of the hashes of samples, which is what they add to the ledger.
 func HashSum(indices []int) (sum uint64) {
 	for _, i := range indices {
 		sum += workerprotocol.SampleHash(uint64(i))

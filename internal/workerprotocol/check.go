@@ -2,31 +2,22 @@ package workerprotocol
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Limits on what a worker may send; docs/limits.md has them by these names.
-const (
-	MaxNames = 256     // names: metrics of one report
-	MaxWord  = 256     // word: bytes of an address, a hash or the name of a metric
-	MaxRanks = 100_000 // workers: ranks in one list
-
-	maxCheckpoint = 1 << 50 // bytes
-)
+const maxCheckpoint = 1 << 50 // bytes
 
 // Check returns an error if a limit is exceeded.
 func (r JoinRequest) Check() error {
-	switch {
-	case len(r.Address) > MaxWord:
-		return over("address", len(r.Address), MaxWord, "bytes", "word")
-	case len(r.Accused) > MaxRanks:
-		return over("accused", len(r.Accused), MaxRanks, "entries", "workers")
-	case len(r.Broken) > MaxRanks:
-		return over("broken", len(r.Broken), MaxRanks, "entries", "workers")
-	}
-	return r.Commit.check("commit")
+	return cmp.Or(
+		within(limits.Word, "address", len(r.Address)), within(limits.Workers, "accused", len(r.Accused)),
+		within(limits.Workers, "broken", len(r.Broken)), r.Commit.check("commit"),
+	)
 }
 
 // Check returns an error if a limit is exceeded.
@@ -69,25 +60,20 @@ func (r SubmitEnvironment) Check() error {
 	return nil
 }
 
-func (c Commit) check(path string) error {
-	if len(c.Hash) > MaxWord {
-		return over(path+".hash", len(c.Hash), MaxWord, "bytes", "word")
-	}
-	return nil
-}
+func (c Commit) check(path string) error { return within(limits.Word, path+".hash", len(c.Hash)) }
 
 func checkMetrics(m map[string]float64) error {
-	if len(m) > MaxNames {
-		return over("metrics", len(m), MaxNames, "entries", "names")
-	}
+	err := within(limits.Names, "metrics", len(m))
 	for name := range m {
-		if len(name) > MaxWord {
-			return over("the name of a metric", len(name), MaxWord, "bytes", "word")
-		}
+		err = cmp.Or(err, within(limits.Word, "the name of a metric", len(name)))
 	}
-	return nil
+	return err
 }
 
-func over(path string, have, most int, unit, limit string) error {
-	return fmt.Errorf("%s has %d %s, at most %d are allowed (limit %s)", path, have, unit, most, limit)
+// within returns an error unless a field is within a limit.
+func within(l limits.Limit, path string, have int) error {
+	if have <= l.Max {
+		return nil
+	}
+	return fmt.Errorf("%s has %d %s, at most %d are allowed (limit %s)", path, have, l.Unit, l.Max, l.Name)
 }

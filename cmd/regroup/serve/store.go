@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -58,9 +58,8 @@ func (o owner) String() string {
 // stopped reports whether the process is stopped, as by Ctrl-Z: it does not reply until it is
 // continued.
 func (o owner) stopped() bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", o.PID))
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	return err == nil && len(f) > 0 && (f[0][0] == 'T' || f[0][0] == 't')
+	t, ok := procfs.Dir("/proc").Process(o.PID)
+	return ok && (t.State == 'T' || t.State == 't')
 }
 
 // storeDir is the directory of the nth store, from 1.

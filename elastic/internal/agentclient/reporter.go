@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -63,14 +64,7 @@ func (r *Reporter) set(update func()) {
 	r.mu.Lock()
 	update()
 	r.mu.Unlock()
-	r.notify()
-}
-
-func (r *Reporter) notify() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	wait.Notify(r.wake)
 }
 
 // Close sends what was not sent yet, for a short while, and ends the reporter.
@@ -93,18 +87,18 @@ func (r *Reporter) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		wait := reportInterval
+		pause := reportInterval
 		if !r.send(ctx) {
-			wait = Backoff.Max
+			pause = Backoff.Max
 		}
-		if !r.pause(ctx, wait) {
+		if !r.pause(ctx, pause) {
 			return
 		}
 		r.mu.Lock()
 		unsent := r.progress != nil || r.first != nil || r.commit != nil
 		r.mu.Unlock()
 		if unsent {
-			r.notify()
+			wait.Notify(r.wake)
 		}
 	}
 }
