@@ -89,7 +89,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), renew: make(chan struct{}, 1), known: make(chan struct{}), stopNow: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: logs.New(logs.Options{
-			Node: o.Node, Incarnation: o.Incarnation, Log: o.Ports.Log, Logger: o.Logger, CallTimeout: o.Config.CallTimeout, Config: o.Config.Logs,
+			Node: o.Node, Incarnation: o.Incarnation, Log: o.Ports.Log, Logger: o.Logger, CallTimeout: callTimeout, Config: o.Config.Logs,
 		}), joins: map[events.JobID]*gathered{},
 		stores: map[string]*tcpstore.Server{},
 	}
@@ -235,7 +235,7 @@ func (a *Agent) show() {
 // leave stores the remaining facts and says goodbye.
 func (a *Agent) leave(work context.Context, why string) {
 	a.logs.Seal()
-	flush, cancel := context.WithTimeout(work, a.opt.Config.FlushWithin)
+	flush, cancel := context.WithTimeout(work, flushWithin)
 	defer cancel()
 	a.facts.drained(flush)
 	a.logs.Drained(flush)

@@ -19,7 +19,7 @@ import (
 
 // call sends one request to any replica of a service.
 func call[R events.Body](ctx context.Context, a *Agent, service, verb string, ask events.Body, trace string) (R, error) {
-	return callOn[R](ctx, a, events.RequestSubject(service, verb), a.opt.Config.CallTimeout, ask, trace)
+	return callOn[R](ctx, a, events.RequestSubject(service, verb), callTimeout, ask, trace)
 }
 
 func callOn[R events.Body](ctx context.Context, a *Agent, subject string, limit time.Duration, ask events.Body, trace string) (R, error) {

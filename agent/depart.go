@@ -50,7 +50,7 @@ func (a *Agent) notices(work context.Context) {
 		a.tasks.Go(func() error { return a.poll(work, func() (events.Departure, bool) { return fileNotice(f) }) })
 	}
 	if u := a.opt.Config.PreemptURL; u != "" {
-		client := &http.Client{Timeout: a.opt.Config.CallTimeout}
+		client := &http.Client{Timeout: callTimeout}
 		a.tasks.Go(func() error {
 			defer client.CloseIdleConnections()
 			return a.poll(work, func() (events.Departure, bool) { return urlNotice(work, client, u) })

@@ -120,7 +120,7 @@ func (f *facts) store(ctx context.Context, e events.Event) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(events.WithTrace(ctx, e.Trace), f.opt.Config.CallTimeout)
+	ctx, cancel := context.WithTimeout(events.WithTrace(ctx, e.Trace), callTimeout)
 	defer cancel()
 	_, err = f.opt.Ports.Log.Publish(ctx, m)
 	return err

@@ -98,7 +98,7 @@ func (m *membership) run(user, work context.Context) {
 		}
 		select {
 		case <-m.wake:
-		case <-time.After(m.a.opt.Config.HelloEvery):
+		case <-time.After(helloEvery):
 		case <-user.Done():
 		case <-work.Done():
 		}

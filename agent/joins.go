@@ -76,14 +76,14 @@ func (a *Agent) ask(ctx context.Context, all events.MemberJoins, trace string) (
 	patience := time.Duration(a.patience.Load())
 	if via, ok := a.via.Load(all.Job); ok {
 		subject := events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, via.(string))
-		got, err := callOn[events.MemberAnswers](ctx, a, subject, max(a.opt.Config.CallTimeout/2, patience), all, trace)
+		got, err := callOn[events.MemberAnswers](ctx, a, subject, max(callTimeout/2, patience), all, trace)
 		if err == nil {
 			return got, nil
 		}
 		a.via.CompareAndDelete(all.Job, via)
 	}
 	subject := events.RequestSubject(events.ServiceRendezvous, events.VerbJoins)
-	return callOn[events.MemberAnswers](ctx, a, subject, max(a.opt.Config.CallTimeout, patience), all, trace)
+	return callOn[events.MemberAnswers](ctx, a, subject, max(callTimeout, patience), all, trace)
 }
 
 // noteReplica records the replica that publishes the launches of a job.

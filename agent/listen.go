@@ -111,7 +111,7 @@ func (a *Agent) register(work context.Context) {
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: offered, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
 			Version: a.opt.Version, Departing: a.departing.Load(), Predecessors: a.predecessors,
 		}
-		pause := a.opt.Config.HelloEvery
+		pause := helloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
 			if events.CodeOf(err) == events.Fenced && work.Err() == nil {
 				a.replaced(err)

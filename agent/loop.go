@@ -42,14 +42,14 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 
 // begin handles the request to stop the agent. With workers it begins as a departure.
 func (e *ending) begin() {
-	e.stop, e.kill = nil, time.After(e.a.opt.Config.StopWithin)
+	e.stop, e.kill = nil, time.After(stopWithin)
 	// An agent that joined a single job has left that job before.
 	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.stopNow || e.a.member != nil {
 		e.shut(false)
 		return
 	}
 	e.by = time.After(e.a.opt.Config.DepartWithin)
-	e.a.Depart(events.Departure{Reason: "its agent was told to stop", Until: time.Now().Add(e.a.opt.Config.StopWithin)})
+	e.a.Depart(events.Departure{Reason: "its agent was told to stop", Until: time.Now().Add(stopWithin)})
 }
 
 func (e *ending) shut(now bool) {

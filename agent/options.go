@@ -52,19 +52,22 @@ type Processes interface {
 
 // Config is the configuration of an agent.
 type Config struct {
-	Heartbeat   time.Duration // interval of heartbeats; if too long, discovery suspects the node
-	HelloEvery  time.Duration // interval of registrations
-	CallTimeout time.Duration // timeout of one request to a service
-	Logs        logs.Config   // of workers' output
-	StopWithin  time.Duration // until workers of an ending agent are killed, whatever their grace
+	Heartbeat time.Duration // interval of heartbeats; if too long, discovery suspects the node
+	Logs      logs.Config   // of workers' output
 	// DepartWithin is how long the work may take to move away when the agent is stopped, before
 	// workers are stopped; 0 = no time.
 	DepartWithin time.Duration
 	PreemptFile  string        // a file whose appearance announces the node's end; empty = none
 	PreemptURL   string        // answers 2xx once the node's end is announced; empty = none
 	PreemptEvery time.Duration // interval of checks of both
-	FlushWithin  time.Duration // until an ending agent drops facts that cannot be stored
 }
+
+const (
+	helloEvery  = 10 * time.Second // interval of registrations
+	callTimeout = 2 * time.Second  // timeout of one request to a service
+	stopWithin  = 35 * time.Second // until workers of an ending agent are killed, whatever their grace
+	flushWithin = 5 * time.Second  // until an ending agent drops facts that cannot be stored
+)
 
 // Options of an Agent.
 type Options struct {
@@ -132,11 +135,7 @@ func (o *Options) check() error {
 	}
 	c := &o.Config
 	c.Heartbeat = cmp.Or(c.Heartbeat, 500*time.Millisecond)
-	c.HelloEvery = cmp.Or(c.HelloEvery, 10*time.Second)
-	c.CallTimeout = cmp.Or(c.CallTimeout, 2*time.Second)
-	c.StopWithin = cmp.Or(c.StopWithin, 35*time.Second)
 	c.PreemptEvery = cmp.Or(c.PreemptEvery, time.Second)
-	c.FlushWithin = cmp.Or(c.FlushWithin, 5*time.Second)
 	if o.Output == nil {
 		o.Output = func(logs.Line) {}
 	}

@@ -30,17 +30,6 @@ func newServer(l net.Listener, o Options) *Server {
 	return &Server{opt: o, listener: l, store: newStore(o.MaxMemory), conns: map[*conn]struct{}{}, ended: make(chan struct{})}
 }
 
-// Addr returns the address of the listener, for MASTER_ADDR and MASTER_PORT.
-func (s *Server) Addr() string { return s.listener.Addr().String() }
-
-// Port returns the port of the listener.
-func (s *Server) Port() int {
-	if a, ok := s.listener.Addr().(*net.TCPAddr); ok {
-		return a.Port
-	}
-	return 0
-}
-
 // Close closes the listener and all connections. When it returns, all goroutines of the server have
 // ended.
 func (s *Server) Close() error {

@@ -36,7 +36,7 @@ type client struct {
 
 func dial(t *testing.T, s *Server) client {
 	t.Helper()
-	nc, err := net.Dial("tcp", s.Addr())
+	nc, err := net.Dial("tcp", s.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,9 +131,6 @@ func TestServerAsAClient(t *testing.T) {
 	c.hear("v")
 	if got := s.Stats(); got.Connections != 1 || got.Silent != 0 || got.Keys != 1 || got.Memory == 0 {
 		t.Errorf("%+v", got)
-	}
-	if host, port, err := net.SplitHostPort(s.Addr()); err != nil || host != "127.0.0.1" || port != fmt.Sprint(s.Port()) {
-		t.Error(s.Addr(), s.Port())
 	}
 }
 

@@ -15,9 +15,6 @@ import (
 
 const maxBody = 1 << 20
 
-// Handler returns the handler of the API; Run serves it on the socket.
-func (s *Server) Handler() http.Handler { return s.handler(true) }
-
 // handler returns the handler for a socket of the agent's own user, or for one of another user, who
 // may not take the node away from others.
 func (s *Server) handler(own bool) http.Handler {

@@ -121,7 +121,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	srv := &http.Server{
-		Handler:           s.Handler(),
+		Handler:           s.handler(true),
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends polls
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/e2e/pytorch"
 )
 
-// store returns a store, and the function that runs a script with PyTorch.
-func store(t *testing.T) (*tcpstore.Server, func(script string, env []string, args ...string) string) {
+// store returns a store with its address, and the function that runs a script with PyTorch.
+func store(t *testing.T) (*tcpstore.Server, string, func(script string, env []string, args ...string) string) {
 	t.Helper()
 	python := pytorch.Python(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,7 +26,7 @@ func store(t *testing.T) (*tcpstore.Server, func(script string, env []string, ar
 	}
 	s := tcpstore.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}.Serve(l)
 	t.Cleanup(func() { s.Close() })
-	return s, func(script string, env []string, args ...string) string {
+	return s, l.Addr().String(), func(script string, env []string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), python, append([]string{"-W", "ignore", filepath.Join("testdata", script)}, args...)...)
 		cmd.Env = append(os.Environ(), env...)
 		var errs strings.Builder
@@ -41,8 +41,8 @@ func store(t *testing.T) (*tcpstore.Server, func(script string, env []string, ar
 
 // TestOperations calls every operation that the PyTorch has.
 func TestOperations(t *testing.T) {
-	s, run := store(t)
-	host, port, err := net.SplitHostPort(s.Addr())
+	s, address, run := store(t)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,11 +58,15 @@ func TestInitProcessGroup(t *testing.T) {
 	const size = 2
 	var ranks sync.WaitGroup
 	for range 2 {
-		s, run := store(t)
+		_, address, run := store(t)
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for rank := range size {
 			ranks.Go(func() {
 				out := run("group.py", []string{
-					"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", s.Port()), "TORCHELASTIC_USE_AGENT_STORE=True",
+					"MASTER_ADDR=" + host, "MASTER_PORT=" + port, "TORCHELASTIC_USE_AGENT_STORE=True",
 					"TORCHELASTIC_RESTART_COUNT=0", fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", size), "GLOO_SOCKET_IFNAME=lo",
 				})
 				if want := fmt.Sprintf("rank %d of %d: done\n", rank, size); out != want {
@@ -78,13 +82,13 @@ func TestInitProcessGroup(t *testing.T) {
 // workers form a group.
 func TestAgents(t *testing.T) {
 	const size = 2
-	s, _ := store(t)
+	_, address, _ := store(t)
 	python := pytorch.Python(t)
 	var agents sync.WaitGroup
 	for range size {
 		agents.Go(func() {
 			cmd := exec.CommandContext(t.Context(), python, "-W", "ignore", "-m", "torch.distributed.run",
-				"--nnodes", strconv.Itoa(size), "--rdzv_backend", "c10d", "--rdzv_conf", "is_host=false", "--rdzv_endpoint", s.Addr(), "--rdzv_id", "test",
+				"--nnodes", strconv.Itoa(size), "--rdzv_backend", "c10d", "--rdzv_conf", "is_host=false", "--rdzv_endpoint", address, "--rdzv_id", "test",
 				filepath.Join("testdata", "group.py"))
 			cmd.Env = append(os.Environ(), "GLOO_SOCKET_IFNAME=lo")
 			out, err := cmd.CombinedOutput()
