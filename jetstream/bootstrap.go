@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -62,7 +62,7 @@ func waitToBeAdded(o *server.Options) error {
 		err = durable.WriteFile(file, append(size, make([]byte, 6)...))
 	}
 	if err != nil {
-		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "NATS cluster: %w", err)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func waitToBeAdded(o *server.Options) error {
 // toItself returns the address at which a server in this process reaches the cluster's port.
 func toItself(o *server.Options) (*url.URL, error) {
 	if o.Cluster.Port <= 0 {
-		return nil, events.Errorf(events.Invalid, "NATS cluster: the first server needs a fixed port, so that others can name it: give host:port")
+		return nil, errcode.Errorf(errcode.Invalid, "NATS cluster: the first server needs a fixed port, so that others can name it: give host:port")
 	}
 	host := o.Cluster.Host
 	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
@@ -93,14 +93,14 @@ func (s *Server) accompany(o *server.Options) error {
 		}
 	}
 	if err := os.RemoveAll(dir); err != nil {
-		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "NATS cluster: %w", err)
 	}
 	if s.leader() != "" {
 		return nil
 	}
 	c, err := server.NewServer(s.companionOf(o))
 	if err != nil {
-		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
+		return errcode.Errorf(errcode.Internal, "NATS cluster: companion: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -141,7 +141,7 @@ func (s *Server) found(o *server.Options, dir string) error {
 	opts.JetStreamMaxMemory, opts.JetStreamMaxStore = 1, 1 // no stream fits
 	c, err := server.NewServer(opts)
 	if err != nil {
-		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
+		return errcode.Errorf(errcode.Internal, "NATS cluster: companion: %w", err)
 	}
 	c.Start()
 	defer func() {
@@ -150,7 +150,7 @@ func (s *Server) found(o *server.Options, dir string) error {
 	}()
 	nc, err := nats.Connect("", nats.InProcessServer(c), nats.UserInfo(opts.Users[0].Username, opts.Users[0].Password))
 	if err != nil {
-		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
+		return errcode.Errorf(errcode.Internal, "NATS cluster: companion: %w", err)
 	}
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), foundLimit)
@@ -168,7 +168,7 @@ func (s *Server) found(o *server.Options, dir string) error {
 		return false, nil
 	})
 	if err != nil {
-		return events.Errorf(events.Unavailable, "NATS cluster: the first server was not alone in it within %s: %w", foundLimit, cmp.Or(reason, err))
+		return errcode.Errorf(errcode.Unavailable, "NATS cluster: the first server was not alone in it within %s: %w", foundLimit, cmp.Or(reason, err))
 	}
 	return nil
 }

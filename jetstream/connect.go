@@ -1,8 +1,8 @@
-// Package jetstream implements the ports of package events on NATS JetStream. It is the only
+// Package jetstream implements the ports of package broker on NATS JetStream. It is the only
 // package of the tree that imports NATS.
 //
 //	StartServer -> Server     a server inside this process, alone or in a cluster
-//	Connect     -> Conn       one connection; Conn.Ports gives events.Ports
+//	Connect     -> Conn       one connection; Conn.Ports gives broker.Ports
 //	Conn.Ensure, Conn.Verify  the streams and buckets, as data in topology.go
 //
 // Two rules hold everywhere. Reads for decisions go to the stream's leader, because
@@ -26,8 +26,9 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -87,7 +88,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	if o.Server == nil && o.URL == "" {
-		return nil, events.Errorf(events.Invalid, "connect to NATS: no URL is given")
+		return nil, errcode.Errorf(errcode.Invalid, "connect to NATS: no URL is given")
 	}
 	if err := c.opt.identify(); err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	c.nc = nc
 	if c.js, err = js.New(nc, js.WithDefaultTimeout(requestLimit), js.WithPublishAsyncTimeout(requestLimit)); err != nil {
 		nc.Close()
-		return nil, events.Errorf(events.Internal, "JetStream context: %w", err)
+		return nil, errcode.Errorf(errcode.Internal, "JetStream context: %w", err)
 	}
 	if err := c.state.await(ctx); err != nil {
 		nc.Close()
@@ -126,7 +127,7 @@ func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
 	select {
 	case m := <-ch:
 		if m.err != nil {
-			return nil, events.Errorf(events.Invalid, "connect to NATS at %s: %w", redacted(c.opt), m.err)
+			return nil, errcode.Errorf(errcode.Invalid, "connect to NATS at %s: %w", redacted(c.opt), m.err)
 		}
 		return m.nc, nil
 	case <-ctx.Done():
@@ -144,12 +145,12 @@ func (c *Conn) unreached(err error) error {
 	if last := c.failed.Load(); last != nil {
 		err = *last
 		if refusedUser(err) {
-			return events.Errorf(events.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
+			return errcode.Errorf(errcode.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
-		return events.Errorf(events.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
+		return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
 	}
-	return events.Errorf(events.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
+	return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
 }
 
 func (c *Conn) options(o ConnectOptions) []nats.Option {
@@ -250,8 +251,8 @@ func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 }
 
 // Ports returns the ports over this connection.
-func (c *Conn) Ports() events.Ports {
-	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: storeClock{c}, Brokers: brokers{c}}
+func (c *Conn) Ports() broker.Ports {
+	return broker.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: storeClock{c}, Brokers: brokers{c}}
 }
 
 // Connected reports whether the connection is established.
@@ -272,7 +273,7 @@ func (c *Conn) ServerID() string { return c.nc.ConnectedServerId() }
 // Reconnect closes the connection and makes a new one, to another server if several are known.
 func (c *Conn) Reconnect() error {
 	if err := c.nc.ForceReconnect(); err != nil {
-		return events.Errorf(events.Unavailable, "reconnect to NATS: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "reconnect to NATS: %w", err)
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // ServerOptions configure a NATS server inside this process.
@@ -99,7 +99,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "NATS server: %w", err)
 	}
 	inUse := make(chan struct{}, 1)
 	if o.Logger != nil {
@@ -120,13 +120,13 @@ func StartServer(o ServerOptions) (*Server, error) {
 		select {
 		case <-inUse:
 			s.Shutdown()
-			return nil, events.Errorf(events.Conflict, "NATS server: %s is in use", o.Listen)
+			return nil, errcode.Errorf(errcode.Conflict, "NATS server: %s is in use", o.Listen)
 		default:
 		}
 	}
 	if !ready {
 		s.Shutdown()
-		return nil, events.Errorf(events.Unavailable,
+		return nil, errcode.Errorf(errcode.Unavailable,
 			"NATS server did not start on %q with its store in %s within %v: is the port taken or the disk read-only?", o.Listen, o.StoreDir, startLimit)
 	}
 	return s, nil
@@ -134,13 +134,13 @@ func StartServer(o ServerOptions) (*Server, error) {
 
 func (o ServerOptions) build() (*server.Options, error) {
 	if o.StoreDir == "" {
-		return nil, events.Errorf(events.Invalid, "NATS server: StoreDir is empty: streams need a directory")
+		return nil, errcode.Errorf(errcode.Invalid, "NATS server: StoreDir is empty: streams need a directory")
 	}
 	opts := &server.Options{}
 	if o.ConfigFile != "" {
 		var err error
 		if opts, err = server.ProcessConfigFile(o.ConfigFile); err != nil {
-			return nil, events.Errorf(events.Invalid, "NATS server: %s: %w", o.ConfigFile, err)
+			return nil, errcode.Errorf(errcode.Invalid, "NATS server: %s: %w", o.ConfigFile, err)
 		}
 	}
 	opts.ServerName = cmp.Or(o.Name, opts.ServerName, "regroup")
@@ -180,7 +180,7 @@ func (o ServerOptions) build() (*server.Options, error) {
 func (c Cluster) apply(opts *server.Options) error {
 	if c.Listen == "" {
 		if len(c.Routes) > 0 || c.Name != "" || c.First || c.Join {
-			return events.Errorf(events.Invalid, "NATS cluster %q has no listen address: give host:port", c.Name)
+			return errcode.Errorf(errcode.Invalid, "NATS cluster %q has no listen address: give host:port", c.Name)
 		}
 		return nil
 	}
@@ -205,7 +205,7 @@ func (c Cluster) apply(opts *server.Options) error {
 		}
 		u, err := url.Parse(r)
 		if err != nil {
-			return events.Errorf(events.Invalid, "NATS cluster route %q: %w", r, err)
+			return errcode.Errorf(errcode.Invalid, "NATS cluster route %q: %w", r, err)
 		}
 		if u.User == nil && opts.Cluster.Username != "" {
 			u.User = url.UserPassword(opts.Cluster.Username, opts.Cluster.Password)
@@ -218,11 +218,11 @@ func (c Cluster) apply(opts *server.Options) error {
 func splitListen(what, s string) (string, int, error) {
 	host, p, err := net.SplitHostPort(s)
 	if err != nil {
-		return "", 0, events.Errorf(events.Invalid, "NATS %s address %q: %w", what, s, err)
+		return "", 0, errcode.Errorf(errcode.Invalid, "NATS %s address %q: %w", what, s, err)
 	}
 	port, err := strconv.Atoi(p)
 	if err != nil || port < 0 || port > 65535 {
-		return "", 0, events.Errorf(events.Invalid, "NATS %s address %q: the port must be a number from 0 to 65535", what, s)
+		return "", 0, errcode.Errorf(errcode.Invalid, "NATS %s address %q: the port must be a number from 0 to 65535", what, s)
 	}
 	if port == 0 {
 		port = server.RANDOM_PORT
@@ -261,7 +261,7 @@ func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 // time.
 func (s *Server) CaughtUp() error {
 	if h := s.ns.Healthz(nil); h.Error != "" {
-		return events.Errorf(events.Unavailable, "%s", h.Error)
+		return errcode.Errorf(errcode.Unavailable, "%s", h.Error)
 	}
 	return nil
 }
@@ -340,23 +340,23 @@ const spare = 16 * mib
 func (s *Server) Stores() error {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(s.config.StoreDir, &disk); err != nil {
-		return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+		return errcode.Errorf(errcode.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < spare {
 		s.full = true
-		return events.Errorf(events.Unavailable, "nothing more can be stored: the disk of %s is full, %d MiB are free and %d are needed", s.config.StoreDir, free/mib, spare/mib)
+		return errcode.Errorf(errcode.Unavailable, "nothing more can be stored: the disk of %s is full, %d MiB are free and %d are needed", s.config.StoreDir, free/mib, spare/mib)
 	}
 	if !s.full && s.ns.JetStreamEnabled() {
 		return nil
 	}
 	if s.ns.JetStreamEnabled() {
 		if err := s.ns.ShutdownJetStream(); err != nil {
-			return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+			return errcode.Errorf(errcode.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
 		}
 	}
 	config := s.config
 	if err := s.ns.EnableJetStream(&config); err != nil {
-		return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+		return errcode.Errorf(errcode.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
 	}
 	s.full = false
 	return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/identity"
@@ -48,11 +48,11 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 		opts.SystemAccount != "" || opts.NoSystemAccount
 	switch {
 	case o.Auth != "" && (o.ConfigFile != "" || o.Secret != ""):
-		return events.Errorf(events.Invalid, "NATS server: give a directory of identities, or a configuration file, or a secret, not two of them")
+		return errcode.Errorf(errcode.Invalid, "NATS server: give a directory of identities, or a configuration file, or a secret, not two of them")
 	case o.Auth != "":
 		return s.identities(o, opts)
 	case configured && o.Secret != "":
-		return events.Errorf(events.Invalid, "NATS server: %s says who may connect: give no secret beside it", o.ConfigFile)
+		return errcode.Errorf(errcode.Invalid, "NATS server: %s says who may connect: give no secret beside it", o.ConfigFile)
 	case configured:
 		s.system = o.System
 		return s.enter(o, opts)
@@ -68,7 +68,7 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 	if o.Secret == "" {
 		opts.NoAuthUser = s.inside.name
 	} else if err := opts.ProcessConfigString(askEveryone); err != nil {
-		return events.Errorf(events.Internal, "NATS server: %w", err)
+		return errcode.Errorf(errcode.Internal, "NATS server: %w", err)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 func (s *Server) enter(o ServerOptions, opts *server.Options) error {
 	if token := opts.Authorization; token != "" {
 		if strings.HasPrefix(token, "$2") {
-			return events.Errorf(events.Invalid, "NATS server: %s: authorization.token is a hash, with which this process cannot connect to its own server: give user and password instead", o.ConfigFile)
+			return errcode.Errorf(errcode.Invalid, "NATS server: %s: authorization.token is a hash, with which this process cannot connect to its own server: give user and password instead", o.ConfigFile)
 		}
 		s.inside = user{token: token}
 		return nil
@@ -219,7 +219,7 @@ func (r *resolver) inUse() map[string]appliedClaims {
 
 // Store implements server.AccountResolver: files change only by package identity.
 func (r *resolver) Store(string, string) error {
-	return events.Errorf(events.Invalid, "accounts change only in their directory")
+	return errcode.Errorf(errcode.Invalid, "accounts change only in their directory")
 }
 
 // IsReadOnly implements server.AccountResolver.
@@ -309,11 +309,11 @@ func (r *resolver) update(ns *server.Server, key string) (*jwt.AccountClaims, er
 		return nil, err
 	}
 	if claims.Subject != key || !r.operator.DidSign(claims) {
-		return nil, events.Errorf(events.Invalid, "the claims of account %s are not signed by the operator", key)
+		return nil, errcode.Errorf(errcode.Invalid, "the claims of account %s are not signed by the operator", key)
 	}
 	account, err := ns.LookupAccount(key)
 	if err != nil {
-		return nil, events.Errorf(events.Internal, "account %s: %w", key, err)
+		return nil, errcode.Errorf(errcode.Internal, "account %s: %w", key, err)
 	}
 	for u := range r.locked {
 		if u.Account == key {
@@ -356,7 +356,7 @@ func (o *ConnectOptions) identify() error {
 	switch {
 	case o.Credentials != "" || named:
 	case o.Server != nil && o.Server.closed:
-		return events.Errorf(events.Invalid, "the configuration of the NATS server does not say who this process is: give credentials with --creds, or a user with --server nats://USER:PASSWORD@HOST")
+		return errcode.Errorf(errcode.Invalid, "the configuration of the NATS server does not say who this process is: give credentials with --creds, or a user with --server nats://USER:PASSWORD@HOST")
 	case o.Server != nil:
 		o.own = o.Server.inside
 	case o.Secret != "":

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -55,7 +56,7 @@ func TestAnUnclearConfigurationIsRefused(t *testing.T) {
 	must(t, err)
 	t.Cleanup(server.Shutdown)
 	_, err = jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: server})
-	if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "--creds") {
+	if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "--creds") {
 		t.Errorf("with two accounts: %v, want Invalid that names --creds", err)
 	}
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: server, URL: "nats://a:pw@localhost"})
@@ -69,7 +70,7 @@ func TestAnUnclearConfigurationIsRefused(t *testing.T) {
 		if err == nil {
 			s.Shutdown()
 		}
-		wantCode(t, err, events.Invalid)
+		wantCode(t, err, errcode.Invalid)
 	}
 }
 
