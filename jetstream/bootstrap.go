@@ -36,6 +36,10 @@ const (
 	companionDir = "companion"
 	// foundLimit limits the time until a new cluster consists of its first server.
 	foundLimit = 30 * time.Second
+	// leaderPoll is how often a server without a leader looks for one.
+	leaderPoll = 100 * time.Millisecond
+	// askLimit limits one request to the API of JetStream.
+	askLimit = 2 * time.Second
 	// metaGroup is the group of all servers, which assigns streams to them.
 	metaGroup = "_meta_"
 )
@@ -111,7 +115,7 @@ func (s *Server) accompany(o *server.Options) error {
 	go func() {
 		defer close(ended)
 		c.Start()
-		_ = wait.Until(ctx, electionPause, func() (bool, error) { return s.leader() != "", nil })
+		_ = wait.Until(ctx, leaderPoll, func() (bool, error) { return s.leader() != "", nil })
 		c.Shutdown()
 		c.WaitForShutdown()
 	}()
@@ -156,7 +160,7 @@ func (s *Server) found(o *server.Options, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), foundLimit)
 	defer cancel()
 	reason := error(nil)
-	err = wait.Until(ctx, electionPause, func() (bool, error) {
+	err = wait.Until(ctx, leaderPoll, func() (bool, error) {
 		switch s.leader() {
 		case "": // the election is not over
 		case c.Name(): // it would need another election after its own removal
@@ -179,7 +183,7 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request any) error 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, subject, data)
 	if err != nil {

@@ -61,7 +61,7 @@ type ConnectOptions struct {
 	Jitter time.Duration
 	Logger *slog.Logger // nil = silent
 
-	own user
+	own User
 }
 
 // Conn is a connection to NATS. It reconnects for ever, until Close.
@@ -201,10 +201,10 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		opts = append(opts, nats.UserJWT(c.creds.Claims, c.creds.Sign))
 	}
 	switch {
-	case o.own.token != "":
-		opts = append(opts, nats.Token(o.own.token))
-	case o.own.name != "":
-		opts = append(opts, nats.UserInfo(o.own.name, o.own.password))
+	case o.own.Token != "":
+		opts = append(opts, nats.Token(o.own.Token))
+	case o.own.Name != "":
+		opts = append(opts, nats.UserInfo(o.own.Name, o.own.Password))
 	}
 	if prefix := o.inboxPrefix(); prefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(prefix))
@@ -215,7 +215,7 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 // dialOptions returns how a server is reached, without credentials.
 func (c *Conn) dialOptions(o ConnectOptions) (opts []nats.Option) {
 	if o.Server != nil {
-		opts = append(opts, nats.InProcessServer(o.Server.ns))
+		opts = append(opts, nats.InProcessServer(o.Server))
 	} else {
 		opts = append(opts, nats.SetCustomDialer(&c.dialer))
 	}
@@ -323,4 +323,32 @@ func refusedSubject(sentence string) string {
 	_, rest, _ := strings.Cut(sentence, `"`)
 	subject, _, _ := strings.Cut(rest, `"`)
 	return subject
+}
+
+// identify determines who a connection inside the process is, and who one is that knows a secret.
+func (o *ConnectOptions) identify() error {
+	u, err := url.Parse(o.URL)
+	named := err == nil && u.User != nil
+	switch {
+	case o.Credentials != "" || named:
+	case o.Server != nil && o.Server.NeedsCredentials():
+		return errcode.Errorf(errcode.Invalid, "the configuration of the NATS server does not say who this process is: give credentials with --creds, or a user with --server nats://USER:PASSWORD@HOST")
+	case o.Server != nil:
+		o.own = o.Server.Inside()
+	case o.Secret != "":
+		o.own = User{Name: SecretUser, Password: o.Secret}
+	}
+	return nil
+}
+
+// inboxPrefix returns the prefix of the subjects of replies.
+func (o ConnectOptions) inboxPrefix() string {
+	if o.InboxPrefix != "" || o.Credentials == "" {
+		return o.InboxPrefix
+	}
+	creds, err := os.ReadFile(o.Credentials)
+	if err != nil {
+		return "" // the connection reports it
+	}
+	return identity.InboxPrefix(creds)
 }

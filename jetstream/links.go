@@ -25,17 +25,6 @@ import (
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
-// System configures access to the system account, where the servers report closed connections. The
-// zero value is no access.
-type System struct {
-	URL         string // empty = that of the other connection
-	User        string // of the system account
-	Password    string
-	Credentials string // path of a NATS credentials file, instead of user and password
-}
-
-func (s System) given() bool { return s.User != "" || s.Credentials != "" }
-
 // allEnds is the subject on which servers report closed client connections, one message each
 // (nats-server, events.go). A server that dies or shuts down does not report those of its clients.
 const allEnds = "$SYS.ACCOUNT.*.DISCONNECT"
@@ -89,7 +78,7 @@ func (p links) Ends(ctx context.Context, fn func(broker.Link), ready func()) err
 		if refusedUser(err) {
 			code = errcode.NotFound
 		}
-		return errcode.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.name, o.Credentials), err)
+		return errcode.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.Name, o.Credentials), err)
 	}
 	defer s.Close()
 	if s.creds != nil {
@@ -107,10 +96,10 @@ func (p links) Ends(ctx context.Context, fn func(broker.Link), ready func()) err
 func (p links) system() (ConnectOptions, error) {
 	o := p.c.opt
 	sys := o.System
-	if o.Server != nil && sys.URL == "" && o.Server.system.given() {
-		sys = o.Server.system // its own are correct, and over a pipe a refusal is reported late
+	if o.Server != nil && sys.URL == "" && o.Server.System().Given() {
+		sys = o.Server.System() // its own are correct, and over a pipe a refusal is reported late
 	}
-	if !sys.given() {
+	if !sys.Given() {
 		return o, errcode.Errorf(errcode.NotFound, "no access to the system account of NATS is configured")
 	}
 	if sys.URL != "" {
@@ -118,7 +107,7 @@ func (p links) system() (ConnectOptions, error) {
 	} else {
 		o.URL = anonymous(o.URL) // a user there would be used in place of this one
 	}
-	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, user{name: sys.User, password: sys.Password}
+	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, User{Name: sys.User, Password: sys.Password}
 	o.InboxPrefix = ""               // that of these credentials
 	o.Jitter = 10 * time.Millisecond // there are few services, and reports are missed meanwhile
 	return o, nil

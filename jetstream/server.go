@@ -65,7 +65,10 @@ const startLimit = 10 * time.Second
 const startPoll = 100 * time.Millisecond
 
 // serverPing is the interval of pings to silent clients: a frozen one is dropped at the third.
-const serverPing = time.Second
+const (
+	serverPing  = time.Second
+	serverPings = 2
+)
 
 // Server is a NATS server inside this process.
 type Server struct {
@@ -73,7 +76,7 @@ type Server struct {
 	config server.JetStreamConfig // used to restart streams
 	full   bool                   // the disk was full
 	system System
-	inside user   // for connections inside this process
+	inside User   // for connections inside this process
 	closed bool   // inside is not enough: they need credentials of their own
 	store  string // account that has the streams
 
@@ -151,7 +154,7 @@ func (o ServerOptions) build() (*server.Options, error) {
 	opts.JetStreamLimits.DefaultMaxConsumers = -1
 	// A cut cable or a frozen client must be detected in seconds, so that no more requests are sent
 	// there; the server's default is minutes.
-	opts.PingInterval, opts.MaxPingsOut = serverPing, pingsOut
+	opts.PingInterval, opts.MaxPingsOut = serverPing, serverPings
 	if opts.MaxPending == 0 { // the server's default, 64 MiB for each connection, is more than some machines have
 		opts.MaxPending = access.Pending
 	}
@@ -190,7 +193,7 @@ func (c Cluster) apply(opts *server.Options) error {
 	}
 	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.Advertise = cmp.Or(c.Name, "regroup"), host, port, c.Advertise
 	if c.Password != "" && opts.Cluster.Username == "" {
-		opts.Cluster.Username, opts.Cluster.Password = secretUser, c.Password
+		opts.Cluster.Username, opts.Cluster.Password = SecretUser, c.Password
 	}
 	if c.First { // nats-server needs a route, even to itself
 		u, err := toItself(opts)
@@ -237,6 +240,9 @@ func (s *Server) ClientURL() string {
 	}
 	return s.ns.ClientURL()
 }
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
 // Clients returns the number of clients that are connected through its socket.
 func (s *Server) Clients() int {
@@ -331,7 +337,7 @@ func (s serverLog) Debugf(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) 
 func (s serverLog) Tracef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
 
 // spare is the minimum free space of a store, in bytes.
-const spare = 16 * mib
+const spare = 16 << 20
 
 // Stores reports whether this server can store anything. nats-server disables a stream permanently
 // when a write fails for lack of space, and then does not answer requests for it. After a full disk
@@ -344,7 +350,7 @@ func (s *Server) Stores() error {
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < spare {
 		s.full = true
-		return errcode.Errorf(errcode.Unavailable, "nothing more can be stored: the disk of %s is full, %d MiB are free and %d are needed", s.config.StoreDir, free/mib, spare/mib)
+		return errcode.Errorf(errcode.Unavailable, "nothing more can be stored: the disk of %s is full, %d MiB are free and %d are needed", s.config.StoreDir, free>>20, spare>>20)
 	}
 	if !s.full && s.ns.JetStreamEnabled() {
 		return nil
