@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
@@ -500,10 +500,10 @@ func TestRoutesAskForThePassword(t *testing.T) {
 	_, err = fmt.Sscanf(route, host+":%d", &port)
 	must(t, err)
 	for name, password := range map[string]string{"without": "", "another": "guessed"} {
-		stranger, err := server.NewServer(&server.Options{
-			ServerName: "stranger-" + name, Host: host, Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
-			Cluster: server.ClusterOpts{Name: "test", Host: host, Port: server.RANDOM_PORT, TLSConfig: routeTLS(t, dir), TLSTimeout: 5},
-			Routes:  server.RoutesFromStr("nats-route://system:" + password + "@" + route),
+		stranger, err := natsserver.NewServer(&natsserver.Options{
+			ServerName: "stranger-" + name, Host: host, Port: natsserver.RANDOM_PORT, NoLog: true, NoSigs: true,
+			Cluster: natsserver.ClusterOpts{Name: "test", Host: host, Port: natsserver.RANDOM_PORT, TLSConfig: routeTLS(t, dir), TLSTimeout: 5},
+			Routes:  natsserver.RoutesFromStr("nats-route://system:" + password + "@" + route),
 		})
 		must(t, err)
 		refusals := log.count("authentication error")

@@ -30,14 +30,14 @@ type Process struct {
 	Instance string // host and pid; identifies this replica
 }
 
-// Open connects to server (inside this process) or, if that is nil, to c.Server, and waits up to
+// Open connects to embedded (inside this process) or, if that is nil, to c.Server, and waits up to
 // c.Wait for it.
-func Open(ctx context.Context, c Config, name string, server *jetstream.Server) (*Process, error) {
+func Open(ctx context.Context, c Config, name string, embedded *jetstream.Server) (*Process, error) {
 	log, err := c.Logger(os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	if server == nil && c.Server == "" {
+	if embedded == nil && c.Server == "" {
 		return nil, errcode.Errorf(errcode.Invalid, "no server: give --server or REGROUP_SERVER, or start one with: regroup up")
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
@@ -48,10 +48,10 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	if err := c.current(); err != nil {
 		return nil, err
 	}
-	o := jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
+	o := jetstream.ConnectOptions{Server: embedded, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
 	c.identify(&o)
 	conn, err := jetstream.Connect(ctx, o)
-	if errcode.Of(err) == errcode.Unavailable && server == nil && !errors.Is(err, jetstream.ErrRefused) {
+	if errcode.Of(err) == errcode.Unavailable && embedded == nil && !errors.Is(err, jetstream.ErrRefused) {
 		return nil, errcode.Errorf(errcode.Of(err), "%w; does it run, and is the address right? More time: --timeout", err)
 	}
 	if err != nil {
