@@ -13,6 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/backup"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
@@ -37,7 +39,7 @@ func consume(t *testing.T, c *jetstream.Conn, n int) (got []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t, patience))
 	defer cancel()
-	err := c.Ports().Log.Consume(ctx, events.Consumer{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{events.AllFacts}, Parallel: 1}, func(d events.Delivery) {
+	err := c.Ports().Log.Consume(ctx, broker.Consumer{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{events.AllFacts}, Parallel: 1}, func(d broker.Delivery) {
 		if len(got) < n {
 			got = append(got, string(d.Data))
 			d.Ack()
@@ -58,7 +60,7 @@ func filled(t *testing.T) (*jetstream.Conn, uint64) {
 	t.Helper()
 	s := jetstreamtest.Three(t)
 	for n := range 4 {
-		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
 		must(t, err)
 	}
 	consume(t, s.Conn, 2)
@@ -97,7 +99,7 @@ func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
 	}
 
 	_, err = to.Restore(within(t, patience), dir, 1)
-	if events.CodeOf(err) != events.Conflict {
+	if errcode.Of(err) != errcode.Conflict {
 		t.Errorf("restore over streams: %v, want Conflict", err)
 	}
 	for _, name := range events.Streams() {
@@ -105,7 +107,7 @@ func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
 			t.Errorf("the refusal does not name %s: %v", name, err)
 		}
 	}
-	if _, err := from.Backup(within(t, patience), dir, "1.2.3"); events.CodeOf(err) != events.Conflict {
+	if _, err := from.Backup(within(t, patience), dir, "1.2.3"); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("backup into a directory that has one: %v, want Conflict", err)
 	}
 }
@@ -114,7 +116,7 @@ func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
 func TestDamagedBackupIsRefused(t *testing.T) {
 	s := jetstreamtest.One(t)
 	dir := filepath.Join(t.TempDir(), "backup")
-	if _, err := backup.Check(dir); events.CodeOf(err) != events.NotFound {
+	if _, err := backup.Check(dir); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("a backup that is not there: %v, want NotFound", err)
 	}
 	_, err := s.Conn.Backup(within(t, patience), dir, "1.2.3")
@@ -131,7 +133,7 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 	to := bare(t)
 	_, err = to.Restore(within(t, patience), dir, 0)
 	for _, want := range []string{"KV_jobs.snapshot was changed", "KV_nodes.snapshot has 1 bytes", events.StreamFacts + ".snapshot"} {
-		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), want) {
+		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want Invalid with %q", err, want)
 		}
 	}
@@ -160,7 +162,7 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 	for limit := 2 * time.Second; ; limit *= 2 {
 		dir := filepath.Join(t.TempDir(), "backup")
 		_, err := s.Conn.Backup(within(t, limit), dir, "1.2.3")
-		if events.CodeOf(err) != events.Unavailable {
+		if errcode.Of(err) != errcode.Unavailable {
 			t.Fatalf("%v, want Unavailable", err)
 		}
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -194,7 +196,7 @@ func TestABackupThatFailedBlocksNoOther(t *testing.T) {
 	lock, err := os.Open(dir)
 	must(t, err)
 	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
-	if _, err := s.Conn.Backup(within(t, patience), dir, "1.2.3"); events.CodeOf(err) != events.Conflict || !strings.Contains(err.Error(), "another backup") {
+	if _, err := s.Conn.Backup(within(t, patience), dir, "1.2.3"); errcode.Of(err) != errcode.Conflict || !strings.Contains(err.Error(), "another backup") {
 		t.Errorf("beside another one: %v, want Conflict", err)
 	}
 	must(t, lock.Close())
@@ -206,7 +208,7 @@ func TestABackupThatFailedBlocksNoOther(t *testing.T) {
 	others := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(others, "KV_jobs.snapshot"), []byte("half"), 0o600))
 	must(t, os.WriteFile(filepath.Join(others, "notes"), []byte("mine"), 0o600))
-	if _, err := s.Conn.Backup(within(t, patience), others, "1.2.3"); events.CodeOf(err) != events.Conflict {
+	if _, err := s.Conn.Backup(within(t, patience), others, "1.2.3"); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("beside a file of somebody else: %v, want Conflict", err)
 	}
 	if left, err := os.ReadDir(others); err != nil || len(left) != 2 {

@@ -15,6 +15,8 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
@@ -145,7 +147,7 @@ func TestServicesKeepTheirConsumers(t *testing.T) {
 	c, stop := start(0, "a", jetstream.Cluster{First: true})
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	for n := range 4 {
-		_, err := c.Ports().Log.Publish(within(t, patience), events.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		_, err := c.Ports().Log.Publish(within(t, patience), broker.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
 		must(t, err)
 	}
 	consume(t, c, 2)
@@ -213,7 +215,7 @@ func TestVerifyReportsFewerReplicas(t *testing.T) {
 	_, err = j.UpdateStream(within(t, patience), cfg)
 	must(t, err)
 	err = s.Conn.Verify(within(t, patience))
-	wantCode(t, err, events.Invalid)
+	wantCode(t, err, errcode.Invalid)
 	if want := "stream KV_jobs: replicas is 1, want 3 as others have"; !strings.Contains(err.Error(), want) {
 		t.Errorf("%q is not in: %v", want, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
@@ -105,7 +106,7 @@ func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
 	background(t, func(ctx context.Context) error {
-		return c.Ports().Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
+		return c.Ports().Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromFirst}, func(m broker.Stored) error {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, string(m.Data))
@@ -122,7 +123,7 @@ func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
 			n := strconv.Itoa(len(want))
 			want = append(want, n)
 			retry(t, "publish", func(ctx context.Context) error {
-				_, err := c.Ports().Log.Publish(ctx, events.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "demo-1"), ID: n, Data: []byte(n)})
+				_, err := c.Ports().Log.Publish(ctx, broker.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "demo-1"), ID: n, Data: []byte(n)})
 				return err
 			})
 		}

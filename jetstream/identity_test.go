@@ -17,12 +17,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
@@ -129,7 +132,7 @@ func probes(t *testing.T) []string {
 		}
 	}
 	for _, r := range access.Roles() {
-		for _, node := range []events.NodeID{"node-a", "node-b", "*"} {
+		for _, node := range []ident.NodeID{"node-a", "node-b", "*"} {
 			i := access.Identity{Role: r, Name: "other"}
 			if r.OfNode() {
 				i.Node = node
@@ -285,7 +288,7 @@ func TestARevokedUserIsDisconnected(t *testing.T) {
 	if bystander.Connects() != 1 || !bystander.Connected() {
 		t.Errorf("another user has connected %d times", bystander.Connects())
 	}
-	wantCode(t, g.dir.Revoke(i.Name), events.NotFound)
+	wantCode(t, g.dir.Revoke(i.Name), errcode.NotFound)
 }
 
 // TestARefusedUserSaysSoOnce, however often it tries again, and until it is admitted again.
@@ -353,7 +356,7 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 	call() // the service has handled those before it
 	for s, stream := range stored {
 		_, err := registry.Ports().Log.Last(within(t, patience), stream, s)
-		wantCode(t, err, events.NotFound)
+		wantCode(t, err, errcode.NotFound)
 	}
 }
 
@@ -462,9 +465,9 @@ func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
 	c, err := jetstream.Connect(within(t, patience), o)
 	must(t, err)
 	t.Cleanup(c.Close)
-	ends, ready := make(chan events.Link, 16), make(chan struct{})
+	ends, ready := make(chan broker.Link, 16), make(chan struct{})
 	background(t, func(ctx context.Context) error {
-		return c.Ports().Links.Ends(ctx, func(l events.Link) { ends <- l }, func() { close(ready) })
+		return c.Ports().Links.Ends(ctx, func(l broker.Link) { ends <- l }, func() { close(ready) })
 	})
 	next(t, ready, "the reports are heard")
 	other, err := jetstream.Connect(within(t, patience), g.options("registry"))
@@ -497,10 +500,10 @@ func TestRoutesAskForThePassword(t *testing.T) {
 	_, err = fmt.Sscanf(route, host+":%d", &port)
 	must(t, err)
 	for name, password := range map[string]string{"without": "", "another": "guessed"} {
-		stranger, err := server.NewServer(&server.Options{
-			ServerName: "stranger-" + name, Host: host, Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
-			Cluster: server.ClusterOpts{Name: "test", Host: host, Port: server.RANDOM_PORT, TLSConfig: routeTLS(t, dir), TLSTimeout: 5},
-			Routes:  server.RoutesFromStr("nats-route://system:" + password + "@" + route),
+		stranger, err := natsserver.NewServer(&natsserver.Options{
+			ServerName: "stranger-" + name, Host: host, Port: natsserver.RANDOM_PORT, NoLog: true, NoSigs: true,
+			Cluster: natsserver.ClusterOpts{Name: "test", Host: host, Port: natsserver.RANDOM_PORT, TLSConfig: routeTLS(t, dir), TLSTimeout: 5},
+			Routes:  natsserver.RoutesFromStr("nats-route://system:" + password + "@" + route),
 		})
 		must(t, err)
 		refusals := log.count("authentication error")
@@ -540,11 +543,11 @@ func TestOnlyOwnersReadTheDirectory(t *testing.T) {
 		t.Error("the authority has no certificate")
 	}
 	_, err = identity.Init(dir.Path(), nil)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 	_, err = dir.Issue(access.Identity{Role: access.RoleClient, Name: "registry"}, 0)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 	_, err = identity.Open(t.TempDir())
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 }
 
 // lines is a log that can be searched.

@@ -5,7 +5,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // TestAnAddressInUse: the error comes at once, and says that another process listens there.
@@ -16,7 +16,7 @@ func TestAnAddressInUse(t *testing.T) {
 	}
 	defer l.Close()
 	_, err = StartServer(ServerOptions{StoreDir: t.TempDir(), Listen: l.Addr().String(), Logger: slog.New(slog.DiscardHandler)})
-	if events.CodeOf(err) != events.Conflict {
+	if errcode.Of(err) != errcode.Conflict {
 		t.Errorf("%v, want a conflict", err)
 	}
 }

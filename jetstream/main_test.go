@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
@@ -48,7 +48,7 @@ func retry(t *testing.T, what string, do func(ctx context.Context) error) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, events.ErrUnavailable) || time.Now().After(end) {
+		if !errors.Is(err, errcode.ErrUnavailable) || time.Now().After(end) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -61,10 +61,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func wantCode(t *testing.T, err error, code events.Code) {
+func wantCode(t *testing.T, err error, code errcode.Code) {
 	t.Helper()
-	if events.CodeOf(err) != code {
-		t.Fatalf("got %v (code %q), want code %q", err, events.CodeOf(err), code)
+	if errcode.Of(err) != code {
+		t.Fatalf("got %v (code %q), want code %q", err, errcode.Of(err), code)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
@@ -103,6 +104,6 @@ func TestDiscoveryMayAskForTheBrokers(t *testing.T) {
 	await(t, "another service is refused", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return errors.Is(h.err, events.ErrNotFound)
+		return errors.Is(h.err, errcode.ErrNotFound)
 	})
 }

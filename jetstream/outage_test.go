@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestAStoppedBrokerIsTold(t *testing.T) {
 	s := jetstreamtest.One(t)
 	p := s.Connect(t, nil).Ports().Links
-	if o := p.Outage(); o != (events.Outage{}) {
+	if o := p.Outage(); o != (broker.Outage{}) {
 		t.Errorf("while it is connected: %+v", o)
 	}
 	stopped := time.Now()
@@ -33,7 +34,7 @@ func TestAStoppedBrokerIsTold(t *testing.T) {
 	await(t, "nothing is known of a broker that says nothing", func() bool { return p.Outage().Stopped.IsZero() })
 	must(t, mute.Close())
 	s.Start(t, 0)
-	await(t, "it is connected again", func() bool { return p.Own().Known() && p.Outage() == (events.Outage{}) })
+	await(t, "it is connected again", func() bool { return p.Own().Known() && p.Outage() == (broker.Outage{}) })
 }
 
 // TestAllBrokersMustBeStopped: while one runs, services may decide.
@@ -43,7 +44,7 @@ func TestAllBrokersMustBeStopped(t *testing.T) {
 	await(t, "it is connected", func() bool { return p.Own().Known() })
 	s.Stop(0)
 	s.Stop(1)
-	await(t, "it is connected to the third", func() bool { return p.Own().Known() && p.Outage() == (events.Outage{}) })
+	await(t, "it is connected to the third", func() bool { return p.Own().Known() && p.Outage() == (broker.Outage{}) })
 	s.Stop(2)
 	await(t, "all are known to be stopped", func() bool { return !p.Outage().Stopped.IsZero() })
 }
@@ -67,8 +68,8 @@ func TestAnAgentKnowsThatNoDiscoveryRuns(t *testing.T) {
 	g := newGuarded(t)
 	c := g.connect(t, g.issue(t, access.RoleAgent, 0).Name)
 	_, err := c.Ports().Calls.Call(within(t, patience), events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), []byte("{}"))
-	if !errors.Is(err, events.ErrNoResponder) {
-		t.Errorf("the call says %v, want %v", err, events.ErrNoResponder)
+	if !errors.Is(err, broker.ErrNoResponder) {
+		t.Errorf("the call says %v, want %v", err, broker.ErrNoResponder)
 	}
 	if !c.Ports().Links.Alone() {
 		t.Error("the only broker is not alone")
