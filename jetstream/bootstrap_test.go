@@ -44,6 +44,7 @@ func open(t *testing.T, o jetstream.ServerOptions) (*jetstream.Server, *jetstrea
 // TestClusterStartsWithOneServer: the data of a single server is kept when it starts a cluster; a
 // second and a third join, everything is stored three times, and the first may leave.
 func TestClusterStartsWithOneServer(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	_, c, stop := open(t, jetstream.ServerOptions{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0"})
@@ -90,6 +91,7 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 // TestServersThatJoinStartNoClusterOfTheirOwn: two start at the same time, and reach each other
 // before the first of the cluster. They elect nobody, and what is stored there is kept.
 func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	first := jetstream.ServerOptions{Name: "a", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}}
 	_, c, stop := open(t, first)
@@ -124,6 +126,7 @@ func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
 
 // TestAServerWithIdentitiesWaitsToBeAddedToo: its system account has another name.
 func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
@@ -138,6 +141,7 @@ func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
 // TestServicesKeepTheirConsumers: when everything is stored three times, so is what each service
 // has settled. The first server may be lost at once.
 func TestServicesKeepTheirConsumers(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	start := func(i int, name string, k jetstream.Cluster) (*jetstream.Conn, func()) {
 		k.Listen = routes[i]
@@ -164,6 +168,7 @@ func TestServicesKeepTheirConsumers(t *testing.T) {
 
 // TestInterruptedFoundingIsRepeated: the first server ended while its companion was still a member.
 func TestInterruptedFoundingIsRepeated(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir := t.TempDir()
 	member := filepath.Join(dir, "companion")
@@ -205,6 +210,7 @@ func wantDocument(t *testing.T, c *jetstream.Conn, want string, rev uint64) {
 }
 
 func TestVerifyReportsFewerReplicas(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	must(t, s.Conn.Verify(within(t, patience)))
 	_, j := raw(t, s.URL())

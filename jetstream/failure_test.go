@@ -107,6 +107,7 @@ func (r readers) publish(t *testing.T, p broker.Ports, word string, revision uin
 }
 
 func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	r := startReaders(t, s.Ports)
 	rev := r.publish(t, s.Ports, "before", 0)
@@ -130,6 +131,7 @@ func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
 }
 
 func TestLostLeaderLosesNoDocument(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	r := startReaders(t, s.Ports)
 	rev := r.publish(t, s.Ports, "before", 0)
@@ -150,6 +152,7 @@ func TestLostLeaderLosesNoDocument(t *testing.T) {
 }
 
 func TestBothConflictCodesAreConflict(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	const writers, rounds = 8, 30
 	b := make([]broker.Bucket, writers)
@@ -266,6 +269,7 @@ func (m *mutable) silence() {
 }
 
 func TestSaveWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	wire := newMutable(t, strings.TrimPrefix(s.URL(), "nats://"))
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: "nats://" + wire.listener.Addr().String()})
@@ -297,6 +301,7 @@ func TestSaveWhoseAnswerIsLost(t *testing.T) {
 }
 
 func TestOversizedPayloadsAreRefusedBeforeTheyAreSent(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	big := make([]byte, 1<<20+1)
 	_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: big})
@@ -318,6 +323,7 @@ func TestOversizedPayloadsAreRefusedBeforeTheyAreSent(t *testing.T) {
 }
 
 func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	large := make([]byte, 1<<20-1024) // its answer, in base64, is over the client's limit
 	for i := range large {
@@ -338,6 +344,7 @@ func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
 }
 
 func TestMissingPermissionIsReported(t *testing.T) {
+	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(conf, []byte(`authorization { users = [ { user: a, password: b, permissions: { publish: { deny: "regroup.evt.>" } } } ] }`), 0o600))
 	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
@@ -371,6 +378,7 @@ func retryCode(t *testing.T, code errcode.Code, do func(ctx context.Context) err
 // TestAServerSaysWhetherItHasCaughtUp: with what was stored while it was away, and not while it is
 // alone.
 func TestAServerSaysWhetherItHasCaughtUp(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	away := (s.Leader(t, events.StreamFacts) + 1) % 3
 	s.Stop(away)

@@ -51,6 +51,7 @@ func wantWhole(t *testing.T, b broker.Bucket, stored map[string]uint64, refused 
 // contents, and accepts writes after something is deleted and purged. Facts are stored meanwhile:
 // their stream drops the oldest instead.
 func TestFullBucketRefusesAndRecovers(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	st, err := j.Stream(within(t, patience), "KV_"+events.BucketJobs)
@@ -86,6 +87,7 @@ func TestFullBucketRefusesAndRecovers(t *testing.T) {
 // TestFullStreams: a full stream of facts drops the oldest, one of commands refuses: no accepted
 // command is lost.
 func TestFullStreams(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	for _, name := range []string{events.StreamFacts, events.StreamCommands} {
@@ -120,6 +122,7 @@ func TestFullStreams(t *testing.T) {
 // TestFullDisk: the file system under the store is full. Writes are refused with the reason and
 // none is half done; once there is space, the server accepts writes again.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "disk")
 	must(t, os.Mkdir(dir, 0o700))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
@@ -181,6 +184,7 @@ func fill(t *testing.T, file string) {
 // TestSlowReaderIsNoObstacle: a reader that stops reading is disconnected by the server or falls
 // behind; others are not delayed, and it gets everything once it reads again.
 func TestSlowReaderIsNoObstacle(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	slow := s.Connect(t, nil).Ports()
 	const messages, size = 400, 64 << 10
