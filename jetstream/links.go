@@ -23,6 +23,7 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // allEnds is the subject on which servers report closed client connections, one message each
@@ -107,7 +108,7 @@ func (p links) system() (ConnectOptions, error) {
 	} else {
 		o.URL = anonymous(o.URL) // a user there would be used in place of this one
 	}
-	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, User{Name: sys.User, Password: sys.Password}
+	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, server.User{Name: sys.User, Password: sys.Password}
 	o.InboxPrefix = ""               // that of these credentials
 	o.Jitter = 10 * time.Millisecond // there are few services, and reports are missed meanwhile
 	return o, nil
