@@ -29,6 +29,7 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/presence"
 	"github.com/regroup-io/regroup/jetstream/server"
 )
 
@@ -75,7 +76,7 @@ type Conn struct {
 	link    counted
 	failed  atomic.Pointer[error] // of the last attempt to connect; nil after a connection
 	clock   clock
-	dialer  dialer
+	dialer  presence.Dialer
 	creds   *identity.File // nil = none
 
 	refusals atomic.Int64 // how often a server has refused the user since the last connection
@@ -83,7 +84,7 @@ type Conn struct {
 
 // Connect waits until the connection is established, or ctx ends: Unavailable with the last reason.
 func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
-	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals()}
+	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals(), dialer: presence.Dialer{Timeout: connectTimeout}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
