@@ -63,7 +63,7 @@ type checker struct {
 	rounds       map[string]round.State
 	lost         map[ident.Incarnation]bool // agents that discovery has declared lost
 	returns      map[ident.Incarnation]int  // how often an agent was heard again after it was lost
-	leftWell     map[ident.Incarnation]bool // agents that have left as planned
+	leftPlanned     map[ident.Incarnation]bool // agents that have left as planned
 	states       map[string]job.State
 	last         map[string]*process                     // newest process by slot and job
 	processes    map[ident.Incarnation]*process          // of workers
@@ -83,7 +83,7 @@ type account struct {
 func newChecker(w *world) *checker {
 	c := &checker{
 		w: w, jobs: map[ident.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[ident.JobID]ident.Generation{},
-		waitingSince: map[ident.JobID]time.Time{}, lost: map[ident.Incarnation]bool{}, leftWell: map[ident.Incarnation]bool{}, rounds: map[string]round.State{},
+		waitingSince: map[ident.JobID]time.Time{}, lost: map[ident.Incarnation]bool{}, leftPlanned: map[ident.Incarnation]bool{}, rounds: map[string]round.State{},
 		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[ident.Incarnation]int{},
 		processes: map[ident.Incarnation]*process{}, ends: map[agentEnd][]events.JobFailureCounted{},
 	}
@@ -125,13 +125,13 @@ func (c *checker) fact(e events.Event) {
 		c.job(b.Job).asked[b.Incarnation] = b.Asked
 		c.planned(b.Job, b.Incarnation)
 	case events.NodeLeft:
-		c.leftWell[b.Incarnation] = true
+		c.leftPlanned[b.Incarnation] = true
 	case events.NodeJoined:
 		if c.lost[b.Incarnation] {
 			c.returns[b.Incarnation]++
 		}
 	case events.NodeLost:
-		delete(c.leftWell, b.Incarnation)
+		delete(c.leftPlanned, b.Incarnation)
 		c.lost[b.Incarnation] = true
 	case events.JobFailureCounted:
 		c.countFailure(b)
@@ -154,7 +154,7 @@ func (c *checker) countFailure(b events.JobFailureCounted) {
 		c.fail(10, "%s of %s was counted for %s and for %s", b.Generation, b.Job, other, b.Worker)
 	}
 	a.failures[b.Worker], a.culprit[b.Generation] = b, b.Worker
-	if b.Kind == events.FailureLost && c.leftWell[b.Agent] {
+	if b.Kind == events.FailureLost && c.leftPlanned[b.Agent] {
 		c.fail(10, "%s at %s was counted, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
 	}
 	c.planned(b.Job, b.Worker)

@@ -134,7 +134,7 @@ func TestRefusals(t *testing.T) {
 		media, encoding string
 		body            []byte
 		code            errcode.Code
-		says            string
+		message            string
 	}{
 		"another form":        {"text/plain", "", nil, errcode.Invalid, Protobuf},
 		"another packing":     {Protobuf, "zstd", nil, errcode.Invalid, "gzip"},
@@ -149,8 +149,8 @@ func TestRefusals(t *testing.T) {
 		if err == nil {
 			_, err = Decode(c.media, body, nil)
 		}
-		if err == nil || errcode.Of(err) != c.code || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v (%s), want %s with %q", name, err, errcode.Of(err), c.code, c.says)
+		if err == nil || errcode.Of(err) != c.code || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: %v (%s), want %s with %q", name, err, errcode.Of(err), c.code, c.message)
 		}
 	}
 }
