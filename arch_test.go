@@ -79,12 +79,15 @@ var layers = []layer{
 	{"jetstream/backup", []string{"events", "events/errcode", "internal/durable", "internal/english", "internal/wait"}, []string{"github.com/nats-io"}, nil, "it copies streams, whatever is in them"},
 	{"jetstream/inspect", []string{"events", "events/broker"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it asks about streams, whatever is in them"},
 	{"jetstream/shares", []string{"events", "events/access", "events/errcode", "jetstream/identity"}, []string{"github.com/nats-io", "golang.org/x/time"}, nil, "it counts what each identity takes"},
-	{"jetstream", []string{"events", "events/access", "events/broker", "events/errcode", "events/tracing", "internal/durable", "internal/wait", "jetstream/backup", "jetstream/identity", "jetstream/inspect", "jetstream/shares"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
+	{"jetstream/server", []string{"events/access", "events/errcode", "internal/durable", "internal/wait", "jetstream/identity", "jetstream/shares"}, []string{"github.com/nats-io"}, nil, "it runs a broker, and knows nothing of what is stored"},
+	{"jetstream/presence", []string{"events"}, []string{"github.com/nats-io/nats.go"}, nil, "it concludes, and asks nobody"},
+	{"jetstream/topology", []string{"events", "events/access"}, []string{"github.com/nats-io/nats.go"}, nil, "it is data"},
+	{"jetstream", []string{"events", "events/access", "events/broker", "events/errcode", "events/tracing", "internal/wait", "jetstream/backup", "jetstream/identity", "jetstream/inspect", "jetstream/presence", "jetstream/server", "jetstream/shares", "jetstream/topology"}, []string{"github.com/nats-io", "golang.org/x/sync/errgroup"}, nil, "it is the only adapter to NATS"},
 	{"internal/escape", []string{"events/output"}, nil, append([]string{"reflect", "unicode", "unicode/utf16", "unicode/utf8"}, pureStd...), "it reads text, nothing else"},
 	{"internal/exitcode", []string{"events", "events/errcode"}, nil, append([]string{"context"}, pureStd...), "views of a job and the command line share it"},
 	{"internal/specfile", []string{"events/errcode", "events/spec", "internal/english"}, []string{"github.com/goccy/go-yaml"}, nil, "the command line and the gateway read job files alike"},
 	{"internal/freeport", nil, nil, nil, "tests of every layer import it"},
-	{"jetstream/jetstreamtest", []string{"events", "events/broker", "events/eventstest", "internal/freeport", "jetstream"}, nil, nil, "it starts servers for tests"},
+	{"jetstream/jetstreamtest", []string{"events", "events/broker", "events/eventstest", "internal/freeport", "jetstream", "jetstream/server"}, nil, nil, "it starts servers for tests"},
 	{"services/controller", []string{"events", "events/bodies", "events/broker", "events/cloudevent", "events/document", "events/errcode", "events/ident", "events/tracing", "internal/english", "internal/wait"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
 	{"services/controller/controllertest", []string{"events", "events/broker", "events/cloudevent", "events/document", "events/errcode"}, nil, nil, "tests of every service import it"},
 	{"services/discovery", []string{"events", "events/bodies", "events/broker", "events/document", "events/errcode", "events/ident", "events/spec", "internal/spawn", "internal/wait", "services/controller", "services/discovery/liveness"}, nil, nil, "no service knows another"},
@@ -139,7 +142,7 @@ var layers = []layer{
 // method or a function that runs later (time.AfterFunc, context.AfterFunc). Who audits locking
 // reads these.
 var concurrent = []string{
-	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/shares",
+	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/server", "jetstream/shares",
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/gpu", "collective/nccl", "collective/nccl/nccltest",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",

@@ -17,9 +17,9 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // TestAnswersDoNotLeaveTheAccountOfWhoAsks: people, gateways and agents may ask the API of
@@ -168,9 +168,9 @@ func guardedCluster(t *testing.T) []*guarded {
 	all := make([]*guarded, len(routes))
 	for n := range all {
 		g := &guarded{dir: dir, log: &lines{}}
-		g.server, err = jetstream.StartServer(jetstream.ServerOptions{
+		g.server, err = server.Start(server.Options{
 			Name: fmt.Sprint("node-", n), StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Logger: g.log.logger(),
-			Cluster: jetstream.Cluster{Name: "test", Listen: routes[n], Routes: routes},
+			Cluster: server.Cluster{Name: "test", Listen: routes[n], Routes: routes},
 		})
 		must(t, err)
 		t.Cleanup(g.server.Shutdown)

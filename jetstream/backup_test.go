@@ -18,6 +18,7 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/backup"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 const backedUp = "regroup.evt.job.demo-1.submitted"
@@ -25,7 +26,7 @@ const backedUp = "regroup.evt.job.demo-1.submitted"
 // bare starts a server without streams.
 func bare(t *testing.T) *jetstream.Conn {
 	t.Helper()
-	s, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir()})
+	s, err := server.Start(server.Options{StoreDir: t.TempDir()})
 	must(t, err)
 	t.Cleanup(s.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: s})

@@ -1,9 +1,8 @@
 // Package jetstream implements the ports of package broker on NATS JetStream. It is the only
 // package of the tree that imports NATS.
 //
-//	StartServer -> Server     a server inside this process, alone or in a cluster
 //	Connect     -> Conn       one connection; Conn.Ports gives broker.Ports
-//	Conn.Ensure, Conn.Verify  the streams and buckets, as data in topology.go
+//	Conn.Ensure, Conn.Verify  the streams and buckets, as data in package topology
 //
 // Two rules hold everywhere. Reads for decisions go to the stream's leader, because
 // replicas answer direct gets from their own, possibly older, copy. Every reader keeps its own
@@ -30,6 +29,8 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/presence"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // Times for detecting a dead peer and reconnecting. nats.go's defaults are for interactive use: it
@@ -47,21 +48,21 @@ const (
 
 // ConnectOptions configure a connection.
 type ConnectOptions struct {
-	Server      *Server // connect inside the process; takes precedence over URL
-	URL         string  // nats://[user:password@]host:port, several separated by commas
-	Name        string  // shown in the server's connection list
-	Credentials string  // path of a NATS credentials file; empty = none
-	RootCA      string  // path of a PEM file to verify the server with; empty = the system's authorities
-	ClientCert  string  // paths of PEM files with the client's certificate and key; both or none
+	Server      *server.Server // connect inside the process; takes precedence over URL
+	URL         string         // nats://[user:password@]host:port, several separated by commas
+	Name        string         // shown in the server's connection list
+	Credentials string         // path of a NATS credentials file; empty = none
+	RootCA      string         // path of a PEM file to verify the server with; empty = the system's authorities
+	ClientCert  string         // paths of PEM files with the client's certificate and key; both or none
 	ClientKey   string
-	InboxPrefix string // prefix of reply subjects; empty = the one that the credentials name, or _INBOX
-	Secret      string // of a server that was started with one, unless URL has a user
-	System      System // access to the system account; default: that of Server
+	InboxPrefix string        // prefix of reply subjects; empty = the one that the credentials name, or _INBOX
+	Secret      string        // of a server that was started with one, unless URL has a user
+	System      server.System // access to the system account; default: that of Server
 	// Maximum random delay of reconnects; 0 = 250 ms. Thousands of agents need seconds.
 	Jitter time.Duration
 	Logger *slog.Logger // nil = silent
 
-	own User
+	own server.User
 }
 
 // Conn is a connection to NATS. It reconnects for ever, until Close.
@@ -75,7 +76,7 @@ type Conn struct {
 	link    counted
 	failed  atomic.Pointer[error] // of the last attempt to connect; nil after a connection
 	clock   clock
-	dialer  dialer
+	dialer  presence.Dialer
 	creds   *identity.File // nil = none
 
 	refusals atomic.Int64 // how often a server has refused the user since the last connection
@@ -83,7 +84,7 @@ type Conn struct {
 
 // Connect waits until the connection is established, or ctx ends: Unavailable with the last reason.
 func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
-	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals()}
+	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals(), dialer: presence.Dialer{Timeout: connectTimeout}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -336,7 +337,7 @@ func (o *ConnectOptions) identify() error {
 	case o.Server != nil:
 		o.own = o.Server.Inside()
 	case o.Secret != "":
-		o.own = User{Name: SecretUser, Password: o.Secret}
+		o.own = server.User{Name: server.SecretUser, Password: o.Secret}
 	}
 	return nil
 }

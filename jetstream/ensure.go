@@ -20,6 +20,7 @@ import (
 	"github.com/regroup-io/regroup/jetstream/backup"
 	"github.com/regroup-io/regroup/jetstream/inspect"
 	"github.com/regroup-io/regroup/jetstream/shares"
+	"github.com/regroup-io/regroup/jetstream/topology"
 )
 
 const (
@@ -50,7 +51,7 @@ func (c *Conn) ensure(ctx context.Context, replicas int, orMore bool) error {
 	}
 	ctx, cancel := bound(ctx)
 	defer cancel()
-	for _, want := range topology(replicas) {
+	for _, want := range topology.Streams(replicas) {
 		if err := c.ensureStream(ctx, want, orMore); err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 		return err
 	}
 	limited := have.Config.MaxConsumers == want.MaxConsumers && have.Config.ConsumerLimits == want.ConsumerLimits
-	if len(differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas && limited {
+	if len(topology.Differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas && limited {
 		return nil
 	}
 	return c.insist(ctx, "change stream "+want.Name, "", createAttempt, func(ctx context.Context) error {
@@ -94,7 +95,7 @@ func (c *Conn) Verify(ctx context.Context) error {
 	defer cancel()
 	var found []string
 	replicas := map[string]int{}
-	for _, want := range topology(1) {
+	for _, want := range topology.Streams(1) {
 		have, err := c.lookup(ctx, want.Name)
 		switch {
 		case errors.Is(err, errcode.ErrNotFound):
@@ -103,7 +104,7 @@ func (c *Conn) Verify(ctx context.Context) error {
 			return err
 		default:
 			replicas[want.Name] = have.Config.Replicas
-			for _, d := range differences(have.Config, want) {
+			for _, d := range topology.Differences(have.Config, want) {
 				found = append(found, "stream "+want.Name+": "+d)
 			}
 		}
@@ -159,33 +160,6 @@ func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, ensureLimit)
 }
 
-// differences lists what this code relies on and have lacks in comparison to want.
-func differences(have, want js.StreamConfig) []string {
-	var out []string
-	diff := func(what string, h, w any) {
-		if h != w {
-			out = append(out, fmt.Sprintf("%s is %v, want %v", what, h, w))
-		}
-	}
-	if !slices.Equal(have.Subjects, want.Subjects) {
-		out = append(out, fmt.Sprintf("subjects are %q, want %q", have.Subjects, want.Subjects))
-	}
-	diff("retention", have.Retention, want.Retention)
-	diff("storage", have.Storage, want.Storage)
-	diff("discard", have.Discard, want.Discard)
-	diff("max_bytes", have.MaxBytes, want.MaxBytes)
-	diff("max_age", have.MaxAge, want.MaxAge)
-	diff("max_msg_size", have.MaxMsgSize, want.MaxMsgSize)
-	diff("max_msgs", have.MaxMsgs, want.MaxMsgs)
-	diff("max_msgs_per_subject", have.MaxMsgsPerSubject, want.MaxMsgsPerSubject)
-	diff("duplicate_window", have.Duplicates, want.Duplicates)
-	diff("allow_direct", have.AllowDirect, want.AllowDirect)
-	diff("allow_msg_ttl", have.AllowMsgTTL, want.AllowMsgTTL)
-	diff("deny_delete", have.DenyDelete, want.DenyDelete)
-	diff("allow_rollup_hdrs", have.AllowRollup, want.AllowRollup)
-	return out
-}
-
 // Copies returns how many servers have all data up to now, the minimum over all streams and the
 // services' consumers: a consumer gets its copies after its stream, and a service whose consumer is
 // lost with a server hears nothing more.
@@ -193,7 +167,7 @@ func (c *Conn) Copies(ctx context.Context) (int, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()
 	least := math.MaxInt
-	for _, want := range topology(1) {
+	for _, want := range topology.Streams(1) {
 		have, err := c.lookup(ctx, want.Name)
 		if err != nil {
 			return 0, err

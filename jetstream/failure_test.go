@@ -22,6 +22,7 @@ import (
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 func fact(entity string) string { return events.FactSubject("dev.regroup.job.a.v1", entity) }
@@ -347,7 +348,7 @@ func TestMissingPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(conf, []byte(`authorization { users = [ { user: a, password: b, permissions: { publish: { deny: "regroup.evt.>" } } } ] }`), 0o600))
-	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
+	server, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
 	must(t, err)
 	t.Cleanup(server.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: strings.Replace(server.ClientURL(), "nats://", "nats://a:b@", 1)})

@@ -29,25 +29,26 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // guarded is a broker with a directory of identities, and with the streams.
 type guarded struct {
 	dir    identity.Dir
-	server *jetstream.Server
+	server *server.Server
 	log    *lines
 }
 
-func newGuarded(t *testing.T, change ...func(*jetstream.ServerOptions)) *guarded {
+func newGuarded(t *testing.T, change ...func(*server.Options)) *guarded {
 	t.Helper()
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	g := &guarded{dir: dir, log: &lines{}}
-	o := jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), LockOut: 2 * time.Second, Logger: g.log.logger()}
+	o := server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), LockOut: 2 * time.Second, Logger: g.log.logger()}
 	for _, f := range change {
 		f(&o)
 	}
-	g.server, err = jetstream.StartServer(o)
+	g.server, err = server.Start(o)
 	must(t, err)
 	t.Cleanup(g.server.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: g.server, Credentials: dir.Credentials("operator")})
@@ -469,7 +470,7 @@ func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	o := g.options("discovery")
-	o.System = jetstream.System{Credentials: g.dir.Credentials(identity.SystemUser)}
+	o.System = server.System{Credentials: g.dir.Credentials(identity.SystemUser)}
 	c, err := jetstream.Connect(within(t, patience), o)
 	must(t, err)
 	t.Cleanup(c.Close)
@@ -494,16 +495,16 @@ func TestRoutesAskForThePassword(t *testing.T) {
 	must(t, err)
 	log := &lines{}
 	var route string
-	start := func(name string, c jetstream.Cluster) *jetstream.Server {
-		s, err := jetstream.StartServer(jetstream.ServerOptions{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: c, Logger: log.logger()})
+	start := func(name string, c server.Cluster) *server.Server {
+		s, err := server.Start(server.Options{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: c, Logger: log.logger()})
 		must(t, err)
 		t.Cleanup(s.Shutdown)
 		return s
 	}
 	addresses := jetstreamtest.FreeAddresses(t, 2)
 	route = addresses[0]
-	first := start("one", jetstream.Cluster{Name: "test", Listen: route, First: true})
-	start("two", jetstream.Cluster{Name: "test", Listen: addresses[1], Routes: []string{route}})
+	first := start("one", server.Cluster{Name: "test", Listen: route, First: true})
+	start("two", server.Cluster{Name: "test", Listen: addresses[1], Routes: []string{route}})
 	await(t, "the second broker is in the cluster", func() bool { return len(first.Peers()) == 2 })
 	host, port := "127.0.0.1", 0
 	_, err = fmt.Sscanf(route, host+":%d", &port)

@@ -4,25 +4,20 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"maps"
-	"net"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream/presence"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // allEnds is the subject on which servers report closed client connections, one message each
@@ -70,7 +65,7 @@ func (p links) Ends(ctx context.Context, fn func(broker.Link), ready func()) err
 	if err != nil {
 		return err
 	}
-	s := &Conn{opt: o, log: p.c.log, state: newState(), refused: newRefusals()}
+	s := &Conn{opt: o, log: p.c.log, state: newState(), refused: newRefusals(), dialer: presence.Dialer{Timeout: connectTimeout}}
 	// The first attempt must not be retried in the background: a wrong password must be reported.
 	opts := append(s.options(o), nats.RetryOnFailedConnect(false))
 	if s.nc, err = nats.Connect(o.URL, opts...); err != nil {
@@ -107,7 +102,7 @@ func (p links) system() (ConnectOptions, error) {
 	} else {
 		o.URL = anonymous(o.URL) // a user there would be used in place of this one
 	}
-	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, User{Name: sys.User, Password: sys.Password}
+	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, server.User{Name: sys.User, Password: sys.Password}
 	o.InboxPrefix = ""               // that of these credentials
 	o.Jitter = 10 * time.Millisecond // there are few services, and reports are missed meanwhile
 	return o, nil
@@ -123,57 +118,6 @@ func anonymous(urls string) string {
 		}
 	}
 	return strings.Join(all, ",")
-}
-
-// dialer connects to servers, and records what came of the newest attempt at each address. A host
-// that refuses a connection is there, and no server runs on it: unlike silence, that is proof. A
-// firewall that answers for a host in this way (REJECT) cannot be told from that.
-type dialer struct {
-	mu       sync.Mutex
-	attempts map[string]dialAttempt // since the last connection
-}
-
-type dialAttempt struct {
-	began   time.Time
-	refused bool
-}
-
-// Dial implements nats.CustomDialer.
-func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	began := time.Now()
-	c, err := (&net.Dialer{Timeout: connectTimeout}).Dial(network, address)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.attempts == nil {
-		d.attempts = map[string]dialAttempt{}
-	}
-	d.attempts[address] = dialAttempt{began: began, refused: errors.Is(err, syscall.ECONNREFUSED)}
-	return c, err
-}
-
-func (d *dialer) reset() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.attempts = nil
-}
-
-// stopped returns since when all of at least so many servers have refused a connection; zero = they
-// have not.
-func (d *dialer) stopped(servers int) (since time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.attempts) < servers {
-		return time.Time{}
-	}
-	for _, a := range d.attempts {
-		if !a.refused {
-			return time.Time{}
-		}
-		if since.IsZero() || a.began.Before(since) {
-			since = a.began
-		}
-	}
-	return since
 }
 
 // denials is how often a user is refused until it counts as denied: the end of its connection, and
@@ -192,15 +136,13 @@ func (p links) Outage() (o broker.Outage) {
 		return o
 	}
 	o.Denied = p.c.refusals.Load() >= denials
-	o.Stopped = p.c.dialer.stopped(len(p.c.nc.Servers()))
+	o.Stopped = p.c.dialer.Stopped(len(p.c.nc.Servers()))
 	return o
 }
 
 const (
 	// askedEvery is how often the brokers are asked whether they are there.
 	askedEvery = 100 * time.Millisecond
-	// askedKept is how many questions may be without an answer.
-	askedKept = 64
 	// copiesEvery is how often the leader of a stream is asked which brokers store it.
 	copiesEvery = 10 * time.Second
 	copiesAgain = time.Second // until the first answer
@@ -210,7 +152,7 @@ const (
 // they can be reached, each of them says itself.
 func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.Time, alone bool)) error {
 	began, stream := time.Now(), events.BucketStream(bucket)
-	q := questions{inbox: p.c.nc.NewInbox(), asked: map[string]*question{}}
+	q := presence.Questions{Inbox: p.c.nc.NewInbox()}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var tasks sync.WaitGroup
@@ -226,7 +168,7 @@ func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.T
 			case p.c.refused.since(access.BrokersAlive, began):
 				cancel(errcode.Errorf(errcode.NotFound, "the brokers do not let this user ask which of them are there: let it publish to %s", access.BrokersAlive))
 			case p.c.nc.IsConnected():
-				_ = p.c.nc.PublishRequest(access.BrokersAlive, q.ask(now), []byte(`{"include_unused":true}`)) // or the next one
+				_ = p.c.nc.PublishRequest(access.BrokersAlive, q.Ask(now), []byte(`{"include_unused":true}`)) // or the next one
 			}
 			return nil
 		})
@@ -238,77 +180,14 @@ func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.T
 				continue
 			}
 			if s, err := p.c.streamInfo(ctx, stream); err == nil {
-				q.copies(s.Cluster)
+				q.Copies(s.Cluster)
 				again = copiesEvery
 			}
 		}
 	})
-	return p.c.subscribe(ctx, q.inbox+".*", "", func(m *nats.Msg) {
-		if asked, ok := q.answer(m); ok {
+	return p.c.subscribe(ctx, q.Inbox+".*", "", func(m *nats.Msg) {
+		if asked, ok := q.Answer(m); ok {
 			fn(asked, false)
 		}
 	}, nil)
-}
-
-// questions are those that a process has asked the brokers.
-type questions struct {
-	inbox string
-
-	mu      sync.Mutex
-	number  uint64
-	asked   map[string]*question // by the subject of the answers
-	brokers []string             // those that store the stream, as far as their names are known
-	needed  int                  // answers that are most of them; 0 = it is not known
-}
-
-type question struct {
-	number  uint64
-	at      time.Time
-	answers map[string]bool // by the name of the broker
-}
-
-// ask adds a question and returns where it is answered.
-func (q *questions) ask(now time.Time) string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.number++
-	maps.DeleteFunc(q.asked, func(_ string, o *question) bool { return o.number+askedKept <= q.number })
-	reply := q.inbox + "." + strconv.FormatUint(q.number, 10)
-	q.asked[reply] = &question{number: q.number, at: now, answers: map[string]bool{}}
-	return reply
-}
-
-// copies sets which brokers store the stream.
-func (q *questions) copies(c *js.ClusterInfo) {
-	if c == nil || c.Leader == "" {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.brokers = []string{c.Leader}
-	for _, r := range c.Replicas {
-		q.brokers = append(q.brokers, r.Name)
-	}
-	q.needed = len(q.brokers)/2 + 1
-}
-
-// answer counts the answer of one broker. The last one that is needed returns when it was asked.
-func (q *questions) answer(m *nats.Msg) (asked time.Time, most bool) {
-	var from struct {
-		Server struct {
-			Name string `json:"name"`
-		} `json:"server"`
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	o := q.asked[m.Subject]
-	if o == nil || json.Unmarshal(m.Data, &from) != nil || !slices.Contains(q.brokers, from.Server.Name) {
-		return time.Time{}, false
-	}
-	o.answers[from.Server.Name] = true
-	if q.needed == 0 || len(o.answers) < q.needed {
-		return time.Time{}, false
-	}
-	delete(q.asked, m.Subject)
-	return o.at, true
 }

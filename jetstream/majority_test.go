@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // hearing asks for the majority of the brokers of discovery's bucket, until the test ends.
@@ -98,8 +99,8 @@ func TestTheOnlyBrokerIsAlone(t *testing.T) {
 // TestDiscoveryMayAskForTheBrokers, and others learn that they may not.
 func TestDiscoveryMayAskForTheBrokers(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t, func(o *jetstream.ServerOptions) {
-		o.Cluster = jetstream.Cluster{Name: "test", Listen: jetstreamtest.FreeAddresses(t, 1)[0], First: true}
+	g := newGuarded(t, func(o *server.Options) {
+		o.Cluster = server.Cluster{Name: "test", Listen: jetstreamtest.FreeAddresses(t, 1)[0], First: true}
 	})
 	h := hear(t, g.connect(t, g.issue(t, access.Role(events.ServiceDiscovery), 0).Name))
 	await(t, "the brokers answer discovery", func() bool { return !h.newest().IsZero() })

@@ -96,56 +96,29 @@ var launchReadings = []time.Duration{0, 100 * time.Millisecond, 400 * time.Milli
 
 // readLaunches reads all kept launches at the first connect, and newer ones at each later connect:
 // when a server dies, thousands of agents reconnect at once, and the server drops all requests when
-// 10,000 wait. A failed read is repeated.
+// 10,000 wait. A failed read is repeated, whatever the reason.
 func (p signals) readLaunches(ctx context.Context, stream, subject string, fn func(broker.Stored)) error {
 	next := uint64(1)
-	for {
-		if p.c.state.await(ctx) != nil {
-			return p.c.state.hold(ctx)
-		}
-		connected, cancel := p.c.state.connectionContext(ctx)
+	return p.c.repeat(ctx, "read launches", func(ctx context.Context) error {
 		for _, pause := range launchReadings {
-			if !p.c.state.pause(connected, pause) {
-				break
+			if !p.c.state.pause(ctx, pause) {
+				return context.Cause(ctx)
 			}
-			p.insistOnReading(connected, stream, subject, &next, fn)
+			for {
+				m, err := logPort{p.c}.Next(ctx, stream, subject, next)
+				if errors.Is(err, errcode.ErrNotFound) {
+					break
+				}
+				if err != nil {
+					return errcode.Errorf(errcode.Unavailable, "%w", err)
+				}
+				fn(m)
+				next = m.Sequence + 1
+			}
 		}
-		<-connected.Done() // closing the connection ends its context too
-		cancel()
-	}
-}
-
-func (p signals) insistOnReading(ctx context.Context, stream, subject string, next *uint64, fn func(broker.Stored)) {
-	retry, logged := retryPause, false
-	for {
-		err := p.c.eachStored(ctx, stream, subject, next, fn)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		if !logged {
-			logged = true
-			p.c.log.Warn("launches cannot be read, trying again", "stream", stream, "reason", err.Error())
-		}
-		if !p.c.state.pause(ctx, retry.Next()) {
-			return
-		}
-	}
-}
-
-// eachStored reads every message kept on subject from position next on, from the leader.
-func (c *Conn) eachStored(ctx context.Context, stream, subject string, next *uint64, fn func(broker.Stored)) error {
-	for {
-		m, err := c.get(ctx, stream, getRequest{Sequence: *next, NextFor: subject})
-		if errors.Is(err, errcode.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		m.Header = incoming(m.Header)
-		fn(m)
-		*next = m.Sequence + 1
-	}
+		<-ctx.Done() // the end of the connection
+		return context.Cause(ctx)
+	})
 }
 
 // consumers is how the reply subject begins of a message that a consumer of a stream delivers. Who

@@ -163,7 +163,7 @@ func refusedUser(err error) bool {
 // admitted forgets what earlier connections, or attempts to connect, were refused.
 func (c *Conn) admitted() {
 	c.refused.forget()
-	c.dialer.reset()
+	c.dialer.Reset()
 	c.failed.Store(nil)
 	c.refusals.Store(0)
 	if c.creds != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // raw returns a connection of another program, to inspect and to damage the adapter's streams.
@@ -130,7 +131,7 @@ func TestReadersLeaveNoConsumerBehind(t *testing.T) {
 
 func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 	t.Parallel()
-	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", MaxStore: 1 << 20})
+	server, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", MaxStore: 1 << 20})
 	must(t, err)
 	t.Cleanup(server.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: server})
@@ -177,14 +178,14 @@ func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 
 func TestInvalidOptionsAreReported(t *testing.T) {
 	t.Parallel()
-	for want, o := range map[string]jetstream.ServerOptions{
+	for want, o := range map[string]server.Options{
 		"StoreDir is empty":     {},
 		"client address":        {StoreDir: t.TempDir(), Listen: "nonsense"},
 		"port must be a number": {StoreDir: t.TempDir(), Listen: "127.0.0.1:http"},
-		"has no listen address": {StoreDir: t.TempDir(), Cluster: jetstream.Cluster{Routes: []string{"127.0.0.1:1"}}},
+		"has no listen address": {StoreDir: t.TempDir(), Cluster: server.Cluster{Routes: []string{"127.0.0.1:1"}}},
 		"no such file":          {StoreDir: t.TempDir(), ConfigFile: filepath.Join(t.TempDir(), "absent.conf")},
 	} {
-		_, err := jetstream.StartServer(o)
+		_, err := server.Start(o)
 		wantCode(t, err, errcode.Invalid)
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
@@ -232,5 +233,34 @@ func TestFactsOfOneJobDoNotDisplaceOthers(t *testing.T) {
 	must(t, err)
 	if got := info.State.Subjects; got[quiet] != 1 || got[loud] != uint64(most) {
 		t.Errorf("the log holds %d of the quiet job and %d of the loud one, want 1 and %d", got[quiet], got[loud], most)
+	}
+}
+
+func TestVerifyReportsFewerReplicas(t *testing.T) {
+	t.Parallel()
+	s := jetstreamtest.Three(t)
+	must(t, s.Conn.Verify(within(t, patience)))
+	_, j := raw(t, s.URL())
+	st, err := j.Stream(within(t, patience), "KV_jobs")
+	must(t, err)
+	cfg := st.CachedInfo().Config
+	cfg.Replicas = 1
+	_, err = j.UpdateStream(within(t, patience), cfg)
+	must(t, err)
+	err = s.Conn.Verify(within(t, patience))
+	wantCode(t, err, errcode.Invalid)
+	if want := "stream KV_jobs: replicas is 1, want 3 as others have"; !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is not in: %v", want, err)
+	}
+	must(t, s.Conn.Ensure(within(t, patience), 3))
+	must(t, s.Conn.Verify(within(t, patience)))
+
+	must(t, j.DeleteStream(within(t, patience), events.StreamCommands)) // retention cannot be changed
+	commands := js.StreamConfig{Name: events.StreamCommands, Subjects: []string{events.AllCommands}, Replicas: 3}
+	_, err = j.CreateStream(within(t, patience), commands)
+	must(t, err)
+	err = s.Conn.Verify(within(t, patience))
+	if want := "stream REGROUP_CMD: retention is Limits, want WorkQueue"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is not in: %v", want, err)
 	}
 }

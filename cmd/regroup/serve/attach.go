@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
-	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 	"github.com/regroup-io/regroup/services/cluster"
 )
 
@@ -119,7 +119,7 @@ func openStore(ctx context.Context, c boot.Config, dir string) (attached, error)
 			if _, err := os.Stat(filepath.Join(dir, "nats")); err != nil {
 				return attached{}, nil // the store is empty
 			}
-			l, err := openLocal(limit, c, kindRead, 0, jetstream.ServerOptions{})
+			l, err := openLocal(limit, c, kindRead, 0, server.Options{})
 			if err == nil {
 				i := &idle{local: l}
 				return attached{cluster.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve, Close: i.close}, l.Process}, nil

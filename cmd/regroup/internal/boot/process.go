@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -32,7 +33,7 @@ type Process struct {
 
 // Open connects to embedded (inside this process) or, if that is nil, to c.Server, and waits up to
 // c.Wait for it.
-func Open(ctx context.Context, c Config, name string, embedded *jetstream.Server) (*Process, error) {
+func Open(ctx context.Context, c Config, name string, embedded *server.Server) (*Process, error) {
 	log, err := c.Logger(os.Stderr)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package jetstream_test
+package server_test
 
 import (
 	"context"
@@ -8,24 +8,21 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	js "github.com/nats-io/nats.go/jetstream"
-
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
-	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // open starts a server that is stopped at the end, and connects to it.
-func open(t *testing.T, o jetstream.ServerOptions) (*jetstream.Server, *jetstream.Conn, func()) {
+func open(t *testing.T, o server.Options) (*server.Server, *jetstream.Conn, func()) {
 	t.Helper()
-	s, err := jetstream.StartServer(o)
+	s, err := server.Start(o)
 	must(t, err)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: s, Name: o.Name})
 	must(t, err)
@@ -47,14 +44,14 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
-	_, c, stop := open(t, jetstream.ServerOptions{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0"})
+	_, c, stop := open(t, server.Options{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0"})
 	must(t, c.Ensure(within(t, patience), 1))
 	rev, err := c.Ports().Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "job-a", []byte("alone"), 0)
 	must(t, err)
 	stop()
 
 	began := time.Now()
-	first := jetstream.ServerOptions{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}}
+	first := server.Options{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[0], First: true}}
 	_, c, stop = open(t, first)
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	wantDocument(t, c, "alone", rev)
@@ -64,9 +61,9 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	wantDocument(t, c, "alone", rev)
 
-	join := func(i int, name string) (*jetstream.Server, *jetstream.Conn) {
-		s, c, _ := open(t, jetstream.ServerOptions{
-			Name: name, StoreDir: dirs[i], Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[i], Routes: []string{routes[0]}, Join: true},
+	join := func(i int, name string) (*server.Server, *jetstream.Conn) {
+		s, c, _ := open(t, server.Options{
+			Name: name, StoreDir: dirs[i], Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[i], Routes: []string{routes[0]}, Join: true},
 		})
 		must(t, c.EnsureAtLeast(within(t, patience), 1))
 		return s, c
@@ -74,7 +71,7 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 	b, _ := join(1, "b")
 	third, fromThird := join(2, "c")
 	await(t, "one of them leads all three", func() bool {
-		return slices.ContainsFunc([]*jetstream.Server{a, b, third}, func(s *jetstream.Server) bool { return len(s.Peers()) == 3 })
+		return slices.ContainsFunc([]*server.Server{a, b, third}, func(s *server.Server) bool { return len(s.Peers()) == 3 })
 	})
 	must(t, c.EnsureAtLeast(within(t, patience), 3))
 	must(t, fromThird.EnsureAtLeast(within(t, patience), 1)) // removes nothing
@@ -93,16 +90,16 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
-	first := jetstream.ServerOptions{Name: "a", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}}
+	first := server.Options{Name: "a", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[0], First: true}}
 	_, c, stop := open(t, first)
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	rev, err := c.Ports().Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "job-a", []byte("alone"), 0)
 	must(t, err)
 	stop()
 
-	join := func(i int, name string, to ...string) *jetstream.Server {
-		s, _, _ := open(t, jetstream.ServerOptions{
-			Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[i], Routes: to, Join: true},
+	join := func(i int, name string, to ...string) *server.Server {
+		s, _, _ := open(t, server.Options{
+			Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[i], Routes: to, Join: true},
 		})
 		return s
 	}
@@ -116,7 +113,7 @@ func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
 	a, c, stop := open(t, first)
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	await(t, "one of them leads all three", func() bool {
-		return slices.ContainsFunc([]*jetstream.Server{a, b, third}, func(s *jetstream.Server) bool { return len(s.Peers()) == 3 })
+		return slices.ContainsFunc([]*server.Server{a, b, third}, func(s *server.Server) bool { return len(s.Peers()) == 3 })
 	})
 	must(t, c.EnsureAtLeast(within(t, patience), 3))
 	threeCopies(t, c)
@@ -130,8 +127,8 @@ func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
-	s, err := jetstream.StartServer(jetstream.ServerOptions{
-		Name: "b", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: jetstream.Cluster{Listen: routes[1], Routes: routes[:1], Join: true},
+	s, err := server.Start(server.Options{
+		Name: "b", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: server.Cluster{Listen: routes[1], Routes: routes[:1], Join: true},
 	})
 	must(t, err)
 	t.Cleanup(s.Shutdown)
@@ -143,20 +140,20 @@ func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
 func TestServicesKeepTheirConsumers(t *testing.T) {
 	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
-	start := func(i int, name string, k jetstream.Cluster) (*jetstream.Conn, func()) {
+	start := func(i int, name string, k server.Cluster) (*jetstream.Conn, func()) {
 		k.Listen = routes[i]
-		_, c, stop := open(t, jetstream.ServerOptions{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: k})
+		_, c, stop := open(t, server.Options{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: k})
 		return c, stop
 	}
-	c, stop := start(0, "a", jetstream.Cluster{First: true})
+	c, stop := start(0, "a", server.Cluster{First: true})
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	for n := range 4 {
-		_, err := c.Ports().Log.Publish(within(t, patience), broker.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		_, err := c.Ports().Log.Publish(within(t, patience), broker.Message{Subject: "regroup.evt.job.demo-1.submitted", ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
 		must(t, err)
 	}
 	consume(t, c, 2)
-	start(1, "b", jetstream.Cluster{Routes: routes[:1], Join: true})
-	third, _ := start(2, "c", jetstream.Cluster{Routes: routes[:2], Join: true})
+	start(1, "b", server.Cluster{Routes: routes[:1], Join: true})
+	third, _ := start(2, "c", server.Cluster{Routes: routes[:2], Join: true})
 	must(t, third.EnsureAtLeast(within(t, patience), 1))
 	retry(t, "grow", func(ctx context.Context) error { return c.EnsureAtLeast(ctx, 3) })
 	threeCopies(t, third)
@@ -166,15 +163,35 @@ func TestServicesKeepTheirConsumers(t *testing.T) {
 	}
 }
 
+// consume settles n messages of a durable consumer and returns their data.
+func consume(t *testing.T, c *jetstream.Conn, n int) (got []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t, patience))
+	defer cancel()
+	err := c.Ports().Log.Consume(ctx, broker.Consumer{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{events.AllFacts}, Parallel: 1}, func(d broker.Delivery) {
+		if len(got) < n {
+			got = append(got, string(d.Data))
+			d.Ack()
+		}
+		if len(got) == n {
+			cancel()
+		}
+	})
+	if len(got) < n {
+		t.Fatalf("%d of %d facts, then: %v", len(got), n, err)
+	}
+	return got
+}
+
 // TestInterruptedFoundingIsRepeated: the first server ended while its companion was still a member.
 func TestInterruptedFoundingIsRepeated(t *testing.T) {
 	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir := t.TempDir()
 	member := filepath.Join(dir, "companion")
-	start := func(name, dir string, own, other int) (*jetstream.Server, func()) {
-		s, _, stop := open(t, jetstream.ServerOptions{
-			Name: name, StoreDir: dir, Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[own], Routes: []string{routes[other]}},
+	start := func(name, dir string, own, other int) (*server.Server, func()) {
+		s, _, stop := open(t, server.Options{
+			Name: name, StoreDir: dir, Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[own], Routes: []string{routes[other]}},
 		})
 		return s, stop
 	}
@@ -183,7 +200,7 @@ func TestInterruptedFoundingIsRepeated(t *testing.T) {
 	await(t, "one of them leads both", func() bool { return len(a.Peers()) == 2 || len(b.Peers()) == 2 })
 	stopCompanion()
 	stop()
-	_, c, _ := open(t, jetstream.ServerOptions{Name: "a", StoreDir: dir, Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}})
+	_, c, _ := open(t, server.Options{Name: "a", StoreDir: dir, Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[0], First: true}})
 	if _, err := os.Stat(member); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the companion's store is still there: %v", err)
 	}
@@ -207,33 +224,4 @@ func wantDocument(t *testing.T, c *jetstream.Conn, want string, rev uint64) {
 		}
 		return err
 	})
-}
-
-func TestVerifyReportsFewerReplicas(t *testing.T) {
-	t.Parallel()
-	s := jetstreamtest.Three(t)
-	must(t, s.Conn.Verify(within(t, patience)))
-	_, j := raw(t, s.URL())
-	st, err := j.Stream(within(t, patience), "KV_jobs")
-	must(t, err)
-	cfg := st.CachedInfo().Config
-	cfg.Replicas = 1
-	_, err = j.UpdateStream(within(t, patience), cfg)
-	must(t, err)
-	err = s.Conn.Verify(within(t, patience))
-	wantCode(t, err, errcode.Invalid)
-	if want := "stream KV_jobs: replicas is 1, want 3 as others have"; !strings.Contains(err.Error(), want) {
-		t.Errorf("%q is not in: %v", want, err)
-	}
-	must(t, s.Conn.Ensure(within(t, patience), 3))
-	must(t, s.Conn.Verify(within(t, patience)))
-
-	must(t, j.DeleteStream(within(t, patience), events.StreamCommands)) // retention cannot be changed
-	commands := js.StreamConfig{Name: events.StreamCommands, Subjects: []string{events.AllCommands}, Replicas: 3}
-	_, err = j.CreateStream(within(t, patience), commands)
-	must(t, err)
-	err = s.Conn.Verify(within(t, patience))
-	if want := "stream REGROUP_CMD: retention is Limits, want WorkQueue"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%q is not in: %v", want, err)
-	}
 }

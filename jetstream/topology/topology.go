@@ -1,6 +1,9 @@
-package jetstream
+// Package topology defines the streams and buckets of Regroup on NATS JetStream, as data.
+package topology
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	js "github.com/nats-io/nats.go/jetstream"
@@ -14,8 +17,8 @@ import (
 const (
 	mib = 1 << 20
 
-	// maxMessage limits one stored message; it equals the server's default max_payload.
-	maxMessage = access.MaxMessage
+	// MaxMessage limits one stored message; it equals the server's default max_payload.
+	MaxMessage = access.MaxMessage
 
 	commandsBytes = 64 * mib
 	factsBytes    = 1024 * mib
@@ -41,14 +44,14 @@ const (
 	bucketHistory   = 1 // with more, a removed or expired revision restores the previous one
 )
 
-// topology returns every stream, including buckets. Direct gets are disabled everywhere: a replica
+// Streams returns every stream, including buckets. Direct gets are disabled everywhere: a replica
 // may answer them with an older value.
-func topology(replicas int) []js.StreamConfig {
+func Streams(replicas int) []js.StreamConfig {
 	stream := func(name, subjects, what string, bytes int64, age time.Duration) js.StreamConfig {
 		return js.StreamConfig{
 			Name: name, Subjects: []string{subjects}, Description: what,
 			Storage: js.FileStorage, Retention: js.LimitsPolicy, Discard: js.DiscardOld,
-			MaxBytes: bytes, MaxAge: age, MaxMsgSize: maxMessage,
+			MaxBytes: bytes, MaxAge: age, MaxMsgSize: MaxMessage,
 			MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxConsumers: access.ConsumersOfStream,
 			ConsumerLimits: js.StreamConsumerLimits{InactiveThreshold: access.UnusedFor(name)},
 			Duplicates:     dedupeWindow, Replicas: replicas,
@@ -73,4 +76,31 @@ func topology(replicas int) []js.StreamConfig {
 		all = append(all, s)
 	}
 	return all
+}
+
+// Differences lists what this code relies on and have lacks in comparison to want.
+func Differences(have, want js.StreamConfig) []string {
+	var out []string
+	diff := func(what string, h, w any) {
+		if h != w {
+			out = append(out, fmt.Sprintf("%s is %v, want %v", what, h, w))
+		}
+	}
+	if !slices.Equal(have.Subjects, want.Subjects) {
+		out = append(out, fmt.Sprintf("subjects are %q, want %q", have.Subjects, want.Subjects))
+	}
+	diff("retention", have.Retention, want.Retention)
+	diff("storage", have.Storage, want.Storage)
+	diff("discard", have.Discard, want.Discard)
+	diff("max_bytes", have.MaxBytes, want.MaxBytes)
+	diff("max_age", have.MaxAge, want.MaxAge)
+	diff("max_msg_size", have.MaxMsgSize, want.MaxMsgSize)
+	diff("max_msgs", have.MaxMsgs, want.MaxMsgs)
+	diff("max_msgs_per_subject", have.MaxMsgsPerSubject, want.MaxMsgsPerSubject)
+	diff("duplicate_window", have.Duplicates, want.Duplicates)
+	diff("allow_direct", have.AllowDirect, want.AllowDirect)
+	diff("allow_msg_ttl", have.AllowMsgTTL, want.AllowMsgTTL)
+	diff("deny_delete", have.DenyDelete, want.DenyDelete)
+	diff("allow_rollup_hdrs", have.AllowRollup, want.AllowRollup)
+	return out
 }

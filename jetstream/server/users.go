@@ -1,4 +1,4 @@
-package jetstream
+package server
 
 import (
 	"cmp"
@@ -43,7 +43,7 @@ type User struct{ Name, Password, Token string }
 
 // admit decides who may connect to the server. A directory of identities or the configuration file
 // says so; otherwise those who know the secret, or anybody. It sets what depends on it.
-func (s *Server) admit(o ServerOptions, opts *server.Options) error {
+func (s *Server) admit(o Options, opts *server.Options) error {
 	configured := len(opts.Accounts)+len(opts.Users)+len(opts.Nkeys)+len(opts.TrustedOperators) > 0 || opts.Username != "" || opts.Authorization != "" ||
 		opts.SystemAccount != "" || opts.NoSystemAccount
 	switch {
@@ -75,7 +75,7 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 
 // enter adds a user for connections inside this process to a configuration that has users. If it
 // cannot decide in which account, these connections need credentials of their own.
-func (s *Server) enter(o ServerOptions, opts *server.Options) error {
+func (s *Server) enter(o Options, opts *server.Options) error {
 	if token := opts.Authorization; token != "" {
 		if strings.HasPrefix(token, "$2") {
 			return errcode.Errorf(errcode.Invalid, "NATS server: %s: authorization.token is a hash, with which this process cannot connect to its own server: give user and password instead", o.ConfigFile)
@@ -136,7 +136,7 @@ func accountOf(opts *server.Options) (*server.Account, bool) {
 }
 
 // identities admits the users of a directory of identities.
-func (s *Server) identities(o ServerOptions, opts *server.Options) error {
+func (s *Server) identities(o Options, opts *server.Options) error {
 	dir, err := identity.Open(o.Auth)
 	if err != nil {
 		return err

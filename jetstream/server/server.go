@@ -1,4 +1,6 @@
-package jetstream
+// Package server runs a NATS server with JetStream inside this process, alone or in a cluster: its
+// limits, who may connect to it, and how a cluster starts with one server.
+package server
 
 import (
 	"cmp"
@@ -19,8 +21,8 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 )
 
-// ServerOptions configure a NATS server inside this process.
-type ServerOptions struct {
+// Options configure a NATS server inside this process.
+type Options struct {
 	Name       string        // unique within a cluster; empty = "regroup"
 	StoreDir   string        // directory of the streams; required
 	Listen     string        // host:port for clients, port 0 = any free one; empty = no socket, in-process connections only
@@ -58,13 +60,13 @@ const (
 	defaultMaxStore  = 4 << 30
 )
 
-// startLimit is how long StartServer waits until clients can connect.
+// startLimit is how long Start waits until clients can connect.
 const startLimit = 10 * time.Second
 
 // startPoll is how often it checks meanwhile whether another process has the port.
 const startPoll = 100 * time.Millisecond
 
-// serverPing is the interval of pings to silent clients: a frozen one is dropped at the third.
+// A silent client is pinged each second: a frozen one is dropped at the third ping.
 const (
 	serverPing  = time.Second
 	serverPings = 2
@@ -84,9 +86,9 @@ type Server struct {
 	stopFollowing func() // the directory of identities; nil = there is none
 }
 
-// StartServer starts a server and returns when clients can connect. In a cluster JetStream is
+// Start starts a server and returns when clients can connect. In a cluster JetStream is
 // usable only after the election of a leader: Conn.Ensure and Conn.Verify wait for it.
-func StartServer(o ServerOptions) (*Server, error) {
+func Start(o Options) (*Server, error) {
 	opts, err := o.build()
 	if err != nil {
 		return nil, err
@@ -135,7 +137,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-func (o ServerOptions) build() (*server.Options, error) {
+func (o Options) build() (*server.Options, error) {
 	if o.StoreDir == "" {
 		return nil, errcode.Errorf(errcode.Invalid, "NATS server: StoreDir is empty: streams need a directory")
 	}
@@ -302,7 +304,7 @@ type serverLog struct {
 
 	identified bool // brokers verify each other with a directory of identities
 
-	embedded bool            // see ServerOptions
+	embedded bool            // see Options
 	inUse    chan<- struct{} // capacity 1: another process listens at its address
 }
 
@@ -329,7 +331,7 @@ func (s serverLog) Errorf(f string, v ...any) {
 		case s.inUse <- struct{}{}:
 		default:
 		}
-		return // StartServer returns it
+		return // Start returns it
 	}
 	s.l.Error(text)
 }

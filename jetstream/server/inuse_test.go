@@ -1,4 +1,4 @@
-package jetstream
+package server
 
 import (
 	"log/slog"
@@ -16,7 +16,7 @@ func TestAnAddressInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = StartServer(ServerOptions{StoreDir: t.TempDir(), Listen: l.Addr().String(), Logger: slog.New(slog.DiscardHandler)})
+	_, err = Start(Options{StoreDir: t.TempDir(), Listen: l.Addr().String(), Logger: slog.New(slog.DiscardHandler)})
 	if errcode.Of(err) != errcode.Conflict {
 		t.Errorf("%v, want a conflict", err)
 	}

@@ -1,4 +1,4 @@
-package jetstream
+package server
 
 // Term returns how many elections this server knows of, in the group that assigns streams.
 func (s *Server) Term() uint64 { return meta(s.ns).Term }
