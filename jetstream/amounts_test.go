@@ -178,6 +178,9 @@ func TestNobodyTakesAllConsumers(t *testing.T) {
 		if err := make(nc, fmt.Sprint("flood-", n)); err != nil {
 			t.Fatal(err)
 		}
+		if n == access.ConsumersUnasked { // whose those are that are made before the broker is asked is never known
+			await(t, "the broker is asked", func() bool { return g.log.count("the broker is asked") == 1 })
+		}
 	}
 	owner, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_operator"), nats.UserCredentials(g.dir.Credentials("operator")), nats.RootCAs(g.dir.CA()))
 	must(t, err)
