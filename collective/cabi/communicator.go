@@ -41,8 +41,6 @@ type communicator struct {
 	gpus        gpuEngines
 }
 
-var communicators handleTable[*communicator]
-
 func newCommunicator(c *collective.Communicator, job string) *communicator {
 	return &communicator{
 		Communicator: c, job: job, ops: new(serial.Queue), completions: newCompletionQueue(), sends: map[int]*serial.Queue{}, matchQueues: map[int]*matchQueue{},
@@ -88,7 +86,7 @@ func (c *communicator) newRequest() (*request, error) {
 		return nil, err
 	}
 	r := &request{of: c, done: make(chan struct{})}
-	r.id = requests.add(r)
+	r.id = addHandle(r)
 	return r, nil
 }
 
@@ -190,8 +188,6 @@ var background = context.Background()
 
 // subgroups are communicators among some of the ranks of another one. They have named operations
 // only.
-var subgroups handleTable[*communicator]
-
 // newSubgroup returns a communicator among some of the ranks; all of those call it. Its first
 // operation connects it. It belongs to c, and ends with it at the latest.
 func (c *communicator) newSubgroup(name string, ranks []int) (*communicator, error) {

@@ -26,20 +26,16 @@ func rgo_start(h C.uint64_t, op *C.rg_op, request *C.uint64_t) C.int {
 	if op == nil || uint64(op.size) < C.sizeof_rg_op {
 		return answer(invalidf("no operation, or its size is not that of rg_op, %d bytes", C.sizeof_rg_op))
 	}
-	named := op.name != nil || op.code == C.RG_JOIN
-	if c, there := communicators.get(uint64(h)); there {
-		if named {
-			return answer(c.startNamed(op, started))
-		}
-		return answer(c.start(op, started))
+	c, open := lookUp[*communicator](uint64(h))
+	switch named := op.name != nil || op.code == C.RG_JOIN; {
+	case !open:
+		return with(h, func(g *gpuEngine) error { return g.start(op, started) })
+	case named:
+		return answer(c.startNamed(op, started))
+	case c.ranks != nil:
+		return answer(invalidf("a subset has operations by name alone"))
 	}
-	if s, there := subgroups.get(uint64(h)); there {
-		if !named {
-			return answer(invalidf("a subset has operations by name alone"))
-		}
-		return answer(s.startNamed(op, started))
-	}
-	return withHandle(&gpus, "communicator or GPU", h, func(g *gpuEngine) error { return g.start(op, started) })
+	return answer(c.start(op, started))
 }
 
 // start carries out or starts an operation without a name on memory of the host. The allreduce that

@@ -94,7 +94,7 @@ func (c *communicator) submit(started *uint64, begin func(*queue.Queue) *queue.H
 	select {
 	case <-r.done:
 		if errors.Is(r.err, queue.ErrPending) { // the program learns of it in this call
-			requests.take(r.id)
+			take[*request](r.id)
 			return r.err
 		}
 	default:

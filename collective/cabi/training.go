@@ -53,8 +53,6 @@ type training struct {
 	handle  uint64           // of comm
 }
 
-var trainings handleTable[*training]
-
 var (
 	errNotIn   = invalidf("the host is in no session: it comes from rg_elastic_next")
 	errStarted = invalidf("the training has begun: the state is registered before")
@@ -216,7 +214,7 @@ func (t *training) next(within time.Duration) (*elastic.Session, uint64, error) 
 			if s.Comm() != nil {
 				t.comm = newCommunicator(s.Comm(), t.options.Job)
 				t.comm.borrowed = true
-				t.handle = communicators.add(t.comm)
+				t.handle = addHandle(t.comm)
 			}
 		}
 		return s, t.handle, nil
@@ -258,7 +256,7 @@ func (t *training) leave(how status, why string) error {
 // drop closes the communicator that the host had last. The caller holds mu.
 func (t *training) drop() {
 	if t.comm != nil {
-		communicators.take(t.handle)
+		take[*communicator](t.handle)
 		t.comm.drain()
 		t.comm, t.handle = nil, 0
 	}

@@ -198,17 +198,6 @@ func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func
 	})
 }
 
-// Barrier ends when all ranks have started it, and what each had queued on its stream and given to
-// the engine before is done.
-func (e *Engine) Barrier(ctx context.Context, on *nccl.Stream) *Task {
-	return e.start(ctx, "Barrier", on, func(ctx context.Context) (*nccl.Work, error) {
-		if _, err := e.settled(ctx); err != nil {
-			return nil, err
-		}
-		return nil, e.comm.Barrier(context.Background())
-	})
-}
-
 // Synchronize waits until everything that was started on this rank is done. The communicator may be
 // used for something else afterwards.
 func (e *Engine) Synchronize(ctx context.Context) error {

@@ -13,7 +13,6 @@ type Operation struct {
 	name  string
 	check func(c *Comm) error
 	call  func(c *Comm, native, stream uintptr) Code
-	parts func(c *Comm) []Operation // instead of call, where the library lacks it; may be nil
 }
 
 // AllReduce combines send of all ranks into recv of all ranks. Both may be the same.
@@ -94,40 +93,6 @@ func Recv(buffer Buffer, t DataType, peer int) Operation {
 	}
 }
 
-// AllToAll copies the i-th part of send of rank j into the j-th part of recv of rank
-// i. The buffers must not overlap. Before 2.28.3 it is a group of sends and receives.
-func AllToAll(send, recv Buffer, t DataType) Operation {
-	return Operation{
-		name: "ncclAlltoAll",
-		check: func(c *Comm) error {
-			if err := c.fits(t, send, 1, recv, 1); err != nil {
-				return err
-			}
-			if send.count(t)%uintptr(c.opt.World) != 0 {
-				return invalid("%d elements for %d ranks", send.count(t), c.opt.World)
-			}
-			if s, r := send.pointer, recv.pointer; s < r+uintptr(recv.bytes) && r < s+uintptr(send.bytes) {
-				return invalid("the buffers of an all-to-all overlap")
-			}
-			return nil
-		},
-		call: func(c *Comm, native, stream uintptr) Code {
-			return c.dev.lib.nccl.AlltoAll(send.pointer, recv.pointer, send.count(t)/uintptr(c.opt.World), t, native, stream)
-		},
-		parts: func(c *Comm) (list []Operation) {
-			if c.dev.lib.nccl.AlltoAll != nil {
-				return nil
-			}
-			size := send.bytes / c.opt.World
-			for peer := range c.opt.World {
-				from, to := peer*size, (peer+1)*size
-				list = append(list, Send(send.Slice(from, to), t, peer), Recv(recv.Slice(from, to), t, peer))
-			}
-			return list
-		},
-	}
-}
-
 func (b Buffer) count(t DataType) uintptr { return uintptr(b.bytes / t.Bytes()) }
 
 // fits checks that both buffers are on this device, hold whole elements, and that times×a is as
@@ -181,8 +146,7 @@ type Work struct {
 // launch. After any other error the communicator has failed: one that does not block
 // keeps every error of a launch and returns it again.
 func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, error) {
-	calls, err := c.prepare(ops)
-	if err != nil {
+	if err := c.check(ops); err != nil {
 		return nil, err
 	}
 	w := &Work{comm: c, name: ops[0].name}
@@ -200,13 +164,13 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	defer c.unlock()
 
 	var code Code
-	err = c.dev.do(ctx, w.name, func() (err error) {
+	err := c.dev.do(ctx, w.name, func() (err error) {
 		if after != nil && after.handle != c.stream.handle {
 			if err := c.dev.order(c.stream.handle, after.handle); err != nil {
 				return err
 			}
 		}
-		if code, err = c.issue(calls); err == nil && code == Success {
+		if code, err = c.issue(ops); err == nil && code == Success {
 			err = w.mark()
 		}
 		if err == nil && c.native.Load() == 0 {
@@ -227,26 +191,19 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	return w, nil
 }
 
-func (c *Comm) prepare(ops []Operation) (calls []Operation, err error) {
+func (c *Comm) check(ops []Operation) error {
 	for _, op := range ops {
 		if op.check == nil {
-			return nil, invalid("an empty operation")
+			return invalid("an empty operation")
 		}
 		if err := op.check(c); err != nil {
-			return nil, fmt.Errorf("%s: %w", op.name, err)
+			return fmt.Errorf("%s: %w", op.name, err)
 		}
-		if op.parts != nil {
-			if parts := op.parts(c); parts != nil {
-				calls = append(calls, parts...)
-				continue
-			}
-		}
-		calls = append(calls, op)
 	}
-	if len(calls) == 0 {
-		return nil, invalid("no operation")
+	if len(ops) == 0 {
+		return invalid("no operation")
 	}
-	return calls, nil
+	return nil
 }
 
 // issue makes the calls, on the device's thread. Abort may free the communicator between two of
