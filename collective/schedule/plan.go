@@ -82,18 +82,24 @@ func (p *Plan) reset(steps int) {
 
 // send appends s in chunks, all of which wait for the given number of receives.
 func (p *Plan) send(peer int, s Span, chunk, after int) {
-	for k := range chunks(s, chunk) {
-		part := cut(s, chunk, k)
-		p.Sends = append(p.Sends, Transfer{Peer: peer, Lo: part.Lo, Hi: part.Hi, After: after})
-	}
+	p.Sends = divide(p.Sends, Transfer{Peer: peer, After: after}, s, chunk, 0)
 }
 
 // recv appends s in chunks, all of which wait for the given number of sends.
 func (p *Plan) recv(peer int, s Span, chunk, after int, action Action) {
+	p.Recvs = divide(p.Recvs, Transfer{Peer: peer, After: after, Action: action}, s, chunk, 0)
+}
+
+// divide appends a transfer of s in chunks. Each waits for later more of the other list than the one
+// before it.
+func divide(list []Transfer, t Transfer, s Span, chunk, later int) []Transfer {
 	for k := range chunks(s, chunk) {
 		part := cut(s, chunk, k)
-		p.Recvs = append(p.Recvs, Transfer{Peer: peer, Lo: part.Lo, Hi: part.Hi, After: after, Action: action})
+		t.Lo, t.Hi = part.Lo, part.Hi
+		list = append(list, t)
+		t.After += later
 	}
+	return list
 }
 
 // chunks is at least one: the header of an empty message is how ranks that called
