@@ -44,7 +44,7 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 	c.engine = exec.New(c.session, exec.Config{
 		Rank: o.Rank, World: o.World, LocalRank: o.LocalRank, LocalSize: o.LocalSize,
 		NoSharedMemory: o.NoSharedMemory, StallAfter: o.StallAfter, ChunkBytes: o.ChunkBytes,
-		Streams: o.Streams, Table: o.Table, InlineBytes: o.InlineBytes, NewConn: o.Endpoint.newConn,
+		Streams: o.Streams, Table: o.table, InlineBytes: o.InlineBytes, NewConn: o.Endpoint.newConn,
 		Arena: o.Endpoint.sharedArena, Mappings: o.Endpoint.mappings,
 	})
 	if err := c.session.Start(c.engine); err != nil {

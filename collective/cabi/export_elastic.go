@@ -150,11 +150,6 @@ func rgo_elastic_consume(h C.uint64_t, total C.int64_t, indices *C.int64_t, n C.
 	})
 }
 
-//export rgo_elastic_skip
-func rgo_elastic_skip(h C.uint64_t) C.int {
-	return with(h, (*training).skip)
-}
-
 //export rgo_elastic_stop
 func rgo_elastic_stop(h C.uint64_t) C.int {
 	return with(h, func(t *training) error {

@@ -324,16 +324,7 @@ func (t *training) record(epoch uint64, indices []int64) error {
 	})
 }
 
-func (t *training) skip() error {
-	return t.in(func(*elastic.Session) error {
-		if c := t.sampler.Cursor(); c.Position > 0 {
-			t.sampler.Seek(elastic.Cursor{Epoch: c.Epoch + 1})
-		}
-		return nil
-	})
-}
-
-// news reports whether a commit is due because of a change of the members or a stop.
+// checkUpdates reports whether a commit is due because of a change of the members or a stop.
 func (t *training) checkUpdates() error {
 	return t.in(func(s *elastic.Session) error {
 		stop, err := t.agree(s)

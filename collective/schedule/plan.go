@@ -1,5 +1,10 @@
 package schedule
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Action says what a receiver does with the elements that arrive.
 type Action uint8
 
@@ -123,4 +128,29 @@ func Segment(n, world, i int) Span {
 		return Span{lo, lo + q + 1}
 	}
 	return Span{lo, lo + q}
+}
+
+// Blocks is where the blocks of n elements begin, one for each rank of world, and the last one
+// ends. counts are their lengths; nil = they are equal.
+func Blocks(n, world int, counts []int) ([]int, error) {
+	if counts == nil {
+		if n%world != 0 {
+			return nil, fmt.Errorf("%d elements are no multiple of %d ranks", n, world)
+		}
+		counts = slices.Repeat([]int{n / world}, world)
+	}
+	if len(counts) != world {
+		return nil, fmt.Errorf("%d counts for %d ranks", len(counts), world)
+	}
+	offsets := make([]int, world+1)
+	for i, k := range counts {
+		if k < 0 || k > n-offsets[i] {
+			return nil, fmt.Errorf("block %d has %d of %d elements, from %d on", i, k, n, offsets[i])
+		}
+		offsets[i+1] = offsets[i] + k
+	}
+	if offsets[world] != n {
+		return nil, fmt.Errorf("the counts add up to %d of %d elements", offsets[world], n)
+	}
+	return offsets, nil
 }

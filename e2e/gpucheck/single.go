@@ -219,7 +219,7 @@ func (r *rig) reform(ctx context.Context, s settings) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	next, err := r.comm.Reform(ctx, nccl.Survivors{Ranks: []int{0}})
+	next, err := r.comm.Reform(ctx, []int{0})
 	detail := took(began)
 	if err != nil {
 		return "", errors.Join(err, r.comm.Abort(ctx, err))

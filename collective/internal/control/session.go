@@ -209,7 +209,7 @@ func (s *Session) admit(h hello) (replyCode, []byte) {
 	case h.to != s.cfg.Rank:
 		return replyMismatch, fmt.Appendf(nil, "this is rank %d, not %d", s.cfg.Rank, h.to)
 	case h.settings != s.cfg.Settings:
-		return replyMismatch, []byte("the two differ in ChunkBytes, Streams, Table or NoSharedMemory, or in what they know of LocalSize")
+		return replyMismatch, []byte("the two differ in ChunkBytes, Streams or NoSharedMemory, or in what they know of LocalSize")
 	case h.encrypt != s.cfg.Endpoint.encrypt:
 		return replyMismatch, fmt.Appendf(nil, "encryption is %t here, %t there", s.cfg.Endpoint.encrypt, h.encrypt)
 	case h.stall != s.cfg.StallAfter:
