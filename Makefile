@@ -27,8 +27,9 @@ PYTHON_TORCH = $(if $(findstring command,$(origin TORCH)),$(TOOLS)/torch-$(TORCH
 ZIG         ?= 0.17.1
 WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
-# Packages whose tests start processes of ours: they are built with the race detector by make soak.
-PROCESSES   := regroup-io/regroup$$|/regroup/e2e/
+# Packages that test-all tests without the race detector: their tests start processes, which make soak builds with it, or
+# nothing in them is concurrent.
+PLAIN       := regroup-io/regroup$$|/regroup/e2e/|/regroup/examples/|/(agent/worker|liveness|plan|registry/job|rendezvous/round)$$
 # Packages whose tests need root, Python, gcc or brokers, or more than a few seconds.
 NOT_QUICK   := /regroup/(e2e|examples|agent|elastic|jetstream|collective|cmd|client)(/|$$)
 # Four processes that do nothing but use the processors, for as long as the recipe's shell.
@@ -40,7 +41,7 @@ BENCH        = $(GO) run ./e2e/bench $(@:bench-%=%) -out docs/benchmarks.md
 # What some verbs install first, by the names of deploy/setup.sh.
 INSTALLED   := hatch net mpi node browser jaeger
 
-.PHONY: $(INSTALLED) torch test-race $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(INSTALLED) torch test-race test-plain $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Every day: list the verbs
 	@sed -nE 's/^([a-z0-9-]+):.*## ([^:]+): (.*)/\2\t\1\t\3/p' $(MAKEFILE_LIST) | awk -F'\t' '!($$1 in verbs) {groups[++n] = $$1} \
@@ -172,19 +173,21 @@ dev: build ## Every day: a cluster in one process, to play with
 	@$(BIN)/regroup up
 
 test: setup torch net node build ## Two that a newcomer needs: every level up to real processes, without the race detector (docs/testing.md says where its minutes go)
-	@$(GO) test -timeout 20m ./...
+	@$(GO) test -timeout 20m -p 3 ./...
 
 quick: $(TOOLS)/golangci-lint ## Every day: while you write: lint of what differs from BASE, and the tests that need only Go (no root, no PyTorch, no brokers)
 	@packages=$$({ git diff --name-only --diff-filter=d $(BASE) -- '*.go'; git ls-files -o --exclude-standard -- '*.go'; } | sed -nE '/^deploy\/helm\/check\//d; s,(.*)/[^/]*,./\1,p; s,^[^/.]+\.go$$,.,p' | sort -u); \
 	  if [ -n "$$packages" ]; then $(TOOLS)/golangci-lint run $$packages; fi
 	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
 
-test-race: setup torch net node build # every package with the race detector; the tests in e2e, which start processes, without
-	@failed=0; $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -Ev '$(PROCESSES)') || failed=1; \
-	  $(GO) test -timeout 20m $$($(GO) list ./... | grep -E '$(PROCESSES)') || failed=1; exit $$failed
+test-race: setup torch net node build # packages with goroutines of their own, with the race detector
+	@$(GO) test -race -timeout 20m -p 3 $$($(GO) list ./... | grep -Ev '$(PLAIN)')
 
-test-all: SEEDS = 1000
-test-all: test-race sim python-test ## Every day: what every change must pass: test-race, 1,000 seeds of the simulation, the Python package
+test-plain: setup torch net node build # the others; most of these wait for processes most of their time
+	@$(GO) test -timeout 20m -p 3 $$($(GO) list ./... | grep -E '$(PLAIN)')
+
+test-all: setup torch net node hatch build libregroup ## Every day: what every change must pass, side by side: concurrent packages with the race detector, all others without, the Python package, 1,000 seeds of the simulation
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 3 SEEDS=1000 test-plain python-test test-race sim
 
 soak: setup torch net node build ## What takes long: what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
 	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...

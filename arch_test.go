@@ -65,6 +65,7 @@ var layers = []layer{
 	{"internal/golden", nil, nil, nil, "tests of every layer import it"},
 	{"internal/durable", nil, nil, nil, "it is about files only"},
 	{"internal/wait", nil, nil, nil, "every package may wait"},
+	{"internal/race", nil, nil, nil, "it is a constant"},
 	{"internal/spawn", nil, []string{"golang.org/x/sys"}, nil, "it starts processes, nothing else"},
 	{"events/eventstest", []string{"events", "events/spec", "internal/wait"}, nil, nil, "it judges every implementation alike"},
 	{"jetstream/identity", []string{"events", "events/access", "internal/durable"}, []string{"github.com/nats-io/jwt", "github.com/nats-io/nkeys", "golang.org/x/sys"}, nil, "it is about files only"},

@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/internal/race"
 
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
-var histories = flag.Int("histories", 10_000, "random histories of crash and resize for each sampler")
+var histories = flag.Int("histories", map[bool]int{false: 10_000, true: 1000}[race.Enabled], "random histories of crash and resize for each sampler")
 
 // account keeps the books of a history. It knows nothing of how samples are ordered or dealt, only
 // which were trained on, and the rules: a commit makes what was done permanent, a crash makes void

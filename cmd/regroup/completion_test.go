@@ -35,7 +35,7 @@ func TestBashWithoutItsPackageGetsAHint(t *testing.T) {
 	at := script(t, "bash")
 	for name, c := range map[string]struct {
 		line string
-		says int
+		message int
 	}{
 		"read":             {"source " + at, 1},
 		"read and TAB":     {"source " + at + "; COMP_WORDS=(regroup st); COMP_CWORD=1 __start_regroup", 2},
@@ -44,8 +44,8 @@ func TestBashWithoutItsPackageGetsAHint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-c", c.line+"; true").CombinedOutput()
-			if err != nil || strings.Count(string(out), needsPackage) != c.says || strings.Contains(string(out), "not found") {
-				t.Errorf("%v, says\n%s\nwant the hint %d times", err, out, c.says)
+			if err != nil || strings.Count(string(out), needsPackage) != c.message || strings.Contains(string(out), "not found") {
+				t.Errorf("%v, says\n%s\nwant the hint %d times", err, out, c.message)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/record"
+	"github.com/regroup-io/regroup/internal/race"
 )
 
 // TestChaos is a short run; `make chaos` is the long one. CHAOS_SEED and CHAOS_FAULTS change it.
@@ -20,7 +21,7 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	if err := cluster.Build(bin, race, "cmd/regroup", "e2e/recorder"); err != nil {
+	if err := cluster.Build(bin, race.Enabled, "cmd/regroup", "e2e/recorder"); err != nil {
 		t.Fatal(err)
 	}
 	r, err := unleash(t.Context(), bin, parameters{seed: seed, faults: int(faults)}, t.Output())

@@ -67,7 +67,7 @@ func checkWith(t *testing.T, command string, version, wantCode int, env ...strin
 }
 
 // says checks that some line holds all words.
-func says(t *testing.T, out string, words ...string) {
+func contains(t *testing.T, out string, words ...string) {
 	t.Helper()
 line:
 	for line := range strings.Lines(out) {
@@ -83,29 +83,29 @@ line:
 
 func TestAllPassesOnTwoGPUs(t *testing.T) {
 	out := check(t, 23007, 0, "REGROUP_FAKE_DEVICES=2")
-	says(t, out, "NCCL 2.30.7", "ok")
-	says(t, out, "two GPUs: sum", "ok")
-	says(t, out, "engine, two nodes: sum", "ok", "through NCCL 2.30.7 (new), 2 nodes over connections")
+	contains(t, out, "NCCL 2.30.7", "ok")
+	contains(t, out, "two GPUs: sum", "ok")
+	contains(t, out, "engine, two nodes: sum", "ok", "through NCCL 2.30.7 (new), 2 nodes over connections")
 	// Whether NCCL was running on the survivor's node when the other died is random.
 	next := regexp.MustCompile(`engine, two nodes: kill, next +ok +rank 1 named.*through NCCL 2\.30\.7 \((kept|shrunk)\)`)
 	if !next.MatchString(out) {
 		t.Errorf("no line like %v in\n%s", next, out)
 	}
-	says(t, out, "two GPUs: kill, new id", "ok", "did not notice", "by: abort and start anew")
-	says(t, out, "two GPUs: kill, reform", "ok", "did not notice", "by: revoke and shrink")
-	says(t, out, "0 not possible here, 0 FAILED")
+	contains(t, out, "two GPUs: kill, new id", "ok", "did not notice", "by: abort and start anew")
+	contains(t, out, "two GPUs: kill, reform", "ok", "did not notice", "by: revoke and shrink")
+	contains(t, out, "0 not possible here, 0 FAILED")
 }
 
 func TestTwoRanksShareAGPUWhereTheVersionPermits(t *testing.T) {
 	out := check(t, 23007, 0, "REGROUP_FAKE_DEVICES=1", "REGROUP_FAKE_NOTICE_DEATH=1")
-	says(t, out, "one GPU for two ranks: sum", "ok")
-	says(t, out, "one GPU for two ranks: kill, reform", "ok", "NCCL noticed after", "a fresh id is needed")
-	says(t, out, "one GPU as of two hosts: sum", "ok")
+	contains(t, out, "one GPU for two ranks: sum", "ok")
+	contains(t, out, "one GPU for two ranks: kill, reform", "ok", "NCCL noticed after", "a fresh id is needed")
+	contains(t, out, "one GPU as of two hosts: sum", "ok")
 }
 
 func TestTwoRanksShareAGPUAsOfTwoHostsBefore(t *testing.T) {
 	out := check(t, 22809, 0, "REGROUP_FAKE_DEVICES=1")
-	says(t, out, "one GPU as of two hosts: kill, reform", "ok", "by: revoke and shrink")
+	contains(t, out, "one GPU as of two hosts: kill, reform", "ok", "by: revoke and shrink")
 	if strings.Contains(out, "one GPU for two ranks") {
 		t.Errorf("2.28 cannot do that:\n%s", out)
 	}
@@ -113,14 +113,14 @@ func TestTwoRanksShareAGPUAsOfTwoHostsBefore(t *testing.T) {
 
 func TestAnOldVersionLacksMuchAndPasses(t *testing.T) {
 	out := check(t, 21403, 0, "REGROUP_FAKE_DEVICES=2")
-	says(t, out, "Reform by revoking", "not possible here", "came with NCCL 2.28.7")
-	says(t, out, "reform alone", "not possible here", "came with 2.27.3")
-	says(t, out, "two GPUs: kill, reform", "ok", "a fresh id is needed")
+	contains(t, out, "Reform by revoking", "not possible here", "came with NCCL 2.28.7")
+	contains(t, out, "reform alone", "not possible here", "came with 2.27.3")
+	contains(t, out, "two GPUs: kill, reform", "ok", "a fresh id is needed")
 }
 
 func TestWhatMustWorkAndDoesNotIsAFailure(t *testing.T) {
 	out := check(t, 23007, 1, "REGROUP_FAKE_DEVICES=2", "REGROUP_FAKE_FAIL_CALL=5")
-	says(t, out, "all-reduce", "FAILED", "ncclInvalidUsage")
+	contains(t, out, "all-reduce", "FAILED", "ncclInvalidUsage")
 }
 
 func TestAMachineWithoutAGPUOrNCCLIsReportedInOneLine(t *testing.T) {
@@ -130,7 +130,7 @@ func TestAMachineWithoutAGPUOrNCCLIsReportedInOneLine(t *testing.T) {
 		"REGROUP_CUDA_LIBRARY=/nowhere": "libcuda.so.1 is not available",
 	} {
 		out := check(t, 23007, unarmed, variable)
-		says(t, out, "nothing was checked", words)
+		contains(t, out, "nothing was checked", words)
 		if strings.Count(out, "\n") != 1 {
 			t.Errorf("more than a line:\n%s", out)
 		}
@@ -144,10 +144,10 @@ func TestTheCommandNeedsNoCgo(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	says(t, checkWith(t, command, 23007, good, "REGROUP_FAKE_DEVICES=2"), "0 not possible here, 0 FAILED")
+	contains(t, checkWith(t, command, 23007, good, "REGROUP_FAKE_DEVICES=2"), "0 not possible here, 0 FAILED")
 }
 
 func TestTwoRanksThatCannotShareAGPUAreNoFailure(t *testing.T) {
 	out := check(t, 22809, 0, "REGROUP_FAKE_DEVICES=1", "REGROUP_FAKE_ONE_HOST=1")
-	says(t, out, "one GPU as of two hosts: sum", "not possible here", "Duplicate GPU detected")
+	contains(t, out, "one GPU as of two hosts: sum", "not possible here", "Duplicate GPU detected")
 }

@@ -109,8 +109,8 @@ func (c *child) expect(ctx context.Context, word string) (string, error) {
 		return "", fmt.Errorf("no %q in time", word)
 	}
 	_ = c.Wait() // what it said is complete then
-	said := c.errors.String()
-	return "", fmt.Errorf("the process ended before %q: %s", word, said[max(0, len(said)-500):])
+	printed := c.errors.String()
+	return "", fmt.Errorf("the process ended before %q: %s", word, printed[max(0, len(printed)-500):])
 }
 
 // play runs both ranks; no process remains.

@@ -86,13 +86,13 @@ func (p *controlPlane) helm(t *testing.T, namespace string, w *warnings) *action
 		c.QPS, c.Burst = p.config.QPS, p.config.Burst
 		return c
 	}
-	var said []string
+	var printed []string
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(strings.Join(said[max(0, len(said)-20):], "\n"))
+			t.Log(strings.Join(printed[max(0, len(printed)-20):], "\n"))
 		}
 	})
-	log := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	log := func(format string, args ...any) { printed = append(printed, fmt.Sprintf(format, args...)) }
 	configuration := new(action.Configuration)
 	if err := configuration.Init(flags, namespace, "secret", log); err != nil {
 		t.Fatal(err)

@@ -29,11 +29,11 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	var mu sync.Mutex
-	said := ""
+	printed := ""
 	r, err := rendezvous.New(s.Connect(t, nil).Ports(), func(o controller.Observation) {
 		if o.Err != nil && strings.Contains(o.Err.Error(), "went back") {
 			mu.Lock()
-			said = o.Err.Error()
+			printed = o.Err.Error()
 			mu.Unlock()
 		}
 	})
@@ -89,7 +89,7 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	await(t, "the rendezvous says that time went back", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return said != ""
+		return printed != ""
 	})
 	if err := joins.Wait(); err != nil {
 		t.Error(err)
@@ -99,7 +99,7 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	t.Log(said)
+	t.Log(printed)
 }
 
 // generation reads the round's document.

@@ -82,7 +82,7 @@ func TestBackupOfThisMachine(t *testing.T) {
 				args = append(args, "--auth", filepath.Join(dir, "state", "auth"))
 			}
 			up := begin(t, dir, args...)
-			up.says("regroup is up")
+			up.prints("regroup is up")
 			if _, errs, code := runLocal(t, dir, atOnce, append([]string{"submit", "--name", "left"}, until(filepath.Join(dir, "never"))...)...); code != 0 {
 				t.Fatalf("submit exits %d: %s", code, errs)
 			}

@@ -30,6 +30,7 @@ func (c *cluster) startBrokers() {
 // TestThreeBrokers runs three NATS servers as separate processes with three replicas of all
 // streams. One is killed at the same time as a worker; the job regroups and succeeds.
 func TestThreeBrokers(t *testing.T) {
+	t.Parallel()
 	c := empty(t)
 	c.startBrokers()
 	if _, errs, code := c.cli("init", "--replicas", "3"); code != 0 {

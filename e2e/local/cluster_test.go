@@ -18,6 +18,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/ledger"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/internal/race"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -25,7 +26,7 @@ import (
 var binaries string
 
 // together is how many of the tests that wait most of their time run at once.
-const together = "3"
+const together = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
-		if err := processes.Build(dir, race, "cmd/regroup", "examples/counter", "examples/mnist"); err != nil {
+		if err := processes.Build(dir, race.Enabled, "cmd/regroup", "examples/counter", "examples/mnist"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

@@ -66,6 +66,7 @@ func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 // TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled checks that its loss is not counted as a
 // failure.
 func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 1)

@@ -15,6 +15,7 @@ import (
 // test` from a test would recurse. The bash block of README.md installs a wheel, and is run by
 // python/tests/test_wheel.py.
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

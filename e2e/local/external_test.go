@@ -23,19 +23,19 @@ type participant struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 	mu   sync.Mutex
-	said bytes.Buffer
+	printed bytes.Buffer
 }
 
 func (c *participant) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.said.Write(b)
+	return c.printed.Write(b)
 }
 
 func (c *participant) text() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.said.String()
+	return c.printed.String()
 }
 
 // startParticipant starts an agent that joins run with these flags and command; it ends with the
@@ -91,7 +91,7 @@ func (c *participant) exits(limit time.Duration, want int) {
 	}
 }
 
-func (c *participant) says(what string) {
+func (c *participant) prints(what string) {
 	c.t.Helper()
 	eventually(c.t, time.Minute, func() (bool, string) {
 		return strings.Contains(c.text(), what), fmt.Sprintf("%s does not say %q", c.name, what)
@@ -129,7 +129,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	come := func(node string) *participant { return c.startParticipant(node, "mnist", flags...) }
 
 	a := come("node-a")
-	a.says("waiting for 1 more node (1 of 2 to 3 nodes here)")
+	a.prints("waiting for 1 more node (1 of 2 to 3 nodes here)")
 	b := come("node-b")
 	v := c.until(job, time.Minute, "two nodes step", world("node-a", "node-b"))
 	pid := v.Generations[len(v.Generations)-1].Members[0].PID
@@ -142,7 +142,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	}
 
 	spare := come("node-d")
-	spare.says("this node is a spare")
+	spare.prints("this node is a spare")
 	killed := time.Now()
 	b.signal(syscall.SIGKILL)
 	c.until(job, time.Minute, "the spare has taken the dead one's place", world("node-a", "node-c", "node-d"))
@@ -150,7 +150,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 
 	third.signal(syscall.SIGTERM)
 	third.exits(time.Minute, 130)
-	third.says("this node has left; the job goes on without it")
+	third.prints("this node has left; the job goes on without it")
 	v = c.until(job, time.Minute, "the others go on without the one that left", world("node-a", "node-d"))
 	if g := v.Generations[len(v.Generations)-1]; g.Cause.Kind != events.CauseShrink {
 		t.Errorf("the node that left cost a generation by %s, want a planned change", g.Cause.Kind)
@@ -158,36 +158,37 @@ func TestSelfRegisteredNodes(t *testing.T) {
 
 	other := c.startParticipant("node-e", "mnist", append([]string{"--nnodes", "2:4"}, counter(6000)...)...)
 	other.exits(time.Minute, 4)
-	other.says("rendezvous.nodes.max: is 4 here, the job has 3")
+	other.prints("rendezvous.nodes.max: is 4 here, the job has 3")
 
 	if out, errs, code := c.cli("close", string(job), "--reason", "enough"); code != 0 {
 		t.Fatalf("close exits %d: %s%s", code, out, errs)
 	}
 	late := come("node-f")
 	late.exits(time.Minute, 4)
-	late.says("takes no nodes: the rendezvous is closed: enough")
+	late.prints("takes no nodes: the rendezvous is closed: enough")
 
 	c.ends(job, 3*time.Minute)
 	a.exits(time.Minute, 0)
 	spare.exits(time.Minute, 0)
-	a.says("succeeded")
+	a.prints("succeeded")
 
 	again := come("node-a")
 	again.exits(time.Minute, 4)
-	again.says("has ended already: give another --join-job")
+	again.prints("has ended already: give another --join-job")
 }
 
 // TestNodesThatJoinTooLate checks that an agent that waits alone fails after the join timeout, and
 // that a stop ends waiting agents.
 func TestNodesThatJoinTooLate(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	alone := c.startParticipant("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
 	alone.exits(time.Minute, 12)
-	alone.says("waited 1s: 1 of the 2 nodes came")
+	alone.prints("waited 1s: 1 of the 2 nodes came")
 
 	first := c.startParticipant("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
-	first.says("waiting for 1 more node")
+	first.prints("waiting for 1 more node")
 	if _, errs, code := c.cli("stop", string(joined("stopped"))); code != 0 {
 		t.Fatalf("stop exits %d: %s", code, errs)
 	}
@@ -197,6 +198,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 // TestTorchScriptOfSelfRegisteredNodes starts an unmodified torch.distributed script on two nodes
 // as torchrun does. One process kills itself; the group is restarted once and ends.
 func TestTorchScriptOfSelfRegisteredNodes(t *testing.T) {
+	t.Parallel()
 	python := pytorch.Python(t)
 	script, err := filepath.Abs("testdata/ddp.py")
 	if err != nil {
@@ -209,13 +211,13 @@ func TestTorchScriptOfSelfRegisteredNodes(t *testing.T) {
 		agents = append(agents, c.startParticipant(n, "ddp", "--nnodes", "2", "--nproc_per_node", "1", "--max-restarts", "3", "--",
 			python, script, filepath.Join(c.dir, "ckpt.pt"), "40", "12"))
 	}
-	said := ""
+	printed := ""
 	for _, a := range agents {
 		a.exits(2*time.Minute, 0)
-		said += a.text()
+		printed += a.text()
 	}
-	if n := strings.Count(said, "began at 13"); n != 2 {
-		t.Errorf("%d ranks say that they began at step 13, want both\n%s", n, said)
+	if n := strings.Count(printed, "began at 13"); n != 2 {
+		t.Errorf("%d ranks say that they began at step 13, want both\n%s", n, printed)
 	}
 	if v := c.job(joined("ddp")); v.State != events.JobStateSucceeded || v.Generation != 2 {
 		t.Errorf("job %s in %s, want succeeded in g2", v.State, v.Generation)

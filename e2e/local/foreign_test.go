@@ -14,6 +14,7 @@ import (
 // TestForeignClient submits jobs as CloudEvents in both modes with another NATS client, and follows
 // the replies.
 func TestForeignClient(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 2)

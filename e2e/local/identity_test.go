@@ -207,7 +207,7 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 				args, ready = []string{"up", "--slots", "1"}, "regroup is up"
 			}
 			p := begin(t, dir, args...)
-			p.says(ready)
+			p.prints(ready)
 			var at struct{ URL, Secret string }
 			file := filepath.Join(dir, "state", "server.json")
 			eventually(t, time.Minute, func() (bool, string) {
@@ -241,6 +241,7 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 // TestUpAdmitsIdentities: with a directory of identities `regroup up` admits its users, and
 // commands of the same user here need no setting.
 func TestUpAdmitsIdentities(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	auth := filepath.Join(dir, "state", "auth")
 	if _, errs, code := runLocal(t, dir, atOnce, "auth", "init"); code != 0 {
@@ -248,7 +249,7 @@ func TestUpAdmitsIdentities(t *testing.T) {
 	}
 	address := freeAddress(t)
 	up := begin(t, dir, "up", "--slots", "2", "--auth", auth, "--listen", address)
-	up.says("regroup is up")
+	up.prints("regroup is up")
 	if _, errs, code := runLocal(t, dir, time.Minute, "run", "--workers", "2", "--", "sh", "-c", "true"); code != 0 {
 		t.Errorf("run exits %d: %s", code, errs)
 	}
@@ -275,14 +276,15 @@ func TestUpAdmitsIdentities(t *testing.T) {
 
 // TestTorchrunSaysThatItsPortIsOpen where several nodes share no secret.
 func TestTorchrunSaysThatItsPortIsOpen(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, secret := range []string{"", "shared"} {
 		cmd := exec.CommandContext(t.Context(), bin("regroup"), "torchrun", "--nnodes", "1:2", "--nproc-per-node", "1", "--no-python", "--rdzv-backend", "c10d",
 			"--rdzv-endpoint", freeAddress(t), "--rdzv-conf", "is_host=true,last_call_timeout=1", "sh", "-c", "exit 0")
 		cmd.Env = append(os.Environ(), "REGROUP_STATE_DIR="+dir, "REGROUP_AGENT_ADVERTISE=127.0.0.1", "REGROUP_SECRET="+secret)
 		out, err := cmd.CombinedOutput()
-		if said := bytes.Contains(out, []byte("admits any client")); err != nil || said != (secret == "") {
-			t.Errorf("with the secret %q: %v, it says that its port is open: %v\n%s", secret, err, said, out)
+		if printed := bytes.Contains(out, []byte("admits any client")); err != nil || printed != (secret == "") {
+			t.Errorf("with the secret %q: %v, it says that its port is open: %v\n%s", secret, err, printed, out)
 		}
 	}
 }

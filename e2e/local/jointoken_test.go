@@ -86,18 +86,18 @@ func TestAMachineJoinsWithOneLine(t *testing.T) {
 	if len(key) < 50 {
 		t.Fatalf("the credentials have no key: %d bytes", len(key))
 	}
-	said := map[string][]byte{"a worker's environment": variables}
+	printed := map[string][]byte{"a worker's environment": variables}
 	for _, name := range n.procs.Names() {
-		said["the log of "+name] = n.procs.Log(name, 0)
+		printed["the log of "+name] = n.procs.Log(name, 0)
 	}
 	for _, args := range [][]string{{"events", string(job), "-o", "json"}, {"trace", string(job)}, {"node", "ls", "-o", "json"}, {"auth", "ls", "-o", "json"}} {
 		out, errs, code := n.cli(args...)
 		if code != 0 {
 			t.Errorf("%v exits %d: %s", args, code, errs)
 		}
-		said[strings.Join(args, " ")] = []byte(out + errs)
+		printed[strings.Join(args, " ")] = []byte(out + errs)
 	}
-	for where, text := range said {
+	for where, text := range printed {
 		if bytes.Contains(text, []byte(token[20:60])) || bytes.Contains(text, key) {
 			t.Errorf("%s has the token or its key:\n%s", where, text)
 		}

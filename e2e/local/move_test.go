@@ -12,6 +12,7 @@ import (
 // TestScaleAndDrain grows, shrinks and moves a training job. No change counts as a failure, nothing
 // is lost, and the state moves even when no worker stays.
 func TestScaleAndDrain(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 4)

@@ -29,12 +29,12 @@ func TestANameInUseIsNotTakenOver(t *testing.T) {
 	run := launchParticipant(t, "torchrun", "torchrun", "--server", c.url, "--state-dir", filepath.Join(c.dir, "user"),
 		"--nnodes", "1", "--nproc-per-node", "1", "--rdzv-id", "beside", "--local-addr", "127.0.0.1", "--no-python", "sh", "-c", "echo node $REGROUP_NODE")
 	run.exits(time.Minute, 0)
-	run.says("node " + string(name) + "-2")
+	run.prints("node " + string(name) + "-2")
 
 	join := launchParticipant(t, "join-job", "agent", "--server", c.url, "--state-dir", filepath.Join(c.dir, "other"), "--node", string(name),
 		"--join-job", "third", "--nnodes", "1", "--", "true")
 	join.exits(time.Minute, 4)
-	join.says("has a living agent")
+	join.prints("has a living agent")
 	if out, _, code := c.cli("ls", "--all"); code != 0 || !strings.Contains(out, "beside") || strings.Contains(out, "third") {
 		t.Errorf("ls exits %d, and must know the run and not the refused job:\n%s", code, out)
 	}

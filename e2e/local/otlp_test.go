@@ -36,7 +36,7 @@ func TestOTLP(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d\n%s", code, errs)
 	}
-	told, err := os.ReadFile(out)
+	published, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +61,8 @@ func TestOTLP(t *testing.T) {
 	runs := append(tree.Named(start, "worker", "worker process"), tree.Named(incident, "worker", "worker process")...)
 	killed := 0
 	for _, r := range runs {
-		if want := "00-" + r.Trace + "-" + r.ID + "-01 " + sink.url + " \n"; !strings.Contains(string(told), want) {
-			t.Errorf("no worker was told %q, but\n%s", want, told)
+		if want := "00-" + r.Trace + "-" + r.ID + "-01 " + sink.url + " \n"; !strings.Contains(string(published), want) {
+			t.Errorf("no worker was told %q, but\n%s", want, published)
 		}
 		if r.Error == "killed by signal 9 (SIGKILL)" && r.Attributes["process.exit.code"] == "-1" && r.Attributes["regroup.rank"] == "1" {
 			killed++

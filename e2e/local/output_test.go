@@ -68,7 +68,7 @@ func TestProgressBars(t *testing.T) {
 	if code := run.ends(time.Minute); code != 0 {
 		t.Fatalf("exit %d", code)
 	}
-	for what, out := range map[string]string{"run": run.said(), "logs": logs()} {
+	for what, out := range map[string]string{"run": run.printed(), "logs": logs()} {
 		for rank := range 2 {
 			// A pipe has one of them every 30 s too, so more come on a very slow machine.
 			got := states(out, rank)
@@ -190,7 +190,7 @@ func TestProgressBarsOnATerminal(t *testing.T) {
 			dir := t.TempDir()
 			barsIn(t, dir)
 			if c.name == "logs" {
-				begin(t, dir, "run", "--workers", "2", "--", "python3", "bars.py").says("printed beside")
+				begin(t, dir, "run", "--workers", "2", "--", "python3", "bars.py").prints("printed beside")
 			}
 			w := onTerminal(t, dir, c.args...)
 			w.live(t)

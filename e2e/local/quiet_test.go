@@ -12,6 +12,7 @@ import (
 // TestQuiet checks that informational logs do not reach a user's terminal by default: neither the
 // SDK's nor the broker's, also if the store was not closed properly.
 func TestQuiet(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	job := []string{"--recovery", "in-process", "--workers", "2", "--", bin("counter"), "-steps", "20", "-samples", "600", "-batch", "30"}
 	out, errs, code := runLocal(t, dir, time.Minute, append([]string{"run"}, job...)...)

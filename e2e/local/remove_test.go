@@ -15,6 +15,7 @@ import (
 // TestRemove checks that a running job is only removed by force, and that nothing of it is left but
 // the id of its submit event; other jobs continue.
 func TestRemove(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(2)
 	c.agent("node-a", 2)
@@ -52,6 +53,7 @@ func TestRemove(t *testing.T) {
 
 // TestRemoveWithNobodyRunning removes the jobs of ended and killed runs without a server.
 func TestRemoveWithNobodyRunning(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for range 2 {
 		if _, errs, code := runLocal(t, dir, time.Minute, "run", "--name", "ended", "--", "true"); code != 0 {

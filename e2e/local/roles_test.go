@@ -81,6 +81,7 @@ func survivorsKeepTheirProcess(t *testing.T, s summary) {
 // TestTwoReplicas checks that two replicas of every service give the same results, and publish
 // nothing twice.
 func TestTwoReplicas(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(2)
 	for _, n := range []string{"node-a", "node-b"} {
@@ -100,6 +101,7 @@ func TestTwoReplicas(t *testing.T) {
 // TestAgentDiesWithItsWorkers checks that workers die with their agent, and that the job continues
 // without the node.
 func TestAgentDiesWithItsWorkers(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 2)

@@ -35,16 +35,16 @@ func TestAnAgentTakesANewToken(t *testing.T) {
 	job := n.submit(append([]string{"--workers", "2"}, counter(8000)...)...)
 	before := n.until(job, time.Minute, "it steps", steps)
 	agent := n.node("far-1").Incarnation
-	said := func(process, text string, times int) {
+	printed := func(process, text string, times int) {
 		t.Helper()
 		eventually(t, time.Minute, func() (bool, string) {
 			return bytes.Count(n.procs.Log(process, 0), []byte(text)) >= times, process + " says " + text
 		})
 	}
 	put(file, n.token("rotate", "far-1", "--keep-old"))
-	said("far-1", "a new join token is used", 1)
-	said("far-1", "connecting anew with the new ones", 1)
-	said("far-1", "reconnected to NATS", 1)
+	printed("far-1", "a new join token is used", 1)
+	printed("far-1", "connecting anew with the new ones", 1)
+	printed("far-1", "reconnected to NATS", 1)
 	for _, args := range [][]string{
 		{"auth", "revoke", "far-1", "--old"}, {"auth", "rotate", "registry", "--keep-old"}, {"auth", "rotate", "rendezvous", "--keep-old"},
 	} {
@@ -52,14 +52,14 @@ func TestAnAgentTakesANewToken(t *testing.T) {
 			t.Fatalf("%v exits %d: %s", args, code, errs)
 		}
 	}
-	said("nats", "identities have changed", 1)
+	printed("nats", "identities have changed", 1)
 	n.away("REGROUP_STATE_DIR="+filepath.Join(n.dir, "elsewhere"), "REGROUP_AGENT_JOIN=@"+old)
 	if errs, code := n.refused("agent"); code != 5 {
 		t.Errorf("the old token exits %d, want a refusal: %s", code, errs)
 	}
 	n.here()
 	for _, name := range []string{"registry-0", "rendezvous-0"} {
-		said(name, "connecting anew with the new ones", 1)
+		printed(name, "connecting anew with the new ones", 1)
 		if _, errs, code := n.cli("auth", "revoke", strings.TrimSuffix(name, "-0"), "--old"); code != 0 {
 			t.Errorf("auth revoke exits %d: %s", code, errs)
 		}

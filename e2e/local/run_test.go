@@ -41,11 +41,12 @@ func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (st
 
 // TestExitCodes checks the documented exit codes of `regroup run`.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		name string
 		args []string
 		code int
-		says string
+		message string
 	}{
 		{"success", []string{"--", "true"}, 0, ""},
 		{"failure budget", []string{"--max-restarts", "1", "--", "sh", "-c", "echo broken >&2; exit 7"}, 14, "exit code 7"},
@@ -59,8 +60,8 @@ func TestExitCodes(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			_, errs, code := runLocal(t, t.TempDir(), time.Minute, append([]string{"run"}, c.args...)...)
-			if code != c.code || !strings.Contains(errs, c.says) {
-				t.Errorf("exit %d, want %d; stderr must say %q:\n%s", code, c.code, c.says, errs)
+			if code != c.code || !strings.Contains(errs, c.message) {
+				t.Errorf("exit %d, want %d; stderr must say %q:\n%s", code, c.code, c.message, errs)
 			}
 		})
 	}
@@ -79,7 +80,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	defer log.Close()
 	cmd.Stderr = log
-	said := func() string {
+	printed := func() string {
 		b, err := os.ReadFile(log.Name())
 		if err != nil {
 			t.Error(err)
@@ -96,7 +97,7 @@ func TestInterrupt(t *testing.T) {
 		if len(f) == 2 {
 			own, forked = processOf(atoi(f[0])), processOf(atoi(f[1]))
 		}
-		return forked.pid > 0, "the worker has not started: " + said()
+		return forked.pid > 0, "the worker has not started: " + printed()
 	})
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -107,10 +108,10 @@ func TestInterrupt(t *testing.T) {
 	case <-ended:
 	case <-time.After(30 * time.Second):
 		_ = cmd.Process.Kill()
-		t.Fatalf("does not end after Ctrl-C:\n%s", said())
+		t.Fatalf("does not end after Ctrl-C:\n%s", printed())
 	}
 	if code := cmd.ProcessState.ExitCode(); code != 11 {
-		t.Errorf("exit %d, want 11 (stopped)\n%s", code, said())
+		t.Errorf("exit %d, want 11 (stopped)\n%s", code, printed())
 	}
 	eventually(t, 5*time.Second, func() (bool, string) { return !own.alive() && !forked.alive(), "the worker or its child lives on" })
 }
@@ -126,6 +127,7 @@ func atoi(s string) int {
 // TestDemo checks that the demo succeeds with real faults, and that its trace can be read from its
 // store afterwards.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	out, errs, code := runLocal(t, dir, 5*time.Minute, "demo", "-o", "json")
 	if code != 0 {
@@ -164,7 +166,7 @@ func TestDemo(t *testing.T) {
 	}
 	noDemoNodes(t, dir, nil)
 	up := begin(t, dir, "up", "--slots", "1")
-	up.says("regroup is up")
+	up.prints("regroup is up")
 	eventually(t, time.Minute, func() (bool, string) {
 		out, errs, code := runLocal(t, dir, atOnce, "node", "ls", "-o", "name")
 		return code == 0 && out != "", "the node of up: " + errs
@@ -183,12 +185,13 @@ func noDemoNodes(t *testing.T, dir string, up *started) {
 
 // TestADemoThatIsInterrupted leaves no nodes either.
 func TestADemoThatIsInterrupted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	demo := begin(t, dir, "demo")
-	demo.says("▸ 4 workers")
+	demo.prints("▸ 4 workers")
 	demo.signal(os.Interrupt)
 	if code := demo.ends(time.Minute); code != 130 {
-		t.Errorf("it exits %d, want 130:\n%s", code, demo.said())
+		t.Errorf("it exits %d, want 130:\n%s", code, demo.printed())
 	}
 	noDemoNodes(t, dir, nil)
 }

@@ -49,7 +49,7 @@ func beginIn(t *testing.T, dir, work string, env []string, args ...string) *star
 		_ = s.cmd.Process.Kill()
 		<-s.done
 		if t.Failed() {
-			t.Logf("--- %v ---\n%s", args, s.said())
+			t.Logf("--- %v ---\n%s", args, s.printed())
 		}
 	})
 	return s
@@ -59,7 +59,7 @@ func withState(dir string, args []string) []string {
 	return append(args[:1:1], append([]string{"--state-dir", filepath.Join(dir, "state")}, args[1:]...)...)
 }
 
-func (s *started) said() string {
+func (s *started) printed() string {
 	b, err := os.ReadFile(s.out)
 	if err != nil {
 		s.t.Error(err)
@@ -67,10 +67,10 @@ func (s *started) said() string {
 	return string(b)
 }
 
-func (s *started) says(text string) {
+func (s *started) prints(text string) {
 	s.t.Helper()
 	eventually(s.t, time.Minute, func() (bool, string) {
-		return strings.Contains(s.said(), text), "it has not said " + text + ":\n" + s.said()
+		return strings.Contains(s.printed(), text), "it has not said " + text + ":\n" + s.printed()
 	})
 }
 
@@ -80,7 +80,7 @@ func (s *started) ends(limit time.Duration) int {
 	select {
 	case <-s.done:
 	case <-time.After(limit):
-		s.t.Fatalf("%v does not end within %s:\n%s", s.cmd.Args, limit, s.said())
+		s.t.Fatalf("%v does not end within %s:\n%s", s.cmd.Args, limit, s.printed())
 	}
 	return s.cmd.ProcessState.ExitCode()
 }
@@ -129,6 +129,7 @@ func touch(t *testing.T, file string) {
 // TestConcurrentRuns starts three runs at once. One ends, one is stopped with Ctrl-C, one is
 // killed; a fourth starts meanwhile and continues. Other commands can list and query all of them.
 func TestConcurrentRuns(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name+".end") }
 	runs := map[string]*started{}
@@ -136,10 +137,10 @@ func TestConcurrentRuns(t *testing.T) {
 		runs[name] = begin(t, dir, append([]string{"run", "--name", name, "--workers", "2"}, until(file(name))...)...)
 	}
 	for _, r := range runs {
-		r.says("ready")
+		r.prints("ready")
 	}
 	runs["stays"] = begin(t, dir, append([]string{"run", "--name", "stays"}, until(file("stays"))...)...)
-	runs["stays"].says("ready")
+	runs["stays"].prints("ready")
 	out, errs, code := runLocal(t, dir, atOnce, "ls")
 	if n := strings.Count(out, "running"); code != 0 || n != 4 {
 		t.Errorf("ls exits %d and shows %d running jobs, want 4:\n%s%s", code, n, out, errs)
@@ -188,12 +189,13 @@ func TestConcurrentRuns(t *testing.T) {
 
 // TestAStopReachesTheRunThatHasTheJob stops a job of the second of two runs.
 func TestAStopReachesTheRunThatHasTheJob(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	never := filepath.Join(dir, "never")
 	first := begin(t, dir, append([]string{"run", "--name", "first"}, until(never)...)...)
-	first.says("ready")
+	first.prints("ready")
 	second := begin(t, dir, append([]string{"run", "--name", "second", "--stop-grace", "1s"}, until(never)...)...)
-	second.says("ready")
+	second.prints("ready")
 	if _, errs, code := runLocal(t, dir, atOnce, "stop", "second"); code != 0 {
 		t.Fatalf("stop exits %d: %s", code, errs)
 	}
@@ -208,6 +210,7 @@ func TestAStopReachesTheRunThatHasTheJob(t *testing.T) {
 // TestAKilledRunLeavesNothingBehind checks that neither processes nor locks of a killed run are
 // left.
 func TestAKilledRunLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pids")
 	killed := begin(t, dir, "run", "--name", "killed", "--", "sh", "-c",
@@ -272,25 +275,26 @@ func TestNobodyReads(t *testing.T) {
 func TestAServerThatEndsIsNotWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	up := begin(t, dir, "up", "--slots", "1")
-	up.says("regroup is up")
+	up.prints("regroup is up")
 	run := begin(t, dir, append([]string{"run", "--name", "job"}, until(filepath.Join(dir, "never"))...)...)
-	run.says("ready")
+	run.prints("ready")
 	logs := begin(t, dir, "logs", "job", "-f")
-	logs.says("ready")
+	logs.prints("ready")
 	up.signal(syscall.SIGKILL)
 	for _, s := range []*started{run, logs} {
 		if code := s.ends(20 * time.Second); code != 5 {
 			t.Errorf("%v exits %d, want 5", s.cmd.Args, code)
 		}
-		s.says("has ended")
+		s.prints("has ended")
 	}
 }
 
 // TestAStoppedRunIsNotWaitedFor stops a run with Ctrl-Z, so that it does not reply.
 func TestAStoppedRunIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	run := begin(t, dir, append([]string{"run", "--name", "job"}, until(filepath.Join(dir, "end"))...)...)
-	run.says("ready")
+	run.prints("ready")
 	run.signal(syscall.SIGSTOP)
 	if _, errs, code := runLocal(t, dir, atOnce, "ls"); code != 5 || !strings.Contains(errs, "kill -CONT") {
 		t.Errorf("ls exits %d, want 5 and a remedy:\n%s", code, errs)

@@ -131,9 +131,9 @@ var attacks = map[string]attack{
 	},
 	"silence": listened,
 	"its own words": func(c net.Conn) []byte {
-		said := listened(c)
-		_, _ = c.Write(append(said, said...))
-		return append(said, listened(c)...)
+		printed := listened(c)
+		_, _ = c.Write(append(printed, printed...))
+		return append(printed, listened(c)...)
 	},
 	"a byte at a time": func(c net.Conn) []byte {
 		for range 20 {
@@ -196,8 +196,8 @@ func TestStrangersAtEveryPort(t *testing.T) {
 						return
 					}
 					defer conn.Close()
-					if said := attack(conn); bytes.Contains(said, []byte("private")) {
-						t.Errorf("%s tells a stranger with %s: %q", who, name, said)
+					if printed := attack(conn); bytes.Contains(printed, []byte("private")) {
+						t.Errorf("%s tells a stranger with %s: %q", who, name, printed)
 					}
 				})
 			}

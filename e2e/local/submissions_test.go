@@ -15,6 +15,7 @@ import (
 // TestManySubmissionsAtOnce submits jobs of one name from several clients at once, many more than
 // there are slots. Each is accepted with its own id, none waits while slots are free, and all end.
 func TestManySubmissionsAtOnce(t *testing.T) {
+	t.Parallel()
 	const jobs, submitters = 100, 8
 	c := newCluster(t)
 	c.services(2)

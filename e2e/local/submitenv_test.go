@@ -53,7 +53,7 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) serve(name string) {
 	m.t.Helper()
 	m.up = beginIn(m.t, m.dir, filepath.Join(m.dir, name), []string{"WHO=" + name, secret}, "up", "--slots", "2")
-	m.up.says("regroup is up")
+	m.up.prints("regroup is up")
 }
 
 func (m *machine) begin(args ...string) *started {
@@ -66,9 +66,9 @@ func (m *machine) does(args ...string) string {
 	m.t.Helper()
 	s := m.begin(args...)
 	if code := s.ends(time.Minute); code != 0 {
-		m.t.Fatalf("%v exits %d:\n%s", args, code, s.said())
+		m.t.Fatalf("%v exits %d:\n%s", args, code, s.printed())
 	}
-	return s.said()
+	return s.printed()
 }
 
 // began waits for so many processes of workers and returns the newest; each must have run in a
@@ -83,7 +83,7 @@ func (m *machine) began(n int, folder, who string) process {
 		}
 		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 		if len(lines) < n || len(b) == 0 {
-			return false, fmt.Sprintf("%d processes have not begun: %q\n%s", n, lines, m.up.said())
+			return false, fmt.Sprintf("%d processes have not begun: %q\n%s", n, lines, m.up.printed())
 		}
 		for _, l := range lines {
 			f := strings.Fields(l)
@@ -110,6 +110,7 @@ func (m *machine) environments() []string {
 // failure, and after the power failed and the server was started elsewhere. They are in one file
 // that nobody else can read, until the job ends, and in nothing that a broker has.
 func TestAJobRunsWhereItIsSubmitted(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	job := strings.TrimSpace(m.does("submit", "--workers", "2", "--max-restarts", "100", "--", "train-here"))
 	if strings.Contains(job, " ") {
@@ -172,6 +173,7 @@ func TestAJobRunsWhereItIsSubmitted(t *testing.T) {
 // TestARunBesideAServer is as one without: the same folder, environment and programs. What the job
 // says wins.
 func TestARunBesideAServer(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	touch(t, m.end)
 	if out := m.does("run", "--", "train-here"); !strings.Contains(out, "ready in "+m.user+" of user") || strings.Contains(out, "workers run on") {
@@ -211,7 +213,7 @@ func TestWorkersOfSeveralMachinesAreAlike(t *testing.T) {
 		for l := range strings.Lines(string(b)) {
 			begun = append(begun, strings.Join(strings.Fields(l)[:2], " "))
 		}
-		return len(begun) == 3, fmt.Sprintf("%q, %v\n%s", begun, err, agent.said())
+		return len(begun) == 3, fmt.Sprintf("%q, %v\n%s", begun, err, agent.printed())
 	})
 	slices.Sort(begun)
 	if want := []string{other + " agent", m.user + " user", m.user + " user"}; !slices.Equal(begun, want) {
@@ -254,11 +256,11 @@ func TestWorkersOfAnotherUserHaveTheirOwn(t *testing.T) {
 // url is the address of the broker, as who has its state folder knows it.
 func (m *machine) url() string {
 	m.t.Helper()
-	said := m.up.said()
-	_, rest, _ := strings.Cut(said, "regroup is up: ")
+	printed := m.up.printed()
+	_, rest, _ := strings.Cut(printed, "regroup is up: ")
 	url, _, ok := strings.Cut(rest, " ")
 	if !ok {
-		m.t.Fatalf("up has not said its address: %s", said)
+		m.t.Fatalf("up has not said its address: %s", printed)
 	}
 	return url
 }

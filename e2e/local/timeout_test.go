@@ -66,6 +66,7 @@ func TestTimeoutBoundsConnecting(t *testing.T) {
 // TestWhatWasReportedAsFailedIsNotCarriedOut starts a registry after a command has failed without
 // one.
 func TestWhatWasReportedAsFailedIsNotCarriedOut(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	out, errs, code := c.cli("submit", "--name", "late", "--timeout", "1s", "--", "true")
 	if code != 5 || !strings.Contains(errs, "not carried out") {
@@ -87,6 +88,7 @@ func TestWhatWasReportedAsFailedIsNotCarriedOut(t *testing.T) {
 // TestCommandsWaitForALeader stops two of three brokers, so that there is no leader; they come back
 // while commands wait.
 func TestCommandsWaitForALeader(t *testing.T) {
+	t.Parallel()
 	c := empty(t)
 	c.startBrokers()
 	if _, errs, code := c.cli("submit", "--timeout", "20s", "--", "true"); code != 3 || !strings.Contains(errs, "regroup init") {
@@ -111,13 +113,13 @@ func TestCommandsWaitForALeader(t *testing.T) {
 	}
 	for _, args := range [][]string{{"submit", "--timeout", "90s", "--name", "patient", "--", "true"}, {"ls", "--timeout", "90s"}} {
 		s := begin(t, c.dir, append(args[:1:1], append([]string{"--server", c.url}, args[1:]...)...)...)
-		s.says("waiting up to 1m30s")
+		s.prints("waiting up to 1m30s")
 		defer func() {
 			if code := s.ends(90 * time.Second); code != 0 {
 				t.Errorf("%v exits %d once there is a leader", args, code)
 			}
 			if args[0] == "submit" {
-				out := strings.Fields(s.said())
+				out := strings.Fields(s.printed())
 				succeeds(events.JobID(out[len(out)-1]))
 			}
 		}()

@@ -21,7 +21,7 @@ import (
 func TestTopEndsWithQ(t *testing.T) {
 	dir := t.TempDir()
 	up := begin(t, dir, "up", "--slots", "1")
-	up.says("regroup is up")
+	up.prints("regroup is up")
 	for keys, want := range map[string]int{"xq": 0, "\x03": 130} { // 0x03 is Ctrl-C
 		user, tty := terminal.Open(t)
 		before, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)

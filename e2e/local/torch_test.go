@@ -12,6 +12,7 @@ import (
 // TestTorchScript runs an unmodified torch.distributed script under `regroup run` with torch's own
 // store; one of its processes kills itself, the group is restarted once and ends.
 func TestTorchScript(t *testing.T) {
+	t.Parallel()
 	python := pytorch.Python(t)
 	script, err := filepath.Abs("testdata/ddp.py")
 	if err != nil {

@@ -34,7 +34,7 @@ func TestTorchrunShowsTheCause(t *testing.T) {
 					"--rdzv-conf", "last_call_timeout=2", "--local-addr", "127.0.0.1", script, dir)
 			}
 			first := node(0)
-			first.says("waiting for 1 more node")
+			first.prints("waiting for 1 more node")
 			nodes := []*participant{first, node(1)}
 			for i, p := range nodes {
 				p.exits(time.Minute, 14)
@@ -111,7 +111,7 @@ test $RANK = 1 || exec sleep 60
 printf '{"message": {"message": "ValueError: the cause", "extraInfo": {"py_callstack": "Traceback", "timestamp": "1700000000"}}}' > "$TORCHELASTIC_ERROR_FILE"
 exit 3`
 	_, errs, code := runLocal(t, dir, time.Minute, "torchrun", "--nproc-per-node", "2", "--no-python", "sh", "-c", script)
-	var said struct {
+	var printed struct {
 		Message struct {
 			Message string         `json:"message"`
 			Extra   map[string]any `json:"extraInfo"`
@@ -119,9 +119,9 @@ exit 3`
 	}
 	b, err := os.ReadFile(own)
 	if err == nil {
-		err = json.Unmarshal(b, &said)
+		err = json.Unmarshal(b, &printed)
 	}
-	if code != 14 || err != nil || !strings.HasPrefix(said.Message.Message, "ValueError: the cause") || said.Message.Extra["timestamp"] == "" {
+	if code != 14 || err != nil || !strings.HasPrefix(printed.Message.Message, "ValueError: the cause") || printed.Message.Extra["timestamp"] == "" {
 		t.Errorf("exit %d, %v, the file has %s\n%s", code, err, b, errs)
 	}
 }

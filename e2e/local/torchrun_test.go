@@ -22,6 +22,7 @@ TORCH_NCCL_ASYNC_ERROR_HANDLING OMP_NUM_THREADS`
 // TestTorchrun: a single node shows the output as it is, restarts the group as often as allowed,
 // and gives all of torchrun's variables.
 func TestTorchrun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	script := `for v in ` + strings.ReplaceAll(torchrunsVariables, "\n", " ") + `; do printenv $v >/dev/null || echo no $v; done
 echo rank $RANK of $WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT role $ROLE_NAME arg $0
@@ -73,7 +74,7 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 		name       string
 		victim     int
 		code       int
-		says       string
+		message       string
 		generation string // of the workers that end
 	}{
 		{"another node is lost", 2, 0, "✔ succeeded", "of 4, node "},
@@ -89,7 +90,7 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 			// The group ends when the nodes are two: the third one has been killed.
 			script := `echo "rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"; test $GROUP_WORLD_SIZE = 2 && exit 0; exec sleep 60`
 			var nodes []*participant
-			said := func(what string) (n int) {
+			printed := func(what string) (n int) {
 				for _, p := range nodes {
 					n += strings.Count(p.text(), what)
 				}
@@ -100,19 +101,19 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 					"--nproc-per-node", "2", "--max-restarts", "3", "--shutdown-timeout", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", addresses[0],
 					"--rdzv-id", "several", "--rdzv-conf", "last_call_timeout=10,keep_alive_interval=2", "--local-addr", "127.0.0.1", "--no-python", "sh", "-c", script))
 				if i == 0 { // the first one serves
-					nodes[0].says("waiting for 1 more node")
+					nodes[0].prints("waiting for 1 more node")
 				}
 			}
-			eventually(t, time.Minute, func() (bool, string) { return said("of 6, node ") == 6, "three nodes do not come together" })
+			eventually(t, time.Minute, func() (bool, string) { return printed("of 6, node ") == 6, "three nodes do not come together" })
 			nodes[c.victim].signal(syscall.SIGKILL)
 			for i, p := range nodes {
 				if i != c.victim {
 					p.exits(time.Minute, c.code)
-					p.says(c.says)
+					p.prints(c.message)
 				}
 			}
-			if c.generation != "" && said(c.generation) != 4 {
-				t.Errorf("%d workers say %q, want 4", said(c.generation), c.generation)
+			if c.generation != "" && printed(c.generation) != 4 {
+				t.Errorf("%d workers say %q, want 4", printed(c.generation), c.generation)
 			}
 		})
 	}
@@ -134,10 +135,10 @@ func TestTorchrunNodeInterruptedTwice(t *testing.T) {
 			"--max-restarts", "3", "--shutdown-timeout", "5", "--rdzv-backend", "c10d", "--rdzv-endpoint", addresses[0], "--rdzv-id", "twice",
 			"--rdzv-conf", "last_call_timeout=20", "--local-addr", "127.0.0.1", "--no-python", "sh", "-c", script))
 		if i == 0 { // it serves
-			nodes[0].says("last call")
+			nodes[0].prints("last call")
 		}
 	}
-	nodes[1].says("rank 1 of 2")
+	nodes[1].prints("rank 1 of 2")
 	before := len(nodes[0].text())
 	nodes[1].signal(syscall.SIGINT)
 	eventually(t, time.Minute, func() (bool, string) {
@@ -146,7 +147,7 @@ func TestTorchrunNodeInterruptedTwice(t *testing.T) {
 	nodes[1].signal(syscall.SIGINT)
 	nodes[1].exits(time.Minute, 130)
 	nodes[0].exits(time.Minute, 0)
-	nodes[0].says("rank 0 of 1")
+	nodes[0].prints("rank 0 of 1")
 }
 
 // TestSpares: workers that take the place of others are made of interpreters that wait, also in a

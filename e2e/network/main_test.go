@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/report"
+	"github.com/regroup-io/regroup/internal/race"
 )
 
 var reliability = flag.String("reliability", "", "Markdown document to write the results into, as a section of its own")
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
-		if err := cluster.Build(dir, race, "cmd/regroup", "e2e/recorder"); err != nil {
+		if err := cluster.Build(dir, race.Enabled, "cmd/regroup", "e2e/recorder"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

@@ -87,7 +87,7 @@ func TestReplayFindsWhatIsWrong(t *testing.T) {
 		name string
 		at   int // index of the fact that is replaced
 		body events.Body
-		says string
+		message string
 	}{
 		{"a generation left out", 7, events.RoundSealed{Job: "j", Generation: 3, Members: []events.Member{{}}}, "invariant 1"},
 		{"a world too large", 4, events.RoundSealed{Job: "j", Generation: 1, Members: make([]events.Member, 3)}, "invariant 2"},
@@ -100,8 +100,8 @@ func TestReplayFindsWhatIsWrong(t *testing.T) {
 	} {
 		log := good()
 		log[c.at].Body = c.body
-		if _, err := Fold(log); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: got %v, want %s", c.name, err, c.says)
+		if _, err := Fold(log); err == nil || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: got %v, want %s", c.name, err, c.message)
 		}
 	}
 	log := good()

@@ -35,7 +35,7 @@ var kinds = map[string]func(*world, fault){
 	"hang-worker":   (*world).hangWorker,
 	"fail-slot":     (*world).failSlot,
 	"exit-worker":   func(w *world, f fault) { w.end(f, 7, "") },
-	"false-alarm":   (*world).falseAlarm,
+	"false-alarm":   (*world).falseDetection,
 	"restart-agent": func(w *world, f fault) { w.node(f).restart(f.b%2 == 0, f.last) },
 	"lose-node": func(w *world, f fault) {
 		if n := w.node(f); w.spare(n) {
@@ -160,7 +160,7 @@ func (w *world) end(f fault, code int, signal string) {
 }
 
 // falseAlarm breaks a connection between two live members.
-func (w *world) falseAlarm(f fault) {
+func (w *world) falseDetection(f fault) {
 	j := w.jobs[f.a%len(w.jobs)]
 	for _, n := range slices.Backward(slices.Sorted(maps.Keys(j.groups))) {
 		if g := j.groups[n]; g.running && !g.broken && g.world > 1 {

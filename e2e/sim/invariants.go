@@ -61,7 +61,7 @@ type checker struct {
 	rounds       map[string]round.State
 	lost         map[events.Incarnation]bool // agents that discovery has declared lost
 	returns      map[events.Incarnation]int  // how often an agent was heard again after it was lost
-	leftWell     map[events.Incarnation]bool // agents that have left as planned
+	leftPlanned     map[events.Incarnation]bool // agents that have left as planned
 	states       map[string]job.State
 	last         map[string]*process                     // newest process by slot and job
 	processes    map[events.Incarnation]*process         // of workers
@@ -81,7 +81,7 @@ type account struct {
 func newChecker(w *world) *checker {
 	c := &checker{
 		w: w, jobs: map[events.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[events.JobID]events.Generation{},
-		waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{},
+		waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftPlanned: map[events.Incarnation]bool{}, rounds: map[string]round.State{},
 		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[events.Incarnation]int{},
 		processes: map[events.Incarnation]*process{}, ends: map[agentEnd][]events.JobFailureCounted{},
 	}
@@ -123,13 +123,13 @@ func (c *checker) fact(e events.Event) {
 		c.job(b.Job).asked[b.Incarnation] = b.Asked
 		c.planned(b.Job, b.Incarnation)
 	case events.NodeLeft:
-		c.leftWell[b.Incarnation] = true
+		c.leftPlanned[b.Incarnation] = true
 	case events.NodeJoined:
 		if c.lost[b.Incarnation] {
 			c.returns[b.Incarnation]++
 		}
 	case events.NodeLost:
-		delete(c.leftWell, b.Incarnation)
+		delete(c.leftPlanned, b.Incarnation)
 		c.lost[b.Incarnation] = true
 	case events.JobFailureCounted:
 		c.countFailure(b)
@@ -152,7 +152,7 @@ func (c *checker) countFailure(b events.JobFailureCounted) {
 		c.fail(10, "%s of %s was counted for %s and for %s", b.Generation, b.Job, other, b.Worker)
 	}
 	a.failures[b.Worker], a.culprit[b.Generation] = b, b.Worker
-	if b.Kind == events.FailureLost && c.leftWell[b.Agent] {
+	if b.Kind == events.FailureLost && c.leftPlanned[b.Agent] {
 		c.fail(10, "%s at %s was counted, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
 	}
 	c.planned(b.Job, b.Worker)

@@ -57,7 +57,7 @@ func (n *node) askLease() {
 		}
 		r := all[n.w.any(len(all))]
 		r.whenAwake(func() {
-			answer := r.ages.(*watcher).ages.Renew(who, link, n.w.now)
+			answer := r.tracker.(*watcher).tracker.Renew(who, link, n.w.now)
 			if answer.Mend {
 				r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: link}})
 			}

@@ -36,7 +36,7 @@ type replica struct {
 	bucket      string                                       // of its documents
 	newCore     func() core                                  // as in the real service, in virtual time
 	reconciles  func(context.Context, controller.Emit) error // as in the real service; may be nil
-	ages        soft                                         // its state in memory; may be nil
+	tracker        soft                                         // its state in memory; may be nil
 	side        *connection                                  // the connection of the service's own reconciliation
 	incarnation int                                          // crashes so far
 	up          bool
@@ -64,8 +64,8 @@ func (r *replica) start() {
 	r.up = true
 	r.conn = &connection{w: r.w, who: r.who, still: r.still}
 	r.core, r.woken, r.timer, r.unread = r.newCore(), false, time.Time{}, nil
-	if r.ages != nil {
-		r.ages.reset()
+	if r.tracker != nil {
+		r.tracker.reset()
 	}
 	r.list()
 	r.after(r.w.between(0, 20*time.Millisecond), r.reconcile)
@@ -151,8 +151,8 @@ func (r *replica) cutOff(cut bool) {
 	}
 	r.conn.cut = cut
 	r.w.logf("%s: cut off: %t", r.who, cut)
-	if r.ages != nil {
-		r.ages.connected(!cut)
+	if r.tracker != nil {
+		r.tracker.connected(!cut)
 	}
 	if !cut {
 		r.list()
@@ -199,9 +199,9 @@ func (r *replica) changed(key string, value []byte, revision uint64) {
 	if !r.canReceive() {
 		return
 	}
-	if r.ages != nil && revision > r.watched[key] { // a watch keeps the order
+	if r.tracker != nil && revision > r.watched[key] { // a watch keeps the order
 		r.watched[key] = revision
-		r.unread = append(r.unread, func() { r.ages.seen(key, value) })
+		r.unread = append(r.unread, func() { r.tracker.seen(key, value) })
 	}
 	r.put(controller.UpdateItem(key, r.w.stripped(value), revision))
 }
@@ -213,10 +213,10 @@ func (r *replica) receive(b events.Body) {
 }
 
 func (r *replica) signal(b any) {
-	if !r.canReceive() || r.ages == nil {
+	if !r.canReceive() || r.tracker == nil {
 		return
 	}
-	if in, ok := r.ages.signal(b); ok {
+	if in, ok := r.tracker.signal(b); ok {
 		r.receive(in)
 	}
 }

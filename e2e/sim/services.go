@@ -28,12 +28,12 @@ func (w *world) buildServices(m mutation) {
 			o.Others = func(node string, known func() []string, state func(string) (liveness.State, bool)) any {
 				k := others(node, known, state).(liveness.Known)
 				k.SeenSince = func(who liveness.Incarnation, silence time.Duration) bool {
-					return v.ages.SeenSince(who, silence, w.now)
+					return v.tracker.SeenSince(who, silence, w.now)
 				}
 				return k
 			}
 			v.r = addReplica(w, i, side, o, m.nodes)
-			v.r.ages = v
+			v.r.tracker = v
 			v.poll()
 		},
 		func(i int, side *connection) {
@@ -44,7 +44,7 @@ func (w *world) buildServices(m mutation) {
 		},
 		func(i int, side *connection) {
 			l := &listener{w: w, r: addReplica(w, i, side, must(registry.New(side.ports(), nil)).Options(), m.job)}
-			l.r.ages = l
+			l.r.tracker = l
 			l.poll()
 		},
 	} {

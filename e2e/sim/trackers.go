@@ -22,7 +22,7 @@ const pollEvery = 100 * time.Millisecond
 type watcher struct {
 	w    *world
 	r    *replica
-	ages liveness.HeartbeatTracker
+	tracker liveness.HeartbeatTracker
 	// The stored nodes, to be compared with the host list.
 	views map[events.NodeID]events.NodeView
 	asked time.Time
@@ -31,12 +31,12 @@ type watcher struct {
 func (v *watcher) reset() {
 	c := v.w.discoveryConfig()
 	v.views, v.asked = map[events.NodeID]events.NodeView{}, v.w.now
-	v.ages = liveness.HeartbeatTracker{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin}
+	v.tracker = liveness.HeartbeatTracker{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin}
 }
 
 func (v *watcher) seen(key string, value []byte) {
 	if value == nil {
-		v.ages.Forget(events.NodeID(key))
+		v.tracker.Forget(events.NodeID(key))
 		delete(v.views, events.NodeID(key))
 		return
 	}
@@ -45,19 +45,19 @@ func (v *watcher) seen(key string, value []byte) {
 		if v.w.mutant.graceless {
 			since = since.Add(-time.Minute)
 		}
-		v.ages.Update(view, since)
+		v.tracker.Update(view, since)
 		v.views[view.Node] = view
 	}
 }
 
-func (v *watcher) connected(is bool) { v.ages.Connected(is, v.w.now) }
+func (v *watcher) connected(is bool) { v.tracker.Connected(is, v.w.now) }
 
 func (v *watcher) signal(b any) (events.Body, bool) {
 	if l, ok := b.(events.Link); ok {
-		return v.ages.ConnectionClosed(l, v.w.now)
+		return v.tracker.ConnectionClosed(l, v.w.now)
 	}
 	h, ok := b.(events.Heartbeat)
-	mend := ok && v.ages.Observe(liveness.Incarnation{Node: h.Node, Incarnation: h.Incarnation}, h.Link, v.w.now)
+	mend := ok && v.tracker.Observe(liveness.Incarnation{Node: h.Node, Incarnation: h.Incarnation}, h.Link, v.w.now)
 	return events.HeartbeatSeen{Heartbeat: h}, mend
 }
 
@@ -66,11 +66,11 @@ func (v *watcher) poll() {
 	if !v.r.up || v.r.isFrozen() {
 		return
 	}
-	for _, cut := range v.ages.Disconnections(v.w.now) {
+	for _, cut := range v.tracker.Disconnections(v.w.now) {
 		v.r.put(controller.InputItem(events.Input{Body: cut}))
 	}
 	v.list()
-	suspect, ask := v.ages.Check(v.w.now)
+	suspect, ask := v.tracker.Check(v.w.now)
 	for _, who := range suspect {
 		v.missed(who, false)
 	}
@@ -81,11 +81,11 @@ func (v *watcher) poll() {
 
 // missed emits that an agent was silent; failed = it did not answer a ping either.
 func (v *watcher) missed(who liveness.Incarnation, failed bool) {
-	silence := spec.Duration(v.ages.Silence(who, v.w.now))
+	silence := spec.Duration(v.tracker.Silence(who, v.w.now))
 	if v.w.mutant.graceless {
 		silence = 0
 	}
-	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed, Silence: silence, Unheard: v.ages.Unheard(who)}}))
+	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed, Silence: silence, Unheard: v.tracker.Unheard(who)}}))
 }
 
 // ping sends one request to an agent.
@@ -93,7 +93,7 @@ func (v *watcher) ping(who liveness.Incarnation) {
 	n := v.w.nodeOf(who.Node)
 	if n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.agent == who.Incarnation && v.r.canReceive() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
 		v.r.after(2*v.w.hop(), func() {
-			if v.ages.Observe(who, n.link, v.w.now) {
+			if v.tracker.Observe(who, n.link, v.w.now) {
 				v.r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
 			}
 		})
@@ -104,7 +104,7 @@ func (v *watcher) ping(who liveness.Incarnation) {
 		wait = 2 * v.w.hop() // no responder
 	}
 	v.r.after(wait, func() {
-		if !v.ages.Deaf(v.w.now) && v.ages.PingPending(who) && v.hears() {
+		if !v.tracker.Deaf(v.w.now) && v.tracker.PingPending(who) && v.hears() {
 			v.missed(who, true)
 		}
 	})
@@ -136,39 +136,39 @@ func (v *watcher) hears() bool {
 type listener struct {
 	w    *world
 	r    *replica
-	ages job.StepTracker
+	tracker job.StepTracker
 }
 
-func (l *listener) reset() { l.ages = registry.NewAges() }
+func (l *listener) reset() { l.tracker = registry.NewStepTracker() }
 
-func (l *listener) connected(is bool) { l.ages.Connected(is, l.w.now) }
+func (l *listener) connected(is bool) { l.tracker.Connected(is, l.w.now) }
 
 func (l *listener) seen(key string, value []byte) {
 	if value == nil {
-		l.ages.Forget(events.JobID(key))
+		l.tracker.Forget(events.JobID(key))
 		return
 	}
 	if v, err := document.View[events.JobView](value); err == nil {
 		if l.w.mutant.hasty {
 			v.Spec.Health.Hang /= 3
 		}
-		l.ages.Update(v, l.w.now)
+		l.tracker.Update(v, l.w.now)
 	}
 }
 
 func (l *listener) signal(b any) (events.Body, bool) {
 	if p, ok := b.(events.Progress); ok {
-		l.ages.Observe(p, l.w.now)
+		l.tracker.Observe(p, l.w.now)
 	}
 	return nil, false
 }
 
 func (l *listener) poll() {
-	l.w.after(registry.LookEvery, l.poll)
+	l.w.after(registry.CheckEvery, l.poll)
 	if !l.r.up || l.r.isFrozen() {
 		return
 	}
-	stalled, progressed := l.ages.Check(l.w.now)
+	stalled, progressed := l.tracker.Check(l.w.now)
 	for _, p := range progressed {
 		l.r.put(controller.InputItem(events.Input{Body: p}))
 	}

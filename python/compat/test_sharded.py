@@ -59,9 +59,9 @@ class Sharded(unittest.TestCase):
         job = self.run_job("full")
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         self.assertNotIn("is in no state", job.output)
-        ends = job.said(r"\bends rank=")
+        ends = job.lines(r"\bends rank=")
         self.assertEqual({("0", "6"), ("1", "6")}, {(e["rank"], e["steps"]) for e in ends})
-        before, after = job.said(r"\binterrupts rank=0"), job.said(r"\bgoes on rank=")
+        before, after = job.lines(r"\binterrupts rank=0"), job.lines(r"\bgoes on rank=")
         self.assertEqual({before[0]["sum"]}, {e["sum"] for e in after}, job.output)
 
 

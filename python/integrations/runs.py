@@ -47,9 +47,9 @@ class Runs(unittest.TestCase):
 
     def loss(self, output: str) -> float:
         """The loss that the script has said at its end, once."""
-        said = re.findall(r"\bloss (\S+)$", output, re.MULTILINE)
-        self.assertEqual(1, len(said), output)
-        return float(said[0])
+        losses = re.findall(r"\bloss (\S+)$", output, re.MULTILINE)
+        self.assertEqual(1, len(losses), output)
+        return float(losses[0])
 
     def torchrun(self, script: List[str], **env: str) -> str:
         """The output of two workers of PyTorch's own launcher."""

@@ -72,8 +72,8 @@ class Letters(Runs):
         killed = self.killed(job, step=110, rank=1)
         first, second = (set(g.values()) for g in job.pids())
         self.assertEqual(1, len(first & second), "the survivor was started again")
-        said = [int(n) for n in re.findall(r"\] step (\d+),", job.output)]
-        self.assertEqual(sorted(set(said)), said, "steps were done again")
+        steps = [int(n) for n in re.findall(r"\] step (\d+),", job.output)]
+        self.assertEqual(sorted(set(steps)), steps, "steps were done again")
         self.assertAlmostEqual(plain, killed, delta=1e-5)
 
 
@@ -91,8 +91,8 @@ class Document(unittest.TestCase):
             for script, flags in run
         ]
         with open(os.path.join(root, "docs", "integrations.md"), encoding="utf-8") as f:
-            said = [line.strip() for line in f if line.startswith("    ")]
-        self.assertEqual(expected, said)
+            commands = [line.strip() for line in f if line.startswith("    ")]
+        self.assertEqual(expected, commands)
 
 
 if __name__ == "__main__":

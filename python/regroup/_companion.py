@@ -89,9 +89,9 @@ class Generation:
             return
         self._received += piece
         if not self.complete and self._received.endswith(b"\n"):
-            said = json.loads(self._received)
-            self.rank, self.size, self.number = said["rank"], said["size"], said["generation"]
-            self.address, self.port, self.job = said["address"], said["port"], said["job"]
+            identity = json.loads(self._received)
+            self.rank, self.size, self.number = identity["rank"], identity["size"], identity["generation"]
+            self.address, self.port, self.job = identity["address"], identity["port"], identity["job"]
             self.complete = True
 
     def end(self, code: int) -> None:
@@ -247,11 +247,11 @@ class Companion:
         self._ask("the run is not closed", "close", job, *server)
 
     def _ask(self, otherwise: str, *command: str) -> None:
-        said = subprocess.run(
+        result = subprocess.run(
             [binary(), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        if said.returncode != 0:
-            log.warning("regroup: %s: %s", otherwise, said.stdout.decode(errors="replace").strip())
+        if result.returncode != 0:
+            log.warning("regroup: %s: %s", otherwise, result.stdout.decode(errors="replace").strip())
 
     def leave(self) -> None:
         """Takes the node out of the job, and waits until the process has ended."""

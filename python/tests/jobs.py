@@ -103,7 +103,7 @@ class Job:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def said(self, pattern: str) -> List[Dict[str, str]]:
+    def lines(self, pattern: str) -> List[Dict[str, str]]:
         """What lines of the workers say: pairs name=value of those that match."""
         rows = [row for row in self.output.splitlines() if re.search(pattern, row)]
         return [dict(re.findall(r"(\w+)=(\S+)", row)) for row in rows]

@@ -1,10 +1,13 @@
 """Starts the ranks of a test: processes with torchrun's environment that run all cases of a module.
+
+They are forked from a server that has imported PyTorch, which takes two seconds of a processor.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import multiprocessing
 import os
 import random
 import socket
@@ -19,6 +22,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 #: Seconds after which a rank says where it hangs, and ends.
 PATIENCE = int(os.environ.get("PATIENCE", "120"))
+
+os.environ["OMP_NUM_THREADS"] = "1"  # PyTorch reads it when it is imported
+server = multiprocessing.get_context("forkserver")
+server.set_forkserver_preload(["torch"])
 
 
 def free_port() -> int:
@@ -75,17 +82,18 @@ def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
     all ranks."""
     with tempfile.TemporaryDirectory() as folder:
         processes = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.launch", module, os.path.join(folder, str(r))],
-                cwd=ROOT,
-                env=env,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            server.Process(target=run_rank, args=(module, os.path.join(folder, str(r)), env))
             for r, env in enumerate(ranks(world, **more))
         ]
-        said = ended(processes)
+        for p in processes:
+            p.start()
+        try:
+            for p in processes:
+                p.join(PATIENCE + 30)
+        finally:
+            for p in processes:
+                p.kill()
+                p.join()
         results: Dict[str, List[str]] = {name: [] for name in case_names(module)}
         for r, p in enumerate(processes):
             done, inapplicable = {}, {}
@@ -99,8 +107,10 @@ def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
                     results[name].append(f"rank {r} of {world}: {problem}")
             left = [name for name in results if name not in done]
             if left and not any(done.values()):  # it was killed, or hangs
+                with open(os.path.join(folder, f"{r}.output"), encoding="utf-8") as f:
+                    output = f.read()
                 results[left[0]].append(
-                    f"rank {r} of {world} has not ended it, and exits {p.returncode}:\n{said[r]}"
+                    f"rank {r} of {world} has not ended it, and exits {p.exitcode}:\n{output}"
                 )
         return results
 
@@ -116,14 +126,19 @@ def case_names(module: str) -> List[str]:
         ]
 
 
-def main() -> None:
-    """Runs the cases of a module as one rank. The first that fails ends it: ranks would no longer
-    fit together. A module's not_applicable(name) may say why a case cannot be run with the installed
-    torch, which is printed."""
+def run_rank(module: str, file: str, env: Dict[str, str]) -> None:
+    """Runs the cases of a module as one rank, whose output is in file.output. The first that fails
+    ends it: ranks would no longer fit together. A module's not_applicable(name) may say why a case
+    cannot be run with the installed torch, which is printed."""
     import faulthandler
 
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(ROOT)
+    output = os.open(file + ".output", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
-    module, file = sys.argv[1], sys.argv[2]
     prepared = None
     if os.environ.get("PREPARE"):
         prepared = importlib.import_module(os.environ["PREPARE"])
@@ -158,7 +173,3 @@ def check(test, module: str, world: int, **more: str) -> None:
         with test.subTest(case=name, world=world, **more):
             if problems:
                 test.fail("\n".join(problems))
-
-
-if __name__ == "__main__":
-    main()

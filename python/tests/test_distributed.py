@@ -45,8 +45,8 @@ class Distributed(unittest.TestCase):
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         command = [sys.executable, "-c", ENDS_AT_ONCE]
         processes = [subprocess.Popen(command, env=env, **options) for env in launch.ranks(2)]
-        said = launch.ended(processes)
-        self.assertEqual([0, 0], [p.returncode for p in processes], said)
+        output = launch.ended(processes)
+        self.assertEqual([0, 0], [p.returncode for p in processes], output)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Epochs(unittest.TestCase):
             self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
             with open(died, encoding="utf-8") as f:
                 self.assertEqual(LINES, len(f.read().split()), job.output)
-        ends = job.said(r"\bends rank=")
+        ends = job.lines(r"\bends rank=")
         self.assertEqual(2, len(ends), job.output)
         last = epochs if form == "end" else epochs - 1
         for e in ends:

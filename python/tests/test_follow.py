@@ -35,11 +35,11 @@ class Follow(unittest.TestCase):
         job.wait()
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         first, *_, last = (set(g.values()) for g in job.pids())
-        (dead,) = (int(d["pid"]) for d in job.said(r"\bdies at="))
+        (dead,) = (int(d["pid"]) for d in job.lines(r"\bdies at="))
         self.assertEqual(first - {dead}, first & last, "a survivor was started again")
-        sizes = {step["size"] for step in job.said(r"\bsteps at=")}
+        sizes = {step["size"] for step in job.lines(r"\bsteps at=")}
         self.assertEqual({"2", "3"}, sizes, "the survivors have trained without the dead worker")
-        ends = job.said(r"\bends at=")
+        ends = job.lines(r"\bends at=")
         self.assertEqual({str(pid) for pid in last}, {e["pid"] for e in ends}, job.output)
         self.assertEqual(1, len({e["checksum"] for e in ends}), job.output)
         samples = job.summary["samples"]
@@ -91,7 +91,7 @@ class Launcher(unittest.TestCase):
         self.addCleanup(job.close)
         job.wait()
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-        ends = job.said(r"\bends at=")
+        ends = job.lines(r"\bends at=")
         self.assertEqual({"0", "1"}, {e["rank"] for e in ends}, job.output)
         self.assertEqual({"2"}, {e["size"] for e in ends}, job.output)
         self.assertEqual(1, len({e["checksum"] for e in ends}), job.output)

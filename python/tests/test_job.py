@@ -42,7 +42,7 @@ class Jobs(unittest.TestCase):
     def succeeded(self, job):
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         members = {str(pid) for pid in job.pids()[-1].values()}
-        ends = [e for e in job.said(r"\bends pid=") if e["pid"] in members]
+        ends = [e for e in job.lines(r"\bends pid=") if e["pid"] in members]
         world = job.summary["generations"][-1]["world"]
         self.assertEqual(world, len(ends), job.output)
         self.assertEqual(1, len({e["checksum"] for e in ends}), "the weights differ among ranks")
@@ -117,7 +117,7 @@ class Jobs(unittest.TestCase):
         job = self.run_job("--recovery", "in-process", "--workers", "2", "--", *self.train)
         self.succeeded(job)
         self.assertEqual(1, len(job.pids()))
-        self.assertEqual({"2"}, {e["size"] for e in job.said(r"\benters pid=")})
+        self.assertEqual({"2"}, {e["size"] for e in job.lines(r"\benters pid=")})
 
     def test_alone_and_restarted(self):
         """The same script with recovery by restart: the launcher gives ranks, and starts all again
@@ -127,7 +127,7 @@ class Jobs(unittest.TestCase):
         )
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         self.assertEqual(2, len(job.pids()))
-        ends = job.said(r"\bends pid=")
+        ends = job.lines(r"\bends pid=")
         self.assertEqual(1, len({e["checksum"] for e in ends}), job.output)
 
     def test_a_stopped_job(self):
@@ -141,7 +141,7 @@ class Jobs(unittest.TestCase):
         job.process.send_signal(signal.SIGINT)
         job.wait()
         self.assertEqual(11, job.process.returncode, job.output)
-        self.assertEqual([], job.said(r"\bends pid="), job.output)
+        self.assertEqual([], job.lines(r"\bends pid="), job.output)
         self.assertNotIn("Traceback", job.output)
         self.assertIn("0 failures", job.output)
 

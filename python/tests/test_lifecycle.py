@@ -29,31 +29,31 @@ class Lifecycle(unittest.TestCase):
         """All that holds whatever happened: the last members agree, and nobody else says that it
         has trained."""
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-        ends = job.said(r"\bends pid=")
+        ends = job.lines(r"\bends pid=")
         self.assertEqual({str(r) for r in range(world)}, {e["rank"] for e in ends}, job.output)
         self.assertEqual(world, len(ends), job.output)
         self.assertEqual({str(world)}, {e["size"] for e in ends}, job.output)
         self.assertEqual({str((world - 1) / 2)}, {e["average"] for e in ends}, job.output)
         self.assertEqual(1, len({e["weights"] for e in ends}), job.output)
-        self.assertEqual(world, len(job.said(r"\breturns pid=.*value=trained")), job.output)
-        told = {(t["told"], t["root"], t["total"], t["parts"]) for t in job.said(r"\btold pid=")}
+        self.assertEqual(world, len(job.lines(r"\breturns pid=.*value=trained")), job.output)
+        told = {(t["told"], t["root"], t["total"], t["parts"]) for t in job.lines(r"\btold pid=")}
         self.assertEqual(1, len(told), f"workers were told different things\n{job.output}")
-        self.assertEqual(1, len({w["sum"] for w in job.said(r"\bweights pid=")}), job.output)
+        self.assertEqual(1, len({w["sum"] for w in job.lines(r"\bweights pid=")}), job.output)
 
     def dealt(self, job):
         """Before elastic.run the ranks deal the samples among them."""
-        inits = job.said(r"\binits pid=")
+        inits = job.lines(r"\binits pid=")
         self.assertEqual({("0", "2"), ("1", "2")}, {(i["rank"], i["size"]) for i in inits}, job.output)
-        deals = job.said(r"\bdeals pid=")
+        deals = job.lines(r"\bdeals pid=")
         self.assertEqual({("0", "120"), ("1", "120")}, {(d["first"], d["samples"]) for d in deals}, job.output)
-        self.assertEqual(1, len(job.said(r"\bloads pid=")), "what rank 0 does alone is done once")
+        self.assertEqual(1, len(job.lines(r"\bloads pid=")), "what rank 0 does alone is done once")
 
     def test_one_node(self):
         job = self.run_job("--workers", "2", AGAIN="1")
         self.trained(job)
         self.dealt(job)
-        self.assertEqual({"0", "1"}, {i["local_rank"] for i in job.said(r"\binits pid=")})
-        refused = job.said(r"\brefused pid=")
+        self.assertEqual({"0", "1"}, {i["local_rank"] for i in job.lines(r"\binits pid=")})
+        refused = job.lines(r"\brefused pid=")
         self.assertEqual(2, len(refused), "a second elastic.run neither trains nor raises\n" + job.output)
 
     def test_who_ends_first_takes_nothing_from_the_others(self):
@@ -64,7 +64,7 @@ class Lifecycle(unittest.TestCase):
             self.addCleanup(job.close)
             job.wait()
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-        self.assertEqual(["2.0", "2.0"], [s["total"] for s in job.said(r"\bsums pid=")], job.output)
+        self.assertEqual(["2.0", "2.0"], [s["total"] for s in job.lines(r"\bsums pid=")], job.output)
 
     def test_a_checkpoint(self):
         """All workers die at once, and begin with what was written last, in the agent's folder or in one that is given."""
@@ -76,8 +76,8 @@ class Lifecycle(unittest.TestCase):
     def lose_all(self, **where):
         job = self.run_job("--workers", "2:2", REGROUP_CHECKPOINT_EVERY="1ms", AT="train", ALL="1", STEP="0.1", **where)
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-        self.assertEqual(2, len(job.said(r"\bdies pid=")), job.output)
-        enters = job.said(r"\benters pid=")
+        self.assertEqual(2, len(job.lines(r"\bdies pid=")), job.output)
+        enters = job.lines(r"\benters pid=")
         self.assertEqual([("0", "0"), ("0", "0")], [(e["epoch"], e["batch"]) for e in enters[:2]], job.output)
         self.assertEqual({"1"}, {e["epoch"] for e in enters[2:]}, job.output)
 
@@ -85,7 +85,7 @@ class Lifecycle(unittest.TestCase):
         """It may take longer than the grace of a stop: nobody asks it to stop."""
         job = self.run_job("--workers", "2", "--stop-grace", "500ms", SAVE="3")
         self.trained(job)
-        self.assertEqual(1, len(job.said(r"\bsaved pid=")), job.output)
+        self.assertEqual(1, len(job.lines(r"\bsaved pid=")), job.output)
 
     def test_a_failure_after_the_training(self):
         """The exit code says that the model may not have been saved."""
@@ -101,7 +101,7 @@ class Lifecycle(unittest.TestCase):
             job = self.run_job("--workers", "2", server=nodes.server)
             self.trained(job)
             self.dealt(job)
-            self.assertEqual({"0"}, {i["local_rank"] for i in job.said(r"\binits pid=")})
+            self.assertEqual({"0"}, {i["local_rank"] for i in job.lines(r"\binits pid=")})
 
             with self.subTest("a kill"):
                 job = self.run_job("--workers", "2", server=nodes.server, AT="train")
@@ -113,7 +113,7 @@ class Lifecycle(unittest.TestCase):
         job = self.run_job("--workers", "2:2", AT="train")
         self.trained(job)
         self.dealt(job)
-        self.assertEqual(["2"], [i["attempt"] for i in job.said(r"\binits pid=")][2:])
+        self.assertEqual(["2"], [i["attempt"] for i in job.lines(r"\binits pid=")][2:])
 
     def test_a_newcomer_beside_training(self):
         """The one that comes again prepares while the other trains on alone, and is given what was
@@ -132,8 +132,8 @@ class Lifecycle(unittest.TestCase):
             with self.subTest(at):
                 job = self.run_job("--workers", "2:2", AT=at)
                 self.trained(job)
-                self.assertEqual(1, len(job.said(r"\bdies pid=")), job.output)
-                self.assertEqual(1, len(job.said(r"\bloads pid=")), job.output)
+                self.assertEqual(1, len(job.lines(r"\bdies pid=")), job.output)
+                self.assertEqual(1, len(job.lines(r"\bloads pid=")), job.output)
                 pids = [{m["slot"]: m["pid"] for m in g["members"]} for g in job.summary["generations"]]
                 self.assertEqual(1, len({g[0] for g in pids}), "the survivor was started again\n" + job.output)
 
@@ -145,7 +145,7 @@ class Lifecycle(unittest.TestCase):
         open(until, "w").close()
         job.wait()
         self.assertIn("the others are in the function of elastic.run already", job.output)
-        self.assertEqual(1, len({e["rank"] for e in job.said(r"\bends pid=")}), job.output)
+        self.assertEqual(1, len({e["rank"] for e in job.lines(r"\bends pid=")}), job.output)
 
     def test_a_worker_that_is_taken_out(self):
         """It ends, and does not go on as if it had trained; that is no failure."""
@@ -158,8 +158,8 @@ class Lifecycle(unittest.TestCase):
             open(until, "w").close()
             job.wait()
             self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-            self.assertEqual(1, len(job.said(r"\breturns pid=")), job.output)
-            self.assertEqual(1, len(job.said(r"\bends pid=")), job.output)
+            self.assertEqual(1, len(job.lines(r"\breturns pid=")), job.output)
+            self.assertEqual(1, len(job.lines(r"\bends pid=")), job.output)
             self.assertIn("0 failures", job.output)
             self.assertEqual([2, 1], [g["world"] for g in job.summary["generations"]][-2:])
 
@@ -176,12 +176,12 @@ class Lifecycle(unittest.TestCase):
                 self.addCleanup(job.close)
                 job.wait()
                 self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-                self.assertEqual([victim], [n["lost"] for n in job.said(r"\bnotices pid=")], job.output)
+                self.assertEqual([victim], [n["lost"] for n in job.lines(r"\bnotices pid=")], job.output)
                 self.assertEqual([victim], re.findall(r"✘ r(\d) on", job.output), job.output)
                 self.assertIn(job.summary["incidents"][0]["cause"], ("worker-failed", "worker-lost"))
                 if how != "kill":  # the process has waited for the other to notice, and then ended
                     self.assertLess(job.output.index("notices pid="), job.output.index("starts again"), job.output)
-                ends = job.said(r"\bends rank=")
+                ends = job.lines(r"\bends rank=")
                 self.assertEqual({("0", "13", "True"), ("1", "13", "True")}, {(e["rank"], e["rows"], e["same"]) for e in ends})
 
 

@@ -28,7 +28,7 @@ def lose(how, world, victim):
             )
             for env in launch.ranks(world)
         ]
-        said = launch.ended(processes)
+        outputs = launch.ended(processes)
         with open(os.path.join(folder, "died"), encoding="utf-8") as f:
             died = float(f.read())
         results = {}
@@ -37,7 +37,7 @@ def lose(how, world, victim):
                 continue
             path = os.path.join(folder, str(r))
             if not os.path.exists(path):
-                raise AssertionError(f"{how}: rank {r} has said nothing:\n{said[r]}")
+                raise AssertionError(f"{how}: rank {r} has said nothing:\n{outputs[r]}")
             with open(path, encoding="utf-8") as f:
                 results[r] = json.load(f)
                 results[r]["took"] = results[r]["at"] - died

@@ -70,17 +70,17 @@ class Agents:
     def _log(self, i):
         return os.path.join(self._folder.name, f"log{i}")
 
-    def said(self, i):
+    def lines(self, i):
         with open(self._log(i), encoding="utf-8") as f:
             return f.read()
 
     def everything(self):
         all_agents = enumerate(self.processes)
-        return "\n".join(f"agent {i}, {p.poll()}:\n{self.said(i)}" for i, p in all_agents)
+        return "\n".join(f"agent {i}, {p.poll()}:\n{self.lines(i)}" for i, p in all_agents)
 
     def say(self, pattern, *agents):
         """Waits until the workers of agents say something."""
-        until(lambda: all(re.search(pattern, self.said(i)) for i in agents), self.everything)
+        until(lambda: all(re.search(pattern, self.lines(i)) for i in agents), self.everything)
 
     def finish(self):
         """Tells the workers to end."""
@@ -140,7 +140,7 @@ class RendezvousHandler(unittest.TestCase):
             killed = time.time()
             a.say(r"size=2 sum=2", 0, 1)
             again = max(
-                float(re.search(r"([\d.]+) rank=\d size=2", a.said(i))[1]) for i in (0, 1)
+                float(re.search(r"([\d.]+) rank=\d size=2", a.lines(i))[1]) for i in (0, 1)
             )
             print(f"in a group again {again - killed:.2f} s after SIGKILL", file=sys.stderr)
             a.finish()

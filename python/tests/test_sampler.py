@@ -178,9 +178,9 @@ class Sampler(unittest.TestCase):
                 worlds.append((size, len(taken)))
                 if random.random() < 0.2:
                     continue  # lost before the commit
-                said = [json.loads(json.dumps(s.progress())) for s in ranks]
+                output = [json.loads(json.dumps(s.progress())) for s in ranks]
                 for s in ranks:
-                    s.merge(said)
+                    s.merge(output)
                 states = [json.loads(json.dumps(s.state_dict())) for s in ranks]
                 self.assertEqual([states[0]] * size, states, "the ranks differ in what they commit")
                 seen.update(taken)

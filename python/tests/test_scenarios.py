@@ -23,7 +23,7 @@ class Scenarios(unittest.TestCase):
     def whole(self, job, world):
         """It ended with all workers, none of which has missed or repeated a step."""
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-        ends = {(e["rank"], e["rows"], e["same"]) for e in job.said(r"\bends rank=")}
+        ends = {(e["rank"], e["rows"], e["same"]) for e in job.lines(r"\bends rank=")}
         self.assertEqual({(str(r), "13", "True") for r in range(world)}, ends, job.output)
 
     def processes(self, job):
@@ -53,10 +53,10 @@ class Scenarios(unittest.TestCase):
                 self.assertEqual(slots, worlds[0], job.output)
                 self.assertEqual([2 * slots, slots], worlds[-2:], job.output)  # one by one
                 self.assertEqual({"b"}, {node for node, _ in self.processes(job)[-1]})
-                last = [e for e in job.said(r"\benters pid=") if e["size"] == str(slots)][-slots:]
+                last = [e for e in job.lines(r"\benters pid=") if e["size"] == str(slots)][-slots:]
                 for e in last:
                     self.assertNotEqual(("0", "0"), (e["epoch"], e["batch"]), "the state was lost\n" + job.output)
-                self.assertEqual(slots, len(job.said(r"\breturns pid=")), "who was taken out ran on\n" + job.output)
+                self.assertEqual(slots, len(job.lines(r"\breturns pid=")), "who was taken out ran on\n" + job.output)
                 self.assertIn("0 failures", job.output)
 
     def test_single_rank_failure(self):

@@ -145,21 +145,21 @@ class Wheel(unittest.TestCase):
                 stderr=subprocess.STDOUT,
             )
         try:
-            said = until(log, r"rank 1 is process (\d+), after step (\d+)\n", job)
-            self.assertEqual(str(steps - 60), said[2])
-            until(self.checkpoint(1), rf"^(?!{said[2]}$)\d+$", job)  # it has trained a step
-            os.kill(int(said[1]), signal.SIGKILL)
+            output = until(log, r"rank 1 is process (\d+), after step (\d+)\n", job)
+            self.assertEqual(str(steps - 60), output[2])
+            until(self.checkpoint(1), rf"^(?!{output[2]}$)\d+$", job)  # it has trained a step
+            os.kill(int(output[1]), signal.SIGKILL)
             job.wait(timeout=LIMIT)
         finally:
             if job.returncode is None:
                 os.killpg(job.pid, signal.SIGTERM)
                 job.wait(timeout=LIMIT)
-        said = content(log)
-        self.assertEqual(0, job.returncode, said)
+        output = content(log)
+        self.assertEqual(0, job.returncode, output)
         for line in shown.splitlines():
-            self.assertRegex(said, seen(line))
+            self.assertRegex(output, seen(line))
         trained = [content(self.checkpoint(rank)) for rank in range(3)]
-        self.assertEqual([str(steps)] * 3, trained, said)
+        self.assertEqual([str(steps)] * 3, trained, output)
 
         home = os.path.join(self.folder, "venv")
         with open(os.path.join(home, "bin", "regroup"), "rb") as f:
@@ -188,8 +188,8 @@ class Wheel(unittest.TestCase):
         with open(use, "w", encoding="utf-8") as f:
             f.write(TORCH)
         command = ("regroup", "run", "--workers", "2", "--", "python", "-W", "ignore", use)
-        said = run(home, *command, cwd=self.folder)
-        self.assertEqual(2, said.count("reduced [2.0, 2.0, 2.0]"), said)
+        output = run(home, *command, cwd=self.folder)
+        self.assertEqual(2, output.count("reduced [2.0, 2.0, 2.0]"), output)
 
 
 def content(path):

@@ -22,10 +22,10 @@ LIBRARY = os.path.join(launch.ROOT, "..", "bin", "libregroup.so")
 
 def symbols(path):
     """The versions of glibc's symbols that a library asks for."""
-    said = subprocess.run(
+    output = subprocess.run(
         ["objdump", "-T", path], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    return [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", said)]
+    return [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", output)]
 
 
 class Tag(unittest.TestCase):

@@ -260,7 +260,7 @@ class Jobs(unittest.TestCase):
         """It goes on from the values that it has then, on all ranks, and no sample is repeated."""
         job = self.run_job("interrupts")
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-        enters = {(e["rank"], e["step"], e["weight"], e["processed"]) for e in job.said(r"\benters rank=")}
+        enters = {(e["rank"], e["step"], e["weight"], e["processed"]) for e in job.lines(r"\benters rank=")}
         want = {(r, *at) for r in "01" for at in (("0", "0.0", "0"), ("5", "5.0", "40"))}
         self.assertEqual(want, enters, job.output)
         samples = job.summary["samples"]
@@ -271,7 +271,7 @@ class Jobs(unittest.TestCase):
         job = self.run_job("interrupts alone", REGROUP_DEADLOCK_SECONDS="1")
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         self.assertRegex(job.output, "rank 0 has raised HostsUpdatedInterrupt, and others have not within 1 s")
-        enters = {(e["rank"], e["step"], e["weight"], e["processed"]) for e in job.said(r"\benters rank=")}
+        enters = {(e["rank"], e["step"], e["weight"], e["processed"]) for e in job.lines(r"\benters rank=")}
         want = {(r, *at) for r in "01" for at in (("0", "0.0", "0"), ("3", "3.0", "24"))}
         self.assertEqual(want, enters, job.output)
 

@@ -50,12 +50,12 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
 	c := cluster.New(ports, "/regroup/cli/test")
-	var said []string
+	var printed []string
 	var mu sync.Mutex
 	c.Waits = func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
-		said = append(said, text)
+		printed = append(printed, text)
 	}
 	if _, err := c.Submit(t.Context(), jobSpec); err != nil {
 		t.Fatal(err)
@@ -65,8 +65,8 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(said) != 1 || !strings.Contains(said[0], "waiting up to 15s") {
-		t.Errorf("said %q, want once what is waited for", said)
+	if len(printed) != 1 || !strings.Contains(printed[0], "waiting up to 15s") {
+		t.Errorf("said %q, want once what is waited for", printed)
 	}
 }
 

@@ -166,7 +166,7 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 // stopLife is how long a stop is kept in the log: an agent that starts reads all launches kept for
 // its node. An agent that was disconnected for longer and still runs the job shows it in its
 // heartbeats.
-const stopLife = time.Hour
+const stopKept = time.Hour
 
 func launchMessage(l events.Launch, trace string) (events.Message, error) {
 	data, err := events.EncodeBody(l)
@@ -179,7 +179,7 @@ func launchMessage(l events.Launch, trace string) (events.Message, error) {
 		Data:    data,
 	}
 	if l.Phase == events.PhaseStop {
-		m.TTL = stopLife
+		m.TTL = stopKept
 	}
 	if trace = cmp.Or(l.Trace, trace); trace != "" {
 		m.Header = map[string][]string{events.HeaderTrace: {trace}}

@@ -37,7 +37,7 @@ type Config struct {
 	// long.
 	LeaseInPlace time.Duration `envconfig:"LEASE_IN_PLACE" default:"1m" desc:"the same for processes that recover in place, where no other member of the job is left"`
 	// How long a lost or departed node stays in the bucket; 0 = for ever.
-	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h" desc:"how long the record of a lost or departed node is kept; 0 = for ever"`
+	KeepLost time.Duration `envconfig:"KEEP_LOST" default:"24h" desc:"how long the record of a lost or departed node is kept; 0 = for ever"`
 
 	Quarantine Quarantine `envconfig:"QUARANTINE"`
 	HostConfig
@@ -45,7 +45,7 @@ type Config struct {
 
 // DefaultConfig returns the defaults in the tags.
 func DefaultConfig() Config {
-	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, Lease: 3 * time.Second, LeaseInPlace: time.Minute, KeepGone: 24 * time.Hour, Quarantine: defaultQuarantine(), HostConfig: defaultHosts()}
+	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, Lease: 3 * time.Second, LeaseInPlace: time.Minute, KeepLost: 24 * time.Hour, Quarantine: defaultQuarantine(), HostConfig: defaultHosts()}
 }
 
 func (c Config) lease() liveness.Lease {
@@ -66,7 +66,7 @@ func (c Config) Validate() error {
 	fault(c.ReconnectWithin <= 0, "ReconnectWithin is %s: it must be positive", c.ReconnectWithin)
 	fault(c.Lease < 2*HeartbeatEvery, "Lease is %s: at least two heartbeats of %s, or agents end healthy processes", c.Lease, HeartbeatEvery)
 	fault(c.LeaseInPlace < c.Lease, "LeaseInPlace is %s: not less than Lease, %s", c.LeaseInPlace, c.Lease)
-	fault(c.KeepGone < 0, "KeepGone is %s: 0 or more", c.KeepGone)
+	fault(c.KeepLost < 0, "KeepGone is %s: 0 or more", c.KeepLost)
 	c.Quarantine.validate(fault)
 	c.HostConfig.validate(fault)
 	return errors.Join(bad...)

@@ -67,7 +67,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 	}
 	return controller.New(controller.Options[liveness.State]{
 		Service: events.ServiceDiscovery,
-		Machine: liveness.Machine{KeepFor: c.KeepGone, Rules: c.Quarantine.rules(), Lease: c.lease()},
+		Machine: liveness.Machine{KeepFor: c.KeepLost, Rules: c.Quarantine.rules(), Lease: c.lease()},
 		Bucket:  events.BucketNodes,
 		Ports:   ports,
 		Consumers: []events.Consumer{
@@ -206,14 +206,14 @@ func (s *replica) connection(ctx context.Context, _ controller.Emit) error {
 }
 
 const (
-	lookEvery = 100 * time.Millisecond
+	checkEvery = 100 * time.Millisecond
 	pings     = 64 // at a time; a whole rack may fall silent
 	askAgain  = 50 * time.Millisecond
 )
 
 // look reports silent nodes and pings those that have been silent for long.
 func (s *replica) look(ctx context.Context, emit controller.Emit) error {
-	return wait.Every(ctx, lookEvery, func(time.Time) error {
+	return wait.Every(ctx, checkEvery, func(time.Time) error {
 		s.mu.Lock()
 		cuts := s.tracker.Disconnections(time.Now())
 		suspect, ask := s.tracker.Check(time.Now())

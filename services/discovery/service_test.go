@@ -273,7 +273,7 @@ func TestConfigReportsAllErrors(t *testing.T) {
 	if err := discovery.DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	_, err := discovery.New(events.Ports{}, discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepGone: -1}, nil)
+	_, err := discovery.New(events.Ports{}, discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepLost: -1}, nil)
 	lines := strings.Split(err.Error(), "\n")
 	if !errors.Is(err, events.ErrInvalid) || len(lines) != 6 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
 		t.Errorf("got %v, want six faults", err)

@@ -26,7 +26,7 @@ func asker(ctx context.Context) tokens.Principal {
 	return who
 }
 
-// sourceOf returns the source of the commands that the gateway makes of the requests of somebody.
+// sourceOf returns the source of the commands that the gateway makes of a caller's requests.
 func sourceOf(who tokens.Principal) string {
 	if who == tokens.Owner {
 		return "/client/gateway"

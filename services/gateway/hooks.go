@@ -57,7 +57,7 @@ func (g *Gateway) replayHook(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, Replayed{left})
 }
 
-// withBadGateway is the refusal of somebody else's server.
+// withBadGateway is the refusal of a webhook's target.
 func withBadGateway(err error) error {
 	if webhooks.OfTarget(err) {
 		return withStatus(http.StatusBadGateway, err)

@@ -71,12 +71,12 @@ func (k *keys) bearer(given string) (tokens.Principal, bool) {
 	return k.file.Find(given, k.now())
 }
 
-// known reports whether somebody's token still counts.
+// known reports whether a token is still valid.
 func (k *keys) known(who tokens.Principal) bool {
 	return who == tokens.Owner || k.file.Known(who, k.now())
 }
 
-// link returns a code that can be exchanged once for a session of somebody.
+// link returns a code that can be exchanged once for a session of its owner.
 func (k *keys) link(who tokens.Principal) (code string, until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -63,13 +63,13 @@ var (
 	descStreams    = prometheus.NewDesc("regroup_http_streams", "Open streams of this gateway.", nil, nil)
 	descDelivered  = prometheus.NewDesc("regroup_webhook_delivered_total", "Facts that a webhook has taken.", []string{"webhook"}, nil)
 	descAttempts   = prometheus.NewDesc("regroup_webhook_failed_attempts_total", "Attempts that a webhook has not taken.", []string{"webhook"}, nil)
-	descAside      = prometheus.NewDesc("regroup_webhook_set_aside", "Facts that were set aside for a webhook, and can be replayed.", []string{"webhook"}, nil)
+	descParked      = prometheus.NewDesc("regroup_webhook_parked", "Facts that were set aside for a webhook, and can be replayed.", []string{"webhook"}, nil)
 	descConnected  = prometheus.NewDesc("regroup_connected", "1 = this gateway is connected to NATS.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBuild, descJobs, descWorkers, descGeneration, descStep, descGoodput, descNodes, descSlots, descQueue, descStreams, descDelivered, descAttempts, descAside, descConnected} {
+	for _, d := range []*prometheus.Desc{descBuild, descJobs, descWorkers, descGeneration, descStep, descGoodput, descNodes, descSlots, descQueue, descStreams, descDelivered, descAttempts, descParked, descConnected} {
 		ch <- d
 	}
 }
@@ -120,7 +120,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, h := range g.hooks.All() {
 		ch <- prometheus.MustNewConstMetric(descDelivered, prometheus.CounterValue, float64(h.Delivered), h.ID)
 		ch <- prometheus.MustNewConstMetric(descAttempts, prometheus.CounterValue, float64(h.Failed), h.ID)
-		gauge(descAside, float64(len(h.Parked)), h.ID)
+		gauge(descParked, float64(len(h.Parked)), h.ID)
 	}
 	connected := 0.0
 	if g.feed.Connected() {

@@ -15,8 +15,8 @@ func forbidden(format string, args ...any) error {
 	return withStatus(http.StatusForbidden, events.Errorf(events.Invalid, format, args...))
 }
 
-// owns refuses a change of a job that somebody may not change: a submitter may change the jobs that
-// it has submitted.
+// owns refuses a change of a job that the caller may not change: a submitter may change the jobs
+// that it has submitted.
 func owns(who tokens.Principal, v events.JobView) error {
 	if who.Role.Includes(tokens.Operator) || v.By == sourceOf(who) {
 		return nil
@@ -32,7 +32,7 @@ func runAs(who tokens.Principal, job *spec.Job) error {
 	return nil
 }
 
-// mayPublish refuses a command that somebody may not publish, and makes a job run as its user.
+// mayPublish refuses a command that the caller may not publish, and makes a job run as its user.
 func (g *Gateway) mayPublish(who tokens.Principal, e *events.Event) error {
 	if s, ok := e.Body.(events.JobSubmit); ok {
 		if err := runAs(who, &s.Spec); err != nil {

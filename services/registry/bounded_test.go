@@ -27,7 +27,7 @@ type failing struct {
 	p         events.Ports
 	now       time.Time
 	random    *rand.Rand
-	said      int
+	printed      int
 	inputs    []events.Input
 }
 
@@ -53,8 +53,8 @@ func newFailing(t *testing.T, workers int) *failing {
 // say queues a body as a replica reads it from the log.
 func (f *failing) say(b events.Body) {
 	f.t.Helper()
-	f.said++
-	e := events.Event{ID: fmt.Sprint(f.said), Source: "/test", Entity: "demo", Body: b}
+	f.printed++
+	e := events.Event{ID: fmt.Sprint(f.printed), Source: "/test", Entity: "demo", Body: b}
 	m, err := cloudevent.Encode(e)
 	if err != nil {
 		f.t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // heard asks any replica for a job's progress.
-func heard(t *testing.T, p events.Ports, id events.JobID) (events.JobProgress, bool) {
+func seen(t *testing.T, p events.Ports, id events.JobID) (events.JobProgress, bool) {
 	t.Helper()
 	query, err := events.EncodeBody(events.ProgressQuery{Jobs: []events.JobID{id, "nobody-0001"}})
 	if err != nil {
@@ -43,7 +43,7 @@ func TestNewestStepIsAnsweredBeforeItIsStored(t *testing.T) {
 		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
 		synctest.Wait()
 		id := running(t, p)
-		if h, ok := heard(t, p, id); ok {
+		if h, ok := seen(t, p, id); ok {
 			t.Errorf("it has heard %+v before anybody said so", h)
 		}
 		_, before, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id))
@@ -64,7 +64,7 @@ func TestNewestStepIsAnsweredBeforeItIsStored(t *testing.T) {
 			say(1, step, 7) // a lower rank whose step is as new takes precedence
 			time.Sleep(20 * time.Millisecond)
 			synctest.Wait()
-			h, ok := heard(t, p, id)
+			h, ok := seen(t, p, id)
 			want := events.Metric{Value: 1 / float64(step), Step: step, At: h.At}
 			if !ok || h.Step != step || h.Generation != 1 || h.Reported["loss"] != want || time.Since(h.At) > time.Second {
 				t.Fatalf("after step %d it has heard %+v", step, h)

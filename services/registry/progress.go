@@ -15,17 +15,17 @@ import (
 
 // LookEvery is the interval of a replica's checks for stalled jobs. A gap of several intervals
 // means that the replica was paused.
-const LookEvery = 200 * time.Millisecond
+const CheckEvery = 200 * time.Millisecond
 
 // NewAges returns the tracker of a replica that has received nothing yet.
-func NewAges() job.StepTracker { return job.StepTracker{Gap: 5 * LookEvery} }
+func NewStepTracker() job.StepTracker { return job.StepTracker{Gap: 5 * CheckEvery} }
 
 // listener receives the steps of all jobs. They are kept in memory: no step waits for a write.
 type listener struct {
 	ports events.Ports
 
 	mu   sync.Mutex
-	ages job.StepTracker
+	tracker job.StepTracker
 }
 
 // records takes the registry's own documents, which show the jobs to be tracked.
@@ -34,12 +34,12 @@ func (l *listener) records(controller.Emit) (changed func(string, []byte), liste
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if value == nil {
-			l.ages.Forget(events.JobID(key))
+			l.tracker.Forget(events.JobID(key))
 			return
 		}
 		// Replicas of a newer version handle the documents that this one cannot decode.
 		if v, err := document.View[stepped](value); err == nil {
-			l.ages.Update(v.job(), time.Now())
+			l.tracker.Update(v.job(), time.Now())
 		}
 	}, nil, nil
 }
@@ -71,7 +71,7 @@ func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 		p.Ledger = nil // not needed for ages, and large
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.ages.Observe(p, time.Now())
+		l.tracker.Observe(p, time.Now())
 	}, nil)
 }
 
@@ -86,7 +86,7 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, id := range q.Jobs {
-			if h, ok := l.ages.Progress(id); ok {
+			if h, ok := l.tracker.Progress(id); ok {
 				a.Jobs[id] = h
 			}
 		}
@@ -98,7 +98,7 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 func (l *listener) observe(entity string, _ func() []string, _ func(string) (job.State, bool)) any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p, _ := l.ages.Progress(events.JobID(entity))
+	p, _ := l.tracker.Progress(events.JobID(entity))
 	return p
 }
 
@@ -107,15 +107,15 @@ func (l *listener) connection(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Signals.Watch(ctx, func(connected bool) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.ages.Connected(connected, time.Now())
+		l.tracker.Connected(connected, time.Now())
 	})
 }
 
 // look reports stalled jobs and offers newer steps to the record.
 func (l *listener) look(ctx context.Context, emit controller.Emit) error {
-	return wait.Every(ctx, LookEvery, func(time.Time) error {
+	return wait.Every(ctx, CheckEvery, func(time.Time) error {
 		l.mu.Lock()
-		still, unstored := l.ages.Check(time.Now())
+		still, unstored := l.tracker.Check(time.Now())
 		l.mu.Unlock()
 		for _, p := range unstored {
 			emit(events.Input{Body: p})

@@ -15,18 +15,18 @@ import (
 )
 
 // telling runs a replica that says what it repairs.
-func telling(t *testing.T, p events.Ports) (stop func(), said *[]string) {
+func telling(t *testing.T, p events.Ports) (stop func(), printed *[]string) {
 	t.Helper()
-	said = new([]string)
+	printed = new([]string)
 	s, err := registry.New(p, func(o controller.Observation) {
 		if o.Repaired != "" {
-			*said = append(*said, o.Entity+": "+o.Repaired)
+			*printed = append(*printed, o.Entity+": "+o.Repaired)
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return controllertest.Start(t, s.Run), said
+	return controllertest.Start(t, s.Run), printed
 }
 
 // TestADestroyedJobIsMadeOfItsFacts: at any moment of its life, while a replica runs and while none
@@ -36,7 +36,7 @@ func TestADestroyedJobIsMadeOfItsFacts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			bus := memory.New()
 			p := bus.Ports()
-			stop, said := telling(t, bus.Client().Ports())
+			stop, printed := telling(t, bus.Client().Ports())
 			synctest.Wait()
 			id := submit(t, p, "s1", "python", "train.py")
 			repaired := 0
@@ -48,13 +48,13 @@ func TestADestroyedJobIsMadeOfItsFacts(t *testing.T) {
 				}
 				controllertest.Overwrite(t, p, events.BucketJobs, string(id), controllertest.Answer)
 				if !running {
-					stop, said = telling(t, bus.Client().Ports())
+					stop, printed = telling(t, bus.Client().Ports())
 					repaired = 0
 				}
 				synctest.Wait()
 				repaired++
-				if len(*said) != repaired || !strings.Contains((*said)[repaired-1], "could not be read") {
-					t.Errorf("%s: said %q", when, *said)
+				if len(*printed) != repaired || !strings.Contains((*printed)[repaired-1], "could not be read") {
+					t.Errorf("%s: said %q", when, *printed)
 				}
 				after := view(t, p, id)
 				if !reflect.DeepEqual(after, before) {
@@ -113,21 +113,21 @@ func TestATornRecordEndsNoWait(t *testing.T) {
 			fact(t, p, "x"+w, string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[n], w), Done: true, Detail: "exit code 0"})
 		}
 		ended := view(t, p, id)
-		told := published(t, p)
+		published := published(t, p)
 		if ended.State != events.JobStateSucceeded {
 			t.Fatalf("it is %s: %s", ended.State, ended.Reason)
 		}
 		stop()
 		controllertest.Overwrite(t, p, events.BucketJobs, string(id), string(torn))
-		stop, said := telling(t, bus.Client().Ports())
+		stop, printed := telling(t, bus.Client().Ports())
 		synctest.Wait()
 		if v := view(t, p, id); v.State != ended.State || v.Reason != ended.Reason || !v.Ended.Equal(ended.Ended) {
 			t.Errorf("it is %s (%s) since %s, and was %s (%s) since %s", v.State, v.Reason, v.Ended, ended.State, ended.Reason, ended.Ended)
 		}
-		if len(*said) != 1 || !strings.Contains((*said)[0], "lacked what was decided last") {
-			t.Errorf("said %q", *said)
+		if len(*printed) != 1 || !strings.Contains((*printed)[0], "lacked what was decided last") {
+			t.Errorf("said %q", *printed)
 		}
-		wantPublished(t, p, told)
+		wantPublished(t, p, published)
 		stop()
 	})
 }

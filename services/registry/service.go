@@ -18,7 +18,7 @@ var _ controller.Shrinker[job.State] = job.State{}
 
 // New returns one replica of the registry. It does no I/O. observe may be nil.
 func New(ports events.Ports, observe func(controller.Observation)) (*controller.Host[job.State], error) {
-	hear := &listener{ports: ports, ages: NewAges()}
+	hear := &listener{ports: ports, tracker: NewStepTracker()}
 	known := newRecords(ports.Buckets)
 	return controller.New(controller.Options[job.State]{
 		Service: events.ServiceRegistry,

@@ -125,11 +125,11 @@ func TestRefusedCommandsOfASubmitterLeaveNoTrace(t *testing.T) {
 			say(t, p, events.Event{ID: fmt.Sprint("stop-", n), Source: eve, Body: events.JobStop{Job: job}})
 		}
 		wantPublished(t, p, "job.submitted, job.rejected, job.rejected")
-		told := controllertest.Facts(t, p, func(e events.Event) string {
+		published := controllertest.Facts(t, p, func(e events.Event) string {
 			return fmt.Sprintf("%s %s %v", e.Entity, e.Body.(events.JobRejected).Command, e.Body.(events.JobRejected).Errors)
 		}, events.FactSubject(events.JobRejected{}.Type(), "*"))
-		if want := "unknown stop-0 [job: " + string(id) + " was submitted by /client: a submitter may change its own jobs only], unknown stop-1 [job: there is no job nobody-1]"; told != want {
-			t.Errorf("told %s, want %s", told, want)
+		if want := "unknown stop-0 [job: " + string(id) + " was submitted by /client: a submitter may change its own jobs only], unknown stop-1 [job: there is no job nobody-1]"; published != want {
+			t.Errorf("told %s, want %s", published, want)
 		}
 		if after, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id)); err != nil || !bytes.Equal(after, before) {
 			t.Errorf("the job's document is another one: %v", err)

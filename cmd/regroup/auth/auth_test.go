@@ -28,7 +28,7 @@ type shell struct {
 	now    time.Time
 	server string // of the configuration
 	config string // $XDG_CONFIG_HOME
-	said   string // by the last command, on stderr
+	printed   string // by the last command, on stderr
 }
 
 func (s *shell) run(args ...string) (string, error) {
@@ -41,7 +41,7 @@ func (s *shell) run(args ...string) (string, error) {
 	root.SetArgs(append([]string{"auth"}, args...))
 	root.SetOut(&out)
 	err := root.ExecuteContext(s.t.Context())
-	s.said = errs.String()
+	s.printed = errs.String()
 	return out.String(), err
 }
 
@@ -117,7 +117,7 @@ func TestMistakesAreExplained(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code events.Code
-		says string
+		message string
 	}{
 		{[]string{"init"}, events.Conflict, "already"},
 		{[]string{"issue", "king"}, events.Invalid, "role: "},
@@ -129,8 +129,8 @@ func TestMistakesAreExplained(t *testing.T) {
 		{[]string{"revoke", "nobody"}, events.NotFound, "there are "},
 		{[]string{"rotate"}, events.Invalid, "NAME"},
 	} {
-		if _, err := s.run(c.args...); events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%v: %v, want %s with %q", c.args, err, c.code, c.says)
+		if _, err := s.run(c.args...); events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%v: %v, want %s with %q", c.args, err, c.code, c.message)
 		}
 	}
 }
@@ -141,12 +141,12 @@ func TestJoinTokens(t *testing.T) {
 	s.must("init", "--host", "broker.lab")
 	first := s.must("issue", "agent", "node-a", "--token", "--expires", "24h")
 	second := s.must("rotate", "node-a", "--token")
-	if !strings.Contains(s.said, "regroup agent --join -") {
-		t.Errorf("it is not said what it is for: %q", s.said)
+	if !strings.Contains(s.printed, "regroup agent --join -") {
+		t.Errorf("it is not said what it is for: %q", s.printed)
 	}
 	ada := s.must("issue", "client", "ada", "--token")
-	if !strings.Contains(s.said, "regroup context add NAME --join -") {
-		t.Errorf("it is not said what it is for: %q", s.said)
+	if !strings.Contains(s.printed, "regroup context add NAME --join -") {
+		t.Errorf("it is not said what it is for: %q", s.printed)
 	}
 	for _, text := range []string{first, second, ada} {
 		if j, err := identity.ParseJoin(text); err != nil || strings.Count(text, "\n") != 1 || j.Servers != s.server || j.Expires.IsZero() != (j.User == "ada") {
@@ -159,10 +159,10 @@ func TestJoinTokens(t *testing.T) {
 	if table := s.must("ls"); strings.Count(table, "  token  ") != 3 || !strings.Contains(table, "until ") {
 		t.Errorf("want three tokens, one of them until a time:\n%s", table)
 	}
-	for _, c := range []struct{ server, says string }{{"", "--server: write how"}, {"nats://elsewhere:4222", "not for elsewhere"}} {
+	for _, c := range []struct{ server, message string }{{"", "--server: write how"}, {"nats://elsewhere:4222", "not for elsewhere"}} {
 		s.server = c.server
-		if _, err := s.run("issue", "agent", "node-b", "--token"); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%q: %v, want %q", c.server, err, c.says)
+		if _, err := s.run("issue", "agent", "node-b", "--token"); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%q: %v, want %q", c.server, err, c.message)
 		}
 	}
 	if _, made := s.users()["node-b"]; made {
@@ -175,8 +175,8 @@ func TestAUserIsSavedAsAContext(t *testing.T) {
 	s := &shell{t: t, dir: filepath.Join(t.TempDir(), "auth"), now: time.Now(), server: "nats://broker.lab:4222", config: t.TempDir()}
 	s.must("init", "--host", "broker.lab")
 	s.must("issue", "client", "ada", "--save-context", "lab")
-	if !strings.Contains(s.said, "regroup ls --context lab") {
-		t.Errorf("%q", s.said)
+	if !strings.Contains(s.printed, "regroup ls --context lab") {
+		t.Errorf("%q", s.printed)
 	}
 	f, err := contexts.LoadFile(filepath.Join(s.config, "regroup", "config.yaml"))
 	if err != nil {

@@ -57,10 +57,10 @@ func (u *user) run(line string) commandtest.Output {
 	return commandtest.Output{Out: out.String(), Err: errs.String(), Exit: exitcode.Of(err)}
 }
 
-func (u *user) must(line, says string) {
+func (u *user) must(line, message string) {
 	u.t.Helper()
-	if o := u.run(line); o.Exit != 0 || o.Err != says {
-		u.t.Errorf("%s: %+v, want %q", line, o, says)
+	if o := u.run(line); o.Exit != 0 || o.Err != message {
+		u.t.Errorf("%s: %+v, want %q", line, o, message)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestRefusals(t *testing.T) {
 	u.must("context add prod --server nats://prod:4222", "context prod is kept\n")
 	for line, want := range map[string]struct {
 		exit int
-		says string
+		message string
 	}{
 		"context add prod --server prod":    {2, `server: "prod" is no URL`},
 		"context add prod --gateway lab":    {2, `gateway: "lab" is no URL: write https://host:8080`},
@@ -152,8 +152,8 @@ func TestRefusals(t *testing.T) {
 		"context show nats:old":             {3, `there is no context "old" of the NATS command line`},
 		"probe --context prdo":              {3, `--context: there is no context "prdo"`},
 	} {
-		if o := u.run(line); o.Exit != want.exit || !strings.Contains(o.Err, want.says) {
-			t.Errorf("%s: %+v, want exit %d, %q", line, o, want.exit, want.says)
+		if o := u.run(line); o.Exit != want.exit || !strings.Contains(o.Err, want.message) {
+			t.Errorf("%s: %+v, want exit %d, %q", line, o, want.exit, want.message)
 		}
 	}
 }

@@ -59,13 +59,13 @@ func TestAContextOfAJoinToken(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(at)); !os.IsNotExist(err) {
 		t.Errorf("the credentials are left: %v", err)
 	}
-	for line, says := range map[string]string{
+	for line, message := range map[string]string{
 		"context add lab --join @" + tokenFile(t, access.RoleAgent, "node-a"): "is for regroup agent --join",
 		"context add lab --join rgjoin1_half":                                 "--join: the token is incomplete or damaged",
 		"context add lab --join @" + file + " --creds " + file:                "give no --creds",
 	} {
-		if o := u.run(line); o.Exit != 2 || !strings.Contains(o.Err, says) {
-			t.Errorf("%s: %+v, want %q", line, o, says)
+		if o := u.run(line); o.Exit != 2 || !strings.Contains(o.Err, message) {
+			t.Errorf("%s: %+v, want %q", line, o, message)
 		}
 	}
 	u.prints("context ls", "")

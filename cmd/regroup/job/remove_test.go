@@ -40,7 +40,7 @@ func TestRemove(t *testing.T) {
 	for line, c := range map[string]struct {
 		exit  int
 		asked string
-		says  string
+		message  string
 	}{
 		"rm old":                         {0, "remove old-0001", "old-0001 is removed\n"},
 		"rm old new":                     {0, "remove old-0001, remove new-0001", "old-0001 is removed\nnew-0001 is removed\n"},
@@ -59,8 +59,8 @@ func TestRemove(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			w, asked := removing(t)
 			o := run(t, w, strings.Split(line, " ")...)
-			if got := strings.Join(*asked, ", "); o.Exit != c.exit || o.Err != c.says || got != c.asked || o.Out != "" {
-				t.Errorf("%+v, asked %q; want exit %d, %q, %q", o, got, c.exit, c.asked, c.says)
+			if got := strings.Join(*asked, ", "); o.Exit != c.exit || o.Err != c.message || got != c.asked || o.Out != "" {
+				t.Errorf("%+v, asked %q; want exit %d, %q, %q", o, got, c.exit, c.asked, c.message)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestATableIsLimited(t *testing.T) {
 	for _, c := range []struct {
 		line, first, last string
 		rows              int
-		says              string
+		message              string
 	}{
 		{"ls", "job-0029", "job-0000", 20, "10 older jobs left out: regroup ls --all\n"},
 		{"ls --limit 3", "job-0029", "job-0000", 3, "27 older jobs left out: regroup ls --all\n"},
@@ -97,7 +97,7 @@ func TestATableIsLimited(t *testing.T) {
 		if !strings.HasPrefix(rows[0], "job") {
 			rows = rows[1:]
 		}
-		if o.Exit != 0 || o.Err != c.says || len(rows) != c.rows || !strings.HasPrefix(rows[0], c.first) || !strings.HasPrefix(rows[len(rows)-1], c.last) {
+		if o.Exit != 0 || o.Err != c.message || len(rows) != c.rows || !strings.HasPrefix(rows[0], c.first) || !strings.HasPrefix(rows[len(rows)-1], c.last) {
 			t.Errorf("%s: %d rows from %q to %q, says %q", c.line, len(rows), rows[0], rows[len(rows)-1], o.Err)
 		}
 	}

@@ -25,7 +25,7 @@ func TestTheStateOfTheDead(t *testing.T) {
 	for name, c := range map[string]struct {
 		services []string
 		command  string
-		says     string
+		message     string
 	}{
 		"list":            {nil, "ls", line},
 		"list for others": {nil, "ls -o json", line},
@@ -39,8 +39,8 @@ func TestTheStateOfTheDead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := stored()
 			w.Answering(events.ProgressAnswer{}, c.services...)
-			if o := run(t, w, strings.Fields(c.command)...); o.Exit != 0 || o.Err != c.says {
-				t.Errorf("%+v, want %q", o, c.says)
+			if o := run(t, w, strings.Fields(c.command)...); o.Exit != 0 || o.Err != c.message {
+				t.Errorf("%+v, want %q", o, c.message)
 			}
 		})
 	}

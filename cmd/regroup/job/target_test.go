@@ -39,7 +39,7 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 		jobs []events.JobView
 		line string
 		exit int
-		says string
+		message string
 	}{
 		"the only one":         {[]events.JobView{job("a-0001", mine, events.JobStateRunning), job("b-0001", mine, events.JobStateFailed)}, "stop", 0, "the only job that has not ended, a-0001:\na-0001 is stopping\n"},
 		"one of this machine":  {[]events.JobView{job("a-0001", local, events.JobStateRunning)}, "stop --now", 0, "the only job that has not ended, a-0001:\na-0001 is stopping\n"},
@@ -64,8 +64,8 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 					w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobScaled{Job: b.Job}})
 				}
 			})
-			if o := run(t, w, strings.Split(c.line, " ")...); o.Exit != c.exit || o.Err != c.says {
-				t.Errorf("%s: %+v, want exit %d, %q", c.line, o, c.exit, c.says)
+			if o := run(t, w, strings.Split(c.line, " ")...); o.Exit != c.exit || o.Err != c.message {
+				t.Errorf("%s: %+v, want exit %d, %q", c.line, o, c.exit, c.message)
 			}
 		})
 	}

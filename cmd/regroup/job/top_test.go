@@ -25,10 +25,10 @@ func (s streams) Streams(context.Context) []events.StreamState { return s }
 
 func TestTop(t *testing.T) {
 	w := world(t)
-	heard := 240.0
+	seen := 240.0
 	w.Ports.Brokers = streams{{
 		Stream: events.StreamFacts, Leader: "n0", Messages: 120, Bytes: 45000, MaxBytes: 1 << 30,
-		Replicas:  []events.ReplicaState{{Broker: "n0", Leader: true, Current: true}, {Broker: "n1", Current: true, SeenMS: &heard}, {Broker: "n2", Offline: true, Lag: 31}},
+		Replicas:  []events.ReplicaState{{Broker: "n0", Leader: true, Current: true}, {Broker: "n1", Current: true, SeenMS: &seen}, {Broker: "n2", Offline: true, Lag: 31}},
 		Consumers: []events.ConsumerState{{Consumer: "registry-evt", Service: "registry", Pending: 3, AckPending: 1}},
 	}}
 	w.Put(events.BucketNodes, "node-a", events.NodeView{Node: "node-a", State: events.NodeStateReady, Slots: 2, Since: began})
@@ -65,11 +65,11 @@ func TestRates(t *testing.T) {
 // TestTopBrokers draws a cluster with a broker that is gone, one that is silent, and a consumer of
 // which nothing is known.
 func TestTopBrokers(t *testing.T) {
-	heard := 12_400.0
+	seen := 12_400.0
 	r := brokers.Report{
 		Brokers: []brokers.Broker{
 			{Broker: "n0", State: brokers.StateCurrent, Leads: 2, Copies: 2, SeenMS: new(float64)},
-			{Broker: "n1", State: brokers.StateSilent, Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &heard},
+			{Broker: "n1", State: brokers.StateSilent, Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &seen},
 			{Broker: "n2", State: brokers.StateOffline, Copies: 2, NotCurrent: 2, Offline: true, Lag: 4711, LagOf: events.StreamFacts},
 		},
 		Streams: []events.StreamState{{Stream: events.StreamFacts, Consumers: []events.ConsumerState{

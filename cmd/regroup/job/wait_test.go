@@ -16,7 +16,7 @@ func TestWaitExitsWithTheOutcome(t *testing.T) {
 		end  events.Body
 		view events.JobView
 		exit int
-		says string
+		message string
 	}{
 		"succeeded": {events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateSucceeded}, 0, "✔ succeeded"},
 		"failed":    {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateFailed, Reason: "no data"}, 10, "no data"},
@@ -32,8 +32,8 @@ func TestWaitExitsWithTheOutcome(t *testing.T) {
 			c.view.Job, c.view.Submitted, c.view.Ended = mnist, began, clustertest.Now
 			w.Job(c.view)
 			w.Publish(events.Event{Entity: string(mnist), Body: c.end})
-			if o := <-ended; o.Exit != c.exit || o.Out != "" || !strings.Contains(o.Err, c.says) {
-				t.Errorf("%+v, want exit %d, %q", o, c.exit, c.says)
+			if o := <-ended; o.Exit != c.exit || o.Out != "" || !strings.Contains(o.Err, c.message) {
+				t.Errorf("%+v, want exit %d, %q", o, c.exit, c.message)
 			}
 			if o := run(t, w, "wait", "-o", "json"); o.Exit != c.exit || !strings.Contains(o.Out, `"outcome": "`+string(c.view.State)+`"`) {
 				t.Errorf("after its end: %+v, want exit %d", o, c.exit)

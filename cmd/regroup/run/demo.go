@@ -71,7 +71,7 @@ func (d *demo) run(parent context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := serve.OpenAside(parent, d.config)
+	l, err := serve.OpenTemporary(parent, d.config)
 	if err != nil {
 		return err
 	}

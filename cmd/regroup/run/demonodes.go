@@ -91,7 +91,7 @@ func forget(ctx context.Context, l *serve.Local) error {
 	ctx, cancel := context.WithTimeout(ctx, forgetWithin)
 	defer cancel()
 	d := l.Discovery
-	d.KeepGone = time.Nanosecond
+	d.KeepLost = time.Nanosecond
 	c := cluster.New(l.Process.Ports, cluster.RunSource)
 	return boot.Both(ctx, func(ctx context.Context) error {
 		return serve.Services(ctx, l.Process, d, events.ServiceDiscovery)

@@ -100,13 +100,13 @@ func (m *machine) submit(job spec.Job) (events.JobID, string, string, error) {
 	if job.Rendezvous == nil {
 		job.Workers = spec.Workers{Min: 1, Max: 1}
 	}
-	var said []string
-	id, err := submit(m.t.Context(), cluster.New(m.w.Ports, "/client/ada"), boot.Config{StateDir: m.state, Server: m.server}, job, func(text string) { said = append(said, text) })
+	var printed []string
+	id, err := submit(m.t.Context(), cluster.New(m.w.Ports, "/client/ada"), boot.Config{StateDir: m.state, Server: m.server}, job, func(text string) { printed = append(printed, text) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	given := m.given
 	m.given = nil
-	return id, strings.Join(said, "\n"), strings.Join(given, ", "), err
+	return id, strings.Join(printed, "\n"), strings.Join(given, ", "), err
 }
 
 // TestAgentsHereAreGivenTheEnvironment, for the job that is submitted then, and the job has its
@@ -119,9 +119,9 @@ func TestAgentsHereAreGivenTheEnvironment(t *testing.T) {
 	m.agent("b", nil)
 	m.w.Put(events.BucketNodes, "c", events.NodeView{Node: "c", State: events.NodeStateLost, Slots: 1})
 	m.w.Put(events.BucketNodes, "d", events.NodeView{Node: "d", State: events.NodeStateReady}) // of a job that comes by itself
-	id, said, given, err := m.submit(spec.Job{Name: "mnist", Processes: spec.Processes{SubmitEnvironment: strings.Repeat("0", 32)}})
-	if err != nil || said != "" || given != "a given, b given" {
-		t.Fatalf("%v; said %q; agents: %s", err, said, given)
+	id, printed, given, err := m.submit(spec.Job{Name: "mnist", Processes: spec.Processes{SubmitEnvironment: strings.Repeat("0", 32)}})
+	if err != nil || printed != "" || given != "a given, b given" {
+		t.Fatalf("%v; said %q; agents: %s", err, printed, given)
 	}
 	dir, err := os.Getwd()
 	if err != nil {
@@ -151,8 +151,8 @@ func TestAnAgentIsFoundInALongStateFolder(t *testing.T) {
 	m := newMachine(t)
 	m.state = filepath.Join(m.state, strings.Repeat("d", 120))
 	m.agent("a", nil)
-	if _, said, given, err := m.submit(spec.Job{Name: "mnist"}); err != nil || said != "" || given != "a given" {
-		t.Errorf("%v; said %q; agents: %s", err, said, given)
+	if _, printed, given, err := m.submit(spec.Job{Name: "mnist"}); err != nil || printed != "" || given != "a given" {
+		t.Errorf("%v; said %q; agents: %s", err, printed, given)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestAllWorkersAreAlike(t *testing.T) {
 	for name, c := range map[string]struct {
 		agents    func(*machine)
 		job       spec.Job
-		said, got string
+		printed, got string
 	}{
 		"elsewhere": {
 			func(m *machine) { m.agent("a", nil); m.node("b") },
@@ -206,9 +206,9 @@ func TestAllWorkersAreAlike(t *testing.T) {
 			m := newMachine(t)
 			c.agents(m)
 			c.job.Name = "mnist"
-			_, said, given, err := m.submit(c.job)
-			if err != nil || said != c.said || given != c.got || m.job.Processes.SubmitEnvironment != "" {
-				t.Errorf("%v; said\n%s\nwant\n%s\nagents: %q, want %q; the job has the environment %q", err, said, c.said, given, c.got, m.job.Processes.SubmitEnvironment)
+			_, printed, given, err := m.submit(c.job)
+			if err != nil || printed != c.printed || given != c.got || m.job.Processes.SubmitEnvironment != "" {
+				t.Errorf("%v; said\n%s\nwant\n%s\nagents: %q, want %q; the job has the environment %q", err, printed, c.printed, given, c.got, m.job.Processes.SubmitEnvironment)
 			}
 		})
 	}
@@ -220,20 +220,20 @@ func TestNodesOfAServerAreReadIfOneMayBeHere(t *testing.T) {
 	m.server = "nats://broker:4222"
 	const none = "workers run on the nodes of the server in the folder, as the user and with the environment of the agent there, not of this command (no agent of this user and state folder runs on this machine); --workdir and --env change that"
 	m.node("a")
-	if _, said, _, err := m.submit(spec.Job{Name: "mnist"}); err != nil || said != none {
-		t.Errorf("%v; said %s", err, said)
+	if _, printed, _, err := m.submit(spec.Job{Name: "mnist"}); err != nil || printed != none {
+		t.Errorf("%v; said %s", err, printed)
 	}
 	m.agent("a", nil)
 	unlock, err := statedir.Lock(statedir.Of(m.state, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, said, given, err := m.submit(spec.Job{Name: "mnist"}); err != nil || said != "" || given != "a given" {
-		t.Errorf("%v; said %q; agents: %s", err, said, given)
+	if _, printed, given, err := m.submit(spec.Job{Name: "mnist"}); err != nil || printed != "" || given != "a given" {
+		t.Errorf("%v; said %q; agents: %s", err, printed, given)
 	}
 	unlock()
-	if _, said, _, err := m.submit(spec.Job{Name: "mnist"}); err != nil || said != none {
-		t.Errorf("once that agent has ended: %v; said %s", err, said)
+	if _, printed, _, err := m.submit(spec.Job{Name: "mnist"}); err != nil || printed != none {
+		t.Errorf("once that agent has ended: %v; said %s", err, printed)
 	}
 }
 
@@ -241,8 +241,8 @@ func TestNodesOfAServerAreReadIfOneMayBeHere(t *testing.T) {
 func TestARefusedJobLeavesNoEnvironment(t *testing.T) {
 	m := newMachine(t)
 	m.agent("a", nil)
-	if _, said, given, err := m.submit(spec.Job{Name: "refused"}); err == nil || said != "" || given != "a given, a withdrawn" {
-		t.Errorf("%v; said %q; agents: %s", err, said, given)
+	if _, printed, given, err := m.submit(spec.Job{Name: "refused"}); err == nil || printed != "" || given != "a given, a withdrawn" {
+		t.Errorf("%v; said %q; agents: %s", err, printed, given)
 	}
 }
 
@@ -261,23 +261,23 @@ func TestASocketOfAnotherUserGetsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard := make(chan []byte, 1)
+	seen := make(chan []byte, 1)
 	go func() {
 		conn, err := l.Accept()
 		if err != nil {
-			heard <- []byte(err.Error())
+			seen <- []byte(err.Error())
 			return
 		}
 		b := make([]byte, 100)
 		n, _ := conn.Read(b)
-		heard <- b[:n]
+		seen <- b[:n]
 		_ = conn.Close()
 	}()
-	_, said, _, err := m.submit(spec.Job{Name: "mnist"})
-	if err != nil || !strings.Contains(said, "(the agent of a: it is of user 54321, and this command of user 0)") {
-		t.Fatalf("%v; said %q", err, said)
+	_, printed, _, err := m.submit(spec.Job{Name: "mnist"})
+	if err != nil || !strings.Contains(printed, "(the agent of a: it is of user 54321, and this command of user 0)") {
+		t.Fatalf("%v; said %q", err, printed)
 	}
-	if b := <-heard; len(b) > 0 {
+	if b := <-seen; len(b) > 0 {
 		t.Errorf("it was sent %q", b)
 	}
 	if err := l.Close(); err != nil {

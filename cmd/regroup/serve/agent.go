@@ -145,9 +145,9 @@ func AgentCommand(c *boot.Config, shared *AgentConfig) *cobra.Command {
 	var join *jobflags.Join
 	cmd := &cobra.Command{
 		Use: "agent [--join-job ID [flags] -- COMMAND [ARG...]]", Short: "Run this node's agent: it starts and watches workers", Args: cobra.ArbitraryArgs,
-		Long: `Runs this node's agent. It gets its work from the scheduler, or with --join-job takes part in one job that nobody
-schedules, as torchrun's agents do: started on every machine with the same flags, by hand, by Slurm (srun) or by a script. Whoever
-comes first creates the job. The agent then ends with the job's outcome, or leaves it when it is interrupted. With --join it takes the
+		Long: `Runs this node's agent. It gets its work from the scheduler, or with --join-job takes part in one job that is not
+scheduled, as torchrun's agents do: started on every machine with the same flags, by hand, by Slurm (srun) or by a script. The
+first one creates the job. The agent then ends with the job's outcome, or leaves it when it is interrupted. With --join it takes the
 name of its node, the address of the brokers and its credentials from a token, and keeps them in its state folder for later starts.`,
 		Example: `  regroup agent --server nats://broker:4222
   regroup agent --join @node-a.token

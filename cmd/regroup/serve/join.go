@@ -47,7 +47,7 @@ func joinedJob(ctx context.Context, c *cluster.Client, j *jobflags.Join, args []
 		v, err = c.Job(ctx, j.Run)
 	}
 	if events.CodeOf(err) == events.NotFound {
-		return nil, events.Errorf(events.NotFound, "there is no job %s to join: give its command after --, and whoever comes first creates it", j.Run)
+		return nil, events.Errorf(events.NotFound, "there is no job %s to join: give its command after --, and the first agent creates it", j.Run)
 	}
 	if err == nil && !v.Spec.SelfRegistered() {
 		err = events.Errorf(events.Invalid, "%s is placed by the scheduler: start the agent without --join-job", v.Job)
@@ -135,7 +135,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 	return m.Run(ctx)
 }
 
-// Membership is the part of this node in a job that nobody schedules.
+// Membership is the part of this node in a job that is not scheduled.
 type Membership struct {
 	Process *boot.Process
 	Agent   AgentConfig

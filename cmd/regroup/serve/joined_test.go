@@ -119,7 +119,7 @@ func TestWrongTokensAreRefused(t *testing.T) {
 	m := machine{t, t.TempDir(), time.Now()}
 	a := c.token(access.RoleAgent, "node-a", "node-a", 0)
 	for _, w := range []struct {
-		what, says string
+		what, message string
 		args       []string
 	}{
 		{"cut off", "--join: the token is incomplete or damaged", []string{"--join", a[:500]}},
@@ -131,8 +131,8 @@ func TestWrongTokensAreRefused(t *testing.T) {
 		{"no file", "--join: open /no/such", []string{"--join", "@/no/such"}},
 	} {
 		_, _, err := m.starts(w.args...)
-		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), w.says) || strings.Contains(err.Error(), a[20:60]) {
-			t.Errorf("%s: %v, want %q", w.what, err, w.says)
+		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), w.message) || strings.Contains(err.Error(), a[20:60]) {
+			t.Errorf("%s: %v, want %q", w.what, err, w.message)
 		}
 	}
 	t.Setenv(envJoin, a[:700])

@@ -132,7 +132,7 @@ func (t *call) attached(ctx context.Context, url string, job spec.Job, hosted bo
 	watched, stop := context.WithCancel(ctx)
 	var g errgroup.Group
 	g.Go(func() error {
-		if hostIsGone(watched, p, server, job.Rendezvous.KeepAliveInterval.D()*time.Duration(job.Rendezvous.KeepAliveMaxAttempt)) {
+		if hostLost(watched, p, server, job.Rendezvous.KeepAliveInterval.D()*time.Duration(job.Rendezvous.KeepAliveMaxAttempt)) {
 			end(events.Errorf(events.Unavailable, "the node that serves this run, at %s, is gone, and with it the job; with brokers on three machines no node is precious: docs/torchrun.md", strings.TrimPrefix(url, "nats://")))
 		}
 		return nil
@@ -148,7 +148,7 @@ func (t *call) attached(ctx context.Context, url string, job spec.Job, hosted bo
 
 // hostIsGone returns true once there was no connection to a server for so long, or another server
 // has taken its address; false when ctx ends.
-func hostIsGone(ctx context.Context, p *boot.Process, server string, patience time.Duration) bool {
+func hostLost(ctx context.Context, p *boot.Process, server string, patience time.Duration) bool {
 	last := time.Now()
 	return wait.Until(ctx, 200*time.Millisecond, func() (gone bool, err error) {
 		if p.Conn.Connected() {

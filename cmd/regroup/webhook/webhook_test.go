@@ -106,14 +106,14 @@ func TestAWebhookIsShownWithItsReason(t *testing.T) {
 	if _, _, err := x.run("add", target.URL, "--handshake", "required"); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), why) {
 		t.Errorf("it was made, or the reason is missing: %v", err)
 	}
-	secret, said, err := x.run("add", target.URL, "--type", "incident.*")
+	secret, printed, err := x.run("add", target.URL, "--type", "incident.*")
 	if err != nil || !strings.HasPrefix(secret, "whsec_") {
-		t.Fatalf("%q %q %v", secret, said, err)
+		t.Fatalf("%q %q %v", secret, printed, err)
 	}
 	id, _, err := x.run("ls", "-o", "name")
 	id = strings.TrimSpace(id)
-	if err != nil || !strings.Contains(said, id) {
-		t.Fatalf("%q %q %v", id, said, err)
+	if err != nil || !strings.Contains(printed, id) {
+		t.Fatalf("%q %q %v", id, printed, err)
 	}
 	shows := func(want ...string) {
 		t.Helper()
@@ -125,8 +125,8 @@ func TestAWebhookIsShownWithItsReason(t *testing.T) {
 		}
 	}
 	shows("incident.*", "optional", "not asked")
-	if _, said, err := x.run("test", id); err != nil || said != "it was taken\n" {
-		t.Errorf("%q %v", said, err)
+	if _, printed, err := x.run("test", id); err != nil || printed != "it was taken\n" {
+		t.Errorf("%q %v", printed, err)
 	}
 	shows("not agreed", why)
 	agrees.Store(true)
@@ -134,8 +134,8 @@ func TestAWebhookIsShownWithItsReason(t *testing.T) {
 		t.Error(err)
 	}
 	shows("agreed, 600/min")
-	if _, said, err := x.run("replay", id); err != nil || said != "all that are still kept were taken\n" {
-		t.Errorf("%q %v", said, err)
+	if _, printed, err := x.run("replay", id); err != nil || printed != "all that are still kept were taken\n" {
+		t.Errorf("%q %v", printed, err)
 	}
 	if _, _, err := x.run("add", target.URL, "--handshake", "maybe", "--rate", "-1"); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "handshake") || !strings.Contains(err.Error(), "rate") {
 		t.Errorf("%v", err)

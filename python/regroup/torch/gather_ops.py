@@ -79,8 +79,8 @@ def _allgather_on_gpu(call: Call, gpu: Engine, given: torch.Tensor, ordered: boo
     """Starts an allgather on GPUs, which needs the same number of rows on all ranks; None if they
     differ."""
     mine = torch.tensor([given.shape[0]], dtype=torch.int64)
-    world, said = call.comm.world, {"name": call.name + ".rows", "detail": rows_signature(given) + detail}
-    request = call.comm.named.allgather(mine.data_ptr(), 0, 1, lib.INT64, row=1, start=True, **said)
+    world, labels = call.comm.world, {"name": call.name + ".rows", "detail": rows_signature(given) + detail}
+    request = call.comm.named.allgather(mine.data_ptr(), 0, 1, lib.INT64, row=1, start=True, **labels)
     table = lib.wait_rows(request, world)
     lengths = tensors.over(table.address, 8 * world, table).view(torch.int64).tolist()
     if len(set(lengths)) != 1 or not given.numel():
@@ -130,8 +130,8 @@ class Alltoall(Operation):
         return result[1:]
 
     def gradient(self, past: Past, gradient: Any) -> Any:
-        (came,) = past.saved
-        return self.start(past.call.part("grad"), gradient, came).synchronize()[0]
+        (splits,) = past.saved
+        return self.start(past.call.part("grad"), gradient, splits).synchronize()[0]
 
 
 def _counts(splits: Splits, rows: int, size: int) -> List[int]:

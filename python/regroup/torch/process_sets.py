@@ -172,8 +172,8 @@ def _agree(what: str) -> None:
         return
     comm = global_process_set.group().comm
     if comm is not None:
-        said = {"name": comm.named.number("process sets"), "detail": what}
-        lib.wait(comm.named.broadcast(0, 0, lib.UINT8, 0, start=True, **said))
+        labels = {"name": comm.named.number("process sets"), "detail": what}
+        lib.wait(comm.named.broadcast(0, 0, lib.UINT8, 0, start=True, **labels))
 
 
 def forget() -> None:

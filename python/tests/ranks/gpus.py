@@ -19,13 +19,13 @@ ON_A_GPU = SimpleNamespace(is_cuda=True, device=SimpleNamespace(index=0))
 
 def case_the_reason_is_shown():
     """Rank 1 was told to use none; the others may have one or not."""
-    said = hvd.describe()
-    assert said.startswith("copied through the host: rank "), said
-    assert "has no GPU: " in said, said
+    output = hvd.describe()
+    assert output.startswith("copied through the host: rank "), output
+    assert "has no GPU: " in output, output
     if not torch.cuda.is_available():
-        assert "rank 0 has no GPU: torch" in said, said
-    gathered = hvd.allgather_object(said)
-    assert gathered == [said] * SIZE, gathered
+        assert "rank 0 has no GPU: torch" in output, output
+    gathered = hvd.allgather_object(output)
+    assert gathered == [output] * SIZE, gathered
 
 
 def case_the_host_has_its_own_way():
@@ -40,9 +40,9 @@ def case_without_the_libraries():
     assert "every rank has a GPU" in gpus.describe(), gpus.describe()
     for _ in range(2):  # it is tried once
         assert gpus.of(ON_A_GPU) is None
-        said = gpus.describe()
+        output = gpus.describe()
         for part in ("copied through the host: rank 0 has no GPU", "/nowhere/libcuda.so.1"):
-            assert part in said, said
+            assert part in output, output
     gpus.close()
     assert torch.equal(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), float(SIZE)))
 

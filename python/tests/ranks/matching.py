@@ -242,18 +242,18 @@ def case_objects_that_cannot_be_pickled():
 
 
 def case_other_threads_need_names():
-    said = []
+    output = []
 
     def run():
         try:
             hvd.allreduce(torch.ones(1))
         except hvd.InvalidArgumentError as e:
-            said.append(str(e))
+            output.append(str(e))
 
     t = threading.Thread(target=run)
     t.start()
     t.join()
-    assert len(said) == 1 and "needs a name" in said[0], said
+    assert len(output) == 1 and "needs a name" in output[0], output
     hvd.barrier()
 
 

@@ -241,7 +241,8 @@ func IncidentText(i events.IncidentClosed) string {
 	return fmt.Sprintf("%s · %s → %s · %s · %s · %s", s, i.From, i.To, MS(i.TotalMS), PhasesText(i.Phases), LostText(i))
 }
 
-// SilenceText describes how long nobody had observed a step before an incident; "" = somebody had.
+// SilenceText describes for how long no step was observed before an incident; "" = one was, until
+// it began.
 func SilenceText(i events.IncidentClosed) string {
 	switch {
 	case i.SilenceMS > 0:

@@ -49,7 +49,7 @@ func TestTimeouts(t *testing.T) {
 		"a lot of them":    {liveness.LargeFleet / 2, 61, 8 * time.Second, 8 * time.Second},
 		"of thousands":     {1500, 60, 3500 * time.Millisecond, 5 * time.Second},
 	} {
-		a := ages()
+		a := newTracker()
 		for i := range c.nodes {
 			a.Update(events.NodeView{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A", State: events.NodeStateReady}, noon)
 		}

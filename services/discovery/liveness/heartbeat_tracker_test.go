@@ -47,7 +47,7 @@ func TestHeartbeatTracker(t *testing.T) {
 		}, "suspect@4.4s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := ages()
+			a := newTracker()
 			a.Update(view(events.NodeStateReady, "A"), noon)
 			got := ""
 			for at := time.Duration(0); at < 5*time.Second; at += 100 * time.Millisecond {
@@ -66,7 +66,7 @@ func TestHeartbeatTracker(t *testing.T) {
 // TestSilenceOfOneThatWasNeverHeard: a replica that has just started knows an agent from the record
 // alone. For how long it was silent before that it does not know.
 func TestSilenceOfOneThatWasNeverHeard(t *testing.T) {
-	a := ages()
+	a := newTracker()
 	old := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
 	a.Update(view(events.NodeStateReady, "A"), noon)
 	next := events.NodeHello{Node: "node-a", Incarnation: "B"}
@@ -102,7 +102,7 @@ func TestObserveReportsStaleRecords(t *testing.T) {
 }
 
 func TestGapBetweenChecksRestartsTimeouts(t *testing.T) {
-	a := ages()
+	a := newTracker()
 	a.Update(view(events.NodeStateReady, "A"), noon)
 	a.Check(noon)
 	if suspect, ask := a.Check(noon.Add(time.Minute)); len(suspect)+len(ask) > 0 {
@@ -122,7 +122,7 @@ func TestPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
 	view := func(s events.NodeState) events.NodeView {
 		return events.NodeView{Node: who.Node, Incarnation: who.Incarnation, State: s}
 	}
-	for name, heard := range map[string]func(*liveness.HeartbeatTracker, time.Time){
+	for name, seen := range map[string]func(*liveness.HeartbeatTracker, time.Time){
 		"by this replica": func(a *liveness.HeartbeatTracker, now time.Time) { a.Observe(who, events.Link{}, now) },
 		"by another one":  func(a *liveness.HeartbeatTracker, now time.Time) { a.Update(view(events.NodeStateReady), now) },
 	} {
@@ -133,7 +133,7 @@ func TestPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
 		if _, ask := a.Check(start.Add(2 * time.Second)); len(ask) != 1 || !a.PingPending(who) {
 			t.Fatalf("%s: after 2 s of silence %v are pinged, want node-a", name, ask)
 		}
-		heard(&a, start.Add(2100*time.Millisecond))
+		seen(&a, start.Add(2100*time.Millisecond))
 		if a.PingPending(who) {
 			t.Errorf("%s: heard, and a failed ping would still count", name)
 		}

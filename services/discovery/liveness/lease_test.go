@@ -22,7 +22,7 @@ func TestALostNodesLeaseOutlastsEachGrant(t *testing.T) {
 		s, _ = m.Step(s, events.Input{Body: events.HeartbeatMissed{Node: "node-a", Incarnation: "A", Failed: true, Silence: spec.Duration(2 * time.Second), FleetSize: nodes}}, noon)
 		granted := lease.ForFleet(2 * nodes)
 		ends := s.View.LeaseEnds
-		if heard := noon.Add(-2 * time.Second); !ends.Restart.After(heard.Add(granted.Restart)) || !ends.InPlace.After(heard.Add(granted.InPlace)) {
+		if seen := noon.Add(-2 * time.Second); !ends.Restart.After(seen.Add(granted.Restart)) || !ends.InPlace.After(seen.Add(granted.InPlace)) {
 			t.Errorf("%d nodes: the lease ends at %v, granted were %v", nodes, ends, granted)
 		}
 	}
@@ -47,7 +47,7 @@ func TestOnlyAReplicaThatKnowsGrantsLeases(t *testing.T) {
 		{"a replica that was paused", func(*liveness.HeartbeatTracker) {}, 2000, who, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := ages()
+			a := newTracker()
 			a.Update(view(events.NodeStateReady, "A"), noon)
 			a.Check(noon)
 			c.change(&a)
@@ -81,7 +81,7 @@ func TestAGrantCountsFromAProvenHeartbeat(t *testing.T) {
 		{"a late answer proves what was heard before its question", []int{0, 500, 1000}, nil, []proof{{900, 910}, {600, 920}}, 1100, "true 600ms"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := ages()
+			a := newTracker()
 			a.NeedsProof = true
 			a.Update(view(events.NodeStateReady, "A"), noon)
 			a.Check(at(c.now))
@@ -113,7 +113,7 @@ func TestAGrantCountsFromAProvenHeartbeat(t *testing.T) {
 // TestSilenceCountsOnProofOnly: a replica in a rack that was cut off hears nobody else.
 func TestSilenceCountsOnProofOnly(t *testing.T) {
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
-	a := ages()
+	a := newTracker()
 	a.NeedsProof = true
 	a.Update(view(events.NodeStateReady, "A"), noon)
 	at := noon
@@ -155,7 +155,7 @@ func TestANodeThatIsHeardAgainIsNotLost(t *testing.T) {
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
 	var m liveness.Machine
 	s, _ := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1}}, noon)
-	a := ages()
+	a := newTracker()
 	a.Update(s.View, noon)
 	a.Heartbeat(who, events.Link{}, noon)
 	now := noon.Add(3 * time.Second)

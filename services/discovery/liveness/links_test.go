@@ -72,7 +72,7 @@ func TestEnds(t *testing.T) {
 		}}, "suspect@3s suspect@4.5s ask@4.5s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := ages()
+			a := newTracker()
 			v := view(events.NodeStateReady, "A")
 			v.Link = link(1)
 			a.Update(v, noon)
@@ -100,7 +100,7 @@ func TestEnds(t *testing.T) {
 // TestBrokerIsBlamedWhenMostAreDisconnected: all nodes must reconnect to the same brokers.
 func TestBrokerIsBlamedWhenMostAreDisconnected(t *testing.T) {
 	for cuts, want := range map[uint64]time.Duration{2: time.Second, 4: time.Second, 5: 3 * time.Second, 8: 3 * time.Second} {
-		a := ages()
+		a := newTracker()
 		for i := range uint64(8) {
 			v := view(events.NodeStateReady, "A")
 			v.Node, v.Link = events.NodeID(fmt.Sprint("node-", i)), link(i+1)
@@ -125,7 +125,7 @@ func TestBrokerIsBlamedWhenMostAreDisconnected(t *testing.T) {
 	}
 }
 
-func ages() liveness.HeartbeatTracker {
+func newTracker() liveness.HeartbeatTracker {
 	return liveness.HeartbeatTracker{
 		SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond, ReconnectWithin: time.Second,
 	}

@@ -151,18 +151,18 @@ func TestAnyHistory(t *testing.T) {
 
 func TestOnlySilentNodesAreSuspected(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := ages()
+		a := newTracker()
 		now := noon
-		heard := map[liveness.Incarnation]time.Time{} // or start of the last timeout
+		seen := map[liveness.Incarnation]time.Time{} // or start of the last timeout
 		names := []events.NodeID{"node-a", "node-b", "node-c"}
 		down := false
 		for _, n := range names {
 			a.Update(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
-			heard[liveness.Incarnation{Node: n, Incarnation: "A"}] = now
+			seen[liveness.Incarnation{Node: n, Incarnation: "A"}] = now
 		}
 		grace := func() {
-			for who := range heard {
-				heard[who] = now
+			for who := range seen {
+				seen[who] = now
 			}
 		}
 		a.Check(now)
@@ -182,20 +182,20 @@ func TestOnlySilentNodesAreSuspected(t *testing.T) {
 			case 2, 3, 4:
 				who := liveness.Incarnation{Node: rapid.SampledFrom(names).Draw(t, "node"), Incarnation: "A"}
 				a.Observe(who, events.Link{}, now)
-				heard[who] = now
+				seen[who] = now
 			}
 			suspect, ask := a.Check(now)
 			if step > 750*time.Millisecond {
 				grace()
 			}
 			for _, who := range suspect {
-				if down || now.Sub(heard[who]) < 1500*time.Millisecond {
-					t.Fatalf("%v is suspected %s after it was heard (disconnected: %v)", who, now.Sub(heard[who]), down)
+				if down || now.Sub(seen[who]) < 1500*time.Millisecond {
+					t.Fatalf("%v is suspected %s after it was heard (disconnected: %v)", who, now.Sub(seen[who]), down)
 				}
 			}
 			for _, who := range ask {
-				if down || now.Sub(heard[who]) < 3*time.Second {
-					t.Fatalf("%v is to be pinged %s after it was heard (disconnected: %v)", who, now.Sub(heard[who]), down)
+				if down || now.Sub(seen[who]) < 3*time.Second {
+					t.Fatalf("%v is to be pinged %s after it was heard (disconnected: %v)", who, now.Sub(seen[who]), down)
 				}
 			}
 		}

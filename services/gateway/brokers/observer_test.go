@@ -16,21 +16,21 @@ import (
 )
 
 // said is what the brokers say in a test, in which the test sets the time.
-type said struct {
+type printed struct {
 	streams  []events.StreamState
 	now      time.Time
 	observer *brokers.Observer
 }
 
 // Connected implements events.Brokers.
-func (s *said) Connected() string { return "n0" }
+func (s *printed) Connected() string { return "n0" }
 
 // Streams implements events.Brokers.
-func (s *said) Streams(context.Context) []events.StreamState { return s.streams }
+func (s *printed) Streams(context.Context) []events.StreamState { return s.streams }
 
 // say begins with a cluster of three brokers in which all is well.
-func say() *said {
-	s := &said{now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
+func say() *printed {
+	s := &printed{now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
 	seen := 200.0
 	for i, name := range []string{events.StreamCommands, events.StreamFacts} {
 		leader := fmt.Sprint("n", i)
@@ -50,13 +50,13 @@ func say() *said {
 }
 
 // report is the report of an observation so much later.
-func (s *said) report(later time.Duration) brokers.Report {
+func (s *printed) report(later time.Duration) brokers.Report {
 	s.now = s.now.Add(later)
 	return s.observer.Observe(context.Background(), func() time.Time { return s.now })
 }
 
 // found returns what needs attention.
-func (s *said) found(later time.Duration) string {
+func (s *printed) found(later time.Duration) string {
 	var all []string
 	for _, f := range s.report(later).Findings {
 		all = append(all, f.Severity+": "+f.Text)
@@ -65,10 +65,10 @@ func (s *said) found(later time.Duration) string {
 }
 
 // copyOf is what the leader of the facts says about its copy at n2.
-func (s *said) copyOf() *events.ReplicaState { return &s.streams[1].Replicas[2] }
+func (s *printed) copyOf() *events.ReplicaState { return &s.streams[1].Replicas[2] }
 
 // hear sets when the leaders have heard n2.
-func (s *said) hear(ago time.Duration) {
+func (s *printed) hear(ago time.Duration) {
 	ms := float64(ago.Milliseconds())
 	for i := range s.streams {
 		c := &s.streams[i].Replicas[2]
@@ -102,23 +102,23 @@ func TestWhoTakesPart(t *testing.T) {
 // TestFindings has each rule at its bound.
 func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*said)
+		change func(*printed)
 		want   string
 	}{
-		"offline":       {func(s *said) { *s.copyOf() = events.ReplicaState{Broker: "n2", Offline: true, Lag: 3} }, "warning: broker n2 is offline: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 3 messages"},
-		"silent":        {func(s *said) { s.hear(49 * time.Second) }, "warning: broker n2 was not heard for 49s: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 4 messages"},
-		"nearly silent": {func(s *said) { s.hear(brokers.SilentAfter - time.Millisecond) }, ""},
-		"lag":           {func(s *said) { s.copyOf().Lag = brokers.MaxLag + 1 }, "warning: broker n2 is behind: its copy of REGROUP_EVT lacks 1001 messages"},
-		"no lag":        {func(s *said) { s.copyOf().Lag = brokers.MaxLag }, ""},
-		"full":          {func(s *said) { s.streams[0].Bytes = 800 }, "warning: stream REGROUP_CMD is 80 % full: once it is, it refuses what is new"},
-		"not so full, and one that drops its oldest": {func(s *said) { s.streams[0].Bytes, s.streams[1].Bytes = 799, 1000 }, ""},
-		"one stream is unknown":                      {func(s *said) { s.streams[1] = events.StreamState{Stream: events.StreamFacts, Unknown: "no answer"} }, "error: no broker answers for REGROUP_EVT: no answer"},
-		"all are": {func(s *said) {
+		"offline":       {func(s *printed) { *s.copyOf() = events.ReplicaState{Broker: "n2", Offline: true, Lag: 3} }, "warning: broker n2 is offline: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 3 messages"},
+		"silent":        {func(s *printed) { s.hear(49 * time.Second) }, "warning: broker n2 was not heard for 49s: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 4 messages"},
+		"nearly silent": {func(s *printed) { s.hear(brokers.SilentAfter - time.Millisecond) }, ""},
+		"lag":           {func(s *printed) { s.copyOf().Lag = brokers.MaxLag + 1 }, "warning: broker n2 is behind: its copy of REGROUP_EVT lacks 1001 messages"},
+		"no lag":        {func(s *printed) { s.copyOf().Lag = brokers.MaxLag }, ""},
+		"full":          {func(s *printed) { s.streams[0].Bytes = 800 }, "warning: stream REGROUP_CMD is 80 % full: once it is, it refuses what is new"},
+		"not so full, and one that drops its oldest": {func(s *printed) { s.streams[0].Bytes, s.streams[1].Bytes = 799, 1000 }, ""},
+		"one stream is unknown":                      {func(s *printed) { s.streams[1] = events.StreamState{Stream: events.StreamFacts, Unknown: "no answer"} }, "error: no broker answers for REGROUP_EVT: no answer"},
+		"all are": {func(s *printed) {
 			for i := range s.streams {
 				s.streams[i] = events.StreamState{Stream: s.streams[i].Stream, Unknown: "no answer"}
 			}
 		}, "error: no broker answers for a stream: no answer"},
-		"an unknown backlog": {func(s *said) { s.streams[1].Consumers[0].Unknown = "it may not" }, "notice: what registry-evt have to handle is unknown: it may not"},
+		"an unknown backlog": {func(s *printed) { s.streams[1].Consumers[0].Unknown = "it may not" }, "notice: what registry-evt have to handle is unknown: it may not"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := say()

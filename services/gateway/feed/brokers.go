@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
-// observeEvery is the pause between two rounds of requests to the brokers, whoever asks for what
+// observeEvery is the pause between two rounds of requests to the brokers, whatever is asked for
 // they gave.
 const observeEvery = 5 * time.Second
 

@@ -17,7 +17,7 @@ const (
 	tailLines = 1 << 14
 )
 
-// tails are the shared readers of output, one for each job that somebody reads.
+// tails are the shared readers of output, one for each job whose output is read.
 type tails struct {
 	feed *Feed
 	mu   sync.Mutex

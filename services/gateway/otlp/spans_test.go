@@ -134,7 +134,7 @@ func TestRefusals(t *testing.T) {
 		media, encoding string
 		body            []byte
 		code            events.Code
-		says            string
+		message            string
 	}{
 		"another form":        {"text/plain", "", nil, events.Invalid, Protobuf},
 		"another packing":     {Protobuf, "zstd", nil, events.Invalid, "gzip"},
@@ -149,8 +149,8 @@ func TestRefusals(t *testing.T) {
 		if err == nil {
 			_, err = Decode(c.media, body, nil)
 		}
-		if err == nil || events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v (%s), want %s with %q", name, err, events.CodeOf(err), c.code, c.says)
+		if err == nil || events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: %v (%s), want %s with %q", name, err, events.CodeOf(err), c.code, c.message)
 		}
 	}
 }

@@ -144,10 +144,10 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 	}
 	for n := 1; ; n++ {
 		h.mu.Lock()
-		gone := s.Target.Gone
+		retiredSince := s.Target.Gone
 		h.mu.Unlock()
-		err := retired(gone)
-		if gone.IsZero() {
+		err := retired(retiredSince)
+		if retiredSince.IsZero() {
 			err = h.attempt(ctx, s, i.Event.ID, i.Data, -1, false)
 		}
 		if ctx.Err() != nil {
@@ -161,7 +161,7 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 			h.mu.Unlock()
 			return true
 		}
-		if gone.IsZero() {
+		if retiredSince.IsZero() {
 			s.Failed++
 		}
 		s.LastError = limits.Shorten(err.Error(), limits.Text.Max)

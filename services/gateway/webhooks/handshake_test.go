@@ -155,11 +155,11 @@ func TestARequiredHandshakeRefuses(t *testing.T) {
 	r := newRig(t)
 	h, _ := r.open(true)
 	n := New{URL: r.url, Handshake: HandshakeRequired}
-	for answer, says := range map[string]func(http.ResponseWriter){
+	for answer, message := range map[string]func(http.ResponseWriter){
 		"without WebHook-Allowed-Origin": grant("", "10"), "this sender is": grant("other.example", "*"), "neither *": grant("regroup", "-1"),
 		"does not answer OPTIONS": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 	} {
-		r.set(func() { r.grants = says })
+		r.set(func() { r.grants = message })
 		if _, err := h.Add(t.Context(), n); !OfTarget(err) || events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), answer) {
 			t.Errorf("%q: %v", answer, err)
 		}
@@ -280,7 +280,7 @@ func TestARetiredTargetGetsNothing(t *testing.T) {
 // TestWhatATargetSaysMeanwhileHolds for a fact that waits for its turn.
 func TestWhatATargetSaysMeanwhileHolds(t *testing.T) {
 	for name, c := range map[string]struct {
-		says   *refusal
+		message   *refusal
 		parked int
 	}{
 		"it is retired": {&refusal{code: http.StatusGone}, 1},
@@ -304,7 +304,7 @@ func TestWhatATargetSaysMeanwhileHolds(t *testing.T) {
 					return s.next.After(h.Now().Add(pause + pause/5))
 				}
 				r.until("the first is there, and the second waits", func() bool { return len(r.ids()) == 2 || len(r.ids()) == 1 && waits() })
-				h.note(s, Target{}, c.says)
+				h.note(s, Target{}, c.message)
 				h.mu.Lock()
 				late := !h.Now().Before(s.next.Add(-pause))
 				h.mu.Unlock()
@@ -315,7 +315,7 @@ func TestWhatATargetSaysMeanwhileHolds(t *testing.T) {
 				if got := len(h.All()[0].Parked); got != c.parked {
 					t.Errorf("%d are set aside, want %d", got, c.parked)
 				}
-				if took := time.Since(begin); c.says.retryAfter > 0 && took < c.says.retryAfter {
+				if took := time.Since(begin); c.message.retryAfter > 0 && took < c.message.retryAfter {
 					t.Errorf("it was sent after %s", took)
 				}
 				return
@@ -328,15 +328,15 @@ func TestWhatATargetSaysMeanwhileHolds(t *testing.T) {
 func TestASuccessDoesNotTakeBackARefusal(t *testing.T) {
 	h, _ := newRig(t).open(true)
 	var s stored
-	for _, says := range []*refusal{{code: http.StatusGone}, {code: http.StatusServiceUnavailable, retryAfter: time.Hour}} {
+	for _, message := range []*refusal{{code: http.StatusGone}, {code: http.StatusServiceUnavailable, retryAfter: time.Hour}} {
 		before := s.Target
-		h.note(&s, before, says)
+		h.note(&s, before, message)
 		refused := s.Target
 		if h.note(&s, before, nil); s.Target != refused {
-			t.Errorf("%d: %+v after a success of before, want %+v", says.code, s.Target, refused)
+			t.Errorf("%d: %+v after a success of before, want %+v", message.code, s.Target, refused)
 		}
 		if h.note(&s, refused, nil); !s.Target.Gone.IsZero() || !s.Target.NotBefore.IsZero() {
-			t.Errorf("%d: %+v after a success", says.code, s.Target)
+			t.Errorf("%d: %+v after a success", message.code, s.Target)
 		}
 	}
 }

@@ -194,7 +194,7 @@ func (h *Hooks) Test(ctx context.Context, id string) error {
 	return nil
 }
 
-// targetError is a failure of somebody else's server.
+// targetError is a failure of a webhook's target.
 type targetError struct{ error }
 
 func (e targetError) Unwrap() error { return e.error }

@@ -104,8 +104,8 @@ type refusal struct {
 func (e *refusal) Error() string { return "it answers " + e.status }
 
 // retired is the failure of what is not sent, because the target gets nothing more.
-func retired(gone time.Time) error {
-	return &refusal{code: http.StatusGone, status: "that it is retired (410 Gone) since " + gone.Format(time.RFC3339)}
+func retired(retiredSince time.Time) error {
+	return &refusal{code: http.StatusGone, status: "that it is retired (410 Gone) since " + retiredSince.Format(time.RFC3339)}
 }
 
 // attempt sends a body when it is the turn of the hook, if its target has agreed. If the turn is
@@ -124,11 +124,11 @@ func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, 
 			return context.Cause(ctx)
 		}
 		h.mu.Lock()
-		gone := s.Target.Gone
+		retiredSince := s.Target.Gone
 		pause = s.Target.NotBefore.Sub(h.Now())
 		h.mu.Unlock()
-		if !gone.IsZero() && !asked {
-			return retired(gone)
+		if !retiredSince.IsZero() && !asked {
+			return retired(retiredSince)
 		}
 		if err := h.agree(ctx, s, false); err != nil {
 			return err

@@ -329,9 +329,9 @@ func TestAReplayThatCannotReadForgetsNothing(t *testing.T) {
 	c := r.add(h)
 	r.facts(1, 2)
 	r.until("two are set aside", func() bool { return len(h.All()[0].Parked) == 2 })
-	gone, cancel := context.WithCancel(t.Context())
+	retiredSince, cancel := context.WithCancel(t.Context())
 	cancel()
-	if left, err := h.Replay(gone, c.ID); err == nil || left != 2 || len(h.All()[0].Parked) != 2 {
+	if left, err := h.Replay(retiredSince, c.ID); err == nil || left != 2 || len(h.All()[0].Parked) != 2 {
 		t.Errorf("%d left, %v: %+v", left, err, h.All()[0])
 	}
 }

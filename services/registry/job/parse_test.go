@@ -166,14 +166,14 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	case "exit":
 		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom"), Departing: a.has("departing"), Orphaned: a.has("orphaned"), NodeFault: a.has("node")}
 		e.Commit = a.commit(e.Generation)
-		if says := a.text("says"); says != "" {
-			e.Lines = strings.Split(says, "|")
+		if message := a.text("says"); message != "" {
+			e.Lines = strings.Split(message, "|")
 		}
 		if e.Detail == "" {
 			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
 		}
-		if typ, says, found := strings.Cut(a.text("exception"), ": "); found {
-			e.Exception = &events.Exception{Type: typ, Message: says, Peer: a.has("peer"), BeforeMS: a.num("before")}
+		if typ, message, found := strings.Cut(a.text("exception"), ": "); found {
+			e.Exception = &events.Exception{Type: typ, Message: message, Peer: a.has("peer"), BeforeMS: a.num("before")}
 			e.Detail = e.Exception.String() + ", " + e.Detail
 		}
 		e.AgeMS = a.num("age")

@@ -36,17 +36,17 @@ func greatRig(nodes int) (*rig, []events.MemberJoin) {
 
 // take applies a batch of inputs.
 func (r *rig) take(all ...events.Body) events.Decision {
-	var said events.Decision
+	var printed events.Decision
 	var in events.Input
 	for _, b := range all {
 		in = events.Input{Body: b, Nonce: "n"}
 		var d events.Decision
 		r.s, d = Machine{}.Apply(r.s, in, r.now)
-		said.Facts = append(said.Facts, d.Facts...)
+		printed.Facts = append(printed.Facts, d.Facts...)
 	}
 	s, d := Machine{}.Conclude(r.s, in, r.now)
 	r.s = s
-	d.Facts = append(said.Facts, d.Facts...)
+	d.Facts = append(printed.Facts, d.Facts...)
 	return d
 }
 

@@ -16,7 +16,7 @@ const (
 	// stay in the registry's records and are added, in order, when the scheduler reconciles with
 	// them.
 	maxJobs       = 20_000
-	goneNodesKept = 1024 // gone nodes whose last number is kept
+	lostNodesKept = 1024 // gone nodes whose last number is kept
 )
 
 // State is the pool. Its view is public: a row for every job that has not ended.

@@ -223,11 +223,11 @@ func (t *transition) applyNodeFact(b events.NodeEvent) {
 
 // forgetNodes drops the oldest gone nodes when there are too many.
 func (t *transition) forgetNodes() {
-	if len(t.s.Nodes) <= goneNodesKept {
+	if len(t.s.Nodes) <= lostNodesKept {
 		return
 	}
 	lost := slices.DeleteFunc(slices.Sorted(maps.Keys(t.s.Nodes)), func(id events.NodeID) bool { return t.s.Nodes[id].Gone == "" })
-	for _, id := range lost[:max(0, len(lost)-goneNodesKept)] {
+	for _, id := range lost[:max(0, len(lost)-lostNodesKept)] {
 		delete(t.s.Nodes, id)
 	}
 }

@@ -40,11 +40,11 @@ func TestATokenComesFromWhereASettingSays(t *testing.T) {
 			t.Errorf("%.10s: %s, %v", setting, j.User, err)
 		}
 	}
-	for setting, says := range map[string]string{
+	for setting, message := range map[string]string{
 		"@/no/such": "/no/such", "-": "is no join token", "@": "open", text[:900]: "incomplete or damaged",
 	} {
-		if _, _, err := ReadToken(setting, strings.NewReader("")); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), says) {
-			t.Errorf("%.10s: %v, want %q", setting, err, says)
+		if _, _, err := ReadToken(setting, strings.NewReader("")); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), message) {
+			t.Errorf("%.10s: %v, want %q", setting, err, message)
 		}
 	}
 }

@@ -128,9 +128,9 @@ func TestANewTokenIsUnpacked(t *testing.T) {
 	if now, err := os.ReadFile(kept.Creds); err != nil || !bytes.Equal(now, before) {
 		t.Errorf("a token that is not used was unpacked: %v", err)
 	}
-	for _, says := range []string{"it is of node-b (agent), ", "not for this node", "incomplete or damaged", "is no join token"} {
-		if !log.has(says, 1) {
-			t.Errorf("the log lacks %q:\n%s", says, log.text.String())
+	for _, message := range []string{"it is of node-b (agent), ", "not for this node", "incomplete or damaged", "is no join token"} {
+		if !log.has(message, 1) {
+			t.Errorf("the log lacks %q:\n%s", message, log.text.String())
 		}
 	}
 	if log.has(first[20:60], 1) {

@@ -28,7 +28,7 @@ type Join struct {
 func AddJoin(fs *pflag.FlagSet) *Join {
 	j := &Join{own: newFlags(fs)}
 	j.own.shared()
-	fs.StringVar(&j.Run, j.own.of("name", "join-job"), "", "take part in this job, which nobody schedules; whoever comes first creates it (torchrun's --rdzv-id)")
+	fs.StringVar(&j.Run, j.own.of("name", "join-job"), "", "take part in this job, which is not scheduled; the first agent creates it (torchrun's --rdzv-id)")
 	fs.StringVar(&j.nodes, j.own.of("rendezvous.nodes", "nnodes"), "1", "with --join-job: how many nodes, MIN:MAX or N")
 	fs.IntVar(&j.perNode, j.own.of("rendezvous.workersPerNode", "nproc-per-node"), 1, "with --join-job: workers on every node")
 	fs.StringVar(&j.conf, j.own.of("rendezvous", "rdzv-conf"), "", "with --join-job: times in seconds, such as last_call_timeout=30,join_timeout=600")

@@ -59,9 +59,9 @@ class BarrierOps(Operations):
         others = range(1, self._comm.world)
         missing: List[int] = []
         try:
-            came = {r: self._message(self._comm.recv, r) for r in others}
+            arrivals = {r: self._message(self._comm.recv, r) for r in others}
             for r in others:
-                if not lib.wait(came[r], end):
+                if not lib.wait(arrivals[r], end):
                     missing.append(r)
                     if not wait_all_ranks:
                         break

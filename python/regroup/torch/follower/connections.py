@@ -97,7 +97,7 @@ class Mesh:
         return any(not _works(c) for c in self._connections)
 
     def shut_down(self) -> None:
-        """Ends all connections: whoever waits for data gets an error, on both sides."""
+        """Ends all connections: a reader that waits for data gets an error, on both sides."""
         for c in self._connections:
             with _opened(c.fd, c.inode) as at, contextlib.suppress(OSError):  # it has ended by itself
                 if at is not None:

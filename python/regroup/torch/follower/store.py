@@ -73,7 +73,7 @@ class GenerationStore(dist.Store):
     """What a group is given as its store. It belongs to no server for good: each generation has one
     of its own, in rank 0, because no process lives as long as the job.
 
-    Whoever waits for a key gets an error when the generation has failed, which a process that has
+    A process that waits for a key gets an error when the generation has failed, which a process that has
     died will not set it in.
     """
 

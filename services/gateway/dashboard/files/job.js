@@ -21,7 +21,7 @@ export function Job({ id, tab, query }) {
   const steps = useSteps();
   useNow();
   if (!job) return html`<h1>${id}</h1><${Problem} error=${error} />`;
-  const told = ended(job) ? undefined : steps[id];
+  const progress = ended(job) ? undefined : steps[id];
   const faults = job.incidents.filter((i) => !planned(i.cause));
   const times = faults.map((i) => i.total_ms).sort((a, b) => a - b);
   const move = (e, i) => {
@@ -39,7 +39,7 @@ export function Job({ id, tab, query }) {
     <p class="explain">${why?.sentence || job.reason || " "}</p><${Problem} error=${error} />
     ${job.state === "failed" && job.first_error && html`<div class="message bad"><strong>First error</strong>: rank ${job.first_error.rank ?? "-"} on ${job.first_error.place.node}/${job.first_error.place.slot}: ${job.first_error.exception ? `${job.first_error.exception.type}: ${job.first_error.exception.message || ""}` : job.first_error.detail}</div>`}
     <div class="cards">
-      <${Card} name="step" value=${number(Math.max(job.step, told?.step || 0))} note=${told ? Object.entries(told.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
+      <${Card} name="step" value=${number(Math.max(job.step, progress?.step || 0))} note=${progress ? Object.entries(progress.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
       <${Card} name="goodput" value=${job.goodput === null ? "unknown" : `${job.goodput_at_most ? "at most " : ""}${percent(job.goodput)}`} note="observed time that brought it forward" />
       <${Card} name="recoveries" value=${faults.length} note=${job.open_incident && !planned(job.open_incident.cause) ? "one under way" : plural(job.incidents.length - faults.length, "planned change")} />
       <${Card} name="recovery, median / longest" value=${times.length ? `${span(median(times))} / ${span(times.at(-1))}` : "-"} />
@@ -47,15 +47,15 @@ export function Job({ id, tab, query }) {
     </div>
     <div role="tablist" aria-label="About this job">${tabs.map(([name, text], i) => html`<button role="tab" id="tab-${name}" aria-selected=${tab === name ? "true" : "false"} aria-controls=${tab === name ? "tab-panel" : null} tabindex=${tab === name ? 0 : -1}
       onKeyDown=${(e) => move(e, i)} onClick=${() => { location.hash = `#/jobs/${id}/${name}`; }}>${text}</button>`)}</div>
-    <div role="tabpanel" id="tab-panel" aria-labelledby="tab-${tab}">${panel(tab, job, query, told)}</div>`;
+    <div role="tabpanel" id="tab-panel" aria-labelledby="tab-${tab}">${panel(tab, job, query, progress)}</div>`;
 }
 
-function panel(tab, job, query, told) {
+function panel(tab, job, query, progress) {
   switch (tab) {
     case "timeline": return html`<${Gantt} job=${job} /><${Incidents} job=${job} />`;
     case "metrics": return html`<${Metrics} job=${job} />`;
     case "logs": return html`<${Logs} job=${job} query=${query} />`;
-    case "workers": return html`<${Workers} job=${job} slowest=${told?.slowest || job.slowest} />`;
+    case "workers": return html`<${Workers} job=${job} slowest=${progress?.slowest || job.slowest} />`;
     case "samples": return html`<${Samples} job=${job} />`;
     case "traces": return html`<${Traces} job=${job} />`;
     case "events": return html`<${Events} job=${job} />`;
