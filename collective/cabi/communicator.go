@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/internal/serial"
+	"github.com/regroup-io/regroup/collective/internal/tagged"
 	"github.com/regroup-io/regroup/collective/queue"
 )
 
@@ -26,6 +27,7 @@ type communicator struct {
 	completions *completionQueue // of all requests
 	started     sync.WaitGroup
 	named       named
+	messages    *tagged.Messages
 
 	// Of a subgroup or another origin: the communicator that it is part of, and whose Communicator
 	// it has. Of a subgroup: its name; and its ranks in there.
@@ -33,17 +35,16 @@ type communicator struct {
 	name   string
 	ranks  []int
 
-	mu          sync.Mutex
-	closing     bool
-	subgroups   []*communicator
-	sends       map[int]*serial.Queue // point-to-point messages, by rank
-	matchQueues map[int]*matchQueue
-	gpus        gpuEngines
+	mu        sync.Mutex
+	closing   bool
+	subgroups []*communicator
+	sends     map[int]*serial.Queue // point-to-point messages, by rank
+	gpus      gpuEngines
 }
 
 func newCommunicator(c *collective.Communicator, job string) *communicator {
 	return &communicator{
-		Communicator: c, job: job, ops: new(serial.Queue), completions: newCompletionQueue(), sends: map[int]*serial.Queue{}, matchQueues: map[int]*matchQueue{},
+		Communicator: c, job: job, ops: new(serial.Queue), completions: newCompletionQueue(), sends: map[int]*serial.Queue{}, messages: tagged.New(c),
 	}
 }
 

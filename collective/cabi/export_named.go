@@ -139,11 +139,11 @@ func rgo_subset(h C.uint64_t, name *C.char, ranks *C.int32_t, length C.int32_t, 
 //export rgo_timeline_start
 func rgo_timeline_start(h C.uint64_t, path *C.char, markCycles C.int32_t) C.int {
 	return with(h, func(c *communicator) error {
-		return c.named.events.start(text(path), markCycles != 0)
+		return c.named.events.Start(text(path), markCycles != 0)
 	})
 }
 
 //export rgo_timeline_stop
 func rgo_timeline_stop(h C.uint64_t) C.int {
-	return with(h, func(c *communicator) error { return c.named.events.stop() })
+	return with(h, func(c *communicator) error { return c.named.events.Stop() })
 }

@@ -144,7 +144,7 @@ func (c *communicator) startSend(op *C.rg_op, started *uint64) error {
 		return err
 	}
 	to, tag := int(op.peer), int64(op.tag)
-	return c.do(c.sendQueue(to), started, func() error { return c.sendTagged(to, tag, p) })
+	return c.do(c.sendQueue(to), started, func() error { return c.messages.Send(to, tag, p) })
 }
 
 func (c *communicator) startRecv(op *C.rg_op, started *uint64) error {
@@ -155,10 +155,11 @@ func (c *communicator) startRecv(op *C.rg_op, started *uint64) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.matchQueue(int(op.peer)).recv(int64(op.tag), p)
+	r, err := c.newRequest()
 	if err != nil {
 		return err
 	}
+	c.messages.Recv(int(op.peer), int64(op.tag), p, r.end)
 	return r.answer(started)
 }
 
@@ -170,9 +171,10 @@ func (c *communicator) startRecvAny(op *C.rg_op, started *uint64) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.recvAny(int64(op.tag), t.Data, (*int32)(op.source))
+	r, err := c.newRequest()
 	if err != nil {
 		return err
 	}
+	c.messages.RecvAny(int64(op.tag), t.Data, (*int32)(op.source), r.end)
 	return r.answer(started)
 }

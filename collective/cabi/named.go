@@ -24,7 +24,7 @@ type named struct {
 	once    sync.Once
 	queue   atomic.Pointer[queue.Queue] // nil until it is first used
 	options namedOptions
-	events  timeline
+	events  queue.Timeline
 }
 
 // namedOptions are the settings that a program may choose before its first named operation.
@@ -44,7 +44,7 @@ func (c *communicator) namedQueue() *queue.Queue {
 			Cycle: inMilliseconds(n.options.CycleTime), ThresholdBytes: n.options.Fusion,
 			StallAfter: inMilliseconds(n.options.StallAfter), DeadlockAfter: inMilliseconds(n.options.DeadlockAfter),
 			StallLimit: inMilliseconds(n.options.StallLimit),
-			OnStall:    c.warn, Result: allocResult, Observe: n.events.observe,
+			OnStall:    c.warn, Result: allocResult, Observe: n.events.Observe,
 		}))
 	})
 	return n.queue.Load()
@@ -146,5 +146,5 @@ func (n *named) close() {
 	if q := n.queue.Load(); q != nil {
 		q.Close()
 	}
-	_ = n.events.stop() // the timeline's reader has asked for the end
+	_ = n.events.Stop() // the timeline's reader has asked for the end
 }
