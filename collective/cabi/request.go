@@ -31,7 +31,7 @@ func (r *request) end(err error) {
 // watch makes wait_any return r.
 func (r *request) watch() error {
 	if _, mine := take[*request](r.id); !mine {
-		return invalidf("request %d was waited for by somebody else", r.id)
+		return invalidf("request %d was waited for by another caller", r.id)
 	}
 	r.of.completions.watch(r)
 	return nil
@@ -58,7 +58,7 @@ func (r *request) waitOn(within time.Duration, program bool) error {
 		return errTimeout
 	}
 	if _, mine := take[*request](r.id); !mine {
-		return invalidf("request %d was waited for by somebody else", r.id)
+		return invalidf("request %d was waited for by another caller", r.id)
 	}
 	return r.err
 }

@@ -33,7 +33,7 @@ func (n *Network) Listen(name string) (*Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listeners[name] != nil {
-		return nil, fmt.Errorf("inproc: somebody listens as %q already", name)
+		return nil, fmt.Errorf("inproc: the name %q is taken", name)
 	}
 	l := &Listener{network: n, name: name, backlog: make(chan *conn, 128), closed: make(chan struct{}), conns: map[*conn]struct{}{}}
 	n.listeners[name] = l

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/internal/frame"
 )
 
 // Config describes one rank of one generation.
@@ -159,7 +161,7 @@ func (s *Session) Leave() {
 	links := s.links()
 	for _, l := range links {
 		if s.Failed() == nil {
-			l.say(sayGoodbye)
+			l.queue(frame.Goodbye)
 		}
 	}
 	s.settle(links)
