@@ -22,10 +22,8 @@ func (c *communicator) startNamed(op *C.rg_op, started *uint64) error {
 	if err != nil {
 		return err
 	}
-	if hasResult := op.code == C.RG_ALLGATHER || op.code == C.RG_ALLTOALL || op.code == C.RG_JOIN; hasResult {
-		if err := requireRequest(started); err != nil {
-			return err
-		}
+	if started == nil && (op.code == C.RG_ALLGATHER || op.code == C.RG_ALLTOALL || op.code == C.RG_JOIN) {
+		return invalidf("an operation with a result of its own length needs a place for its request")
 	}
 	return c.submit(started, begin)
 }

@@ -113,15 +113,6 @@ func (c *communicator) run(begin func(*queue.Queue) *queue.Handle) error {
 	return h.Wait(background)
 }
 
-// requireRequest checks that the caller wants the request of an operation whose result must be
-// fetched.
-func requireRequest(started *uint64) error {
-	if started == nil {
-		return invalidf("an operation with a result of its own length needs a place for its request")
-	}
-	return nil
-}
-
 // warn prints a warning, as Horovod does.
 func (c *communicator) warn(s queue.Stall) {
 	what := fmt.Sprintf("%q", s.Name)

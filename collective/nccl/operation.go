@@ -130,9 +130,9 @@ func (c *Comm) fitsRooted(t DataType, rank int, everywhere, send, recv Buffer) e
 // Work is what one Do has queued. Wait for it or Free it, or it keeps an event until the device is
 // closed.
 type Work struct {
+	Event // after it on the stream
 	comm  *Comm
 	name  string
-	event uintptr // after it on the stream, 0 = freed; used on the device's thread
 	done  atomic.Bool
 }
 
@@ -149,7 +149,7 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	if err := c.check(ops); err != nil {
 		return nil, err
 	}
-	w := &Work{comm: c, name: ops[0].name}
+	w := &Work{Event: Event{dev: c.dev}, comm: c, name: ops[0].name}
 	if len(ops) > 1 {
 		w.name = fmt.Sprintf("a group of %d operations", len(ops))
 	}
@@ -250,7 +250,7 @@ func (c *Comm) issue(ops []Operation) (Code, error) {
 
 // mark records the event after the operations. It runs on the device's thread.
 func (w *Work) mark() (err error) {
-	if w.event, err = w.comm.dev.mark(w.comm.stream.handle); err != nil {
+	if w.handle, err = w.dev.mark(w.comm.stream.handle); err != nil {
 		w.comm.fail(err) // the queued operations cannot be awaited
 		return err
 	}
@@ -272,10 +272,10 @@ func (w *Work) Wait(ctx context.Context) error {
 		if w.done.Load() {
 			return true, nil
 		}
-		if w.event == 0 {
+		if w.handle == 0 {
 			return false, c.endedError()
 		}
-		passed, err := c.dev.passed(w.event)
+		passed, err := c.dev.passed(w.handle)
 		if err == nil {
 			_, err = c.state()
 		}
@@ -303,18 +303,7 @@ func (w *Work) Free(ctx context.Context) error {
 	if w.done.Load() {
 		return nil
 	}
-	return w.comm.dev.do(ctx, "free an event", func() error {
-		w.drop()
-		return nil
-	})
-}
-
-// drop frees the event. It runs on the device's thread.
-func (w *Work) drop() {
-	if w.event != 0 {
-		w.comm.dev.free(w.event)
-		w.event = 0
-	}
+	return w.Event.Free(ctx)
 }
 
 // Before makes the work queued on s from now on wait for the operations, without blocking the
@@ -323,7 +312,7 @@ func (w *Work) Before(ctx context.Context, s *Stream) error {
 	if w.done.Load() {
 		return nil
 	}
-	d := w.comm.dev
+	d := w.dev
 	if err := s.isOn(d); err != nil {
 		return err
 	}
@@ -331,9 +320,9 @@ func (w *Work) Before(ctx context.Context, s *Stream) error {
 		switch {
 		case w.done.Load():
 			return nil
-		case w.event == 0:
+		case w.handle == 0:
 			return w.comm.endedError()
 		}
-		return d.await(s.handle, w.event)
+		return d.await(s.handle, w.handle)
 	})
 }

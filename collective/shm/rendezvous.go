@@ -89,7 +89,7 @@ func Join(ctx context.Context, rank, size int, conn net.Conn, arena *Arena, maps
 	if socket != nil {
 		defer func() { _ = socket.Close() }()
 	}
-	if err := f.agree(problem); err != nil {
+	if _, err := f.decide(vote{}.with(problem)); err != nil {
 		return nil, err
 	}
 	var t attachments
