@@ -12,6 +12,9 @@ import (
 
 	"github.com/regroup-io/regroup/agent/lines"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -45,16 +48,16 @@ type logs struct {
 
 // owner identifies the worker incarnation that produced the output.
 type owner struct {
-	job   events.JobID
-	place events.Place
+	job   ident.JobID
+	place ident.Place
 }
 
 // source is what all lines of a chunk have in common.
 type source struct {
-	job        events.JobID
-	place      events.Place
+	job        ident.JobID
+	place      ident.Place
 	rank       int
-	generation events.Generation
+	generation ident.Generation
 	stream     string
 }
 
@@ -123,7 +126,7 @@ func (l *logs) mark(s source) {
 
 // ended marks the last gap of a worker that has ended, takes the newest lines after it however full
 // the buffer is, and returns the number of its dropped lines.
-func (l *logs) ended(job events.JobID, place events.Place) uint64 {
+func (l *logs) ended(job ident.JobID, place ident.Place) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := owner{job, place}
@@ -139,7 +142,7 @@ func (l *logs) ended(job events.JobID, place events.Place) uint64 {
 }
 
 // await waits until the output of a worker that has ended is stored, for a time at most.
-func (l *logs) await(job events.JobID, place events.Place, within time.Duration) {
+func (l *logs) await(job ident.JobID, place ident.Place, within time.Duration) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for {
@@ -251,7 +254,7 @@ func (l *logs) run(ctx context.Context) error {
 				return nil // the agent ends
 			}
 			err := l.store(ctx, c)
-			if events.CodeOf(err) == events.Unavailable || events.CodeOf(err) == events.Internal || events.CodeOf(err) == events.Cancelled {
+			if errcode.Of(err) == errcode.Unavailable || errcode.Of(err) == errcode.Internal || errcode.Of(err) == errcode.Cancelled {
 				wait.Sleep(ctx, l.opt.Config.LogEvery)
 				continue // meanwhile new lines fill the buffer and are dropped there
 			}
@@ -356,12 +359,12 @@ func (l *logs) store(ctx context.Context, c *chunk) error {
 	slot := strconv.Itoa(int(c.place.Slot))
 	ctx, cancel := context.WithTimeout(ctx, l.opt.Config.CallTimeout)
 	defer cancel()
-	_, err := l.opt.Ports.Log.Publish(ctx, events.Message{
+	_, err := l.opt.Ports.Log.Publish(ctx, broker.Message{
 		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.Data,
 		Header: map[string][]string{
-			events.HeaderLogNode: {string(c.place.Node)}, events.HeaderLogSlot: {slot},
-			events.HeaderLogRank: {strconv.Itoa(c.rank)}, events.HeaderLogStream: {c.stream},
-			events.HeaderLogGeneration: {strconv.FormatUint(uint64(c.generation), 10)},
+			output.HeaderNode: {string(c.place.Node)}, output.HeaderSlot: {slot},
+			output.HeaderRank: {strconv.Itoa(c.rank)}, output.HeaderStream: {c.stream},
+			output.HeaderGeneration: {strconv.FormatUint(uint64(c.generation), 10)},
 		},
 	})
 	return err

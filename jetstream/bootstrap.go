@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -36,6 +36,10 @@ const (
 	companionDir = "companion"
 	// foundLimit limits the time until a new cluster consists of its first server.
 	foundLimit = 30 * time.Second
+	// leaderPoll is how often a server without a leader looks for one.
+	leaderPoll = 100 * time.Millisecond
+	// askLimit limits one request to the API of JetStream.
+	askLimit = 2 * time.Second
 	// metaGroup is the group of all servers, which assigns streams to them.
 	metaGroup = "_meta_"
 )
@@ -62,7 +66,7 @@ func waitToBeAdded(o *server.Options) error {
 		err = durable.WriteFile(file, append(size, make([]byte, 6)...))
 	}
 	if err != nil {
-		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "NATS cluster: %w", err)
 	}
 	return nil
 }
@@ -70,7 +74,7 @@ func waitToBeAdded(o *server.Options) error {
 // toItself returns the address at which a server in this process reaches the cluster's port.
 func toItself(o *server.Options) (*url.URL, error) {
 	if o.Cluster.Port <= 0 {
-		return nil, events.Errorf(events.Invalid, "NATS cluster: the first server needs a fixed port, so that others can name it: give host:port")
+		return nil, errcode.Errorf(errcode.Invalid, "NATS cluster: the first server needs a fixed port, so that others can name it: give host:port")
 	}
 	host := o.Cluster.Host
 	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
@@ -93,14 +97,14 @@ func (s *Server) accompany(o *server.Options) error {
 		}
 	}
 	if err := os.RemoveAll(dir); err != nil {
-		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "NATS cluster: %w", err)
 	}
 	if s.leader() != "" {
 		return nil
 	}
 	c, err := server.NewServer(s.companionOf(o))
 	if err != nil {
-		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
+		return errcode.Errorf(errcode.Internal, "NATS cluster: companion: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -111,7 +115,7 @@ func (s *Server) accompany(o *server.Options) error {
 	go func() {
 		defer close(ended)
 		c.Start()
-		_ = wait.Until(ctx, electionPause, func() (bool, error) { return s.leader() != "", nil })
+		_ = wait.Until(ctx, leaderPoll, func() (bool, error) { return s.leader() != "", nil })
 		c.Shutdown()
 		c.WaitForShutdown()
 	}()
@@ -141,7 +145,7 @@ func (s *Server) found(o *server.Options, dir string) error {
 	opts.JetStreamMaxMemory, opts.JetStreamMaxStore = 1, 1 // no stream fits
 	c, err := server.NewServer(opts)
 	if err != nil {
-		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
+		return errcode.Errorf(errcode.Internal, "NATS cluster: companion: %w", err)
 	}
 	c.Start()
 	defer func() {
@@ -150,13 +154,13 @@ func (s *Server) found(o *server.Options, dir string) error {
 	}()
 	nc, err := nats.Connect("", nats.InProcessServer(c), nats.UserInfo(opts.Users[0].Username, opts.Users[0].Password))
 	if err != nil {
-		return events.Errorf(events.Internal, "NATS cluster: companion: %w", err)
+		return errcode.Errorf(errcode.Internal, "NATS cluster: companion: %w", err)
 	}
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), foundLimit)
 	defer cancel()
 	reason := error(nil)
-	err = wait.Until(ctx, electionPause, func() (bool, error) {
+	err = wait.Until(ctx, leaderPoll, func() (bool, error) {
 		switch s.leader() {
 		case "": // the election is not over
 		case c.Name(): // it would need another election after its own removal
@@ -168,7 +172,7 @@ func (s *Server) found(o *server.Options, dir string) error {
 		return false, nil
 	})
 	if err != nil {
-		return events.Errorf(events.Unavailable, "NATS cluster: the first server was not alone in it within %s: %w", foundLimit, cmp.Or(reason, err))
+		return errcode.Errorf(errcode.Unavailable, "NATS cluster: the first server was not alone in it within %s: %w", foundLimit, cmp.Or(reason, err))
 	}
 	return nil
 }
@@ -179,7 +183,7 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request any) error 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, subject, data)
 	if err != nil {

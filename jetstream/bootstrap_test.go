@@ -15,6 +15,8 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
@@ -42,6 +44,7 @@ func open(t *testing.T, o jetstream.ServerOptions) (*jetstream.Server, *jetstrea
 // TestClusterStartsWithOneServer: the data of a single server is kept when it starts a cluster; a
 // second and a third join, everything is stored three times, and the first may leave.
 func TestClusterStartsWithOneServer(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	_, c, stop := open(t, jetstream.ServerOptions{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0"})
@@ -88,6 +91,7 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 // TestServersThatJoinStartNoClusterOfTheirOwn: two start at the same time, and reach each other
 // before the first of the cluster. They elect nobody, and what is stored there is kept.
 func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	first := jetstream.ServerOptions{Name: "a", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}}
 	_, c, stop := open(t, first)
@@ -122,6 +126,7 @@ func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
 
 // TestAServerWithIdentitiesWaitsToBeAddedToo: its system account has another name.
 func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
@@ -136,6 +141,7 @@ func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
 // TestServicesKeepTheirConsumers: when everything is stored three times, so is what each service
 // has settled. The first server may be lost at once.
 func TestServicesKeepTheirConsumers(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	start := func(i int, name string, k jetstream.Cluster) (*jetstream.Conn, func()) {
 		k.Listen = routes[i]
@@ -145,7 +151,7 @@ func TestServicesKeepTheirConsumers(t *testing.T) {
 	c, stop := start(0, "a", jetstream.Cluster{First: true})
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	for n := range 4 {
-		_, err := c.Ports().Log.Publish(within(t, patience), events.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		_, err := c.Ports().Log.Publish(within(t, patience), broker.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
 		must(t, err)
 	}
 	consume(t, c, 2)
@@ -162,6 +168,7 @@ func TestServicesKeepTheirConsumers(t *testing.T) {
 
 // TestInterruptedFoundingIsRepeated: the first server ended while its companion was still a member.
 func TestInterruptedFoundingIsRepeated(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir := t.TempDir()
 	member := filepath.Join(dir, "companion")
@@ -203,6 +210,7 @@ func wantDocument(t *testing.T, c *jetstream.Conn, want string, rev uint64) {
 }
 
 func TestVerifyReportsFewerReplicas(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	must(t, s.Conn.Verify(within(t, patience)))
 	_, j := raw(t, s.URL())
@@ -213,7 +221,7 @@ func TestVerifyReportsFewerReplicas(t *testing.T) {
 	_, err = j.UpdateStream(within(t, patience), cfg)
 	must(t, err)
 	err = s.Conn.Verify(within(t, patience))
-	wantCode(t, err, events.Invalid)
+	wantCode(t, err, errcode.Invalid)
 	if want := "stream KV_jobs: replicas is 1, want 3 as others have"; !strings.Contains(err.Error(), want) {
 		t.Errorf("%q is not in: %v", want, err)
 	}

@@ -1,8 +1,8 @@
-// Package jetstream implements the ports of package events on NATS JetStream. It is the only
+// Package jetstream implements the ports of package broker on NATS JetStream. It is the only
 // package of the tree that imports NATS.
 //
 //	StartServer -> Server     a server inside this process, alone or in a cluster
-//	Connect     -> Conn       one connection; Conn.Ports gives events.Ports
+//	Connect     -> Conn       one connection; Conn.Ports gives broker.Ports
 //	Conn.Ensure, Conn.Verify  the streams and buckets, as data in topology.go
 //
 // Two rules hold everywhere. Reads for decisions go to the stream's leader, because
@@ -26,8 +26,9 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -60,7 +61,7 @@ type ConnectOptions struct {
 	Jitter time.Duration
 	Logger *slog.Logger // nil = silent
 
-	own user
+	own User
 }
 
 // Conn is a connection to NATS. It reconnects for ever, until Close.
@@ -87,7 +88,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	if o.Server == nil && o.URL == "" {
-		return nil, events.Errorf(events.Invalid, "connect to NATS: no URL is given")
+		return nil, errcode.Errorf(errcode.Invalid, "connect to NATS: no URL is given")
 	}
 	if err := c.opt.identify(); err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	c.nc = nc
 	if c.js, err = js.New(nc, js.WithDefaultTimeout(requestLimit), js.WithPublishAsyncTimeout(requestLimit)); err != nil {
 		nc.Close()
-		return nil, events.Errorf(events.Internal, "JetStream context: %w", err)
+		return nil, errcode.Errorf(errcode.Internal, "JetStream context: %w", err)
 	}
 	if err := c.state.await(ctx); err != nil {
 		nc.Close()
@@ -126,7 +127,7 @@ func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
 	select {
 	case m := <-ch:
 		if m.err != nil {
-			return nil, events.Errorf(events.Invalid, "connect to NATS at %s: %w", redacted(c.opt), m.err)
+			return nil, errcode.Errorf(errcode.Invalid, "connect to NATS at %s: %w", redacted(c.opt), m.err)
 		}
 		return m.nc, nil
 	case <-ctx.Done():
@@ -144,12 +145,12 @@ func (c *Conn) unreached(err error) error {
 	if last := c.failed.Load(); last != nil {
 		err = *last
 		if refusedUser(err) {
-			return events.Errorf(events.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
+			return errcode.Errorf(errcode.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
-		return events.Errorf(events.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
+		return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
 	}
-	return events.Errorf(events.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
+	return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
 }
 
 func (c *Conn) options(o ConnectOptions) []nats.Option {
@@ -200,10 +201,10 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		opts = append(opts, nats.UserJWT(c.creds.Claims, c.creds.Sign))
 	}
 	switch {
-	case o.own.token != "":
-		opts = append(opts, nats.Token(o.own.token))
-	case o.own.name != "":
-		opts = append(opts, nats.UserInfo(o.own.name, o.own.password))
+	case o.own.Token != "":
+		opts = append(opts, nats.Token(o.own.Token))
+	case o.own.Name != "":
+		opts = append(opts, nats.UserInfo(o.own.Name, o.own.Password))
 	}
 	if prefix := o.inboxPrefix(); prefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(prefix))
@@ -214,7 +215,7 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 // dialOptions returns how a server is reached, without credentials.
 func (c *Conn) dialOptions(o ConnectOptions) (opts []nats.Option) {
 	if o.Server != nil {
-		opts = append(opts, nats.InProcessServer(o.Server.ns))
+		opts = append(opts, nats.InProcessServer(o.Server))
 	} else {
 		opts = append(opts, nats.SetCustomDialer(&c.dialer))
 	}
@@ -250,8 +251,8 @@ func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 }
 
 // Ports returns the ports over this connection.
-func (c *Conn) Ports() events.Ports {
-	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: storeClock{c}, Brokers: brokers{c}}
+func (c *Conn) Ports() broker.Ports {
+	return broker.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: storeClock{c}, Brokers: brokers{c}}
 }
 
 // Connected reports whether the connection is established.
@@ -272,7 +273,7 @@ func (c *Conn) ServerID() string { return c.nc.ConnectedServerId() }
 // Reconnect closes the connection and makes a new one, to another server if several are known.
 func (c *Conn) Reconnect() error {
 	if err := c.nc.ForceReconnect(); err != nil {
-		return events.Errorf(events.Unavailable, "reconnect to NATS: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "reconnect to NATS: %w", err)
 	}
 	return nil
 }
@@ -322,4 +323,32 @@ func refusedSubject(sentence string) string {
 	_, rest, _ := strings.Cut(sentence, `"`)
 	subject, _, _ := strings.Cut(rest, `"`)
 	return subject
+}
+
+// identify determines who a connection inside the process is, and who one is that knows a secret.
+func (o *ConnectOptions) identify() error {
+	u, err := url.Parse(o.URL)
+	named := err == nil && u.User != nil
+	switch {
+	case o.Credentials != "" || named:
+	case o.Server != nil && o.Server.NeedsCredentials():
+		return errcode.Errorf(errcode.Invalid, "the configuration of the NATS server does not say who this process is: give credentials with --creds, or a user with --server nats://USER:PASSWORD@HOST")
+	case o.Server != nil:
+		o.own = o.Server.Inside()
+	case o.Secret != "":
+		o.own = User{Name: SecretUser, Password: o.Secret}
+	}
+	return nil
+}
+
+// inboxPrefix returns the prefix of the subjects of replies.
+func (o ConnectOptions) inboxPrefix() string {
+	if o.InboxPrefix != "" || o.Credentials == "" {
+		return o.InboxPrefix
+	}
+	creds, err := os.ReadFile(o.Credentials)
+	if err != nil {
+		return "" // the connection reports it
+	}
+	return identity.InboxPrefix(creds)
 }

@@ -20,19 +20,10 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 )
-
-// System configures access to the system account, where the servers report closed connections. The
-// zero value is no access.
-type System struct {
-	URL         string // empty = that of the other connection
-	User        string // of the system account
-	Password    string
-	Credentials string // path of a NATS credentials file, instead of user and password
-}
-
-func (s System) given() bool { return s.User != "" || s.Credentials != "" }
 
 // allEnds is the subject on which servers report closed client connections, one message each
 // (nats-server, events.go). A server that dies or shuts down does not report those of its clients.
@@ -53,28 +44,28 @@ type links struct{ c *Conn }
 // counted numbers the connections of a process in the order of their first use.
 type counted struct {
 	mu   sync.Mutex
-	link events.Link
+	link broker.Link
 }
 
-// Own implements events.Links.
-func (p links) Own() events.Link {
+// Own implements broker.Links.
+func (p links) Own() broker.Link {
 	nc, seen := p.c.nc, &p.c.link
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	server := nc.ConnectedServerId()
 	client, err := nc.GetClientID()
 	if err != nil || server == "" || nc.ConnectedServerId() != server { // between two connections
-		return events.Link{}
+		return broker.Link{}
 	}
-	if l := (events.Link{Server: server, Client: client}); !l.Same(seen.link) {
+	if l := (broker.Link{Server: server, Client: client}); !l.Same(seen.link) {
 		l.Count = seen.link.Count + 1
 		seen.link = l
 	}
 	return seen.link
 }
 
-// Ends implements events.Links, over a separate connection: accounts are isolated.
-func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {
+// Ends implements broker.Links, over a separate connection: accounts are isolated.
+func (p links) Ends(ctx context.Context, fn func(broker.Link), ready func()) error {
 	o, err := p.system()
 	if err != nil {
 		return err
@@ -83,11 +74,11 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 	// The first attempt must not be retried in the background: a wrong password must be reported.
 	opts := append(s.options(o), nats.RetryOnFailedConnect(false))
 	if s.nc, err = nats.Connect(o.URL, opts...); err != nil {
-		code := events.Unavailable
+		code := errcode.Unavailable
 		if refusedUser(err) {
-			code = events.NotFound
+			code = errcode.NotFound
 		}
-		return events.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.name, o.Credentials), err)
+		return errcode.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.Name, o.Credentials), err)
 	}
 	defer s.Close()
 	if s.creds != nil {
@@ -96,7 +87,7 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 	return s.subscribe(ctx, allEnds, "", func(m *nats.Msg) {
 		var e ended
 		if json.Unmarshal(m.Data, &e) == nil {
-			fn(events.Link{Server: e.Server.ID, Client: e.Client.ID})
+			fn(broker.Link{Server: e.Server.ID, Client: e.Client.ID})
 		}
 	}, ready)
 }
@@ -105,18 +96,18 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 func (p links) system() (ConnectOptions, error) {
 	o := p.c.opt
 	sys := o.System
-	if o.Server != nil && sys.URL == "" && o.Server.system.given() {
-		sys = o.Server.system // its own are correct, and over a pipe a refusal is reported late
+	if o.Server != nil && sys.URL == "" && o.Server.System().Given() {
+		sys = o.Server.System() // its own are correct, and over a pipe a refusal is reported late
 	}
-	if !sys.given() {
-		return o, events.Errorf(events.NotFound, "no access to the system account of NATS is configured")
+	if !sys.Given() {
+		return o, errcode.Errorf(errcode.NotFound, "no access to the system account of NATS is configured")
 	}
 	if sys.URL != "" {
 		o.URL, o.Server = sys.URL, nil
 	} else {
 		o.URL = anonymous(o.URL) // a user there would be used in place of this one
 	}
-	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, user{name: sys.User, password: sys.Password}
+	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, User{Name: sys.User, Password: sys.Password}
 	o.InboxPrefix = ""               // that of these credentials
 	o.Jitter = 10 * time.Millisecond // there are few services, and reports are missed meanwhile
 	return o, nil
@@ -189,14 +180,14 @@ func (d *dialer) stopped(servers int) (since time.Time) {
 // an attempt that has read its credentials again. They may have been replaced.
 const denials = 2
 
-// Alone implements events.Links: brokers of a cluster give its name.
+// Alone implements broker.Links: brokers of a cluster give its name.
 func (p links) Alone() bool {
 	nc := p.c.nc
 	return nc.IsConnected() && nc.ConnectedClusterName() == ""
 }
 
-// Outage implements events.Links.
-func (p links) Outage() (o events.Outage) {
+// Outage implements broker.Links.
+func (p links) Outage() (o broker.Outage) {
 	if p.c.nc.IsConnected() {
 		return o
 	}
@@ -215,7 +206,7 @@ const (
 	copiesAgain = time.Second // until the first answer
 )
 
-// Majority implements events.Links. Which brokers store a stream is as its leader said last; that
+// Majority implements broker.Links. Which brokers store a stream is as its leader said last; that
 // they can be reached, each of them says itself.
 func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.Time, alone bool)) error {
 	began, stream := time.Now(), events.BucketStream(bucket)
@@ -233,7 +224,7 @@ func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.T
 			case p.Alone():
 				fn(time.Time{}, true)
 			case p.c.refused.since(access.BrokersAlive, began):
-				cancel(events.Errorf(events.NotFound, "the brokers do not let this user ask which of them are there: let it publish to %s", access.BrokersAlive))
+				cancel(errcode.Errorf(errcode.NotFound, "the brokers do not let this user ask which of them are there: let it publish to %s", access.BrokersAlive))
 			case p.c.nc.IsConnected():
 				_ = p.c.nc.PublishRequest(access.BrokersAlive, q.ask(now), []byte(`{"include_unused":true}`)) // or the next one
 			}

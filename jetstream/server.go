@@ -15,8 +15,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // ServerOptions configure a NATS server inside this process.
@@ -65,7 +65,10 @@ const startLimit = 10 * time.Second
 const startPoll = 100 * time.Millisecond
 
 // serverPing is the interval of pings to silent clients: a frozen one is dropped at the third.
-const serverPing = time.Second
+const (
+	serverPing  = time.Second
+	serverPings = 2
+)
 
 // Server is a NATS server inside this process.
 type Server struct {
@@ -73,7 +76,7 @@ type Server struct {
 	config server.JetStreamConfig // used to restart streams
 	full   bool                   // the disk was full
 	system System
-	inside user   // for connections inside this process
+	inside User   // for connections inside this process
 	closed bool   // inside is not enough: they need credentials of their own
 	store  string // account that has the streams
 
@@ -99,7 +102,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "NATS server: %w", err)
 	}
 	inUse := make(chan struct{}, 1)
 	if o.Logger != nil {
@@ -120,13 +123,13 @@ func StartServer(o ServerOptions) (*Server, error) {
 		select {
 		case <-inUse:
 			s.Shutdown()
-			return nil, events.Errorf(events.Conflict, "NATS server: %s is in use", o.Listen)
+			return nil, errcode.Errorf(errcode.Conflict, "NATS server: %s is in use", o.Listen)
 		default:
 		}
 	}
 	if !ready {
 		s.Shutdown()
-		return nil, events.Errorf(events.Unavailable,
+		return nil, errcode.Errorf(errcode.Unavailable,
 			"NATS server did not start on %q with its store in %s within %v: is the port taken or the disk read-only?", o.Listen, o.StoreDir, startLimit)
 	}
 	return s, nil
@@ -134,13 +137,13 @@ func StartServer(o ServerOptions) (*Server, error) {
 
 func (o ServerOptions) build() (*server.Options, error) {
 	if o.StoreDir == "" {
-		return nil, events.Errorf(events.Invalid, "NATS server: StoreDir is empty: streams need a directory")
+		return nil, errcode.Errorf(errcode.Invalid, "NATS server: StoreDir is empty: streams need a directory")
 	}
 	opts := &server.Options{}
 	if o.ConfigFile != "" {
 		var err error
 		if opts, err = server.ProcessConfigFile(o.ConfigFile); err != nil {
-			return nil, events.Errorf(events.Invalid, "NATS server: %s: %w", o.ConfigFile, err)
+			return nil, errcode.Errorf(errcode.Invalid, "NATS server: %s: %w", o.ConfigFile, err)
 		}
 	}
 	opts.ServerName = cmp.Or(o.Name, opts.ServerName, "regroup")
@@ -151,7 +154,7 @@ func (o ServerOptions) build() (*server.Options, error) {
 	opts.JetStreamLimits.DefaultMaxConsumers = -1
 	// A cut cable or a frozen client must be detected in seconds, so that no more requests are sent
 	// there; the server's default is minutes.
-	opts.PingInterval, opts.MaxPingsOut = serverPing, pingsOut
+	opts.PingInterval, opts.MaxPingsOut = serverPing, serverPings
 	if opts.MaxPending == 0 { // the server's default, 64 MiB for each connection, is more than some machines have
 		opts.MaxPending = access.Pending
 	}
@@ -180,7 +183,7 @@ func (o ServerOptions) build() (*server.Options, error) {
 func (c Cluster) apply(opts *server.Options) error {
 	if c.Listen == "" {
 		if len(c.Routes) > 0 || c.Name != "" || c.First || c.Join {
-			return events.Errorf(events.Invalid, "NATS cluster %q has no listen address: give host:port", c.Name)
+			return errcode.Errorf(errcode.Invalid, "NATS cluster %q has no listen address: give host:port", c.Name)
 		}
 		return nil
 	}
@@ -190,7 +193,7 @@ func (c Cluster) apply(opts *server.Options) error {
 	}
 	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.Advertise = cmp.Or(c.Name, "regroup"), host, port, c.Advertise
 	if c.Password != "" && opts.Cluster.Username == "" {
-		opts.Cluster.Username, opts.Cluster.Password = secretUser, c.Password
+		opts.Cluster.Username, opts.Cluster.Password = SecretUser, c.Password
 	}
 	if c.First { // nats-server needs a route, even to itself
 		u, err := toItself(opts)
@@ -205,7 +208,7 @@ func (c Cluster) apply(opts *server.Options) error {
 		}
 		u, err := url.Parse(r)
 		if err != nil {
-			return events.Errorf(events.Invalid, "NATS cluster route %q: %w", r, err)
+			return errcode.Errorf(errcode.Invalid, "NATS cluster route %q: %w", r, err)
 		}
 		if u.User == nil && opts.Cluster.Username != "" {
 			u.User = url.UserPassword(opts.Cluster.Username, opts.Cluster.Password)
@@ -218,11 +221,11 @@ func (c Cluster) apply(opts *server.Options) error {
 func splitListen(what, s string) (string, int, error) {
 	host, p, err := net.SplitHostPort(s)
 	if err != nil {
-		return "", 0, events.Errorf(events.Invalid, "NATS %s address %q: %w", what, s, err)
+		return "", 0, errcode.Errorf(errcode.Invalid, "NATS %s address %q: %w", what, s, err)
 	}
 	port, err := strconv.Atoi(p)
 	if err != nil || port < 0 || port > 65535 {
-		return "", 0, events.Errorf(events.Invalid, "NATS %s address %q: the port must be a number from 0 to 65535", what, s)
+		return "", 0, errcode.Errorf(errcode.Invalid, "NATS %s address %q: the port must be a number from 0 to 65535", what, s)
 	}
 	if port == 0 {
 		port = server.RANDOM_PORT
@@ -237,6 +240,9 @@ func (s *Server) ClientURL() string {
 	}
 	return s.ns.ClientURL()
 }
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
 // Clients returns the number of clients that are connected through its socket.
 func (s *Server) Clients() int {
@@ -261,7 +267,7 @@ func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 // time.
 func (s *Server) CaughtUp() error {
 	if h := s.ns.Healthz(nil); h.Error != "" {
-		return events.Errorf(events.Unavailable, "%s", h.Error)
+		return errcode.Errorf(errcode.Unavailable, "%s", h.Error)
 	}
 	return nil
 }
@@ -331,7 +337,7 @@ func (s serverLog) Debugf(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) 
 func (s serverLog) Tracef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
 
 // spare is the minimum free space of a store, in bytes.
-const spare = 16 * mib
+const spare = 16 << 20
 
 // Stores reports whether this server can store anything. nats-server disables a stream permanently
 // when a write fails for lack of space, and then does not answer requests for it. After a full disk
@@ -340,23 +346,23 @@ const spare = 16 * mib
 func (s *Server) Stores() error {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(s.config.StoreDir, &disk); err != nil {
-		return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+		return errcode.Errorf(errcode.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < spare {
 		s.full = true
-		return events.Errorf(events.Unavailable, "nothing more can be stored: the disk of %s is full, %d MiB are free and %d are needed", s.config.StoreDir, free/mib, spare/mib)
+		return errcode.Errorf(errcode.Unavailable, "nothing more can be stored: the disk of %s is full, %d MiB are free and %d are needed", s.config.StoreDir, free>>20, spare>>20)
 	}
 	if !s.full && s.ns.JetStreamEnabled() {
 		return nil
 	}
 	if s.ns.JetStreamEnabled() {
 		if err := s.ns.ShutdownJetStream(); err != nil {
-			return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+			return errcode.Errorf(errcode.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
 		}
 	}
 	config := s.config
 	if err := s.ns.EnableJetStream(&config); err != nil {
-		return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+		return errcode.Errorf(errcode.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
 	}
 	s.full = false
 	return nil

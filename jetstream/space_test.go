@@ -12,13 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
 // saveUntilRefused stores documents until the server refuses, and returns the stored ones and the
 // refusal.
-func saveUntilRefused(t *testing.T, b events.Bucket, size int) (map[string]uint64, error) {
+func saveUntilRefused(t *testing.T, b broker.Bucket, size int) (map[string]uint64, error) {
 	t.Helper()
 	stored := map[string]uint64{}
 	for i := range 10_000 {
@@ -34,7 +36,7 @@ func saveUntilRefused(t *testing.T, b events.Bucket, size int) (map[string]uint6
 }
 
 // wantWhole checks that exactly the acknowledged documents are stored.
-func wantWhole(t *testing.T, b events.Bucket, stored map[string]uint64, refused string) {
+func wantWhole(t *testing.T, b broker.Bucket, stored map[string]uint64, refused string) {
 	t.Helper()
 	for key, rev := range stored {
 		if _, at, err := b.Load(within(t, patience), key); err != nil || at != rev {
@@ -42,13 +44,14 @@ func wantWhole(t *testing.T, b events.Bucket, stored map[string]uint64, refused 
 		}
 	}
 	_, _, err := b.Load(within(t, patience), refused)
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 }
 
 // TestFullBucketRefusesAndRecovers: a bucket at its limit refuses with a clear error, keeps its
 // contents, and accepts writes after something is deleted and purged. Facts are stored meanwhile:
 // their stream drops the oldest instead.
 func TestFullBucketRefusesAndRecovers(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	st, err := j.Stream(within(t, patience), "KV_"+events.BucketJobs)
@@ -59,7 +62,7 @@ func TestFullBucketRefusesAndRecovers(t *testing.T) {
 	must(t, err)
 	b := s.Ports.Buckets.Bucket(events.BucketJobs)
 	stored, err := saveUntilRefused(t, b, 64<<10)
-	wantCode(t, err, events.Unavailable)
+	wantCode(t, err, errcode.Unavailable)
 	if !strings.Contains(err.Error(), "full") {
 		t.Errorf("the reason is missing: %v", err)
 	}
@@ -77,13 +80,14 @@ func TestFullBucketRefusesAndRecovers(t *testing.T) {
 	must(t, err)
 	stored[refused] = rev
 	wantWhole(t, b, stored, "job-none")
-	_, err = s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), Data: []byte("told")})
+	_, err = s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: []byte("told")})
 	must(t, err)
 }
 
 // TestFullStreams: a full stream of facts drops the oldest, one of commands refuses: no accepted
 // command is lost.
 func TestFullStreams(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	for _, name := range []string{events.StreamFacts, events.StreamCommands} {
@@ -95,16 +99,16 @@ func TestFullStreams(t *testing.T) {
 		must(t, err)
 	}
 	for i := range 16 {
-		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), ID: fmt.Sprint(i), Data: make([]byte, 32<<10)})
+		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), ID: fmt.Sprint(i), Data: make([]byte, 32<<10)})
 		must(t, err)
 	}
-	command := events.Message{Subject: events.CommandSubject("dev.regroup.job.submit.v1"), Data: make([]byte, 32<<10)}
+	command := broker.Message{Subject: events.CommandSubject("dev.regroup.job.submit.v1"), Data: make([]byte, 32<<10)}
 	var err error
 	n := 0
 	for ; err == nil && n < 16; n++ {
 		_, err = s.Ports.Log.Publish(within(t, patience), command)
 	}
-	wantCode(t, err, events.Unavailable)
+	wantCode(t, err, errcode.Unavailable)
 	if !strings.Contains(err.Error(), "full") {
 		t.Errorf("the reason is missing: %v", err)
 	}
@@ -118,6 +122,7 @@ func TestFullStreams(t *testing.T) {
 // TestFullDisk: the file system under the store is full. Writes are refused with the reason and
 // none is half done; once there is space, the server accepts writes again.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "disk")
 	must(t, os.Mkdir(dir, 0o700))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
@@ -143,7 +148,7 @@ func TestFullDisk(t *testing.T) {
 		cancel()
 	}
 	t.Logf("after %d documents: %v", len(stored), err)
-	wantCode(t, err, events.Unavailable)
+	wantCode(t, err, errcode.Unavailable)
 	await(t, "the server says why", func() bool { err = server.Stores(); return err != nil })
 	if !strings.Contains(err.Error(), "is full") {
 		t.Errorf("the reason is missing: %v", err)
@@ -179,13 +184,14 @@ func fill(t *testing.T, file string) {
 // TestSlowReaderIsNoObstacle: a reader that stops reading is disconnected by the server or falls
 // behind; others are not delayed, and it gets everything once it reads again.
 func TestSlowReaderIsNoObstacle(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	slow := s.Connect(t, nil).Ports()
 	const messages, size = 400, 64 << 10
 	hold, got := make(chan struct{}), make(chan string, messages)
 	stood := make(chan struct{}, 1)
 	background(t, func(ctx context.Context) error {
-		return slow.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
+		return slow.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromFirst}, func(m broker.Stored) error {
 			<-hold
 			got <- m.Subject
 			return nil
@@ -194,7 +200,7 @@ func TestSlowReaderIsNoObstacle(t *testing.T) {
 	next(t, stood, "the reader stands")
 	began := time.Now()
 	for i := range messages {
-		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact(fmt.Sprint("job-", i)), Data: make([]byte, size)})
+		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact(fmt.Sprint("job-", i)), Data: make([]byte, size)})
 		must(t, err)
 	}
 	t.Logf("%d MiB were stored in %v past a reader that stood still", messages*size>>20, time.Since(began).Round(time.Millisecond))

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -72,6 +72,7 @@ func (a *authority) path(file string) string { return filepath.Join(a.dir, file)
 // TestClientsShowTheirCertificate to a server that asks for one, and verify it with the given
 // authority.
 func TestClientsShowTheirCertificate(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	a.sign("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
@@ -87,12 +88,12 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 	defer server.Shutdown()
 	for name, c := range map[string]struct {
 		ca, cert, key string
-		code          events.Code
+		code          errcode.Code
 	}{
 		"both":              {"ca.pem", "client.pem", "client.key", ""},
-		"no certificate":    {"ca.pem", "", "", events.Unavailable},
-		"another authority": {"", "client.pem", "client.key", events.Unavailable},
-		"no such file":      {"ca.pem", "no.pem", "no.key", events.Invalid},
+		"no certificate":    {"ca.pem", "", "", errcode.Unavailable},
+		"another authority": {"", "client.pem", "client.key", errcode.Unavailable},
+		"no such file":      {"ca.pem", "no.pem", "no.key", errcode.Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := jetstream.ConnectOptions{URL: server.ClientURL(), Name: "test"}
@@ -102,7 +103,7 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 				}
 			}
 			limit := patience
-			if c.code == events.Unavailable {
+			if c.code == errcode.Unavailable {
 				limit = time.Second // it retries until then
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -111,7 +112,7 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 			if err == nil {
 				conn.Close()
 			}
-			if (err == nil) != (c.code == "") || (err != nil && events.CodeOf(err) != c.code) {
+			if (err == nil) != (c.code == "") || (err != nil && errcode.Of(err) != c.code) {
 				t.Errorf("%v, want code %q", err, c.code)
 			}
 		})

@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/identity"
@@ -28,18 +28,18 @@ import (
 // SystemUser is the default name of the system account's user.
 const SystemUser = "regroup-system"
 
-// Names of users that a server makes for itself.
-const (
-	secretUser = "regroup" // of those who know the secret, or of anybody
-	insideUser = "regroup-inside"
-)
+// SecretUser is the name of those who know the secret of a server, or of anybody.
+const SecretUser = "regroup"
+
+// insideUser is the name of connections inside the process.
+const insideUser = "regroup-inside"
 
 // askEveryone is a configuration without which nats-server admits anybody if its accounts are the
 // system account and the global one (server.go, configureAccounts). TestASecretIsAskedFor shows it.
 const askEveryone = "authorization {}"
 
-// user is how a connection identifies itself without credentials.
-type user struct{ name, password, token string }
+// User is how a connection identifies itself without credentials: by name and password, or token.
+type User struct{ Name, Password, Token string }
 
 // admit decides who may connect to the server. A directory of identities or the configuration file
 // says so; otherwise those who know the secret, or anybody. It sets what depends on it.
@@ -48,27 +48,27 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 		opts.SystemAccount != "" || opts.NoSystemAccount
 	switch {
 	case o.Auth != "" && (o.ConfigFile != "" || o.Secret != ""):
-		return events.Errorf(events.Invalid, "NATS server: give a directory of identities, or a configuration file, or a secret, not two of them")
+		return errcode.Errorf(errcode.Invalid, "NATS server: give a directory of identities, or a configuration file, or a secret, not two of them")
 	case o.Auth != "":
 		return s.identities(o, opts)
 	case configured && o.Secret != "":
-		return events.Errorf(events.Invalid, "NATS server: %s says who may connect: give no secret beside it", o.ConfigFile)
+		return errcode.Errorf(errcode.Invalid, "NATS server: %s says who may connect: give no secret beside it", o.ConfigFile)
 	case configured:
 		s.system = o.System
 		return s.enter(o, opts)
 	}
 	s.system = System{User: cmp.Or(o.System.User, SystemUser), Password: cmp.Or(o.System.Password, rand.Text())}
-	s.inside = user{name: secretUser, password: cmp.Or(o.Secret, rand.Text())}
+	s.inside = User{Name: SecretUser, Password: cmp.Or(o.Secret, rand.Text())}
 	account := server.NewAccount(server.DEFAULT_SYSTEM_ACCOUNT)
 	opts.Accounts = []*server.Account{account}
 	opts.Users = []*server.User{
 		{Username: s.system.User, Password: s.system.Password, Account: account},
-		{Username: s.inside.name, Password: s.inside.password},
+		{Username: s.inside.Name, Password: s.inside.Password},
 	}
 	if o.Secret == "" {
-		opts.NoAuthUser = s.inside.name
+		opts.NoAuthUser = s.inside.Name
 	} else if err := opts.ProcessConfigString(askEveryone); err != nil {
-		return events.Errorf(events.Internal, "NATS server: %w", err)
+		return errcode.Errorf(errcode.Internal, "NATS server: %w", err)
 	}
 	return nil
 }
@@ -78,9 +78,9 @@ func (s *Server) admit(o ServerOptions, opts *server.Options) error {
 func (s *Server) enter(o ServerOptions, opts *server.Options) error {
 	if token := opts.Authorization; token != "" {
 		if strings.HasPrefix(token, "$2") {
-			return events.Errorf(events.Invalid, "NATS server: %s: authorization.token is a hash, with which this process cannot connect to its own server: give user and password instead", o.ConfigFile)
+			return errcode.Errorf(errcode.Invalid, "NATS server: %s: authorization.token is a hash, with which this process cannot connect to its own server: give user and password instead", o.ConfigFile)
 		}
-		s.inside = user{token: token}
+		s.inside = User{Token: token}
 		return nil
 	}
 	if opts.Username != "" {
@@ -98,8 +98,8 @@ func (s *Server) enter(o ServerOptions, opts *server.Options) error {
 	if len(opts.Users)+len(opts.Nkeys) == 0 {
 		return nil // nobody needs a name
 	}
-	s.inside = user{name: insideUser, password: rand.Text()}
-	opts.Users = append(opts.Users, &server.User{Username: s.inside.name, Password: s.inside.password, Account: account})
+	s.inside = User{Name: insideUser, Password: rand.Text()}
+	opts.Users = append(opts.Users, &server.User{Username: s.inside.Name, Password: s.inside.Password, Account: account})
 	return nil
 }
 
@@ -219,7 +219,7 @@ func (r *resolver) inUse() map[string]appliedClaims {
 
 // Store implements server.AccountResolver: files change only by package identity.
 func (r *resolver) Store(string, string) error {
-	return events.Errorf(events.Invalid, "accounts change only in their directory")
+	return errcode.Errorf(errcode.Invalid, "accounts change only in their directory")
 }
 
 // IsReadOnly implements server.AccountResolver.
@@ -309,11 +309,11 @@ func (r *resolver) update(ns *server.Server, key string) (*jwt.AccountClaims, er
 		return nil, err
 	}
 	if claims.Subject != key || !r.operator.DidSign(claims) {
-		return nil, events.Errorf(events.Invalid, "the claims of account %s are not signed by the operator", key)
+		return nil, errcode.Errorf(errcode.Invalid, "the claims of account %s are not signed by the operator", key)
 	}
 	account, err := ns.LookupAccount(key)
 	if err != nil {
-		return nil, events.Errorf(events.Internal, "account %s: %w", key, err)
+		return nil, errcode.Errorf(errcode.Internal, "account %s: %w", key, err)
 	}
 	for u := range r.locked {
 		if u.Account == key {
@@ -349,30 +349,20 @@ func (r *resolver) lock(ns *server.Server, log *slog.Logger, fast []shares.User,
 // NeedsCredentials reports whether connections inside the process need credentials of their own.
 func (s *Server) NeedsCredentials() bool { return s.closed }
 
-// identify determines who a connection inside the process is, and who one is that knows a secret.
-func (o *ConnectOptions) identify() error {
-	u, err := url.Parse(o.URL)
-	named := err == nil && u.User != nil
-	switch {
-	case o.Credentials != "" || named:
-	case o.Server != nil && o.Server.closed:
-		return events.Errorf(events.Invalid, "the configuration of the NATS server does not say who this process is: give credentials with --creds, or a user with --server nats://USER:PASSWORD@HOST")
-	case o.Server != nil:
-		o.own = o.Server.inside
-	case o.Secret != "":
-		o.own = user{name: secretUser, password: o.Secret}
-	}
-	return nil
+// Inside returns who connections inside the process are, unless they need credentials.
+func (s *Server) Inside() User { return s.inside }
+
+// System returns the access to the system account.
+func (s *Server) System() System { return s.system }
+
+// System configures access to the system account, where the servers report closed connections. The
+// zero value is no access.
+type System struct {
+	URL         string // empty = that of the other connection
+	User        string // of the system account
+	Password    string
+	Credentials string // path of a NATS credentials file, instead of user and password
 }
 
-// inboxPrefix returns the prefix of the subjects of replies.
-func (o ConnectOptions) inboxPrefix() string {
-	if o.InboxPrefix != "" || o.Credentials == "" {
-		return o.InboxPrefix
-	}
-	creds, err := os.ReadFile(o.Credentials)
-	if err != nil {
-		return "" // the connection reports it
-	}
-	return identity.InboxPrefix(creds)
-}
+// Given reports whether there is access.
+func (s System) Given() bool { return s.User != "" || s.Credentials != "" }

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
 // TestTheBrokerEntersItsOwnConfiguration: its own connection makes the streams also where a
 // configuration file admits only certain users, and these share them.
 func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ conf, user string }{
 		"one user": {`authorization { user: ada, password: pw }`, "ada:pw"},
 		"a token":  {`authorization { token: pw }`, "pw"},
@@ -25,14 +27,14 @@ func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conf := filepath.Join(t.TempDir(), "nats.conf")
 			must(t, os.WriteFile(conf, []byte(c.conf), 0o600))
-			server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
+			started, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
 			must(t, err)
-			t.Cleanup(server.Shutdown)
-			own, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: server})
+			t.Cleanup(started.Shutdown)
+			own, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: started})
 			must(t, err)
 			t.Cleanup(own.Close)
 			must(t, own.Ensure(within(t, patience), 1))
-			url := server.ClientURL()
+			url := started.ClientURL()
 			if c.user != "" {
 				url = strings.Replace(url, "://", "://"+c.user+"@", 1)
 			}
@@ -40,7 +42,7 @@ func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
 			must(t, err)
 			t.Cleanup(theirs.Close)
 			must(t, theirs.Verify(within(t, patience)))
-			if !server.Holds(events.StreamFacts) {
+			if !started.Holds(events.StreamFacts) {
 				t.Error("the server does not find its stream of facts")
 			}
 		})
@@ -49,16 +51,17 @@ func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
 
 // TestAnUnclearConfigurationIsRefused with what to do about it.
 func TestAnUnclearConfigurationIsRefused(t *testing.T) {
+	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(conf, []byte(`accounts { A { jetstream: enabled, users = [ { user: a, password: pw } ] }, B { users = [ { user: b, password: pw } ] } }`), 0o600))
-	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
+	own, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
 	must(t, err)
-	t.Cleanup(server.Shutdown)
-	_, err = jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: server})
-	if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "--creds") {
+	t.Cleanup(own.Shutdown)
+	_, err = jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: own})
+	if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "--creds") {
 		t.Errorf("with two accounts: %v, want Invalid that names --creds", err)
 	}
-	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: server, URL: "nats://a:pw@localhost"})
+	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: own, URL: "nats://a:pw@localhost"})
 	must(t, err)
 	t.Cleanup(c.Close)
 	must(t, c.Ensure(within(t, patience), 1))
@@ -69,24 +72,25 @@ func TestAnUnclearConfigurationIsRefused(t *testing.T) {
 		if err == nil {
 			s.Shutdown()
 		}
-		wantCode(t, err, events.Invalid)
+		wantCode(t, err, errcode.Invalid)
 	}
 }
 
 // TestASecretIsAskedFor from connections through the port, and not from those inside the process.
 func TestASecretIsAskedFor(t *testing.T) {
-	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Secret: "of-this-test"})
+	t.Parallel()
+	own, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Secret: "of-this-test"})
 	must(t, err)
-	t.Cleanup(server.Shutdown)
+	t.Cleanup(own.Shutdown)
 	for name, c := range map[string]struct {
 		o  jetstream.ConnectOptions
 		ok bool
 	}{
-		"inside":            {jetstream.ConnectOptions{Server: server}, true},
-		"knows it":          {jetstream.ConnectOptions{URL: server.ClientURL(), Secret: "of-this-test"}, true},
-		"has it in its URL": {jetstream.ConnectOptions{URL: strings.Replace(server.ClientURL(), "://", "://regroup:of-this-test@", 1)}, true},
-		"knows another":     {jetstream.ConnectOptions{URL: server.ClientURL(), Secret: "of-another"}, false},
-		"knows nothing":     {jetstream.ConnectOptions{URL: server.ClientURL()}, false},
+		"inside":            {jetstream.ConnectOptions{Server: own}, true},
+		"knows it":          {jetstream.ConnectOptions{URL: own.ClientURL(), Secret: "of-this-test"}, true},
+		"has it in its URL": {jetstream.ConnectOptions{URL: strings.Replace(own.ClientURL(), "://", "://regroup:of-this-test@", 1)}, true},
+		"knows another":     {jetstream.ConnectOptions{URL: own.ClientURL(), Secret: "of-another"}, false},
+		"knows nothing":     {jetstream.ConnectOptions{URL: own.ClientURL()}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !c.ok {

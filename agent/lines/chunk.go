@@ -3,8 +3,8 @@ package lines
 import (
 	"fmt"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // Chunk is output of one stream that is stored together. An open line at its end is gone with what
@@ -30,7 +30,7 @@ func (c *Chunk) Put(l output.Line) {
 func (c *Chunk) Gap(lines int) {
 	c.close()
 	c.Gaps += lines
-	c.Data = fmt.Appendf(c.Data, "regroup: %s dropped here, the log store was too slow\n", events.Plural(lines, "line"))
+	c.Data = fmt.Appendf(c.Data, "regroup: %s dropped here, the log store was too slow\n", english.Plural(lines, "line"))
 }
 
 // Join appends another chunk.

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/agent/lines"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // TestChunk: however lines are divided into chunks that are joined, all finished ones and marks are
@@ -26,7 +26,7 @@ func TestChunk(t *testing.T) {
 			if n := rapid.IntRange(0, 5).Draw(t, "kind"); n == 0 {
 				next.Gap(i)
 				gaps += i
-				want = append(want, output.Line{Text: fmt.Sprintf("regroup: %s dropped here, the log store was too slow", events.Plural(i, "line"))})
+				want = append(want, output.Line{Text: fmt.Sprintf("regroup: %s dropped here, the log store was too slow", english.Plural(i, "line"))})
 			} else {
 				l := output.Line{Text: fmt.Sprintf("line %d", i), Open: n > 3}
 				next.Put(l)

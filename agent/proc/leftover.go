@@ -13,30 +13,32 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // record is the file of one process. Within one boot, pid and start time together identify a
 // process.
 type record struct {
-	PID         int                `json:"pid"`   // and group
-	Agent       int                `json:"agent"` // pid of the agent
-	Start       uint64             `json:"start"`
-	Boot        string             `json:"boot"`
-	Incarnation events.Incarnation `json:"incarnation"`
-	Job         events.JobID       `json:"job"`
-	Place       events.Place       `json:"place"`
-	Attempt     int                `json:"attempt"`
-	Generation  events.Generation  `json:"generation"`
-	Mark        uint64             `json:"mark,omitempty"`
-	FirstID     events.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
-	Spare       bool               `json:"spare,omitempty"`  // no worker has taken it
-	Groups      []string           `json:"groups,omitempty"` // directories of its control group
-	Span        *events.Span       `json:"span,omitempty"`   // of a worker, to be recorded when it has ended
+	PID         int               `json:"pid"`   // and group
+	Agent       int               `json:"agent"` // pid of the agent
+	Start       uint64            `json:"start"`
+	Boot        string            `json:"boot"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Job         ident.JobID       `json:"job"`
+	Place       ident.Place       `json:"place"`
+	Attempt     int               `json:"attempt"`
+	Generation  ident.Generation  `json:"generation"`
+	Mark        uint64            `json:"mark,omitempty"`
+	FirstID     ident.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
+	Spare       bool              `json:"spare,omitempty"`  // no worker has taken it
+	Groups      []string          `json:"groups,omitempty"` // directories of its control group
+	Span        *events.Span      `json:"span,omitempty"`   // of a worker, to be recorded when it has ended
 }
 
 func (d *Driver) dir() string { return filepath.Join(d.opt.StateDir, "workers") }
 
-func (d *Driver) file(id events.Incarnation) string {
+func (d *Driver) file(id ident.Incarnation) string {
 	return filepath.Join(d.dir(), string(id)+".json")
 }
 
@@ -81,9 +83,9 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found []worker.Orphaned, files []string, err error) {
 	files, err = filepath.Glob(filepath.Join(d.dir(), "*.json"))
 	if err != nil {
-		return nil, nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
+		return nil, nil, errcode.Errorf(errcode.Internal, "proc: list leftovers: %w", err)
 	}
-	of := processSet{ids: map[events.Incarnation]bool{}, marks: map[uint64]bool{}}
+	of := processSet{ids: map[ident.Incarnation]bool{}, marks: map[uint64]bool{}}
 	var groups []record
 	for _, f := range files {
 		var r record
@@ -121,7 +123,7 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 
 // kin identifies the processes of workers.
 type processSet struct {
-	ids   map[events.Incarnation]bool // in their environment
+	ids   map[ident.Incarnation]bool // in their environment
 	marks map[uint64]bool
 }
 
@@ -150,7 +152,7 @@ func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) er
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return events.Errorf(events.Unavailable, "proc: %d processes of this agent's earlier incarnation do not die", left)
+			return errcode.Errorf(errcode.Unavailable, "proc: %d processes of this agent's earlier incarnation do not die", left)
 		}
 	}
 }
@@ -196,7 +198,7 @@ func (d *Driver) isOneOf(pid int, of processSet) bool {
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
 		if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok {
-			return of.ids[events.Incarnation(id)]
+			return of.ids[ident.Incarnation(id)]
 		}
 	}
 	return len(of.marks) > 0 && of.marks[d.markOf(pid)]

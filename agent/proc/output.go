@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 const (
@@ -128,7 +129,7 @@ const (
 
 // exception returns what a program that ended at a time has printed about it. An uncaught exception
 // ended the program as in Python, Go and C++.
-func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
+func (c *capture) exception(uncaught bool, at time.Time) *roster.Exception {
 	within := behindCaught
 	if uncaught {
 		within = behindUncaught

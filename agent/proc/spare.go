@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 )
 
@@ -128,7 +128,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	if err != nil {
 		return err
 	}
-	id := events.Incarnation(rand.Text())
+	id := ident.Incarnation(rand.Text())
 	start := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Inherited: k.Inherited, Limits: k.Limits}
 	for name, value := range k.Env {
 		start.Env[name] = value

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // environment returns a worker's variables, which are the job's, overridden by Regroup's, and the
@@ -123,7 +124,7 @@ func (c Config) oneDevice(env map[string]string, rank int) {
 	}
 }
 
-func (c Config) errorFile(id events.Incarnation) string {
+func (c Config) errorFile(id ident.Incarnation) string {
 	if c.ErrorDir == "" {
 		return ""
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Times that are not part of a specification.
@@ -122,10 +123,10 @@ func (t *transition) forget() {
 }
 
 // job returns the state of a job, which it creates if needed.
-func (t *transition) job(id events.JobID) *job {
+func (t *transition) job(id ident.JobID) *job {
 	j := t.s.jobs[id]
 	if j == nil {
-		j = &job{incarnations: map[events.Slot]*incarnation{}}
+		j = &job{incarnations: map[ident.Slot]*incarnation{}}
 		j.launch.Job = id
 		t.s.jobs[id] = j
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/internal/freeport"
 	"github.com/regroup-io/regroup/jetstream"
@@ -22,7 +23,7 @@ const patience = 60 * time.Second
 // Servers are running servers with the topology, and a connection to them.
 type Servers struct {
 	Conn    *jetstream.Conn // reconnects to another server when its own is stopped
-	Ports   events.Ports    // of Conn
+	Ports   broker.Ports    // of Conn
 	Options []jetstream.ServerOptions
 
 	servers []*jetstream.Server // nil = stopped

@@ -18,6 +18,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -52,7 +53,7 @@ func Keep(ctx context.Context, nc *nats.Conn, api js.JetStream, log *slog.Logger
 	for subject, fn := range map[string]nats.MsgHandler{access.AdvisoryCreated: s.created, access.AdvisoryDeleted: s.deleted} {
 		sub, err := nc.Subscribe(subject, fn)
 		if err != nil {
-			return events.Errorf(events.Unavailable, "subscribe to %s: %w", subject, err)
+			return errcode.Errorf(errcode.Unavailable, "subscribe to %s: %w", subject, err)
 		}
 		subs = append(subs, sub)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -322,7 +323,7 @@ func isOurs(address, server string) error {
 		}
 	}
 	if now := Advertised(server); !net.ParseIP(now).IsLoopback() {
-		return events.Errorf(events.Conflict, "it was %s, and is %s now", address, now)
+		return errcode.Errorf(errcode.Conflict, "it was %s, and is %s now", address, now)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -109,8 +109,8 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstrea
 		return err
 	}
 	if err := l.Process.Conn.EnsureAtLeast(ctx, 1); err != nil {
-		if o.Cluster.Join && errors.Is(err, events.ErrUnavailable) {
-			return events.Errorf(events.Unavailable, "no cluster has taken this broker in: is one reached at %s (--join), and do most of its brokers run? %w", strings.Join(o.Cluster.Routes, ", "), err)
+		if o.Cluster.Join && errors.Is(err, errcode.ErrUnavailable) {
+			return errcode.Errorf(errcode.Unavailable, "no cluster has taken this broker in: is one reached at %s (--join), and do most of its brokers run? %w", strings.Join(o.Cluster.Routes, ", "), err)
 		}
 		return err
 	}
@@ -146,7 +146,7 @@ func (l *Local) Close() {
 	_ = l.lock.Close() // releases the lock
 }
 
-var errNoServer = events.Errorf(events.Unavailable, "no server: none is configured (--server, REGROUP_SERVER) and none runs here; start one with: regroup up")
+var errNoServer = errcode.Errorf(errcode.Unavailable, "no server: none is configured (--server, REGROUP_SERVER) and none runs here; start one with: regroup up")
 
 // idle is the store of an ended broker: it is opened for reading, and its services run once they
 // are needed.
@@ -176,7 +176,7 @@ func (i *idle) close() {
 	if i.stop != nil {
 		i.stop()
 		if err := i.running.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-			i.local.Process.Logger.Warn("a service has ended", "code", string(events.CodeOf(err)), "reason", err.Error())
+			i.local.Process.Logger.Warn("a service has ended", "code", string(errcode.Of(err)), "reason", err.Error())
 		}
 	}
 	i.local.Close()

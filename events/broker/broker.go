@@ -1,13 +1,16 @@
-package events
+// Package broker defines what Regroup needs of a message broker, as interfaces (ports): durable
+// streams, calls, signals, key-value buckets, and what is known of connections and brokers. There
+// are two implementations: memory (one process) and jetstream (NATS); both pass the suite in
+// eventstest. All blocking methods return the cause of ctx when it ends.
+package broker
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
-// Ports are the interfaces to the broker. There are two implementations: memory (one process) and
-// jetstream (NATS); both pass the suite in eventstest. All blocking methods return the cause of ctx
-// when it ends.
+// Ports are all interfaces to the broker.
 type Ports struct {
 	Log     Log
 	Calls   Calls
@@ -159,20 +162,6 @@ type Bucket interface {
 	Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error
 }
 
-// traceKey is the context key of a W3C traceparent, which adapters send in HeaderTrace.
-type traceKey struct{}
-
-// WithTrace returns a context in which adapters send this traceparent if a message has none.
-func WithTrace(ctx context.Context, traceparent string) context.Context {
-	return context.WithValue(ctx, traceKey{}, traceparent)
-}
-
-// TraceFrom returns the traceparent of WithTrace, or "".
-func TraceFrom(ctx context.Context) string {
-	s, _ := ctx.Value(traceKey{}).(string)
-	return s
-}
-
 // Link identifies one connection of a process to the brokers. The zero value is unknown.
 type Link struct {
 	Server string `json:"server,omitempty" bound:"word"` // id of the broker's run
@@ -278,12 +267,5 @@ type ConsumerState struct {
 // Backlog returns how many messages the service has still to handle.
 func (c ConsumerState) Backlog() uint64 { return c.Pending + c.AckPending }
 
-// Headers of a chunk of workers' output on the log stream. The data is the lines, each ended by a
-// line feed, or by a carriage return if the next one replaces it; package output reads them.
-const (
-	HeaderLogNode       = "Regroup-Node"
-	HeaderLogSlot       = "Regroup-Slot"
-	HeaderLogRank       = "Regroup-Rank"       // at the time of writing; -1 = none
-	HeaderLogGeneration = "Regroup-Generation" // a number; 0 = none
-	HeaderLogStream     = "Regroup-Stream"     // stdout, stderr, or regroup for the agent's own output
-)
+// ErrNoResponder is the cause of an Unavailable call to a subject that nobody serves.
+var ErrNoResponder = errors.New("no responder")

@@ -1,11 +1,12 @@
-package events
+package roster
 
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 
 	"github.com/regroup-io/regroup/events/columns"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
@@ -37,19 +38,23 @@ type workerIdentity struct {
 }
 
 // rowPlaces are the places of the rows of a table, which may be more than one job has.
-type rowPlaces Places
+type rowPlaces ident.Places
 
 // MarshalJSON encodes them as Places.
-func (p rowPlaces) MarshalJSON() ([]byte, error) { return Places(p).MarshalJSON() }
+func (p rowPlaces) MarshalJSON() ([]byte, error) { return ident.Places(p).MarshalJSON() }
 
 // UnmarshalJSON decodes them as Places.
-func (p *rowPlaces) UnmarshalJSON(b []byte) error { return (*Places)(p).decode(b, maxWorkers) }
+func (p *rowPlaces) UnmarshalJSON(b []byte) error {
+	places, err := ident.ParsePlaces(b, maxWorkers)
+	*p = rowPlaces(places)
+	return err
+}
 
 func identityOf(n int, of func(i int) WorkerRef) workerIdentity {
 	t := workerIdentity{
 		Places:   make(rowPlaces, n),
-		Agents:   columns.MakeRuns(n, func(i int) Incarnation { return of(i).Agent }),
-		Workers:  columns.MakeTexts(n, func(i int) Incarnation { return of(i).Incarnation }),
+		Agents:   columns.MakeRuns(n, func(i int) ident.Incarnation { return of(i).Agent }),
+		Workers:  columns.MakeTexts(n, func(i int) ident.Incarnation { return of(i).Incarnation }),
 		Attempts: columns.Make(n, func(i int) int { return of(i).Attempt }),
 		PIDs:     columns.Make(n, func(i int) int { return of(i).PID }),
 	}
@@ -65,10 +70,10 @@ func (t *workerIdentity) rows(what string, most int) (row func(i int) WorkerRef,
 	if err := tooMany(what, n, most); err != nil {
 		return nil, err
 	}
-	agents, wrong := columns.Expand[Incarnation](t.Agents, n)
-	incarnations, err := columns.Split[Incarnation](t.Workers, n)
+	agents, wrong := columns.Expand[ident.Incarnation](t.Agents, n)
+	incarnations, err := columns.Split[ident.Incarnation](t.Workers, n)
 	if err = cmp.Or(wrong, err, columns.Check(n, t.Attempts, t.PIDs)); err != nil {
-		return nil, Errorf(Invalid, "table of %s: %w", what, err)
+		return nil, errcode.Errorf(errcode.Invalid, "table of %s: %w", what, err)
 	}
 	return func(i int) WorkerRef {
 		return WorkerRef{Place: t.Places[i], Agent: agents.At(i), Incarnation: incarnations.At(i), Attempt: t.Attempts.At(i), PID: t.PIDs.At(i)}
@@ -112,7 +117,7 @@ func (r *MemberTable) UnmarshalJSON(b []byte) error {
 	n := len(t.Places)
 	addresses, err := columns.Split[string](t.Addresses, n)
 	if err = cmp.Or(err, t.Commits.Check(n)); err != nil {
-		return Errorf(Invalid, "table of members: %w", err)
+		return errcode.Errorf(errcode.Invalid, "table of members: %w", err)
 	}
 	*r = make(MemberTable, n)
 	for i := range *r {
@@ -125,7 +130,7 @@ func (r *MemberTable) UnmarshalJSON(b []byte) error {
 
 // ordered reports whether ranks, local ranks and cross ranks follow from the order.
 func (r MemberTable) ordered() bool {
-	derived, seen := make(MemberTable, len(r)), map[NodeID]bool{}
+	derived, seen := make(MemberTable, len(r)), map[ident.NodeID]bool{}
 	for i := range r {
 		derived[i].Place.Node = r[i].Place.Node
 	}
@@ -167,102 +172,10 @@ func (r MemberTable) Number() {
 	}
 }
 
-// WorkerTable holds the workers of a job by place, the newest incarnation of each. In JSON it is a
-// table of columns like a MemberTable (places, agents, workers, attempts, pids), with these more:
-//
-//	"generations": [3], "ranks": [0, 1, 2, 3], "states": "ready", "details": {"2": "killed by signal 9"}, "lines": {"2": ["…"]}
-//
-// Ranks are -1 if absent; details, lines and exceptions are by row. The job's id is that of the
-// document. A plain list of workers is decoded too.
-type WorkerTable []WorkerView
-
-// workerColumns is the encoded form of a WorkerTable.
-type workerColumns struct {
-	workerIdentity
-	Generations columns.Column[Generation] `json:"generations,omitempty"`
-	Ranks       columns.Column[int]        `json:"ranks,omitempty"`
-	States      columns.Texts              `json:"states,omitempty"`
-	Details     map[int]string             `json:"details,omitempty"`
-	Lines       map[int][]string           `json:"lines,omitempty"`
-	Exceptions  map[int]*Exception         `json:"exceptions,omitempty"`
-}
-
-// MarshalJSON encodes the columns.
-func (c WorkerTable) MarshalJSON() ([]byte, error) {
-	if len(c) == 0 {
-		return json.Marshal([]WorkerView(c))
-	}
-	n := len(c)
-	t := workerColumns{
-		workerIdentity: identityOf(n, func(i int) WorkerRef { return c[i].WorkerRef }),
-		Generations:    columns.Make(n, func(i int) Generation { return c[i].Generation }),
-		States:         columns.MakeTexts(n, func(i int) WorkerState { return c[i].State }),
-		Details:        map[int]string{}, Lines: map[int][]string{}, Exceptions: map[int]*Exception{},
-	}
-	if slices.ContainsFunc(c, func(w WorkerView) bool { return w.Rank != -1 }) {
-		if t.Ranks = columns.Make(n, func(i int) int { return c[i].Rank }); t.Ranks == nil {
-			t.Ranks = columns.Column[int]{0}
-		}
-	}
-	for i := range c {
-		w := &c[i]
-		if w.Detail != "" {
-			t.Details[i] = w.Detail
-		}
-		if len(w.Lines) > 0 {
-			t.Lines[i] = w.Lines
-		}
-		if w.Exception != nil {
-			t.Exceptions[i] = w.Exception
-		}
-	}
-	return json.Marshal(t)
-}
-
-// UnmarshalJSON decodes both forms.
-func (c *WorkerTable) UnmarshalJSON(b []byte) error {
-	if isList(b) {
-		if err := json.Unmarshal(b, (*[]WorkerView)(c)); err != nil {
-			return err
-		}
-		return tooMany("workers", len(*c), maxWorkers)
-	}
-	var t workerColumns
-	if err := json.Unmarshal(b, &t); err != nil || string(b) == "null" {
-		return err
-	}
-	row, err := t.rows("workers", maxWorkers)
-	if err != nil {
-		return err
-	}
-	n := len(t.Places)
-	states, err := columns.Split[WorkerState](t.States, n)
-	if err = cmp.Or(err, columns.Check(n, t.Generations, t.Ranks)); err != nil {
-		return Errorf(Invalid, "table of workers: %w", err)
-	}
-	*c = make(WorkerTable, n)
-	for i := range *c {
-		w := WorkerView{WorkerRef: row(i), Rank: -1, State: states.At(i), Detail: t.Details[i], Lines: t.Lines[i], Exception: t.Exceptions[i]}
-		w.Generation = t.Generations.At(i)
-		if len(t.Ranks) > 0 {
-			w.Rank = t.Ranks.At(i)
-		}
-		(*c)[i] = w
-	}
-	return nil
-}
-
-// maxWorkers limits the workers of one document: those of a job and twice as many that have ended.
-var maxWorkers = 3 * limits.Workers.Max
-
-// UnmarshalJSON decodes a view and sets the job's id of its workers.
-func (v *JobView) UnmarshalJSON(b []byte) error {
-	type plain JobView
-	if err := json.Unmarshal(b, (*plain)(v)); err != nil {
-		return err
-	}
-	for i := range v.Workers {
-		v.Workers[i].Job = v.Job
+// tooMany returns an error if there are more than so many.
+func tooMany(what string, n, most int) error {
+	if n > most {
+		return errcode.Errorf(errcode.Invalid, "%d %s or more (%s)", n, what, limits.Workers)
 	}
 	return nil
 }

@@ -1,15 +1,15 @@
-package events
+// Package ident defines the identifiers of nodes, jobs, workers and generations, and how they are
+// derived.
+package ident
 
 import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
-	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -58,7 +58,7 @@ func invalid(err error) error {
 	if err == nil {
 		return nil
 	}
-	return Errorf(Invalid, "%w", err)
+	return errcode.Errorf(errcode.Invalid, "%w", err)
 }
 
 // NodeIDFrom derives a node id from a host name: lower case, other characters become '-'.
@@ -110,114 +110,4 @@ func Origin(source, id string) string { return Token(source, id) }
 func Token(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:16])
-}
-
-// Places is an ordered list of places. In JSON consecutive ones of one node are one text, the
-// node's name, a slash and its slots: ["node-a/0-7", "node-b/0,2,5-7"]. A list of {"node", "slot"}
-// is accepted too.
-type Places []Place
-
-// MarshalJSON encodes the short form.
-func (p Places) MarshalJSON() ([]byte, error) {
-	if p == nil {
-		return []byte("null"), nil
-	}
-	runs := []string{}
-	for i, j := 0, 0; i < len(p); i = j {
-		for j = i + 1; j < len(p) && p[j].Node == p[i].Node; j++ {
-		}
-		runs = append(runs, runText(p[i:j]))
-	}
-	return json.Marshal(runs)
-}
-
-// UnmarshalJSON decodes both forms.
-func (p *Places) UnmarshalJSON(b []byte) error { return p.decode(b, limits.Workers.Max) }
-
-// decode decodes at most so many places.
-func (p *Places) decode(b []byte, most int) error {
-	var runs []string
-	if json.Unmarshal(b, &runs) != nil {
-		var plain []Place
-		if json.Unmarshal(b, &plain) != nil {
-			return Errorf(Invalid, `places must be a list of texts like "node-a/0-7"`)
-		}
-		*p = plain
-		return tooMany("places", len(plain), most)
-	}
-	if runs == nil {
-		*p = nil
-		return nil
-	}
-	out := make(Places, 0, len(runs))
-	for _, text := range runs {
-		var err error
-		if out, err = parseRun(out, text, most); err != nil {
-			return err
-		}
-	}
-	*p = out
-	return nil
-}
-
-// runText returns the name of a node and its slots.
-func runText(run []Place) string {
-	b := append([]byte(run[0].Node), '/')
-	for i := 0; i < len(run); {
-		j := i
-		for j+1 < len(run) && run[j+1].Slot == run[j].Slot+1 {
-			j++
-		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(run[i].Slot), 10)
-		if j > i {
-			b = strconv.AppendInt(append(b, '-'), int64(run[j].Slot), 10)
-		}
-		i = j + 1
-	}
-	return string(b)
-}
-
-// parseRun appends the places of one text. A range may stand for many more places than it has
-// characters, so it is checked before it is expanded.
-func parseRun(out Places, text string, most int) (Places, error) {
-	at := strings.LastIndexByte(text, '/')
-	if at < 0 {
-		return out, noPlace(text)
-	}
-	node := NodeID(text[:at])
-	for part := range strings.SplitSeq(text[at+1:], ",") {
-		from, to, isRange := strings.Cut(part, "-")
-		first, err := strconv.Atoi(from)
-		last := first
-		if err == nil && isRange {
-			last, err = strconv.Atoi(to)
-		}
-		switch {
-		case err != nil || last < first:
-			return out, noPlace(text)
-		case last >= limits.Slots.Max:
-			return out, Errorf(Invalid, "%q goes to slot %d (%s)", limits.Shorten(text, limits.Word.Max), last, limits.Slots)
-		case len(out)+last-first+1 > most:
-			return out, tooMany("places", len(out)+last-first+1, most)
-		}
-		for s := first; s <= last; s++ {
-			out = append(out, Place{Node: node, Slot: Slot(s)})
-		}
-	}
-	return out, nil
-}
-
-func noPlace(text string) error {
-	return Errorf(Invalid, `%q is no place: write node-a/0 or node-a/0-3,7`, limits.Shorten(text, limits.Word.Max))
-}
-
-// tooMany returns an error if there are more than so many.
-func tooMany(what string, n, most int) error {
-	if n > most {
-		return Errorf(Invalid, "%d %s or more (%s)", n, what, limits.Workers)
-	}
-	return nil
 }

@@ -1,120 +1,16 @@
-package events
+package bodies
 
 import (
-	"cmp"
-	"encoding/json"
-	"errors"
-	"io"
 	"reflect"
 	"slices"
 	"strconv"
 	"sync"
-	"unicode/utf8"
 
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
-
-// EncodeBody encodes a request, reply or signal as plain JSON.
-func EncodeBody(b Body) ([]byte, error) {
-	out, err := json.Marshal(b)
-	if err != nil {
-		return nil, Errorf(Internal, "encode %s: %w", b.Type(), err)
-	}
-	return out, nil
-}
-
-// DecodeBody decodes what EncodeBody encodes. Unknown fields are ignored, so that a newer peer may
-// add some; any other mismatch is Invalid with all errors.
-func DecodeBody[B Body](data []byte) (B, error) {
-	var b B
-	body, bad := DecodeBodyAs(b, data, "")
-	if len(bad) > 0 {
-		return b, Refuse(bad)
-	}
-	return body.(B), nil
-}
-
-// DecodeBodyAs decodes JSON into a new value of zero's type; prefix begins the paths of errors.
-func DecodeBodyAs(zero Body, data []byte, prefix string) (Body, []spec.FieldError) {
-	if len(data) == 0 || string(data) == "null" {
-		return nil, []spec.FieldError{{Path: prefix, Message: "has no data: send a JSON object"}}
-	}
-	if f := cmp.Or(spec.CheckLimit(prefix, len(data), limits.Unpacked), spec.CheckLimit(prefix, Nesting(data), limits.Depth)); f != nil {
-		return nil, []spec.FieldError{*f}
-	}
-	if _, ok := zero.(JobSubmit); ok {
-		return decodeSubmit(data, prefix)
-	}
-	v := reflect.New(reflect.TypeOf(zero))
-	// Try the fast decoder first: only what it refuses is walked again to collect all errors.
-	if err := json.Unmarshal(data, v.Interface()); err != nil || !utf8.Valid(data) {
-		bad := spec.CheckShape(data, v.Type().Elem(), prefix)
-		var ours *Error
-		if len(bad) == 0 && errors.As(err, &ours) { // from a list with its own decoder
-			bad = []spec.FieldError{{Path: prefix, Message: ours.Text}}
-		} else if len(bad) == 0 {
-			bad = []spec.FieldError{{Path: prefix, Message: "does not fit " + string(zero.Type())}}
-		}
-		return nil, bad
-	}
-	bad := bound(v.Elem(), prefix)
-	body := v.Elem().Interface().(Body)
-	return body, append(checkIDs(body, prefix), bad...)
-}
-
-// checkIDs checks the ids that clients write into commands.
-func checkIDs(b Body, prefix string) []spec.FieldError {
-	path, err := "", error(nil)
-	switch b := b.(type) {
-	case JobScale:
-		path, err = "job", b.Job.Check()
-	case JobStop:
-		path, err = "job", b.Job.Check()
-	case NodeDrain:
-		path, err = "node", b.Node.Check()
-	case NodeQuarantine:
-		path, err = "node", b.Node.Check()
-	case NodeRelease:
-		path, err = "node", b.Node.Check()
-	}
-	if err == nil {
-		return nil
-	}
-	return []spec.FieldError{{Path: spec.JoinPath(prefix, path), Message: err.Error()}}
-}
-
-// decodeSubmit decodes a job.submit strictly: a spec with a field that would be ignored is refused
-// with all errors. Paths inside the spec are those of the user's file.
-func decodeSubmit(data []byte, prefix string) (Body, []spec.FieldError) {
-	var raw struct {
-		Spec json.RawMessage `json:"spec"`
-	}
-	if f := spec.CheckSyntax(data); f != nil {
-		f.Path = prefix
-		return nil, []spec.FieldError{*f}
-	}
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return nil, []spec.FieldError{{Path: prefix, Message: `must be an object with the field "spec"`}}
-	}
-	if len(raw.Spec) == 0 || string(raw.Spec) == "null" {
-		return nil, []spec.FieldError{{Path: spec.JoinPath(prefix, "spec"), Message: "is missing: what should run?"}}
-	}
-	s, bad := spec.Parse(raw.Spec)
-	if len(bad) > 0 {
-		return nil, bad
-	}
-	return JobSubmit{Spec: s}, nil
-}
-
-// ReadLimited reads everything, or fails if it is more than most bytes.
-func ReadLimited(r io.Reader, most int) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
-	if err == nil && len(data) > most {
-		return nil, Errorf(TooLarge, "unpacks to more than %d bytes", most)
-	}
-	return data, err
-}
 
 // bounder applies the limits to one value in place: texts are shortened, other excesses refused.
 type bounder func(v reflect.Value, path string, bad *[]spec.FieldError)
@@ -144,7 +40,7 @@ func bounderOf(t reflect.Type) bounder {
 var bySelf = []reflect.Type{
 	reflect.TypeFor[spec.Job](), // checked as a whole, and refused
 	// These check their limits while decoding.
-	reflect.TypeFor[Places](), reflect.TypeFor[MemberTable](), reflect.TypeFor[WorkerTable](),
+	reflect.TypeFor[ident.Places](), reflect.TypeFor[roster.MemberTable](), reflect.TypeFor[roster.WorkerTable](),
 }
 
 func makeBounder(t reflect.Type, tag string) bounder {
@@ -164,7 +60,7 @@ func makeBounder(t reflect.Type, tag string) bounder {
 			refuseOver(limits.Word, path, v.Len(), bad)
 		}
 	case reflect.Int, reflect.Int64:
-		if tag == "slots" || t == reflect.TypeFor[Slot]() {
+		if tag == "slots" || t == reflect.TypeFor[ident.Slot]() {
 			return func(v reflect.Value, path string, bad *[]spec.FieldError) {
 				refuseOver(limits.Slots, path, int(v.Int()), bad)
 			}
@@ -272,24 +168,4 @@ func refuseOver(l limits.Limit, path string, have int, bad *[]spec.FieldError) b
 		*bad = append(*bad, *f)
 	}
 	return f != nil
-}
-
-// Nesting returns the nesting depth of a JSON text.
-func Nesting(data []byte) (deepest int) {
-	depth, text := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return deepest
 }

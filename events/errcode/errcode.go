@@ -1,10 +1,11 @@
-package events
+// Package errcode defines errors with codes, which are the same in every process, and refusals
+// that list everything that is wrong with an input.
+package errcode
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/regroup-io/regroup/events/limits"
@@ -58,9 +59,6 @@ var (
 	ErrNewer       error = &Error{Code: Newer}
 )
 
-// ErrNoResponder is the cause of an Unavailable call to a subject that nobody serves.
-var ErrNoResponder = errors.New("no responder")
-
 // Errorf returns an error with a code; its %w operands become the cause.
 func Errorf(code Code, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
@@ -71,9 +69,9 @@ func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Text: err.Error(), Err: cause}
 }
 
-// CodeOf returns the code of err: Cancelled for the end of a context, Internal for any other
+// Of returns the code of err: Cancelled for the end of a context, Internal for any other
 // foreign error, empty for nil.
-func CodeOf(err error) Code {
+func Of(err error) Code {
 	if err == nil {
 		return ""
 	}
@@ -86,9 +84,6 @@ func CodeOf(err error) Code {
 	}
 	return Internal
 }
-
-// ErrUnknownType marks an event whose type is not in the catalogue, perhaps of a newer client.
-var ErrUnknownType = errors.New("event type is not in the catalogue")
 
 // ValidationError is a refusal with all reasons. It counts as an *Error with code Invalid.
 type ValidationError struct {
@@ -111,7 +106,7 @@ func (e *ValidationError) Unwrap() error { return e.Cause }
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *ValidationError) Is(target error) bool { return target == ErrInvalid }
 
-// As makes CodeOf see an *Error with code Invalid.
+// As makes Of see an *Error with code Invalid.
 func (e *ValidationError) As(target any) bool {
 	t, ok := target.(**Error)
 	if ok {
@@ -166,34 +161,4 @@ func BoundedFieldErrors(err error) []spec.FieldError {
 		out = append(out, spec.FieldError{Message: fmt.Sprintf("and %d more (%s)", more, limits.FieldErrors)})
 	}
 	return out
-}
-
-// Plural formats a number of things: 1 node, 2 nodes, 0 processes, 3 entries. The noun is one of
-// those whose plural is regular, or epoch, whose ch is a k.
-func Plural[N int | int64 | uint64](n N, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %s", n, plural(noun))
-}
-
-func plural(noun string) string {
-	last := noun[len(noun)-1:]
-	switch stem := strings.TrimSuffix(noun, "y"); {
-	case stem != noun && !strings.ContainsAny(stem[len(stem)-1:], "aeiou"):
-		return stem + "ies"
-	case strings.HasSuffix(noun, "epoch"):
-		return noun + "s"
-	case strings.ContainsAny(last, "sx") || strings.HasSuffix(noun, "ch") || strings.HasSuffix(noun, "sh"):
-		return noun + "es"
-	}
-	return noun + "s"
-}
-
-// Between formats a range of things: 1 node, 4 nodes, 2 to 4 nodes.
-func Between(least, most int, noun string) string {
-	if least == most {
-		return Plural(most, noun)
-	}
-	return strconv.Itoa(least) + " to " + Plural(most, noun)
 }
