@@ -22,8 +22,8 @@ var countedAnyway = []string{
 	"… [%d lines left out]", "has %d places or more", "topology: %d replicas",
 }
 
-// TestCounts: a text with a number of things is right for one of them too. events.Plural and
-// events.Between format numbers.
+// TestCounts: a text with a number of things is right for one of them too. english.Plural and
+// english.Between format numbers.
 func TestCounts(t *testing.T) {
 	for _, root := range []string{"agent", "client", "cmd", "events", "jetstream", "services"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -45,7 +45,7 @@ func TestCounts(t *testing.T) {
 						return true
 					}
 				}
-				t.Errorf("%s: %s is wrong for one: use events.Plural", fset.Position(text.Pos()), text.Value)
+				t.Errorf("%s: %s is wrong for one: use english.Plural", fset.Position(text.Pos()), text.Value)
 				return true
 			})
 			return nil

@@ -11,7 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/errorfile"
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // account returns who the workers of a job run as: the job's user (processes.user), else the
@@ -127,7 +127,7 @@ func (a *Agent) prepare(env map[string]string, who *worker.Account) error {
 	}
 	socket, errorDir, err := a.api.Open(int(who.UID), int(who.GID))
 	if err != nil {
-		return events.Errorf(events.Internal, "agent: a socket for user %s: %w", who.Name, err)
+		return errcode.Errorf(errcode.Internal, "agent: a socket for user %s: %w", who.Name, err)
 	}
 	env["REGROUP_SOCKET"] = socket
 	if id := env[worker.EnvIncarnation]; env[errorfile.Env] != "" {

@@ -13,6 +13,8 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/spawn"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -166,7 +168,7 @@ func (a *Agent) output(s worker.StartProcess, stream string, lines []output.Line
 
 // send sends a signal. One that cannot be sent counts as lost.
 func (a *Agent) send(subject string, b events.Body) {
-	data, err := events.EncodeBody(b)
+	data, err := bodies.Encode(b)
 	if err == nil {
 		err = a.opt.Ports.Signals.Send(subject, data)
 	}
@@ -175,9 +177,9 @@ func (a *Agent) send(subject string, b events.Body) {
 	}
 }
 
-var statuses = map[events.Code]int{
-	events.Invalid: 400, events.NotFound: 404, events.Conflict: 409, events.Fenced: 409, events.TooLarge: 413,
-	events.Unavailable: 503, events.Cancelled: 503, events.Exhausted: 507,
+var statuses = map[errcode.Code]int{
+	errcode.Invalid: 400, errcode.NotFound: 404, errcode.Conflict: 409, errcode.Fenced: 409, errcode.TooLarge: 413,
+	errcode.Unavailable: 503, errcode.Cancelled: 503, errcode.Exhausted: 507,
 }
 
-func status(c events.Code) int { return cmp.Or(statuses[c], 500) }
+func status(c errcode.Code) int { return cmp.Or(statuses[c], 500) }

@@ -28,6 +28,8 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -50,13 +52,13 @@ type Agent struct {
 	tasks    *errgroup.Group
 	stopNow  chan struct{}
 	state    worker.State // used only by the goroutine of own
-	joins    map[events.JobID]*gathered
+	joins    map[ident.JobID]*gathered
 	stores   map[string]*tcpstore.Server // by address; like state
 	via      sync.Map                    // JobID to string: the replica of the rendezvous to be asked first
 	beat     atomic.Int64                // heartbeat interval in nanoseconds that discovery asks for
 	patience atomic.Int64                // request timeout in nanoseconds that discovery asks for
 
-	predecessors []events.Incarnation // of the state folder
+	predecessors []ident.Incarnation // of the state folder
 
 	departing atomic.Pointer[events.Departure] // nil = no departure was announced
 	departed  chan struct{}                    // closed once one was
@@ -74,8 +76,8 @@ type Agent struct {
 const fenceWithin = 10 * time.Second
 
 type snapshot struct {
-	revisions map[events.JobID]uint64
-	workers   map[events.Incarnation]worker.Worker
+	revisions map[ident.JobID]uint64
+	workers   map[ident.Incarnation]worker.Worker
 }
 
 // New validates the options.
@@ -84,13 +86,13 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	if o.Incarnation == "" {
-		o.Incarnation = events.Incarnation(ulid.Make().String())
+		o.Incarnation = ident.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
 		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), renew: make(chan struct{}, 1), known: make(chan struct{}), stopNow: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: logs.New(logs.Options{
 			Node: o.Node, Incarnation: o.Incarnation, Log: o.Ports.Log, Logger: o.Logger, CallTimeout: callTimeout, Config: o.Config.Logs,
-		}), joins: map[events.JobID]*gathered{},
+		}), joins: map[ident.JobID]*gathered{},
 		stores: map[string]*tcpstore.Server{},
 	}
 	a.lease.a = a
@@ -103,7 +105,7 @@ func New(o Options) (*Agent, error) {
 	var err error
 	a.api, err = workerapi.New(workerapi.Options{Socket: statedir.Socket(o.StateDir), Calls: a.calls(), Listen: o.Listen})
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "agent: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "agent: %w", err)
 	}
 	a.state = worker.New(worker.Config{
 		Node: o.Node, Agent: o.Incarnation, Advertise: o.Advertise, DataPorts: o.DataPorts, Socket: a.api.Path(),
@@ -114,7 +116,7 @@ func New(o Options) (*Agent, error) {
 }
 
 // Incarnation returns the agent's incarnation.
-func (a *Agent) Incarnation() events.Incarnation { return a.opt.Incarnation }
+func (a *Agent) Incarnation() ident.Incarnation { return a.opt.Incarnation }
 
 // Socket returns the path of the worker API.
 func (a *Agent) Socket() string { return a.api.Path() }
@@ -192,7 +194,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	})
 	if err := tasks.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return events.Errorf(events.CodeOf(err), "agent: %w", err)
+		return errcode.Errorf(errcode.Of(err), "agent: %w", err)
 	}
 	return a.ended()
 }
@@ -225,7 +227,7 @@ func (a *Agent) step(work context.Context, in worker.Input) {
 
 // show publishes a snapshot of the machine to other goroutines.
 func (a *Agent) show() {
-	l := &snapshot{revisions: a.state.Revisions(), workers: map[events.Incarnation]worker.Worker{}}
+	l := &snapshot{revisions: a.state.Revisions(), workers: map[ident.Incarnation]worker.Worker{}}
 	for _, w := range a.state.Workers() {
 		l.workers[w.Incarnation] = w
 	}

@@ -19,16 +19,21 @@ import (
 	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const job = events.JobID("mnist-7f3a")
+const job = ident.JobID("mnist-7f3a")
 
 // pipes is a listener without a network, because a network does not use virtual time.
 type pipes struct {
@@ -74,7 +79,7 @@ func (s *spy) Start(p worker.StartProcess, report func(worker.Input), out func(s
 
 // noticed records each notice as it is sent, because the order of receivers is random.
 type noticed struct {
-	events.Signals
+	broker.Signals
 	note func()
 }
 
@@ -123,12 +128,12 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 	var all sync.WaitGroup
 	serve := func(subject string, f func(data []byte) events.Body) {
 		all.Go(func() {
-			_ = ports.Calls.Serve(ctx, subject, "", func(_ context.Context, data []byte) ([]byte, error) { return events.EncodeBody(f(data)) })
+			_ = ports.Calls.Serve(ctx, subject, "", func(_ context.Context, data []byte) ([]byte, error) { return bodies.Encode(f(data)) })
 		})
 	}
 	note := func(what string) { w.mu.Lock(); defer w.mu.Unlock(); w.heard = append(w.heard, what) }
 	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), func(d []byte) events.Body {
-		b, _ := events.DecodeBody[events.NodeHello](d)
+		b, _ := bodies.Decode[events.NodeHello](d)
 		w.mu.Lock()
 		w.hellos = append(w.hellos, b)
 		defer w.mu.Unlock()
@@ -141,7 +146,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		return w.lease
 	})
 	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), func(d []byte) events.Body {
-		b, _ := events.DecodeBody[events.NodeLeave](d)
+		b, _ := bodies.Decode[events.NodeLeave](d)
 		w.mu.Lock()
 		w.byes = append(w.byes, b)
 		w.mu.Unlock()
@@ -149,7 +154,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		return events.NodeWelcome{}
 	})
 	serve(events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), func(d []byte) events.Body {
-		all, _ := events.DecodeBody[events.MemberJoins](d)
+		all, _ := bodies.Decode[events.MemberJoins](d)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.joins = append(w.joins, all.Joins...)
@@ -165,14 +170,14 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 	})
 	all.Go(func() {
 		_ = ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, d []byte) {
-			b, _ := events.DecodeBody[events.Heartbeat](d)
+			b, _ := bodies.Decode[events.Heartbeat](d)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.beats = append(w.beats, b)
 		}, nil)
 	})
 	all.Go(func() {
-		_ = ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
+		_ = ports.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromFirst}, func(m broker.Stored) error {
 			e, err := cloudevent.Decode(m.Header, m.Data)
 			if err != nil {
 				t.Error(err)
@@ -219,19 +224,19 @@ func (w *world) launch(l events.Launch) {
 	w.t.Helper()
 	l.Job, l.Node = job, "node-a"
 	l.Spec.Name = "mnist"
-	data, err := events.EncodeBody(l)
+	data, err := bodies.Encode(l)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := w.bus.Ports().Log.Publish(context.Background(), events.Message{Subject: events.LaunchSubject("node-a", job), Data: data}); err != nil {
+	if _, err := w.bus.Ports().Log.Publish(context.Background(), broker.Message{Subject: events.LaunchSubject("node-a", job), Data: data}); err != nil {
 		w.t.Fatal(err)
 	}
 	synctest.Wait()
 }
 
-func member(slot, rank int, id events.Incarnation) events.LaunchMember {
-	return events.LaunchMember{Member: events.Member{
-		Place: events.Place{Node: "node-a", Slot: events.Slot(slot)}, Attempt: 1, Rank: rank, Incarnation: id, LocalSize: 1, CrossSize: 1,
+func member(slot, rank int, id ident.Incarnation) events.LaunchMember {
+	return events.LaunchMember{Member: roster.Member{
+		Place: ident.Place{Node: "node-a", Slot: ident.Slot(slot)}, Attempt: 1, Rank: rank, Incarnation: id, LocalSize: 1, CrossSize: 1,
 	}}
 }
 
@@ -310,7 +315,7 @@ func TestRestartJobFromLaunchToExit(t *testing.T) {
 			t.Errorf("lines %q", w.lines)
 		}
 		m, err := w.bus.Ports().Log.Last(context.Background(), events.StreamLogs, events.LogSubject(job, "node-a", "0"))
-		if err != nil || string(m.Data) != "line 1\nline 2\n" || m.Header[events.HeaderLogRank][0] != "0" {
+		if err != nil || string(m.Data) != "line 1\nline 2\n" || m.Header[output.HeaderRank][0] != "0" {
 			t.Errorf("log %q %v %v", m.Data, m.Header, err)
 		}
 		w.wait()
@@ -384,7 +389,7 @@ func TestInProcessWorkerJoinsLosesAPeerAndEnds(t *testing.T) {
 		n := events.Notice{Rank: 1}
 		n.Exited.Job, n.Exited.Place.Node, n.Exited.Agent, n.Exited.Generation, n.Exited.Incarnation = job, "node-b", "01OTHER", 1, "01X"
 		n.Exited.Detail = "exit code 1"
-		b, _ := events.EncodeBody(events.NoticeEnvelope{Notice: &n})
+		b, _ := bodies.Encode(events.NoticeEnvelope{Notice: &n})
 		if err := w.bus.Ports().Signals.Send(events.NoticeSubject(job), b); err != nil {
 			t.Fatal(err)
 		}
@@ -404,7 +409,7 @@ func TestFactsWaitForTheStoreAndKeepTheirOrder(t *testing.T) {
 		defer w.wait()
 		w.bus.FailPublishes(func(subject string) (bool, error) {
 			if strings.Contains(subject, ".evt.worker.") {
-				return false, events.Errorf(events.Unavailable, "no leader")
+				return false, errcode.Errorf(errcode.Unavailable, "no leader")
 			}
 			return false, nil
 		})
@@ -430,7 +435,7 @@ func TestFactsWaitForTheStoreAndKeepTheirOrder(t *testing.T) {
 
 func TestEndKillsAfterTheGraceAndLeftoversArePublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, worker.Orphaned{Job: job, Place: events.Place{Node: "node-a", Slot: 1}, Attempt: 1, Worker: "01OLD", PID: 5})
+		w := newWorld(t, worker.Orphaned{Job: job, Place: ident.Place{Node: "node-a", Slot: 1}, Attempt: 1, Worker: "01OLD", PID: 5})
 		if x := w.fact("exited").(events.WorkerExited); x.Incarnation != "01OLD" {
 			t.Errorf("exited %+v", x)
 		}

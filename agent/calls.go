@@ -13,6 +13,10 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -24,20 +28,20 @@ func call[R events.Body](ctx context.Context, a *Agent, service, verb string, as
 
 func callOn[R events.Body](ctx context.Context, a *Agent, subject string, limit time.Duration, ask events.Body, trace string) (R, error) {
 	var none R
-	data, err := events.EncodeBody(ask)
+	data, err := bodies.Encode(ask)
 	if err != nil {
 		return none, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if trace != "" {
-		ctx = events.WithTrace(ctx, trace)
+		ctx = tracing.NewContext(ctx, trace)
 	}
 	answer, err := a.opt.Ports.Calls.Call(ctx, subject, data)
 	if err != nil {
 		return none, err
 	}
-	return events.DecodeBody[R](answer)
+	return bodies.Decode[R](answer)
 }
 
 // calls returns the calls of the worker API, which pass inputs to the machine.
@@ -48,35 +52,35 @@ func (a *Agent) calls() workerapi.Calls {
 	}
 	return workerapi.Calls{
 		Join: func(w string, r workerprotocol.JoinRequest) {
-			a.inputs.put(worker.WorkerJoined{Worker: events.Incarnation(w), Request: r})
+			a.inputs.put(worker.WorkerJoined{Worker: ident.Incarnation(w), Request: r})
 		},
 		Report: func(w string, r workerprotocol.Report) error {
-			return put(worker.WorkerReported{Worker: events.Incarnation(w), Report: r})
+			return put(worker.WorkerReported{Worker: ident.Incarnation(w), Report: r})
 		},
 		Commit: func(w string, r workerprotocol.CommitReport) error {
-			return put(worker.WorkerCommitted{Worker: events.Incarnation(w), Report: r})
+			return put(worker.WorkerCommitted{Worker: ident.Incarnation(w), Report: r})
 		},
 		Done: func(w string, r workerprotocol.DoneReport) error {
-			return put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
+			return put(worker.WorkerFinished{Worker: ident.Incarnation(w), Report: r})
 		},
 		Peer: a.peer, Checkpoint: a.checkpoint, Preempt: a.preempt, Environment: a.takeEnvironment,
 	}
 }
 
 func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int) (workerprotocol.Peer, error) {
-	w, ok := a.snapshot.Load().workers[events.Incarnation(id)]
+	w, ok := a.snapshot.Load().workers[ident.Incarnation(id)]
 	if !ok {
-		return workerprotocol.Peer{}, refused(events.Fenced, "this worker has ended")
+		return workerprotocol.Peer{}, refused(errcode.Fenced, "this worker has ended")
 	}
 	ans, err := call[events.PeersAnswer](ctx, a, events.ServiceRendezvous, events.VerbPeers, events.PeersQuery{
-		Job: w.Job, Generation: events.Generation(generation), Ranks: []int{rank},
+		Job: w.Job, Generation: ident.Generation(generation), Ranks: []int{rank},
 	}, "")
 	if err != nil {
-		return workerprotocol.Peer{}, refused(events.CodeOf(err), err.Error())
+		return workerprotocol.Peer{}, refused(errcode.Of(err), err.Error())
 	}
 	addr, ok := ans.Addresses[rank]
 	if !ok {
-		return workerprotocol.Peer{}, refused(events.NotFound, fmt.Sprintf("there is no rank %d in %s", rank, events.Generation(generation)))
+		return workerprotocol.Peer{}, refused(errcode.NotFound, fmt.Sprintf("there is no rank %d in %s", rank, ident.Generation(generation)))
 	}
 	return workerprotocol.Peer{Rank: rank, Address: addr}, nil
 }
@@ -84,7 +88,7 @@ func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int
 // takeEnvironment keeps the environment of a command for the job that it submits next.
 func (a *Agent) takeEnvironment(_ string, r workerprotocol.SubmitEnvironment) error {
 	no := func(format string, args ...any) error {
-		return refused(events.Conflict, fmt.Sprintf(format, args...))
+		return refused(errcode.Conflict, fmt.Sprintf(format, args...))
 	}
 	if r.Dir == "" {
 		return a.submits.Remove(r.Origin)
@@ -106,18 +110,18 @@ func (a *Agent) takeEnvironment(_ string, r workerprotocol.SubmitEnvironment) er
 			return no("the agent of %s sees another %s, as in a container", a.opt.Node, path)
 		}
 	}
-	return a.submits.Keep(r.Origin, submitenv.Environment{Jobs: events.JobIDsOf(r.Name, r.Origin), Dir: r.Dir, Variables: r.Variables})
+	return a.submits.Keep(r.Origin, submitenv.Environment{Jobs: ident.JobIDsOf(r.Name, r.Origin), Dir: r.Dir, Variables: r.Variables})
 }
 
 // inherit finds the environment that the workers of a job inherit, if it is not the agent's: its
 // variables, and the directory in which they run unless the job names one. The error says why it
 // is not here.
-func (a *Agent) inherit(job events.JobID, who *worker.Account, from *worker.Inherited, dir *string) error {
+func (a *Agent) inherit(job ident.JobID, who *worker.Account, from *worker.Inherited, dir *string) error {
 	if from.SubmitEnvironment == "" {
 		return nil
 	}
 	if another(who) {
-		return events.Errorf(events.Invalid, "they are of another user than %s", who.Name)
+		return errcode.Errorf(errcode.Invalid, "they are of another user than %s", who.Name)
 	}
 	e, err := a.submits.Load(from.SubmitEnvironment, job)
 	if err == nil {
@@ -127,7 +131,7 @@ func (a *Agent) inherit(job events.JobID, who *worker.Account, from *worker.Inhe
 }
 
 // forgetJob removes what the node keeps for a job that has ended: its environment, its checkpoints.
-func (a *Agent) forgetJob(job events.JobID, origin string) {
+func (a *Agent) forgetJob(job ident.JobID, origin string) {
 	if err := a.ckpts.End(job); err != nil {
 		a.opt.Logger.Warn("checkpoints of an ended job stay on disk", "node", a.opt.Node, "job", job, "reason", err)
 	}
@@ -138,7 +142,7 @@ func (a *Agent) forgetJob(job events.JobID, origin string) {
 	if err == nil {
 		err = a.submits.Remove(origin)
 	}
-	if err != nil && events.CodeOf(err) != events.NotFound {
+	if err != nil && errcode.Of(err) != errcode.NotFound {
 		a.opt.Logger.Warn("the environment of an ended job stays in the state folder", "node", a.opt.Node, "job", job, "reason", err)
 	}
 }
@@ -159,7 +163,7 @@ func (a *Agent) expireJobs(work context.Context) {
 	}
 }
 
-func (a *Agent) heldJobs() []events.JobID {
+func (a *Agent) heldJobs() []ident.JobID {
 	return slices.Collect(maps.Keys(a.snapshot.Load().revisions))
 }
 
@@ -190,16 +194,16 @@ func (a *Agent) checkpointFolder(s worker.StartProcess) string {
 
 // checkpoint grants the space for one.
 func (a *Agent) checkpoint(id string, r workerprotocol.CheckpointRequest) error {
-	w, ok := a.snapshot.Load().workers[events.Incarnation(id)]
+	w, ok := a.snapshot.Load().workers[ident.Incarnation(id)]
 	if !ok {
-		return refused(events.Fenced, "this worker has ended")
+		return refused(errcode.Fenced, "this worker has ended")
 	}
 	if err := a.ckpts.Reserve(w.Job, r.Bytes, a.heldJobs()); err != nil {
-		return refused(events.CodeOf(err), err.Error())
+		return refused(errcode.Of(err), err.Error())
 	}
 	return nil
 }
 
-func refused(c events.Code, text string) error {
+func refused(c errcode.Code, text string) error {
 	return &workerapi.Refusal{Status: status(c), Code: string(c), Message: text}
 }

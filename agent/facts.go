@@ -11,6 +11,8 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -88,8 +90,8 @@ func (f *facts) run(ctx context.Context) error {
 		case err == nil:
 			f.drop()
 			retry.Reset()
-		case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrTooLarge):
-			f.opt.Logger.ErrorContext(events.WithTrace(ctx, t.event.Trace), "fact cannot be stored and is dropped", "job", t.event.Entity, "kind", t.event.Body.Type(), "reason", err)
+		case errors.Is(err, errcode.ErrInvalid), errors.Is(err, errcode.ErrTooLarge):
+			f.opt.Logger.ErrorContext(tracing.NewContext(ctx, t.event.Trace), "fact cannot be stored and is dropped", "job", t.event.Entity, "kind", t.event.Body.Type(), "reason", err)
 			f.drop()
 		case ctx.Err() == nil:
 			retry.Sleep(ctx)
@@ -107,7 +109,7 @@ func (f *facts) publish(ctx context.Context, t queuedFact) error {
 		t.event.Body = x
 	}
 	err := f.store(ctx, t.event)
-	if exit && errors.Is(err, events.ErrTooLarge) {
+	if exit && errors.Is(err, errcode.ErrTooLarge) {
 		x.Lines = nil
 		t.event.Body = x
 		err = f.store(ctx, t.event)
@@ -120,7 +122,7 @@ func (f *facts) store(ctx context.Context, e events.Event) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(events.WithTrace(ctx, e.Trace), callTimeout)
+	ctx, cancel := context.WithTimeout(tracing.NewContext(ctx, e.Trace), callTimeout)
 	defer cancel()
 	_, err = f.opt.Ports.Log.Publish(ctx, m)
 	return err

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 )
 
@@ -30,7 +31,7 @@ import (
 type fakeDriver struct {
 	mu    sync.Mutex
 	pid   int
-	live  map[events.Incarnation]*fakeProcess
+	live  map[ident.Incarnation]*fakeProcess
 	over  bool
 	waits sync.WaitGroup
 	left  []worker.Orphaned
@@ -43,7 +44,7 @@ type fakeProcess struct {
 
 // newFakeDriver returns a driver without processes; leftovers are what Fence returns.
 func newFakeDriver(leftovers ...worker.Orphaned) *fakeDriver {
-	return &fakeDriver{pid: 1000, live: map[events.Incarnation]*fakeProcess{}, left: leftovers}
+	return &fakeDriver{pid: 1000, live: map[ident.Incarnation]*fakeProcess{}, left: leftovers}
 }
 
 // Run ends all processes when ctx ends.
@@ -105,12 +106,12 @@ func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), sai
 }
 
 // Signal ends a process that does not ignore it.
-func (d *fakeDriver) Signal(id events.Incarnation, name string) error {
+func (d *fakeDriver) Signal(id ident.Incarnation, name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	number, ok := signalNumbers[name]
 	if !ok {
-		return events.Errorf(events.Invalid, "fake: %q is no signal", name)
+		return errcode.Errorf(errcode.Invalid, "fake: %q is no signal", name)
 	}
 	if p := d.live[id]; p != nil && !p.ignores {
 		d.endLocked(id, killedBy(number, name))
@@ -119,17 +120,17 @@ func (d *fakeDriver) Signal(id events.Incarnation, name string) error {
 }
 
 // Conceal replaces nothing: the processes have no secrets.
-func (d *fakeDriver) Conceal(_ events.Incarnation, text string) string { return text }
+func (d *fakeDriver) Conceal(_ ident.Incarnation, text string) string { return text }
 
 // Kill ends a process.
-func (d *fakeDriver) Kill(id events.Incarnation) {
+func (d *fakeDriver) Kill(id ident.Incarnation) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.endLocked(id, killedBy(9, "SIGKILL"))
 }
 
 // Examine finds nothing: simulated processes end at once.
-func (d *fakeDriver) Examine(events.Incarnation) {}
+func (d *fakeDriver) Examine(ident.Incarnation) {}
 
 // Lease does nothing: a test is not frozen.
 func (d *fakeDriver) Lease(time.Time, time.Time) {}
@@ -143,7 +144,7 @@ func (d *fakeDriver) running() int {
 	return len(d.live)
 }
 
-func (d *fakeDriver) endLocked(id events.Incarnation, x worker.ProcessExited) {
+func (d *fakeDriver) endLocked(id ident.Incarnation, x worker.ProcessExited) {
 	if p := d.live[id]; p != nil {
 		select {
 		case p.end <- x:

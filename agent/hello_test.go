@@ -14,6 +14,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 )
 
@@ -43,7 +44,7 @@ func TestOnlyALongAbsenceOfDiscoveryIsAWarning(t *testing.T) {
 		early, later int
 	}{
 		"absent":  {nil, 0, 1},
-		"refuses": {events.Errorf(events.Conflict, "node-a has a living agent"), 1, 1},
+		"refuses": {errcode.Errorf(errcode.Conflict, "node-a has a living agent"), 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -36,15 +38,15 @@ func TestDiscoverySetsTheIntervals(t *testing.T) {
 				var beats, hellos atomic.Int64
 				all.Go(func() {
 					_ = ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), "",
-						func(context.Context, []byte) ([]byte, error) { hellos.Add(1); return events.EncodeBody(c.welcome) })
+						func(context.Context, []byte) ([]byte, error) { hellos.Add(1); return bodies.Encode(c.welcome) })
 				})
 				all.Go(func() {
 					_ = ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), "",
 						func(context.Context, []byte) ([]byte, error) {
 							if !c.lease {
-								return nil, events.Errorf(events.Conflict, "not yet")
+								return nil, errcode.Errorf(errcode.Conflict, "not yet")
 							}
-							return events.EncodeBody(events.LeaseGrant{Restart: spec.Duration(3 * time.Second), InPlace: spec.Duration(time.Minute)})
+							return bodies.Encode(events.LeaseGrant{Restart: spec.Duration(3 * time.Second), InPlace: spec.Duration(time.Minute)})
 						})
 				})
 				all.Go(func() {

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -13,7 +16,7 @@ import (
 // Joining makes an agent register itself for one job. The agent then offers no slots to the
 // scheduler, and Run ends with the job.
 type Joining struct {
-	Job      events.JobID
+	Job      ident.JobID
 	Spec     spec.Job                    // with its defaults; it must be the same on every node
 	OnChange func(events.NodeMembership) // called after every change; may be nil, must not block
 }
@@ -59,7 +62,7 @@ func (m *membership) launched(l events.Launch) {
 
 // gathered handles a signal about the progress of the rendezvous.
 func (m *membership) gathered(data []byte) {
-	g, err := events.DecodeBody[events.RendezvousStatus](data)
+	g, err := bodies.Decode[events.RendezvousStatus](data)
 	if err != nil {
 		return // a signal may be lost
 	}
@@ -115,11 +118,11 @@ func (m *membership) enter(ctx context.Context) (final bool) {
 	retry, logged := wait.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}, ""
 	for ctx.Err() == nil {
 		s, err := m.call(ctx, events.VerbEnter, ask)
-		switch events.CodeOf(err) {
+		switch errcode.Of(err) {
 		case "":
 			m.update(s)
 			return s.Membership.Final()
-		case events.Conflict, events.Invalid, events.Fenced:
+		case errcode.Conflict, errcode.Invalid, errcode.Fenced:
 			m.mu.Lock()
 			m.err = err
 			m.mu.Unlock()

@@ -12,6 +12,9 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -47,12 +50,12 @@ func newCrossing(t *testing.T) *crossing {
 				if err != nil {
 					return nil, err
 				}
-				return events.EncodeBody(b)
+				return bodies.Encode(b)
 			})
 		})
 	}
 	serve(events.ServiceDiscovery, events.VerbJoin, func(data []byte) (events.Body, error) {
-		h, err := events.DecodeBody[events.NodeHello](data)
+		h, err := bodies.Decode[events.NodeHello](data)
 		c.slots = h.Slots
 		return events.NodeWelcome{}, err
 	})
@@ -136,13 +139,13 @@ func (c *crossing) asked(what string) int {
 
 func (c *crossing) launch(revision uint64, phase events.Phase) {
 	c.t.Helper()
-	data, err := events.EncodeBody(events.Launch{
+	data, err := bodies.Encode(events.Launch{
 		Job: job, Node: "node-a", Revision: revision, Phase: phase, Generation: 1, Spec: spec.Job{Name: "mnist", Command: []string{"fake"}},
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if _, err := c.bus.Ports().Log.Publish(context.Background(), events.Message{Subject: events.LaunchSubject("node-a", job), Data: data}); err != nil {
+	if _, err := c.bus.Ports().Log.Publish(context.Background(), broker.Message{Subject: events.LaunchSubject("node-a", job), Data: data}); err != nil {
 		c.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -159,7 +162,7 @@ func TestCandidateWaitsForItsLaunch(t *testing.T) {
 		if c.offered() != 0 || c.asked("rendezvous enter") != 1 {
 			t.Errorf("offered %d slots and asked %d times in 9 s, want none and once", c.offered(), c.asked("rendezvous enter"))
 		}
-		data, err := events.EncodeBody(events.RendezvousStatus{Job: job, Nodes: 2, Min: 2, Max: 4})
+		data, err := bodies.Encode(events.RendezvousStatus{Job: job, Nodes: 2, Min: 2, Max: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,15 +188,15 @@ func TestCandidateWaitsForItsLaunch(t *testing.T) {
 func TestRefusedCandidateGivesTheReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
-		c.says("", 0, events.Errorf(events.NotFound, "not yet"))
+		c.says("", 0, errcode.Errorf(errcode.NotFound, "not yet"))
 		c.run()
 		time.Sleep(5 * time.Second)
 		if n := c.asked("rendezvous enter"); n < 3 {
 			t.Errorf("asked %d times in 5 s, want more", n)
 		}
-		c.says("", 0, events.Errorf(events.Conflict, "env: is another"))
+		c.says("", 0, errcode.Errorf(errcode.Conflict, "env: is another"))
 		c.ends()
-		if _, entered, err := c.agent.Membership(); events.CodeOf(err) != events.Conflict || entered {
+		if _, entered, err := c.agent.Membership(); errcode.Of(err) != errcode.Conflict || entered {
 			t.Errorf("refused with %v, entered %t; want the conflict", err, entered)
 		}
 	})

@@ -6,6 +6,9 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // gatherFor is how long a join waits for those of the node's other workers: after a fault they
@@ -51,17 +54,17 @@ func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 	trace := ""
 	for _, j := range all.Joins {
 		if j.Left > 0 {
-			trace = events.TraceOf(j.Job, j.Left)
+			trace = tracing.IncidentTrace(j.Job, j.Left)
 		}
 	}
 	got, err := a.ask(ctx, all, trace)
 	if err == nil && len(got.Answers) != len(all.Joins) {
-		err = events.Errorf(events.Internal, "%s to %s", events.Plural(len(got.Answers), "answer"), events.Plural(len(all.Joins), "join"))
+		err = errcode.Errorf(errcode.Internal, "%s to %s", english.Plural(len(got.Answers), "answer"), english.Plural(len(all.Joins), "join"))
 	}
 	for i, j := range all.Joins {
 		in := worker.JoinAnswered{Worker: j.Incarnation}
 		if err != nil {
-			in.Refused, in.Reason = events.CodeOf(err), err.Error()
+			in.Refused, in.Reason = errcode.Of(err), err.Error()
 		} else {
 			in.Waiting, in.Refused, in.Reason = got.Answers[i].MemberWaiting, got.Answers[i].Refused, got.Answers[i].Reason
 		}

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestJoinsGoToTheReplicaOfTheLaunch, and to any other if that one is gone or does not answer.
 func TestJoinsGoToTheReplicaOfTheLaunch(t *testing.T) {
 	answer := func() ([]byte, error) {
-		return events.EncodeBody(events.MemberAnswers{Answers: []events.MemberAnswer{{MemberWaiting: events.MemberWaiting{Job: job, Proposed: 1}}}})
+		return bodies.Encode(events.MemberAnswers{Answers: []events.MemberAnswer{{MemberWaiting: events.MemberWaiting{Job: job, Proposed: 1}}}})
 	}
 	for name, c := range map[string]struct {
 		replica     func(context.Context) ([]byte, error) // nil = it is gone

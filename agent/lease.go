@@ -9,6 +9,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -69,7 +71,7 @@ func (l *lease) ask(work context.Context) {
 	}, "")
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(err, events.ErrNoResponder) && a.opt.Ports.Links.Alone() && l.restart > 0 && asked.After(l.asked) {
+	if errors.Is(err, broker.ErrNoResponder) && a.opt.Ports.Links.Alone() && l.restart > 0 && asked.After(l.asked) {
 		// No replica of discovery runs: until one does, which gives each node a full timeout,
 		// nobody gives the slots away.
 		l.asked = asked
@@ -159,7 +161,7 @@ func (a *Agent) checkAddress() {
 // ended returns Run's error for an incarnation that was replaced.
 func (a *Agent) ended() error {
 	if why := a.fence.Load(); why != nil {
-		return events.Errorf(events.Fenced, "agent: node %s: %w", a.opt.Node, *why)
+		return errcode.Errorf(errcode.Fenced, "agent: node %s: %w", a.opt.Node, *why)
 	}
 	return nil
 }
@@ -172,7 +174,7 @@ func RunIncarnations(ctx context.Context, begin func() (run func(context.Context
 		if err != nil {
 			return err
 		}
-		if err = run(ctx); events.CodeOf(err) != events.Fenced || ctx.Err() != nil {
+		if err = run(ctx); errcode.Of(err) != errcode.Fenced || ctx.Err() != nil {
 			return err
 		}
 	}

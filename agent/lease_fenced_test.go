@@ -16,6 +16,8 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
@@ -39,7 +41,7 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 				incarnations++
 				a, err := agent.New(agent.Options{
 					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: newFakeDriver(),
-					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d-%s", incarnations, name)),
+					Incarnation: ident.Incarnation(fmt.Sprintf("01-%02d-%s", incarnations, name)),
 					Listen:      func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
 					ListenTCP:   listenNowhere,
 				})
@@ -60,7 +62,7 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 			})
 			return cancel
 		}
-		want := func(moment string, incarnation events.Incarnation, state events.NodeState) {
+		want := func(moment string, incarnation ident.Incarnation, state events.NodeState) {
 			t.Helper()
 			synctest.Wait()
 			value, _, err := bus.Ports().Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-a")
@@ -122,7 +124,7 @@ func TestANodeWithANewAddressJoinsAnew(t *testing.T) {
 				own := address.Load().(string) //nolint:forcetypeassert // it has no other
 				a, err := agent.New(agent.Options{
 					Node: "node-a", Slots: 1, Advertise: own, StateDir: dir, Ports: client.Ports(), Driver: newFakeDriver(),
-					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d", incarnations)),
+					Incarnation: ident.Incarnation(fmt.Sprintf("01-%02d", incarnations)),
 					Reachable: func() error {
 						if now := address.Load(); now != own {
 							return fmt.Errorf("it was %s, and is %s now", own, now)
@@ -200,7 +202,7 @@ func TestTwoAgentsDoNotShareAStateDirectory(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	if err := newAgent().Run(canceled(t)); !errors.Is(err, events.ErrConflict) {
+	if err := newAgent().Run(canceled(t)); !errors.Is(err, errcode.ErrConflict) {
 		t.Errorf("the second runs too: %v", err)
 	}
 	cancel()

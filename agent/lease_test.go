@@ -12,7 +12,12 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
@@ -20,18 +25,18 @@ import (
 
 // outages is the ports' view of an outage, which a test sets.
 type outages struct {
-	events.Links
+	broker.Links
 	mu  sync.Mutex
-	now func() events.Outage
+	now func() broker.Outage
 
 	clustered bool
 }
 
-func (o *outages) Outage() events.Outage {
+func (o *outages) Outage() broker.Outage {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.now == nil {
-		return events.Outage{}
+		return broker.Outage{}
 	}
 	return o.now()
 }
@@ -49,7 +54,7 @@ func (o *outages) cluster() {
 	o.clustered = true
 }
 
-func (o *outages) set(now func() events.Outage) {
+func (o *outages) set(now func() broker.Outage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.now = now
@@ -74,11 +79,11 @@ func TestProcessesEndWithTheLease(t *testing.T) {
 		"cut off until it counts as lost": {func(l lab) { l.client.Disconnect(); time.Sleep(2 * time.Second); l.client.Connect() }, 2 * time.Second},
 		"the credentials are refused": {func(l lab) {
 			l.client.Disconnect()
-			l.links.set(func() events.Outage { return events.Outage{Denied: true} })
+			l.links.set(func() broker.Outage { return broker.Outage{Denied: true} })
 		}, 100 * time.Millisecond},
 		"every broker is known to be stopped": {func(l lab) {
 			l.bus.Disconnect()
-			l.links.set(func() events.Outage { return events.Outage{Stopped: time.Now()} })
+			l.links.set(func() broker.Outage { return broker.Outage{Stopped: time.Now()} })
 			time.Sleep(30 * time.Second)
 			l.bus.Connect()
 			l.links.set(nil)
@@ -87,12 +92,12 @@ func TestProcessesEndWithTheLease(t *testing.T) {
 		"no replica of discovery runs, and one of several brokers answers": {func(l lab) { l.links.cluster(); l.stop() }, 3 * time.Second},
 		"every broker is stopped for longer than the long lease": {func(l lab) {
 			l.bus.Disconnect()
-			l.links.set(func() events.Outage { return events.Outage{Stopped: time.Now()} })
+			l.links.set(func() broker.Outage { return broker.Outage{Stopped: time.Now()} })
 		}, time.Minute + 3*time.Second},
 		"a broker was stopped, and then nothing answers": {func(l lab) {
 			l.bus.Disconnect()
 			stopped := time.Now().Add(time.Second)
-			l.links.set(func() events.Outage { return events.Outage{Stopped: stopped} })
+			l.links.set(func() broker.Outage { return broker.Outage{Stopped: stopped} })
 		}, 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,14 +128,14 @@ func TestProcessesEndWithTheLease(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				joined := make(chan events.Incarnation, 1)
+				joined := make(chan ident.Incarnation, 1)
 				all.Go(func() {
 					_ = bus.Ports().Calls.Serve(ctx, events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), "", func(_ context.Context, data []byte) ([]byte, error) {
-						b, err := events.DecodeBody[events.MemberJoins](data)
+						b, err := bodies.Decode[events.MemberJoins](data)
 						if err == nil {
 							joined <- b.Joins[0].Incarnation
 						}
-						return nil, events.Errorf(events.Conflict, "the next launch answers")
+						return nil, errcode.Errorf(errcode.Conflict, "the next launch answers")
 					})
 				})
 				time.Sleep(time.Second)
@@ -161,9 +166,9 @@ func TestProcessesEndWithTheLease(t *testing.T) {
 }
 
 // launch publishes a launch for node-a of a job that is restarted as a group, by hand.
-func launch(t *testing.T, bus *memory.Bus, revision uint64, phase events.Phase, worker events.Incarnation) {
+func launch(t *testing.T, bus *memory.Bus, revision uint64, phase events.Phase, worker ident.Incarnation) {
 	t.Helper()
-	m := events.LaunchMember{Member: events.Member{Place: events.Place{Node: "node-a"}, Attempt: 1, Rank: -1, Incarnation: worker}}
+	m := events.LaunchMember{Member: roster.Member{Place: ident.Place{Node: "node-a"}, Attempt: 1, Rank: -1, Incarnation: worker}}
 	if phase == events.PhaseRun {
 		m.Rank = 0
 	}
@@ -172,11 +177,11 @@ func launch(t *testing.T, bus *memory.Bus, revision uint64, phase events.Phase, 
 		Spec:    spec.Job{Name: "mnist", Command: []string{"fake", "run=1h"}, Recovery: spec.RecoveryRestart},
 		Members: []events.LaunchMember{m},
 	}
-	data, err := events.EncodeBody(l)
+	data, err := bodies.Encode(l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bus.Ports().Log.Publish(t.Context(), events.Message{Subject: events.LaunchSubject("node-a", job), ID: fmt.Sprint(revision), Data: data}); err != nil {
+	if _, err := bus.Ports().Log.Publish(t.Context(), broker.Message{Subject: events.LaunchSubject("node-a", job), ID: fmt.Sprint(revision), Data: data}); err != nil {
 		t.Fatal(err)
 	}
 }

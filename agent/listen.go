@@ -9,6 +9,9 @@ import (
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -34,7 +37,7 @@ func (a *Agent) listen(work context.Context) {
 	})
 	hold("answering pings", func() error {
 		return p.Calls.Serve(work, events.AgentSubject(n, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) {
-			return events.EncodeBody(events.Pong{Node: n, Incarnation: a.opt.Incarnation, Link: p.Links.Own()})
+			return bodies.Encode(events.Pong{Node: n, Incarnation: a.opt.Incarnation, Link: p.Links.Own()})
 		})
 	})
 	first := true // the first report is of the connection over which the node enters its job anyway
@@ -63,8 +66,8 @@ func (a *Agent) listen(work context.Context) {
 	a.tasks.Go(func() error { return a.lease.watch(work) })
 }
 
-func (a *Agent) launch(m events.Stored) {
-	l, err := events.DecodeBody[events.Launch](m.Data)
+func (a *Agent) launch(m broker.Stored) {
+	l, err := bodies.Decode[events.Launch](m.Data)
 	if err != nil {
 		a.opt.Logger.Error("launch not understood: is this agent older than the services?", "node", a.opt.Node, "reason", err)
 		return
@@ -80,7 +83,7 @@ func (a *Agent) launch(m events.Stored) {
 
 // notice handles a notice from others about this node's jobs.
 func (a *Agent) notice(data []byte) {
-	e, err := events.DecodeBody[events.NoticeEnvelope](data)
+	e, err := bodies.Decode[events.NoticeEnvelope](data)
 	if err != nil {
 		a.opt.Logger.Debug("notice not understood", "reason", err)
 		return
@@ -113,7 +116,7 @@ func (a *Agent) register(work context.Context) {
 		}
 		pause := helloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
-			if events.CodeOf(err) == events.Fenced && work.Err() == nil {
+			if errcode.Of(err) == errcode.Fenced && work.Err() == nil {
 				a.replaced(err)
 				return
 			}
@@ -122,7 +125,7 @@ func (a *Agent) register(work context.Context) {
 				since = time.Now()
 			}
 			level := slog.LevelDebug
-			if starting := events.CodeOf(err) == events.Unavailable && time.Since(since) < quietFor; !starting && err.Error() != logged {
+			if starting := errcode.Of(err) == errcode.Unavailable && time.Since(since) < quietFor; !starting && err.Error() != logged {
 				level, logged = slog.LevelWarn, err.Error()
 			}
 			if work.Err() == nil {

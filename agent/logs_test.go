@@ -13,18 +13,20 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/output"
 )
 
 // stored reads the worker's output back and returns how many of its lines are there, and how many
 // are missing according to the marks, and the number of the newest. The lines must be in order, and
 // each gap exactly as long as its mark says.
-func stored(t *testing.T, p events.Ports) (lines, missing, newest int) {
+func stored(t *testing.T, p broker.Ports) (lines, missing, newest int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	next := 1
-	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: events.FromFirst}, func(s events.Stored) error {
+	_ = p.Log.Follow(ctx, broker.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: broker.FromFirst}, func(s broker.Stored) error {
 		for text := range strings.Lines(string(s.Data)) {
 			n := 0
 			if _, err := fmt.Sscanf(text, "regroup: %d lines dropped here", &n); err == nil {
@@ -59,7 +61,7 @@ func TestOutputIsStoredAtItsRate(t *testing.T) {
 				size := func() (n int) {
 					ctx, cancel := context.WithCancel(context.Background())
 					defer cancel()
-					_ = w.bus.Ports().Log.Follow(ctx, events.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: events.FromFirst}, func(s events.Stored) error {
+					_ = w.bus.Ports().Log.Follow(ctx, broker.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: broker.FromFirst}, func(s broker.Stored) error {
 						n += len(s.Data)
 						return nil
 					}, cancel)
@@ -103,7 +105,7 @@ func TestMissingLinesAreMarked(t *testing.T) {
 				away.Store(true)
 				w.bus.FailPublishes(func(subject string) (bool, error) {
 					if away.Load() && strings.HasPrefix(subject, "regroup.log.") {
-						return false, events.Errorf(events.Unavailable, "the store is away")
+						return false, errcode.Errorf(errcode.Unavailable, "the store is away")
 					}
 					return false, nil
 				})
@@ -160,7 +162,7 @@ func TestOutputIsStoredBeforeTheExit(t *testing.T) {
 						output = time.Now().Add(c.slow)
 						fallthrough
 					case time.Now().Before(output):
-						return false, events.Errorf(events.Unavailable, "the store is slow")
+						return false, errcode.Errorf(errcode.Unavailable, "the store is slow")
 					default:
 						order = append(order, "output")
 					}
@@ -186,7 +188,7 @@ func TestRefusedChunkIsCounted(t *testing.T) {
 		w.bus.FailPublishes(func(subject string) (bool, error) {
 			if strings.HasPrefix(subject, "regroup.log.") && refused == 0 {
 				refused++
-				return false, events.Errorf(events.TooLarge, "larger than it takes")
+				return false, errcode.Errorf(errcode.TooLarge, "larger than it takes")
 			}
 			return false, nil
 		})
@@ -210,7 +212,7 @@ func TestStatesOfABarAreBounded(t *testing.T) {
 		away.Store(true)
 		w.bus.FailPublishes(func(subject string) (bool, error) {
 			if away.Load() && strings.HasPrefix(subject, "regroup.log.") {
-				return false, events.Errorf(events.Unavailable, "the store is away")
+				return false, errcode.Errorf(errcode.Unavailable, "the store is away")
 			}
 			return false, nil
 		})
@@ -222,7 +224,7 @@ func TestStatesOfABarAreBounded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		open, finished := 0, []string{}
-		_ = w.bus.Ports().Log.Follow(ctx, events.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: events.FromFirst}, func(s events.Stored) error {
+		_ = w.bus.Ports().Log.Follow(ctx, broker.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: broker.FromFirst}, func(s broker.Stored) error {
 			for l := range output.Lines(s.Data) {
 				if l.Open {
 					open++

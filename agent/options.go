@@ -13,6 +13,9 @@ import (
 	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/output"
 )
@@ -29,7 +32,7 @@ type Driver interface {
 	Lease(restart, inPlace time.Time)
 	// Conceal replaces the values of a worker's secrets in a text, until its ProcessExited is
 	// reported.
-	Conceal(id events.Incarnation, text string) string
+	Conceal(id ident.Incarnation, text string) string
 	Processes
 }
 
@@ -39,15 +42,15 @@ type Processes interface {
 	// ProcessFailedToStart; onOutput receives lines of "stdout" and "stderr".
 	Start(p worker.StartProcess, report func(worker.Input), onOutput func(stream string, lines []output.Line))
 	// Signal sends a signal by name to a worker's process group; if that is gone it does nothing.
-	Signal(id events.Incarnation, name string) error
+	Signal(id ident.Incarnation, name string) error
 	// Kill kills a worker's process group.
-	Kill(id events.Incarnation)
+	Kill(id ident.Incarnation)
 	// KeepSpares has so many spares of a job kept, of which Start takes one. failed receives why
 	// one has ended, or lacks a module.
 	KeepSpares(k worker.KeepSpares, failed func(detail string))
 	// Examine looks for a short time whether a worker is certain to end, and if so, report receives
 	// ProcessDying before its ProcessExited.
-	Examine(id events.Incarnation)
+	Examine(id ident.Incarnation)
 }
 
 // Config is the configuration of an agent.
@@ -71,8 +74,8 @@ const (
 
 // Options of an Agent.
 type Options struct {
-	Node        events.NodeID
-	Incarnation events.Incarnation // empty = a new one
+	Node        ident.NodeID
+	Incarnation ident.Incarnation // empty = a new one
 	Slots       int
 	Advertise   string // data-plane host that peers can reach
 	Version     string // of this program, for people
@@ -91,12 +94,12 @@ type Options struct {
 	Checkpoints     string
 	CheckpointSpace int64
 	CheckpointFree  int64
-	Ports           events.Ports
+	Ports           broker.Ports
 	Driver          Driver
 	Join            *Joining                                                        // nil = work comes from the scheduler
 	Config          Config                                                          // zero fields mean the defaults, which suit a cluster on one site
 	Output          func(logs.Line)                                                 // may be nil; must not block
-	ErrorFile       func(localRank int, g events.Generation) string                 // where a worker's error file is kept, "" = nowhere; may be nil
+	ErrorFile       func(localRank int, g ident.Generation) string                  // where a worker's error file is kept, "" = nowhere; may be nil
 	Reported        func(events.Progress)                                           // what a worker reports; may be nil; must not block
 	Observe         func(events.Span)                                               // may be nil; must not block
 	Logger          *slog.Logger                                                    // nil = none
@@ -131,7 +134,7 @@ func (o *Options) check() error {
 		bad = append(bad, err.Error())
 	}
 	if len(bad) > 0 {
-		return events.Errorf(events.Invalid, "agent: %s", strings.Join(bad, "; "))
+		return errcode.Errorf(errcode.Invalid, "agent: %s", strings.Join(bad, "; "))
 	}
 	c := &o.Config
 	c.Heartbeat = cmp.Or(c.Heartbeat, 500*time.Millisecond)

@@ -8,12 +8,14 @@ import (
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/memory"
 )
 
 // played is a fake discovery that admits every node, in real time.
 type played struct {
-	ports     events.Ports
+	ports     broker.Ports
 	announced atomic.Pointer[events.Departure]
 }
 
@@ -25,10 +27,10 @@ func playedDiscovery(t *testing.T) *played {
 	for _, verb := range []string{events.VerbJoin, events.VerbLeave} {
 		all.Go(func() {
 			_ = p.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceDiscovery, verb), "", func(_ context.Context, data []byte) ([]byte, error) {
-				if b, err := events.DecodeBody[events.NodeHello](data); err == nil && b.Departing != nil {
+				if b, err := bodies.Decode[events.NodeHello](data); err == nil && b.Departing != nil {
 					p.announced.Store(b.Departing)
 				}
-				return events.EncodeBody(events.NodeWelcome{})
+				return bodies.Encode(events.NodeWelcome{})
 			})
 		})
 	}

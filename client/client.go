@@ -6,8 +6,8 @@
 //	for e, err := range c.Events(ctx, client.EventsOptions{Job: id}) { ... }
 //	job, err := c.Wait(ctx, id)
 //
-// Errors have the codes of package events, and the findings of a refused job: events.CodeOf,
-// events.FieldErrorsOf.
+// Errors have the codes of package errcode, and the findings of a refused job: errcode.Of,
+// errcode.FieldErrorsOf.
 package client
 
 import (
@@ -23,7 +23,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -67,11 +68,11 @@ func New(o Options) (*Client, error) {
 	}
 	u, err := url.Parse(c.url)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, events.Errorf(events.Invalid, "URL %q: write http://host:port or https://host:port of a gateway", c.url)
+		return nil, errcode.Errorf(errcode.Invalid, "URL %q: write http://host:port or https://host:port of a gateway", c.url)
 	}
 	c.url = strings.TrimSuffix(c.url, "/")
 	if c.token == "" {
-		return nil, events.Errorf(events.Invalid, "no token for %s: set Token, or REGROUP_GATEWAY_TOKEN", c.url)
+		return nil, errcode.Errorf(errcode.Invalid, "no token for %s: set Token, or REGROUP_GATEWAY_TOKEN", c.url)
 	}
 	return c, nil
 }
@@ -92,7 +93,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(r.body))
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%s %s: %w", r.method, r.path, err)
+		return nil, errcode.Errorf(errcode.Invalid, "%s %s: %w", r.method, r.path, err)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	for name, value := range r.header {
@@ -101,9 +102,9 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	res, err := c.http.Do(req)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, events.Errorf(events.Cancelled, "%s %s: %w", r.method, r.path, context.Cause(ctx))
+		return nil, errcode.Errorf(errcode.Cancelled, "%s %s: %w", r.method, r.path, context.Cause(ctx))
 	case err != nil:
-		return nil, events.Errorf(events.Unavailable, "the gateway does not answer: %w", err)
+		return nil, errcode.Errorf(errcode.Unavailable, "the gateway does not answer: %w", err)
 	case res.StatusCode >= http.StatusBadRequest:
 		defer res.Body.Close()
 		return nil, problem(r, res)
@@ -115,24 +116,24 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 func problem(r request, res *http.Response) error {
 	var p struct {
 		Detail string            `json:"detail"`
-		Code   events.Code       `json:"code"`
+		Code   errcode.Code      `json:"code"`
 		Errors []spec.FieldError `json:"errors"`
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, int64(limits.Message.Max)))
 	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
-		code := events.Internal
+		code := errcode.Internal
 		if res.StatusCode >= http.StatusBadGateway && res.StatusCode <= http.StatusGatewayTimeout {
-			code = events.Unavailable // a proxy in front of the gateway
+			code = errcode.Unavailable // a proxy in front of the gateway
 		}
-		return events.Errorf(code, "%s %s: %s, and not from a gateway", r.method, r.path, res.Status)
+		return errcode.Errorf(code, "%s %s: %s, and not from a gateway", r.method, r.path, res.Status)
 	}
 	if res.StatusCode == http.StatusUnauthorized {
-		return events.Errorf(p.Code, "%s: is the token right (REGROUP_GATEWAY_TOKEN)?", p.Detail)
+		return errcode.Errorf(p.Code, "%s: is the token right (REGROUP_GATEWAY_TOKEN)?", p.Detail)
 	}
 	if len(p.Errors) > 0 {
-		return events.RefuseAs(p.Code, p.Errors)
+		return errcode.RefuseAs(p.Code, p.Errors)
 	}
-	return events.Errorf(p.Code, "%s", p.Detail)
+	return errcode.Errorf(p.Code, "%s", p.Detail)
 }
 
 // persist repeats what fails for want of a gateway or a broker, until the patience ends.
@@ -142,7 +143,7 @@ func (c *Client) persist(ctx context.Context, attempt func() error) error {
 	back := wait.Backoff{First: 50 * time.Millisecond, Max: time.Second}
 	for {
 		err := attempt()
-		if err == nil || events.CodeOf(err) != events.Unavailable || !back.Sleep(within) {
+		if err == nil || errcode.Of(err) != errcode.Unavailable || !back.Sleep(within) {
 			return err
 		}
 	}
@@ -167,12 +168,12 @@ func (c *Client) once(ctx context.Context, r request, into any) error {
 	text, err := io.ReadAll(res.Body)
 	switch {
 	case ctx.Err() != nil:
-		return events.Errorf(events.Cancelled, "%s %s: %w", r.method, r.path, context.Cause(ctx))
+		return errcode.Errorf(errcode.Cancelled, "%s %s: %w", r.method, r.path, context.Cause(ctx))
 	case err != nil:
-		return events.Errorf(events.Unavailable, "%s %s: the answer is not whole: %w", r.method, r.path, err)
+		return errcode.Errorf(errcode.Unavailable, "%s %s: the answer is not whole: %w", r.method, r.path, err)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return events.Errorf(events.Internal, "%s %s: the answer is not what was expected: %w", r.method, r.path, err)
+		return errcode.Errorf(errcode.Internal, "%s %s: the answer is not what was expected: %w", r.method, r.path, err)
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func (c *Client) Link(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if l.Path == "" {
-		return "", events.Errorf(events.Internal, "%s answers something else than a link: is it a gateway?", c.url)
+		return "", errcode.Errorf(errcode.Internal, "%s answers something else than a link: is it a gateway?", c.url)
 	}
 	return c.url + l.Path, nil
 }
@@ -212,13 +213,13 @@ func ask[T any](ctx context.Context, c *Client, method, path string, body any) (
 func asJSON(method, path string, body any) (request, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
-		return request{}, events.Errorf(events.Invalid, "%s %s: %w", method, path, err)
+		return request{}, errcode.Errorf(errcode.Invalid, "%s %s: %w", method, path, err)
 	}
 	return request{method: method, path: path, body: text, header: map[string]string{"Content-Type": "application/json"}}, nil
 }
 
 // jobPath checks an id before it becomes a part of a path.
-func jobPath(id events.JobID, more string) (string, error) {
+func jobPath(id ident.JobID, more string) (string, error) {
 	if err := id.Check(); err != nil {
 		return "", err
 	}
@@ -227,5 +228,5 @@ func jobPath(id events.JobID, more string) (string, error) {
 
 // isCancelled reports whether an error is only the end of ctx.
 func isCancelled(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || events.CodeOf(err) == events.Cancelled)
+	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errcode.Of(err) == errcode.Cancelled)
 }

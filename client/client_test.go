@@ -23,6 +23,8 @@ import (
 
 	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -97,7 +99,7 @@ func start(t *testing.T, through func(http.Handler) http.Handler) *client.Client
 var job = spec.Job{Name: "mnist", Command: []string{"train"}, Workers: spec.Workers{Min: 2, Max: 4}}
 
 // kinds reads the kinds of the facts about a job until one of this kind.
-func kinds(t *testing.T, c *client.Client, id events.JobID, until string) (all []string) {
+func kinds(t *testing.T, c *client.Client, id ident.JobID, until string) (all []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -137,7 +139,7 @@ func TestTheLifeOfAJob(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Job != another {
 		t.Errorf("%v: %v", err, list)
 	}
-	if err := c.Remove(ctx, id); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), string(id)) {
+	if err := c.Remove(ctx, id); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), string(id)) {
 		t.Errorf("a job that runs was removed: %v", err)
 	}
 	ended := make(chan error, 1)
@@ -157,7 +159,7 @@ func TestTheLifeOfAJob(t *testing.T) {
 	if err := c.Remove(ctx, id); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Job(ctx, id); events.CodeOf(err) != events.NotFound {
+	if _, err := c.Job(ctx, id); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("%v", err)
 	}
 }
@@ -167,10 +169,10 @@ func TestRefusals(t *testing.T) {
 	c := start(t, nil)
 	_, err := c.Submit(t.Context(), spec.Job{Name: "No Name", Workers: spec.Workers{Min: 3, Max: 2}})
 	var paths []string
-	for _, f := range events.FieldErrorsOf(err) {
+	for _, f := range errcode.FieldErrorsOf(err) {
 		paths = append(paths, f.Path)
 	}
-	if events.CodeOf(err) != events.Invalid || !slices.Contains(paths, "name") || !slices.Contains(paths, "command") {
+	if errcode.Of(err) != errcode.Invalid || !slices.Contains(paths, "name") || !slices.Contains(paths, "command") {
 		t.Errorf("%v: %v", err, paths)
 	}
 	for name, err := range map[string]error{
@@ -178,7 +180,7 @@ func TestRefusals(t *testing.T) {
 		"a command without job": c.Publish(t.Context(), events.Event{ID: "1", Source: "/me", Time: time.Now(), Body: events.JobStop{}}),
 		"a path in a node":      second(c.Drain(t.Context(), "a/b", "")),
 	} {
-		if events.CodeOf(err) != events.Invalid {
+		if errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -186,7 +188,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("%v: %v", err, nodes)
 	}
 	for _, err := range c.Events(t.Context(), client.EventsOptions{Type: "[", Now: true}) {
-		if events.CodeOf(err) != events.Invalid {
+		if errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%v", err)
 		}
 	}
@@ -208,7 +210,7 @@ func TestAPublishedCommandIsAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	id := events.JobIDFrom(job.Name, e.Source, e.ID)
+	id := ident.JobIDFrom(job.Name, e.Source, e.ID)
 	for e, err := range c.Events(t.Context(), client.EventsOptions{Job: id}) {
 		if err != nil || e.Cause != "01" || e.Position == 0 {
 			t.Errorf("%v: %+v", err, e)
@@ -289,7 +291,7 @@ func TestStreamsGoOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seen := map[events.JobID]int{}
+	seen := map[ident.JobID]int{}
 	last := uint64(0)
 	for e, err := range c.Events(ctx, client.EventsOptions{After: 1, Type: "job.submitted"}) {
 		if err != nil {
@@ -299,7 +301,7 @@ func TestStreamsGoOn(t *testing.T) {
 			t.Errorf("position %d after %d", e.Position, last)
 		}
 		last = e.Position
-		if seen[events.JobID(e.Entity)]++; len(seen) == jobs-1 {
+		if seen[ident.JobID(e.Entity)]++; len(seen) == jobs-1 {
 			break
 		}
 	}
@@ -339,11 +341,11 @@ func TestFromNowOn(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	read := make(chan events.JobID, 1)
+	read := make(chan ident.JobID, 1)
 	go func() {
 		for e, err := range c.Events(ctx, client.EventsOptions{}) {
 			if err == nil {
-				read <- events.JobID(e.Entity)
+				read <- ident.JobID(e.Entity)
 			}
 			return
 		}
@@ -385,12 +387,12 @@ func TestWithoutAGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Submit(t.Context(), job); events.CodeOf(err) != events.Unavailable {
+	if _, err := c.Submit(t.Context(), job); errcode.Of(err) != errcode.Unavailable {
 		t.Errorf("%v", err)
 	}
 	n := 0
 	for _, err := range c.Events(t.Context(), client.EventsOptions{}) {
-		if n++; events.CodeOf(err) != events.Unavailable {
+		if n++; errcode.Of(err) != errcode.Unavailable {
 			t.Errorf("%v", err)
 		}
 	}
@@ -403,7 +405,7 @@ func TestWithoutAGateway(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d errors", n)
 	}
-	if _, err := c.Job(ctx, "mnist-1"); events.CodeOf(err) != events.Cancelled {
+	if _, err := c.Job(ctx, "mnist-1"); errcode.Of(err) != errcode.Cancelled {
 		t.Errorf("%v", err)
 	}
 }
@@ -422,14 +424,14 @@ func TestAnotherServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Nodes(t.Context()); events.CodeOf(err) != events.Internal || !strings.Contains(err.Error(), "teapot") {
+	if _, err := c.Nodes(t.Context()); errcode.Of(err) != errcode.Internal || !strings.Contains(err.Error(), "teapot") {
 		t.Errorf("%v", err)
 	}
 	var v json.RawMessage
-	if err := c.Get(t.Context(), "/", &v); events.CodeOf(err) != events.Internal {
+	if err := c.Get(t.Context(), "/", &v); errcode.Of(err) != errcode.Internal {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.Link(t.Context()); events.CodeOf(err) != events.Internal {
+	if _, err := c.Link(t.Context()); errcode.Of(err) != errcode.Internal {
 		t.Errorf("%v", err)
 	}
 }

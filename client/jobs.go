@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -16,7 +18,7 @@ import (
 
 // Submit submits a job and returns its id. A request whose answer was lost is repeated and still
 // submits one job. The error has each thing that is wrong with the specification.
-func (c *Client) Submit(ctx context.Context, job spec.Job) (events.JobID, error) {
+func (c *Client) Submit(ctx context.Context, job spec.Job) (ident.JobID, error) {
 	r, err := asJSON(http.MethodPost, "/api/v1/jobs", job)
 	if err != nil {
 		return "", err
@@ -25,14 +27,14 @@ func (c *Client) Submit(ctx context.Context, job spec.Job) (events.JobID, error)
 }
 
 // SubmitFile submits the text of a job file in YAML or JSON, as regroup submit -f does.
-func (c *Client) SubmitFile(ctx context.Context, text []byte) (events.JobID, error) {
+func (c *Client) SubmitFile(ctx context.Context, text []byte) (ident.JobID, error) {
 	return c.submit(ctx, request{method: http.MethodPost, path: "/api/v1/jobs", body: text, header: map[string]string{"Content-Type": "application/yaml"}})
 }
 
-func (c *Client) submit(ctx context.Context, r request) (events.JobID, error) {
+func (c *Client) submit(ctx context.Context, r request) (ident.JobID, error) {
 	r.header["Idempotency-Key"] = rand.Text()
 	var done struct {
-		Job events.JobID `json:"job"`
+		Job ident.JobID `json:"job"`
 	}
 	if err := c.do(ctx, r, &done); err != nil {
 		return "", err
@@ -67,22 +69,22 @@ func (c *Client) Jobs(ctx context.Context, s Selection) ([]view.Job, error) {
 }
 
 // Job returns one job; NotFound if there is none with this id.
-func (c *Client) Job(ctx context.Context, id events.JobID) (view.Job, error) {
+func (c *Client) Job(ctx context.Context, id ident.JobID) (view.Job, error) {
 	return c.change(ctx, http.MethodGet, id, "", nil)
 }
 
 // Scale changes the wanted number of workers.
-func (c *Client) Scale(ctx context.Context, id events.JobID, workers spec.Workers) (view.Job, error) {
+func (c *Client) Scale(ctx context.Context, id ident.JobID, workers spec.Workers) (view.Job, error) {
 	return c.change(ctx, http.MethodPatch, id, "", map[string]any{"workers": workers})
 }
 
 // Stop ends a job with the grace of its specification, and without one if now is set. It returns
 // when the job is stopping; Wait waits for its end.
-func (c *Client) Stop(ctx context.Context, id events.JobID, reason string, now bool) (view.Job, error) {
+func (c *Client) Stop(ctx context.Context, id ident.JobID, reason string, now bool) (view.Job, error) {
 	return c.change(ctx, http.MethodPost, id, "/stop", map[string]any{"reason": reason, "now": now})
 }
 
-func (c *Client) change(ctx context.Context, method string, id events.JobID, more string, body any) (v view.Job, err error) {
+func (c *Client) change(ctx context.Context, method string, id ident.JobID, more string, body any) (v view.Job, err error) {
 	path, err := jobPath(id, more)
 	if err != nil {
 		return v, err
@@ -91,7 +93,7 @@ func (c *Client) change(ctx context.Context, method string, id events.JobID, mor
 }
 
 // Remove removes the record of an ended job; Conflict if it has not ended.
-func (c *Client) Remove(ctx context.Context, id events.JobID) error {
+func (c *Client) Remove(ctx context.Context, id ident.JobID) error {
 	path, err := jobPath(id, "")
 	if err != nil {
 		return err
@@ -101,7 +103,7 @@ func (c *Client) Remove(ctx context.Context, id events.JobID) error {
 
 // Wait returns a job when it has ended, in whichever way: State and Reason say how. It waits until
 // ctx ends, also while gateways come and go.
-func (c *Client) Wait(ctx context.Context, id events.JobID) (view.Job, error) {
+func (c *Client) Wait(ctx context.Context, id ident.JobID) (view.Job, error) {
 	v, err := c.Job(ctx, id)
 	if err != nil || v.State.Terminal() {
 		return v, err
@@ -126,7 +128,7 @@ func (c *Client) Wait(ctx context.Context, id events.JobID) (view.Job, error) {
 		break
 	}
 	if !v.State.Terminal() {
-		return v, events.Errorf(events.Cancelled, "the job has not ended yet: %w", context.Cause(ctx))
+		return v, errcode.Errorf(errcode.Cancelled, "the job has not ended yet: %w", context.Cause(ctx))
 	}
 	return v, nil
 }

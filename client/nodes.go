@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Nodes lists the nodes, by name.
@@ -16,16 +17,16 @@ func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
 }
 
 // Drain gives a node no more work and moves its work away; Undrain ends that.
-func (c *Client) Drain(ctx context.Context, node events.NodeID, reason string) (events.NodeView, error) {
+func (c *Client) Drain(ctx context.Context, node ident.NodeID, reason string) (events.NodeView, error) {
 	return c.drain(ctx, node, map[string]any{"reason": reason})
 }
 
 // Undrain gives a node work again.
-func (c *Client) Undrain(ctx context.Context, node events.NodeID) (events.NodeView, error) {
+func (c *Client) Undrain(ctx context.Context, node ident.NodeID) (events.NodeView, error) {
 	return c.drain(ctx, node, map[string]any{"undo": true})
 }
 
-func (c *Client) drain(ctx context.Context, node events.NodeID, body any) (v events.NodeView, err error) {
+func (c *Client) drain(ctx context.Context, node ident.NodeID, body any) (v events.NodeView, err error) {
 	if err := node.Check(); err != nil {
 		return v, err
 	}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Record is where a gateway of this machine is. The gateway leaves it in its state folder, and only
@@ -32,7 +32,7 @@ func Find(stateDir string) (Record, error) {
 	}
 	names, err := filepath.Glob(RecordFile(filepath.Join(stateDir, "runs", "*")))
 	if err != nil {
-		return Record{}, events.Errorf(events.Invalid, "state folder %q: %w", stateDir, err)
+		return Record{}, errcode.Errorf(errcode.Invalid, "state folder %q: %w", stateDir, err)
 	}
 	var newest string
 	var at time.Time
@@ -42,7 +42,7 @@ func Find(stateDir string) (Record, error) {
 		}
 	}
 	if newest == "" {
-		return Record{}, events.Errorf(events.NotFound, "no gateway runs here: start one with regroup up --dashboard, run --dashboard or serve gateway, or name one with REGROUP_GATEWAY_URL")
+		return Record{}, errcode.Errorf(errcode.NotFound, "no gateway runs here: start one with regroup up --dashboard, run --dashboard or serve gateway, or name one with REGROUP_GATEWAY_URL")
 	}
 	b, err := os.ReadFile(newest)
 	var r Record
@@ -50,7 +50,7 @@ func Find(stateDir string) (Record, error) {
 		err = json.Unmarshal(b, &r)
 	}
 	if err != nil {
-		return r, events.Errorf(events.Invalid, "%s: %w", newest, err)
+		return r, errcode.Errorf(errcode.Invalid, "%s: %w", newest, err)
 	}
 	return r, nil
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -31,10 +33,10 @@ type Event struct {
 
 // EventsOptions says which facts are read.
 type EventsOptions struct {
-	Job   events.JobID // empty = about all jobs and nodes
-	Type  string       // a pattern: worker.exited, incident.*; empty = all
-	After uint64       // only those after this position; 0 = of a job all, otherwise from now on
-	Now   bool         // ends after what is stored now
+	Job   ident.JobID // empty = about all jobs and nodes
+	Type  string      // a pattern: worker.exited, incident.*; empty = all
+	After uint64      // only those after this position; 0 = of a job all, otherwise from now on
+	Now   bool        // ends after what is stored now
 }
 
 // Events reads facts until ctx ends, which is no error. When the connection breaks it goes on where
@@ -70,17 +72,17 @@ type Line struct {
 
 // LogsOptions says which output is read.
 type LogsOptions struct {
-	Ranks string        // 0,3-5; empty = all
-	Node  events.NodeID // empty = all
-	Tail  int           // begin with the newest so many lines; 0 = all
-	After uint64        // only those after this position
-	Now   bool          // ends after what is stored now
+	Ranks string       // 0,3-5; empty = all
+	Node  ident.NodeID // empty = all
+	Tail  int          // begin with the newest so many lines; 0 = all
+	After uint64       // only those after this position
+	Now   bool         // ends after what is stored now
 }
 
 // Logs reads the output of the workers of a job until its last line, or until ctx ends, which is no
 // error. It goes on as Events does. A progress bar is a line that comes open several times a second
 // at most, and then finished; with Now only the newest of them comes.
-func (c *Client) Logs(ctx context.Context, id events.JobID, o LogsOptions) iter.Seq2[Line, error] {
+func (c *Client) Logs(ctx context.Context, id ident.JobID, o LogsOptions) iter.Seq2[Line, error] {
 	path, err := jobPath(id, "/logs")
 	q := url.Values{}
 	for name, value := range map[string]string{"rank": o.Ranks, "node": string(o.Node)} {
@@ -152,7 +154,7 @@ func (s *stream) read(ctx context.Context, yield func(item, error) bool) {
 		switch {
 		case errors.Is(err, errStopped), isCancelled(ctx, err), err == nil && s.ends:
 			return
-		case err != nil && events.CodeOf(err) != events.Unavailable:
+		case err != nil && errcode.Of(err) != errcode.Unavailable:
 			yield(item{}, err)
 			return
 		}
@@ -191,7 +193,7 @@ func (s *stream) once(ctx context.Context, yield func(item, error) bool) (connec
 		switch name {
 		case "id":
 			if i.position, err = strconv.ParseUint(value, 10, 64); err != nil {
-				return true, events.Errorf(events.Internal, "%s: an event has the id %q: is it a gateway?", s.path, value)
+				return true, errcode.Errorf(errcode.Internal, "%s: an event has the id %q: is it a gateway?", s.path, value)
 			}
 			i.at = true
 		case "event":
@@ -215,9 +217,9 @@ func (s *stream) once(ctx context.Context, yield func(item, error) bool) (connec
 	}
 	if err := lines.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			return true, events.Errorf(events.TooLarge, "%s: an event is longer than %d bytes", s.path, limits.Unpacked.Max)
+			return true, errcode.Errorf(errcode.TooLarge, "%s: an event is longer than %d bytes", s.path, limits.Unpacked.Max)
 		}
-		return true, events.Errorf(events.Unavailable, "%s: the connection broke: %w", s.path, err)
+		return true, errcode.Errorf(errcode.Unavailable, "%s: the connection broke: %w", s.path, err)
 	}
 	return true, nil
 }
@@ -236,7 +238,7 @@ func (c *Client) Publish(ctx context.Context, commands ...events.Event) error {
 		}
 		batch = append(batch, m.Data)
 	}
-	if err := events.Refuse(bad); err != nil {
+	if err := errcode.Refuse(bad); err != nil {
 		return err
 	}
 	r, err := asJSON(http.MethodPost, "/api/v1/events", batch)

@@ -6,18 +6,18 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Webhook is where a gateway sends facts, and how that goes (docs/http.md).
 type Webhook struct {
-	ID        string       `json:"id"`
-	URL       string       `json:"url"`
-	Types     []string     `json:"types"`
-	Job       events.JobID `json:"job,omitempty"`
-	Created   time.Time    `json:"created"`
-	Handshake string       `json:"handshake"` // optional, required or off
-	Rate      int          `json:"rate,omitempty"`
+	ID        string      `json:"id"`
+	URL       string      `json:"url"`
+	Types     []string    `json:"types"`
+	Job       ident.JobID `json:"job,omitempty"`
+	Created   time.Time   `json:"created"`
+	Handshake string      `json:"handshake"` // optional, required or off
+	Rate      int         `json:"rate,omitempty"`
 	Target    struct {
 		Granted   bool      `json:"granted"` // it has agreed to get facts
 		Rate      int       `json:"rate,omitempty"`
@@ -43,13 +43,13 @@ type Webhook struct {
 
 // NewWebhook is a request for a webhook. Zero fields are left to the gateway.
 type NewWebhook struct {
-	URL       string       `json:"url"`
-	Types     []string     `json:"types,omitempty"`
-	Job       events.JobID `json:"job,omitempty"`
-	Secret    string       `json:"secret,omitempty"`
-	Token     string       `json:"token,omitempty"`
-	Handshake string       `json:"handshake,omitempty"`
-	Rate      int          `json:"rate,omitempty"`
+	URL       string      `json:"url"`
+	Types     []string    `json:"types,omitempty"`
+	Job       ident.JobID `json:"job,omitempty"`
+	Secret    string      `json:"secret,omitempty"`
+	Token     string      `json:"token,omitempty"`
+	Handshake string      `json:"handshake,omitempty"`
+	Rate      int         `json:"rate,omitempty"`
 }
 
 const webhooksPath = "/api/v1/webhooks"

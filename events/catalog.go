@@ -1,10 +1,12 @@
 package events
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
@@ -108,7 +110,7 @@ func ServiceSource(service string) string { return "/regroup/" + service }
 func OfCluster(source string) bool { return strings.HasPrefix(source+"/", "/regroup/") }
 
 // AgentSource returns the CloudEvents source of the facts of an agent.
-func AgentSource(n NodeID, i Incarnation) string {
+func AgentSource(n ident.NodeID, i ident.Incarnation) string {
 	return ServiceSource(ServiceAgent) + "/" + string(n) + "/" + string(i)
 }
 
@@ -247,3 +249,6 @@ A job may have tens of thousands of workers, so lists of them are short.
   before that have this local rank too. Where ranks do not follow from the order, the members are a list of objects with ` + "`place`, `rank`" + ` and the rest.
 - Data of more than ` + "128 KiB" + ` is compressed; the NATS header ` + "`Content-Encoding: gzip`" + ` says so.
 `
+
+// ErrUnknownType marks an event whose type is not in the catalogue, perhaps of a newer client.
+var ErrUnknownType = errors.New("event type is not in the catalogue")

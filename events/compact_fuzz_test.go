@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -36,8 +38,8 @@ func FuzzCompact(f *testing.F) {
 	f.Add([]byte("[\"node\x80/0\"]"))
 	f.Add([]byte(`{"places":["node-a/0-1"],"agents":{"values":["x","y"],"counts":1},"workers":["é","è"]}`))
 	for _, v := range []any{
-		Places{{Node: "node-a", Slot: 1}, {Node: "node-a", Slot: 2}, {Node: "b"}},
-		MemberTable{{Place: Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},
+		ident.Places{{Node: "node-a", Slot: 1}, {Node: "node-a", Slot: 2}, {Node: "b"}},
+		roster.MemberTable{{Place: ident.Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},
 		JobView{Job: "job-a", State: JobStateRunning, Spec: spec.Job{Name: "job"}.WithDefaults()},
 		Launch{Job: "job-a", Node: "node-a", Revision: 7, Phase: PhaseRun, Generation: 2},
 	} {
@@ -48,8 +50,8 @@ func FuzzCompact(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		again[Places](t, b)
-		again[MemberTable](t, b)
+		again[ident.Places](t, b)
+		again[roster.MemberTable](t, b)
 		again[JobView](t, b)
 		again[Launch](t, b)
 	})

@@ -1,4 +1,5 @@
-// Package events defines the messages of Regroup and the ports that transport them.
+// Package events is the catalogue of the messages of Regroup: what can happen, who writes it, and
+// where it is published.
 //
 // There are five classes of message. A fact records something that has happened: durable, in the
 // past tense, with one writer per kind. A command is a client's request to the system: durable,
@@ -14,6 +15,8 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Type is a CloudEvents type: dev.regroup.<family>.<kind>.v1.
@@ -131,83 +134,6 @@ type Span struct {
 	Links      []string          `json:"links,omitempty"` // traceparents of related spans in other traces
 }
 
-// TraceOf returns the traceparent of the root span of the incident that ended generation g of a
-// job. Every process derives the same one, so that all their spans are in one trace.
-func TraceOf(job JobID, g Generation) string {
-	return rootTrace("incident", string(job), g.String())
-}
-
-// rootTrace returns the traceparent of a root span, derived from the words.
-func rootTrace(kind string, words ...string) string {
-	trace, span := Token(append([]string{kind}, words...)...), Token(append([]string{kind + "-root"}, words...)...)
-	return "00-" + trace + "-" + span[:16] + "-01"
-}
-
-// JobTrace returns the traceparent of the root span of a job's start, up to the first good step.
-func JobTrace(job JobID) string { return rootTrace("job", string(job)) }
-
-// CommandTrace returns the traceparent of a command whose client has no trace of its own.
-func CommandTrace(nonce string) string { return rootTrace("command", nonce) }
-
-// WorkerTrace returns the traceparent of the run of a worker's process that no incident has
-// started, and no start of a job: it prefetches the state of a job that trains.
-func WorkerTrace(worker Incarnation) string { return rootTrace("worker", string(worker)) }
-
-// NodeTrace returns the traceparent of discovery's decision that one incarnation of a node's agent
-// is lost. Several jobs, or none, may be affected.
-func NodeTrace(node NodeID, agent Incarnation) string {
-	return rootTrace("node", string(node), string(agent))
-}
-
-// OwnTrace returns a traceparent, or "" if it is that of a job's start, which clients may derive.
-func OwnTrace(traceparent string, job JobID) string {
-	if !ValidTrace(traceparent) || TraceID(traceparent) == TraceID(JobTrace(job)) {
-		return ""
-	}
-	return traceparent
-}
-
-// ChildTrace returns the traceparent of a span inside the trace of parent, derived from the words.
-func ChildTrace(parent string, words ...string) string {
-	id := TraceID(parent)
-	if id == "" {
-		return ""
-	}
-	return "00-" + id + "-" + Token(append([]string{parent}, words...)...)[:16] + parent[strings.LastIndexByte(parent, '-'):]
-}
-
-// TraceID returns the trace id inside a traceparent, or "".
-func TraceID(traceparent string) string {
-	p := strings.Split(traceparent, "-")
-	if len(p) != 4 {
-		return ""
-	}
-	return p[1]
-}
-
-// SpanID returns the span id inside a traceparent, or "".
-func SpanID(traceparent string) string {
-	p := strings.Split(traceparent, "-")
-	if len(p) != 4 {
-		return ""
-	}
-	return p[2]
-}
-
-// ValidTrace reports whether s is a traceparent of W3C Trace Context level 1.
-func ValidTrace(s string) bool {
-	if len(s) != 55 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && c != '-' {
-			return false
-		}
-	}
-	return strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != "" && strings.Count(s, "-") == 3
-}
-
 // About returns the entity of a fact by its body: a node, or a job. Empty = it does not say.
 func About(b Body) string {
 	if b.Type().Family() == FamilyNode {
@@ -219,10 +145,10 @@ func About(b Body) string {
 }
 
 // JobOf returns the job that a body is about: its field Job. ok is false if it has none.
-func JobOf(b Body) (id JobID, ok bool) { return field[JobID](b, "Job") }
+func JobOf(b Body) (id ident.JobID, ok bool) { return field[ident.JobID](b, "Job") }
 
 // NodeOf returns the node that a body is about: its field Node. ok is false if it has none.
-func NodeOf(b Body) (id NodeID, ok bool) { return field[NodeID](b, "Node") }
+func NodeOf(b Body) (id ident.NodeID, ok bool) { return field[ident.NodeID](b, "Node") }
 
 // field returns a field of a body, which may be one of an embedded struct.
 func field[T any](b Body, name string) (value T, ok bool) {

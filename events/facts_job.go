@@ -3,6 +3,9 @@ package events
 import (
 	"time"
 
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -10,49 +13,49 @@ import (
 
 // JobSubmitted records that a job was accepted.
 type JobSubmitted struct {
-	Job  JobID    `json:"job"`
-	Spec spec.Job `json:"spec"`
-	By   string   `json:"by"` // source of the submitting event
+	Job  ident.JobID `json:"job"`
+	Spec spec.Job    `json:"spec"`
+	By   string      `json:"by"` // source of the submitting event
 }
 
 // JobRejected records that a command was refused. Job is empty if none could be derived.
 type JobRejected struct {
-	Job     JobID             `json:"job,omitempty"`
+	Job     ident.JobID       `json:"job,omitempty"`
 	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be decoded
-	Code    Code              `json:"code,omitempty"`   // not_found: there is no such job
+	Code    errcode.Code      `json:"code,omitempty"`   // not_found: there is no such job
 	Errors  []spec.FieldError `json:"errors"`           // every reason, at least one
 	Expired time.Time         `json:"expired,omitzero"` // the command's expirytime, if it arrived after that
 }
 
 // JobScaled records that the wanted number of workers was changed.
 type JobScaled struct {
-	Job     JobID        `json:"job"`
+	Job     ident.JobID  `json:"job"`
 	Workers spec.Workers `json:"workers"`
 }
 
 // JobRespawned records that a dead worker is started again in its place.
 type JobRespawned struct {
-	Job     JobID       `json:"job"`
-	Place   Place       `json:"place"`
-	Dead    Incarnation `json:"dead"`    // the worker that it replaces
-	Attempt int         `json:"attempt"` // number of the new incarnation in this place, from 2
+	Job     ident.JobID       `json:"job"`
+	Place   ident.Place       `json:"place"`
+	Dead    ident.Incarnation `json:"dead"`    // the worker that it replaces
+	Attempt int               `json:"attempt"` // number of the new incarnation in this place, from 2
 }
 
 // JobRespawnDenied records that a dead worker is not started again: its place stays empty.
 type JobRespawnDenied struct {
-	Job    JobID       `json:"job"`
-	Place  Place       `json:"place"`
-	Dead   Incarnation `json:"dead"`
-	Reason string      `json:"reason"`
+	Job    ident.JobID       `json:"job"`
+	Place  ident.Place       `json:"place"`
+	Dead   ident.Incarnation `json:"dead"`
+	Reason string            `json:"reason"`
 }
 
 // JobDelayed records that a worker that died soon after its start, several times in a row, is
 // started again only after a while. job.respawned follows.
 type JobDelayed struct {
-	Job    JobID       `json:"job"`
-	Place  Place       `json:"place"`
-	Dead   Incarnation `json:"dead"`
-	WaitMS float64     `json:"wait_ms"`
+	Job    ident.JobID       `json:"job"`
+	Place  ident.Place       `json:"place"`
+	Dead   ident.Incarnation `json:"dead"`
+	WaitMS float64           `json:"wait_ms"`
 	Attempts
 }
 
@@ -83,12 +86,12 @@ const (
 // once for each, before the decision that follows. Planned exits are never counted, nor are the
 // consequences of a counted failure: one generation breaks once.
 type JobFailureCounted struct {
-	Job        JobID       `json:"job"`
-	Place      Place       `json:"place"`
-	Worker     Incarnation `json:"worker"`
-	Agent      Incarnation `json:"agent"`
-	Generation Generation  `json:"generation"` // its generation; 0 = in none yet
-	Rank       int         `json:"rank"`       // in Generation; -1 = none
+	Job        ident.JobID       `json:"job"`
+	Place      ident.Place       `json:"place"`
+	Worker     ident.Incarnation `json:"worker"`
+	Agent      ident.Incarnation `json:"agent"`
+	Generation ident.Generation  `json:"generation"` // its generation; 0 = in none yet
+	Rank       int               `json:"rank"`       // in Generation; -1 = none
 	// Newest step that the generation could return to; 0 = none, or the program reports none.
 	Step   uint64      `json:"step"`
 	Kind   FailureKind `json:"kind"`
@@ -99,17 +102,17 @@ type JobFailureCounted struct {
 // JobStalled records that no worker of a generation has made a step within the job's limit. It is
 // published once per generation.
 type JobStalled struct {
-	Job        JobID      `json:"job"`
-	Generation Generation `json:"generation"`
-	Step       uint64     `json:"step"` // the last one reported
-	Detail     string     `json:"detail"`
+	Job        ident.JobID      `json:"job"`
+	Generation ident.Generation `json:"generation"`
+	Step       uint64           `json:"step"` // the last one reported
+	Detail     string           `json:"detail"`
 }
 
 // JobProgressed records how far a job is, and the newest values that its program has reported. It
 // is published every 5 s at most, more rarely the longer a job runs, and once before its end.
 type JobProgressed struct {
-	Job        JobID             `json:"job"`
-	Generation Generation        `json:"generation"`
+	Job        ident.JobID       `json:"job"`
+	Generation ident.Generation  `json:"generation"`
 	Step       uint64            `json:"step"`             // the newest that is known; 0 = the program reports none
 	Values     map[string]Metric `json:"values,omitempty"` // as in JobView.Reported
 }
@@ -117,21 +120,21 @@ type JobProgressed struct {
 // JobFinishing records that a worker has completed the training. There are no further generations,
 // and the other workers may finish.
 type JobFinishing struct {
-	Job JobID `json:"job"`
+	Job ident.JobID `json:"job"`
 }
 
 // JobStopping records that a stop was requested. Workers get their stop signal and grace.
 type JobStopping struct {
-	Job    JobID  `json:"job"`
-	Reason string `json:"reason"`
-	Now    bool   `json:"now,omitempty"` // without grace
+	Job    ident.JobID `json:"job"`
+	Reason string      `json:"reason"`
+	Now    bool        `json:"now,omitempty"` // without grace
 }
 
 // JobEnd is the end of a job. A terminal state never changes.
 type JobEnd struct {
-	Job    JobID  `json:"job"`
-	Reason string `json:"reason"`         // a sentence
-	Code   Code   `json:"code,omitempty"` // failed: Exhausted = the failure budget is used up
+	Job    ident.JobID  `json:"job"`
+	Reason string       `json:"reason"`         // a sentence
+	Code   errcode.Code `json:"code,omitempty"` // failed: Exhausted = the failure budget is used up
 }
 
 // JobEndFact is a fact that embeds a JobEnd.
@@ -166,34 +169,34 @@ type JobStopped struct{ JobEnd }
 // JobRemoved records that the record of an ended job is removed. The event that submitted it is
 // kept for some time, so that a repeat of it does not start the job again.
 type JobRemoved struct {
-	Job JobID  `json:"job"`
-	By  string `json:"by"` // source of the command
+	Job ident.JobID `json:"job"`
+	By  string      `json:"by"` // source of the command
 }
 
 // Facts of the incident family; written by the registry. The entity is the job.
 
 // IncidentOpened records that a fault or a resize has broken a generation.
 type IncidentOpened struct {
-	Job      JobID      `json:"job"`
-	Incident int        `json:"incident"` // from 1 within the job
-	From     Generation `json:"from"`     // the last generation with a good step
-	Cause    Cause      `json:"cause"`
-	Trace    string     `json:"trace"` // traceparent of the root span: TraceOf(job, from)
+	Job      ident.JobID      `json:"job"`
+	Incident int              `json:"incident"` // from 1 within the job
+	From     ident.Generation `json:"from"`     // the last generation with a good step
+	Cause    Cause            `json:"cause"`
+	Trace    string           `json:"trace"` // traceparent of the root span: tracing.IncidentTrace(job, from)
 }
 
 // IncidentClosed records that the job makes steps (without them: its processes run) or has ended.
 type IncidentClosed struct {
-	Job       JobID      `json:"job"`
-	Incident  int        `json:"incident"`
-	From      Generation `json:"from"`
-	To        Generation `json:"to"` // 0 when the job ended instead
-	Cause     Cause      `json:"cause"`
-	Phases    Phases     `json:"phases_ms"`
-	TotalMS   float64    `json:"total_ms"`             // the sum of the phases
-	StepsLost *uint64    `json:"steps_lost,omitempty"` // made and lost; absent = unknown
-	AtLeast   bool       `json:"at_least,omitempty"`   // StepsLost is a lower bound: no survivor could report it
-	Started   bool       `json:"started,omitempty"`    // it ends with the start of the processes: no step was reported
-	TraceID   string     `json:"trace_id"`
+	Job       ident.JobID      `json:"job"`
+	Incident  int              `json:"incident"`
+	From      ident.Generation `json:"from"`
+	To        ident.Generation `json:"to"` // 0 when the job ended instead
+	Cause     Cause            `json:"cause"`
+	Phases    Phases           `json:"phases_ms"`
+	TotalMS   float64          `json:"total_ms"`             // the sum of the phases
+	StepsLost *uint64          `json:"steps_lost,omitempty"` // made and lost; absent = unknown
+	AtLeast   bool             `json:"at_least,omitempty"`   // StepsLost is a lower bound: no survivor could report it
+	Started   bool             `json:"started,omitempty"`    // it ends with the start of the processes: no step was reported
+	TraceID   string           `json:"trace_id"`
 	// SilenceMS is how long nobody had observed a step when the first phase began: whether the job
 	// trained then is unknown, and what it made is lost. Of a program that reports no steps it is
 	// how long nobody had heard the lost node. 0 = there was no silence.
@@ -205,26 +208,26 @@ type IncidentClosed struct {
 
 // Cause is the cause of an incident.
 type Cause struct {
-	Kind   CauseKind `json:"kind"`
-	Place  *Place    `json:"place,omitempty"` // the worker at fault or changed, if there is one
-	Node   NodeID    `json:"node,omitempty"`
-	Rank   int       `json:"rank"`             // rank of the lost worker in From, -1 if none
-	Detail string    `json:"detail,omitempty"` // "killed by signal 9 (SIGKILL)"
+	Kind   CauseKind    `json:"kind"`
+	Place  *ident.Place `json:"place,omitempty"` // the worker at fault or changed, if there is one
+	Node   ident.NodeID `json:"node,omitempty"`
+	Rank   int          `json:"rank"`             // rank of the lost worker in From, -1 if none
+	Detail string       `json:"detail,omitempty"` // "killed by signal 9 (SIGKILL)"
 }
 
 // CauseAt returns a cause at a place.
-func CauseAt(kind CauseKind, p Place, rank int, detail string) Cause {
+func CauseAt(kind CauseKind, p ident.Place, rank int, detail string) Cause {
 	return Cause{Kind: kind, Place: &p, Node: p.Node, Rank: rank, Detail: detail}
 }
 
 // Accuses reports whether peers accuse this worker, whose exit may explain the cause better.
-func (c Cause) Accuses(p Place, rank int) bool {
+func (c Cause) Accuses(p ident.Place, rank int) bool {
 	return c.Kind == CauseWorkerLost && c.Place != nil && *c.Place == p && c.Rank == rank
 }
 
 // Blames reports whether the cause is the failure of this worker. It may have been reported before
 // the end of the process explained it.
-func (c Cause) Blames(p Place, rank int) bool {
+func (c Cause) Blames(p ident.Place, rank int) bool {
 	return c.Kind == CauseWorkerFailed && c.Place != nil && *c.Place == p && c.Rank == rank
 }
 
@@ -286,21 +289,6 @@ func SampleHash(index uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Commit names a committed state: ordered by (Generation, Step).
-type Commit struct {
-	Generation Generation `json:"generation"`
-	Step       uint64     `json:"step"`
-	Hash       string     `json:"hash,omitempty" bound:"word"`
-}
-
-// Newer reports whether c is newer than d.
-func (c Commit) Newer(d Commit) bool {
-	if c.Generation != d.Generation {
-		return c.Generation > d.Generation
-	}
-	return c.Step > d.Step
-}
-
 // Milliseconds converts a duration to the unit of all figures of incidents.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
@@ -308,69 +296,52 @@ func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // PlacementSet records the places of a job from now on. It replaces those with a lower Number.
 type PlacementSet struct {
-	Job       JobID        `json:"job"`
-	Places    Places       `json:"places"`               // sorted by node and slot; may be fewer than Min after a loss
-	Workers   spec.Workers `json:"workers"`              // the wanted number at the time of the decision
-	Spec      spec.Job     `json:"spec"`                 // so that the rendezvous need not read the job's record
-	Reason    string       `json:"reason"`               // why it changed
-	LostNodes []NodeID     `json:"lost_nodes,omitempty"` // nodes whose places were revoked because they are lost (not planned)
+	Job       ident.JobID    `json:"job"`
+	Places    ident.Places   `json:"places"`               // sorted by node and slot; may be fewer than Min after a loss
+	Workers   spec.Workers   `json:"workers"`              // the wanted number at the time of the decision
+	Spec      spec.Job       `json:"spec"`                 // so that the rendezvous need not read the job's record
+	Reason    string         `json:"reason"`               // why it changed
+	LostNodes []ident.NodeID `json:"lost_nodes,omitempty"` // nodes whose places were revoked because they are lost (not planned)
 	// Hosts are the nodes of Places in the order of the host list, in which new nodes get their
 	// ranks; empty = by name.
-	Hosts []NodeID `json:"hosts,omitempty"`
+	Hosts []ident.NodeID `json:"hosts,omitempty"`
 	// LeaseEnds is until when processes may still run on LostNodes.
 	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"`
 	// Agents are the newest incarnations of the agents of the nodes of Places, in the order of the
 	// nodes' names: what is delivered later about older ones does not concern these places.
-	Agents []Incarnation `json:"agents,omitempty"`
+	Agents []ident.Incarnation `json:"agents,omitempty"`
 }
 
 // PlacementWaiting records that a job cannot be placed now.
 type PlacementWaiting struct {
-	Job    JobID  `json:"job"`
-	Reason string `json:"reason"` // a sentence with numbers
-	Need   int    `json:"need"`
-	Free   int    `json:"free"`
+	Job    ident.JobID `json:"job"`
+	Reason string      `json:"reason"` // a sentence with numbers
+	Need   int         `json:"need"`
+	Free   int         `json:"free"`
 }
 
 // PlacementReleased records that an ended job's places are free again.
 type PlacementReleased struct {
-	Job JobID `json:"job"`
+	Job ident.JobID `json:"job"`
 }
 
 // Facts of the round family; written by the rendezvous. The entity is the job.
 
-// Member is a worker slot in a generation. Ranks are Horovod's: global, on the node, and among the
-// nodes with this local rank.
-type Member struct {
-	Place       Place       `json:"place"`
-	Incarnation Incarnation `json:"incarnation"`     // of the worker; under restart recovery of the process that will be started
-	Agent       Incarnation `json:"agent,omitempty"` // of the node's agent when it joined
-	Attempt     int         `json:"attempt"`
-	Rank        int         `json:"rank"`
-	LocalRank   int         `json:"local_rank"`
-	LocalSize   int         `json:"local_size"`
-	CrossRank   int         `json:"cross_rank"`
-	CrossSize   int         `json:"cross_size"`
-	Address     string      `json:"address,omitempty" bound:"word"` // data-plane host:port
-	Commit      Commit      `json:"commit"`                         // the newest one when it joined
-	PID         int         `json:"pid,omitempty"`
-}
-
 // RoundOpened records that a round for a new generation was opened.
 type RoundOpened struct {
-	Job      JobID      `json:"job"`
-	Proposed Generation `json:"proposed"`
-	Expected Places     `json:"expected"`
-	Cause    Cause      `json:"cause"`
+	Job      ident.JobID      `json:"job"`
+	Proposed ident.Generation `json:"proposed"`
+	Expected ident.Places     `json:"expected"`
+	Cause    Cause            `json:"cause"`
 }
 
 // RoundDelayed records that the members of the next generation are there, and that it begins only
 // after a while, because several in a row were lost without progress.
 type RoundDelayed struct {
-	Job        JobID      `json:"job"`
-	Proposed   Generation `json:"proposed"`
-	NoProgress int        `json:"no_progress"` // so many in a row
-	WaitMS     float64    `json:"wait_ms"`
+	Job        ident.JobID      `json:"job"`
+	Proposed   ident.Generation `json:"proposed"`
+	NoProgress int              `json:"no_progress"` // so many in a row
+	WaitMS     float64          `json:"wait_ms"`
 	Attempts
 }
 
@@ -378,22 +349,22 @@ type RoundDelayed struct {
 // rejoined within elastic.rejoinWithin, and without them the round has fewer than min. Each list
 // replaces the previous one.
 type RoundMissed struct {
-	Job      JobID      `json:"job"`
-	Proposed Generation `json:"proposed"`
-	Missing  []Member   `json:"missing"` // empty = all have rejoined since
+	Job      ident.JobID      `json:"job"`
+	Proposed ident.Generation `json:"proposed"`
+	Missing  []roster.Member  `json:"missing"` // empty = all have rejoined since
 }
 
 // RoundSealed records the members of a generation, which is sealed at most once, and their ranks.
 type RoundSealed struct {
-	Job        JobID       `json:"job"`
-	Generation Generation  `json:"generation"`
-	Members    MemberTable `json:"members"` // in order of rank
-	Cause      Cause       `json:"cause"`
+	Job        ident.JobID        `json:"job"`
+	Generation ident.Generation   `json:"generation"`
+	Members    roster.MemberTable `json:"members"` // in order of rank
+	Cause      Cause              `json:"cause"`
 	// Of previous members that rejoined and are excluded: their node cannot reach another one.
-	Excluded Places     `json:"excluded,omitempty"`
-	From     Generation `json:"from"`      // last generation with a good step; 0 = none
-	NoticeMS float64    `json:"notice_ms"` // age of the fault when the first notice arrived
-	JudgeMS  float64    `json:"judge_ms"`  // from the first notice to this seal
+	Excluded ident.Places     `json:"excluded,omitempty"`
+	From     ident.Generation `json:"from"`      // last generation with a good step; 0 = none
+	NoticeMS float64          `json:"notice_ms"` // age of the fault when the first notice arrived
+	JudgeMS  float64          `json:"judge_ms"`  // from the first notice to this seal
 	// Of JudgeMS, for which the members were there and the generation was delayed.
 	BackOffMS float64 `json:"back_off_ms,omitempty"`
 	// Consecutive generations before this one that were lost to faults without progress.
@@ -404,20 +375,20 @@ type RoundSealed struct {
 // places from now on. It replaces every earlier one. It is published from the first complete round
 // on.
 type RoundParticipantsSet struct {
-	Job       JobID        `json:"job"`
-	Round     int          `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes
-	Nodes     []NodeID     `json:"nodes"`  // participants, in order of arrival
-	Places    []Place      `json:"places"` // of these nodes, by node and slot
-	Workers   spec.Workers `json:"workers"`
-	Reason    string       `json:"reason"`               // why it changed
-	LostNodes []NodeID     `json:"lost_nodes,omitempty"` // nodes that were removed because they are lost
-	Closed    bool         `json:"closed,omitempty"`     // no more nodes are admitted
+	Job       ident.JobID    `json:"job"`
+	Round     int            `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes
+	Nodes     []ident.NodeID `json:"nodes"`  // participants, in order of arrival
+	Places    []ident.Place  `json:"places"` // of these nodes, by node and slot
+	Workers   spec.Workers   `json:"workers"`
+	Reason    string         `json:"reason"`               // why it changed
+	LostNodes []ident.NodeID `json:"lost_nodes,omitempty"` // nodes that were removed because they are lost
+	Closed    bool           `json:"closed,omitempty"`     // no more nodes are admitted
 
 	Abandoned bool `json:"abandoned,omitempty"` // no node participated for too long before the first generation
 }
 
 // RoundClosed records that the rendezvous of a job is over for good.
 type RoundClosed struct {
-	Job    JobID  `json:"job"`
-	Reason string `json:"reason"`
+	Job    ident.JobID `json:"job"`
+	Reason string      `json:"reason"`
 }

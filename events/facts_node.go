@@ -3,6 +3,8 @@ package events
 import (
 	"time"
 
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -10,8 +12,8 @@ import (
 
 // NodeFact is embedded in all node facts. It describes the node completely: the newest suffices.
 type NodeFact struct {
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"` // of the agent
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"` // of the agent
 	// That may be used: those of the agent, limited by the host list.
 	Slots    int       `json:"slots" bound:"slots"`
 	Address  string    `json:"address" bound:"word"` // data-plane host
@@ -31,7 +33,7 @@ type NodeFact struct {
 	// LeftIncarnations are the newest previous incarnations of the agent that have left, or had
 	// announced their end, oldest first: what ended with them is no failure, even for a reader that
 	// receives this fact before those of their end.
-	LeftIncarnations []Incarnation `json:"left_incarnations,omitempty"`
+	LeftIncarnations []ident.Incarnation `json:"left_incarnations,omitempty"`
 	// LeaseEnds is until when processes may still run that the node had before it was lost: its
 	// agent ends them at that time at the latest, whether or not it can be reached. Zero = none
 	// may.
@@ -97,9 +99,9 @@ type NodeDraining struct{ NodeFact }
 
 // NodeRejected records that a command about a node was refused. Node is empty if unreadable.
 type NodeRejected struct {
-	Node    NodeID            `json:"node,omitempty"`
+	Node    ident.NodeID      `json:"node,omitempty"`
 	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be decoded
-	Code    Code              `json:"code,omitempty"`   // not_found: there is no such node
+	Code    errcode.Code      `json:"code,omitempty"`   // not_found: there is no such node
 	Errors  []spec.FieldError `json:"errors"`           // every reason, at least one
 	Expired time.Time         `json:"expired,omitzero"` // the command's expirytime, if it arrived after that
 }
@@ -116,7 +118,7 @@ type Quarantine struct {
 
 // QuarantinedSlot is a slot in quarantine: it keeps no worker and gets none.
 type QuarantinedSlot struct {
-	Slot Slot `json:"slot"`
+	Slot ident.Slot `json:"slot"`
 	Quarantine
 }
 
@@ -125,15 +127,15 @@ type QuarantinedSlot struct {
 // away by a planned change.
 type NodeQuarantined struct {
 	NodeFact
-	Slot  *Slot     `json:"slot,omitempty"`
-	Until time.Time `json:"until"`
-	Count int       `json:"count"`
+	Slot  *ident.Slot `json:"slot,omitempty"`
+	Until time.Time   `json:"until"`
+	Count int         `json:"count"`
 }
 
 // NodeReleased records that the quarantine of a node (Slot is nil) or of one of its slots is over.
 type NodeReleased struct {
 	NodeFact
-	Slot *Slot `json:"slot,omitempty"`
+	Slot *ident.Slot `json:"slot,omitempty"`
 }
 
 // NodeChanged records that the usable slots of a node have changed, because the host list names it
@@ -142,8 +144,8 @@ type NodeChanged struct{ NodeFact }
 
 // NodeQuarantine asks to quarantine a node or a slot for a time. It replaces a running quarantine.
 type NodeQuarantine struct {
-	Node   NodeID        `json:"node"`
-	Slot   *Slot         `json:"slot,omitempty"` // nil = the whole node
+	Node   ident.NodeID  `json:"node"`
+	Slot   *ident.Slot   `json:"slot,omitempty"` // nil = the whole node
 	For    spec.Duration `json:"for"`            // positive
 	Reason string        `json:"reason,omitempty"`
 }
@@ -151,17 +153,17 @@ type NodeQuarantine struct {
 // NodeRelease asks to end the quarantine of a node and all its slots, or of one slot, and to clear
 // the failures that led to it.
 type NodeRelease struct {
-	Node   NodeID `json:"node"`
-	Slot   *Slot  `json:"slot,omitempty"` // nil = the whole node
-	Reason string `json:"reason,omitempty"`
+	Node   ident.NodeID `json:"node"`
+	Slot   *ident.Slot  `json:"slot,omitempty"` // nil = the whole node
+	Reason string       `json:"reason,omitempty"`
 }
 
 // HostEntry is a node's entry in the host list, as a replica of discovery sees it (not sent).
 type HostEntry struct {
-	Node     NodeID `json:"node"`
-	Slots    *int   `json:"slots,omitempty"`    // limit on the slots used; nil = all
-	Excluded string `json:"excluded,omitempty"` // why the node must not be used; empty = it may
-	Order    int    `json:"order,omitempty"`    // its line, from 1; 0 = none
+	Node     ident.NodeID `json:"node"`
+	Slots    *int         `json:"slots,omitempty"`    // limit on the slots used; nil = all
+	Excluded string       `json:"excluded,omitempty"` // why the node must not be used; empty = it may
+	Order    int          `json:"order,omitempty"`    // its line, from 1; 0 = none
 }
 
 // Type makes HostEntry a Body.

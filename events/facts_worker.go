@@ -2,26 +2,15 @@ package events
 
 import (
 	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 // Facts of the worker family. The agents write them, with Number 0; the entity is the job.
 
-// WorkerRef identifies the worker incarnation of a fact.
-type WorkerRef struct {
-	Job         JobID       `json:"job"`
-	Place       Place       `json:"place"`
-	Incarnation Incarnation `json:"incarnation"` // of the process
-	Agent       Incarnation `json:"agent"`       // of the agent that publishes the fact
-	Attempt     int         `json:"attempt"`     // number of the incarnation in this place, from 1
-	Generation  Generation  `json:"generation"`  // its generation; 0 = not yet in any
-	PID         int         `json:"pid"`
-}
-
 // WorkerStarted records that a process was started.
 type WorkerStarted struct {
-	WorkerRef
+	roster.WorkerRef
 	StartMS float64 `json:"start_ms"` // duration of the start
 }
 
@@ -29,7 +18,7 @@ type WorkerStarted struct {
 // programs that do not report steps the agent publishes it when the process of this generation
 // runs, with step 0, and again with the first step that the process reports, if any.
 type WorkerReady struct {
-	WorkerRef
+	roster.WorkerRef
 	Rank      int     `json:"rank"`
 	Step      uint64  `json:"step"`      // the step that was good
 	Lost      uint64  `json:"lost"`      // steps after the last commit that were lost
@@ -40,12 +29,12 @@ type WorkerReady struct {
 	StepMS    float64 `json:"step_ms"` // first good step
 	SyncBytes uint64  `json:"sync_bytes,omitempty"`
 	// Checkpoint is the source of the state if no member held a commit.
-	Checkpoint *Commit `json:"checkpoint,omitempty"`
+	Checkpoint *roster.Commit `json:"checkpoint,omitempty"`
 }
 
 // WorkerDone records that a worker reports its work complete (SUCCESS once it has also exited 0).
 type WorkerDone struct {
-	WorkerRef
+	roster.WorkerRef
 	Step    uint64             `json:"step"`
 	Ledger  Ledger             `json:"ledger"`
 	Metrics map[string]float64 `json:"metrics,omitempty" bound:"names"`
@@ -55,7 +44,7 @@ type WorkerDone struct {
 
 // WorkerExited records the end of a process (SUCCESS or FAILURE).
 type WorkerExited struct {
-	WorkerRef
+	roster.WorkerRef
 	ExitCode int    `json:"exit_code"`                     // -1 if ended by a signal
 	Signal   string `json:"signal,omitempty" bound:"word"` // SIGKILL
 	OOM      bool   `json:"oom,omitempty"`                 // killed by the kernel for memory
@@ -70,72 +59,24 @@ type WorkerExited struct {
 	LeaseOver bool `json:"lease_over,omitempty"`
 	// It could not be started because its node lacked processes, descriptors, memory or disk: the
 	// command may be right.
-	NodeFault bool     `json:"node_fault,omitempty"`
-	Commit    Commit   `json:"commit,omitzero"`               // newest one known to its agent
-	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
-	Lines     []string `json:"lines,omitempty" bound:"lines"` // its last lines of output
-	Dropped   uint64   `json:"dropped,omitempty"`             // lines of its output that are not in the log, which was too slow
+	NodeFault bool          `json:"node_fault,omitempty"`
+	Commit    roster.Commit `json:"commit,omitzero"`               // newest one known to its agent
+	Detail    string        `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
+	Lines     []string      `json:"lines,omitempty" bound:"lines"` // its last lines of output
+	Dropped   uint64        `json:"dropped,omitempty"`             // lines of its output that are not in the log, which was too slow
 	// Metrics are the newest values that it has reported; MetricSteps
 	// holds the step of each, if that is not Step.
 	Metrics     map[string]float64 `json:"metrics,omitempty" bound:"names"`
 	MetricSteps map[string]uint64  `json:"metric_steps,omitempty" bound:"names"`
 	// Exception is what the program itself reported about its end, or nil.
-	Exception *Exception `json:"exception,omitempty"`
-	AgeMS     float64    `json:"age_ms"` // time from the exit to this fact, on the agent's clock
+	Exception *roster.Exception `json:"exception,omitempty"`
+	AgeMS     float64           `json:"age_ms"` // time from the exit to this fact, on the agent's clock
 	// LivedMS is how long its process ran; 0 = it is unknown, or there was none.
 	LivedMS float64 `json:"lived_ms,omitempty"`
 }
 
 // OwnSignals are the signals by which a program ends itself; others come from outside.
 var OwnSignals = []string{"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
-
-// Exception is the error that ended a program: from a traceback, a panic, or an error file.
-type Exception struct {
-	Type    string `json:"type"` // RuntimeError, torch.OutOfMemoryError, panic
-	Message string `json:"message,omitempty"`
-	// Of the innermost frame of the user's own code, relative to the job's directory if inside it.
-	File     string `json:"file,omitempty"`
-	Line     int    `json:"line,omitempty"`
-	Function string `json:"function,omitempty"`
-	Cause    string `json:"cause,omitempty"` // the exception that this one is a consequence of: KeyError: 'x'
-	// Peer: the error is the loss of another worker, so it is a consequence of that worker's end.
-	Peer     bool    `json:"peer,omitempty"`
-	BeforeMS float64 `json:"before_ms,omitempty"` // time from its output to the exit
-}
-
-// String returns the exception in one line: what, where, and why.
-func (e Exception) String() string {
-	s := e.Type
-	if e.Message != "" {
-		s += ": " + e.Message
-	}
-	var parts []string
-	if at := e.Where(); at != "" {
-		parts = append(parts, at)
-	}
-	if e.Cause != "" {
-		parts = append(parts, "caused by "+e.Cause)
-	}
-	if len(parts) > 0 {
-		s += " (" + strings.Join(parts, ", ") + ")"
-	}
-	return s
-}
-
-// Where returns the frame: train.py:13 in main. Empty = unknown.
-func (e Exception) Where() string {
-	if e.File == "" {
-		return ""
-	}
-	s := e.File
-	if e.Line > 0 {
-		s += ":" + strconv.Itoa(e.Line)
-	}
-	if e.Function != "" {
-		s += " in " + e.Function
-	}
-	return s
-}
 
 // ProgramFault reports whether the program failed by itself: with an exit code, by one of
 // OwnSignals, or by its memory usage. Other signals came from outside.

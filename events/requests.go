@@ -3,6 +3,10 @@ package events
 import (
 	"time"
 
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -10,11 +14,11 @@ import (
 
 // NodeHello asks discovery to admit an agent (verb join).
 type NodeHello struct {
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"`
-	Slots       int         `json:"slots" bound:"slots"`
-	Address     string      `json:"address" bound:"word"`           // data-plane host that peers can reach
-	Version     string      `json:"version,omitempty" bound:"word"` // of the agent's program
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Slots       int               `json:"slots" bound:"slots"`
+	Address     string            `json:"address" bound:"word"`           // data-plane host that peers can reach
+	Version     string            `json:"version,omitempty" bound:"word"` // of the agent's program
 	// Set by the replica that receives it: the node's entry in the host list; nil = no change.
 	HostEntry *HostEntry `json:"-"`
 	FleetSize int        `json:"-"` // like HostEntry: the number of nodes
@@ -22,21 +26,21 @@ type NodeHello struct {
 	// Like HostEntry: how long the replica has not heard the incarnation that this one replaces;
 	// 0 = unknown.
 	Silence   time.Duration `json:"-"`
-	Link      Link          `json:"link,omitzero"`
+	Link      broker.Link   `json:"link,omitzero"`
 	Departing *Departure    `json:"departing,omitempty"` // the node will go away; it stays set for this incarnation of the agent
 	// Predecessors are the newest incarnations to which the agent's state folder belonged before.
 	// What they had left running has ended. Only an agent that names the incarnation in discovery's
 	// record replaces it while that lives. Empty = the folder is new.
-	Predecessors []Incarnation `json:"predecessors,omitempty" bound:"predecessors"`
+	Predecessors []ident.Incarnation `json:"predecessors,omitempty" bound:"predecessors"`
 }
 
 // LeaseRenew asks for the lease of an agent (verb renew): the right to have processes run for some
 // time from when it was sent. Without a node it asks for nothing, and only proves that discovery
 // can be reached.
 type LeaseRenew struct {
-	Node        NodeID      `json:"node,omitempty"`
-	Incarnation Incarnation `json:"incarnation,omitempty"`
-	Link        Link        `json:"link,omitzero"`
+	Node        ident.NodeID      `json:"node,omitempty"`
+	Incarnation ident.Incarnation `json:"incarnation,omitempty"`
+	Link        broker.Link       `json:"link,omitzero"`
 }
 
 // LeaseGrant answers LeaseRenew. An agent that has not got one for Restart must end its processes
@@ -55,14 +59,14 @@ type Departure struct {
 
 // NodeLeave announces that an agent leaves (verb leave).
 type NodeLeave struct {
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"`
-	Reason      string      `json:"reason"`
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Reason      string            `json:"reason"`
 }
 
 // NodeWelcome answers NodeHello and NodeLeave.
 type NodeWelcome struct {
-	Node      NodeID        `json:"node"`
+	Node      ident.NodeID  `json:"node"`
 	Heartbeat spec.Duration `json:"heartbeat,omitzero"`   // minimum interval of heartbeats; zero = the agent's own
 	Hello     spec.Duration `json:"hello,omitzero"`       // minimum interval of hellos
 	Patience  spec.Duration `json:"patience,omitzero"`    // minimum timeout of a join
@@ -71,21 +75,21 @@ type NodeWelcome struct {
 
 // MemberJoin asks, idempotently, to include a worker in the next generation (verb join).
 type MemberJoin struct {
-	Job         JobID       `json:"job"`
-	Place       Place       `json:"place"`
-	Incarnation Incarnation `json:"incarnation"` // of the worker, or of the process that an agent will start
-	Agent       Incarnation `json:"agent"`
-	Attempt     int         `json:"attempt"`
-	PID         int         `json:"pid,omitempty"`
+	Job         ident.JobID       `json:"job"`
+	Place       ident.Place       `json:"place"`
+	Incarnation ident.Incarnation `json:"incarnation"` // of the worker, or of the process that an agent will start
+	Agent       ident.Incarnation `json:"agent"`
+	Attempt     int               `json:"attempt"`
+	PID         int               `json:"pid,omitempty"`
 	// Data-plane host:port; restart recovery: host:port free for MASTER_ADDR and MASTER_PORT.
-	Address string     `json:"address" bound:"word"`
-	Left    Generation `json:"left"`              // generation that it has just left; 0 = newcomer
-	Planned bool       `json:"planned"`           // it left as requested
-	Accused []int      `json:"accused,omitempty"` // ranks of Left that its collective lost
+	Address string           `json:"address" bound:"word"`
+	Left    ident.Generation `json:"left"`              // generation that it has just left; 0 = newcomer
+	Planned bool             `json:"planned"`           // it left as requested
+	Accused []int            `json:"accused,omitempty"` // ranks of Left that its collective lost
 	// Pairs of ranks of Left: the first could not reach the second, or lost its connection to it.
-	Broken   [][2]int `json:"broken,omitempty"`
-	NoticeMS float64  `json:"notice_ms"` // age of the reason why it left, on its own clock
-	Commit   Commit   `json:"commit"`
+	Broken   [][2]int      `json:"broken,omitempty"`
+	NoticeMS float64       `json:"notice_ms"` // age of the reason why it left, on its own clock
+	Commit   roster.Commit `json:"commit"`
 	// Newcomer that prefetches the state: include it when it joins again without this, or if it is
 	// needed.
 	Unsynced bool `json:"unsynced,omitempty"`
@@ -93,16 +97,16 @@ type MemberJoin struct {
 
 // MemberWaiting answers MemberJoin: the join is accepted, the assignment follows with the launch.
 type MemberWaiting struct {
-	Job      JobID      `json:"job"`
-	Proposed Generation `json:"proposed"`          // the open round's; or the sealed one that it is in already
-	Sealed   bool       `json:"sealed"`            // it is in Proposed, whose launch was published and is published again
-	Over     bool       `json:"over,omitempty"`    // no further generation: the job is finishing, exit 0
-	Removed  bool       `json:"removed,omitempty"` // this place no longer belongs to the job: exit 0
+	Job      ident.JobID      `json:"job"`
+	Proposed ident.Generation `json:"proposed"`          // the open round's; or the sealed one that it is in already
+	Sealed   bool             `json:"sealed"`            // it is in Proposed, whose launch was published and is published again
+	Over     bool             `json:"over,omitempty"`    // no further generation: the job is finishing, exit 0
+	Removed  bool             `json:"removed,omitempty"` // this place no longer belongs to the job: exit 0
 }
 
 // MemberJoins contains the joins of several workers of one node (verb joins). It is idempotent.
 type MemberJoins struct {
-	Job   JobID        `json:"job"`
+	Job   ident.JobID  `json:"job"`
 	Joins []MemberJoin `json:"joins"`
 }
 
@@ -114,15 +118,15 @@ type MemberAnswers struct {
 // MemberAnswer is the answer to one join: accepted, or refused with a code and a reason.
 type MemberAnswer struct {
 	MemberWaiting
-	Refused Code   `json:"refused,omitempty"`
-	Reason  string `json:"reason,omitempty"`
+	Refused errcode.Code `json:"refused,omitempty"`
+	Reason  string       `json:"reason,omitempty"`
 }
 
 // PeersQuery asks for data-plane addresses (verb peers).
 type PeersQuery struct {
-	Job        JobID      `json:"job"`
-	Generation Generation `json:"generation"`
-	Ranks      []int      `json:"ranks"`
+	Job        ident.JobID      `json:"job"`
+	Generation ident.Generation `json:"generation"`
+	Ranks      []int            `json:"ranks"`
 }
 
 // PeersAnswer answers PeersQuery.
@@ -132,26 +136,26 @@ type PeersAnswer struct {
 
 // NodeEnter asks, idempotently, to admit a self-registered node to a job (verb enter).
 type NodeEnter struct {
-	Job         JobID       `json:"job"`
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"`
-	Slots       int         `json:"slots" bound:"slots"`
-	Spec        spec.Job    `json:"spec"` // the job as this node knows it; it must be the same on all nodes
+	Job         ident.JobID       `json:"job"`
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Slots       int               `json:"slots" bound:"slots"`
+	Spec        spec.Job          `json:"spec"` // the job as this node knows it; it must be the same on all nodes
 }
 
 // NodeExit withdraws a node from its job (verb exit). The job goes on without it.
 type NodeExit struct {
-	Job         JobID       `json:"job"`
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"`
-	Reason      string      `json:"reason"`
+	Job         ident.JobID       `json:"job"`
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Reason      string            `json:"reason"`
 }
 
 // RendezvousClose asks that no more nodes are admitted to a job (verb close).
 type RendezvousClose struct {
-	Job     JobID     `json:"job"`
-	Reason  string    `json:"reason"`
-	Expires time.Time `json:"expires,omitzero"` // by the clock of the broker: later it is refused
+	Job     ident.JobID `json:"job"`
+	Reason  string      `json:"reason"`
+	Expires time.Time   `json:"expires,omitzero"` // by the clock of the broker: later it is refused
 }
 
 // Expiry returns when the sender gives up the request.
@@ -179,9 +183,9 @@ func (s Membership) Final() bool {
 // NodeMembership answers NodeEnter, NodeExit and RendezvousClose.
 type NodeMembership struct {
 	RendezvousStatus
-	Node       NodeID     `json:"node"`
-	Membership Membership `json:"membership"`
-	Reason     string     `json:"reason,omitempty"` // of a final membership
+	Node       ident.NodeID `json:"node"`
+	Membership Membership   `json:"membership"`
+	Reason     string       `json:"reason,omitempty"` // of a final membership
 }
 
 // Ping asks an agent whether it is alive (verb ping).
@@ -196,17 +200,17 @@ type Alive struct {
 // ProgressQuery asks the registry for jobs' progress (verb heard). Every replica has it in memory
 // from the agents' signals.
 type ProgressQuery struct {
-	Jobs []JobID `json:"jobs"`
+	Jobs []ident.JobID `json:"jobs"`
 }
 
 // ProgressAnswer answers ProgressQuery for the running jobs, as far as that replica knows.
 type ProgressAnswer struct {
-	Jobs map[JobID]JobProgress `json:"jobs"`
+	Jobs map[ident.JobID]JobProgress `json:"jobs"`
 }
 
 // JobProgress is the progress of a job.
 type JobProgress struct {
-	Generation Generation        `json:"generation"`
+	Generation ident.Generation  `json:"generation"`
 	Step       uint64            `json:"step"` // newest one of any worker in Generation; 0 = none was reported
 	At         time.Time         `json:"at,omitzero"`
 	Reported   map[string]Metric `json:"reported,omitempty"`
@@ -214,9 +218,9 @@ type JobProgress struct {
 
 // Pong answers Ping.
 type Pong struct {
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"`
-	Link        Link        `json:"link,omitzero"`
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Link        broker.Link       `json:"link,omitzero"`
 }
 
 // Phase is what a node must do for a job.
@@ -237,25 +241,25 @@ const (
 // Launch contains everything that one node must do for one job. A later one replaces an earlier
 // one; Revision orders them.
 type Launch struct {
-	Job        JobID          `json:"job"`
-	Node       NodeID         `json:"node"`
-	Revision   uint64         `json:"revision"` // version of the round's document that it is based on
-	Phase      Phase          `json:"phase"`
-	Generation Generation     `json:"generation"` // prepare: the proposed one; run: the sealed one
-	Spec       spec.Job       `json:"spec"`
-	World      int            `json:"world,omitempty"`
-	Members    []LaunchMember `json:"members"`                       // of this node only, by slot
-	Master     string         `json:"master,omitempty" bound:"word"` // run: data-plane host:port of rank 0
-	Token      string         `json:"token,omitempty" bound:"word"`  // run: fences the generation's connections
+	Job        ident.JobID      `json:"job"`
+	Node       ident.NodeID     `json:"node"`
+	Revision   uint64           `json:"revision"` // version of the round's document that it is based on
+	Phase      Phase            `json:"phase"`
+	Generation ident.Generation `json:"generation"` // prepare: the proposed one; run: the sealed one
+	Spec       spec.Job         `json:"spec"`
+	World      int              `json:"world,omitempty"`
+	Members    []LaunchMember   `json:"members"`                       // of this node only, by slot
+	Master     string           `json:"master,omitempty" bound:"word"` // run: data-plane host:port of rank 0
+	Token      string           `json:"token,omitempty" bound:"word"`  // run: fences the generation's connections
 	// Run: members should leave at their next commit; prepare: at their commit, not now.
 	Planned bool `json:"planned,omitempty"`
 	// Generations that a failure has made necessary, up to this one: planned changes do not count.
-	Restarts int        `json:"restarts,omitempty"`
-	From     Generation `json:"from,omitempty"` // the generation that the open incident broke; 0 = start
-	Cause    Cause      `json:"cause"`
-	Trace    string     `json:"trace,omitempty"`  // traceparent of the incident or start
-	Reason   string     `json:"reason,omitempty"` // stop: why
-	Now      bool       `json:"now,omitempty"`    // stop: without grace
+	Restarts int              `json:"restarts,omitempty"`
+	From     ident.Generation `json:"from,omitempty"` // the generation that the open incident broke; 0 = start
+	Cause    Cause            `json:"cause"`
+	Trace    string           `json:"trace,omitempty"`  // traceparent of the incident or start
+	Reason   string           `json:"reason,omitempty"` // stop: why
+	Now      bool             `json:"now,omitempty"`    // stop: without grace
 	// Stop: the job has ended or is about to, and not only its part on this node.
 	JobEnds bool `json:"job_ends,omitempty"`
 	// Replica that published it and has the round in its cache: ask it first.
@@ -264,7 +268,7 @@ type Launch struct {
 
 // LaunchMember is one worker of the node.
 type LaunchMember struct {
-	Member
+	roster.Member
 	// Peers are addresses by rank: of ring neighbours, or of members to prefetch the state from.
 	Peers map[int]string `json:"peers,omitempty"`
 }
@@ -311,26 +315,26 @@ type JobSubmit struct {
 
 // JobScale changes the wanted number of workers.
 type JobScale struct {
-	Job     JobID        `json:"job"`
+	Job     ident.JobID  `json:"job"`
 	Workers spec.Workers `json:"workers"`
 }
 
 // JobStop stops a job.
 type JobStop struct {
-	Job    JobID  `json:"job"`
-	Reason string `json:"reason,omitempty"`
-	Now    bool   `json:"now,omitempty"` // kill without grace
+	Job    ident.JobID `json:"job"`
+	Reason string      `json:"reason,omitempty"`
+	Now    bool        `json:"now,omitempty"` // kill without grace
 }
 
 // JobRemove removes the record of a job that has ended. Its facts and output stay in their streams
 // for as long as those keep them.
 type JobRemove struct {
-	Job JobID `json:"job"`
+	Job ident.JobID `json:"job"`
 }
 
 // NodeDrain drains a node: it gets no more work and gives away its present work.
 type NodeDrain struct {
-	Node   NodeID `json:"node"`
-	Reason string `json:"reason,omitempty"`
-	Undo   bool   `json:"undo,omitempty"`
+	Node   ident.NodeID `json:"node"`
+	Reason string       `json:"reason,omitempty"`
+	Undo   bool         `json:"undo,omitempty"`
 }

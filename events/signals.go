@@ -4,7 +4,11 @@ import (
 	"maps"
 	"time"
 
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -20,18 +24,18 @@ type Signal struct {
 // lets no other agent publish.
 func (b Heartbeat) CheckSubject(subject string) error {
 	if subject != HeartbeatSubject(b.Node) {
-		return Errorf(Invalid, "a heartbeat of %s came on %s", b.Node, subject)
+		return errcode.Errorf(errcode.Invalid, "a heartbeat of %s came on %s", b.Node, subject)
 	}
 	return nil
 }
 
 // Heartbeat shows that an agent is alive and which launches it holds.
 type Heartbeat struct {
-	Node        NodeID           `json:"node"`
-	Incarnation Incarnation      `json:"incarnation"`
-	Slots       int              `json:"slots" bound:"slots"`
-	Link        Link             `json:"link,omitzero"`
-	Revisions   map[JobID]uint64 `json:"revisions,omitempty"` // newest launch revision held per job
+	Node        ident.NodeID           `json:"node"`
+	Incarnation ident.Incarnation      `json:"incarnation"`
+	Slots       int                    `json:"slots" bound:"slots"`
+	Link        broker.Link            `json:"link,omitzero"`
+	Revisions   map[ident.JobID]uint64 `json:"revisions,omitempty"` // newest launch revision held per job
 }
 
 // Notice reports without delay that a worker is gone or accused. The facts follow.
@@ -42,12 +46,12 @@ type Notice struct {
 
 // Progress is the newest step of a worker.
 type Progress struct {
-	Job        JobID      `json:"job"`
-	Place      Place      `json:"place"`
-	Generation Generation `json:"generation"`
-	Rank       int        `json:"rank"`
-	World      int        `json:"world"`
-	Step       uint64     `json:"step"`
+	Job        ident.JobID      `json:"job"`
+	Place      ident.Place      `json:"place"`
+	Generation ident.Generation `json:"generation"`
+	Rank       int              `json:"rank"`
+	World      int              `json:"world"`
+	Step       uint64           `json:"step"`
 	// Consumed by the whole job so far, as far as this worker knows.
 	Samples uint64             `json:"samples"`
 	Metrics map[string]float64 `json:"metrics,omitempty" bound:"names"` // the newest value of each name
@@ -55,7 +59,7 @@ type Progress struct {
 	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
 	Reported    map[string]Metric `json:"-"`                // set by the receiving replica: of all ranks together
 	Ledger      *Ledger           `json:"ledger,omitempty"` // as of the last commit, when it has changed
-	Commit      *Commit           `json:"commit,omitempty"`
+	Commit      *roster.Commit    `json:"commit,omitempty"`
 	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as far as this worker knows
 }
 
@@ -68,9 +72,9 @@ type Straggler struct {
 
 // HeartbeatMissed is liveness's own observation that a node was silent for some time (not sent).
 type HeartbeatMissed struct {
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"` // the silent incarnation: its successor is not affected
-	Failed      bool        `json:"failed"`      // a direct ping was not answered either
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"` // the silent incarnation: its successor is not affected
+	Failed      bool              `json:"failed"`      // a direct ping was not answered either
 	// Silence is how long this replica has not heard it; 0 = unknown.
 	Silence spec.Duration `json:"silence,omitzero"`
 	// Unheard: this replica has never heard it, and Silence is only for how long it has listened.
@@ -82,17 +86,17 @@ type HeartbeatMissed struct {
 // StepsStalled is the registry's own observation that a job made no step for some time (made by its
 // StepTracker, not sent).
 type StepsStalled struct {
-	Job        JobID         `json:"job"`
-	Generation Generation    `json:"generation"`
-	Step       uint64        `json:"step"` // the last one reported
-	For        spec.Duration `json:"for"`
+	Job        ident.JobID      `json:"job"`
+	Generation ident.Generation `json:"generation"`
+	Step       uint64           `json:"step"` // the last one reported
+	For        spec.Duration    `json:"for"`
 }
 
 // Disconnected is discovery's own observation that an agent's connection has closed (not sent).
 type Disconnected struct {
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"`
-	Link        Link        `json:"link"`
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Link        broker.Link       `json:"link"`
 }
 
 // HeartbeatSeen is discovery's own observation that a node was heard (made by liveness, not sent).
@@ -103,23 +107,23 @@ type HeartbeatSeen struct {
 // RendezvousStatus is the progress of the rendezvous of self-registered nodes, sent to waiting
 // nodes. It is only informative: what a node must do comes with its launches.
 type RendezvousStatus struct {
-	Job        JobID   `json:"job"`
-	Round      int     `json:"round"`
-	Complete   bool    `json:"complete"`
-	Nodes      int     `json:"nodes"` // participants
-	Min        int     `json:"min"`
-	Max        int     `json:"max"`
-	Waiting    int     `json:"waiting,omitempty"`
-	Spares     int     `json:"spares,omitempty"`
-	LastCallMS float64 `json:"last_call_ms,omitempty"` // remaining time
-	Closed     bool    `json:"closed,omitempty"`
+	Job        ident.JobID `json:"job"`
+	Round      int         `json:"round"`
+	Complete   bool        `json:"complete"`
+	Nodes      int         `json:"nodes"` // participants
+	Min        int         `json:"min"`
+	Max        int         `json:"max"`
+	Waiting    int         `json:"waiting,omitempty"`
+	Spares     int         `json:"spares,omitempty"`
+	LastCallMS float64     `json:"last_call_ms,omitempty"` // remaining time
+	Closed     bool        `json:"closed,omitempty"`
 }
 
 // Abandon is sent by rendezvous to agents: the generation is over, abort its collectives now.
 type Abandon struct {
-	Job        JobID      `json:"job"`
-	Generation Generation `json:"generation"`
-	Reason     string     `json:"reason"`
+	Job        ident.JobID      `json:"job"`
+	Generation ident.Generation `json:"generation"`
+	Reason     string           `json:"reason"`
 }
 
 // NoticeEnvelope is the JSON on a job's notice subject: exactly one of the two.

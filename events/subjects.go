@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -102,11 +104,11 @@ func SubmitterOf(source string) (Submitter, bool) {
 
 // Check validates the submitter: Invalid, with the field and what it may be.
 func (s Submitter) Check() error {
-	if NodeID(s.Name).Check() != nil {
-		return Errorf(Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", s.Name)
+	if ident.NodeID(s.Name).Check() != nil {
+		return errcode.Errorf(errcode.Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", s.Name)
 	}
 	if wrong := spec.CheckUser(s.User); wrong != nil {
-		return Errorf(Invalid, "user %s", wrong.Message)
+		return errcode.Errorf(errcode.Invalid, "user %s", wrong.Message)
 	}
 	return nil
 }
@@ -163,12 +165,12 @@ func EntityOfFact(subject string) string {
 }
 
 // LaunchSubject returns the subject of the launch of a job for a node; job "*" matches all jobs.
-func LaunchSubject(node NodeID, job JobID) string {
+func LaunchSubject(node ident.NodeID, job ident.JobID) string {
 	return root + "launch." + string(node) + "." + string(job)
 }
 
 // LogSubject returns the subject of a worker slot's output; node and slot may be "*".
-func LogSubject(job JobID, node, slot string) string {
+func LogSubject(job ident.JobID, node, slot string) string {
 	return root + "log." + string(job) + "." + node + "." + slot
 }
 
@@ -185,34 +187,36 @@ func ReplicaSubject(service, verb, replica string) string {
 }
 
 // AgentSubject returns the subject of a verb of one node's agent: regroup.req.agent.<node>.ping.
-func AgentSubject(node NodeID, verb string) string {
+func AgentSubject(node ident.NodeID, verb string) string {
 	return root + "req.agent." + string(node) + "." + verb
 }
 
 // AnswerSubject returns where the agent of a node answers a request; token is the request's. If a
 // broker let agents answer wherever they are asked to, one could ask itself and publish anywhere.
-func AnswerSubject(node NodeID, token string) string {
+func AnswerSubject(node ident.NodeID, token string) string {
 	return "_ANSWER." + string(node) + "." + token
 }
 
 // AskedAgent returns the node whose agent answers requests on a subject.
-func AskedAgent(subject string) (NodeID, bool) {
+func AskedAgent(subject string) (ident.NodeID, bool) {
 	rest, ok := strings.CutPrefix(subject, root+"req.agent.")
 	node, _, _ := strings.Cut(rest, ".")
-	return NodeID(node), ok
+	return ident.NodeID(node), ok
 }
 
 // HeartbeatSubject returns the subject of a node's heartbeats.
-func HeartbeatSubject(n NodeID) string { return root + "sig.heartbeat." + string(n) }
+func HeartbeatSubject(n ident.NodeID) string { return root + "sig.heartbeat." + string(n) }
 
 // NoticeSubject returns the subject of a job's failure notices.
-func NoticeSubject(j JobID) string { return root + "sig.notice." + string(j) }
+func NoticeSubject(j ident.JobID) string { return root + "sig.notice." + string(j) }
 
 // ProgressSubject returns the subject of a job's progress.
-func ProgressSubject(j JobID) string { return root + "sig.progress." + string(j) }
+func ProgressSubject(j ident.JobID) string { return root + "sig.progress." + string(j) }
 
 // RendezvousStatusSubject returns the subject of the status of a job's rendezvous.
-func RendezvousStatusSubject(j JobID) string { return root + "sig.rendezvous-status." + string(j) }
+func RendezvousStatusSubject(j ident.JobID) string {
+	return root + "sig.rendezvous-status." + string(j)
+}
 
 // Services, as they appear in request subjects, sources and span resources.
 const (

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -25,21 +29,21 @@ const (
 
 // NodeView is a document of the nodes bucket.
 type NodeView struct {
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"`
-	State       NodeState   `json:"state"`
+	Node        ident.NodeID      `json:"node"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	State       NodeState         `json:"state"`
 	// Disconnected: suspected because the agent's connection has closed, not because of silence.
-	Disconnected bool       `json:"disconnected,omitempty"`
-	Link         Link       `json:"link,omitzero"` // newest known connection of the agent
-	Draining     bool       `json:"draining,omitempty"`
-	Departing    *Departure `json:"departing,omitempty"` // announced by this incarnation of the agent
+	Disconnected bool        `json:"disconnected,omitempty"`
+	Link         broker.Link `json:"link,omitzero"` // newest known connection of the agent
+	Draining     bool        `json:"draining,omitempty"`
+	Departing    *Departure  `json:"departing,omitempty"` // announced by this incarnation of the agent
 	// LeftIncarnations are the newest previous incarnations with a planned end, oldest first.
-	LeftIncarnations []Incarnation `json:"left_incarnations,omitempty"`
-	Slots            int           `json:"slots"` // of the agent
-	Address          string        `json:"address"`
-	Version          string        `json:"version,omitempty"` // of the agent's program
-	Reason           string        `json:"reason"`
-	Since            time.Time     `json:"since"`
+	LeftIncarnations []ident.Incarnation `json:"left_incarnations,omitempty"`
+	Slots            int                 `json:"slots"` // of the agent
+	Address          string              `json:"address"`
+	Version          string              `json:"version,omitempty"` // of the agent's program
+	Reason           string              `json:"reason"`
+	Since            time.Time           `json:"since"`
 
 	Cap              *int              `json:"cap,omitempty"`               // limit on the slots used, from the host list; nil = all
 	Excluded         string            `json:"excluded,omitempty"`          // why it must not be used at all; empty = it may
@@ -60,7 +64,7 @@ func (n NodeView) Schedulable() bool {
 
 // PlacementView is one job's row in the pool.
 type PlacementView struct {
-	Places  Places       `json:"places"`
+	Places  ident.Places `json:"places"`
 	Workers spec.Workers `json:"workers"`
 	Waiting string       `json:"waiting,omitempty"` // why not placed, or why fewer than wanted
 }
@@ -78,18 +82,18 @@ const (
 
 // RoundView is a document of the rounds bucket.
 type RoundView struct {
-	Job        JobID       `json:"job"`
-	State      RoundState  `json:"state"`
-	Generation Generation  `json:"generation"`         // the last sealed one; 0 = none
-	Proposed   Generation  `json:"proposed,omitempty"` // the open round's
-	Members    MemberTable `json:"members,omitempty"`  // of Generation, by rank
-	Joined     Places      `json:"joined,omitempty"`   // have joined for Proposed, or prefetch the state
-	Expected   Places      `json:"expected,omitempty"` // of Proposed
-	Until      time.Time   `json:"until,omitzero"`     // end of the wait for expected members; zero = no end yet
-	Cause      Cause       `json:"cause"`
+	Job        ident.JobID        `json:"job"`
+	State      RoundState         `json:"state"`
+	Generation ident.Generation   `json:"generation"`         // the last sealed one; 0 = none
+	Proposed   ident.Generation   `json:"proposed,omitempty"` // the open round's
+	Members    roster.MemberTable `json:"members,omitempty"`  // of Generation, by rank
+	Joined     ident.Places       `json:"joined,omitempty"`   // have joined for Proposed, or prefetch the state
+	Expected   ident.Places       `json:"expected,omitempty"` // of Proposed
+	Until      time.Time          `json:"until,omitzero"`     // end of the wait for expected members; zero = no end yet
+	Cause      Cause              `json:"cause"`
 	// EndingNodes are the nodes with processes of Generation that may still run, until Until at the
 	// latest: the next generation waits for their end.
-	EndingNodes []NodeID `json:"ending_nodes,omitempty"`
+	EndingNodes []ident.NodeID `json:"ending_nodes,omitempty"`
 
 	LinkPartitions []LinkPartition `json:"link_partitions,omitempty"` // by nodes
 
@@ -101,20 +105,20 @@ type RoundView struct {
 
 // LinkPartition is a pair of nodes that could not reach each other in several generations.
 type LinkPartition struct {
-	Nodes    [2]NodeID `json:"nodes"`    // sorted
-	Excluded NodeID    `json:"excluded"` // the node whose workers are excluded; empty = neither, too few would be left
-	Until    time.Time `json:"until"`    // when it is readmitted, to see whether the link works again
+	Nodes    [2]ident.NodeID `json:"nodes"`    // sorted
+	Excluded ident.NodeID    `json:"excluded"` // the node whose workers are excluded; empty = neither, too few would be left
+	Until    time.Time       `json:"until"`    // when it is readmitted, to see whether the link works again
 }
 
 // RendezvousView is the rendezvous of self-registered nodes. Each node is in one of three lists.
 type RendezvousView struct {
 	RendezvousStatus
-	Participants []NodeID  `json:"participants"` // in order of arrival
-	WaitList     []NodeID  `json:"wait_list,omitempty"`
-	SpareList    []NodeID  `json:"spare_list,omitempty"`
-	LastCall     time.Time `json:"last_call,omitzero"`  // end of the last call, on the rendezvous' clock
-	Placed       []NodeID  `json:"placed,omitempty"`    // whose slots are the job's places now
-	Abandoned    bool      `json:"abandoned,omitempty"` // closed because no node participated for too long
+	Participants []ident.NodeID `json:"participants"` // in order of arrival
+	WaitList     []ident.NodeID `json:"wait_list,omitempty"`
+	SpareList    []ident.NodeID `json:"spare_list,omitempty"`
+	LastCall     time.Time      `json:"last_call,omitzero"`  // end of the last call, on the rendezvous' clock
+	Placed       []ident.NodeID `json:"placed,omitempty"`    // whose slots are the job's places now
+	Abandoned    bool           `json:"abandoned,omitempty"` // closed because no node participated for too long
 }
 
 // JobState is the registry's state of a job.
@@ -136,51 +140,15 @@ func (s JobState) Terminal() bool {
 	return s == JobStateSucceeded || s == JobStateFailed || s == JobStateStopped
 }
 
-// WorkerState is the registry's state of one worker.
-type WorkerState string
-
-// Worker states. READY, SUCCESS and FAILURE are Horovod's worker registry.
-const (
-	WorkerStateStarting  WorkerState = "starting"
-	WorkerStateRunning   WorkerState = "running" // the process runs, no good step yet in this generation
-	WorkerStateReady     WorkerState = "ready"
-	WorkerStateDone      WorkerState = "done"
-	WorkerStateSucceeded WorkerState = "success"
-	WorkerStateFailed    WorkerState = "failure"
-	WorkerStateLost      WorkerState = "lost"
-	WorkerStateStopped   WorkerState = "stopped"
-)
-
-// Ended reports whether the worker's end is known.
-func (s WorkerState) Ended() bool {
-	switch s {
-	case WorkerStateSucceeded, WorkerStateFailed, WorkerStateLost, WorkerStateStopped:
-		return true
-	}
-	return false
-}
-
-// WorkerView is one worker of a job.
-type WorkerView struct {
-	WorkerRef
-	Rank   int         `json:"rank"` // in Generation; -1 = none
-	State  WorkerState `json:"state"`
-	Detail string      `json:"detail,omitempty"`
-	Lines  []string    `json:"lines,omitempty"` // last output of a failed worker
-
-	Exception *Exception `json:"exception,omitempty"` // what the program reported about its end
-	FailedAt  time.Time  `json:"failed_at,omitzero"`  // in JobView.FirstError: when it failed, by the broker's clock
-}
-
 // GenerationView is one generation in a job's history.
 type GenerationView struct {
-	Generation Generation  `json:"generation"`
-	World      int         `json:"world"`
-	Cause      Cause       `json:"cause"`
-	Sealed     time.Time   `json:"sealed"`
-	Ready      bool        `json:"ready"` // it made a good step
-	Reported   Reported    `json:"reported"`
-	Members    MemberTable `json:"members"`
+	Generation ident.Generation   `json:"generation"`
+	World      int                `json:"world"`
+	Cause      Cause              `json:"cause"`
+	Sealed     time.Time          `json:"sealed"`
+	Ready      bool               `json:"ready"` // it made a good step
+	Reported   Reported           `json:"reported"`
+	Members    roster.MemberTable `json:"members"`
 }
 
 // Reported counts the members of a generation by their newest report, like Horovod's worker
@@ -193,15 +161,15 @@ type Reported struct {
 
 // CountedFailure is a failure that counts against the budget.
 type CountedFailure struct {
-	At         time.Time   `json:"at"`
-	Place      *Place      `json:"place,omitempty"`  // nil = of the whole job: it stalled, and all members rejoined
-	Worker     Incarnation `json:"worker,omitempty"` // its incarnation
-	Generation Generation  `json:"generation"`
-	Rank       int         `json:"rank"` // in Generation; -1 = none
-	Step       uint64      `json:"step"` // newest step that the generation could return to; 0 = none, or the program reports none
-	Kind       FailureKind `json:"kind"`
-	Detail     string      `json:"detail"`
-	Poison     bool        `json:"poison,omitempty"` // the data or the code may be the cause: it counts for failures.sameStep
+	At         time.Time         `json:"at"`
+	Place      *ident.Place      `json:"place,omitempty"`  // nil = of the whole job: it stalled, and all members rejoined
+	Worker     ident.Incarnation `json:"worker,omitempty"` // its incarnation
+	Generation ident.Generation  `json:"generation"`
+	Rank       int               `json:"rank"` // in Generation; -1 = none
+	Step       uint64            `json:"step"` // newest step that the generation could return to; 0 = none, or the program reports none
+	Kind       FailureKind       `json:"kind"`
+	Detail     string            `json:"detail"`
+	Poison     bool              `json:"poison,omitempty"` // the data or the code may be the cause: it counts for failures.sameStep
 }
 
 // FailuresWithin returns the number of failures in the budget's window at a time; Failures has
@@ -235,24 +203,24 @@ func SameStep(failures []CountedFailure) (n int, step uint64) {
 
 // JobView is a document of the jobs bucket.
 type JobView struct {
-	Job             JobID            `json:"job"`
-	Spec            spec.Job         `json:"spec"`
-	By              string           `json:"by"`
-	Origin          string           `json:"origin,omitempty"` // of the event that submitted it
-	State           JobState         `json:"state"`
-	Reason          string           `json:"reason,omitempty"` // why it waits or how it ended
-	Code            Code             `json:"code,omitempty"`
-	Submitted       time.Time        `json:"submitted"`
-	Ended           time.Time        `json:"ended,omitzero"`
-	Generation      Generation       `json:"generation"`
-	Workers         WorkerTable      `json:"workers"` // by place: the newest incarnation of each
-	Generations     []GenerationView `json:"generations"`
-	Incidents       []IncidentClosed `json:"incidents"`
-	OpenIncident    *IncidentOpened  `json:"open_incident,omitempty"`
-	Failures        []time.Time      `json:"failures,omitempty"`         // counted within the window
-	CountedFailures []CountedFailure `json:"counted_failures,omitempty"` // the newest counted failures, oldest first
-	Step            uint64           `json:"step"`                       // newest one in a fact or, at most every 5 s, in a signal
-	StepAt          time.Time        `json:"step_at,omitzero"`           // when it was stored
+	Job             ident.JobID        `json:"job"`
+	Spec            spec.Job           `json:"spec"`
+	By              string             `json:"by"`
+	Origin          string             `json:"origin,omitempty"` // of the event that submitted it
+	State           JobState           `json:"state"`
+	Reason          string             `json:"reason,omitempty"` // why it waits or how it ended
+	Code            errcode.Code       `json:"code,omitempty"`
+	Submitted       time.Time          `json:"submitted"`
+	Ended           time.Time          `json:"ended,omitzero"`
+	Generation      ident.Generation   `json:"generation"`
+	Workers         roster.WorkerTable `json:"workers"` // by place: the newest incarnation of each
+	Generations     []GenerationView   `json:"generations"`
+	Incidents       []IncidentClosed   `json:"incidents"`
+	OpenIncident    *IncidentOpened    `json:"open_incident,omitempty"`
+	Failures        []time.Time        `json:"failures,omitempty"`         // counted within the window
+	CountedFailures []CountedFailure   `json:"counted_failures,omitempty"` // the newest counted failures, oldest first
+	Step            uint64             `json:"step"`                       // newest one in a fact or, at most every 5 s, in a signal
+	StepAt          time.Time          `json:"step_at,omitzero"`           // when it was stored
 	// Spent without a step by generations that were lost since the last good one.
 	TimeWithoutStep spec.Duration `json:"time_without_step,omitempty"`
 	// Of Generation, from the same signal as Step; nil = the ranks are about equally fast.
@@ -261,14 +229,14 @@ type JobView struct {
 	Metrics    map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
 	Reported   map[string]Metric  `json:"reported,omitempty"`    // the newest reported values, stored with Step
 	Dropped    uint64             `json:"dropped,omitempty"`     // lines of ended workers' output that are not in the log
-	FirstError *WorkerView        `json:"first_error,omitempty"` // the earliest failure of its generation
+	FirstError *roster.WorkerView `json:"first_error,omitempty"` // the earliest failure of its generation
 }
 
 // EndWorkers sets the workers of an ended job that have not ended to stopped, with a detail.
 func (v *JobView) EndWorkers(detail string) {
 	for i := range v.Workers {
 		if w := &v.Workers[i]; !w.State.Ended() {
-			w.State, w.Detail = WorkerStateStopped, detail
+			w.State, w.Detail = roster.WorkerStateStopped, detail
 		}
 	}
 }
@@ -280,22 +248,22 @@ const StillRunning = "still ran when the job ended"
 // ExitsMissing reports whether a job has ended before some of its workers, whose exits are not
 // known yet.
 func (v JobView) ExitsMissing() bool {
-	return v.State.Terminal() && slices.ContainsFunc(v.Workers, func(w WorkerView) bool { return w.Detail == StillRunning })
+	return v.State.Terminal() && slices.ContainsFunc(v.Workers, func(w roster.WorkerView) bool { return w.Detail == StillRunning })
 }
 
 // SubmittedBy reports whether an event submitted this job.
 func (v JobView) SubmittedBy(source, id string) bool {
-	return v.Origin == Origin(source, id)
+	return v.Origin == ident.Origin(source, id)
 }
 
 // JobHead is the part of a JobView that other services read, without its thousands of workers.
 type JobHead struct {
-	Job          JobID            `json:"job"`
+	Job          ident.JobID      `json:"job"`
 	Spec         spec.Job         `json:"spec"`
 	By           string           `json:"by"`
 	State        JobState         `json:"state"`
 	Reason       string           `json:"reason"`
-	Code         Code             `json:"code"`
+	Code         errcode.Code     `json:"code"`
 	Submitted    time.Time        `json:"submitted"`
 	Incidents    []IncidentClosed `json:"incidents"`
 	OpenIncident *IncidentOpened  `json:"open_incident"`
@@ -304,28 +272,28 @@ type JobHead struct {
 // PoolView is the scheduler's only document. A queued job takes one short line in it, because there
 // may be tens of thousands.
 type PoolView struct {
-	Jobs  map[JobID]PlacementView // every job that has not ended
-	Queue []JobID                 // those that wait to be placed, in order of service
+	Jobs  map[ident.JobID]PlacementView // every job that has not ended
+	Queue []ident.JobID                 // those that wait to be placed, in order of service
 
-	Head     JobID  // the queued job that blocks the others; empty = none
-	Capacity string // a sentence: what is free and what must not be used
-	MaxSlots int    // slots that a job could ever get with the present nodes
+	Head     ident.JobID // the queued job that blocks the others; empty = none
+	Capacity string      // a sentence: what is free and what must not be used
+	MaxSlots int         // slots that a job could ever get with the present nodes
 }
 
 // poolJSON is the stored form.
 type poolJSON struct {
-	Jobs    map[JobID]PlacementView `json:"jobs"`
-	Queue   string                  `json:"queue,omitempty"`   // a line for each: job min max, and the number of its reason
-	Reasons []string                `json:"reasons,omitempty"` // of the queue
-	Holder  JobID                   `json:"holder,omitempty"`
-	Room    string                  `json:"room,omitempty"`
-	Most    int                     `json:"most,omitempty"`
+	Jobs    map[ident.JobID]PlacementView `json:"jobs"`
+	Queue   string                        `json:"queue,omitempty"`   // a line for each: job min max, and the number of its reason
+	Reasons []string                      `json:"reasons,omitempty"` // of the queue
+	Holder  ident.JobID                   `json:"holder,omitempty"`
+	Room    string                        `json:"room,omitempty"`
+	Most    int                           `json:"most,omitempty"`
 }
 
 // MarshalJSON encodes the stored form.
 func (p PoolView) MarshalJSON() ([]byte, error) {
-	out := poolJSON{Holder: p.Head, Room: p.Capacity, Most: p.MaxSlots, Jobs: make(map[JobID]PlacementView, len(p.Jobs)-len(p.Queue))}
-	queued := make(map[JobID]bool, len(p.Queue))
+	out := poolJSON{Holder: p.Head, Room: p.Capacity, Most: p.MaxSlots, Jobs: make(map[ident.JobID]PlacementView, len(p.Jobs)-len(p.Queue))}
+	queued := make(map[ident.JobID]bool, len(p.Queue))
 	reasons := map[string]int{}
 	text := make([]byte, 0, 32*len(p.Queue))
 	for _, id := range p.Queue {
@@ -361,20 +329,20 @@ func (p *PoolView) UnmarshalJSON(b []byte) error {
 	}
 	*p = PoolView{Jobs: in.Jobs, Head: in.Holder, Capacity: in.Room, MaxSlots: in.Most}
 	if p.Jobs == nil {
-		p.Jobs = map[JobID]PlacementView{}
+		p.Jobs = map[ident.JobID]PlacementView{}
 	}
 	for line := range strings.Lines(in.Queue) {
 		f := strings.Fields(line)
 		if len(f) != 4 {
-			return Errorf(Invalid, "queue: %q is no line of a job, its workers and its reason", shortened(line))
+			return errcode.Errorf(errcode.Invalid, "queue: %q is no line of a job, its workers and its reason", shortened(line))
 		}
 		low, errLow := strconv.Atoi(f[1])
 		high, errHigh := strconv.Atoi(f[2])
 		n, errReason := strconv.Atoi(f[3])
 		if errLow != nil || errHigh != nil || errReason != nil || n < 0 || n >= len(in.Reasons) {
-			return Errorf(Invalid, "queue: %q is no line of a job, its workers and its reason", shortened(line))
+			return errcode.Errorf(errcode.Invalid, "queue: %q is no line of a job, its workers and its reason", shortened(line))
 		}
-		id := JobID(f[0])
+		id := ident.JobID(f[0])
 		p.Jobs[id] = PlacementView{Workers: spec.Workers{Min: low, Max: high}, Waiting: in.Reasons[n]}
 		p.Queue = append(p.Queue, id)
 	}
@@ -382,3 +350,15 @@ func (p *PoolView) UnmarshalJSON(b []byte) error {
 }
 
 func shortened(s string) string { return s[:min(len(s), 80)] }
+
+// UnmarshalJSON decodes a view and sets the job's id of its workers.
+func (v *JobView) UnmarshalJSON(b []byte) error {
+	type plain JobView
+	if err := json.Unmarshal(b, (*plain)(v)); err != nil {
+		return err
+	}
+	for i := range v.Workers {
+		v.Workers[i].Job = v.Job
+	}
+	return nil
+}

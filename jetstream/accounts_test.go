@@ -14,15 +14,19 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
-	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // TestAnswersDoNotLeaveTheAccountOfWhoAsks: people, gateways and agents may ask the API of
 // JetStream, and publish what is stored, which the broker acknowledges. Wherever they want the
 // answer to go, it is none of the streams' messages.
 func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
 	must(t, err)
@@ -66,7 +70,7 @@ func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 				t.Errorf("%s: the answer to %s is %s", r, subject, m.Data)
 			}
 			for _, at := range []string{
-				events.BucketSubject(events.BucketJobs, fmt.Sprint(r, n)), events.FactSubject(events.JobRemoved{}.Type(), fmt.Sprint(r, n)), events.LaunchSubject("node-a", events.JobID(fmt.Sprint(r, n))),
+				events.BucketSubject(events.BucketJobs, fmt.Sprint(r, n)), events.FactSubject(events.JobRemoved{}.Type(), fmt.Sprint(r, n)), events.LaunchSubject("node-a", ident.JobID(fmt.Sprint(r, n))),
 			} {
 				must(t, nc.PublishRequest(subject, at, []byte(body)))
 			}
@@ -82,7 +86,7 @@ func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 			for stream, at := range map[string]string{
 				events.BucketStream(events.BucketJobs): events.BucketSubject(events.BucketJobs, fmt.Sprint(r, n)),
 				events.StreamFacts:                     events.FactSubject(events.JobRemoved{}.Type(), fmt.Sprint(r, n)),
-				events.StreamLaunches:                  events.LaunchSubject("node-a", events.JobID(fmt.Sprint(r, n))),
+				events.StreamLaunches:                  events.LaunchSubject("node-a", ident.JobID(fmt.Sprint(r, n))),
 			} {
 				if stored(stream, at) {
 					t.Errorf("%s: an answer is stored in %s on %s", r, stream, at)
@@ -96,11 +100,12 @@ func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 // the sender may publish. A consumer that has no message answers without a body, as a request to
 // delete something must be.
 func TestAnAnswerIsNoHarmfulRequest(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	const durable = "registry-evt"
 	background(t, func(ctx context.Context) error {
-		k := events.Consumer{Stream: events.StreamFacts, Durable: durable, Subjects: []string{events.AllFacts}}
-		return g.connect(t, "registry").Ports().Log.Consume(ctx, k, func(d events.Delivery) { d.Ack() })
+		k := broker.Consumer{Stream: events.StreamFacts, Durable: durable, Subjects: []string{events.AllFacts}}
+		return g.connect(t, "registry").Ports().Log.Consume(ctx, k, func(d broker.Delivery) { d.Ack() })
 	})
 	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
 	must(t, err)
@@ -163,9 +168,9 @@ func guardedCluster(t *testing.T) []*guarded {
 	all := make([]*guarded, len(routes))
 	for n := range all {
 		g := &guarded{dir: dir, log: &lines{}}
-		g.server, err = jetstream.StartServer(jetstream.ServerOptions{
+		g.server, err = server.Start(server.Options{
 			Name: fmt.Sprint("node-", n), StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Logger: g.log.logger(),
-			Cluster: jetstream.Cluster{Name: "test", Listen: routes[n], Routes: routes},
+			Cluster: server.Cluster{Name: "test", Listen: routes[n], Routes: routes},
 		})
 		must(t, err)
 		t.Cleanup(g.server.Shutdown)
@@ -183,12 +188,13 @@ func guardedCluster(t *testing.T) []*guarded {
 // the services to another one. It follows documents and facts, its commands arrive, and a call is
 // answered, or refused at once because nobody serves it.
 func TestThoseOutsideUseEachBroker(t *testing.T) {
+	t.Parallel()
 	all := guardedCluster(t)
 	registry := all[0].connect(t, "registry").Ports()
 	commands := make(chan string, 100)
 	background(t, func(ctx context.Context) error {
-		k := events.Consumer{Stream: events.StreamCommands, Durable: "registry-cmd", Subjects: []string{events.AllCommands}}
-		return registry.Log.Consume(ctx, k, func(d events.Delivery) {
+		k := broker.Consumer{Stream: events.StreamCommands, Durable: "registry-cmd", Subjects: []string{events.AllCommands}}
+		return registry.Log.Consume(ctx, k, func(d broker.Delivery) {
 			commands <- string(d.Data)
 			d.Ack()
 		})
@@ -201,7 +207,7 @@ func TestThoseOutsideUseEachBroker(t *testing.T) {
 		gateway := g.connect(t, i.Name).Ports()
 
 		verb := events.RequestSubject(events.ServiceRegistry, events.VerbAlive)
-		if _, err := gateway.Calls.Call(context.Background(), verb, nil); !errors.Is(err, events.ErrUnavailable) || !errors.Is(err, nats.ErrNoResponders) {
+		if _, err := gateway.Calls.Call(context.Background(), verb, nil); !errors.Is(err, errcode.ErrUnavailable) || !errors.Is(err, nats.ErrNoResponders) {
 			t.Errorf("broker %d: a call that nobody serves ends with %v", n, err)
 		}
 		stop := background(t, func(ctx context.Context) error {
@@ -221,7 +227,7 @@ func TestThoseOutsideUseEachBroker(t *testing.T) {
 			return gateway.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(key string, _ []byte, _ uint64) { keys <- key }, nil)
 		})
 		background(t, func(ctx context.Context) error {
-			return gateway.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
+			return gateway.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromFirst}, func(m broker.Stored) error {
 				facts <- m.Subject
 				return nil
 			}, nil)
@@ -233,11 +239,11 @@ func TestThoseOutsideUseEachBroker(t *testing.T) {
 				return err
 			})
 			retry(t, "publish a fact", func(ctx context.Context) error {
-				_, err := registry.Log.Publish(ctx, events.Message{Subject: events.FactSubject(events.JobRemoved{}.Type(), key), ID: key})
+				_, err := registry.Log.Publish(ctx, broker.Message{Subject: events.FactSubject(events.JobRemoved{}.Type(), key), ID: key})
 				return err
 			})
 			retry(t, "publish a command", func(ctx context.Context) error {
-				_, err := gateway.Log.Publish(ctx, events.Message{Subject: events.CommandSubject(events.JobStop{}.Type()), ID: key, Data: []byte(key)})
+				_, err := gateway.Log.Publish(ctx, broker.Message{Subject: events.CommandSubject(events.JobStop{}.Type()), ID: key, Data: []byte(key)})
 				return err
 			})
 			if got := next(t, commands, "the command arrives"); got != key {
@@ -260,6 +266,7 @@ func TestThoseOutsideUseEachBroker(t *testing.T) {
 // TestOtherLibrariesWatchFromOutside: those of NATS let a consumer deliver to an inbox, and answer
 // the broker that controls its flow.
 func TestOtherLibrariesWatchFromOutside(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	bucket := g.connect(t, "registry").Ports().Buckets.Bucket(events.BucketJobs)
 	const documents = 300

@@ -10,6 +10,9 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -17,8 +20,9 @@ import (
 // accounts of their own, and those of before, or with the role all, beside the streams. Each is
 // connected to another broker, and hears what it did when all were in one account.
 func TestSignalsCrossAccounts(t *testing.T) {
+	t.Parallel()
 	all := guardedCluster(t)
-	ports := map[string]events.Ports{}
+	ports := map[string]broker.Ports{}
 	for n, i := range []access.Identity{
 		{Role: access.RoleAgent, Name: "agent-a", Node: "node-a"},
 		{Role: access.RoleAgent, Name: "agent-b", Node: "node-b"},
@@ -90,9 +94,9 @@ func TestSignalsCrossAccounts(t *testing.T) {
 }
 
 // reached is what an agent needs beside signals.
-func reached(t *testing.T, ports map[string]events.Ports) {
+func reached(t *testing.T, ports map[string]broker.Ports) {
 	t.Helper()
-	for node, user := range map[events.NodeID]string{"node-a": "agent-a", "node-b": "agent-b", "node-c": "guest"} {
+	for node, user := range map[ident.NodeID]string{"node-a": "agent-a", "node-b": "agent-b", "node-c": "guest"} {
 		background(t, func(ctx context.Context) error {
 			return ports[user].Calls.Serve(ctx, events.AgentSubject(node, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) { return []byte(node), nil })
 		})
@@ -105,10 +109,10 @@ func reached(t *testing.T, ports map[string]events.Ports) {
 		})
 		launches := make(chan string, 10)
 		background(t, func(ctx context.Context) error {
-			return ports[user].Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(node, "*"), func(m events.Stored) { launches <- string(m.Data) })
+			return ports[user].Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(node, "*"), func(m broker.Stored) { launches <- string(m.Data) })
 		})
 		retry(t, "launch", func(ctx context.Context) error {
-			_, err := ports["rendezvous"].Log.Publish(ctx, events.Message{Subject: events.LaunchSubject(node, "demo"), ID: "launch-" + user, Data: []byte(user)})
+			_, err := ports["rendezvous"].Log.Publish(ctx, broker.Message{Subject: events.LaunchSubject(node, "demo"), ID: "launch-" + user, Data: []byte(user)})
 			return err
 		})
 		if got := next(t, launches, "the launch arrives"); got != user {
@@ -116,7 +120,7 @@ func reached(t *testing.T, ports map[string]events.Ports) {
 		}
 		fact := events.FactSubject(events.WorkerStarted{}.Type(), "demo-"+user)
 		retry(t, "publish a fact", func(ctx context.Context) error {
-			_, err := ports[user].Log.Publish(ctx, events.Message{Subject: fact, ID: "fact-" + user, Data: []byte("{}")})
+			_, err := ports[user].Log.Publish(ctx, broker.Message{Subject: fact, ID: "fact-" + user, Data: []byte("{}")})
 			return err
 		})
 		if _, err := ports["rendezvous"].Log.Last(within(t, patience), events.StreamFacts, fact); err != nil {
@@ -126,16 +130,16 @@ func reached(t *testing.T, ports map[string]events.Ports) {
 	verb := events.RequestSubject(events.ServiceRendezvous, events.VerbJoin)
 	background(t, func(ctx context.Context) error {
 		return ports["rendezvous"].Calls.Serve(ctx, verb, "", func(_ context.Context, data []byte) ([]byte, error) {
-			return data, events.Errorf(events.Conflict, "no")
+			return data, errcode.Errorf(errcode.Conflict, "no")
 		})
 	})
 	for _, user := range []string{"agent-a", "agent-b", "guest"} {
 		var err error
 		await(t, "the service is reached", func() bool {
 			_, err = ports[user].Calls.Call(within(t, patience), verb, []byte("{}"))
-			return events.CodeOf(err) != events.Unavailable
+			return errcode.Of(err) != errcode.Unavailable
 		})
-		wantCode(t, err, events.Conflict)
+		wantCode(t, err, errcode.Conflict)
 	}
 }
 

@@ -10,11 +10,14 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestAnAgentAnswersOnItsOwnSubject, with its own credentials. A call that no agent hears fails at
 // once.
 func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	discovery, i := g.connect(t, events.ServiceDiscovery), g.issue(t, access.RoleAgent, 0)
 	ping := events.AgentSubject(i.Node, events.VerbPing)
@@ -22,14 +25,14 @@ func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 		answer, err := discovery.Ports().Calls.Call(within(t, patience), ping, []byte("{}"))
 		return string(answer), err
 	}
-	if _, err := call(); events.CodeOf(err) != events.Unavailable {
+	if _, err := call(); errcode.Of(err) != errcode.Unavailable {
 		t.Errorf("nobody hears it: %v", err)
 	}
 	agent := g.connect(t, i.Name)
 	background(t, func(ctx context.Context) error {
 		return agent.Ports().Calls.Serve(ctx, ping, "", func(_ context.Context, data []byte) ([]byte, error) {
 			if string(data) != "{}" {
-				return nil, events.Errorf(events.Invalid, "asked %q", data)
+				return nil, errcode.Errorf(errcode.Invalid, "asked %q", data)
 			}
 			return []byte(`"pong"`), nil
 		})
@@ -42,12 +45,13 @@ func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 		return err
 	})
 	_, err := discovery.Ports().Calls.Call(within(t, patience), ping, []byte("[]"))
-	wantCode(t, err, events.Invalid)
+	wantCode(t, err, errcode.Invalid)
 }
 
 // TestAnAgentThatAsksItselfMayPublishNoMore: a broker that lets somebody answer what it hears lets
 // it publish there, also if it has asked itself.
 func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	discovery := g.connect(t, events.ServiceDiscovery)
 	all, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
@@ -67,7 +71,7 @@ func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 			beats[subject]++
 		}, nil)
 	})
-	heard := func(n events.NodeID) int {
+	heard := func(n ident.NodeID) int {
 		mu.Lock()
 		defer mu.Unlock()
 		return beats[events.HeartbeatSubject(n)]

@@ -13,9 +13,12 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/backup"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 const backedUp = "regroup.evt.job.demo-1.submitted"
@@ -23,7 +26,7 @@ const backedUp = "regroup.evt.job.demo-1.submitted"
 // bare starts a server without streams.
 func bare(t *testing.T) *jetstream.Conn {
 	t.Helper()
-	s, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir()})
+	s, err := server.Start(server.Options{StoreDir: t.TempDir()})
 	must(t, err)
 	t.Cleanup(s.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: s})
@@ -37,7 +40,7 @@ func consume(t *testing.T, c *jetstream.Conn, n int) (got []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t, patience))
 	defer cancel()
-	err := c.Ports().Log.Consume(ctx, events.Consumer{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{events.AllFacts}, Parallel: 1}, func(d events.Delivery) {
+	err := c.Ports().Log.Consume(ctx, broker.Consumer{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{events.AllFacts}, Parallel: 1}, func(d broker.Delivery) {
 		if len(got) < n {
 			got = append(got, string(d.Data))
 			d.Ack()
@@ -58,7 +61,7 @@ func filled(t *testing.T) (*jetstream.Conn, uint64) {
 	t.Helper()
 	s := jetstreamtest.Three(t)
 	for n := range 4 {
-		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
 		must(t, err)
 	}
 	consume(t, s.Conn, 2)
@@ -70,6 +73,7 @@ func filled(t *testing.T) (*jetstream.Conn, uint64) {
 // TestBackupOfThreeServersIsRestoredOnOne: documents keep their revisions, and consumers go on
 // where they were.
 func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
+	t.Parallel()
 	from, revision := filled(t)
 	dir := filepath.Join(t.TempDir(), "backup")
 	made, err := from.Backup(within(t, patience), dir, "1.2.3")
@@ -97,7 +101,7 @@ func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
 	}
 
 	_, err = to.Restore(within(t, patience), dir, 1)
-	if events.CodeOf(err) != events.Conflict {
+	if errcode.Of(err) != errcode.Conflict {
 		t.Errorf("restore over streams: %v, want Conflict", err)
 	}
 	for _, name := range events.Streams() {
@@ -105,16 +109,17 @@ func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
 			t.Errorf("the refusal does not name %s: %v", name, err)
 		}
 	}
-	if _, err := from.Backup(within(t, patience), dir, "1.2.3"); events.CodeOf(err) != events.Conflict {
+	if _, err := from.Backup(within(t, patience), dir, "1.2.3"); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("backup into a directory that has one: %v, want Conflict", err)
 	}
 }
 
 // TestDamagedBackupIsRefused, with everything that is wrong with it.
 func TestDamagedBackupIsRefused(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	dir := filepath.Join(t.TempDir(), "backup")
-	if _, err := backup.Check(dir); events.CodeOf(err) != events.NotFound {
+	if _, err := backup.Check(dir); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("a backup that is not there: %v, want NotFound", err)
 	}
 	_, err := s.Conn.Backup(within(t, patience), dir, "1.2.3")
@@ -131,7 +136,7 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 	to := bare(t)
 	_, err = to.Restore(within(t, patience), dir, 0)
 	for _, want := range []string{"KV_jobs.snapshot was changed", "KV_nodes.snapshot has 1 bytes", events.StreamFacts + ".snapshot"} {
-		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), want) {
+		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want Invalid with %q", err, want)
 		}
 	}
@@ -142,6 +147,7 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 
 // TestNoBackupWhileDocumentsChange: copies that may contradict each other are no backup.
 func TestNoBackupWhileDocumentsChange(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	bucket := s.Ports.Buckets.Bucket(events.BucketRounds)
 	revision, err := bucket.Save(within(t, patience), "demo-1", []byte("state"), 0)
@@ -160,7 +166,7 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 	for limit := 2 * time.Second; ; limit *= 2 {
 		dir := filepath.Join(t.TempDir(), "backup")
 		_, err := s.Conn.Backup(within(t, limit), dir, "1.2.3")
-		if events.CodeOf(err) != events.Unavailable {
+		if errcode.Of(err) != errcode.Unavailable {
 			t.Fatalf("%v, want Unavailable", err)
 		}
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -178,6 +184,7 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 // TestABackupThatFailedBlocksNoOther: what it has written is gone, also where its process was
 // killed, and what others have put there stays.
 func TestABackupThatFailedBlocksNoOther(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	dir := t.TempDir()
 	expired, cancel := context.WithCancel(t.Context())
@@ -194,7 +201,7 @@ func TestABackupThatFailedBlocksNoOther(t *testing.T) {
 	lock, err := os.Open(dir)
 	must(t, err)
 	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
-	if _, err := s.Conn.Backup(within(t, patience), dir, "1.2.3"); events.CodeOf(err) != events.Conflict || !strings.Contains(err.Error(), "another backup") {
+	if _, err := s.Conn.Backup(within(t, patience), dir, "1.2.3"); errcode.Of(err) != errcode.Conflict || !strings.Contains(err.Error(), "another backup") {
 		t.Errorf("beside another one: %v, want Conflict", err)
 	}
 	must(t, lock.Close())
@@ -206,7 +213,7 @@ func TestABackupThatFailedBlocksNoOther(t *testing.T) {
 	others := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(others, "KV_jobs.snapshot"), []byte("half"), 0o600))
 	must(t, os.WriteFile(filepath.Join(others, "notes"), []byte("mine"), 0o600))
-	if _, err := s.Conn.Backup(within(t, patience), others, "1.2.3"); events.CodeOf(err) != events.Conflict {
+	if _, err := s.Conn.Backup(within(t, patience), others, "1.2.3"); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("beside a file of somebody else: %v, want Conflict", err)
 	}
 	if left, err := os.ReadDir(others); err != nil || len(left) != 2 {
@@ -217,6 +224,7 @@ func TestABackupThatFailedBlocksNoOther(t *testing.T) {
 // TestReadersComeAndGoDuringABackup: the server copies the consumers of a stream too, and ends the
 // copy if one of them is removed meanwhile.
 func TestReadersComeAndGoDuringABackup(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	for range 4 {
 		background(t, func(ctx context.Context) error {
@@ -235,6 +243,7 @@ func TestReadersComeAndGoDuringABackup(t *testing.T) {
 
 // TestTheOperatorBacksUp, and nobody else does.
 func TestTheOperatorBacksUp(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	g.issue(t, access.RoleClient, 0)
 	g.issue(t, access.RoleOperator, 0)

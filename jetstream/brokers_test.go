@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
@@ -16,20 +17,21 @@ import (
 // TestAStoppedBrokerIsSeen: the leaders of the streams say that its copies are offline, how far
 // they are behind, and that they are current again after it has come back.
 func TestAStoppedBrokerIsSeen(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	away := (s.Leader(t, events.StreamFacts) + 1) % 3
 	name := s.Options[away].Name
-	copies := func() map[string]events.ReplicaState {
-		all := map[string]events.ReplicaState{}
+	copies := func() map[string]broker.ReplicaState {
+		all := map[string]broker.ReplicaState{}
 		for _, stream := range s.Ports.Brokers.Streams(within(t, patience)) {
 			if stream.Unknown != "" || len(stream.Replicas) != 3 {
 				return nil
 			}
-			all[stream.Stream] = stream.Replicas[slices.IndexFunc(stream.Replicas, func(r events.ReplicaState) bool { return r.Broker == name })]
+			all[stream.Stream] = stream.Replicas[slices.IndexFunc(stream.Replicas, func(r broker.ReplicaState) bool { return r.Broker == name })]
 		}
 		return all
 	}
-	every := func(ok func(events.ReplicaState) bool) func() bool {
+	every := func(ok func(broker.ReplicaState) bool) func() bool {
 		return func() bool {
 			n := 0
 			for _, r := range copies() {
@@ -40,15 +42,15 @@ func TestAStoppedBrokerIsSeen(t *testing.T) {
 			return n == len(events.Streams())
 		}
 	}
-	well := func(r events.ReplicaState) bool { return r.Current && !r.Offline && r.Lag == 0 }
+	well := func(r broker.ReplicaState) bool { return r.Current && !r.Offline && r.Lag == 0 }
 	await(t, "every copy is current", every(well))
 
 	s.Stop(away)
-	await(t, "every copy of "+name+" is offline", every(func(r events.ReplicaState) bool { return r.Offline }))
+	await(t, "every copy of "+name+" is offline", every(func(r broker.ReplicaState) bool { return r.Offline }))
 	const messages = 20
 	for i := range messages {
 		retry(t, "publish", func(ctx context.Context) error {
-			_, err := s.Ports.Log.Publish(ctx, events.Message{Subject: events.FactSubject("dev.regroup.job.a.v1", "job-a"), ID: fmt.Sprint(i)})
+			_, err := s.Ports.Log.Publish(ctx, broker.Message{Subject: events.FactSubject("dev.regroup.job.a.v1", "job-a"), ID: fmt.Sprint(i)})
 			return err
 		})
 	}
@@ -64,13 +66,14 @@ func TestAStoppedBrokerIsSeen(t *testing.T) {
 // TestReadersSeeBacklogs: those who read may ask about the consumers of the services. Who may not
 // is told so, and asks once.
 func TestReadersSeeBacklogs(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	service := g.connect(t, g.issue(t, access.Role(events.ServiceScheduler), 0).Name)
 	background(t, func(ctx context.Context) error {
-		k := events.Consumer{Stream: events.StreamFacts, Durable: events.ServiceScheduler, Subjects: []string{events.AllFacts}}
-		return service.Ports().Log.Consume(ctx, k, func(d events.Delivery) { d.Ack() })
+		k := broker.Consumer{Stream: events.StreamFacts, Durable: events.ServiceScheduler, Subjects: []string{events.AllFacts}}
+		return service.Ports().Log.Consume(ctx, k, func(d broker.Delivery) { d.Ack() })
 	})
-	facts := func(c *jetstream.Conn) events.StreamState {
+	facts := func(c *jetstream.Conn) broker.StreamState {
 		all := c.Ports().Brokers.Streams(within(t, patience))
 		return all[slices.Index(events.Streams(), events.StreamFacts)]
 	}
@@ -78,13 +81,13 @@ func TestReadersSeeBacklogs(t *testing.T) {
 		c := g.connect(t, g.issue(t, r, 0).Name)
 		await(t, "the consumer is known to a "+string(r), func() bool {
 			s := facts(c)
-			return s.Unknown == "" && len(s.Consumers) == 1 && s.Consumers[0] == events.ConsumerState{Consumer: events.ServiceScheduler, Service: events.ServiceScheduler}
+			return s.Unknown == "" && len(s.Consumers) == 1 && s.Consumers[0] == broker.ConsumerState{Consumer: events.ServiceScheduler, Service: events.ServiceScheduler}
 		})
 	}
 	agent := g.connect(t, g.issue(t, access.RoleAgent, 0).Name)
 	mayNot := func() bool {
 		s := facts(agent)
-		return s.Unknown == "" && len(s.Consumers) > 0 && !slices.ContainsFunc(s.Consumers, func(c events.ConsumerState) bool { return !strings.Contains(c.Unknown, "may not") })
+		return s.Unknown == "" && len(s.Consumers) > 0 && !slices.ContainsFunc(s.Consumers, func(c broker.ConsumerState) bool { return !strings.Contains(c.Unknown, "may not") })
 	}
 	await(t, "an agent sees that it may not know", mayNot)
 	asks := func() int { return g.log.count("publish violation") }

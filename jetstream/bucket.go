@@ -14,6 +14,8 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Buckets have the layout of NATS key-value buckets, so that `nats kv` can read them: one stream
@@ -30,8 +32,8 @@ const tombstoneLife = time.Hour
 
 type buckets struct{ c *Conn }
 
-// Bucket implements events.Buckets.
-func (b buckets) Bucket(name string) events.Bucket {
+// Bucket implements broker.Buckets.
+func (b buckets) Bucket(name string) broker.Bucket {
 	return bucket{c: b.c, name: name, stream: events.BucketStream(name), prefix: events.BucketSubject(name, "")}
 }
 
@@ -44,37 +46,37 @@ var goodKey = regexp.MustCompile(`^[-/_=.a-zA-Z0-9]+$`)
 
 func (b bucket) subject(key string) (string, error) {
 	if !goodKey.MatchString(key) || key[0] == '.' || key[len(key)-1] == '.' {
-		return "", events.Errorf(events.Invalid, "bucket %s: %q is no key: use a-z, A-Z, 0-9, '-', '_', '/', '=' and inner '.'", b.name, key)
+		return "", errcode.Errorf(errcode.Invalid, "bucket %s: %q is no key: use a-z, A-Z, 0-9, '-', '_', '/', '=' and inner '.'", b.name, key)
 	}
 	return b.prefix + key, nil
 }
 
-// Load implements events.Bucket.
+// Load implements broker.Bucket.
 func (b bucket) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	m, err := b.last(ctx, key)
 	if err != nil {
 		return nil, 0, err
 	}
 	if removed(m) {
-		return nil, 0, events.Errorf(events.NotFound, "bucket %s has no key %s", b.name, key)
+		return nil, 0, errcode.Errorf(errcode.NotFound, "bucket %s has no key %s", b.name, key)
 	}
 	return value(m), m.Sequence, nil
 }
 
 // last reads the newest message of a key, which may be its deletion.
-func (b bucket) last(ctx context.Context, key string) (events.Stored, error) {
+func (b bucket) last(ctx context.Context, key string) (broker.Stored, error) {
 	subject, err := b.subject(key)
 	if err != nil {
-		return events.Stored{}, err
+		return broker.Stored{}, err
 	}
 	m, err := b.c.get(ctx, b.stream, getRequest{LastFor: subject})
-	if errors.Is(err, events.ErrNotFound) {
-		return m, events.Errorf(events.NotFound, "bucket %s has no key %s", b.name, key)
+	if errors.Is(err, errcode.ErrNotFound) {
+		return m, errcode.Errorf(errcode.NotFound, "bucket %s has no key %s", b.name, key)
 	}
 	return m, err
 }
 
-// Save implements events.Bucket.
+// Save implements broker.Bucket.
 func (b bucket) Save(ctx context.Context, key string, data []byte, revision uint64) (uint64, error) {
 	subject, err := b.subject(key)
 	if err != nil {
@@ -83,7 +85,7 @@ func (b bucket) Save(ctx context.Context, key string, data []byte, revision uint
 	return b.put(ctx, "save "+key+" in bucket "+b.name, subject, data, nil, revision)
 }
 
-// Delete implements events.Bucket.
+// Delete implements broker.Bucket.
 func (b bucket) Delete(ctx context.Context, key string, revision uint64) error {
 	subject, err := b.subject(key)
 	if err != nil {
@@ -101,7 +103,7 @@ var busyPauses = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * tim
 // put stores a message if the key is still at revision.
 //
 // A refusal is verified before it becomes a conflict, because it can be wrong in two ways. For the
-// stream a deleted key is at the revision of its deletion, for events.Bucket it is absent. And a
+// stream a deleted key is at the revision of its deletion, for broker.Bucket it is absent. And a
 // replicated stream refuses (10164) while any proposal for the key is in flight, including its own
 // last one: TestConformanceOnThreeServers/bucket/never_stale shows this with a single writer.
 func (b bucket) put(ctx context.Context, what, subject string, data []byte, h nats.Header, revision uint64) (uint64, error) {
@@ -111,12 +113,12 @@ func (b bucket) put(ctx context.Context, what, subject string, data []byte, h na
 		h[js.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(expected, 10)}
 		seq, err := b.c.store(ctx, what, &nats.Msg{Subject: subject, Header: h, Data: data})
 		busy := refusedWith(err, js.JSErrCodeStreamWrongLastSequenceConstant)
-		if err == nil || !errors.Is(err, events.ErrConflict) || (!busy && revision != 0) {
+		if err == nil || !errors.Is(err, errcode.ErrConflict) || (!busy && revision != 0) {
 			return seq, err
 		}
 		last, at := b.c.get(ctx, b.stream, getRequest{LastFor: subject})
 		switch {
-		case at != nil && !errors.Is(at, events.ErrNotFound):
+		case at != nil && !errors.Is(at, errcode.ErrNotFound):
 			return 0, at // nothing was stored, but there may be no other writer
 		case last.Sequence == expected && !busy:
 			return 0, err
@@ -125,7 +127,7 @@ func (b bucket) put(ctx context.Context, what, subject string, data []byte, h na
 		}
 		expected = last.Sequence
 		if try == len(busyPauses) || !b.c.state.pause(ctx, busyPauses[try]) {
-			return 0, events.Errorf(events.Unavailable, "%s: refused repeatedly by a busy stream without a conflict", what)
+			return 0, errcode.Errorf(errcode.Unavailable, "%s: refused repeatedly by a busy stream without a conflict", what)
 		}
 	}
 }
@@ -135,17 +137,17 @@ func refusedWith(err error, code js.ErrorCode) bool {
 	return errors.As(err, &api) && api.ErrorCode == code
 }
 
-func removed(m events.Stored) bool { return headerValue(m.Header, headerOperation) != "" }
+func removed(m broker.Stored) bool { return headerValue(m.Header, headerOperation) != "" }
 
 // value returns a non-nil slice, so that an empty value differs from none.
-func value(m events.Stored) []byte {
+func value(m broker.Stored) []byte {
 	if m.Data == nil {
 		return []byte{}
 	}
 	return m.Data
 }
 
-// Watch implements events.Bucket. After an interruption it passes only the differences to fn.
+// Watch implements broker.Bucket. After an interruption it passes only the differences to fn.
 func (b bucket) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
 	w := watching{b: b, fn: fn, listed: listed, known: map[string]uint64{}}
 	return b.c.repeat(ctx, "watch bucket "+b.name, w.run)
@@ -172,7 +174,7 @@ func (w *watching) run(ctx context.Context) error {
 	}
 	w.created = info.Created
 	seen, listing := map[string]bool{}, true
-	return w.b.c.read(ctx, reading{stream: w.b.stream, subjects: []string{w.b.prefix + ">"}, lasts: true}, func(m events.Stored) error {
+	return w.b.c.read(ctx, reading{stream: w.b.stream, subjects: []string{w.b.prefix + ">"}, lasts: true}, func(m broker.Stored) error {
 		key := strings.TrimPrefix(m.Subject, w.b.prefix)
 		if listing {
 			seen[key] = true
@@ -197,7 +199,7 @@ func (w *watching) run(ctx context.Context) error {
 	})
 }
 
-func (w *watching) deliver(key string, m events.Stored) {
+func (w *watching) deliver(key string, m broker.Stored) {
 	if m.Sequence <= w.newest {
 		return
 	}
@@ -224,7 +226,7 @@ func (w *watching) compare(ctx context.Context, seen map[string]bool, at uint64)
 		}
 		_, err := w.b.last(ctx, key)
 		switch {
-		case errors.Is(err, events.ErrNotFound):
+		case errors.Is(err, errcode.ErrNotFound):
 			delete(w.known, key)
 			w.fn(key, nil, max(at, 1))
 		case err != nil:
@@ -250,7 +252,7 @@ func (w *watching) complete(ctx context.Context, seen map[string]bool) error {
 		}
 		m, err := w.b.last(ctx, key)
 		switch {
-		case errors.Is(err, events.ErrNotFound):
+		case errors.Is(err, errcode.ErrNotFound):
 		case err != nil:
 			return err
 		case !removed(m): // newest stays: others that were written before it have yet to arrive, and this one arrives again and is skipped

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // callLimit limits a call whose context has no deadline: a lost answer must not block it for ever.
@@ -21,7 +23,7 @@ const handlersAtOnce = 4096
 
 type calls struct{ c *Conn }
 
-// Call implements events.Calls.
+// Call implements broker.Calls.
 func (p calls) Call(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	limit := callLimit
 	if d, ok := ctx.Deadline(); ok {
@@ -35,7 +37,7 @@ func (p calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 			return err
 		}
 		if code := headerValue(m.Header, events.HeaderErrorCode); code != "" {
-			refusal = &events.Error{Code: events.Code(code), Text: headerValue(m.Header, events.HeaderErrorText)}
+			refusal = &errcode.Error{Code: errcode.Code(code), Text: headerValue(m.Header, events.HeaderErrorText)}
 		}
 		out = m.Data
 		return nil
@@ -76,7 +78,7 @@ func (p calls) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	}
 }
 
-// Serve implements events.Calls.
+// Serve implements broker.Calls.
 func (p calls) Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error {
 	var running sync.WaitGroup
 	slots := make(chan struct{}, handlersAtOnce)
@@ -97,7 +99,7 @@ func (p calls) Serve(ctx context.Context, subject, queue string, handle func(ctx
 
 func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.Context, data []byte) ([]byte, error)) {
 	reply := &nats.Msg{Subject: m.Reply, Header: nats.Header{}}
-	ctx = events.WithTrace(ctx, headerValue(m.Header, events.HeaderTrace))
+	ctx = tracing.NewContext(ctx, headerValue(m.Header, events.HeaderTrace))
 	data, err := p.guarded(ctx, m, handle)
 	if m.Reply == "" || events.Reserved(m.Reply) {
 		return // nobody waits; and nobody may write through the answers of a service
@@ -105,12 +107,12 @@ func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.
 	if err == nil {
 		reply.Data = data
 		err = coded("answer "+m.Subject, p.c.nc.PublishMsg(reply))
-		if events.CodeOf(err) != events.TooLarge {
+		if errcode.Of(err) != errcode.TooLarge {
 			return // the answer cannot be sent; the caller times out
 		}
 		reply.Data = nil
 	}
-	reply.Header[events.HeaderErrorCode] = []string{string(events.CodeOf(err))}
+	reply.Header[events.HeaderErrorCode] = []string{string(errcode.Of(err))}
 	reply.Header[events.HeaderErrorText] = []string{oneLine(err.Error())}
 	if err := p.c.nc.PublishMsg(reply); err != nil {
 		p.c.log.WarnContext(ctx, "a refusal could not be sent", "subject", m.Subject, "reason", err.Error())
@@ -122,7 +124,7 @@ func (p calls) guarded(ctx context.Context, m *nats.Msg, handle func(ctx context
 	defer func() {
 		if r := recover(); r != nil {
 			p.c.log.ErrorContext(ctx, "a handler panicked", "subject", m.Subject, "reason", fmt.Sprint(r))
-			err = events.Errorf(events.Internal, "the handler of %s panicked: %v", m.Subject, r)
+			err = errcode.Errorf(errcode.Internal, "the handler of %s panicked: %v", m.Subject, r)
 		}
 	}()
 	return handle(ctx, m.Data)

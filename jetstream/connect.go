@@ -1,9 +1,8 @@
-// Package jetstream implements the ports of package events on NATS JetStream. It is the only
+// Package jetstream implements the ports of package broker on NATS JetStream. It is the only
 // package of the tree that imports NATS.
 //
-//	StartServer -> Server     a server inside this process, alone or in a cluster
-//	Connect     -> Conn       one connection; Conn.Ports gives events.Ports
-//	Conn.Ensure, Conn.Verify  the streams and buckets, as data in topology.go
+//	Connect     -> Conn       one connection; Conn.Ports gives broker.Ports
+//	Conn.Ensure, Conn.Verify  the streams and buckets, as data in package topology
 //
 // Two rules hold everywhere. Reads for decisions go to the stream's leader, because
 // replicas answer direct gets from their own, possibly older, copy. Every reader keeps its own
@@ -26,9 +25,12 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/presence"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // Times for detecting a dead peer and reconnecting. nats.go's defaults are for interactive use: it
@@ -46,21 +48,21 @@ const (
 
 // ConnectOptions configure a connection.
 type ConnectOptions struct {
-	Server      *Server // connect inside the process; takes precedence over URL
-	URL         string  // nats://[user:password@]host:port, several separated by commas
-	Name        string  // shown in the server's connection list
-	Credentials string  // path of a NATS credentials file; empty = none
-	RootCA      string  // path of a PEM file to verify the server with; empty = the system's authorities
-	ClientCert  string  // paths of PEM files with the client's certificate and key; both or none
+	Server      *server.Server // connect inside the process; takes precedence over URL
+	URL         string         // nats://[user:password@]host:port, several separated by commas
+	Name        string         // shown in the server's connection list
+	Credentials string         // path of a NATS credentials file; empty = none
+	RootCA      string         // path of a PEM file to verify the server with; empty = the system's authorities
+	ClientCert  string         // paths of PEM files with the client's certificate and key; both or none
 	ClientKey   string
-	InboxPrefix string // prefix of reply subjects; empty = the one that the credentials name, or _INBOX
-	Secret      string // of a server that was started with one, unless URL has a user
-	System      System // access to the system account; default: that of Server
+	InboxPrefix string        // prefix of reply subjects; empty = the one that the credentials name, or _INBOX
+	Secret      string        // of a server that was started with one, unless URL has a user
+	System      server.System // access to the system account; default: that of Server
 	// Maximum random delay of reconnects; 0 = 250 ms. Thousands of agents need seconds.
 	Jitter time.Duration
 	Logger *slog.Logger // nil = silent
 
-	own user
+	own server.User
 }
 
 // Conn is a connection to NATS. It reconnects for ever, until Close.
@@ -74,7 +76,7 @@ type Conn struct {
 	link    counted
 	failed  atomic.Pointer[error] // of the last attempt to connect; nil after a connection
 	clock   clock
-	dialer  dialer
+	dialer  presence.Dialer
 	creds   *identity.File // nil = none
 
 	refusals atomic.Int64 // how often a server has refused the user since the last connection
@@ -82,12 +84,12 @@ type Conn struct {
 
 // Connect waits until the connection is established, or ctx ends: Unavailable with the last reason.
 func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
-	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals()}
+	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals(), dialer: presence.Dialer{Timeout: connectTimeout}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	if o.Server == nil && o.URL == "" {
-		return nil, events.Errorf(events.Invalid, "connect to NATS: no URL is given")
+		return nil, errcode.Errorf(errcode.Invalid, "connect to NATS: no URL is given")
 	}
 	if err := c.opt.identify(); err != nil {
 		return nil, err
@@ -99,7 +101,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	c.nc = nc
 	if c.js, err = js.New(nc, js.WithDefaultTimeout(requestLimit), js.WithPublishAsyncTimeout(requestLimit)); err != nil {
 		nc.Close()
-		return nil, events.Errorf(events.Internal, "JetStream context: %w", err)
+		return nil, errcode.Errorf(errcode.Internal, "JetStream context: %w", err)
 	}
 	if err := c.state.await(ctx); err != nil {
 		nc.Close()
@@ -126,7 +128,7 @@ func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
 	select {
 	case m := <-ch:
 		if m.err != nil {
-			return nil, events.Errorf(events.Invalid, "connect to NATS at %s: %w", redacted(c.opt), m.err)
+			return nil, errcode.Errorf(errcode.Invalid, "connect to NATS at %s: %w", redacted(c.opt), m.err)
 		}
 		return m.nc, nil
 	case <-ctx.Done():
@@ -144,12 +146,12 @@ func (c *Conn) unreached(err error) error {
 	if last := c.failed.Load(); last != nil {
 		err = *last
 		if refusedUser(err) {
-			return events.Errorf(events.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
+			return errcode.Errorf(errcode.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
-		return events.Errorf(events.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
+		return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
 	}
-	return events.Errorf(events.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
+	return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
 }
 
 func (c *Conn) options(o ConnectOptions) []nats.Option {
@@ -200,10 +202,10 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		opts = append(opts, nats.UserJWT(c.creds.Claims, c.creds.Sign))
 	}
 	switch {
-	case o.own.token != "":
-		opts = append(opts, nats.Token(o.own.token))
-	case o.own.name != "":
-		opts = append(opts, nats.UserInfo(o.own.name, o.own.password))
+	case o.own.Token != "":
+		opts = append(opts, nats.Token(o.own.Token))
+	case o.own.Name != "":
+		opts = append(opts, nats.UserInfo(o.own.Name, o.own.Password))
 	}
 	if prefix := o.inboxPrefix(); prefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(prefix))
@@ -214,7 +216,7 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 // dialOptions returns how a server is reached, without credentials.
 func (c *Conn) dialOptions(o ConnectOptions) (opts []nats.Option) {
 	if o.Server != nil {
-		opts = append(opts, nats.InProcessServer(o.Server.ns))
+		opts = append(opts, nats.InProcessServer(o.Server))
 	} else {
 		opts = append(opts, nats.SetCustomDialer(&c.dialer))
 	}
@@ -250,8 +252,8 @@ func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 }
 
 // Ports returns the ports over this connection.
-func (c *Conn) Ports() events.Ports {
-	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: storeClock{c}, Brokers: brokers{c}}
+func (c *Conn) Ports() broker.Ports {
+	return broker.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: storeClock{c}, Brokers: brokers{c}}
 }
 
 // Connected reports whether the connection is established.
@@ -272,7 +274,7 @@ func (c *Conn) ServerID() string { return c.nc.ConnectedServerId() }
 // Reconnect closes the connection and makes a new one, to another server if several are known.
 func (c *Conn) Reconnect() error {
 	if err := c.nc.ForceReconnect(); err != nil {
-		return events.Errorf(events.Unavailable, "reconnect to NATS: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "reconnect to NATS: %w", err)
 	}
 	return nil
 }
@@ -322,4 +324,32 @@ func refusedSubject(sentence string) string {
 	_, rest, _ := strings.Cut(sentence, `"`)
 	subject, _, _ := strings.Cut(rest, `"`)
 	return subject
+}
+
+// identify determines who a connection inside the process is, and who one is that knows a secret.
+func (o *ConnectOptions) identify() error {
+	u, err := url.Parse(o.URL)
+	named := err == nil && u.User != nil
+	switch {
+	case o.Credentials != "" || named:
+	case o.Server != nil && o.Server.NeedsCredentials():
+		return errcode.Errorf(errcode.Invalid, "the configuration of the NATS server does not say who this process is: give credentials with --creds, or a user with --server nats://USER:PASSWORD@HOST")
+	case o.Server != nil:
+		o.own = o.Server.Inside()
+	case o.Secret != "":
+		o.own = server.User{Name: server.SecretUser, Password: o.Secret}
+	}
+	return nil
+}
+
+// inboxPrefix returns the prefix of the subjects of replies.
+func (o ConnectOptions) inboxPrefix() string {
+	if o.InboxPrefix != "" || o.Credentials == "" {
+		return o.InboxPrefix
+	}
+	creds, err := os.ReadFile(o.Credentials)
+	if err != nil {
+		return "" // the connection reports it
+	}
+	return identity.InboxPrefix(creds)
 }

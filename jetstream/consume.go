@@ -9,6 +9,8 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 const (
@@ -22,8 +24,8 @@ const (
 	handBack   = 250 * time.Millisecond
 )
 
-// Consume implements events.Log.
-func (p logPort) Consume(ctx context.Context, k events.Consumer, handle func(events.Delivery)) error {
+// Consume implements broker.Log.
+func (p logPort) Consume(ctx context.Context, k broker.Consumer, handle func(broker.Delivery)) error {
 	if k.AckWait == 0 {
 		k.AckWait = defaultAckWait
 	}
@@ -38,8 +40,8 @@ func (p logPort) Consume(ctx context.Context, k events.Consumer, handle func(eve
 // consuming is the state of one Consume.
 type consuming struct {
 	c       *Conn
-	k       events.Consumer
-	handle  func(events.Delivery)
+	k       broker.Consumer
+	handle  func(broker.Delivery)
 	slots   chan struct{}
 	running sync.WaitGroup
 	ctx     context.Context //nolint:containedctx // of the whole Consume; outlives single connections
@@ -94,7 +96,7 @@ func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
 
 // traced returns a context for log lines about a message.
 func traced(m js.Msg) context.Context {
-	return events.WithTrace(context.Background(), headerValue(m.Headers(), events.HeaderTrace))
+	return tracing.NewContext(context.Background(), headerValue(m.Headers(), events.HeaderTrace))
 }
 
 // deliver passes one message to the handler and keeps its slot until it is settled, or until the
@@ -118,7 +120,7 @@ func (w *consuming) deliver(m js.Msg) {
 			}
 		})
 	}
-	w.handle(events.Delivery{
+	w.handle(broker.Delivery{
 		Stored:  stored(m, meta),
 		Attempt: int(meta.NumDelivered),
 		Ack:     func() { settle(m.Ack) },

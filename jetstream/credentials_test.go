@@ -12,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
@@ -47,6 +48,7 @@ func (g *guarded) connectElsewhere(t *testing.T, r access.Role, log *slog.Logger
 // TestChangedCredentialsAreUsedAtOnce: the connection is made anew with the identity of the file,
 // so the end of the old one ends nothing.
 func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, nil)
 	old, err := os.ReadFile(path)
@@ -73,6 +75,7 @@ func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
 // TestCredentialsThatAreNotUsableChangeNothing: the connection of before stays, and the reason is
 // said once. Good ones are used then.
 func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	said := &lines{}
 	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, said.logger())
@@ -100,12 +103,13 @@ func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
 
 // TestNothingIsLostWhileCredentialsChange: facts are published and followed over many changes.
 func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	c, i, _, copied := g.connectElsewhere(t, access.RoleAll, nil)
 	var mu sync.Mutex
 	var got []string
 	background(t, func(ctx context.Context) error {
-		return c.Ports().Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
+		return c.Ports().Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromFirst}, func(m broker.Stored) error {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, string(m.Data))
@@ -122,7 +126,7 @@ func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
 			n := strconv.Itoa(len(want))
 			want = append(want, n)
 			retry(t, "publish", func(ctx context.Context) error {
-				_, err := c.Ports().Log.Publish(ctx, events.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "demo-1"), ID: n, Data: []byte(n)})
+				_, err := c.Ports().Log.Publish(ctx, broker.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "demo-1"), ID: n, Data: []byte(n)})
 				return err
 			})
 		}

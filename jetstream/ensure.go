@@ -15,9 +15,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/backup"
 	"github.com/regroup-io/regroup/jetstream/inspect"
 	"github.com/regroup-io/regroup/jetstream/shares"
+	"github.com/regroup-io/regroup/jetstream/topology"
 )
 
 const (
@@ -44,11 +47,11 @@ func (c *Conn) EnsureAtLeast(ctx context.Context, replicas int) error {
 
 func (c *Conn) ensure(ctx context.Context, replicas int, orMore bool) error {
 	if replicas != 1 && replicas != 3 && replicas != 5 {
-		return events.Errorf(events.Invalid, "topology: %d replicas: use 1, 3 or 5", replicas)
+		return errcode.Errorf(errcode.Invalid, "topology: %d replicas: use 1, 3 or 5", replicas)
 	}
 	ctx, cancel := bound(ctx)
 	defer cancel()
-	for _, want := range topology(replicas) {
+	for _, want := range topology.Streams(replicas) {
 		if err := c.ensureStream(ctx, want, orMore); err != nil {
 			return err
 		}
@@ -62,7 +65,7 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 		want.Replicas = max(want.Replicas, have.Config.Replicas)
 	}
 	switch {
-	case errors.Is(err, events.ErrNotFound):
+	case errors.Is(err, errcode.ErrNotFound):
 		return c.insist(ctx, "make stream "+want.Name, "", createAttempt, func(ctx context.Context) error {
 			_, err := c.js.CreateStream(ctx, want)
 			if errors.Is(err, js.ErrStreamNameAlreadyInUse) {
@@ -74,7 +77,7 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 		return err
 	}
 	limited := have.Config.MaxConsumers == want.MaxConsumers && have.Config.ConsumerLimits == want.ConsumerLimits
-	if len(differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas && limited {
+	if len(topology.Differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas && limited {
 		return nil
 	}
 	return c.insist(ctx, "change stream "+want.Name, "", createAttempt, func(ctx context.Context) error {
@@ -92,16 +95,16 @@ func (c *Conn) Verify(ctx context.Context) error {
 	defer cancel()
 	var found []string
 	replicas := map[string]int{}
-	for _, want := range topology(1) {
+	for _, want := range topology.Streams(1) {
 		have, err := c.lookup(ctx, want.Name)
 		switch {
-		case errors.Is(err, events.ErrNotFound):
+		case errors.Is(err, errcode.ErrNotFound):
 			found = append(found, "stream "+want.Name+" does not exist")
 		case err != nil:
 			return err
 		default:
 			replicas[want.Name] = have.Config.Replicas
-			for _, d := range differences(have.Config, want) {
+			for _, d := range topology.Differences(have.Config, want) {
 				found = append(found, "stream "+want.Name+": "+d)
 			}
 		}
@@ -115,7 +118,7 @@ func (c *Conn) Verify(ctx context.Context) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return events.Errorf(events.Invalid, "the topology on this NATS server is not what this version needs (regroup init makes it so): %s",
+	return errcode.Errorf(errcode.Invalid, "the topology on this NATS server is not what this version needs (regroup init makes it so): %s",
 		strings.Join(found, "; "))
 }
 
@@ -124,7 +127,7 @@ func (c *Conn) lookup(ctx context.Context, name string) (info *js.StreamInfo, er
 	err = c.insist(ctx, "look at stream "+name, infoSubject(name), electionAttempt, func(ctx context.Context) error {
 		s, err := c.js.Stream(ctx, name)
 		if errors.Is(err, js.ErrStreamNotFound) {
-			return events.Errorf(events.NotFound, "there is no stream %s", name)
+			return errcode.Errorf(errcode.NotFound, "there is no stream %s", name)
 		}
 		if err == nil {
 			info = s.CachedInfo()
@@ -138,7 +141,7 @@ func (c *Conn) lookup(ctx context.Context, name string) (info *js.StreamInfo, er
 func (c *Conn) insist(ctx context.Context, what, subject string, limit time.Duration, do func(ctx context.Context) error) error {
 	for {
 		err := c.attempt(ctx, what, subject, limit, do)
-		if !errors.Is(err, events.ErrUnavailable) || full(err) || !c.state.pause(ctx, electionPause) {
+		if !errors.Is(err, errcode.ErrUnavailable) || full(err) || !c.state.pause(ctx, electionPause) {
 			return err
 		}
 	}
@@ -157,33 +160,6 @@ func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, ensureLimit)
 }
 
-// differences lists what this code relies on and have lacks in comparison to want.
-func differences(have, want js.StreamConfig) []string {
-	var out []string
-	diff := func(what string, h, w any) {
-		if h != w {
-			out = append(out, fmt.Sprintf("%s is %v, want %v", what, h, w))
-		}
-	}
-	if !slices.Equal(have.Subjects, want.Subjects) {
-		out = append(out, fmt.Sprintf("subjects are %q, want %q", have.Subjects, want.Subjects))
-	}
-	diff("retention", have.Retention, want.Retention)
-	diff("storage", have.Storage, want.Storage)
-	diff("discard", have.Discard, want.Discard)
-	diff("max_bytes", have.MaxBytes, want.MaxBytes)
-	diff("max_age", have.MaxAge, want.MaxAge)
-	diff("max_msg_size", have.MaxMsgSize, want.MaxMsgSize)
-	diff("max_msgs", have.MaxMsgs, want.MaxMsgs)
-	diff("max_msgs_per_subject", have.MaxMsgsPerSubject, want.MaxMsgsPerSubject)
-	diff("duplicate_window", have.Duplicates, want.Duplicates)
-	diff("allow_direct", have.AllowDirect, want.AllowDirect)
-	diff("allow_msg_ttl", have.AllowMsgTTL, want.AllowMsgTTL)
-	diff("deny_delete", have.DenyDelete, want.DenyDelete)
-	diff("allow_rollup_hdrs", have.AllowRollup, want.AllowRollup)
-	return out
-}
-
 // Copies returns how many servers have all data up to now, the minimum over all streams and the
 // services' consumers: a consumer gets its copies after its stream, and a service whose consumer is
 // lost with a server hears nothing more.
@@ -191,7 +167,7 @@ func (c *Conn) Copies(ctx context.Context) (int, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()
 	least := math.MaxInt
-	for _, want := range topology(1) {
+	for _, want := range topology.Streams(1) {
 		have, err := c.lookup(ctx, want.Name)
 		if err != nil {
 			return 0, err
@@ -224,14 +200,14 @@ func current(c *js.ClusterInfo) int {
 	return n
 }
 
-// brokers implements events.Brokers; package inspect asks through it.
+// brokers implements broker.Brokers; package inspect asks through it.
 type brokers struct{ c *Conn }
 
-// Connected implements events.Brokers.
+// Connected implements broker.Brokers.
 func (p brokers) Connected() string { return p.c.nc.ConnectedServerName() }
 
-// Streams implements events.Brokers.
-func (p brokers) Streams(ctx context.Context) []events.StreamState { return inspect.Streams(ctx, p) }
+// Streams implements broker.Brokers.
+func (p brokers) Streams(ctx context.Context) []broker.StreamState { return inspect.Streams(ctx, p) }
 
 // StreamInfo implements inspect.Asker.
 func (p brokers) StreamInfo(ctx context.Context, stream string) (*js.StreamInfo, error) {
@@ -243,7 +219,7 @@ func (p brokers) StreamInfo(ctx context.Context, stream string) (*js.StreamInfo,
 func (p brokers) ConsumerInfo(ctx context.Context, stream, name string) (*js.ConsumerInfo, error) {
 	subject := js.DefaultAPIPrefix + "CONSUMER.INFO." + stream + "." + name
 	if p.c.refused.since(subject, time.Time{}) {
-		return nil, events.Errorf(events.Invalid, "this NATS user may not ask about the consumer %s: its credentials are older than the permission, rotate them", name)
+		return nil, errcode.Errorf(errcode.Invalid, "this NATS user may not ask about the consumer %s: its credentials are older than the permission, rotate them", name)
 	}
 	return request(ctx, p.c, "look at consumer "+name+" of "+stream, subject, func(ctx context.Context) (*js.ConsumerInfo, error) {
 		consumer, err := p.c.js.Consumer(ctx, stream, name)
@@ -271,12 +247,12 @@ func (c *Conn) streamReady(ctx context.Context, stream string) error {
 	for began := time.Now(); ; {
 		_, err := c.lookup(ctx, stream)
 		switch {
-		case errors.Is(err, events.ErrInvalid): // this user may not ask, but may use the streams
+		case errors.Is(err, errcode.ErrInvalid): // this user may not ask, but may use the streams
 			return nil
-		case !errors.Is(err, events.ErrNotFound):
+		case !errors.Is(err, errcode.ErrNotFound):
 			return err
 		case time.Since(began) >= makingLimit, !c.state.pause(ctx, electionPause):
-			return events.Errorf(events.NotFound, "there is no stream %s on the NATS server: make the topology with: regroup init", stream)
+			return errcode.Errorf(errcode.NotFound, "there is no stream %s on the NATS server: make the topology with: regroup init", stream)
 		}
 	}
 }

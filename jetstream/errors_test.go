@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 func TestErrorsOfTheLibraryAreConverted(t *testing.T) {
@@ -18,35 +18,35 @@ func TestErrorsOfTheLibraryAreConverted(t *testing.T) {
 	}
 	for _, c := range []struct {
 		err  error
-		want events.Code
+		want errcode.Code
 	}{
-		{api(400, 10071), events.Conflict},
-		{api(400, 10164), events.Conflict},
-		{api(404, 10037), events.NotFound},
-		{api(404, 10059), events.Unavailable},
-		{api(400, 10054), events.TooLarge},
-		{api(503, 10023), events.Unavailable},
-		{api(500, 10047), events.Unavailable},
-		{api(503, 10077), events.Unavailable},
-		{api(400, 10005), events.Unavailable},
-		{api(503, 10008), events.Unavailable},
-		{api(500, 10009), events.Unavailable},
-		{api(409, 10158), events.Unavailable},
-		{api(400, 10138), events.Invalid},
-		{api(500, 10049), events.Internal},
-		{nats.ErrMaxPayload, events.TooLarge},
-		{nats.ErrNoResponders, events.Unavailable},
-		{js.ErrNoStreamResponse, events.Unavailable},
-		{nats.ErrTimeout, events.Unavailable},
-		{nats.ErrConnectionClosed, events.Unavailable},
-		{nats.ErrReconnectBufExceeded, events.Unavailable},
-		{context.Canceled, events.Cancelled},
-		{nats.ErrBadSubject, events.Invalid},
-		{events.Errorf(events.Fenced, "old"), events.Fenced},
+		{api(400, 10071), errcode.Conflict},
+		{api(400, 10164), errcode.Conflict},
+		{api(404, 10037), errcode.NotFound},
+		{api(404, 10059), errcode.Unavailable},
+		{api(400, 10054), errcode.TooLarge},
+		{api(503, 10023), errcode.Unavailable},
+		{api(500, 10047), errcode.Unavailable},
+		{api(503, 10077), errcode.Unavailable},
+		{api(400, 10005), errcode.Unavailable},
+		{api(503, 10008), errcode.Unavailable},
+		{api(500, 10009), errcode.Unavailable},
+		{api(409, 10158), errcode.Unavailable},
+		{api(400, 10138), errcode.Invalid},
+		{api(500, 10049), errcode.Internal},
+		{nats.ErrMaxPayload, errcode.TooLarge},
+		{nats.ErrNoResponders, errcode.Unavailable},
+		{js.ErrNoStreamResponse, errcode.Unavailable},
+		{nats.ErrTimeout, errcode.Unavailable},
+		{nats.ErrConnectionClosed, errcode.Unavailable},
+		{nats.ErrReconnectBufExceeded, errcode.Unavailable},
+		{context.Canceled, errcode.Cancelled},
+		{nats.ErrBadSubject, errcode.Invalid},
+		{errcode.Errorf(errcode.Fenced, "old"), errcode.Fenced},
 	} {
 		got := coded("do it", c.err)
-		if events.CodeOf(got) != c.want {
-			t.Errorf("%v became %q, want %q", c.err, events.CodeOf(got), c.want)
+		if errcode.Of(got) != c.want {
+			t.Errorf("%v became %q, want %q", c.err, errcode.Of(got), c.want)
 		}
 		if !errors.Is(got, c.err) && !errors.Is(c.err, js.ErrNoStreamResponse) {
 			t.Errorf("%v lost its cause", got)

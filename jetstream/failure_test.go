@@ -17,9 +17,12 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 func fact(entity string) string { return events.FactSubject("dev.regroup.job.a.v1", entity) }
@@ -27,7 +30,7 @@ func fact(entity string) string { return events.FactSubject("dev.regroup.job.a.v
 // readers runs one of each blocking reader, with their output in channels.
 type readers struct{ followed, consumed, watched, heard, launched chan string }
 
-func startReaders(t *testing.T, p events.Ports) readers {
+func startReaders(t *testing.T, p broker.Ports) readers {
 	t.Helper()
 	r := readers{}
 	for _, c := range []*chan string{&r.followed, &r.consumed, &r.watched, &r.heard, &r.launched} {
@@ -35,12 +38,12 @@ func startReaders(t *testing.T, p events.Ports) readers {
 	}
 	ready := make(chan string, 3)
 	background(t, func(ctx context.Context) error {
-		return p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst},
-			func(m events.Stored) error { r.followed <- string(m.Data); return nil }, func() { ready <- "follow" })
+		return p.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromFirst},
+			func(m broker.Stored) error { r.followed <- string(m.Data); return nil }, func() { ready <- "follow" })
 	})
 	background(t, func(ctx context.Context) error {
-		k := events.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: []string{events.AllFacts}}
-		return p.Log.Consume(ctx, k, func(d events.Delivery) { r.consumed <- string(d.Data); d.Ack() })
+		k := broker.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: []string{events.AllFacts}}
+		return p.Log.Consume(ctx, k, func(d broker.Delivery) { r.consumed <- string(d.Data); d.Ack() })
 	})
 	background(t, func(ctx context.Context) error {
 		return p.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(k string, v []byte, _ uint64) { r.watched <- k + "=" + string(v) }, func() { ready <- "watch" })
@@ -49,7 +52,7 @@ func startReaders(t *testing.T, p events.Ports) readers {
 		return p.Signals.Hear(ctx, events.AllNotices, "", func(_ string, d []byte) { r.heard <- string(d) }, func() { ready <- "hear" })
 	})
 	background(t, func(ctx context.Context) error {
-		return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("node-a", "*"), func(m events.Stored) { r.launched <- string(m.Data) })
+		return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("node-a", "*"), func(m broker.Stored) { r.launched <- string(m.Data) })
 	})
 	for range 3 {
 		next(t, ready, "every reader stands")
@@ -58,19 +61,19 @@ func startReaders(t *testing.T, p events.Ports) readers {
 }
 
 // publish publishes a word to every reader and waits until all have received it.
-func (r readers) publish(t *testing.T, p events.Ports, word string, revision uint64) uint64 {
+func (r readers) publish(t *testing.T, p broker.Ports, word string, revision uint64) uint64 {
 	t.Helper()
 	retry(t, "publish", func(ctx context.Context) error {
-		_, err := p.Log.Publish(ctx, events.Message{Subject: fact("job-a"), ID: word, Data: []byte(word)})
+		_, err := p.Log.Publish(ctx, broker.Message{Subject: fact("job-a"), ID: word, Data: []byte(word)})
 		return err
 	})
 	retry(t, "launch", func(ctx context.Context) error {
-		_, err := p.Log.Publish(ctx, events.Message{Subject: events.LaunchSubject("node-a", "job-a"), ID: word, Data: []byte(word)})
+		_, err := p.Log.Publish(ctx, broker.Message{Subject: events.LaunchSubject("node-a", "job-a"), ID: word, Data: []byte(word)})
 		return err
 	})
 	retry(t, "save", func(ctx context.Context) error {
 		rev, err := p.Buckets.Bucket(events.BucketJobs).Save(ctx, "job-a", []byte(word), revision)
-		if errors.Is(err, events.ErrConflict) { // an attempt whose answer was lost had succeeded
+		if errors.Is(err, errcode.ErrConflict) { // an attempt whose answer was lost had succeeded
 			value, at, err := p.Buckets.Bucket(events.BucketJobs).Load(ctx, "job-a")
 			if string(value) == word {
 				revision = at
@@ -105,6 +108,7 @@ func (r readers) publish(t *testing.T, p events.Ports, word string, revision uin
 }
 
 func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	r := startReaders(t, s.Ports)
 	rev := r.publish(t, s.Ports, "before", 0)
@@ -128,6 +132,7 @@ func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
 }
 
 func TestLostLeaderLosesNoDocument(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	r := startReaders(t, s.Ports)
 	rev := r.publish(t, s.Ports, "before", 0)
@@ -148,9 +153,10 @@ func TestLostLeaderLosesNoDocument(t *testing.T) {
 }
 
 func TestBothConflictCodesAreConflict(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	const writers, rounds = 8, 30
-	b := make([]events.Bucket, writers)
+	b := make([]broker.Bucket, writers)
 	for i := range b {
 		b[i] = s.Connect(t, nil).Ports().Buckets.Bucket(events.BucketRounds)
 	}
@@ -168,7 +174,7 @@ func TestBothConflictCodesAreConflict(t *testing.T) {
 				case err == nil:
 					wins.Add(1)
 					winner.Store(rev)
-				case events.CodeOf(err) != events.Conflict:
+				case errcode.Of(err) != errcode.Conflict:
 					t.Errorf("a loser got %v", err)
 				}
 			})
@@ -264,6 +270,7 @@ func (m *mutable) silence() {
 }
 
 func TestSaveWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	wire := newMutable(t, strings.TrimPrefix(s.URL(), "nats://"))
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: "nats://" + wire.listener.Addr().String()})
@@ -275,7 +282,7 @@ func TestSaveWhoseAnswerIsLost(t *testing.T) {
 	wire.mute.Store(true)
 	began := time.Now()
 	_, err = b.Save(within(t, patience), "job-a", []byte("two"), first)
-	wantCode(t, err, events.Unavailable)              // not Conflict: the outcome is unknown
+	wantCode(t, err, errcode.Unavailable)             // not Conflict: the outcome is unknown
 	if took := time.Since(began); took > patience/2 { // it has a limit of its own
 		t.Errorf("the answer was waited for %v", took)
 	}
@@ -291,22 +298,23 @@ func TestSaveWhoseAnswerIsLost(t *testing.T) {
 		t.Fatalf("read back %q at %d: the save had landed", value, at)
 	}
 	_, err = b.Save(within(t, patience), "job-a", []byte("two"), first)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 }
 
 func TestOversizedPayloadsAreRefusedBeforeTheyAreSent(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	big := make([]byte, 1<<20+1)
-	_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), Data: big})
-	wantCode(t, err, events.TooLarge)
+	_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: big})
+	wantCode(t, err, errcode.TooLarge)
 	_, err = s.Ports.Calls.Call(within(t, patience), events.RequestSubject("a", "b"), big)
-	wantCode(t, err, events.TooLarge)
-	wantCode(t, s.Ports.Signals.Send("regroup.sig.a", big), events.TooLarge)
+	wantCode(t, err, errcode.TooLarge)
+	wantCode(t, s.Ports.Signals.Send("regroup.sig.a", big), errcode.TooLarge)
 	// The caller gets an error for an answer that is too large.
 	background(t, func(ctx context.Context) error {
 		return s.Ports.Calls.Serve(ctx, "regroup.req.a.big", "", func(context.Context, []byte) ([]byte, error) { return big, nil })
 	})
-	retryCode(t, events.TooLarge, func(ctx context.Context) error {
+	retryCode(t, errcode.TooLarge, func(ctx context.Context) error {
 		_, err := s.Ports.Calls.Call(ctx, "regroup.req.a.big", nil)
 		return err
 	})
@@ -316,6 +324,7 @@ func TestOversizedPayloadsAreRefusedBeforeTheyAreSent(t *testing.T) {
 }
 
 func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	large := make([]byte, 1<<20-1024) // its answer, in base64, is over the client's limit
 	for i := range large {
@@ -336,29 +345,30 @@ func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
 }
 
 func TestMissingPermissionIsReported(t *testing.T) {
+	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(conf, []byte(`authorization { users = [ { user: a, password: b, permissions: { publish: { deny: "regroup.evt.>" } } } ] }`), 0o600))
-	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
+	server, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
 	must(t, err)
 	t.Cleanup(server.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: strings.Replace(server.ClientURL(), "nats://", "nats://a:b@", 1)})
 	must(t, err)
 	t.Cleanup(c.Close)
 	must(t, c.Ensure(within(t, patience), 1))
-	_, err = c.Ports().Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), Data: []byte("x")})
-	wantCode(t, err, events.Invalid)
+	_, err = c.Ports().Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: []byte("x")})
+	wantCode(t, err, errcode.Invalid)
 	if !strings.Contains(err.Error(), "may not publish") {
 		t.Errorf("the reason is missing: %v", err)
 	}
 }
 
 // retryCode retries while there is no server yet, then expects the code.
-func retryCode(t *testing.T, code events.Code, do func(ctx context.Context) error) {
+func retryCode(t *testing.T, code errcode.Code, do func(ctx context.Context) error) {
 	t.Helper()
 	end := time.Now().Add(patience)
 	for {
 		err := do(within(t, patience))
-		if errors.Is(err, events.ErrUnavailable) && time.Now().Before(end) {
+		if errors.Is(err, errcode.ErrUnavailable) && time.Now().Before(end) {
 			continue
 		}
 		wantCode(t, err, code)
@@ -369,11 +379,12 @@ func retryCode(t *testing.T, code events.Code, do func(ctx context.Context) erro
 // TestAServerSaysWhetherItHasCaughtUp: with what was stored while it was away, and not while it is
 // alone.
 func TestAServerSaysWhetherItHasCaughtUp(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	away := (s.Leader(t, events.StreamFacts) + 1) % 3
 	s.Stop(away)
 	retry(t, "publish", func(ctx context.Context) error {
-		_, err := s.Ports.Log.Publish(ctx, events.Message{Subject: fact("job-a"), ID: "1", Data: []byte("1")})
+		_, err := s.Ports.Log.Publish(ctx, broker.Message{Subject: fact("job-a"), ID: "1", Data: []byte("1")})
 		return err
 	})
 	s.Start(t, away)
@@ -386,5 +397,5 @@ func TestAServerSaysWhetherItHasCaughtUp(t *testing.T) {
 			s.Stop(other)
 		}
 	}
-	eventstest.Eventually(t, patience, "the server that is alone says so", func() bool { return events.CodeOf(s.Server(away).CaughtUp()) == events.Unavailable })
+	eventstest.Eventually(t, patience, "the server that is alone says so", func() bool { return errcode.Of(s.Server(away).CaughtUp()) == errcode.Unavailable })
 }

@@ -17,34 +17,38 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // guarded is a broker with a directory of identities, and with the streams.
 type guarded struct {
 	dir    identity.Dir
-	server *jetstream.Server
+	server *server.Server
 	log    *lines
 }
 
-func newGuarded(t *testing.T, change ...func(*jetstream.ServerOptions)) *guarded {
+func newGuarded(t *testing.T, change ...func(*server.Options)) *guarded {
 	t.Helper()
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	g := &guarded{dir: dir, log: &lines{}}
-	o := jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), LockOut: 2 * time.Second, Logger: g.log.logger()}
+	o := server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), LockOut: 2 * time.Second, Logger: g.log.logger()}
 	for _, f := range change {
 		f(&o)
 	}
-	g.server, err = jetstream.StartServer(o)
+	g.server, err = server.Start(o)
 	must(t, err)
 	t.Cleanup(g.server.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: g.server, Credentials: dir.Credentials("operator")})
@@ -129,7 +133,7 @@ func probes(t *testing.T) []string {
 		}
 	}
 	for _, r := range access.Roles() {
-		for _, node := range []events.NodeID{"node-a", "node-b", "*"} {
+		for _, node := range []ident.NodeID{"node-a", "node-b", "*"} {
 			i := access.Identity{Role: r, Name: "other"}
 			if r.OfNode() {
 				i.Node = node
@@ -192,6 +196,7 @@ func (v *violations) has(s string) bool {
 // TestTheBrokerEnforcesEveryPermission: each role tries each subject, and the broker refuses
 // exactly those that the table does not have.
 func TestTheBrokerEnforcesEveryPermission(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	all := probes(t)
 	for _, r := range access.Roles() {
@@ -234,6 +239,7 @@ func TestTheBrokerEnforcesEveryPermission(t *testing.T) {
 // TestStrangersAreRefused: anonymous ones, those of another operator, and those that have expired,
 // whose connection ends.
 func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA()})
 	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA(), Secret: "guessed"})
@@ -262,6 +268,7 @@ func TestStrangersAreRefused(t *testing.T) {
 // TestARevokedUserIsDisconnected by the running broker, and a rotated one connects again with its
 // new key.
 func TestARevokedUserIsDisconnected(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	i := g.issue(t, access.RoleClient, 0)
 	old := filepath.Join(t.TempDir(), "old.creds")
@@ -285,11 +292,12 @@ func TestARevokedUserIsDisconnected(t *testing.T) {
 	if bystander.Connects() != 1 || !bystander.Connected() {
 		t.Errorf("another user has connected %d times", bystander.Connects())
 	}
-	wantCode(t, g.dir.Revoke(i.Name), events.NotFound)
+	wantCode(t, g.dir.Revoke(i.Name), errcode.NotFound)
 }
 
 // TestARefusedUserSaysSoOnce, however often it tries again, and until it is admitted again.
 func TestARefusedUserSaysSoOnce(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	i := g.issue(t, access.RoleClient, 0)
 	said := &lines{}
@@ -323,6 +331,7 @@ func TestARefusedUserSaysSoOnce(t *testing.T) {
 // TestNobodyWritesThroughAnAnswer: the sender of a request decides where the answer goes, and the
 // service may publish what the sender may not.
 func TestNobodyWritesThroughAnAnswer(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	viewer := g.issue(t, access.RoleViewer, 0)
 	registry := g.connect(t, "registry")
@@ -353,7 +362,7 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 	call() // the service has handled those before it
 	for s, stream := range stored {
 		_, err := registry.Ports().Log.Last(within(t, patience), stream, s)
-		wantCode(t, err, events.NotFound)
+		wantCode(t, err, errcode.NotFound)
 	}
 }
 
@@ -362,6 +371,7 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 // document or a node's launches, and a service takes none of it for a request.
 // If a new nats-server behaves in another way, the document is wrong.
 func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	registry := g.connect(t, "registry")
 	fact, err := cloudevent.Encode(events.Event{ID: "1", Source: "/regroup/registry", Entity: "demo-1", Time: time.Now(), Body: events.JobRemoved{Job: "demo-1"}})
@@ -434,6 +444,7 @@ func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
 
 // TestCertificatesAreReplaced without a restart.
 func TestCertificatesAreReplaced(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	serial := func() string {
 		var shown string
@@ -456,15 +467,16 @@ func TestCertificatesAreReplaced(t *testing.T) {
 
 // TestDiscoveryHearsOfClosedConnections with the credentials of the system account.
 func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	o := g.options("discovery")
-	o.System = jetstream.System{Credentials: g.dir.Credentials(identity.SystemUser)}
+	o.System = server.System{Credentials: g.dir.Credentials(identity.SystemUser)}
 	c, err := jetstream.Connect(within(t, patience), o)
 	must(t, err)
 	t.Cleanup(c.Close)
-	ends, ready := make(chan events.Link, 16), make(chan struct{})
+	ends, ready := make(chan broker.Link, 16), make(chan struct{})
 	background(t, func(ctx context.Context) error {
-		return c.Ports().Links.Ends(ctx, func(l events.Link) { ends <- l }, func() { close(ready) })
+		return c.Ports().Links.Ends(ctx, func(l broker.Link) { ends <- l }, func() { close(ready) })
 	})
 	next(t, ready, "the reports are heard")
 	other, err := jetstream.Connect(within(t, patience), g.options("registry"))
@@ -478,29 +490,30 @@ func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
 // TestRoutesAskForThePassword: brokers of one directory form a cluster, begun by one of them, and a
 // broker without it cannot join.
 func TestRoutesAskForThePassword(t *testing.T) {
+	t.Parallel()
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	log := &lines{}
 	var route string
-	start := func(name string, c jetstream.Cluster) *jetstream.Server {
-		s, err := jetstream.StartServer(jetstream.ServerOptions{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: c, Logger: log.logger()})
+	start := func(name string, c server.Cluster) *server.Server {
+		s, err := server.Start(server.Options{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: c, Logger: log.logger()})
 		must(t, err)
 		t.Cleanup(s.Shutdown)
 		return s
 	}
 	addresses := jetstreamtest.FreeAddresses(t, 2)
 	route = addresses[0]
-	first := start("one", jetstream.Cluster{Name: "test", Listen: route, First: true})
-	start("two", jetstream.Cluster{Name: "test", Listen: addresses[1], Routes: []string{route}})
+	first := start("one", server.Cluster{Name: "test", Listen: route, First: true})
+	start("two", server.Cluster{Name: "test", Listen: addresses[1], Routes: []string{route}})
 	await(t, "the second broker is in the cluster", func() bool { return len(first.Peers()) == 2 })
 	host, port := "127.0.0.1", 0
 	_, err = fmt.Sscanf(route, host+":%d", &port)
 	must(t, err)
 	for name, password := range map[string]string{"without": "", "another": "guessed"} {
-		stranger, err := server.NewServer(&server.Options{
-			ServerName: "stranger-" + name, Host: host, Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
-			Cluster: server.ClusterOpts{Name: "test", Host: host, Port: server.RANDOM_PORT, TLSConfig: routeTLS(t, dir), TLSTimeout: 5},
-			Routes:  server.RoutesFromStr("nats-route://system:" + password + "@" + route),
+		stranger, err := natsserver.NewServer(&natsserver.Options{
+			ServerName: "stranger-" + name, Host: host, Port: natsserver.RANDOM_PORT, NoLog: true, NoSigs: true,
+			Cluster: natsserver.ClusterOpts{Name: "test", Host: host, Port: natsserver.RANDOM_PORT, TLSConfig: routeTLS(t, dir), TLSTimeout: 5},
+			Routes:  natsserver.RoutesFromStr("nats-route://system:" + password + "@" + route),
 		})
 		must(t, err)
 		refusals := log.count("authentication error")
@@ -540,11 +553,11 @@ func TestOnlyOwnersReadTheDirectory(t *testing.T) {
 		t.Error("the authority has no certificate")
 	}
 	_, err = identity.Init(dir.Path(), nil)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 	_, err = dir.Issue(access.Identity{Role: access.RoleClient, Name: "registry"}, 0)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 	_, err = identity.Open(t.TempDir())
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 }
 
 // lines is a log that can be searched.

@@ -16,6 +16,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
@@ -27,7 +29,7 @@ type deed struct {
 	value     string // to store, or loaded; every stored value is unique
 	expected  uint64
 	revision  uint64 // loaded, or of the stored value
-	code      events.Code
+	code      errcode.Code
 }
 
 // document is a key's state in the model. The revision of an unanswered write is set by the first
@@ -57,7 +59,7 @@ func documents() porcupine.Model {
 			s, d := state.(document), output.(deed)
 			if d.verb == "load" {
 				switch {
-				case d.code != "" && d.code != events.NotFound:
+				case d.code != "" && d.code != errcode.NotFound:
 					return []any{s} // it has no effect
 				case d.value != s.value, s.revision != 0 && d.revision != s.revision && d.value != "":
 					return nil
@@ -72,7 +74,7 @@ func documents() porcupine.Model {
 					return []any{next}
 				}
 				return nil
-			case events.Conflict:
+			case errcode.Conflict:
 				if fits {
 					return nil
 				}
@@ -100,7 +102,7 @@ func (s *scribe) note(client int, call time.Time, d deed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until := time.Since(s.began).Nanoseconds()
-	if d.code != "" && d.code != events.Conflict && d.code != events.NotFound && d.verb != "load" {
+	if d.code != "" && d.code != errcode.Conflict && d.code != errcode.NotFound && d.verb != "load" {
 		until = math.MaxInt64
 		s.unknown++
 	}
@@ -110,11 +112,12 @@ func (s *scribe) note(client int, call time.Time, d deed) {
 // TestDocumentsAreLinearizable: clients of all three servers read, compare-and-set and delete the
 // same keys, while the bucket's leader is stopped and restarted.
 func TestDocumentsAreLinearizable(t *testing.T) {
+	t.Parallel()
 	const clients, keys = 6, 3
 	s := jetstreamtest.Three(t)
 	notes := &scribe{began: time.Now()}
 	var made atomic.Int64
-	buckets := make([]events.Bucket, clients)
+	buckets := make([]broker.Bucket, clients)
 	for i := range buckets {
 		buckets[i] = s.Connect(t, nil).Ports().Buckets.Bucket(events.BucketRounds)
 	}
@@ -156,7 +159,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 						}
 					}
 					cancel()
-					d.code = events.CodeOf(err)
+					d.code = errcode.Of(err)
 					notes.note(i, call, d)
 					if err == nil {
 						good++
@@ -178,7 +181,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 	s.Start(t, leader)
 	work()
 
-	codes := map[events.Code]int{}
+	codes := map[errcode.Code]int{}
 	for _, o := range notes.history {
 		codes[o.Output.(deed).code]++
 	}
@@ -188,7 +191,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 		t.Errorf("the history is %s; for each key, what follows on as much of it as is possible:", result)
 		explain(t, notes.history, info)
 	}
-	if codes[""] == 0 || codes[events.Conflict] == 0 {
+	if codes[""] == 0 || codes[errcode.Conflict] == 0 {
 		t.Error("the history proves nothing: no success or no conflict")
 	}
 }
@@ -230,7 +233,7 @@ func TestModelOfDocuments(t *testing.T) {
 	}
 	first := op(0, 1, deed{verb: "save", value: "one", revision: 1})
 	second := op(2, 3, deed{verb: "save", value: "two", expected: 1, revision: 2})
-	open := op(2, math.MaxInt64, deed{verb: "save", value: "two", expected: 1, code: events.Unavailable})
+	open := op(2, math.MaxInt64, deed{verb: "save", value: "two", expected: 1, code: errcode.Unavailable})
 	for name, c := range map[string]struct {
 		history []porcupine.Operation
 		ok      bool
@@ -238,7 +241,7 @@ func TestModelOfDocuments(t *testing.T) {
 		"two steps":                         {[]porcupine.Operation{first, second}, true},
 		"a stale read":                      {[]porcupine.Operation{first, second, op(4, 5, deed{verb: "load", value: "one", revision: 1})}, false},
 		"two winners":                       {[]porcupine.Operation{first, second, op(2, 3, deed{verb: "save", value: "three", expected: 1, revision: 3})}, false},
-		"a conflict without another writer": {[]porcupine.Operation{first, op(2, 3, deed{verb: "save", value: "two", expected: 1, code: events.Conflict})}, false},
+		"a conflict without another writer": {[]porcupine.Operation{first, op(2, 3, deed{verb: "save", value: "two", expected: 1, code: errcode.Conflict})}, false},
 		"open, has happened":                {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "two", revision: 2})}, true},
 		"open, has not happened":            {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "one", revision: 1})}, true},
 		"open, happens and is undone":       {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "two", revision: 2}), op(6, 7, deed{verb: "load", value: "one", revision: 1})}, false},

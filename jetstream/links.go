@@ -4,35 +4,21 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"maps"
-	"net"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream/presence"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
-
-// System configures access to the system account, where the servers report closed connections. The
-// zero value is no access.
-type System struct {
-	URL         string // empty = that of the other connection
-	User        string // of the system account
-	Password    string
-	Credentials string // path of a NATS credentials file, instead of user and password
-}
-
-func (s System) given() bool { return s.User != "" || s.Credentials != "" }
 
 // allEnds is the subject on which servers report closed client connections, one message each
 // (nats-server, events.go). A server that dies or shuts down does not report those of its clients.
@@ -53,41 +39,41 @@ type links struct{ c *Conn }
 // counted numbers the connections of a process in the order of their first use.
 type counted struct {
 	mu   sync.Mutex
-	link events.Link
+	link broker.Link
 }
 
-// Own implements events.Links.
-func (p links) Own() events.Link {
+// Own implements broker.Links.
+func (p links) Own() broker.Link {
 	nc, seen := p.c.nc, &p.c.link
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	server := nc.ConnectedServerId()
 	client, err := nc.GetClientID()
 	if err != nil || server == "" || nc.ConnectedServerId() != server { // between two connections
-		return events.Link{}
+		return broker.Link{}
 	}
-	if l := (events.Link{Server: server, Client: client}); !l.Same(seen.link) {
+	if l := (broker.Link{Server: server, Client: client}); !l.Same(seen.link) {
 		l.Count = seen.link.Count + 1
 		seen.link = l
 	}
 	return seen.link
 }
 
-// Ends implements events.Links, over a separate connection: accounts are isolated.
-func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {
+// Ends implements broker.Links, over a separate connection: accounts are isolated.
+func (p links) Ends(ctx context.Context, fn func(broker.Link), ready func()) error {
 	o, err := p.system()
 	if err != nil {
 		return err
 	}
-	s := &Conn{opt: o, log: p.c.log, state: newState(), refused: newRefusals()}
+	s := &Conn{opt: o, log: p.c.log, state: newState(), refused: newRefusals(), dialer: presence.Dialer{Timeout: connectTimeout}}
 	// The first attempt must not be retried in the background: a wrong password must be reported.
 	opts := append(s.options(o), nats.RetryOnFailedConnect(false))
 	if s.nc, err = nats.Connect(o.URL, opts...); err != nil {
-		code := events.Unavailable
+		code := errcode.Unavailable
 		if refusedUser(err) {
-			code = events.NotFound
+			code = errcode.NotFound
 		}
-		return events.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.name, o.Credentials), err)
+		return errcode.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.Name, o.Credentials), err)
 	}
 	defer s.Close()
 	if s.creds != nil {
@@ -96,7 +82,7 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 	return s.subscribe(ctx, allEnds, "", func(m *nats.Msg) {
 		var e ended
 		if json.Unmarshal(m.Data, &e) == nil {
-			fn(events.Link{Server: e.Server.ID, Client: e.Client.ID})
+			fn(broker.Link{Server: e.Server.ID, Client: e.Client.ID})
 		}
 	}, ready)
 }
@@ -105,18 +91,18 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 func (p links) system() (ConnectOptions, error) {
 	o := p.c.opt
 	sys := o.System
-	if o.Server != nil && sys.URL == "" && o.Server.system.given() {
-		sys = o.Server.system // its own are correct, and over a pipe a refusal is reported late
+	if o.Server != nil && sys.URL == "" && o.Server.System().Given() {
+		sys = o.Server.System() // its own are correct, and over a pipe a refusal is reported late
 	}
-	if !sys.given() {
-		return o, events.Errorf(events.NotFound, "no access to the system account of NATS is configured")
+	if !sys.Given() {
+		return o, errcode.Errorf(errcode.NotFound, "no access to the system account of NATS is configured")
 	}
 	if sys.URL != "" {
 		o.URL, o.Server = sys.URL, nil
 	} else {
 		o.URL = anonymous(o.URL) // a user there would be used in place of this one
 	}
-	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, user{name: sys.User, password: sys.Password}
+	o.Name, o.Credentials, o.own = o.Name+" (system)", sys.Credentials, server.User{Name: sys.User, Password: sys.Password}
 	o.InboxPrefix = ""               // that of these credentials
 	o.Jitter = 10 * time.Millisecond // there are few services, and reports are missed meanwhile
 	return o, nil
@@ -134,92 +120,39 @@ func anonymous(urls string) string {
 	return strings.Join(all, ",")
 }
 
-// dialer connects to servers, and records what came of the newest attempt at each address. A host
-// that refuses a connection is there, and no server runs on it: unlike silence, that is proof. A
-// firewall that answers for a host in this way (REJECT) cannot be told from that.
-type dialer struct {
-	mu       sync.Mutex
-	attempts map[string]dialAttempt // since the last connection
-}
-
-type dialAttempt struct {
-	began   time.Time
-	refused bool
-}
-
-// Dial implements nats.CustomDialer.
-func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	began := time.Now()
-	c, err := (&net.Dialer{Timeout: connectTimeout}).Dial(network, address)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.attempts == nil {
-		d.attempts = map[string]dialAttempt{}
-	}
-	d.attempts[address] = dialAttempt{began: began, refused: errors.Is(err, syscall.ECONNREFUSED)}
-	return c, err
-}
-
-func (d *dialer) reset() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.attempts = nil
-}
-
-// stopped returns since when all of at least so many servers have refused a connection; zero = they
-// have not.
-func (d *dialer) stopped(servers int) (since time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.attempts) < servers {
-		return time.Time{}
-	}
-	for _, a := range d.attempts {
-		if !a.refused {
-			return time.Time{}
-		}
-		if since.IsZero() || a.began.Before(since) {
-			since = a.began
-		}
-	}
-	return since
-}
-
 // denials is how often a user is refused until it counts as denied: the end of its connection, and
 // an attempt that has read its credentials again. They may have been replaced.
 const denials = 2
 
-// Alone implements events.Links: brokers of a cluster give its name.
+// Alone implements broker.Links: brokers of a cluster give its name.
 func (p links) Alone() bool {
 	nc := p.c.nc
 	return nc.IsConnected() && nc.ConnectedClusterName() == ""
 }
 
-// Outage implements events.Links.
-func (p links) Outage() (o events.Outage) {
+// Outage implements broker.Links.
+func (p links) Outage() (o broker.Outage) {
 	if p.c.nc.IsConnected() {
 		return o
 	}
 	o.Denied = p.c.refusals.Load() >= denials
-	o.Stopped = p.c.dialer.stopped(len(p.c.nc.Servers()))
+	o.Stopped = p.c.dialer.Stopped(len(p.c.nc.Servers()))
 	return o
 }
 
 const (
 	// askedEvery is how often the brokers are asked whether they are there.
 	askedEvery = 100 * time.Millisecond
-	// askedKept is how many questions may be without an answer.
-	askedKept = 64
 	// copiesEvery is how often the leader of a stream is asked which brokers store it.
 	copiesEvery = 10 * time.Second
 	copiesAgain = time.Second // until the first answer
 )
 
-// Majority implements events.Links. Which brokers store a stream is as its leader said last; that
+// Majority implements broker.Links. Which brokers store a stream is as its leader said last; that
 // they can be reached, each of them says itself.
 func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.Time, alone bool)) error {
 	began, stream := time.Now(), events.BucketStream(bucket)
-	q := questions{inbox: p.c.nc.NewInbox(), asked: map[string]*question{}}
+	q := presence.Questions{Inbox: p.c.nc.NewInbox()}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var tasks sync.WaitGroup
@@ -233,9 +166,9 @@ func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.T
 			case p.Alone():
 				fn(time.Time{}, true)
 			case p.c.refused.since(access.BrokersAlive, began):
-				cancel(events.Errorf(events.NotFound, "the brokers do not let this user ask which of them are there: let it publish to %s", access.BrokersAlive))
+				cancel(errcode.Errorf(errcode.NotFound, "the brokers do not let this user ask which of them are there: let it publish to %s", access.BrokersAlive))
 			case p.c.nc.IsConnected():
-				_ = p.c.nc.PublishRequest(access.BrokersAlive, q.ask(now), []byte(`{"include_unused":true}`)) // or the next one
+				_ = p.c.nc.PublishRequest(access.BrokersAlive, q.Ask(now), []byte(`{"include_unused":true}`)) // or the next one
 			}
 			return nil
 		})
@@ -247,77 +180,14 @@ func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.T
 				continue
 			}
 			if s, err := p.c.streamInfo(ctx, stream); err == nil {
-				q.copies(s.Cluster)
+				q.Copies(s.Cluster)
 				again = copiesEvery
 			}
 		}
 	})
-	return p.c.subscribe(ctx, q.inbox+".*", "", func(m *nats.Msg) {
-		if asked, ok := q.answer(m); ok {
+	return p.c.subscribe(ctx, q.Inbox+".*", "", func(m *nats.Msg) {
+		if asked, ok := q.Answer(m); ok {
 			fn(asked, false)
 		}
 	}, nil)
-}
-
-// questions are those that a process has asked the brokers.
-type questions struct {
-	inbox string
-
-	mu      sync.Mutex
-	number  uint64
-	asked   map[string]*question // by the subject of the answers
-	brokers []string             // those that store the stream, as far as their names are known
-	needed  int                  // answers that are most of them; 0 = it is not known
-}
-
-type question struct {
-	number  uint64
-	at      time.Time
-	answers map[string]bool // by the name of the broker
-}
-
-// ask adds a question and returns where it is answered.
-func (q *questions) ask(now time.Time) string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.number++
-	maps.DeleteFunc(q.asked, func(_ string, o *question) bool { return o.number+askedKept <= q.number })
-	reply := q.inbox + "." + strconv.FormatUint(q.number, 10)
-	q.asked[reply] = &question{number: q.number, at: now, answers: map[string]bool{}}
-	return reply
-}
-
-// copies sets which brokers store the stream.
-func (q *questions) copies(c *js.ClusterInfo) {
-	if c == nil || c.Leader == "" {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.brokers = []string{c.Leader}
-	for _, r := range c.Replicas {
-		q.brokers = append(q.brokers, r.Name)
-	}
-	q.needed = len(q.brokers)/2 + 1
-}
-
-// answer counts the answer of one broker. The last one that is needed returns when it was asked.
-func (q *questions) answer(m *nats.Msg) (asked time.Time, most bool) {
-	var from struct {
-		Server struct {
-			Name string `json:"name"`
-		} `json:"server"`
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	o := q.asked[m.Subject]
-	if o == nil || json.Unmarshal(m.Data, &from) != nil || !slices.Contains(q.brokers, from.Server.Name) {
-		return time.Time{}, false
-	}
-	o.answers[from.Server.Name] = true
-	if q.needed == 0 || len(o.answers) < q.needed {
-		return time.Time{}, false
-	}
-	delete(q.asked, m.Subject)
-	return o.at, true
 }

@@ -10,6 +10,9 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -22,12 +25,12 @@ const (
 
 type logPort struct{ c *Conn }
 
-// Publish implements events.Log.
-func (p logPort) Publish(ctx context.Context, m events.Message) (uint64, error) {
+// Publish implements broker.Log.
+func (p logPort) Publish(ctx context.Context, m broker.Message) (uint64, error) {
 	return p.c.store(ctx, "publish "+m.Subject, message(ctx, m))
 }
 
-func message(ctx context.Context, m events.Message) *nats.Msg {
+func message(ctx context.Context, m broker.Message) *nats.Msg {
 	msg := &nats.Msg{Subject: m.Subject, Header: outgoing(ctx, m.Header), Data: m.Data}
 	if m.ID != "" {
 		msg.Header[js.MsgIDHeader] = []string{m.ID}
@@ -49,30 +52,30 @@ func (c *Conn) store(ctx context.Context, what string, m *nats.Msg) (uint64, err
 	return ack.Sequence, nil
 }
 
-// Last implements events.Log.
-func (p logPort) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
+// Last implements broker.Log.
+func (p logPort) Last(ctx context.Context, stream, subject string) (broker.Stored, error) {
 	m, err := p.c.get(ctx, stream, getRequest{LastFor: subject})
 	m.Header = incoming(m.Header)
 	return m, err
 }
 
-// Next implements events.Log.
-func (p logPort) Next(ctx context.Context, stream, subject string, from uint64) (events.Stored, error) {
+// Next implements broker.Log.
+func (p logPort) Next(ctx context.Context, stream, subject string, from uint64) (broker.Stored, error) {
 	m, err := p.c.get(ctx, stream, getRequest{Sequence: max(from, 1), NextFor: subject})
 	m.Header = incoming(m.Header)
 	return m, err
 }
 
-// Follow implements events.Log.
-func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Stored) error, caughtUp func()) error {
-	r := reading{stream: f.Stream, subjects: f.Subjects, next: 1, lasts: f.Start == events.FromLast}
-	if f.Start == events.FromSequence {
+// Follow implements broker.Log.
+func (p logPort) Follow(ctx context.Context, f broker.Follow, fn func(broker.Stored) error, caughtUp func()) error {
+	r := reading{stream: f.Stream, subjects: f.Subjects, next: 1, lasts: f.Start == broker.FromLast}
+	if f.Start == broker.FromSequence {
 		r.next = max(f.Sequence, 1)
 	}
-	if f.Start == events.FromTime {
+	if f.Start == broker.FromTime {
 		r.since = f.Since
 	}
-	placed, caughtUpCalled := f.Start != events.FromNew, false
+	placed, caughtUpCalled := f.Start != broker.FromNew, false
 	var handler error
 	return p.c.repeat(ctx, "follow "+f.Stream, func(ctx context.Context) error {
 		info, err := p.c.streamInfo(ctx, f.Stream)
@@ -89,7 +92,7 @@ func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Sto
 			r.next = 1
 		}
 		r.created = info.Created
-		err = p.c.read(ctx, r, func(m events.Stored) error {
+		err = p.c.read(ctx, r, func(m broker.Stored) error {
 			if m.Sequence < r.next {
 				return nil // a list that restarts after an interruption
 			}
@@ -134,14 +137,14 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 		broken := inner.Err() != nil
 		cancel()
 		var end final
-		switch code := events.CodeOf(err); {
+		switch code := errcode.Of(err); {
 		case errors.As(err, &end):
 			return end.error
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case broken:
 			retry.Reset() // the disconnection was pause enough
-		case code == events.Invalid || code == events.TooLarge:
+		case code == errcode.Invalid || code == errcode.TooLarge:
 			return err
 		case time.Since(began) > retryCalm:
 			retry.Reset()
@@ -188,9 +191,9 @@ const (
 	manyLimit = 10 * time.Second
 )
 
-// PublishAll implements events.Log. One connection keeps the order of its messages, and nothing is
+// PublishAll implements broker.Log. One connection keeps the order of its messages, and nothing is
 // retried here: a retry could change the order.
-func (p logPort) PublishAll(ctx context.Context, all []events.Message) error {
+func (p logPort) PublishAll(ctx context.Context, all []broker.Message) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -246,7 +249,7 @@ func outgoing(ctx context.Context, h map[string][]string) nats.Header {
 	for k, v := range h {
 		out[k] = v
 	}
-	if trace := events.TraceFrom(ctx); trace != "" && headerValue(out, events.HeaderTrace) == "" {
+	if trace := tracing.FromContext(ctx); trace != "" && headerValue(out, events.HeaderTrace) == "" {
 		out[events.HeaderTrace] = []string{trace}
 	}
 	return out

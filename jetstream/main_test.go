@@ -3,21 +3,34 @@ package jetstream_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs four tests at once: they wait most of their time, for elections.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
-func TestConformanceOnOneServer(t *testing.T) { conform(t, jetstreamtest.One(t)) }
+func TestConformanceOnOneServer(t *testing.T) {
+	t.Parallel()
+	conform(t, jetstreamtest.One(t))
+}
 
-func TestConformanceOnThreeServers(t *testing.T) { conform(t, jetstreamtest.Three(t)) }
+func TestConformanceOnThreeServers(t *testing.T) {
+	t.Parallel()
+	conform(t, jetstreamtest.Three(t))
+}
 
 func conform(t *testing.T, s *jetstreamtest.Servers) {
 	eventstest.Run(t, func(t *testing.T) eventstest.Harness {
@@ -48,7 +61,7 @@ func retry(t *testing.T, what string, do func(ctx context.Context) error) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, events.ErrUnavailable) || time.Now().After(end) {
+		if !errors.Is(err, errcode.ErrUnavailable) || time.Now().After(end) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -61,10 +74,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func wantCode(t *testing.T, err error, code events.Code) {
+func wantCode(t *testing.T, err error, code errcode.Code) {
 	t.Helper()
-	if events.CodeOf(err) != code {
-		t.Fatalf("got %v (code %q), want code %q", err, events.CodeOf(err), code)
+	if errcode.Of(err) != code {
+		t.Fatalf("got %v (code %q), want code %q", err, errcode.Of(err), code)
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // hearing asks for the majority of the brokers of discovery's bucket, until the test ends.
@@ -54,6 +56,7 @@ func (h *hearing) newest() time.Time {
 // TestMostBrokersAnswer: two of three are most of them, also when the third has led the bucket. One
 // is not, though it is the broker of the connection, and a bucket's leader until it notices.
 func TestMostBrokersAnswer(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	h := hear(t, s.Conn)
 	after := func(what string) {
@@ -84,6 +87,7 @@ func TestMostBrokersAnswer(t *testing.T) {
 
 // TestTheOnlyBrokerIsAlone, and one that is the first of a cluster is all of it.
 func TestTheOnlyBrokerIsAlone(t *testing.T) {
+	t.Parallel()
 	h := hear(t, jetstreamtest.One(t).Conn)
 	await(t, "it is alone", func() bool {
 		h.mu.Lock()
@@ -94,8 +98,9 @@ func TestTheOnlyBrokerIsAlone(t *testing.T) {
 
 // TestDiscoveryMayAskForTheBrokers, and others learn that they may not.
 func TestDiscoveryMayAskForTheBrokers(t *testing.T) {
-	g := newGuarded(t, func(o *jetstream.ServerOptions) {
-		o.Cluster = jetstream.Cluster{Name: "test", Listen: jetstreamtest.FreeAddresses(t, 1)[0], First: true}
+	t.Parallel()
+	g := newGuarded(t, func(o *server.Options) {
+		o.Cluster = server.Cluster{Name: "test", Listen: jetstreamtest.FreeAddresses(t, 1)[0], First: true}
 	})
 	h := hear(t, g.connect(t, g.issue(t, access.Role(events.ServiceDiscovery), 0).Name))
 	await(t, "the brokers answer discovery", func() bool { return !h.newest().IsZero() })
@@ -103,6 +108,6 @@ func TestDiscoveryMayAskForTheBrokers(t *testing.T) {
 	await(t, "another service is refused", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return errors.Is(h.err, events.ErrNotFound)
+		return errors.Is(h.err, errcode.ErrNotFound)
 	})
 }

@@ -9,15 +9,17 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
 // TestAStoppedBrokerIsTold: its host refuses connections. One that accepts them and says nothing is
 // not known to be stopped.
 func TestAStoppedBrokerIsTold(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	p := s.Connect(t, nil).Ports().Links
-	if o := p.Outage(); o != (events.Outage{}) {
+	if o := p.Outage(); o != (broker.Outage{}) {
 		t.Errorf("while it is connected: %+v", o)
 	}
 	stopped := time.Now()
@@ -33,23 +35,25 @@ func TestAStoppedBrokerIsTold(t *testing.T) {
 	await(t, "nothing is known of a broker that says nothing", func() bool { return p.Outage().Stopped.IsZero() })
 	must(t, mute.Close())
 	s.Start(t, 0)
-	await(t, "it is connected again", func() bool { return p.Own().Known() && p.Outage() == (events.Outage{}) })
+	await(t, "it is connected again", func() bool { return p.Own().Known() && p.Outage() == (broker.Outage{}) })
 }
 
 // TestAllBrokersMustBeStopped: while one runs, services may decide.
 func TestAllBrokersMustBeStopped(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	p := s.Connect(t, nil).Ports().Links
 	await(t, "it is connected", func() bool { return p.Own().Known() })
 	s.Stop(0)
 	s.Stop(1)
-	await(t, "it is connected to the third", func() bool { return p.Own().Known() && p.Outage() == (events.Outage{}) })
+	await(t, "it is connected to the third", func() bool { return p.Own().Known() && p.Outage() == (broker.Outage{}) })
 	s.Stop(2)
 	await(t, "all are known to be stopped", func() bool { return !p.Outage().Stopped.IsZero() })
 }
 
 // TestARefusedUserIsTold, until it is admitted again.
 func TestARefusedUserIsTold(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	i := g.issue(t, access.RoleAgent, 0)
 	c := g.connect(t, i.Name)
@@ -64,11 +68,12 @@ func TestARefusedUserIsTold(t *testing.T) {
 // TestAnAgentKnowsThatNoDiscoveryRuns, also from an account of its own, and whether another broker
 // could have one.
 func TestAnAgentKnowsThatNoDiscoveryRuns(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	c := g.connect(t, g.issue(t, access.RoleAgent, 0).Name)
 	_, err := c.Ports().Calls.Call(within(t, patience), events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), []byte("{}"))
-	if !errors.Is(err, events.ErrNoResponder) {
-		t.Errorf("the call says %v, want %v", err, events.ErrNoResponder)
+	if !errors.Is(err, broker.ErrNoResponder) {
+		t.Errorf("the call says %v, want %v", err, broker.ErrNoResponder)
 	}
 	if !c.Ports().Links.Alone() {
 		t.Error("the only broker is not alone")

@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // reading is where a consumer begins.
@@ -36,7 +37,7 @@ const (
 //
 // The consumer is in the memory of one server, which may be a replica that lags: the end is
 // determined by the leader's newest position, not by the consumer's pending count.
-func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error, caughtUp func() error) error {
+func (c *Conn) read(ctx context.Context, r reading, fn func(broker.Stored) error, caughtUp func() error) error {
 	target, err := c.head(ctx, r.stream, r.subjects)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error
 				return err
 			}
 			if idle++; idle >= idleChecks && position < target {
-				return events.Errorf(events.Unavailable, "read stream %s: its consumer is silent at %d of %d", r.stream, position, target)
+				return errcode.Errorf(errcode.Unavailable, "read stream %s: its consumer is silent at %d of %d", r.stream, position, target)
 			}
 			continue
 		}
@@ -85,7 +86,7 @@ func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error
 			return coded("read stream "+r.stream, err)
 		}
 		if delivered++; meta.Sequence.Consumer != delivered {
-			return events.Errorf(events.Unavailable, "read stream %s: the consumer skipped from delivery %d to %d", r.stream, delivered-1, meta.Sequence.Consumer)
+			return errcode.Errorf(errcode.Unavailable, "read stream %s: the consumer skipped from delivery %d to %d", r.stream, delivered-1, meta.Sequence.Consumer)
 		}
 		position = meta.Sequence.Stream
 		if err := fn(stored(m, meta)); err != nil {
@@ -121,7 +122,7 @@ func (c *Conn) head(ctx context.Context, stream string, subjects []string) (uint
 	var newest uint64
 	for _, s := range subjects {
 		m, err := c.get(ctx, stream, getRequest{LastFor: s})
-		if errors.Is(err, events.ErrNotFound) {
+		if errors.Is(err, errcode.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -176,8 +177,8 @@ func (c *Conn) forget(stream, consumer string) {
 	_ = c.nc.Publish(subject, nil)
 }
 
-func stored(m js.Msg, meta *js.MsgMetadata) events.Stored {
-	return events.Stored{
+func stored(m js.Msg, meta *js.MsgMetadata) broker.Stored {
+	return broker.Stored{
 		Subject: m.Subject(), Header: incoming(m.Headers()), Data: m.Data(),
 		Sequence: meta.Sequence.Stream, Time: meta.Timestamp,
 	}
@@ -192,7 +193,7 @@ func (s *state) connectionContext(ctx context.Context) (context.Context, context
 		defer close(ended)
 		select {
 		case <-changed:
-			cancel(events.Errorf(events.Unavailable, "the connection was interrupted: %w", nats.ErrDisconnected))
+			cancel(errcode.Errorf(errcode.Unavailable, "the connection was interrupted: %w", nats.ErrDisconnected))
 		case <-inner.Done():
 		}
 	}()

@@ -13,10 +13,14 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
 func TestWatchDetectsKeysDeletedWithoutTrace(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	b := s.Ports.Buckets.Bucket(events.BucketJobs)
 	for _, key := range []string{"a", "b"} {
@@ -59,6 +63,7 @@ func TestWatchDetectsKeysDeletedWithoutTrace(t *testing.T) {
 
 // TestWatchOfAnOldCopy: recurring revisions are not mistaken for those seen before.
 func TestWatchOfAnOldCopy(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	b := s.Ports.Buckets.Bucket(events.BucketNodes)
 	save := func(key, value string, revision uint64) uint64 {
@@ -100,17 +105,18 @@ func TestWatchOfAnOldCopy(t *testing.T) {
 }
 
 func TestFollowRestartsOnAnotherStreamOfTheSameName(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	publish := func(word string) {
-		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), Data: []byte(word)})
+		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: []byte(word)})
 		must(t, err)
 	}
 	publish("1")
 	publish("2")
 	seen := make(chan string, 100)
 	background(t, func(ctx context.Context) error {
-		f := events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}
-		return s.Ports.Log.Follow(ctx, f, func(m events.Stored) error { seen <- string(m.Data); return nil }, nil)
+		f := broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromFirst}
+		return s.Ports.Log.Follow(ctx, f, func(m broker.Stored) error { seen <- string(m.Data); return nil }, nil)
 	})
 	_, _ = next(t, seen, "1"), next(t, seen, "2")
 	_, j := raw(t, s.URL())
@@ -124,19 +130,20 @@ func TestFollowRestartsOnAnotherStreamOfTheSameName(t *testing.T) {
 
 // TestMessageIsKeptForItsTTL, and others as long as their stream keeps them.
 func TestMessageIsKeptForItsTTL(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
-	subject := func(job events.JobID) string { return events.LaunchSubject("node-a", job) }
-	publish := func(job events.JobID, ttl time.Duration) events.Message {
-		return events.Message{Subject: subject(job), Data: []byte("x"), TTL: ttl}
+	subject := func(job ident.JobID) string { return events.LaunchSubject("node-a", job) }
+	publish := func(job ident.JobID, ttl time.Duration) broker.Message {
+		return broker.Message{Subject: subject(job), Data: []byte("x"), TTL: ttl}
 	}
 	_, err := s.Ports.Log.Publish(within(t, patience), publish("job-a", 0))
 	must(t, err)
-	must(t, s.Ports.Log.PublishAll(within(t, patience), []events.Message{publish("job-b", 0), publish("job-b", time.Second), publish("job-c", 0)}))
+	must(t, s.Ports.Log.PublishAll(within(t, patience), []broker.Message{publish("job-b", 0), publish("job-b", time.Second), publish("job-c", 0)}))
 	await(t, "the message goes", func() bool {
 		_, err := s.Ports.Log.Last(within(t, patience), events.StreamLaunches, subject("job-b"))
-		return events.CodeOf(err) == events.NotFound
+		return errcode.Of(err) == errcode.NotFound
 	})
-	for _, job := range []events.JobID{"job-a", "job-c"} {
+	for _, job := range []ident.JobID{"job-a", "job-c"} {
 		if _, err := s.Ports.Log.Last(within(t, patience), events.StreamLaunches, subject(job)); err != nil {
 			t.Errorf("%s: %v", job, err)
 		}
@@ -144,16 +151,17 @@ func TestMessageIsKeptForItsTTL(t *testing.T) {
 }
 
 func TestConsumerTakesOtherSubjects(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	consume := func(subjects ...string) (chan string, func() error) {
 		seen := make(chan string, 100)
 		return seen, background(t, func(ctx context.Context) error {
-			k := events.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: subjects}
-			return s.Ports.Log.Consume(ctx, k, func(d events.Delivery) { d.Ack(); seen <- string(d.Data) })
+			k := broker.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: subjects}
+			return s.Ports.Log.Consume(ctx, k, func(d broker.Delivery) { d.Ack(); seen <- string(d.Data) })
 		})
 	}
 	publish := func(entity, word string) {
-		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact(entity), Data: []byte(word)})
+		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact(entity), Data: []byte(word)})
 		must(t, err)
 	}
 	seen, stop := consume(events.FamilySubject(events.FamilyJob, "job-a"))
@@ -177,13 +185,14 @@ func TestConsumerTakesOtherSubjects(t *testing.T) {
 }
 
 func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	const parallel, messages = 3, 30
 	var now, most atomic.Int64
 	seen := make(chan func(), messages)
 	background(t, func(ctx context.Context) error {
-		k := events.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: []string{events.AllFacts}, Parallel: parallel, AckWait: patience}
-		return s.Ports.Log.Consume(ctx, k, func(d events.Delivery) {
+		k := broker.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: []string{events.AllFacts}, Parallel: parallel, AckWait: patience}
+		return s.Ports.Log.Consume(ctx, k, func(d broker.Delivery) {
 			n := now.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
@@ -191,7 +200,7 @@ func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
 		})
 	})
 	for i := range messages {
-		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), Data: []byte(strconv.Itoa(i))})
+		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: []byte(strconv.Itoa(i))})
 		must(t, err)
 	}
 	held := []func(){}
@@ -210,6 +219,7 @@ func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
 }
 
 func TestCloseEndsBlockingMethods(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	c := s.Connect(t, nil)
 	p := c.Ports()
@@ -221,7 +231,7 @@ func TestCloseEndsBlockingMethods(t *testing.T) {
 	blocking := []func() error{
 		func() error { return p.Signals.Hear(ctx, "a", "", func(string, []byte) {}, stand) },
 		func() error {
-			return p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}}, func(events.Stored) error { return nil }, stand)
+			return p.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}}, func(broker.Stored) error { return nil }, stand)
 		},
 		func() error {
 			return p.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(string, []byte, uint64) {}, stand)
@@ -229,11 +239,11 @@ func TestCloseEndsBlockingMethods(t *testing.T) {
 		func() error { return p.Signals.Watch(ctx, func(bool) { stand() }) },
 		func() error {
 			stand()
-			return p.Log.Consume(ctx, events.Consumer{Stream: events.StreamFacts, Durable: "d", Subjects: []string{events.AllFacts}}, func(events.Delivery) {})
+			return p.Log.Consume(ctx, broker.Consumer{Stream: events.StreamFacts, Durable: "d", Subjects: []string{events.AllFacts}}, func(broker.Delivery) {})
 		},
 		func() error {
 			stand()
-			return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("n", "*"), func(events.Stored) {})
+			return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("n", "*"), func(broker.Stored) {})
 		},
 		func() error {
 			stand()
@@ -247,10 +257,10 @@ func TestCloseEndsBlockingMethods(t *testing.T) {
 	began := time.Now()
 	c.Close()
 	for range blocking {
-		wantCode(t, next(t, ended, "a blocking method ends with the connection"), events.Unavailable)
+		wantCode(t, next(t, ended, "a blocking method ends with the connection"), errcode.Unavailable)
 	}
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("closing took %v", took)
 	}
-	wantCode(t, p.Signals.Send("a", nil), events.Unavailable)
+	wantCode(t, p.Signals.Send("a", nil), errcode.Unavailable)
 }

@@ -12,6 +12,8 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // requestLimit limits one request to JetStream. A replicated stream whose leader is dead does not
@@ -29,7 +31,7 @@ func (c *Conn) attempt(ctx context.Context, what, subject string, limit time.Dur
 	if err == nil {
 		err = do(inner)
 	} else if ctx.Err() == nil {
-		return events.Errorf(events.Unavailable, "%s: there is no connection to NATS", what)
+		return errcode.Errorf(errcode.Unavailable, "%s: there is no connection to NATS", what)
 	}
 	switch {
 	case err == nil:
@@ -37,13 +39,13 @@ func (c *Conn) attempt(ctx context.Context, what, subject string, limit time.Dur
 	case answered(err):
 		return coded(what, err)
 	case c.refused.since(subject, began):
-		return events.Errorf(events.Invalid, "%s: this NATS user may not publish to %s", what, subject)
+		return errcode.Errorf(errcode.Invalid, "%s: this NATS user may not publish to %s", what, subject)
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return events.Errorf(events.Unavailable, "%s: no answer in the time given: %w", what, context.Cause(ctx))
+		return errcode.Errorf(errcode.Unavailable, "%s: no answer in the time given: %w", what, context.Cause(ctx))
 	case ctx.Err() != nil:
-		return events.Errorf(events.Cancelled, "%s: %w", what, context.Cause(ctx))
+		return errcode.Errorf(errcode.Cancelled, "%s: %w", what, context.Cause(ctx))
 	case inner.Err() != nil:
-		return events.Errorf(events.Unavailable, "%s: no answer within %v, the outcome is open", what, limit)
+		return errcode.Errorf(errcode.Unavailable, "%s: no answer within %v, the outcome is open", what, limit)
 	}
 	return coded(what, err)
 }
@@ -60,7 +62,7 @@ func request[T any](ctx context.Context, c *Conn, what, subject string, do func(
 // answered reports whether the server has answered, so that the error is not the end of a context.
 func answered(err error) bool {
 	var api *js.APIError
-	var ours *events.Error
+	var ours *errcode.Error
 	return errors.As(err, &api) || errors.As(err, &ours) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrNoResponders)
 }
 
@@ -85,10 +87,10 @@ type getAnswer struct {
 // get reads one stored message from the stream's leader. nats.go's own get asks any replica if a
 // stream allows direct gets, and straight after an acknowledged write on three servers one answer
 // in six is the old value: this request is never sent to a replica.
-func (c *Conn) get(ctx context.Context, stream string, req getRequest) (events.Stored, error) {
+func (c *Conn) get(ctx context.Context, stream string, req getRequest) (broker.Stored, error) {
 	subject := js.DefaultAPIPrefix + "STREAM.MSG.GET." + stream
 	what := "read from stream " + stream
-	var out events.Stored
+	var out broker.Stored
 	err := c.attempt(ctx, what, subject, requestLimit, func(ctx context.Context) error {
 		body, err := json.Marshal(req)
 		if err != nil {
@@ -100,19 +102,19 @@ func (c *Conn) get(ctx context.Context, stream string, req getRequest) (events.S
 		}
 		var a getAnswer
 		if err := json.Unmarshal(m.Data, &a); err != nil {
-			return events.Errorf(events.Internal, "answer of the server: %w", err)
+			return errcode.Errorf(errcode.Internal, "answer of the server: %w", err)
 		}
 		if a.Error != nil {
 			return a.Error
 		}
 		if a.Message == nil {
-			return events.Errorf(events.Internal, "the server answered without a message")
+			return errcode.Errorf(errcode.Internal, "the server answered without a message")
 		}
-		out = events.Stored{Subject: a.Message.Subject, Data: a.Message.Data, Sequence: a.Message.Sequence, Time: a.Message.Time}
+		out = broker.Stored{Subject: a.Message.Subject, Data: a.Message.Data, Sequence: a.Message.Sequence, Time: a.Message.Time}
 		if len(a.Message.Header) > 0 {
 			h, err := nats.DecodeHeadersMsg(a.Message.Header)
 			if err != nil {
-				return events.Errorf(events.Internal, "stored header: %w", err)
+				return errcode.Errorf(errcode.Internal, "stored header: %w", err)
 			}
 			out.Header = h
 		}
@@ -138,29 +140,29 @@ func coded(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var ours *events.Error
+	var ours *errcode.Error
 	if errors.As(err, &ours) {
-		return events.Errorf(ours.Code, "%s: %w", what, err)
+		return errcode.Errorf(ours.Code, "%s: %w", what, err)
 	}
 	var api *js.APIError
 	switch {
 	case errors.As(err, &api):
 		return codedAPI(what, api, err)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return events.Errorf(events.TooLarge, "%s: larger than the NATS server takes (max_payload): %w", what, err)
+		return errcode.Errorf(errcode.TooLarge, "%s: larger than the NATS server takes (max_payload): %w", what, err)
 	case errors.Is(err, context.Canceled):
-		return events.Errorf(events.Cancelled, "%s: %w", what, err)
+		return errcode.Errorf(errcode.Cancelled, "%s: %w", what, err)
 	case errors.Is(err, js.ErrMsgNotFound), errors.Is(err, js.ErrKeyNotFound):
-		return events.Errorf(events.NotFound, "%s: %w", what, err)
+		return errcode.Errorf(errcode.NotFound, "%s: %w", what, err)
 	case errors.Is(err, js.ErrNoStreamResponse):
-		return events.Errorf(events.Unavailable, "%s: no stream answers for this subject: its leader is being elected, or it was never made (regroup init)", what)
+		return errcode.Errorf(errcode.Unavailable, "%s: no stream answers for this subject: its leader is being elected, or it was never made (regroup init)", what)
 	case errors.Is(err, nats.ErrNoResponders):
-		return events.Errorf(events.Unavailable, "%s: %w: %w", what, events.ErrNoResponder, err)
+		return errcode.Errorf(errcode.Unavailable, "%s: %w: %w", what, broker.ErrNoResponder, err)
 	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, js.ErrInvalidKey), errors.Is(err, js.ErrInvalidSubject):
-		return events.Errorf(events.Invalid, "%s: %w", what, err)
+		return errcode.Errorf(errcode.Invalid, "%s: %w", what, err)
 	}
 	// Timeouts, lost connections, a server that shuts down, a truncated answer: all are temporary.
-	return events.Errorf(events.Unavailable, "%s: %w", what, err)
+	return errcode.Errorf(errcode.Unavailable, "%s: %w", what, err)
 }
 
 func codedAPI(what string, api *js.APIError, err error) error {
@@ -168,25 +170,25 @@ func codedAPI(what string, api *js.APIError, err error) error {
 	// Two codes with one meaning: the second is a replicated stream's while another proposal is in
 	// flight. TestBothConflictCodesAreConflict shows them.
 	case js.JSErrCodeStreamWrongLastSequence, js.JSErrCodeStreamWrongLastSequenceConstant:
-		return events.Errorf(events.Conflict, "%s: another writer was first: %w", what, err)
+		return errcode.Errorf(errcode.Conflict, "%s: another writer was first: %w", what, err)
 	case js.JSErrCodeMessageNotFound:
-		return events.Errorf(events.NotFound, "%s: %w", what, err)
+		return errcode.Errorf(errcode.NotFound, "%s: %w", what, err)
 	case js.JSErrCodeStreamMessageExceedsMaximum:
-		return events.Errorf(events.TooLarge, "%s: larger than the stream takes: %w", what, err)
+		return errcode.Errorf(errcode.TooLarge, "%s: larger than the stream takes: %w", what, err)
 	case apiNoResources, apiNoStorage, apiStoreFailed:
-		return events.Errorf(events.Unavailable, "%s: the NATS server stores nothing more, its limit or disk is full: %w", what, err)
+		return errcode.Errorf(errcode.Unavailable, "%s: the NATS server stores nothing more, its limit or disk is full: %w", what, err)
 	case js.JSErrCodeStreamNotFound, apiNoPeers, apiNoLeader, apiNotLeader, apiInProcess, js.JSErrCodeConsumerNotFound:
-		return events.Errorf(events.Unavailable, "%s: %w", what, err)
+		return errcode.Errorf(errcode.Unavailable, "%s: %w", what, err)
 	}
 	switch {
 	case api.Code == apiUnavailable || strings.Contains(api.Description, "no suitable peers"):
-		return events.Errorf(events.Unavailable, "%s: %w", what, err)
+		return errcode.Errorf(errcode.Unavailable, "%s: %w", what, err)
 	case api.Code == 404:
-		return events.Errorf(events.NotFound, "%s: %w", what, err)
+		return errcode.Errorf(errcode.NotFound, "%s: %w", what, err)
 	case api.Code == 400:
-		return events.Errorf(events.Invalid, "%s: %w", what, err)
+		return errcode.Errorf(errcode.Invalid, "%s: %w", what, err)
 	}
-	return events.Errorf(events.Internal, "%s: %w", what, err)
+	return errcode.Errorf(errcode.Internal, "%s: %w", what, err)
 }
 
 // clockLife is how long an answer about the server's clock is used: no clock drifts much by then.
@@ -202,7 +204,7 @@ type clock struct {
 
 type storeClock struct{ c *Conn }
 
-// Now implements events.Clock. It asks the leader of the command stream, which times commands.
+// Now implements broker.Clock. It asks the leader of the command stream, which times commands.
 func (p storeClock) Now(ctx context.Context) (time.Time, error) {
 	c := p.c
 	c.clock.mu.Lock()
@@ -221,7 +223,7 @@ func (p storeClock) Now(ctx context.Context) (time.Time, error) {
 	}
 	now := s.CachedInfo().TimeStamp
 	if now.IsZero() {
-		return now, events.Errorf(events.Internal, "the server answered without its time")
+		return now, errcode.Errorf(errcode.Internal, "the server answered without its time")
 	}
 	c.clock.epoch, c.clock.asked, c.clock.server = epoch, asked, now
 	return now.Add(time.Since(asked)), nil

@@ -9,12 +9,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 type signals struct{ c *Conn }
 
-// Send implements events.Signals. While disconnected the signal is lost, as a signal may be.
+// Send implements broker.Signals. While disconnected the signal is lost, as a signal may be.
 func (p signals) Send(subject string, data []byte) error {
 	err := p.c.nc.Publish(subject, data)
 	switch {
@@ -26,12 +27,12 @@ func (p signals) Send(subject string, data []byte) error {
 	return nil
 }
 
-// Hear implements events.Signals.
+// Hear implements broker.Signals.
 func (p signals) Hear(ctx context.Context, subject, queue string, fn func(subject string, data []byte), ready func()) error {
 	return p.c.subscribe(ctx, subject, queue, func(m *nats.Msg) { fn(m.Subject, m.Data) }, ready)
 }
 
-// Watch implements events.Signals. It reports unobserved disconnections too, as false then true.
+// Watch implements broker.Signals. It reports unobserved disconnections too, as false then true.
 func (p signals) Watch(ctx context.Context, fn func(connected bool)) error {
 	last, lastEpoch, changed := p.c.state.get()
 	fn(last)
@@ -60,12 +61,12 @@ func (p signals) Watch(ctx context.Context, fn func(connected bool)) error {
 	}
 }
 
-// Launches implements events.Signals. Messages published on a stream's subject reach plain
+// Launches implements broker.Signals. Messages published on a stream's subject reach plain
 // subscribers too, so an agent needs no consumer: one costs the servers up to 0.9 MB. Missed
 // messages are read from the stream's leader at each connect, after the subscription is
 // established, so that no gap remains; a message may arrive twice, and Sequence is 0 on those
 // received directly.
-func (p signals) Launches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
+func (p signals) Launches(ctx context.Context, stream, subject string, fn func(broker.Stored)) error {
 	var mu sync.Mutex // one fn at a time
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -73,10 +74,10 @@ func (p signals) Launches(ctx context.Context, stream, subject string, fn func(e
 	err := p.c.subscribe(ctx, subject, "", func(m *nats.Msg) {
 		mu.Lock()
 		defer mu.Unlock()
-		fn(events.Stored{Subject: m.Subject, Header: incoming(m.Header), Data: m.Data, Time: time.Now()})
+		fn(broker.Stored{Subject: m.Subject, Header: incoming(m.Header), Data: m.Data, Time: time.Now()})
 	}, func() {
 		reading.Go(func() {
-			cancel(p.readLaunches(ctx, stream, subject, func(m events.Stored) {
+			cancel(p.readLaunches(ctx, stream, subject, func(m broker.Stored) {
 				mu.Lock()
 				defer mu.Unlock()
 				fn(m)
@@ -95,56 +96,29 @@ var launchReadings = []time.Duration{0, 100 * time.Millisecond, 400 * time.Milli
 
 // readLaunches reads all kept launches at the first connect, and newer ones at each later connect:
 // when a server dies, thousands of agents reconnect at once, and the server drops all requests when
-// 10,000 wait. A failed read is repeated.
-func (p signals) readLaunches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
+// 10,000 wait. A failed read is repeated, whatever the reason.
+func (p signals) readLaunches(ctx context.Context, stream, subject string, fn func(broker.Stored)) error {
 	next := uint64(1)
-	for {
-		if p.c.state.await(ctx) != nil {
-			return p.c.state.hold(ctx)
-		}
-		connected, cancel := p.c.state.connectionContext(ctx)
+	return p.c.repeat(ctx, "read launches", func(ctx context.Context) error {
 		for _, pause := range launchReadings {
-			if !p.c.state.pause(connected, pause) {
-				break
+			if !p.c.state.pause(ctx, pause) {
+				return context.Cause(ctx)
 			}
-			p.insistOnReading(connected, stream, subject, &next, fn)
+			for {
+				m, err := logPort{p.c}.Next(ctx, stream, subject, next)
+				if errors.Is(err, errcode.ErrNotFound) {
+					break
+				}
+				if err != nil {
+					return errcode.Errorf(errcode.Unavailable, "%w", err)
+				}
+				fn(m)
+				next = m.Sequence + 1
+			}
 		}
-		<-connected.Done() // closing the connection ends its context too
-		cancel()
-	}
-}
-
-func (p signals) insistOnReading(ctx context.Context, stream, subject string, next *uint64, fn func(events.Stored)) {
-	retry, logged := retryPause, false
-	for {
-		err := p.c.eachStored(ctx, stream, subject, next, fn)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		if !logged {
-			logged = true
-			p.c.log.Warn("launches cannot be read, trying again", "stream", stream, "reason", err.Error())
-		}
-		if !p.c.state.pause(ctx, retry.Next()) {
-			return
-		}
-	}
-}
-
-// eachStored reads every message kept on subject from position next on, from the leader.
-func (c *Conn) eachStored(ctx context.Context, stream, subject string, next *uint64, fn func(events.Stored)) error {
-	for {
-		m, err := c.get(ctx, stream, getRequest{Sequence: *next, NextFor: subject})
-		if errors.Is(err, events.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		m.Header = incoming(m.Header)
-		fn(m)
-		*next = m.Sequence + 1
-	}
+		<-ctx.Done() // the end of the connection
+		return context.Cause(ctx)
+	})
 }
 
 // consumers is how the reply subject begins of a message that a consumer of a stream delivers. Who

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -107,7 +107,7 @@ func (s *state) pause(ctx context.Context, d time.Duration) bool {
 }
 
 func errClosed() error {
-	return events.Errorf(events.Unavailable, "the connection to NATS was closed by this process")
+	return errcode.Errorf(errcode.Unavailable, "the connection to NATS was closed by this process")
 }
 
 // refusals records the subjects for which the server recently refused permission.
@@ -163,7 +163,7 @@ func refusedUser(err error) bool {
 // admitted forgets what earlier connections, or attempts to connect, were refused.
 func (c *Conn) admitted() {
 	c.refused.forget()
-	c.dialer.reset()
+	c.dialer.Reset()
 	c.failed.Store(nil)
 	c.refusals.Store(0)
 	if c.creds != nil {
@@ -196,7 +196,7 @@ func (c *Conn) renewing() {
 			if err := c.Reconnect(); err != nil {
 				return // it is closed
 			}
-		case !tried && (refusedUser(err) || events.CodeOf(err) == events.Invalid):
+		case !tried && (refusedUser(err) || errcode.Of(err) == errcode.Invalid):
 			c.creds.Refuse(text)
 			c.log.Error("the credentials have changed, and the connection keeps the old ones: the new ones are not usable", "file", c.creds.Path, "reason", err.Error())
 		}
@@ -207,11 +207,11 @@ func (c *Conn) renewing() {
 // if they are not admitted, it may still be.
 func (c *Conn) admits(creds []byte) error {
 	if c.creds.OtherUser(creds) {
-		return events.Errorf(events.Invalid, "they are of another user: that needs another start")
+		return errcode.Errorf(errcode.Invalid, "they are of another user: that needs another start")
 	}
 	claims, err := jwt.ParseDecoratedJWT(creds)
 	if err != nil {
-		return events.Errorf(events.Invalid, "%w", err)
+		return errcode.Errorf(errcode.Invalid, "%w", err)
 	}
 	opts := append(c.dialOptions(c.opt),
 		nats.Name(c.opt.Name+" (trial)"), nats.NoReconnect(), nats.Timeout(connectTimeout),
@@ -220,11 +220,11 @@ func (c *Conn) admits(creds []byte) error {
 	)
 	nc, err := nats.Connect(c.opt.URL, opts...)
 	if err != nil {
-		return events.Errorf(events.Unavailable, "%w", err)
+		return errcode.Errorf(errcode.Unavailable, "%w", err)
 	}
 	defer nc.Close()
 	if err := nc.FlushTimeout(connectTimeout); err != nil { // a server within the process refuses late
-		return events.Errorf(events.Unavailable, "%w", err)
+		return errcode.Errorf(errcode.Unavailable, "%w", err)
 	}
 	return nil
 }

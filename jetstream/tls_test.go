@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // authority signs certificates into a folder.
@@ -72,6 +73,7 @@ func (a *authority) path(file string) string { return filepath.Join(a.dir, file)
 // TestClientsShowTheirCertificate to a server that asks for one, and verify it with the given
 // authority.
 func TestClientsShowTheirCertificate(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	a.sign("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
@@ -80,19 +82,19 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
+	server, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer server.Shutdown()
 	for name, c := range map[string]struct {
 		ca, cert, key string
-		code          events.Code
+		code          errcode.Code
 	}{
 		"both":              {"ca.pem", "client.pem", "client.key", ""},
-		"no certificate":    {"ca.pem", "", "", events.Unavailable},
-		"another authority": {"", "client.pem", "client.key", events.Unavailable},
-		"no such file":      {"ca.pem", "no.pem", "no.key", events.Invalid},
+		"no certificate":    {"ca.pem", "", "", errcode.Unavailable},
+		"another authority": {"", "client.pem", "client.key", errcode.Unavailable},
+		"no such file":      {"ca.pem", "no.pem", "no.key", errcode.Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := jetstream.ConnectOptions{URL: server.ClientURL(), Name: "test"}
@@ -102,7 +104,7 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 				}
 			}
 			limit := patience
-			if c.code == events.Unavailable {
+			if c.code == errcode.Unavailable {
 				limit = time.Second // it retries until then
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -111,7 +113,7 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 			if err == nil {
 				conn.Close()
 			}
-			if (err == nil) != (c.code == "") || (err != nil && events.CodeOf(err) != c.code) {
+			if (err == nil) != (c.code == "") || (err != nil && errcode.Of(err) != c.code) {
 				t.Errorf("%v, want code %q", err, c.code)
 			}
 		})

@@ -12,8 +12,11 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // raw returns a connection of another program, to inspect and to damage the adapter's streams.
@@ -28,6 +31,7 @@ func raw(t *testing.T, url string) (*nats.Conn, js.JetStream) {
 }
 
 func TestVerifyReportsEveryDifference(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	must(t, s.Conn.Verify(within(t, patience)))
 	_, j := raw(t, s.URL())
@@ -47,7 +51,7 @@ func TestVerifyReportsEveryDifference(t *testing.T) {
 	must(t, j.DeleteStream(ctx, events.StreamSpans))
 
 	err = s.Conn.Verify(ctx)
-	wantCode(t, err, events.Invalid)
+	wantCode(t, err, errcode.Invalid)
 	for _, want := range []string{
 		"stream REGROUP_EVT: max_age is 1h0m0s, want 168h0m0s",
 		"stream REGROUP_EVT: max_bytes is 1048576, want 1073741824",
@@ -61,12 +65,13 @@ func TestVerifyReportsEveryDifference(t *testing.T) {
 	must(t, s.Conn.Ensure(ctx, 1))
 	must(t, s.Conn.Verify(ctx))
 	must(t, s.Conn.Ensure(ctx, 1))
-	wantCode(t, s.Conn.Ensure(ctx, 2), events.Invalid)
+	wantCode(t, s.Conn.Ensure(ctx, 2), errcode.Invalid)
 }
 
 // TestDirectGetsAreOffEverywhere: on three servers direct gets returned an older value 14 to 22 %
 // of the time straight after an acknowledged write.
 func TestDirectGetsAreOffEverywhere(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	nc, j := raw(t, s.URL())
 	names := j.StreamNames(within(t, patience))
@@ -90,11 +95,12 @@ func TestDirectGetsAreOffEverywhere(t *testing.T) {
 }
 
 func TestReadersLeaveNoConsumerBehind(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	caught := make(chan struct{}, 2)
 	stopFollow := background(t, func(ctx context.Context) error {
-		return s.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}}, func(events.Stored) error { return nil },
+		return s.Ports.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}}, func(broker.Stored) error { return nil },
 			func() { caught <- struct{}{} })
 	})
 	stopWatch := background(t, func(ctx context.Context) error {
@@ -124,14 +130,15 @@ func TestReadersLeaveNoConsumerBehind(t *testing.T) {
 }
 
 func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
-	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", MaxStore: 1 << 20})
+	t.Parallel()
+	server, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", MaxStore: 1 << 20})
 	must(t, err)
 	t.Cleanup(server.Shutdown)
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: server})
 	must(t, err)
 	t.Cleanup(c.Close)
 	err = c.Ensure(within(t, patience), 1)
-	wantCode(t, err, events.Unavailable)
+	wantCode(t, err, errcode.Unavailable)
 	if !strings.Contains(err.Error(), "full") {
 		t.Errorf("the reason is missing: %v", err)
 	}
@@ -144,7 +151,7 @@ func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 	p := c.Ports()
 	subject := events.FactSubject("dev.regroup.job.a.v1", "job-a")
 	fill := func() error {
-		_, err := p.Log.Publish(within(t, patience), events.Message{Subject: subject, Data: make([]byte, 64<<10)})
+		_, err := p.Log.Publish(within(t, patience), broker.Message{Subject: subject, Data: make([]byte, 64<<10)})
 		return err
 	}
 	for range 64 {
@@ -152,13 +159,13 @@ func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 			break
 		}
 	}
-	wantCode(t, err, events.Unavailable)
+	wantCode(t, err, errcode.Unavailable)
 	if !strings.Contains(err.Error(), "full") {
 		t.Errorf("the reason is missing: %v", err)
 	}
 	began := time.Now()
 	_, err = p.Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "job-a", make([]byte, 64<<10), 0)
-	wantCode(t, err, events.Unavailable)
+	wantCode(t, err, errcode.Unavailable)
 	if took := time.Since(began); took > patience/2 {
 		t.Errorf("the refusal took %v", took)
 	}
@@ -170,23 +177,24 @@ func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 }
 
 func TestInvalidOptionsAreReported(t *testing.T) {
-	for want, o := range map[string]jetstream.ServerOptions{
+	t.Parallel()
+	for want, o := range map[string]server.Options{
 		"StoreDir is empty":     {},
 		"client address":        {StoreDir: t.TempDir(), Listen: "nonsense"},
 		"port must be a number": {StoreDir: t.TempDir(), Listen: "127.0.0.1:http"},
-		"has no listen address": {StoreDir: t.TempDir(), Cluster: jetstream.Cluster{Routes: []string{"127.0.0.1:1"}}},
+		"has no listen address": {StoreDir: t.TempDir(), Cluster: server.Cluster{Routes: []string{"127.0.0.1:1"}}},
 		"no such file":          {StoreDir: t.TempDir(), ConfigFile: filepath.Join(t.TempDir(), "absent.conf")},
 	} {
-		_, err := jetstream.StartServer(o)
-		wantCode(t, err, events.Invalid)
+		_, err := server.Start(o)
+		wantCode(t, err, errcode.Invalid)
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
 	}
 	_, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{})
-	wantCode(t, err, events.Invalid)
+	wantCode(t, err, errcode.Invalid)
 	_, err = jetstream.Connect(within(t, 1500*time.Millisecond), jetstream.ConnectOptions{URL: "nats://127.0.0.1:1"})
-	wantCode(t, err, events.Unavailable)
+	wantCode(t, err, errcode.Unavailable)
 	if !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("the address or the reason is missing: %v", err)
 	}
@@ -195,6 +203,7 @@ func TestInvalidOptionsAreReported(t *testing.T) {
 // TestFactsOfOneJobDoNotDisplaceOthers: a job that publishes ever more displaces its own older
 // facts, never another job's.
 func TestFactsOfOneJobDoNotDisplaceOthers(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	stream, err := j.Stream(within(t, patience), events.StreamFacts)
@@ -224,5 +233,34 @@ func TestFactsOfOneJobDoNotDisplaceOthers(t *testing.T) {
 	must(t, err)
 	if got := info.State.Subjects; got[quiet] != 1 || got[loud] != uint64(most) {
 		t.Errorf("the log holds %d of the quiet job and %d of the loud one, want 1 and %d", got[quiet], got[loud], most)
+	}
+}
+
+func TestVerifyReportsFewerReplicas(t *testing.T) {
+	t.Parallel()
+	s := jetstreamtest.Three(t)
+	must(t, s.Conn.Verify(within(t, patience)))
+	_, j := raw(t, s.URL())
+	st, err := j.Stream(within(t, patience), "KV_jobs")
+	must(t, err)
+	cfg := st.CachedInfo().Config
+	cfg.Replicas = 1
+	_, err = j.UpdateStream(within(t, patience), cfg)
+	must(t, err)
+	err = s.Conn.Verify(within(t, patience))
+	wantCode(t, err, errcode.Invalid)
+	if want := "stream KV_jobs: replicas is 1, want 3 as others have"; !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is not in: %v", want, err)
+	}
+	must(t, s.Conn.Ensure(within(t, patience), 3))
+	must(t, s.Conn.Verify(within(t, patience)))
+
+	must(t, j.DeleteStream(within(t, patience), events.StreamCommands)) // retention cannot be changed
+	commands := js.StreamConfig{Name: events.StreamCommands, Subjects: []string{events.AllCommands}, Replicas: 3}
+	_, err = j.CreateStream(within(t, patience), commands)
+	must(t, err)
+	err = s.Conn.Verify(within(t, patience))
+	if want := "stream REGROUP_CMD: retention is Limits, want WorkQueue"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is not in: %v", want, err)
 	}
 }

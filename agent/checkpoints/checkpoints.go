@@ -17,7 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // KeepFor is how long the folder of a job is kept of which this node knows nothing: it may come
@@ -41,12 +42,12 @@ type Store struct {
 	Free  int64 // bytes that they leave free on the disk, at most a tenth of it
 
 	mu      sync.Mutex
-	granted map[events.JobID]int64 // bytes that a job may have on disk
-	ended   map[events.JobID]bool  // jobs whose processes may still run
+	granted map[ident.JobID]int64 // bytes that a job may have on disk
+	ended   map[ident.JobID]bool  // jobs whose processes may still run
 }
 
 // Folder returns the folder of a job, which belongs to a user. It is made if there is none.
-func (s *Store) Folder(job events.JobID, uid, gid int) (string, error) {
+func (s *Store) Folder(job ident.JobID, uid, gid int) (string, error) {
 	if err := job.Check(); err != nil { // it becomes the name of a directory
 		return "", err
 	}
@@ -116,14 +117,14 @@ func passes(mode fs.FileMode, owner *syscall.Stat_t, uid, gid uint32) bool {
 // Reserve grants a job the space for a checkpoint of so many bytes beside the one before it, or
 // says why there is none. held are the jobs of this node; what others have left is removed if the
 // space is needed, the oldest first.
-func (s *Store) Reserve(job events.JobID, bytes int64, held []events.JobID) error {
+func (s *Store) Reserve(job ident.JobID, bytes int64, held []ident.JobID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended[job] {
-		return events.Errorf(events.Conflict, "the job ends, and with it its checkpoints")
+		return errcode.Errorf(errcode.Conflict, "the job ends, and with it its checkpoints")
 	}
 	if own := filepath.Join(s.Dir, string(job)); !isDir(own) {
-		return events.Errorf(events.NotFound, "there is no %s any more: start the job again, or make it, for the user of its workers alone", own)
+		return errcode.Errorf(errcode.NotFound, "there is no %s any more: start the job again, or make it, for the user of its workers alone", own)
 	}
 	need := 2 * bytes
 	folders, err := s.folders()
@@ -153,17 +154,17 @@ func (s *Store) Reserve(job events.JobID, bytes int64, held []events.JobID) erro
 	}
 	const mib = 1 << 20
 	if others+need > s.Space {
-		return events.Errorf(events.Exhausted, "two checkpoints of %d MiB need more than the %d MiB that checkpoints may take on this node, of which other jobs have %d: name a folder of your own (REGROUP_CHECKPOINT_DIR), or give the agent a larger --checkpoint-space", bytes/mib, s.Space/mib, others/mib)
+		return errcode.Errorf(errcode.Exhausted, "two checkpoints of %d MiB need more than the %d MiB that checkpoints may take on this node, of which other jobs have %d: name a folder of your own (REGROUP_CHECKPOINT_DIR), or give the agent a larger --checkpoint-space", bytes/mib, s.Space/mib, others/mib)
 	}
 	size, free, err := disk(s.Dir)
 	if err != nil {
 		return err
 	}
 	if left := min(s.Free, size/freeShare); free-left < bytes {
-		return events.Errorf(events.Exhausted, "a checkpoint has %d MiB, the disk of %s has %d MiB free, and %d of them are left to others: give the agent a smaller --checkpoint-free, or another folder (--checkpoints)", bytes/mib, s.Dir, free/mib, left/mib)
+		return errcode.Errorf(errcode.Exhausted, "a checkpoint has %d MiB, the disk of %s has %d MiB free, and %d of them are left to others: give the agent a smaller --checkpoint-free, or another folder (--checkpoints)", bytes/mib, s.Dir, free/mib, left/mib)
 	}
 	if s.granted == nil {
-		s.granted = map[events.JobID]int64{}
+		s.granted = map[ident.JobID]int64{}
 	}
 	s.granted[job] = need
 	return nil
@@ -185,18 +186,18 @@ func disk(dir string) (size, free int64, err error) {
 }
 
 // End removes the folder of a job that has ended. Workers of it that still run get no more space.
-func (s *Store) End(job events.JobID) error {
+func (s *Store) End(job ident.JobID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended == nil {
-		s.ended = map[events.JobID]bool{}
+		s.ended = map[ident.JobID]bool{}
 	}
 	s.ended[job] = true
 	return s.remove(job)
 }
 
 // Expire removes the folders of jobs that the node has not held for KeepFor.
-func (s *Store) Expire(now time.Time, held []events.JobID) error {
+func (s *Store) Expire(now time.Time, held []ident.JobID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for job := range s.ended {
@@ -217,7 +218,7 @@ func (s *Store) Expire(now time.Time, held []events.JobID) error {
 	return errors.Join(errs...)
 }
 
-func (s *Store) remove(job events.JobID) error {
+func (s *Store) remove(job ident.JobID) error {
 	delete(s.granted, job)
 	if err := job.Check(); err != nil {
 		return err
@@ -233,7 +234,7 @@ func (s *Store) remove(job events.JobID) error {
 
 // folder is that of a job on disk.
 type folder struct {
-	job   events.JobID
+	job   ident.JobID
 	bytes int64
 	used  time.Time // when it was last written, or its job last seen here
 }
@@ -246,10 +247,10 @@ func (s *Store) folders() (all []folder, err error) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !info.IsDir() || events.JobID(e.Name()).Check() != nil {
+		if err != nil || !info.IsDir() || ident.JobID(e.Name()).Check() != nil {
 			continue // it has just been removed, or is no job's
 		}
-		all = append(all, folder{job: events.JobID(e.Name()), bytes: sizeOf(filepath.Join(s.Dir, e.Name())), used: info.ModTime()})
+		all = append(all, folder{job: ident.JobID(e.Name()), bytes: sizeOf(filepath.Join(s.Dir, e.Name())), used: info.ModTime()})
 	}
 	return all, err
 }

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 const kib = 1 << 10
@@ -22,7 +23,7 @@ func newStore(t *testing.T) *Store {
 }
 
 // folder makes that of a job, with a file of so many bytes.
-func (s *Store) withFile(t *testing.T, job events.JobID, size int) string {
+func (s *Store) withFile(t *testing.T, job ident.JobID, size int) string {
 	t.Helper()
 	dir, err := s.Folder(job, os.Geteuid(), os.Getegid())
 	if err != nil {
@@ -57,8 +58,8 @@ func TestAFolderIsItsJobsAlone(t *testing.T) {
 	if again, err := s.Folder("mnist-1", os.Geteuid(), os.Getegid()); again != dir || err != nil || !exists(filepath.Join(dir, "a")) {
 		t.Errorf("%s, %v: the second time it is another one, or empty", again, err)
 	}
-	for _, bad := range []events.JobID{"", "../x", "a/b"} {
-		if _, err := s.Folder(bad, 0, 0); events.CodeOf(err) != events.Invalid {
+	for _, bad := range []ident.JobID{"", "../x", "a/b"} {
+		if _, err := s.Folder(bad, 0, 0); errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -66,7 +67,7 @@ func TestAFolderIsItsJobsAlone(t *testing.T) {
 	if err := s.End("mnist-1"); err != nil || exists(dir) || !exists(other) {
 		t.Errorf("%v; it is there: %v, the other: %v", err, exists(dir), exists(other))
 	}
-	if err := s.Reserve("mnist-1", 1, []events.JobID{"mnist-1"}); events.CodeOf(err) != events.Conflict {
+	if err := s.Reserve("mnist-1", 1, []ident.JobID{"mnist-1"}); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("a job that has ended gets space: %v", err)
 	}
 }
@@ -77,22 +78,22 @@ func TestAllTogetherStayWithinTheBound(t *testing.T) {
 	s := newStore(t)
 	s.withFile(t, "a-1", 1)
 	s.withFile(t, "b-1", 1)
-	held := []events.JobID{"a-1", "b-1", "c-1"}
+	held := []ident.JobID{"a-1", "b-1", "c-1"}
 	for _, c := range []struct {
-		job  events.JobID
+		job  ident.JobID
 		kib  int64
-		want events.Code
+		want errcode.Code
 	}{
 		{"a-1", 30, ""},
-		{"b-1", 21, events.Exhausted},
+		{"b-1", 21, errcode.Exhausted},
 		{"b-1", 20, ""},
 		{"a-1", 30, ""},
-		{"a-1", 31, events.Exhausted},
+		{"a-1", 31, errcode.Exhausted},
 		{"a-1", 10, ""},
 		{"b-1", 40, ""},
 	} {
 		err := s.Reserve(c.job, c.kib*kib, held)
-		if events.CodeOf(err) != c.want {
+		if errcode.Of(err) != c.want {
 			t.Errorf("%s asks for %d KiB: %v, want %q", c.job, c.kib, err, c.want)
 		}
 		if c.want != "" && !strings.Contains(err.Error(), "--checkpoint-space") {
@@ -101,11 +102,11 @@ func TestAllTogetherStayWithinTheBound(t *testing.T) {
 	}
 	s.withFile(t, "a-1", 50*kib)
 	later := &Store{Dir: s.Dir, Space: s.Space}
-	if err := later.Reserve("c-1", 1, held); events.CodeOf(err) != events.NotFound {
+	if err := later.Reserve("c-1", 1, held); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("without a folder: %v", err)
 	}
 	s.withFile(t, "c-1", 1)
-	if err := later.Reserve("c-1", 26*kib, held); events.CodeOf(err) != events.Exhausted {
+	if err := later.Reserve("c-1", 26*kib, held); errcode.Of(err) != errcode.Exhausted {
 		t.Errorf("after a restart: %v", err)
 	}
 	if err := later.Reserve("c-1", 24*kib, held); err != nil {
@@ -125,11 +126,11 @@ func TestWhatEndedJobsLeftGivesWay(t *testing.T) {
 	s.age(t, held, 4*time.Hour)
 	for _, c := range []struct {
 		kib               int64
-		want              events.Code
+		want              errcode.Code
 		oldest, old, rest bool
-	}{{10, "", true, true, true}, {11, "", false, true, true}, {21, "", false, false, true}, {31, events.Exhausted, false, false, true}} {
-		err := s.Reserve("a-1", c.kib*kib, []events.JobID{"a-1", "z-1"})
-		if events.CodeOf(err) != c.want || exists(oldest) != c.oldest || exists(old) != c.old || (exists(fresh) && exists(held)) != c.rest {
+	}{{10, "", true, true, true}, {11, "", false, true, true}, {21, "", false, false, true}, {31, errcode.Exhausted, false, false, true}} {
+		err := s.Reserve("a-1", c.kib*kib, []ident.JobID{"a-1", "z-1"})
+		if errcode.Of(err) != c.want || exists(oldest) != c.oldest || exists(old) != c.old || (exists(fresh) && exists(held)) != c.rest {
 			t.Errorf("%d KiB: %v; there are %v %v %v %v", c.kib, err, exists(oldest), exists(old), exists(fresh), exists(held))
 		}
 	}
@@ -146,7 +147,7 @@ func TestAFolderWhoseJobDoesNotComeExpires(t *testing.T) {
 	now := time.Now()
 	expire := func(at time.Time) {
 		t.Helper()
-		if err := s.Expire(at, []events.JobID{"here-1"}); err != nil {
+		if err := s.Expire(at, []ident.JobID{"here-1"}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -225,7 +226,7 @@ func TestTheDiskIsLeftToOthers(t *testing.T) {
 	s := newStore(t)
 	s.withFile(t, "a-1", 1)
 	s.Space = math.MaxInt64
-	if err := s.Reserve("a-1", 1, []events.JobID{"a-1"}); err != nil {
+	if err := s.Reserve("a-1", 1, []ident.JobID{"a-1"}); err != nil {
 		t.Errorf("nothing is to stay free: %v", err)
 	}
 	_, free, err := disk(s.Dir)
@@ -233,7 +234,7 @@ func TestTheDiskIsLeftToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Free = math.MaxInt64
-	if err := s.Reserve("a-1", free, []events.JobID{"a-1"}); events.CodeOf(err) != events.Exhausted || !strings.Contains(err.Error(), "--checkpoint-free") {
+	if err := s.Reserve("a-1", free, []ident.JobID{"a-1"}); errcode.Of(err) != errcode.Exhausted || !strings.Contains(err.Error(), "--checkpoint-free") {
 		t.Errorf("a tenth is to stay free: %v", err)
 	}
 }

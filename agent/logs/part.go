@@ -3,8 +3,8 @@ package logs
 import (
 	"fmt"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // part is output of one stream that is stored together. An open line at its end is gone with what
@@ -30,7 +30,7 @@ func (c *part) put(l output.Line) {
 func (c *part) gap(lines int) {
 	c.close()
 	c.gaps += lines
-	c.data = fmt.Appendf(c.data, "regroup: %s dropped here, the log store was too slow\n", events.Plural(lines, "line"))
+	c.data = fmt.Appendf(c.data, "regroup: %s dropped here, the log store was too slow\n", english.Plural(lines, "line"))
 }
 
 // join appends another chunk.

@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // TestChunk: however lines are divided into chunks that are joined, all finished ones and marks are
@@ -25,7 +25,7 @@ func TestChunk(t *testing.T) {
 			if n := rapid.IntRange(0, 5).Draw(t, "kind"); n == 0 {
 				next.gap(i)
 				gaps += i
-				want = append(want, output.Line{Text: fmt.Sprintf("regroup: %s dropped here, the log store was too slow", events.Plural(i, "line"))})
+				want = append(want, output.Line{Text: fmt.Sprintf("regroup: %s dropped here, the log store was too slow", english.Plural(i, "line"))})
 			} else {
 				l := output.Line{Text: fmt.Sprintf("line %d", i), Open: n > 3}
 				next.put(l)

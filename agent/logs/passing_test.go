@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestAStateWaitsOnce: however many workers have bars, and however slow the log is, one state of
@@ -14,7 +14,7 @@ import (
 func TestAStateWaitsOnce(t *testing.T) {
 	l := New(Options{Config: Config{Buffer: 1 << 20}})
 	say := func(slot int, text string, open bool) {
-		l.Add(Line{Place: events.Place{Node: "a", Slot: events.Slot(slot)}, Stream: "stderr", Text: text, Open: open})
+		l.Add(Line{Place: ident.Place{Node: "a", Slot: ident.Slot(slot)}, Stream: "stderr", Text: text, Open: open})
 	}
 	const workers = 100
 	for i := range 50 {
@@ -61,7 +61,7 @@ func TestAStateWaitsOnce(t *testing.T) {
 func TestTheNewestIsStoredBeforeTheEnd(t *testing.T) {
 	l := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	say := func(slot int, text string, open bool) {
-		l.Add(Line{Place: events.Place{Node: "a", Slot: events.Slot(slot)}, Stream: "stderr", Text: text, Open: open})
+		l.Add(Line{Place: ident.Place{Node: "a", Slot: ident.Slot(slot)}, Stream: "stderr", Text: text, Open: open})
 	}
 	const printed = 40_000
 	say(1, "the only one", false)

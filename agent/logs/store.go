@@ -14,6 +14,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -28,9 +31,9 @@ const (
 
 // Options of a Store.
 type Options struct {
-	Node        events.NodeID
-	Incarnation events.Incarnation // of the agent
-	Log         events.Log
+	Node        ident.NodeID
+	Incarnation ident.Incarnation // of the agent
+	Log         broker.Log
 	Logger      *slog.Logger
 	CallTimeout time.Duration // of one call of the log
 	Config
@@ -46,12 +49,12 @@ type Config struct {
 
 // Line is one line of a worker's output.
 type Line struct {
-	Job        events.JobID
-	Place      events.Place
-	Rank       int               // -1 = none yet
-	LocalRank  int               // 0 without a rank
-	Generation events.Generation // 0 = none yet
-	Stream     string            // stdout or stderr
+	Job        ident.JobID
+	Place      ident.Place
+	Rank       int              // -1 = none yet
+	LocalRank  int              // 0 without a rank
+	Generation ident.Generation // 0 = none yet
+	Stream     string           // stdout or stderr
 	Text       string
 	Open       bool // the next line of the same worker and stream replaces it
 }
@@ -85,16 +88,16 @@ type Store struct {
 
 // owner identifies the worker incarnation that produced the output.
 type owner struct {
-	job   events.JobID
-	place events.Place
+	job   ident.JobID
+	place ident.Place
 }
 
 // source is what all lines of a chunk have in common.
 type source struct {
-	job        events.JobID
-	place      events.Place
+	job        ident.JobID
+	place      ident.Place
 	rank       int
-	generation events.Generation
+	generation ident.Generation
 	stream     string
 }
 
@@ -165,7 +168,7 @@ func (l *Store) mark(s source) {
 
 // Ended marks the last gap of a worker that has ended, takes the newest lines after it however full
 // the buffer is, and returns the number of its dropped lines.
-func (l *Store) Ended(job events.JobID, place events.Place) uint64 {
+func (l *Store) Ended(job ident.JobID, place ident.Place) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := owner{job, place}
@@ -181,7 +184,7 @@ func (l *Store) Ended(job events.JobID, place events.Place) uint64 {
 }
 
 // Await waits until the output of a worker that has ended is stored, for a time at most.
-func (l *Store) Await(job events.JobID, place events.Place, within time.Duration) {
+func (l *Store) Await(job ident.JobID, place ident.Place, within time.Duration) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for {
@@ -295,7 +298,7 @@ func (l *Store) Run(ctx context.Context) error {
 				return nil // the agent ends
 			}
 			err := l.store(ctx, c)
-			if events.CodeOf(err) == events.Unavailable || events.CodeOf(err) == events.Internal || events.CodeOf(err) == events.Cancelled {
+			if errcode.Of(err) == errcode.Unavailable || errcode.Of(err) == errcode.Internal || errcode.Of(err) == errcode.Cancelled {
 				wait.Sleep(ctx, l.opt.Every)
 				continue // meanwhile new lines fill the buffer and are dropped there
 			}
@@ -400,12 +403,12 @@ func (l *Store) store(ctx context.Context, c *chunk) error {
 	slot := strconv.Itoa(int(c.place.Slot))
 	ctx, cancel := context.WithTimeout(ctx, l.opt.CallTimeout)
 	defer cancel()
-	_, err := l.opt.Log.Publish(ctx, events.Message{
+	_, err := l.opt.Log.Publish(ctx, broker.Message{
 		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.data,
 		Header: map[string][]string{
-			events.HeaderLogNode: {string(c.place.Node)}, events.HeaderLogSlot: {slot},
-			events.HeaderLogRank: {strconv.Itoa(c.rank)}, events.HeaderLogStream: {c.stream},
-			events.HeaderLogGeneration: {strconv.FormatUint(uint64(c.generation), 10)},
+			output.HeaderNode: {string(c.place.Node)}, output.HeaderSlot: {slot},
+			output.HeaderRank: {strconv.Itoa(c.rank)}, output.HeaderStream: {c.stream},
+			output.HeaderGeneration: {strconv.FormatUint(uint64(c.generation), 10)},
 		},
 	})
 	return err

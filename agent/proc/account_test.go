@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // stranger is a user that the machine need not know.
@@ -97,7 +97,7 @@ func TestSecretsOfAnotherUserAreReadWithItsAccess(t *testing.T) {
 		file("of root's group", 0, 0, 0o640): false,
 	} {
 		r := newRig(t, Options{})
-		r.id += events.Incarnation("-" + filepath.Base(path)) // or the sweep after one would find the next
+		r.id += ident.Incarnation("-" + filepath.Base(path)) // or the sweep after one would find the next
 		r.startWith(worker.StartProcess{
 			Worker: r.id, Command: []string{"sh", "-c", `echo "${#KEY}"`}, Env: map[string]string{"REGROUP_INCARNATION": string(r.id)},
 			Secrets: map[string]string{"KEY": "file:" + path}, Account: stranger,

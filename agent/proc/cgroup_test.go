@@ -11,7 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/cgroup"
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -132,7 +132,7 @@ func TestNothingEscapesAGroup(t *testing.T) {
 	needsRoot(t)
 	for _, end := range []string{"exit", "kill"} {
 		r := newRig(t, Options{})
-		r.id += events.Incarnation("-" + end) // or the sweep after the first worker would find the second
+		r.id += ident.Incarnation("-" + end) // or the sweep after the first worker would find the second
 		script := `echo $(env -i PATH="$PATH" setsid prlimit --msgqueue=200000 sh -c 'setsid sh -c "echo \$\$; exec sleep 1000 > /dev/null 2>&1" &'); `
 		if end == "kill" {
 			script += "sleep 1000"

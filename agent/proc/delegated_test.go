@@ -16,7 +16,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/cgroup"
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/spawn"
@@ -37,17 +37,17 @@ func playDelegated(limits string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done, in := make(chan error, 1), make(chan worker.Input, 8)
 	go func() { done <- d.Run(ctx) }()
-	start := func(id events.Incarnation, l spec.ProcessLimits, script string) worker.Input {
+	start := func(id ident.Incarnation, l spec.ProcessLimits, script string) worker.Input {
 		d.Start(worker.StartProcess{
 			Worker: id, Command: []string{"sh", "-c", script}, Env: map[string]string{worker.EnvIncarnation: string(id)}, Limits: l,
 		}, func(i worker.Input) { in <- i }, func(string, []output.Line) {})
 		return <-in
 	}
 	id := fmt.Sprintf("01DELEGATED-%d", os.Getpid())
-	if first, ok := start(events.Incarnation(id+"-1"), spec.ProcessLimits{}, "setsid sh -c 'sleep 1000 &'; sleep 1000").(worker.ProcessStarted); !ok {
+	if first, ok := start(ident.Incarnation(id+"-1"), spec.ProcessLimits{}, "setsid sh -c 'sleep 1000 &'; sleep 1000").(worker.ProcessStarted); !ok {
 		panic(fmt.Sprintf("%+v", first))
 	}
-	switch second := start(events.Incarnation(id+"-2"), l, "cat /proc/self/cgroup").(type) {
+	switch second := start(ident.Incarnation(id+"-2"), l, "cat /proc/self/cgroup").(type) {
 	case worker.ProcessStarted:
 		fmt.Println(strings.Join((<-in).(worker.ProcessExited).Lines, "\n"))
 	case worker.ProcessFailedToStart:

@@ -22,7 +22,8 @@ import (
 	"github.com/regroup-io/regroup/agent/cgroup"
 	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
@@ -52,8 +53,8 @@ type Driver struct {
 	shared  sharedMemories
 	mu      sync.Mutex
 	secrets map[string]string // values of the allowed variables
-	live    map[events.Incarnation]*process
-	spares  map[events.JobID]*spares
+	live    map[ident.Incarnation]*process
+	spares  map[ident.JobID]*spares
 	over    bool
 	waits   sync.WaitGroup
 	guard   guardPipe
@@ -62,7 +63,7 @@ type Driver struct {
 // New validates the options.
 func New(o Options) (*Driver, error) {
 	if o.StateDir == "" {
-		return nil, events.Errorf(events.Invalid, "proc: StateDir is empty: give a directory for the files of running workers")
+		return nil, errcode.Errorf(errcode.Invalid, "proc: StateDir is empty: give a directory for the files of running workers")
 	}
 	if o.Environ == nil {
 		o.Environ = os.Environ()
@@ -72,8 +73,8 @@ func New(o Options) (*Driver, error) {
 	inherited, secrets := withhold(o.Environ, o.AllowSecrets)
 	o.Environ = inherited
 	return &Driver{
-		opt: o, secrets: secrets, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
-		spares: map[events.JobID]*spares{},
+		opt: o, secrets: secrets, spawn: make(chan func()), ended: make(chan struct{}), live: map[ident.Incarnation]*process{},
+		spares: map[ident.JobID]*spares{},
 		proc:   procfs.Dir(o.Proc),
 		groups: cgroup.Find(o.CGroups, o.Proc),
 		oom:    cgroup.NewOOMCounter(o.CGroups, o.Proc),
@@ -88,10 +89,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	defer close(d.ended)
 	// Workers inherit it from this thread: a program that is set-uid gives them no other user.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return events.Errorf(events.Internal, "proc: no_new_privs: %w", err)
+		return errcode.Errorf(errcode.Internal, "proc: no_new_privs: %w", err)
 	}
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
-		return events.Errorf(events.Internal, "proc: state directory: %w", err)
+		return errcode.Errorf(errcode.Internal, "proc: state directory: %w", err)
 	}
 	guarding, endGuard := context.WithCancel(context.WithoutCancel(ctx))
 	var guard sync.WaitGroup
@@ -163,7 +164,7 @@ func (d *Driver) finish(p *process) {
 	delete(d.live, p.worker)
 	d.mu.Unlock()
 	p.confinement.end()
-	d.sweepAll(processSet{[]events.Incarnation{p.worker, p.firstID}, []uint64{p.mark}})
+	d.sweepAll(processSet{[]ident.Incarnation{p.worker, p.firstID}, []uint64{p.mark}})
 	_ = os.Remove(d.file(p.firstID))
 	if p.worker != "" {
 		_ = os.Remove(d.file(p.worker))
@@ -171,10 +172,10 @@ func (d *Driver) finish(p *process) {
 }
 
 // Signal implements agent.Driver.
-func (d *Driver) Signal(id events.Incarnation, name string) error {
+func (d *Driver) Signal(id ident.Incarnation, name string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {
-		return events.Errorf(events.Invalid, "proc: %q is no signal: write SIGTERM, SIGINT ...", name)
+		return errcode.Errorf(errcode.Invalid, "proc: %q is no signal: write SIGTERM, SIGINT ...", name)
 	}
 	if p := d.find(id); p != nil {
 		p.signal(sig)
@@ -183,21 +184,21 @@ func (d *Driver) Signal(id events.Incarnation, name string) error {
 }
 
 // Kill kills a worker's process group.
-func (d *Driver) Kill(id events.Incarnation) {
+func (d *Driver) Kill(id ident.Incarnation) {
 	if p := d.find(id); p != nil {
 		p.kill()
 	}
 }
 
 // Conceal implements agent.Driver.
-func (d *Driver) Conceal(id events.Incarnation, text string) string {
+func (d *Driver) Conceal(id ident.Incarnation, text string) string {
 	if p := d.find(id); p != nil {
 		return p.capture.Text(text)
 	}
 	return text
 }
 
-func (d *Driver) find(id events.Incarnation) *process {
+func (d *Driver) find(id ident.Incarnation) *process {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.live[id]

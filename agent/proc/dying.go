@@ -11,7 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // A process can be waited for only when the kernel has reclaimed its memory: 50 to 190 ms after the
@@ -26,7 +26,7 @@ const (
 )
 
 // Examine implements agent.Driver.
-func (d *Driver) Examine(id events.Incarnation) {
+func (d *Driver) Examine(id ident.Incarnation) {
 	p := d.find(id)
 	if p == nil || p.examined.Swap(true) {
 		return

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestANodeWithoutDescriptorsIsAtFault starts a worker while no descriptor is left, and again when
@@ -31,7 +31,7 @@ func TestANodeWithoutDescriptorsIsAtFault(t *testing.T) {
 	if !f.NodeFault {
 		t.Errorf("the command is blamed: %+v", f)
 	}
-	r.startWith(worker.StartProcess{Worker: r.id + events.Incarnation("2"), Command: []string{"true"}})
+	r.startWith(worker.StartProcess{Worker: r.id + ident.Incarnation("2"), Command: []string{"true"}})
 	next[worker.ProcessStarted](r)
 	if x := next[worker.ProcessExited](r); x.ExitCode != 0 {
 		t.Errorf("the next worker ends by %+v", x)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -129,7 +129,7 @@ func (d *Driver) Guard(ctx context.Context, pipe *os.File, agent int) error {
 		switch {
 		case err == nil:
 			if err := json.Unmarshal(b, &now); err != nil {
-				return events.Errorf(events.Internal, "proc: what the agent tells its guard: %w", err)
+				return errcode.Errorf(errcode.Internal, "proc: what the agent tells its guard: %w", err)
 			}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			d.endOverdue(ctx, now, ours)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // guardTest is a guard of the test's own driver; the test writes what an agent writes.
@@ -56,10 +56,10 @@ func (g *guardTest) says(restart, inPlace time.Duration) {
 }
 
 // sleeps starts a worker that does nothing.
-func sleeps(t *testing.T, dir string, name string, g events.Generation) *rig {
+func sleeps(t *testing.T, dir string, name string, g ident.Generation) *rig {
 	t.Helper()
 	r := newRig(t, Options{StateDir: dir})
-	r.id = events.Incarnation(name) + "-" + r.id
+	r.id = ident.Incarnation(name) + "-" + r.id
 	r.startWith(worker.StartProcess{
 		Worker: r.id, Generation: g, Command: []string{"sleep", "1000"}, Env: map[string]string{"REGROUP_INCARNATION": string(r.id)},
 	})

@@ -13,30 +13,32 @@ import (
 	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // record is the file of one process. Within one boot, pid and start time together identify a
 // process.
 type record struct {
-	PID         int                `json:"pid"`   // and group
-	Agent       int                `json:"agent"` // pid of the agent
-	Start       uint64             `json:"start"`
-	Boot        string             `json:"boot"`
-	Incarnation events.Incarnation `json:"incarnation"`
-	Job         events.JobID       `json:"job"`
-	Place       events.Place       `json:"place"`
-	Attempt     int                `json:"attempt"`
-	Generation  events.Generation  `json:"generation"`
-	Mark        uint64             `json:"mark,omitempty"`
-	FirstID     events.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
-	Spare       bool               `json:"spare,omitempty"`  // no worker has taken it
-	Groups      []string           `json:"groups,omitempty"` // directories of its control group
-	Span        *events.Span       `json:"span,omitempty"`   // of a worker, to be recorded when it has ended
+	PID         int               `json:"pid"`   // and group
+	Agent       int               `json:"agent"` // pid of the agent
+	Start       uint64            `json:"start"`
+	Boot        string            `json:"boot"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Job         ident.JobID       `json:"job"`
+	Place       ident.Place       `json:"place"`
+	Attempt     int               `json:"attempt"`
+	Generation  ident.Generation  `json:"generation"`
+	Mark        uint64            `json:"mark,omitempty"`
+	FirstID     ident.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
+	Spare       bool              `json:"spare,omitempty"`  // no worker has taken it
+	Groups      []string          `json:"groups,omitempty"` // directories of its control group
+	Span        *events.Span      `json:"span,omitempty"`   // of a worker, to be recorded when it has ended
 }
 
 func (d *Driver) dir() string { return filepath.Join(d.opt.StateDir, "workers") }
 
-func (d *Driver) file(id events.Incarnation) string {
+func (d *Driver) file(id ident.Incarnation) string {
 	return filepath.Join(d.dir(), string(id)+".json")
 }
 
@@ -81,7 +83,7 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found []worker.Orphaned, files []string, err error) {
 	files, err = filepath.Glob(filepath.Join(d.dir(), "*.json"))
 	if err != nil {
-		return nil, nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
+		return nil, nil, errcode.Errorf(errcode.Internal, "proc: list leftovers: %w", err)
 	}
 	var of processSet
 	var groups []record
@@ -115,8 +117,8 @@ func (d *Driver) killLeft(ctx context.Context, which func(record) bool) (found [
 
 // processSet identifies the processes of workers.
 type processSet struct {
-	ids   []events.Incarnation // in their environment; empty ones stand for none
-	marks []uint64             // 0 stands for none
+	ids   []ident.Incarnation // in their environment; empty ones stand for none
+	marks []uint64            // 0 stands for none
 }
 
 func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) error {
@@ -136,7 +138,7 @@ func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) er
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return events.Errorf(events.Unavailable, "proc: %d processes of this agent's earlier incarnation do not die", left)
+			return errcode.Errorf(errcode.Unavailable, "proc: %d processes of this agent's earlier incarnation do not die", left)
 		}
 	}
 }
@@ -181,7 +183,7 @@ func (d *Driver) isOneOf(pid int, of processSet) bool {
 		return false // it has ended, or is no worker of this agent
 	}
 	if id, ok := procfs.Variable(b, worker.EnvIncarnation); ok {
-		return id != "" && slices.Contains(of.ids, events.Incarnation(id))
+		return id != "" && slices.Contains(of.ids, ident.Incarnation(id))
 	}
 	mark := d.proc.MessageQueueLimit(pid)
 	return mark > 0 && slices.Contains(of.marks, mark)

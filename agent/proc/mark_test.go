@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -97,9 +97,9 @@ func TestWorkerIsNotMistakenForAnotherWithItsMark(t *testing.T) {
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	// The kernel shows the environment shortly after Start has returned.
 	until(t, "a worker is known by its environment", func() bool {
-		return d.isOneOf(cmd.Process.Pid, processSet{ids: []events.Incarnation{own(t)}})
+		return d.isOneOf(cmd.Process.Pid, processSet{ids: []ident.Incarnation{own(t)}})
 	})
-	if d.isOneOf(cmd.Process.Pid, processSet{[]events.Incarnation{"01OTHER"}, []uint64{m}}) {
+	if d.isOneOf(cmd.Process.Pid, processSet{[]ident.Incarnation{"01OTHER"}, []uint64{m}}) {
 		t.Error("a worker ends with another that has the same mark")
 	}
 }

@@ -22,7 +22,10 @@ import (
 	"github.com/regroup-io/regroup/agent/procfs"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -56,7 +59,7 @@ func playAgent(dir string) {
 	}
 	go func() { _ = d.Run(context.Background()) }()
 	d.Start(worker.StartProcess{
-		Job: "j-0000", Place: events.Place{Node: "n", Slot: 1}, Attempt: 2, Worker: events.Incarnation(os.Getenv("PROC_TEST_WORKER")), Generation: 3,
+		Job: "j-0000", Place: ident.Place{Node: "n", Slot: 1}, Attempt: 2, Worker: ident.Incarnation(os.Getenv("PROC_TEST_WORKER")), Generation: 3,
 		Command: []string{"sh", "-c", os.Getenv("PROC_TEST_SCRIPT")}, Env: map[string]string{"REGROUP_INCARNATION": os.Getenv("PROC_TEST_WORKER")},
 		Span: ownSpan,
 	}, func(worker.Input) {}, func(_ string, lines []output.Line) {
@@ -69,19 +72,19 @@ func playAgent(dir string) {
 
 // ownSpan is the span of the worker of an agent that is killed.
 var ownSpan = events.Span{
-	Service: "worker", Name: "worker process", Parent: events.JobTrace("j-0000"), Self: events.ChildTrace(events.JobTrace("j-0000"), "process"),
+	Service: "worker", Name: "worker process", Parent: tracing.JobTrace("j-0000"), Self: tracing.Child(tracing.JobTrace("j-0000"), "process"),
 	Start: time.Date(2026, 1, 1, 0, 0, 0, 7, time.UTC), Attributes: map[string]string{"regroup.rank": "2"},
 }
 
 // own returns a worker name unique to this test run, because leftovers are searched for by name on
 // the whole machine.
-func own(t *testing.T) events.Incarnation {
-	return events.Incarnation(fmt.Sprintf("01%s-%d", t.Name(), os.Getpid()))
+func own(t *testing.T) ident.Incarnation {
+	return ident.Incarnation(fmt.Sprintf("01%s-%d", t.Name(), os.Getpid()))
 }
 
 type rig struct {
 	t      *testing.T
-	id     events.Incarnation
+	id     ident.Incarnation
 	d      *Driver
 	mu     sync.Mutex
 	lines  []string
@@ -280,7 +283,7 @@ func TestSignalAndKillReachTheGroup(t *testing.T) {
 	if x := next[worker.ProcessExited](r); x.Signal != "SIGKILL" || x.OOM {
 		t.Errorf("exit %+v", x)
 	}
-	if err := r.d.Signal(r.id, "SIGNONSENSE"); events.CodeOf(err) != events.Invalid {
+	if err := r.d.Signal(r.id, "SIGNONSENSE"); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("unknown signal: %v", err)
 	}
 }
@@ -493,7 +496,7 @@ func TestRestartedAgentFindsAndFencesWhatIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := worker.Orphaned{Job: "j-0000", Place: events.Place{Node: "n", Slot: 1}, Attempt: 2, Worker: own(t), Generation: 3}
+	want := worker.Orphaned{Job: "j-0000", Place: ident.Place{Node: "n", Slot: 1}, Attempt: 2, Worker: own(t), Generation: 3}
 	if len(found) != 1 || found[0].PID == 0 {
 		t.Fatalf("found %+v", found)
 	}

@@ -15,14 +15,15 @@ import (
 	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // process is one worker with its group; pid is also the id of the group.
 type process struct {
 	d         *Driver
-	worker    events.Incarnation // empty = a spare that no worker has taken; guarded by the driver's mu until it has
-	firstID   events.Incarnation // in its first environment: the worker's, or the spare's own
-	over      bool               // it has ended; guarded by the driver's mu
+	worker    ident.Incarnation // empty = a spare that no worker has taken; guarded by the driver's mu until it has
+	firstID   ident.Incarnation // in its first environment: the worker's, or the spare's own
+	over      bool              // it has ended; guarded by the driver's mu
 	cmd       *exec.Cmd
 	pid       int
 	capture   *capture.Capture

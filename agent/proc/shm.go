@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -18,12 +18,12 @@ import (
 // with the last of them, whatever they have left in it.
 type sharedMemories struct {
 	mu   sync.Mutex
-	jobs map[events.JobID]*memory
+	jobs map[ident.JobID]*memory
 }
 
 type memory struct {
 	all   *sharedMemories
-	job   events.JobID
+	job   ident.JobID
 	space *os.File // the mount namespace
 	users int
 }
@@ -32,11 +32,11 @@ const sharedDir = "/dev/shm"
 
 // take returns the memory of a job, for one more worker. It must be called on the locked thread.
 // The error names the limit.
-func (m *sharedMemories) take(job events.JobID, size spec.Bytes) (*memory, error) {
+func (m *sharedMemories) take(job ident.JobID, size spec.Bytes) (*memory, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.jobs == nil {
-		m.jobs = map[events.JobID]*memory{}
+		m.jobs = map[ident.JobID]*memory{}
 	}
 	one := m.jobs[job]
 	if one == nil {

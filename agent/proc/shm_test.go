@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // sharing starts one more worker of a job that has a /dev/shm of 8 MiB; 0 = that of the node.
-func (r *rig) sharing(job events.JobID, name string, size spec.Bytes, script string) {
-	id := r.id + events.Incarnation("-"+name)
+func (r *rig) sharing(job ident.JobID, name string, size spec.Bytes, script string) {
+	id := r.id + ident.Incarnation("-"+name)
 	r.startWith(worker.StartProcess{
 		Job: job, Worker: id, Command: []string{"sh", "-c", script}, Env: map[string]string{"REGROUP_INCARNATION": string(id)},
 		Limits: spec.ProcessLimits{Shm: size},

@@ -19,7 +19,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/capture"
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 )
 
@@ -130,7 +130,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	if err != nil {
 		return err
 	}
-	id := events.Incarnation(rand.Text())
+	id := ident.Incarnation(rand.Text())
 	s := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Inherited: k.Inherited, Limits: k.Limits}
 	maps.Copy(s.Env, k.Env)
 	s.Env[worker.EnvIncarnation] = string(id)

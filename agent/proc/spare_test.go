@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // python is Debian's, which `make setup` installs.
@@ -54,7 +54,7 @@ func withoutTorch(t *testing.T) {
 // workerOf is a worker of the job with a token in its environment.
 func (r *rig) workerOf(dir string, command ...string) worker.StartProcess {
 	return worker.StartProcess{
-		Job: "j-0000", Place: events.Place{Node: "n"}, Worker: r.id, Command: command, Dir: dir,
+		Job: "j-0000", Place: ident.Place{Node: "n"}, Worker: r.id, Command: command, Dir: dir,
 		Env: map[string]string{"REGROUP_INCARNATION": string(r.id), "RANK": "3", "OWN": "value"},
 	}
 }
@@ -128,7 +128,7 @@ if __name__ == "__main__":
 			full := slices.Concat([]string{python}, command)
 			outcome := func(spare bool) (string, int) {
 				r := newRig(t, Options{})
-				r.id += events.Incarnation(fmt.Sprint(spare)) // the driver looks for what the first one has left
+				r.id += ident.Incarnation(fmt.Sprint(spare)) // the driver looks for what the first one has left
 				want, failed := 0, make(chan string)
 				if _, _, err := interpreter(full); err == nil && spare {
 					var pids []int

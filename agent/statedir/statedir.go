@@ -10,7 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/durable"
 )
 
@@ -27,22 +28,22 @@ func lockFile(dir string) string { return filepath.Join(dir, "agent.lock") }
 // the process ends.
 func Lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, events.Errorf(events.Invalid, "agent: state directory: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "agent: state directory: %w", err)
 	}
 	path := lockFile(dir)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "agent: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "agent: %w", err)
 	}
 	if err := lock(f); err != nil {
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, events.Errorf(events.Conflict, "agent: another agent runs here with the state directory %s: stop it, or give this one another name (--node, REGROUP_AGENT_NODE)", dir)
+			return nil, errcode.Errorf(errcode.Conflict, "agent: another agent runs here with the state directory %s: stop it, or give this one another name (--node, REGROUP_AGENT_NODE)", dir)
 		}
 		if errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
 			return func() {}, nil // a file system without locks: the user must keep agents apart
 		}
-		return nil, events.Errorf(events.Internal, "agent: lock %s: %w", path, err)
+		return nil, errcode.Errorf(errcode.Internal, "agent: lock %s: %w", path, err)
 	}
 	return func() { _ = f.Close() }, nil
 }
@@ -82,7 +83,7 @@ func predecessorsFile(dir string) string { return filepath.Join(dir, "incarnatio
 // Succeed adds an incarnation to those of the directory and returns the ones before it, since one
 // was last admitted by discovery. The agent that has the directory has ended their processes, and
 // may take their place at once.
-func Succeed(dir string, own events.Incarnation) ([]events.Incarnation, error) {
+func Succeed(dir string, own ident.Incarnation) ([]ident.Incarnation, error) {
 	before, err := Incarnations(dir)
 	if err != nil {
 		return nil, err
@@ -92,23 +93,23 @@ func Succeed(dir string, own events.Incarnation) ([]events.Incarnation, error) {
 }
 
 // Incarnations returns those that the directory belongs to.
-func Incarnations(dir string) (all []events.Incarnation, err error) {
+func Incarnations(dir string) (all []ident.Incarnation, err error) {
 	b, err := os.ReadFile(predecessorsFile(dir))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
 	for _, word := range strings.Fields(string(b)) {
-		all = append(all, events.Incarnation(word))
+		all = append(all, ident.Incarnation(word))
 	}
 	return all, nil
 }
 
 // Admitted forgets all incarnations but this one: discovery has its name now.
-func Admitted(dir string, own events.Incarnation) error {
-	return writeIncarnations(dir, []events.Incarnation{own})
+func Admitted(dir string, own ident.Incarnation) error {
+	return writeIncarnations(dir, []ident.Incarnation{own})
 }
 
-func writeIncarnations(dir string, all []events.Incarnation) error {
+func writeIncarnations(dir string, all []ident.Incarnation) error {
 	var b strings.Builder
 	for _, i := range all {
 		b.WriteString(string(i) + "\n")

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // TestOneAgent: the refusal of a second agent says what to do about the first.
@@ -16,7 +16,7 @@ func TestOneAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Lock(dir)
-	if events.CodeOf(err) != events.Conflict || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "REGROUP_AGENT_NODE") {
+	if errcode.Of(err) != errcode.Conflict || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "REGROUP_AGENT_NODE") {
 		t.Errorf("a second agent: %v", err)
 	}
 	unlock()

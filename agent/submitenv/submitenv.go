@@ -17,7 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/readfile"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -34,9 +35,9 @@ const suffix = ".json"
 
 // Environment is what a command hands over.
 type Environment struct {
-	Jobs      []events.JobID `json:"jobs"` // the ids that its job may have
-	Dir       string         `json:"dir"`
-	Variables [][]byte       `json:"variables"` // NAME=VALUE each
+	Jobs      []ident.JobID `json:"jobs"` // the ids that its job may have
+	Dir       string        `json:"dir"`
+	Variables [][]byte      `json:"variables"` // NAME=VALUE each
 }
 
 // Environ returns the variables as package os does.
@@ -68,14 +69,14 @@ func (s Store) Keep(origin string, e Environment) error {
 }
 
 // Load returns the environment of a job; NotFound if there is none.
-func (s Store) Load(origin string, job events.JobID) (Environment, error) {
+func (s Store) Load(origin string, job ident.JobID) (Environment, error) {
 	path, err := s.path(origin)
 	if err != nil {
 		return Environment{}, err
 	}
 	b, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Environment{}, events.Errorf(events.NotFound, "they were not handed to this node's agent")
+		return Environment{}, errcode.Errorf(errcode.NotFound, "they were not handed to this node's agent")
 	}
 	if err != nil {
 		return Environment{}, err
@@ -85,7 +86,7 @@ func (s Store) Load(origin string, job events.JobID) (Environment, error) {
 		return Environment{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if !slices.Contains(e.Jobs, job) { // another job names what was meant for one
-		return Environment{}, events.Errorf(events.NotFound, "they were handed over for another job")
+		return Environment{}, errcode.Errorf(errcode.NotFound, "they were handed over for another job")
 	}
 	return e, nil
 }
@@ -103,7 +104,7 @@ func (s Store) Remove(origin string) error {
 }
 
 // Expire removes the environments that have belonged to no job of the node for KeepFor.
-func (s Store) Expire(now time.Time, held []events.JobID) error {
+func (s Store) Expire(now time.Time, held []ident.JobID) error {
 	all, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -115,7 +116,7 @@ func (s Store) Expire(now time.Time, held []events.JobID) error {
 		info, err := f.Info()
 		switch {
 		case err != nil: // it has just been removed
-		case slices.ContainsFunc(held, func(j events.JobID) bool { _, err := s.Load(origin, j); return err == nil }):
+		case slices.ContainsFunc(held, func(j ident.JobID) bool { _, err := s.Load(origin, j); return err == nil }):
 			err = os.Chtimes(path, now, now)
 		case now.Sub(info.ModTime()) > KeepFor:
 			err = os.Remove(path)
@@ -130,7 +131,7 @@ func (s Store) Expire(now time.Time, held []events.JobID) error {
 // path returns the file of an origin, which comes from a job and may be anything.
 func (s Store) path(origin string) (string, error) {
 	if len(origin) != 32 || strings.Trim(origin, "0123456789abcdef") != "" {
-		return "", events.Errorf(events.Invalid, "%q is not the name of an environment", origin)
+		return "", errcode.Errorf(errcode.Invalid, "%q is not the name of an environment", origin)
 	}
 	return filepath.Join(s.Dir, origin+suffix), nil
 }

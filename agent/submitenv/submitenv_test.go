@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 const origin = "0123456789abcdef0123456789abcdef"
 
-var ada = Environment{Jobs: events.JobIDsOf("mnist", origin), Dir: "/home/ada", Variables: [][]byte{[]byte("A=b"), []byte("C=\xff\n")}}
+var ada = Environment{Jobs: ident.JobIDsOf("mnist", origin), Dir: "/home/ada", Variables: [][]byte{[]byte("A=b"), []byte("C=\xff\n")}}
 
 func kept(t *testing.T) (Store, string) {
 	t.Helper()
@@ -45,7 +46,7 @@ func TestAnEnvironmentIsKeptForItsJob(t *testing.T) {
 	if err := s.Remove(origin); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Load(origin, ada.Jobs[0]); events.CodeOf(err) != events.NotFound {
+	if _, err := s.Load(origin, ada.Jobs[0]); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("after its end: %v", err)
 	}
 }
@@ -53,11 +54,11 @@ func TestAnEnvironmentIsKeptForItsJob(t *testing.T) {
 // TestNobodyElseGetsIt: not another job that names it, and no name leads out of the folder.
 func TestNobodyElseGetsIt(t *testing.T) {
 	s, _ := kept(t)
-	if e, err := s.Load(origin, "other-0123"); events.CodeOf(err) != events.NotFound {
+	if e, err := s.Load(origin, "other-0123"); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("another job gets %+v, %v", e, err)
 	}
 	for _, name := range []string{"", "../" + origin[:29], "/etc/passwd", strings.ToUpper(origin), origin + "0", "..", "../../../../../../../etc/passwd."} {
-		if _, err := s.Load(name, ada.Jobs[0]); events.CodeOf(err) != events.Invalid {
+		if _, err := s.Load(name, ada.Jobs[0]); errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%q: %v", name, err)
 		}
 		if s.Remove(name) == nil || s.Keep(name, ada) == nil {
@@ -101,7 +102,7 @@ func TestOnlyAFileOfThisUserIsRead(t *testing.T) {
 		if err := spoil(path); err != nil {
 			t.Fatal(err)
 		}
-		if e, err := s.Load(origin, ada.Jobs[0]); err == nil || events.CodeOf(err) == events.NotFound {
+		if e, err := s.Load(origin, ada.Jobs[0]); err == nil || errcode.Of(err) == errcode.NotFound {
 			t.Errorf("%s: %+v, %v", name, e, err)
 		}
 	}
@@ -116,7 +117,7 @@ func TestWhatNoJobClaimsExpires(t *testing.T) {
 	}
 	now := time.Now()
 	there := func(path string) bool { _, err := os.Stat(path); return err == nil }
-	expire := func(now time.Time, held ...events.JobID) {
+	expire := func(now time.Time, held ...ident.JobID) {
 		t.Helper()
 		if err := s.Expire(now, held); err != nil {
 			t.Error(err)

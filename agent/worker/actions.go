@@ -2,6 +2,8 @@ package worker
 
 import (
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -13,11 +15,11 @@ type Action interface{ action() }
 // StartProcess starts a worker; answered by ProcessStarted and later ProcessExited, or by
 // ProcessFailedToStart.
 type StartProcess struct {
-	Job        events.JobID
-	Place      events.Place
+	Job        ident.JobID
+	Place      ident.Place
 	Attempt    int
-	Worker     events.Incarnation
-	Generation events.Generation // 0 = in-process recovery: it will join by itself
+	Worker     ident.Incarnation
+	Generation ident.Generation // 0 = in-process recovery: it will join by itself
 	Command    []string
 	Env        map[string]string // overrides the agent's own; the shell adds the socket's token
 	Defaults   map[string]string // for names that neither the job nor the agent sets
@@ -32,17 +34,17 @@ type StartProcess struct {
 
 // SignalProcess sends a signal to the whole process group of a worker.
 type SignalProcess struct {
-	Worker events.Incarnation
+	Worker ident.Incarnation
 	Signal string // SIGTERM
 }
 
 // KillProcess kills the whole process group of a worker.
-type KillProcess struct{ Worker events.Incarnation }
+type KillProcess struct{ Worker ident.Incarnation }
 
 // KeepSpares has so many spares of a job kept: Python interpreters that have imported their
 // modules, and that the processes of workers are made of. A name that ends with ? may be missing.
 type KeepSpares struct {
-	Job      events.JobID
+	Job      ident.JobID
 	Count    int // 0 = end them
 	Preload  []string
 	Command  []string // of the workers, which begins with the interpreter
@@ -66,12 +68,12 @@ type Inherited struct {
 
 // ExamineProcess asks whether a worker that others have lost is certain to end; answered by
 // ProcessDying if that becomes known soon.
-type ExamineProcess struct{ Worker events.Incarnation }
+type ExamineProcess struct{ Worker ident.Incarnation }
 
 // PrepareMaster asks for what MASTER_ADDR and MASTER_PORT of the next generation may be: a port of
 // the advertised host that is free, or at which a store is served; answered by MasterPrepared.
 type PrepareMaster struct {
-	Job   events.JobID
+	Job   ident.JobID
 	Store spec.Store
 }
 
@@ -85,26 +87,26 @@ type SendJoin struct{ Join events.MemberJoin }
 // AnswerJoin ends the worker's long poll if there is one. Otherwise it is dropped, and the worker's
 // next join is answered again.
 type AnswerJoin struct {
-	Worker     events.Incarnation
+	Worker     ident.Incarnation
 	Assignment workerprotocol.Assignment
 }
 
 // RefuseJoin fails the worker's call of join.
 type RefuseJoin struct {
-	Worker events.Incarnation
-	Code   events.Code
+	Worker ident.Incarnation
+	Code   errcode.Code
 	Reason string
 }
 
 // PushChange queues a change for the worker until it polls. Each is delivered once.
 type PushChange struct {
-	Worker events.Incarnation
+	Worker ident.Incarnation
 	Change workerprotocol.Change
 }
 
 // PublishFact stores a fact, in order, however long it takes.
 type PublishFact struct {
-	Job   events.JobID
+	Job   ident.JobID
 	Body  events.Body
 	Trace string // W3C traceparent
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -123,7 +124,7 @@ func (c Config) oneDevice(env map[string]string, rank int) {
 	}
 }
 
-func (c Config) errorFile(id events.Incarnation) string {
+func (c Config) errorFile(id ident.Incarnation) string {
 	if c.ErrorDir == "" {
 		return ""
 	}

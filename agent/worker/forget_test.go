@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -13,15 +15,15 @@ import (
 // more than some do. One that runs is kept.
 func TestStoppedJobsAreForgotten(t *testing.T) {
 	s, now := New(Config{Node: "node-a", Agent: "01A"}), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	launch := func(id events.JobID, revision uint64, phase events.Phase, members ...events.LaunchMember) {
+	launch := func(id ident.JobID, revision uint64, phase events.Phase, members ...events.LaunchMember) {
 		now = now.Add(time.Millisecond)
 		s, _ = Step(s, Launched{events.Launch{Node: "node-a", Job: id, Revision: revision, Phase: phase, Generation: 1, Spec: spec.Job{Command: []string{"x"}}, Members: members}}, now)
 	}
-	launch("running", 1, events.PhasePrepare, events.LaunchMember{Member: events.Member{Place: events.Place{Node: "node-a"}, Rank: -1, Attempt: 1}})
+	launch("running", 1, events.PhasePrepare, events.LaunchMember{Member: roster.Member{Place: ident.Place{Node: "node-a"}, Rank: -1, Attempt: 1}})
 	const all = 3 * rememberIdle
-	var ids []events.JobID
+	var ids []ident.JobID
 	for i := range all {
-		ids = append(ids, events.JobID(fmt.Sprintf("j-%04d", (i*7)%all))) // the names are in another order
+		ids = append(ids, ident.JobID(fmt.Sprintf("j-%04d", (i*7)%all))) // the names are in another order
 		launch(ids[i], 1, events.PhasePrepare)
 		launch(ids[i], 2, events.PhaseStop)
 	}

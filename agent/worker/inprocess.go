@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -46,7 +49,7 @@ func (t *transition) inProcess(j *job) {
 }
 
 func (t *transition) newIncarnation(j *job, m events.LaunchMember) *incarnation {
-	w := &incarnation{rank: -1, replaces: j.failedIn(m.Place.Slot), ref: events.WorkerRef{
+	w := &incarnation{rank: -1, replaces: j.failedIn(m.Place.Slot), ref: roster.WorkerRef{
 		Job: j.launch.Job, Place: m.Place, Incarnation: t.newIncarnationID(), Agent: t.s.cfg.Agent, Attempt: m.Attempt,
 	}}
 	j.incarnations[m.Place.Slot] = w
@@ -139,15 +142,15 @@ func (in WorkerJoined) apply(t *transition) {
 	j, w := t.s.find(in.Worker)
 	switch {
 	case w == nil || !w.alive():
-		t.do(RefuseJoin{Worker: in.Worker, Code: events.Fenced, Reason: "this worker has ended or was never started here"})
+		t.do(RefuseJoin{Worker: in.Worker, Code: errcode.Fenced, Reason: "this worker has ended or was never started here"})
 	case !j.inProcess():
-		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: `the job runs with recovery "restart": its ranks are in the environment; submit it with recovery "in-process" to join from inside`})
+		t.do(RefuseJoin{Worker: in.Worker, Code: errcode.Invalid, Reason: `the job runs with recovery "restart": its ranks are in the environment; submit it with recovery "in-process" to join from inside`})
 	case w.verdict != "":
 		t.do(AnswerJoin{Worker: in.Worker, Assignment: workerprotocol.Assignment{Verdict: w.verdict}})
-	case events.Generation(in.Request.Left) < w.left:
+	case ident.Generation(in.Request.Left) < w.left:
 		// It was superseded by an earlier arrival. No worker waits for its answer.
 	case in.Request.Address == "":
-		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: "address is empty: give the host:port on which this worker takes data-plane connections"})
+		t.do(RefuseJoin{Worker: in.Worker, Code: errcode.Invalid, Reason: "address is empty: give the host:port on which this worker takes data-plane connections"})
 	case w.join != nil && w.join.req.Left == in.Request.Left:
 		before := w.join.req
 		if before.Unsynced && !in.Request.Unsynced {
@@ -159,7 +162,7 @@ func (in WorkerJoined) apply(t *transition) {
 		w.join.req.Unsynced = in.Request.Unsynced && before.Unsynced
 		w.join.req.Holders = max(in.Request.Holders, before.Holders)
 	default:
-		w.left = max(w.left, events.Generation(in.Request.Left))
+		w.left = max(w.left, ident.Generation(in.Request.Left))
 		if c := commit(in.Request.Commit); w.left > 0 {
 			w.commit = c // the commit that it has returned to
 		}
@@ -168,7 +171,7 @@ func (in WorkerJoined) apply(t *transition) {
 		}
 		w.join = &join{req: in.Request, receivedAt: t.now, sendAt: t.now}
 		for _, rank := range in.Request.Accused {
-			t.examine(j, events.Generation(in.Request.Left), rank)
+			t.examine(j, ident.Generation(in.Request.Left), rank)
 		}
 	}
 }
@@ -214,7 +217,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 // answerPrefetch tells a waiting newcomer where to find the state of the current generation.
 func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMember) {
 	l, q := j.launch, w.join
-	known := max(q.stateFrom, events.Generation(q.req.Holders))
+	known := max(q.stateFrom, ident.Generation(q.req.Holders))
 	if !q.req.Unsynced || m.Rank >= 0 || len(m.Peers) == 0 || known >= l.Generation {
 		return
 	}
@@ -279,7 +282,7 @@ func (t *transition) sendJoin(w *incarnation) {
 	}
 	t.do(SendJoin{Join: events.MemberJoin{
 		Job: w.ref.Job, Place: w.ref.Place, Incarnation: w.ref.Incarnation, Agent: t.s.cfg.Agent, Attempt: w.ref.Attempt,
-		PID: w.ref.PID, Address: q.req.Address, Left: events.Generation(q.req.Left), Planned: q.req.Planned,
+		PID: w.ref.PID, Address: q.req.Address, Left: ident.Generation(q.req.Left), Planned: q.req.Planned,
 		Accused: q.req.Accused, Broken: q.req.Broken, NoticeMS: notice, Commit: commit(q.req.Commit), Unsynced: q.req.Unsynced,
 	}})
 }
@@ -293,9 +296,9 @@ func (in JoinAnswered) apply(t *transition) {
 	q.sentAt = time.Time{}
 	q.sendAt = t.now.Add(rejoinEvery)
 	switch {
-	case in.Refused == events.Fenced && w.phase != planned:
+	case in.Refused == errcode.Fenced && w.phase != planned:
 		t.dismiss(w, workerprotocol.Removed)
-	case in.Refused == events.Invalid && w.phase != planned:
+	case in.Refused == errcode.Invalid && w.phase != planned:
 		w.join = nil
 		t.do(RefuseJoin{Worker: in.Worker, Code: in.Refused, Reason: in.Reason})
 	case in.Refused != "":
@@ -313,6 +316,6 @@ func (in JoinAnswered) apply(t *transition) {
 	}
 }
 
-func commit(c workerprotocol.Commit) events.Commit {
-	return events.Commit{Generation: events.Generation(c.Generation), Step: c.Step, Hash: c.Hash}
+func commit(c workerprotocol.Commit) roster.Commit {
+	return roster.Commit{Generation: ident.Generation(c.Generation), Step: c.Step, Hash: c.Hash}
 }

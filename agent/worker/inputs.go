@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -16,13 +19,13 @@ type Launched struct{ Launch events.Launch }
 
 // ProcessStarted reports that StartProcess has succeeded.
 type ProcessStarted struct {
-	Worker events.Incarnation
+	Worker ident.Incarnation
 	PID    int
 }
 
 // ProcessFailedToStart reports that StartProcess has failed.
 type ProcessFailedToStart struct {
-	Worker   events.Incarnation
+	Worker   ident.Incarnation
 	ExitCode int    // as in a shell: 127 no such command, 126 not executable
 	Detail   string // without a leading "cannot start"
 	// The node lacks what it takes to start any process.
@@ -31,7 +34,7 @@ type ProcessFailedToStart struct {
 
 // ProcessExited reports that a started process and its whole group are gone.
 type ProcessExited struct {
-	Worker   events.Incarnation
+	Worker   ident.Incarnation
 	ExitCode int    // -1 if ended by a signal
 	Signal   string // SIGKILL
 	Number   int    // of the signal
@@ -40,13 +43,13 @@ type ProcessExited struct {
 	Dropped  uint64        // lines of output that were not kept
 	Age      time.Duration // since the exit
 
-	Exception *events.Exception // what the program printed about its end, or nil
+	Exception *roster.Exception // what the program printed about its end, or nil
 }
 
 // ProcessDying reports that a running process is certain to end, though it cannot be waited for
 // yet. ProcessExited follows. Without a signal and with ExitCode 0 it is unknown how it ends.
 type ProcessDying struct {
-	Worker   events.Incarnation
+	Worker   ident.Incarnation
 	ExitCode int
 	Signal   string // SIGKILL
 	Number   int    // of the signal
@@ -55,50 +58,50 @@ type ProcessDying struct {
 // Orphaned reports that a process of this agent's earlier incarnation was found, and fenced or
 // found dead.
 type Orphaned struct {
-	Job        events.JobID
-	Place      events.Place
+	Job        ident.JobID
+	Place      ident.Place
 	Attempt    int
-	Worker     events.Incarnation
-	Generation events.Generation
+	Worker     ident.Incarnation
+	Generation ident.Generation
 	PID        int
 	Span       events.Span // StartProcess.Span, if it is known
 }
 
 // MasterPrepared answers PrepareMaster.
 type MasterPrepared struct {
-	Job     events.JobID
+	Job     ident.JobID
 	Address string // host:port; empty = none was found
 }
 
 // WorkerJoined is a worker's call of join. It is idempotent.
 type WorkerJoined struct {
-	Worker  events.Incarnation
+	Worker  ident.Incarnation
 	Request workerprotocol.JoinRequest
 }
 
 // WorkerReported is a worker's call of report.
 type WorkerReported struct {
-	Worker events.Incarnation
+	Worker ident.Incarnation
 	Report workerprotocol.Report
 }
 
 // WorkerCommitted is a worker's call of commit.
 type WorkerCommitted struct {
-	Worker events.Incarnation
+	Worker ident.Incarnation
 	Report workerprotocol.CommitReport
 }
 
 // WorkerFinished is a worker's call of done.
 type WorkerFinished struct {
-	Worker events.Incarnation
+	Worker ident.Incarnation
 	Report workerprotocol.DoneReport
 }
 
 // JoinAnswered is the result of SendJoin. Refused is empty if the answer is valid.
 type JoinAnswered struct {
-	Worker  events.Incarnation
+	Worker  ident.Incarnation
 	Waiting events.MemberWaiting
-	Refused events.Code
+	Refused errcode.Code
 	Reason  string
 }
 

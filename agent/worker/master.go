@@ -3,7 +3,7 @@ package worker
 import (
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -11,9 +11,9 @@ import (
 // rank 0: one for all workers of the node, and a new one for each generation, so that nothing that
 // an earlier generation has left can be found there.
 type master struct {
-	address string            // empty = none yet
-	asked   time.Time         // of the last PrepareMaster
-	used    events.Generation // which has begun with it; 0 = none
+	address string           // empty = none yet
+	asked   time.Time        // of the last PrepareMaster
+	used    ident.Generation // which has begun with it; 0 = none
 }
 
 // planMaster prepares the master of the next generation.

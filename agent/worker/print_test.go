@@ -7,23 +7,25 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // traceName names the traces that occur in scripts, and the spans of workers in them.
 func (p *player) traceName(tp string) string {
 	const job = "mnist-7f3a"
-	roots := map[string]string{"job": events.JobTrace(job)}
-	for g := events.Generation(1); g < 10; g++ {
-		roots["incident-"+g.String()] = events.TraceOf(job, g)
+	roots := map[string]string{"job": tracing.JobTrace(job)}
+	for g := ident.Generation(1); g < 10; g++ {
+		roots["incident-"+g.String()] = tracing.IncidentTrace(job, g)
 	}
 	for id, w := range p.names {
-		if tp == events.WorkerTrace(id) {
+		if tp == tracing.WorkerTrace(id) {
 			return "its own/" + w
 		}
 	}
 	for name, root := range roots {
-		if events.TraceID(root) != events.TraceID(tp) {
+		if tracing.TraceID(root) != tracing.TraceID(tp) {
 			continue
 		}
 		if tp == root {
@@ -32,11 +34,11 @@ func (p *player) traceName(tp string) string {
 		names := maps.Clone(p.names)
 		names["01OLD"] = "old"
 		for id, w := range names {
-			if tp == events.ChildTrace(root, "process", string(id)) {
+			if tp == tracing.Child(root, "process", string(id)) {
 				return name + "/" + w
 			}
-			for g := events.Generation(1); g < 10; g++ {
-				if tp == events.ChildTrace(root, "generation", string(id), g.String()) {
+			for g := ident.Generation(1); g < 10; g++ {
+				if tp == tracing.Child(root, "generation", string(id), g.String()) {
 					return name + "/" + w + "/" + g.String()
 				}
 			}

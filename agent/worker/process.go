@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -102,7 +105,7 @@ func (t *transition) releaseExits(j *job) {
 
 // examine asks for the process of a rank that others have lost, or, with -1, for all that have not
 // left a generation that is over.
-func (t *transition) examine(j *job, g events.Generation, rank int) {
+func (t *transition) examine(j *job, g ident.Generation, rank int) {
 	if !j.inProcess() {
 		return
 	}
@@ -224,7 +227,7 @@ func (in Orphaned) apply(t *transition) {
 	if w := j.incarnations[in.Place.Slot]; w != nil && (w.alive() || w.ref.Attempt >= in.Attempt) {
 		return
 	}
-	w := &incarnation{phase: ended, rank: -1, endedAt: t.now, ref: events.WorkerRef{
+	w := &incarnation{phase: ended, rank: -1, endedAt: t.now, ref: roster.WorkerRef{
 		Job: in.Job, Place: in.Place, Incarnation: in.Worker, Agent: t.s.cfg.Agent, Attempt: in.Attempt,
 		Generation: in.Generation, PID: in.PID,
 	}}
@@ -247,7 +250,7 @@ func (t *transition) startTrace(j *job) string {
 	if j.launch.Trace != "" {
 		return j.launch.Trace
 	}
-	return events.JobTrace(j.launch.Job)
+	return tracing.JobTrace(j.launch.Job)
 }
 
 // exitTrace returns the trace of the incident that an exit belongs to: a member that was ready
@@ -256,18 +259,18 @@ func (t *transition) startTrace(j *job) string {
 func (t *transition) exitTrace(j *job, w *incarnation) string {
 	switch {
 	case w.ready > 0 && w.ready == w.ref.Generation:
-		return events.TraceOf(w.ref.Job, w.ready)
+		return tracing.IncidentTrace(w.ref.Job, w.ready)
 	case w.ready == 0 && w.aside() && j.trains():
 		return w.process.Self
 	case j.launch.Trace != "":
 		return j.launch.Trace
 	case w.ready > 0:
-		return events.TraceOf(w.ref.Job, w.ready)
+		return tracing.IncidentTrace(w.ref.Job, w.ready)
 	}
-	return events.JobTrace(w.ref.Job)
+	return tracing.JobTrace(w.ref.Job)
 }
 
-func (t *transition) pushLostToAll(j *job, g events.Generation, rank int, reason string) {
+func (t *transition) pushLostToAll(j *job, g ident.Generation, rank int, reason string) {
 	if !j.inProcess() {
 		return
 	}

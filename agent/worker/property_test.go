@@ -9,7 +9,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -18,14 +21,14 @@ import (
 type world struct {
 	s        State
 	now      time.Time
-	started  map[events.Incarnation]StartProcess
-	ended    map[events.Incarnation]bool
-	attempts map[events.Place]int // highest one started, in-process
-	holder   map[events.Place]events.Incarnation
-	exits    map[events.Incarnation]int
-	doomed   map[events.Incarnation]bool // certain to end
-	spans    map[string]bool             // recorded, of those with fixed ids
-	handed   map[string]bool             // fixed ids that programs were told
+	started  map[ident.Incarnation]StartProcess
+	ended    map[ident.Incarnation]bool
+	attempts map[ident.Place]int // highest one started, in-process
+	holder   map[ident.Place]ident.Incarnation
+	exits    map[ident.Incarnation]int
+	doomed   map[ident.Incarnation]bool // certain to end
+	spans    map[string]bool            // recorded, of those with fixed ids
+	handed   map[string]bool            // fixed ids that programs were told
 	revision uint64
 }
 
@@ -36,7 +39,7 @@ func (w *world) step(t *rapid.T, in Input) {
 	if w.s.Revisions()["j-0000"] < before {
 		t.Fatalf("revision fell from %d", before)
 	}
-	noticed := map[events.Incarnation]bool{}
+	noticed := map[ident.Incarnation]bool{}
 	for _, a := range acts {
 		switch a := a.(type) {
 		case StartProcess:
@@ -76,7 +79,7 @@ func (w *world) step(t *rapid.T, in Input) {
 			}
 		case RecordSpan:
 			switch {
-			case a.Span.Name == spanLaunch && a.Span.Parent == events.TraceOf("j-0000", generation(a.Span)):
+			case a.Span.Name == spanLaunch && a.Span.Parent == tracing.IncidentTrace("j-0000", generation(a.Span)):
 				t.Fatalf("the launch of %s is in the trace of the incident that ends it", generation(a.Span))
 			case a.Span.End.Before(a.Span.Start):
 				t.Fatalf("span %q ends before it begins", a.Span.Name)
@@ -88,7 +91,7 @@ func (w *world) step(t *rapid.T, in Input) {
 			}
 		case AnswerJoin:
 			if a.Assignment.Verdict == workerprotocol.Assigned {
-				if w.spans[a.Assignment.Trace] || !events.ValidTrace(a.Assignment.Trace) {
+				if w.spans[a.Assignment.Trace] || !tracing.Valid(a.Assignment.Trace) {
 					t.Fatalf("assigned to the span %q, which has ended or is none", a.Assignment.Trace)
 				}
 				w.handed[a.Assignment.Trace] = true
@@ -100,15 +103,15 @@ func (w *world) step(t *rapid.T, in Input) {
 	}
 }
 
-func (w *world) known(t *rapid.T, id events.Incarnation) {
+func (w *world) known(t *rapid.T, id ident.Incarnation) {
 	if _, ok := w.started[id]; !ok || w.ended[id] {
 		t.Fatalf("%s is signalled but does not run", id)
 	}
 }
 
 // some picks a worker: a live one, a dead one or an unknown one.
-func (w *world) some(t *rapid.T) events.Incarnation {
-	ids := []events.Incarnation{"01NOBODY"}
+func (w *world) some(t *rapid.T) ident.Incarnation {
+	ids := []ident.Incarnation{"01NOBODY"}
 	for _, x := range w.s.Workers() {
 		ids = append(ids, x.Incarnation)
 	}
@@ -122,7 +125,7 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 	l := events.Launch{
 		Job: "j-0000", Node: "node-a", Revision: w.revision, World: 3, Master: "h:1",
 		Phase:      rapid.SampledFrom([]events.Phase{events.PhasePrepare, events.PhaseRun, events.PhaseRun, events.PhaseStop}).Draw(t, "phase"),
-		Generation: events.Generation(rapid.IntRange(1, 4).Draw(t, "generation")), Planned: rapid.Bool().Draw(t, "planned"),
+		Generation: ident.Generation(rapid.IntRange(1, 4).Draw(t, "generation")), Planned: rapid.Bool().Draw(t, "planned"),
 		Spec: spec.Job{Command: []string{"x"}, Recovery: recovery},
 	}
 	most := l.Generation
@@ -130,9 +133,9 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 		most-- // the generation is only proposed, so it has made no step
 	}
 	if good := rapid.IntRange(0, int(most)).Draw(t, "good"); good > 0 {
-		l.From, l.Trace = events.Generation(good), events.TraceOf(l.Job, events.Generation(good))
+		l.From, l.Trace = ident.Generation(good), tracing.IncidentTrace(l.Job, ident.Generation(good))
 	}
-	incarnations := map[events.Slot]events.Incarnation{}
+	incarnations := map[ident.Slot]ident.Incarnation{}
 	for _, x := range w.s.Workers() {
 		incarnations[x.Place.Slot] = x.Incarnation
 	}
@@ -141,28 +144,28 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 		m.Place = place(slot)
 		m.Attempt = rapid.IntRange(1, 3).Draw(t, "attempt")
 		m.Rank = rapid.IntRange(-1, 2).Draw(t, "rank")
-		m.Incarnation = rapid.SampledFrom([]events.Incarnation{"", incarnations[events.Slot(slot)], "01FOREIGN"}).Draw(t, "incarnation")
+		m.Incarnation = rapid.SampledFrom([]ident.Incarnation{"", incarnations[ident.Slot(slot)], "01FOREIGN"}).Draw(t, "incarnation")
 		l.Members = append(l.Members, m)
 	}
 	return l
 }
 
 // generation returns the generation that a span names.
-func generation(s events.Span) events.Generation {
+func generation(s events.Span) ident.Generation {
 	g, _ := strconv.Atoi(strings.TrimPrefix(s.Attributes["regroup.generation"], "g"))
-	return events.Generation(g)
+	return ident.Generation(g)
 }
 
 func TestAnyHistory(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
-			s: New(Config{Node: "node-a", Agent: "01AGENT"}), now: epoch, started: map[events.Incarnation]StartProcess{},
-			ended: map[events.Incarnation]bool{}, attempts: map[events.Place]int{}, holder: map[events.Place]events.Incarnation{},
-			exits: map[events.Incarnation]int{}, doomed: map[events.Incarnation]bool{}, spans: map[string]bool{}, handed: map[string]bool{},
+			s: New(Config{Node: "node-a", Agent: "01AGENT"}), now: epoch, started: map[ident.Incarnation]StartProcess{},
+			ended: map[ident.Incarnation]bool{}, attempts: map[ident.Place]int{}, holder: map[ident.Place]ident.Incarnation{},
+			exits: map[ident.Incarnation]int{}, doomed: map[ident.Incarnation]bool{}, spans: map[string]bool{}, handed: map[string]bool{},
 		}
 		recovery := rapid.SampledFrom([]spec.Recovery{spec.RecoveryRestart, spec.RecoveryInProcess}).Draw(t, "recovery")
-		exit := func(id events.Incarnation) {
+		exit := func(id ident.Incarnation) {
 			_, ok := w.started[id]
 			if ok {
 				w.ended[id] = true
@@ -186,7 +189,7 @@ func TestAnyHistory(t *testing.T) {
 			case 6:
 				w.step(t, JoinAnswered{Worker: id, Waiting: events.MemberWaiting{
 					Over: rapid.Bool().Draw(t, "over"), Removed: rapid.Bool().Draw(t, "removed"),
-				}, Refused: rapid.SampledFrom([]events.Code{"", events.Unavailable, events.Fenced, events.Invalid}).Draw(t, "refused")})
+				}, Refused: rapid.SampledFrom([]errcode.Code{"", errcode.Unavailable, errcode.Fenced, errcode.Invalid}).Draw(t, "refused")})
 			case 7:
 				w.step(t, MasterPrepared{Job: "j-0000", Address: "h:3"})
 			case 8:

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // reporterOf returns an incarnation that may report for generation g. Reports for an old generation
 // are ignored.
-func (t *transition) reporterOf(id events.Incarnation, g uint64) (*job, *incarnation) {
+func (t *transition) reporterOf(id ident.Incarnation, g uint64) (*job, *incarnation) {
 	j, w := t.s.find(id)
 	if w == nil || !w.alive() || uint64(w.ref.Generation) != g {
 		return nil, nil
@@ -93,7 +95,7 @@ func (in WorkerFinished) apply(t *transition) {
 			done.MetricSteps[name] = at
 		}
 	}
-	t.publish(w, done, events.JobTrace(j.launch.Job))
+	t.publish(w, done, tracing.JobTrace(j.launch.Job))
 }
 
 func stepOf(reported *uint64, step uint64) uint64 {

@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -24,14 +28,14 @@ type player struct {
 	t     *testing.T
 	s     State
 	now   time.Time
-	names map[events.Incarnation]string
+	names map[ident.Incarnation]string
 	out   strings.Builder
 	envs  map[string]StartProcess
 }
 
 func play(t *testing.T, script string) string {
 	p := &player{
-		t: t, now: epoch, names: map[events.Incarnation]string{}, envs: map[string]StartProcess{},
+		t: t, now: epoch, names: map[ident.Incarnation]string{}, envs: map[string]StartProcess{},
 		s: New(Config{Node: "node-a", Agent: "01AGENT", Advertise: "10.0.0.1", Socket: "/run/a.sock", ErrorDir: "/run/errors"}),
 	}
 	for line := range strings.Lines(script) {
@@ -58,7 +62,7 @@ func (p *player) command(f []string) {
 		k, v, _ := strings.Cut(s, "=")
 		a[k] = v
 	}
-	id := events.Incarnation("")
+	id := ident.Incarnation("")
 	if len(f) > 1 {
 		for k, n := range p.names {
 			if n == f[1] {
@@ -79,7 +83,7 @@ func (p *player) command(f []string) {
 			x.ExitCode, x.Number = -1, map[string]int{"SIGKILL": 9, "SIGTERM": 15, "SIGSEGV": 11}[x.Signal]
 		}
 		if typ, says, found := strings.Cut(strings.ReplaceAll(a["exception"], "_", " "), ": "); found {
-			x.Exception = &events.Exception{Type: typ, Message: says, File: "train.py", Line: 7, Function: "main", BeforeMS: float64(a.num("before"))}
+			x.Exception = &roster.Exception{Type: typ, Message: says, File: "train.py", Line: 7, Function: "main", BeforeMS: float64(a.num("before"))}
 		}
 		p.step(x)
 	case "dying":
@@ -89,8 +93,8 @@ func (p *player) command(f []string) {
 	case "orphan":
 		o := Orphaned{Job: "mnist-7f3a", Place: place(a.num("slot")), Attempt: a.num("attempt"), Worker: "01OLD"}
 		if a.has("ran") {
-			o.Span = events.Span{Service: "worker", Name: "worker process", Parent: events.JobTrace(o.Job), Start: p.now.Add(-time.Duration(a.num("ran")) * time.Second)}
-			o.Span.Self = events.ChildTrace(o.Span.Parent, "process", string(o.Worker))
+			o.Span = events.Span{Service: "worker", Name: "worker process", Parent: tracing.JobTrace(o.Job), Start: p.now.Add(-time.Duration(a.num("ran")) * time.Second)}
+			o.Span.Self = tracing.Child(o.Span.Parent, "process", string(o.Worker))
 		}
 		p.step(o)
 	case "master":
@@ -102,7 +106,7 @@ func (p *player) command(f []string) {
 		}})
 	case "answered":
 		p.step(JoinAnswered{
-			Worker: id, Refused: events.Code(a["refused"]), Reason: "because",
+			Worker: id, Refused: errcode.Code(a["refused"]), Reason: "because",
 			Waiting: events.MemberWaiting{Over: a.has("over"), Removed: a.has("removed")},
 		})
 	case "report":
@@ -137,10 +141,10 @@ func (p *player) command(f []string) {
 		p.step(WorkerFinished{id, workerprotocol.DoneReport{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}})
 	case "notice":
 		n := events.Notice{Rank: a.num("rank")}
-		n.Exited.Job, n.Exited.Generation, n.Exited.Detail = "mnist-7f3a", events.Generation(a.num("gen")), "killed by signal 9 (SIGKILL)"
+		n.Exited.Job, n.Exited.Generation, n.Exited.Detail = "mnist-7f3a", ident.Generation(a.num("gen")), "killed by signal 9 (SIGKILL)"
 		p.step(NoticeHeard{n})
 	case "abandon":
-		p.step(AbandonHeard{events.Abandon{Job: "mnist-7f3a", Generation: events.Generation(a.num("gen")), Reason: "node-b is lost"}})
+		p.step(AbandonHeard{events.Abandon{Job: "mnist-7f3a", Generation: ident.Generation(a.num("gen")), Reason: "node-b is lost"}})
 	case "lease": // lease restart=3s in-place=1m
 		until := func(k string) time.Time {
 			d, err := time.ParseDuration(a[k])
@@ -225,13 +229,13 @@ func keys(m map[string]string) func(func(string) bool) {
 	}
 }
 
-func place(slot int) events.Place { return events.Place{Node: "node-a", Slot: events.Slot(slot)} }
+func place(slot int) ident.Place { return ident.Place{Node: "node-a", Slot: ident.Slot(slot)} }
 
 // launch parses rev= phase= gen= recovery= world= members=slot[:attempt][=rank[@name]],...
 func (p *player) launch(a args, f []string) events.Launch {
 	l := events.Launch{
 		Job: "mnist-7f3a", Node: "node-a", Revision: uint64(a.num("rev")), Phase: events.Phase(a["phase"]),
-		Generation: events.Generation(a.num("gen")), World: a.num("world"), Master: a["master"], Planned: a.has("planned"),
+		Generation: ident.Generation(a.num("gen")), World: a.num("world"), Master: a["master"], Planned: a.has("planned"),
 		Now: a.has("now"), Token: "tok",
 		Spec: spec.Job{
 			Name: "mnist", Command: []string{"python", "train.py", "--rank=${local_rank}"}, Recovery: spec.RecoveryInProcess,
@@ -246,7 +250,7 @@ func (p *player) launch(a args, f []string) events.Launch {
 	}
 	if g := a.num("from"); g > 0 {
 		at := place(9)
-		l.From, l.Trace = events.Generation(g), events.TraceOf(l.Job, events.Generation(g))
+		l.From, l.Trace = ident.Generation(g), tracing.IncidentTrace(l.Job, ident.Generation(g))
 		l.Cause = events.Cause{Kind: events.CauseKind(cmp.Or(a["cause"], "worker-failed")), Place: &at, Rank: a.num("lost")}
 	}
 	for _, s := range f {
@@ -298,7 +302,7 @@ func (p *player) stamp() string {
 }
 
 // name names workers w1, w2 ... in the order in which they appear.
-func (p *player) name(id events.Incarnation) string {
+func (p *player) name(id ident.Incarnation) string {
 	if strings.HasPrefix(string(id), "01O") {
 		return "old"
 	}

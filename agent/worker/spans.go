@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -35,19 +36,19 @@ func (t *transition) beginProcess(j *job, w *incarnation) {
 	case w.trace != "":
 		parent = w.trace
 	case j.trains():
-		w.process = t.begin(w, spanProcess, "", events.WorkerTrace(w.ref.Incarnation))
+		w.process = t.begin(w, spanProcess, "", tracing.WorkerTrace(w.ref.Incarnation))
 		return
 	default:
 		parent = t.startTrace(j)
 	}
-	w.process = t.begin(w, spanProcess, parent, events.ChildTrace(parent, "process", string(w.ref.Incarnation)))
+	w.process = t.begin(w, spanProcess, parent, tracing.Child(parent, "process", string(w.ref.Incarnation)))
 }
 
 // trains reports whether the launch is of a generation that has made a good step: its trace is that
 // of the next incident, which has not begun.
 func (j *job) trains() bool {
 	l := j.launch
-	return l.Phase == events.PhaseRun && l.Generation > 0 && l.Trace == events.TraceOf(l.Job, l.Generation)
+	return l.Phase == events.PhaseRun && l.Generation > 0 && l.Trace == tracing.IncidentTrace(l.Job, l.Generation)
 }
 
 // formationTrace returns the trace of what began the generation of a launch, whenever the launch is
@@ -67,10 +68,10 @@ func (w *incarnation) aside() bool { return w.process.Self != "" && w.process.Pa
 // process in the trace that the process was started in; later ones lead to it by a link.
 func (t *transition) beginGeneration(w *incarnation) {
 	parent, links := w.trace, []string{w.process.Self}
-	if events.TraceID(parent) == events.TraceID(w.process.Self) {
+	if tracing.TraceID(parent) == tracing.TraceID(w.process.Self) {
 		parent, links = w.process.Self, nil
 	}
-	self := events.ChildTrace(w.trace, "generation", string(w.ref.Incarnation), w.ref.Generation.String())
+	self := tracing.Child(w.trace, "generation", string(w.ref.Incarnation), w.ref.Generation.String())
 	w.generation = t.begin(w, spanGeneration+w.ref.Generation.String(), parent, self)
 	w.generation.Links = links
 }

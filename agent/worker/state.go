@@ -7,26 +7,28 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Config is the configuration of the state machine.
 type Config struct {
-	Node      events.NodeID
-	Agent     events.Incarnation // the agent's incarnation
-	Advertise string             // data-plane host
-	DataPorts string             // low-high; empty = any
-	Socket    string             // path of the worker API
-	ErrorDir  string             // directory of TORCHELASTIC_ERROR_FILE
-	Devices   map[string]string  // variables of the agent that hide GPUs, such as CUDA_VISIBLE_DEVICES
+	Node      ident.NodeID
+	Agent     ident.Incarnation // the agent's incarnation
+	Advertise string            // data-plane host
+	DataPorts string            // low-high; empty = any
+	Socket    string            // path of the worker API
+	ErrorDir  string            // directory of TORCHELASTIC_ERROR_FILE
+	Devices   map[string]string // variables of the agent that hide GPUs, such as CUDA_VISIBLE_DEVICES
 }
 
 // State is the state of the state machine. Step returns the next one; the jobs in it are changed in
 // place.
 type State struct {
 	cfg       Config
-	jobs      map[events.JobID]*job
+	jobs      map[ident.JobID]*job
 	idCounter uint64 // worker incarnations created so far
 	idTime    int64  // Unix milliseconds of the last one
 	stopping  bool
@@ -37,13 +39,13 @@ type State struct {
 }
 
 // New returns the state of an agent before its first input.
-func New(c Config) State { return State{cfg: c, jobs: map[events.JobID]*job{}} }
+func New(c Config) State { return State{cfg: c, jobs: map[ident.JobID]*job{}} }
 
 type job struct {
 	launch       events.Launch
 	launchedAt   time.Time // when the first launch of its phase and generation arrived
 	formed       formation
-	incarnations map[events.Slot]*incarnation
+	incarnations map[ident.Slot]*incarnation
 	idle         time.Time // since when a stopped job has no process
 	lastStart    time.Time // of a process
 	spares       time.Time // the start after which spares were asked for; zero = they were not
@@ -53,7 +55,7 @@ type job struct {
 
 // formation is what began a generation.
 type formation struct {
-	generation events.Generation
+	generation ident.Generation
 	trace      string // traceparent of the incident, or of the job's start
 }
 
@@ -68,20 +70,20 @@ const (
 
 // incarnation is the newest incarnation of the worker in one slot of this node.
 type incarnation struct {
-	ref             events.WorkerRef // Generation is the current or last one
+	ref             roster.WorkerRef // Generation is the current or last one
 	phase           phase
 	rank            int // in ref.Generation
 	localRank       int // the same
 	world           int
-	trace           string            // traceparent of what began ref.Generation
-	process         events.Span       // its span, until the exit; no Self = it was recorded
-	generation      events.Span       // the span of its part in ref.Generation, likewise
-	failedIn        string            // traceparent of the incident that its failure began or belongs to
-	replaces        string            // failedIn of the one before it in this slot
-	ready           events.Generation // last generation in which it was ready
-	left            events.Generation // newest generation that it reports to have left
-	stopRequested   bool              // by a launch, or because the agent ends
-	killAt          time.Time         // after the stop
+	trace           string           // traceparent of what began ref.Generation
+	process         events.Span      // its span, until the exit; no Self = it was recorded
+	generation      events.Span      // the span of its part in ref.Generation, likewise
+	failedIn        string           // traceparent of the incident that its failure began or belongs to
+	replaces        string           // failedIn of the one before it in this slot
+	ready           ident.Generation // last generation in which it was ready
+	left            ident.Generation // newest generation that it reports to have left
+	stopRequested   bool             // by a launch, or because the agent ends
+	killAt          time.Time        // after the stop
 	killed          bool
 	leaseOver       string    // why it is killed at the end of its lease; empty = it has one
 	leaseFailure    bool      // it ends because of that: it was not stopped before
@@ -93,7 +95,7 @@ type incarnation struct {
 	pushed          pushed
 	progress        events.Progress
 	values          map[string]metric // newest ones reported
-	commit          events.Commit     // newest one reported
+	commit          roster.Commit     // newest one reported
 	progressPending bool              // progress is to be sent
 	sentAt          time.Time
 	ledger          events.Ledger  // last one sent
@@ -101,9 +103,9 @@ type incarnation struct {
 	heldAt          time.Time
 
 	// Of restart recovery, to tell how long its phases took.
-	survivor           bool              // its predecessor was a member of the generation before
-	steppedIn          events.Generation // in which it has reported a step
-	previousGeneration events.Generation // that its place was in
+	survivor           bool             // its predecessor was a member of the generation before
+	steppedIn          ident.Generation // in which it has reported a step
+	previousGeneration ident.Generation // that its place was in
 	stoppedAt          time.Time
 	endedAt            time.Time
 	startedAt          time.Time
@@ -131,7 +133,7 @@ type join struct {
 	sendAt     time.Time // when to send it (again)
 	sentAt     time.Time // in flight since; zero = no open call
 	backoff    time.Duration
-	stateFrom  events.Generation // whose members the open call was told to fetch the state from; zero = none
+	stateFrom  ident.Generation // whose members the open call was told to fetch the state from; zero = none
 }
 
 func (w *incarnation) alive() bool { return w.phase == starting || w.phase == running }
@@ -143,11 +145,11 @@ func (w *incarnation) member() bool {
 
 func (j *job) inProcess() bool { return j.launch.Spec.Recovery == spec.RecoveryInProcess }
 
-func (j *job) slots() []events.Slot { return slices.Sorted(maps.Keys(j.incarnations)) }
+func (j *job) slots() []ident.Slot { return slices.Sorted(maps.Keys(j.incarnations)) }
 
 // failedIn returns the incident that the failure of a slot's incarnation belongs to; "" = it did
 // not fail.
-func (j *job) failedIn(s events.Slot) string {
+func (j *job) failedIn(s ident.Slot) string {
 	switch w := j.incarnations[s]; {
 	case w == nil:
 		return ""
@@ -159,7 +161,7 @@ func (j *job) failedIn(s events.Slot) string {
 }
 
 // listed returns the launch's member in a slot.
-func (j *job) listed(s events.Slot) (events.LaunchMember, bool) {
+func (j *job) listed(s ident.Slot) (events.LaunchMember, bool) {
 	for _, m := range j.launch.Members {
 		if m.Place.Slot == s {
 			return m, true
@@ -168,9 +170,9 @@ func (j *job) listed(s events.Slot) (events.LaunchMember, bool) {
 	return events.LaunchMember{}, false
 }
 
-func (s State) jobIDs() []events.JobID { return slices.Sorted(maps.Keys(s.jobs)) }
+func (s State) jobIDs() []ident.JobID { return slices.Sorted(maps.Keys(s.jobs)) }
 
-func (s State) find(id events.Incarnation) (*job, *incarnation) {
+func (s State) find(id ident.Incarnation) (*job, *incarnation) {
 	if id == "" {
 		return nil, nil
 	}
@@ -185,8 +187,8 @@ func (s State) find(id events.Incarnation) (*job, *incarnation) {
 }
 
 // Revisions returns the newest launch revision per job, for heartbeats.
-func (s State) Revisions() map[events.JobID]uint64 {
-	r := make(map[events.JobID]uint64, len(s.jobs))
+func (s State) Revisions() map[ident.JobID]uint64 {
+	r := make(map[ident.JobID]uint64, len(s.jobs))
 	for id, j := range s.jobs {
 		if j.launch.Revision > 0 {
 			r[id] = j.launch.Revision
@@ -218,7 +220,7 @@ func (s State) Unused() bool {
 }
 
 // MayJoin reports whether a live worker of the job on this node has no join request under way.
-func (s State) MayJoin(id events.JobID) bool {
+func (s State) MayJoin(id ident.JobID) bool {
 	j := s.jobs[id]
 	if j == nil {
 		return false
@@ -233,7 +235,7 @@ func (s State) MayJoin(id events.JobID) bool {
 
 // Worker is a snapshot of one worker incarnation.
 type Worker struct {
-	events.WorkerRef
+	roster.WorkerRef
 	Rank      int // in Generation; -1 = none
 	LocalRank int // the same
 }
@@ -261,7 +263,7 @@ const randomFrom = 15
 // agent's incarnation, because a state machine has no randomness. The ids that one agent makes
 // increase even if the clock is set back: services order the incarnations of a slot by them. Their
 // common part makes lists of them compress well.
-func (t *transition) newIncarnationID() events.Incarnation {
+func (t *transition) newIncarnationID() ident.Incarnation {
 	s := t.s
 	s.idCounter++
 	s.idTime = max(s.idTime, t.now.UnixMilli(), 0)
@@ -270,15 +272,15 @@ func (t *transition) newIncarnationID() events.Incarnation {
 	digits(id[10:randomFrom], s.idCounter)
 	agent := string(s.cfg.Agent)
 	if len(agent) != len(id) { // not a ULID, but sufficient
-		sum := events.Token("agent", agent)
+		sum := ident.Token("agent", agent)
 		for i := range len(id) - randomFrom {
 			v, _ := strconv.ParseUint(sum[2*i:2*i+2], 16, 8)
 			id[randomFrom+i] = crockford[v&31]
 		}
-		return events.Incarnation(id[:])
+		return ident.Incarnation(id[:])
 	}
 	copy(id[randomFrom:], agent[randomFrom:])
-	return events.Incarnation(id[:])
+	return ident.Incarnation(id[:])
 }
 
 // digits writes v in base 32, most significant first.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -83,10 +84,10 @@ func (t *transition) forget() {
 }
 
 // job returns the state of a job, which it creates if needed.
-func (t *transition) job(id events.JobID) *job {
+func (t *transition) job(id ident.JobID) *job {
 	j := t.s.jobs[id]
 	if j == nil {
-		j = &job{incarnations: map[events.Slot]*incarnation{}}
+		j = &job{incarnations: map[ident.Slot]*incarnation{}}
 		j.launch.Job = id
 		t.s.jobs[id] = j
 	}

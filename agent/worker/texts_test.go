@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -20,10 +22,10 @@ func TestTextsOfAnExitAreShortened(t *testing.T) {
 		s, acts = Step(s, in, now)
 		return acts
 	}
-	place := events.Place{Node: "node-a"}
+	place := ident.Place{Node: "node-a"}
 	acts := step(Launched{Launch: events.Launch{
 		Job: "demo-0000", Node: "node-a", Revision: 1, Phase: events.PhasePrepare, Spec: spec.Job{Recovery: spec.RecoveryInProcess, Command: []string{"x"}},
-		Members: []events.LaunchMember{{Member: events.Member{Place: place, Attempt: 1, Rank: -1}}},
+		Members: []events.LaunchMember{{Member: roster.Member{Place: place, Attempt: 1, Rank: -1}}},
 	}})
 	id := acts[0].(StartProcess).Worker
 	step(ProcessStarted{Worker: id, PID: 7})

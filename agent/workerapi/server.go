@@ -52,7 +52,7 @@ type Options struct {
 // Refusal is an error that is passed to the worker unchanged.
 type Refusal struct {
 	Status  int    // HTTP status, 4xx or 5xx
-	Code    string // one of package events' codes
+	Code    string // one of package errcode's codes
 	Message string
 }
 

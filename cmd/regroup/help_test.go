@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // sections of a help text, in their order; those in brackets may be missing.
@@ -61,7 +61,7 @@ func TestHelpOfWhatIsThere(t *testing.T) {
 		root.SetOut(io.Discard)
 		root.SetArgs(strings.Fields(line))
 		err = root.Execute()
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || events.CodeOf(err) != events.Invalid) {
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || errcode.Of(err) != errcode.Invalid) {
 			t.Errorf("regroup %s: %v, want %q", line, err, want)
 		}
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/torchrun"
 	"github.com/regroup-io/regroup/cmd/regroup/webhook"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/cluster"
 )
 
@@ -36,7 +36,7 @@ func newRoot() (*cobra.Command, error) {
 	discovery, err2 := serve.LoadDiscovery()
 	gateway, err3 := serve.LoadGateway()
 	if err := errors.Join(err, err1, err2, err3); err != nil {
-		return nil, events.Errorf(events.Invalid, "%w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "%w", err)
 	}
 	config.Version = released().Version
 	root := &cobra.Command{

@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -19,7 +22,7 @@ import (
 // Client is a client of a cluster.
 type Client struct {
 	Conn  *jetstream.Conn
-	Ports events.Ports
+	Ports broker.Ports
 	name  string
 	sent  atomic.Uint64
 }
@@ -41,7 +44,7 @@ func (c *Client) Close() { c.Conn.Close() }
 
 // Submit publishes a job, retries while the brokers cannot store it, waits until it is accepted,
 // and returns its id.
-func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
+func (c *Client) Submit(ctx context.Context, spec spec.Job) (ident.JobID, error) {
 	event, err := c.Publish(ctx, spec)
 	if err != nil {
 		return "", err
@@ -52,22 +55,22 @@ func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error
 // Publish publishes a job, and returns the id of the event.
 func (c *Client) Publish(ctx context.Context, spec spec.Job) (string, error) {
 	e := c.event(events.JobSubmit{Spec: spec})
-	e.Entity = string(events.JobIDFrom(spec.Name, e.Source, e.ID))
+	e.Entity = string(ident.JobIDFrom(spec.Name, e.Source, e.ID))
 	return e.ID, c.publish(ctx, e)
 }
 
 // Accepted waits for the job of an event of this client. Which one of several ids it has depends on
 // what other jobs there are.
-func (c *Client) Accepted(ctx context.Context, name, event string) (job events.JobID, err error) {
+func (c *Client) Accepted(ctx context.Context, name, event string) (job ident.JobID, err error) {
 	source := c.source()
 	return job, Until(ctx, func() (bool, error) {
-		for _, id := range events.JobIDs(name, source, event) {
+		for _, id := range ident.JobIDs(name, source, event) {
 			v, err := c.Job(ctx, id)
 			if err == nil && v.SubmittedBy(source, event) {
 				job = id
 				return true, nil
 			}
-			if err != nil && events.CodeOf(err) != events.NotFound {
+			if err != nil && errcode.Of(err) != errcode.NotFound {
 				return false, err
 			}
 		}
@@ -78,7 +81,7 @@ func (c *Client) Accepted(ctx context.Context, name, event string) (job events.J
 func (c *Client) source() string { return "/client/" + c.name }
 
 // Stop ends a job without grace.
-func (c *Client) Stop(ctx context.Context, job events.JobID) error {
+func (c *Client) Stop(ctx context.Context, job ident.JobID) error {
 	e := c.event(events.JobStop{Job: job, Now: true})
 	e.Entity = string(job)
 	return c.publish(ctx, e)
@@ -100,7 +103,7 @@ func (c *Client) publish(ctx context.Context, e events.Event) error {
 }
 
 // Job reads the registry's view.
-func (c *Client) Job(ctx context.Context, id events.JobID) (events.JobView, error) {
+func (c *Client) Job(ctx context.Context, id ident.JobID) (events.JobView, error) {
 	return View[events.JobView](ctx, c, events.BucketJobs, string(id))
 }
 
@@ -149,10 +152,10 @@ var Enough = errors.New("enough") //nolint:errname,staticcheck // not an error
 
 // Watch calls fn with every fact on the subjects until fn returns Enough. ready (may be nil) is
 // called once all stored facts were read, or skipped if the watch starts with new ones.
-func (c *Client) Watch(ctx context.Context, start events.Start, subjects []string, ready func() error, fn func(Arrival) error) error {
+func (c *Client) Watch(ctx context.Context, start broker.Start, subjects []string, ready func() error, fn func(Arrival) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := c.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Start: start, Subjects: subjects}, func(m events.Stored) error {
+	err := c.Ports.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Start: start, Subjects: subjects}, func(m broker.Stored) error {
 		at := time.Now()
 		e, err := cloudevent.Decode(m.Header, m.Data)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -33,7 +34,7 @@ type Training struct {
 // Run is such a job.
 type Run struct {
 	Training
-	Job  events.JobID
+	Job  ident.JobID
 	Dir  string      // of the records
 	Tail record.Tail // of the records
 
@@ -59,7 +60,7 @@ func (c *Cluster) Train(ctx context.Context, t Training) (*Run, error) {
 }
 
 // JobIs waits for a condition of the registry's view of a job.
-func (c *Cluster) JobIs(ctx context.Context, id events.JobID, what string, ok func(events.JobView) bool) (v events.JobView, err error) {
+func (c *Cluster) JobIs(ctx context.Context, id ident.JobID, what string, ok func(events.JobView) bool) (v events.JobView, err error) {
 	return v, Until(ctx, func() (bool, error) {
 		got, err := c.Client.Job(ctx, id)
 		if err == nil {
@@ -70,7 +71,7 @@ func (c *Cluster) JobIs(ctx context.Context, id events.JobID, what string, ok fu
 }
 
 // Trains waits until a generation above one makes steps with so many workers.
-func (r *Run) Trains(ctx context.Context, above events.Generation, world int) (g events.GenerationView, err error) {
+func (r *Run) Trains(ctx context.Context, above ident.Generation, world int) (g events.GenerationView, err error) {
 	_, err = r.cluster.JobIs(ctx, r.Job, fmt.Sprintf("%d workers train in a generation above %s", world, above), func(v events.JobView) bool {
 		if len(v.Generations) == 0 || v.State.Terminal() {
 			return false
@@ -140,7 +141,7 @@ func (r *Run) ledger(l events.Ledger) error {
 
 // KillWorker kills one of the workers of a job on this machine, another one for another n, once so
 // many run. It returns the generation that it was in.
-func (c *Cluster) KillWorker(ctx context.Context, job events.JobID, world, n int) (events.Generation, error) {
+func (c *Cluster) KillWorker(ctx context.Context, job ident.JobID, world, n int) (ident.Generation, error) {
 	mark := []byte("REGROUP_JOB=" + string(job) + "\x00")
 	var pids []int
 	v, err := c.JobIs(ctx, job, "all its workers run", func(v events.JobView) bool {

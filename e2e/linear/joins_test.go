@@ -18,7 +18,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 	"github.com/regroup-io/regroup/services/rendezvous"
@@ -27,7 +31,7 @@ import (
 var generations = flag.Int("generations", 8, "generations before, during and after the loss of a server")
 
 const (
-	job     = events.JobID("job-a")
+	job     = ident.JobID("job-a")
 	members = 4
 	timeout = 60 * time.Second
 )
@@ -35,17 +39,17 @@ const (
 // record is a join that was accepted, or a seal.
 type record struct {
 	member     string // of a join
-	left       events.Generation
-	generation events.Generation // of a seal
+	left       ident.Generation
+	generation ident.Generation // of a seal
 	members    []string
-	open       bool              // the join had no reply: it may have been accepted
-	is         events.Generation // the reply was that it is already in this generation
+	open       bool             // the join had no reply: it may have been accepted
+	is         ident.Generation // the reply was that it is already in this generation
 }
 
 // state is the model's state of the round: its last generation, and the members that wait for the
 // next one.
 type state struct {
-	generation events.Generation
+	generation ident.Generation
 	waiting    string // member@left, sorted
 }
 
@@ -95,8 +99,8 @@ type history struct {
 	mu       sync.Mutex
 	began    time.Time
 	joins    []porcupine.Operation
-	sealed   map[events.Generation]events.RoundSealed
-	readAt   map[events.Generation]int64
+	sealed   map[ident.Generation]events.RoundSealed
+	readAt   map[ident.Generation]int64
 	unknown  int
 	repeated int
 }
@@ -129,7 +133,7 @@ func (h *history) seal(t *testing.T, b events.RoundSealed) {
 
 // before is a lower bound of the newest generation that a member knew itself to be in when g was
 // sealed.
-func (h *history) before(who string, g events.Generation) (left events.Generation) {
+func (h *history) before(who string, g ident.Generation) (left ident.Generation) {
 	for _, j := range h.joins {
 		if in := j.Output.(record); in.member == who && in.left < g {
 			left = max(left, in.left)
@@ -163,17 +167,17 @@ func (h *history) operations() []porcupine.Operation {
 // member joins, takes part, and joins again, as an agent with one worker does.
 type member struct {
 	n       int
-	place   events.Place
-	worker  events.Incarnation
-	agent   events.Incarnation
-	ports   events.Ports
+	place   ident.Place
+	worker  ident.Incarnation
+	agent   ident.Incarnation
+	ports   broker.Ports
 	h       *history
 	mu      sync.Mutex
-	in      events.Generation // the newest generation of its launches
-	changed chan struct{}     // closed at each launch
+	in      ident.Generation // the newest generation of its launches
+	changed chan struct{}    // closed at each launch
 }
 
-func (m *member) receive(s events.Stored) {
+func (m *member) receive(s broker.Stored) {
 	var l events.Launch
 	if json.Unmarshal(s.Data, &l) != nil || l.Phase != events.PhaseRun {
 		return
@@ -191,22 +195,22 @@ func (m *member) receive(s events.Stored) {
 	}
 }
 
-func (m *member) state() (events.Generation, <-chan struct{}) {
+func (m *member) state() (ident.Generation, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.in, m.changed
 }
 
 // join repeats the request until it is in a newer generation than the one that it has left.
-func (m *member) join(ctx context.Context, left events.Generation) error {
+func (m *member) join(ctx context.Context, left ident.Generation) error {
 	ask := events.MemberJoin{
 		Job: job, Place: m.place, Incarnation: m.worker, Agent: m.agent, Attempt: 1, Address: "127.0.0.1:1", Left: left,
-		Commit: events.Commit{Generation: left, Step: uint64(left)}, // reports progress: generations without progress are delayed more and more
+		Commit: roster.Commit{Generation: left, Step: uint64(left)}, // reports progress: generations without progress are delayed more and more
 	}
 	if left > 0 {
 		ask.Accused = []int{(m.n + 1) % members}
 	}
-	data, err := events.EncodeBody(ask)
+	data, err := bodies.Encode(ask)
 	if err != nil {
 		return err
 	}
@@ -216,7 +220,7 @@ func (m *member) join(ctx context.Context, left events.Generation) error {
 		answer, err := m.ports.Calls.Call(limit, events.RequestSubject(events.ServiceRendezvous, events.VerbJoin), data)
 		cancel()
 		if d.open = err != nil; err == nil {
-			w, err := events.DecodeBody[events.MemberWaiting](answer)
+			w, err := bodies.Decode[events.MemberWaiting](answer)
 			if err != nil || w.Over || w.Removed {
 				return fmt.Errorf("join of %s: %+v, %w", m.place, w, err)
 			}
@@ -247,7 +251,7 @@ func (m *member) join(ctx context.Context, left events.Generation) error {
 // on three servers, of which the leader of the rounds' bucket is stopped and restarted.
 func TestJoinsAreLinearizable(t *testing.T) {
 	s := jetstreamtest.Three(t)
-	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, readAt: map[events.Generation]int64{}}
+	h := &history{began: time.Now(), sealed: map[ident.Generation]events.RoundSealed{}, readAt: map[ident.Generation]int64{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -259,8 +263,8 @@ func TestJoinsAreLinearizable(t *testing.T) {
 		g.Go(func() error { return r.Run(ctx) })
 	}
 	g.Go(func() error {
-		return s.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.FamilySubject(events.FamilyRound, "*")}, Start: events.FromFirst},
-			func(m events.Stored) error {
+		return s.Ports.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.FamilySubject(events.FamilyRound, "*")}, Start: broker.FromFirst},
+			func(m broker.Stored) error {
 				e, err := cloudevent.Decode(m.Header, m.Data)
 				if b, ok := e.Body.(events.RoundSealed); ok && err == nil {
 					h.seal(t, b)
@@ -310,12 +314,12 @@ func TestJoinsAreLinearizable(t *testing.T) {
 }
 
 // newMembers returns the members, each with its own connection.
-func newMembers(t *testing.T, s *jetstreamtest.Servers, h *history) (workers []*member, places []events.Place) {
+func newMembers(t *testing.T, s *jetstreamtest.Servers, h *history) (workers []*member, places []ident.Place) {
 	t.Helper()
 	for i := range members {
 		m := &member{
-			n: i, place: events.Place{Node: events.NodeID("node-" + string(rune('a'+i)))}, h: h, ports: s.Connect(t, nil).Ports(), changed: make(chan struct{}),
-			worker: events.Incarnation(fmt.Sprintf("01K0000000000000000000000%d", i)), agent: events.Incarnation(fmt.Sprintf("01J0000000000000000000000%d", i)),
+			n: i, place: ident.Place{Node: ident.NodeID("node-" + string(rune('a'+i)))}, h: h, ports: s.Connect(t, nil).Ports(), changed: make(chan struct{}),
+			worker: ident.Incarnation(fmt.Sprintf("01K0000000000000000000000%d", i)), agent: ident.Incarnation(fmt.Sprintf("01J0000000000000000000000%d", i)),
 		}
 		workers, places = append(workers, m), append(places, m.place)
 	}
@@ -342,7 +346,7 @@ func train(ctx context.Context, t *testing.T, workers []*member, more int) {
 		all.Go(func() error {
 			for {
 				left, _ := m.state()
-				if left >= start+events.Generation(more) {
+				if left >= start+ident.Generation(more) {
 					return nil
 				}
 				if err := m.join(limit, left); err != nil {
@@ -357,7 +361,7 @@ func train(ctx context.Context, t *testing.T, workers []*member, more int) {
 }
 
 // place publishes a placement as the scheduler does.
-func place(t *testing.T, p events.Ports, places []events.Place) {
+func place(t *testing.T, p broker.Ports, places []ident.Place) {
 	t.Helper()
 	w := spec.Workers{Min: members, Max: members}
 	spec := spec.Job{Name: "job", Command: []string{"train"}, Workers: w, Recovery: spec.RecoveryInProcess}.WithDefaults()
@@ -396,7 +400,7 @@ func TestTheModelOfRoundsSees(t *testing.T) {
 	}
 	a, b := op(0, 1, record{member: "a/0"}), op(0, 1, record{member: "b/0"})
 	open := op(0, math.MaxInt64, record{member: "b/0", open: true})
-	seal := func(call int64, g events.Generation, who ...string) porcupine.Operation {
+	seal := func(call int64, g ident.Generation, who ...string) porcupine.Operation {
 		return op(call, call+1, record{generation: g, members: who})
 	}
 	for name, c := range map[string]struct {

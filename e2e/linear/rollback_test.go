@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous"
@@ -23,7 +24,7 @@ import (
 // nothing.
 func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	s := jetstreamtest.One(t)
-	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, readAt: map[events.Generation]int64{}}
+	h := &history{began: time.Now(), sealed: map[ident.Generation]events.RoundSealed{}, readAt: map[ident.Generation]int64{}}
 	workers, places := newMembers(t, s, h)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -103,7 +104,7 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 }
 
 // generation reads the round's document.
-func generation(t *testing.T, s *jetstreamtest.Servers) events.Generation {
+func generation(t *testing.T, s *jetstreamtest.Servers) ident.Generation {
 	t.Helper()
 	var v events.RoundView
 	await(t, "the round can be read", func() bool {

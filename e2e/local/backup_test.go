@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
@@ -118,7 +120,7 @@ func everyCopyIsCurrent(t *testing.T, top string, copies int) bool {
 		t.Fatalf("%v: %s", err, top)
 	}
 	for _, s := range frame.Brokers.Streams {
-		if len(s.Replicas) != copies || slices.ContainsFunc(s.Replicas, func(r events.ReplicaState) bool { return !r.Current }) {
+		if len(s.Replicas) != copies || slices.ContainsFunc(s.Replicas, func(r broker.ReplicaState) bool { return !r.Current }) {
 			return false
 		}
 	}
@@ -132,7 +134,7 @@ func loseEverything(t *testing.T, c *cluster, again func()) {
 	c.services(2)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
-	var jobs []events.JobID
+	var jobs []ident.JobID
 	for range 2 {
 		jobs = append(jobs, c.submit(append([]string{"--workers", "2:2"}, counter(4000)...)...))
 	}
@@ -145,7 +147,7 @@ func loseEverything(t *testing.T, c *cluster, again func()) {
 		}
 		return processOf(v.Generations[len(v.Generations)-1].Members[1].PID).alive()
 	}
-	lose := func(id events.JobID) {
+	lose := func(id ident.JobID) {
 		v := c.until(id, time.Minute, "its newest generation steps", trains)
 		killPID(t, v.Generations[len(v.Generations)-1].Members[1].PID)
 		c.until(id, time.Minute, "the next generation steps", func(now events.JobView) bool {
@@ -196,7 +198,7 @@ func loseEverything(t *testing.T, c *cluster, again func()) {
 
 // numberedOnce checks that no number of a fact is used twice. Those about a job have no gap; those
 // of placements are counted over all jobs, and one may follow the end of a job's round.
-func numberedOnce(t *testing.T, c *cluster, jobs ...events.JobID) {
+func numberedOnce(t *testing.T, c *cluster, jobs ...ident.JobID) {
 	t.Helper()
 	placed := map[uint64]bool{}
 	for _, id := range jobs {

@@ -17,7 +17,9 @@ import (
 	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/ledger"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/race"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -56,7 +58,7 @@ type cluster struct {
 	dir    string
 	url    string
 	procs  processes.Processes
-	ports  events.Ports
+	ports  broker.Ports
 	agents map[string]bool // nodes whose agents were started here and run
 	env    []string        // of all processes, beside that of the test
 }
@@ -73,7 +75,7 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // connect returns the ports of a connection that ends with the test.
-func connect(t *testing.T, url string) events.Ports {
+func connect(t *testing.T, url string) broker.Ports {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -174,18 +176,18 @@ func (c *cluster) cli(args ...string) (stdout, stderr string, code int) {
 }
 
 // submit submits a job after every running agent is registered, and returns its id.
-func (c *cluster) submit(args ...string) events.JobID {
+func (c *cluster) submit(args ...string) ident.JobID {
 	c.t.Helper()
 	for node, runs := range c.agents {
 		if runs {
-			c.nodes(time.Minute, events.NodeID(node))
+			c.nodes(time.Minute, ident.NodeID(node))
 		}
 	}
 	out, errs, code := c.cli(append([]string{"submit"}, args...)...)
 	if code != 0 {
 		c.t.Fatalf("submit exits %d: %s", code, errs)
 	}
-	return events.JobID(strings.TrimSpace(out))
+	return ident.JobID(strings.TrimSpace(out))
 }
 
 // counter is the command line of an SDK job of many small steps.
@@ -194,17 +196,17 @@ func counter(steps int) []string {
 }
 
 // job reads the registry's view.
-func (c *cluster) job(id events.JobID) events.JobView {
+func (c *cluster) job(id ident.JobID) events.JobView {
 	return view[events.JobView](c, events.BucketJobs, string(id))
 }
 
 // node reads discovery's view.
-func (c *cluster) node(id events.NodeID) events.NodeView {
+func (c *cluster) node(id ident.NodeID) events.NodeView {
 	return view[events.NodeView](c, events.BucketNodes, string(id))
 }
 
 // nodes waits until nodes are ready.
-func (c *cluster) nodes(limit time.Duration, nodes ...events.NodeID) {
+func (c *cluster) nodes(limit time.Duration, nodes ...ident.NodeID) {
 	c.t.Helper()
 	eventually(c.t, limit, func() (bool, string) {
 		for _, n := range nodes {
@@ -233,7 +235,7 @@ func view[V any](c *cluster, bucket, key string) V {
 
 // until waits for a condition of a job, evaluated only when its view is available: a leader
 // election may be under way.
-func (c *cluster) until(id events.JobID, limit time.Duration, what string, ok func(events.JobView) bool) events.JobView {
+func (c *cluster) until(id ident.JobID, limit time.Duration, what string, ok func(events.JobView) bool) events.JobView {
 	c.t.Helper()
 	var v events.JobView
 	eventually(c.t, limit, func() (bool, string) {
@@ -246,7 +248,7 @@ func (c *cluster) until(id events.JobID, limit time.Duration, what string, ok fu
 // ends waits for the end of a job and checks that it succeeded with every sample consumed exactly
 // once. A job that makes steps may take as long as the machine needs: limit is the longest time
 // without a new step or generation.
-func (c *cluster) ends(id events.JobID, limit time.Duration) summary {
+func (c *cluster) ends(id ident.JobID, limit time.Duration) summary {
 	c.t.Helper()
 	for ended := false; !ended; {
 		before := c.job(id)
@@ -270,7 +272,7 @@ func (c *cluster) ends(id events.JobID, limit time.Duration) summary {
 
 // audit proves the same from the output of `regroup status JOB -o json`, with independent code. All
 // programs here use the sample order of seed 1.
-func (c *cluster) audit(id events.JobID) {
+func (c *cluster) audit(id ident.JobID) {
 	c.t.Helper()
 	seed := uint64(1)
 	out, errs, code := c.cli("status", string(id), "-o", "json")
@@ -316,7 +318,7 @@ type summary struct {
 	Metrics map[string]float64
 }
 
-func (c *cluster) summary(id events.JobID) summary {
+func (c *cluster) summary(id ident.JobID) summary {
 	c.t.Helper()
 	out, errs, code := c.cli("status", string(id), "-o", "summary")
 	if code != 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/pytorch"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // participant is an agent that registers itself for a job, as started by a user or srun.
@@ -99,7 +100,7 @@ func (c *participant) prints(what string) {
 }
 
 // joined is the id of the job that agents with --join-job run create.
-func joined(run string) events.JobID { return events.JobIDFrom(run, "/client/agent/join", "join-"+run) }
+func joined(run string) ident.JobID { return ident.JobIDFrom(run, "/client/agent/join", "join-"+run) }
 
 // world reports whether the newest generation makes steps, with exactly these nodes.
 func world(nodes ...string) func(events.JobView) bool {

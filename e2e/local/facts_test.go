@@ -8,18 +8,20 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // facts reads all facts about a job, in order.
-func facts(t *testing.T, c *cluster, job events.JobID) []events.Event {
+func facts(t *testing.T, c *cluster, job ident.JobID) []events.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var all []events.Event
 	end := errors.New("all seen")
-	err := c.ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{"regroup.evt.*." + string(job) + ".>"}, Start: events.FromFirst},
-		func(m events.Stored) error {
+	err := c.ports.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{"regroup.evt.*." + string(job) + ".>"}, Start: broker.FromFirst},
+		func(m broker.Stored) error {
 			e, err := cloudevent.Decode(m.Header, m.Data)
 			if err != nil {
 				return fmt.Errorf("stored fact %d: %w", m.Sequence, err)
@@ -38,7 +40,7 @@ func facts(t *testing.T, c *cluster, job events.JobID) []events.Event {
 
 // publishedOnce checks that services' facts are numbered without gap or repeat per family, and that
 // event ids are unique.
-func publishedOnce(t *testing.T, c *cluster, job events.JobID) {
+func publishedOnce(t *testing.T, c *cluster, job ident.JobID) {
 	t.Helper()
 	ids := map[string]bool{}
 	last := map[events.Family]uint64{}
@@ -68,8 +70,8 @@ func rejected(t *testing.T, c *cluster) []events.JobRejected {
 	defer cancel()
 	var all []events.JobRejected
 	end, stop := context.WithCancel(ctx)
-	err := c.ports.Log.Follow(end, events.Follow{Stream: events.StreamFacts, Subjects: []string{"regroup.evt.job.*.rejected"}, Start: events.FromFirst},
-		func(m events.Stored) error {
+	err := c.ports.Log.Follow(end, broker.Follow{Stream: events.StreamFacts, Subjects: []string{"regroup.evt.job.*.rejected"}, Start: broker.FromFirst},
+		func(m broker.Stored) error {
 			e, err := cloudevent.Decode(m.Header, m.Data)
 			if err != nil {
 				return err

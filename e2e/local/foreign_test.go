@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestForeignClient submits jobs as CloudEvents in both modes with another NATS client, and follows
@@ -41,7 +44,7 @@ func TestForeignClient(t *testing.T) {
 			if kind != "dev.regroup.job.submitted.v1" || !strings.HasPrefix(job, "foreign-") {
 				t.Fatalf("%s for %s: %s", kind, job, data)
 			}
-			v := c.until(events.JobID(job), time.Minute, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
+			v := c.until(ident.JobID(job), time.Minute, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
 			if v.State != events.JobStateSucceeded {
 				t.Errorf("state %s: %s", v.State, v.Reason)
 			}
@@ -63,7 +66,7 @@ func TestForeignClient(t *testing.T) {
 func TestMalformedEvents(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
-	for name, m := range map[string]events.Message{
+	for name, m := range map[string]broker.Message{
 		"garbage":       {Subject: "regroup.cmd.job.submit", Data: []byte("\x00\xff not json")},
 		"unknown type":  {Subject: "regroup.cmd.job.submit", Data: []byte(`{"specversion":"1.0","id":"x1","source":"/t","type":"dev.regroup.job.frobnicate.v1","data":{}}`)},
 		"no id":         {Subject: "regroup.cmd.job.submit", Data: []byte(`{"specversion":"1.0","source":"/t","type":"dev.regroup.job.submit.v1","data":{}}`)},
@@ -92,6 +95,6 @@ func TestMalformedEvents(t *testing.T) {
 	// Nothing is redelivered: the queue of commands is empty.
 	eventually(t, time.Minute, func() (bool, string) { // a refused command is settled after its refusal is published
 		m, err := c.ports.Log.Last(t.Context(), events.StreamCommands, events.AllCommands)
-		return events.CodeOf(err) == events.NotFound, fmt.Sprintf("a command is still queued: %s %s, %v", m.Subject, m.Data, err)
+		return errcode.Of(err) == errcode.NotFound, fmt.Sprintf("a command is still queued: %s %s, %v", m.Subject, m.Data, err)
 	})
 }

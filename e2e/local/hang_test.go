@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestHungWorkersAreReplaced stops one worker with SIGSTOP, and lets one of another job compute for
@@ -18,7 +19,7 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 	c.services(2)
 	c.agent("node-a", 3)
 	c.agent("node-b", 3)
-	job := func(more ...string) events.JobID {
+	job := func(more ...string) ident.JobID {
 		args := append([]string{"--workers", "2:3", "--hang", "10s"}, counter(4000)...)
 		return c.submit(append(args, more...)...)
 	}
@@ -35,7 +36,7 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	for _, id := range []events.JobID{stopped, loops} {
+	for _, id := range []ident.JobID{stopped, loops} {
 		v := c.until(id, time.Minute, "the hang is counted", func(v events.JobView) bool { return len(v.CountedFailures) > 0 })
 		t.Logf("%s: counted after %s: %s", id, time.Since(began).Round(100*time.Millisecond), v.CountedFailures[0].Detail)
 		if ch := v.CountedFailures[0]; ch.Kind != events.FailureHang || ch.Rank != 1 || ch.Place == nil {
@@ -45,7 +46,7 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 	eventually(t, time.Minute, func() (bool, string) {
 		return !hung.alive(), fmt.Sprintf("the stopped process %d lives on", hung.pid)
 	})
-	for _, id := range []events.JobID{stopped, loops} {
+	for _, id := range []ident.JobID{stopped, loops} {
 		s := c.ends(id, 3*time.Minute)
 		v := c.job(id)
 		if len(v.Failures) != 1 {

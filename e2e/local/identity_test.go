@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -119,7 +120,7 @@ func TestEveryProcessHasItsOwnIdentity(t *testing.T) {
 }
 
 // throughGateway reads and changes through a gateway that has its own role.
-func throughGateway(t *testing.T, url, token string, job events.JobID) {
+func throughGateway(t *testing.T, url, token string, job ident.JobID) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

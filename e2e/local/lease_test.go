@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/writers"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestOneWriterOfARank loses nodes whose workers live on: each rank of a job that is restarted as a
@@ -92,7 +93,7 @@ func TestOneWriterOfARank(t *testing.T) {
 }
 
 // writerOn returns the process that writes for a job's first generation from a node.
-func writerOn(t *testing.T, v events.JobView, file string, node events.NodeID) process {
+func writerOn(t *testing.T, v events.JobView, file string, node ident.NodeID) process {
 	t.Helper()
 	for _, e := range read(t, file) {
 		if e.Generation == 1 && v.Generations[0].Members[e.Rank].Place.Node == node {

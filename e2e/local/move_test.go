@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestScaleAndDrain grows, shrinks and moves a training job. No change counts as a failure, nothing
@@ -28,7 +29,7 @@ func TestScaleAndDrain(t *testing.T) {
 				return false
 			}
 			for _, m := range g.Members {
-				if m.Place.Node != events.NodeID(node) {
+				if m.Place.Node != ident.NodeID(node) {
 					return false
 				}
 			}

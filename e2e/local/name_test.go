@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestANameInUseIsNotTakenOver starts agents of the name that the agent of a cluster has: with
@@ -18,7 +19,7 @@ func TestANameInUseIsNotTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := events.NodeIDFrom(host)
+	name := ident.NodeIDFrom(host)
 	c := newCluster(t)
 	c.services(1)
 	c.agent(string(name), 1)

@@ -18,7 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regroup-io/regroup/e2e/traces/tree"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // TestOTLP checks that with OTEL_EXPORTER_OTLP_ENDPOINT the spans of every service are exported by
@@ -41,16 +42,16 @@ func TestOTLP(t *testing.T) {
 		t.Fatal(err)
 	}
 	traces := sink.traces()
-	var job events.JobID
+	var job ident.JobID
 	for id, spans := range traces {
 		if f := tree.Faults(id, spans); len(f) > 0 {
 			t.Errorf("trace %s: %s", id, strings.Join(f, "\n  "))
 		}
 		for _, s := range spans {
-			job = events.JobID(s.Attributes["regroup.job.id"])
+			job = ident.JobID(s.Attributes["regroup.job.id"])
 		}
 	}
-	start, incident := traces[events.TraceID(events.JobTrace(job))], traces[events.TraceID(events.TraceOf(job, 1))]
+	start, incident := traces[tracing.TraceID(tracing.JobTrace(job))], traces[tracing.TraceID(tracing.IncidentTrace(job, 1))]
 	for _, service := range []string{"agent", "registry", "rendezvous", "worker"} {
 		for name, spans := range map[string][]tree.Span{"the start": start, "the incident": incident} {
 			if !slices.ContainsFunc(spans, func(s tree.Span) bool { return s.Service == service }) {

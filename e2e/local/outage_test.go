@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 const (
@@ -25,7 +27,7 @@ func TestNoBrokerForAMinute(t *testing.T) {
 	c.agent("node-b", 2)
 	calm := c.submit(append([]string{"--workers", "2:2"}, counter(16000)...)...)
 	quiet := c.until(calm, time.Minute, "its first generation steps", steps)
-	unhurt := map[events.Place]process{}
+	unhurt := map[ident.Place]process{}
 	for _, m := range quiet.Generations[0].Members {
 		unhurt[m.Place] = processOf(m.PID)
 	}
@@ -76,14 +78,14 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	way.set(true)
 	cut := time.Now()
 	c.until(job, time.Minute, "the others train on", worldIs(2))
-	theirs := map[events.Place]process{}
+	theirs := map[ident.Place]process{}
 	for _, m := range v.Generations[len(v.Generations)-1].Members {
 		if m.Place.Node == "node-b" {
 			theirs[m.Place] = processOf(m.PID)
 		}
 	}
 	await(t, outage/3, cut)
-	if victim := theirs[events.Place{Node: "node-b"}]; victim.alive() {
+	if victim := theirs[ident.Place{Node: "node-b"}]; victim.alive() {
 		killPID(t, victim.pid)
 	}
 	await(t, outage, cut)
@@ -94,7 +96,7 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 		t.Errorf("the node is in %s, which was there before: %s", now.Generation, before)
 	}
 	for place, p := range theirs {
-		if p.alive() && !slices.ContainsFunc(now.Generations[len(now.Generations)-1].Members, func(n events.Member) bool { return n.PID == p.pid }) {
+		if p.alive() && !slices.ContainsFunc(now.Generations[len(now.Generations)-1].Members, func(n roster.Member) bool { return n.PID == p.pid }) {
 			t.Errorf("%s is worked at by pid %d, which was replaced", place, p.pid)
 		}
 	}

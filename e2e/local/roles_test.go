@@ -11,19 +11,20 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // moments are the phases of a job at which a role is killed.
 var moments = []struct {
 	name string
-	wait func(c *cluster, job events.JobID)
+	wait func(c *cluster, job ident.JobID)
 }{
-	{"while it starts", func(*cluster, events.JobID) {}},
-	{"while it regroups", func(c *cluster, job events.JobID) {
+	{"while it starts", func(*cluster, ident.JobID) {}},
+	{"while it regroups", func(c *cluster, job ident.JobID) {
 		v := c.until(job, time.Minute, "its first generation steps", steps)
 		killPID(c.t, v.Generations[0].Members[len(v.Generations[0].Members)-1].PID)
 	}},
-	{"while it trains", func(c *cluster, job events.JobID) { c.until(job, time.Minute, "its first generation steps", steps) }},
+	{"while it trains", func(c *cluster, job ident.JobID) { c.until(job, time.Minute, "its first generation steps", steps) }},
 }
 
 func steps(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready }

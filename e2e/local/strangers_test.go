@@ -16,6 +16,7 @@ import (
 
 	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // family returns the processes of the cluster and their descendants.
@@ -224,7 +225,7 @@ func TestStrangersAtEveryPort(t *testing.T) {
 	if v.Generation != 1 || len(v.Incidents) > 1 || beside.Generation != 1 {
 		t.Errorf("a job has noticed: generation %s and %s, %+v", v.Generation, beside.Generation, v.Incidents)
 	}
-	for _, id := range []events.JobID{job, other} {
+	for _, id := range []ident.JobID{job, other} {
 		if _, errs, code := c.cli("stop", "--now", string(id)); code != 0 {
 			t.Errorf("stop exits %d: %s", code, errs)
 		}

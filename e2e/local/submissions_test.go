@@ -8,6 +8,7 @@ import (
 
 	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -22,7 +23,7 @@ func TestManySubmissionsAtOnce(t *testing.T) {
 	c.agent("node-a", 8)
 	c.nodes(time.Minute, "node-a")
 	var all sync.WaitGroup
-	var ids [jobs]events.JobID
+	var ids [jobs]ident.JobID
 	var errs [submitters]error
 	job := spec.Job{Name: "crowd", Command: []string{"/bin/true"}, Workers: spec.Workers{Min: 1, Max: 1}}
 	for k := range submitters {
@@ -49,7 +50,7 @@ func TestManySubmissionsAtOnce(t *testing.T) {
 			t.Fatalf("client %d: %v", k, err)
 		}
 	}
-	seen := map[events.JobID]bool{}
+	seen := map[ident.JobID]bool{}
 	for _, id := range ids {
 		v := c.until(id, 2*time.Minute, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
 		if v.State != events.JobStateSucceeded || seen[id] {

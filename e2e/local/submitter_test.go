@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -42,7 +44,7 @@ func TestSubmitters(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("a job of %s: exit %d: %s", name, code, errs)
 		}
-		return c.until(events.JobID(strings.TrimSpace(out)), time.Minute, "it steps", steps)
+		return c.until(ident.JobID(strings.TrimSpace(out)), time.Minute, "it steps", steps)
 	}
 	of := map[string]events.JobView{"ada": job("ada", counter(100000)...), "eve": job("eve", counter(100000)...)}
 	if v := of["ada"]; v.By != "/submitter/ada" || v.Spec.Processes.User != "" {
@@ -99,7 +101,7 @@ func TestSubmitters(t *testing.T) {
 }
 
 // forges publishes as ada what the broker lets nobody else, or the registry does not take there.
-func (c *cluster) forges(victim events.JobID) {
+func (c *cluster) forges(victim ident.JobID) {
 	t := c.t
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -155,7 +157,7 @@ func (c *cluster) forges(victim events.JobID) {
 // refusal waits for the fact that refuses a command, and returns its reasons.
 func (c *cluster) refusal(ctx context.Context, command string) (reasons string) {
 	c.t.Helper()
-	err := c.ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Start: events.FromFirst, Subjects: []string{events.FactSubject(events.JobRejected{}.Type(), "*")}}, func(s events.Stored) error {
+	err := c.ports.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Start: broker.FromFirst, Subjects: []string{events.FactSubject(events.JobRejected{}.Type(), "*")}}, func(s broker.Stored) error {
 		e, err := cloudevent.DecodeStored(s)
 		if r, ok := e.Body.(events.JobRejected); err == nil && ok && r.Command == command {
 			for _, f := range r.Errors {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // silent is an address that accepts connections and never replies, like a broker that hangs.
@@ -100,7 +101,7 @@ func TestCommandsWaitForALeader(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 1)
 	c.ports = connect(t, c.url)
-	succeeds := func(id events.JobID) {
+	succeeds := func(id ident.JobID) {
 		c.until(id, time.Minute, "it has succeeded", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
 	}
 	succeeds(c.submit("--", "true")) // all brokers have caught up
@@ -120,7 +121,7 @@ func TestCommandsWaitForALeader(t *testing.T) {
 			}
 			if args[0] == "submit" {
 				out := strings.Fields(s.printed())
-				succeeds(events.JobID(out[len(out)-1]))
+				succeeds(ident.JobID(out[len(out)-1]))
 			}
 		}()
 	}

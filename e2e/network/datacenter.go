@@ -16,6 +16,8 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/replay"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Options of a Datacenter.
@@ -151,7 +153,7 @@ func (c *Datacenter) Close() error {
 // Facts reads all facts so far, in order.
 func (c *Datacenter) Facts(ctx context.Context, subjects ...string) ([]events.Event, error) {
 	var all []events.Event
-	err := c.Client.Watch(ctx, events.FromFirst, subjects, func() error { return cluster.Enough }, func(a cluster.Arrival) error {
+	err := c.Client.Watch(ctx, broker.FromFirst, subjects, func() error { return cluster.Enough }, func(a cluster.Arrival) error {
 		all = append(all, a.Event)
 		return nil
 	})
@@ -160,7 +162,7 @@ func (c *Datacenter) Facts(ctx context.Context, subjects ...string) ([]events.Ev
 
 // Same replays the whole log and compares the result with the services' documents. It waits until
 // the log has caught up.
-func (c *Datacenter) Same(ctx context.Context, job events.JobID) (facts int, err error) {
+func (c *Datacenter) Same(ctx context.Context, job ident.JobID) (facts int, err error) {
 	err = cluster.Until(ctx, func() (bool, error) {
 		all, err := c.Facts(ctx, events.AllFacts)
 		if err != nil {
@@ -174,7 +176,7 @@ func (c *Datacenter) Same(ctx context.Context, job events.JobID) (facts int, err
 	return facts, err
 }
 
-func (c *Datacenter) compare(ctx context.Context, r *replay.Replay, id events.JobID) error {
+func (c *Datacenter) compare(ctx context.Context, r *replay.Replay, id ident.JobID) error {
 	var wrong error
 	differ := func(what string, replayed, stored any) {
 		if !reflect.DeepEqual(replayed, stored) {
@@ -186,7 +188,7 @@ func (c *Datacenter) compare(ctx context.Context, r *replay.Replay, id events.Jo
 		if err != nil {
 			return err
 		}
-		got := r.Nodes[events.NodeID(n)]
+		got := r.Nodes[ident.NodeID(n)]
 		if got == nil {
 			return fmt.Errorf("the log does not know %s", n)
 		}

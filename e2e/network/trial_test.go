@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -24,7 +25,7 @@ type trial struct {
 	t   *testing.T
 	ctx context.Context
 	run *cluster.Run
-	at  events.Generation // the last generation that was seen training
+	at  ident.Generation // the last generation that was seen training
 
 	marks []mark
 	began time.Time

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Replay is the state after some facts.
 type Replay struct {
-	Nodes map[events.NodeID]*Node
-	Jobs  map[events.JobID]*Job
+	Nodes map[ident.NodeID]*Node
+	Jobs  map[ident.JobID]*Job
 	Facts int
 
 	last    map[string]uint64 // number, by numbered log
@@ -39,7 +40,7 @@ type Job struct {
 	Spec      spec.Job
 	State     events.JobState
 	Reason    string
-	Places    []events.Place
+	Places    []ident.Place
 	Round     events.RoundState
 	Sealed    []events.RoundSealed
 	Incidents []events.IncidentClosed
@@ -47,12 +48,12 @@ type Job struct {
 	Wanted    map[uint64]spec.Workers // by number of the placement
 
 	exits    []events.WorkerExited
-	replaced map[events.Incarnation]int // the attempt that takes a dead worker's place
+	replaced map[ident.Incarnation]int // the attempt that takes a dead worker's place
 }
 
 // New returns the state before the first fact.
 func New(fail Fail) *Replay {
-	return &Replay{Nodes: map[events.NodeID]*Node{}, Jobs: map[events.JobID]*Job{}, last: map[string]uint64{}, fail: fail}
+	return &Replay{Nodes: map[ident.NodeID]*Node{}, Jobs: map[ident.JobID]*Job{}, last: map[string]uint64{}, fail: fail}
 }
 
 // Fold replays facts in the order of the log. The error has all violations.
@@ -146,10 +147,10 @@ func (r *Replay) Apply(e events.Event) bool {
 }
 
 // Job returns what is known of a job.
-func (r *Replay) Job(id events.JobID) *Job {
+func (r *Replay) Job(id ident.JobID) *Job {
 	j := r.Jobs[id]
 	if j == nil {
-		j = &Job{Wanted: map[uint64]spec.Workers{}, replaced: map[events.Incarnation]int{}}
+		j = &Job{Wanted: map[uint64]spec.Workers{}, replaced: map[ident.Incarnation]int{}}
 		r.Jobs[id] = j
 	}
 	return j
@@ -167,7 +168,7 @@ func (r *Replay) placed(e events.Event, b events.PlacementSet) {
 	}
 	j := r.Job(b.Job)
 	j.Places, j.Wanted[e.Number] = b.Places, b.Workers
-	seen := map[events.Place]bool{}
+	seen := map[ident.Place]bool{}
 	for _, p := range b.Places {
 		if seen[p] {
 			r.fail(3, "%s has %s twice", b.Job, p)
@@ -178,7 +179,7 @@ func (r *Replay) placed(e events.Event, b events.PlacementSet) {
 
 // checkSlots checks that no slot belongs to two jobs.
 func (r *Replay) checkSlots() {
-	owner := map[events.Place]events.JobID{}
+	owner := map[ident.Place]ident.JobID{}
 	for _, id := range slices.Sorted(maps.Keys(r.Jobs)) {
 		for _, p := range r.Jobs[id].Places {
 			if other, taken := owner[p]; taken && other != id {
@@ -203,7 +204,7 @@ func (r *Replay) sealed(b events.RoundSealed) {
 	if !wanted {
 		r.fail(2, "%s: %s has %d members, %v are wanted", b.Job, b.Generation, len(b.Members), j.Wanted)
 	}
-	seen, local, cross := map[events.Place]bool{}, map[events.NodeID]int{}, map[int]int{}
+	seen, local, cross := map[ident.Place]bool{}, map[ident.NodeID]int{}, map[int]int{}
 	for i, m := range b.Members {
 		if m.Rank != i || m.LocalRank != local[m.Place.Node] || m.CrossRank != cross[m.LocalRank] || seen[m.Place] {
 			r.fail(2, "%s of %s: %s, in order %d, has rank %d, local %d, cross %d", b.Generation, b.Job, m.Place, i, m.Rank, m.LocalRank, m.CrossRank)

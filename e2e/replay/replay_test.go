@@ -8,17 +8,19 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // good is the log of a job with one incident.
 func good() []events.Event {
-	a, b := events.Place{Node: "a", Slot: 0}, events.Place{Node: "b", Slot: 0}
-	members := []events.Member{{Place: a, Rank: 0}, {Place: b, Rank: 1, CrossRank: 1}}
+	a, b := ident.Place{Node: "a", Slot: 0}, ident.Place{Node: "b", Slot: 0}
+	members := []roster.Member{{Place: a, Rank: 0}, {Place: b, Rank: 1, CrossRank: 1}}
 	log := []events.Event{
 		{Entity: "a", Number: 1, Body: events.NodeJoined{NodeFact: events.NodeFact{Node: "a", Incarnation: "A"}}},
 		{Entity: "j", Number: 1, Body: events.JobSubmitted{Job: "j"}},
-		{Entity: "j", Number: 1, Body: events.PlacementSet{Job: "j", Places: []events.Place{a, b}, Workers: spec.Workers{Min: 1, Max: 2}}},
+		{Entity: "j", Number: 1, Body: events.PlacementSet{Job: "j", Places: []ident.Place{a, b}, Workers: spec.Workers{Min: 1, Max: 2}}},
 		{Entity: "j", Number: 1, Body: events.RoundOpened{Job: "j", Proposed: 1}},
 		{Entity: "j", Number: 2, Body: events.RoundSealed{Job: "j", Generation: 1, Members: members}},
 		{Entity: "j", Number: 1, Body: events.IncidentOpened{Job: "j", Incident: 1}},
@@ -50,7 +52,7 @@ func TestReplay(t *testing.T) {
 // TestACauseThatIsExplainedLater: the end of a process may reach the registry after the incident
 // was closed.
 func TestACauseThatIsExplainedLater(t *testing.T) {
-	place, other := events.Place{Node: "b", Slot: 0}, events.Place{Node: "a", Slot: 0}
+	place, other := ident.Place{Node: "b", Slot: 0}, ident.Place{Node: "a", Slot: 0}
 	closed := func(c events.Cause) []events.IncidentClosed {
 		return []events.IncidentClosed{{Incident: 1}, {Incident: 2, From: 2, Cause: c}}
 	}
@@ -89,10 +91,10 @@ func TestReplayFindsWhatIsWrong(t *testing.T) {
 		body events.Body
 		message string
 	}{
-		{"a generation left out", 7, events.RoundSealed{Job: "j", Generation: 3, Members: []events.Member{{}}}, "invariant 1"},
-		{"a world too large", 4, events.RoundSealed{Job: "j", Generation: 1, Members: make([]events.Member, 3)}, "invariant 2"},
-		{"ranks with a gap", 4, events.RoundSealed{Job: "j", Generation: 1, Members: []events.Member{{Rank: 1}}}, "invariant 2"},
-		{"a slot twice", 2, events.PlacementSet{Job: "j", Places: make([]events.Place, 2), Workers: spec.Workers{Min: 1, Max: 2}}, "invariant 3"},
+		{"a generation left out", 7, events.RoundSealed{Job: "j", Generation: 3, Members: []roster.Member{{}}}, "invariant 1"},
+		{"a world too large", 4, events.RoundSealed{Job: "j", Generation: 1, Members: make([]roster.Member, 3)}, "invariant 2"},
+		{"ranks with a gap", 4, events.RoundSealed{Job: "j", Generation: 1, Members: []roster.Member{{Rank: 1}}}, "invariant 2"},
+		{"a slot twice", 2, events.PlacementSet{Job: "j", Places: make([]ident.Place, 2), Workers: spec.Workers{Min: 1, Max: 2}}, "invariant 3"},
 		{"opened after it was sealed", 7, events.RoundOpened{Job: "j", Proposed: 1}, "invariant 4"},
 		{"ended twice", 6, events.JobFailed{JobEnd: events.JobEnd{Job: "j"}}, "invariant 7"},
 		{"an incident left open", 8, events.IncidentOpened{Job: "j", Incident: 2}, "invariant 11"},
@@ -119,9 +121,9 @@ func TestReplayFindsWhatIsWrong(t *testing.T) {
 // TestASlotOfTwoJobs: one decision may name the job that gets a slot before the one that loses it;
 // after it no slot belongs to two.
 func TestASlotOfTwoJobs(t *testing.T) {
-	slot := events.Place{Node: "a", Slot: 0}
+	slot := ident.Place{Node: "a", Slot: 0}
 	at := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	placed := func(number uint64, job events.JobID, at time.Time, places ...events.Place) events.Event {
+	placed := func(number uint64, job ident.JobID, at time.Time, places ...ident.Place) events.Event {
 		return events.Event{Entity: string(job), Number: number, Time: at, Body: events.PlacementSet{Job: job, Places: places}}
 	}
 	moved := []events.Event{placed(1, "j", at, slot), placed(2, "k", at.Add(time.Second), slot), placed(3, "j", at.Add(time.Second))}

@@ -7,6 +7,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -72,7 +73,7 @@ func (n *node) join(j events.MemberJoin) {
 	n.w.call(n, events.ServiceRendezvous, j, func(b events.Body, err error) {
 		in := worker.JoinAnswered{Worker: j.Incarnation}
 		if err != nil {
-			in.Refused, in.Reason = events.CodeOf(err), err.Error()
+			in.Refused, in.Reason = errcode.Of(err), err.Error()
 			n.w.logf("%s: join of %s refused: %s", n.id, j.Place, err)
 		} else if b != nil {
 			in.Waiting, _ = b.(events.MemberWaiting)

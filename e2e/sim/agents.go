@@ -9,6 +9,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // agentStep is the agent's transition function.
@@ -17,39 +19,39 @@ type agentStep func(worker.State, worker.Input, time.Time) (worker.State, []work
 // node is a machine with its agent and its processes.
 type node struct {
 	w            *world
-	id           events.NodeID
+	id           ident.NodeID
 	slots        int
 	up           bool
 	cut          bool // from the control plane
 	away         bool // gone for good
 	incarnation  int
-	agent        events.Incarnation
-	link         events.Link
+	agent        ident.Incarnation
+	link         broker.Link
 	step         agentStep
 	state        worker.State
-	procs        map[events.Incarnation]*process
-	facts        []events.Message // to be stored, in order
+	procs        map[ident.Incarnation]*process
+	facts        []broker.Message // to be stored, in order
 	busy         bool             // a publication is in flight
 	timer        time.Time
 	disk         []worker.Orphaned // what the agent's next incarnation finds
 	leaving      bool              // it leaves as soon as it is idle
 	lease        leased
-	predecessors []events.Incarnation // that had the same state folder before, until one was admitted
+	predecessors []ident.Incarnation // that had the same state folder before, until one was admitted
 
 	listed   events.HostEntry // what the host list says of it
 	job      *jobRun          // nil = the scheduler assigns its slots; otherwise it registers itself for this job
 	asking   bool             // a request to enter the job is in flight
 	quitting bool             // it is leaving the job
 
-	mute, deaf bool                          // one-way partitions: nothing is sent, nothing is received, and the connection stays open
-	frozen     bool                          // the agent is paused; its workers run on
-	backlog    []worker.Input                // the inputs to apply when it resumes
-	misses     int                           // how many of the next launches are lost in transit
-	startDelay map[events.Slot]time.Duration // the time that the next process in a slot takes until it joins
+	mute, deaf bool                         // one-way partitions: nothing is sent, nothing is received, and the connection stays open
+	frozen     bool                         // the agent is paused; its workers run on
+	backlog    []worker.Input               // the inputs to apply when it resumes
+	misses     int                          // how many of the next launches are lost in transit
+	startDelay map[ident.Slot]time.Duration // the time that the next process in a slot takes until it joins
 }
 
-func newNode(w *world, id events.NodeID, slots int) *node {
-	return &node{w: w, id: id, slots: slots, startDelay: map[events.Slot]time.Duration{}}
+func newNode(w *world, id ident.NodeID, slots int) *node {
+	return &node{w: w, id: id, slots: slots, startDelay: map[ident.Slot]time.Duration{}}
 }
 
 // boot starts a new incarnation of the agent.
@@ -69,7 +71,7 @@ func (n *node) boot() {
 	if n.w.mutant.agent != nil {
 		n.step = n.w.mutant.agent(worker.Step)
 	}
-	n.procs, n.facts = map[events.Incarnation]*process{}, nil
+	n.procs, n.facts = map[ident.Incarnation]*process{}, nil
 	n.w.logf("%s: agent %s starts", n.id, n.agent[5:13])
 	for _, o := range n.disk {
 		n.input(o)
@@ -95,7 +97,7 @@ func (n *node) living(yield func(*process) bool) {
 }
 
 // nodeOf returns the node with an id; nil if there is none.
-func (w *world) nodeOf(id events.NodeID) *node {
+func (w *world) nodeOf(id ident.NodeID) *node {
 	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.id == id })
 	if i < 0 {
 		return nil
@@ -104,7 +106,7 @@ func (w *world) nodeOf(id events.NodeID) *node {
 }
 
 // incarnation makes a ULID that sorts by time.
-func newIncarnation(now time.Time, incarnation int, node string) events.Incarnation {
+func newIncarnation(now time.Time, incarnation int, node string) ident.Incarnation {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	id := make([]byte, 26)
 	v := uint64(now.UnixMilli())
@@ -112,11 +114,11 @@ func newIncarnation(now time.Time, incarnation int, node string) events.Incarnat
 		id[i] = digits[v&31]
 		v >>= 5
 	}
-	sum := events.Token(node, fmt.Sprint(incarnation))
+	sum := ident.Token(node, fmt.Sprint(incarnation))
 	for i := 10; i < 26; i++ {
 		id[i] = digits[(sum[i]-'0')&31]
 	}
-	return events.Incarnation(id)
+	return ident.Incarnation(id)
 }
 
 // die stops the agent with its processes, as a reboot or a kernel panic does. If it keeps its disk,
@@ -313,7 +315,7 @@ func (n *node) catchUp() {
 	}
 }
 
-func (n *node) receiveLaunch(m events.Stored) {
+func (n *node) receiveLaunch(m broker.Stored) {
 	var l events.Launch
 	if n.up && !n.cut && !n.deaf && json.Unmarshal(m.Data, &l) == nil {
 		n.input(worker.Launched{Launch: l})
@@ -354,7 +356,7 @@ func (n *node) connect() {
 		count = 1
 	}
 	// The server's id is the agent's incarnation, so that a count belongs to one incarnation.
-	n.link = events.Link{Server: string(n.agent), Client: uint64(n.w.made), Count: count}
+	n.link = broker.Link{Server: string(n.agent), Client: uint64(n.w.made), Count: count}
 }
 
 // disconnect ends it. The broker notices soon, or by its pings if the network is cut; discovery may
@@ -364,7 +366,7 @@ func (n *node) disconnect() {
 	if n.w.chance(20) {
 		after += n.w.between(time.Second, 12*time.Second)
 	}
-	l := events.Link{Server: n.link.Server, Client: n.link.Client}
+	l := broker.Link{Server: n.link.Server, Client: n.link.Client}
 	for _, s := range n.w.services[events.ServiceDiscovery] {
 		if !n.w.chance(2 * n.w.sc.loss) {
 			n.w.after(after+n.w.hop(), func() { s.signal(l) })

@@ -11,6 +11,9 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -72,7 +75,7 @@ func state[S any](c *checker, stored []byte) S {
 }
 
 func (c *checker) pool(v events.PoolView) {
-	owner := map[events.Place]events.JobID{}
+	owner := map[ident.Place]ident.JobID{}
 	for id, row := range v.Jobs {
 		if len(row.Places) > row.Workers.Max {
 			c.fail(3, "%s has %d places, it wants at most %d", id, len(row.Places), row.Workers.Max)
@@ -110,7 +113,7 @@ func (c *checker) round(old, s round.State) {
 
 // wanted reports whether a placement from first to last allows n workers: an update applies several
 // inputs, so a generation may be sealed before or after the placement in the same update.
-func (c *checker) wanted(id events.JobID, n int, first, last uint64) bool {
+func (c *checker) wanted(id ident.JobID, n int, first, last uint64) bool {
 	for number, w := range c.log.Job(id).Wanted {
 		if number >= first && number <= last && w.Min <= n && n <= w.Max {
 			return true
@@ -128,7 +131,7 @@ func (c *checker) registry(old, s job.State) {
 	for _, w := range v.Workers {
 		// One update may apply the loss of a node and its return: then its worker is counted
 		// although it is alive.
-		if w.Incarnation != "" && (w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost || c.lost[w.Agent]) {
+		if w.Incarnation != "" && (w.State == roster.WorkerStateFailed || w.State == roster.WorkerStateLost || c.lost[w.Agent]) {
 			a.dead[w.Incarnation] = true
 		}
 	}
@@ -203,7 +206,7 @@ const waitLimit = 2 * controller.ReconcileEvery
 // waiting checks the jobs that wait for a placement. Jobs of different sizes may block each other,
 // so a job waits without need only if each of them would fit.
 func (c *checker) waiting() {
-	var all []events.JobID
+	var all []ident.JobID
 	most := 0
 	for _, j := range c.w.jobs {
 		v := c.view(j)
@@ -231,7 +234,7 @@ func (c *checker) waiting() {
 
 // freeSlots counts the slots that are unassigned and open for new work.
 func freeSlots(s plan.State) int {
-	free := map[events.NodeID]int{} // of the nodes that take new work
+	free := map[ident.NodeID]int{} // of the nodes that take new work
 	for id, n := range s.Nodes {
 		if n.Gone == "" && !n.Draining && n.Excluded == "" && !n.Suspected && n.Quarantine == nil {
 			free[id] = n.Slots - len(n.QuarantinedSlots)
@@ -335,7 +338,7 @@ func (c *checker) final(j *jobRun) {
 		c.fail(11, "%s has ended with an open incident", j.id)
 	}
 	calm := epoch.Add(c.w.sc.calmAt)
-	if v.State == events.JobStateFailed && v.Code == events.Unavailable && v.Ended.After(calm.Add(20*time.Second)) {
+	if v.State == events.JobStateFailed && v.Code == errcode.Unavailable && v.Ended.After(calm.Add(20*time.Second)) {
 		c.fail(8, "%s was stuck in a calm world: %s", j.id, v.Reason)
 	}
 	if v.State != events.JobStateSucceeded || j.spec.Recovery != spec.RecoveryInProcess {

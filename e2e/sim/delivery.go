@@ -9,7 +9,9 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 )
@@ -20,14 +22,14 @@ const ackWait = 2 * time.Second
 // durable is a consumer that the replicas of a service share.
 type durable struct {
 	w        *world
-	consumer events.Consumer
+	consumer broker.Consumer
 	service  string
 }
 
 // delivery is one message for one consumer, until it is settled.
 type delivery struct {
 	durable *durable
-	stored  events.Stored
+	stored  broker.Stored
 	event   events.Event // the decoded message, for the log
 	attempt int
 	settled bool
@@ -106,7 +108,7 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 		w.after(time.Millisecond, func() { answer(nil, errNotConnected) })
 		return
 	}
-	w.after(callTimeout, func() { answer(nil, events.Errorf(events.Cancelled, "no answer")) })
+	w.after(callTimeout, func() { answer(nil, errcode.Errorf(errcode.Cancelled, "no answer")) })
 	if n.mute || w.chance(w.sc.loss) {
 		return
 	}
@@ -163,7 +165,7 @@ func (w *world) notice(b events.NoticeEnvelope) {
 }
 
 // launched delivers a stored launch to its node, unless it is lost.
-func (w *world) launched(m events.Stored) {
+func (w *world) launched(m broker.Stored) {
 	before := w.launches[m.Subject]
 	w.launches[m.Subject] = m
 	var l events.Launch
@@ -199,7 +201,7 @@ func newBroker(w *world) *memory.Bus {
 }
 
 // stored checks a message and delivers it to every consumer, or to its node.
-func (w *world) stored(stream string, m events.Stored) {
+func (w *world) stored(stream string, m broker.Stored) {
 	if stream == events.StreamLaunches {
 		w.launched(m)
 		return
@@ -233,7 +235,7 @@ func (w *world) changed(bucket, key string, value []byte, revision uint64) {
 }
 
 // publish publishes what an agent or a client sends.
-func (w *world) publish(m events.Message) {
+func (w *world) publish(m broker.Message) {
 	if _, err := w.broker.Ports().Log.Publish(context.Background(), m); err != nil {
 		w.check.fail(0, "message on %s: %v", m.Subject, err)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -161,8 +163,8 @@ func (n *node) come() {
 	n.w.call(n, events.ServiceRendezvous, ask, func(b events.Body, err error) {
 		n.asking = false
 		if err != nil {
-			switch events.CodeOf(err) {
-			case events.Conflict, events.Invalid:
+			switch errcode.Of(err) {
+			case errcode.Conflict, errcode.Invalid:
 				n.w.check.fail(14, "%s was refused: %s", n.id, err)
 			}
 			n.after(n.w.between(50*time.Millisecond, 2*time.Second), n.come)
@@ -207,7 +209,7 @@ func (c *checker) checkRendezvous(old, s round.State) {
 		return
 	}
 	r := s.Spec.Rendezvous
-	seen := map[events.NodeID]bool{}
+	seen := map[ident.NodeID]bool{}
 	in := 0
 	for _, n := range x.Candidates {
 		if seen[n.Node] {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -206,10 +207,10 @@ func (w *world) delist(f fault) {
 // quarantine quarantines a node or a slot by a command; another command may end it.
 func (w *world) quarantine(f fault) {
 	n := w.node(f)
-	var slot *events.Slot
+	var slot *ident.Slot
 	if f.b%3 > 0 {
-		slot = new(events.Slot)
-		*slot = events.Slot(f.b / 3 % n.slots)
+		slot = new(ident.Slot)
+		*slot = ident.Slot(f.b / 3 % n.slots)
 	}
 	w.send("quarantine", events.NodeQuarantine{Node: n.id, Slot: slot, For: spec.Duration(f.last), Reason: "fault"})
 	if f.b%5 == 0 {
@@ -220,7 +221,7 @@ func (w *world) quarantine(f fault) {
 // failSlot kills each process in one slot until after the slot is quarantined.
 func (w *world) failSlot(f fault) {
 	n := w.node(f)
-	at := events.Place{Node: n.id, Slot: events.Slot(f.b % n.slots)}
+	at := ident.Place{Node: n.id, Slot: ident.Slot(f.b % n.slots)}
 	for i := range 4 {
 		w.after(time.Duration(i)*f.last/4, func() {
 			if w.calm {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -15,7 +16,7 @@ import (
 type group struct {
 	w          *world
 	job        *jobRun
-	generation events.Generation
+	generation ident.Generation
 	token      string
 	world      int
 	members    map[int]*process
@@ -31,7 +32,7 @@ type group struct {
 }
 
 // torn is a commit that only one member has, because another one dies during it.
-type torn struct{ keeps, dies events.Place }
+type torn struct{ keeps, dies ident.Place }
 
 // admit adds a member that holds the token and a free rank.
 func (g *group) admit(p *process) {
@@ -251,7 +252,7 @@ func (g *group) brokenByPartition() bool {
 	for r := range g.world {
 		for q := range r {
 			a, b := g.members[r], g.members[q]
-			if a == nil || b == nil || g.w.partitioned[[2]events.NodeID{a.node.id, b.node.id}] <= 0 {
+			if a == nil || b == nil || g.w.partitioned[[2]ident.NodeID{a.node.id, b.node.id}] <= 0 {
 				continue
 			}
 			g.accuse(a, q)
@@ -272,10 +273,10 @@ func (g *group) accuse(p *process, rank int) {
 }
 
 // partition separates the workers of two nodes for d.
-func (w *world) partition(a, b events.NodeID, d time.Duration) {
+func (w *world) partition(a, b ident.NodeID, d time.Duration) {
 	set := func(by int) {
-		w.partitioned[[2]events.NodeID{a, b}] += by
-		w.partitioned[[2]events.NodeID{b, a}] += by
+		w.partitioned[[2]ident.NodeID{a, b}] += by
+		w.partitioned[[2]ident.NodeID{b, a}] += by
 	}
 	set(1)
 	w.after(d, func() { set(-1) })
@@ -308,7 +309,7 @@ func (s snapshot) newer(o snapshot) bool {
 }
 
 func (s snapshot) hash() string {
-	return events.Token(fmt.Sprint(s.generation, s.step, s.epoch, s.cursor, s.account, s.epochs))[:8]
+	return ident.Token(fmt.Sprint(s.generation, s.step, s.epoch, s.cursor, s.account, s.epochs))[:8]
 }
 
 // consume advances by the samples of the steps since the last commit.

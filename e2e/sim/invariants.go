@@ -9,6 +9,8 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/replay"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
@@ -51,50 +53,50 @@ type checker struct {
 	w            *world
 	found        *violation
 	log          *replay.Replay // of all facts
-	jobs         map[events.JobID]*account
-	begun        map[string]*process                // by agent, job, place, attempt and generation
-	good         map[events.JobID]events.Generation // the last good generation before the rendezvous' latest change
+	jobs         map[ident.JobID]*account
+	begun        map[string]*process              // by agent, job, place, attempt and generation
+	good         map[ident.JobID]ident.Generation // the last good generation before the rendezvous' latest change
 	slots        events.PoolView
-	free         int                        // slots that the scheduler may assign now
-	waitingSince map[events.JobID]time.Time // since when jobs wait although they would fit
+	free         int                       // slots that the scheduler may assign now
+	waitingSince map[ident.JobID]time.Time // since when jobs wait although they would fit
 	nodes        map[string]events.NodeView
 	rounds       map[string]round.State
-	lost         map[events.Incarnation]bool // agents that discovery has declared lost
-	returns      map[events.Incarnation]int  // how often an agent was heard again after it was lost
-	leftPlanned     map[events.Incarnation]bool // agents that have left as planned
+	lost         map[ident.Incarnation]bool // agents that discovery has declared lost
+	returns      map[ident.Incarnation]int  // how often an agent was heard again after it was lost
+	leftPlanned  map[ident.Incarnation]bool // agents that have left as planned
 	states       map[string]job.State
 	last         map[string]*process                     // newest process by slot and job
-	processes    map[events.Incarnation]*process         // of workers
+	processes    map[ident.Incarnation]*process          // of workers
 	ends         map[agentEnd][]events.JobFailureCounted // that the ends of agents were counted for
 }
 
 // account is what the checker knows about one job beyond its facts.
 type account struct {
 	countedFailures int
-	dead            map[events.Incarnation]bool // incarnations that have ended or were declared lost
-	failures        map[events.Incarnation]events.JobFailureCounted
-	culprit         map[events.Generation]events.Incarnation // the worker whose failure was counted for a generation
-	asked           map[events.Incarnation]bool              // asked to stop
-	launches        map[string][]byte                        // by node and revision
+	dead            map[ident.Incarnation]bool // incarnations that have ended or were declared lost
+	failures        map[ident.Incarnation]events.JobFailureCounted
+	culprit         map[ident.Generation]ident.Incarnation // the worker whose failure was counted for a generation
+	asked           map[ident.Incarnation]bool             // asked to stop
+	launches        map[string][]byte                      // by node and revision
 }
 
 func newChecker(w *world) *checker {
 	c := &checker{
-		w: w, jobs: map[events.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[events.JobID]events.Generation{},
-		waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftPlanned: map[events.Incarnation]bool{}, rounds: map[string]round.State{},
-		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[events.Incarnation]int{},
-		processes: map[events.Incarnation]*process{}, ends: map[agentEnd][]events.JobFailureCounted{},
+		w: w, jobs: map[ident.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[ident.JobID]ident.Generation{},
+		waitingSince: map[ident.JobID]time.Time{}, lost: map[ident.Incarnation]bool{}, leftPlanned: map[ident.Incarnation]bool{}, rounds: map[string]round.State{},
+		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[ident.Incarnation]int{},
+		processes: map[ident.Incarnation]*process{}, ends: map[agentEnd][]events.JobFailureCounted{},
 	}
 	c.log = replay.New(c.fail)
 	return c
 }
 
-func (c *checker) job(id events.JobID) *account {
+func (c *checker) job(id ident.JobID) *account {
 	a := c.jobs[id]
 	if a == nil {
 		a = &account{
-			dead: map[events.Incarnation]bool{}, failures: map[events.Incarnation]events.JobFailureCounted{},
-			culprit: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[string][]byte{},
+			dead: map[ident.Incarnation]bool{}, failures: map[ident.Incarnation]events.JobFailureCounted{},
+			culprit: map[ident.Generation]ident.Incarnation{}, asked: map[ident.Incarnation]bool{}, launches: map[string][]byte{},
 		}
 		c.jobs[id] = a
 	}
@@ -138,8 +140,8 @@ func (c *checker) fact(e events.Event) {
 
 // agentEnd is what one job has lost with one incarnation of an agent.
 type agentEnd struct {
-	job   events.JobID
-	agent events.Incarnation
+	job   ident.JobID
+	agent ident.Incarnation
 }
 
 // countFailure checks a failure that was counted.
@@ -177,7 +179,7 @@ func (c *checker) blames(b events.JobFailureCounted) {
 
 // planned checks that a requested exit is not counted as a failure. Workers that were lost or hung
 // are stopped after the failure was counted.
-func (c *checker) planned(id events.JobID, worker events.Incarnation) {
+func (c *checker) planned(id ident.JobID, worker ident.Incarnation) {
 	a := c.job(id)
 	if b, ok := a.failures[worker]; ok && a.asked[worker] && b.Kind != events.FailureLost && b.Kind != events.FailureHang {
 		c.fail(10, "%s at %s was counted for %s, but it was asked to stop", worker, b.Place, b.Kind)
@@ -191,7 +193,7 @@ func (c *checker) sealed(b events.RoundSealed) {
 	if j == nil || j.spec.Recovery != spec.RecoveryInProcess {
 		return
 	}
-	var held events.Commit
+	var held roster.Commit
 	for _, m := range b.Members {
 		if m.Commit.Newer(held) {
 			held = m.Commit
@@ -209,7 +211,7 @@ func (c *checker) sealed(b events.RoundSealed) {
 			continue
 		}
 		if s := p.commit; s != nil {
-			has := events.Commit{Generation: events.Generation(s.generation), Step: s.step}
+			has := roster.Commit{Generation: ident.Generation(s.generation), Step: s.step}
 			if has.Newer(held) {
 				c.fail(5, "%s of %s knows of commit %d.%d, but %s holds %d.%d", b.Generation, b.Job, held.Generation, held.Step, m.Place, s.generation, s.step)
 			}

@@ -8,20 +8,21 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // jobRun is one job as its users and its workers see it.
 type jobRun struct {
 	w      *world
-	id     events.JobID
+	id     ident.JobID
 	shape  jobShape
 	spec   spec.Job
-	groups map[events.Generation]*group
+	groups map[ident.Generation]*group
 	wanted []spec.Workers // every range of workers that was ever requested
 
 	// Restart recovery: the program continues from a checkpoint on disk.
-	worlds map[events.Generation]*restarted
+	worlds map[ident.Generation]*restarted
 	saved  int // seconds of work that are on disk
 }
 
@@ -30,11 +31,11 @@ func newJobRun(w *world, i int, s jobShape) *jobRun {
 	jobSpec.Workers = jobSpec.WithDefaults().Workers
 	jobSpec.Name = fmt.Sprintf("job%d", i)
 	j := &jobRun{
-		w: w, shape: s, spec: jobSpec.WithDefaults(), groups: map[events.Generation]*group{}, worlds: map[events.Generation]*restarted{},
+		w: w, shape: s, spec: jobSpec.WithDefaults(), groups: map[ident.Generation]*group{}, worlds: map[ident.Generation]*restarted{},
 		wanted: []spec.Workers{jobSpec.Workers},
 	}
 	e := events.Event{ID: "submit-" + jobSpec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: jobSpec}}
-	j.id = events.JobIDFrom(jobSpec.Name, e.Source, e.ID)
+	j.id = ident.JobIDFrom(jobSpec.Name, e.Source, e.ID)
 	w.at(epoch.Add(s.at), func() { w.command(e) })
 	w.buildParticipants(j, s.participants)
 	return j
@@ -55,7 +56,7 @@ func (w *world) command(e events.Event) {
 	w.publish(m)
 }
 
-func (w *world) jobOf(id events.JobID) *jobRun {
+func (w *world) jobOf(id ident.JobID) *jobRun {
 	for _, j := range w.jobs {
 		if j.id == id {
 			return j
@@ -65,7 +66,7 @@ func (w *world) jobOf(id events.JobID) *jobRun {
 }
 
 // groupOf finds the communicator of a generation, which must be the same for all its members.
-func (j *jobRun) groupOf(n events.Generation, token string, world int) *group {
+func (j *jobRun) groupOf(n ident.Generation, token string, world int) *group {
 	g := j.groups[n]
 	if g == nil {
 		g = &group{w: j.w, job: j, generation: n, token: token, world: world, members: map[int]*process{}, lost: map[int]bool{}}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -221,7 +222,7 @@ var mutations = []struct {
 
 // anyRevision is an agent that applies the launch that arrives last.
 func anyRevision(real agentStep) agentStep {
-	newest := map[events.JobID]uint64{}
+	newest := map[ident.JobID]uint64{}
 	return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
 		if l, ok := in.(worker.Launched); ok {
 			newest[l.Launch.Job] = max(newest[l.Launch.Job]+1, l.Launch.Revision)

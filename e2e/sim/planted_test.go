@@ -20,7 +20,7 @@ var bugs = []struct {
 }{
 	{"sets no timer for a deadline", "core.go", "set(deadlineTimer, c.processor.Deadline(entity))", "set(deadlineTimer, time.Time{})", 0},
 	{"takes what another replica has left in an outbox for published", "cache.go", "e.doc.Published, len(e.doc.Outbox) == 0", "e.doc.Published, true", 0},
-	{"takes a conflict for a save", "processor.go", "case errors.Is(err, events.ErrConflict):\n\t\treturn 0, true, nil", "case errors.Is(err, events.ErrConflict):\n\t\treturn revision + 1, false, nil", 0},
+	{"takes a conflict for a save", "processor.go", "case errors.Is(err, errcode.ErrConflict):\n\t\treturn 0, true, nil", "case errors.Is(err, errcode.ErrConflict):\n\t\treturn revision + 1, false, nil", 0},
 }
 
 // planted is the first seed for a broken controller; a negative value disables TestPlanted.

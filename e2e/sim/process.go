@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -17,7 +17,7 @@ type process struct {
 	w              *world
 	node           *node
 	incarnation    int // of the node
-	agent          events.Incarnation
+	agent          ident.Incarnation
 	job            *jobRun
 	start          worker.StartProcess
 	pid            int
@@ -201,7 +201,7 @@ func (p *process) assigned(a workerprotocol.Assignment) {
 		return
 	}
 	p.rank = a.Rank
-	p.group = p.job.groupOf(events.Generation(a.Generation), a.Token, a.World)
+	p.group = p.job.groupOf(ident.Generation(a.Generation), a.Token, a.World)
 	p.group.admit(p)
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 )
@@ -24,7 +26,7 @@ type core interface {
 	Offer(controller.Item)
 	Step(context.Context)
 	Next() time.Time
-	DeliveryItem(context.Context, events.Consumer, events.Delivery) (controller.Item, bool)
+	DeliveryItem(context.Context, broker.Consumer, broker.Delivery) (controller.Item, bool)
 }
 
 // replica drives the controller.Core of a service in virtual time, as controller.Host does by the
@@ -36,7 +38,7 @@ type replica struct {
 	bucket      string                                       // of its documents
 	newCore     func() core                                  // as in the real service, in virtual time
 	reconciles  func(context.Context, controller.Emit) error // as in the real service; may be nil
-	tracker        soft                                         // its state in memory; may be nil
+	tracker     soft                                         // its state in memory; may be nil
 	side        *connection                                  // the connection of the service's own reconciliation
 	incarnation int                                          // crashes so far
 	up          bool
@@ -110,8 +112,8 @@ func (r *replica) observe(o controller.Observation) {
 	case o.Repaired != "":
 		r.w.check.fail(0, "%s %s: no document was damaged: %s", r.who, o.Entity, o.Repaired)
 	case o.Err != nil:
-		switch events.CodeOf(o.Err) {
-		case events.Internal, events.Invalid, events.TooLarge:
+		switch errcode.Of(o.Err) {
+		case errcode.Internal, errcode.Invalid, errcode.TooLarge:
 			r.w.check.fail(0, "%s %s: %v", r.who, o.Entity, o.Err)
 		}
 	}
@@ -245,7 +247,7 @@ func (r *replica) delivered(v *delivery) {
 		do()
 	}
 	done := func() { settles(func() { v.settled = true }) }
-	item, ok := r.core.DeliveryItem(context.Background(), v.durable.consumer, events.Delivery{
+	item, ok := r.core.DeliveryItem(context.Background(), v.durable.consumer, broker.Delivery{
 		Stored:  v.stored,
 		Attempt: v.attempt,
 		Ack:     done,
@@ -374,9 +376,9 @@ func (c *connection) freeze(s step) {
 	}
 }
 
-var errNotConnected = events.Errorf(events.Unavailable, "not connected")
+var errNotConnected = errcode.Errorf(errcode.Unavailable, "not connected")
 
-var errNoAnswer = events.Errorf(events.Unavailable, "no answer")
+var errNoAnswer = errcode.Errorf(errcode.Unavailable, "no answer")
 
 // err is the error of a request that is not sent.
 func (c *connection) err() error {
@@ -395,7 +397,7 @@ func (c *connection) answer() error {
 }
 
 // ports returns the ports of a new client of the broker, with the faults of this connection.
-func (c *connection) ports() events.Ports {
+func (c *connection) ports() broker.Ports {
 	p := c.w.broker.Intercepted(c.intercept).Ports()
 	if m := c.w.mutant; m.trustful || m.careless || m.forgetful || m.amnesic {
 		p.Log, p.Buckets = mutantLog{p.Log, m}, mutantBuckets{p.Buckets, c.w}

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -121,30 +123,30 @@ type mutation struct {
 
 // mutantLog is the log of a controller with a bug.
 type mutantLog struct {
-	events.Log
+	broker.Log
 	mutant mutation
 }
 
-func (l mutantLog) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
+func (l mutantLog) Last(ctx context.Context, stream, subject string) (broker.Stored, error) {
 	m, err := l.Log.Last(ctx, stream, subject)
 	if err == nil && l.mutant.trustful {
-		return events.Stored{}, events.Errorf(events.NotFound, "nothing on %s", subject)
+		return broker.Stored{}, errcode.Errorf(errcode.NotFound, "nothing on %s", subject)
 	}
 	return m, err
 }
 
 // mutantBuckets are the buckets of a controller with a bug.
 type mutantBuckets struct {
-	events.Buckets
+	broker.Buckets
 	w *world
 }
 
-func (b mutantBuckets) Bucket(name string) events.Bucket {
+func (b mutantBuckets) Bucket(name string) broker.Bucket {
 	return mutantBucket{b.Buckets.Bucket(name), name, b.w}
 }
 
 type mutantBucket struct {
-	events.Bucket
+	broker.Bucket
 	name string
 	w    *world
 }
@@ -156,7 +158,7 @@ func (b mutantBucket) Load(ctx context.Context, key string) ([]byte, uint64, err
 
 func (b mutantBucket) Save(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	at, err := b.Bucket.Save(ctx, key, value, revision)
-	for b.w.mutant.careless && events.CodeOf(err) == events.Conflict {
+	for b.w.mutant.careless && errcode.Of(err) == errcode.Conflict {
 		_, revision, _ = b.w.broker.Ports().Buckets.Bucket(b.name).Load(ctx, key) // absent = 0
 		at, err = b.Bucket.Save(ctx, key, value, revision)
 	}

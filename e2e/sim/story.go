@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 // brief summarises a body for the log.
@@ -37,7 +39,7 @@ func brief(b events.Body) string {
 	case events.JobProgressed:
 		return fmt.Sprintf("%s step %d", b.Generation, b.Step)
 	case events.RoundMissed:
-		var m []events.Place
+		var m []ident.Place
 		for _, x := range b.Missing {
 			m = append(m, x.Place)
 		}
@@ -86,11 +88,11 @@ func brief(b events.Body) string {
 	return ""
 }
 
-func which(w events.WorkerRef) string {
+func which(w roster.WorkerRef) string {
 	return fmt.Sprintf("%s#%d %s", w.Place, w.Attempt, w.Generation)
 }
 
-func slotPrefix(s *events.Slot) string {
+func slotPrefix(s *ident.Slot) string {
 	if s == nil {
 		return ""
 	}

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -20,24 +22,24 @@ const pollEvery = 100 * time.Millisecond
 
 // watcher is discovery's state in the memory of one replica.
 type watcher struct {
-	w    *world
-	r    *replica
+	w       *world
+	r       *replica
 	tracker liveness.HeartbeatTracker
 	// The stored nodes, to be compared with the host list.
-	views map[events.NodeID]events.NodeView
+	views map[ident.NodeID]events.NodeView
 	asked time.Time
 }
 
 func (v *watcher) reset() {
 	c := v.w.discoveryConfig()
-	v.views, v.asked = map[events.NodeID]events.NodeView{}, v.w.now
+	v.views, v.asked = map[ident.NodeID]events.NodeView{}, v.w.now
 	v.tracker = liveness.HeartbeatTracker{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin}
 }
 
 func (v *watcher) seen(key string, value []byte) {
 	if value == nil {
-		v.tracker.Forget(events.NodeID(key))
-		delete(v.views, events.NodeID(key))
+		v.tracker.Forget(ident.NodeID(key))
+		delete(v.views, ident.NodeID(key))
 		return
 	}
 	if view, err := document.View[events.NodeView](value); err == nil {
@@ -53,7 +55,7 @@ func (v *watcher) seen(key string, value []byte) {
 func (v *watcher) connected(is bool) { v.tracker.Connected(is, v.w.now) }
 
 func (v *watcher) signal(b any) (events.Body, bool) {
-	if l, ok := b.(events.Link); ok {
+	if l, ok := b.(broker.Link); ok {
 		return v.tracker.ConnectionClosed(l, v.w.now)
 	}
 	h, ok := b.(events.Heartbeat)
@@ -134,8 +136,8 @@ func (v *watcher) hears() bool {
 
 // listener is the registry's state in the memory of one replica.
 type listener struct {
-	w    *world
-	r    *replica
+	w       *world
+	r       *replica
 	tracker job.StepTracker
 }
 
@@ -145,7 +147,7 @@ func (l *listener) connected(is bool) { l.tracker.Connected(is, l.w.now) }
 
 func (l *listener) seen(key string, value []byte) {
 	if value == nil {
-		l.tracker.Forget(events.JobID(key))
+		l.tracker.Forget(ident.JobID(key))
 		return
 	}
 	if v, err := document.View[events.JobView](value); err == nil {

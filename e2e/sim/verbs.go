@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // verbs are the actions of written scenarios. Each reads its operands and returns its effect.
@@ -50,7 +51,7 @@ var verbs = map[string]func(*operands) func(*world){
 	"drain":   onNode(func(w *world, n *node) { w.drain(n, false) }),
 	"undrain": onNode(func(w *world, n *node) { w.drain(n, true) }),
 	"partition": func(o *operands) func(*world) {
-		a, b, d := events.NodeID(o.next("a node")), events.NodeID(o.next("a node")), o.span()
+		a, b, d := ident.NodeID(o.next("a node")), ident.NodeID(o.next("a node")), o.span()
 		return func(w *world) { w.partition(a, b, d) }
 	},
 	"drop": func(o *operands) func(*world) {
@@ -193,7 +194,7 @@ func named[T any](what, name string, all []T, of func(T) string) T {
 }
 
 // with calls do with the process in a slot.
-func (w *world) with(at events.Place, do func(*process)) {
+func (w *world) with(at ident.Place, do func(*process)) {
 	for p := range w.nodeNamed(string(at.Node)).living {
 		if p.start.Place == at {
 			do(p)
@@ -300,14 +301,14 @@ func (o *operands) number() int {
 }
 
 // place reads NODE/SLOT.
-func (o *operands) place() events.Place {
+func (o *operands) place() ident.Place {
 	w := o.next("a place")
 	node, slot, _ := strings.Cut(w, "/")
 	n, err := strconv.Atoi(slot)
 	if err != nil {
 		o.fail("%q is no place: want NODE/SLOT", w)
 	}
-	return events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
+	return ident.Place{Node: ident.NodeID(node), Slot: ident.Slot(n)}
 }
 
 // arm schedules the actions of a scenario.

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 )
 
@@ -21,13 +22,13 @@ type world struct {
 	queue       []entry // the next one last
 	broker      *memory.Bus
 	durables    []*durable
-	launches    map[string]events.Stored // newest by subject
+	launches    map[string]broker.Stored // newest by subject
 	services    map[string][]*replica    // by name of the service
 	nodes       []*node
 	jobs        []*jobRun
-	awaited     []action                 // actions that wait for words in the log
-	routes      map[string]*replica      // by kind, as set by a written scenario
-	partitioned map[[2]events.NodeID]int // pairs of nodes whose workers cannot reach each other
+	awaited     []action                // actions that wait for words in the log
+	routes      map[string]*replica     // by kind, as set by a written scenario
+	partitioned map[[2]ident.NodeID]int // pairs of nodes whose workers cannot reach each other
 	check       *checker
 	calm        bool // faults have stopped
 	over        bool
@@ -41,7 +42,7 @@ type world struct {
 func run(sc scenario, m mutation, output func(string)) *violation {
 	w := &world{
 		sc: sc, rng: rand.New(rand.NewPCG(sc.seed, 0x9e3779b97f4a7c15)), now: epoch, services: map[string][]*replica{},
-		routes: map[string]*replica{}, partitioned: map[[2]events.NodeID]int{}, launches: map[string]events.Stored{}, output: output,
+		routes: map[string]*replica{}, partitioned: map[[2]ident.NodeID]int{}, launches: map[string]broker.Stored{}, output: output,
 	}
 	w.broker = newBroker(w)
 	w.check = newChecker(w)
@@ -68,12 +69,12 @@ func run(sc scenario, m mutation, output func(string)) *violation {
 }
 
 // nodeName is node-a to node-z, then node-ba and so on.
-func nodeName(i int) events.NodeID {
+func nodeName(i int) ident.NodeID {
 	name := string(rune('a' + i%26))
 	if i >= 26 {
 		name = string(rune('a'+i/26)) + name
 	}
-	return events.NodeID("node-" + name)
+	return ident.NodeID("node-" + name)
 }
 
 // calmTimeout is how long a calm system may take until every job has ended. It is longer than any

@@ -10,6 +10,9 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/traces/tree"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // checker collects what is wrong.
@@ -26,8 +29,8 @@ func (c *checker) say(format string, args ...any) {
 // check reads all traces and checks them.
 func (s *story) check(ctx context.Context, j *jaeger) error {
 	c := &checker{story: s, traces: map[string][]tree.Span{}}
-	start := events.TraceID(events.JobTrace(s.job))
-	script := events.TraceID(events.JobTrace(s.script))
+	start := tracing.TraceID(tracing.JobTrace(s.job))
+	script := tracing.TraceID(tracing.JobTrace(s.script))
 	ids := []string{s.client, start, script}
 	for _, i := range s.all {
 		ids = append(ids, i.TraceID)
@@ -125,12 +128,12 @@ func (c *checker) one(id, service, name string, ok func(tree.Span) bool) tree.Sp
 func always(tree.Span) bool { return true }
 
 // of accepts the spans of one process.
-func of(w events.WorkerView) func(tree.Span) bool {
+func of(w roster.WorkerView) func(tree.Span) bool {
 	return func(s tree.Span) bool { return s.Attributes["process.pid"] == fmt.Sprint(w.PID) }
 }
 
 // traceOf returns the trace of the incident that led to a generation, or of the start.
-func (c *checker) traceOf(g events.Generation, start string) string {
+func (c *checker) traceOf(g ident.Generation, start string) string {
 	for _, i := range c.all {
 		if i.To == g {
 			return i.TraceID
@@ -141,7 +144,7 @@ func (c *checker) traceOf(g events.Generation, start string) string {
 
 // own checks the run of a worker that was killed, in the trace in which it was started: it is
 // closed with its exit, and the spans of its program are below it and within it.
-func (c *checker) own(id string, w events.WorkerView) {
+func (c *checker) own(id string, w roster.WorkerView) {
 	run := c.one(id, "worker", "worker process", of(w))
 	in := c.traceOf(w.Generation, id)
 	part := c.one(in, "worker", "generation "+w.Generation.String(), of(w))
@@ -169,7 +172,7 @@ func (c *checker) own(id string, w events.WorkerView) {
 }
 
 // incident checks the trace of an incident: from the exit to the first step, in order.
-func (c *checker) incident(i events.IncidentClosed, w events.WorkerView) {
+func (c *checker) incident(i events.IncidentClosed, w roster.WorkerView) {
 	id, g := i.TraceID, i.To.String()
 	root := c.one(id, "registry", "incident", always)
 	detect := c.one(id, "agent", "detect worker.exited", of(w))

@@ -15,13 +15,15 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/traces/tree"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // job is a job on a cluster whose processes all send their spans to Jaeger.
 type job struct {
 	*cluster.Cluster
-	id events.JobID
+	id ident.JobID
 }
 
 const (
@@ -75,7 +77,7 @@ func (b *job) stop(ctx context.Context) (events.JobView, error) {
 
 // trains waits until all workers train in a generation after another one, for so many steps that
 // their programs have sent spans, and returns the view.
-func (b *job) trains(ctx context.Context, after events.Generation) (events.JobView, error) {
+func (b *job) trains(ctx context.Context, after ident.Generation) (events.JobView, error) {
 	var from uint64
 	return b.JobIs(ctx, b.id, fmt.Sprintf("%d workers train after %s", world, after), func(v events.JobView) bool {
 		g := v.Generations
@@ -90,13 +92,13 @@ func (b *job) trains(ctx context.Context, after events.Generation) (events.JobVi
 }
 
 // kill kills the worker of a rank, and returns which one it was.
-func (b *job) kill(v events.JobView, rank int) (events.WorkerView, error) {
+func (b *job) kill(v events.JobView, rank int) (roster.WorkerView, error) {
 	for _, w := range v.Workers {
 		if w.Rank == rank && w.PID > 0 && !w.State.Ended() {
 			return w, syscall.Kill(w.PID, syscall.SIGKILL)
 		}
 	}
-	return events.WorkerView{}, fmt.Errorf("%s has no worker with rank %d", b.id, rank)
+	return roster.WorkerView{}, fmt.Errorf("%s has no worker with rank %d", b.id, rank)
 }
 
 // end ends all processes, which then send their last spans.
@@ -117,7 +119,7 @@ const (
 )
 
 // script runs the program of the document as a job, with a Python that has OpenTelemetry.
-func (b *job) script(ctx context.Context, python string) (events.JobID, error) {
+func (b *job) script(ctx context.Context, python string) (ident.JobID, error) {
 	text, err := os.ReadFile(document)
 	_, code, _ := strings.Cut(string(text), "```python\n")
 	code, _, found := strings.Cut(code, "```\n")

@@ -26,6 +26,9 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 func main() {
@@ -76,10 +79,10 @@ func run(ctx context.Context, path, python string) (err error) {
 
 // story is what has happened to the job.
 type story struct {
-	job     events.JobID
+	job     ident.JobID
 	client  string // trace
-	script  events.JobID
-	killed  []events.WorkerView
+	script  ident.JobID
+	killed  []roster.WorkerView
 	crashes []events.IncidentClosed // the incidents that the kills have begun
 	all     []events.IncidentClosed
 }
@@ -89,14 +92,14 @@ type story struct {
 func play(ctx context.Context, b *job, j *jaeger, worker, python string) (*story, error) {
 	s := &story{}
 	if err := asClient(ctx, j, func(traceparent string) error {
-		s.client = events.TraceID(traceparent)
+		s.client = tracing.TraceID(traceparent)
 		return b.submit(ctx, worker, traceparent)
 	}); err != nil {
 		return nil, err
 	}
 	s.job = b.id
-	var last events.Generation
-	slot := events.Slot(-1)
+	var last ident.Generation
+	slot := ident.Slot(-1)
 	for range 2 {
 		v, err := b.trains(ctx, last)
 		if err != nil {

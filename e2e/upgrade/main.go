@@ -26,6 +26,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/ledger"
 	"github.com/regroup-io/regroup/e2e/writers"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -222,7 +223,7 @@ func (r *rollout) place(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			v, err := r.JobIs(ctx, events.JobID(id), "it ends", func(v events.JobView) bool { return v.State.Terminal() })
+			v, err := r.JobIs(ctx, ident.JobID(id), "it ends", func(v events.JobView) bool { return v.State.Terminal() })
 			if err != nil {
 				return err
 			}
@@ -353,7 +354,7 @@ func (t *training) prove(ctx context.Context) (string, error) {
 // group is a job that is restarted as a group, whose workers write who of them lives.
 type group struct {
 	*rollout
-	id         events.JobID
+	id         ident.JobID
 	file       string
 	generation int // that has been struck
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Role is what an identity is for. Each service has the role of its name.
@@ -26,7 +28,7 @@ const (
 )
 
 // AnyNode is the node of an identity that may be the agent of any node.
-const AnyNode events.NodeID = "*"
+const AnyNode ident.NodeID = "*"
 
 // Roles returns all roles.
 func Roles() []Role {
@@ -54,9 +56,9 @@ func (r Role) parts() []Role {
 // Identity is who connects to the broker.
 type Identity struct {
 	Role Role
-	Name string        // unique; its replies go to a subject of this name
-	Node events.NodeID // of an agent; otherwise empty
-	User string        // of a submitter: as whom its jobs run, like processes.user of a spec; empty = as they say
+	Name string       // unique; its replies go to a subject of this name
+	Node ident.NodeID // of an agent; otherwise empty
+	User string       // of a submitter: as whom its jobs run, like processes.user of a spec; empty = as they say
 }
 
 // Check validates the identity: Invalid, with the field and what it may be.
@@ -66,18 +68,18 @@ func (i Identity) Check() error {
 		for _, r := range Roles() {
 			known = append(known, string(r))
 		}
-		return events.Errorf(events.Invalid, "role: there is no %q: it is one of %s", i.Role, strings.Join(known, ", "))
+		return errcode.Errorf(errcode.Invalid, "role: there is no %q: it is one of %s", i.Role, strings.Join(known, ", "))
 	}
-	if err := events.NodeID(i.Name).Check(); err != nil {
-		return events.Errorf(events.Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", i.Name)
+	if err := ident.NodeID(i.Name).Check(); err != nil {
+		return errcode.Errorf(errcode.Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", i.Name)
 	}
 	switch {
 	case !i.Role.OfNode() && i.Node != "":
-		return events.Errorf(events.Invalid, "node %q: the role %s belongs to no node", i.Node, i.Role)
+		return errcode.Errorf(errcode.Invalid, "node %q: the role %s belongs to no node", i.Node, i.Role)
 	case i.Role.OfNode() && i.Node != AnyNode && i.Node.Check() != nil:
-		return events.Errorf(events.Invalid, "node %q: use a-z, 0-9 and '-', at most 63 of them", i.Node)
+		return errcode.Errorf(errcode.Invalid, "node %q: use a-z, 0-9 and '-', at most 63 of them", i.Node)
 	case i.Role != RoleSubmitter && i.User != "":
-		return events.Errorf(events.Invalid, "user %q: jobs of a %s run as each of them says; those of a %s can have one user", i.User, i.Role, RoleSubmitter)
+		return errcode.Errorf(errcode.Invalid, "user %q: jobs of a %s run as each of them says; those of a %s can have one user", i.User, i.Role, RoleSubmitter)
 	}
 	return i.submitter().Check()
 }
@@ -135,7 +137,7 @@ func Of(i Identity) (Permissions, error) {
 
 // grants collects permissions.
 type grants struct {
-	node        events.NodeID
+	node        ident.NodeID
 	permissions Permissions
 	ephemeral   []string // streams on which it may create consumers of any name
 	cleans      bool     // it may delete consumers, other than those of the services

@@ -8,6 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // of returns the permissions of a role; agents are those of node-a.
@@ -54,7 +56,7 @@ func TestOnlyTheWriterPublishes(t *testing.T) {
 func TestAnAgentIsOfItsNode(t *testing.T) {
 	for _, r := range []access.Role{access.RoleAgent, access.RoleParticipant} {
 		p := of(t, r)
-		for node, want := range map[events.NodeID]bool{"node-a": true, "node-b": false} {
+		for node, want := range map[ident.NodeID]bool{"node-a": true, "node-b": false} {
 			for _, subject := range []string{events.HeartbeatSubject(node), events.LogSubject("demo-1", string(node), "0")} {
 				if got := p.MayPublish(subject); got != want {
 					t.Errorf("%s of node-a may publish %s: %v, want %v", r, subject, got, want)
@@ -216,7 +218,7 @@ func TestIdentitiesAreChecked(t *testing.T) {
 		"no node":   {Role: access.RoleClient, Name: "a", Node: "node-a"},
 	} {
 		_, err := access.Of(i)
-		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), field) {
+		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), field) {
 			t.Errorf("%+v: %v, want Invalid about %s", i, err, field)
 		}
 	}

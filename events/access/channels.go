@@ -4,14 +4,15 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // channel is a kind of messages that is not in the catalogue of events.
 type channel struct {
 	what     string
-	subjects func(node events.NodeID) []string // node = the node that a message is about, or from
-	from, to []Role                            // who publishes, and who subscribes
-	answered bool                              // it is a request, which is answered wherever it says
+	subjects func(node ident.NodeID) []string // node = the node that a message is about, or from
+	from, to []Role                           // who publishes, and who subscribes
+	answered bool                             // it is a request, which is answered wherever it says
 }
 
 func roles(r ...Role) []Role { return r }
@@ -37,14 +38,14 @@ func channels() []channel {
 		disc, rdzv, reg = Role(events.ServiceDiscovery), Role(events.ServiceRendezvous), Role(events.ServiceRegistry)
 		agent           = RoleAgent
 	)
-	one := func(subject string) func(events.NodeID) []string {
-		return func(events.NodeID) []string { return []string{subject} }
+	one := func(subject string) func(ident.NodeID) []string {
+		return func(ident.NodeID) []string { return []string{subject} }
 	}
-	of := func(subject func(events.NodeID) string) func(events.NodeID) []string {
-		return func(n events.NodeID) []string { return []string{subject(n)} }
+	of := func(subject func(ident.NodeID) string) func(ident.NodeID) []string {
+		return func(n ident.NodeID) []string { return []string{subject(n)} }
 	}
 	request := func(service Role, from []Role, verbs ...string) channel {
-		return channel{"requests to " + string(service), func(events.NodeID) (all []string) {
+		return channel{"requests to " + string(service), func(ident.NodeID) (all []string) {
 			for _, v := range verbs {
 				all = append(all, events.RequestSubject(string(service), v))
 			}
@@ -52,15 +53,15 @@ func channels() []channel {
 		}, from, roles(service), true}
 	}
 	all := []channel{
-		{"launches", of(func(n events.NodeID) string { return events.LaunchSubject(n, "*") }), roles(rdzv), roles(agent), false},
-		{"output of workers", of(func(n events.NodeID) string { return events.LogSubject("*", string(n), "*") }), roles(agent), nil, false},
+		{"launches", of(func(n ident.NodeID) string { return events.LaunchSubject(n, "*") }), roles(rdzv), roles(agent), false},
+		{"output of workers", of(func(n ident.NodeID) string { return events.LogSubject("*", string(n), "*") }), roles(agent), nil, false},
 		{"heartbeats", of(events.HeartbeatSubject), roles(agent), roles(disc, rdzv), false},
 		{"notices of failures", one(events.AllNotices), roles(agent, rdzv), roles(agent, rdzv), false},
 		{"progress", one(events.AllProgress), roles(agent), append(roles(reg, RoleGateway), readers...), false},
 		{"status of a rendezvous", one(events.RendezvousStatusSubject("*")), roles(rdzv), roles(RoleParticipant), false},
 		{"which brokers are there", one(BrokersAlive), roles(disc), nil, false},
-		{"pings", of(func(n events.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), false},
-		{"answers of agents", of(func(n events.NodeID) string { return events.AnswerSubject(n, "*") }), roles(agent), roles(disc), false},
+		{"pings", of(func(n ident.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), false},
+		{"answers of agents", of(func(n ident.NodeID) string { return events.AnswerSubject(n, "*") }), roles(agent), roles(disc), false},
 		request(disc, roles(agent), events.VerbJoin, events.VerbLeave),
 		request(disc, roles(agent, disc), events.VerbRenew), // discovery asks itself, to prove that it hears
 		request(rdzv, roles(agent), events.VerbJoin, events.VerbJoins, events.VerbPeers),
@@ -68,7 +69,7 @@ func channels() []channel {
 		request(rdzv, roles(RoleParticipant), events.VerbEnter, events.VerbExit),
 		request(rdzv, roles(RoleClient), events.VerbClose),
 		request(reg, readers, events.VerbProgress),
-		{"spans of agents", func(events.NodeID) []string {
+		{"spans of agents", func(ident.NodeID) []string {
 			return []string{events.SpanSubject(events.ServiceAgent), events.SpanSubject("worker")}
 		}, roles(agent), nil, false},
 		{"spans of gateways", one(events.SpanSubject(events.ServiceGateway)), roles(RoleGateway), nil, false},

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Header is the first line of the table that Markdown returns.
@@ -32,7 +32,7 @@ func Markdown() string {
 		}
 		i := Identity{Role: r, Name: placeholder}
 		if r.OfNode() {
-			i.Node = events.NodeID(placeholder)
+			i.Node = ident.NodeID(placeholder)
 		}
 		p, err := Of(i)
 		if err != nil {
@@ -40,7 +40,7 @@ func Markdown() string {
 		}
 		if r == RoleParticipant { // what it has beyond its parts
 			for _, part := range r.parts()[1:] {
-				of, _ := Of(Identity{Role: part, Name: placeholder, Node: map[bool]events.NodeID{true: placeholder}[part.OfNode()]})
+				of, _ := Of(Identity{Role: part, Name: placeholder, Node: map[bool]ident.NodeID{true: placeholder}[part.OfNode()]})
 				p = p.without(of)
 			}
 		}

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
@@ -76,7 +79,7 @@ func TestStructuredMessage(t *testing.T) {
 
 func TestHeaderInjectionIsImpossible(t *testing.T) {
 	e := events.Event{ID: "1\r\nNats-Rollup: all", Source: "/client/zoe", Body: events.JobStop{Job: "cifar-1a2b"}}
-	if m, err := Encode(e); !errors.Is(err, events.ErrInvalid) {
+	if m, err := Encode(e); !errors.Is(err, errcode.ErrInvalid) {
 		t.Errorf("accepted %q: %v", m.ID, err)
 	}
 }
@@ -96,7 +99,7 @@ func TestIdentityIsKept(t *testing.T) {
 		{ID: "42", Source: "#"},
 	} {
 		e.Body = events.JobStop{Job: "cifar-1a2b"}
-		for mode, encode := range map[string]func(events.Event) (events.Message, error){"binary": Encode, "structured": EncodeStructured} {
+		for mode, encode := range map[string]func(events.Event) (broker.Message, error){"binary": Encode, "structured": EncodeStructured} {
 			m, err := encode(e)
 			if err != nil {
 				t.Errorf("%s: %+v: %v", mode, e, err)
@@ -112,25 +115,25 @@ func TestIdentityIsKept(t *testing.T) {
 func TestMessageRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		e    events.Event
-		code events.Code
+		code errcode.Code
 		text string
 	}{
-		"no body":       {events.Event{ID: "1", Source: "/x"}, events.Invalid, "data"},
-		"not a fact":    {events.Event{ID: "1", Source: "/x", Body: events.Ping{}}, events.Invalid, "type"},
-		"no id":         {events.Event{Source: "/x", Body: events.JobStop{}}, events.Invalid, "id: is missing"},
-		"no source":     {events.Event{ID: "1", Body: events.JobStop{}}, events.Invalid, "source: is missing"},
-		"blank id":      {events.Event{ID: " ", Source: "/x", Body: events.JobStop{}}, events.Invalid, "id: is missing"},
-		"blank source":  {events.Event{ID: "1", Source: " ", Body: events.JobStop{}}, events.Invalid, "source: is missing"},
-		"blank entity":  {events.Event{ID: "1", Source: "/x", Entity: " ", Body: events.JobStop{}}, events.Invalid, "subject"},
-		"wrong source":  {events.Event{ID: "1", Source: "1:2", Body: events.JobStop{}}, events.Invalid, "source"},
-		"entity":        {events.Event{ID: "1", Source: "/x", Entity: "a.b", Body: events.JobFinishing{}}, events.Invalid, "subject"},
-		"no entity":     {events.Event{ID: "1", Source: "/x", Body: events.JobFinishing{}}, events.Invalid, "subject"},
-		"not a number":  {events.Event{ID: "1", Source: "/x", Entity: "a", Body: events.WorkerReady{StepMS: nan()}}, events.Invalid, "data"},
-		"large command": {events.Event{ID: "1", Source: "/x", Body: events.JobStop{Reason: strings.Repeat("x", limits.Command.Max)}}, events.TooLarge, "65536"},
+		"no body":       {events.Event{ID: "1", Source: "/x"}, errcode.Invalid, "data"},
+		"not a fact":    {events.Event{ID: "1", Source: "/x", Body: events.Ping{}}, errcode.Invalid, "type"},
+		"no id":         {events.Event{Source: "/x", Body: events.JobStop{}}, errcode.Invalid, "id: is missing"},
+		"no source":     {events.Event{ID: "1", Body: events.JobStop{}}, errcode.Invalid, "source: is missing"},
+		"blank id":      {events.Event{ID: " ", Source: "/x", Body: events.JobStop{}}, errcode.Invalid, "id: is missing"},
+		"blank source":  {events.Event{ID: "1", Source: " ", Body: events.JobStop{}}, errcode.Invalid, "source: is missing"},
+		"blank entity":  {events.Event{ID: "1", Source: "/x", Entity: " ", Body: events.JobStop{}}, errcode.Invalid, "subject"},
+		"wrong source":  {events.Event{ID: "1", Source: "1:2", Body: events.JobStop{}}, errcode.Invalid, "source"},
+		"entity":        {events.Event{ID: "1", Source: "/x", Entity: "a.b", Body: events.JobFinishing{}}, errcode.Invalid, "subject"},
+		"no entity":     {events.Event{ID: "1", Source: "/x", Body: events.JobFinishing{}}, errcode.Invalid, "subject"},
+		"not a number":  {events.Event{ID: "1", Source: "/x", Entity: "a", Body: events.WorkerReady{StepMS: nan()}}, errcode.Invalid, "data"},
+		"large command": {events.Event{ID: "1", Source: "/x", Body: events.JobStop{Reason: strings.Repeat("x", limits.Command.Max)}}, errcode.TooLarge, "65536"},
 	} {
 		_, err := Encode(c.e)
-		if events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%s: got %v (%s), want %s with %q", name, err, events.CodeOf(err), c.code, c.text)
+		if errcode.Of(err) != c.code || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: got %v (%s), want %s with %q", name, err, errcode.Of(err), c.code, c.text)
 		}
 	}
 	large := events.Event{ID: "1", Source: "/x", Entity: "a", Body: events.RoundClosed{Reason: strings.Repeat("x", limits.Command.Max)}}
@@ -224,14 +227,14 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		_, err := Decode(c.header, []byte(c.data))
 		var paths []string
-		for _, f := range events.FieldErrorsOf(err) {
+		for _, f := range errcode.FieldErrorsOf(err) {
 			paths = append(paths, f.Path)
 			if f.Message == "" {
 				t.Errorf("%s: finding about %s without a message", name, f.Path)
 			}
 		}
 		slices.Sort(paths)
-		if !errors.Is(err, events.ErrInvalid) || events.CodeOf(err) != events.Invalid || !slices.Equal(paths, c.paths) {
+		if !errors.Is(err, errcode.ErrInvalid) || errcode.Of(err) != errcode.Invalid || !slices.Equal(paths, c.paths) {
 			t.Errorf("%s: got findings %q (%v), want about %q", name, paths, err, c.paths)
 		}
 	}
@@ -241,18 +244,18 @@ func TestDecodeKeepsTheEnvelopeOfRefusedEvents(t *testing.T) {
 	unknown := stopHeaders()
 	unknown["ce-type"] = []string{"dev.regroup.job.stopp.v1"}
 	e, err := Decode(unknown, []byte(stopData))
-	if !errors.Is(err, events.ErrUnknownType) || events.CodeOf(err) != events.Invalid || e.ID != "42" || e.Source != "/client/zoe" || e.Body != nil {
+	if !errors.Is(err, events.ErrUnknownType) || errcode.Of(err) != errcode.Invalid || e.ID != "42" || e.Source != "/client/zoe" || e.Body != nil {
 		t.Errorf("unknown type: %+v, %v", e, err)
 	}
-	if f := events.FieldErrorsOf(err); len(f) != 1 || !strings.Contains(f[0].Hint, "dev.regroup.job.stop.v1") {
+	if f := errcode.FieldErrorsOf(err); len(f) != 1 || !strings.Contains(f[0].Hint, "dev.regroup.job.stop.v1") {
 		t.Errorf("unknown type: findings %v, want a suggestion", f)
 	}
 	e, err = Decode(stopHeaders(), fmt.Appendf(nil, `{"job":"a","reason":%q}`, strings.Repeat("x", limits.Command.Max)))
-	if events.CodeOf(err) != events.TooLarge || e.ID != "42" {
+	if errcode.Of(err) != errcode.TooLarge || e.ID != "42" {
 		t.Errorf("too large: %+v, %v", e, err)
 	}
 	e, err = Decode(stopHeaders(), []byte(`{"job":[]}`))
-	if errors.Is(err, events.ErrUnknownType) || events.CodeOf(err) != events.Invalid || e.ID != "42" || e.Source != "/client/zoe" {
+	if errors.Is(err, events.ErrUnknownType) || errcode.Of(err) != errcode.Invalid || e.ID != "42" || e.Source != "/client/zoe" {
 		t.Errorf("misfit: %+v, %v", e, err)
 	}
 }
@@ -261,8 +264,8 @@ func TestSubmitReportsAllErrors(t *testing.T) {
 	h := stopHeaders()
 	h["ce-type"] = []string{"dev.regroup.job.submit.v1"}
 	_, err := Decode(h, []byte(`{"spec":{"name":"UPPER","command":[],"workers":{"min":3,"mx":2},"image":"x"}}`))
-	var fe *events.ValidationError
-	if !errors.As(err, &fe) || events.CodeOf(err) != events.Invalid {
+	var fe *errcode.ValidationError
+	if !errors.As(err, &fe) || errcode.Of(err) != errcode.Invalid {
 		t.Fatalf("got %v", err)
 	}
 	var paths []string
@@ -274,7 +277,7 @@ func TestSubmitReportsAllErrors(t *testing.T) {
 		t.Errorf("findings about %q, want %q", paths, want)
 	}
 	for _, bad := range []string{`{}`, `{"spec":null}`, `[]`, `{"spec":[]}`, `{`} {
-		if _, err := Decode(h, []byte(bad)); events.CodeOf(err) != events.Invalid {
+		if _, err := Decode(h, []byte(bad)); errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -302,11 +305,11 @@ func TestPercentCoding(t *testing.T) {
 
 func TestBodies(t *testing.T) {
 	want := filled(t, events.MemberJoin{}).(events.MemberJoin)
-	b, err := events.EncodeBody(want)
+	b, err := bodies.Encode(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := events.DecodeBody[events.MemberJoin](b)
+	got, err := bodies.Decode[events.MemberJoin](b)
 	if err != nil || got.Job != want.Job || got.Commit != want.Commit || !slices.Equal(got.Accused, want.Accused) {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -314,15 +317,15 @@ func TestBodies(t *testing.T) {
 		"": "", "null": "", "[]": "", "{}{}": "", string(b) + "x": "", "{\"node\":\"\xff\"}": "",
 		`{"slots":1.5}`: "slots", `{"slots":99999999999999999999}`: "slots", `{"node":{}}`: "node",
 	} {
-		_, err := events.DecodeBody[events.NodeHello]([]byte(in))
-		if f := events.FieldErrorsOf(err); events.CodeOf(err) != events.Invalid || len(f) != 1 || f[0].Path != path {
+		_, err := bodies.Decode[events.NodeHello]([]byte(in))
+		if f := errcode.FieldErrorsOf(err); errcode.Of(err) != errcode.Invalid || len(f) != 1 || f[0].Path != path {
 			t.Errorf("%q: %v, want one finding about %q", in, err, path)
 		}
 	}
-	if _, err := events.DecodeBody[events.PeersAnswer]([]byte(`{"addresses":{"x":"y"}}`)); events.CodeOf(err) != events.Invalid {
+	if _, err := bodies.Decode[events.PeersAnswer]([]byte(`{"addresses":{"x":"y"}}`)); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("a rank that is no number: %v", err)
 	}
-	if _, err := events.DecodeBody[events.Ping]([]byte(`{}`)); err != nil {
+	if _, err := bodies.Decode[events.Ping]([]byte(`{}`)); err != nil {
 		t.Error(err)
 	}
 	if !bytes.Equal(b, bytes.TrimSpace(b)) {

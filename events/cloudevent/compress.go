@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"io"
 	"strconv"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -29,7 +30,7 @@ func pack(data []byte) ([]byte, error) {
 		err = w.Close()
 	}
 	if err != nil {
-		return nil, events.Errorf(events.Internal, "compress data: %w", err)
+		return nil, errcode.Errorf(errcode.Internal, "compress data: %w", err)
 	}
 	return b.Bytes(), nil
 }
@@ -42,16 +43,25 @@ func unpacked(h map[string][]string, data []byte, most int) ([]byte, error) {
 	case encodingGzip:
 		r, err := gzip.NewReader(bytes.NewReader(data))
 		if err == nil {
-			data, err = events.ReadLimited(r, most)
+			data, err = readLimited(r, most)
 		}
-		if errors.Is(err, events.ErrTooLarge) {
+		if errors.Is(err, errcode.ErrTooLarge) {
 			return nil, err
 		}
 		if err != nil {
-			return nil, events.Refuse([]spec.FieldError{{Path: headerEncoding, Message: "the data is not gzip: " + err.Error()}})
+			return nil, errcode.Refuse([]spec.FieldError{{Path: headerEncoding, Message: "the data is not gzip: " + err.Error()}})
 		}
 		return data, nil
 	default:
-		return nil, events.Refuse([]spec.FieldError{{Path: headerEncoding, Message: strconv.Quote(limits.Shorten(encoding, limits.Word.Max)) + " is not understood: send gzip or none"}})
+		return nil, errcode.Refuse([]spec.FieldError{{Path: headerEncoding, Message: strconv.Quote(limits.Shorten(encoding, limits.Word.Max)) + " is not understood: send gzip or none"}})
 	}
+}
+
+// readLimited reads everything, or fails if it is more than most bytes.
+func readLimited(r io.Reader, most int) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err == nil && len(data) > most {
+		return nil, errcode.Errorf(errcode.TooLarge, "unpacks to more than %d bytes", most)
+	}
+	return data, err
 }

@@ -14,8 +14,12 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // Decode decodes a fact or a command in CloudEvents binary or structured mode; a JSON object
@@ -29,7 +33,7 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 		bad   []spec.FieldError
 	)
 	if len(data) > limits.Message.Max {
-		return events.Event{}, events.Errorf(events.TooLarge, "message has %d bytes (%s)", len(data), limits.Message)
+		return events.Event{}, errcode.Errorf(errcode.TooLarge, "message has %d bytes (%s)", len(data), limits.Message)
 	}
 	media := strings.ToLower(header(h, headerContentType))
 	attrs, bad = attributes(h)
@@ -43,7 +47,7 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 	switch {
 	case strings.HasPrefix(media, mediaEvents):
 		if m, _, _ := strings.Cut(media, ";"); strings.TrimSpace(m) != mediaStructured && strings.TrimSpace(m) != mediaEvents {
-			return events.Event{}, events.Refuse([]spec.FieldError{{Path: headerContentType, Message: strconv.Quote(media) + " is not accepted: send " + mediaStructured}})
+			return events.Event{}, errcode.Refuse([]spec.FieldError{{Path: headerContentType, Message: strconv.Quote(media) + " is not accepted: send " + mediaStructured}})
 		}
 		attrs, data, bad = structured(data)
 	case binary:
@@ -56,7 +60,7 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 // DecodeStored decodes a fact or a command from a stream as Decode does. One of another type,
 // entity, writer or submitter than its subject says is refused: who may publish what is a matter of
 // the subject.
-func DecodeStored(s events.Stored) (events.Event, error) {
+func DecodeStored(s broker.Stored) (events.Event, error) {
 	e, err := Decode(s.Header, s.Data)
 	if err != nil {
 		return e, err
@@ -80,7 +84,7 @@ func DecodeStored(s events.Stored) (events.Event, error) {
 	if len(bad) > 0 {
 		e.Body = nil
 	}
-	return e, events.Refuse(bad)
+	return e, errcode.Refuse(bad)
 }
 
 // mostUnpacked returns the maximum length of decompressed data. The type of a structured event is
@@ -106,7 +110,7 @@ func repeated(b []byte) (bad []spec.FieldError) {
 // structured decodes the JSON event format: members are attributes, except data and data_base64.
 func structured(b []byte) (attrs map[string]string, data []byte, bad []spec.FieldError) {
 	var members map[string]json.RawMessage
-	f := spec.CheckLimit("", events.Nesting(b), limits.Depth)
+	f := spec.CheckLimit("", limits.Nesting(b), limits.Depth)
 	if f == nil {
 		f = spec.CheckSyntax(b)
 	}
@@ -157,7 +161,7 @@ func structured(b []byte) (attrs map[string]string, data []byte, bad []spec.Fiel
 // fromAttributes builds the event; bad holds the errors so far.
 func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError) (events.Event, error) {
 	if attrs == nil {
-		return events.Event{}, events.Refuse(bad)
+		return events.Event{}, errcode.Refuse(bad)
 	}
 	e := envelope(attrs)
 	ce := event.New(event.CloudEventsVersionV1)
@@ -187,7 +191,7 @@ func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError)
 	row, ok := events.EntryOf(events.Type(attrs["type"]))
 	if !ok {
 		if attrs["type"] == "" {
-			return e, events.Refuse(bad)
+			return e, errcode.Refuse(bad)
 		}
 		return e, unknownType(attrs["type"], bad)
 	}
@@ -212,14 +216,14 @@ func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError)
 	if row.Class == events.ClassCommand && json.Valid(data) {
 		bad = append(bad, spec.CheckKeys(data, "data")...)
 	}
-	body, wrong := events.DecodeBodyAs(row.New(), data, "data")
+	body, wrong := bodies.DecodeAs(row.New(), data, "data")
 	for _, f := range wrong {
 		if !slices.Contains(bad, f) { // a spec is checked for repeated keys too
 			bad = append(bad, f)
 		}
 	}
 	if len(bad) > 0 {
-		return e, events.Refuse(bad)
+		return e, errcode.Refuse(bad)
 	}
 	e.Body = body
 	return e, nil
@@ -228,7 +232,7 @@ func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError)
 func envelope(attrs map[string]string) events.Event {
 	short := func(name string) string { return limits.Shorten(attrs[name], limits.Envelope.Max) }
 	e := events.Event{ID: short("id"), Source: short("source"), Entity: short("subject"), Cause: short(extCause)}
-	if events.ValidTrace(attrs[extTrace]) { // W3C Trace Context: ignore a malformed one
+	if tracing.Valid(attrs[extTrace]) { // W3C Trace Context: ignore a malformed one
 		e.Trace = attrs[extTrace]
 	}
 	return e
@@ -293,5 +297,5 @@ func unknownType(name string, bad []spec.FieldError) error {
 		known = append(known, string(row.Type))
 	}
 	f := spec.FieldError{Path: "type", Message: strconv.Quote(name) + " is not in the catalogue", Hint: spec.DidYouMean(name, known)}
-	return &events.ValidationError{Fields: append(bad, f), Cause: events.ErrUnknownType}
+	return &errcode.ValidationError{Fields: append(bad, f), Cause: events.ErrUnknownType}
 }

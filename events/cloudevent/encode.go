@@ -16,6 +16,8 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -34,7 +36,7 @@ const (
 // Invalid if the envelope is incomplete or the body is not in the catalogue, TooLarge if a
 // command's data is over limits.Command. Data over compressData is compressed, with the header
 // Content-Encoding: gzip.
-func Encode(e events.Event) (events.Message, error) {
+func Encode(e events.Event) (broker.Message, error) {
 	m, err := message(e, binding.WithForceBinary)
 	if err != nil || len(m.Data) <= compressData {
 		return m, err
@@ -45,16 +47,16 @@ func Encode(e events.Event) (events.Message, error) {
 }
 
 // EncodeStructured returns the stored form in CloudEvents structured mode: one JSON document.
-func EncodeStructured(e events.Event) (events.Message, error) {
+func EncodeStructured(e events.Event) (broker.Message, error) {
 	return message(e, binding.WithForceStructured)
 }
 
-func message(e events.Event, mode func(context.Context) context.Context) (events.Message, error) {
+func message(e events.Event, mode func(context.Context) context.Context) (broker.Message, error) {
 	row, ce, err := cloudEvent(e)
 	if err != nil {
-		return events.Message{}, err
+		return broker.Message{}, err
 	}
-	m := events.Message{
+	m := broker.Message{
 		Subject: e.Subject(),
 		// Percent-coded because a line break in a client's id would otherwise end the header.
 		ID:     percentEncode(e.Source + "|" + e.ID),
@@ -65,7 +67,7 @@ func message(e events.Event, mode func(context.Context) context.Context) (events
 	}
 	w := &messageWriter{m: &m}
 	if _, err := binding.Write(mode(context.Background()), (*binding.EventMessage)(&ce), w, w); err != nil {
-		return events.Message{}, events.Errorf(events.Internal, "encode %s: %w", row.Type, err)
+		return broker.Message{}, errcode.Errorf(errcode.Internal, "encode %s: %w", row.Type, err)
 	}
 	if e.Trace != "" {
 		m.Header[events.HeaderTrace] = []string{percentEncode(e.Trace)}
@@ -77,7 +79,7 @@ func message(e events.Event, mode func(context.Context) context.Context) (events
 func cloudEvent(e events.Event) (events.Entry, event.Event, error) {
 	ce := event.New(event.CloudEventsVersionV1)
 	if e.Body == nil {
-		return events.Entry{}, ce, events.Refuse([]spec.FieldError{{Path: "data", Message: "event has no body"}})
+		return events.Entry{}, ce, errcode.Refuse([]spec.FieldError{{Path: "data", Message: "event has no body"}})
 	}
 	row, ok := events.EntryOf(e.Body.Type())
 	if !ok {
@@ -85,7 +87,7 @@ func cloudEvent(e events.Event) (events.Entry, event.Event, error) {
 	}
 	data, err := json.Marshal(e.Body)
 	if err != nil {
-		return row, ce, events.Errorf(events.Invalid, "encode data of %s: %w", row.Type, err)
+		return row, ce, errcode.Errorf(errcode.Invalid, "encode data of %s: %w", row.Type, err)
 	}
 	if err := tooLarge(row, len(data)); err != nil {
 		return row, ce, err
@@ -122,7 +124,7 @@ func cloudEvent(e events.Event) (events.Entry, event.Event, error) {
 			bad = append(bad, spec.FieldError{Path: v.name, Message: wrong})
 		}
 	}
-	return row, ce, events.Refuse(append(bad, checkEntity(row, e.Entity)...))
+	return row, ce, errcode.Refuse(append(bad, checkEntity(row, e.Entity)...))
 }
 
 // setVerbatim sets the id, source or subject, and keeps its text: an event is known by its source
@@ -148,7 +150,7 @@ func setVerbatim(ce *event.Event, name, value string) {
 // tooLarge refuses data over the limit of the row's class.
 func tooLarge(row events.Entry, size int) error {
 	if row.Class == events.ClassCommand && size > limits.Command.Max {
-		return events.Errorf(events.TooLarge, "data of %s has %d bytes, at most %d are allowed", row.Type, size, limits.Command.Max)
+		return errcode.Errorf(errcode.TooLarge, "data of %s has %d bytes, at most %d are allowed", row.Type, size, limits.Command.Max)
 	}
 	return nil
 }
@@ -165,7 +167,7 @@ func checkEntity(row events.Entry, entity string) []spec.FieldError {
 }
 
 // messageWriter implements the writing half of the binding for the SDK's binding.Write.
-type messageWriter struct{ m *events.Message }
+type messageWriter struct{ m *broker.Message }
 
 func (w *messageWriter) SetStructuredEvent(_ context.Context, f format.Format, r io.Reader) error {
 	w.m.Header[headerContentType] = []string{f.MediaType()}

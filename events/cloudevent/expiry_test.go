@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // TestExpiry: the time after which a command must not be carried out is encoded in both modes, and
@@ -25,7 +27,7 @@ func TestExpiry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range []events.Message{binary, structured} {
+	for _, m := range []broker.Message{binary, structured} {
 		got, err := Decode(m.Header, m.Data)
 		if err != nil || !got.Expires.Equal(at) {
 			t.Errorf("read %s, %v", got.Expires, err)
@@ -37,7 +39,7 @@ func TestExpiry(t *testing.T) {
 		t.Errorf("given again it has the same id %q, %v", later.ID, err)
 	}
 	binary.Header["ce-expirytime"] = []string{"soon"}
-	if _, err := Decode(binary.Header, binary.Data); !errors.Is(err, events.ErrInvalid) || !strings.Contains(err.Error(), "expirytime") {
+	if _, err := Decode(binary.Header, binary.Data); !errors.Is(err, errcode.ErrInvalid) || !strings.Contains(err.Error(), "expirytime") {
 		t.Errorf("a malformed time is %v, want Invalid", err)
 	}
 	fact := map[string][]string{

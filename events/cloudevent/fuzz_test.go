@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -37,17 +39,17 @@ func FuzzDecode(f *testing.F) {
 		}
 		e, err := Decode(h, data)
 		if err != nil {
-			if c := events.CodeOf(err); c != events.Invalid && c != events.TooLarge {
+			if c := errcode.Of(err); c != errcode.Invalid && c != errcode.TooLarge {
 				t.Fatalf("refused with %q: %v", c, err)
 			}
-			if len(events.FieldErrorsOf(err)) == 0 || err.Error() == "" || e.Body != nil {
+			if len(errcode.FieldErrorsOf(err)) == 0 || err.Error() == "" || e.Body != nil {
 				t.Fatalf("refused without a reason, or with a body: %v", err)
 			}
 			return
 		}
-		for mode, encode := range map[string]func(events.Event) (events.Message, error){"binary": Encode, "structured": EncodeStructured} {
+		for mode, encode := range map[string]func(events.Event) (broker.Message, error){"binary": Encode, "structured": EncodeStructured} {
 			m, err := encode(e)
-			if errors.Is(err, events.ErrTooLarge) {
+			if errors.Is(err, errcode.ErrTooLarge) {
 				continue // escapes may make JSON longer
 			}
 			if err != nil {
@@ -125,7 +127,7 @@ func FuzzParseSpec(f *testing.F) {
 		e := events.Event{ID: "1", Source: "/x", Body: events.JobSubmit{Spec: s}}
 		m, err := Encode(e)
 		if err != nil {
-			if errors.Is(err, events.ErrTooLarge) {
+			if errors.Is(err, errcode.ErrTooLarge) {
 				return
 			}
 			t.Fatal(err)

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
 func TestEveryRowRoundTrips(t *testing.T) {
 	for _, row := range events.Catalog() {
 		want := sampleEvent(t, row)
-		for mode, encode := range map[string]func(events.Event) (events.Message, error){"binary": Encode, "structured": EncodeStructured} {
+		for mode, encode := range map[string]func(events.Event) (broker.Message, error){"binary": Encode, "structured": EncodeStructured} {
 			m, err := encode(want)
 			if err != nil {
 				t.Fatalf("%s %s: %v", row.Type, mode, err)

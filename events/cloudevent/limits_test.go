@@ -11,8 +11,12 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -58,14 +62,14 @@ func TestOverALimit(t *testing.T) {
 		if c.err == nil || !strings.Contains(c.err.Error(), "limit "+c.limit.Name) {
 			t.Errorf("%s: %.200v, want limit %s", name, c.err, c.limit.Name)
 		}
-		if code := events.CodeOf(c.err); code != events.Invalid && code != events.TooLarge {
+		if code := errcode.Of(c.err); code != errcode.Invalid && code != errcode.TooLarge {
 			t.Errorf("%s: code %s", name, code)
 		}
 	}
 }
 
 func decodeErr[B events.Body](data string) error {
-	_, err := events.DecodeBody[B]([]byte(data))
+	_, err := bodies.Decode[B]([]byte(data))
 	return err
 }
 
@@ -101,7 +105,7 @@ func TestDecompressionBombIsRefused(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		e, err := Decode(h, b.Bytes())
 		runtime.ReadMemStats(&after)
-		if events.CodeOf(err) != events.TooLarge {
+		if errcode.Of(err) != errcode.TooLarge {
 			t.Errorf("%s: %v", name, err)
 		}
 		if name != "structured" && e.ID != "42" {
@@ -116,7 +120,7 @@ func TestDecompressionBombIsRefused(t *testing.T) {
 // TestEveryTextIsShortened puts an excessive text into every field of every body, so that no new
 // field is missed.
 func TestEveryTextIsShortened(t *testing.T) {
-	bodies := []events.Body{
+	inputs := []events.Body{
 		events.NodeHello{},
 		events.NodeLeave{},
 		events.NodeWelcome{},
@@ -139,23 +143,23 @@ func TestEveryTextIsShortened(t *testing.T) {
 	}
 	for _, row := range events.Catalog() {
 		if _, own := row.New().(events.JobSubmit); !own { // its spec is refused as a whole
-			bodies = append(bodies, row.New())
+			inputs = append(inputs, row.New())
 		}
 	}
-	for _, b := range bodies {
+	for _, b := range inputs {
 		v := reflect.New(reflect.TypeOf(b)).Elem()
 		v.Set(reflect.ValueOf(filled(t, b)))
 		flood(v)
-		data, err := events.EncodeBody(v.Interface().(events.Body))
+		data, err := bodies.Encode(v.Interface().(events.Body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, bad := events.DecodeBodyAs(b, data, "")
+		body, bad := bodies.DecodeAs(b, data, "")
 		if len(bad) > 0 {
 			t.Errorf("%s: %v", b.Type(), bad)
 			continue
 		}
-		again, err := events.EncodeBody(body)
+		again, err := bodies.Encode(body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +188,7 @@ func flood(v reflect.Value) {
 		}
 	case reflect.Slice:
 		switch v.Type() {
-		case reflect.TypeFor[events.Places](), reflect.TypeFor[events.MemberTable]():
+		case reflect.TypeFor[ident.Places](), reflect.TypeFor[roster.MemberTable]():
 			return
 		}
 		for i := range v.Len() {
@@ -216,7 +220,7 @@ func TestSealOf40000IsAMessage(t *testing.T) {
 	}
 	for _, bad := range []string{"br", "gzip"} {
 		m.Header[headerEncoding] = []string{bad}
-		if _, err := Decode(m.Header, []byte("{}")); events.CodeOf(err) != events.Invalid {
+		if _, err := Decode(m.Header, []byte("{}")); errcode.Of(err) != errcode.Invalid {
 			t.Errorf("encoding %s of no such data: %v, want Invalid", bad, err)
 		}
 	}

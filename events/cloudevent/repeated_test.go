@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // TestKeysGivenTwiceAreRefused in commands, wherever they are: of two values this decoder takes the
@@ -26,7 +28,7 @@ func TestKeysGivenTwiceAreRefused(t *testing.T) {
 		switch {
 		case path == "" && err != nil:
 			t.Errorf("%s: %v", text, err)
-		case path != "" && (events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), path+": is given twice")):
+		case path != "" && (errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), path+": is given twice")):
 			t.Errorf("%s: %v, want a refusal of %s", text, err, path)
 		}
 	}
@@ -45,7 +47,7 @@ func TestNoCommandIsOfTheCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = DecodeStored(events.Stored{Subject: m.Subject, Header: m.Header, Data: m.Data})
+		_, err = DecodeStored(broker.Stored{Subject: m.Subject, Header: m.Header, Data: m.Data})
 		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "source") {
 			t.Errorf("%s: %v", source, err)
 		}

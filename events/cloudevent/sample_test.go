@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -27,23 +30,23 @@ func fill(t testing.TB, v reflect.Value, n *int) {
 	case spec.Job:
 		v.Set(reflect.ValueOf(eventstest.SampleJob()))
 		return
-	case events.MemberTable:
+	case roster.MemberTable:
 		v.Set(reflect.ValueOf(eventstest.SampleMembers(2, 2)))
 		return
-	case events.JobID:
+	case ident.JobID:
 		v.SetString("cifar-1a2b")
 		return
-	case events.NodeID:
+	case ident.NodeID:
 		v.SetString("node-a")
 		return
-	case events.Incarnation:
+	case ident.Incarnation:
 		v.SetString("01JD0000000000000000000000")
 		return
 	case events.CauseKind:
 		v.SetString(string(events.CauseNodeLost))
 		return
-	case events.Code:
-		v.SetString(string(events.Exhausted))
+	case errcode.Code:
+		v.SetString(string(errcode.Exhausted))
 		return
 	}
 	switch v.Kind() {

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // TestAnEventBelongsOnItsSubject: who may publish is a matter of the subject, so what else an event
@@ -44,7 +46,7 @@ func TestAnEventBelongsOnItsSubject(t *testing.T) {
 		{"a command of a submitter as that of another", by, "regroup.cmd.job.stop.by.eve", true},
 		{"a command of a submitter with a user", by, "regroup.cmd.job.stop.by.ada.as.root", true},
 	} {
-		for _, encode := range []func(events.Event) (events.Message, error){cloudevent.Encode, cloudevent.EncodeStructured} {
+		for _, encode := range []func(events.Event) (broker.Message, error){cloudevent.Encode, cloudevent.EncodeStructured} {
 			m, err := encode(c.event)
 			if err != nil {
 				t.Fatal(err)
@@ -52,11 +54,11 @@ func TestAnEventBelongsOnItsSubject(t *testing.T) {
 			if c.subject != "" {
 				m.Subject = c.subject
 			}
-			e, err := cloudevent.DecodeStored(events.Stored{Subject: m.Subject, Header: m.Header, Data: m.Data})
+			e, err := cloudevent.DecodeStored(broker.Stored{Subject: m.Subject, Header: m.Header, Data: m.Data})
 			if (err != nil) != c.refused || e.ID != "1" {
 				t.Errorf("%s on %s: %v", c.what, m.Subject, err)
 			}
-			if c.refused && (events.CodeOf(err) != events.Invalid || e.Body != nil) {
+			if c.refused && (errcode.Of(err) != errcode.Invalid || e.Body != nil) {
 				t.Errorf("%s: %v, %v", c.what, err, e.Body)
 			}
 			if c.subject != "" && !strings.Contains(err.Error(), c.event.Subject()) {

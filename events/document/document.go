@@ -8,6 +8,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
@@ -21,7 +23,7 @@ type Document struct {
 	State   json.RawMessage          `json:"state"`             // the machine's state, its public view in the field "view"
 	Applied []string                 `json:"applied,omitempty"` // ids of the newest inputs applied, oldest first
 	Number  map[events.Family]uint64 `json:"number,omitempty"`  // last fact number per family
-	Outbox  []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be published, in order
+	Outbox  []broker.Message         `json:"outbox,omitempty"`  // decided, not yet known to be published, in order
 	// Positions in Outbox of facts whose long part is restored from State.
 	Elided []int `json:"elided,omitempty"`
 	// Launches up to this revision are known to be published; later ones are rebuilt from State.
@@ -38,10 +40,10 @@ var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 func Encode(d Document) ([]byte, error) {
 	plain, err := json.Marshal(d)
 	if err != nil {
-		return nil, events.Errorf(events.Internal, "encode document: %w", err)
+		return nil, errcode.Errorf(errcode.Internal, "encode document: %w", err)
 	}
 	if len(plain) > limits.Unpacked.Max {
-		return nil, events.Errorf(events.TooLarge, "document has %d bytes (%s)", len(plain), limits.Unpacked)
+		return nil, errcode.Errorf(errcode.TooLarge, "document has %d bytes (%s)", len(plain), limits.Unpacked)
 	}
 	if len(plain) < compressOver {
 		return plain, nil
@@ -73,7 +75,7 @@ func Decode(b []byte) (Document, error) {
 	if bytes.HasPrefix(b, zstdMagic) {
 		plain, err := decompressor.DecodeAll(b, nil)
 		if err != nil {
-			return d, events.Errorf(events.Invalid, "unpack document: %w", err)
+			return d, errcode.Errorf(errcode.Invalid, "unpack document: %w", err)
 		}
 		b = plain
 	}
@@ -88,11 +90,11 @@ func Decode(b []byte) (Document, error) {
 	}
 	switch {
 	case d.Schema > Schema:
-		return Document{}, events.Errorf(events.Newer, "document has schema %d, this version understands up to %d: upgrade it", d.Schema, Schema)
+		return Document{}, errcode.Errorf(errcode.Newer, "document has schema %d, this version understands up to %d: upgrade it", d.Schema, Schema)
 	case err != nil:
-		return d, events.Errorf(events.Invalid, "decode document: %w", err)
+		return d, errcode.Errorf(errcode.Invalid, "decode document: %w", err)
 	case d.Schema < 1: // all of ours have one
-		return d, events.Errorf(events.Invalid, "decode document: it has no schema: it is none of a service")
+		return d, errcode.Errorf(errcode.Invalid, "decode document: it has no schema: it is none of a service")
 	}
 	return d, nil
 }

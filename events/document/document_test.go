@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
@@ -19,7 +21,7 @@ func sampleDocument(size int) Document {
 	}
 	return Document{
 		Schema: Schema, Version: 7, State: state, Applied: []string{"/a|1", "/a|2"},
-		Number: map[events.Family]uint64{events.FamilyNode: 3}, Outbox: []events.Message{{Subject: "s", ID: "i", Header: map[string][]string{"ce-id": {"1"}}, Data: []byte{0, 255}}},
+		Number: map[events.Family]uint64{events.FamilyNode: 3}, Outbox: []broker.Message{{Subject: "s", ID: "i", Header: map[string][]string{"ce-id": {"1"}}, Data: []byte{0, 255}}},
 	}
 }
 
@@ -45,18 +47,18 @@ func TestDocumentRoundTrip(t *testing.T) {
 }
 
 func TestDocumentRefusals(t *testing.T) {
-	for in, code := range map[string]events.Code{
-		"": events.Invalid, "{": events.Invalid, "\x28\xb5\x2f\xfdgarbage": events.Invalid, "\x28\xb5\x2f\xfd": events.Invalid,
-		`{"schema":2}`: events.Newer,
+	for in, code := range map[string]errcode.Code{
+		"": errcode.Invalid, "{": errcode.Invalid, "\x28\xb5\x2f\xfdgarbage": errcode.Invalid, "\x28\xb5\x2f\xfd": errcode.Invalid,
+		`{"schema":2}`: errcode.Newer,
 		// A newer schema may have changed every field: it must still be distinguished from garbage.
-		`{"schema":2,"version":"x","applied":{}}`: events.Newer,
-		`{"schema":1,"applied":{}}`:               events.Invalid,
+		`{"schema":2,"version":"x","applied":{}}`: errcode.Newer,
+		`{"schema":1,"applied":{}}`:               errcode.Invalid,
 	} {
-		if _, err := Decode([]byte(in)); events.CodeOf(err) != code {
+		if _, err := Decode([]byte(in)); errcode.Of(err) != code {
 			t.Errorf("%q: %v, want %s", in, err, code)
 		}
 	}
-	if _, err := View[events.NodeView]([]byte(`{"schema":1}`)); events.CodeOf(err) != events.Invalid {
+	if _, err := View[events.NodeView]([]byte(`{"schema":1}`)); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("a document without state: %v", err)
 	}
 }
@@ -75,7 +77,7 @@ func FuzzDecodeDocument(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, err := Decode(b)
 		if err != nil {
-			if c := events.CodeOf(err); c != events.Invalid && c != events.Newer {
+			if c := errcode.Of(err); c != errcode.Invalid && c != errcode.Newer {
 				t.Fatalf("refused with %q: %v", c, err)
 			}
 			return
@@ -96,7 +98,7 @@ func TestDocumentThatDecompressesToTooMuchIsNeverStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Encode(Document{Schema: Schema, State: text}); !errors.Is(err, events.ErrTooLarge) {
+	if _, err := Encode(Document{Schema: Schema, State: text}); !errors.Is(err, errcode.ErrTooLarge) {
 		t.Errorf("it is stored: %v", err)
 	}
 }
@@ -109,7 +111,7 @@ func TestADocumentThatDecompressesToTooMuchIsRefused(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	_, err := Decode(bomb)
 	runtime.ReadMemStats(&after)
-	if events.CodeOf(err) != events.Invalid {
+	if errcode.Of(err) != errcode.Invalid {
 		t.Errorf("%d bytes: %v", len(bomb), err)
 	}
 	if cost := after.TotalAlloc - before.TotalAlloc; cost > uint64(2*limits.Unpacked.Max) {

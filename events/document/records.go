@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Record is a service's document with its public view.
@@ -25,7 +27,7 @@ var errListed = errors.New("listed")
 
 // All reads every document in a bucket, by key. It skips documents that this version cannot read:
 // their service reports them, and their facts arrive anyway.
-func All[V any](ctx context.Context, b events.Bucket) ([]Record[V], error) {
+func All[V any](ctx context.Context, b broker.Bucket) ([]Record[V], error) {
 	return (&Reader[V]{Bucket: b}).Records(ctx)
 }
 
@@ -47,7 +49,7 @@ func (r *Reader[V]) Unreadable() map[string]error {
 // Reader reads a bucket repeatedly and decodes only what has changed since. One goroutine at a time
 // may call Records, and must not modify the result.
 type Reader[V any] struct {
-	Bucket events.Bucket
+	Bucket broker.Bucket
 	known  map[string]read[V]
 
 	mu       sync.Mutex
@@ -187,7 +189,7 @@ func decodeView[V any](stored []byte) (Document, V, error) {
 		return d, s.View, err
 	}
 	if err := json.Unmarshal(d.State, &s); err != nil {
-		return d, s.View, events.Errorf(events.Invalid, "decode view: %w", err)
+		return d, s.View, errcode.Errorf(errcode.Invalid, "decode view: %w", err)
 	}
 	return d, s.View, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/memory"
 )
@@ -145,7 +146,7 @@ func TestFollowedBucketIsNotReadAgain(t *testing.T) {
 
 // counting counts the watches of a bucket.
 type counting struct {
-	events.Bucket
+	broker.Bucket
 	watches int
 }
 

@@ -6,19 +6,20 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
 // stateOf returns the state of a stream, once all of its copies are current.
-func stateOf(t *testing.T, p events.Ports, stream string) (s events.StreamState) {
+func stateOf(t *testing.T, p broker.Ports, stream string) (s broker.StreamState) {
 	t.Helper()
 	eventually(t, "every copy of "+stream+" is current", func() bool {
 		all := p.Brokers.Streams(timeout(t))
-		i := slices.IndexFunc(all, func(s events.StreamState) bool { return s.Stream == stream })
+		i := slices.IndexFunc(all, func(s broker.StreamState) bool { return s.Stream == stream })
 		if i < 0 {
 			return false
 		}
 		s = all[i]
-		return s.Unknown == "" && len(s.Replicas) > 0 && !slices.ContainsFunc(s.Replicas, func(r events.ReplicaState) bool { return !r.Current || r.Offline || r.Lag > 0 })
+		return s.Unknown == "" && len(s.Replicas) > 0 && !slices.ContainsFunc(s.Replicas, func(r broker.ReplicaState) bool { return !r.Current || r.Offline || r.Lag > 0 })
 	})
 	return s
 }
@@ -42,10 +43,10 @@ func brokersStreams(t *testing.T, h Harness) {
 			t.Errorf("a further copy is %+v", r)
 		}
 	}
-	var all []events.StreamState
+	var all []broker.StreamState
 	eventually(t, "every stream is known", func() bool {
 		all = h.Ports.Brokers.Streams(timeout(t))
-		return !slices.ContainsFunc(all, func(s events.StreamState) bool { return s.Unknown != "" })
+		return !slices.ContainsFunc(all, func(s broker.StreamState) bool { return s.Unknown != "" })
 	})
 	var names []string
 	connected := h.Ports.Brokers.Connected()
@@ -54,7 +55,7 @@ func brokersStreams(t *testing.T, h Harness) {
 		if s.Stream == events.StreamCommands && !s.Refuses {
 			t.Errorf("%+v", s)
 		}
-		if !slices.ContainsFunc(s.Replicas, func(r events.ReplicaState) bool { return r.Broker == connected }) {
+		if !slices.ContainsFunc(s.Replicas, func(r broker.ReplicaState) bool { return r.Broker == connected }) {
 			t.Errorf("%s has copies %+v, and none at %q", s.Stream, s.Replicas, connected)
 		}
 	}
@@ -79,19 +80,19 @@ func brokersBacklog(t *testing.T, h Harness) {
 	for range messages {
 		put(t, h.Ports, entity, "a", "x")
 	}
-	backlog := func() (c events.ConsumerState) {
+	backlog := func() (c broker.ConsumerState) {
 		for _, c = range stateOf(t, h.Ports, events.StreamFacts).Consumers {
 			if c.Consumer == durable {
 				return c
 			}
 		}
-		return events.ConsumerState{}
+		return broker.ConsumerState{}
 	}
 	if c := backlog(); c.Consumer != "" {
 		t.Errorf("a consumer that was never made is %+v", c)
 	}
 	var settle atomic.Bool
-	stop := consume(t, h.Ports, durable, entity, short, func(d events.Delivery) {
+	stop := consume(t, h.Ports, durable, entity, short, func(d broker.Delivery) {
 		if settle.Load() {
 			d.Ack()
 		}

@@ -10,25 +10,26 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 func bucketCompare(t *testing.T, h Harness) {
 	b, key := h.Ports.Buckets.Bucket(events.BucketJobs), unique("job")
 	_, _, err := b.Load(timeout(t), key)
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 	_, err = b.Save(timeout(t), key, []byte("x"), 7)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 	first, err := b.Save(timeout(t), key, []byte("one"), 0)
 	must(t, err)
 	_, err = b.Save(timeout(t), key, []byte("again"), 0)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 	second, err := b.Save(timeout(t), key, []byte("two"), first)
 	must(t, err)
 	if second <= first {
 		t.Errorf("revision %d after %d", second, first)
 	}
 	_, err = b.Save(timeout(t), key, []byte("late"), first)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 	got, rev, err := b.Load(timeout(t), key)
 	must(t, err)
 	if string(got) != "two" || rev != second {
@@ -36,7 +37,7 @@ func bucketCompare(t *testing.T, h Harness) {
 	}
 	// Buckets of different names are separate.
 	_, _, err = h.Ports.Buckets.Bucket(events.BucketRounds).Load(timeout(t), key)
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 }
 
 func bucketDelete(t *testing.T, h Harness) {
@@ -45,12 +46,12 @@ func bucketDelete(t *testing.T, h Harness) {
 	must(t, err)
 	second, err := b.Save(timeout(t), key, []byte("two"), first)
 	must(t, err)
-	wantCode(t, b.Delete(timeout(t), key, first), events.Conflict)
+	wantCode(t, b.Delete(timeout(t), key, first), errcode.Conflict)
 	must(t, b.Delete(timeout(t), key, second))
 	_, _, err = b.Load(timeout(t), key)
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 	_, err = b.Save(timeout(t), key, []byte("ghost"), second)
-	wantCode(t, err, events.Conflict)
+	wantCode(t, err, errcode.Conflict)
 	third, err := b.Save(timeout(t), key, []byte("new value"), 0)
 	must(t, err)
 	if third <= second {
@@ -72,7 +73,7 @@ func bucketOneWinner(t *testing.T, h Harness) {
 				case err == nil:
 					winners.Add(1)
 					next.Store(rev)
-				case events.CodeOf(err) != events.Conflict:
+				case errcode.Of(err) != errcode.Conflict:
 					t.Errorf("a loser got %v, want a conflict", err)
 				}
 			})
@@ -152,7 +153,7 @@ func bucketWatch(t *testing.T, h Harness) {
 
 func bucketTooLarge(t *testing.T, h Harness) {
 	_, err := h.Ports.Buckets.Bucket(events.BucketRounds).Save(timeout(t), unique("job"), huge(), 0)
-	wantCode(t, err, events.TooLarge)
+	wantCode(t, err, errcode.TooLarge)
 }
 
 // bucketListWhileItChanges: a list has every key that existed before and still exists, however

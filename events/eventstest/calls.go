@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 type handler = func(ctx context.Context, data []byte) ([]byte, error)
 
 // serve serves a subject and returns once the first call succeeds.
-func serve(t *testing.T, p events.Ports, subject, queue string, handle handler) (stop func()) {
+func serve(t *testing.T, p broker.Ports, subject, queue string, handle handler) (stop func()) {
 	t.Helper()
 	stop = background(t, func(ctx context.Context) error {
 		return p.Calls.Serve(ctx, subject, queue, func(ctx context.Context, data []byte) ([]byte, error) {
@@ -44,20 +47,20 @@ func callAnswer(t *testing.T, h Harness) {
 	stop()
 	eventually(t, "no server is left", func() bool {
 		_, err := h.Ports.Calls.Call(timeout(t), sub, nil)
-		return events.CodeOf(err) == events.Unavailable
+		return errcode.Of(err) == errcode.Unavailable
 	})
 }
 
 func callRefusal(t *testing.T, h Harness) {
 	sub := verb()
 	serve(t, h.Ports, sub, "", func(_ context.Context, data []byte) ([]byte, error) {
-		if code := events.Code(data); code != "plain" {
-			return nil, events.Errorf(code, "no: because of %s\nand more, 100%% – ünïcode", code)
+		if code := errcode.Code(data); code != "plain" {
+			return nil, errcode.Errorf(code, "no: because of %s\nand more, 100%% – ünïcode", code)
 		}
 		return nil, errors.New("a foreign error")
 	})
-	for _, code := range []events.Code{
-		events.Invalid, events.NotFound, events.Conflict, events.Fenced, events.Exhausted, events.Unavailable, events.Newer, events.Internal,
+	for _, code := range []errcode.Code{
+		errcode.Invalid, errcode.NotFound, errcode.Conflict, errcode.Fenced, errcode.Exhausted, errcode.Unavailable, errcode.Newer, errcode.Internal,
 	} {
 		_, err := h.Ports.Calls.Call(timeout(t), sub, []byte(code))
 		wantCode(t, err, code)
@@ -66,13 +69,13 @@ func callRefusal(t *testing.T, h Harness) {
 		}
 	}
 	_, err := h.Ports.Calls.Call(timeout(t), sub, []byte("plain"))
-	wantCode(t, err, events.Internal)
+	wantCode(t, err, errcode.Internal)
 }
 
 func callNoServer(t *testing.T, h Harness) {
 	begin := time.Now()
 	_, err := h.Ports.Calls.Call(timeout(t), verb(), nil)
-	wantCode(t, err, events.Unavailable)
+	wantCode(t, err, errcode.Unavailable)
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("the error without a server took %s, want at once", took)
 	}
@@ -105,7 +108,7 @@ func callConcurrent(t *testing.T, h Harness) {
 		case met <- struct{}{}:
 		case <-met:
 		case <-time.After(patience):
-			return nil, events.Errorf(events.Internal, "alone")
+			return nil, errcode.Errorf(errcode.Internal, "alone")
 		}
 		return nil, nil
 	})
@@ -124,8 +127,8 @@ func callConcurrent(t *testing.T, h Harness) {
 
 func callTrace(t *testing.T, h Harness) {
 	sub := verb()
-	serve(t, h.Ports, sub, "", func(ctx context.Context, _ []byte) ([]byte, error) { return []byte(events.TraceFrom(ctx)), nil })
-	got, err := h.Ports.Calls.Call(events.WithTrace(timeout(t), trace), sub, []byte("x"))
+	serve(t, h.Ports, sub, "", func(ctx context.Context, _ []byte) ([]byte, error) { return []byte(tracing.FromContext(ctx)), nil })
+	got, err := h.Ports.Calls.Call(tracing.NewContext(timeout(t), trace), sub, []byte("x"))
 	must(t, err)
 	if string(got) != trace {
 		t.Errorf("the handler saw trace %q, want %q", got, trace)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 const (
@@ -19,10 +21,10 @@ const (
 	ample = 2 * time.Second
 )
 
-func consume(t *testing.T, p events.Ports, durable, entity string, wait time.Duration, handle func(events.Delivery)) (stop func()) {
+func consume(t *testing.T, p broker.Ports, durable, entity string, wait time.Duration, handle func(broker.Delivery)) (stop func()) {
 	t.Helper()
 	return background(t, func(ctx context.Context) error {
-		return p.Log.Consume(ctx, events.Consumer{Stream: events.StreamFacts, Durable: durable, Subjects: all(entity), AckWait: wait}, handle)
+		return p.Log.Consume(ctx, broker.Consumer{Stream: events.StreamFacts, Durable: durable, Subjects: all(entity), AckWait: wait}, handle)
 	})
 }
 
@@ -33,7 +35,7 @@ func consumeShared(t *testing.T, h Harness) {
 		put(t, h.Ports, entity, "a", strconv.Itoa(i))
 	}
 	seen := make(chan string, 10*messages)
-	handle := func(d events.Delivery) {
+	handle := func(d broker.Delivery) {
 		seen <- string(d.Data)
 		d.Ack()
 	}
@@ -61,7 +63,7 @@ func consumeRetryDrop(t *testing.T, h Harness) {
 	}
 	seen := make(chan delivery, 100)
 	const pause = ample * 3 / 2
-	consume(t, h.Ports, unique("durable"), entity, ample, func(d events.Delivery) {
+	consume(t, h.Ports, unique("durable"), entity, ample, func(d broker.Delivery) {
 		seen <- delivery{string(d.Data), d.Attempt}
 		switch {
 		case string(d.Data) == "drop":
@@ -95,7 +97,7 @@ func consumeAckWait(t *testing.T, h Harness) {
 	attempts := make(chan int, 100)
 	put(t, h.Ports, entity, "a", "x")
 	begin := time.Now()
-	consume(t, h.Ports, unique("durable"), entity, short, func(d events.Delivery) {
+	consume(t, h.Ports, unique("durable"), entity, short, func(d broker.Delivery) {
 		attempts <- d.Attempt
 		if d.Attempt == 3 {
 			d.Ack()
@@ -116,13 +118,13 @@ func consumeParallel(t *testing.T, h Harness) {
 	const messages, parallel = 6, 2
 	var mu sync.Mutex
 	held, most := 0, 0
-	seen := make(chan events.Delivery, messages)
+	seen := make(chan broker.Delivery, messages)
 	for i := range messages {
 		put(t, h.Ports, entity, "a", strconv.Itoa(i))
 	}
 	background(t, func(ctx context.Context) error {
-		c := events.Consumer{Stream: events.StreamFacts, Durable: unique("durable"), Subjects: all(entity), AckWait: patience, Parallel: parallel}
-		return h.Ports.Log.Consume(ctx, c, func(d events.Delivery) {
+		c := broker.Consumer{Stream: events.StreamFacts, Durable: unique("durable"), Subjects: all(entity), AckWait: patience, Parallel: parallel}
+		return h.Ports.Log.Consume(ctx, c, func(d broker.Delivery) {
 			mu.Lock()
 			held++
 			most = max(most, held)
@@ -130,7 +132,7 @@ func consumeParallel(t *testing.T, h Harness) {
 			seen <- d // settled later by another goroutine
 		})
 	})
-	var open []events.Delivery
+	var open []broker.Delivery
 	for range messages {
 		if len(open) == parallel { // no more may arrive before one is settled
 			mu.Lock()
@@ -154,7 +156,7 @@ func consumeParallel(t *testing.T, h Harness) {
 func consumeDurable(t *testing.T, h Harness) {
 	entity, durable := unique("durable"), unique("durable")
 	seen := make(chan string, 100)
-	handle := func(d events.Delivery) {
+	handle := func(d broker.Delivery) {
 		d.Ack()
 		seen <- string(d.Data)
 	}
@@ -176,16 +178,16 @@ func consumeDurable(t *testing.T, h Harness) {
 
 func consumeCommands(t *testing.T, h Harness) {
 	id := unique("id")
-	m := events.Message{Subject: events.CommandSubject(events.JobStop{}.Type()), ID: id, Header: map[string][]string{"ce-id": {id}}, Data: []byte("{}")}
+	m := broker.Message{Subject: events.CommandSubject(events.JobStop{}.Type()), ID: id, Header: map[string][]string{"ce-id": {id}}, Data: []byte("{}")}
 	_, err := h.Ports.Log.Publish(timeout(t), m)
 	must(t, err)
 	_, err = h.Ports.Log.Last(timeout(t), events.StreamCommands, m.Subject)
 	must(t, err)
-	done := make(chan events.Stored, 10)
+	done := make(chan broker.Stored, 10)
 	var once sync.Once
 	background(t, func(ctx context.Context) error {
-		c := events.Consumer{Stream: events.StreamCommands, Durable: events.ServiceRegistry, Subjects: []string{events.AllJobCommands}}
-		return h.Ports.Log.Consume(ctx, c, func(d events.Delivery) {
+		c := broker.Consumer{Stream: events.StreamCommands, Durable: events.ServiceRegistry, Subjects: []string{events.AllJobCommands}}
+		return h.Ports.Log.Consume(ctx, c, func(d broker.Delivery) {
 			d.Ack()
 			once.Do(func() { done <- d.Stored })
 		})
@@ -195,7 +197,7 @@ func consumeCommands(t *testing.T, h Harness) {
 	}
 	eventually(t, "a settled command leaves the stream", func() bool {
 		_, err := h.Ports.Log.Last(timeout(t), events.StreamCommands, m.Subject)
-		return events.CodeOf(err) == events.NotFound
+		return errcode.Of(err) == errcode.NotFound
 	})
 }
 
@@ -205,7 +207,7 @@ func consumeReconnect(t *testing.T, h Harness) {
 	}
 	entity := unique("again")
 	seen := make(chan string, 100)
-	consume(t, h.Ports, unique("durable"), entity, short, func(d events.Delivery) {
+	consume(t, h.Ports, unique("durable"), entity, short, func(d broker.Delivery) {
 		d.Ack()
 		seen <- string(d.Data)
 	})

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
-func hearEnds(t *testing.T, p events.Ports) chan events.Link {
+func hearEnds(t *testing.T, p broker.Ports) chan broker.Link {
 	t.Helper()
-	ends, ready := make(chan events.Link, 1000), make(chan struct{})
+	ends, ready := make(chan broker.Link, 1000), make(chan struct{})
 	background(t, func(ctx context.Context) error {
-		return p.Links.Ends(ctx, func(l events.Link) { ends <- l }, func() { close(ready) })
+		return p.Links.Ends(ctx, func(l broker.Link) { ends <- l }, func() { close(ready) })
 	})
 	next(t, ready, "the ends of connections are heard")
 	return ends
@@ -21,11 +21,11 @@ func hearEnds(t *testing.T, p events.Ports) chan events.Link {
 
 // wantEnd waits until every listener has received the connection that end closes and returns. A
 // report may be lost, so end may be called again.
-func wantEnd(t *testing.T, what string, end func() events.Link, listeners ...<-chan events.Link) {
+func wantEnd(t *testing.T, what string, end func() broker.Link, listeners ...<-chan broker.Link) {
 	t.Helper()
 	for range 5 {
 		l := end()
-		if !slices.ContainsFunc(listeners, func(ends <-chan events.Link) bool { return !heardEnd(ends, l) }) {
+		if !slices.ContainsFunc(listeners, func(ends <-chan broker.Link) bool { return !heardEnd(ends, l) }) {
 			return
 		}
 	}
@@ -33,7 +33,7 @@ func wantEnd(t *testing.T, what string, end func() events.Link, listeners ...<-c
 }
 
 // heardEnd waits for the report of one connection among others.
-func heardEnd(ends <-chan events.Link, l events.Link) bool {
+func heardEnd(ends <-chan broker.Link, l broker.Link) bool {
 	late := time.After(patience / 5)
 	for {
 		select {
@@ -66,13 +66,13 @@ func linkOwn(t *testing.T, h Harness) {
 func linkEnds(t *testing.T, h Harness) {
 	first, second := hearEnds(t, h.Ports), hearEnds(t, h.Ports)
 	other := h.Client(t)
-	wantEnd(t, "the end of a connection that is cut", func() events.Link {
+	wantEnd(t, "the end of a connection that is cut", func() broker.Link {
 		was := other.Ports.Links.Own()
 		other.Reconnect()
 		return was
 	}, first, second)
 	var gone Client
-	wantEnd(t, "the end of a process", func() events.Link {
+	wantEnd(t, "the end of a process", func() broker.Link {
 		gone = h.Client(t)
 		is := gone.Ports.Links.Own()
 		gone.End()

@@ -10,14 +10,17 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 // put publishes data as a job fact of this kind and returns its position.
-func put(t *testing.T, p events.Ports, entity, kind, data string) uint64 {
+func put(t *testing.T, p broker.Ports, entity, kind, data string) uint64 {
 	t.Helper()
-	seq, err := p.Log.Publish(timeout(t), events.Message{Subject: subject(entity, kind), ID: unique("id"), Data: []byte(data)})
+	seq, err := p.Log.Publish(timeout(t), broker.Message{Subject: subject(entity, kind), ID: unique("id"), Data: []byte(data)})
 	must(t, err)
 	return seq
 }
@@ -30,17 +33,17 @@ func all(entity string) []string {
 	return []string{events.FamilySubject(events.FamilyJob, entity)}
 }
 
-func follow(t *testing.T, p events.Ports, f events.Follow) (seen chan events.Stored, caughtUp chan int) {
+func follow(t *testing.T, p broker.Ports, f broker.Follow) (seen chan broker.Stored, caughtUp chan int) {
 	t.Helper()
-	seen, caughtUp = make(chan events.Stored, 1000), make(chan int, 1000)
+	seen, caughtUp = make(chan broker.Stored, 1000), make(chan int, 1000)
 	f.Stream = events.StreamFacts
 	background(t, func(ctx context.Context) error {
-		return p.Log.Follow(ctx, f, func(s events.Stored) error { seen <- s; return nil }, func() { caughtUp <- len(seen) })
+		return p.Log.Follow(ctx, f, func(s broker.Stored) error { seen <- s; return nil }, func() { caughtUp <- len(seen) })
 	})
 	return seen, caughtUp
 }
 
-func wantData(t *testing.T, seen <-chan events.Stored, want ...string) {
+func wantData(t *testing.T, seen <-chan broker.Stored, want ...string) {
 	t.Helper()
 	for i, w := range want {
 		if got := next(t, seen, "message "+w); string(got.Data) != w {
@@ -83,8 +86,8 @@ func logClock(t *testing.T, h Harness) {
 
 func logTrace(t *testing.T, h Harness) {
 	entity := unique("trace")
-	ctx := events.WithTrace(timeout(t), trace)
-	m := events.Message{Subject: subject(entity, "a"), Header: map[string][]string{"ce-id": {"1"}}, Data: []byte("x")}
+	ctx := tracing.NewContext(timeout(t), trace)
+	m := broker.Message{Subject: subject(entity, "a"), Header: map[string][]string{"ce-id": {"1"}}, Data: []byte("x")}
 	_, err := h.Ports.Log.Publish(ctx, m)
 	must(t, err)
 	got, err := h.Ports.Log.Last(timeout(t), events.StreamFacts, m.Subject)
@@ -111,7 +114,7 @@ func logTrace(t *testing.T, h Harness) {
 
 func logSameID(t *testing.T, h Harness) {
 	entity, id := unique("same"), unique("id")
-	m := events.Message{Subject: subject(entity, "a"), ID: id, Data: []byte("first")}
+	m := broker.Message{Subject: subject(entity, "a"), ID: id, Data: []byte("first")}
 	first, err := h.Ports.Log.Publish(timeout(t), m)
 	must(t, err)
 	m.Data = []byte("second")
@@ -121,10 +124,10 @@ func logSameID(t *testing.T, h Harness) {
 		t.Errorf("the repeat is at %d, want %d: that of the first", again, first)
 	}
 	for range 2 { // no id = no de-duplication
-		_, err = h.Ports.Log.Publish(timeout(t), events.Message{Subject: subject(entity, "a"), Data: []byte("anonymous")})
+		_, err = h.Ports.Log.Publish(timeout(t), broker.Message{Subject: subject(entity, "a"), Data: []byte("anonymous")})
 		must(t, err)
 	}
-	seen, _ := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromFirst})
+	seen, _ := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromFirst})
 	wantData(t, seen, "first", "anonymous", "anonymous")
 }
 
@@ -132,16 +135,16 @@ func logSameID(t *testing.T, h Harness) {
 func logPublishAll(t *testing.T, h Harness) {
 	const many, subjects = 1500, 500
 	entity := unique("many")
-	all := make([]events.Message, many)
+	all := make([]broker.Message, many)
 	for i := range all {
-		all[i] = events.Message{Subject: subject(entity, "k"+strconv.Itoa(i%subjects)), ID: unique("id"), Data: []byte(strconv.Itoa(i))}
+		all[i] = broker.Message{Subject: subject(entity, "k"+strconv.Itoa(i%subjects)), ID: unique("id"), Data: []byte(strconv.Itoa(i))}
 	}
 	for range 2 { // the second time nothing is stored
 		must(t, h.Ports.Log.PublishAll(timeout(t), all))
 	}
 	newest, seen := map[string]int{}, 0
 	ctx, cancel := context.WithCancelCause(timeout(t))
-	err := h.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.FamilySubject(events.FamilyJob, entity)}, Start: events.FromFirst}, func(s events.Stored) error {
+	err := h.Ports.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.FamilySubject(events.FamilyJob, entity)}, Start: broker.FromFirst}, func(s broker.Stored) error {
 		n, err := strconv.Atoi(string(s.Data))
 		if last, ok := newest[s.Subject]; err != nil || (ok && n < last) {
 			t.Errorf("%s: %d after %d, %v", s.Subject, n, last, err)
@@ -154,21 +157,21 @@ func logPublishAll(t *testing.T, h Harness) {
 		t.Errorf("%d messages on %d subjects, %v; want %d on %d", seen, len(newest), err, many, subjects)
 	}
 	must(t, h.Ports.Log.PublishAll(timeout(t), nil))
-	wantCode(t, h.Ports.Log.PublishAll(timeout(t), []events.Message{{Subject: "regroup.nowhere." + unique("x"), Data: []byte("x")}}), events.Unavailable)
-	wantCode(t, h.Ports.Log.PublishAll(timeout(t), []events.Message{all[0], {Subject: all[0].Subject, Data: huge()}}), events.TooLarge)
+	wantCode(t, h.Ports.Log.PublishAll(timeout(t), []broker.Message{{Subject: "regroup.nowhere." + unique("x"), Data: []byte("x")}}), errcode.Unavailable)
+	wantCode(t, h.Ports.Log.PublishAll(timeout(t), []broker.Message{all[0], {Subject: all[0].Subject, Data: huge()}}), errcode.TooLarge)
 }
 
 func logRefusals(t *testing.T, h Harness) {
-	_, err := h.Ports.Log.Publish(timeout(t), events.Message{Subject: subject(unique("huge"), "a"), Data: huge()})
-	wantCode(t, err, events.TooLarge)
-	_, err = h.Ports.Log.Publish(timeout(t), events.Message{Subject: "regroup.nowhere." + unique("x"), Data: []byte("x")})
-	wantCode(t, err, events.Unavailable)
+	_, err := h.Ports.Log.Publish(timeout(t), broker.Message{Subject: subject(unique("huge"), "a"), Data: huge()})
+	wantCode(t, err, errcode.TooLarge)
+	_, err = h.Ports.Log.Publish(timeout(t), broker.Message{Subject: "regroup.nowhere." + unique("x"), Data: []byte("x")})
+	wantCode(t, err, errcode.Unavailable)
 }
 
 func logLast(t *testing.T, h Harness) {
 	entity := unique("last")
 	_, err := h.Ports.Log.Last(timeout(t), events.StreamFacts, subject(entity, "a"))
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 	put(t, h.Ports, entity, "a", "1")
 	put(t, h.Ports, entity, "a", "2")
 	seq := put(t, h.Ports, entity, "b", "3")
@@ -191,7 +194,7 @@ func logLast(t *testing.T, h Harness) {
 func logNext(t *testing.T, h Harness) {
 	entity := unique("next")
 	_, err := h.Ports.Log.Next(timeout(t), events.StreamFacts, all(entity)[0], 1)
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 	var at []uint64
 	for _, data := range []string{"1", "2", "3"} {
 		put(t, h.Ports, unique("other"), "a", "not for us")
@@ -207,7 +210,7 @@ func logNext(t *testing.T, h Harness) {
 		from = got.Sequence + 1
 	}
 	_, err = h.Ports.Log.Next(timeout(t), events.StreamFacts, all(entity)[0], from)
-	wantCode(t, err, events.NotFound)
+	wantCode(t, err, errcode.NotFound)
 }
 
 func followFirst(t *testing.T, h Harness) {
@@ -217,7 +220,7 @@ func followFirst(t *testing.T, h Harness) {
 		seqs = append(seqs, put(t, h.Ports, entity, "k"+strconv.Itoa(i%2), strconv.Itoa(i)))
 	}
 	put(t, h.Ports, unique("other"), "k0", "not for us")
-	seen, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromFirst})
+	seen, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromFirst})
 	if n := next(t, caughtUp, "caught up"); n != 5 {
 		t.Errorf("caught up after %d messages, want 5", n)
 	}
@@ -237,7 +240,7 @@ func followFirst(t *testing.T, h Harness) {
 func followNew(t *testing.T, h Harness) {
 	entity := unique("new")
 	put(t, h.Ports, entity, "a", "old")
-	seen, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromNew})
+	seen, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromNew})
 	next(t, caughtUp, "caught up")
 	put(t, h.Ports, entity, "a", "new")
 	wantData(t, seen, "new")
@@ -248,7 +251,7 @@ func followLast(t *testing.T, h Harness) {
 	for i, kind := range []string{"a", "b", "a", "c", "b"} {
 		put(t, h.Ports, entity, kind, fmt.Sprint(kind, i))
 	}
-	seen, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromLast})
+	seen, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromLast})
 	if n := next(t, caughtUp, "caught up"); n != 3 {
 		t.Errorf("caught up after %d messages, want 3", n)
 	}
@@ -261,11 +264,11 @@ func followSequence(t *testing.T, h Harness) {
 	put(t, h.Ports, entity, "a", "0")
 	from := put(t, h.Ports, entity, "a", "1")
 	put(t, h.Ports, entity, "b", "2")
-	seen, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromSequence, Sequence: from})
+	seen, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromSequence, Sequence: from})
 	next(t, caughtUp, "caught up")
 	wantData(t, seen, "1", "2")
 	// Follow waits for a position that is not stored yet.
-	ahead, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromSequence, Sequence: from + 2})
+	ahead, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromSequence, Sequence: from + 2})
 	next(t, caughtUp, "caught up at the end")
 	put(t, h.Ports, entity, "b", "3")
 	wantData(t, ahead, "3")
@@ -276,7 +279,7 @@ func followTime(t *testing.T, h Harness) {
 	put(t, h.Ports, entity, "a", "0")
 	first := put(t, h.Ports, entity, "a", "1")
 	var since time.Time
-	err := h.Ports.Log.Follow(timeout(t), events.Follow{Stream: events.StreamFacts, Subjects: all(entity), Start: events.FromSequence, Sequence: first}, func(s events.Stored) error {
+	err := h.Ports.Log.Follow(timeout(t), broker.Follow{Stream: events.StreamFacts, Subjects: all(entity), Start: broker.FromSequence, Sequence: first}, func(s broker.Stored) error {
 		since = s.Time
 		return errEnough
 	}, nil)
@@ -284,11 +287,11 @@ func followTime(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	put(t, h.Ports, entity, "b", "2")
-	seen, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromTime, Since: since})
+	seen, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromTime, Since: since})
 	next(t, caughtUp, "caught up")
 	wantData(t, seen, "1", "2")
 	// Nothing is that new yet: it begins with what comes.
-	ahead, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromTime, Since: since.Add(time.Hour)})
+	ahead, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromTime, Since: since.Add(time.Hour)})
 	next(t, caughtUp, "caught up at the end")
 	put(t, h.Ports, entity, "b", "3")
 	wantData(t, ahead, "3")
@@ -299,8 +302,8 @@ var errEnough = errors.New("enough")
 func followError(t *testing.T, h Harness) {
 	entity, enough := unique("enough"), errors.New("enough")
 	put(t, h.Ports, entity, "a", "1")
-	err := h.Ports.Log.Follow(timeout(t), events.Follow{Stream: events.StreamFacts, Subjects: all(entity), Start: events.FromFirst},
-		func(events.Stored) error { return enough }, nil)
+	err := h.Ports.Log.Follow(timeout(t), broker.Follow{Stream: events.StreamFacts, Subjects: all(entity), Start: broker.FromFirst},
+		func(broker.Stored) error { return enough }, nil)
 	if !errors.Is(err, enough) {
 		t.Fatalf("Follow returned %v, want its handler's error", err)
 	}
@@ -312,7 +315,7 @@ func followReconnect(t *testing.T, h Harness) {
 	}
 	entity := unique("again")
 	put(t, h.Ports, entity, "a", "0")
-	seen, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromFirst})
+	seen, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromFirst})
 	next(t, caughtUp, "caught up")
 	for i := range 3 {
 		h.Reconnect()

@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // hear collects "subject data" from an established subscription.
-func hear(t *testing.T, p events.Ports, subject, queue string) chan string {
+func hear(t *testing.T, p broker.Ports, subject, queue string) chan string {
 	t.Helper()
 	heard, ready := make(chan string, 1000), make(chan struct{})
 	background(t, func(ctx context.Context) error {
@@ -22,7 +25,7 @@ func hear(t *testing.T, p events.Ports, subject, queue string) chan string {
 }
 
 func signalOrder(t *testing.T, h Harness) {
-	job := events.JobID(unique("job"))
+	job := ident.JobID(unique("job"))
 	sub := events.NoticeSubject(job)
 	exact, wild := hear(t, h.Ports, sub, ""), hear(t, h.Ports, events.AllNotices, "")
 	const count = 200
@@ -39,7 +42,7 @@ func signalOrder(t *testing.T, h Harness) {
 }
 
 func signalQueue(t *testing.T, h Harness) {
-	sub := events.HeartbeatSubject(events.NodeID(unique("node")))
+	sub := events.HeartbeatSubject(ident.NodeID(unique("node")))
 	alone := hear(t, h.Ports, sub, "")
 	one, two := hear(t, h.Ports, sub, "q"), hear(t, h.Ports, sub, "q")
 	const count = 60
@@ -69,27 +72,27 @@ func signalQueue(t *testing.T, h Harness) {
 }
 
 func signalTooLarge(t *testing.T, h Harness) {
-	wantCode(t, h.Ports.Signals.Send(events.NoticeSubject(events.JobID(unique("job"))), huge()), events.TooLarge)
+	wantCode(t, h.Ports.Signals.Send(events.NoticeSubject(ident.JobID(unique("job"))), huge()), errcode.TooLarge)
 }
 
 // launch stores a launch without waiting for subscribers.
-func launch(t *testing.T, p events.Ports, node, job, data string) {
+func launch(t *testing.T, p broker.Ports, node, job, data string) {
 	t.Helper()
-	_, err := p.Log.Publish(timeout(t), events.Message{Subject: events.LaunchSubject(events.NodeID(node), events.JobID(job)), Data: []byte(data)})
+	_, err := p.Log.Publish(timeout(t), broker.Message{Subject: events.LaunchSubject(ident.NodeID(node), ident.JobID(job)), Data: []byte(data)})
 	must(t, err)
 }
 
-func hearLaunches(t *testing.T, p events.Ports, node string) chan events.Stored {
+func hearLaunches(t *testing.T, p broker.Ports, node string) chan broker.Stored {
 	t.Helper()
-	heard := make(chan events.Stored, 1000)
+	heard := make(chan broker.Stored, 1000)
 	background(t, func(ctx context.Context) error {
-		return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(events.NodeID(node), "*"), func(s events.Stored) { heard <- s })
+		return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(ident.NodeID(node), "*"), func(s broker.Stored) { heard <- s })
 	})
 	return heard
 }
 
 // wantLaunches waits until each of want was received. A launch may arrive twice.
-func wantLaunches(t *testing.T, heard <-chan events.Stored, want ...string) {
+func wantLaunches(t *testing.T, heard <-chan broker.Stored, want ...string) {
 	t.Helper()
 	missing := slices.Clone(want)
 	for len(missing) > 0 {
@@ -111,7 +114,7 @@ func launches(t *testing.T, h Harness) {
 		stored[s.Subject] = string(s.Data)
 	}
 	for job, want := range map[string]string{"job-a": "a2", "job-b": "b1"} {
-		if got := stored[events.LaunchSubject(events.NodeID(node), events.JobID(job))]; got != want {
+		if got := stored[events.LaunchSubject(ident.NodeID(node), ident.JobID(job))]; got != want {
 			t.Errorf("stored launch of %s is %q, want %q: the last one", job, got, want)
 		}
 	}
@@ -138,7 +141,7 @@ func launchesReconnect(t *testing.T, h Harness) {
 	go func() {
 		ctx := timeout(t)
 		for i, data := range want {
-			m := events.Message{Subject: events.LaunchSubject(events.NodeID(node), events.JobID(fmt.Sprint("job-", i))), Data: []byte(data)}
+			m := broker.Message{Subject: events.LaunchSubject(ident.NodeID(node), ident.JobID(fmt.Sprint("job-", i))), Data: []byte(data)}
 			for {
 				if _, err := h.Ports.Log.Publish(ctx, m); err == nil {
 					break // otherwise the connection was closed in between

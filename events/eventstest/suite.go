@@ -11,13 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
 // Harness is one implementation under test.
 type Harness struct {
-	Ports events.Ports
+	Ports broker.Ports
 	// Reconnect closes and restores the client's connection and returns when it is established; nil
 	// = impossible.
 	Reconnect func()
@@ -27,7 +28,7 @@ type Harness struct {
 
 // Client is another process with a connection of its own.
 type Client struct {
-	Ports     events.Ports
+	Ports     broker.Ports
 	Reconnect func() // as Harness.Reconnect
 	End       func() // ends the connection for good
 }
@@ -172,10 +173,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func wantCode(t *testing.T, err error, code events.Code) {
+func wantCode(t *testing.T, err error, code errcode.Code) {
 	t.Helper()
-	if events.CodeOf(err) != code {
-		t.Fatalf("got %v (code %q), want code %q", err, events.CodeOf(err), code)
+	if errcode.Of(err) != code {
+		t.Fatalf("got %v (code %q), want code %q", err, errcode.Of(err), code)
 	}
 }
 

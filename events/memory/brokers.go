@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
 type brokers struct{ *Client }
 
-// Connected implements events.Brokers.
+// Connected implements broker.Brokers.
 func (b brokers) Connected() string {
 	b.bus.mu.Lock()
 	defer b.bus.mu.Unlock()
@@ -19,21 +20,21 @@ func (b brokers) Connected() string {
 	return serverID
 }
 
-// Streams implements events.Brokers. There is one broker, which has the only copy.
-func (b brokers) Streams(ctx context.Context) []events.StreamState {
+// Streams implements broker.Brokers. There is one broker, which has the only copy.
+func (b brokers) Streams(ctx context.Context) []broker.StreamState {
 	b.bus.mu.Lock()
 	defer b.bus.mu.Unlock()
 	err := b.ready(ctx)
-	all := make([]events.StreamState, 0, len(events.Streams()))
+	all := make([]broker.StreamState, 0, len(events.Streams()))
 	for _, name := range events.Streams() {
-		out := events.StreamState{Stream: name, Replicas: []events.ReplicaState{}, Consumers: []events.ConsumerState{}}
+		out := broker.StreamState{Stream: name, Replicas: []broker.ReplicaState{}, Consumers: []broker.ConsumerState{}}
 		if err != nil {
 			out.Unknown = err.Error()
 			all = append(all, out)
 			continue
 		}
 		out.Leader = serverID
-		out.Replicas = append(out.Replicas, events.ReplicaState{Broker: serverID, Leader: true, Current: true})
+		out.Replicas = append(out.Replicas, broker.ReplicaState{Broker: serverID, Leader: true, Current: true})
 		if bucket, ok := strings.CutPrefix(name, events.BucketStream("")); ok {
 			out.Refuses = true
 			for _, e := range b.bus.buckets[bucket].entries {
@@ -55,15 +56,15 @@ func (b brokers) Streams(ctx context.Context) []events.StreamState {
 }
 
 // consumers returns the state of the consumers of services. The bus must be locked.
-func (s *stream) consumers() []events.ConsumerState {
-	all := []events.ConsumerState{}
+func (s *stream) consumers() []broker.ConsumerState {
+	all := []broker.ConsumerState{}
 	for _, service := range events.Services() {
 		for _, name := range service.Durables() {
 			d := s.durables[name]
 			if d == nil {
 				continue
 			}
-			c := events.ConsumerState{Consumer: name, Service: service.Name, AckPending: uint64(len(d.open))}
+			c := broker.ConsumerState{Consumer: name, Service: service.Name, AckPending: uint64(len(d.open))}
 			for _, m := range s.messages[s.index(d.next):] {
 				if matchAny(d.subjects, m.Subject) {
 					c.Pending++

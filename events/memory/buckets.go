@@ -6,7 +6,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 type bucket struct {
@@ -68,8 +69,8 @@ func (k *bucket) resync(c *Client) {
 
 type buckets struct{ *Client }
 
-// Bucket implements events.Buckets.
-func (b buckets) Bucket(name string) events.Bucket { return opened{b.Client, name} }
+// Bucket implements broker.Buckets.
+func (b buckets) Bucket(name string) broker.Bucket { return opened{b.Client, name} }
 
 type opened struct {
 	*Client
@@ -92,17 +93,17 @@ func (o opened) request(ctx context.Context, op Operation, execute func(*bucket)
 func (o opened) find() (*bucket, error) {
 	k := o.bus.buckets[o.name]
 	if k == nil {
-		return nil, events.Errorf(events.Unavailable, "there is no bucket %q", o.name)
+		return nil, errcode.Errorf(errcode.Unavailable, "there is no bucket %q", o.name)
 	}
 	return k, nil
 }
 
-// Load implements events.Bucket.
+// Load implements broker.Bucket.
 func (o opened) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	var e entry
 	err := o.request(ctx, Load, func(k *bucket) error {
 		if e = k.entries[key]; e.value == nil {
-			return events.Errorf(events.NotFound, "no %q in bucket %s", key, o.name)
+			return errcode.Errorf(errcode.NotFound, "no %q in bucket %s", key, o.name)
 		}
 		return nil
 	})
@@ -118,10 +119,10 @@ func (k *bucket) compare(key string, revision uint64) error {
 	if e.revision == revision || e.value == nil && revision == 0 {
 		return nil
 	}
-	return events.Errorf(events.Conflict, "%q in bucket %s is at revision %d, not %d", key, k.name, e.revision, revision)
+	return errcode.Errorf(errcode.Conflict, "%q in bucket %s is at revision %d, not %d", key, k.name, e.revision, revision)
 }
 
-// Save implements events.Bucket.
+// Save implements broker.Bucket.
 func (o opened) Save(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	if err := checkSize(len(value)); err != nil {
 		return 0, err
@@ -143,7 +144,7 @@ func (o opened) Save(ctx context.Context, key string, value []byte, revision uin
 	return at, err
 }
 
-// Delete implements events.Bucket.
+// Delete implements broker.Bucket.
 func (o opened) Delete(ctx context.Context, key string, revision uint64) error {
 	return o.request(ctx, Delete, func(k *bucket) error {
 		if err := k.compare(key, revision); err != nil {
@@ -154,7 +155,7 @@ func (o opened) Delete(ctx context.Context, key string, revision uint64) error {
 	})
 }
 
-// Watch implements events.Bucket.
+// Watch implements broker.Bucket.
 func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
 	w := &bucketWatcher{mailbox: newMailbox[entry](o.Client)}
 	var k *bucket

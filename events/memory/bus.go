@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // maxMessage is the limit of one message or value, NATS' default.
@@ -25,7 +27,7 @@ type Options struct {
 	Dedup time.Duration    // how long streams remember message ids; 0 = JetStream's default, 2 min
 	// Observers are called after each change, and may call the bus. They are called in order as
 	// long as one goroutine at a time makes changes.
-	Stored  func(stream string, m events.Stored)
+	Stored  func(stream string, m broker.Stored)
 	Changed func(bucket, key string, value []byte, revision uint64) // value nil = removed
 	Sent    func(subject string, data []byte)                       // a signal
 }
@@ -36,10 +38,10 @@ type Bus struct {
 	o            Options
 	streams      map[string]*stream
 	buckets      map[string]*bucket
-	subs         []*mailbox[events.Stored]
+	subs         []*mailbox[broker.Stored]
 	servers      []*mailbox[call]
 	watchers     []*mailbox[bool]        // of the state of connections
-	ends         []*mailbox[events.Link] // of closed connections
+	ends         []*mailbox[broker.Link] // of closed connections
 	made         uint64                  // connections
 	nextReceiver map[string]int          // per queue group: index of the next receiver
 	own          *Client
@@ -70,7 +72,7 @@ func NewWith(o Options) *Bus {
 		events.StreamLogs:     {subjects: events.AllLogs},
 		events.StreamSpans:    {subjects: events.AllSpans},
 	} {
-		s.name, s.ids, s.durables, s.last = name, map[string]uint64{}, map[string]*durable{}, map[string]events.Stored{}
+		s.name, s.ids, s.durables, s.last = name, map[string]uint64{}, map[string]*durable{}, map[string]broker.Stored{}
 		b.streams[name] = &s
 	}
 	for _, s := range events.Services() {
@@ -84,7 +86,7 @@ func NewWith(o Options) *Bus {
 type Client struct {
 	bus       *Bus
 	down      bool
-	link      events.Link
+	link      broker.Link
 	intercept Interceptor // nil = none
 }
 
@@ -123,11 +125,11 @@ func (b *Bus) Intercepted(by Interceptor) *Client {
 }
 
 // Ports returns the ports of a connection that all callers share.
-func (b *Bus) Ports() events.Ports { return b.own.Ports() }
+func (b *Bus) Ports() broker.Ports { return b.own.Ports() }
 
 // Ports returns the ports of this connection.
-func (c *Client) Ports() events.Ports {
-	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: log{c}, Brokers: brokers{c}}
+func (c *Client) Ports() broker.Ports {
+	return broker.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: log{c}, Brokers: brokers{c}}
 }
 
 // Disconnect closes every connection, as the end of the broker does. Until Connect, calls and
@@ -211,7 +213,7 @@ func (b *Bus) FailPublishes(fail func(subject string) (loseAck bool, err error))
 // faultResult returns whether to store, and the error, for the result of a fault hook.
 func faultResult(loseAck bool, err error) (store bool, answer error) {
 	if loseAck && err == nil {
-		err = events.Errorf(events.Unavailable, "the acknowledgement was lost")
+		err = errcode.Errorf(errcode.Unavailable, "the acknowledgement was lost")
 	}
 	return loseAck || err == nil, err
 }
@@ -241,14 +243,14 @@ func (c *Client) ready(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if c.down {
-		return events.Errorf(events.Unavailable, "not connected")
+		return errcode.Errorf(errcode.Unavailable, "not connected")
 	}
 	return nil
 }
 
 func checkSize(n int) error {
 	if n > maxMessage {
-		return events.Errorf(events.TooLarge, "message has %d bytes, at most %d are allowed", n, maxMessage)
+		return errcode.Errorf(errcode.TooLarge, "message has %d bytes, at most %d are allowed", n, maxMessage)
 	}
 	return nil
 }
@@ -349,7 +351,7 @@ func matchAny(patterns []string, subject string) bool {
 }
 
 // copied returns a copy that shares no memory with the caller's message.
-func copied(m events.Message) events.Message {
+func copied(m broker.Message) broker.Message {
 	h := maps.Clone(m.Header)
 	for k, v := range h {
 		h[k] = slices.Clone(v)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 type call struct {
@@ -23,12 +25,12 @@ type answer struct {
 
 type calls struct{ *Client }
 
-// Call implements events.Calls.
+// Call implements broker.Calls.
 func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	if err := checkSize(len(data)); err != nil {
 		return nil, err
 	}
-	q := call{from: c.Client, data: bytes.Clone(data), trace: events.TraceFrom(ctx), reply: make(chan answer, 1)}
+	q := call{from: c.Client, data: bytes.Clone(data), trace: tracing.FromContext(ctx), reply: make(chan answer, 1)}
 	c.bus.mu.Lock()
 	if err := c.ready(ctx); err != nil {
 		c.bus.mu.Unlock()
@@ -40,7 +42,7 @@ func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 	}
 	c.bus.mu.Unlock()
 	if len(there) == 0 {
-		return nil, events.Errorf(events.Unavailable, "%w on %q", events.ErrNoResponder, subject)
+		return nil, errcode.Errorf(errcode.Unavailable, "%w on %q", broker.ErrNoResponder, subject)
 	}
 	select {
 	case a := <-q.reply:
@@ -50,7 +52,7 @@ func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 	}
 }
 
-// Serve implements events.Calls.
+// Serve implements broker.Calls.
 func (c calls) Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error {
 	s := newMailbox[call](c.Client)
 	s.subject, s.queue = subject, queue
@@ -62,11 +64,11 @@ func (c calls) Serve(ctx context.Context, subject, queue string, handle func(ctx
 }
 
 func (c calls) answer(ctx context.Context, q call, handle func(ctx context.Context, data []byte) ([]byte, error)) {
-	data, err := handle(events.WithTrace(ctx, q.trace), q.data)
+	data, err := handle(tracing.NewContext(ctx, q.trace), q.data)
 	a := answer{data: bytes.Clone(data)}
 	if err != nil {
 		// Only code and text, as over a network.
-		a = answer{err: &events.Error{Code: events.CodeOf(err), Text: err.Error()}}
+		a = answer{err: &errcode.Error{Code: errcode.Of(err), Text: err.Error()}}
 	} else if err := checkSize(len(data)); err != nil {
 		a = answer{err: err}
 	}

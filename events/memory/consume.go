@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
-// Defaults of events.Consumer.
+// Defaults of broker.Consumer.
 const (
 	defaultAckWait  = 2 * time.Second
 	defaultParallel = 256
@@ -23,14 +23,14 @@ type durable struct {
 }
 
 type delivery struct {
-	message events.Stored
+	message broker.Stored
 	attempt int
 	due     time.Time // time of the redelivery
 	holder  *int      // identity of the Consume that has it; nil = none, it waits for its retry
 }
 
 // take returns the next message to be delivered, or when to look again (zero = when woken).
-func (s *stream) take(d *durable, c events.Consumer, me *int, now time.Time) (*delivery, time.Time) {
+func (s *stream) take(d *durable, c broker.Consumer, me *int, now time.Time) (*delivery, time.Time) {
 	var soonest time.Time
 	busy := 0
 	for _, o := range d.open {
@@ -60,8 +60,8 @@ func (s *stream) take(d *durable, c events.Consumer, me *int, now time.Time) (*d
 	return nil, soonest
 }
 
-// Consume implements events.Log. It calls handle one at a time, so that runs are reproducible.
-func (l log) Consume(ctx context.Context, c events.Consumer, handle func(events.Delivery)) error {
+// Consume implements broker.Log. It calls handle one at a time, so that runs are reproducible.
+func (l log) Consume(ctx context.Context, c broker.Consumer, handle func(broker.Delivery)) error {
 	if c.AckWait == 0 {
 		c.AckWait = defaultAckWait
 	}
@@ -87,7 +87,7 @@ func (l log) Consume(ctx context.Context, c events.Consumer, handle func(events.
 	for ctx.Err() == nil {
 		var give *delivery
 		var soonest time.Time
-		var out events.Delivery
+		var out broker.Delivery
 		l.bus.mu.Lock()
 		if !l.down {
 			if give, soonest = s.take(d, c, me, time.Now()); give != nil {
@@ -120,7 +120,7 @@ func wait(ctx context.Context, wake <-chan struct{}, at time.Time) {
 }
 
 // delivery wraps a message for its handler; the first settlement counts.
-func (l log) delivery(s *stream, d *durable, o *delivery) events.Delivery {
+func (l log) delivery(s *stream, d *durable, o *delivery) broker.Delivery {
 	var once sync.Once
 	settle := func(do func()) {
 		once.Do(func() {
@@ -138,7 +138,7 @@ func (l log) delivery(s *stream, d *durable, o *delivery) events.Delivery {
 			s.remove(o.message.Sequence)
 		}
 	}
-	return events.Delivery{
+	return broker.Delivery{
 		Stored:  o.message,
 		Attempt: o.attempt,
 		Ack:     func() { settle(done) },

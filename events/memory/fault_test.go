@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 )
 
@@ -32,8 +34,8 @@ func within(t *testing.T, test func(t *testing.T, bus *memory.Bus, start func(fu
 	})
 }
 
-func fact(kind string) events.Message {
-	return events.Message{Subject: events.FactSubject(events.Type("dev.regroup.job."+kind+".v1"), "job"), ID: kind, Data: []byte(kind)}
+func fact(kind string) broker.Message {
+	return broker.Message{Subject: events.FactSubject(events.Type("dev.regroup.job."+kind+".v1"), "job"), ID: kind, Data: []byte(kind)}
 }
 
 func TestRedeliveryIsExactInVirtualTime(t *testing.T) {
@@ -41,8 +43,8 @@ func TestRedeliveryIsExactInVirtualTime(t *testing.T) {
 		begin, p := time.Now(), bus.Ports()
 		var at []time.Duration
 		start(func(ctx context.Context) error {
-			c := events.Consumer{Stream: events.StreamFacts, Durable: "d", Subjects: []string{events.AllFacts}, AckWait: 2 * time.Second}
-			return p.Log.Consume(ctx, c, func(d events.Delivery) {
+			c := broker.Consumer{Stream: events.StreamFacts, Durable: "d", Subjects: []string{events.AllFacts}, AckWait: 2 * time.Second}
+			return p.Log.Consume(ctx, c, func(d broker.Delivery) {
 				at = append(at, time.Since(begin))
 				switch d.Attempt {
 				case 1: // neither settled nor extended
@@ -90,7 +92,7 @@ func TestDroppedSignalsAndLaunches(t *testing.T) {
 			return p.Signals.Hear(ctx, events.AllNotices, "", func(_ string, data []byte) { heard = append(heard, string(data)) }, nil)
 		})
 		start(func(ctx context.Context) error {
-			return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("node-a", "*"), func(s events.Stored) {
+			return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("node-a", "*"), func(s broker.Stored) {
 				launched = append(launched, string(s.Data))
 			})
 		})
@@ -98,7 +100,7 @@ func TestDroppedSignalsAndLaunches(t *testing.T) {
 			if err := p.Signals.Send(events.NoticeSubject("job"), []byte(s)); err != nil {
 				t.Error(err)
 			}
-			if _, err := p.Log.Publish(t.Context(), events.Message{Subject: events.LaunchSubject("node-a", "job"), Data: []byte(s)}); err != nil {
+			if _, err := p.Log.Publish(t.Context(), broker.Message{Subject: events.LaunchSubject("node-a", "job"), Data: []byte(s)}); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
@@ -122,7 +124,7 @@ func TestDroppedSignalsAndLaunches(t *testing.T) {
 func TestFailedSaves(t *testing.T) {
 	bus := memory.New()
 	b := bus.Ports().Buckets.Bucket(events.BucketJobs)
-	refused := events.Errorf(events.Unavailable, "no leader")
+	refused := errcode.Errorf(errcode.Unavailable, "no leader")
 	bus.FailSaves(func(bucket, key string) (bool, error) {
 		if bucket != events.BucketJobs {
 			t.Errorf("asked about bucket %q", bucket)
@@ -144,12 +146,12 @@ func TestFailedSaves(t *testing.T) {
 }
 
 func TestFailedPublishes(t *testing.T) {
-	p := func() events.Ports {
+	p := func() broker.Ports {
 		bus := memory.New()
 		bus.FailPublishes(func(string) (bool, error) { return true, nil })
 		return bus.Ports()
 	}()
-	if _, err := p.Log.Publish(t.Context(), fact("a")); !errors.Is(err, events.ErrUnavailable) {
+	if _, err := p.Log.Publish(t.Context(), fact("a")); !errors.Is(err, errcode.ErrUnavailable) {
 		t.Errorf("publish: %v, want unavailable", err)
 	}
 	if _, err := p.Log.Last(t.Context(), events.StreamFacts, fact("a").Subject); err != nil {
@@ -167,7 +169,7 @@ func TestOneClientDisconnected(t *testing.T) {
 			}, nil)
 		})
 		there.Disconnect()
-		if _, _, err := there.Ports().Buckets.Bucket(events.BucketJobs).Load(t.Context(), "a"); !errors.Is(err, events.ErrUnavailable) {
+		if _, _, err := there.Ports().Buckets.Bucket(events.BucketJobs).Load(t.Context(), "a"); !errors.Is(err, errcode.ErrUnavailable) {
 			t.Errorf("load while cut off: %v, want unavailable", err)
 		}
 		rev := uint64(0)
@@ -193,8 +195,8 @@ func TestAcknowledgementLostWhileDisconnected(t *testing.T) {
 	within(t, func(t *testing.T, bus *memory.Bus, start func(func(ctx context.Context) error)) {
 		p, attempts := bus.Ports(), 0
 		start(func(ctx context.Context) error {
-			c := events.Consumer{Stream: events.StreamFacts, Durable: "d", Subjects: []string{events.AllFacts}}
-			return p.Log.Consume(ctx, c, func(d events.Delivery) {
+			c := broker.Consumer{Stream: events.StreamFacts, Durable: "d", Subjects: []string{events.AllFacts}}
+			return p.Log.Consume(ctx, c, func(d broker.Delivery) {
 				if attempts++; attempts == 1 {
 					bus.Disconnect()
 				}
@@ -221,7 +223,7 @@ func TestInterceptorLosesRequestsAndAnswers(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	bus := memory.NewWith(memory.Options{
 		Now:    func() time.Time { return now },
-		Stored: func(stream string, m events.Stored) { changes = append(changes, stream+" "+string(m.Data)) },
+		Stored: func(stream string, m broker.Stored) { changes = append(changes, stream+" "+string(m.Data)) },
 		Changed: func(bucket, key string, value []byte, _ uint64) {
 			changes = append(changes, bucket+" "+key+"="+string(value))
 		},

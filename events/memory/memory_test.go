@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/events/memory"
 )
@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) { conform(t, memory.Options{}, nil) }
 func TestInterceptedConnectionsConform(t *testing.T) {
 	var seen atomic.Int64
 	conform(t, memory.Options{
-		Stored:  func(string, events.Stored) {},
+		Stored:  func(string, broker.Stored) {},
 		Changed: func(string, string, []byte, uint64) {},
 		Sent:    func(string, []byte) {},
 	}, func(_ memory.Operation, execute func() error) error {

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
 type signals struct{ *Client }
 
-// Send implements events.Signals.
+// Send implements broker.Signals.
 func (s signals) Send(subject string, data []byte) error {
 	if err := checkSize(len(data)); err != nil {
 		return err
@@ -19,7 +19,7 @@ func (s signals) Send(subject string, data []byte) error {
 		if s.down || s.bus.drops(subject) {
 			return nil
 		}
-		s.bus.fan(subject, events.Stored{Subject: subject, Data: data}, nil)
+		s.bus.fan(subject, broker.Stored{Subject: subject, Data: data}, nil)
 		if s.bus.o.Sent != nil {
 			s.bus.changes = append(s.bus.changes, func() { s.bus.o.Sent(subject, data) })
 		}
@@ -30,14 +30,14 @@ func (s signals) Send(subject string, data []byte) error {
 
 func (b *Bus) drops(subject string) bool { return b.dropSignals != nil && b.dropSignals(subject) }
 
-func (b *Bus) launch(s *stream, m events.Stored) {
+func (b *Bus) launch(s *stream, m broker.Stored) {
 	if !b.drops(m.Subject) {
 		b.fan(m.Subject, m, s)
 	}
 }
 
 // fan delivers a message to the subscriptions of one kind. The bus must be locked.
-func (b *Bus) fan(subject string, m events.Stored, of *stream) {
+func (b *Bus) fan(subject string, m broker.Stored, of *stream) {
 	for _, sub := range pick(b, b.subs, subject) {
 		if sub.stream == of {
 			sub.push(m)
@@ -45,22 +45,22 @@ func (b *Bus) fan(subject string, m events.Stored, of *stream) {
 	}
 }
 
-// Hear implements events.Signals.
+// Hear implements broker.Signals.
 func (s signals) Hear(ctx context.Context, subject, queue string, fn func(subject string, data []byte), ready func()) error {
-	sub := newMailbox[events.Stored](s.Client)
+	sub := newMailbox[broker.Stored](s.Client)
 	sub.subject, sub.queue = subject, queue
-	return receive(ctx, sub, &s.bus.subs, nil, ready, func(m events.Stored) { fn(m.Subject, m.Data) })
+	return receive(ctx, sub, &s.bus.subs, nil, ready, func(m broker.Stored) { fn(m.Subject, m.Data) })
 }
 
-// Launches implements events.Signals. It begins with the last launch of each subject.
-func (s signals) Launches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
+// Launches implements broker.Signals. It begins with the last launch of each subject.
+func (s signals) Launches(ctx context.Context, stream, subject string, fn func(broker.Stored)) error {
 	s.bus.mu.Lock()
 	st, err := log(s).stream(stream)
 	s.bus.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	sub := newMailbox[events.Stored](s.Client)
+	sub := newMailbox[broker.Stored](s.Client)
 	sub.subject, sub.stream = subject, st
 	return receive(ctx, sub, &s.bus.subs, func() {
 		if !s.down {
@@ -69,7 +69,7 @@ func (s signals) Launches(ctx context.Context, stream, subject string, fn func(e
 	}, nil, fn)
 }
 
-// Watch implements events.Signals.
+// Watch implements broker.Signals.
 func (s signals) Watch(ctx context.Context, fn func(connected bool)) error {
 	w := newMailbox[bool](s.Client)
 	return receive(ctx, w, &s.bus.watchers, func() { w.items = []bool{!s.down} }, nil, fn)

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // dedupWindow is how long a stream remembers message ids, JetStream's default.
@@ -18,8 +21,8 @@ type stream struct {
 	workQueue bool // a settled message is removed
 	lastOnly  bool // a message replaces the previous one on its subject
 	seq       uint64
-	messages  []events.Stored          // by sequence
-	last      map[string]events.Stored // newest per subject
+	messages  []broker.Stored          // by sequence
+	last      map[string]broker.Stored // newest per subject
 	ids       map[string]uint64
 	recent    []remembered // ids in order of time
 	durables  map[string]*durable
@@ -47,7 +50,7 @@ func (b *Bus) enter(s *stream) (wake chan struct{}, leave func()) {
 
 // index returns the index of the first message at or after seq.
 func (s *stream) index(seq uint64) int {
-	i, _ := slices.BinarySearchFunc(s.messages, seq, func(m events.Stored, seq uint64) int { return cmp.Compare(m.Sequence, seq) })
+	i, _ := slices.BinarySearchFunc(s.messages, seq, func(m broker.Stored, seq uint64) int { return cmp.Compare(m.Sequence, seq) })
 	return i
 }
 
@@ -71,18 +74,18 @@ func (s *stream) remove(seq uint64) {
 }
 
 // lasts returns the newest message of each matching subject, in order of sequence.
-func (s *stream) lasts(patterns []string) []events.Stored {
-	var out []events.Stored
+func (s *stream) lasts(patterns []string) []broker.Stored {
+	var out []broker.Stored
 	for subject, m := range s.last {
 		if matchAny(patterns, subject) {
 			out = append(out, m)
 		}
 	}
-	slices.SortFunc(out, func(a, b events.Stored) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	slices.SortFunc(out, func(a, b broker.Stored) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	return out
 }
 
-func (s *stream) store(m events.Message, now time.Time, dedup time.Duration) uint64 {
+func (s *stream) store(m broker.Message, now time.Time, dedup time.Duration) uint64 {
 	for len(s.recent) > 0 && now.Sub(s.recent[0].at) >= dedup {
 		delete(s.ids, s.recent[0].id)
 		s.recent = s.recent[1:]
@@ -98,7 +101,7 @@ func (s *stream) store(m events.Message, now time.Time, dedup time.Duration) uin
 	if old, ok := s.last[m.Subject]; ok && s.lastOnly {
 		s.remove(old.Sequence)
 	}
-	st := events.Stored{Subject: m.Subject, Header: m.Header, Data: m.Data, Sequence: s.seq, Time: now}
+	st := broker.Stored{Subject: m.Subject, Header: m.Header, Data: m.Data, Sequence: s.seq, Time: now}
 	s.messages = append(s.messages, st)
 	s.last[m.Subject] = st
 	s.wakeAll()
@@ -111,12 +114,12 @@ type log struct{ *Client }
 func (l log) stream(name string) (*stream, error) {
 	s := l.bus.streams[name]
 	if s == nil {
-		return nil, events.Errorf(events.Unavailable, "there is no stream %q", name)
+		return nil, errcode.Errorf(errcode.Unavailable, "there is no stream %q", name)
 	}
 	return s, nil
 }
 
-// Now implements events.Clock.
+// Now implements broker.Clock.
 func (l log) Now(ctx context.Context) (time.Time, error) {
 	if ctx.Err() != nil {
 		return time.Time{}, context.Cause(ctx)
@@ -126,8 +129,8 @@ func (l log) Now(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// PublishAll implements events.Log.
-func (l log) PublishAll(ctx context.Context, all []events.Message) error {
+// PublishAll implements broker.Log.
+func (l log) PublishAll(ctx context.Context, all []broker.Message) error {
 	for _, m := range all {
 		if _, err := l.Publish(ctx, m); err != nil {
 			return err
@@ -136,13 +139,13 @@ func (l log) PublishAll(ctx context.Context, all []events.Message) error {
 	return nil
 }
 
-// Publish implements events.Log.
-func (l log) Publish(ctx context.Context, m events.Message) (uint64, error) {
+// Publish implements broker.Log.
+func (l log) Publish(ctx context.Context, m broker.Message) (uint64, error) {
 	if err := checkSize(len(m.Data)); err != nil {
 		return 0, err
 	}
 	m = copied(m)
-	if t := events.TraceFrom(ctx); t != "" && len(m.Header[events.HeaderTrace]) == 0 {
+	if t := tracing.FromContext(ctx); t != "" && len(m.Header[events.HeaderTrace]) == 0 {
 		if m.Header == nil {
 			m.Header = map[string][]string{}
 		}
@@ -160,7 +163,7 @@ func (l log) Publish(ctx context.Context, m events.Message) (uint64, error) {
 }
 
 // publish stores a message in its stream. The bus must be locked.
-func (b *Bus) publish(m events.Message) (uint64, error) {
+func (b *Bus) publish(m broker.Message) (uint64, error) {
 	for _, s := range b.streams {
 		if !match(s.subjects, m.Subject) {
 			continue
@@ -183,12 +186,12 @@ func (b *Bus) publish(m events.Message) (uint64, error) {
 		}
 		return seq, answer
 	}
-	return 0, events.Errorf(events.Unavailable, "no stream stores subject %q", m.Subject)
+	return 0, errcode.Errorf(errcode.Unavailable, "no stream stores subject %q", m.Subject)
 }
 
-// Last implements events.Log.
-func (l log) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
-	var last events.Stored
+// Last implements broker.Log.
+func (l log) Last(ctx context.Context, stream, subject string) (broker.Stored, error) {
+	var last broker.Stored
 	err := l.do(Last, func() error {
 		if err := l.ready(ctx); err != nil {
 			return err
@@ -207,14 +210,14 @@ func (l log) Last(ctx context.Context, stream, subject string) (events.Stored, e
 				return nil
 			}
 		}
-		return events.Errorf(events.NotFound, "no message on %q", subject)
+		return errcode.Errorf(errcode.NotFound, "no message on %q", subject)
 	})
 	return last, err
 }
 
-// Next implements events.Log.
-func (l log) Next(ctx context.Context, stream, subject string, from uint64) (events.Stored, error) {
-	var next events.Stored
+// Next implements broker.Log.
+func (l log) Next(ctx context.Context, stream, subject string, from uint64) (broker.Stored, error) {
+	var next broker.Stored
 	err := l.do(Last, func() error {
 		if err := l.ready(ctx); err != nil {
 			return err
@@ -229,13 +232,13 @@ func (l log) Next(ctx context.Context, stream, subject string, from uint64) (eve
 				return nil
 			}
 		}
-		return events.Errorf(events.NotFound, "no message on %q from %d on", subject, from)
+		return errcode.Errorf(errcode.NotFound, "no message on %q from %d on", subject, from)
 	})
 	return next, err
 }
 
-// Follow implements events.Log.
-func (l log) Follow(ctx context.Context, f events.Follow, fn func(events.Stored) error, caughtUp func()) error {
+// Follow implements broker.Log.
+func (l log) Follow(ctx context.Context, f broker.Follow, fn func(broker.Stored) error, caughtUp func()) error {
 	l.bus.mu.Lock()
 	s, err := l.stream(f.Stream)
 	l.bus.mu.Unlock()
@@ -245,7 +248,7 @@ func (l log) Follow(ctx context.Context, f events.Follow, fn func(events.Stored)
 	wake, leave := l.bus.enter(s)
 	defer leave()
 
-	var batch []events.Stored
+	var batch []broker.Stored
 	var next, goal uint64
 	started := false
 	for {
@@ -255,11 +258,11 @@ func (l log) Follow(ctx context.Context, f events.Follow, fn func(events.Stored)
 		case !started:
 			started, goal = true, s.seq
 			switch f.Start {
-			case events.FromNew:
+			case broker.FromNew:
 				next = s.seq + 1
-			case events.FromSequence:
+			case broker.FromSequence:
 				next = f.Sequence
-			case events.FromTime:
+			case broker.FromTime:
 				next = s.seq + 1
 				for _, m := range s.messages {
 					if !m.Time.Before(f.Since) {
@@ -267,7 +270,7 @@ func (l log) Follow(ctx context.Context, f events.Follow, fn func(events.Stored)
 						break
 					}
 				}
-			case events.FromLast:
+			case broker.FromLast:
 				batch, next = s.lasts(f.Subjects), s.seq+1
 			}
 			fallthrough

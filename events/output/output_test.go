@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 )
 
@@ -68,7 +68,7 @@ func TestColours(t *testing.T) {
 
 // TestUnfinished: of each source the newest open line is left.
 func TestUnfinished(t *testing.T) {
-	a, b := output.Source{Place: events.Place{Node: "a"}, Stream: "stderr"}, output.Source{Place: events.Place{Node: "a"}, Stream: "stdout"}
+	a, b := output.Source{Place: ident.Place{Node: "a"}, Stream: "stderr"}, output.Source{Place: ident.Place{Node: "a"}, Stream: "stdout"}
 	var u output.Unfinished[string]
 	u.Take(a, true, "a 10%")
 	u.Take(b, true, "b 10%")

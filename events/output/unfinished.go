@@ -4,12 +4,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Source is where lines come from that replace each other.
 type Source struct {
-	Place  events.Place
+	Place  ident.Place
 	Stream string
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Exit codes of the regroup command.
@@ -44,7 +45,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Of returns the exit code for the result of a command: that of an Error, else by the error's
-// events.Code.
+// errcode.Code.
 func Of(err error) int {
 	if err == nil {
 		return OK
@@ -55,29 +56,29 @@ func Of(err error) int {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return TimedOut
 	}
-	return cmp.Or(ofCode[events.CodeOf(err)], Unexpected)
+	return cmp.Or(ofCode[errcode.Of(err)], Unexpected)
 }
 
-var ofCode = map[events.Code]int{
-	events.Invalid:     Usage,
-	events.TooLarge:    Usage,
-	events.NotFound:    NotFound,
-	events.Conflict:    NotAllowed,
-	events.Fenced:      NotAllowed,
-	events.Exhausted:   NoRoom,
-	events.Unavailable: Unavailable,
-	events.Cancelled:   Interrupted,
+var ofCode = map[errcode.Code]int{
+	errcode.Invalid:     Usage,
+	errcode.TooLarge:    Usage,
+	errcode.NotFound:    NotFound,
+	errcode.Conflict:    NotAllowed,
+	errcode.Fenced:      NotAllowed,
+	errcode.Exhausted:   NoRoom,
+	errcode.Unavailable: Unavailable,
+	errcode.Cancelled:   Interrupted,
 }
 
 // OfJob returns the exit code for a job's end: Unexpected while it has not ended.
-func OfJob(state events.JobState, code events.Code) int {
+func OfJob(state events.JobState, code errcode.Code) int {
 	switch state {
 	case events.JobStateSucceeded:
 		return OK
 	case events.JobStateStopped:
 		return JobStopped
 	case events.JobStateFailed:
-		if code == events.Exhausted {
+		if code == errcode.Exhausted {
 			return Exhausted
 		}
 		return JobFailed

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -19,20 +20,20 @@ func TestOf(t *testing.T) {
 	}{
 		"nothing":       {nil, 0},
 		"foreign":       {errors.New("boom"), 1},
-		"internal":      {events.Errorf(events.Internal, "boom"), 1},
-		"newer":         {events.Errorf(events.Newer, "boom"), 1},
-		"invalid":       {events.Errorf(events.Invalid, "bad"), 2},
-		"findings":      {events.Refuse([]spec.FieldError{{Path: "name", Message: "is empty"}}), 2},
-		"too large":     {events.Errorf(events.TooLarge, "big"), 2},
-		"not found":     {fmt.Errorf("status: %w", events.Errorf(events.NotFound, "no job")), 3},
-		"conflict":      {events.Errorf(events.Conflict, "raced"), 4},
-		"fenced":        {events.Errorf(events.Fenced, "old"), 4},
-		"unavailable":   {events.Errorf(events.Unavailable, "gone"), 5},
+		"internal":      {errcode.Errorf(errcode.Internal, "boom"), 1},
+		"newer":         {errcode.Errorf(errcode.Newer, "boom"), 1},
+		"invalid":       {errcode.Errorf(errcode.Invalid, "bad"), 2},
+		"findings":      {errcode.Refuse([]spec.FieldError{{Path: "name", Message: "is empty"}}), 2},
+		"too large":     {errcode.Errorf(errcode.TooLarge, "big"), 2},
+		"not found":     {fmt.Errorf("status: %w", errcode.Errorf(errcode.NotFound, "no job")), 3},
+		"conflict":      {errcode.Errorf(errcode.Conflict, "raced"), 4},
+		"fenced":        {errcode.Errorf(errcode.Fenced, "old"), 4},
+		"unavailable":   {errcode.Errorf(errcode.Unavailable, "gone"), 5},
 		"deadline":      {context.DeadlineExceeded, 12},
-		"no room":       {events.Errorf(events.Exhausted, "full"), 13},
+		"no room":       {errcode.Errorf(errcode.Exhausted, "full"), 13},
 		"interrupted":   {context.Canceled, 130},
 		"decided":       {&Error{Code: JobStopped}, 11},
-		"decided, deep": {fmt.Errorf("run: %w", &Error{Code: JobFailed, Err: events.ErrNotFound}), 10},
+		"decided, deep": {fmt.Errorf("run: %w", &Error{Code: JobFailed, Err: errcode.ErrNotFound}), 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Of(c.err); got != c.want {
@@ -45,13 +46,13 @@ func TestOf(t *testing.T) {
 func TestOfJob(t *testing.T) {
 	for _, c := range []struct {
 		state events.JobState
-		code  events.Code
+		code  errcode.Code
 		want  int
 	}{
 		{events.JobStateSucceeded, "", 0},
 		{events.JobStateFailed, "", 10},
-		{events.JobStateFailed, events.Internal, 10},
-		{events.JobStateFailed, events.Exhausted, 14},
+		{events.JobStateFailed, errcode.Internal, 10},
+		{events.JobStateFailed, errcode.Exhausted, 14},
 		{events.JobStateStopped, "", 11},
 		{events.JobStateRunning, "", 1},
 	} {
@@ -75,7 +76,7 @@ func TestTheTableOfOutcomesSaysTheSame(t *testing.T) {
 			continue
 		}
 		rows++
-		state, code, want := events.JobState(strings.TrimSpace(cells[5])), events.Code(strings.TrimSpace(cells[6])), strings.TrimSpace(cells[7])
+		state, code, want := events.JobState(strings.TrimSpace(cells[5])), errcode.Code(strings.TrimSpace(cells[6])), strings.TrimSpace(cells[7])
 		if got := fmt.Sprint(OfJob(state, code)); state.Terminal() && got != want {
 			t.Errorf("%s: %s (%s) exits with %s, the table says %q", strings.TrimSpace(cells[1]), state, code, got, want)
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // TestTextsThatAreDearAreRefused before they are parsed: each took the parser seconds. What a spec
@@ -17,7 +17,7 @@ func TestTextsThatAreDearAreRefused(t *testing.T) {
 		if n := parts([]byte(text)); n <= maxParts {
 			t.Errorf("%q has %d parts, it is parsed", one, n)
 		}
-		if _, err := Parse("job.yaml", []byte(text)); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "at most 10000 are allowed") {
+		if _, err := Parse("job.yaml", []byte(text)); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "at most 10000 are allowed") {
 			t.Errorf("%q: %v", one, err)
 		}
 	}

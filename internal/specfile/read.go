@@ -20,8 +20,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // maxFile bounds a spec; the command that carries it is bounded by limits.Command.
@@ -78,17 +79,17 @@ func Read(name string, stdin io.Reader) (spec.Job, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return spec.Job{}, events.Errorf(events.Invalid, "read the job spec: %w", err)
+			return spec.Job{}, errcode.Errorf(errcode.Invalid, "read the job spec: %w", err)
 		}
 		defer f.Close()
 		in, shown = f, filepath.Base(name)
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
-		return spec.Job{}, events.Errorf(events.Invalid, "read the job spec %s: %w", shown, err)
+		return spec.Job{}, errcode.Errorf(errcode.Invalid, "read the job spec %s: %w", shown, err)
 	}
 	if len(data) > maxFile {
-		return spec.Job{}, events.Errorf(events.TooLarge, "%s is over %d bytes: that is no job spec", shown, maxFile)
+		return spec.Job{}, errcode.Errorf(errcode.TooLarge, "%s is over %d bytes: that is no job spec", shown, maxFile)
 	}
 	return Parse(shown, data)
 }
@@ -209,7 +210,7 @@ func Diagnostics(bad []spec.FieldError) (all []Diagnostic) {
 	return all
 }
 
-// Error is the error for an invalid file. Its code is events.Invalid.
+// Error is the error for an invalid file. Its code is errcode.Invalid.
 type Error struct {
 	File        string
 	Source      string
@@ -231,7 +232,7 @@ func (e *Error) Unwrap() error {
 	for _, f := range e.Diagnostics {
 		out = append(out, spec.FieldError{Path: f.Path, Message: f.Message, Line: f.Line, Column: f.Column, Hint: f.Hint})
 	}
-	return events.Refuse(out)
+	return errcode.Refuse(out)
 }
 
 // Print writes each diagnostic with the surrounding source, then their number.
@@ -248,7 +249,7 @@ func (e *Error) Print(w io.Writer) {
 		fmt.Fprintf(w, "> %3d | %s\n", f.Line, lines[f.Line-1])
 		fmt.Fprintf(w, "        %s^\n", blank(lines[f.Line-1], f.Column-1))
 	}
-	fmt.Fprintln(w, events.Plural(len(e.Diagnostics), "finding"))
+	fmt.Fprintln(w, english.Plural(len(e.Diagnostics), "finding"))
 }
 
 // blank is as wide as the first n characters of a line, tabs kept.

@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
@@ -38,10 +38,10 @@ func TestRefusals(t *testing.T) {
 			if !errors.As(err, &e) {
 				t.Fatalf("got %v, want an *Error", err)
 			}
-			if events.CodeOf(err) != events.Invalid {
-				t.Errorf("code %s, want invalid", events.CodeOf(err))
+			if errcode.Of(err) != errcode.Invalid {
+				t.Errorf("code %s, want invalid", errcode.Of(err))
 			}
-			if n := len(events.FieldErrorsOf(err)); n != len(e.Diagnostics) {
+			if n := len(errcode.FieldErrorsOf(err)); n != len(e.Diagnostics) {
 				t.Errorf("%d errors for others, %d of our own", n, len(e.Diagnostics))
 			}
 			var out bytes.Buffer
@@ -151,7 +151,7 @@ func TestMergeKeys(t *testing.T) {
 
 func TestAbsentFile(t *testing.T) {
 	_, err := Read(filepath.Join(t.TempDir(), "job.yaml"), nil)
-	if events.CodeOf(err) != events.Invalid || !errors.Is(err, os.ErrNotExist) {
+	if errcode.Of(err) != errcode.Invalid || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want Invalid because the file does not exist", err)
 	}
 }

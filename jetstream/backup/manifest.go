@@ -23,7 +23,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/durable"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 const (
@@ -69,16 +71,16 @@ func Check(dir string) (Manifest, error) {
 	var m Manifest
 	data, err := os.ReadFile(filepath.Join(dir, ManifestFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return m, events.Errorf(events.NotFound, "%s: there is no complete backup: it has no %s", dir, ManifestFile)
+		return m, errcode.Errorf(errcode.NotFound, "%s: there is no complete backup: it has no %s", dir, ManifestFile)
 	}
 	if err != nil {
-		return m, events.Errorf(events.Unavailable, "backup: %w", err)
+		return m, errcode.Errorf(errcode.Unavailable, "backup: %w", err)
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		return m, events.Errorf(events.Invalid, "%s: %w", filepath.Join(dir, ManifestFile), err)
+		return m, errcode.Errorf(errcode.Invalid, "%s: %w", filepath.Join(dir, ManifestFile), err)
 	}
 	if m.Format != format {
-		return m, events.Errorf(events.Invalid, "%s: format is %d, and this version reads %d: use regroup %s", dir, m.Format, format, m.Version)
+		return m, errcode.Errorf(errcode.Invalid, "%s: format is %d, and this version reads %d: use regroup %s", dir, m.Format, format, m.Version)
 	}
 	var found []string
 	have := map[string]int{}
@@ -103,11 +105,11 @@ func Check(dir string) (Manifest, error) {
 	}
 	for _, name := range events.Streams() {
 		if have[name] != 1 {
-			found = append(found, fmt.Sprintf("stream %s is there %s, want once", name, events.Plural(have[name], "time")))
+			found = append(found, fmt.Sprintf("stream %s is there %s, want once", name, english.Plural(have[name], "time")))
 		}
 	}
 	if len(found) > 0 {
-		return m, events.Errorf(events.Invalid, "%s is damaged: %s", dir, strings.Join(found, "; "))
+		return m, errcode.Errorf(errcode.Invalid, "%s is damaged: %s", dir, strings.Join(found, "; "))
 	}
 	return m, nil
 }

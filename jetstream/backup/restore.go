@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -38,7 +39,7 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Mani
 		return m, err
 	}
 	if replicas != 0 && replicas != 1 && replicas != 3 && replicas != 5 {
-		return m, events.Errorf(events.Invalid, "replicas: %d: use 1, 3 or 5, or 0 for those of the backup", replicas)
+		return m, errcode.Errorf(errcode.Invalid, "replicas: %d: use 1, 3 or 5, or 0 for those of the backup", replicas)
 	}
 	var exist []string
 	for _, s := range m.Streams {
@@ -48,13 +49,13 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Mani
 		}
 		switch err := refusal(info.ApiResponse); {
 		case err == nil:
-			exist = append(exist, s.Name+" with "+events.Plural(info.State.Msgs, "message"))
-		case !errors.Is(err, events.ErrNotFound):
+			exist = append(exist, s.Name+" with "+english.Plural(info.State.Msgs, "message"))
+		case !errors.Is(err, errcode.ErrNotFound):
 			return m, err
 		}
 	}
 	if len(exist) > 0 {
-		return m, events.Errorf(events.Conflict, "the server is not empty, so nothing was restored: start it with an empty store and --without-streams, and do not use regroup init; it has %s",
+		return m, errcode.Errorf(errcode.Conflict, "the server is not empty, so nothing was restored: start it with an empty store and --without-streams, and do not use regroup init; it has %s",
 			strings.Join(exist, ", "))
 	}
 	for _, s := range m.Streams {
@@ -62,7 +63,7 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Mani
 			s.Config.Replicas = replicas
 		}
 		if err := restoreStream(ctx, nc, dir, s); err != nil {
-			return m, events.Errorf(events.CodeOf(err), "restore stream %s: %w; start the server with an empty store before you try again", s.Name, err)
+			return m, errcode.Errorf(errcode.Of(err), "restore stream %s: %w; start the server with an empty store before you try again", s.Name, err)
 		}
 	}
 	return m, nil
@@ -86,7 +87,7 @@ func elected(ctx context.Context, request func(ctx context.Context) (server.ApiR
 	defer cancel()
 	for {
 		answer, err := request(ctx)
-		again := events.CodeOf(err) == events.Unavailable || err == nil && starting(answer)
+		again := errcode.Of(err) == errcode.Unavailable || err == nil && starting(answer)
 		if !again || !wait.Sleep(ctx, electionPause) {
 			return err
 		}
@@ -106,7 +107,7 @@ func starting(answer server.ApiResponse) bool {
 func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) error {
 	f, err := os.Open(filepath.Join(dir, s.File))
 	if err != nil {
-		return events.Errorf(events.Unavailable, "backup: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "backup: %w", err)
 	}
 	defer f.Close()
 	var begin server.JSApiStreamRestoreResponse
@@ -140,7 +141,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 			break
 		}
 		if err != nil {
-			return events.Errorf(events.Unavailable, "backup: %w", err)
+			return errcode.Errorf(errcode.Unavailable, "backup: %w", err)
 		}
 	}
 	var end server.JSApiStreamCreateResponse
@@ -151,10 +152,10 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 		return err
 	}
 	if end.StreamInfo == nil {
-		return events.Errorf(events.Internal, "the server does not say what it has restored")
+		return errcode.Errorf(errcode.Internal, "the server does not say what it has restored")
 	}
 	if have := end.State; have.LastSeq != s.State.LastSeq {
-		return events.Errorf(events.Internal, "its last sequence is %d, want %d", have.LastSeq, s.State.LastSeq)
+		return errcode.Errorf(errcode.Internal, "its last sequence is %d, want %d", have.LastSeq, s.State.LastSeq)
 	}
 	return nil
 }

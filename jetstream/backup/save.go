@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 const (
@@ -60,14 +62,14 @@ func Save(ctx context.Context, nc *nats.Conn, dir, version string) (m Manifest, 
 		errors.As(err, &changed) // the last attempt may have ended with ctx
 		switch {
 		case changed != nil && ctx.Err() != nil:
-			return m, events.Errorf(events.Unavailable, "%w during %s, so they may contradict each other: give more time with --within, or stop the services meanwhile (workers train on)", changed, eachText(max(attempt, 1)))
+			return m, errcode.Errorf(errcode.Unavailable, "%w during %s, so they may contradict each other: give more time with --within, or stop the services meanwhile (workers train on)", changed, eachText(max(attempt, 1)))
 		case ctx.Err() != nil || !errors.As(err, new(*changedError)):
 			return m, err
 		}
 	}
 	m.Streams, m.Made = slices.Concat(free, bound), time.Now().UTC()
 	if err := m.write(dir); err != nil {
-		return m, events.Errorf(events.Unavailable, "backup: %w", err)
+		return m, errcode.Errorf(errcode.Unavailable, "backup: %w", err)
 	}
 	return m, nil
 }
@@ -77,7 +79,7 @@ func eachText(n int) string {
 	if n == 1 {
 		return "the copy"
 	}
-	return "each of " + events.Plural(n, "copy")
+	return "each of " + english.Plural(n, "copy")
 }
 
 // changedError says that a document was stored while copies were made.
@@ -145,7 +147,7 @@ func saveStream(ctx context.Context, nc *nats.Conn, dir, name string) (Stream, e
 	for attempt := 1; ; attempt++ {
 		f, err := os.OpenFile(filepath.Join(dir, s.File), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
 		if err != nil {
-			return s, events.Errorf(events.Unavailable, "backup: %w", err)
+			return s, errcode.Errorf(errcode.Unavailable, "backup: %w", err)
 		}
 		sum := sha256.New()
 		s.Bytes = 0
@@ -153,7 +155,7 @@ func saveStream(ctx context.Context, nc *nats.Conn, dir, name string) (Stream, e
 		s.SHA256 = hex.EncodeToString(sum.Sum(nil))
 		if err == nil {
 			if err = f.Sync(); err != nil {
-				err = events.Errorf(events.Unavailable, "backup: %w", err)
+				err = errcode.Errorf(errcode.Unavailable, "backup: %w", err)
 			}
 		}
 		_ = f.Close() // it is synced, or of no use
@@ -190,7 +192,7 @@ func snapshot(ctx context.Context, nc *nats.Conn, s *Stream, to io.Writer) error
 		return err
 	}
 	if answer.Config == nil || answer.State == nil {
-		return events.Errorf(events.Internal, "the server has sent no configuration of stream %s", s.Name)
+		return errcode.Errorf(errcode.Internal, "the server has sent no configuration of stream %s", s.Name)
 	}
 	s.Config, s.State = *answer.Config, *answer.State
 	for {
@@ -200,12 +202,12 @@ func snapshot(ctx context.Context, nc *nats.Conn, s *Stream, to io.Writer) error
 		}
 		if len(m.Data) == 0 {
 			if status := m.Header.Get(headerStatus); status != "" && status != statusEnd {
-				return events.Errorf(events.Unavailable, "%w", &endedError{s.Name, status, m.Header.Get("Description")})
+				return errcode.Errorf(errcode.Unavailable, "%w", &endedError{s.Name, status, m.Header.Get("Description")})
 			}
 			return nil
 		}
 		if _, err := to.Write(m.Data); err != nil {
-			return events.Errorf(events.Unavailable, "backup: %w", err)
+			return errcode.Errorf(errcode.Unavailable, "backup: %w", err)
 		}
 		s.Bytes += int64(len(m.Data))
 		if m.Reply != "" {
@@ -221,7 +223,7 @@ func next(ctx context.Context, inbox *nats.Subscription) (*nats.Msg, error) {
 	defer cancel()
 	m, err := inbox.NextMsgWithContext(ctx)
 	if err != nil {
-		return nil, events.Errorf(events.Unavailable, "the server sends no more: %w", err)
+		return nil, errcode.Errorf(errcode.Unavailable, "the server sends no more: %w", err)
 	}
 	return m, nil
 }
@@ -244,13 +246,13 @@ func call(ctx context.Context, nc *nats.Conn, subject string, body []byte, answe
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, subject, body)
 	if err != nil {
-		return events.Errorf(events.Unavailable, "no answer to %s: does this user have the permissions of the operator? %w", subject, err)
+		return errcode.Errorf(errcode.Unavailable, "no answer to %s: does this user have the permissions of the operator? %w", subject, err)
 	}
 	if len(m.Data) == 0 {
 		return nil
 	}
 	if err := json.Unmarshal(m.Data, answer); err != nil {
-		return events.Errorf(events.Internal, "answer to %s: %w", subject, err)
+		return errcode.Errorf(errcode.Internal, "answer to %s: %w", subject, err)
 	}
 	return nil
 }
@@ -261,7 +263,7 @@ func refusal(answer server.ApiResponse) error {
 	case answer.Error == nil:
 		return nil
 	case answer.Error.ErrCode == uint16(server.JSStreamNotFoundErr):
-		return events.Errorf(events.NotFound, "%s: make the streams with regroup init", answer.Error.Description)
+		return errcode.Errorf(errcode.NotFound, "%s: make the streams with regroup init", answer.Error.Description)
 	}
-	return events.Errorf(events.Unavailable, "the server refuses: %s", answer.Error.Description)
+	return errcode.Errorf(errcode.Unavailable, "the server refuses: %s", answer.Error.Description)
 }

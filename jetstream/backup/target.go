@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // target is the directory of a backup that is being made.
@@ -22,7 +23,7 @@ type target struct {
 // openTarget makes the directory of a backup, or takes one that is empty but for the files of a
 // backup that was never completed.
 func openTarget(dir string) (target, error) {
-	unavailable := func(err error) error { return events.Errorf(events.Unavailable, "backup: %w", err) }
+	unavailable := func(err error) error { return errcode.Errorf(errcode.Unavailable, "backup: %w", err) }
 	_, err := os.Stat(dir)
 	t := target{dir: dir, made: errors.Is(err, fs.ErrNotExist)}
 	if err := os.MkdirAll(dir, dirMode); err != nil {
@@ -37,7 +38,7 @@ func openTarget(dir string) (target, error) {
 	}
 	switch err := syscall.Flock(int(t.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
 	case errors.Is(err, syscall.EWOULDBLOCK):
-		return refuse(events.Errorf(events.Conflict, "another backup is being made in %s: name another directory, or wait for its end", dir))
+		return refuse(errcode.Errorf(errcode.Conflict, "another backup is being made in %s: name another directory, or wait for its end", dir))
 	case errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EOPNOTSUPP): // a file system without locks
 	case err != nil:
 		return refuse(unavailable(err))
@@ -47,7 +48,7 @@ func openTarget(dir string) (target, error) {
 		return refuse(unavailable(err))
 	}
 	if others > 0 {
-		return refuse(events.Errorf(events.Conflict, "%s is not empty: name a directory that is, or does not exist", dir))
+		return refuse(errcode.Errorf(errcode.Conflict, "%s is not empty: name a directory that is, or does not exist", dir))
 	}
 	if err := os.Chmod(dir, dirMode); err != nil {
 		return refuse(unavailable(err))

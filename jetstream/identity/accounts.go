@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Names of the accounts, beside those of package access.
@@ -135,14 +135,14 @@ func (d Dir) connectAccounts() error {
 // outsideAccount returns the claims of an account of those outside, with a new key if it has none.
 func (d Dir) outsideAccount(name string) (*jwt.AccountClaims, error) {
 	pair, err := d.key(keyOf(name))
-	if events.CodeOf(err) == events.NotFound {
+	if errcode.Of(err) == errcode.NotFound {
 		pair, err = d.newKey(keyOf(name), nkeys.CreateAccount)
 	}
 	if err != nil {
 		return nil, err
 	}
 	claims, err := d.Account(public(pair))
-	if events.CodeOf(err) == events.NotFound {
+	if errcode.Of(err) == errcode.NotFound {
 		claims, err = jwt.NewAccountClaims(public(pair)), nil
 		claims.Name = name
 	}
@@ -252,11 +252,11 @@ func (d Dir) AccountFile(key string) string { return d.Path(accountsDir, key+".j
 // AccountText returns the signed claims of an account.
 func (d Dir) AccountText(key string) (string, error) {
 	if strings.ContainsAny(key, "/.") {
-		return "", events.Errorf(events.NotFound, "there is no account %q", key)
+		return "", errcode.Errorf(errcode.NotFound, "there is no account %q", key)
 	}
 	text, err := os.ReadFile(d.AccountFile(key))
 	if os.IsNotExist(err) {
-		return "", events.Errorf(events.NotFound, "there is no account %q", key)
+		return "", errcode.Errorf(errcode.NotFound, "there is no account %q", key)
 	}
 	if err != nil {
 		return "", failed(err)
@@ -272,7 +272,7 @@ func (d Dir) Account(key string) (*jwt.AccountClaims, error) {
 	}
 	claims, err := jwt.DecodeAccountClaims(text)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%s: %w", d.AccountFile(key), err)
+		return nil, errcode.Errorf(errcode.Invalid, "%s: %w", d.AccountFile(key), err)
 	}
 	return claims, nil
 }

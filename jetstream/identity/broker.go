@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Broker is what a broker reads from a directory.
@@ -23,10 +24,10 @@ func (d Dir) Broker() (Broker, error) {
 	var b Broker
 	text, err := os.ReadFile(d.Path(operatorJWT))
 	if err != nil {
-		return b, events.Errorf(events.NotFound, "identities: %w", err)
+		return b, errcode.Errorf(errcode.NotFound, "identities: %w", err)
 	}
 	if b.Operator, err = jwt.DecodeOperatorClaims(string(bytes.TrimSpace(text))); err != nil {
-		return b, events.Errorf(events.Invalid, "%s: %w", d.Path(operatorJWT), err)
+		return b, errcode.Errorf(errcode.Invalid, "%s: %w", d.Path(operatorJWT), err)
 	}
 	keys, err := d.Accounts()
 	if err != nil {
@@ -39,17 +40,17 @@ func (d Dir) Broker() (Broker, error) {
 			return b, err
 		case claims.Limits.DiskStorage == 0: // it has no streams
 		case b.Account != "":
-			return b, events.Errorf(events.Invalid, "%s has more than one account with streams", d.Path(accountsDir))
+			return b, errcode.Errorf(errcode.Invalid, "%s has more than one account with streams", d.Path(accountsDir))
 		default:
 			b.Account = key
 		}
 	}
 	if b.Account == "" {
-		return b, events.Errorf(events.NotFound, "%s has no account with streams: copy the directory that regroup auth init has made", d.Path(accountsDir))
+		return b, errcode.Errorf(errcode.NotFound, "%s has no account with streams: copy the directory that regroup auth init has made", d.Path(accountsDir))
 	}
 	password, err := os.ReadFile(d.Path(routesFile))
 	if err != nil {
-		return b, events.Errorf(events.NotFound, "identities: %w", err)
+		return b, errcode.Errorf(errcode.NotFound, "identities: %w", err)
 	}
 	b.Password = string(bytes.TrimSpace(password))
 	return b, nil

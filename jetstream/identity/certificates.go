@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Names of the certificates and keys, in tlsDir.
@@ -66,7 +66,7 @@ func (d Dir) initCertificates(hosts []string) error {
 func (d Dir) Certify(hosts []string) error {
 	ca, err := tls.LoadX509KeyPair(d.CA(), d.Path(tlsDir, authority+".key"))
 	if err != nil {
-		return events.Errorf(events.NotFound, "identities: the authority of the certificates: %w", err)
+		return errcode.Errorf(errcode.NotFound, "identities: the authority of the certificates: %w", err)
 	}
 	server := certificate("regroup broker", leafLife)
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -157,7 +157,7 @@ func (d Dir) RouteTLS() (*tls.Config, error) {
 	c.InsecureSkipVerify = true
 	c.VerifyConnection = func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) == 0 {
-			return events.Errorf(events.Invalid, "the other broker shows no certificate")
+			return errcode.Errorf(errcode.Invalid, "the other broker shows no certificate")
 		}
 		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 		return err
@@ -168,11 +168,11 @@ func (d Dir) RouteTLS() (*tls.Config, error) {
 func (d Dir) pool() (*x509.CertPool, error) {
 	text, err := os.ReadFile(d.CA())
 	if err != nil {
-		return nil, events.Errorf(events.NotFound, "identities: %w", err)
+		return nil, errcode.Errorf(errcode.NotFound, "identities: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, events.Errorf(events.Invalid, "%s has no certificate", d.CA())
+		return nil, errcode.Errorf(errcode.Invalid, "%s has no certificate", d.CA())
 	}
 	return pool, nil
 }
@@ -200,7 +200,7 @@ func (s *served) certificate() (*tls.Certificate, error) {
 		}
 	}
 	if s.cert == nil {
-		return nil, events.Errorf(events.Invalid, "the certificate of the broker: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "the certificate of the broker: %w", err)
 	}
 	return s.cert, nil
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/durable"
 )
 
@@ -40,16 +42,16 @@ const roleSystem access.Role = "system"
 
 // User is one row of the list of users.
 type User struct {
-	Name    string        `json:"name"`
-	Role    access.Role   `json:"role"`
-	Node    events.NodeID `json:"node,omitempty"`
-	RunAs   string        `json:"user,omitempty"` // of a submitter: as whom its jobs run
-	Key     string        `json:"key"`            // public
-	Issued  time.Time     `json:"issued"`
-	Expires time.Time     `json:"expires,omitzero"`  // zero = never
-	Revoked time.Time     `json:"revoked,omitzero"`  // zero = valid
-	Token   bool          `json:"token,omitempty"`   // it was given away as a join token
-	Outside bool          `json:"outside,omitempty"` // it is outside the account of the streams
+	Name    string       `json:"name"`
+	Role    access.Role  `json:"role"`
+	Node    ident.NodeID `json:"node,omitempty"`
+	RunAs   string       `json:"user,omitempty"` // of a submitter: as whom its jobs run
+	Key     string       `json:"key"`            // public
+	Issued  time.Time    `json:"issued"`
+	Expires time.Time    `json:"expires,omitzero"`  // zero = never
+	Revoked time.Time    `json:"revoked,omitzero"`  // zero = valid
+	Token   bool         `json:"token,omitempty"`   // it was given away as a join token
+	Outside bool         `json:"outside,omitempty"` // it is outside the account of the streams
 }
 
 // Valid reports whether the brokers admit the user at a time.
@@ -72,7 +74,7 @@ func (d Dir) Credentials(user string) string { return d.Path(usersDir, user+".cr
 func Open(path string) (Dir, error) {
 	d := Dir{path}
 	if _, err := os.Stat(d.Path(operatorJWT)); err != nil {
-		return d, events.Errorf(events.NotFound, "%s is no directory of identities: make one with: regroup auth init", path)
+		return d, errcode.Errorf(errcode.NotFound, "%s is no directory of identities: make one with: regroup auth init", path)
 	}
 	return d, nil
 }
@@ -83,7 +85,7 @@ func Open(path string) (Dir, error) {
 func Init(path string, hosts []string) (Dir, error) {
 	d := Dir{path}
 	if _, err := os.Stat(d.Path(operatorJWT)); err == nil {
-		return d, events.Errorf(events.Conflict, "%s has identities already: issue, revoke or rotate them, or give another --auth", path)
+		return d, errcode.Errorf(errcode.Conflict, "%s has identities already: issue, revoke or rotate them, or give another --auth", path)
 	}
 	for _, dir := range []string{"", accountsDir, usersDir, tlsDir} {
 		if err := os.MkdirAll(d.Path(dir), 0o700); err != nil {
@@ -131,14 +133,14 @@ func (d Dir) newKey(file string, create func() (nkeys.KeyPair, error)) (nkeys.Ke
 func (d Dir) key(file string) (nkeys.KeyPair, error) {
 	seed, err := os.ReadFile(d.Path(file))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, events.Errorf(events.NotFound, "%s is not here: use the directory in which regroup auth init was run", d.Path(file))
+		return nil, errcode.Errorf(errcode.NotFound, "%s is not here: use the directory in which regroup auth init was run", d.Path(file))
 	}
 	if err != nil {
 		return nil, failed(err)
 	}
 	pair, err := nkeys.ParseDecoratedNKey(seed)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%s: %w", d.Path(file), err)
+		return nil, errcode.Errorf(errcode.Invalid, "%s: %w", d.Path(file), err)
 	}
 	return pair, nil
 }
@@ -171,7 +173,7 @@ func (d Dir) Users() ([]User, error) {
 	}
 	var all []User
 	if err := json.Unmarshal(text, &all); err != nil {
-		return nil, events.Errorf(events.Invalid, "%s: %w", d.Path(usersFile), err)
+		return nil, errcode.Errorf(errcode.Invalid, "%s: %w", d.Path(usersFile), err)
 	}
 	return all, nil
 }
@@ -200,4 +202,4 @@ func (d Dir) change(fn func(all []User) ([]User, error)) error {
 	return d.write(usersFile, append(text, '\n'))
 }
 
-func failed(err error) error { return events.Errorf(events.Internal, "identities: %w", err) }
+func failed(err error) error { return errcode.Errorf(errcode.Internal, "identities: %w", err) }

@@ -8,19 +8,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Join is what a process needs to take part from a machine that has no other file of the cluster.
 type Join struct {
 	User        string // its name
 	Role        access.Role
-	Node        events.NodeID // of an agent; AnyNode = of any
-	Servers     string        // NATS URLs, separated by commas
-	Authority   []byte        // certificates to verify the servers with, PEM; empty = the system's
-	Credentials []byte        // the content of a NATS credentials file
-	Expires     time.Time     // zero = never
+	Node        ident.NodeID // of an agent; AnyNode = of any
+	Servers     string       // NATS URLs, separated by commas
+	Authority   []byte       // certificates to verify the servers with, PEM; empty = the system's
+	Credentials []byte       // the content of a NATS credentials file
+	Expires     time.Time    // zero = never
 }
 
 // JoinToken returns the token of a user that is valid now, for a machine that reaches the brokers
@@ -72,13 +73,13 @@ func (d Dir) CheckServers(servers string) error {
 		u, err := url.Parse(strings.TrimSpace(one))
 		switch {
 		case servers == "":
-			return events.Errorf(events.Invalid, "server: write how the machine reaches the brokers, like nats://HOST:4222; their certificate is for %s", names)
+			return errcode.Errorf(errcode.Invalid, "server: write how the machine reaches the brokers, like nats://HOST:4222; their certificate is for %s", names)
 		case err != nil || u.Hostname() == "" || (u.Scheme != "nats" && u.Scheme != "tls"):
-			return events.Errorf(events.Invalid, "server: is no URL of a broker: write nats://HOST:4222")
+			return errcode.Errorf(errcode.Invalid, "server: is no URL of a broker: write nats://HOST:4222")
 		case u.User != nil:
-			return events.Errorf(events.Invalid, "server: has a user, and a token brings one: write nats://%s", u.Host)
+			return errcode.Errorf(errcode.Invalid, "server: has a user, and a token brings one: write nats://%s", u.Host)
 		case leaf != nil && leaf.VerifyHostname(u.Hostname()) != nil:
-			return events.Errorf(events.Invalid, "server: the brokers' certificate is for %s, not for %s: make another with regroup auth rotate --certificates --host %[2]s", names, u.Hostname())
+			return errcode.Errorf(errcode.Invalid, "server: the brokers' certificate is for %s, not for %s: make another with regroup auth rotate --certificates --host %[2]s", names, u.Hostname())
 		}
 	}
 	return nil
@@ -92,7 +93,7 @@ func Expired(creds []byte, now time.Time) error {
 		return nil
 	}
 	if at := time.Unix(claims.Expires, 0); !now.Before(at) {
-		return events.Errorf(events.Invalid, "the credentials of %s have expired at %s, and it is %s: make others with regroup auth issue, or correct the clock of this machine",
+		return errcode.Errorf(errcode.Invalid, "the credentials of %s have expired at %s, and it is %s: make others with regroup auth issue, or correct the clock of this machine",
 			claims.Name, at.Local().Format(time.DateTime), now.Local().Format(time.DateTime))
 	}
 	return nil

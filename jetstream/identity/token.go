@@ -15,8 +15,9 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // A join token is one line: a prefix with the version, and in base64 a compressed JSON document
@@ -32,14 +33,14 @@ const (
 // document is the content of a token. The claims are not in base64, so that they are compressed to
 // a fifth: terminals pass on no more than 4095 bytes of a line.
 type document struct {
-	Role      access.Role   `json:"role"`
-	Node      events.NodeID `json:"node,omitempty"`
-	Servers   string        `json:"servers"`
-	Authority []byte        `json:"authority,omitempty"` // DER
-	Header    string        `json:"header"`              // of the signed claims
-	Claims    string        `json:"claims"`
-	Signature []byte        `json:"signature"`
-	Seed      string        `json:"seed"`
+	Role      access.Role  `json:"role"`
+	Node      ident.NodeID `json:"node,omitempty"`
+	Servers   string       `json:"servers"`
+	Authority []byte       `json:"authority,omitempty"` // DER
+	Header    string       `json:"header"`              // of the signed claims
+	Claims    string       `json:"claims"`
+	Signature []byte       `json:"signature"`
+	Seed      string       `json:"seed"`
 }
 
 // token writes a token.
@@ -91,7 +92,7 @@ func (j Join) token() (string, error) {
 func splitJWT(text string) (header, claims string, signature []byte, err error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
-		return "", "", nil, events.Errorf(events.Internal, "identities: signed claims of %d parts", len(parts))
+		return "", "", nil, errcode.Errorf(errcode.Internal, "identities: signed claims of %d parts", len(parts))
 	}
 	var plain [3][]byte
 	for n, p := range parts {
@@ -122,22 +123,22 @@ func ParseJoin(text string) (Join, error) {
 	signed := joinJWT(d.Header, d.Claims, d.Signature)
 	claims, err := jwt.DecodeUserClaims(signed)
 	if err != nil {
-		return Join{}, events.Errorf(events.Invalid, "the token has no claims of a user: %w", err)
+		return Join{}, errcode.Errorf(errcode.Invalid, "the token has no claims of a user: %w", err)
 	}
 	pair, err := nkeys.FromSeed([]byte(d.Seed))
 	if err != nil || public(pair) != claims.Subject {
-		return Join{}, events.Errorf(events.Invalid, "the key in the token is not of its user")
+		return Join{}, errcode.Errorf(errcode.Invalid, "the key in the token is not of its user")
 	}
 	j := Join{User: claims.Name, Role: d.Role, Node: d.Node, Servers: d.Servers}
 	if claims.Expires > 0 {
 		j.Expires = time.Unix(claims.Expires, 0)
 	}
 	if j.Credentials, err = jwt.FormatUserConfig(signed, []byte(d.Seed)); err != nil {
-		return Join{}, events.Errorf(events.Invalid, "the token has no credentials of a user: %w", err)
+		return Join{}, errcode.Errorf(errcode.Invalid, "the token has no credentials of a user: %w", err)
 	}
 	certificates, err := x509.ParseCertificates(d.Authority)
 	if err != nil {
-		return Join{}, events.Errorf(events.Invalid, "the certificate in the token: %w", err)
+		return Join{}, errcode.Errorf(errcode.Invalid, "the certificate in the token: %w", err)
 	}
 	for _, c := range certificates {
 		j.Authority = append(j.Authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
@@ -150,13 +151,13 @@ func parseDocument(text string) (d document, err error) {
 	version, body, versioned := strings.Cut(rest, "_")
 	switch {
 	case !ours || !versioned:
-		return d, events.Errorf(events.Invalid, "is no join token: one is made with regroup auth issue agent NODE --token, and begins with %s%s_", joinPrefix, joinVersion)
+		return d, errcode.Errorf(errcode.Invalid, "is no join token: one is made with regroup auth issue agent NODE --token, and begins with %s%s_", joinPrefix, joinVersion)
 	case version != joinVersion:
-		return d, events.Errorf(events.Invalid, "the token is of version %.8q, and this program reads version %s: use the regroup that the token was made with", version, joinVersion)
+		return d, errcode.Errorf(errcode.Invalid, "the token is of version %.8q, and this program reads version %s: use the regroup that the token was made with", version, joinVersion)
 	case len(text) > maxToken:
-		return d, events.Errorf(events.Invalid, "a token has at most %d bytes, not %d", maxToken, len(text))
+		return d, errcode.Errorf(errcode.Invalid, "a token has at most %d bytes, not %d", maxToken, len(text))
 	}
-	damaged := events.Errorf(events.Invalid, "the token is incomplete or damaged, its checksum does not match: copy the whole line")
+	damaged := errcode.Errorf(errcode.Invalid, "the token is incomplete or damaged, its checksum does not match: copy the whole line")
 	data, err := base64.RawURLEncoding.DecodeString(body)
 	if err != nil || len(data) <= checksum {
 		return d, damaged
@@ -167,10 +168,10 @@ func parseDocument(text string) (d document, err error) {
 	}
 	plain, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), maxDocument+1))
 	if err != nil || len(plain) > maxDocument {
-		return d, events.Errorf(events.Invalid, "the token cannot be read: it was not made by regroup auth")
+		return d, errcode.Errorf(errcode.Invalid, "the token cannot be read: it was not made by regroup auth")
 	}
 	if err := json.Unmarshal(plain, &d); err != nil {
-		return d, events.Errorf(events.Invalid, "the token cannot be read: it was not made by regroup auth")
+		return d, errcode.Errorf(errcode.Invalid, "the token cannot be read: it was not made by regroup auth")
 	}
 	return d, nil
 }

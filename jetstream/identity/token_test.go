@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 func directory(t *testing.T) Dir {
@@ -86,7 +86,7 @@ func TestADamagedTokenIsRefused(t *testing.T) {
 	refused := func(what, text, says string) {
 		t.Helper()
 		_, err := ParseJoin(text)
-		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), says) {
+		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", what, err, says)
 		} else if len(text) > 60 && strings.Contains(err.Error(), text[20:40]) {
 			t.Errorf("%s: the error has the token: %v", what, err)
@@ -125,7 +125,7 @@ func TestATokenNamesAnAddressThatTheBrokersCanProve(t *testing.T) {
 		"nats://10.9.8.7:4222":         "regroup auth rotate --certificates --host 10.9.8.7",
 		"nats://broker.lab,nats://x":   "not for x",
 	} {
-		if err := d.CheckServers(servers); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "pw") {
+		if err := d.CheckServers(servers); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "pw") {
 			t.Errorf("%q: %v, want %q", servers, err, says)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // answerWithin is how long after a request its service may answer.
@@ -21,12 +21,12 @@ const answerWithin = time.Minute
 func (d Dir) Issue(i access.Identity, expires time.Duration) (User, error) {
 	var made User
 	if expires < 0 {
-		return made, events.Errorf(events.Invalid, "expires: is %s, write a time from now like 24h", expires)
+		return made, errcode.Errorf(errcode.Invalid, "expires: is %s, write a time from now like 24h", expires)
 	}
 	return made, d.change(func(all []User) ([]User, error) {
 		now := time.Now()
 		if slices.ContainsFunc(all, func(u User) bool { return u.Name == i.Name && u.Valid(now) }) || i.Name == SystemUser {
-			return nil, events.Errorf(events.Conflict, "there is a user %s: give another name, or rotate or revoke that one", i.Name)
+			return nil, errcode.Errorf(errcode.Conflict, "there is a user %s: give another name, or rotate or revoke that one", i.Name)
 		}
 		var err error
 		made, err = d.issue(i, expires, now)
@@ -170,7 +170,7 @@ func (d Dir) RevokeOld(name string) error {
 			return nil, err
 		}
 		if !slices.ContainsFunc(all, func(u User) bool { return Old(all, u, time.Now()) && u.Name == name }) {
-			return nil, events.Errorf(events.NotFound, "%s has no old key that is valid: one is kept with regroup auth rotate %[1]s --keep-old", name)
+			return nil, errcode.Errorf(errcode.NotFound, "%s has no old key that is valid: one is kept with regroup auth rotate %[1]s --keep-old", name)
 		}
 		return all, d.revokeOld(all, newest)
 	})
@@ -246,5 +246,5 @@ func valid(all []User, name string) (*User, error) {
 			names = append(names, u.Name)
 		}
 	}
-	return nil, events.Errorf(events.NotFound, "there is no user %q: there are %s", name, strings.Join(names, ", "))
+	return nil, errcode.Errorf(errcode.NotFound, "there is no user %q: there are %s", name, strings.Join(names, ", "))
 }

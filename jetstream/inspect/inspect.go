@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
 // Limit limits Streams: a stream without a leader does not answer.
@@ -27,11 +28,11 @@ type Asker interface {
 }
 
 // Streams asks about all streams at once, and about the consumers of the services.
-func Streams(ctx context.Context, ask Asker) []events.StreamState {
+func Streams(ctx context.Context, ask Asker) []broker.StreamState {
 	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
 	names := events.Streams()
-	all := make([]events.StreamState, len(names))
+	all := make([]broker.StreamState, len(names))
 	var g errgroup.Group
 	for i, name := range names {
 		g.Go(func() error {
@@ -43,8 +44,8 @@ func Streams(ctx context.Context, ask Asker) []events.StreamState {
 	return all
 }
 
-func stream(ctx context.Context, ask Asker, name string) events.StreamState {
-	s := events.StreamState{Stream: name, Replicas: []events.ReplicaState{}, Consumers: []events.ConsumerState{}}
+func stream(ctx context.Context, ask Asker, name string) broker.StreamState {
+	s := broker.StreamState{Stream: name, Replicas: []broker.ReplicaState{}, Consumers: []broker.ConsumerState{}}
 	info, err := ask.StreamInfo(ctx, name)
 	if err != nil {
 		s.Unknown = err.Error()
@@ -54,11 +55,11 @@ func stream(ctx context.Context, ask Asker, name string) events.StreamState {
 	s.MaxBytes, s.Refuses = uint64(max(0, info.Config.MaxBytes)), info.Config.Discard == js.DiscardNew
 	if c := info.Cluster; c != nil && c.Leader != "" {
 		s.Leader = c.Leader
-		s.Replicas = append(s.Replicas, events.ReplicaState{Broker: c.Leader, Leader: true, Current: true})
+		s.Replicas = append(s.Replicas, broker.ReplicaState{Broker: c.Leader, Leader: true, Current: true})
 		for _, r := range c.Replicas {
 			s.Replicas = append(s.Replicas, replica(r))
 		}
-		slices.SortStableFunc(s.Replicas[1:], func(a, b events.ReplicaState) int { return cmp.Compare(a.Broker, b.Broker) })
+		slices.SortStableFunc(s.Replicas[1:], func(a, b broker.ReplicaState) int { return cmp.Compare(a.Broker, b.Broker) })
 	}
 	if info.State.Consumers > 0 {
 		s.Consumers = consumers(ctx, ask, name)
@@ -70,8 +71,8 @@ func stream(ctx context.Context, ask Asker, name string) events.StreamState {
 // own start; the peer's id follows.
 const nameless = "Server name unknown at this time "
 
-func replica(r *js.PeerInfo) events.ReplicaState {
-	s := events.ReplicaState{Broker: r.Name, Current: r.Current, Offline: r.Offline, Lag: r.Lag}
+func replica(r *js.PeerInfo) broker.ReplicaState {
+	s := broker.ReplicaState{Broker: r.Name, Current: r.Current, Offline: r.Offline, Lag: r.Lag}
 	if id, ok := strings.CutPrefix(r.Name, nameless); ok {
 		s.Broker = "unknown " + id
 	}
@@ -84,12 +85,12 @@ func replica(r *js.PeerInfo) events.ReplicaState {
 }
 
 // Durables names the consumers that services may have on the stream; the numbers are not known.
-func Durables(stream string) []events.ConsumerState {
-	var all []events.ConsumerState
+func Durables(stream string) []broker.ConsumerState {
+	var all []broker.ConsumerState
 	for _, service := range events.Services() {
 		if slices.Contains(service.Consumes(), stream) {
 			for _, d := range service.Durables() {
-				all = append(all, events.ConsumerState{Consumer: d, Service: service.Name})
+				all = append(all, broker.ConsumerState{Consumer: d, Service: service.Name})
 			}
 		}
 	}
@@ -97,7 +98,7 @@ func Durables(stream string) []events.ConsumerState {
 }
 
 // consumers asks about every consumer that a service may have on the stream, all at once.
-func consumers(ctx context.Context, ask Asker, stream string) []events.ConsumerState {
+func consumers(ctx context.Context, ask Asker, stream string) []broker.ConsumerState {
 	all := Durables(stream)
 	absent := make([]bool, len(all))
 	var g errgroup.Group
@@ -117,7 +118,7 @@ func consumers(ctx context.Context, ask Asker, stream string) []events.ConsumerS
 		})
 	}
 	_ = g.Wait() // no function returns an error
-	found := []events.ConsumerState{}
+	found := []broker.ConsumerState{}
 	for i, c := range all {
 		if !absent[i] {
 			found = append(found, c)

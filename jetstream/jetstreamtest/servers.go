@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/internal/freeport"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // patience is how long a cluster may take to elect on a busy machine.
@@ -22,19 +24,19 @@ const patience = 60 * time.Second
 // Servers are running servers with the topology, and a connection to them.
 type Servers struct {
 	Conn    *jetstream.Conn // reconnects to another server when its own is stopped
-	Ports   events.Ports    // of Conn
-	Options []jetstream.ServerOptions
+	Ports   broker.Ports    // of Conn
+	Options []server.Options
 
-	servers []*jetstream.Server // nil = stopped
+	servers []*server.Server // nil = stopped
 }
 
 // system is the same on all servers.
-var system = jetstream.System{User: "system", Password: "of-these-tests"}
+var system = server.System{User: "system", Password: "of-these-tests"}
 
 // One starts a single server that listens on loopback.
 func One(t testing.TB) *Servers {
 	t.Helper()
-	return start(t, []jetstream.ServerOptions{{Name: "one", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", System: system}}, 1)
+	return start(t, []server.Options{{Name: "one", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", System: system}}, 1)
 }
 
 // Three starts a cluster of three servers; streams and buckets have three replicas.
@@ -43,20 +45,20 @@ func Three(t testing.TB) *Servers {
 	const size = 3
 	// A route must be known before the server that listens there starts.
 	routes := FreeAddresses(t, size)
-	options := make([]jetstream.ServerOptions, size)
+	options := make([]server.Options, size)
 	for i := range options {
-		options[i] = jetstream.ServerOptions{
+		options[i] = server.Options{
 			Name: fmt.Sprint("node-", i), StoreDir: t.TempDir(), Listen: "127.0.0.1:0",
 			System:  system,
-			Cluster: jetstream.Cluster{Name: "test", Listen: routes[i], Routes: routes},
+			Cluster: server.Cluster{Name: "test", Listen: routes[i], Routes: routes},
 		}
 	}
 	return start(t, options, size)
 }
 
-func start(t testing.TB, options []jetstream.ServerOptions, replicas int) *Servers {
+func start(t testing.TB, options []server.Options, replicas int) *Servers {
 	t.Helper()
-	s := &Servers{Options: options, servers: make([]*jetstream.Server, len(options))}
+	s := &Servers{Options: options, servers: make([]*server.Server, len(options))}
 	t.Cleanup(func() {
 		for i := range s.servers {
 			s.Stop(i)
@@ -69,7 +71,7 @@ func start(t testing.TB, options []jetstream.ServerOptions, replicas int) *Serve
 	}
 	if replicas > 1 {
 		eventstest.Eventually(t, patience, "every server has joined the cluster", func() bool {
-			return !slices.ContainsFunc(s.servers, func(server *jetstream.Server) bool { return !server.Current() })
+			return !slices.ContainsFunc(s.servers, func(server *server.Server) bool { return !server.Current() })
 		})
 	}
 	s.Conn = s.Connect(t, nil)
@@ -117,7 +119,7 @@ func (s *Servers) Stop(i int) {
 // behind.
 func (s *Servers) Start(t testing.TB, i int) {
 	t.Helper()
-	server, err := jetstream.StartServer(s.Options[i])
+	server, err := server.Start(s.Options[i])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +137,7 @@ func (s *Servers) Start(t testing.TB, i int) {
 }
 
 // Server returns a running server, or nil.
-func (s *Servers) Server(i int) *jetstream.Server { return s.servers[i] }
+func (s *Servers) Server(i int) *server.Server { return s.servers[i] }
 
 // Leader returns the index of the server that leads a stream, once there is one.
 func (s *Servers) Leader(t testing.TB, stream string) int {

@@ -18,11 +18,12 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
-// deleteWithin limits the removal of one consumer.
-const deleteWithin = 2 * time.Second
+// Limits of the removal of one consumer, and of the subscription that tells who makes them.
+const deleteWithin, askWithin = 2 * time.Second, 2 * time.Second
 
 // consumerKey names a consumer.
 type consumerKey struct{ stream, name string }
@@ -52,7 +53,7 @@ func Keep(ctx context.Context, nc *nats.Conn, api js.JetStream, log *slog.Logger
 	for subject, fn := range map[string]nats.MsgHandler{access.AdvisoryCreated: s.created, access.AdvisoryDeleted: s.deleted} {
 		sub, err := nc.Subscribe(subject, fn)
 		if err != nil {
-			return events.Errorf(events.Unavailable, "subscribe to %s: %w", subject, err)
+			return errcode.Errorf(errcode.Unavailable, "subscribe to %s: %w", subject, err)
 		}
 		subs = append(subs, sub)
 	}
@@ -128,6 +129,9 @@ func (s *shares) ask() {
 			return // the next one tries again
 		}
 		s.asked = sub
+		if s.nc.FlushTimeout(askWithin) == nil { // from here on it is known of each whose it is
+			s.log.Info("there are many consumers: the broker is asked who makes them", "consumers", len(s.all))
+		}
 	case !many && s.asked != nil && len(s.all) < access.ConsumersUnasked/2:
 		_ = s.asked.Unsubscribe() // the connection may be closed
 		s.asked = nil

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -27,7 +29,7 @@ type Facts interface {
 
 // Asker publishes commands and finds their answers.
 type Asker struct {
-	Ports  events.Ports
+	Ports  broker.Ports
 	Facts  Facts
 	Within time.Duration // for an answer
 	// Retry is as the function Retry.
@@ -122,7 +124,7 @@ func (a Asker) publish(ctx context.Context, e events.Event) (events.Event, error
 
 // expire sets the expiry of a command, unless it has one, to the deadline of ctx by the store's
 // clock.
-func expire(ctx context.Context, clock events.Clock, at *time.Time) error {
+func expire(ctx context.Context, clock broker.Clock, at *time.Time) error {
 	until, bounded := ctx.Deadline()
 	if !bounded || !at.IsZero() {
 		return nil
@@ -148,11 +150,11 @@ func answersOf[E ~string](family events.Family, refusal events.Body, entities ..
 
 // refused returns the refusal of a command, if a fact is one.
 func refused(b events.Body, e events.Event) error {
-	of := func(command string, expired time.Time, code events.Code, reasons []spec.FieldError) error {
+	of := func(command string, expired time.Time, code errcode.Code, reasons []spec.FieldError) error {
 		if command != e.ID || !(expired.IsZero() || expired.Equal(e.Expires)) {
 			return nil // of another command, or of an expired event with the same id
 		}
-		return events.RefuseAs(code, reasons)
+		return errcode.RefuseAs(code, reasons)
 	}
 	switch r := b.(type) {
 	case events.JobRejected:
@@ -164,7 +166,7 @@ func refused(b events.Body, e events.Event) error {
 }
 
 // stream is the stream of facts.
-type stream struct{ log events.Log }
+type stream struct{ log broker.Log }
 
 // Newest implements Facts.
 func (s stream) Newest(ctx context.Context) uint64 {
@@ -180,8 +182,8 @@ func (s stream) Newest(ctx context.Context) uint64 {
 // Follow implements Facts. Refusals of all clients may share a subject, so that reading them from
 // the first could take long.
 func (s stream) Follow(ctx context.Context, after uint64, subjects []string, fn func(events.Event) error) error {
-	at := events.Follow{Stream: events.StreamFacts, Start: events.FromSequence, Sequence: after + 1, Subjects: subjects}
-	return s.log.Follow(ctx, at, func(m events.Stored) error {
+	at := broker.Follow{Stream: events.StreamFacts, Start: broker.FromSequence, Sequence: after + 1, Subjects: subjects}
+	return s.log.Follow(ctx, at, func(m broker.Stored) error {
 		f, err := cloudevent.DecodeStored(m)
 		if err != nil {
 			return nil //nolint:nilerr // of a newer version; not the answer to this command

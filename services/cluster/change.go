@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -22,7 +23,7 @@ func Is[T events.Body](b events.Body) bool {
 }
 
 // Scale changes the wanted number of workers.
-func Scale(job events.JobID, w spec.Workers) Change[events.JobView] {
+func Scale(job ident.JobID, w spec.Workers) Change[events.JobView] {
 	return Change[events.JobView]{
 		string(job),
 		events.JobScale{Job: job, Workers: w},
@@ -33,7 +34,7 @@ func Scale(job events.JobID, w spec.Workers) Change[events.JobView] {
 
 // Stop ends a job: the registry has applied it when it is answered. The workers then get their
 // signal and grace, or with now are killed.
-func Stop(job events.JobID, reason string, now bool) Change[events.JobView] {
+func Stop(job ident.JobID, reason string, now bool) Change[events.JobView] {
 	return Change[events.JobView]{
 		string(job),
 		events.JobStop{Job: job, Reason: reason, Now: now},
@@ -51,12 +52,12 @@ func Ended(b events.Body) bool {
 }
 
 // Remove removes the record of a job that has ended.
-func Remove(job events.JobID) Change[events.JobView] {
+func Remove(job ident.JobID) Change[events.JobView] {
 	return Change[events.JobView]{string(job), events.JobRemove{Job: job}, Is[events.JobRemoved], func(v events.JobView) bool { return !Exists(v) }}
 }
 
 // Drain makes a node give up its work; undo: it accepts work again.
-func Drain(node events.NodeID, reason string, undo bool) Change[events.NodeView] {
+func Drain(node ident.NodeID, reason string, undo bool) Change[events.NodeView] {
 	return ofNode(node, events.NodeDrain{Node: node, Reason: reason, Undo: undo}, func(v events.NodeView) bool { return v.Draining != undo })
 }
 
@@ -68,13 +69,13 @@ func Release(r events.NodeRelease) Change[events.NodeView] {
 	return ofNode(r.Node, r, func(v events.NodeView) bool { return !Quarantined(v, r.Slot) })
 }
 
-func ofNode(node events.NodeID, b events.Body, holds func(events.NodeView) bool) Change[events.NodeView] {
+func ofNode(node ident.NodeID, b events.Body, holds func(events.NodeView) bool) Change[events.NodeView] {
 	return Change[events.NodeView]{string(node), b, func(events.Body) bool { return true }, holds}
 }
 
 // Quarantined reports whether a slot of a node is in quarantine or, with nil, whether the node or
 // any slot of it is.
-func Quarantined(v events.NodeView, slot *events.Slot) bool {
+func Quarantined(v events.NodeView, slot *ident.Slot) bool {
 	if slot == nil {
 		return v.Quarantine != nil || len(v.QuarantinedSlots) > 0
 	}

@@ -18,8 +18,12 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/escape"
 )
 
@@ -47,13 +51,13 @@ type Client struct {
 
 	at     atomic.Pointer[Server] // the server used for requests: at first all[0], later the one that has the job or node found last
 	all    []Server               // one, or those of all runs of this user
-	homes  sync.Map               // of events.JobID: the *Server in all that has it
+	homes  sync.Map               // of ident.JobID: the *Server in all that has it
 	source string
 }
 
 // New returns a client of one server; source is the CloudEvents source of its commands, e.g.
 // /regroup/cli/ada@host.
-func New(ports events.Ports, source string) *Client { return Of(source, Server{Ports: ports}) }
+func New(ports broker.Ports, source string) *Client { return Of(source, Server{Ports: ports}) }
 
 // Owns reports whether the client has submitted a job: its source has, or the same submitter.
 func (c *Client) Owns(v events.JobView) bool {
@@ -71,7 +75,7 @@ func (c *Client) MayChange(v events.JobView) bool {
 
 // Trace returns the traceparent in the environment variable TRACEPARENT; "" if there is none or it
 // is malformed.
-func Trace(getenv func(string) string) string { return events.OwnTrace(getenv("TRACEPARENT"), "") }
+func Trace(getenv func(string) string) string { return tracing.Own(getenv("TRACEPARENT"), "") }
 
 func newID() string { return ulid.Make().String() }
 
@@ -93,7 +97,7 @@ func NewestFirst(jobs []events.JobView) []events.JobView {
 // Job returns the job with this id or, if there is none, the only one with this prefix. NotFound
 // names the nearest id.
 func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
-	if events.JobID(ref).Check() == nil {
+	if ident.JobID(ref).Check() == nil {
 		for i := range c.all {
 			v, err := loadAt[events.JobView](ctx, c, c.all[i], events.BucketJobs, ref)
 			if err == nil && Exists(v) {
@@ -101,7 +105,7 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 				c.homes.Store(v.Job, &c.all[i])
 				return c.all[i].left(v), nil
 			}
-			if err != nil && events.CodeOf(err) != events.NotFound {
+			if err != nil && errcode.Of(err) != errcode.NotFound {
 				return v, err
 			}
 		}
@@ -145,9 +149,9 @@ func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) 
 }
 
 // Round returns the rendezvous' view of a job; the zero value if there is none yet.
-func (c *Client) Round(ctx context.Context, job events.JobID) (events.RoundView, error) {
+func (c *Client) Round(ctx context.Context, job ident.JobID) (events.RoundView, error) {
 	v, err := load[events.RoundView](ctx, c, events.BucketRounds, string(job))
-	if events.CodeOf(err) == events.NotFound {
+	if errcode.Of(err) == errcode.NotFound {
 		return events.RoundView{}, nil
 	}
 	return v, err
@@ -160,7 +164,7 @@ func (c *Client) Placement(ctx context.Context) (events.PoolView, error) {
 	for _, s := range c.all {
 		v, err := loadAt[events.PoolView](ctx, c, s, events.BucketPlacements, events.PoolKey)
 		switch {
-		case events.CodeOf(err) == events.NotFound:
+		case errcode.Of(err) == errcode.NotFound:
 		case err != nil:
 			return events.PoolView{}, err
 		case pool.Jobs == nil:
@@ -223,11 +227,11 @@ func pick[V any](c *Client, what, ref string, all [][]V, name func(V) string) (V
 		return match, nil
 	case len(begin) > 1:
 		slices.Sort(begin)
-		return none, events.Errorf(events.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))
+		return none, errcode.Errorf(errcode.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))
 	}
 	slices.Sort(names)
 	if hint := spec.DidYouMean(ref, names); hint != "" {
-		return none, events.Errorf(events.NotFound, "there is no %s %q: %s", what, ref, hint)
+		return none, errcode.Errorf(errcode.NotFound, "there is no %s %q: %s", what, ref, hint)
 	}
-	return none, events.Errorf(events.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])
+	return none, errcode.Errorf(errcode.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])
 }

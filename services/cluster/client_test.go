@@ -11,6 +11,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
@@ -30,7 +35,7 @@ func start(t *testing.T) (*clustertest.World, *cluster.Client, context.Context) 
 
 func TestJobsAreFoundByPrefix(t *testing.T) {
 	w, c, ctx := start(t)
-	for i, id := range []events.JobID{"mnist-7f3a", "mnist-7f3b", "gpt-0001", "gpt-0001-0002"} {
+	for i, id := range []ident.JobID{"mnist-7f3a", "mnist-7f3b", "gpt-0001", "gpt-0001-0002"} {
 		w.Job(events.JobView{Job: id, State: events.JobStateWaiting, Submitted: clustertest.Now.Add(time.Duration(i) * time.Second)})
 	}
 	w.Job(events.JobView{Job: "mnist-9999"}) // only a stop that came before its submit
@@ -39,20 +44,20 @@ func TestJobsAreFoundByPrefix(t *testing.T) {
 		t.Errorf("jobs %v %v, want the newest first", all, err)
 	}
 	for ref, want := range map[string]struct {
-		job  events.JobID
-		code events.Code
+		job  ident.JobID
+		code errcode.Code
 	}{
 		"mnist-7f3a": {"mnist-7f3a", ""},
 		"gpt-0001":   {"gpt-0001", ""}, // exact, though it begins another
 		"gpt-0001-":  {"gpt-0001-0002", ""},
-		"mnist":      {"", events.Invalid},
-		"":           {"", events.NotFound},
-		"mnist-9999": {"", events.NotFound},
-		"MNIST":      {"", events.NotFound},
-		"../x":       {"", events.NotFound},
+		"mnist":      {"", errcode.Invalid},
+		"":           {"", errcode.NotFound},
+		"mnist-9999": {"", errcode.NotFound},
+		"MNIST":      {"", errcode.NotFound},
+		"../x":       {"", errcode.NotFound},
 	} {
 		v, err := c.Job(ctx, ref)
-		if v.Job != want.job || events.CodeOf(err) != want.code {
+		if v.Job != want.job || errcode.Of(err) != want.code {
 			t.Errorf("%q: %q %v, want %q %s", ref, v.Job, err, want.job, want.code)
 		}
 	}
@@ -69,7 +74,7 @@ func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 	w.Answer(func(e events.Event) {
 		sent = e
 		name := e.Body.(events.JobSubmit).Spec.Name
-		job := events.JobIDFrom(name, e.Source, e.ID)
+		job := ident.JobIDFrom(name, e.Source, e.ID)
 		if name == "bad" { // no job could be derived
 			w.Publish(events.Event{Entity: "unknown", Body: events.JobRejected{Command: "another", Errors: []spec.FieldError{{Message: "not this"}}}})
 			w.Publish(events.Event{Entity: "unknown", Body: events.JobRejected{Command: e.ID, Errors: []spec.FieldError{{Path: "a"}, {Path: "b"}}}})
@@ -78,14 +83,14 @@ func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
 	job, err := c.Submit(ctx, spec.Job{Name: "good", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})
-	if err != nil || job != events.JobIDFrom("good", "/regroup/cli/test", sent.ID) {
+	if err != nil || job != ident.JobIDFrom("good", "/regroup/cli/test", sent.ID) {
 		t.Errorf("%s %v", job, err)
 	}
 	if sent.Trace != own || !sent.Time.Equal(clustertest.Now) {
 		t.Errorf("sent with trace %q at %s", sent.Trace, sent.Time)
 	}
 	_, err = c.Submit(ctx, spec.Job{Name: "bad", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})
-	if events.CodeOf(err) != events.Invalid || len(events.FieldErrorsOf(err)) != 2 {
+	if errcode.Of(err) != errcode.Invalid || len(errcode.FieldErrorsOf(err)) != 2 {
 		t.Errorf("refusal: %v", err)
 	}
 }
@@ -97,15 +102,15 @@ func TestUnreachable(t *testing.T) {
 	ports.Log = cut{ports.Log}
 	c := cluster.New(ports, "/regroup/cli/test")
 	c.AnswerWithin = 300 * time.Millisecond
-	if _, err := c.Submit(ctx, spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}); events.CodeOf(err) != events.Unavailable {
+	if _, err := c.Submit(ctx, spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}); errcode.Of(err) != errcode.Unavailable {
 		t.Errorf("got %v, want Unavailable", err)
 	}
 }
 
-type cut struct{ events.Log }
+type cut struct{ broker.Log }
 
-func (cut) Publish(context.Context, events.Message) (uint64, error) {
-	return 0, events.Errorf(events.Unavailable, "not connected")
+func (cut) Publish(context.Context, broker.Message) (uint64, error) {
+	return 0, errcode.Errorf(errcode.Unavailable, "not connected")
 }
 
 // TestManyFactsThatCannotBeRead: a few are named, of the others only the number is told.
@@ -114,7 +119,7 @@ func TestManyFactsThatCannotBeRead(t *testing.T) {
 	var warned []string
 	c.Warn = func(err error) { warned = append(warned, err.Error()) }
 	for i := range 50 {
-		m := events.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "a-0001"), ID: fmt.Sprint(i), Data: []byte("nonsense")}
+		m := broker.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "a-0001"), ID: fmt.Sprint(i), Data: []byte("nonsense")}
 		if _, err := w.Ports.Log.Publish(ctx, m); err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +183,7 @@ func TestProgress(t *testing.T) {
 				return
 			default:
 			}
-			b, err := events.EncodeBody(events.Progress{Job: "a-0001", Step: 7})
+			b, err := bodies.Encode(events.Progress{Job: "a-0001", Step: 7})
 			if err == nil {
 				err = w.Ports.Signals.Send(events.ProgressSubject("a-0001"), b)
 			}
@@ -204,9 +209,9 @@ func TestRoundAndPlacement(t *testing.T) {
 	if p, err := c.Placement(ctx); err != nil || len(p.Jobs) != 0 {
 		t.Errorf("no pool yet: %v %v", p, err)
 	}
-	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{"a-0001": {Waiting: "full"}}})
+	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[ident.JobID]events.PlacementView{"a-0001": {Waiting: "full"}}})
 	for i := range 3 {
-		id := events.JobID(fmt.Sprintf("a-%04d", 3-i))
+		id := ident.JobID(fmt.Sprintf("a-%04d", 3-i))
 		w.Put(events.BucketRounds, string(id), events.RoundView{Job: id})
 	}
 	if p, err := c.Placement(ctx); err != nil || p.Jobs["a-0001"].Waiting != "full" {
@@ -224,9 +229,9 @@ func TestRoundAndPlacement(t *testing.T) {
 // output without them is of no generation.
 func TestLogsHaveTheLabelsOfTheirAgent(t *testing.T) {
 	w, c, ctx := start(t)
-	p, q := events.Place{Node: "node-a"}, events.Place{Node: "node-b", Slot: 1}
-	w.PrintAs("a-0001", events.Member{Place: p, Rank: 1}, 1, "one\r\ntwo\n")
-	w.PrintAs("a-0001", events.Member{Place: p, Rank: 0}, 2, "three")
+	p, q := ident.Place{Node: "node-a"}, ident.Place{Node: "node-b", Slot: 1}
+	w.PrintAs("a-0001", roster.Member{Place: p, Rank: 1}, 1, "one\r\ntwo\n")
+	w.PrintAs("a-0001", roster.Member{Place: p, Rank: 0}, 2, "three")
 	w.Print("a-0001", q, "four")
 	w.Print("b-0002", q, "of another job\n")
 	var got []string
@@ -253,10 +258,10 @@ func TestLogsHaveTheLabelsOfTheirAgent(t *testing.T) {
 // learns which.
 func TestSubmitReturnsTheIDThatTheJobGot(t *testing.T) {
 	w, c, ctx := start(t)
-	var got events.JobID
+	var got ident.JobID
 	w.Answer(func(e events.Event) {
 		b := e.Body.(events.JobSubmit)
-		got = events.JobIDs(b.Spec.Name, e.Source, e.ID)[1]
+		got = ident.JobIDs(b.Spec.Name, e.Source, e.ID)[1]
 		w.Publish(events.Event{Entity: string(got), Cause: e.ID, Body: events.JobSubmitted{Job: got, Spec: b.Spec, By: e.Source}})
 	})
 	job, err := c.Submit(ctx, spec.Job{Name: "mnist", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})

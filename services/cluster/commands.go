@@ -7,36 +7,39 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Submit submits a job and waits until it is accepted. A refusal is Invalid with every field error
-// (events.FieldErrorsOf). Unavailable means that no reply came in time: then the command has
+// (errcode.FieldErrorsOf). Unavailable means that no reply came in time: then the command has
 // expired and is not executed later.
-func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
+func (c *Client) Submit(ctx context.Context, spec spec.Job) (ident.JobID, error) {
 	return c.submit(ctx, newID(), spec, false)
 }
 
 // SubmitAfter is Submit, and first calls prepare with the origin of the event and the job, which it
 // may change.
-func (c *Client) SubmitAfter(ctx context.Context, job spec.Job, prepare func(origin string, job *spec.Job)) (events.JobID, error) {
+func (c *Client) SubmitAfter(ctx context.Context, job spec.Job, prepare func(origin string, job *spec.Job)) (ident.JobID, error) {
 	id := newID()
-	prepare(events.Origin(c.source, id), &job)
+	prepare(ident.Origin(c.source, id), &job)
 	return c.submit(ctx, id, job, false)
 }
 
 // SubmitOnce submits the job of an event that other clients may have sent too: the first one
 // creates it, and all get its id. A client whose spec differs is not told here, but by the
 // rendezvous when its node enters.
-func (c *Client) SubmitOnce(ctx context.Context, id string, spec spec.Job) (events.JobID, error) {
+func (c *Client) SubmitOnce(ctx context.Context, id string, spec spec.Job) (ident.JobID, error) {
 	return c.submit(ctx, id, spec, true)
 }
 
 // submit publishes the event and waits for its job, whose id is the first of several that no other
 // event's job has. shared = other clients may send the event too.
-func (c *Client) submit(ctx context.Context, id string, spec spec.Job, shared bool) (job events.JobID, err error) {
-	ids := events.JobIDs(spec.Name, c.source, id)
+func (c *Client) submit(ctx context.Context, id string, spec spec.Job, shared bool) (job ident.JobID, err error) {
+	ids := ident.JobIDs(spec.Name, c.source, id)
 	q := Question{Event: events.Event{ID: id, Source: c.source, Trace: c.Trace, Body: events.JobSubmit{Spec: spec}}, Answers: Is[events.JobSubmitted], Again: shared}
 	q.Subjects = answersOf(events.FamilyJob, events.JobRejected{}, ids...)
 	if shared {
@@ -55,13 +58,13 @@ func (c *Client) submit(ctx context.Context, id string, spec spec.Job, shared bo
 
 // Submitted finds the job that an event has created.
 func (c *Client) Submitted(ctx context.Context, name, id string) (events.JobView, error) {
-	for _, job := range events.JobIDs(name, c.source, id) {
+	for _, job := range ident.JobIDs(name, c.source, id) {
 		v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
-		if (err == nil && v.SubmittedBy(c.source, id)) || (err != nil && events.CodeOf(err) != events.NotFound) {
+		if (err == nil && v.SubmittedBy(c.source, id)) || (err != nil && errcode.Of(err) != errcode.NotFound) {
 			return v, err
 		}
 	}
-	return events.JobView{}, events.Errorf(events.NotFound, "there is no job %s of this event", name)
+	return events.JobView{}, errcode.Errorf(errcode.NotFound, "there is no job %s of this event", name)
 }
 
 // ask publishes a command and waits for its answer, by a service about something.
@@ -75,7 +78,7 @@ func (c *Client) ask(ctx context.Context, q Question, by, about string) (events.
 		return c.retry(ctx, do)
 	}}.Ask(ctx, q)
 	if errors.Is(err, errNoAnswer) {
-		err = events.Errorf(events.Unavailable, "no answer from %s about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", by, about, c.AnswerWithin)
+		err = errcode.Errorf(errcode.Unavailable, "no answer from %s about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", by, about, c.AnswerWithin)
 	}
 	return answer, err
 }
@@ -127,7 +130,7 @@ func (c *Client) ChangeNode(ctx context.Context, ch Change[events.NodeView]) err
 }
 
 // StopAndWait stops a job, and waits until it has ended.
-func (c *Client) StopAndWait(ctx context.Context, job events.JobID, reason string, now bool) error {
+func (c *Client) StopAndWait(ctx context.Context, job ident.JobID, reason string, now bool) error {
 	if err := c.ChangeJob(ctx, Stop(job, reason, now)); err != nil {
 		return err
 	}
@@ -148,7 +151,7 @@ func (c *Client) StopAll(ctx context.Context, reason string, of func(events.JobV
 // AwaitEnd waits until a job has ended.
 //
 // Unavailable if nothing runs that could end it.
-func (c *Client) AwaitEnd(ctx context.Context, job events.JobID) error {
+func (c *Client) AwaitEnd(ctx context.Context, job ident.JobID) error {
 	ended := false
 	err := c.Follow(ctx, job, func(e events.Event) error {
 		if ended = Ended(e.Body); ended {
@@ -157,14 +160,14 @@ func (c *Client) AwaitEnd(ctx context.Context, job events.JobID) error {
 		return nil
 	})
 	if err == nil && !ended { // of an idle server all facts were read
-		return events.Errorf(events.Unavailable, "%s has not ended, and nothing runs here that could go on with it: start a server with regroup up, or name one with --server", job)
+		return errcode.Errorf(errcode.Unavailable, "%s has not ended, and nothing runs here that could go on with it: start a server with regroup up, or name one with --server", job)
 	}
 	return err
 }
 
 // Remove requests the removal of the record of a terminal job and waits for the reply: Invalid if
 // the job is not terminal.
-func (c *Client) Remove(ctx context.Context, job events.JobID) error {
+func (c *Client) Remove(ctx context.Context, job ident.JobID) error {
 	if at := c.at.Load(); at.Idle && at.Serve != nil {
 		if err := at.Serve(); err != nil {
 			return err
@@ -181,7 +184,7 @@ func (c *Client) Remove(ctx context.Context, job events.JobID) error {
 }
 
 // endLeft runs the services for a job whose run was killed before its end was recorded.
-func (c *Client) endLeft(ctx context.Context, job events.JobID) error {
+func (c *Client) endLeft(ctx context.Context, job ident.JobID) error {
 	v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
 	if err != nil || v.State.Terminal() {
 		return err
@@ -193,7 +196,7 @@ func (c *Client) endLeft(ctx context.Context, job events.JobID) error {
 
 // CloseRendezvous closes a job to further self-registering nodes. It repeats the request until
 // there is a reply or ctx ends.
-func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeMembership, error) {
+func (c *Client) CloseRendezvous(ctx context.Context, job ident.JobID, reason string) (events.NodeMembership, error) {
 	at := c.at.Load()
 	if err := at.answers(false); err != nil {
 		return events.NodeMembership{}, err
@@ -204,7 +207,7 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 		if err := expire(ctx, at.Ports.Clock, &ask.Expires); err != nil {
 			return err
 		}
-		data, err := events.EncodeBody(ask)
+		data, err := bodies.Encode(ask)
 		if err != nil {
 			return err
 		}
@@ -216,5 +219,5 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 	if err != nil {
 		return events.NodeMembership{}, err
 	}
-	return events.DecodeBody[events.NodeMembership](answer)
+	return bodies.Decode[events.NodeMembership](answer)
 }

@@ -9,7 +9,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // ErrStop is returned by a callback to end its reader without an error.
@@ -19,7 +24,7 @@ var ErrStop = errors.New("seen enough")
 var jobFamilies = []events.Family{events.FamilyJob, events.FamilyPlacement, events.FamilyRound, events.FamilyWorker, events.FamilyIncident}
 
 // JobSubjects are those of the facts about a job.
-func JobSubjects(job events.JobID) (all []string) {
+func JobSubjects(job ident.JobID) (all []string) {
 	for _, f := range jobFamilies {
 		all = append(all, events.FamilySubject(f, string(job)))
 	}
@@ -37,7 +42,7 @@ type decoderKey struct {
 
 // Decode returns false for a repeat, and for a fact that a newer version has written. The error is
 // that of one that cannot be read, which any client can publish: it must not end a reader.
-func (d Decoder) Decode(s events.Stored) (e events.Event, ok bool, err error) {
+func (d Decoder) Decode(s broker.Stored) (e events.Event, ok bool, err error) {
 	e, err = cloudevent.DecodeStored(s)
 	if errors.Is(err, events.ErrUnknownType) {
 		return e, false, nil
@@ -56,7 +61,7 @@ func (d Decoder) Decode(s events.Stored) (e events.Event, ok bool, err error) {
 }
 
 // ReadStored calls fn with the messages that are stored now. An error of fn ends it.
-func ReadStored(ctx context.Context, log events.Log, at events.Follow, fn func(events.Stored) error) error {
+func ReadStored(ctx context.Context, log broker.Log, at broker.Follow, fn func(broker.Stored) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	err := log.Follow(ctx, at, fn, func() { cancel(ErrStop) })
@@ -71,12 +76,12 @@ const unreadableShown = 3
 
 // Follow calls fn with every fact of one job in the order in which they were stored, from the
 // first. It blocks until fn returns an error; ErrStop ends it without one.
-func (c *Client) Follow(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
+func (c *Client) Follow(ctx context.Context, job ident.JobID, fn func(events.Event) error) error {
 	return c.facts(ctx, *c.at.Load(), JobSubjects(job), false, fn)
 }
 
 // Facts calls fn with the facts of one job that are stored now.
-func (c *Client) Facts(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
+func (c *Client) Facts(ctx context.Context, job ident.JobID, fn func(events.Event) error) error {
 	return c.facts(ctx, *c.at.Load(), JobSubjects(job), true, fn)
 }
 
@@ -105,13 +110,13 @@ func (c *Client) facts(ctx context.Context, at Server, subjects []string, stored
 	}
 	defer func() {
 		if more := malformed - unreadableShown; c.Warn != nil && more > 0 {
-			c.Warn(events.Errorf(events.Invalid, "another %s cannot be read: passed over", events.Plural(more, "fact")))
+			c.Warn(errcode.Errorf(errcode.Invalid, "another %s cannot be read: passed over", english.Plural(more, "fact")))
 		}
 	}()
-	return c.read(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
+	return c.read(ctx, at, broker.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: broker.FromFirst}, stored, func(s broker.Stored) error {
 		e, ok, err := decoder.Decode(s)
 		if err != nil {
-			warn(events.Errorf(events.CodeOf(err), "fact %d on %s cannot be read and is passed over: %w", s.Sequence, s.Subject, err))
+			warn(errcode.Errorf(errcode.Of(err), "fact %d on %s cannot be read and is passed over: %w", s.Sequence, s.Subject, err))
 		}
 		if !ok {
 			return nil
@@ -124,7 +129,7 @@ func (c *Client) facts(ctx context.Context, at Server, subjects []string, stored
 // read follows a stream of one server; with stored it ends after the messages that are present. It
 // fails if no stored message arrives within AnswerWithin, or if the server has ended. The messages
 // of an idle server are complete.
-func (c *Client) read(ctx context.Context, at Server, f events.Follow, stored bool, fn func(events.Stored) error) error {
+func (c *Client) read(ctx context.Context, at Server, f broker.Follow, stored bool, fn func(broker.Stored) error) error {
 	ctx, done := at.serving(ctx)
 	defer done()
 	if !stored && !at.Idle {
@@ -136,10 +141,10 @@ func (c *Client) read(ctx context.Context, at Server, f events.Follow, stored bo
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(c.AnswerWithin, func() {
-		cancel(events.Errorf(events.Unavailable, "stream %s: nothing came for %s; more time: --timeout", f.Stream, c.AnswerWithin))
+		cancel(errcode.Errorf(errcode.Unavailable, "stream %s: nothing came for %s; more time: --timeout", f.Stream, c.AnswerWithin))
 	})
 	defer silent.Stop()
-	return ReadStored(ctx, at.Ports.Log, f, func(s events.Stored) error {
+	return ReadStored(ctx, at.Ports.Log, f, func(s broker.Stored) error {
 		silent.Stop() // fn may take long
 		defer silent.Reset(c.AnswerWithin)
 		return fn(s)
@@ -147,14 +152,14 @@ func (c *Client) read(ctx context.Context, at Server, f events.Follow, stored bo
 }
 
 // Progress calls fn with the progress signals of a job; some may be lost. It blocks like Follow.
-func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.Progress) error) error {
+func (c *Client) Progress(ctx context.Context, job ident.JobID, fn func(events.Progress) error) error {
 	at := *c.at.Load()
 	ctx, done := at.serving(ctx)
 	defer done()
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	err := at.Ports.Signals.Hear(inner, events.ProgressSubject(job), "", func(_ string, data []byte) {
-		p, err := events.DecodeBody[events.Progress](data)
+		p, err := bodies.Decode[events.Progress](data)
 		if err != nil || inner.Err() != nil {
 			return // a malformed signal counts as lost
 		}
@@ -175,6 +180,6 @@ func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.
 // Spans calls fn with every stored span message: each is one OTLP ExportTraceServiceRequest in
 // protobuf.
 func (c *Client) Spans(ctx context.Context, fn func(otlp []byte) error) error {
-	return c.read(ctx, *c.at.Load(), events.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: events.FromFirst}, true,
-		func(s events.Stored) error { return fn(s.Data) })
+	return c.read(ctx, *c.at.Load(), broker.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: broker.FromFirst}, true,
+		func(s broker.Stored) error { return fn(s.Data) })
 }

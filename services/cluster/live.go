@@ -9,6 +9,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 const (
@@ -20,8 +24,8 @@ const (
 // it does at intervals. Without a reply for one of them, heard is false, and it is unchanged: a job
 // may be further than its view says, and than it was shown before.
 func (c *Client) Live(ctx context.Context, views ...*events.JobView) (heard bool) {
-	at := map[events.JobID]*events.JobView{}
-	ids := map[*Server][]events.JobID{}
+	at := map[ident.JobID]*events.JobView{}
+	ids := map[*Server][]ident.JobID{}
 	for _, v := range views {
 		if v.State == events.JobStateRunning {
 			at[v.Job] = v
@@ -84,7 +88,7 @@ func (s Server) silent(ctx context.Context) []string {
 
 // Silent asks all services at once, and returns those of which no replica answers, in the order of
 // the control flow.
-func Silent(ctx context.Context, calls events.Calls) (silent []string) {
+func Silent(ctx context.Context, calls broker.Calls) (silent []string) {
 	all := events.ServiceNames()
 	answers := make([]error, len(all))
 	var g errgroup.Group
@@ -105,12 +109,12 @@ func Silent(ctx context.Context, calls events.Calls) (silent []string) {
 
 // unserved reports whether an error says that no replica of a service answers.
 func unserved(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || (err != nil && events.CodeOf(err) == events.Unavailable)
+	return errors.Is(err, context.DeadlineExceeded) || (err != nil && errcode.Of(err) == errcode.Unavailable)
 }
 
-func request[R events.Body](ctx context.Context, calls events.Calls, service, verb string, query events.Body) (R, error) {
+func request[R events.Body](ctx context.Context, calls broker.Calls, service, verb string, query events.Body) (R, error) {
 	var none R
-	data, err := events.EncodeBody(query)
+	data, err := bodies.Encode(query)
 	if err != nil {
 		return none, err
 	}
@@ -120,8 +124,8 @@ func request[R events.Body](ctx context.Context, calls events.Calls, service, ve
 	if err != nil {
 		return none, err
 	}
-	return events.DecodeBody[R](answer)
+	return bodies.Decode[R](answer)
 }
 
 // Brokers asks the brokers of the server that is used about themselves.
-func (c *Client) Brokers() events.Brokers { return c.at.Load().Ports.Brokers }
+func (c *Client) Brokers() broker.Brokers { return c.at.Load().Ports.Brokers }

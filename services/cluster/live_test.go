@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
@@ -15,11 +17,11 @@ import (
 // server keeps its stored state, and that a job that ended with its run has no running workers.
 func TestLiveAsksTheServerOfEachJob(t *testing.T) {
 	one, two, dead := clustertest.New(t), clustertest.New(t), clustertest.New(t)
-	put := func(w *clustertest.World, id events.JobID, state events.JobState) {
+	put := func(w *clustertest.World, id ident.JobID, state events.JobState) {
 		w.Job(events.JobView{
 			Job: id, State: state, By: cluster.RunSource, Submitted: clustertest.Now, Generation: 2, Step: 10,
 			Reported: map[string]events.Metric{"lr": {Value: 0.5, Step: 9}},
-			Workers:  events.WorkerTable{{Rank: 0, State: events.WorkerStateReady}, {WorkerRef: events.WorkerRef{Place: events.Place{Slot: 1}}, State: events.WorkerStateFailed}},
+			Workers:  roster.WorkerTable{{Rank: 0, State: roster.WorkerStateReady}, {WorkerRef: roster.WorkerRef{Place: ident.Place{Slot: 1}}, State: roster.WorkerStateFailed}},
 		})
 	}
 	put(one, "a-0001", events.JobStateRunning)
@@ -28,11 +30,11 @@ func TestLiveAsksTheServerOfEachJob(t *testing.T) {
 	put(two, "d-0004", events.JobStateFailed)
 	put(dead, "e-0005", events.JobStateRunning)
 	at := clustertest.Now.Add(-time.Second)
-	progress := func(g events.Generation, step uint64) events.JobProgress {
+	progress := func(g ident.Generation, step uint64) events.JobProgress {
 		return events.JobProgress{Generation: g, Step: step, At: at, Reported: map[string]events.Metric{"loss": {Value: 0.25, Step: step}}}
 	}
-	one.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"a-0001": progress(2, 30), "b-0002": progress(1, 99)}}, events.ServiceRegistry)
-	two.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"c-0003": progress(2, 40), "d-0004": progress(2, 50)}}, events.ServiceRegistry)
+	one.Answering(events.ProgressAnswer{Jobs: map[ident.JobID]events.JobProgress{"a-0001": progress(2, 30), "b-0002": progress(1, 99)}}, events.ServiceRegistry)
+	two.Answering(events.ProgressAnswer{Jobs: map[ident.JobID]events.JobProgress{"c-0003": progress(2, 40), "d-0004": progress(2, 50)}}, events.ServiceRegistry)
 	c := cluster.Of("/regroup/cli/test", cluster.Server{Ports: dead.Ports, Idle: true}, cluster.Server{Ports: one.Ports}, cluster.Server{Ports: two.Ports})
 	all, err := c.Jobs(t.Context())
 	if err != nil {

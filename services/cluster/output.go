@@ -6,6 +6,8 @@ import (
 	"errors"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -13,28 +15,28 @@ import (
 
 // OutputOf selects the stored output of a job from a chunk on, of one node or, if that is empty, of
 // all.
-func OutputOf(job events.JobID, node events.NodeID, from uint64) events.Follow {
-	return events.Follow{
+func OutputOf(job ident.JobID, node ident.NodeID, from uint64) broker.Follow {
+	return broker.Follow{
 		Stream: events.StreamLogs, Subjects: []string{events.LogSubject(job, cmp.Or(string(node), "*"), "*")},
-		Start: events.FromSequence, Sequence: max(1, from),
+		Start: broker.FromSequence, Sequence: max(1, from),
 	}
 }
 
 // LogsFrom selects the output to read.
 type LogsFrom struct {
-	Node   events.NodeID // empty = all
-	After  uint64        // only chunks after this sequence; 0 = from the first
-	Follow bool          // continue with new lines
+	Node   ident.NodeID // empty = all
+	After  uint64       // only chunks after this sequence; 0 = from the first
+	Follow bool         // continue with new lines
 }
 
 // Logs calls fn with the lines of a job's output in the order in which they were stored. It blocks
 // until all stored lines were seen or, with Follow, until fn returns an error; ErrStop ends it
 // without one. Without Follow open lines are left out, but those that nothing has replaced come
 // last.
-func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn func(view.Line) error) error {
+func (c *Client) Logs(ctx context.Context, job ident.JobID, from LogsFrom, fn func(view.Line) error) error {
 	var unfinished output.Unfinished[view.Line]
 	stopped := false
-	err := c.read(ctx, *c.at.Load(), OutputOf(job, from.Node, from.After+1), !from.Follow, func(s events.Stored) error {
+	err := c.read(ctx, *c.at.Load(), OutputOf(job, from.Node, from.After+1), !from.Follow, func(s broker.Stored) error {
 		for _, l := range view.Lines(job, s) {
 			c.showLine(&l)
 			if !from.Follow {

@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
@@ -20,20 +23,20 @@ var jobSpec = spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{
 
 // electing fails for a while, as a stream does during a leader election.
 type electing struct {
-	events.Log
+	broker.Log
 	mu   sync.Mutex
 	left int
 	ids  []string
 }
 
-func (e *electing) Publish(ctx context.Context, m events.Message) (uint64, error) {
+func (e *electing) Publish(ctx context.Context, m broker.Message) (uint64, error) {
 	e.mu.Lock()
 	e.ids = append(e.ids, m.ID)
 	e.left--
 	left := e.left
 	e.mu.Unlock()
 	if left >= 0 {
-		return 0, events.Errorf(events.Unavailable, "no stream answers")
+		return 0, errcode.Errorf(errcode.Unavailable, "no stream answers")
 	}
 	return e.Log.Publish(ctx, m)
 }
@@ -46,7 +49,7 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 	log := &electing{Log: ports.Log, left: 15}
 	ports.Log = log
 	w.Answer(func(e events.Event) {
-		job := events.JobIDFrom("x", e.Source, e.ID)
+		job := ident.JobIDFrom("x", e.Source, e.ID)
 		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
 	c := cluster.New(ports, "/regroup/cli/test")
@@ -79,7 +82,7 @@ func TestACommandExpiresWithItsClientsTimeout(t *testing.T) {
 	c.Now = func() time.Time { return time.Now().Add(-time.Hour) }
 	began := time.Now()
 	_, err := c.Submit(t.Context(), jobSpec)
-	if took := time.Since(began); events.CodeOf(err) != events.Unavailable || took > 5*time.Second || !strings.Contains(err.Error(), "expired") {
+	if took := time.Since(began); errcode.Of(err) != errcode.Unavailable || took > 5*time.Second || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("after %s: %v, want Unavailable, and that the command has expired", took, err)
 	}
 	last, err := w.Ports.Log.Last(t.Context(), events.StreamCommands, events.AllCommands)
@@ -97,7 +100,7 @@ func TestACommandExpiresWithItsClientsTimeout(t *testing.T) {
 func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
 	w := clustertest.New(t)
 	w.Answer(func(e events.Event) {
-		job := events.JobIDFrom("x", e.Source, e.ID)
+		job := ident.JobIDFrom("x", e.Source, e.ID)
 		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID, Expired: e.Expires.Add(-time.Minute), Errors: []spec.FieldError{{Message: "expired"}}}})
 		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
@@ -126,17 +129,17 @@ func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 	if want := []string{"c-0003 succeeded", "b-0002 stopped", "a-0001 running"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("jobs %v, %v; want %v", got, err, want)
 	}
-	for ref, want := range map[string]events.Code{"a": "", "b-0002": events.Unavailable, "c": events.Unavailable} {
+	for ref, want := range map[string]errcode.Code{"a": "", "b-0002": errcode.Unavailable, "c": errcode.Unavailable} {
 		v, err := c.Job(t.Context(), ref)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.ChangeJob(t.Context(), cluster.Scale(v.Job, spec.Workers{Min: 1, Max: 3})); events.CodeOf(err) != want {
+		if err := c.ChangeJob(t.Context(), cluster.Scale(v.Job, spec.Workers{Min: 1, Max: 3})); errcode.Of(err) != want {
 			t.Errorf("%s: %v, want %q", ref, err, want)
 		}
 	}
 	for _, s := range []cluster.Server{{Ports: live.Ports, Own: true}, {Ports: dead.Ports, Idle: true}} {
-		if _, err := cluster.Of("/x", s).Submit(t.Context(), jobSpec); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "regroup up") {
+		if _, err := cluster.Of("/x", s).Submit(t.Context(), jobSpec); errcode.Of(err) != errcode.Unavailable || !strings.Contains(err.Error(), "regroup up") {
 			t.Errorf("submit: %v, want Unavailable and a remedy", err)
 		}
 	}
@@ -144,12 +147,12 @@ func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 
 // counting counts the facts that are read.
 type counting struct {
-	events.Log
+	broker.Log
 	read atomic.Int32
 }
 
-func (c *counting) Follow(ctx context.Context, f events.Follow, fn func(events.Stored) error, caughtUp func()) error {
-	return c.Log.Follow(ctx, f, func(s events.Stored) error {
+func (c *counting) Follow(ctx context.Context, f broker.Follow, fn func(broker.Stored) error, caughtUp func()) error {
+	return c.Log.Follow(ctx, f, func(s broker.Stored) error {
 		if f.Stream == events.StreamFacts {
 			c.read.Add(1)
 		}
@@ -171,7 +174,7 @@ func TestOldFactsAreNotReadForAnAnswer(t *testing.T) {
 		case events.JobScale:
 			w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobScaled(b)})
 		case events.NodeDrain:
-			w.Publish(events.Event{Entity: "unknown", Cause: e.ID, Body: events.NodeRejected{Command: e.ID, Code: events.NotFound, Errors: []spec.FieldError{{Message: "no such node"}}}})
+			w.Publish(events.Event{Entity: "unknown", Cause: e.ID, Body: events.NodeRejected{Command: e.ID, Code: errcode.NotFound, Errors: []spec.FieldError{{Message: "no such node"}}}})
 		}
 	})
 	ports := w.Ports
@@ -181,7 +184,7 @@ func TestOldFactsAreNotReadForAnAnswer(t *testing.T) {
 	if err := c.ChangeJob(t.Context(), cluster.Scale("a-0001", spec.Workers{Min: 1, Max: 2})); err != nil {
 		t.Error(err)
 	}
-	if err := c.ChangeNode(t.Context(), cluster.Drain("n1", "", false)); events.CodeOf(err) != events.NotFound {
+	if err := c.ChangeNode(t.Context(), cluster.Drain("n1", "", false)); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("%v, want the refusal", err)
 	}
 	if n := log.read.Load(); n > 2 {

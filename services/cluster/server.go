@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // RunSource is the CloudEvents source of jobs of a `regroup run` with its own server. Such a job
@@ -21,7 +23,7 @@ const RunSource = "/client/run/local"
 // Server is one server that a client uses. On a machine without a configured server there may be
 // several: each run has its own.
 type Server struct {
-	Ports events.Ports
+	Ports broker.Ports
 	// Source is that of all commands, if the server takes them from no other. Empty = it does.
 	Source string
 	Own    bool            // owned by one run: it accepts no other jobs
@@ -52,9 +54,9 @@ func (s Server) left(v events.JobView) events.JobView {
 func (s Server) answers(submit bool) error {
 	switch {
 	case s.Idle:
-		return events.Errorf(events.Unavailable, "nothing runs here that could do that: start a server with regroup up, or name one with --server")
+		return errcode.Errorf(errcode.Unavailable, "nothing runs here that could do that: start a server with regroup up, or name one with --server")
 	case s.Own && submit:
-		return events.Errorf(events.Unavailable, "the regroup run that is under way here takes no other jobs: start a server with regroup up, name one with --server, or use regroup run")
+		return errcode.Errorf(errcode.Unavailable, "the regroup run that is under way here takes no other jobs: start a server with regroup up, name one with --server, or use regroup run")
 	}
 	return nil
 }
@@ -73,7 +75,7 @@ func (s Server) serving(ctx context.Context) (context.Context, context.CancelFun
 	}
 }
 
-var errEnded = events.Errorf(events.Unavailable, "the regroup that ran here has ended: what it has left is shown by regroup ls and regroup status")
+var errEnded = errcode.Errorf(errcode.Unavailable, "the regroup that ran here has ended: what it has left is shown by regroup ls and regroup status")
 
 // everywhere queries all servers concurrently. The results are in the order of the servers.
 func everywhere[V any](ctx context.Context, c *Client, ask func(context.Context, *Client, Server) ([]V, error)) ([][]V, error) {
@@ -121,7 +123,7 @@ func views[V any](ctx context.Context, c *Client, s Server, bucket string, there
 	})
 	for _, key := range slices.Sorted(maps.Keys(broken)) {
 		if c.Warn != nil {
-			c.Warn(events.Errorf(events.CodeOf(broken[key]), "%s of %s is left out, its service makes it again: %w", key, bucket, broken[key]))
+			c.Warn(errcode.Errorf(errcode.Of(broken[key]), "%s of %s is left out, its service makes it again: %w", key, bucket, broken[key]))
 		}
 	}
 	return all, err

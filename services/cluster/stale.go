@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Stale says since when views may be out of date, because services do not answer.
@@ -88,7 +89,7 @@ func storedLast(ctx context.Context, at Server, service string) (newest time.Tim
 }
 
 // home is the server that had a job when it was read last.
-func (c *Client) home(job events.JobID) *Server {
+func (c *Client) home(job ident.JobID) *Server {
 	if s, ok := c.homes.Load(job); ok {
 		return s.(*Server) //nolint:forcetypeassert // remember stores nothing else
 	}

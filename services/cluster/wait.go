@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -30,10 +32,10 @@ func Retry(ctx context.Context, do func(context.Context) error) error {
 	last := errNoAnswer
 	for {
 		err := do(ctx)
-		switch code := events.CodeOf(err); {
-		case code == events.Unavailable:
+		switch code := errcode.Of(err); {
+		case code == errcode.Unavailable:
 			last = err
-		case code != events.Cancelled && !errors.Is(err, errNoAnswer):
+		case code != errcode.Cancelled && !errors.Is(err, errNoAnswer):
 			return err
 		}
 		if !wait.Sleep(ctx, retryPause) {
@@ -50,18 +52,18 @@ func (c *Client) retry(ctx context.Context, do func(context.Context) error) erro
 		defer wait.After(noticeAfter, func() { c.Waits(fmt.Sprintf("waiting up to %s for an answer of the server", c.AnswerWithin)) })()
 	}
 	err := Retry(ctx, do)
-	if code := events.CodeOf(err); code != events.Unavailable && !errors.Is(err, errNoAnswer) {
+	if code := errcode.Of(err); code != errcode.Unavailable && !errors.Is(err, errNoAnswer) {
 		return err
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, errNoAnswer) {
 		return cause
 	}
-	return events.Errorf(events.Unavailable, "the server has not answered within %s: does it run? More time: --timeout (%v)", c.AnswerWithin, err)
+	return errcode.Errorf(errcode.Unavailable, "the server has not answered within %s: does it run? More time: --timeout (%v)", c.AnswerWithin, err)
 }
 
 // AwaitNodes waits until discovery shows the named nodes as ready.
 func (c *Client) AwaitNodes(ctx context.Context, names ...string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, events.Errorf(events.Unavailable, "discovery has not taken them in within 20 s"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errcode.Errorf(errcode.Unavailable, "discovery has not taken them in within 20 s"))
 	defer cancel()
 	ready := 0
 	err := wait.Until(ctx, 10*time.Millisecond, func() (bool, error) {
@@ -75,7 +77,7 @@ func (c *Client) AwaitNodes(ctx context.Context, names ...string) error {
 		return ready == len(names), err
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("ready: %d of %s: %w", ready, events.Plural(len(names), "node"), err)
+		return fmt.Errorf("ready: %d of %s: %w", ready, english.Plural(len(names), "node"), err)
 	}
 	return err
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // entry is one document as this replica knows it.
@@ -35,13 +35,13 @@ func (p *Processor[S]) load(ctx context.Context, entity string, now time.Time) (
 	}
 	value, revision, err := p.bucket.Load(ctx, entity)
 	switch {
-	case errors.Is(err, events.ErrNotFound):
+	case errors.Is(err, errcode.ErrNotFound):
 		e = &entry[S]{state: p.o.Machine.New(entity), published: true, seenAt: now}
 		if e.doc.State, err = encode(e.state); err != nil {
-			return nil, false, events.Errorf(events.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
+			return nil, false, errcode.Errorf(errcode.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
 		}
 	case err != nil:
-		return nil, false, events.Errorf(events.CodeOf(err), "%s %s: load: %w", p.o.Service, entity, err)
+		return nil, false, errcode.Errorf(errcode.Of(err), "%s %s: load: %w", p.o.Service, entity, err)
 	default:
 		if err := p.checkRegression(entity, revision); err != nil {
 			return nil, false, err
@@ -65,11 +65,11 @@ func (p *Processor[S]) decode(entity string, value []byte, revision uint64, now 
 		e.doc.Elided = nil
 	}
 	if e.err != nil {
-		code := events.CodeOf(e.err)
-		if code != events.Newer && p.repairs() {
-			code = events.Unavailable // it is made again
+		code := errcode.Of(e.err)
+		if code != errcode.Newer && p.repairs() {
+			code = errcode.Unavailable // it is made again
 		}
-		e.err = events.Errorf(code, "%s %s: read its document: %w", p.o.Service, entity, e.err)
+		e.err = errcode.Errorf(code, "%s %s: read its document: %w", p.o.Service, entity, e.err)
 		return e
 	}
 	e.launched, e.published = e.doc.Published, len(e.doc.Outbox) == 0
@@ -99,7 +99,7 @@ func (p *Processor[S]) sawRevision(entity string, revision uint64) {
 // checkRegression returns why a loaded document must not be built on, or nil.
 func (p *Processor[S]) checkRegression(entity string, revision uint64) error {
 	if seen := p.highWater[entity]; revision < seen {
-		return events.Errorf(events.Unavailable,
+		return errcode.Errorf(errcode.Unavailable,
 			"%s %s: its document went back from revision %d to %d: the broker runs on an old copy of its store. Bring the newer one back, or start this service again to go on from the old one",
 			p.o.Service, entity, seen, revision)
 	}

@@ -8,17 +8,19 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // slowLog delays each message.
 type slowLog struct {
-	events.Log
+	broker.Log
 	delay time.Duration
 }
 
-func (l slowLog) Publish(ctx context.Context, m events.Message) (uint64, error) {
+func (l slowLog) Publish(ctx context.Context, m broker.Message) (uint64, error) {
 	time.Sleep(l.delay)
 	return l.Log.Publish(ctx, m)
 }
@@ -45,7 +47,7 @@ func TestReplyDoesNotWaitForPublication(t *testing.T) {
 
 // contested is a bucket in which another writer is always faster, that many times.
 type contested struct {
-	events.Bucket
+	broker.Bucket
 	losses int
 	tries  []time.Time
 }
@@ -53,7 +55,7 @@ type contested struct {
 func (b *contested) Save(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	time.Sleep(10 * time.Millisecond)
 	if b.tries = append(b.tries, time.Now()); len(b.tries) <= b.losses {
-		return 0, events.Errorf(events.Conflict, "another writer was first")
+		return 0, errcode.Errorf(errcode.Conflict, "another writer was first")
 	}
 	return b.Bucket.Save(ctx, key, value, revision)
 }
@@ -81,6 +83,6 @@ func TestLoserOfConflictsWaits(t *testing.T) {
 }
 
 // only is one bucket under every name.
-type only struct{ b events.Bucket }
+type only struct{ b broker.Bucket }
 
-func (o only) Bucket(string) events.Bucket { return o.b }
+func (o only) Bucket(string) broker.Bucket { return o.b }

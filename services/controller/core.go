@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Core is a controller that is stepped by its caller. Inputs are passed to Offer; Step processes
@@ -24,7 +25,7 @@ type Core[S any] struct {
 func NewCore[S any](o Options[S]) (*Core[S], error) {
 	o = o.withDefaults()
 	if o.Route == nil {
-		return nil, events.Errorf(events.Invalid, "controller %s: no Route", o.Service)
+		return nil, errcode.Errorf(errcode.Invalid, "controller %s: no Route", o.Service)
 	}
 	p, err := NewProcessor(o)
 	if err != nil {
@@ -159,8 +160,8 @@ func (c *Core[S]) apply(ctx context.Context, entity string, parts []*part) {
 
 // permanent reports whether an error recurs however often the input is retried.
 func permanent(err error) bool {
-	code := events.CodeOf(err)
-	return code == events.Internal || code == events.Invalid || code == events.TooLarge
+	code := errcode.Of(err)
+	return code == errcode.Internal || code == errcode.Invalid || code == errcode.TooLarge
 }
 
 // once processes inputs of one entity and observes the result.

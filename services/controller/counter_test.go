@@ -9,7 +9,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -51,7 +54,7 @@ func (counter) Step(s sum, in events.Input, now time.Time) (sum, events.Decision
 		}
 	case events.JobStop:
 		if !b.Now {
-			d.Refusal = events.Errorf(events.Invalid, "%s is never stopped", b.Job)
+			d.Refusal = errcode.Errorf(errcode.Invalid, "%s is never stopped", b.Job)
 			break
 		}
 		s.Ended = true
@@ -62,7 +65,7 @@ func (counter) Step(s sum, in events.Input, now time.Time) (sum, events.Decision
 			s.View.Count++
 			publish(events.JobScaled{Job: b.Job})
 		}
-		d.Reply = events.MemberWaiting{Job: b.Job, Proposed: events.Generation(s.View.Count)}
+		d.Reply = events.MemberWaiting{Job: b.Job, Proposed: ident.Generation(s.View.Count)}
 	case events.Tick:
 		d.Forget = s.Ended
 		if !s.Due.IsZero() && !now.Before(s.Due) {
@@ -85,11 +88,11 @@ func route(in events.Input, _ func() []string, _ func(string) (sum, bool)) []str
 	return nil
 }
 
-func host(t *testing.T, p events.Ports, change func(*controller.Options[sum])) *controller.Host[sum] {
+func host(t *testing.T, p broker.Ports, change func(*controller.Options[sum])) *controller.Host[sum] {
 	t.Helper()
 	o := controller.Options[sum]{
 		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, Ports: p, Route: route,
-		Consumers: []events.Consumer{{Stream: events.StreamCommands, Durable: "registry", Subjects: []string{events.AllJobCommands}}},
+		Consumers: []broker.Consumer{{Stream: events.StreamCommands, Durable: "registry", Subjects: []string{events.AllJobCommands}}},
 		Requests:  []controller.Request{{Verb: events.VerbJoin, Decode: controller.As[events.MemberJoin]}},
 		Reject: func(e events.Event, why error) (events.Fact, bool) {
 			return events.Fact{Entity: e.Entity, Body: events.JobRejected{
@@ -107,7 +110,7 @@ func host(t *testing.T, p events.Ports, change func(*controller.Options[sum])) *
 	return h
 }
 
-func processor(t *testing.T, p events.Ports) *controller.Processor[sum] {
+func processor(t *testing.T, p broker.Ports) *controller.Processor[sum] {
 	t.Helper()
 	n := 0
 	tr, err := controller.NewProcessor(controller.Options[sum]{
@@ -120,13 +123,13 @@ func processor(t *testing.T, p events.Ports) *controller.Processor[sum] {
 	return tr
 }
 
-func command(t *testing.T, p events.Ports, id string, b events.Body) {
+func command(t *testing.T, p broker.Ports, id string, b events.Body) {
 	t.Helper()
 	controllertest.PublishEvent(t, p, events.Event{ID: id, Source: "/test", Entity: "a", Body: b})
 }
 
 func scale(job string, most int) events.JobScale {
-	return events.JobScale{Job: events.JobID(job), Workers: spec.Workers{Min: 1, Max: most}}
+	return events.JobScale{Job: ident.JobID(job), Workers: spec.Workers{Min: 1, Max: most}}
 }
 
 func input(id string, b events.Body) events.Input {
@@ -134,12 +137,12 @@ func input(id string, b events.Body) events.Input {
 }
 
 // published lists the facts in the log as "scaled 1" (kind and number).
-func published(t *testing.T, p events.Ports) string {
+func published(t *testing.T, p broker.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string { return e.Body.Type().Kind() + " " + strconv.FormatUint(e.Number, 10) })
 }
 
-func wantPublished(t *testing.T, p events.Ports, want ...string) {
+func wantPublished(t *testing.T, p broker.Ports, want ...string) {
 	t.Helper()
 	if got := published(t, p); got != strings.Join(want, ", ") {
 		t.Errorf("published %v, want %v", got, want)
@@ -147,7 +150,7 @@ func wantPublished(t *testing.T, p events.Ports, want ...string) {
 }
 
 // count reads the stored sum of an entity; -1 = no document.
-func count(t *testing.T, p events.Ports, entity string) int {
+func count(t *testing.T, p broker.Ports, entity string) int {
 	t.Helper()
 	value, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), entity)
 	if err != nil {

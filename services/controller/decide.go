@@ -11,8 +11,12 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // decided is what a batch of inputs leads to; nothing of it is stored yet.
@@ -22,7 +26,7 @@ type decided[S any] struct {
 	out       Result
 	hints     []events.Signal
 	launches  []events.Launch  // of a LaunchSource: not in the document
-	outbox    []events.Message // as it is published: some are abbreviated in the document
+	outbox    []broker.Message // as it is published: some are abbreviated in the document
 	store     bool             // the document must be stored
 	transient bool             // only signals and ticks, which are repeated anyway
 	forget    bool
@@ -85,7 +89,7 @@ func (p *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 	d.doc.Applied = d.doc.Applied[max(0, len(d.doc.Applied)-ringSize):]
 	raw, err := encode(d.state)
 	if err != nil {
-		return d, events.Errorf(events.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
+		return d, errcode.Errorf(errcode.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
 	}
 	d.doc.State = raw
 	d.store = d.store || !bytes.Equal(raw, e.doc.State)
@@ -108,7 +112,7 @@ func transient(in events.Input) bool {
 func (p *Processor[S]) step(d *decided[S], in events.Input, now time.Time, do func(S, events.Input, time.Time) (S, events.Decision)) (result events.Decision, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = events.Errorf(events.Internal, "%s: %s %s: the machine panicked: %v", p.o.Service, in.Body.Type(), in.ID, r)
+			err = errcode.Errorf(errcode.Internal, "%s: %s %s: the machine panicked: %v", p.o.Service, in.Body.Type(), in.ID, r)
 		}
 	}()
 	d.state, result = do(d.state, in, now)
@@ -139,7 +143,7 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 		}
 		m, err := cloudevent.Encode(ev)
 		if err != nil {
-			return events.Errorf(events.Internal, "%s %s: fact %s: %w", p.o.Service, entity, f.Body.Type(), err)
+			return errcode.Errorf(errcode.Internal, "%s %s: fact %s: %w", p.o.Service, entity, f.Body.Type(), err)
 		}
 		d.outbox = append(d.outbox, m)
 		d.out.Facts = append(d.out.Facts, ev)
@@ -157,7 +161,7 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 			return err
 		}
 		// A later launch for the same node replaces an earlier one.
-		d.outbox = slices.DeleteFunc(d.outbox, func(o events.Message) bool { return o.Subject == m.Subject })
+		d.outbox = slices.DeleteFunc(d.outbox, func(o broker.Message) bool { return o.Subject == m.Subject })
 		d.outbox = append(d.outbox, m)
 	}
 	return nil
@@ -168,12 +172,12 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 // heartbeats.
 const stopKept = time.Hour
 
-func launchMessage(l events.Launch, trace string) (events.Message, error) {
-	data, err := events.EncodeBody(l)
+func launchMessage(l events.Launch, trace string) (broker.Message, error) {
+	data, err := bodies.Encode(l)
 	if err != nil {
-		return events.Message{}, err
+		return broker.Message{}, err
 	}
-	m := events.Message{
+	m := broker.Message{
 		Subject: events.LaunchSubject(l.Node, l.Job),
 		ID:      string(l.Job) + "-" + string(l.Node) + "-" + strconv.FormatUint(l.Revision, 10),
 		Data:    data,
@@ -211,5 +215,5 @@ func ringKey(in events.Input) string {
 	if in.ID == "" {
 		return ""
 	}
-	return events.Token(in.Source, in.ID)[:16]
+	return ident.Token(in.Source, in.ID)[:16]
 }

@@ -6,8 +6,10 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 const (
@@ -28,7 +30,7 @@ func (p *Processor[S]) fit(entity string, d *decided[S]) ([]byte, error) {
 		if err == nil && len(value) <= maxDocument {
 			return value, nil
 		}
-		if err != nil && !errors.Is(err, events.ErrTooLarge) {
+		if err != nil && !errors.Is(err, errcode.ErrTooLarge) {
 			return nil, err
 		}
 		smaller, ok := any(d.state).(Shrinker[S])
@@ -36,10 +38,10 @@ func (p *Processor[S]) fit(entity string, d *decided[S]) ([]byte, error) {
 			d.state, ok = smaller.Shrink()
 		}
 		if !ok {
-			return nil, events.Errorf(events.TooLarge, "%s %s: its document has more than %d bytes", p.o.Service, entity, maxDocument)
+			return nil, errcode.Errorf(errcode.TooLarge, "%s %s: its document has more than %d bytes", p.o.Service, entity, maxDocument)
 		}
 		if d.doc.State, err = encode(d.state); err != nil {
-			return nil, events.Errorf(events.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
+			return nil, errcode.Errorf(errcode.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
 		}
 	}
 }
@@ -78,7 +80,7 @@ func decode[S any](raw []byte, s *S) error {
 // abbreviate shortens the facts of this decision, which follow the carried ones in the outbox, by
 // what can be restored from the state. Only the state stored with them suffices for that, so
 // carried facts stay whole.
-func abbreviate[S any](s S, full []events.Message, carried int, facts []events.Event) ([]events.Message, []int, error) {
+func abbreviate[S any](s S, full []broker.Message, carried int, facts []events.Event) ([]broker.Message, []int, error) {
 	r, ok := any(s).(LaunchSource)
 	if !ok {
 		return full, nil, nil
@@ -102,7 +104,7 @@ func abbreviate[S any](s S, full []events.Message, carried int, facts []events.E
 	return out, which, nil
 }
 
-func expand[S any](s S, d document.Document) ([]events.Message, error) {
+func expand[S any](s S, d document.Document) ([]broker.Message, error) {
 	r, ok := any(s).(LaunchSource)
 	if !ok || len(d.Elided) == 0 {
 		return d.Outbox, nil
@@ -110,7 +112,7 @@ func expand[S any](s S, d document.Document) ([]events.Message, error) {
 	out := slices.Clone(d.Outbox)
 	for _, i := range d.Elided {
 		if i < 0 || i >= len(out) {
-			return nil, events.Errorf(events.Invalid, "brief message %d of %d", i, len(out))
+			return nil, errcode.Errorf(errcode.Invalid, "brief message %d of %d", i, len(out))
 		}
 		e, err := cloudevent.Decode(out[i].Header, out[i].Data)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -64,7 +65,7 @@ func TestLateRequestIsRefused(t *testing.T) {
 		}).Run)
 		synctest.Wait()
 		for after, refused := range map[time.Duration]bool{time.Second: false, -time.Millisecond: true} {
-			data, err := events.EncodeBody(events.RendezvousClose{Job: "a", Expires: time.Now().Add(after)})
+			data, err := bodies.Encode(events.RendezvousClose{Job: "a", Expires: time.Now().Add(after)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -22,7 +26,7 @@ type Host[S any] struct {
 func New[S any](o Options[S]) (*Host[S], error) {
 	o = o.withDefaults()
 	if o.Ports.Calls == nil {
-		return nil, events.Errorf(events.Invalid, "controller %s: a port is missing", o.Service)
+		return nil, errcode.Errorf(errcode.Invalid, "controller %s: a port is missing", o.Service)
 	}
 	core, err := NewCore(o)
 	if err != nil {
@@ -46,9 +50,9 @@ func (h *Host[S]) Run(ctx context.Context) error {
 			case inner.Err() != nil:
 				return nil //nolint:nilerr // the end of the host ends everything in it
 			case err == nil:
-				return events.Errorf(events.Unavailable, "%s: %s ended by itself", h.o.Service, what)
+				return errcode.Errorf(errcode.Unavailable, "%s: %s ended by itself", h.o.Service, what)
 			}
-			return events.Errorf(events.CodeOf(err), "%s: %s: %w", h.o.Service, what, err)
+			return errcode.Errorf(errcode.Of(err), "%s: %s: %w", h.o.Service, what, err)
 		})
 	}
 	afterSync := func(what string, fn func(context.Context) error) {
@@ -66,7 +70,7 @@ func (h *Host[S]) Run(ctx context.Context) error {
 	afterSync("requests of "+events.VerbAlive, h.alive)
 	for _, c := range h.o.Consumers {
 		afterSync("consumer "+c.Durable, func(ctx context.Context) error {
-			return h.o.Ports.Log.Consume(ctx, c, func(d events.Delivery) { h.deliver(ctx, c, d) })
+			return h.o.Ports.Log.Consume(ctx, c, func(d broker.Delivery) { h.deliver(ctx, c, d) })
 		})
 	}
 	for _, r := range h.o.Requests {
@@ -161,7 +165,7 @@ func (h *Host[S]) put(ctx context.Context, i Item) bool {
 	}
 }
 
-func (h *Host[S]) deliver(ctx context.Context, from events.Consumer, d events.Delivery) {
+func (h *Host[S]) deliver(ctx context.Context, from broker.Consumer, d broker.Delivery) {
 	if i, ok := h.core.DeliveryItem(ctx, from, d); ok && !h.put(ctx, i) {
 		d.Retry(0)
 	}
@@ -177,8 +181,8 @@ func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]
 		err error
 	}
 	done := make(chan result, 1)
-	item := RequestItem(events.Input{Trace: events.TraceFrom(call), Body: body}, func(r InputResult, err error) { done <- result{r, err} })
-	stopping := events.Errorf(events.Unavailable, "%s is stopping: ask again", h.o.Service)
+	item := RequestItem(events.Input{Trace: tracing.FromContext(call), Body: body}, func(r InputResult, err error) { done <- result{r, err} })
+	stopping := errcode.Errorf(errcode.Unavailable, "%s is stopping: ask again", h.o.Service)
 	select {
 	case h.inbox <- item:
 	case <-call.Done():
@@ -196,7 +200,7 @@ func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]
 		case got.Reply == nil:
 			return []byte("{}"), nil
 		}
-		return events.EncodeBody(got.Reply)
+		return bodies.Encode(got.Reply)
 	case <-call.Done():
 		return nil, context.Cause(call)
 	case <-host.Done():
@@ -214,7 +218,7 @@ func (h *Host[S]) signal(s Subscription, subject string, data []byte) {
 		err = b.CheckSubject(subject)
 	}
 	if err != nil {
-		h.o.failed("", "", events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err))
+		h.o.failed("", "", errcode.Errorf(errcode.Invalid, "signal on %s: %w", s.Subject, err))
 		return
 	}
 	select {
@@ -225,7 +229,7 @@ func (h *Host[S]) signal(s Subscription, subject string, data []byte) {
 
 // alive answers that a replica is running and has synced.
 func (h *Host[S]) alive(ctx context.Context) error {
-	answer, err := events.EncodeBody(events.Alive{Service: h.o.Service, Replica: h.core.processor.replica})
+	answer, err := bodies.Encode(events.Alive{Service: h.o.Service, Replica: h.core.processor.replica})
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,12 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -54,7 +58,7 @@ func TestOutboxOfADeadReplicaIsPublishedAfterASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
-		bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
+		bus.FailPublishes(func(string) (bool, error) { return false, errcode.Errorf(errcode.Unavailable, "crashed here") })
 		process(t, processor(t, p), input("1", scale("a", 2)))
 		bus.FailPublishes(nil)
 		stopA := controllertest.Start(t, host(t, p, nil).Run)
@@ -100,11 +104,11 @@ func TestRequests(t *testing.T) {
 				t.Errorf("answer %s, %v", got, err)
 			}
 		}
-		if _, err := ask(`{"job":7}`); !errors.Is(err, events.ErrInvalid) {
+		if _, err := ask(`{"job":7}`); !errors.Is(err, errcode.ErrInvalid) {
 			t.Errorf("a malformed request got %v, want Invalid", err)
 		}
 		stop()
-		if _, err := ask(`{"job":"a"}`); !errors.Is(err, events.ErrUnavailable) {
+		if _, err := ask(`{"job":"a"}`); !errors.Is(err, errcode.ErrUnavailable) {
 			t.Errorf("a stopped service answered %v, want Unavailable", err)
 		}
 	})
@@ -115,7 +119,7 @@ func TestRefusedCommandsBecomeFactsAndAreDropped(t *testing.T) {
 		p := memory.New().Ports()
 		stop := controllertest.Start(t, host(t, p, nil).Run)
 		command(t, p, "no", events.JobStop{Job: "a"})
-		controllertest.Publish(t, p, events.Message{Subject: events.CommandSubject("dev.regroup.job.scale.v1"), Data: []byte("not an event")})
+		controllertest.Publish(t, p, broker.Message{Subject: events.CommandSubject("dev.regroup.job.scale.v1"), Data: []byte("not an event")})
 		for range 3 {
 			time.Sleep(10 * time.Second) // it is not redelivered
 			wantPublished(t, p, "rejected 0", "rejected 0")
@@ -154,11 +158,11 @@ func TestWhatCameOnAnotherSubjectIsRefused(t *testing.T) {
 		}
 		m.Subject = events.CommandSubject(events.JobRemove{}.Type())
 		controllertest.Publish(t, p, m)
-		beat, err := events.EncodeBody(events.Heartbeat{Node: "node-a", Incarnation: "A", Slots: 1})
+		beat, err := bodies.Encode(events.Heartbeat{Node: "node-a", Incarnation: "A", Slots: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range []events.NodeID{"node-a", "node-b"} {
+		for _, n := range []ident.NodeID{"node-a", "node-b"} {
 			if err := p.Signals.Send(events.HeartbeatSubject(n), beat); err != nil {
 				t.Fatal(err)
 			}
@@ -191,7 +195,7 @@ func TestBadInputDoesNotFailOthers(t *testing.T) {
 			o.Observe = func(ob controller.Observation) {
 				mu.Lock()
 				defer mu.Unlock()
-				if events.CodeOf(ob.Err) == events.Internal {
+				if errcode.Of(ob.Err) == errcode.Internal {
 					failed++
 				}
 			}
@@ -242,7 +246,7 @@ func TestBucketOutageLosesNothing(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if down {
-				return false, events.Errorf(events.Unavailable, "no leader")
+				return false, errcode.Errorf(errcode.Unavailable, "no leader")
 			}
 			return false, nil
 		}
@@ -271,7 +275,7 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 			o.Reconcile = func(_ context.Context, emit controller.Emit) error {
 				rounds++
 				emit(events.Input{Body: scale("reconciled", 2)})
-				return events.Errorf(events.Unavailable, "is observed and tried again")
+				return errcode.Errorf(errcode.Unavailable, "is observed and tried again")
 			}
 			o.Tasks = []controller.Task{func(ctx context.Context, emit controller.Emit) error {
 				emit(events.Input{Body: scale("emitted", 2)})
@@ -298,14 +302,14 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 
 // watched counts the watches of a bucket.
 type watched struct {
-	events.Buckets
+	broker.Buckets
 	n *atomic.Int64
 }
 
-func (w watched) Bucket(name string) events.Bucket { return watchedBucket{w.Buckets.Bucket(name), w.n} }
+func (w watched) Bucket(name string) broker.Bucket { return watchedBucket{w.Buckets.Bucket(name), w.n} }
 
 type watchedBucket struct {
-	events.Bucket
+	broker.Bucket
 	n *atomic.Int64
 }
 
@@ -424,14 +428,14 @@ func TestObservationsHaveTheTraceOfTheirInput(t *testing.T) {
 }
 
 func TestNewReportsMissingOptions(t *testing.T) {
-	if _, err := controller.New(controller.Options[sum]{Service: "x"}); !errors.Is(err, events.ErrInvalid) {
+	if _, err := controller.New(controller.Options[sum]{Service: "x"}); !errors.Is(err, errcode.ErrInvalid) {
 		t.Errorf("error %v, want Invalid", err)
 	}
 }
 
 func TestMissingBucketEndsRun(t *testing.T) {
 	h := host(t, memory.New().Ports(), func(o *controller.Options[sum]) { o.Bucket = "nowhere" })
-	if err := h.Run(t.Context()); !errors.Is(err, events.ErrUnavailable) || !strings.Contains(err.Error(), "nowhere") {
+	if err := h.Run(t.Context()); !errors.Is(err, errcode.ErrUnavailable) || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("error %v, want Unavailable that names the bucket", err)
 	}
 }

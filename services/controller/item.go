@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // Item is an input of a Core, or a change of its bucket.
@@ -27,7 +31,7 @@ type update struct {
 // cancel settles an item that will not be processed.
 func (i Item) cancel(service string) {
 	if i.settle != nil {
-		i.settle(InputResult{}, events.Errorf(events.Unavailable, "%s is stopping", service))
+		i.settle(InputResult{}, errcode.Errorf(errcode.Unavailable, "%s is stopping", service))
 	}
 }
 
@@ -112,7 +116,7 @@ func (p *part) done(r InputResult, err error) {
 // DeliveryItem returns the item of a message from one of the consumers. The result settles the
 // delivery. A message that is no valid input is settled here, and ok is false. Several goroutines
 // may call it.
-func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d events.Delivery) (_ Item, ok bool) {
+func (c *Core[S]) DeliveryItem(ctx context.Context, from broker.Consumer, d broker.Delivery) (_ Item, ok bool) {
 	e, err := cloudevent.DecodeStored(d.Stored)
 	if err != nil {
 		c.malformed(ctx, from, d, e, err)
@@ -127,7 +131,7 @@ func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d even
 }
 
 // settleDelivery acknowledges, retries or drops a message by the result of its input.
-func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, r InputResult, err error) {
+func (c *Core[S]) settleDelivery(ctx context.Context, from broker.Consumer, d broker.Delivery, e events.Event, r InputResult, err error) {
 	command := from.Stream == events.StreamCommands
 	switch {
 	case errors.Is(err, errUnrouted) && !command: // a fact that concerns no entity here
@@ -135,13 +139,13 @@ func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d ev
 	case errors.Is(err, errUnrouted):
 		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Trace: cmp.Or(traceOf(d.Header), e.Trace), Refusal: err})
 		c.refuse(ctx, d, e, err)
-	case err == nil && command && events.CodeOf(r.Refusal) == events.Conflict:
+	case err == nil && command && errcode.Of(r.Refusal) == errcode.Conflict:
 		d.Retry(0) // it was routed by an outdated state
 	case err == nil && command && r.Refusal != nil && r.Facts == 0:
 		c.refuse(ctx, d, e, r.Refusal)
 	case err == nil:
 		d.Ack()
-	case events.CodeOf(err) == events.Newer:
+	case errcode.Of(err) == errcode.Newer:
 		d.Retry(newerAfter)
 	case permanent(err) && d.Attempt >= maxDeliveries:
 		d.Drop(err.Error())
@@ -151,7 +155,7 @@ func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d ev
 }
 
 // errLate refuses a command that has expired: its client has already reported that it failed.
-var errLate = events.Errorf(events.Unavailable, "the command has expired: it came to the service too late to be carried out; give it again")
+var errLate = errcode.Errorf(errcode.Unavailable, "the command has expired: it came to the service too late to be carried out; give it again")
 
 // Expired returns when a command expired that was refused for that reason, or zero if it was
 // refused for another one.
@@ -173,7 +177,7 @@ func (c *Core[S]) expired(ctx context.Context, expires time.Time) (bool, error) 
 
 // malformed settles a message that cannot be decoded. An unknown type may be from a newer version,
 // whose replicas get a chance to process it.
-func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, err error) {
+func (c *Core[S]) malformed(ctx context.Context, from broker.Consumer, d broker.Delivery, e events.Event, err error) {
 	command := from.Stream == events.StreamCommands
 	switch {
 	case errors.Is(err, events.ErrUnknownType) && !command && d.Attempt < maxDeliveries:
@@ -182,13 +186,13 @@ func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.
 		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Trace: cmp.Or(traceOf(d.Header), e.Trace), Refusal: err})
 		c.refuse(ctx, d, e, err)
 	default:
-		c.o.failed(e.Entity, cmp.Or(traceOf(d.Header), e.Trace), events.Errorf(events.CodeOf(err), "dropped a message on %s: %w", d.Subject, err))
+		c.o.failed(e.Entity, cmp.Or(traceOf(d.Header), e.Trace), errcode.Errorf(errcode.Of(err), "dropped a message on %s: %w", d.Subject, err))
 		d.Drop(err.Error())
 	}
 }
 
 // refuse publishes why a command was refused, and drops it, because it would be refused again.
-func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event, why error) {
+func (c *Core[S]) refuse(ctx context.Context, d broker.Delivery, e events.Event, why error) {
 	if c.o.Reject != nil {
 		if f, ok := c.o.Reject(e, why); ok {
 			if err := c.reject(ctx, d, e, f); err != nil {
@@ -203,9 +207,9 @@ func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 
 // reject publishes the fact of a refusal. It has no number, because no document was changed. Its id
 // is derived from the command's, so that a repeated command publishes it once.
-func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event, f events.Fact) error {
+func (c *Core[S]) reject(ctx context.Context, d broker.Delivery, e events.Event, f events.Fact) error {
 	ev := events.Event{
-		ID:     c.o.Service + "-rejected-" + events.Token(e.Source, e.ID+expiry(e), string(d.Data))[:16],
+		ID:     c.o.Service + "-rejected-" + ident.Token(e.Source, e.ID+expiry(e), string(d.Data))[:16],
 		Source: events.ServiceSource(c.o.Service),
 		Entity: cmp.Or(f.Entity, "unknown"),
 		Time:   c.o.Now(),
@@ -221,7 +225,7 @@ func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event,
 		}
 	}
 	if _, err := c.o.Ports.Log.Publish(ctx, m); err != nil {
-		return events.Errorf(events.CodeOf(err), "%s: publish a rejection: %w", c.o.Service, err)
+		return errcode.Errorf(errcode.Of(err), "%s: publish a rejection: %w", c.o.Service, err)
 	}
 	c.o.Observe(Observation{Service: c.o.Service, Entity: ev.Entity, Trace: ev.Trace, Fact: &ev})
 	return nil
@@ -236,7 +240,7 @@ func expiry(e events.Event) string {
 }
 
 func traceOf(header map[string][]string) string {
-	if v := header[events.HeaderTrace]; len(v) > 0 && events.ValidTrace(v[0]) {
+	if v := header[events.HeaderTrace]; len(v) > 0 && tracing.Valid(v[0]) {
 		return v[0]
 	}
 	return ""

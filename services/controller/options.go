@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -16,8 +19,8 @@ type Options[S any] struct {
 	Service   string // name in subjects, sources and spans; also the queue group of its requests
 	Machine   Machine[S]
 	Bucket    string
-	Ports     events.Ports
-	Consumers []events.Consumer
+	Ports     broker.Ports
+	Consumers []broker.Consumer
 	Requests  []Request
 	Signals   []Subscription
 
@@ -116,7 +119,7 @@ type Subscription struct {
 }
 
 // As returns a Decode function for a body type.
-func As[B events.Body](data []byte) (events.Body, error) { return events.DecodeBody[B](data) }
+func As[B events.Body](data []byte) (events.Body, error) { return bodies.Decode[B](data) }
 
 // expiring is a request that is void after a time by the clock of the broker; zero = never.
 type expiring interface{ Expiry() time.Time }
@@ -209,4 +212,4 @@ const (
 )
 
 // errUnrouted settles an input that concerns no entity.
-var errUnrouted = events.Errorf(events.NotFound, "concerns nothing that is known here")
+var errUnrouted = errcode.Errorf(errcode.NotFound, "concerns nothing that is known here")

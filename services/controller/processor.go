@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 const (
@@ -22,7 +25,7 @@ const (
 type Processor[S any] struct {
 	o         Options[S]
 	replica   string // named in the launches of a LaunchSource; may be empty
-	bucket    events.Bucket
+	bucket    broker.Bucket
 	cache     map[string]*entry[S]
 	known     []string          // entities with a document in the cache, sorted
 	highWater map[string]uint64 // highest revision seen of each document
@@ -54,13 +57,13 @@ func NewProcessor[S any](o Options[S]) (*Processor[S], error) {
 	o = o.withDefaults()
 	switch {
 	case o.Service == "":
-		return nil, events.Errorf(events.Invalid, "controller: the service has no name")
+		return nil, errcode.Errorf(errcode.Invalid, "controller: the service has no name")
 	case o.Machine == nil:
-		return nil, events.Errorf(events.Invalid, "controller %s: no machine", o.Service)
+		return nil, errcode.Errorf(errcode.Invalid, "controller %s: no machine", o.Service)
 	case o.Bucket == "":
-		return nil, events.Errorf(events.Invalid, "controller %s: no bucket", o.Service)
+		return nil, errcode.Errorf(errcode.Invalid, "controller %s: no bucket", o.Service)
 	case o.Ports.Buckets == nil || o.Ports.Log == nil || o.Ports.Signals == nil:
-		return nil, events.Errorf(events.Invalid, "controller %s: a port is missing", o.Service)
+		return nil, errcode.Errorf(errcode.Invalid, "controller %s: a port is missing", o.Service)
 	}
 	p := &Processor[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), cache: map[string]*entry[S]{}, highWater: map[string]uint64{}, apply: o.Machine.Step}
 	if b, ok := o.Machine.(Batcher[S]); ok {
@@ -100,7 +103,7 @@ func (p *Processor[S]) process(ctx context.Context, entity string, inputs []even
 		}
 		h.conflict(conflicts + 1)
 	}
-	return Result{}, events.Errorf(events.Conflict, "%s %s: lost %d races in a row for its document", p.o.Service, entity, maxAttempts)
+	return Result{}, errcode.Errorf(errcode.Conflict, "%s %s: lost %d races in a row for its document", p.o.Service, entity, maxAttempts)
 }
 
 // attempt decides once; again = another replica has changed the document in the meantime.
@@ -113,7 +116,7 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 	// and order is kept. If that fails, this decision does not wait: it is appended to the outbox.
 	// Launches of the other replica have an order of their own and are checked later.
 	if err := p.publishOutbox(ctx, e, true); err != nil && e.overfull() {
-		return Result{}, false, events.Errorf(events.Unavailable, "%s %s: its outbox is full: %w", p.o.Service, entity, err)
+		return Result{}, false, errcode.Errorf(errcode.Unavailable, "%s %s: its outbox is full: %w", p.o.Service, entity, err)
 	}
 	d, err := p.decide(ctx, entity, e, inputs, now)
 	if err != nil {
@@ -160,15 +163,15 @@ func (p *Processor[S]) save(ctx context.Context, entity string, value []byte, re
 	switch {
 	case err == nil:
 		return stored, false, nil
-	case errors.Is(err, events.ErrConflict):
+	case errors.Is(err, errcode.ErrConflict):
 		return 0, true, nil
-	case errors.Is(err, events.ErrTooLarge):
-		return 0, false, events.Errorf(events.TooLarge, "%s %s: its document is too large: %w", p.o.Service, entity, err)
+	case errors.Is(err, errcode.ErrTooLarge):
+		return 0, false, errcode.Errorf(errcode.TooLarge, "%s %s: its document is too large: %w", p.o.Service, entity, err)
 	}
 	// It may have been stored. If it has changed since, the next attempt finds the inputs there.
 	there, at, lerr := p.bucket.Load(ctx, entity)
-	if lerr != nil && !errors.Is(lerr, events.ErrNotFound) {
-		return 0, false, events.Errorf(events.Unavailable, "%s %s: it is unknown whether it was stored: %w", p.o.Service, entity, err)
+	if lerr != nil && !errors.Is(lerr, errcode.ErrNotFound) {
+		return 0, false, errcode.Errorf(errcode.Unavailable, "%s %s: it is unknown whether it was stored: %w", p.o.Service, entity, err)
 	}
 	if lerr != nil || !bytes.Equal(there, value) {
 		return 0, true, nil //nolint:nilerr // the next attempt decides again
@@ -181,7 +184,7 @@ func (p *Processor[S]) save(ctx context.Context, entity string, value []byte, re
 // be acknowledged.
 func (p *Processor[S]) stale(ctx context.Context, entity string, e *entry[S]) bool {
 	_, revision, err := p.bucket.Load(ctx, entity)
-	if errors.Is(err, events.ErrNotFound) {
+	if errors.Is(err, errcode.ErrNotFound) {
 		return e.revision != 0
 	}
 	return err != nil || revision != e.revision
@@ -190,7 +193,7 @@ func (p *Processor[S]) stale(ctx context.Context, entity string, e *entry[S]) bo
 // sendHints sends signals. They may be lost, so an error is ignored.
 func (p *Processor[S]) sendHints(hints []events.Signal) {
 	for _, s := range hints {
-		if data, err := events.EncodeBody(s.Body); err == nil {
+		if data, err := bodies.Encode(s.Body); err == nil {
 			_ = p.o.Ports.Signals.Send(s.Subject, data)
 		}
 	}

@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
@@ -113,7 +116,7 @@ func TestOutboxOfADeadReplicaIsPublishedOnce(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		dead := processor(t, p)
-		bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
+		bus.FailPublishes(func(string) (bool, error) { return false, errcode.Errorf(errcode.Unavailable, "crashed here") })
 		if out := process(t, dead, input("1", scale("a", 7))); out.Unpublished == nil {
 			t.Error("the outbox counts as published although nothing could be published")
 		}
@@ -142,7 +145,7 @@ func TestOutboxOfADeadReplicaIsPublishedOnce(t *testing.T) {
 func TestOrderSurvivesATakeover(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()
-	bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
+	bus.FailPublishes(func(string) (bool, error) { return false, errcode.Errorf(errcode.Unavailable, "crashed here") })
 	process(t, processor(t, p), input("1", scale("a", 2)))
 	process(t, processor(t, p), input("2", scale("a", 2)))
 	bus.FailPublishes(nil)
@@ -183,12 +186,12 @@ func TestUnansweredSaveIsResolved(t *testing.T) {
 	b := doubtful{real: p.Buckets.Bucket(events.BucketJobs)}
 	tr2, err := controller.NewProcessor(controller.Options[sum]{
 		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, NewID: func() string { return "n" },
-		Ports: events.Ports{Log: p.Log, Calls: p.Calls, Signals: p.Signals, Buckets: doubtfulBuckets{&b}},
+		Ports: broker.Ports{Log: p.Log, Calls: p.Calls, Signals: p.Signals, Buckets: doubtfulBuckets{&b}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr2.Process(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon); !errors.Is(err, events.ErrUnavailable) {
+	if _, err := tr2.Process(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon); !errors.Is(err, errcode.ErrUnavailable) {
 		t.Errorf("error %v, want Unavailable", err)
 	}
 	out, err := tr2.Process(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
@@ -208,7 +211,7 @@ func TestConflictsEnd(t *testing.T) {
 	races := 0
 	bus.FailSaves(func(string, string) (bool, error) {
 		if races++; races <= 15 {
-			return false, events.Errorf(events.Conflict, "another writer was first")
+			return false, errcode.Errorf(errcode.Conflict, "another writer was first")
 		}
 		return false, nil
 	})
@@ -217,10 +220,10 @@ func TestConflictsEnd(t *testing.T) {
 		t.Errorf("count %d after %d saves, want 1 after 16", got, races)
 	}
 	bus.FailSaves(func(string, string) (bool, error) {
-		return false, events.Errorf(events.Conflict, "another writer was first")
+		return false, errcode.Errorf(errcode.Conflict, "another writer was first")
 	})
 	_, err := tr.Process(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
-	if !errors.Is(err, events.ErrConflict) {
+	if !errors.Is(err, errcode.ErrConflict) {
 		t.Errorf("error %v, want Conflict after a bounded number of tries", err)
 	}
 }
@@ -234,7 +237,7 @@ func TestDocumentOfANewerVersionIsRefused(t *testing.T) {
 	tr := processor(t, p)
 	for range 2 { // the second time from the cache
 		_, err := tr.Process(t.Context(), "a", []events.Input{input("1", scale("a", 2))}, noon)
-		if !errors.Is(err, events.ErrNewer) || !strings.Contains(err.Error(), "upgrade") {
+		if !errors.Is(err, errcode.ErrNewer) || !strings.Contains(err.Error(), "upgrade") {
 			t.Errorf("error %v, want Newer", err)
 		}
 	}
@@ -245,7 +248,7 @@ func TestForgetRemovesTheDocumentAfterPublication(t *testing.T) {
 	p := bus.Ports()
 	tr := processor(t, p)
 	process(t, tr, input("1", scale("a", 2)))
-	bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "no leader") })
+	bus.FailPublishes(func(string) (bool, error) { return false, errcode.Errorf(errcode.Unavailable, "no leader") })
 	process(t, tr, input("2", events.JobStop{Job: "a", Now: true}))
 	if count(t, p, "a") < 0 {
 		t.Error("the document was removed before its end was published")
@@ -289,7 +292,7 @@ func TestRefusalHidesNoNumber(t *testing.T) {
 		p := bus.Ports()
 		process(t, processor(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
 		controllertest.Publish(t, p, refusal(t, "r1"))
-		bus.FailPublishes(func(string) (bool, error) { return true, events.Errorf(events.Unavailable, "the answer is lost") })
+		bus.FailPublishes(func(string) (bool, error) { return true, errcode.Errorf(errcode.Unavailable, "the answer is lost") })
 		process(t, processor(t, p), input("3", scale("a", 2)))
 		bus.FailPublishes(nil)
 		controllertest.Publish(t, p, refusal(t, "r2"))
@@ -299,7 +302,7 @@ func TestRefusalHidesNoNumber(t *testing.T) {
 	})
 }
 
-func refusal(t *testing.T, id string) events.Message {
+func refusal(t *testing.T, id string) broker.Message {
 	t.Helper()
 	m, err := cloudevent.Encode(events.Event{ID: id, Source: "/test", Entity: "a", Time: noon, Body: events.JobRejected{Job: "a"}})
 	if err != nil {
@@ -310,11 +313,11 @@ func refusal(t *testing.T, id string) events.Message {
 
 // counted counts the reads of a last message.
 type counted struct {
-	events.Log
+	broker.Log
 	n int
 }
 
-func (c *counted) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
+func (c *counted) Last(ctx context.Context, stream, subject string) (broker.Stored, error) {
 	c.n++
 	return c.Log.Last(ctx, stream, subject)
 }
@@ -322,7 +325,7 @@ func (c *counted) Last(ctx context.Context, stream, subject string) (events.Stor
 func TestPanicOfTheMachineIsAnError(t *testing.T) {
 	tr := processor(t, memory.New().Ports())
 	_, err := tr.Process(t.Context(), "a", []events.Input{input("1", scale("a", 13))}, noon)
-	if events.CodeOf(err) != events.Internal || !strings.Contains(err.Error(), "thirteen") {
+	if errcode.Of(err) != errcode.Internal || !strings.Contains(err.Error(), "thirteen") {
 		t.Errorf("error %v, want Internal that names the panic", err)
 	}
 }
@@ -330,7 +333,7 @@ func TestPanicOfTheMachineIsAnError(t *testing.T) {
 func TestFactsCarryCauseTraceAndSource(t *testing.T) {
 	tr := processor(t, memory.New().Ports())
 	in := input("1", scale("a", 2))
-	in.Trace = events.JobTrace("a")
+	in.Trace = tracing.JobTrace("a")
 	f := process(t, tr, in).Facts[0]
 	if f.ID != "registry-a-job-1" || f.Source != "/regroup/registry" || f.Cause != "1" || f.Trace != in.Trace || f.Number != 1 || !f.Time.Equal(noon) {
 		t.Errorf("fact %+v", f)

@@ -7,7 +7,10 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // Publish publishes those messages in the outbox of an entity that the log does not have.
@@ -42,7 +45,7 @@ func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt b
 			}
 		}
 		m, err := p.complete(ctx, m)
-		if errors.Is(err, events.ErrNotFound) {
+		if errors.Is(err, errcode.ErrNotFound) {
 			left = err
 			continue
 		}
@@ -50,12 +53,12 @@ func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt b
 			return err
 		}
 		if _, err := p.o.Ports.Log.Publish(ctx, m); err != nil {
-			if errors.Is(err, events.ErrTooLarge) {
+			if errors.Is(err, errcode.ErrTooLarge) {
 				// No retry will succeed, and the following messages must not wait for ever.
-				left = events.Errorf(events.TooLarge, "%s: left out %s: %w", p.o.Service, m.ID, err)
+				left = errcode.Errorf(errcode.TooLarge, "%s: left out %s: %w", p.o.Service, m.ID, err)
 				continue
 			}
-			return events.Errorf(events.CodeOf(err), "%s: publish %s: %w", p.o.Service, m.Subject, err)
+			return errcode.Errorf(errcode.Of(err), "%s: publish %s: %w", p.o.Service, m.Subject, err)
 		}
 	}
 	// The next save empties the outbox; a save only for that would double the cost of processing.
@@ -64,16 +67,16 @@ func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt b
 }
 
 // complete adds to a fact the parts that its document does not hold.
-func (p *Processor[S]) complete(ctx context.Context, m events.Message) (events.Message, error) {
+func (p *Processor[S]) complete(ctx context.Context, m broker.Message) (broker.Message, error) {
 	if p.o.Complete == nil || events.EntityOfFact(m.Subject) == "" {
 		return m, nil
 	}
 	e, err := cloudevent.Decode(m.Header, m.Data)
 	if err != nil {
-		return m, events.Errorf(events.CodeOf(err), "%s: read %s again: %w", p.o.Service, m.ID, err)
+		return m, errcode.Errorf(errcode.Of(err), "%s: read %s again: %w", p.o.Service, m.ID, err)
 	}
 	if e.Body, err = p.o.Complete(ctx, e.Body); err != nil {
-		return m, events.Errorf(events.CodeOf(err), "%s: complete %s: %w", p.o.Service, m.ID, err)
+		return m, errcode.Errorf(errcode.Of(err), "%s: complete %s: %w", p.o.Service, m.ID, err)
 	}
 	whole, err := cloudevent.Encode(e)
 	if err != nil {
@@ -128,7 +131,7 @@ func (p *Processor[S]) republishLaunches(ctx context.Context, e *entry[S]) error
 }
 
 func (p *Processor[S]) publishLaunches(ctx context.Context, launches []events.Launch) error {
-	all := make([]events.Message, len(launches))
+	all := make([]broker.Message, len(launches))
 	for i, l := range launches {
 		l.Via = p.replica
 		m, err := launchMessage(l, "")
@@ -138,13 +141,13 @@ func (p *Processor[S]) publishLaunches(ctx context.Context, launches []events.La
 		all[i] = m
 	}
 	if err := p.o.Ports.Log.PublishAll(ctx, all); err != nil {
-		return events.Errorf(events.CodeOf(err), "%s: publish %s: %w", p.o.Service, events.Plural(len(all), "launch"), err)
+		return errcode.Errorf(errcode.Of(err), "%s: publish %s: %w", p.o.Service, english.Plural(len(all), "launch"), err)
 	}
 	return nil
 }
 
 // inLog reports whether the log holds this message or a later one of its kind.
-func (p *Processor[S]) inLog(ctx context.Context, m events.Message, newest map[string]uint64) (bool, error) {
+func (p *Processor[S]) inLog(ctx context.Context, m broker.Message, newest map[string]uint64) (bool, error) {
 	entity := events.EntityOfFact(m.Subject)
 	family := events.Family(strings.Split(m.Subject, ".")[2])
 	number, key := revisionOf(m.Data), m.Subject
@@ -157,7 +160,7 @@ func (p *Processor[S]) inLog(ctx context.Context, m events.Message, newest map[s
 		if entity != "" {
 			last, err = p.lastNumber(ctx, family, entity)
 		} else {
-			last, _, err = p.last(ctx, events.StreamLaunches, m.Subject, func(s events.Stored) uint64 { return revisionOf(s.Data) })
+			last, _, err = p.last(ctx, events.StreamLaunches, m.Subject, func(s broker.Stored) uint64 { return revisionOf(s.Data) })
 		}
 		if err != nil {
 			return false, err
@@ -169,7 +172,7 @@ func (p *Processor[S]) inLog(ctx context.Context, m events.Message, newest map[s
 
 // lastNumber returns the highest number of a family's facts about an entity ("*" = any); 0 = none.
 func (p *Processor[S]) lastNumber(ctx context.Context, f events.Family, about string) (uint64, error) {
-	number := func(s events.Stored) uint64 { return numberOf(s.Header, s.Data) }
+	number := func(s broker.Stored) uint64 { return numberOf(s.Header, s.Data) }
 	newest, found, err := p.last(ctx, events.StreamFacts, events.FamilySubject(f, about), number)
 	if err != nil || newest > 0 || !found {
 		return newest, err
@@ -190,13 +193,13 @@ func (p *Processor[S]) lastNumber(ctx context.Context, f events.Family, about st
 }
 
 // last returns the order of the newest message on a subject, if there is one.
-func (p *Processor[S]) last(ctx context.Context, stream, subject string, order func(events.Stored) uint64) (n uint64, found bool, _ error) {
+func (p *Processor[S]) last(ctx context.Context, stream, subject string, order func(broker.Stored) uint64) (n uint64, found bool, _ error) {
 	s, err := p.o.Ports.Log.Last(ctx, stream, subject)
 	switch {
-	case errors.Is(err, events.ErrNotFound):
+	case errors.Is(err, errcode.ErrNotFound):
 		return 0, false, nil
 	case err != nil:
-		return 0, false, events.Errorf(events.CodeOf(err), "%s: last on %s: %w", p.o.Service, subject, err)
+		return 0, false, errcode.Errorf(errcode.Of(err), "%s: last on %s: %w", p.o.Service, subject, err)
 	}
 	return order(s), true, nil
 }

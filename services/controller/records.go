@@ -6,8 +6,11 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Follow returns a task that keeps a reader of another service's many records up to date.
@@ -36,9 +39,9 @@ func NodeInput(r document.Record[events.NodeView]) events.Input {
 
 // JobRemoved reads from the bucket itself whether a job has no record, or only that of its removal:
 // a list may lag behind, and skips records that this version cannot read.
-func JobRemoved(ctx context.Context, jobs events.Bucket, job events.JobID) (bool, error) {
+func JobRemoved(ctx context.Context, jobs broker.Bucket, job ident.JobID) (bool, error) {
 	stored, _, err := jobs.Load(ctx, string(job))
-	if errors.Is(err, events.ErrNotFound) {
+	if errors.Is(err, errcode.ErrNotFound) {
 		return true, nil
 	}
 	if err != nil {
@@ -50,9 +53,9 @@ func JobRemoved(ctx context.Context, jobs events.Bucket, job events.JobID) (bool
 
 // LastFact returns the newest fact of a type about an entity, and its position in the log; 0 =
 // there is none.
-func LastFact[B events.Body](ctx context.Context, log events.Log, entity string) (body B, at uint64, err error) {
+func LastFact[B events.Body](ctx context.Context, log broker.Log, entity string) (body B, at uint64, err error) {
 	m, err := log.Last(ctx, events.StreamFacts, events.FactSubject(body.Type(), entity))
-	if errors.Is(err, events.ErrNotFound) {
+	if errors.Is(err, errcode.ErrNotFound) {
 		return body, 0, nil
 	}
 	if err != nil {

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // A document may be lost in part: a broker that was killed while it wrote may come back with the
@@ -38,7 +41,7 @@ const repairLimit = time.Minute
 // Broken reports whether the document of an entity cannot be read, and may be made again.
 func (p *Processor[S]) Broken(entity string) bool {
 	e := p.cached(entity)
-	return e != nil && e.err != nil && p.repairs() && events.CodeOf(e.err) != events.Newer
+	return e != nil && e.err != nil && p.repairs() && errcode.Of(e.err) != errcode.Newer
 }
 
 func (p *Processor[S]) repairs() bool { return p.o.Memory.Recall != nil || p.o.Memory.Rebuild != nil }
@@ -48,17 +51,17 @@ func (p *Processor[S]) repairs() bool { return p.o.Memory.Recall != nil || p.o.M
 func (p *Processor[S]) Repair(ctx context.Context, entity string, now time.Time) (repaired string, err error) {
 	value, revision, err := p.bucket.Load(ctx, entity)
 	switch {
-	case errors.Is(err, events.ErrNotFound):
+	case errors.Is(err, errcode.ErrNotFound):
 		p.uncache(entity)
 		return "", nil
 	case err != nil:
-		return "", events.Errorf(events.CodeOf(err), "%s %s: load: %w", p.o.Service, entity, err)
+		return "", errcode.Errorf(errcode.Of(err), "%s %s: load: %w", p.o.Service, entity, err)
 	}
 	if err := p.checkRegression(entity, revision); err != nil {
 		return "", err
 	}
 	e := p.decode(entity, value, revision, now)
-	if events.CodeOf(e.err) == events.Newer { // it is left to replicas of that version
+	if errcode.Of(e.err) == errcode.Newer { // it is left to replicas of that version
 		return "", nil
 	}
 	var made recalled[S]
@@ -77,8 +80,8 @@ func (p *Processor[S]) Repair(ctx context.Context, entity string, now time.Time)
 		repaired = fmt.Sprintf("its document could not be read (%v): it is made of %s again", e.err, made.of)
 	}
 	if made.of == "" { // nothing was ever said about it
-		if err := p.bucket.Delete(ctx, entity, revision); err != nil && !errors.Is(err, events.ErrConflict) {
-			return "", events.Errorf(events.CodeOf(err), "%s %s: remove its document: %w", p.o.Service, entity, err)
+		if err := p.bucket.Delete(ctx, entity, revision); err != nil && !errors.Is(err, errcode.ErrConflict) {
+			return "", errcode.Errorf(errcode.Of(err), "%s %s: remove its document: %w", p.o.Service, entity, err)
 		}
 		p.uncache(entity)
 		return fmt.Sprintf("a document that cannot be read (%v), and of which nothing is known, is removed", e.err), nil
@@ -87,7 +90,7 @@ func (p *Processor[S]) Repair(ctx context.Context, entity string, now time.Time)
 		Schema: document.Schema, Version: e.doc.Version + 1, Applied: e.doc.Applied, Number: made.number, Outbox: e.doc.Outbox, Published: e.launched,
 	}}
 	if d.doc.State, err = encode(d.state); err != nil {
-		return "", events.Errorf(events.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
+		return "", errcode.Errorf(errcode.Internal, "%s %s: encode state: %w", p.o.Service, entity, err)
 	}
 	if value, err = p.fit(entity, &d); err != nil {
 		return "", err
@@ -117,7 +120,7 @@ func (p *Processor[S]) rebuild(ctx context.Context, entity string) (recalled[S],
 	if err != nil || n == 0 {
 		return made, err
 	}
-	made.of = events.Plural(n, "fact")
+	made.of = english.Plural(n, "fact")
 	return made, p.complement(ctx, &made)
 }
 
@@ -168,7 +171,7 @@ func (p *Processor[S]) applyNewer(ctx context.Context, entity string, e *entry[S
 	if err != nil || n == 0 {
 		return made, err
 	}
-	made.of = events.Plural(n, "more fact")
+	made.of = english.Plural(n, "more fact")
 	return made, p.complement(ctx, &made)
 }
 
@@ -195,14 +198,14 @@ func (p *Processor[S]) recall(ctx context.Context, entity string, made *recalled
 // nextFact returns the first fact of the recalled families about an entity at a position or after
 // it; false = there is none. Those that this version cannot read, or that are on a wrong subject,
 // are passed over, as they were when they came.
-func (p *Processor[S]) nextFact(ctx context.Context, entity string, from uint64) (m events.Stored, e events.Event, ok bool, err error) {
+func (p *Processor[S]) nextFact(ctx context.Context, entity string, from uint64) (m broker.Stored, e events.Event, ok bool, err error) {
 	for {
 		m, err := p.o.Ports.Log.Next(ctx, events.StreamFacts, events.FamilySubject("*", entity), from)
 		switch {
-		case errors.Is(err, events.ErrNotFound):
+		case errors.Is(err, errcode.ErrNotFound):
 			return m, e, false, nil
 		case err != nil:
-			return m, e, false, events.Errorf(events.CodeOf(err), "%s %s: read its facts: %w", p.o.Service, entity, err)
+			return m, e, false, errcode.Errorf(errcode.Of(err), "%s %s: read its facts: %w", p.o.Service, entity, err)
 		}
 		e, err := cloudevent.DecodeStored(m)
 		if err == nil && p.recalls(e.Body.Type().Family()) {

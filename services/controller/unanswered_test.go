@@ -3,19 +3,20 @@ package controller_test
 import (
 	"context"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // doubtful is a bucket whose first save is stored, but neither the save nor the next load is
 // answered.
 type doubtful struct {
-	real  events.Bucket
+	real  broker.Bucket
 	state int
 }
 
 type doubtfulBuckets struct{ *doubtful }
 
-func (d doubtfulBuckets) Bucket(string) events.Bucket { return d.doubtful }
+func (d doubtfulBuckets) Bucket(string) broker.Bucket { return d.doubtful }
 
 func (d *doubtful) Delete(ctx context.Context, key string, revision uint64) error {
 	return d.real.Delete(ctx, key, revision)
@@ -29,7 +30,7 @@ func (d *doubtful) Save(ctx context.Context, key string, value []byte, revision 
 	at, err := d.real.Save(ctx, key, value, revision)
 	if d.state == 0 {
 		d.state = 1
-		return 0, events.Errorf(events.Unavailable, "no answer")
+		return 0, errcode.Errorf(errcode.Unavailable, "no answer")
 	}
 	return at, err
 }
@@ -37,7 +38,7 @@ func (d *doubtful) Save(ctx context.Context, key string, value []byte, revision 
 func (d *doubtful) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	if d.state == 1 {
 		d.state = 2
-		return nil, 0, events.Errorf(events.Unavailable, "no answer")
+		return nil, 0, errcode.Errorf(errcode.Unavailable, "no answer")
 	}
 	return d.real.Load(ctx, key)
 }

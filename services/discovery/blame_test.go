@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
@@ -23,7 +24,7 @@ func TestManyFailingJobsTakeNoSlots(t *testing.T) {
 				stop := start(t, bus.Client().Ports())
 				defer stop()
 				synctest.Wait()
-				nodes := []events.NodeID{"node-a", "node-b", "node-c"}
+				nodes := []ident.NodeID{"node-a", "node-b", "node-c"}
 				var ends []func()
 				for _, n := range nodes {
 					beating, answering := agent(t, p, n, "A")
@@ -33,10 +34,10 @@ func TestManyFailingJobsTakeNoSlots(t *testing.T) {
 				for attempt := range 4 {
 					for i := range 18 {
 						n := nodes[i/2%len(nodes)]
-						id := events.JobID(fmt.Sprintf("job%d-%04d", i, attempt))
+						id := ident.JobID(fmt.Sprintf("job%d-%04d", i, attempt))
 						controllertest.PublishEvent(t, p, events.Event{ID: string(id), Source: events.ServiceSource(events.ServiceRegistry), Entity: string(id), Time: time.Now(), Body: events.JobFailureCounted{
-							Job: id, Place: events.Place{Node: n, Slot: events.Slot(i % 2)}, Agent: "A",
-							Worker: events.Incarnation(fmt.Sprintf("W%d-%d", i, attempt)), Kind: events.FailureCrash, Detail: "exit code 3", By: fmt.Sprint("/client/user", i%users),
+							Job: id, Place: ident.Place{Node: n, Slot: ident.Slot(i % 2)}, Agent: "A",
+							Worker: ident.Incarnation(fmt.Sprintf("W%d-%d", i, attempt)), Kind: events.FailureCrash, Detail: "exit code 3", By: fmt.Sprint("/client/user", i%users),
 						}})
 						time.Sleep(130 * time.Millisecond)
 					}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
@@ -57,7 +57,7 @@ func (c Config) Validate() error {
 	var bad []error
 	fault := func(wrong bool, format string, args ...any) {
 		if wrong {
-			bad = append(bad, events.Errorf(events.Invalid, "discovery: "+format, args...))
+			bad = append(bad, errcode.Errorf(errcode.Invalid, "discovery: "+format, args...))
 		}
 	}
 	fault(c.SuspectAfter < 2*HeartbeatEvery, "SuspectAfter is %s: at least two heartbeats of %s, or every node is suspected", c.SuspectAfter, HeartbeatEvery)

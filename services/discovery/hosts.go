@@ -6,15 +6,16 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Hosts is the content of a host source: which nodes may be used, and with how many slots.
 type Hosts struct {
 	Lines []HostLine
-	node  map[events.NodeID]int // index of the line by node name
-	addr  map[string]int        // index of the line by address
+	node  map[ident.NodeID]int // index of the line by node name
+	addr  map[string]int       // index of the line by address
 }
 
 // HostLine is one host.
@@ -65,7 +66,7 @@ type hostParser struct {
 }
 
 func newHostParser(perHost int) *hostParser {
-	p := &hostParser{hosts: Hosts{node: map[events.NodeID]int{}, addr: map[string]int{}}}
+	p := &hostParser{hosts: Hosts{node: map[ident.NodeID]int{}, addr: map[string]int{}}}
 	if perHost > 0 {
 		p.perHost = &perHost
 	}
@@ -77,7 +78,7 @@ func (p *hostParser) end() (Hosts, error) {
 		p.bad = append(p.bad, spec.FieldError{Message: fmt.Sprintf("and %d more", p.more)})
 	}
 	if len(p.bad) > 0 {
-		return Hosts{}, events.Refuse(p.bad)
+		return Hosts{}, errcode.Refuse(p.bad)
 	}
 	return p.hosts, nil
 }
@@ -119,7 +120,7 @@ func (p *hostParser) line(path string, number int, words []string) {
 		}
 		h.Slots = &n
 	}
-	node, addr := events.NodeIDFrom(host), address(host)
+	node, addr := ident.NodeIDFrom(host), address(host)
 	first, again := p.hosts.addr[addr]
 	if !again {
 		first, again = p.hosts.node[node]
@@ -202,7 +203,7 @@ func address(host string) string {
 
 // Of returns the number of the line that names a node, from 1; 0 = none. A line names a node by its
 // name, by the host name from which the node name is derived, or by its advertised address.
-func (h Hosts) Of(n events.NodeID, advertised string) int {
+func (h Hosts) Of(n ident.NodeID, advertised string) int {
 	i, ok := h.node[n]
 	if !ok {
 		i, ok = h.addr[address(advertised)]

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 func written(h Hosts) string {
@@ -87,18 +88,18 @@ line 19: "99999999999" is not a number of slots: write 0 to 65536
 line 20: "..." is not a host
 line 21: "+1" is not a number of slots: write 0 to 65536`
 	var got []string
-	for _, f := range events.FieldErrorsOf(err) {
+	for _, f := range errcode.FieldErrorsOf(err) {
 		got = append(got, f.String())
 	}
-	if !errors.Is(err, events.ErrInvalid) || strings.Join(got, "\n") != want {
+	if !errors.Is(err, errcode.ErrInvalid) || strings.Join(got, "\n") != want {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
 	_, err = parseHosts(strings.Repeat("?\n", 1000), 0)
-	if n := len(events.FieldErrorsOf(err)); n != mostFindings+1 || !strings.Contains(err.Error(), "and 980 more") {
+	if n := len(errcode.FieldErrorsOf(err)); n != mostFindings+1 || !strings.Contains(err.Error(), "and 980 more") {
 		t.Errorf("%d findings of a thousand bad lines: %v", n, err)
 	}
 	for _, list := range []string{",", "a:2,,b", "a,b,a", "a:2 b:2"} {
-		if _, err := parseHostList(list, 0); !errors.Is(err, events.ErrInvalid) {
+		if _, err := parseHostList(list, 0); !errors.Is(err, errcode.ErrInvalid) {
 			t.Errorf("list %q: %v", list, err)
 		}
 	}
@@ -113,7 +114,7 @@ func TestLineOfANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		node       events.NodeID
+		node       ident.NodeID
 		advertised string
 		want       int // slots; 0 = no line
 	}{
@@ -144,7 +145,7 @@ func FuzzParseHosts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		h, err := parseHosts(text, 2)
 		if err != nil {
-			if !errors.Is(err, events.ErrInvalid) || len(events.FieldErrorsOf(err)) == 0 || len(h.Lines) > 0 {
+			if !errors.Is(err, errcode.ErrInvalid) || len(errcode.FieldErrorsOf(err)) == 0 || len(h.Lines) > 0 {
 				t.Fatalf("%q: %v %v", text, h, err)
 			}
 			return
@@ -159,7 +160,7 @@ func FuzzParseHosts(f *testing.F) {
 				t.Fatalf("%q: line %+v", text, l)
 			}
 			seen[l.Host] = true
-			if i := h.Of(events.NodeIDFrom(l.Host), ""); i == 0 || h.Lines[i-1].Host != l.Host {
+			if i := h.Of(ident.NodeIDFrom(l.Host), ""); i == 0 || h.Lines[i-1].Host != l.Host {
 				t.Fatalf("%q: %q is not found by its own name", text, l.Host)
 			}
 			host := l.Host

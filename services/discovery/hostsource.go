@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -61,21 +61,21 @@ func (c HostConfig) Ask(ctx context.Context) (Hosts, error) {
 	case c.HostFile != "":
 		text, err := readHosts(c.HostFile)
 		if err != nil {
-			return Hosts{}, events.Errorf(events.Unavailable, "host file: %w", err)
+			return Hosts{}, errcode.Errorf(errcode.Unavailable, "host file: %w", err)
 		}
 		h, err := parseHosts(text, c.PerHost)
 		if err != nil {
-			return Hosts{}, events.Errorf(events.Invalid, "host file %s: %w", c.HostFile, err)
+			return Hosts{}, errcode.Errorf(errcode.Invalid, "host file %s: %w", c.HostFile, err)
 		}
 		return h, nil
 	}
 	text, err := c.run(ctx)
 	if err != nil {
-		return Hosts{}, events.Errorf(events.Unavailable, "host discovery script %s: %w", c.HostScript, err)
+		return Hosts{}, errcode.Errorf(errcode.Unavailable, "host discovery script %s: %w", c.HostScript, err)
 	}
 	h, err := parseHosts(text, c.PerHost)
 	if err != nil {
-		return Hosts{}, events.Errorf(events.Invalid, "host discovery script %s: its answer: %w", c.HostScript, err)
+		return Hosts{}, errcode.Errorf(errcode.Invalid, "host discovery script %s: its answer: %w", c.HostScript, err)
 	}
 	return h, nil
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
@@ -17,7 +19,7 @@ import (
 func (s *replica) leases(ctx context.Context, emit controller.Emit) error {
 	for ctx.Err() == nil {
 		err := s.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), events.ServiceDiscovery, func(_ context.Context, data []byte) ([]byte, error) {
-			b, err := events.DecodeBody[events.LeaseRenew](data)
+			b, err := bodies.Decode[events.LeaseRenew](data)
 			if err != nil {
 				return nil, err
 			}
@@ -25,10 +27,10 @@ func (s *replica) leases(ctx context.Context, emit controller.Emit) error {
 			if err != nil {
 				return nil, err
 			}
-			return events.EncodeBody(g)
+			return bodies.Encode(g)
 		})
 		if err != nil && ctx.Err() == nil {
-			s.report(events.Errorf(events.CodeOf(err), "leases are not granted for now: %w", err))
+			s.report(errcode.Errorf(errcode.Of(err), "leases are not granted for now: %w", err))
 			wait.Sleep(ctx, hearAgain)
 		}
 	}
@@ -50,10 +52,10 @@ func (s *replica) renew(b events.LeaseRenew, now time.Time, emit controller.Emit
 		emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: b.Node, Incarnation: b.Incarnation, Link: b.Link}}})
 	}
 	if !r.Granted {
-		return events.LeaseGrant{}, events.Errorf(events.Conflict, "node %s has no lease: it is not ready in discovery's record, as far as this replica knows, or no heartbeat of it is proven yet", b.Node)
+		return events.LeaseGrant{}, errcode.Errorf(errcode.Conflict, "node %s has no lease: it is not ready in discovery's record, as far as this replica knows, or no heartbeat of it is proven yet", b.Node)
 	}
 	if l.Restart <= r.Age {
-		return events.LeaseGrant{}, events.Errorf(events.Unavailable, "most of the brokers have not answered this replica for %s: a lease of %s is over", r.Age.Round(time.Millisecond), l.Restart)
+		return events.LeaseGrant{}, errcode.Errorf(errcode.Unavailable, "most of the brokers have not answered this replica for %s: a lease of %s is over", r.Age.Round(time.Millisecond), l.Restart)
 	}
 	return events.LeaseGrant{Restart: spec.Duration(l.Restart - r.Age), InPlace: spec.Duration(l.InPlace - r.Age), TimesLost: r.TimesLost}, nil
 }
@@ -71,14 +73,14 @@ func (s *replica) majority(ctx context.Context, _ controller.Emit) error {
 		})
 		switch {
 		case ctx.Err() != nil:
-		case errors.Is(err, events.ErrNotFound):
-			s.report(events.Errorf(events.NotFound, "leases are granted without a proof that most brokers are there: %w", err))
+		case errors.Is(err, errcode.ErrNotFound):
+			s.report(errcode.Errorf(errcode.NotFound, "leases are granted without a proof that most brokers are there: %w", err))
 			s.mu.Lock()
 			s.tracker.NeedsProof = false
 			s.mu.Unlock()
 			<-ctx.Done()
 		default:
-			s.report(events.Errorf(events.CodeOf(err), "leases are not granted for now: %w", err))
+			s.report(errcode.Errorf(errcode.Of(err), "leases are not granted for now: %w", err))
 			wait.Sleep(ctx, hearAgain)
 		}
 	}
@@ -90,7 +92,7 @@ func (s *replica) majority(ctx context.Context, _ controller.Emit) error {
 func (s *replica) hears(ctx context.Context) bool {
 	call, cancel := context.WithTimeout(ctx, s.c.PingTimeout)
 	defer cancel()
-	data, err := events.EncodeBody(events.LeaseRenew{})
+	data, err := bodies.Encode(events.LeaseRenew{})
 	if err != nil {
 		return false
 	}

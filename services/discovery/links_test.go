@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -17,11 +21,11 @@ import (
 
 // connected runs an agent with a connection of its own. Like the real one it says hello again on a
 // new connection.
-func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incarnation) (stop func()) {
+func connected(t *testing.T, c *memory.Client, n ident.NodeID, inc ident.Incarnation) (stop func()) {
 	t.Helper()
 	p := c.Ports()
 	hello := func() {
-		data, _ := events.EncodeBody(events.NodeHello{Node: n, Incarnation: inc, Slots: 2, Address: "10.0.0.1", Link: p.Links.Own()})
+		data, _ := bodies.Encode(events.NodeHello{Node: n, Incarnation: inc, Slots: 2, Address: "10.0.0.1", Link: p.Links.Own()})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, _ = p.Calls.Call(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data) // repeated every 500 ms
@@ -29,7 +33,7 @@ func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incar
 	beating := controllertest.Start(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			hello()
-			data, _ := events.EncodeBody(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2, Link: p.Links.Own()})
+			data, _ := bodies.Encode(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2, Link: p.Links.Own()})
 			_ = p.Signals.Send(events.HeartbeatSubject(n), data)
 			select {
 			case <-time.After(discovery.HeartbeatEvery):
@@ -50,7 +54,7 @@ func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incar
 		return nil
 	})
 	answering := pinged(t, p, n, func(context.Context, []byte) ([]byte, error) {
-		return events.EncodeBody(events.Pong{Node: n, Incarnation: inc, Link: p.Links.Own()})
+		return bodies.Encode(events.Pong{Node: n, Incarnation: inc, Link: p.Links.Own()})
 	})
 	return func() { beating(); greeting(); answering() }
 }
@@ -114,7 +118,7 @@ func TestBrokerRestartLosesNoNode(t *testing.T) {
 		stop := start(t, bus.Client().Ports())
 		synctest.Wait()
 		var ends []func()
-		for _, n := range []events.NodeID{"node-a", "node-b"} {
+		for _, n := range []ident.NodeID{"node-a", "node-b"} {
 			ends = append(ends, connected(t, bus.Client(), n, "A"))
 		}
 		time.Sleep(5 * time.Second)
@@ -133,10 +137,10 @@ func TestBrokerRestartLosesNoNode(t *testing.T) {
 }
 
 // deaf is a system without the broker's reports of closed connections.
-type deaf struct{ events.Links }
+type deaf struct{ broker.Links }
 
-func (deaf) Ends(context.Context, func(events.Link), func()) error {
-	return events.Errorf(events.NotFound, "no access to the system account")
+func (deaf) Ends(context.Context, func(broker.Link), func()) error {
+	return errcode.Errorf(errcode.NotFound, "no access to the system account")
 }
 
 func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {

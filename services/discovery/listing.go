@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
 )
@@ -20,7 +22,7 @@ type listing struct {
 
 	mu            sync.Mutex
 	hosts         *Hosts // nil = no valid answer yet
-	nodes         map[events.NodeID]events.NodeView
+	nodes         map[ident.NodeID]events.NodeView
 	reportedError string // the last error reported
 }
 
@@ -36,7 +38,7 @@ func (l *listing) know(v events.NodeView) (events.HostEntry, bool) {
 	return l.update(v)
 }
 
-func (l *listing) forget(n events.NodeID) {
+func (l *listing) forget(n ident.NodeID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.nodes, n)
@@ -53,7 +55,7 @@ func (l *listing) update(v events.NodeView) (events.HostEntry, bool) {
 }
 
 // of returns the entry of a node, recorded or not.
-func (l *listing) of(n events.NodeID, advertised string) events.HostEntry {
+func (l *listing) of(n ident.NodeID, advertised string) events.HostEntry {
 	b := events.HostEntry{Node: n}
 	switch {
 	case !l.c.Listed():
@@ -119,7 +121,7 @@ func (l *listing) answered(h Hosts, err error) error {
 	if l.hosts != nil {
 		kept = "the last good answer stands"
 	}
-	return events.Errorf(events.CodeOf(err), "%w; %s", err, kept)
+	return errcode.Errorf(errcode.Of(err), "%w; %s", err, kept)
 }
 
 // all returns the entries of all recorded nodes, by name.

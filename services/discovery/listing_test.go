@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -45,7 +46,7 @@ func (r *trouble) take() string {
 }
 
 // startWith runs a replica with a host list inside a synctest bubble.
-func startWith(t *testing.T, p events.Ports, h discovery.HostConfig, observe func(controller.Observation)) (stop func()) {
+func startWith(t *testing.T, p broker.Ports, h discovery.HostConfig, observe func(controller.Observation)) (stop func()) {
 	t.Helper()
 	c := discovery.DefaultConfig()
 	h.HostEvery, h.HostWithin = c.HostEvery, c.HostWithin
@@ -58,7 +59,7 @@ func startWith(t *testing.T, p events.Ports, h discovery.HostConfig, observe fun
 }
 
 // offered formats the usable slots of every node: "node-a 2, node-b no: why".
-func offered(t *testing.T, p events.Ports, nodes ...string) string {
+func offered(t *testing.T, p broker.Ports, nodes ...string) string {
 	t.Helper()
 	var out []string
 	for _, n := range nodes {
@@ -72,7 +73,7 @@ func offered(t *testing.T, p events.Ports, nodes ...string) string {
 	return strings.Join(out, ", ")
 }
 
-func wantOffered(t *testing.T, p events.Ports, want string) {
+func wantOffered(t *testing.T, p broker.Ports, want string) {
 	t.Helper()
 	if got := offered(t, p, "node-a", "node-b"); got != want {
 		t.Errorf("offered %q, want %q", got, want)
@@ -92,7 +93,7 @@ func write(t *testing.T, path, text string) {
 
 // publishedSlots formats every node fact with its slots, node by node: two nodes are handled at the
 // same time.
-func publishedSlots(t *testing.T, p events.Ports) string {
+func publishedSlots(t *testing.T, p broker.Ports) string {
 	facts := strings.Split(nodeFacts(t, p), ", ")
 	slices.SortStableFunc(facts, func(a, b string) int {
 		return strings.Compare(strings.Fields(a)[0], strings.Fields(b)[0])
@@ -100,7 +101,7 @@ func publishedSlots(t *testing.T, p events.Ports) string {
 	return strings.Join(facts, ", ")
 }
 
-func nodeFacts(t *testing.T, p events.Ports) string {
+func nodeFacts(t *testing.T, p broker.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string {
 		var f events.NodeFact

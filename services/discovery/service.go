@@ -27,7 +27,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
@@ -36,7 +40,7 @@ import (
 
 // replica is the state of one replica that is not stored.
 type replica struct {
-	ports   events.Ports
+	ports   broker.Ports
 	c       Config
 	observe func(controller.Observation)
 
@@ -48,14 +52,14 @@ type replica struct {
 }
 
 // New returns one replica of discovery. It does no I/O. observe may be nil.
-func New(ports events.Ports, c Config, observe func(controller.Observation)) (*controller.Host[liveness.State], error) {
+func New(ports broker.Ports, c Config, observe func(controller.Observation)) (*controller.Host[liveness.State], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if observe == nil {
 		observe = func(controller.Observation) {}
 	}
-	s := &replica{ports: ports, c: c, observe: observe, several: true, list: listing{c: c.HostConfig, nodes: map[events.NodeID]events.NodeView{}}, tracker: liveness.HeartbeatTracker{
+	s := &replica{ports: ports, c: c, observe: observe, several: true, list: listing{c: c.HostConfig, nodes: map[ident.NodeID]events.NodeView{}}, tracker: liveness.HeartbeatTracker{
 		SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin, NeedsProof: true,
 	}}
 	if c.Hosts != "" {
@@ -70,7 +74,7 @@ func New(ports events.Ports, c Config, observe func(controller.Observation)) (*c
 		Machine: liveness.Machine{KeepFor: c.KeepLost, Rules: c.Quarantine.rules(), Lease: c.lease()},
 		Bucket:  events.BucketNodes,
 		Ports:   ports,
-		Consumers: []events.Consumer{
+		Consumers: []broker.Consumer{
 			{Stream: events.StreamCommands, Durable: events.ServiceDiscovery, Subjects: []string{events.AllNodeCommands}},
 			{Stream: events.StreamFacts, Durable: events.ServiceDiscovery + "-evt", Subjects: []string{events.FactSubject(events.JobFailureCounted{}.Type(), "*")}},
 		},
@@ -125,14 +129,14 @@ func (s *replica) others(node string, known func() []string, state func(string) 
 
 // reject returns the fact that tells a client why its command was refused.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
+	f := events.NodeRejected{Command: e.ID, Code: errcode.Of(why), Errors: errcode.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
 	f.Node, _ = events.NodeOf(e.Body)
 	return events.Fact{Body: f, Entity: string(f.Node), Cause: e.ID, Trace: e.Trace}, true
 }
 
 // checked decodes a request and validates the node's name, which becomes a key.
 func checked[B events.Body](data []byte) (events.Body, error) {
-	b, err := events.DecodeBody[B](data)
+	b, err := bodies.Decode[B](data)
 	if err != nil {
 		return nil, err
 	}
@@ -162,10 +166,10 @@ func (s *replica) hosts(ctx context.Context, emit controller.Emit) error {
 func (s *replica) records(emit controller.Emit) (changed func(string, []byte), listed, ended func()) {
 	return func(key string, value []byte) {
 		if value == nil {
-			s.list.forget(events.NodeID(key))
+			s.list.forget(ident.NodeID(key))
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.tracker.Forget(events.NodeID(key))
+			s.tracker.Forget(ident.NodeID(key))
 			return
 		}
 		v, err := document.View[events.NodeView](value)
@@ -183,7 +187,7 @@ func (s *replica) records(emit controller.Emit) (changed func(string, []byte), l
 
 func (s *replica) heartbeats(ctx context.Context, emit controller.Emit) error {
 	return s.ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(subject string, data []byte) {
-		b, err := events.DecodeBody[events.Heartbeat](data)
+		b, err := bodies.Decode[events.Heartbeat](data)
 		if err != nil || b.CheckSubject(subject) != nil {
 			return // a signal may be lost
 		}
@@ -239,7 +243,7 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 	call, cancel := context.WithTimeout(ctx, s.c.PingTimeout)
 	defer cancel()
 	data, err := s.ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
-	for errors.Is(err, events.ErrUnavailable) && wait.Sleep(call, askAgain) { // no subscriber: the agent may be about to reconnect
+	for errors.Is(err, errcode.ErrUnavailable) && wait.Sleep(call, askAgain) { // no subscriber: the agent may be about to reconnect
 		data, err = s.ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
 	}
 	if ctx.Err() != nil {
@@ -247,7 +251,7 @@ func (s *replica) ping(ctx context.Context, who liveness.Incarnation, emit contr
 	}
 	if err == nil {
 		var pong events.Pong
-		if pong, err = events.DecodeBody[events.Pong](data); err == nil && pong.Incarnation == who.Incarnation {
+		if pong, err = bodies.Decode[events.Pong](data); err == nil && pong.Incarnation == who.Incarnation {
 			s.mu.Lock()
 			mend := s.tracker.Observe(who, pong.Link, time.Now())
 			s.mu.Unlock()
@@ -274,7 +278,7 @@ const hearAgain = time.Second
 func (s *replica) ends(ctx context.Context, emit controller.Emit) error {
 	reported := ""
 	for ctx.Err() == nil {
-		err := s.ports.Links.Ends(ctx, func(l events.Link) {
+		err := s.ports.Links.Ends(ctx, func(l broker.Link) {
 			s.mu.Lock()
 			cut, ok := s.tracker.ConnectionClosed(l, time.Now())
 			s.mu.Unlock()
@@ -284,13 +288,13 @@ func (s *replica) ends(ctx context.Context, emit controller.Emit) error {
 		}, func() { reported = "" })
 		switch {
 		case ctx.Err() != nil:
-		case errors.Is(err, events.ErrNotFound):
-			s.report(events.Errorf(events.NotFound, "the system account is unavailable: heartbeats decide: %w", err))
+		case errors.Is(err, errcode.ErrNotFound):
+			s.report(errcode.Errorf(errcode.NotFound, "the system account is unavailable: heartbeats decide: %w", err))
 			<-ctx.Done()
 		default:
 			if text := err.Error(); text != reported {
 				reported = text
-				s.report(events.Errorf(events.CodeOf(err), "the ends of connections are not heard for now: heartbeats decide: %w", err))
+				s.report(errcode.Errorf(errcode.Of(err), "the ends of connections are not heard for now: heartbeats decide: %w", err))
 			}
 			wait.Sleep(ctx, hearAgain)
 		}

@@ -12,7 +12,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
@@ -21,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a replica inside a synctest bubble.
-func start(t *testing.T, p events.Ports) (stop func()) {
+func start(t *testing.T, p broker.Ports) (stop func()) {
 	t.Helper()
 	s, err := discovery.New(p, discovery.DefaultConfig(), nil)
 	if err != nil {
@@ -31,13 +35,13 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 }
 
 // agent runs an agent that says hello, sends heartbeats and answers pings until it is stopped.
-func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) (stopBeating, stopAnswering func()) {
+func agent(t *testing.T, p broker.Ports, n ident.NodeID, inc ident.Incarnation) (stopBeating, stopAnswering func()) {
 	t.Helper()
 	hello(t, p, n, inc)
 	beating := controllertest.Start(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
-			data, _ := events.EncodeBody(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2})
-			if err := p.Signals.Send(events.HeartbeatSubject(n), data); err != nil && !errors.Is(err, events.ErrUnavailable) {
+			data, _ := bodies.Encode(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2})
+			if err := p.Signals.Send(events.HeartbeatSubject(n), data); err != nil && !errors.Is(err, errcode.ErrUnavailable) {
 				return err
 			}
 			select {
@@ -48,13 +52,13 @@ func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation
 		return nil
 	})
 	answering := pinged(t, p, n, func(context.Context, []byte) ([]byte, error) {
-		return events.EncodeBody(events.Pong{Node: n, Incarnation: inc})
+		return bodies.Encode(events.Pong{Node: n, Incarnation: inc})
 	})
 	return beating, answering
 }
 
 // pinged handles a node's pings until it is stopped.
-func pinged(t *testing.T, p events.Ports, n events.NodeID, answer func(context.Context, []byte) ([]byte, error)) (stop func()) {
+func pinged(t *testing.T, p broker.Ports, n ident.NodeID, answer func(context.Context, []byte) ([]byte, error)) (stop func()) {
 	t.Helper()
 	return controllertest.Start(t, func(ctx context.Context) error {
 		if err := p.Calls.Serve(ctx, events.AgentSubject(n, events.VerbPing), "", answer); ctx.Err() == nil {
@@ -66,21 +70,21 @@ func pinged(t *testing.T, p events.Ports, n events.NodeID, answer func(context.C
 
 // hello says hello as an agent whose state directory belonged to the incarnation before: A to B, B
 // to C.
-func hello(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) {
+func hello(t *testing.T, p broker.Ports, n ident.NodeID, inc ident.Incarnation) {
 	t.Helper()
-	before := events.Incarnation([]byte{inc[0] - 1})
-	data, _ := events.EncodeBody(events.NodeHello{Node: n, Incarnation: inc, Slots: 2, Address: "10.0.0.1", Predecessors: []events.Incarnation{before}})
+	before := ident.Incarnation([]byte{inc[0] - 1})
+	data, _ := bodies.Encode(events.NodeHello{Node: n, Incarnation: inc, Slots: 2, Address: "10.0.0.1", Predecessors: []ident.Incarnation{before}})
 	if _, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data); err != nil {
 		t.Fatalf("hello: %v", err)
 	}
 }
 
-func published(t *testing.T, p events.Ports) string {
+func published(t *testing.T, p broker.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string { return e.Entity + " " + e.Body.Type().Kind() })
 }
 
-func wantPublished(t *testing.T, p events.Ports, want string) {
+func wantPublished(t *testing.T, p broker.Ports, want string) {
 	t.Helper()
 	if got := published(t, p); got != want {
 		t.Errorf("published %q, want %q", got, want)
@@ -118,7 +122,7 @@ func TestHeartbeatsOfAnotherNodeDoNotCount(t *testing.T) {
 		stop := start(t, bus.Client().Ports())
 		synctest.Wait()
 		hello(t, p, "node-a", "A")
-		data, err := events.EncodeBody(events.Heartbeat{Node: "node-a", Incarnation: "A", Slots: 2})
+		data, err := bodies.Encode(events.Heartbeat{Node: "node-a", Incarnation: "A", Slots: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +207,7 @@ func TestRackFallsSilentAtOnce(t *testing.T) {
 		const nodes = 200
 		var frozen []func()
 		for i := range nodes { // frozen: the ping is received and never answered
-			n := events.NodeID("node-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
+			n := ident.NodeID("node-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
 			hello(t, p, n, "A")
 			frozen = append(frozen, pinged(t, p, n, func(ctx context.Context, _ []byte) ([]byte, error) {
 				<-ctx.Done()
@@ -227,13 +231,13 @@ func TestDrainAndRequests(t *testing.T) {
 		stop := start(t, p)
 		synctest.Wait()
 		beating, answering := agent(t, p, "node-a", "A")
-		drain := func(n events.NodeID) {
+		drain := func(n ident.NodeID) {
 			controllertest.PublishEvent(t, p, events.Event{ID: "d-" + string(n), Source: "/test", Entity: string(n), Body: events.NodeDrain{Node: n}})
 		}
 		drain("node-a")
 		drain("node-x")
 		synctest.Wait()
-		controllertest.Publish(t, p, events.Message{Subject: "regroup.cmd.node.drain", ID: "junk", Data: []byte("{")})
+		controllertest.Publish(t, p, broker.Message{Subject: "regroup.cmd.node.drain", ID: "junk", Data: []byte("{")})
 		time.Sleep(30 * time.Second)
 		wantPublished(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected")
 		last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject(events.NodeRejected{}.Type(), "node-x"))
@@ -242,23 +246,23 @@ func TestDrainAndRequests(t *testing.T) {
 		}
 		e, err := cloudevent.Decode(last.Header, last.Data)
 		if r, ok := e.Body.(events.NodeRejected); err != nil || !ok || e.Cause != "d-node-x" || r.Command != "d-node-x" || r.Node != "node-x" ||
-			r.Code != events.NotFound || len(r.Errors) != 1 {
+			r.Code != errcode.NotFound || len(r.Errors) != 1 {
 			t.Errorf("rejection %+v, %v", e, err)
 		}
 		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Draining || v.Schedulable() {
 			t.Errorf("view %+v", v)
 		}
-		if _, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-x"); !errors.Is(err, events.ErrNotFound) {
+		if _, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-x"); !errors.Is(err, errcode.ErrNotFound) {
 			t.Errorf("a drain made a node: %v", err)
 		}
 		for _, bad := range []string{`{"node":"Not A Name","incarnation":"A"}`, `{"node":"node-b"}`, `{`} {
 			_, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), []byte(bad))
-			if !errors.Is(err, events.ErrInvalid) {
+			if !errors.Is(err, errcode.ErrInvalid) {
 				t.Errorf("hello %s: %v, want Invalid", bad, err)
 			}
 		}
 		beating()
-		data, _ := events.EncodeBody(events.NodeLeave{Node: "node-a", Incarnation: "A", Reason: "maintenance"})
+		data, _ := bodies.Encode(events.NodeLeave{Node: "node-a", Incarnation: "A", Reason: "maintenance"})
 		if _, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), data); err != nil {
 			t.Error(err)
 		}
@@ -273,9 +277,9 @@ func TestConfigReportsAllErrors(t *testing.T) {
 	if err := discovery.DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	_, err := discovery.New(events.Ports{}, discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepLost: -1}, nil)
+	_, err := discovery.New(broker.Ports{}, discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepLost: -1}, nil)
 	lines := strings.Split(err.Error(), "\n")
-	if !errors.Is(err, events.ErrInvalid) || len(lines) != 6 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
+	if !errors.Is(err, errcode.ErrInvalid) || len(lines) != 6 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
 		t.Errorf("got %v, want six faults", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -28,7 +29,7 @@ func TestAllReplicasRestartTogether(t *testing.T) {
 		synctest.Wait()
 		var agents []func()
 		for i := range nodes {
-			beating, answering := agent(t, p, events.NodeID(fmt.Sprintf("node-%02d", i)), "A")
+			beating, answering := agent(t, p, ident.NodeID(fmt.Sprintf("node-%02d", i)), "A")
 			agents = append(agents, beating, answering)
 		}
 		joined := strings.TrimSuffix(strings.Repeat("joined ", nodes), " ")
@@ -108,9 +109,9 @@ func TestFailuresBecomeQuarantine(t *testing.T) {
 		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
 		synctest.Wait()
 		beat, pong := agent(t, p, "node-a", "A")
-		charge := func(worker string, slot events.Slot) {
+		charge := func(worker string, slot ident.Slot) {
 			controllertest.PublishEvent(t, p, events.Event{ID: "c-" + worker, Source: "/regroup/registry", Entity: "demo-0001", Number: 1, Body: events.JobFailureCounted{
-				Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: slot}, Worker: events.Incarnation(worker), Agent: "A",
+				Job: "demo-0001", Place: ident.Place{Node: "node-a", Slot: slot}, Worker: ident.Incarnation(worker), Agent: "A",
 				Kind: events.FailureSignal, Detail: "killed by signal 9 (SIGKILL)",
 			}})
 		}
@@ -128,7 +129,7 @@ func TestFailuresBecomeQuarantine(t *testing.T) {
 		if v := node(); v.SchedulableSlots() != 2 {
 			t.Errorf("after the release: %+v", v)
 		}
-		slot := events.Slot(1)
+		slot := ident.Slot(1)
 		controllertest.PublishEvent(t, p, events.Event{ID: "q1", Source: "/client", Entity: "node-a", Body: events.NodeQuarantine{
 			Node: "node-a", Slot: &slot, For: spec.Duration(10 * time.Second), Reason: "test",
 		}})

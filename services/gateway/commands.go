@@ -12,6 +12,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
@@ -47,12 +49,12 @@ type commands struct {
 func (c commands) span(ctx context.Context, b events.Body, entity string) events.Span {
 	s := events.Span{
 		Service: events.ServiceGateway, Name: fmt.Sprintf("command %s.%s", b.Type().Family(), b.Type().Kind()), Start: c.now(),
-		Parent: events.TraceFrom(ctx), Attributes: map[string]string{},
+		Parent: tracing.FromContext(ctx), Attributes: map[string]string{},
 	}
 	if s.Parent == "" {
-		s.Self = events.CommandTrace(rand.Text())
+		s.Self = tracing.CommandTrace(rand.Text())
 	} else {
-		s.Self = events.ChildTrace(s.Parent, "command", rand.Text())
+		s.Self = tracing.Child(s.Parent, "command", rand.Text())
 	}
 	if entity != "" {
 		s.Attributes["regroup.entity"] = entity
@@ -68,7 +70,7 @@ func (c commands) answered(s events.Span, answer events.Body, err error) {
 	}
 	if j, ok := answer.(events.JobSubmitted); ok {
 		s.Attributes["regroup.job.id"] = string(j.Job)
-		s.Links = []string{events.JobTrace(j.Job)}
+		s.Links = []string{tracing.JobTrace(j.Job)}
 	}
 	c.spans(s)
 }
@@ -102,7 +104,7 @@ func (c commands) ask(ctx context.Context, id, entity string, b events.Body, ans
 		return nil, nil
 	}
 	if c.feed.Until(ctx, func() bool { return c.feed.Shows(found) }) != nil {
-		return nil, events.Errorf(events.Unavailable, "the command was carried out, but this gateway has not read the new state within %s: read it again", c.Within)
+		return nil, errcode.Errorf(errcode.Unavailable, "the command was carried out, but this gateway has not read the new state within %s: read it again", c.Within)
 	}
 	return found.Body, nil
 }
@@ -121,10 +123,10 @@ func (c commands) unanswered(ctx context.Context, err error) error {
 	if errors.Is(err, cluster.ErrNoAnswer) && ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	if code := events.CodeOf(err); code != events.Unavailable && code != events.Cancelled {
+	if code := errcode.Of(err); code != errcode.Unavailable && code != errcode.Cancelled {
 		return err
 	}
-	return events.Errorf(events.Unavailable, "no service has answered within %s: do they run? The command has expired and is not carried out any more (%v)", c.Within, err)
+	return errcode.Errorf(errcode.Unavailable, "no service has answered within %s: do they run? The command has expired and is not carried out any more (%v)", c.Within, err)
 }
 
 // store stores an event as it is. It is tried again while the brokers elect a leader.
@@ -139,8 +141,8 @@ func (c commands) store(ctx context.Context, e events.Event) error {
 		_, err := c.Ports.Log.Publish(ctx, m)
 		return err
 	})
-	if events.CodeOf(err) == events.Unavailable || errors.Is(err, cluster.ErrNoAnswer) {
-		return events.Errorf(events.Unavailable, "the event could not be stored within %s: does the broker run? (%v)", c.Within, err)
+	if errcode.Of(err) == errcode.Unavailable || errors.Is(err, cluster.ErrNoAnswer) {
+		return errcode.Errorf(errcode.Unavailable, "the event could not be stored within %s: does the broker run? (%v)", c.Within, err)
 	}
 	return err
 }

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/gateway/dashboard"
 	"github.com/regroup-io/regroup/services/gateway/feed"
@@ -24,7 +26,7 @@ import (
 
 // Options configure a gateway. Ports and Logger must be set.
 type Options struct {
-	Ports events.Ports
+	Ports broker.Ports
 	// Token is what a client must present who may do everything; empty = a random one.
 	Token string
 	// Tokens is the path of a file with more tokens (package tokens); empty = none.
@@ -88,7 +90,7 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{Options: o}
 	g.feed = feed.New(o.Ports, func(subject string, err error) {
 		if err != nil && !errors.Is(err, context.Canceled) {
-			o.Logger.Warn("cannot be read", "subject", subject, "code", string(events.CodeOf(err)), "reason", err.Error())
+			o.Logger.Warn("cannot be read", "subject", subject, "code", string(errcode.Of(err)), "reason", err.Error())
 		}
 	})
 	g.commands = commands{
@@ -132,7 +134,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	running.Go(func() error {
 		defer cancel()
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return events.Errorf(events.Unavailable, "gateway: %w", err)
+			return errcode.Errorf(errcode.Unavailable, "gateway: %w", err)
 		}
 		return nil
 	})

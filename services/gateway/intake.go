@@ -13,9 +13,14 @@ import (
 	"sync"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/gateway/otlp"
 )
 
@@ -26,11 +31,11 @@ type Published struct {
 
 // PublishedEvent is one of them.
 type PublishedEvent struct {
-	ID      string        `json:"id"`
-	Source  string        `json:"source"`
-	Type    events.Type   `json:"type"`
-	Subject string        `json:"subject,omitempty"`
-	Job     *events.JobID `json:"job,omitempty"` // of a job.submit: the job's id, unless another event's job has it
+	ID      string       `json:"id"`
+	Source  string       `json:"source"`
+	Type    events.Type  `json:"type"`
+	Subject string       `json:"subject,omitempty"`
+	Job     *ident.JobID `json:"job,omitempty"` // of a job.submit: the job's id, unless another event's job has it
 }
 
 // publish takes CloudEvents in the three modes of the HTTP protocol binding. Of a batch either all
@@ -59,20 +64,20 @@ func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if len(bad) > 0 {
-		return withStatus(http.StatusForbidden, events.Refuse(bad))
+		return withStatus(http.StatusForbidden, errcode.Refuse(bad))
 	}
 	done := Published{Events: []PublishedEvent{}}
 	for i, e := range all {
 		if e.Time.IsZero() {
 			e.Time = g.Now()
 		}
-		e.Trace = cmp.Or(e.Trace, events.TraceFrom(r.Context()))
+		e.Trace = cmp.Or(e.Trace, tracing.FromContext(r.Context()))
 		if err := g.commands.store(r.Context(), e); err != nil {
 			return inBatch(err, i, len(all))
 		}
 		p := PublishedEvent{ID: e.ID, Source: e.Source, Type: e.Body.Type(), Subject: e.Entity}
 		if s, ok := e.Body.(events.JobSubmit); ok {
-			id := events.JobIDFrom(s.Spec.Name, e.Source, e.ID)
+			id := ident.JobIDFrom(s.Spec.Name, e.Source, e.ID)
 			p.Job = &id
 			g.awaited.add(id)
 		}
@@ -85,13 +90,13 @@ func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) error {
 // service has answered yet.
 type awaited struct {
 	mu     sync.Mutex
-	newest []events.JobID
+	newest []ident.JobID
 }
 
 // maxAwaited bounds them. Services answer within milliseconds.
 const maxAwaited = 1024
 
-func (a *awaited) add(id events.JobID) {
+func (a *awaited) add(id ident.JobID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.newest) >= maxAwaited {
@@ -100,7 +105,7 @@ func (a *awaited) add(id events.JobID) {
 	a.newest = append(a.newest, id)
 }
 
-func (a *awaited) has(id events.JobID) bool {
+func (a *awaited) has(id ident.JobID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Contains(a.newest, id)
@@ -124,7 +129,7 @@ func (g *Gateway) takeSpans(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for _, m := range b.Messages {
-		if _, err := g.Ports.Log.Publish(r.Context(), events.Message{Subject: events.SpanSubject(events.ServiceGateway), Data: m}); err != nil {
+		if _, err := g.Ports.Log.Publish(r.Context(), broker.Message{Subject: events.SpanSubject(events.ServiceGateway), Data: m}); err != nil {
 			return err
 		}
 	}
@@ -168,14 +173,14 @@ func decode(media string, h http.Header, text []byte) ([]events.Event, error) {
 
 func decodeBatch(text []byte) ([]events.Event, error) {
 	var parts []json.RawMessage
-	if f := spec.CheckLimit("", events.Nesting(text), limits.Depth); f != nil {
-		return nil, events.Refuse([]spec.FieldError{*f})
+	if f := spec.CheckLimit("", limits.Nesting(text), limits.Depth); f != nil {
+		return nil, errcode.Refuse([]spec.FieldError{*f})
 	}
 	if err := json.Unmarshal(text, &parts); err != nil {
 		return nil, wrong("", "is not a batch of CloudEvents: send a JSON list of them")
 	}
 	if len(parts) > limits.Batch.Max {
-		return nil, events.Errorf(events.TooLarge, "the batch has %s (%s)", events.Plural(len(parts), "event"), limits.Batch)
+		return nil, errcode.Errorf(errcode.TooLarge, "the batch has %s (%s)", english.Plural(len(parts), "event"), limits.Batch)
 	}
 	if len(parts) == 0 {
 		return nil, wrong("", "the batch is empty: send at least one event")
@@ -184,16 +189,16 @@ func decodeBatch(text []byte) ([]events.Event, error) {
 	var bad []spec.FieldError
 	for i, part := range parts {
 		e, err := command(map[string][]string{"Content-Type": {mediaEvent}}, part)
-		if events.CodeOf(err) == events.TooLarge {
+		if errcode.Of(err) == errcode.TooLarge {
 			return nil, inBatch(err, i, len(parts))
 		}
-		for _, f := range events.FieldErrorsOf(err) {
+		for _, f := range errcode.FieldErrorsOf(err) {
 			f.Path = spec.JoinPath(fmt.Sprintf("[%d]", i), f.Path)
 			bad = append(bad, f)
 		}
 		all[i] = e
 	}
-	return all, events.Refuse(bad)
+	return all, errcode.Refuse(bad)
 }
 
 // command decodes an event that a client may publish.
@@ -220,9 +225,9 @@ func inBatch(err error, i, of int) error {
 	if of == 1 || err == nil {
 		return err
 	}
-	var fields *events.ValidationError
+	var fields *errcode.ValidationError
 	if errors.As(err, &fields) {
 		return err
 	}
-	return events.Errorf(events.CodeOf(err), "event %d of %d: %w", i+1, of, err)
+	return errcode.Errorf(errcode.Of(err), "event %d of %d: %w", i+1, of, err)
 }

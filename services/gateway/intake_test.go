@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/gateway"
 )
 
@@ -18,7 +21,7 @@ const submitEvent = `{"specversion": "1.0", "id": "e1", "source": "/me", "type":
 func (w *world) commands() (all []events.Event) {
 	w.Helper()
 	end := errors.New("end")
-	err := w.ports.Log.Follow(w.Context(), events.Follow{Stream: events.StreamCommands, Subjects: []string{events.AllCommands}, Start: events.FromFirst}, func(s events.Stored) error {
+	err := w.ports.Log.Follow(w.Context(), broker.Follow{Stream: events.StreamCommands, Subjects: []string{events.AllCommands}, Start: broker.FromFirst}, func(s broker.Stored) error {
 		e, err := cloudevent.Decode(s.Header, s.Data)
 		all = append(all, e)
 		if err != nil {
@@ -56,7 +59,7 @@ func TestEventsInEveryMode(t *testing.T) {
 		}
 		a.into(t, &p)
 		for _, e := range p.Events {
-			if e.Source != "/me" || e.Type != "dev.regroup.job.submit.v1" || e.Job == nil || *e.Job != events.JobIDFrom("x", "/me", e.ID) {
+			if e.Source != "/me" || e.Type != "dev.regroup.job.submit.v1" || e.Job == nil || *e.Job != ident.JobIDFrom("x", "/me", e.ID) {
 				t.Errorf("%d: %+v", i, e)
 			}
 		}
@@ -116,18 +119,18 @@ func TestRefusedEvents(t *testing.T) {
 		for _, f := range p.Errors {
 			found = found || f.Path == c.path
 		}
-		if a.status != c.status || p.Code != events.Invalid || !found || len(p.Errors) == 0 {
+		if a.status != c.status || p.Code != errcode.Invalid || !found || len(p.Errors) == 0 {
 			t.Errorf("%s: %d %s, want %d about %q", name, a.status, a.body, c.status, c.path)
 		}
 	}
 	long := strings.Replace(submitEvent, `["true"]`, `["`+strings.Repeat("x", 70<<10)+`"]`, 1)
 	many := "[" + strings.Repeat(submitEvent+",", 256) + submitEvent + "]"
 	for name, c := range map[string][2]string{"long": {long, structured}, "long in batch": {"[" + submitEvent + "," + long + "]", batch}, "many": {many, batch}, "huge": {strings.Repeat("x", 2<<20), structured}} {
-		if a := w.do("POST", "/api/v1/events", c[0], c[1]); a.status != http.StatusRequestEntityTooLarge || a.problem(t).Code != events.TooLarge {
+		if a := w.do("POST", "/api/v1/events", c[0], c[1]); a.status != http.StatusRequestEntityTooLarge || a.problem(t).Code != errcode.TooLarge {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	if _, err := w.ports.Log.Last(t.Context(), events.StreamCommands, events.AllCommands); events.CodeOf(err) != events.NotFound {
+	if _, err := w.ports.Log.Last(t.Context(), events.StreamCommands, events.AllCommands); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("something was stored: %v", err)
 	}
 }

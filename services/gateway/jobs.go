@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/specfile"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -28,12 +31,12 @@ var maxBody = int64(limits.Message.Max)
 
 // Submitted answers a submit. With dryRun nothing was submitted: Job is empty.
 type Submitted struct {
-	Job   events.JobID `json:"job,omitempty"`
-	Spec  spec.Job     `json:"spec"`             // with every default
-	Plan  string       `json:"plan,omitempty"`   // dryRun: whether it fits now, in a sentence
-	Ready bool         `json:"fits"`             // dryRun: there are slots for workers.min
-	Free  int          `json:"free,omitempty"`   // dryRun: slots that are free now
-	Again bool         `json:"repeat,omitempty"` // the job of an earlier request with the same Idempotency-Key
+	Job   ident.JobID `json:"job,omitempty"`
+	Spec  spec.Job    `json:"spec"`             // with every default
+	Plan  string      `json:"plan,omitempty"`   // dryRun: whether it fits now, in a sentence
+	Ready bool        `json:"fits"`             // dryRun: there are slots for workers.min
+	Free  int         `json:"free,omitempty"`   // dryRun: slots that are free now
+	Again bool        `json:"repeat,omitempty"` // the job of an earlier request with the same Idempotency-Key
 }
 
 // JobList is a list of jobs.
@@ -57,17 +60,17 @@ func (g *Gateway) detail(v events.JobView) JobDetail {
 
 // JobRow is a job in short, without its workers and its history.
 type JobRow struct {
-	Job        events.JobID      `json:"job"`
-	State      events.JobState   `json:"state"`
-	Reason     string            `json:"reason,omitempty"`
-	Command    []string          `json:"command"`
-	Workers    spec.Workers      `json:"workers"`  // wanted
-	Training   int               `json:"training"` // members of the newest generation that have not ended
-	Generation events.Generation `json:"generation"`
-	Step       uint64            `json:"step"`
-	Incidents  int               `json:"incidents"` // that were not planned
-	Submitted  time.Time         `json:"submitted"`
-	Ended      time.Time         `json:"ended,omitzero"`
+	Job        ident.JobID      `json:"job"`
+	State      events.JobState  `json:"state"`
+	Reason     string           `json:"reason,omitempty"`
+	Command    []string         `json:"command"`
+	Workers    spec.Workers     `json:"workers"`  // wanted
+	Training   int              `json:"training"` // members of the newest generation that have not ended
+	Generation ident.Generation `json:"generation"`
+	Step       uint64           `json:"step"`
+	Incidents  int              `json:"incidents"` // that were not planned
+	Submitted  time.Time        `json:"submitted"`
+	Ended      time.Time        `json:"ended,omitzero"`
 }
 
 // JobRows is a list of jobs in short.
@@ -133,7 +136,7 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 	if len(key) > limits.Word.Max {
 		return wrong("Idempotency-Key", fmt.Sprintf("has %d bytes (%s)", len(key), limits.Word))
 	}
-	var found events.JobID
+	var found ident.JobID
 	again := false
 	if key != "" {
 		key = "idempotency-" + key
@@ -142,7 +145,7 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 		if key == "" {
 			return false
 		}
-		for _, id := range events.JobIDs(job.Name, source, key) {
+		for _, id := range ident.JobIDs(job.Name, source, key) {
 			if v, _, ok := g.feed.Job(id); ok && v.SubmittedBy(source, key) {
 				found = v.Job
 				return true
@@ -175,11 +178,11 @@ func (g *Gateway) dryRun(w http.ResponseWriter, job spec.Job) error {
 	s := Submitted{Spec: job.WithDefaults(), Free: slots.Free, Ready: job.Workers.Min <= slots.Free}
 	switch {
 	case s.Ready:
-		s.Plan = fmt.Sprintf("it would start with %d of %s, with %s free", min(slots.Free, job.Workers.Max), events.Between(job.Workers.Min, job.Workers.Max, "worker"), events.Plural(slots.Free, "slot"))
+		s.Plan = fmt.Sprintf("it would start with %d of %s, with %s free", min(slots.Free, job.Workers.Max), english.Between(job.Workers.Min, job.Workers.Max, "worker"), english.Plural(slots.Free, "slot"))
 	case job.Workers.Min > slots.Usable:
-		s.Plan = fmt.Sprintf("it would wait: it needs %s, more than there are (%d)", events.Plural(job.Workers.Min, "slot"), slots.Usable)
+		s.Plan = fmt.Sprintf("it would wait: it needs %s, more than there are (%d)", english.Plural(job.Workers.Min, "slot"), slots.Usable)
 	default:
-		s.Plan = fmt.Sprintf("it would wait: it needs %s, with %d of %d free", events.Plural(job.Workers.Min, "slot"), slots.Free, slots.Usable)
+		s.Plan = fmt.Sprintf("it would wait: it needs %s, with %d of %d free", english.Plural(job.Workers.Min, "slot"), slots.Free, slots.Usable)
 	}
 	return answer(w, http.StatusOK, s)
 }
@@ -237,7 +240,7 @@ var jobStates = []events.JobState{
 // job finds the job of a path.
 func (g *Gateway) job(r *http.Request) (events.JobView, uint64, error) {
 	id := r.PathValue("job")
-	v, revision, ok := g.feed.Job(events.JobID(id))
+	v, revision, ok := g.feed.Job(ident.JobID(id))
 	if ok {
 		return v, revision, nil
 	}
@@ -249,7 +252,7 @@ func (g *Gateway) job(r *http.Request) (events.JobView, uint64, error) {
 	if hint == "" {
 		hint = "see /api/v1/jobs"
 	}
-	return v, 0, events.Errorf(events.NotFound, "there is no job %q: %s", limits.Shorten(id, limits.Word.Max), hint)
+	return v, 0, errcode.Errorf(errcode.NotFound, "there is no job %q: %s", limits.Shorten(id, limits.Word.Max), hint)
 }
 
 // tag is the ETag of a job: its document's revision, and its newest step.
@@ -277,13 +280,13 @@ func unchanged(r *http.Request, revision uint64) error {
 		return nil
 	}
 	if have, _, _ := strings.Cut(strings.Trim(want, `"`), "-"); have != strconv.FormatUint(revision, 10) {
-		return withStatus(http.StatusPreconditionFailed, events.Errorf(events.Conflict, "the job has changed since %s: read it again", want))
+		return withStatus(http.StatusPreconditionFailed, errcode.Errorf(errcode.Conflict, "the job has changed since %s: read it again", want))
 	}
 	return nil
 }
 
 // changed changes the job of a path. What its state does not allow has a status.
-func (g *Gateway) changed(r *http.Request, into any, refused int, what func(events.JobID) cluster.Change[events.JobView]) error {
+func (g *Gateway) changed(r *http.Request, into any, refused int, what func(ident.JobID) cluster.Change[events.JobView]) error {
 	v, revision, err := g.job(r)
 	if err != nil {
 		return err
@@ -320,12 +323,12 @@ func (g *Gateway) answerJob(w http.ResponseWriter, r *http.Request, err error) e
 
 func (g *Gateway) patchJob(w http.ResponseWriter, r *http.Request) error {
 	var p Patch
-	return g.answerJob(w, r, g.changed(r, &p, http.StatusUnprocessableEntity, func(id events.JobID) cluster.Change[events.JobView] { return cluster.Scale(id, p.Workers) }))
+	return g.answerJob(w, r, g.changed(r, &p, http.StatusUnprocessableEntity, func(id ident.JobID) cluster.Change[events.JobView] { return cluster.Scale(id, p.Workers) }))
 }
 
 func (g *Gateway) stopJob(w http.ResponseWriter, r *http.Request) error {
 	var s Stop
-	return g.answerJob(w, r, g.changed(r, &s, http.StatusUnprocessableEntity, func(id events.JobID) cluster.Change[events.JobView] { return cluster.Stop(id, s.Reason, s.Now) }))
+	return g.answerJob(w, r, g.changed(r, &s, http.StatusUnprocessableEntity, func(id ident.JobID) cluster.Change[events.JobView] { return cluster.Stop(id, s.Reason, s.Now) }))
 }
 
 func (g *Gateway) removeJob(w http.ResponseWriter, r *http.Request) error {
@@ -349,19 +352,19 @@ func body(r *http.Request, into any) error {
 		return withStatus(http.StatusUnsupportedMediaType, wrong("Content-Type", "send "+mediaJSON))
 	}
 	if len(text) > limits.Command.Max {
-		return events.Errorf(events.TooLarge, "the request has %d bytes (%s)", len(text), limits.Command)
+		return errcode.Errorf(errcode.TooLarge, "the request has %d bytes (%s)", len(text), limits.Command)
 	}
 	if bytes.Equal(bytes.TrimSpace(text), []byte("null")) { // it would be as if nothing was asked for
 		return wrong("", "is null: send a JSON object, or no body")
 	}
-	if f := spec.CheckLimit("", events.Nesting(text), limits.Depth); f != nil {
-		return events.Refuse([]spec.FieldError{*f})
+	if f := spec.CheckLimit("", limits.Nesting(text), limits.Depth); f != nil {
+		return errcode.Refuse([]spec.FieldError{*f})
 	}
 	if bad := unknown(text, reflect.TypeOf(into).Elem()); len(bad) > 0 {
-		return events.Refuse(bad)
+		return errcode.Refuse(bad)
 	}
 	if bad := spec.CheckShape(text, reflect.TypeOf(into).Elem(), ""); len(bad) > 0 {
-		return events.Refuse(bad)
+		return errcode.Refuse(bad)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return wrong("", "is not the JSON that is expected: "+err.Error())

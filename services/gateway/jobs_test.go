@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/gateway"
 )
 
@@ -124,7 +125,7 @@ func TestRefusalsOfSubmits(t *testing.T) {
 	for _, f := range p.Errors {
 		paths += f.Path + " "
 	}
-	if a.status != http.StatusUnprocessableEntity || p.Code != events.Invalid || !strings.Contains(paths, "name") || !strings.Contains(paths, "comand") || !strings.Contains(paths, "workers.min") {
+	if a.status != http.StatusUnprocessableEntity || p.Code != errcode.Invalid || !strings.Contains(paths, "name") || !strings.Contains(paths, "comand") || !strings.Contains(paths, "workers.min") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	for path, want := range map[string]int{
@@ -137,7 +138,7 @@ func TestRefusalsOfSubmits(t *testing.T) {
 	if a := w.do("POST", "/api/v1/jobs", job, "Content-Type: image/png"); a.status != http.StatusUnsupportedMediaType {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := w.do("POST", "/api/v1/jobs", "{"+strings.Repeat(" ", 2<<20)); a.status != http.StatusRequestEntityTooLarge || a.problem(t).Code != events.TooLarge {
+	if a := w.do("POST", "/api/v1/jobs", "{"+strings.Repeat(" ", 2<<20)); a.status != http.StatusRequestEntityTooLarge || a.problem(t).Code != errcode.TooLarge {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := w.get("/api/v1/jobs?state=runnin"); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "running") {

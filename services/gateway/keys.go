@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/gateway/dashboard"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
@@ -248,7 +248,7 @@ func (g *Gateway) login(w http.ResponseWriter, r *http.Request) error {
 	}
 	session, ok := g.keys.login(l.Token)
 	if !ok {
-		return withStatus(http.StatusUnauthorized, events.Errorf(events.Invalid, "token: it is not that of this gateway"))
+		return withStatus(http.StatusUnauthorized, errcode.Errorf(errcode.Invalid, "token: it is not that of this gateway"))
 	}
 	g.cookie(w, r, session)
 	w.WriteHeader(http.StatusNoContent)

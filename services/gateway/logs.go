@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -17,7 +17,7 @@ import (
 // selection is which lines a client wants.
 type selection struct {
 	ranks view.Ranks
-	node  events.NodeID // empty = all
+	node  ident.NodeID // empty = all
 }
 
 func (s selection) wants(l view.Line) bool {
@@ -30,7 +30,7 @@ func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s := selection{node: events.NodeID(r.URL.Query().Get("node"))}
+	s := selection{node: ident.NodeID(r.URL.Query().Get("node"))}
 	ranks, ok := view.ParseRanks(r.URL.Query().Get("rank"))
 	if s.ranks = ranks; !ok {
 		return wrong("rank", fmt.Sprintf("%q is no list of ranks: write 0,3-5", limits.Shorten(r.URL.Query().Get("rank"), limits.Word.Max)))
@@ -139,7 +139,7 @@ func (l *lineWriter) item(i feed.Item) error {
 }
 
 // tail sends the newest lines of those that are kept for readers.
-func (l *lineWriter) tail(r *http.Request, job events.JobID, n int) {
+func (l *lineWriter) tail(r *http.Request, job ident.JobID, n int) {
 	t, leave := l.g.feed.Tail(job)
 	defer leave()
 	select {
@@ -172,7 +172,7 @@ func (l *lineWriter) tail(r *http.Request, job events.JobID, n int) {
 // follow sends lines from the position or, with tail, the newest ones, and then what comes. After
 // the last line of a job that has ended text and JSON lines end. Server-sent events tell of it and
 // stay open, because browsers would connect again.
-func (l *lineWriter) follow(r *http.Request, job events.JobID, n int, resumes bool) {
+func (l *lineWriter) follow(r *http.Request, job ident.JobID, n int, resumes bool) {
 	ctx := r.Context()
 	t, leave := l.g.feed.Tail(job)
 	defer leave()

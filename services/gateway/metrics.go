@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
@@ -89,7 +91,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		detailed++
-		workers := map[events.WorkerState]int{}
+		workers := map[roster.WorkerState]int{}
 		for _, w := range v.Workers {
 			workers[w.State]++
 		}
@@ -156,7 +158,7 @@ func (m *metrics) fact(e events.Event) {
 func (m *metrics) counts() (map[string]uint64, error) {
 	families, err := m.counted.Gather()
 	if err != nil {
-		return nil, events.Errorf(events.Internal, "count facts: %w", err)
+		return nil, errcode.Errorf(errcode.Internal, "count facts: %w", err)
 	}
 	out := map[string]uint64{}
 	for _, f := range families {

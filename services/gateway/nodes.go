@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/cluster"
@@ -22,8 +24,8 @@ type Node struct {
 
 // NodeShare is the part of a job that is on a node.
 type NodeShare struct {
-	Job   events.JobID `json:"job"`
-	Slots int          `json:"slots"`
+	Job   ident.JobID `json:"job"`
+	Slots int         `json:"slots"`
 }
 
 // NodeList is a list of nodes.
@@ -39,15 +41,15 @@ type Drain struct {
 
 // QuarantineRequest asks to quarantine a node, or one of its slots, for a time.
 type QuarantineRequest struct {
-	Slot   *events.Slot  `json:"slot,omitempty"` // absent = the whole node
+	Slot   *ident.Slot   `json:"slot,omitempty"` // absent = the whole node
 	For    spec.Duration `json:"for"`            // 10m
 	Reason string        `json:"reason,omitempty"`
 }
 
 // ReleaseRequest asks to end the quarantine of a node and its slots, or of one slot.
 type ReleaseRequest struct {
-	Slot   *events.Slot `json:"slot,omitempty"` // absent = the whole node
-	Reason string       `json:"reason,omitempty"`
+	Slot   *ident.Slot `json:"slot,omitempty"` // absent = the whole node
+	Reason string      `json:"reason,omitempty"`
 }
 
 // Slots are the slots of all nodes.
@@ -94,28 +96,28 @@ func (g *Gateway) listNodes(w http.ResponseWriter, _ *http.Request) error {
 
 func (g *Gateway) drainNode(w http.ResponseWriter, r *http.Request) error {
 	var d Drain
-	return g.changeNode(w, r, &d, func(id events.NodeID) cluster.Change[events.NodeView] { return cluster.Drain(id, d.Reason, d.Undo) })
+	return g.changeNode(w, r, &d, func(id ident.NodeID) cluster.Change[events.NodeView] { return cluster.Drain(id, d.Reason, d.Undo) })
 }
 
 func (g *Gateway) quarantineNode(w http.ResponseWriter, r *http.Request) error {
 	var q QuarantineRequest
-	return g.changeNode(w, r, &q, func(id events.NodeID) cluster.Change[events.NodeView] {
+	return g.changeNode(w, r, &q, func(id ident.NodeID) cluster.Change[events.NodeView] {
 		return cluster.Quarantine(events.NodeQuarantine{Node: id, Slot: q.Slot, For: q.For, Reason: q.Reason})
 	})
 }
 
 func (g *Gateway) releaseNode(w http.ResponseWriter, r *http.Request) error {
 	var q ReleaseRequest
-	return g.changeNode(w, r, &q, func(id events.NodeID) cluster.Change[events.NodeView] {
+	return g.changeNode(w, r, &q, func(id ident.NodeID) cluster.Change[events.NodeView] {
 		return cluster.Release(events.NodeRelease{Node: id, Slot: q.Slot, Reason: q.Reason})
 	})
 }
 
 // changeNode changes the node of a path and answers with its new view.
-func (g *Gateway) changeNode(w http.ResponseWriter, r *http.Request, into any, what func(events.NodeID) cluster.Change[events.NodeView]) error {
-	id := events.NodeID(r.PathValue("node"))
+func (g *Gateway) changeNode(w http.ResponseWriter, r *http.Request, into any, what func(ident.NodeID) cluster.Change[events.NodeView]) error {
+	id := ident.NodeID(r.PathValue("node"))
 	if _, ok := g.feed.Node(id); !ok {
-		return events.Errorf(events.NotFound, "there is no node %q: see /api/v1/nodes", limits.Shorten(string(id), limits.Word.Max))
+		return errcode.Errorf(errcode.NotFound, "there is no node %q: see /api/v1/nodes", limits.Shorten(string(id), limits.Word.Max))
 	}
 	if err := body(r, into); err != nil {
 		return err

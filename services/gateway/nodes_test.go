@@ -12,7 +12,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/gateway"
@@ -25,9 +30,9 @@ func (w *world) put(bucket, key string, view any) {
 }
 
 // node makes discovery know a node.
-func (w *world) node(name events.NodeID) {
+func (w *world) node(name ident.NodeID) {
 	w.Helper()
-	hello, err := events.EncodeBody(events.NodeHello{Node: name, Incarnation: "01JD0000000000000000000000", Slots: 4, Address: "10.0.0.1"})
+	hello, err := bodies.Encode(events.NodeHello{Node: name, Incarnation: "01JD0000000000000000000000", Slots: 4, Address: "10.0.0.1"})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -42,16 +47,16 @@ func (w *world) node(name events.NodeID) {
 func fullJob(t testing.TB) events.JobView {
 	t.Helper()
 	now, lost, rank := time.Now().UTC(), uint64(3), 0
-	place := events.Place{Node: "node-a", Slot: 0}
-	ref := events.WorkerRef{Job: "full-0001", Place: place, Incarnation: "01JD0000000000000000000000", Agent: "01JD0000000000000000000001", Attempt: 1, Generation: 2, PID: 7}
+	place := ident.Place{Node: "node-a", Slot: 0}
+	ref := roster.WorkerRef{Job: "full-0001", Place: place, Incarnation: "01JD0000000000000000000000", Agent: "01JD0000000000000000000001", Attempt: 1, Generation: 2, PID: 7}
 	other := ref
 	other.Place.Slot = 1
 	cause := events.CauseAt(events.CauseWorkerFailed, place, rank, "killed by signal 9 (SIGKILL)")
-	failed := events.WorkerView{WorkerRef: ref, Rank: rank, State: events.WorkerStateFailed, Detail: "x", Lines: []string{"a"}, Exception: &events.Exception{Type: "E", Message: "m", File: "f", Line: 1}, FailedAt: now}
+	failed := roster.WorkerView{WorkerRef: ref, Rank: rank, State: roster.WorkerStateFailed, Detail: "x", Lines: []string{"a"}, Exception: &roster.Exception{Type: "E", Message: "m", File: "f", Line: 1}, FailedAt: now}
 	return events.JobView{
-		Job: "full-0001", Spec: eventstest.SampleJob(), By: "/me", Origin: "x", State: events.JobStateFailed, Reason: "r", Code: events.Exhausted,
+		Job: "full-0001", Spec: eventstest.SampleJob(), By: "/me", Origin: "x", State: events.JobStateFailed, Reason: "r", Code: errcode.Exhausted,
 		Submitted: now.Add(-time.Minute), Ended: now, Generation: 2,
-		Workers:      events.WorkerTable{failed, {WorkerRef: other, Rank: -1, State: events.WorkerStateStarting}},
+		Workers:      roster.WorkerTable{failed, {WorkerRef: other, Rank: -1, State: roster.WorkerStateStarting}},
 		Generations:  []events.GenerationView{{Generation: 2, World: 1, Cause: cause, Sealed: now.Add(-time.Second), Ready: true, Members: eventstest.SampleMembers(1, 1)}},
 		Incidents:    []events.IncidentClosed{{Job: "full-0001", Incident: 1, From: 1, To: 2, Cause: cause, TotalMS: 20, StepsLost: &lost, AtLeast: true, TraceID: "t"}},
 		OpenIncident: &events.IncidentOpened{Job: "full-0001", Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-a", Rank: -1}},
@@ -185,13 +190,13 @@ func TestTheSystemShowsTheBrokers(t *testing.T) {
 }
 
 // offline says of each stream that a second broker is gone.
-type offline struct{ events.Brokers }
+type offline struct{ broker.Brokers }
 
-// Streams implements events.Brokers.
-func (o offline) Streams(ctx context.Context) []events.StreamState {
+// Streams implements broker.Brokers.
+func (o offline) Streams(ctx context.Context) []broker.StreamState {
 	all := o.Brokers.Streams(ctx)
 	for i := range all {
-		all[i].Replicas = append(all[i].Replicas, events.ReplicaState{Broker: "n2", Offline: true, Lag: 9})
+		all[i].Replicas = append(all[i].Replicas, broker.ReplicaState{Broker: "n2", Offline: true, Lag: 9})
 	}
 	return all
 }
@@ -214,7 +219,7 @@ func TestWithoutServices(t *testing.T) {
 	w := bare(t, func(o *gateway.Options) { o.AnswerWithin = 200 * time.Millisecond })
 	w.job("j-0001")
 	a := w.do("POST", "/api/v1/jobs/j-0001/stop", `{}`)
-	if a.status != http.StatusServiceUnavailable || a.problem(t).Code != events.Unavailable || !strings.Contains(string(a.body), "expired") {
+	if a.status != http.StatusServiceUnavailable || a.problem(t).Code != errcode.Unavailable || !strings.Contains(string(a.body), "expired") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	all := w.commands()

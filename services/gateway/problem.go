@@ -6,7 +6,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -17,7 +17,7 @@ type Problem struct {
 	Title  string            `json:"title"`
 	Status int               `json:"status"`
 	Detail string            `json:"detail"`
-	Code   events.Code       `json:"code"`
+	Code   errcode.Code      `json:"code"`
 	Errors []spec.FieldError `json:"errors,omitempty"`
 }
 
@@ -39,7 +39,7 @@ func withStatus(status int, err error) error {
 
 // refusedAs gives a refusal by a service its status.
 func refusedAs(status int, err error) error {
-	if events.CodeOf(err) == events.Invalid {
+	if errcode.Of(err) == errcode.Invalid {
 		return withStatus(status, err)
 	}
 	return err
@@ -55,20 +55,20 @@ func statusOf(err error) int {
 	case errors.As(err, &tooLong):
 		return http.StatusRequestEntityTooLarge
 	}
-	switch events.CodeOf(err) {
-	case events.Invalid:
+	switch errcode.Of(err) {
+	case errcode.Invalid:
 		return http.StatusBadRequest
-	case events.NotFound:
+	case errcode.NotFound:
 		return http.StatusNotFound
-	case events.Conflict, events.Fenced:
+	case errcode.Conflict, errcode.Fenced:
 		return http.StatusConflict
-	case events.Exhausted:
+	case errcode.Exhausted:
 		return http.StatusTooManyRequests
-	case events.TooLarge:
+	case errcode.TooLarge:
 		return http.StatusRequestEntityTooLarge
-	case events.Unavailable, events.Cancelled:
+	case errcode.Unavailable, errcode.Cancelled:
 		return http.StatusServiceUnavailable
-	case events.Newer:
+	case errcode.Newer:
 		return http.StatusNotImplemented
 	}
 	return http.StatusInternalServerError
@@ -76,14 +76,14 @@ func statusOf(err error) int {
 
 // refuse answers with a problem.
 func refuse(w http.ResponseWriter, err error) {
-	p := Problem{Type: "about:blank", Status: statusOf(err), Detail: err.Error(), Code: events.CodeOf(err)}
+	p := Problem{Type: "about:blank", Status: statusOf(err), Detail: err.Error(), Code: errcode.Of(err)}
 	p.Title = http.StatusText(p.Status)
 	if p.Status == http.StatusRequestEntityTooLarge {
-		p.Code = events.TooLarge
+		p.Code = errcode.TooLarge
 	}
-	var fields *events.ValidationError
+	var fields *errcode.ValidationError
 	if errors.As(err, &fields) {
-		p.Errors = events.BoundedFieldErrors(err)
+		p.Errors = errcode.BoundedFieldErrors(err)
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
@@ -95,7 +95,7 @@ func refuse(w http.ResponseWriter, err error) {
 func answer(w http.ResponseWriter, status int, v any) error {
 	var b bytes.Buffer
 	if err := encode(&b, v); err != nil {
-		return events.Errorf(events.Internal, "encode the answer: %w", err)
+		return errcode.Errorf(errcode.Internal, "encode the answer: %w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if w.Header().Get("Cache-Control") == "" {
@@ -114,5 +114,5 @@ func encode(w interface{ Write([]byte) (int, error) }, v any) error {
 
 // wrong is a refusal of one field or parameter.
 func wrong(path, message string) error {
-	return events.Refuse([]spec.FieldError{{Path: path, Message: message}})
+	return errcode.Refuse([]spec.FieldError{{Path: path, Message: message}})
 }

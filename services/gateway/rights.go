@@ -6,13 +6,15 @@ import (
 	"sync"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
 // forbidden is the refusal of something that needs other rights.
 func forbidden(format string, args ...any) error {
-	return withStatus(http.StatusForbidden, events.Errorf(events.Invalid, format, args...))
+	return withStatus(http.StatusForbidden, errcode.Errorf(errcode.Invalid, format, args...))
 }
 
 // owns refuses a change of a job that the caller may not change: a submitter may change the jobs
@@ -27,7 +29,7 @@ func owns(who tokens.Principal, v events.JobView) error {
 // runAs makes a job run as the user of a token, if it has one.
 func runAs(who tokens.Principal, job *spec.Job) error {
 	if wrong := job.RunAs(who.User, who.Name); wrong != nil {
-		return withStatus(http.StatusForbidden, events.Refuse([]spec.FieldError{*wrong}))
+		return withStatus(http.StatusForbidden, errcode.Refuse([]spec.FieldError{*wrong}))
 	}
 	return nil
 }
@@ -55,7 +57,7 @@ func (g *Gateway) mayPublish(who tokens.Principal, e *events.Event) error {
 	if e.Source != sourceOf(who) { // it says whose job it is
 		return withStatus(http.StatusForbidden, wrong("source", "commands of "+who.Name+" are from "+sourceOf(who)))
 	}
-	var job events.JobID
+	var job ident.JobID
 	switch b := e.Body.(type) {
 	case events.JobSubmit:
 		return nil
@@ -70,7 +72,7 @@ func (g *Gateway) mayPublish(who tokens.Principal, e *events.Event) error {
 	}
 	v, _, ok := g.feed.Job(job)
 	if !ok {
-		return events.Errorf(events.NotFound, "there is no job %q", job)
+		return errcode.Errorf(errcode.NotFound, "there is no job %q", job)
 	}
 	return owns(who, v)
 }
@@ -89,9 +91,9 @@ func (s *shares) enter(who tokens.Principal) (leave func(), err error) {
 	operator := who.Role.Includes(tokens.Operator)
 	switch {
 	case !operator && s.of[who] >= streamsEach:
-		return nil, events.Errorf(events.Exhausted, "%s has %d streams open, which is the share of a token: close some", who.Name, streamsEach)
+		return nil, errcode.Errorf(errcode.Exhausted, "%s has %d streams open, which is the share of a token: close some", who.Name, streamsEach)
 	case s.all >= maxStreams, !operator && s.all >= maxStreams-operatorsOwn:
-		return nil, events.Errorf(events.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", s.all)
+		return nil, errcode.Errorf(errcode.Exhausted, "%d streams are open, which is the limit: close some, or start another gateway", s.all)
 	case s.of == nil:
 		s.of = map[tokens.Principal]int{}
 	}

@@ -13,6 +13,9 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/cluster/waterfall"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
@@ -156,8 +159,8 @@ func (g *Gateway) table() []route {
 
 // encodesItself are the schemas of types whose JSON is not that of their fields.
 var encodesItself = map[reflect.Type]openapi.Schema{
-	reflect.TypeFor[events.Places](): {"type": []string{"array", "null"}, "items": openapi.Schema{"type": "string"}},
-	reflect.TypeFor[feed.Point]():    {"type": "array", "items": openapi.Schema{"type": "number"}, "minItems": 3, "maxItems": 3},
+	reflect.TypeFor[ident.Places](): {"type": []string{"array", "null"}, "items": openapi.Schema{"type": "string"}},
+	reflect.TypeFor[feed.Point]():   {"type": "array", "items": openapi.Schema{"type": "number"}, "minItems": 3, "maxItems": 3},
 }
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
@@ -242,7 +245,7 @@ func (g *Gateway) handler() http.Handler {
 				who, ok := g.asks(req)
 				if !ok {
 					w.Header().Set("WWW-Authenticate", `Bearer realm="regroup"`)
-					refuse(w, withStatus(http.StatusUnauthorized, events.Errorf(events.Invalid, "no valid token: send Authorization: Bearer TOKEN, or open a link of regroup dashboard")))
+					refuse(w, withStatus(http.StatusUnauthorized, errcode.Errorf(errcode.Invalid, "no valid token: send Authorization: Bearer TOKEN, or open a link of regroup dashboard")))
 					return
 				}
 				if !who.Role.Includes(r.needs) {
@@ -251,8 +254,8 @@ func (g *Gateway) handler() http.Handler {
 				}
 				req = req.WithContext(context.WithValue(req.Context(), askerKey{}, who))
 			}
-			if t := req.Header.Get(events.HeaderTrace); events.ValidTrace(t) {
-				req = req.WithContext(events.WithTrace(req.Context(), t))
+			if t := req.Header.Get(events.HeaderTrace); tracing.Valid(t) {
+				req = req.WithContext(tracing.NewContext(req.Context(), t))
 			}
 			if err := r.handle(w, req); err != nil {
 				refuse(w, err)
@@ -282,17 +285,17 @@ func unknownPath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) err
 		}
 	}
 	if len(methods) == 0 {
-		return events.Errorf(events.NotFound, "there is no %s: see /openapi.json", r.URL.Path)
+		return errcode.Errorf(errcode.NotFound, "there is no %s: see /openapi.json", r.URL.Path)
 	}
 	w.Header().Set("Allow", strings.Join(methods, ", "))
-	return withStatus(http.StatusMethodNotAllowed, events.Errorf(events.Invalid, "%s has no %s: use %s", r.URL.Path, r.Method, strings.Join(methods, " or ")))
+	return withStatus(http.StatusMethodNotAllowed, errcode.Errorf(errcode.Invalid, "%s has no %s: use %s", r.URL.Path, r.Method, strings.Join(methods, " or ")))
 }
 
 // guard refuses requests that a foreign page can make a browser send, and limits bodies.
 func (g *Gateway) guard(next http.Handler) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, withStatus(http.StatusForbidden, events.Errorf(events.Invalid, "a page of another site has made this request: it is refused")))
+		refuse(w, withStatus(http.StatusForbidden, errcode.Errorf(errcode.Invalid, "a page of another site has made this request: it is refused")))
 	}))
 	inner := cross.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -304,7 +307,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !g.Secure && !loopbackHost(r.Host) {
-			refuse(w, withStatus(http.StatusMisdirectedRequest, events.Errorf(events.Invalid, "Host %q is not this machine: use the address that the gateway has printed", r.Host)))
+			refuse(w, withStatus(http.StatusMisdirectedRequest, errcode.Errorf(errcode.Invalid, "Host %q is not this machine: use the address that the gateway has printed", r.Host)))
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
 
@@ -57,7 +57,7 @@ func TestNobodyTakesAllStreams(t *testing.T) {
 		for {
 			l, err := s.enter(who)
 			if err != nil {
-				if events.CodeOf(err) != events.Exhausted || (n == 0 && !strings.Contains(err.Error(), "eve-0 has 512")) {
+				if errcode.Of(err) != errcode.Exhausted || (n == 0 && !strings.Contains(err.Error(), "eve-0 has 512")) {
 					t.Errorf("refused with %v", err)
 				}
 				break

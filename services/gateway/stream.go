@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 )
 
@@ -79,7 +81,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...st
 	// The body was read: from here on only writes have a time-out, each its own.
 	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
 		s.leave()
-		return nil, events.Errorf(events.Internal, "a stream cannot be opened: %w", err)
+		return nil, errcode.Errorf(errcode.Internal, "a stream cannot be opened: %w", err)
 	}
 	return s, nil
 }
@@ -179,14 +181,14 @@ func (g *Gateway) allEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) jobEvents(w http.ResponseWriter, r *http.Request) error {
-	id := events.JobID(r.PathValue("job"))
+	id := ident.JobID(r.PathValue("job"))
 	if err := id.Check(); err != nil {
 		return err
 	}
 	if _, _, ok := g.feed.Job(id); !ok && !g.awaited.has(id) { // perhaps its record was removed, or is not read yet
 		_, err := g.Ports.Log.Last(r.Context(), events.StreamFacts, events.FamilySubject("*", string(id)))
-		if events.CodeOf(err) == events.NotFound {
-			return events.Errorf(events.NotFound, "there is no job %q", id)
+		if errcode.Of(err) == errcode.NotFound {
+			return errcode.Errorf(errcode.NotFound, "there is no job %q", id)
 		}
 		if err != nil {
 			return err
@@ -197,7 +199,7 @@ func (g *Gateway) jobEvents(w http.ResponseWriter, r *http.Request) error {
 
 // events streams facts. Those that are in the ring come from there, older ones are read for this
 // client.
-func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobID, live bool) error {
+func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job ident.JobID, live bool) error {
 	pattern := r.URL.Query().Get("type")
 	if _, err := path.Match(pattern, ""); err != nil {
 		return wrong("type", strconv.Quote(pattern)+" is no pattern: write worker.exited or incident.*")
@@ -238,9 +240,9 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job events.JobI
 type factReader struct {
 	g       *Gateway
 	out     *stream
-	job     events.JobID // empty = all
-	pattern string       // of types
-	live    bool         // also what has no position
+	job     ident.JobID // empty = all
+	pattern string      // of types
+	live    bool        // also what has no position
 	after   uint64
 	changed uint64 // position among what has none in the stream
 }
@@ -291,10 +293,10 @@ func (s *stream) flushSome() error {
 
 // ended sends the rest, and an error as a last item.
 func (g *Gateway) ended(ctx context.Context, s *stream, err error) {
-	if err != nil && events.CodeOf(err) != events.Cancelled {
-		g.Logger.WarnContext(ctx, "a stream has ended", "code", string(events.CodeOf(err)), "reason", err.Error())
-		p, _ := json.Marshal(Problem{Type: "about:blank", Title: "the stream has ended early", Status: statusOf(err), Detail: err.Error(), Code: events.CodeOf(err)}) // it has no value that JSON lacks
-		_ = s.add("error", "", p)                                                                                                                                     // the client has gone
+	if err != nil && errcode.Of(err) != errcode.Cancelled {
+		g.Logger.WarnContext(ctx, "a stream has ended", "code", string(errcode.Of(err)), "reason", err.Error())
+		p, _ := json.Marshal(Problem{Type: "about:blank", Title: "the stream has ended early", Status: statusOf(err), Detail: err.Error(), Code: errcode.Of(err)}) // it has no value that JSON lacks
+		_ = s.add("error", "", p)                                                                                                                                  // the client has gone
 	}
 	_ = s.flush() // the client has gone
 }

@@ -14,6 +14,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // sse is an open stream of server-sent events.
@@ -78,7 +83,7 @@ func (s *sse) next() (i item) {
 
 func (w *world) fact(job string, n int) uint64 {
 	w.Helper()
-	return w.publish(events.Event{ID: fmt.Sprintf("%s-%d", job, n), Entity: job, Number: uint64(n), Body: events.JobStopping{Job: events.JobID(job), Reason: strconv.Itoa(n)}})
+	return w.publish(events.Event{ID: fmt.Sprintf("%s-%d", job, n), Entity: job, Number: uint64(n), Body: events.JobStopping{Job: ident.JobID(job), Reason: strconv.Itoa(n)}})
 }
 
 // TestStreamsResume: a client that comes again with its position misses nothing and gets nothing
@@ -184,7 +189,7 @@ func TestLiveChanges(t *testing.T) {
 			seen[i.kind] = true
 		}
 	}
-	p, err := events.EncodeBody(events.Progress{Job: id, Generation: 1, Rank: 0, World: 1, Step: 7, Metrics: map[string]float64{"loss": 0.5}})
+	p, err := bodies.Encode(events.Progress{Job: id, Generation: 1, Rank: 0, World: 1, Step: 7, Metrics: map[string]float64{"loss": 0.5}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,9 +209,9 @@ func TestLiveChanges(t *testing.T) {
 // print stores a chunk of output.
 func (w *world) print(node string, slot, rank int, text string) {
 	w.Helper()
-	_, err := w.ports.Log.Publish(w.Context(), events.Message{
+	_, err := w.ports.Log.Publish(w.Context(), broker.Message{
 		Subject: events.LogSubject("j-0001", node, strconv.Itoa(slot)), Data: []byte(text),
-		Header: map[string][]string{events.HeaderLogRank: {strconv.Itoa(rank)}, events.HeaderLogGeneration: {"2"}, events.HeaderLogStream: {"stdout"}},
+		Header: map[string][]string{output.HeaderRank: {strconv.Itoa(rank)}, output.HeaderGeneration: {"2"}, output.HeaderStream: {"stdout"}},
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -333,7 +338,7 @@ func TestTooManyStreams(t *testing.T) {
 	defer limit()
 	a, b := w.stream("/api/v1/events"), w.stream("/api/v1/events")
 	refused := w.get("/api/v1/events")
-	if refused.status != http.StatusTooManyRequests || refused.problem(t).Code != events.Exhausted {
+	if refused.status != http.StatusTooManyRequests || refused.problem(t).Code != errcode.Exhausted {
 		t.Errorf("%d %s", refused.status, refused.body)
 	}
 	a.close()

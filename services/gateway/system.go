@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
@@ -24,16 +26,16 @@ type Overview struct {
 
 // Attention is something that a person should look at.
 type Attention struct {
-	Severity string        `json:"severity"` // error, warning or notice
-	Text     string        `json:"text"`
-	Job      events.JobID  `json:"job,omitempty"`
-	Node     events.NodeID `json:"node,omitempty"`
-	Since    time.Time     `json:"since,omitzero"`
+	Severity string       `json:"severity"` // error, warning or notice
+	Text     string       `json:"text"`
+	Job      ident.JobID  `json:"job,omitempty"`
+	Node     ident.NodeID `json:"node,omitempty"`
+	Since    time.Time    `json:"since,omitzero"`
 }
 
 // RecentIncident is an incident of a job. Of an open one only the cause is known.
 type RecentIncident struct {
-	Job  events.JobID  `json:"job"`
+	Job  ident.JobID   `json:"job"`
 	Time time.Time     `json:"time,omitzero"` // when the generation after it was sealed
 	Open bool          `json:"open"`
 	What view.Incident `json:"incident"`
@@ -123,7 +125,7 @@ func attention(v events.JobView, now time.Time) []Attention {
 	case v.OpenIncident != nil && !v.OpenIncident.Cause.Kind.Planned():
 		return of("warning", "recovers: "+v.OpenIncident.Cause.Detail, time.Time{})
 	case v.Spec.Failures.Max != nil && !v.State.Terminal() && 2*v.FailuresWithin(now) > *v.Spec.Failures.Max:
-		return of("warning", fmt.Sprintf("has used up %d of its %s", v.FailuresWithin(now), events.Plural(*v.Spec.Failures.Max, "failure")), time.Time{})
+		return of("warning", fmt.Sprintf("has used up %d of its %s", v.FailuresWithin(now), english.Plural(*v.Spec.Failures.Max, "failure")), time.Time{})
 	}
 	return nil
 }
@@ -151,7 +153,7 @@ func nodeAttention(n events.NodeView, now time.Time) (all []Attention) {
 
 // incidents returns the unplanned incidents of a job.
 func incidents(v events.JobView) (all []RecentIncident) {
-	sealed := map[events.Generation]time.Time{}
+	sealed := map[ident.Generation]time.Time{}
 	for _, g := range v.Generations {
 		sealed[g.Generation] = g.Sealed
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/services/cluster/waterfall"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/gateway"
@@ -60,13 +61,13 @@ func TestACommandIsPartOfTheTraceOfItsClient(t *testing.T) {
 			w.services()
 			s := w.submit(job, "Traceparent: "+parent)
 			root, n := all.find("gateway", "command job.submit")
-			if n != 1 || !slices.Equal(root.Links, []string{events.JobTrace(s.Job)}) || root.Attributes["regroup.job.id"] != string(s.Job) || root.Error != "" || root.End.Before(root.Start) {
+			if n != 1 || !slices.Equal(root.Links, []string{tracing.JobTrace(s.Job)}) || root.Attributes["regroup.job.id"] != string(s.Job) || root.Error != "" || root.End.Before(root.Start) {
 				t.Fatalf("%d spans of the gateway: %+v", n, root)
 			}
 			if want := parent; name != "of the client" && root.Parent != "" || name == "of the client" && root.Parent != want {
 				t.Errorf("its parent is %q", root.Parent)
 			}
-			if events.TraceID(root.Self) == events.TraceID(events.JobTrace(s.Job)) || !events.ValidTrace(root.Self) {
+			if tracing.TraceID(root.Self) == tracing.TraceID(tracing.JobTrace(s.Job)) || !tracing.Valid(root.Self) {
 				t.Errorf("it is %q", root.Self)
 			}
 			// A service tells of its spans after it has published the fact that answers.
@@ -146,7 +147,7 @@ func exported(t *testing.T, w *world, packing otlptracehttp.Compression, service
 func TestSpansOfOthers(t *testing.T) {
 	w := start(t)
 	s := w.submit(job)
-	trace := events.JobTrace(s.Job)
+	trace := tracing.JobTrace(s.Job)
 	if err := exported(t, w, otlptracehttp.GzipCompression, "mine", trace, "fetch data"); err != nil {
 		t.Fatal(err)
 	}

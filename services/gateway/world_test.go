@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -38,7 +40,7 @@ const token = "0123456789abcdef-test"
 // world is a control plane in this process with a gateway, and a client of it.
 type world struct {
 	testing.TB
-	ports   events.Ports
+	ports   broker.Ports
 	gateway *gateway.Gateway
 	url     string
 	client  *http.Client
@@ -203,7 +205,7 @@ func (w *world) eventually(what string, fn func() bool) {
 }
 
 // job stores a job as the registry does.
-func (w *world) job(id events.JobID) events.JobView {
+func (w *world) job(id ident.JobID) events.JobView {
 	w.Helper()
 	v := events.JobView{Job: id, State: events.JobStateRunning, Submitted: time.Now(), Generation: 2, Spec: spec.Job{Name: "j", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2}}}
 	controllertest.Record(w, w.ports, events.BucketJobs, string(id), 0, v)

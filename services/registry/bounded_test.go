@@ -11,9 +11,13 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -24,7 +28,7 @@ import (
 type failing struct {
 	t         *testing.T
 	processor *controller.Processor[job.State]
-	p         events.Ports
+	p         broker.Ports
 	now       time.Time
 	random    *rand.Rand
 	printed      int
@@ -85,11 +89,11 @@ func (f *failing) noise(n int) string {
 	return base64.StdEncoding.EncodeToString(b)[:n]
 }
 
-func (f *failing) exits(place events.Place, attempt int, g events.Generation, lines []string, detail string) {
+func (f *failing) exits(place ident.Place, attempt int, g ident.Generation, lines []string, detail string) {
 	f.say(events.WorkerExited{
-		WorkerRef: events.WorkerRef{
+		WorkerRef: roster.WorkerRef{
 			Job: "demo", Place: place, Agent: "A1", Attempt: attempt, Generation: g,
-			Incarnation: events.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt)),
+			Incarnation: ident.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt)),
 		},
 		ExitCode: 1, Detail: detail, Lines: lines,
 	})
@@ -117,9 +121,9 @@ func TestExitIsAlwaysRecorded(t *testing.T) {
 		for range 20 {
 			lines = append(lines, f.noise(16<<10))
 		}
-		f.exits(events.Place{Node: "node-a", Slot: events.Slot(i)}, 1, 0, lines, "exit code 1")
+		f.exits(ident.Place{Node: "node-a", Slot: ident.Slot(i)}, 1, 0, lines, "exit code 1")
 	}
-	f.exits(events.Place{Node: "node-b"}, 1, 0, []string{f.noise(900_000) + " ValueError: at the end"}, "exit code 1")
+	f.exits(ident.Place{Node: "node-b"}, 1, 0, []string{f.noise(900_000) + " ValueError: at the end"}, "exit code 1")
 	f.process()
 	v := f.view()
 	if len(v.Workers) != 9 {
@@ -127,7 +131,7 @@ func TestExitIsAlwaysRecorded(t *testing.T) {
 	}
 	for _, w := range v.Workers {
 		text := strings.Join(w.Lines, "\n")
-		if w.State != events.WorkerStateFailed || !strings.Contains(text, "left out]") {
+		if w.State != roster.WorkerStateFailed || !strings.Contains(text, "left out]") {
 			t.Errorf("%s is %s and says %.80q", w.Place, w.State, text)
 		}
 	}
@@ -147,11 +151,11 @@ func TestJobFitsItsStore(t *testing.T) {
 	f := newFailing(t, workers)
 	for attempt := 1; attempt <= 2; attempt++ {
 		for i := range workers {
-			place := events.Place{Node: events.NodeID(fmt.Sprintf("node-%d", i/8)), Slot: events.Slot(i % 8)}
-			g := events.Generation((attempt-1)*workers + i + 1)
+			place := ident.Place{Node: ident.NodeID(fmt.Sprintf("node-%d", i/8)), Slot: ident.Slot(i % 8)}
+			g := ident.Generation((attempt-1)*workers + i + 1)
 			f.say(events.RoundSealed{
 				Job: "demo", Generation: g, From: g - 1, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: -1, Detail: f.noise(1000)},
-				Members: []events.Member{{Place: place, Attempt: attempt, Incarnation: events.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt))}},
+				Members: []roster.Member{{Place: place, Attempt: attempt, Incarnation: ident.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt))}},
 			})
 			lines := []string{f.noise(2000), f.noise(2000), f.noise(2000), f.noise(2000)}
 			f.exits(place, attempt, g, lines, f.noise(1000))
@@ -166,7 +170,7 @@ func TestJobFitsItsStore(t *testing.T) {
 		t.Errorf("%d of %d workers are on record", n, workers)
 	}
 	for _, w := range v.Workers {
-		if w.State != events.WorkerStateFailed || w.Attempt != 2 {
+		if w.State != roster.WorkerStateFailed || w.Attempt != 2 {
 			t.Fatalf("%s is %s in attempt %d", w.Place, w.State, w.Attempt)
 		}
 	}
@@ -202,7 +206,7 @@ func TestOutboxIsBounded(t *testing.T) {
 	full := true
 	bus.FailPublishes(func(string) (bool, error) {
 		if full {
-			return false, events.Errorf(events.Unavailable, "the stream is full")
+			return false, errcode.Errorf(errcode.Unavailable, "the stream is full")
 		}
 		return false, nil
 	})
@@ -210,7 +214,7 @@ func TestOutboxIsBounded(t *testing.T) {
 	for i := 0; i < 100_000 && refused == nil; i++ {
 		refused = process(events.JobScale{Job: "demo", Workers: spec.Workers{Min: 1, Max: 2 + i%7}})
 	}
-	if !errors.Is(refused, events.ErrUnavailable) {
+	if !errors.Is(refused, errcode.ErrUnavailable) {
 		t.Fatalf("it goes on for ever, or ends with %v", refused)
 	}
 	full = false
@@ -225,7 +229,7 @@ func TestDroppedLinesAreSummedOnce(t *testing.T) {
 	f := newFailing(t, 2)
 	for slot := range 2 {
 		x := events.WorkerExited{
-			WorkerRef: events.WorkerRef{Job: "demo", Place: events.Place{Node: "node-a", Slot: events.Slot(slot)}, Agent: "A1", Attempt: 1, Incarnation: events.Incarnation(fmt.Sprint("w", slot))},
+			WorkerRef: roster.WorkerRef{Job: "demo", Place: ident.Place{Node: "node-a", Slot: ident.Slot(slot)}, Agent: "A1", Attempt: 1, Incarnation: ident.Incarnation(fmt.Sprint("w", slot))},
 			Asked:     true, Detail: "exit code 0", Dropped: 18_893,
 		}
 		f.say(x)

@@ -7,13 +7,17 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 )
 
 // heard asks any replica for a job's progress.
-func seen(t *testing.T, p events.Ports, id events.JobID) (events.JobProgress, bool) {
+func seen(t *testing.T, p broker.Ports, id ident.JobID) (events.JobProgress, bool) {
 	t.Helper()
-	query, err := events.EncodeBody(events.ProgressQuery{Jobs: []events.JobID{id, "nobody-0001"}})
+	query, err := bodies.Encode(events.ProgressQuery{Jobs: []ident.JobID{id, "nobody-0001"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +27,7 @@ func seen(t *testing.T, p events.Ports, id events.JobID) (events.JobProgress, bo
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := events.DecodeBody[events.ProgressAnswer](answer)
+	a, err := bodies.Decode[events.ProgressAnswer](answer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +55,7 @@ func TestNewestStepIsAnsweredBeforeItIsStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		say := func(rank int, step uint64, loss float64) {
-			data, err := events.EncodeBody(events.Progress{Job: id, Place: two[0], Generation: 1, Rank: rank, Step: step, Metrics: map[string]float64{"loss": loss}})
+			data, err := bodies.Encode(events.Progress{Job: id, Place: two[0], Generation: 1, Rank: rank, Step: step, Metrics: map[string]float64{"loss": loss}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +112,7 @@ func TestServiceReportsItsPresence(t *testing.T) {
 			t.Error("one is left:", err)
 		}
 		stopB()
-		if err := alive(); events.CodeOf(err) != events.Unavailable {
+		if err := alive(); errcode.Of(err) != errcode.Unavailable {
 			t.Errorf("no replica is left: %v", err)
 		}
 	})

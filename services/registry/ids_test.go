@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -16,10 +19,10 @@ import (
 
 // alike returns the ids of n events of one source whose jobs of one name have equal short ids.
 func alike(name string, n int) []string {
-	by := map[events.JobID][]string{}
+	by := map[ident.JobID][]string{}
 	for i := 0; ; i++ {
 		id := fmt.Sprint("event-", i)
-		job := events.JobIDFrom(name, "/client", id)
+		job := ident.JobIDFrom(name, "/client", id)
 		if by[job] = append(by[job], id); len(by[job]) == n {
 			return by[job]
 		}
@@ -27,9 +30,9 @@ func alike(name string, n int) []string {
 }
 
 // jobsByOrigin returns the jobs in the bucket.
-func jobsByOrigin(t *testing.T, p events.Ports) map[string]events.JobID {
+func jobsByOrigin(t *testing.T, p broker.Ports) map[string]ident.JobID {
 	t.Helper()
-	out := map[string]events.JobID{}
+	out := map[string]ident.JobID{}
 	all, err := document.All[events.JobView](t.Context(), p.Buckets.Bucket(events.BucketJobs))
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +66,7 @@ func TestEventsWithEqualShortIDs(t *testing.T) {
 		jobs := jobsByOrigin(t, p)
 		lengths := map[int]int{}
 		for _, id := range ids {
-			job := jobs[events.Origin("/client", id)]
+			job := jobs[ident.Origin("/client", id)]
 			if job == "" {
 				t.Fatalf("the job of %s has vanished; there are %v", id, jobs)
 			}
@@ -125,7 +128,7 @@ func TestExpiredSubmitMakesNoJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, err := cloudevent.Decode(last.Header, last.Data)
-		if r, ok := e.Body.(events.JobRejected); err != nil || !ok || r.Command != "s1" || !r.Expired.Equal(expires) || r.Code != events.Unavailable {
+		if r, ok := e.Body.(events.JobRejected); err != nil || !ok || r.Command != "s1" || !r.Expired.Equal(expires) || r.Code != errcode.Unavailable {
 			t.Errorf("published %+v, %v", e.Body, err)
 		}
 		give()

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/controller"
@@ -22,7 +25,7 @@ func NewStepTracker() job.StepTracker { return job.StepTracker{Gap: 5 * CheckEve
 
 // listener receives the steps of all jobs. They are kept in memory: no step waits for a write.
 type listener struct {
-	ports events.Ports
+	ports broker.Ports
 
 	mu   sync.Mutex
 	tracker job.StepTracker
@@ -34,7 +37,7 @@ func (l *listener) records(controller.Emit) (changed func(string, []byte), liste
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if value == nil {
-			l.tracker.Forget(events.JobID(key))
+			l.tracker.Forget(ident.JobID(key))
 			return
 		}
 		// Replicas of a newer version handle the documents that this one cannot decode.
@@ -46,9 +49,9 @@ func (l *listener) records(controller.Emit) (changed func(string, []byte), liste
 
 // stepped is the part of a job's view that the tracker needs, without its thousands of workers.
 type stepped struct {
-	Job             events.JobID             `json:"job"`
+	Job             ident.JobID              `json:"job"`
 	State           events.JobState          `json:"state"`
-	Generation      events.Generation        `json:"generation"`
+	Generation      ident.Generation         `json:"generation"`
 	Step            uint64                   `json:"step"`
 	StepAt          time.Time                `json:"step_at"`
 	TimeWithoutStep spec.Duration            `json:"time_without_step"`
@@ -64,7 +67,7 @@ func (s stepped) job() events.JobView {
 
 func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Signals.Hear(ctx, events.AllProgress, "", func(_ string, data []byte) {
-		p, err := events.DecodeBody[events.Progress](data)
+		p, err := bodies.Decode[events.Progress](data)
 		if err != nil {
 			return // a signal may be lost
 		}
@@ -78,11 +81,11 @@ func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 // answer answers queries of jobs' progress from memory. Every replica receives all signals.
 func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceRegistry, events.VerbProgress), events.ServiceRegistry, func(_ context.Context, data []byte) ([]byte, error) {
-		q, err := events.DecodeBody[events.ProgressQuery](data)
+		q, err := bodies.Decode[events.ProgressQuery](data)
 		if err != nil {
 			return nil, err
 		}
-		a := events.ProgressAnswer{Jobs: make(map[events.JobID]events.JobProgress, len(q.Jobs))}
+		a := events.ProgressAnswer{Jobs: make(map[ident.JobID]events.JobProgress, len(q.Jobs))}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, id := range q.Jobs {
@@ -90,7 +93,7 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 				a.Jobs[id] = h
 			}
 		}
-		return events.EncodeBody(a)
+		return bodies.Encode(a)
 	})
 }
 
@@ -98,7 +101,7 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 func (l *listener) observe(entity string, _ func() []string, _ func(string) (job.State, bool)) any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p, _ := l.tracker.Progress(events.JobID(entity))
+	p, _ := l.tracker.Progress(ident.JobID(entity))
 	return p
 }
 

@@ -8,19 +8,22 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // running submits a job with a hang limit and brings it to its first good step.
-func running(t *testing.T, p events.Ports) events.JobID {
+func running(t *testing.T, p broker.Ports) ident.JobID {
 	t.Helper()
 	say(t, p, events.Event{ID: "s1", Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: spec.Job{
 		Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2}, Recovery: spec.RecoveryInProcess,
 		Health: spec.Health{Hang: spec.Duration(20 * time.Second)},
 	}}})
-	id := events.JobIDFrom("demo", "/client", "s1")
+	id := ident.JobIDFrom("demo", "/client", "s1")
 	fact(t, p, "p1", string(id), 1, events.PlacementSet{Job: id, Places: two})
 	fact(t, p, "r1", string(id), 1, sealed(id))
 	fact(t, p, "w1", string(id), 0, events.WorkerReady{WorkerRef: ref(id, two[0], "w1"), Step: 1})
@@ -28,10 +31,10 @@ func running(t *testing.T, p events.Ports) events.JobID {
 }
 
 // steps publishes n steps of rank 0, one a second.
-func steps(t *testing.T, p events.Ports, id events.JobID, from uint64, n int) {
+func steps(t *testing.T, p broker.Ports, id ident.JobID, from uint64, n int) {
 	t.Helper()
 	for i := range uint64(n) {
-		data, err := events.EncodeBody(events.Progress{Job: id, Place: two[0], Generation: 1, Step: from + i})
+		data, err := bodies.Encode(events.Progress{Job: id, Place: two[0], Generation: 1, Step: from + i})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +45,7 @@ func steps(t *testing.T, p events.Ports, id events.JobID, from uint64, n int) {
 	}
 }
 
-func stalls(t *testing.T, p events.Ports) int {
+func stalls(t *testing.T, p broker.Ports) int {
 	t.Helper()
 	return strings.Count(published(t, p), "job.stalled")
 }
@@ -89,7 +92,7 @@ func TestThousandStepsAreStoredAFewTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range uint64(1000) {
-			data, _ := events.EncodeBody(events.Progress{Job: id, Place: two[0], Generation: 1, Step: 2 + i})
+			data, _ := bodies.Encode(events.Progress{Job: id, Place: two[0], Generation: 1, Step: 2 + i})
 			if err := p.Signals.Send(events.ProgressSubject(id), data); err != nil {
 				t.Fatal(err)
 			}
@@ -155,12 +158,12 @@ func TestStepsOfAnotherReplicaCount(t *testing.T) {
 }
 
 // noSignals returns ports on which no progress arrives.
-func noSignals(p events.Ports) events.Ports {
+func noSignals(p broker.Ports) broker.Ports {
 	p.Signals = mute{p.Signals}
 	return p
 }
 
-type mute struct{ events.Signals }
+type mute struct{ broker.Signals }
 
 func TestSignalsOfUnknownJobsCreateNoDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

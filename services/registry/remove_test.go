@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
@@ -15,7 +18,7 @@ import (
 )
 
 // refusals lists the refused commands.
-func refusals(t *testing.T, p events.Ports) string {
+func refusals(t *testing.T, p broker.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string {
 		if r, ok := e.Body.(events.JobRejected); ok {
@@ -63,7 +66,7 @@ func TestRemovedJobIsNotSubmittedAgain(t *testing.T) {
 		}
 		submit(t, p, ids[1], "another")
 		jobs := jobsByOrigin(t, p)
-		if other := jobs[events.Origin("/client", ids[1])]; other == id || view(t, p, other).Spec.Command[0] != "another" {
+		if other := jobs[ident.Origin("/client", ids[1])]; other == id || view(t, p, other).Spec.Command[0] != "another" {
 			t.Errorf("the job of another event is %q", other)
 		}
 		stopA()
@@ -93,7 +96,7 @@ func TestRemovedJobLeavesNothing(t *testing.T) {
 	stored := func() []byte {
 		t.Helper()
 		b, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), id)
-		if err != nil && events.CodeOf(err) != events.NotFound {
+		if err != nil && errcode.Of(err) != errcode.NotFound {
 			t.Fatal(err)
 		}
 		return b

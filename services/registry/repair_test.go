@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
@@ -15,7 +17,7 @@ import (
 )
 
 // telling runs a replica that says what it repairs.
-func telling(t *testing.T, p events.Ports) (stop func(), printed *[]string) {
+func telling(t *testing.T, p broker.Ports) (stop func(), printed *[]string) {
 	t.Helper()
 	printed = new([]string)
 	s, err := registry.New(p, func(o controller.Observation) {
@@ -84,7 +86,7 @@ func TestADestroyedJobIsMadeOfItsFacts(t *testing.T) {
 
 			controllertest.Overwrite(t, p, events.BucketJobs, "nobody-1", controllertest.Answer)
 			synctest.Wait()
-			if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "nobody-1"); events.CodeOf(err) != events.NotFound {
+			if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "nobody-1"); errcode.Of(err) != errcode.NotFound {
 				t.Errorf("a key of nobody is still there: %v", err)
 			}
 			stop()

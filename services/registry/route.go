@@ -6,7 +6,10 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -19,7 +22,7 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 	id, ok := events.JobOf(in.Body)
 	switch b := in.Body.(type) {
 	case events.JobSubmit:
-		return submitted(events.JobIDs(b.Spec.Name, in.Source, in.ID), in, state)
+		return submitted(ident.JobIDs(b.Spec.Name, in.Source, in.ID), in, state)
 	case events.PlacementSet, events.PlacementWaiting:
 		return unknown(id, in, state)
 	case events.Progress, events.StepsStalled:
@@ -34,7 +37,7 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 }
 
 // one routes to one job, or to none if the id is no valid key.
-func one(id events.JobID) []string {
+func one(id ident.JobID) []string {
 	if id.Check() != nil {
 		return nil
 	}
@@ -42,7 +45,7 @@ func one(id events.JobID) []string {
 }
 
 // submitted routes to the job that the event has submitted before, or else to its first free id.
-func submitted(ids []events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
+func submitted(ids []ident.JobID, in events.Input, state func(string) (job.State, bool)) []string {
 	free := ids[len(ids)-1]
 	for _, id := range slices.Backward(ids) {
 		s, ok := state(string(id))
@@ -61,7 +64,7 @@ func submitted(ids []events.JobID, in events.Input, state func(string) (job.Stat
 }
 
 // existing routes to a job that has a document: signals must not create one.
-func existing(id events.JobID, state func(string) (job.State, bool)) []string {
+func existing(id ident.JobID, state func(string) (job.State, bool)) []string {
 	if _, ok := state(string(id)); !ok {
 		return nil
 	}
@@ -69,14 +72,14 @@ func existing(id events.JobID, state func(string) (job.State, bool)) []string {
 }
 
 // unknown routes the scheduler's record, which is read periodically: to no job that has it already.
-func unknown(id events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
+func unknown(id ident.JobID, in events.Input, state func(string) (job.State, bool)) []string {
 	if s, ok := state(string(id)); ok && in.ID == "" && s.Superseded(in.Number) {
 		return nil
 	}
 	return one(id)
 }
 
-func on(n events.NodeID, known func() []string, state func(string) (job.State, bool)) []string {
+func on(n ident.NodeID, known func() []string, state func(string) (job.State, bool)) []string {
 	var jobs []string
 	for _, id := range known() {
 		if s, ok := state(id); ok && s.Concerns(n) {
@@ -88,12 +91,12 @@ func on(n events.NodeID, known func() []string, state func(string) (job.State, b
 
 // records are the views that the other services publish.
 type records struct {
-	buckets events.Buckets
+	buckets broker.Buckets
 	jobs    document.Reader[events.JobView]
 	nodes   document.Reader[events.NodeView]
 }
 
-func newRecords(b events.Buckets) *records {
+func newRecords(b broker.Buckets) *records {
 	r := &records{buckets: b}
 	r.jobs.Bucket, r.nodes.Bucket = b.Bucket(events.BucketJobs), b.Bucket(events.BucketNodes)
 	return r
@@ -103,7 +106,7 @@ func newRecords(b events.Buckets) *records {
 // whole, so repeating them is harmless: the machine ignores what it knows. Each input carries the
 // number of the last fact that it accounts for.
 func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
-	live := map[events.JobID]events.JobView{}
+	live := map[ident.JobID]events.JobView{}
 	jobs, err := k.jobs.Records(ctx)
 	if err != nil {
 		return err
@@ -140,7 +143,7 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	if err != nil {
 		return err
 	}
-	workers := map[events.NodeID][]events.WorkerView{}
+	workers := map[ident.NodeID][]roster.WorkerView{}
 	for _, v := range live {
 		for _, w := range v.Workers {
 			workers[w.Place.Node] = append(workers[w.Place.Node], w)
@@ -185,7 +188,7 @@ func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipant
 	b := events.RoundParticipantsSet{Job: v.Job, Round: g.Round, Nodes: g.Participants, Workers: v.Spec.Workers, Closed: g.Closed, Abandoned: g.Abandoned, Reason: "as the rendezvous shows it"}
 	for _, n := range g.Placed {
 		for s := range v.Spec.Rendezvous.WorkersPerNode {
-			b.Places = append(b.Places, events.Place{Node: n, Slot: events.Slot(s)})
+			b.Places = append(b.Places, ident.Place{Node: n, Slot: ident.Slot(s)})
 		}
 	}
 	return b
@@ -193,12 +196,12 @@ func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipant
 
 // missed reports whether some job has missed a fact about a node, judging by the job's workers
 // there: it counts workers as running that are gone, or as lost that run.
-func missed(v events.NodeView, workers []events.WorkerView) bool {
+func missed(v events.NodeView, workers []roster.WorkerView) bool {
 	ended := v.State == events.NodeStateLost || v.State == events.NodeStateLeft
 	for _, w := range workers {
 		switch {
 		case w.State.Ended(): // lost with an agent that is alive: the loss arrived after the return
-			if !ended && w.State == events.WorkerStateLost && w.Agent == v.Incarnation {
+			if !ended && w.State == roster.WorkerStateLost && w.Agent == v.Incarnation {
 				return true
 			}
 		case ended:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -18,7 +19,7 @@ func TestStoredPlacesReachAJobOnce(t *testing.T) {
 		s, _ = m.Step(s, events.Input{ID: "x", Number: number, Body: b}, time.Unix(1000, 0))
 	}
 	step(0, events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}.WithDefaults()})
-	set := events.PlacementSet{Job: "demo", Places: events.Places{{Node: "node-a"}}}
+	set := events.PlacementSet{Job: "demo", Places: ident.Places{{Node: "node-a"}}}
 	step(4, set)
 	if s.View.State != events.JobStateWaiting {
 		t.Fatalf("the job is %q", s.View.State)

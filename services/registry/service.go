@@ -9,6 +9,9 @@ package registry
 
 import (
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -17,7 +20,7 @@ import (
 var _ controller.Shrinker[job.State] = job.State{}
 
 // New returns one replica of the registry. It does no I/O. observe may be nil.
-func New(ports events.Ports, observe func(controller.Observation)) (*controller.Host[job.State], error) {
+func New(ports broker.Ports, observe func(controller.Observation)) (*controller.Host[job.State], error) {
 	hear := &listener{ports: ports, tracker: NewStepTracker()}
 	known := newRecords(ports.Buckets)
 	return controller.New(controller.Options[job.State]{
@@ -25,7 +28,7 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 		Machine: job.Machine{},
 		Bucket:  events.BucketJobs,
 		Ports:   ports,
-		Consumers: []events.Consumer{
+		Consumers: []broker.Consumer{
 			{Stream: events.StreamCommands, Durable: "registry-cmd", Subjects: []string{events.AllJobCommands}},
 			{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{
 				events.FamilySubject(events.FamilyWorker, "*"), events.FamilySubject(events.FamilyRound, "*"),
@@ -48,19 +51,19 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 
 // reject returns the fact that tells a client why its command was refused before it had a job.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
+	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: errcode.Of(why), Errors: errcode.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
 	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true
 }
 
 // jobOf returns the job that a refused command is about, or "" if that must not be said in the
 // facts of the job: it is not the submitter's, or who has sent it is not proved.
-func jobOf(e events.Event) events.JobID {
+func jobOf(e events.Event) ident.JobID {
 	id, _ := events.JobOf(e.Body)
 	if _, ok := events.SubmitterOf(e.Source); ok {
 		id = ""
 	}
 	if b, ok := e.Body.(events.JobSubmit); ok {
-		id = events.JobIDFrom(b.Spec.Name, e.Source, e.ID)
+		id = ident.JobIDFrom(b.Spec.Name, e.Source, e.ID)
 	}
 	if id.Check() != nil {
 		return ""

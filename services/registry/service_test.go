@@ -11,7 +11,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/registry"
@@ -20,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a replica inside a synctest bubble.
-func start(t *testing.T, p events.Ports) (stop func()) {
+func start(t *testing.T, p broker.Ports) (stop func()) {
 	t.Helper()
 	s, err := registry.New(p, nil)
 	if err != nil {
@@ -30,53 +34,53 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 }
 
 // say publishes a fact or a command and waits until it is applied.
-func say(t *testing.T, p events.Ports, e events.Event) {
+func say(t *testing.T, p broker.Ports, e events.Event) {
 	t.Helper()
 	controllertest.PublishEvent(t, p, e)
 	synctest.Wait()
 }
 
-func fact(t *testing.T, p events.Ports, id, entity string, number uint64, b events.Body) {
+func fact(t *testing.T, p broker.Ports, id, entity string, number uint64, b events.Body) {
 	t.Helper()
 	say(t, p, events.Event{ID: id, Source: "/regroup/test", Entity: entity, Number: number, Body: b})
 }
 
 // published lists the registry's facts.
-func published(t *testing.T, p events.Ports) string {
+func published(t *testing.T, p broker.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string { return string(e.Body.Type().Family()) + "." + e.Body.Type().Kind() },
 		events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyIncident, "*"))
 }
 
-func wantPublished(t *testing.T, p events.Ports, want string) {
+func wantPublished(t *testing.T, p broker.Ports, want string) {
 	t.Helper()
 	if got := published(t, p); got != want {
 		t.Errorf("published %q\nwant %q", got, want)
 	}
 }
 
-func view(t *testing.T, p events.Ports, id events.JobID) events.JobView {
+func view(t *testing.T, p broker.Ports, id ident.JobID) events.JobView {
 	t.Helper()
 	return controllertest.View[events.JobView](t, p, events.BucketJobs, string(id))
 }
 
-var two = []events.Place{{Node: "a"}, {Node: "b"}}
+var two = []ident.Place{{Node: "a"}, {Node: "b"}}
 
-func submit(t *testing.T, p events.Ports, id string, command ...string) events.JobID {
+func submit(t *testing.T, p broker.Ports, id string, command ...string) ident.JobID {
 	t.Helper()
 	say(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: spec.Job{
 		Name:    "demo",
 		Command: command, Workers: spec.Workers{Min: 1, Max: 2}, Recovery: spec.RecoveryInProcess,
 	}}})
-	return events.JobIDFrom("demo", "/client", id)
+	return ident.JobIDFrom("demo", "/client", id)
 }
 
-func ref(id events.JobID, at events.Place, inc string) events.WorkerRef {
-	return events.WorkerRef{Job: id, Place: at, Incarnation: events.Incarnation(inc), Agent: "A1", Attempt: 1, Generation: 1}
+func ref(id ident.JobID, at ident.Place, inc string) roster.WorkerRef {
+	return roster.WorkerRef{Job: id, Place: at, Incarnation: ident.Incarnation(inc), Agent: "A1", Attempt: 1, Generation: 1}
 }
 
-func sealed(id events.JobID) events.RoundSealed {
-	return events.RoundSealed{Job: id, Generation: 1, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}, Members: []events.Member{
+func sealed(id ident.JobID) events.RoundSealed {
+	return events.RoundSealed{Job: id, Generation: 1, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}, Members: []roster.Member{
 		{Place: two[0], Incarnation: "w1", Attempt: 1, Rank: 0}, {Place: two[1], Incarnation: "w2", Attempt: 1, Rank: 1},
 	}}
 }
@@ -121,7 +125,7 @@ func TestRefusedCommandsOfASubmitterLeaveNoTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		eve := events.Submitter{Name: "eve"}.Source()
-		for n, job := range []events.JobID{id, "nobody-1"} {
+		for n, job := range []ident.JobID{id, "nobody-1"} {
 			say(t, p, events.Event{ID: fmt.Sprint("stop-", n), Source: eve, Body: events.JobStop{Job: job}})
 		}
 		wantPublished(t, p, "job.submitted, job.rejected, job.rejected")
@@ -134,7 +138,7 @@ func TestRefusedCommandsOfASubmitterLeaveNoTrace(t *testing.T) {
 		if after, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id)); err != nil || !bytes.Equal(after, before) {
 			t.Errorf("the job's document is another one: %v", err)
 		}
-		if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "nobody-1"); events.CodeOf(err) != events.NotFound {
+		if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "nobody-1"); errcode.Of(err) != errcode.NotFound {
 			t.Errorf("the unknown job has a document: %v", err)
 		}
 		stop()
@@ -155,13 +159,13 @@ func TestRefusedCommandGivesEveryReason(t *testing.T) {
 		synctest.Wait()
 		wantPublished(t, p, "job.rejected, job.rejected, job.rejected")
 		// Nothing is stored for jobs that never existed.
-		for _, id := range []string{string(events.JobIDFrom("demo", "/client", "s1")), "nosuch-0001", "nosuch-0002"} {
-			if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), id); !errors.Is(err, events.ErrNotFound) {
+		for _, id := range []string{string(ident.JobIDFrom("demo", "/client", "s1")), "nosuch-0001", "nosuch-0002"} {
+			if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), id); !errors.Is(err, errcode.ErrNotFound) {
 				t.Errorf("%s left a document: %v", id, err)
 			}
 		}
 		// A command that cannot be decoded is answered too.
-		controllertest.Publish(t, p, events.Message{Subject: "regroup.cmd.job.submit", ID: "junk", Data: []byte("{")})
+		controllertest.Publish(t, p, broker.Message{Subject: "regroup.cmd.job.submit", ID: "junk", Data: []byte("{")})
 		synctest.Wait()
 		wantPublished(t, p, "job.rejected, job.rejected, job.rejected, job.rejected")
 		stop()
@@ -176,7 +180,7 @@ func TestMissedFactsAreReadFromOtherServices(t *testing.T) {
 		synctest.Wait()
 		id := submit(t, p, "s1", "x")
 		// The facts of these views never arrive.
-		controllertest.Record(t, p, events.BucketPlacements, events.PoolKey, 0, events.PoolView{Jobs: map[events.JobID]events.PlacementView{id: {Places: two}}})
+		controllertest.Record(t, p, events.BucketPlacements, events.PoolKey, 0, events.PoolView{Jobs: map[ident.JobID]events.PlacementView{id: {Places: two}}})
 		controllertest.Record(t, p, events.BucketRounds, string(id), 0, events.RoundView{Job: id, State: events.RoundStateSealed, Generation: 1, Members: sealed(id).Members})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
@@ -54,7 +55,7 @@ func TestRoundFitsItsStore(t *testing.T) {
 		for k := range noise {
 			noise[k] = byte(random.Uint32())
 		}
-		node, incarnation := events.NodeID(fmt.Sprintf("node-%d", i)), events.Incarnation(fmt.Sprintf("01%024d", i))
+		node, incarnation := ident.NodeID(fmt.Sprintf("node-%d", i)), ident.Incarnation(fmt.Sprintf("01%024d", i))
 		say(events.NodeEnter{Job: "demo-0000", Node: node, Incarnation: incarnation, Slots: 1, Spec: spec})
 		say(events.NodeExit{Job: "demo-0000", Node: node, Incarnation: incarnation, Reason: base64.StdEncoding.EncodeToString(noise)})
 		if i%64 == 0 {

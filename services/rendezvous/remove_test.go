@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -36,7 +39,7 @@ func TestRoundOfRemovedJobIsRemoved(t *testing.T) {
 				synctest.Wait()
 				controllertest.PublishEvent(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
 					Job: job, Spec: spec.Job{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: spec.Workers{Min: 1, Max: 1},
-					Places: []events.Place{{Node: "node-a"}},
+					Places: []ident.Place{{Node: "node-a"}},
 				}})
 				synctest.Wait()
 				for i, b := range c.facts {
@@ -45,7 +48,7 @@ func TestRoundOfRemovedJobIsRemoved(t *testing.T) {
 				}
 				time.Sleep(time.Minute) // let the records be compared
 				_, _, err = p.Buckets.Bucket(events.BucketRounds).Load(t.Context(), string(job))
-				if gone := events.CodeOf(err) == events.NotFound; gone != c.gone {
+				if gone := errcode.Of(err) == errcode.NotFound; gone != c.gone {
 					t.Errorf("gone: %v, want %v (%v)", gone, c.gone, err)
 				}
 				if !c.gone {
@@ -56,7 +59,7 @@ func TestRoundOfRemovedJobIsRemoved(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if l, err := events.DecodeBody[events.Launch](m.Data); err != nil || l.Phase != events.PhaseStop {
+				if l, err := bodies.Decode[events.Launch](m.Data); err != nil || l.Phase != events.PhaseStop {
 					t.Errorf("the node has no stop: %+v, %v", l, err)
 				}
 				stop()

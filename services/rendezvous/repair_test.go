@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -34,7 +36,7 @@ func formAgain(t *testing.T, recovery spec.Recovery) {
 		return stop
 	}
 	stop := run()
-	places := []events.Place{{Node: "node-a"}, {Node: "node-b"}}
+	places := []ident.Place{{Node: "node-a"}, {Node: "node-b"}}
 	controllertest.PublishEvent(t, p, events.Event{ID: "p1", Entity: string(job), Number: 1, Body: events.PlacementSet{
 		Job: job, Spec: spec.Job{Name: "demo", Command: []string{"x"}, Recovery: recovery}.WithDefaults(), Workers: spec.Workers{Min: 2, Max: 2}, Places: places,
 	}})
@@ -42,7 +44,7 @@ func formAgain(t *testing.T, recovery spec.Recovery) {
 	join := func(suffix string) {
 		t.Helper()
 		for n, place := range places {
-			ask, err := events.EncodeBody(events.MemberJoin{Job: job, Place: place, Incarnation: events.Incarnation("W" + suffix + string(rune('a'+n))), Agent: "A", Attempt: 1, Address: "10.0.0.1:5000"})
+			ask, err := bodies.Encode(events.MemberJoin{Job: job, Place: place, Incarnation: ident.Incarnation("W" + suffix + string(rune('a'+n))), Agent: "A", Attempt: 1, Address: "10.0.0.1:5000"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +60,7 @@ func formAgain(t *testing.T, recovery spec.Recovery) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := events.DecodeBody[events.Launch](m.Data)
+		l, err := bodies.Decode[events.Launch](m.Data)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -77,7 +79,7 @@ type roundHead struct {
 	State events.RoundState `json:"state"`
 }
 
-func newRecords(p events.Ports) *records {
+func newRecords(p broker.Ports) *records {
 	r := &records{}
 	r.jobs.Bucket, r.nodes.Bucket = p.Buckets.Bucket(events.BucketJobs), p.Buckets.Bucket(events.BucketNodes)
 	r.rounds.Bucket = p.Buckets.Bucket(events.BucketRounds)
@@ -103,12 +105,12 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 		if r.View.State != events.RoundStateClosed || known[r.Key] {
 			continue
 		}
-		removed, err := controller.JobRemoved(ctx, k.jobs.Bucket, events.JobID(r.Key))
+		removed, err := controller.JobRemoved(ctx, k.jobs.Bucket, ident.JobID(r.Key))
 		if err != nil {
 			return err
 		}
 		if removed {
-			emit(events.Input{Body: events.JobRemoved{Job: events.JobID(r.Key)}})
+			emit(events.Input{Body: events.JobRemoved{Job: ident.JobID(r.Key)}})
 		}
 	}
 	for _, r := range jobs {

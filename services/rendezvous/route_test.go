@@ -9,6 +9,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -17,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const job = events.JobID("demo-0001")
+const job = ident.JobID("demo-0001")
 
 // rounds is one job, stepped by hand.
 type rounds struct {
@@ -39,29 +41,29 @@ func placed() *rounds {
 	r := &rounds{s: round.Machine{}.New(string(job)), now: time.Unix(1000, 0)}
 	jobSpec := spec.Job{Name: "demo", Command: []string{"x"}, Recovery: spec.RecoveryInProcess}.WithDefaults()
 	r.step(1, events.PlacementSet{
-		Job: job, Spec: jobSpec, Workers: spec.Workers{Min: 1, Max: 2}, Places: []events.Place{{Node: "node-a"}, {Node: "node-b"}},
+		Job: job, Spec: jobSpec, Workers: spec.Workers{Min: 1, Max: 2}, Places: []ident.Place{{Node: "node-a"}, {Node: "node-b"}},
 	})
 	return r
 }
 
 func TestSteadyHeartbeatReachesNoJob(t *testing.T) {
 	r := placed()
-	after := func(d time.Duration, n events.NodeID, held map[events.JobID]uint64) bool {
+	after := func(d time.Duration, n ident.NodeID, held map[ident.JobID]uint64) bool {
 		return len(r.route(events.Input{Time: r.now.Add(d), Body: events.Heartbeat{Node: n, Revisions: held}})) > 0
 	}
-	beat := func(n events.NodeID, held map[events.JobID]uint64) bool { return after(2*time.Second, n, held) }
+	beat := func(n ident.NodeID, held map[ident.JobID]uint64) bool { return after(2*time.Second, n, held) }
 	published := r.s.Published["node-a"].Revision
 	if published == 0 {
 		t.Fatal("node-a has no launch")
 	}
-	check := func(when string, held map[events.JobID]uint64, want bool) {
+	check := func(when string, held map[ident.JobID]uint64, want bool) {
 		t.Helper()
 		if got := beat("node-a", held); got != want {
 			t.Errorf("%s: a heartbeat with %v reaches the job: %t, want %t", when, held, got, want)
 		}
 	}
-	check("placed", map[events.JobID]uint64{job: published}, false)
-	check("placed", map[events.JobID]uint64{job: published - 1}, true)
+	check("placed", map[ident.JobID]uint64{job: published}, false)
+	check("placed", map[ident.JobID]uint64{job: published - 1}, true)
 	check("placed", nil, true)
 	if after(500*time.Millisecond, "node-a", nil) {
 		t.Error("a heartbeat that may have been sent before the launch arrived reaches the job")
@@ -74,8 +76,8 @@ func TestSteadyHeartbeatReachesNoJob(t *testing.T) {
 	if stop <= published || r.s.View.State != events.RoundStateClosed {
 		t.Fatalf("the end was not published: %d after %d", stop, published)
 	}
-	check("closed", map[events.JobID]uint64{job: stop}, false)
-	check("closed", map[events.JobID]uint64{job: published}, true)
+	check("closed", map[ident.JobID]uint64{job: stop}, false)
+	check("closed", map[ident.JobID]uint64{job: published}, true)
 	check("closed", nil, false)
 	if got := r.route(events.Input{Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: job}}}); len(got) > 0 {
 		t.Errorf("the end of a job whose rendezvous is over reaches %v", got)
@@ -99,11 +101,11 @@ func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 	p := memory.New().Ports()
 	for i, s := range []events.NodeState{events.NodeStateReady, events.NodeStateLost, events.NodeStateLeft, events.NodeStateSuspected} {
 		n := fmt.Sprintf("node-%d", i)
-		controllertest.Record(t, p, events.BucketNodes, n, uint64(i+1), events.NodeView{Node: events.NodeID(n), State: s})
+		controllertest.Record(t, p, events.BucketNodes, n, uint64(i+1), events.NodeView{Node: ident.NodeID(n), State: s})
 	}
 	for i, s := range []events.JobState{"", events.JobStateRunning, events.JobStateSucceeded, events.JobStateFailed, events.JobStateStopped} {
 		j := fmt.Sprintf("demo-%d", i)
-		controllertest.Record(t, p, events.BucketJobs, j, uint64(i+1), events.JobView{Job: events.JobID(j), State: s})
+		controllertest.Record(t, p, events.BucketJobs, j, uint64(i+1), events.JobView{Job: ident.JobID(j), State: s})
 	}
 	var got []string
 	if err := newRecords(p).reconcile(t.Context(), func(in events.Input) {
@@ -137,7 +139,7 @@ func TestReturnOfALostNodeIsRouted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.step(2, events.NodeLost{NodeFact: fact})
-	if err := enter(); events.CodeOf(err) != events.Unavailable {
+	if err := enter(); errcode.Of(err) != errcode.Unavailable {
 		t.Fatalf("a lost node was answered %v", err)
 	}
 	back := events.Input{Number: 3, Body: events.NodeJoined{NodeFact: fact}}

@@ -22,6 +22,9 @@ import (
 	"errors"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -36,14 +39,14 @@ var (
 )
 
 // New returns one replica of the rendezvous. It does no I/O. observe may be nil.
-func New(ports events.Ports, observe func(controller.Observation)) (*controller.Host[round.State], error) {
+func New(ports broker.Ports, observe func(controller.Observation)) (*controller.Host[round.State], error) {
 	known := newRecords(ports)
 	return controller.New(controller.Options[round.State]{
 		Service: events.ServiceRendezvous,
 		Machine: round.Machine{},
 		Bucket:  events.BucketRounds,
 		Ports:   ports,
-		Consumers: []events.Consumer{{
+		Consumers: []broker.Consumer{{
 			Stream: events.StreamFacts, Durable: "rendezvous-evt",
 			Subjects: []string{
 				events.FamilySubject(events.FamilyPlacement, "*"), events.FamilySubject(events.FamilyWorker, "*"),
@@ -76,16 +79,16 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 }
 
 // recalled completes a rendezvous that was made of facts by what its launches say.
-func recalled(log events.Log) func(context.Context, round.State) (round.State, error) {
+func recalled(log broker.Log) func(context.Context, round.State) (round.State, error) {
 	return func(ctx context.Context, s round.State) (round.State, error) {
 		m, err := log.Last(ctx, events.StreamLaunches, events.LaunchSubject("*", s.View.Job))
-		if err != nil && !errors.Is(err, events.ErrNotFound) {
-			return s, events.Errorf(events.CodeOf(err), "rendezvous %s: read its launches: %w", s.View.Job, err)
+		if err != nil && !errors.Is(err, errcode.ErrNotFound) {
+			return s, errcode.Errorf(errcode.Of(err), "rendezvous %s: read its launches: %w", s.View.Job, err)
 		}
 		var newest events.Launch
 		if err == nil {
-			if newest, err = events.DecodeBody[events.Launch](m.Data); err != nil {
-				return s, events.Errorf(events.CodeOf(err), "rendezvous %s: its newest launch: %w", s.View.Job, err)
+			if newest, err = bodies.Decode[events.Launch](m.Data); err != nil {
+				return s, errcode.Errorf(errcode.Of(err), "rendezvous %s: its newest launch: %w", s.View.Job, err)
 			}
 		}
 		return s.Recalled(rand.Text(), newest.Revision), nil
@@ -94,7 +97,7 @@ func recalled(log events.Log) func(context.Context, round.State) (round.State, e
 
 // decodeNotice decodes a message on a notice subject. The rendezvous ignores its own messages.
 func decodeNotice(data []byte) (events.Body, error) {
-	e, err := events.DecodeBody[events.NoticeEnvelope](data)
+	e, err := bodies.Decode[events.NoticeEnvelope](data)
 	switch {
 	case err != nil:
 		return nil, err

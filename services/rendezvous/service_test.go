@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -23,20 +25,20 @@ func TestLaunchNamesItsReplica(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
 		synctest.Wait()
-		place := events.Place{Node: "node-a"}
+		place := ident.Place{Node: "node-a"}
 		controllertest.PublishEvent(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
-			Job: job, Spec: spec.Job{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: spec.Workers{Min: 1, Max: 1}, Places: []events.Place{place},
+			Job: job, Spec: spec.Job{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: spec.Workers{Min: 1, Max: 1}, Places: []ident.Place{place},
 		}})
 		synctest.Wait()
 		m, err := p.Log.Last(t.Context(), events.StreamLaunches, events.LaunchSubject("node-a", job))
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := events.DecodeBody[events.Launch](m.Data)
+		l, err := bodies.Decode[events.Launch](m.Data)
 		if err != nil || l.Via == "" {
 			t.Fatalf("launch %+v names no replica: %v", l, err)
 		}
-		ask, err := events.EncodeBody(events.MemberJoins{Job: job, Joins: []events.MemberJoin{{Job: job, Place: place, Incarnation: "W1", Agent: "A", Attempt: 1, Address: "10.0.0.1:5000"}}})
+		ask, err := bodies.Encode(events.MemberJoins{Job: job, Joins: []events.MemberJoin{{Job: job, Place: place, Incarnation: "W1", Agent: "A", Attempt: 1, Address: "10.0.0.1:5000"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +46,7 @@ func TestLaunchNamesItsReplica(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := events.DecodeBody[events.MemberAnswers](answer)
+		got, err := bodies.Decode[events.MemberAnswers](answer)
 		if err != nil || len(got.Answers) != 1 || got.Answers[0].Refused != "" || got.Answers[0].Proposed != 1 {
 			t.Errorf("answers %+v, %v", got, err)
 		}

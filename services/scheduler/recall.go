@@ -7,6 +7,9 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
@@ -17,11 +20,11 @@ func (k *records) rebuild(ctx context.Context) (plan.State, string, error) {
 	var none plan.State
 	nodes, err := document.All[events.NodeView](ctx, k.nodes.Bucket)
 	if err != nil {
-		return none, "", events.Errorf(events.CodeOf(err), "scheduler: make the pool again: read nodes: %w", err)
+		return none, "", errcode.Errorf(errcode.Of(err), "scheduler: make the pool again: read nodes: %w", err)
 	}
 	jobs, err := document.All[events.JobHead](ctx, k.jobs.Bucket)
 	if err != nil {
-		return none, "", events.Errorf(events.CodeOf(err), "scheduler: make the pool again: read jobs: %w", err)
+		return none, "", errcode.Errorf(errcode.Of(err), "scheduler: make the pool again: read jobs: %w", err)
 	}
 	slices.SortStableFunc(jobs, func(a, b document.Record[events.JobHead]) int {
 		return a.View.Submitted.Compare(b.View.Submitted)
@@ -41,12 +44,12 @@ func (k *records) rebuild(ctx context.Context) (plan.State, string, error) {
 		}
 		placed = append(placed, p)
 	}
-	return plan.Recalled(known, placed), fmt.Sprintf("the records of %s and %s", events.Plural(len(known), "node"), events.Plural(len(placed), "job")), nil
+	return plan.Recalled(known, placed), fmt.Sprintf("the records of %s and %s", english.Plural(len(known), "node"), english.Plural(len(placed), "job")), nil
 }
 
 // places returns the newest fact about the places of a job; nil = there is none, or the job has
 // released them since.
-func (k *records) places(ctx context.Context, job events.JobID) (*events.PlacementSet, error) {
+func (k *records) places(ctx context.Context, job ident.JobID) (*events.PlacementSet, error) {
 	set, at, err := controller.LastFact[events.PlacementSet](ctx, k.log, string(job))
 	if err != nil || at == 0 {
 		return nil, err

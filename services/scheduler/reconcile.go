@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -19,19 +20,19 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	if err == nil {
 		pool, err = document.View[events.PoolView](stored)
 	}
-	if err != nil && !errors.Is(err, events.ErrNotFound) {
-		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read the pool: %w", err)
+	if err != nil && !errors.Is(err, errcode.ErrNotFound) {
+		return errcode.Errorf(errcode.Of(err), "scheduler: reconcile: read the pool: %w", err)
 	}
 	nodes, err := k.nodes.Records(ctx)
 	if err != nil {
-		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read nodes: %w", err)
+		return errcode.Errorf(errcode.Of(err), "scheduler: reconcile: read nodes: %w", err)
 	}
 	for _, n := range nodes {
 		emit(nodeInput(n))
 	}
 	jobs, err := k.jobs.Records(ctx)
 	if err != nil {
-		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read jobs: %w", err)
+		return errcode.Errorf(errcode.Of(err), "scheduler: reconcile: read jobs: %w", err)
 	}
 	slices.SortStableFunc(jobs, func(a, b document.Record[events.JobHead]) int {
 		return a.View.Submitted.Compare(b.View.Submitted)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
@@ -17,13 +18,13 @@ func TestADestroyedPoolKeepsThePlaces(t *testing.T) {
 		p := bus.Ports()
 		stop := start(t, bus.Client().Ports())
 		for _, n := range []string{"node-a", "node-b"} {
-			controllertest.Record(t, p, events.BucketNodes, n, 1, events.NodeView{Node: events.NodeID(n), Incarnation: "A", Slots: 2, State: events.NodeStateReady})
+			controllertest.Record(t, p, events.BucketNodes, n, 1, events.NodeView{Node: ident.NodeID(n), Incarnation: "A", Slots: 2, State: events.NodeStateReady})
 			fact(t, p, n, 1, events.NodeJoined{NodeFact: node(n, 2)})
 		}
 		time.Sleep(time.Second)
 		submit := func(id string) {
-			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: jobSpec, State: events.JobStateWaiting, Submitted: time.Now()})
-			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: jobSpec})
+			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: ident.JobID(id), Spec: jobSpec, State: events.JobStateWaiting, Submitted: time.Now()})
+			fact(t, p, id, 1, events.JobSubmitted{Job: ident.JobID(id), Spec: jobSpec})
 			time.Sleep(time.Second)
 		}
 		submit("demo-0000")

@@ -15,6 +15,7 @@ package scheduler
 
 import (
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
@@ -29,14 +30,14 @@ var (
 
 // records are those of the other services.
 type records struct {
-	log   events.Log
-	pool  events.Bucket
+	log   broker.Log
+	pool  broker.Bucket
 	jobs  document.Reader[events.JobHead]
 	nodes document.Reader[events.NodeView]
 }
 
 // New returns one replica of the scheduler. It does no I/O. observe may be nil.
-func New(ports events.Ports, observe func(controller.Observation)) (*controller.Host[plan.State], error) {
+func New(ports broker.Ports, observe func(controller.Observation)) (*controller.Host[plan.State], error) {
 	b := ports.Buckets
 	known := &records{log: ports.Log, pool: b.Bucket(events.BucketPlacements)}
 	known.jobs.Bucket, known.nodes.Bucket = b.Bucket(events.BucketJobs), b.Bucket(events.BucketNodes)
@@ -45,7 +46,7 @@ func New(ports events.Ports, observe func(controller.Observation)) (*controller.
 		Machine: plan.Machine{},
 		Bucket:  events.BucketPlacements,
 		Ports:   ports,
-		Consumers: []events.Consumer{{
+		Consumers: []broker.Consumer{{
 			Stream:  events.StreamFacts,
 			Durable: events.ServiceScheduler,
 			Subjects: []string{

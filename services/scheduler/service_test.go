@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -23,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a replica inside a synctest bubble.
-func start(t *testing.T, p events.Ports) (stop func()) {
+func start(t *testing.T, p broker.Ports) (stop func()) {
 	t.Helper()
 	s, err := scheduler.New(p, nil)
 	if err != nil {
@@ -35,7 +37,7 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 var jobSpec = spec.Job{Name: "demo", Command: []string{"train"}, Workers: spec.Workers{Min: 1, Max: 3}}
 
 // fact publishes a fact like the service that owns its family.
-func fact(t *testing.T, p events.Ports, entity string, number uint64, b events.Body) {
+func fact(t *testing.T, p broker.Ports, entity string, number uint64, b events.Body) {
 	t.Helper()
 	controllertest.PublishEvent(t, p, events.Event{
 		ID: fmt.Sprintf("%s-%s-%d", entity, b.Type().Kind(), number), Source: "/regroup/test", Entity: entity, Number: number, Body: b,
@@ -43,10 +45,10 @@ func fact(t *testing.T, p events.Ports, entity string, number uint64, b events.B
 }
 
 func node(name string, slots int) events.NodeFact {
-	return events.NodeFact{Node: events.NodeID(name), Incarnation: "A", Slots: slots}
+	return events.NodeFact{Node: ident.NodeID(name), Incarnation: "A", Slots: slots}
 }
 
-func wantPool(t *testing.T, p events.Ports, want string) {
+func wantPool(t *testing.T, p broker.Ports, want string) {
 	t.Helper()
 	var rows []string
 	for id, row := range controllertest.View[events.PoolView](t, p, events.BucketPlacements, events.PoolKey).Jobs {
@@ -68,8 +70,8 @@ func TestFactsBecomePlacements(t *testing.T) {
 		time.Sleep(time.Second) // two replicas apply facts in any order
 		for i := range 3 {
 			id := fmt.Sprintf("demo-%04d", i)
-			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: jobSpec, State: events.JobStateWaiting})
-			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: jobSpec})
+			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: ident.JobID(id), Spec: jobSpec, State: events.JobStateWaiting})
+			fact(t, p, id, 1, events.JobSubmitted{Job: ident.JobID(id), Spec: jobSpec})
 			time.Sleep(time.Second)
 		}
 		wantPool(t, p, "demo-0000[node-a/0 node-a/1 node-b/0] demo-0001[node-b/1] demo-0002[]")
@@ -157,17 +159,17 @@ func releasedWithoutARecord(t *testing.T, remembered bool) {
 }
 
 // lagging returns ports whose lists of jobs lack an existing one.
-func lagging(p events.Ports, job string) events.Ports {
+func lagging(p broker.Ports, job string) broker.Ports {
 	p.Buckets = lists{p.Buckets, job}
 	return p
 }
 
 type lists struct {
-	events.Buckets
+	broker.Buckets
 	without string
 }
 
-func (l lists) Bucket(name string) events.Bucket {
+func (l lists) Bucket(name string) broker.Bucket {
 	if name != events.BucketJobs {
 		return l.Buckets.Bucket(name)
 	}
@@ -175,7 +177,7 @@ func (l lists) Bucket(name string) events.Bucket {
 }
 
 type list struct {
-	events.Bucket
+	broker.Bucket
 	without string
 }
 
@@ -219,8 +221,8 @@ func TestLargeSpecificationsAreNotInThePool(t *testing.T) {
 		for i := range jobs {
 			id := fmt.Sprintf("large-%04d", i)
 			large := spec.Job{Name: "large", Command: []string{"train"}, Workers: spec.Workers{Min: 1, Max: 1}, Env: map[string]string{"X": hex.EncodeToString(text) + id}}
-			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: large, State: events.JobStateWaiting})
-			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: large})
+			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: ident.JobID(id), Spec: large, State: events.JobStateWaiting})
+			fact(t, p, id, 1, events.JobSubmitted{Job: ident.JobID(id), Spec: large})
 			time.Sleep(time.Second)
 		}
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})

@@ -16,8 +16,9 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -105,14 +106,14 @@ func (a *call) issue() *cobra.Command {
 			"regroup auth issue client ada --out ada.creds", "regroup auth issue submitter eve --user eve --out eve.creds", "regroup auth issue client ada --server nats://lab:4222 --save-context lab",
 			"regroup auth issue participant ours --node '*'"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			i := access.Identity{Role: access.Role(args[0]), Name: args[0], Node: events.NodeID(node), User: user}
+			i := access.Identity{Role: access.Role(args[0]), Name: args[0], Node: ident.NodeID(node), User: user}
 			if len(args) > 1 {
 				i.Name = args[1]
 			} else if i.Role.OfNode() {
-				return events.Errorf(events.Invalid, "NAME is missing: an %s is of a node", i.Role)
+				return errcode.Errorf(errcode.Invalid, "NAME is missing: an %s is of a node", i.Role)
 			}
 			if i.Role.OfNode() {
-				i.Node = cmp.Or(i.Node, events.NodeID(i.Name))
+				i.Node = cmp.Or(i.Node, ident.NodeID(i.Name))
 			}
 			d, err := a.open(to)
 			if err != nil {

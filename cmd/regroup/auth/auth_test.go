@@ -17,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/services/gateway/tokens"
 )
@@ -110,26 +111,26 @@ func TestUsersAreMadeRotatedAndRevoked(t *testing.T) {
 // TestMistakesAreExplained with the field and what it may be.
 func TestMistakesAreExplained(t *testing.T) {
 	s := &shell{t: t, dir: filepath.Join(t.TempDir(), "auth"), now: time.Now()}
-	if _, err := s.run("issue", "client"); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), "regroup auth init") {
+	if _, err := s.run("issue", "client"); errcode.Of(err) != errcode.NotFound || !strings.Contains(err.Error(), "regroup auth init") {
 		t.Errorf("before init: %v", err)
 	}
 	s.must("init", "--host", "127.0.0.1")
 	for _, c := range []struct {
 		args []string
-		code events.Code
+		code errcode.Code
 		message string
 	}{
-		{[]string{"init"}, events.Conflict, "already"},
-		{[]string{"issue", "king"}, events.Invalid, "role: "},
-		{[]string{"issue", "agent"}, events.Invalid, "NAME"},
-		{[]string{"issue", "agent", "Node.A"}, events.Invalid, "name"},
-		{[]string{"issue", "client", "ada", "--node", "node-a"}, events.Invalid, "belongs to no node"},
-		{[]string{"issue", "client", "ada", "--expires", "-1s"}, events.Invalid, "expires: "},
-		{[]string{"issue", "client", "registry"}, events.Conflict, "rotate or revoke"},
-		{[]string{"revoke", "nobody"}, events.NotFound, "there are "},
-		{[]string{"rotate"}, events.Invalid, "NAME"},
+		{[]string{"init"}, errcode.Conflict, "already"},
+		{[]string{"issue", "king"}, errcode.Invalid, "role: "},
+		{[]string{"issue", "agent"}, errcode.Invalid, "NAME"},
+		{[]string{"issue", "agent", "Node.A"}, errcode.Invalid, "name"},
+		{[]string{"issue", "client", "ada", "--node", "node-a"}, errcode.Invalid, "belongs to no node"},
+		{[]string{"issue", "client", "ada", "--expires", "-1s"}, errcode.Invalid, "expires: "},
+		{[]string{"issue", "client", "registry"}, errcode.Conflict, "rotate or revoke"},
+		{[]string{"revoke", "nobody"}, errcode.NotFound, "there are "},
+		{[]string{"rotate"}, errcode.Invalid, "NAME"},
 	} {
-		if _, err := s.run(c.args...); events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.message) {
+		if _, err := s.run(c.args...); errcode.Of(err) != c.code || !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%v: %v, want %s with %q", c.args, err, c.code, c.message)
 		}
 	}
@@ -161,7 +162,7 @@ func TestJoinTokens(t *testing.T) {
 	}
 	for _, c := range []struct{ server, message string }{{"", "--server: write how"}, {"nats://elsewhere:4222", "not for elsewhere"}} {
 		s.server = c.server
-		if _, err := s.run("issue", "agent", "node-b", "--token"); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), c.message) {
+		if _, err := s.run("issue", "agent", "node-b", "--token"); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%q: %v, want %q", c.server, err, c.message)
 		}
 	}
@@ -187,7 +188,7 @@ func TestAUserIsSavedAsAContext(t *testing.T) {
 		t.Errorf("%+v, want %+v", f.Contexts["lab"], want)
 	}
 	for _, wrong := range [][]string{{"bob", "--save-context", "a/b"}, {"bob", "--save-context", "lab", "--token"}, {"bob", "--save-context", "lab", "--out", "-"}} {
-		if _, err := s.run(append([]string{"issue", "client"}, wrong...)...); events.CodeOf(err) != events.Invalid {
+		if _, err := s.run(append([]string{"issue", "client"}, wrong...)...); errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%v: %v", wrong, err)
 		}
 	}
@@ -241,7 +242,7 @@ func TestAnOldKeyIsKeptUntilItIsRevoked(t *testing.T) {
 	}
 	s.must("issue", "client", "ada")
 	first := s.users()["ada"].Key
-	if _, err := s.run("revoke", "ada", "--old"); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), "rotate ada --keep-old") {
+	if _, err := s.run("revoke", "ada", "--old"); errcode.Of(err) != errcode.NotFound || !strings.Contains(err.Error(), "rotate ada --keep-old") {
 		t.Errorf("there is no old key: %v", err)
 	}
 	s.must("rotate", "ada", "--keep-old")

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/contexts"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -33,7 +33,7 @@ func (a *call) open(to delivery) (identity.Dir, error) {
 	case err != nil || !to.token && to.context == "":
 		return d, err
 	case to.token && (to.out != "" || to.context != ""), to.context != "" && to.out == "-":
-		return d, events.Errorf(events.Invalid, "--token, --out and --save-context: a token goes elsewhere, and a context needs a file: give one of them")
+		return d, errcode.Errorf(errcode.Invalid, "--token, --out and --save-context: a token goes elsewhere, and a context needs a file: give one of them")
 	}
 	if to.context != "" {
 		f, err := contexts.LoadFile(contexts.Path(a.env.Getenv))
@@ -45,7 +45,7 @@ func (a *call) open(to delivery) (identity.Dir, error) {
 		}
 	}
 	if err := d.CheckServers(a.config.Server); err != nil {
-		return d, events.Errorf(events.Invalid, "--%w", err)
+		return d, errcode.Errorf(errcode.Invalid, "--%w", err)
 	}
 	return d, nil
 }

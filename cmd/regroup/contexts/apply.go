@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 const (
@@ -42,7 +42,7 @@ func Apply(cmd *cobra.Command, getenv func(string) string) error {
 			err = Settings{Output: text}.Check()
 		}
 		if err != nil {
-			return events.Errorf(events.Invalid, "%s: %w", from, err)
+			return errcode.Errorf(errcode.Invalid, "%s: %w", from, err)
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/escape"
 )
 
@@ -196,7 +196,7 @@ func remove(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup context rm lab"),
 		RunE: onFile(env, func(_ *cobra.Command, f *File, args []string) error {
 			if strings.Contains(args[0], ":") {
-				return events.Errorf(events.Invalid, "%s is a context of another program", args[0])
+				return errcode.Errorf(errcode.Invalid, "%s is a context of another program", args[0])
 			}
 			if _, err := f.Context(env.Getenv, args[0]); err != nil {
 				return err

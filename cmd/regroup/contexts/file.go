@@ -12,7 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/durable"
 )
@@ -53,10 +53,10 @@ func LoadFile(path string) (*File, error) {
 		return f, nil
 	}
 	if err != nil {
-		return f, events.Errorf(events.Invalid, "settings: %w", err)
+		return f, errcode.Errorf(errcode.Invalid, "settings: %w", err)
 	}
 	if err := yaml.UnmarshalWithOptions(b, f, yaml.Strict()); err != nil {
-		return f, events.Errorf(events.Invalid, "%s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, false)))
+		return f, errcode.Errorf(errcode.Invalid, "%s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, false)))
 	}
 	return f, f.check()
 }
@@ -76,7 +76,7 @@ func (f *File) check() error {
 		}
 	}
 	if _, ok := f.Contexts[f.Selected]; !ok && f.Selected != "" && !strings.HasPrefix(f.Selected, natsPrefix) {
-		return in(f.path, "", events.Errorf(events.Invalid, "selected: %w", f.unknown(f.Selected)))
+		return in(f.path, "", errcode.Errorf(errcode.Invalid, "selected: %w", f.unknown(f.Selected)))
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (f *File) unknown(name string) error {
 	if hint == "" {
 		hint = "see regroup context ls"
 	}
-	return events.Errorf(events.NotFound, "there is no context %q: %s", name, hint)
+	return errcode.Errorf(errcode.NotFound, "there is no context %q: %s", name, hint)
 }
 
 // Context returns the settings of a context; nats:NAME is one of the NATS command line. Relative
@@ -151,11 +151,11 @@ func (f *File) Resolve(getenv func(string) string, name string) (Settings, error
 // Save writes the file atomically, readable by its user only.
 func (f *File) Save() error {
 	if f.path == "" {
-		return events.Errorf(events.Invalid, "settings: there is neither XDG_CONFIG_HOME nor HOME: nowhere to write them")
+		return errcode.Errorf(errcode.Invalid, "settings: there is neither XDG_CONFIG_HOME nor HOME: nowhere to write them")
 	}
 	b, err := yaml.Marshal(f)
 	if err != nil {
-		return events.Errorf(events.Internal, "settings: %w", err)
+		return errcode.Errorf(errcode.Internal, "settings: %w", err)
 	}
 	if err := os.MkdirAll(f.Dir(), 0o700); err != nil {
 		return fmt.Errorf("settings: %w", err)

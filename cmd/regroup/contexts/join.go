@@ -7,8 +7,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -16,17 +16,17 @@ import (
 // in a folder of the context, which it names relative to the settings file.
 func join(cmd *cobra.Command, env command.Env, f *File, name, setting string, s Settings) error {
 	if s.Creds != "" || s.TLSCA != "" || s.Auth != "" {
-		return events.Errorf(events.Invalid, "--join: the token has credentials and an authority: give no --creds, --tlsca and --auth")
+		return errcode.Errorf(errcode.Invalid, "--join: the token has credentials and an authority: give no --creds, --tlsca and --auth")
 	}
 	j, text, err := boot.ReadToken(setting, env.In)
 	switch {
 	case err != nil:
-		return events.Errorf(events.CodeOf(err), "--join: %w", err)
+		return errcode.Errorf(errcode.Of(err), "--join: %w", err)
 	case j.Role == access.RoleAgent:
-		return events.Errorf(events.Invalid, "--join: the token is of the agent of %s: it is for regroup agent --join", j.Node)
+		return errcode.Errorf(errcode.Invalid, "--join: the token is of the agent of %s: it is for regroup agent --join", j.Node)
 	}
 	if err := identity.Expired(j.Credentials, env.Now()); err != nil {
-		return events.Errorf(events.CodeOf(err), "--join: %w", err)
+		return errcode.Errorf(errcode.Of(err), "--join: %w", err)
 	}
 	kept, err := boot.KeepToken(f.Folder(name), text)
 	if err != nil {
@@ -40,7 +40,7 @@ func join(cmd *cobra.Command, env command.Env, f *File, name, setting string, s 
 			continue
 		}
 		if *field, err = filepath.Rel(f.Dir(), path); err != nil {
-			return events.Errorf(events.Internal, "settings: %w", err)
+			return errcode.Errorf(errcode.Internal, "settings: %w", err)
 		}
 	}
 	return f.Put(name, s)

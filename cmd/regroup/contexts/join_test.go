@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
 // tokenFile has a join token of a user in a file.
-func tokenFile(t *testing.T, role access.Role, node events.NodeID) string {
+func tokenFile(t *testing.T, role access.Role, node ident.NodeID) string {
 	t.Helper()
 	d, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	if err != nil {

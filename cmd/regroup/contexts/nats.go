@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // natsPrefix is the prefix of the names of NATS command-line contexts.
@@ -25,14 +25,14 @@ func natsContext(getenv func(string) string, name string) (Settings, error) {
 	path := inConfig(getenv, "nats", "context", name+".json")
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, events.Errorf(events.NotFound, "there is no context %q of the NATS command line: %w", name, err)
+		return s, errcode.Errorf(errcode.NotFound, "there is no context %q of the NATS command line: %w", name, err)
 	}
 	if err != nil {
-		return s, events.Errorf(events.Invalid, "settings: %w", err)
+		return s, errcode.Errorf(errcode.Invalid, "settings: %w", err)
 	}
 	fields := map[string]any{}
 	if err := json.Unmarshal(b, &fields); err != nil {
-		return s, in(path, "", events.Errorf(events.Invalid, "%w", err))
+		return s, in(path, "", errcode.Errorf(errcode.Invalid, "%w", err))
 	}
 	text := func(field string) string {
 		v, _ := fields[field].(string)
@@ -45,7 +45,7 @@ func natsContext(getenv func(string) string, name string) (Settings, error) {
 	}
 	for _, field := range []string{"nkey", "nsc", "socks_proxy", "user_jwt", "user_seed", "inbox_prefix", "tls_first", "windows_cert_store", "jetstream_domain", "jetstream_api_prefix"} {
 		if v := fields[field]; v != nil && v != "" && v != false {
-			return s, in(path, "", events.Errorf(events.Invalid, "%s: is not understood here", field))
+			return s, in(path, "", errcode.Errorf(errcode.Invalid, "%s: is not understood here", field))
 		}
 	}
 	if err := s.Check(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Settings are defaults of flags; an empty one is unset.
@@ -94,23 +94,23 @@ func redacted(text string) string {
 func (s Settings) Check() error {
 	for one := range strings.SplitSeq(s.Server, ",") {
 		if u, err := url.Parse(one); s.Server != "" && (err != nil || u.Host == "") {
-			return events.Errorf(events.Invalid, "server: %q is no URL: write nats://host:4222", redacted(one))
+			return errcode.Errorf(errcode.Invalid, "server: %q is no URL: write nats://host:4222", redacted(one))
 		}
 	}
 	if u, err := url.Parse(s.Gateway); s.Gateway != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
-		return events.Errorf(events.Invalid, "gateway: %q is no URL: write https://host:8080", redacted(s.Gateway))
+		return errcode.Errorf(errcode.Invalid, "gateway: %q is no URL: write https://host:8080", redacted(s.Gateway))
 	}
 	if d, err := time.ParseDuration(s.Timeout); s.Timeout != "" && (err != nil || d <= 0) {
-		return events.Errorf(events.Invalid, "timeout: %q is no time: write 30s", s.Timeout)
+		return errcode.Errorf(errcode.Invalid, "timeout: %q is no time: write 30s", s.Timeout)
 	}
 	if colors := []string{"", "auto", "always", "never"}; !slices.Contains(colors, s.Color) {
-		return events.Errorf(events.Invalid, "color: %q is unknown: use auto, always or never", s.Color)
+		return errcode.Errorf(errcode.Invalid, "color: %q is unknown: use auto, always or never", s.Color)
 	}
 	if forms := []string{"", "table", "wide", "json", "yaml", "name", "text", "jsonl", "raw", "summary"}; !slices.Contains(forms, s.Output) {
-		return events.Errorf(events.Invalid, "output: %q is unknown: use one of %s", s.Output, strings.Join(forms[1:], ", "))
+		return errcode.Errorf(errcode.Invalid, "output: %q is unknown: use one of %s", s.Output, strings.Join(forms[1:], ", "))
 	}
 	if (s.TLSCert == "") != (s.TLSKey == "") {
-		return events.Errorf(events.Invalid, "tlscert and tlskey: one without the other")
+		return errcode.Errorf(errcode.Invalid, "tlscert and tlskey: one without the other")
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (s Settings) Absolute() (Settings, error) {
 			_, err = os.Stat(at)
 		}
 		if err != nil {
-			return s, events.Errorf(events.Invalid, "%s: %w", v.Name, err)
+			return s, errcode.Errorf(errcode.Invalid, "%s: %w", v.Name, err)
 		}
 		*v.Text = at
 	}
@@ -154,7 +154,7 @@ func checkName(name string) error {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.'
 	}
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }) {
-		return events.Errorf(events.Invalid, "%q is no name of a context: use a-z, A-Z, 0-9, '-', '_' and '.'", name)
+		return errcode.Errorf(errcode.Invalid, "%q is no name of a context: use a-z, A-Z, 0-9, '-', '_' and '.'", name)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // home is an environment with its own settings directory and files.
@@ -55,7 +55,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	} {
 		env := home(t, map[string]string{"regroup/config.yaml": text})
 		_, err := LoadFile(Path(env))
-		if err == nil || !strings.HasPrefix(err.Error(), Path(env)+": ") || !strings.Contains(err.Error(), want) || events.CodeOf(err) == events.Internal {
+		if err == nil || !strings.HasPrefix(err.Error(), Path(env)+": ") || !strings.Contains(err.Error(), want) || errcode.Of(err) == errcode.Internal {
 			t.Errorf("%q: %v, want the file and %q", text, err, want)
 		}
 	}
@@ -84,10 +84,10 @@ contexts:
 			t.Errorf("%q: %+v, %v, want %+v", name, got, err, want)
 		}
 	}
-	if _, err := f.Resolve(env, "lba"); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), `did you mean "lab"`) {
+	if _, err := f.Resolve(env, "lba"); errcode.Of(err) != errcode.NotFound || !strings.Contains(err.Error(), `did you mean "lab"`) {
 		t.Errorf("a context that there is not: %v", err)
 	}
-	if _, err := f.Resolve(env, "nats:../x"); events.CodeOf(err) != events.Invalid {
+	if _, err := f.Resolve(env, "nats:../x"); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("a name that leaves the folder: %v", err)
 	}
 }

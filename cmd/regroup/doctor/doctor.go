@@ -17,7 +17,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/internal/exitcode"
 )
@@ -113,7 +113,7 @@ func write(w io.Writer, p screen.Palette, all []finding) error {
 			fmt.Fprintf(&b, "         %s\n", p.Faint("→ "+escape.Text(f.Fix)))
 		}
 	}
-	fmt.Fprintf(&b, "\n%s, %s\n", events.Plural(counts[problem], "problem"), events.Plural(counts[note], "note"))
+	fmt.Fprintf(&b, "\n%s, %s\n", english.Plural(counts[problem], "problem"), english.Plural(counts[note], "note"))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

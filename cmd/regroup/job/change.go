@@ -9,6 +9,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -68,7 +70,7 @@ func closeRendezvous(env command.Env) *cobra.Command {
 	open := func(v events.JobView) bool { return v.Spec.SelfRegistered() }
 	cmd.RunE = changing(env, open, func(ctx context.Context, s command.Session, v events.JobView) error {
 		if !v.Spec.SelfRegistered() {
-			return events.Errorf(events.Invalid, "%s is placed by the scheduler: nodes do not join it by themselves", v.Job)
+			return errcode.Errorf(errcode.Invalid, "%s is placed by the scheduler: nodes do not join it by themselves", v.Job)
 		}
 		ctx, cancel := context.WithTimeout(ctx, v.Spec.Rendezvous.CloseTimeout.D())
 		defer cancel()
@@ -76,7 +78,7 @@ func closeRendezvous(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(env.Err, "%s is closed, with %s\n", v.Job, events.Plural(g.Nodes, "node"))
+		fmt.Fprintf(env.Err, "%s is closed, with %s\n", v.Job, english.Plural(g.Nodes, "node"))
 		return nil
 	})
 	return cmd

@@ -11,6 +11,9 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
@@ -37,7 +40,7 @@ func poison(v reflect.Value) {
 		}
 	case reflect.String:
 		switch v.Interface().(type) {
-		case events.JobID, events.JobState, events.WorkerState, spec.Recovery, events.CauseKind, events.NodeState, events.Incarnation:
+		case ident.JobID, events.JobState, roster.WorkerState, spec.Recovery, events.CauseKind, events.NodeState, ident.Incarnation:
 		default:
 			v.SetString(v.String() + evil)
 		}
@@ -54,7 +57,7 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	v := running()
 	v.Spec = v.Spec.WithDefaults()
 	v.Reason, v.Spec.Env = "waits", map[string]string{"A": "b"}
-	v.FirstError = &events.WorkerView{WorkerRef: v.Workers[0].WorkerRef, Detail: "exit", Lines: []string{"Traceback", "two\nlines"}}
+	v.FirstError = &roster.WorkerView{WorkerRef: v.Workers[0].WorkerRef, Detail: "exit", Lines: []string{"Traceback", "two\nlines"}}
 	v.Slowest = &events.Straggler{Rank: 0, Share: 0.5}
 	poison(reflect.ValueOf(&v).Elem())
 	w.Job(v)
@@ -113,7 +116,7 @@ func TestAMalformedMessageIsPassedOver(t *testing.T) {
 	w.Publish(events.Event{Entity: string(mnist), Body: events.JobFinishing{Job: mnist}})
 	for _, data := range []string{"\x00\xff", "{", `{"specversion":"1.0","id":"1","source":"/x","type":"dev.regroup.job.finishing.v1","subject":"` + string(mnist) + `","data":[]}`} {
 		subject := events.FactSubject(events.JobFinishing{}.Type(), string(mnist))
-		if _, err := w.Ports.Log.Publish(t.Context(), events.Message{Subject: subject, Data: []byte(data)}); err != nil {
+		if _, err := w.Ports.Log.Publish(t.Context(), broker.Message{Subject: subject, Data: []byte(data)}); err != nil {
 			t.Fatal(err)
 		}
 	}

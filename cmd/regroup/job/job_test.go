@@ -16,19 +16,24 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const mnist = events.JobID("mnist-7f3a")
+const mnist = ident.JobID("mnist-7f3a")
 
 var began = clustertest.Now.Add(-62 * time.Second)
 
-func place(node string, slot int) events.Place {
-	return events.Place{Node: events.NodeID(node), Slot: events.Slot(slot)}
+func place(node string, slot int) ident.Place {
+	return ident.Place{Node: ident.NodeID(node), Slot: ident.Slot(slot)}
 }
 
 func fault() events.Cause {
@@ -38,10 +43,10 @@ func fault() events.Cause {
 
 // running is a job that has lost a worker and waits for its replacement.
 func running() events.JobView {
-	ref := func(node string, attempt, pid int, g events.Generation) events.WorkerRef {
-		return events.WorkerRef{Job: mnist, Place: place(node, 0), Incarnation: events.Incarnation("01" + node), Attempt: attempt, Generation: g, PID: pid}
+	ref := func(node string, attempt, pid int, g ident.Generation) roster.WorkerRef {
+		return roster.WorkerRef{Job: mnist, Place: place(node, 0), Incarnation: ident.Incarnation("01" + node), Attempt: attempt, Generation: g, PID: pid}
 	}
-	members := []events.Member{{Place: place("node-a", 0), Attempt: 1, PID: 4121}, {Place: place("node-c", 0), Rank: 1, Attempt: 1, PID: 1180}}
+	members := []roster.Member{{Place: place("node-a", 0), Attempt: 1, PID: 4121}, {Place: place("node-c", 0), Rank: 1, Attempt: 1, PID: 1180}}
 	limit, b := 20, place("node-c", 0)
 	return events.JobView{
 		Failures: []time.Time{began.Add(-2 * time.Hour), began.Add(20 * time.Second), began.Add(30 * time.Second)},
@@ -57,9 +62,9 @@ func running() events.JobView {
 			Name: "mnist", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 1, Max: 2}, Recovery: spec.RecoveryInProcess,
 			Failures: spec.Failures{Max: &limit, Per: spec.Duration(time.Hour), SameStep: 3},
 		},
-		Workers: []events.WorkerView{
-			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: events.WorkerStateStarting, Detail: "warms up"},
-			{WorkerRef: ref("node-a", 1, 4121, 2), Rank: 0, State: events.WorkerStateReady},
+		Workers: []roster.WorkerView{
+			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: roster.WorkerStateStarting, Detail: "warms up"},
+			{WorkerRef: ref("node-a", 1, 4121, 2), Rank: 0, State: roster.WorkerStateReady},
 		},
 		Generations: []events.GenerationView{
 			{Generation: 1, World: 2, Sealed: began.Add(time.Second), Ready: true, Cause: events.Cause{Kind: events.CauseStart}, Members: members},
@@ -67,20 +72,20 @@ func running() events.JobView {
 		},
 		Incidents: []events.IncidentClosed{{
 			Job: mnist, Incident: 1, From: 1, To: 2, Cause: fault(), TotalMS: 41,
-			Phases: events.Phases{Notice: 4, Abort: 2, Judge: 6, Regroup: 11, FirstStep: 18}, StepsLost: new(uint64(1)), TraceID: events.TraceID(events.TraceOf(mnist, 1)),
+			Phases: events.Phases{Notice: 4, Abort: 2, Judge: 6, Regroup: 11, FirstStep: 18}, StepsLost: new(uint64(1)), TraceID: tracing.TraceID(tracing.IncidentTrace(mnist, 1)),
 		}},
-		OpenIncident: &events.IncidentOpened{Job: mnist, Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseGrow, Rank: -1}, Trace: events.TraceOf(mnist, 2)},
+		OpenIncident: &events.IncidentOpened{Job: mnist, Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseGrow, Rank: -1}, Trace: tracing.IncidentTrace(mnist, 2)},
 	}
 }
 
 func failed() events.JobView {
 	return events.JobView{
-		Job: "bert-0c21", State: events.JobStateFailed, Code: events.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
+		Job: "bert-0c21", State: events.JobStateFailed, Code: errcode.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
 		Submitted: began.Add(-time.Hour), Ended: began, Generation: 1,
 		Spec: spec.Job{Name: "bert", Command: []string{"./bert"}, Workers: spec.Workers{Min: 4, Max: 4}},
-		FirstError: &events.WorkerView{
+		FirstError: &roster.WorkerView{
 			Rank: 3, Detail: "exit 1", Lines: []string{"ValueError: no"},
-			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9},
+			WorkerRef: roster.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9},
 		},
 	}
 }
@@ -93,14 +98,14 @@ func world(t *testing.T) commandtest.World {
 		Job: "gpt-0c22", State: events.JobStateWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clustertest.Now.Add(-12 * time.Second),
 		Spec: spec.Job{Name: "gpt", Workers: spec.Workers{Min: 8, Max: 16}},
 	})
-	places := []events.Place{place("node-a", 0), place("node-c", 0)}
-	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{
+	places := []ident.Place{place("node-a", 0), place("node-c", 0)}
+	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[ident.JobID]events.PlacementView{
 		mnist: {Places: places}, "gpt-0c22": {Waiting: "needs 8 slots, 3 free of 6 on 2 nodes"},
 	}})
 	w.Put(events.BucketRounds, string(mnist), events.RoundView{
 		Job: mnist, State: events.RoundStateSealed, Generation: 2, Members: running().Generations[1].Members,
 	})
-	w.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{
+	w.Answering(events.ProgressAnswer{Jobs: map[ident.JobID]events.JobProgress{
 		mnist: {Generation: 2, Step: 4650, At: clustertest.Now.Add(-300 * time.Millisecond), Reported: map[string]events.Metric{
 			"loss":             {Value: 0.3125, Step: 4650, At: clustertest.Now.Add(-300 * time.Millisecond)},
 			"accuracy\x1b[31m": {Value: 0.912345678, Step: 4600, At: clustertest.Now.Add(-14 * time.Second)}, "lr": {Value: 1e-300, Step: 4650},
@@ -168,7 +173,7 @@ func publish(w commandtest.World) {
 	say := func(after time.Duration, number uint64, b events.Body) {
 		w.Publish(events.Event{Entity: string(mnist), Time: began.Add(after), Number: number, Body: b})
 	}
-	ref := events.WorkerRef{Job: mnist, Place: place("node-a", 0), Attempt: 1, PID: 4121}
+	ref := roster.WorkerRef{Job: mnist, Place: place("node-a", 0), Attempt: 1, PID: 4121}
 	say(0, 1, events.JobSubmitted{Job: mnist, By: "/regroup/cli/ada@host", Spec: running().Spec})
 	say(500*time.Millisecond, 0, events.WorkerStarted{WorkerRef: ref})
 	sealed := events.RoundSealed{Job: mnist, Generation: 1, Members: running().Generations[0].Members, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}}
@@ -195,20 +200,20 @@ func record(t *testing.T, w commandtest.World) {
 			StartTimeUnixNano: uint64(began.Add(from).UnixNano()), EndTimeUnixNano: uint64(began.Add(to).UnixNano()),
 		}
 	}
-	incident, start := events.TraceOf(mnist, 1), events.JobTrace(mnist)
+	incident, start := tracing.IncidentTrace(mnist, 1), tracing.JobTrace(mnist)
 	b, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
 		Resource: &resource.Resource{Attributes: []*common.KeyValue{{Key: "service.name", Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: "registry"}}}}},
 		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{
 			span(incident, "incident worker-failed", 0, 41*time.Millisecond, nil),
 			span(incident, "worker.exited", 0, 4*time.Millisecond, []byte("incident")),
 			span(start, "start of the job", 0, time.Second, nil),
-			span(events.TraceOf("other-0001", 1), "of another job", 0, time.Second, nil),
+			span(tracing.IncidentTrace("other-0001", 1), "of another job", 0, time.Second, nil),
 		}}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Ports.Log.Publish(t.Context(), events.Message{Subject: events.SpanSubject("registry"), Data: b}); err != nil {
+	if _, err := w.Ports.Log.Publish(t.Context(), broker.Message{Subject: events.SpanSubject("registry"), Data: b}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -222,7 +227,7 @@ func unhex(c byte) byte {
 
 func TestUnreadableSpansAreCounted(t *testing.T) {
 	w := world(t)
-	if _, err := w.Ports.Log.Publish(t.Context(), events.Message{Subject: events.SpanSubject("x"), Data: []byte("no protobuf")}); err != nil {
+	if _, err := w.Ports.Log.Publish(t.Context(), broker.Message{Subject: events.SpanSubject("x"), Data: []byte("no protobuf")}); err != nil {
 		t.Fatal(err)
 	}
 	if o := run(t, w, "trace", "mnist"); o.Exit != 0 || !strings.Contains(o.Err, "1 stored message could not be read") {

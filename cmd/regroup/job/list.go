@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -39,7 +40,7 @@ func list(env command.Env) *cobra.Command {
 			views = limited(views, *limit)
 		}
 		if left := found - len(views); left > 0 {
-			defer fmt.Fprintf(env.Err, "%s left out: regroup ls --all\n", events.Plural(left, "older job"))
+			defer fmt.Fprintf(env.Err, "%s left out: regroup ls --all\n", english.Plural(left, "older job"))
 		}
 		live := make([]*events.JobView, len(views))
 		for i := range views {

@@ -14,6 +14,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster"
@@ -73,7 +75,7 @@ func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
 	t := &tail{logFlags: f, env: env, palette: env.Palette(cmd, env.IsTerminal), bottom: screen.NewSticky(env.Out, env.IsTerminal, env.Now)}
 	ranks, ok := view.ParseRanks(f.rank)
 	if !ok {
-		return nil, events.Errorf(events.Invalid, "--rank %q is no list of ranks: write 0,3-5", f.rank)
+		return nil, errcode.Errorf(errcode.Invalid, "--rank %q is no list of ranks: write 0,3-5", f.rank)
 	}
 	include, err := pattern("--include", f.include)
 	if err != nil {
@@ -100,7 +102,7 @@ func pattern(flag, text string) (*regexp.Regexp, error) {
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "%s %q: %w", flag, text, err)
+		return nil, errcode.Errorf(errcode.Invalid, "%s %q: %w", flag, text, err)
 	}
 	return re, nil
 }
@@ -130,8 +132,8 @@ func (t *tail) run(ctx context.Context, c *cluster.Client, v events.JobView) (er
 	return command.Interrupted(ctx, t.read(ctx, c, v.Job, false))
 }
 
-func (t *tail) read(ctx context.Context, c *cluster.Client, job events.JobID, follow bool) error {
-	return c.Logs(ctx, job, cluster.LogsFrom{Node: events.NodeID(t.node), After: t.last, Follow: follow}, func(l view.Line) error {
+func (t *tail) read(ctx context.Context, c *cluster.Client, job ident.JobID, follow bool) error {
+	return c.Logs(ctx, job, cluster.LogsFrom{Node: ident.NodeID(t.node), After: t.last, Follow: follow}, func(l view.Line) error {
 		t.last = max(t.last, l.Sequence)
 		switch {
 		case !t.keep(l):

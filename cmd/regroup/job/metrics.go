@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -82,7 +83,7 @@ func drawCurve(w io.Writer, c view.Curve, p screen.Palette, width int) error {
 		from = fmt.Sprintf("rank %d", last.Rank)
 	}
 	title := fmt.Sprintf("%s %.6g  (step %d, %s, %s of steps %d to %d)", p.Head(c.Name), last.Value, last.Step, from,
-		events.Plural(len(c.Points), "point"), c.Points[0].Step, last.Step)
+		english.Plural(len(c.Points), "point"), c.Points[0].Step, last.Step)
 	if len(c.Points) == 1 {
 		_, err := fmt.Fprintf(w, "%s\n\n", title)
 		return err

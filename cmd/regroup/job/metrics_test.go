@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -16,7 +17,7 @@ import (
 // which reports its accuracy once.
 func course() (facts []events.Event) {
 	at := began
-	add := func(g events.Generation, step uint64, more map[string]events.Metric) {
+	add := func(g ident.Generation, step uint64, more map[string]events.Metric) {
 		at = at.Add(5 * time.Second)
 		values := map[string]events.Metric{"loss": {Value: math.Exp(-float64(step) / 100), Step: step, At: at}}
 		for name, m := range more {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 func remove(env command.Env) *cobra.Command {
@@ -23,11 +25,11 @@ func remove(env command.Env) *cobra.Command {
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0 && !*ended:
-			return events.Errorf(events.Invalid, "name the jobs to remove, or give --ended (see regroup rm --help)")
+			return errcode.Errorf(errcode.Invalid, "name the jobs to remove, or give --ended (see regroup rm --help)")
 		case len(args) > 0 && *ended:
-			return events.Errorf(events.Invalid, "both jobs and --ended are given")
+			return errcode.Errorf(errcode.Invalid, "both jobs and --ended are given")
 		case *older != 0 && !*ended:
-			return events.Errorf(events.Invalid, "--older-than is for --ended")
+			return errcode.Errorf(errcode.Invalid, "--older-than is for --ended")
 		}
 		return nil
 	}
@@ -38,7 +40,7 @@ func remove(env command.Env) *cobra.Command {
 		}
 		for _, v := range views {
 			if !v.State.Terminal() && !*force {
-				return events.Errorf(events.Invalid, "%s is %s: stop it first, or kill it with --force; nothing is removed", v.Job, v.State)
+				return errcode.Errorf(errcode.Invalid, "%s is %s: stop it first, or kill it with --force; nothing is removed", v.Job, v.State)
 			}
 		}
 		for _, v := range views {
@@ -57,7 +59,7 @@ func remove(env command.Env) *cobra.Command {
 			fmt.Fprintf(env.Err, "%s is removed\n", v.Job)
 		}
 		if *ended {
-			fmt.Fprintf(env.Err, "%s removed\n", events.Plural(len(views), "job"))
+			fmt.Fprintf(env.Err, "%s removed\n", english.Plural(len(views), "job"))
 		}
 		return nil
 	})

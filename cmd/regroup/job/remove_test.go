@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
@@ -24,7 +25,7 @@ func removing(t *testing.T) (w commandtest.World, asked *[]string) {
 	}
 	w.Answer(func(e events.Event) {
 		*asked = append(*asked, e.Body.Type().Kind()+" "+e.Entity)
-		job := events.JobID(e.Entity)
+		job := ident.JobID(e.Entity)
 		switch e.Body.(type) {
 		case events.JobStop:
 			w.Publish(events.Event{Entity: e.Entity, Cause: e.ID, Body: events.JobStopping{Job: job}})
@@ -71,7 +72,7 @@ func TestRemove(t *testing.T) {
 func TestATableIsLimited(t *testing.T) {
 	w := commandtest.New(t)
 	for i := range 30 {
-		v := events.JobView{Job: events.JobID(fmt.Sprintf("job-%04d", i)), State: events.JobStateSucceeded, Submitted: clustertest.Now.Add(time.Duration(i-100) * time.Second)}
+		v := events.JobView{Job: ident.JobID(fmt.Sprintf("job-%04d", i)), State: events.JobStateSucceeded, Submitted: clustertest.Now.Add(time.Duration(i-100) * time.Second)}
 		if i < 2 {
 			v.State = events.JobStateRunning
 		}

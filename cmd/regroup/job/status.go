@@ -13,6 +13,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -97,10 +99,10 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 	}
 	all := slices.Clone(v.Workers)
 	// Workers without a rank come last.
-	slices.SortStableFunc(all, func(a, b events.WorkerView) int {
+	slices.SortStableFunc(all, func(a, b roster.WorkerView) int {
 		return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot))
 	})
-	return screen.TableOf(env.Out, p, header, all, func(w events.WorkerView) []string {
+	return screen.TableOf(env.Out, p, header, all, func(w roster.WorkerView) []string {
 		rank := "-"
 		if w.Rank >= 0 {
 			rank = p.Rank(w.Rank, fmt.Sprint(w.Rank))
@@ -163,9 +165,9 @@ func reported(v events.JobView) string {
 	}
 	g := v.Generations[len(v.Generations)-1]
 	if v.State.Terminal() {
-		return fmt.Sprintf("%s: of %s %d success, %d failure", g.Generation, events.Plural(g.World, "member"), g.Reported.Success, g.Reported.Failure)
+		return fmt.Sprintf("%s: of %s %d success, %d failure", g.Generation, english.Plural(g.World, "member"), g.Reported.Success, g.Reported.Failure)
 	}
-	return fmt.Sprintf("%s: %d of %s ready, %d success, %d failure", g.Generation, g.Reported.Ready, events.Plural(g.World, "member"),
+	return fmt.Sprintf("%s: %d of %s ready, %d success, %d failure", g.Generation, g.Reported.Ready, english.Plural(g.World, "member"),
 		g.Reported.Success, g.Reported.Failure)
 }
 
@@ -175,7 +177,7 @@ func samples(v events.JobView) string {
 	if s == nil {
 		return ""
 	}
-	text := fmt.Sprintf("samples: %s of %d done, missing %d, repeated %d", events.Plural(s.Epochs, "epoch"), s.PerEpoch, s.Missing, s.Repeated)
+	text := fmt.Sprintf("samples: %s of %d done, missing %d, repeated %d", english.Plural(s.Epochs, "epoch"), s.PerEpoch, s.Missing, s.Repeated)
 	if s.Unproven {
 		text += " by their number; which ones is not checked in epochs of this size"
 	}
@@ -207,7 +209,7 @@ func failureBudget(v events.JobView, now time.Time) string {
 	if f.Per.D() == time.Hour {
 		window = "this hour"
 	}
-	text := fmt.Sprintf("%d of %s %s", v.FailuresWithin(now), events.Plural(*f.Max, "failure"), window)
+	text := fmt.Sprintf("%d of %s %s", v.FailuresWithin(now), english.Plural(*f.Max, "failure"), window)
 	if same, step := events.SameStep(v.CountedFailures); same > 0 {
 		where := fmt.Sprintf("at step %d", step)
 		if step == 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/cluster"
 )
 
@@ -65,7 +66,7 @@ func named(ctx context.Context, env command.Env, s command.Session, choose choic
 func last(ctx context.Context, c *cluster.Client) (events.JobView, error) {
 	all, err := c.Jobs(ctx)
 	if err == nil && len(all) == 0 {
-		err = events.Errorf(events.NotFound, "there is no job yet; start one: regroup run -- COMMAND")
+		err = errcode.Errorf(errcode.NotFound, "there is no job yet; start one: regroup run -- COMMAND")
 	}
 	if err != nil {
 		return events.JobView{}, err
@@ -89,12 +90,12 @@ func only(ctx context.Context, c *cluster.Client, of func(events.JobView) bool) 
 	}
 	switch {
 	case len(names) == 0:
-		return found, events.Errorf(events.NotFound, "there is no job that could be meant: see regroup ls")
+		return found, errcode.Errorf(errcode.NotFound, "there is no job that could be meant: see regroup ls")
 	case len(names) > 1:
 		slices.Sort(names)
-		return found, events.Errorf(events.Invalid, "name the job: %d have not ended: %s", len(names), strings.Join(names[:min(len(names), 10)], ", "))
+		return found, errcode.Errorf(errcode.Invalid, "name the job: %d have not ended: %s", len(names), strings.Join(names[:min(len(names), 10)], ", "))
 	case of == nil && !c.Owns(found) && found.By != cluster.RunSource:
-		return found, events.Errorf(events.Invalid, "name the job: %s, the only one that has not ended, was submitted by %s", found.Job, found.By)
+		return found, errcode.Errorf(errcode.Invalid, "name the job: %s, the only one that has not ended, was submitted by %s", found.Job, found.By)
 	}
 	return found, nil
 }

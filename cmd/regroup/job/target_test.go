@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
@@ -31,7 +32,7 @@ func TestTheLastJobIsMeant(t *testing.T) {
 func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 	const mine, local = "/regroup/cli/test", "/client/run/local"
 	job := func(name string, by string, state events.JobState) events.JobView {
-		return events.JobView{Job: events.JobID(name), By: by, State: state, Spec: spec.Job{Workers: spec.Workers{Min: 1, Max: 1}}}
+		return events.JobView{Job: ident.JobID(name), By: by, State: state, Spec: spec.Job{Workers: spec.Workers{Min: 1, Max: 1}}}
 	}
 	external := job("joined-0001", "/client/agent/join", events.JobStateRunning)
 	external.Spec.Rendezvous = &spec.Rendezvous{}

@@ -15,6 +15,9 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	pause "github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -61,7 +64,7 @@ func top(env command.Env) *cobra.Command {
 	form := command.Output(cmd, command.Table, command.JSON, command.YAML)
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
 		if *every <= 0 {
-			return events.Errorf(events.Invalid, "--every %s: give a time above 0", *every)
+			return errcode.Errorf(errcode.Invalid, "--every %s: give a time above 0", *every)
 		}
 		if in, ok := env.In.(*os.File); ok && env.IsTerminal && form.Is(command.Table) {
 			watching, restore := boot.UntilKey(ctx, in, "qQ")
@@ -82,7 +85,7 @@ func top(env command.Env) *cobra.Command {
 
 // watch writes frames until ctx ends, or one where there is no terminal.
 func watch(ctx context.Context, env command.Env, s command.Session, form *command.Format, every time.Duration) error {
-	before, rates := map[events.JobID]progress{}, map[events.JobID]float64{}
+	before, rates := map[ident.JobID]progress{}, map[ident.JobID]float64{}
 	observer, report := brokers.NewObserver(s.Brokers()), brokers.Report{}
 	for first := true; ; first = false {
 		o, err := look(ctx, env, s)
@@ -147,7 +150,7 @@ func look(ctx context.Context, env command.Env, s command.Session) (overview, er
 }
 
 // measure updates the rates of jobs, in steps per second, where a newer step is known.
-func measure(o overview, before map[events.JobID]progress, rates map[events.JobID]float64) {
+func measure(o overview, before map[ident.JobID]progress, rates map[ident.JobID]float64) {
 	for _, v := range o.Jobs {
 		last, now := before[v.Job], progress{v.Step, v.StepAt}
 		took := now.at.Sub(last.at).Seconds()
@@ -161,7 +164,7 @@ func measure(o overview, before map[events.JobID]progress, rates map[events.JobI
 	}
 }
 
-func draw(env command.Env, p screen.Palette, w *bytes.Buffer, o overview, rates map[events.JobID]float64) error {
+func draw(env command.Env, p screen.Palette, w *bytes.Buffer, o overview, rates map[ident.JobID]float64) error {
 	ready := 0
 	for _, n := range o.Nodes {
 		if n.Schedulable() {
@@ -175,7 +178,7 @@ func draw(env command.Env, p screen.Palette, w *bytes.Buffer, o overview, rates 
 	if env.IsTerminal {
 		services += "  " + p.Faint("q ends it")
 	}
-	fmt.Fprintf(w, "%s  %s, %d of %s ready for work, %s\n\n", o.At.Format(time.TimeOnly), events.Plural(len(o.Jobs), "job"), ready, events.Plural(len(o.Nodes), "node"), services)
+	fmt.Fprintf(w, "%s  %s, %d of %s ready for work, %s\n\n", o.At.Format(time.TimeOnly), english.Plural(len(o.Jobs), "job"), ready, english.Plural(len(o.Nodes), "node"), services)
 	err := screen.TableOf(w, p, []string{"JOB", "STATE", "WORKERS", "GEN", "STEP", "STEPS/S", "LAST INCIDENT", "AGE"}, o.Jobs, func(v view.Job) []string {
 		rate := "-"
 		if r, ok := rates[v.Job]; ok {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -15,21 +17,21 @@ import (
 )
 
 // streams is what the brokers say in a test.
-type streams []events.StreamState
+type streams []broker.StreamState
 
-// Connected implements events.Brokers.
+// Connected implements broker.Brokers.
 func (streams) Connected() string { return "n0" }
 
-// Streams implements events.Brokers.
-func (s streams) Streams(context.Context) []events.StreamState { return s }
+// Streams implements broker.Brokers.
+func (s streams) Streams(context.Context) []broker.StreamState { return s }
 
 func TestTop(t *testing.T) {
 	w := world(t)
 	seen := 240.0
 	w.Ports.Brokers = streams{{
 		Stream: events.StreamFacts, Leader: "n0", Messages: 120, Bytes: 45000, MaxBytes: 1 << 30,
-		Replicas:  []events.ReplicaState{{Broker: "n0", Leader: true, Current: true}, {Broker: "n1", Current: true, SeenMS: &seen}, {Broker: "n2", Offline: true, Lag: 31}},
-		Consumers: []events.ConsumerState{{Consumer: "registry-evt", Service: "registry", Pending: 3, AckPending: 1}},
+		Replicas:  []broker.ReplicaState{{Broker: "n0", Leader: true, Current: true}, {Broker: "n1", Current: true, SeenMS: &seen}, {Broker: "n2", Offline: true, Lag: 31}},
+		Consumers: []broker.ConsumerState{{Consumer: "registry-evt", Service: "registry", Pending: 3, AckPending: 1}},
 	}}
 	w.Put(events.BucketNodes, "node-a", events.NodeView{Node: "node-a", State: events.NodeStateReady, Slots: 2, Since: began})
 	for file, args := range map[string][]string{"top.txt": {"top"}, "top.json": {"top", "-o", "json"}} {
@@ -48,7 +50,7 @@ func TestTop(t *testing.T) {
 
 // TestRates: a rate is that of the newest two steps, and unknown after a job went back.
 func TestRates(t *testing.T) {
-	before, rates := map[events.JobID]progress{}, map[events.JobID]float64{}
+	before, rates := map[ident.JobID]progress{}, map[ident.JobID]float64{}
 	for _, frame := range []struct {
 		step  uint64
 		after time.Duration
@@ -72,7 +74,7 @@ func TestTopBrokers(t *testing.T) {
 			{Broker: "n1", State: brokers.StateSilent, Copies: 2, NotCurrent: 1, Lag: 12, LagOf: events.StreamFacts, SeenMS: &seen},
 			{Broker: "n2", State: brokers.StateOffline, Copies: 2, NotCurrent: 2, Offline: true, Lag: 4711, LagOf: events.StreamFacts},
 		},
-		Streams: []events.StreamState{{Stream: events.StreamFacts, Consumers: []events.ConsumerState{
+		Streams: []broker.StreamState{{Stream: events.StreamFacts, Consumers: []broker.ConsumerState{
 			{Consumer: "scheduler", Service: "scheduler", Unknown: "it may not"}, {Consumer: "registry-evt", Service: "registry", Pending: 200, AckPending: 34, Redelivered: 5},
 		}}},
 		Findings: []brokers.Finding{{Severity: "warning", Text: "broker n2 is offline"}},

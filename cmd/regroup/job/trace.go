@@ -9,6 +9,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/cluster/waterfall"
@@ -25,7 +27,7 @@ func trace(env command.Env) *cobra.Command {
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
 		if *only < 0 && cmd.Flags().Changed("incident") {
-			return events.Errorf(events.Invalid, "--incident is %d, must be 0 (the start of the job) or more", *only)
+			return errcode.Errorf(errcode.Invalid, "--incident is %d, must be 0 (the start of the job) or more", *only)
 		}
 		all, err := waterfall.Traces(v, *only)
 		if err != nil {
@@ -48,7 +50,7 @@ func trace(env command.Env) *cobra.Command {
 			return err
 		}
 		if unreadable > 0 {
-			fmt.Fprintf(env.Err, "%s could not be read\n", events.Plural(unreadable, "stored message"))
+			fmt.Fprintf(env.Err, "%s could not be read\n", english.Plural(unreadable, "stored message"))
 		}
 		if written, err := form.Write(env.Out, all); written {
 			return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
@@ -20,7 +21,7 @@ func TestWaitExitsWithTheOutcome(t *testing.T) {
 	}{
 		"succeeded": {events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateSucceeded}, 0, "✔ succeeded"},
 		"failed":    {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateFailed, Reason: "no data"}, 10, "no data"},
-		"exhausted": {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateFailed, Code: events.Exhausted}, 14, "✘ failed"},
+		"exhausted": {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateFailed, Code: errcode.Exhausted}, 14, "✘ failed"},
 		"stopped":   {events.JobStopped{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateStopped}, 11, "■ stopped"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
@@ -22,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func shown(name string, state events.NodeState) events.NodeView {
 	return events.NodeView{
-		Node: events.NodeID(name), Incarnation: "01J", State: state, Slots: 4, Address: "10.0.0.1", Version: "1.3",
+		Node: ident.NodeID(name), Incarnation: "01J", State: state, Slots: 4, Address: "10.0.0.1", Version: "1.3",
 		Since: clustertest.Now.Add(-90 * time.Second),
 	}
 }
@@ -45,9 +47,9 @@ func world(t *testing.T) commandtest.World {
 	for _, n := range []events.NodeView{shown("node-a", events.NodeStateReady), drained, lost, out, list, half} {
 		w.Put(events.BucketNodes, string(n.Node), n)
 	}
-	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{
-		"a-0001": {Places: []events.Place{{Node: "node-a"}, {Node: "node-a", Slot: 1}, {Node: "node-b"}}},
-		"b-0002": {Places: []events.Place{{Node: "node-a", Slot: 2}}},
+	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[ident.JobID]events.PlacementView{
+		"a-0001": {Places: []ident.Place{{Node: "node-a"}, {Node: "node-a", Slot: 1}, {Node: "node-b"}}},
+		"b-0002": {Places: []ident.Place{{Node: "node-a", Slot: 2}}},
 	}})
 	return w
 }
@@ -95,7 +97,7 @@ func TestDrain(t *testing.T) {
 		if d.Node == "node-c" {
 			w.Publish(events.Event{Entity: "node-c", Body: events.NodeRejected{Command: "another", Errors: []spec.FieldError{{Message: "not this"}}}})
 			w.Publish(events.Event{Entity: "node-c", Cause: e.ID, Body: events.NodeRejected{
-				Node: "node-c", Command: e.ID, Code: events.NotFound, Errors: []spec.FieldError{{Message: "there is no node node-c"}},
+				Node: "node-c", Command: e.ID, Code: errcode.NotFound, Errors: []spec.FieldError{{Message: "there is no node node-c"}},
 			}})
 			return
 		}
@@ -125,9 +127,9 @@ func TestDrain(t *testing.T) {
 func TestQuarantineAndRelease(t *testing.T) {
 	w := world(t)
 	w.Answer(func(e events.Event) {
-		refuse := func(n events.NodeID, text string) {
+		refuse := func(n ident.NodeID, text string) {
 			w.Publish(events.Event{Entity: string(n), Cause: e.ID, Body: events.NodeRejected{
-				Node: n, Command: e.ID, Code: events.NotFound, Errors: []spec.FieldError{{Message: text}},
+				Node: n, Command: e.ID, Code: errcode.NotFound, Errors: []spec.FieldError{{Message: text}},
 			}})
 		}
 		switch b := e.Body.(type) {

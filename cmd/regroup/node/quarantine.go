@@ -11,6 +11,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -67,7 +69,7 @@ func reasons(env command.Env, n events.NodeView) string {
 }
 
 // target resolves NODE[/SLOT].
-func target(ctx context.Context, s command.Session) (events.NodeView, *events.Slot, error) {
+func target(ctx context.Context, s command.Session) (events.NodeView, *ident.Slot, error) {
 	name, number, one := strings.Cut(s.Args[0], "/")
 	n, err := s.Node(ctx, name)
 	if err != nil || !one {
@@ -75,17 +77,17 @@ func target(ctx context.Context, s command.Session) (events.NodeView, *events.Sl
 	}
 	i, err := strconv.Atoi(number)
 	if err != nil {
-		return n, nil, events.Errorf(events.Invalid, "%q is not a slot: write %s/0", number, n.Node)
+		return n, nil, errcode.Errorf(errcode.Invalid, "%q is not a slot: write %s/0", number, n.Node)
 	}
-	slot := events.Slot(i)
+	slot := ident.Slot(i)
 	return n, &slot, nil
 }
 
-func called(n events.NodeID, slot *events.Slot) string {
+func called(n ident.NodeID, slot *ident.Slot) string {
 	if slot == nil {
 		return string(n)
 	}
-	return events.Place{Node: n, Slot: *slot}.String()
+	return ident.Place{Node: n, Slot: *slot}.String()
 }
 
 func quarantine(env command.Env) *cobra.Command {
@@ -99,7 +101,7 @@ func quarantine(env command.Env) *cobra.Command {
 	reason := cmd.Flags().String("reason", "", "why; it is shown with the node")
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
 		if *for_ <= 0 {
-			return events.Errorf(events.Invalid, "--for is %s: a quarantine lasts for some time", *for_)
+			return errcode.Errorf(errcode.Invalid, "--for is %s: a quarantine lasts for some time", *for_)
 		}
 		n, slot, err := target(ctx, s)
 		if err != nil {

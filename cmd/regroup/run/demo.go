@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/services/cluster"
@@ -41,7 +42,7 @@ func DemoCommand(env command.Env, c *boot.Config) *cobra.Command {
 		Example: command.Examples("regroup demo", "regroup demo -o json", "regroup trace mnist      # afterwards: one waterfall per incident"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
-				return events.Errorf(events.Invalid, "-o %q: use text or json", output)
+				return errcode.Errorf(errcode.Invalid, "-o %q: use text or json", output)
 			}
 			d := &demo{env: env, config: *c, palette: env.Palette(cmd, env.ErrIsTerminal), json: output == "json", epochs: epochs}
 			return d.run(cmd.Context())

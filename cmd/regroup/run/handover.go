@@ -14,7 +14,10 @@ import (
 	"github.com/regroup-io/regroup/agent/submitenv"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 	"github.com/regroup-io/regroup/services/cluster"
@@ -28,7 +31,7 @@ const nodesWithin = 3 * time.Second
 // process, if all nodes that may get workers are of this machine and user, with the state directory
 // of config. Otherwise they are alike too: none inherits them, and say is called with a line that
 // tells where workers run, as whom, and in whose environment.
-func submit(ctx context.Context, c *cluster.Client, config boot.Config, job spec.Job, say func(string)) (events.JobID, error) {
+func submit(ctx context.Context, c *cluster.Client, config boot.Config, job spec.Job, say func(string)) (ident.JobID, error) {
 	var given []agent
 	var origin, otherwise string
 	id, err := c.SubmitAfter(ctx, job, func(of string, job *spec.Job) {
@@ -53,13 +56,13 @@ func submit(ctx context.Context, c *cluster.Client, config boot.Config, job spec
 	switch {
 	case err == nil && otherwise != "":
 		say(otherwise)
-	case err != nil && ctx.Err() == nil && events.CodeOf(err) != events.Unavailable: // it was refused: there is no job
+	case err != nil && ctx.Err() == nil && errcode.Of(err) != errcode.Unavailable: // it was refused: there is no job
 		withdraw(ctx, given, origin)
 	}
 	return id, err
 }
 
-var errNoAgent = events.Errorf(events.NotFound, "no agent of this user and state folder runs on this machine")
+var errNoAgent = errcode.Errorf(errcode.NotFound, "no agent of this user and state folder runs on this machine")
 
 // agentsRun reports whether any agent runs with a state directory of this user's agents.
 func agentsRun(stateDir string) bool {
@@ -79,7 +82,7 @@ func workerNodes(ctx context.Context, c *cluster.Client) (nodes []events.NodeVie
 	case err != nil:
 		return nil, fmt.Errorf("its nodes are not known here: %w", err)
 	case len(nodes) == 0:
-		return nil, events.Errorf(events.NotFound, "the server has no node yet")
+		return nil, errcode.Errorf(errcode.NotFound, "the server has no node yet")
 	}
 	return nodes, nil
 }
@@ -133,7 +136,7 @@ const named = 3
 func whereText(nodes []events.NodeView, job spec.Job, why error) string {
 	where := "on the nodes of the server"
 	if n := len(nodes); n > named {
-		where = "on " + events.Plural(n, "node")
+		where = "on " + english.Plural(n, "node")
 	} else if n > 0 {
 		names := make([]string, n)
 		for i, v := range nodes {

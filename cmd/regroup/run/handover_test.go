@@ -18,6 +18,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 	"github.com/regroup-io/regroup/services/cluster"
@@ -44,7 +45,7 @@ func newMachine(t *testing.T) *machine {
 		m.mu.Lock()
 		m.job = s
 		m.mu.Unlock()
-		job := events.JobIDFrom(s.Name, e.Source, e.ID)
+		job := ident.JobIDFrom(s.Name, e.Source, e.ID)
 		if s.Name == "refused" {
 			m.w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID, Errors: []spec.FieldError{{Message: "it is refused"}}}})
 			return
@@ -55,20 +56,16 @@ func newMachine(t *testing.T) *machine {
 }
 
 // node makes a node known; its agent is elsewhere.
-func (m *machine) node(name events.NodeID) {
-	m.w.Put(events.BucketNodes, string(name), events.NodeView{Node: name, Incarnation: events.Incarnation("01" + name), State: events.NodeStateReady, Slots: 1})
+func (m *machine) node(name ident.NodeID) {
+	m.w.Put(events.BucketNodes, string(name), events.NodeView{Node: name, Incarnation: ident.Incarnation("01" + name), State: events.NodeStateReady, Slots: 1})
 }
 
 // agent makes a node known whose agent is here and answers with an error, or nil.
-func (m *machine) agent(name events.NodeID, answer error) {
+func (m *machine) agent(name ident.NodeID, answer error) {
 	m.t.Helper()
 	m.node(name)
 	s, err := workerapi.New(workerapi.Options{Socket: statedir.Socket(statedir.Of(m.state, string(name))), Calls: workerapi.Calls{
-		Join: func(string, workerprotocol.JoinRequest) {}, Report: func(string, workerprotocol.Report) {}, Commit: func(string, workerprotocol.CommitReport) {}, Done: func(string, workerprotocol.DoneReport) {},
-		Preempt: func(workerprotocol.PreemptRequest) {}, Peer: func(context.Context, string, uint64, int) (workerprotocol.Peer, error) {
-			return workerprotocol.Peer{}, nil
-		},
-		Environment: func(e workerprotocol.SubmitEnvironment) error {
+		Environment: func(_ string, e workerprotocol.SubmitEnvironment) error {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			what := "given"
@@ -97,7 +94,7 @@ func (m *machine) agent(name events.NodeID, answer error) {
 }
 
 // submit submits a job and returns its id, what was said, and what the agents were sent.
-func (m *machine) submit(job spec.Job) (events.JobID, string, string, error) {
+func (m *machine) submit(job spec.Job) (ident.JobID, string, string, error) {
 	job.Command = []string{"train"}
 	if job.Rendezvous == nil {
 		job.Workers = spec.Workers{Min: 1, Max: 1}
@@ -137,8 +134,8 @@ func TestAgentsHereAreGivenTheEnvironment(t *testing.T) {
 	if e.Dir != dir || e.DirID != here || e.Root == (workerprotocol.FileID{}) || e.Agent != "01b" || e.Name != "mnist" {
 		t.Errorf("given %+v", e)
 	}
-	if !slices.Contains(events.JobIDsOf(e.Name, e.Origin), id) || m.job.Processes.SubmitEnvironment != e.Origin {
-		t.Errorf("the job is %s with the environment %q; the environment is for %v", id, m.job.Processes.SubmitEnvironment, events.JobIDsOf(e.Name, e.Origin))
+	if !slices.Contains(ident.JobIDsOf(e.Name, e.Origin), id) || m.job.Processes.SubmitEnvironment != e.Origin {
+		t.Errorf("the job is %s with the environment %q; the environment is for %v", id, m.job.Processes.SubmitEnvironment, ident.JobIDsOf(e.Name, e.Origin))
 	}
 	has := func(v string) bool {
 		return slices.ContainsFunc(e.Variables, func(b []byte) bool { return string(b) == v })
@@ -163,8 +160,8 @@ func TestAnAgentIsFoundInALongStateFolder(t *testing.T) {
 func TestAllWorkersAreAlike(t *testing.T) {
 	const there = "in the folder, as the user and with the environment of the agent there, not of this command"
 	for name, c := range map[string]struct {
-		agents    func(*machine)
-		job       spec.Job
+		agents       func(*machine)
+		job          spec.Job
 		printed, got string
 	}{
 		"elsewhere": {

@@ -13,7 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -22,7 +23,7 @@ const answerWithin = 5 * time.Second
 
 // agent is one that may be on this machine.
 type agent struct {
-	node   events.NodeID
+	node   ident.NodeID
 	socket string
 }
 
@@ -63,7 +64,7 @@ func (a agent) post(ctx context.Context, e workerprotocol.SubmitEnvironment) err
 	if err := json.NewDecoder(res.Body).Decode(&refused); err != nil || refused.Message == "" {
 		return fmt.Errorf("the agent of %s answers with %s", a.node, res.Status)
 	}
-	return events.Errorf(events.Code(refused.Code), "%s", refused.Message)
+	return errcode.Errorf(errcode.Code(refused.Code), "%s", refused.Message)
 }
 
 // ofThisUser returns an error if the process that listens is of another user: it would learn what

@@ -24,6 +24,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -110,10 +112,10 @@ func (r *call) run(ctx context.Context, spec spec.Job) error {
 		return r.local(ctx, l, spec)
 	}
 	if r.pages {
-		return events.Errorf(events.Invalid, "--dashboard is that of the server that is used: regroup dashboard prints a link to it, regroup serve gateway starts one")
+		return errcode.Errorf(errcode.Invalid, "--dashboard is that of the server that is used: regroup dashboard prints a link to it, regroup serve gateway starts one")
 	}
 	if r.listed {
-		return events.Errorf(events.Invalid, "the hosts are those of the server that is used: give its discovery the list (regroup serve discovery --hosts, regroup up --hosts)")
+		return errcode.Errorf(errcode.Invalid, "the hosts are those of the server that is used: give its discovery the list (regroup serve discovery --hosts, regroup up --hosts)")
 	}
 	if err := launch.Remote(); err != nil {
 		return err
@@ -157,7 +159,7 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 // second kills it.
 func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) error {
 	defer l.Close()
-	r.hosts.Hosts = jobflags.Localhost(r.hosts.Hosts, events.NodeID(r.agent.Filled().Node))
+	r.hosts.Hosts = jobflags.Localhost(r.hosts.Hosts, ident.NodeID(r.agent.Filled().Node))
 	if err := r.hosts.Check(parent); err != nil {
 		return err
 	}
@@ -257,7 +259,7 @@ func leftBy(err error) int {
 	return exitcode.OK
 }
 
-func (r *call) watcher(c *cluster.Client, job events.JobID) *Watcher {
+func (r *call) watcher(c *cluster.Client, job ident.JobID) *Watcher {
 	out := r.env.Out
 	if r.json {
 		out = r.env.Err

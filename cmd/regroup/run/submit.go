@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/specfile"
@@ -35,7 +35,7 @@ func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 		}
 		l := flags.Launch()
 		if l.Standalone {
-			return events.Errorf(events.Invalid, "--standalone: submit has no server of its own: use regroup run --standalone")
+			return errcode.Errorf(errcode.Invalid, "--standalone: submit has no server of its own: use regroup run --standalone")
 		}
 		if err := l.Remote(); err != nil {
 			return err
@@ -67,10 +67,10 @@ func readSpec(env command.Env, file string, flags *jobflags.Flags, args []string
 		return flags.Spec(args)
 	}
 	if given := flags.Given(); given != "" {
-		return spec.Job{}, events.Errorf(events.Invalid, "both -f and %s are given: write it into the file", given)
+		return spec.Job{}, errcode.Errorf(errcode.Invalid, "both -f and %s are given: write it into the file", given)
 	}
 	if len(args) > 0 {
-		return spec.Job{}, events.Errorf(events.Invalid, "both -f and a command are given: the file has its own")
+		return spec.Job{}, errcode.Errorf(errcode.Invalid, "both -f and a command are given: the file has its own")
 	}
 	return specfile.Read(file, env.In)
 }
@@ -79,7 +79,7 @@ func readSpec(env command.Env, file string, flags *jobflags.Flags, args []string
 // as a list on Out for programs. The returned error does not repeat them.
 func explainRefusal(env command.Env, form *command.Format, err error) error {
 	var bad *specfile.Error
-	var refusal *events.ValidationError
+	var refusal *errcode.ValidationError
 	inFile := errors.As(err, &bad)
 	if !inFile && !errors.As(err, &refusal) {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
@@ -31,7 +32,7 @@ func registry(w commandtest.World, got *[]spec.Job) {
 	w.Answer(func(e events.Event) {
 		jobSpec := e.Body.(events.JobSubmit).Spec
 		*got = append(*got, jobSpec)
-		job := events.JobIDFrom(jobSpec.Name, e.Source, e.ID)
+		job := ident.JobIDFrom(jobSpec.Name, e.Source, e.ID)
 		if jobSpec.Name == "refused" {
 			w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{
 				Job: job, Command: e.ID,

@@ -13,6 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -21,7 +23,7 @@ import (
 // WatchOptions are those of a Watcher.
 type WatchOptions struct {
 	Client      *cluster.Client
-	Job         events.JobID
+	Job         ident.JobID
 	Out, Err    io.Writer // workers' output; everything else
 	Palette     screen.Palette
 	Terminal    bool                  // Err is one
@@ -160,7 +162,7 @@ func (w *Watcher) progress(p events.Progress) error {
 	}
 	w.mu.Lock()
 	w.rate.Take(p, time.Now())
-	text := fmt.Sprintf("%s · %s · %s", w.story.Generation, events.Plural(w.story.World, "worker"), w.rate.Text())
+	text := fmt.Sprintf("%s · %s · %s", w.story.Generation, english.Plural(w.story.World, "worker"), w.rate.Text())
 	w.mu.Unlock()
 	w.sticky.Set(text)
 	return nil

@@ -18,6 +18,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // AgentConfig is the configuration of an agent from REGROUP_AGENT_* variables.
@@ -65,7 +67,7 @@ func (a AgentConfig) Filled() AgentConfig {
 		if err != nil {
 			host = "node"
 		}
-		a.Node = string(events.NodeIDFrom(host))
+		a.Node = string(ident.NodeIDFrom(host))
 	}
 	if a.Slots == 0 {
 		a.Slots = runtime.NumCPU()
@@ -83,7 +85,7 @@ func NewAgent(p *boot.Process, a AgentConfig) (*agent.Agent, error) {
 type agentOptions struct {
 	join      *agent.Joining
 	output    func(logs.Line)
-	errorFile func(localRank int, g events.Generation) string
+	errorFile func(localRank int, g ident.Generation) string
 }
 
 func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, error) {
@@ -92,7 +94,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	if a = a.Filled(); found {
 		a.Advertise = Advertised(server)
 	}
-	if err := events.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
+	if err := ident.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
 		return nil, err
 	}
 	// Absolute, because workers have other working directories.
@@ -109,10 +111,10 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 		return nil, err
 	}
 	if most := int64(1) << 20; a.CheckpointSpace < 0 || a.CheckpointSpace > most {
-		return nil, events.Errorf(events.Invalid, "--checkpoint-space: %d GiB are not within 0 to %d", a.CheckpointSpace, most)
+		return nil, errcode.Errorf(errcode.Invalid, "--checkpoint-space: %d GiB are not within 0 to %d", a.CheckpointSpace, most)
 	}
 	if a.CheckpointFree < 0 {
-		return nil, events.Errorf(events.Invalid, "--checkpoint-free: %d GiB is negative", a.CheckpointFree)
+		return nil, errcode.Errorf(errcode.Invalid, "--checkpoint-free: %d GiB is negative", a.CheckpointFree)
 	}
 	driver, err := proc.New(proc.Options{StateDir: dir, AllowSecrets: a.AllowSecrets, Guard: guardCommand})
 	if err != nil {
@@ -124,7 +126,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	}
 	return agent.New(agent.Options{
 		Reachable: reachable, Version: p.Config.Version,
-		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
+		Node: ident.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
 			Logs:      logs.Config{Rate: p.Conn.Amounts().Bytes / 2}, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
@@ -160,7 +162,7 @@ name of its node, the address of the brokers and its credentials from a token, a
       --rdzv-conf last_call_timeout=10 -- python train.py`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if join.Run == "" && len(args) > 0 {
-				return events.Errorf(events.Invalid, "a command without a job: name it with --join-job")
+				return errcode.Errorf(errcode.Invalid, "a command without a job: name it with --join-job")
 			}
 			own := c.Service()
 			if join.Run != "" { // started by a user, as torchrun is

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // TestTheNameOfANodeStaysInTheStateFolder: it is refused before it becomes a directory.
@@ -13,7 +13,7 @@ func TestTheNameOfANodeStaysInTheStateFolder(t *testing.T) {
 	for _, name := range []string{"../../outside", "a/b", "..", "\x1b[2J"} {
 		dir := t.TempDir()
 		_, err := NewAgent(&boot.Process{Config: boot.Config{StateDir: dir}}, AgentConfig{Node: name, Slots: 1, Advertise: "127.0.0.1"})
-		if events.CodeOf(err) != events.Invalid {
+		if errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%q: %v", name, err)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

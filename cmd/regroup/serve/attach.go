@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
-	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 	"github.com/regroup-io/regroup/services/cluster"
 )
 
@@ -113,13 +113,13 @@ func openStore(ctx context.Context, c boot.Config, dir string) (attached, error)
 			case err == nil && s.Close != nil:
 				return s, nil
 			case at.stopped():
-				return attached{}, events.Errorf(events.Unavailable, "%s is stopped: continue it (fg, or kill -CONT %d), or end it (kill -9 %d)", at, at.PID, at.PID)
+				return attached{}, errcode.Errorf(errcode.Unavailable, "%s is stopped: continue it (fg, or kill -CONT %d), or end it (kill -9 %d)", at, at.PID, at.PID)
 			}
 		} else {
 			if _, err := os.Stat(filepath.Join(dir, "nats")); err != nil {
 				return attached{}, nil // the store is empty
 			}
-			l, err := openLocal(limit, c, kindRead, 0, jetstream.ServerOptions{})
+			l, err := openLocal(limit, c, kindRead, 0, server.Options{})
 			if err == nil {
 				i := &idle{local: l}
 				return attached{cluster.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve, Close: i.close}, l.Process}, nil
@@ -134,7 +134,7 @@ func openStore(ctx context.Context, c boot.Config, dir string) (attached, error)
 		if ctx.Err() != nil {
 			return attached{}, context.Cause(ctx)
 		}
-		return attached{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, c.Wait, at.PID)
+		return attached{}, errcode.Errorf(errcode.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, c.Wait, at.PID)
 	}
 }
 

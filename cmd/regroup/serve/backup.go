@@ -9,7 +9,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/jetstream/backup"
 )
 
@@ -48,7 +49,7 @@ func operate(cmd *cobra.Command, c *boot.Config, within time.Duration, fn func(c
 
 // report writes one line about a backup.
 func report(cmd *cobra.Command, what, dir string, m backup.Manifest) error {
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s, %d bytes, made %s by regroup %s\n", what, dir, events.Plural(len(m.Streams), "stream"), m.Bytes(), m.Made.Format(time.RFC3339), m.Version)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s, %d bytes, made %s by regroup %s\n", what, dir, english.Plural(len(m.Streams), "stream"), m.Bytes(), m.Made.Format(time.RFC3339), m.Version)
 	return err
 }
 
@@ -94,7 +95,7 @@ func RestoreCommand(c *boot.Config) *cobra.Command {
 				return report(cmd, "complete:", args[0], m)
 			}
 			if c.Server == "" {
-				return events.Errorf(events.Invalid, "no server: name an empty one with --server or REGROUP_SERVER; regroup serve nats --without-streams starts it")
+				return errcode.Errorf(errcode.Invalid, "no server: name an empty one with --server or REGROUP_SERVER; regroup serve nats --without-streams starts it")
 			}
 			m, err := operate(cmd, c, within, func(ctx context.Context, p *boot.Process) (backup.Manifest, error) {
 				return p.Conn.Restore(ctx, args[0], replicas)

@@ -19,7 +19,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // Command is `regroup serve`.
@@ -135,7 +136,7 @@ func withHealth(ctx context.Context, p *boot.Process, begun func() error, fn fun
 }
 
 func brokerCommand(c *boot.Config) *cobra.Command {
-	var o jetstream.ServerOptions
+	var o server.Options
 	var routes string
 	var bare bool
 	cmd := &cobra.Command{
@@ -156,7 +157,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 			}
 			o.System = c.System.Server()
 			if o.Auth = c.Auth; o.Auth != "" {
-				o.System = jetstream.System{} // the directory has its users
+				o.System = server.System{} // the directory has its users
 			} else if o.System.Password == "" && o.ConfigFile == "" {
 				log.Info("nobody else has access to the system account: set REGROUP_NATS_SYSTEM_PASSWORD here and for discovery, so that it hears of agents that die")
 			}
@@ -167,7 +168,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 			if routes != "" {
 				o.Cluster.Routes = strings.Split(routes, ",")
 			}
-			s, err := jetstream.StartServer(o)
+			s, err := server.Start(o)
 			if err != nil {
 				return err
 			}
@@ -322,7 +323,7 @@ func isOurs(address, server string) error {
 		}
 	}
 	if now := Advertised(server); !net.ParseIP(now).IsLoopback() {
-		return events.Errorf(events.Conflict, "it was %s, and is %s now", address, now)
+		return errcode.Errorf(errcode.Conflict, "it was %s, and is %s now", address, now)
 	}
 	return nil
 }

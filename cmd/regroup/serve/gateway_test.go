@@ -20,6 +20,9 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
@@ -85,7 +88,7 @@ func get(t *testing.T, r client.Record, method, path, body string) (int, string)
 // TestARunningGatewayIsFound by its record, which only its user can read, and gives a link.
 func TestARunningGatewayIsFound(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := client.Find(dir); events.CodeOf(err) != events.NotFound || !strings.Contains(err.Error(), "--dashboard") {
+	if _, err := client.Find(dir); errcode.Of(err) != errcode.NotFound || !strings.Contains(err.Error(), "--dashboard") {
 		t.Errorf("%v", err)
 	}
 	r, found := start(t, commandtest.New(t), dir)
@@ -120,7 +123,7 @@ func TestARunningGatewayIsFound(t *testing.T) {
 	if again, err := client.Find(dir); err != nil || again != found {
 		t.Errorf("beside an older one: %+v, %v", again, err)
 	}
-	if _, err := askLink(t, client.Record{URL: "http://127.0.0.1:1", Token: "x"}); events.CodeOf(err) != events.Unavailable {
+	if _, err := askLink(t, client.Record{URL: "http://127.0.0.1:1", Token: "x"}); errcode.Of(err) != errcode.Unavailable {
 		t.Errorf("%v", err)
 	}
 }
@@ -135,10 +138,10 @@ func must(r *http.Request, err error) *http.Request {
 // TestPages are those of the command line, and the findings of a specification have their lines.
 func TestPages(t *testing.T) {
 	w := commandtest.New(t)
-	id := events.JobID("x-0001")
+	id := ident.JobID("x-0001")
 	w.Job(events.JobView{Job: id, State: events.JobStateWaiting, Submitted: clustertest.Now})
 	w.Publish(events.Event{Entity: string(id), Number: 1, Body: events.JobSubmitted{Job: id}})
-	w.Publish(events.Event{ID: "w", Source: "/regroup/agent/node-a/1", Entity: string(id), Body: events.WorkerStarted{WorkerRef: events.WorkerRef{Job: id, Place: events.Place{Node: "node-a"}, Attempt: 1}}})
+	w.Publish(events.Event{ID: "w", Source: "/regroup/agent/node-a/1", Entity: string(id), Body: events.WorkerStarted{WorkerRef: roster.WorkerRef{Job: id, Place: ident.Place{Node: "node-a"}, Attempt: 1}}})
 	_, r := start(t, w, t.TempDir())
 	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/wait"
-	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // Run runs the four services until ctx ends.
@@ -41,7 +41,7 @@ func (l *Local) During(ctx context.Context, fn func(context.Context) error) erro
 const guardEvery = time.Second
 
 // guard reports when a broker cannot store, and makes it resume.
-func guard(ctx context.Context, s *jetstream.Server, log *slog.Logger) error {
+func guard(ctx context.Context, s *server.Server, log *slog.Logger) error {
 	reason := ""
 	return wait.Every(ctx, guardEvery, func(time.Time) error {
 		err := s.Stores()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // guardCommand returns the command line of the guard of an agent: a hidden command of this program.
@@ -26,14 +26,14 @@ func GuardCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agent, err := strconv.Atoi(args[1])
 			if err != nil {
-				return events.Errorf(events.Invalid, "guard: the agent's process id is %q", args[1])
+				return errcode.Errorf(errcode.Invalid, "guard: the agent's process id is %q", args[1])
 			}
 			driver, err := proc.New(proc.Options{StateDir: args[0]})
 			if err != nil {
 				return err
 			}
 			if err := syscall.SetNonblock(int(os.Stdin.Fd()), true); err != nil {
-				return events.Errorf(events.Invalid, "guard: standard input: %w", err)
+				return errcode.Errorf(errcode.Invalid, "guard: standard input: %w", err)
 			}
 			return driver.Guard(cmd.Context(), os.NewFile(os.Stdin.Fd(), "agent"), agent)
 		},

@@ -21,8 +21,11 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -44,14 +47,14 @@ func joinedJob(ctx context.Context, c *cluster.Client, j *jobflags.Join, args []
 		return CreateJob(ctx, c, joinEvent(j.Run), job)
 	}
 	v, err := c.Submitted(ctx, j.Run, joinEvent(j.Run))
-	if events.CodeOf(err) == events.NotFound {
+	if errcode.Of(err) == errcode.NotFound {
 		v, err = c.Job(ctx, j.Run)
 	}
-	if events.CodeOf(err) == events.NotFound {
-		return nil, events.Errorf(events.NotFound, "there is no job %s to join: give its command after --, and the first agent creates it", j.Run)
+	if errcode.Of(err) == errcode.NotFound {
+		return nil, errcode.Errorf(errcode.NotFound, "there is no job %s to join: give its command after --, and the first agent creates it", j.Run)
 	}
 	if err == nil && !v.Spec.SelfRegistered() {
-		err = events.Errorf(events.Invalid, "%s is placed by the scheduler: start the agent without --join-job", v.Job)
+		err = errcode.Errorf(errcode.Invalid, "%s is placed by the scheduler: start the agent without --join-job", v.Job)
 	}
 	return &agent.Joining{Job: v.Job, Spec: v.Spec.WithDefaults()}, err
 }
@@ -60,7 +63,7 @@ func joinedJob(ctx context.Context, c *cluster.Client, j *jobflags.Join, args []
 // one here, or one that runs with this directory. A command asks before it announces anything.
 func NameInUse(ctx context.Context, c *cluster.Client, stateDir, node string) (bool, error) {
 	nodes, err := c.Nodes(ctx)
-	if events.CodeOf(err) == events.Invalid { // this user may not look: discovery refuses what must not be
+	if errcode.Of(err) == errcode.Invalid { // this user may not look: discovery refuses what must not be
 		return false, nil
 	}
 	if err != nil {
@@ -114,7 +117,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 	case err != nil:
 		return err
 	case used:
-		return events.Errorf(events.Conflict, "node %s has a living agent: give this one another name (--node, REGROUP_AGENT_NODE)", node)
+		return errcode.Errorf(errcode.Conflict, "node %s has a living agent: give this one another name (--node, REGROUP_AGENT_NODE)", node)
 	}
 	join, err := joinedJob(ctx, c, j, args)
 	if err != nil {
@@ -125,7 +128,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 	errs := bottom.Writer(to.errs)
 	report := &reporter{to: errs, job: join.Job}
 	per := join.Spec.Rendezvous.WorkersPerNode
-	report.say("node %s comes to it: %s, %s each", a.Filled().Node, events.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", events.Plural(per, "worker"))
+	report.say("node %s comes to it: %s, %s each", a.Filled().Node, english.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", english.Plural(per, "worker"))
 	m := Membership{Process: p, Agent: a, Client: c, Job: join, Made: made, Err: errs, report: report}
 	m.Output = func(l logs.Line) {
 		// A reader who has gone ends nothing.
@@ -144,7 +147,7 @@ type Membership struct {
 	Job     *agent.Joining
 	Output  func(logs.Line) // of the workers here
 	// ErrorFile is as in agent.Options.
-	ErrorFile func(localRank int, g events.Generation) string
+	ErrorFile func(localRank int, g ident.Generation) string
 	Made      func(*agent.Agent)          // called before it runs
 	Changed   func(events.NodeMembership) // called after every change; may be nil, must not block
 	Ended     func(events.JobView)        // called with the end of the job; may be nil
@@ -160,7 +163,7 @@ func (m Membership) Run(ctx context.Context) error {
 	}
 	a, per := m.Agent, m.Job.Spec.Rendezvous.WorkersPerNode
 	if a.Slots = cmp.Or(a.Slots, per); a.Slots < per {
-		return events.Errorf(events.Invalid, "--slots: is %d, the job has %s on every node", a.Slots, events.Plural(per, "worker"))
+		return errcode.Errorf(errcode.Invalid, "--slots: is %d, the job has %s on every node", a.Slots, english.Plural(per, "worker"))
 	}
 	m.Job.OnChange = func(n events.NodeMembership) {
 		if m.Changed != nil {
@@ -186,7 +189,7 @@ func (m Membership) Run(ctx context.Context) error {
 type reporter struct {
 	mu   sync.Mutex
 	to   io.Writer
-	job  events.JobID
+	job  ident.JobID
 	last string
 
 	ended func(events.JobView) // may be nil
@@ -204,18 +207,18 @@ func (s *reporter) say(format string, args ...any) {
 
 // membershipText describes a node's membership in its job, in a sentence with numbers.
 func membershipText(n events.NodeMembership) string {
-	of := fmt.Sprintf("%d of %s", n.Nodes, events.Between(n.Min, n.Max, "node"))
+	of := fmt.Sprintf("%d of %s", n.Nodes, english.Between(n.Min, n.Max, "node"))
 	switch {
 	case n.Membership == events.MembershipSpare:
-		return fmt.Sprintf("this node is a spare: the job has its %s, and this one takes the place of one that is lost", events.Plural(n.Nodes, "node"))
+		return fmt.Sprintf("this node is a spare: the job has its %s, and this one takes the place of one that is lost", english.Plural(n.Nodes, "node"))
 	case n.Membership == events.MembershipWaiting:
 		return "this node is taken in at the next commit (" + of + " in)"
 	case n.Membership != events.MembershipParticipant:
 		return ""
 	case n.Complete:
-		return fmt.Sprintf("the round is complete with %s", events.Plural(n.Nodes, "node"))
+		return fmt.Sprintf("the round is complete with %s", english.Plural(n.Nodes, "node"))
 	case n.Nodes < n.Min:
-		return fmt.Sprintf("waiting for %s (%s here)", events.Plural(n.Min-n.Nodes, "more node"), of)
+		return fmt.Sprintf("waiting for %s (%s here)", english.Plural(n.Min-n.Nodes, "more node"), of)
 	case n.LastCallMS > 0:
 		return fmt.Sprintf("last call, %.0f s left: %s are here", n.LastCallMS/1000, of)
 	}
@@ -270,7 +273,7 @@ func (s *reporter) outcome(ctx context.Context, c *cluster.Client) error {
 			return view.Summarize(v, now).Err()
 		}
 		if !wait.Sleep(ctx, 100*time.Millisecond) {
-			return events.Errorf(events.Unavailable, "%s is over, but the registry does not say how: see regroup status %s", s.job, s.job)
+			return errcode.Errorf(errcode.Unavailable, "%s is over, but the registry does not say how: see regroup status %s", s.job, s.job)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -40,7 +40,7 @@ func joined(cmd *cobra.Command, c boot.Config, a AgentConfig, now time.Time) (bo
 		return c, a, nil, nil
 	default:
 		k, err = joinedBefore(c, a, now)
-		if events.CodeOf(err) == events.NotFound {
+		if errcode.Of(err) == errcode.NotFound {
 			return c, a, nil, nil
 		}
 	}
@@ -94,7 +94,7 @@ func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string, no
 	}
 	for _, name := range []string{"creds", "auth", "tlsca"} {
 		if cmd.Flag(name).Changed {
-			return boot.Token{}, events.Errorf(events.Invalid, "--%s: the token of %s has credentials: give one of the two", name, from)
+			return boot.Token{}, errcode.Errorf(errcode.Invalid, "--%s: the token of %s has credentials: give one of the two", name, from)
 		}
 	}
 	j, text, err := boot.ReadToken(setting, cmd.InOrStdin())
@@ -102,7 +102,7 @@ func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string, no
 		err = fits(j, a.Node, now)
 	}
 	if err != nil {
-		return boot.Token{}, events.Errorf(events.CodeOf(err), "%s: %w", from, err)
+		return boot.Token{}, errcode.Errorf(errcode.Of(err), "%s: %w", from, err)
 	}
 	node := string(j.Node)
 	if j.Node == access.AnyNode {
@@ -115,12 +115,12 @@ func joinBy(cmd *cobra.Command, c boot.Config, a AgentConfig, setting string, no
 func fits(j identity.Join, node string, now time.Time) error {
 	switch {
 	case !j.Role.OfNode():
-		return events.Errorf(events.Invalid, "the token is of %s, a %s and no agent: make one with regroup auth issue agent NODE --token", j.User, j.Role)
+		return errcode.Errorf(errcode.Invalid, "the token is of %s, a %s and no agent: make one with regroup auth issue agent NODE --token", j.User, j.Role)
 	case node != "" && j.Node != access.AnyNode && string(j.Node) != node:
-		return events.Errorf(events.Invalid, "the token is of node %s, and --node (REGROUP_AGENT_NODE) says %s: give no --node, or the token of that node", j.Node, node)
+		return errcode.Errorf(errcode.Invalid, "the token is of node %s, and --node (REGROUP_AGENT_NODE) says %s: give no --node, or the token of that node", j.Node, node)
 	case j.Node != access.AnyNode:
 		if err := j.Node.Check(); err != nil {
-			return events.Errorf(events.Invalid, "the token: %w", err)
+			return errcode.Errorf(errcode.Invalid, "the token: %w", err)
 		}
 	}
 	return expired(j, now)
@@ -129,7 +129,7 @@ func fits(j identity.Join, node string, now time.Time) error {
 // expired returns Invalid, with what is to be done, if a token is no longer valid.
 func expired(j identity.Join, now time.Time) error {
 	if !j.Expires.IsZero() && !now.Before(j.Expires) {
-		return events.Errorf(events.Invalid, "the token of %s has expired at %s (it is %s here): make another with regroup auth issue %s %[1]s --token",
+		return errcode.Errorf(errcode.Invalid, "the token of %s has expired at %s (it is %s here): make another with regroup auth issue %s %[1]s --token",
 			j.User, j.Expires.Local().Format(time.DateTime), now.Local().Format(time.DateTime), j.Role)
 	}
 	return nil
@@ -139,7 +139,7 @@ func expired(j identity.Join, now time.Time) error {
 // of the node it is that of the host's name, or the only one.
 func joinedBefore(c boot.Config, a AgentConfig, now time.Time) (boot.Token, error) {
 	k, err := boot.LoadToken(filepath.Join(statedir.Of(c.StateDir, a.Filled().Node), joinedDir))
-	if a.Node == "" && events.CodeOf(err) == events.NotFound {
+	if a.Node == "" && errcode.Of(err) == errcode.NotFound {
 		all, _ := filepath.Glob(filepath.Join(statedir.Of(c.StateDir, "*"), joinedDir)) // the pattern is well-formed
 		switch len(all) {
 		case 0:
@@ -151,7 +151,7 @@ func joinedBefore(c boot.Config, a AgentConfig, now time.Time) (boot.Token, erro
 			for _, dir := range all {
 				names = append(names, filepath.Base(filepath.Dir(dir)))
 			}
-			return k, events.Errorf(events.Invalid, "--node: several nodes have joined from %s: name one of %s", c.StateDir, strings.Join(names, ", "))
+			return k, errcode.Errorf(errcode.Invalid, "--node: several nodes have joined from %s: name one of %s", c.StateDir, strings.Join(names, ", "))
 		}
 	}
 	if err == nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -64,7 +65,7 @@ func newTokens(t *testing.T) tokens {
 	return tokens{t, d}
 }
 
-func (c tokens) token(role access.Role, name string, node events.NodeID, expires time.Duration) string {
+func (c tokens) token(role access.Role, name string, node ident.NodeID, expires time.Duration) string {
 	c.t.Helper()
 	if _, err := c.dir.Issue(access.Identity{Role: role, Name: name, Node: node}, expires); err != nil {
 		c.t.Fatal(err)
@@ -108,7 +109,7 @@ func TestWhatAnAgentIsGivenWinsOverWhatItKeeps(t *testing.T) {
 	if got, node, err := m.starts("--join", ours, "--node", "node-b"); err != nil || node != "node-b" || !strings.HasSuffix(got.Creds, "agents/node-b/join/user.creds") {
 		t.Errorf("a token of any node: %s %s %v", got.Creds, node, err)
 	}
-	if _, _, err := m.starts(); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "--node: several nodes") || !strings.Contains(err.Error(), "node-b") {
+	if _, _, err := m.starts(); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "--node: several nodes") || !strings.Contains(err.Error(), "node-b") {
 		t.Errorf("two nodes have joined: %v", err)
 	}
 }
@@ -120,7 +121,7 @@ func TestWrongTokensAreRefused(t *testing.T) {
 	a := c.token(access.RoleAgent, "node-a", "node-a", 0)
 	for _, w := range []struct {
 		what, message string
-		args       []string
+		args          []string
 	}{
 		{"cut off", "--join: the token is incomplete or damaged", []string{"--join", a[:500]}},
 		{"changed", "--join: the token is incomplete or damaged", []string{"--join", strings.ToLower(a)}},
@@ -131,7 +132,7 @@ func TestWrongTokensAreRefused(t *testing.T) {
 		{"no file", "--join: open /no/such", []string{"--join", "@/no/such"}},
 	} {
 		_, _, err := m.starts(w.args...)
-		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), w.message) || strings.Contains(err.Error(), a[20:60]) {
+		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), w.message) || strings.Contains(err.Error(), a[20:60]) {
 			t.Errorf("%s: %v, want %q", w.what, err, w.message)
 		}
 	}
@@ -156,7 +157,7 @@ func TestAnExpiredTokenIsRefused(t *testing.T) {
 	m.now = m.now.Add(2 * time.Hour)
 	for _, args := range [][]string{{"--join", token}, nil} {
 		_, _, err := m.starts(args...)
-		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "the token of node-a has expired at ") ||
+		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "the token of node-a has expired at ") ||
 			!strings.Contains(err.Error(), "regroup auth issue agent node-a --token") {
 			t.Errorf("%d arguments: %v", len(args), err)
 		}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // Local is the broker, its streams and the four services in this process.
@@ -25,7 +25,7 @@ type Local struct {
 	Number    int    // number of the store in its state directory, from 1
 	Opened    time.Time
 	Discovery DiscoveryConfig
-	server    *jetstream.Server
+	server    *server.Server
 	lock      *os.File
 	// Ends the count of consumers; nil = there are no identities.
 	stopShares func()
@@ -55,7 +55,7 @@ func openOwn(ctx context.Context, c boot.Config, kind string, first int, listen 
 	for n := first; ; n++ {
 		own := c
 		own.StateDir = storeDir(c.StateDir, n)
-		l, err := openLocal(ctx, own, kind, n, jetstream.ServerOptions{Listen: listen})
+		l, err := openLocal(ctx, own, kind, n, server.Options{Listen: listen})
 		if errors.Is(err, ErrInUse) && n < maxStores {
 			continue
 		}
@@ -70,7 +70,7 @@ func Shared(c boot.Config) bool {
 
 // openLocal starts the broker with these options in the state directory itself, and connects to it.
 // ErrInUse if another process owns the directory.
-func openLocal(ctx context.Context, c boot.Config, kind string, number int, o jetstream.ServerOptions) (*Local, error) {
+func openLocal(ctx context.Context, c boot.Config, kind string, number int, o server.Options) (*Local, error) {
 	d, err := LoadDiscovery()
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func openLocal(ctx context.Context, c boot.Config, kind string, number int, o je
 	return l, nil
 }
 
-func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstream.ServerOptions) error {
+func (l *Local) open(ctx context.Context, c boot.Config, kind string, o server.Options) error {
 	o.StoreDir = filepath.Join(c.StateDir, "nats")
 	if err := os.MkdirAll(o.StoreDir, 0o700); err != nil {
 		return fmt.Errorf("state folder: %w", err)
@@ -101,7 +101,7 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstrea
 	if err != nil {
 		return err
 	}
-	if l.server, err = jetstream.StartServer(o); err != nil {
+	if l.server, err = server.Start(o); err != nil {
 		return err
 	}
 	c.Server = "" // a user there is not one of this server
@@ -109,8 +109,8 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o jetstrea
 		return err
 	}
 	if err := l.Process.Conn.EnsureAtLeast(ctx, 1); err != nil {
-		if o.Cluster.Join && errors.Is(err, events.ErrUnavailable) {
-			return events.Errorf(events.Unavailable, "no cluster has taken this broker in: is one reached at %s (--join), and do most of its brokers run? %w", strings.Join(o.Cluster.Routes, ", "), err)
+		if o.Cluster.Join && errors.Is(err, errcode.ErrUnavailable) {
+			return errcode.Errorf(errcode.Unavailable, "no cluster has taken this broker in: is one reached at %s (--join), and do most of its brokers run? %w", strings.Join(o.Cluster.Routes, ", "), err)
 		}
 		return err
 	}
@@ -146,7 +146,7 @@ func (l *Local) Close() {
 	_ = l.lock.Close() // releases the lock
 }
 
-var errNoServer = events.Errorf(events.Unavailable, "no server: none is configured (--server, REGROUP_SERVER) and none runs here; start one with: regroup up")
+var errNoServer = errcode.Errorf(errcode.Unavailable, "no server: none is configured (--server, REGROUP_SERVER) and none runs here; start one with: regroup up")
 
 // idle is the store of an ended broker: it is opened for reading, and its services run once they
 // are needed.
@@ -176,7 +176,7 @@ func (i *idle) close() {
 	if i.stop != nil {
 		i.stop()
 		if err := i.running.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-			i.local.Process.Logger.Warn("a service has ended", "code", string(events.CodeOf(err)), "reason", err.Error())
+			i.local.Process.Logger.Warn("a service has ended", "code", string(errcode.Of(err)), "reason", err.Error())
 		}
 	}
 	i.local.Close()

@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
-	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // secure decides who may connect to the broker of a store, and returns what its other users read
 // in the store: the users of a directory of identities, or those who know a secret. The file with
 // the secret is the user's alone, so that other users of the machine are refused.
-func (l *Local) secure(c *boot.Config, kind string, o *jetstream.ServerOptions) (owner, error) {
+func (l *Local) secure(c *boot.Config, kind string, o *server.Options) (owner, error) {
 	at := owner{Kind: kind, PID: os.Getpid()}
 	if kind == kindRead && c.Auth == "" {
 		c.Auth = filepath.Join(c.StateDir, identity.DefaultDir) // perhaps it was used with these
@@ -28,7 +28,7 @@ func (l *Local) secure(c *boot.Config, kind string, o *jetstream.ServerOptions) 
 	case err != nil:
 		return at, err
 	case used:
-		o.Auth, o.System = c.Auth, jetstream.System{}
+		o.Auth, o.System = c.Auth, server.System{}
 		if *c, err = c.As(boot.NameLocal); err != nil {
 			return at, err
 		}
@@ -74,7 +74,7 @@ func identitiesOf(c boot.Config, kind string) (identity.Dir, bool, error) {
 }
 
 // openness says what anybody on the network can do, and what the network is needed for but closed.
-func openness(c boot.Config, o jetstream.ServerOptions) []string {
+func openness(c boot.Config, o server.Options) []string {
 	var all []string
 	if c.Auth != "" {
 		return nil

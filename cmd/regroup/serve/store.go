@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/procfs"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // A state directory holds one store per broker. The first is the directory itself: it belongs to
@@ -108,7 +108,7 @@ func tryLock(dir string, open, how int) (*os.File, error) {
 	}
 	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
 		_ = f.Close()
-		return nil, events.Errorf(events.Conflict, "state folder %s: %w by %s", dir, ErrInUse, readOwner(dir))
+		return nil, errcode.Errorf(errcode.Conflict, "state folder %s: %w by %s", dir, ErrInUse, readOwner(dir))
 	}
 	return f, nil
 }

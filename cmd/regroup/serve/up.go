@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // clusterListen is the default cluster address of a broker that joins others.
@@ -18,7 +18,7 @@ const clusterListen = "0.0.0.0:6222"
 
 // UpCommand is `regroup up`: the broker, all services and an agent in this process.
 func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig, w *GatewayConfig) *cobra.Command {
-	o := jetstream.ServerOptions{Listen: "127.0.0.1:0"}
+	o := server.Options{Listen: "127.0.0.1:0"}
 	var noAgent, dashboard bool
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run everything in this process: broker, services and an agent", Args: cobra.NoArgs,

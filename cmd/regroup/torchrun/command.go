@@ -24,7 +24,9 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster"
 )
@@ -95,7 +97,7 @@ func (t *call) run(ctx context.Context, job spec.Job) error {
 			t.env.Say(at.host + " admits any client, and a client can run commands here: give all nodes the same REGROUP_SECRET")
 		}
 		l, err := serve.OpenOwnAt(ctx, *t.config, at.host)
-		if events.CodeOf(err) == events.Conflict { // another process of this machine serves it
+		if errcode.Of(err) == errcode.Conflict { // another process of this machine serves it
 			return t.attached(ctx, "nats://"+at.host, job, true)
 		}
 		if err != nil {
@@ -133,7 +135,7 @@ func (t *call) attached(ctx context.Context, url string, job spec.Job, hosted bo
 	var g errgroup.Group
 	g.Go(func() error {
 		if hostLost(watched, p, server, job.Rendezvous.KeepAliveInterval.D()*time.Duration(job.Rendezvous.KeepAliveMaxAttempt)) {
-			end(events.Errorf(events.Unavailable, "the node that serves this run, at %s, is gone, and with it the job; with brokers on three machines no node is precious: docs/torchrun.md", strings.TrimPrefix(url, "nats://")))
+			end(errcode.Errorf(errcode.Unavailable, "the node that serves this run, at %s, is gone, and with it the job; with brokers on three machines no node is precious: docs/torchrun.md", strings.TrimPrefix(url, "nats://")))
 		}
 		return nil
 	})
@@ -189,7 +191,7 @@ func (t *call) freeName(ctx context.Context, c *cluster.Client, stateDir string)
 		case err != nil || !used:
 			return err
 		case t.host == "":
-			return events.Errorf(events.Conflict, "node %s has a living agent: give this one another name (REGROUP_AGENT_NODE)", t.agent.Node)
+			return errcode.Errorf(errcode.Conflict, "node %s has a living agent: give this one another name (REGROUP_AGENT_NODE)", t.agent.Node)
 		}
 		if t.agent.Node, err = claimName(t.config.StateDir, t.host); err != nil { // the name that it has is claimed
 			return err
@@ -270,7 +272,7 @@ func (t *call) awaitOthers(ctx context.Context, l *serve.Local) {
 	defer cancel()
 	for l.Others() > 0 {
 		if !wait.Sleep(limit, 20*time.Millisecond) {
-			fmt.Fprintf(t.env.Err, "after %s there is still a connection of %s, which loses its server now\n", othersWithin, events.Plural(l.Others(), "other node"))
+			fmt.Fprintf(t.env.Err, "after %s there is still a connection of %s, which loses its server now\n", othersWithin, english.Plural(l.Others(), "other node"))
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // companion tells a foreign agent, in whose place this process takes part in a job, what becomes of
@@ -16,7 +17,7 @@ type companion struct {
 
 // companionStatus is one line.
 type companionStatus struct {
-	Job        events.JobID      `json:"job"`
+	Job        ident.JobID       `json:"job"`
 	Membership events.Membership `json:"membership"`
 	Waiting    int               `json:"waiting"` // nodes of the wait list
 	Closed     bool              `json:"closed"`

@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/escape"
@@ -195,13 +195,13 @@ func (c *console) line(l logs.Line) {
 }
 
 // attempt returns the directory of a generation.
-func (c *console) attempt(g events.Generation) string {
+func (c *console) attempt(g ident.Generation) string {
 	return filepath.Join(c.dir, fmt.Sprintf("attempt_%d", max(int(g), 1)-1))
 }
 
 // errorFile returns the path of the error file of a worker, whose directory it makes; "" = there is
 // none.
-func (c *console) errorFile(localRank int, g events.Generation) string {
+func (c *console) errorFile(localRank int, g ident.Generation) string {
 	if c.dir == "" {
 		return ""
 	}

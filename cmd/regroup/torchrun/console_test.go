@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // shown is an environment whose output is in files.
@@ -136,7 +136,7 @@ func TestErrorFilesBesideTheOutput(t *testing.T) {
 		if attempt == "" {
 			continue
 		}
-		path := console.errorFile(3, events.Generation(g))
+		path := console.errorFile(3, ident.Generation(g))
 		if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
 			t.Error(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // place is where the job's server is.
@@ -45,7 +45,7 @@ func (o *options) place(ctx context.Context, configured string) (place, error) {
 		}
 		rank, err := strconv.Atoi(o.text("node-rank"))
 		if err != nil || rank < 0 {
-			return place{}, events.Errorf(events.Invalid, "--node-rank is %q: write a number of at least 0", o.text("node-rank"))
+			return place{}, errcode.Errorf(errcode.Invalid, "--node-rank is %q: write a number of at least 0", o.text("node-rank"))
 		}
 		if rank == 0 {
 			return place{host: endpoint}, nil
@@ -53,7 +53,7 @@ func (o *options) place(ctx context.Context, configured string) (place, error) {
 		return place{url: "nats://" + endpoint}, nil
 	}
 	if endpoint == "" {
-		return place{}, events.Errorf(events.Invalid, "--rdzv-endpoint is missing: give the HOST:PORT of one of the nodes, the same on all of them, or a server that runs already (--server)")
+		return place{}, errcode.Errorf(errcode.Invalid, "--rdzv-endpoint is missing: give the HOST:PORT of one of the nodes, the same on all of them, or a server that runs already (--server)")
 	}
 	endpoint, err := address(endpoint, c10dPort)
 	if err != nil {
@@ -83,7 +83,7 @@ func address(endpoint, port string) (string, error) {
 	}
 	p = cmp.Or(p, port)
 	if n, err := strconv.Atoi(p); host == "" || err != nil || n < 1 || n > 65535 {
-		return "", events.Errorf(events.Invalid, "%q is no endpoint: write HOST:PORT", endpoint)
+		return "", errcode.Errorf(errcode.Invalid, "%q is no endpoint: write HOST:PORT", endpoint)
 	}
 	return net.JoinHostPort(host, p), nil
 }

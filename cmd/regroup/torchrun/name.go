@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // maxNames bounds the nodes of one machine.
@@ -39,5 +39,5 @@ func claimName(stateDir, host string) (string, error) {
 			return "", fmt.Errorf("state folder: %s: %w", dir, err)
 		}
 	}
-	return "", events.Errorf(events.Conflict, "%d processes of this machine are nodes already", maxNames)
+	return "", errcode.Errorf(errcode.Conflict, "%d processes of this machine are nodes already", maxNames)
 }

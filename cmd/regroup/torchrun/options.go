@@ -18,7 +18,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -177,7 +178,7 @@ func (o *options) job(args []string) (spec.Job, error) {
 			bad = append(bad, x)
 		}
 	}
-	return s, events.Refuse(bad)
+	return s, errcode.Refuse(bad)
 }
 
 // flagOf names the flag that sets a field.
@@ -206,7 +207,7 @@ func (o *options) single() bool {
 // name is that of the job.
 func (o *options) name(args []string) string {
 	if id := o.text("rdzv-id"); id != "none" && id != "" {
-		return strings.Trim(string(events.NodeIDFrom(id)), "-")
+		return strings.Trim(string(ident.NodeIDFrom(id)), "-")
 	}
 	return jobflags.NameOf(o.command(args))
 }

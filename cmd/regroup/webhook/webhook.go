@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/escape"
 )
 
@@ -144,7 +144,7 @@ func (c *call) add() *cobra.Command {
 		Example: command.Examples("regroup webhook add https://chat.lab/hook --type job.failed",
 			"regroup webhook add https://chat.lab/hook --handshake required", "regroup webhook add https://chat.lab/hook --rate 60 --job mnist-7f3a"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n.URL, n.Job = args[0], events.JobID(job)
+			n.URL, n.Job = args[0], ident.JobID(job)
 			return c.run(cmd, func(ctx context.Context, g *client.Client) error {
 				w, err := g.AddWebhook(ctx, n)
 				if err != nil {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/gateway"
@@ -103,7 +103,7 @@ func TestAWebhookIsShownWithItsReason(t *testing.T) {
 	}))
 	defer target.Close()
 	const why = "405 Method Not Allowed and without WebHook-Allowed-Origin"
-	if _, _, err := x.run("add", target.URL, "--handshake", "required"); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), why) {
+	if _, _, err := x.run("add", target.URL, "--handshake", "required"); errcode.Of(err) != errcode.Unavailable || !strings.Contains(err.Error(), why) {
 		t.Errorf("it was made, or the reason is missing: %v", err)
 	}
 	secret, printed, err := x.run("add", target.URL, "--type", "incident.*")
@@ -137,13 +137,13 @@ func TestAWebhookIsShownWithItsReason(t *testing.T) {
 	if _, printed, err := x.run("replay", id); err != nil || printed != "all that are still kept were taken\n" {
 		t.Errorf("%q %v", printed, err)
 	}
-	if _, _, err := x.run("add", target.URL, "--handshake", "maybe", "--rate", "-1"); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "handshake") || !strings.Contains(err.Error(), "rate") {
+	if _, _, err := x.run("add", target.URL, "--handshake", "maybe", "--rate", "-1"); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "handshake") || !strings.Contains(err.Error(), "rate") {
 		t.Errorf("%v", err)
 	}
 	if _, _, err := x.run("rm", id); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := x.run("rm", id); events.CodeOf(err) != events.NotFound {
+	if _, _, err := x.run("rm", id); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("%v", err)
 	}
 }

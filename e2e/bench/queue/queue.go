@@ -15,6 +15,8 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
@@ -91,9 +93,9 @@ func (p *plane) all(ctx context.Context, n int, within time.Duration) ([]time.Du
 	defer cancel()
 	var began time.Time
 	published := make(chan error, 1)
-	ended := map[events.JobID]bool{}
+	ended := map[ident.JobID]bool{}
 	var took []time.Duration
-	err := p.Client.Watch(limit, events.FromNew, []string{events.FamilySubject(events.FamilyJob, "*")}, func() error {
+	err := p.Client.Watch(limit, broker.FromNew, []string{events.FamilySubject(events.FamilyJob, "*")}, func() error {
 		began = time.Now()
 		go func() { published <- p.publish(limit, "crowd", n, "/bin/true") }()
 		return nil
@@ -206,7 +208,7 @@ func (p *plane) next(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	var victim events.JobID
+	var victim ident.JobID
 	for id, row := range pool.Jobs {
 		if len(row.Places) > 0 && (victim == "" || id < victim) {
 			victim = id
@@ -215,7 +217,7 @@ func (p *plane) next(ctx context.Context) (time.Duration, error) {
 	limit, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var ended, placed time.Time
-	err = p.Client.Watch(limit, events.FromNew, []string{events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyPlacement, "*")}, func() error {
+	err = p.Client.Watch(limit, broker.FromNew, []string{events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyPlacement, "*")}, func() error {
 		return p.Client.Stop(limit, victim)
 	}, func(a cluster.Arrival) error {
 		switch b := a.Event.Body.(type) {

@@ -18,6 +18,9 @@ import (
 	"github.com/regroup-io/regroup/e2e/network"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -128,15 +131,15 @@ func (b *bench) lost(ctx context.Context, c *cluster.Cluster, t *report.Table) e
 	if err := c.Agent(node(0), 2); err != nil {
 		return err
 	}
-	survivors, _, err := breaks(ctx, c, b.losses, func(n int, _ events.RoundSealed) (func(events.Member) bool, func() error, error) {
+	survivors, _, err := breaks(ctx, c, b.losses, func(n int, _ events.RoundSealed) (func(roster.Member) bool, func() error, error) {
 		return on(node(n)), func() error { return c.Agent(node(n+1), 2) }, c.Processes.Signal(node(n), syscall.SIGKILL) // its workers die with it
 	})
 	t.Times("agent SIGKILL with its workers to survivors' first step (embedded, 2 of 4 Go workers survive)", survivors, "median 100 ms, p99 1000 ms")
 	return err
 }
 
-func on(node string) func(events.Member) bool {
-	return func(m events.Member) bool { return string(m.Place.Node) == node }
+func on(node string) func(roster.Member) bool {
+	return func(m roster.Member) bool { return string(m.Place.Node) == node }
 }
 
 // joined makes a node repeatedly join and leave a job of two workers. A pause is the longest time
@@ -146,7 +149,7 @@ func (b *bench) joined(what string, state ...string) func(context.Context, *clus
 	return func(ctx context.Context, c *cluster.Cluster, t *report.Table) error {
 		var pauses []time.Duration
 		var sealed events.RoundSealed
-		var ready map[events.Incarnation]events.WorkerReady
+		var ready map[ident.Incarnation]events.WorkerReady
 		limit, cancel := context.WithTimeout(ctx, time.Duration(b.joins)*10*time.Second+time.Minute)
 		defer cancel()
 		err := watch(limit, c, func() error {
@@ -155,7 +158,7 @@ func (b *bench) joined(what string, state ...string) func(context.Context, *clus
 		}, func(a cluster.Arrival) error {
 			switch body := a.Event.Body.(type) {
 			case events.RoundSealed:
-				sealed, ready = body, map[events.Incarnation]events.WorkerReady{}
+				sealed, ready = body, map[ident.Incarnation]events.WorkerReady{}
 			case events.WorkerReady:
 				if body.Generation != sealed.Generation {
 					return nil
@@ -209,7 +212,7 @@ func (b *bench) hosts(ctx context.Context) error {
 			return fmt.Errorf("kill, three brokers: %w", err)
 		}
 		b.Say("cut")
-		cut, _, err := breaks(ctx, c.Cluster, b.cuts, func(n int, _ events.RoundSealed) (func(events.Member) bool, func() error, error) {
+		cut, _, err := breaks(ctx, c.Cluster, b.cuts, func(n int, _ events.RoundSealed) (func(roster.Member) bool, func() error, error) {
 			node := c.Nodes[n%len(c.Nodes)]
 			broken := network.Isolate(node)
 			return on(node), func() error { return c.Heal(broken...) }, c.Break(broken...)
@@ -226,7 +229,7 @@ func (b *bench) hosts(ctx context.Context) error {
 }
 
 // submit submits a job of the counter example.
-func submit(ctx context.Context, c *cluster.Cluster, name string, workers spec.Workers, args ...string) (events.JobID, error) {
+func submit(ctx context.Context, c *cluster.Cluster, name string, workers spec.Workers, args ...string) (ident.JobID, error) {
 	return c.Client.Submit(ctx, spec.Job{
 		Name: name, Command: append([]string{filepath.Join(c.Options.Bin, "counter")}, args...), Workers: workers,
 		Recovery: spec.RecoveryInProcess, Failures: spec.Failures{Max: &cluster.Unlimited},
@@ -241,7 +244,7 @@ func endless(step, commit string) []string {
 // watch calls fn with every new fact of workers, rounds and jobs until fn returns cluster.Enough; a
 // job that fails is an error. ready is called once the subscription is active.
 func watch(ctx context.Context, c *cluster.Cluster, ready func() error, fn func(cluster.Arrival) error) error {
-	return c.Client.Watch(ctx, events.FromNew, []string{
+	return c.Client.Watch(ctx, broker.FromNew, []string{
 		events.FamilySubject(events.FamilyWorker, "*"), events.FamilySubject(events.FamilyRound, "*"), events.FamilySubject(events.FamilyJob, "*"),
 	}, ready, func(a cluster.Arrival) error {
 		if b, failed := a.Event.Body.(events.JobFailed); failed {
@@ -255,7 +258,7 @@ func watch(ctx context.Context, c *cluster.Cluster, ready func() error, fn func(
 // step.
 func submits(ctx context.Context, c *cluster.Cluster, n int) (took []time.Duration, err error) {
 	for i := range n {
-		var job events.JobID
+		var job ident.JobID
 		var asked time.Time
 		limit, cancel := context.WithTimeout(ctx, time.Minute)
 		err := watch(limit, c, func() (err error) {
@@ -288,13 +291,13 @@ func submits(ctx context.Context, c *cluster.Cluster, n int) (took []time.Durati
 // just before each fault until every survivor has made a step in the next generation, and, for
 // faults without heal, until there are four workers again. Each fault hits four workers.
 func breaks(ctx context.Context, c *cluster.Cluster, trials int,
-	strike func(n int, sealed events.RoundSealed) (gone func(events.Member) bool, heal func() error, err error),
+	strike func(n int, sealed events.RoundSealed) (gone func(roster.Member) bool, heal func() error, err error),
 ) (survivors, whole []time.Duration, err error) {
-	var job events.JobID
+	var job ident.JobID
 	var sealed events.RoundSealed
 	var struck, full time.Time
-	var waiting, ready map[events.Incarnation]bool // survivors without a first step, and members of sealed with one
-	var gone func(events.Member) bool
+	var waiting, ready map[ident.Incarnation]bool // survivors without a first step, and members of sealed with one
+	var gone func(roster.Member) bool
 	var heal func() error
 	limit, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()
@@ -305,7 +308,7 @@ func breaks(ctx context.Context, c *cluster.Cluster, trials int,
 		switch b := a.Event.Body.(type) {
 		case events.RoundSealed:
 			if b.Job == job {
-				sealed, ready = b, map[events.Incarnation]bool{}
+				sealed, ready = b, map[ident.Incarnation]bool{}
 			}
 		case events.WorkerReady:
 			if b.Job != job || b.Generation != sealed.Generation {
@@ -332,7 +335,7 @@ func breaks(ctx context.Context, c *cluster.Cluster, trials int,
 			}
 			struck = time.Now()
 			gone, heal, err = strike(len(survivors), sealed)
-			waiting = map[events.Incarnation]bool{}
+			waiting = map[ident.Incarnation]bool{}
 			for _, m := range slices.DeleteFunc(slices.Clone(sealed.Members), gone) {
 				waiting[m.Incarnation] = true
 			}
@@ -346,7 +349,7 @@ func breaks(ctx context.Context, c *cluster.Cluster, trials int,
 }
 
 // killWorker kills every rank in turn, rank 0 too.
-func killWorker(n int, sealed events.RoundSealed) (func(events.Member) bool, func() error, error) {
+func killWorker(n int, sealed events.RoundSealed) (func(roster.Member) bool, func() error, error) {
 	victim := sealed.Members[n%len(sealed.Members)]
-	return func(m events.Member) bool { return m.Incarnation == victim.Incarnation }, nil, syscall.Kill(victim.PID, syscall.SIGKILL)
+	return func(m roster.Member) bool { return m.Incarnation == victim.Incarnation }, nil, syscall.Kill(victim.PID, syscall.SIGKILL)
 }

@@ -13,6 +13,10 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -39,13 +43,13 @@ type fleet struct {
 
 // watch waits until every agent has received something.
 type watch struct {
-	job    events.JobID
+	job    ident.JobID
 	missed atomic.Int64
 	done   chan time.Time // the time of the last one
 	seen   sync.Map       // nodes that have it
 }
 
-func (w *watch) got(n events.NodeID) {
+func (w *watch) got(n ident.NodeID) {
 	if _, twice := w.seen.LoadOrStore(n, true); twice {
 		return
 	}
@@ -67,18 +71,18 @@ func (w *watch) wait(ctx context.Context, what string) (time.Time, error) {
 // agent is one node.
 type agent struct {
 	fleet       *fleet
-	ports       events.Ports
-	node        events.NodeID
-	incarnation events.Incarnation
+	ports       broker.Ports
+	node        ident.NodeID
+	incarnation ident.Incarnation
 	host        string
 	made        int
 
 	mu   sync.Mutex
-	held map[events.JobID]uint64
-	gen  map[events.JobID]events.Generation
-	last map[events.JobID]events.MemberJoins // those for gen: a repeated prepare leads to the same requests
-	here atomic.Bool                         // discovery has registered it
-	mute atomic.Bool                         // it sends nothing any more: its machine has failed
+	held map[ident.JobID]uint64
+	gen  map[ident.JobID]ident.Generation
+	last map[ident.JobID]events.MemberJoins // those for gen: a repeated prepare leads to the same requests
+	here atomic.Bool                        // discovery has registered it
+	mute atomic.Bool                        // it sends nothing any more: its machine has failed
 
 	interval atomic.Pointer[events.NodeWelcome] // set by discovery
 	beaten   time.Time                          // last heartbeat; the heartbeats' goroutine owns it
@@ -90,15 +94,15 @@ type agent struct {
 // launch is the part of a launch that an agent needs; the rest is for the processes that it would
 // start.
 type launch struct {
-	Job        events.JobID      `json:"job"`
-	Revision   uint64            `json:"revision"`
-	Phase      events.Phase      `json:"phase"`
-	Generation events.Generation `json:"generation"`
-	Via        string            `json:"via"`
+	Job        ident.JobID      `json:"job"`
+	Revision   uint64           `json:"revision"`
+	Phase      events.Phase     `json:"phase"`
+	Generation ident.Generation `json:"generation"`
+	Via        string           `json:"via"`
 	Members    []struct {
-		Place   events.Place `json:"place"`
-		Attempt int          `json:"attempt"`
-		Rank    int          `json:"rank"`
+		Place   ident.Place `json:"place"`
+		Attempt int         `json:"attempt"`
+		Rank    int         `json:"rank"`
 	} `json:"members"`
 }
 
@@ -116,9 +120,9 @@ func gather(ctx context.Context, url string, n int) (*fleet, error) {
 	}
 	for i := range n {
 		c.agents = append(c.agents, &agent{
-			fleet: c, ports: c.conns[i%connections].Ports, node: events.NodeID(fmt.Sprintf("node-%04d", i)),
-			incarnation: events.Incarnation(ulid.Make().String()), host: fmt.Sprintf("10.0.%d.%d", i>>8, i&255), held: map[events.JobID]uint64{},
-			gen: map[events.JobID]events.Generation{}, last: map[events.JobID]events.MemberJoins{},
+			fleet: c, ports: c.conns[i%connections].Ports, node: ident.NodeID(fmt.Sprintf("node-%04d", i)),
+			incarnation: ident.Incarnation(ulid.Make().String()), host: fmt.Sprintf("10.0.%d.%d", i>>8, i&255), held: map[ident.JobID]uint64{},
+			gen: map[ident.JobID]ident.Generation{}, last: map[ident.JobID]events.MemberJoins{},
 		})
 	}
 	for i := range connections {
@@ -160,7 +164,7 @@ func (c *fleet) close() {
 }
 
 // expect starts a watch for an event that all agents but some will receive.
-func (c *fleet) expect(job events.JobID, but int) *watch {
+func (c *fleet) expect(job ident.JobID, but int) *watch {
 	w := &watch{job: job, done: make(chan time.Time, 1)}
 	w.missed.Store(int64(len(c.agents) - but))
 	c.watch.Store(w)
@@ -201,13 +205,13 @@ func (a *agent) beat(ctx context.Context, now time.Time) {
 	if now.Sub(time.Unix(0, a.greeted.Load())) > max(hello, interval.Hello.D()) && a.greeting.CompareAndSwap(false, true) {
 		a.fleet.tasks.Go(func() { defer a.greeting.Store(false); _ = a.hello(ctx) })
 	}
-	h := events.Heartbeat{Node: a.node, Incarnation: a.incarnation, Slots: slots, Revisions: map[events.JobID]uint64{}}
+	h := events.Heartbeat{Node: a.node, Incarnation: a.incarnation, Slots: slots, Revisions: map[ident.JobID]uint64{}}
 	a.mu.Lock()
 	for j, r := range a.held {
 		h.Revisions[j] = r
 	}
 	a.mu.Unlock()
-	if data, err := events.EncodeBody(h); err == nil {
+	if data, err := bodies.Encode(h); err == nil {
 		_ = a.ports.Signals.Send(events.HeartbeatSubject(a.node), data)
 	}
 	if a.renewing.CompareAndSwap(false, true) {
@@ -224,7 +228,7 @@ func (a *agent) renew(ctx context.Context) {
 func (a *agent) call(ctx context.Context, within time.Duration, subject string, b events.Body) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	data, err := events.EncodeBody(b)
+	data, err := bodies.Encode(b)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +244,7 @@ func (a *agent) hello(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		w, err := events.DecodeBody[events.NodeWelcome](answer)
+		w, err := bodies.Decode[events.NodeWelcome](answer)
 		if err != nil {
 			return false, err
 		}
@@ -266,7 +270,7 @@ func (c *fleet) settled() bool {
 func (a *agent) listen(ctx context.Context) {
 	w := &a.fleet.tasks
 	w.Go(func() {
-		_ = a.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(a.node, "*"), func(m events.Stored) { a.launched(ctx, m.Data) })
+		_ = a.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(a.node, "*"), func(m broker.Stored) { a.launched(ctx, m.Data) })
 	})
 	w.Go(func() {
 		_ = a.ports.Signals.Hear(ctx, events.AllNotices, "", func(_ string, data []byte) { a.noticed(data) }, nil)
@@ -274,9 +278,9 @@ func (a *agent) listen(ctx context.Context) {
 	w.Go(func() {
 		_ = a.ports.Calls.Serve(ctx, events.AgentSubject(a.node, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) {
 			if a.mute.Load() {
-				return nil, events.Errorf(events.Unavailable, "it is dead")
+				return nil, errcode.Errorf(errcode.Unavailable, "it is dead")
 			}
-			return events.EncodeBody(events.Pong{Node: a.node, Incarnation: a.incarnation})
+			return bodies.Encode(events.Pong{Node: a.node, Incarnation: a.incarnation})
 		})
 	})
 }
@@ -289,11 +293,11 @@ func (a *agent) noticed(data []byte) {
 	var e struct {
 		Notice *struct {
 			Exited struct {
-				Job events.JobID `json:"job"`
+				Job ident.JobID `json:"job"`
 			} `json:"exited"`
 		} `json:"notice"`
 		Abandon *struct {
-			Job events.JobID `json:"job"`
+			Job ident.JobID `json:"job"`
 		} `json:"abandon"`
 	}
 	if json.Unmarshal(data, &e) != nil {
@@ -352,7 +356,7 @@ func (a *agent) joins(l launch) events.MemberJoins {
 	for _, m := range l.Members {
 		a.made++
 		all.Joins = append(all.Joins, events.MemberJoin{
-			Job: l.Job, Place: m.Place, Incarnation: events.Incarnation(fmt.Sprintf("%s%05d%s", now, a.made, a.incarnation[15:])), Agent: a.incarnation, Attempt: m.Attempt,
+			Job: l.Job, Place: m.Place, Incarnation: ident.Incarnation(fmt.Sprintf("%s%05d%s", now, a.made, a.incarnation[15:])), Agent: a.incarnation, Attempt: m.Attempt,
 			Address: fmt.Sprintf("%s:%d", a.host, 32768+(a.made*7919+int(m.Place.Slot)*104729)%28000), Left: l.Generation - 1,
 		})
 	}

@@ -14,7 +14,10 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -98,7 +101,7 @@ func hold(ctx context.Context, server string, agents int, commands io.Reader) er
 }
 
 // started publishes for each worker that its process runs and that its first step is done.
-func (c *fleet) started(ctx context.Context, job events.JobID) error {
+func (c *fleet) started(ctx context.Context, job ident.JobID) error {
 	rank := 0
 	for _, a := range c.agents {
 		if a.mute.Load() {
@@ -108,7 +111,7 @@ func (c *fleet) started(ctx context.Context, job events.JobID) error {
 		joins, generation := a.last[job], a.gen[job]
 		a.mu.Unlock()
 		for _, j := range joins.Joins {
-			ref := events.WorkerRef{Job: job, Place: j.Place, Incarnation: j.Incarnation, Agent: a.incarnation, Attempt: j.Attempt, Generation: generation, PID: 1000 + rank}
+			ref := roster.WorkerRef{Job: job, Place: j.Place, Incarnation: j.Incarnation, Agent: a.incarnation, Attempt: j.Attempt, Generation: generation, PID: 1000 + rank}
 			for _, b := range []events.Body{events.WorkerStarted{WorkerRef: ref, StartMS: 1}, events.WorkerReady{WorkerRef: ref, Rank: rank, Step: 1}} {
 				m, err := cloudevent.Encode(events.Event{ID: ulid.Make().String(), Source: "/regroup/agent/" + string(a.node), Entity: string(job), Time: time.Now(), Body: b})
 				if err == nil {
@@ -125,12 +128,12 @@ func (c *fleet) started(ctx context.Context, job events.JobID) error {
 }
 
 // report sends the progress of the agent's first worker.
-func (a *agent) report(job events.JobID, step uint64) {
+func (a *agent) report(job ident.JobID, step uint64) {
 	a.mu.Lock()
 	generation := a.gen[job]
 	a.mu.Unlock()
-	data, err := events.EncodeBody(events.Progress{
-		Job: job, Place: events.Place{Node: a.node}, Generation: generation, World: len(a.fleet.agents) * slots, Step: step,
+	data, err := bodies.Encode(events.Progress{
+		Job: job, Place: ident.Place{Node: a.node}, Generation: generation, World: len(a.fleet.agents) * slots, Step: step,
 		Metrics: map[string]float64{"loss": 1 / float64(step)},
 	})
 	if err == nil {

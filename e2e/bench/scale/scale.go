@@ -19,6 +19,10 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -99,7 +103,7 @@ func (s *size) trial(ctx context.Context, p *plane, c *fleet, last bool) error {
 	stands := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- p.Client.Watch(reading, events.FromNew, []string{
+		ended <- p.Client.Watch(reading, broker.FromNew, []string{
 			events.FamilySubject(events.FamilyPlacement, "*"), events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyNode, "*"),
 			events.FamilySubject(events.FamilyRound, "*"),
 		}, func() error { close(stands); return nil }, func(a cluster.Arrival) error {
@@ -163,12 +167,12 @@ func (s *size) trial(ctx context.Context, p *plane, c *fleet, last bool) error {
 }
 
 // sendNotices lets agents report the death of a worker, one after the other.
-func (s *size) sendNotices(ctx context.Context, c *fleet, job events.JobID) error {
+func (s *size) sendNotices(ctx context.Context, c *fleet, job ident.JobID) error {
 	for i := range 10 {
 		from := c.agents[i*len(c.agents)/10]
 		// For a generation that does not exist, so that it is received and ends nothing.
-		data, err := events.EncodeBody(events.NoticeEnvelope{Notice: &events.Notice{Rank: -1, Exited: events.WorkerExited{
-			WorkerRef: events.WorkerRef{Job: job, Place: events.Place{Node: from.node, Slot: slots}, Agent: from.incarnation, Incarnation: "none"},
+		data, err := bodies.Encode(events.NoticeEnvelope{Notice: &events.Notice{Rank: -1, Exited: events.WorkerExited{
+			WorkerRef: roster.WorkerRef{Job: job, Place: ident.Place{Node: from.node, Slot: slots}, Agent: from.incarnation, Incarnation: "none"},
 			ExitCode:  -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)",
 		}}})
 		if err != nil {
@@ -190,7 +194,7 @@ func (s *size) sendNotices(ctx context.Context, c *fleet, job events.JobID) erro
 }
 
 // lose silences a node.
-func (s *size) lose(ctx context.Context, c *fleet, job events.JobID, facts chan events.Event) error {
+func (s *size) lose(ctx context.Context, c *fleet, job ident.JobID, facts chan events.Event) error {
 	dead := c.agents[len(c.agents)/2]
 	w := c.expect(job, 1)
 	dead.mute.Store(true)

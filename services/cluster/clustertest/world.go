@@ -13,8 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
@@ -25,7 +30,7 @@ var Now = time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)
 type World struct {
 	t     testing.TB
 	ctx   context.Context //nolint:containedctx // the test's
-	Ports events.Ports
+	Ports broker.Ports
 	facts int
 }
 
@@ -62,21 +67,21 @@ func (w *World) Publish(e events.Event) {
 }
 
 // Print stores output of a worker that is in no generation.
-func (w *World) Print(job events.JobID, place events.Place, text string) {
+func (w *World) Print(job ident.JobID, place ident.Place, text string) {
 	w.t.Helper()
-	_, err := w.Ports.Log.Publish(w.ctx, events.Message{Subject: events.LogSubject(job, string(place.Node), fmt.Sprint(int(place.Slot))), Data: []byte(text)})
+	_, err := w.Ports.Log.Publish(w.ctx, broker.Message{Subject: events.LogSubject(job, string(place.Node), fmt.Sprint(int(place.Slot))), Data: []byte(text)})
 	w.must(err)
 }
 
 // PrintAs is Print as agents do it, with the worker's rank and generation.
-func (w *World) PrintAs(job events.JobID, m events.Member, g events.Generation, text string) {
+func (w *World) PrintAs(job ident.JobID, m roster.Member, g ident.Generation, text string) {
 	w.t.Helper()
 	slot := fmt.Sprint(int(m.Place.Slot))
-	_, err := w.Ports.Log.Publish(w.ctx, events.Message{
+	_, err := w.Ports.Log.Publish(w.ctx, broker.Message{
 		Subject: events.LogSubject(job, string(m.Place.Node), slot), Data: []byte(text),
 		Header: map[string][]string{
-			events.HeaderLogNode: {string(m.Place.Node)}, events.HeaderLogSlot: {slot}, events.HeaderLogRank: {fmt.Sprint(m.Rank)},
-			events.HeaderLogGeneration: {fmt.Sprint(uint64(g))}, events.HeaderLogStream: {"stderr"},
+			output.HeaderNode: {string(m.Place.Node)}, output.HeaderSlot: {slot}, output.HeaderRank: {fmt.Sprint(m.Rank)},
+			output.HeaderGeneration: {fmt.Sprint(uint64(g))}, output.HeaderStream: {"stderr"},
 		},
 	})
 	w.must(err)
@@ -87,8 +92,8 @@ func (w *World) Answer(fn func(events.Event)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group
 	g.Go(func() error {
-		return w.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamCommands, Subjects: []string{events.AllCommands}, Start: events.FromFirst},
-			func(s events.Stored) error {
+		return w.Ports.Log.Follow(ctx, broker.Follow{Stream: events.StreamCommands, Subjects: []string{events.AllCommands}, Start: broker.FromFirst},
+			func(s broker.Stored) error {
 				e, err := cloudevent.Decode(s.Header, s.Data)
 				if err != nil {
 					return err
@@ -112,7 +117,7 @@ func (w *World) Answering(progress events.ProgressAnswer, services ...string) {
 	var g errgroup.Group
 	var served []string
 	serve := func(service, verb string, b events.Body) {
-		answer, err := events.EncodeBody(b)
+		answer, err := bodies.Encode(b)
 		w.must(err)
 		subject := events.RequestSubject(service, verb)
 		served = append(served, subject)

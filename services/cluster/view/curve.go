@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Curve is the course of one value that a job's program has reported.
@@ -17,11 +18,11 @@ type Curve struct {
 
 // CurvePoint is a value of a curve.
 type CurvePoint struct {
-	Time       time.Time         `json:"time"` // of the event
-	Generation events.Generation `json:"generation"`
-	Step       uint64            `json:"step"`
-	Value      float64           `json:"value"`
-	Rank       int               `json:"rank"` // of the worker that reported it; -1 = of the whole job
+	Time       time.Time        `json:"time"` // of the event
+	Generation ident.Generation `json:"generation"`
+	Step       uint64           `json:"step"`
+	Value      float64          `json:"value"`
+	Rank       int              `json:"rank"` // of the worker that reported it; -1 = of the whole job
 }
 
 // StepRate is the name of the curve that is computed from the steps.

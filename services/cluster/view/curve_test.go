@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestCurves follows a job whose loss falls, which falls back by 20 steps in its second generation,
@@ -12,7 +13,7 @@ import (
 func TestCurves(t *testing.T) {
 	var facts []events.Event
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	add := func(g events.Generation, step uint64, more map[string]events.Metric) {
+	add := func(g ident.Generation, step uint64, more map[string]events.Metric) {
 		at = at.Add(5 * time.Second)
 		values := map[string]events.Metric{"loss": {Value: 1 / float64(step), Step: step}}
 		for name, m := range more {

@@ -5,7 +5,11 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // Describe describes a fact in one sentence, without its type and entity.
@@ -50,13 +54,13 @@ func Describe(b events.Body) string {
 	case events.RoundOpened:
 		return fmt.Sprintf("%s expects %s (%s)", b.Proposed, placesText(b.Expected), CauseText(b.Cause))
 	case events.RoundDelayed:
-		return fmt.Sprintf("%s %s: %s in a row were lost without progress", b.Proposed, WaitText(b.WaitMS, b.Attempts), events.Plural(b.NoProgress, "generation"))
+		return fmt.Sprintf("%s %s: %s in a row were lost without progress", b.Proposed, WaitText(b.WaitMS, b.Attempts), english.Plural(b.NoProgress, "generation"))
 	case events.RoundMissed:
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
-		return fmt.Sprintf("%s has %s (%s)", b.Generation, events.Plural(len(b.Members), "worker"), CauseText(b.Cause))
+		return fmt.Sprintf("%s has %s (%s)", b.Generation, english.Plural(len(b.Members), "worker"), CauseText(b.Cause))
 	case events.RoundParticipantsSet:
-		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, events.Plural(len(b.Nodes), "node"), events.Plural(len(b.Places), "place"), b.Reason)
+		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, english.Plural(len(b.Nodes), "node"), english.Plural(len(b.Places), "place"), b.Reason)
 	case events.RoundClosed:
 		return b.Reason
 	case events.WorkerStarted:
@@ -102,14 +106,14 @@ func WaitText(ms float64, a events.Attempts) string {
 // fieldErrorsText formats the reasons of a refusal; there may be none, because any client can
 // publish the fact.
 func fieldErrorsText(all []spec.FieldError) string {
-	if err := events.Refuse(all); err != nil {
+	if err := errcode.Refuse(all); err != nil {
 		return err.Error()
 	}
 	return "refused without a reason"
 }
 
 func nodeText(n events.NodeFact) string {
-	s := events.Plural(n.Slots, "slot")
+	s := english.Plural(n.Slots, "slot")
 	if n.Address != "" {
 		s += " at " + n.Address
 	}
@@ -119,7 +123,7 @@ func nodeText(n events.NodeFact) string {
 	return s
 }
 
-func slotText(s *events.Slot) string {
+func slotText(s *ident.Slot) string {
 	if s == nil {
 		return "the whole node:"
 	}
@@ -129,7 +133,7 @@ func slotText(s *events.Slot) string {
 // WorkersText formats a range of workers: 2-4 workers, 1 worker.
 func WorkersText(w spec.Workers) string {
 	if w.Min == w.Max {
-		return events.Plural(w.Max, "worker")
+		return english.Plural(w.Max, "worker")
 	}
 	return WorkersRange(w) + " workers"
 }
@@ -138,7 +142,7 @@ func WorkersText(w spec.Workers) string {
 // More than that train until the commit at which some leave: 8 workers, 6 wanted.
 func TrainingText(n int, w spec.Workers) string {
 	if n > w.Max {
-		return fmt.Sprintf("%s, %s wanted", events.Plural(n, "worker"), WorkersRange(w))
+		return fmt.Sprintf("%s, %s wanted", english.Plural(n, "worker"), WorkersRange(w))
 	}
 	return fmt.Sprintf("%d of %s", n, WorkersText(w))
 }
@@ -154,12 +158,12 @@ func WorkersRange(w spec.Workers) string {
 // placesShown bounds a list of slots in a line.
 const placesShown = 8
 
-func placesText(all []events.Place) string {
+func placesText(all []ident.Place) string {
 	if len(all) == 0 {
 		return "nothing"
 	}
 	if len(all) > placesShown {
-		return events.Plural(len(all), "place")
+		return english.Plural(len(all), "place")
 	}
 	parts := make([]string, len(all))
 	for i, p := range all {
@@ -168,8 +172,8 @@ func placesText(all []events.Place) string {
 	return strings.Join(parts, " ")
 }
 
-func membersText(all []events.Member) string {
-	places := make([]events.Place, len(all))
+func membersText(all []roster.Member) string {
+	places := make([]ident.Place, len(all))
 	for i, m := range all {
 		places[i] = m.Place
 	}
@@ -258,7 +262,7 @@ func SilenceText(i events.IncidentClosed) string {
 func LostText(i events.IncidentClosed) string {
 	text := "steps lost unknown"
 	if i.StepsLost != nil {
-		text = events.Plural(int(*i.StepsLost), "step") + " lost"
+		text = english.Plural(int(*i.StepsLost), "step") + " lost"
 		if i.AtLeast {
 			text = "at least " + text
 		}

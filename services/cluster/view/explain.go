@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // Seen is the services' views of a job. Round and Placement are zero until their services have
@@ -24,22 +26,22 @@ type Seen struct {
 
 // Explanation is the answer, for people and for programs.
 type Explanation struct {
-	Job        events.JobID      `json:"job"`
-	State      events.JobState   `json:"state"`
-	Sentence   string            `json:"sentence"`
-	Generation events.Generation `json:"generation"`
-	Training   int               `json:"training"`            // members of the newest generation, until the job ends
-	Joined     int               `json:"joined"`              // members that wait for the next generation
-	Workers    spec.Workers      `json:"workers"`             // wanted
-	Places     int               `json:"places"`              // assigned by the scheduler
-	Missing    []events.Place    `json:"missing,omitempty"`   // places whose workers the next generation waits for
-	Warming    []events.Place    `json:"warming,omitempty"`   // slots whose workers are admitted at the next commit
-	Until      time.Time         `json:"until,omitzero"`      // the deadline of the wait
-	Failures   int               `json:"failures"`            // counted within the window
-	Allowed    int               `json:"failures_allowed"`    // of them
-	Hindrance  string            `json:"hindrance,omitempty"` // why it has fewer slots than it wants, by the scheduler
-	Silent     []string          `json:"silent,omitempty"`    // services of which no replica answers: their views may be out of date
-	StepAt     time.Time         `json:"step_at,omitzero"`    // when the newest step was observed
+	Job        ident.JobID      `json:"job"`
+	State      events.JobState  `json:"state"`
+	Sentence   string           `json:"sentence"`
+	Generation ident.Generation `json:"generation"`
+	Training   int              `json:"training"`            // members of the newest generation, until the job ends
+	Joined     int              `json:"joined"`              // members that wait for the next generation
+	Workers    spec.Workers     `json:"workers"`             // wanted
+	Places     int              `json:"places"`              // assigned by the scheduler
+	Missing    []ident.Place    `json:"missing,omitempty"`   // places whose workers the next generation waits for
+	Warming    []ident.Place    `json:"warming,omitempty"`   // slots whose workers are admitted at the next commit
+	Until      time.Time        `json:"until,omitzero"`      // the deadline of the wait
+	Failures   int              `json:"failures"`            // counted within the window
+	Allowed    int              `json:"failures_allowed"`    // of them
+	Hindrance  string           `json:"hindrance,omitempty"` // why it has fewer slots than it wants, by the scheduler
+	Silent     []string         `json:"silent,omitempty"`    // services of which no replica answers: their views may be out of date
+	StepAt     time.Time        `json:"step_at,omitzero"`    // when the newest step was observed
 	// Before the incident after which its generation began: for how long nobody had observed a
 	// step, or that this is unknown.
 	SilenceMS      float64 `json:"silence_ms,omitempty"`
@@ -80,10 +82,10 @@ func (s Seen) head(e Explanation) string {
 	case v.State.Terminal():
 		return ended(v, s.Now)
 	case v.State == events.JobStateStopping:
-		return fmt.Sprintf("is stopping (%s): %s still running", v.Reason, events.Plural(alive(v), "worker"))
+		return fmt.Sprintf("is stopping (%s): %s still running", v.Reason, english.Plural(alive(v), "worker"))
 	case v.State == events.JobStateFinishing:
 		done, left := finishing(v)
-		return fmt.Sprintf("has completed the training: %s done, %d still running", events.Plural(done, "worker"), left)
+		return fmt.Sprintf("has completed the training: %s done, %d still running", english.Plural(done, "worker"), left)
 	case s.awaitedNodes() != "":
 		return s.awaitedNodes()
 	case e.Places == 0 && s.Round.Generation == 0 && s.silent(events.ServiceScheduler):
@@ -99,9 +101,9 @@ func (s Seen) head(e Explanation) string {
 	case s.Round.Proposed > 0:
 		return s.regroups(e)
 	case e.Training == 0 && s.silent(events.ServiceRendezvous):
-		return fmt.Sprintf("has %s, and no rendezvous answers that could bring its workers together", events.Plural(e.Places, "place"))
+		return fmt.Sprintf("has %s, and no rendezvous answers that could bring its workers together", english.Plural(e.Places, "place"))
 	case e.Training == 0:
-		return fmt.Sprintf("has %s and waits for the rendezvous to open", events.Plural(e.Places, "place"))
+		return fmt.Sprintf("has %s and waits for the rendezvous to open", english.Plural(e.Places, "place"))
 	}
 	verb := "trains"
 	silent := v.Spec.Recovery == spec.RecoveryRestart && v.OpenIncident != nil
@@ -127,9 +129,9 @@ func (s Seen) waiting() string {
 	}
 	least := s.Placement.Workers.Min
 	if least > p.MaxSlots {
-		return fmt.Sprintf("needs %s, more than there are: %s", events.Plural(least, "slot"), p.Capacity)
+		return fmt.Sprintf("needs %s, more than there are: %s", english.Plural(least, "slot"), p.Capacity)
 	}
-	text := fmt.Sprintf("needs %s, is number %d of %d in the queue", events.Plural(least, "slot"), at+1, len(p.Queue))
+	text := fmt.Sprintf("needs %s, is number %d of %d in the queue", english.Plural(least, "slot"), at+1, len(p.Queue))
 	if p.Head != "" {
 		text += fmt.Sprintf(" behind %s, which needs %d", p.Head, p.Jobs[p.Head].Workers.Min)
 	}
@@ -140,7 +142,7 @@ func (s Seen) hindrance(e Explanation) string {
 	if e.Hindrance != "" {
 		return e.Hindrance
 	}
-	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", events.Plural(max(1, e.Workers.Min), "slot"))
+	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", english.Plural(max(1, e.Workers.Min), "slot"))
 }
 
 func (s Seen) regroups(e Explanation) string {
@@ -149,7 +151,7 @@ func (s Seen) regroups(e Explanation) string {
 	if r.Generation > 0 {
 		verb = fmt.Sprintf("regroups from %s to %s after %s", r.Generation, r.Proposed, CauseText(r.Cause))
 	}
-	text := fmt.Sprintf("%s: %d of %s joined, at least %d needed", verb, e.Joined, events.Plural(len(r.Expected), "worker"), e.Workers.Min)
+	text := fmt.Sprintf("%s: %d of %s joined, at least %d needed", verb, e.Joined, english.Plural(len(r.Expected), "worker"), e.Workers.Min)
 	text += s.observed("; no step was observed for %s")
 	if len(e.Missing) > 0 {
 		text += "; missing: " + s.placesText(e.Missing)
@@ -177,7 +179,7 @@ func (s Seen) remarks(e Explanation) []string {
 	}
 	var out []string
 	if n := s.Round.NoProgress; n >= spec.FreeRetries {
-		out = append(out, fmt.Sprintf("%s in a row were lost without progress", events.Plural(n, "generation")))
+		out = append(out, fmt.Sprintf("%s in a row were lost without progress", english.Plural(n, "generation")))
 	}
 	if i := s.broughtAbout(); i != nil && SilenceText(*i) != "" {
 		out = append(out, fmt.Sprintf("%s came after %s, and %s", i.To, CauseText(i.Cause), SilenceText(*i)))
@@ -191,7 +193,7 @@ func (s Seen) remarks(e Explanation) []string {
 		out = append(out, "it "+e.Hindrance)
 	}
 	if e.Failures > 0 {
-		out = append(out, fmt.Sprintf("%d of %s within %s", e.Failures, events.Plural(e.Allowed, "failure"), s.Job.Spec.Failures.Per.D()))
+		out = append(out, fmt.Sprintf("%d of %s within %s", e.Failures, english.Plural(e.Allowed, "failure"), s.Job.Spec.Failures.Per.D()))
 	}
 	return append(append(out, s.standby()...), s.doubts()...)
 }

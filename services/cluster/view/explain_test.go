@@ -7,24 +7,26 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
 var now = time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)
 
-func places(n int) []events.Place {
-	out := make([]events.Place, n)
+func places(n int) []ident.Place {
+	out := make([]ident.Place, n)
 	for i := range out {
-		out[i] = events.Place{Node: events.NodeID(fmt.Sprintf("node-%c", 'a'+i/2)), Slot: events.Slot(i % 2)}
+		out[i] = ident.Place{Node: ident.NodeID(fmt.Sprintf("node-%c", 'a'+i/2)), Slot: ident.Slot(i % 2)}
 	}
 	return out
 }
 
-func members(n int) []events.Member {
-	out := make([]events.Member, n)
+func members(n int) []roster.Member {
+	out := make([]roster.Member, n)
 	for i, p := range places(n) {
-		out[i] = events.Member{Place: p, Rank: i}
+		out[i] = roster.Member{Place: p, Rank: i}
 	}
 	return out
 }
@@ -34,7 +36,7 @@ func job(state events.JobState) events.JobView {
 	spec := spec.Job{Name: "mnist", Workers: spec.Workers{Min: 2, Max: 4}}.WithDefaults()
 	v := events.JobView{Job: "mnist-7f3a", State: state, Spec: spec, Submitted: now.Add(-90 * time.Second)}
 	for i, p := range places(4) {
-		v.Workers = append(v.Workers, events.WorkerView{WorkerRef: events.WorkerRef{Place: p, Attempt: 1}, Rank: i, State: events.WorkerStateReady})
+		v.Workers = append(v.Workers, roster.WorkerView{WorkerRef: roster.WorkerRef{Place: p, Attempt: 1}, Rank: i, State: roster.WorkerStateReady})
 	}
 	return v
 }
@@ -71,20 +73,20 @@ func TestSentences(t *testing.T) {
 		{"in the queue", fresh(func(s *Seen) {
 			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
 			s.Pool = events.PoolView{
-				Jobs:  map[events.JobID]events.PlacementView{"gpt-0001": {Workers: spec.Workers{Min: 8, Max: 8}}, "mnist-7f3a": s.Placement},
-				Queue: []events.JobID{"gpt-0001", "bert-0002", "mnist-7f3a"}, Head: "gpt-0001", Capacity: "3 free of 8 on 2 nodes", MaxSlots: 8,
+				Jobs:  map[ident.JobID]events.PlacementView{"gpt-0001": {Workers: spec.Workers{Min: 8, Max: 8}}, "mnist-7f3a": s.Placement},
+				Queue: []ident.JobID{"gpt-0001", "bert-0002", "mnist-7f3a"}, Head: "gpt-0001", Capacity: "3 free of 8 on 2 nodes", MaxSlots: 8,
 			}
 		})},
 		{"in the queue, and too big", fresh(func(s *Seen) {
 			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
-			s.Pool = events.PoolView{Queue: []events.JobID{"gpt-0001", "mnist-7f3a"}, Head: "gpt-0001", Capacity: "0 free of 1 on 1 node", MaxSlots: 1}
+			s.Pool = events.PoolView{Queue: []ident.JobID{"gpt-0001", "mnist-7f3a"}, Head: "gpt-0001", Capacity: "0 free of 1 on 1 node", MaxSlots: 1}
 		})},
 		{"placed, no round yet", fresh(func(s *Seen) { s.Placement.Places = places(4) })},
 		{"workers are starting", fresh(func(s *Seen) {
 			s.Placement.Places = places(4)
 			s.Round = events.RoundView{State: events.RoundStateOpen, Proposed: 1, Joined: places(1), Expected: places(4)}
 			s.Job.Workers = job("").Workers[:2]
-			s.Job.Workers[1].State = events.WorkerStateStarting
+			s.Job.Workers[1].State = roster.WorkerStateStarting
 		})},
 		{"all is well", running(func(*Seen) {})},
 		{"more than are wanted", running(func(s *Seen) { s.Job.Spec.Workers = spec.Workers{Min: 3, Max: 3} })},
@@ -115,7 +117,7 @@ func TestSentences(t *testing.T) {
 		{"waits for the end of processes", running(func(s *Seen) {
 			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateSettling, 4, cause
 			s.Round.Expected, s.Round.Joined, s.Round.Until = places(3), places(3), now.Add(1500*time.Millisecond)
-			s.Round.EndingNodes = []events.NodeID{"node-b", "node-c"}
+			s.Round.EndingNodes = []ident.NodeID{"node-b", "node-c"}
 		})},
 		{"regroups", running(func(s *Seen) {
 			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateOpen, 4, cause
@@ -124,19 +126,19 @@ func TestSentences(t *testing.T) {
 		{"last call", running(func(s *Seen) {
 			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateSettling, 4, cause
 			s.Round.Expected, s.Round.Joined, s.Round.Until = places(4), places(3), now.Add(12*time.Second)
-			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerStateStarting, 2
+			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = roster.WorkerStateStarting, 2
 			s.Job.Failures = []time.Time{now}
 		})},
 		{"a newcomer warms up", running(func(s *Seen) {
 			s.Round.Members = members(3)
-			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerStateStarting, 2
+			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = roster.WorkerStateStarting, 2
 		})},
 		{"a cut link", running(func(s *Seen) {
 			s.Round.Members = members(2)
-			s.Round.LinkPartitions = []events.LinkPartition{{Nodes: [2]events.NodeID{"node-a", "node-b"}, Excluded: "node-b", Until: now.Add(8 * time.Second)}}
+			s.Round.LinkPartitions = []events.LinkPartition{{Nodes: [2]ident.NodeID{"node-a", "node-b"}, Excluded: "node-b", Until: now.Add(8 * time.Second)}}
 		})},
 		{"a cut link below min", running(func(s *Seen) {
-			s.Round.LinkPartitions = []events.LinkPartition{{Nodes: [2]events.NodeID{"node-a", "node-b"}, Until: now.Add(8 * time.Second)}}
+			s.Round.LinkPartitions = []events.LinkPartition{{Nodes: [2]ident.NodeID{"node-a", "node-b"}, Until: now.Add(8 * time.Second)}}
 		})},
 		{"less than wanted", running(func(s *Seen) {
 			s.Round.Members, s.Placement.Places = members(2), places(2)
@@ -151,15 +153,15 @@ func TestSentences(t *testing.T) {
 		})},
 		{"finishing", running(func(s *Seen) {
 			s.Job.State = events.JobStateFinishing
-			s.Job.Workers[0].State, s.Job.Workers[1].State = events.WorkerStateDone, events.WorkerStateSucceeded
+			s.Job.Workers[0].State, s.Job.Workers[1].State = roster.WorkerStateDone, roster.WorkerStateSucceeded
 		})},
 		{"stopping", running(func(s *Seen) {
 			s.Job.State, s.Job.Reason = events.JobStateStopping, "stopped by ada"
-			s.Job.Workers[0].State = events.WorkerStateStopped
+			s.Job.Workers[0].State = roster.WorkerStateStopped
 		})},
 		{"failed", running(func(s *Seen) {
 			s.Job.State, s.Job.Ended, s.Job.Reason = events.JobStateFailed, now.Add(-time.Hour), "21 failures within 1h0m0s, 20 are allowed"
-			s.Job.FirstError = &events.WorkerView{WorkerRef: events.WorkerRef{Place: dead}, Detail: "exit code 1"}
+			s.Job.FirstError = &roster.WorkerView{WorkerRef: roster.WorkerRef{Place: dead}, Detail: "exit code 1"}
 		})},
 		{"succeeded", running(func(s *Seen) {
 			s.Job.State, s.Job.Ended = events.JobStateSucceeded, now.Add(-3*time.Second)

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 func ended(v events.JobView, now time.Time) string {
@@ -54,7 +57,7 @@ func alive(v events.JobView) int {
 func finishing(v events.JobView) (done, left int) {
 	for _, w := range v.Workers {
 		switch {
-		case w.State == events.WorkerStateDone, w.State == events.WorkerStateSucceeded:
+		case w.State == roster.WorkerStateDone, w.State == roster.WorkerStateSucceeded:
 			done++
 		case !w.State.Ended():
 			left++
@@ -64,8 +67,8 @@ func finishing(v events.JobView) (done, left int) {
 }
 
 // missing lists the slots that the next generation expects and that have not joined.
-func (s Seen) missing() []events.Place {
-	var out []events.Place
+func (s Seen) missing() []ident.Place {
+	var out []ident.Place
 	for _, p := range s.Round.Expected {
 		if !slices.Contains(s.Round.Joined, p) {
 			out = append(out, p)
@@ -75,12 +78,12 @@ func (s Seen) missing() []events.Place {
 }
 
 // warming lists the slots that are assigned and not in the running generation.
-func (s Seen) warming() []events.Place {
-	in := map[events.Place]bool{}
+func (s Seen) warming() []ident.Place {
+	in := map[ident.Place]bool{}
 	for _, m := range s.Round.Members {
 		in[m.Place] = true
 	}
-	var out []events.Place
+	var out []ident.Place
 	for _, p := range s.Placement.Places {
 		leftOut := slices.ContainsFunc(s.Round.LinkPartitions, func(l events.LinkPartition) bool { return l.Excluded == p.Node })
 		if !in[p] && !leftOut && s.Round.Generation > 0 {
@@ -146,7 +149,7 @@ func (s Seen) links() []string {
 }
 
 // placesText names slots with the state of their workers: node-b/1 (starting, attempt 2).
-func (s Seen) placesText(all []events.Place) string {
+func (s Seen) placesText(all []ident.Place) string {
 	const most = 3
 	var words []string
 	for i, p := range all {
@@ -159,8 +162,8 @@ func (s Seen) placesText(all []events.Place) string {
 	return strings.Join(words, ", ")
 }
 
-func (s Seen) workerText(p events.Place) string {
-	i := slices.IndexFunc(s.Job.Workers, func(w events.WorkerView) bool { return w.Place == p })
+func (s Seen) workerText(p ident.Place) string {
+	i := slices.IndexFunc(s.Job.Workers, func(w roster.WorkerView) bool { return w.Place == p })
 	if i < 0 {
 		return " (not started yet)"
 	}
@@ -173,10 +176,10 @@ func (s Seen) workerText(p events.Place) string {
 }
 
 // nodesText names a few nodes, and counts many.
-func nodesText(all []events.NodeID) string {
+func nodesText(all []ident.NodeID) string {
 	const few = 3
 	if len(all) > few {
-		return events.Plural(len(all), "node")
+		return english.Plural(len(all), "node")
 	}
 	names := make([]string, len(all))
 	for i, n := range all {
@@ -187,7 +190,7 @@ func nodesText(all []events.NodeID) string {
 
 // doubts lists the job's nodes that are not ready.
 func (s Seen) doubts() []string {
-	mine := map[events.NodeID]bool{}
+	mine := map[ident.NodeID]bool{}
 	for _, p := range s.Placement.Places {
 		mine[p.Node] = true
 	}
@@ -238,7 +241,7 @@ func (s Seen) awaitedNodes() string {
 	if g != nil {
 		here = g.Nodes
 	}
-	text := fmt.Sprintf("waits for nodes to come: %d of %s here", here, events.Between(r.Nodes.Min, r.Nodes.Max, "node"))
+	text := fmt.Sprintf("waits for nodes to come: %d of %s here", here, english.Between(r.Nodes.Min, r.Nodes.Max, "node"))
 	if g != nil && g.LastCall.After(s.Now) {
 		text += "; the last call ends in " + Span(g.LastCall.Sub(s.Now))
 	}
@@ -252,10 +255,10 @@ func (s Seen) standby() []string {
 	}
 	var out []string
 	if g.Waiting > 0 {
-		out = append(out, events.Plural(g.Waiting, "node")+" to come in at a commit")
+		out = append(out, english.Plural(g.Waiting, "node")+" to come in at a commit")
 	}
 	if g.Spares > 0 {
-		out = append(out, events.Plural(g.Spares, "spare node"))
+		out = append(out, english.Plural(g.Spares, "spare node"))
 	}
 	if g.Closed {
 		out = append(out, "no more nodes are taken in")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestGoodput counts what is known, and says nothing where something is not.
@@ -14,12 +15,12 @@ func TestGoodput(t *testing.T) {
 	at := func(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 	sealed := func(from int, seconds ...int) (all []events.GenerationView) {
 		for i, s := range seconds {
-			all = append(all, events.GenerationView{Generation: events.Generation(from + i), Sealed: at(s)})
+			all = append(all, events.GenerationView{Generation: ident.Generation(from + i), Sealed: at(s)})
 		}
 		return all
 	}
 	lost := func(number, to int, seconds float64) events.IncidentClosed {
-		return events.IncidentClosed{Incident: number, To: events.Generation(to), TotalMS: 1000 * seconds, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: new(uint64)}
+		return events.IncidentClosed{Incident: number, To: ident.Generation(to), TotalMS: 1000 * seconds, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: new(uint64)}
 	}
 	// An incident of 2 s after a silence of a minute, with steps that were lost.
 	silent := func(steps uint64, atLeast bool) events.IncidentClosed {

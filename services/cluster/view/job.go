@@ -3,7 +3,11 @@
 // line and the gateway give the same.
 package view
 
-import "github.com/regroup-io/regroup/events"
+import (
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+)
 
 // Job is a job: the registry's document in the plain form, with one object for each worker and
 // member instead of groups by node, and null for a missing rank.
@@ -19,7 +23,7 @@ type Job struct {
 
 // Worker is one worker.
 type Worker struct {
-	events.WorkerView
+	roster.WorkerView
 	Rank *int `json:"rank"` // null = none
 }
 
@@ -27,7 +31,7 @@ type Worker struct {
 type Generation struct {
 	events.GenerationView
 	Cause   Cause           `json:"cause"`
-	Members []events.Member `json:"members"` // by rank
+	Members []roster.Member `json:"members"` // by rank
 }
 
 // Incident is a closed incident.
@@ -64,7 +68,7 @@ func JobOf(v events.JobView) Job {
 		p.Workers[i] = Worker{w, rank(w.Rank)}
 	}
 	for i, g := range v.Generations {
-		p.Generations[i] = Generation{g, causeOf(g.Cause), append(make([]events.Member, 0, len(g.Members)), g.Members...)}
+		p.Generations[i] = Generation{g, causeOf(g.Cause), append(make([]roster.Member, 0, len(g.Members)), g.Members...)}
 	}
 	for i, c := range v.Incidents {
 		p.Incidents[i] = Incident{c, causeOf(c.Cause)}
@@ -114,12 +118,12 @@ func Unplanned(v events.JobView) (n int) {
 }
 
 // Used returns how many places the jobs of a pool have on each node.
-func Used(pool events.PoolView) map[events.NodeID]map[events.JobID]int {
-	all := map[events.NodeID]map[events.JobID]int{}
+func Used(pool events.PoolView) map[ident.NodeID]map[ident.JobID]int {
+	all := map[ident.NodeID]map[ident.JobID]int{}
 	for id, p := range pool.Jobs {
 		for _, place := range p.Places {
 			if all[place.Node] == nil {
-				all[place.Node] = map[events.JobID]int{}
+				all[place.Node] = map[ident.JobID]int{}
 			}
 			all[place.Node][id]++
 		}

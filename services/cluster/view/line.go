@@ -6,21 +6,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 )
 
 // Line is one line of a worker's output.
 type Line struct {
-	Time       time.Time         `json:"time"` // the broker's clock
-	Job        events.JobID      `json:"job"`
-	Place      events.Place      `json:"place"`
-	Rank       *int              `json:"rank"`       // null = in no generation yet
-	Generation events.Generation `json:"generation"` // 0 = in none yet
-	Stream     string            `json:"stream,omitempty"`
-	Text       string            `json:"text"`           // with the colours of terminals that it has
-	Open       bool              `json:"open,omitempty"` // it is not finished: the next line of the place and the stream replaces it
-	Sequence   uint64            `json:"sequence"`       // of its chunk in the stream of output
+	Time       time.Time        `json:"time"` // the broker's clock
+	Job        ident.JobID      `json:"job"`
+	Place      ident.Place      `json:"place"`
+	Rank       *int             `json:"rank"`       // null = in no generation yet
+	Generation ident.Generation `json:"generation"` // 0 = in none yet
+	Stream     string           `json:"stream,omitempty"`
+	Text       string           `json:"text"`           // with the colours of terminals that it has
+	Open       bool             `json:"open,omitempty"` // it is not finished: the next line of the place and the stream replaces it
+	Sequence   uint64           `json:"sequence"`       // of its chunk in the stream of output
 }
 
 // Source returns where the line comes from: the next one from there replaces it if it is open.
@@ -31,9 +32,9 @@ func (l Line) RankOf() int { return RankOf(l.Rank) }
 
 // Lines splits a stored chunk of a job's output. Its agent has labelled it with the rank and the
 // generation of the worker.
-func Lines(job events.JobID, m events.Stored) (all []Line) {
+func Lines(job ident.JobID, m broker.Stored) (all []Line) {
 	label := func(name string) string { return append(m.Header[name], "")[0] }
-	l := Line{Time: m.Time, Job: job, Sequence: m.Sequence, Stream: label(events.HeaderLogStream)}
+	l := Line{Time: m.Time, Job: job, Sequence: m.Sequence, Stream: label(output.HeaderStream)}
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) < 2 {
 		return nil
@@ -42,12 +43,12 @@ func Lines(job events.JobID, m events.Stored) (all []Line) {
 	if err != nil {
 		return nil
 	}
-	l.Place = events.Place{Node: events.NodeID(parts[len(parts)-2]), Slot: events.Slot(slot)}
-	if n, err := strconv.Atoi(label(events.HeaderLogRank)); err == nil {
+	l.Place = ident.Place{Node: ident.NodeID(parts[len(parts)-2]), Slot: ident.Slot(slot)}
+	if n, err := strconv.Atoi(label(output.HeaderRank)); err == nil {
 		l.Rank = rank(n)
 	}
-	if g, err := strconv.ParseUint(label(events.HeaderLogGeneration), 10, 64); err == nil {
-		l.Generation = events.Generation(g)
+	if g, err := strconv.ParseUint(label(output.HeaderGeneration), 10, 64); err == nil {
+		l.Generation = ident.Generation(g)
 	}
 	for x := range output.Lines(m.Data) {
 		l.Text, l.Open = x.Text, x.Open

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/output"
 )
 
 // TestRanks: a list selects lines by the rank of their worker; without one all lines count.
@@ -30,13 +33,13 @@ func TestRanks(t *testing.T) {
 
 // TestLines: a chunk without the labels of an agent is of no rank, and one of no slot has no line.
 func TestLines(t *testing.T) {
-	m := events.Stored{}
+	m := broker.Stored{}
 	m.Subject, m.Data, m.Sequence = events.LogSubject("a-0001", "node-b", "3"), []byte("one\ntwo\n"), 7
 	all := Lines("a-0001", m)
-	if len(all) != 2 || all[1].Text != "two" || all[1].Place != (events.Place{Node: "node-b", Slot: 3}) || all[1].RankOf() != -1 || all[1].Sequence != 7 {
+	if len(all) != 2 || all[1].Text != "two" || all[1].Place != (ident.Place{Node: "node-b", Slot: 3}) || all[1].RankOf() != -1 || all[1].Sequence != 7 {
 		t.Errorf("%+v", all)
 	}
-	m.Header = map[string][]string{events.HeaderLogRank: {"5"}, events.HeaderLogGeneration: {"2"}, events.HeaderLogStream: {"stderr"}}
+	m.Header = map[string][]string{output.HeaderRank: {"5"}, output.HeaderGeneration: {"2"}, output.HeaderStream: {"stderr"}}
 	if all = Lines("a-0001", m); all[0].RankOf() != 5 || all[0].Generation != 2 || all[0].Stream != "stderr" {
 		t.Errorf("%+v", all)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -28,7 +30,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 			g.LastCall = now.Add(12 * time.Second)
 		}),
 		"1 spare node; no more nodes are taken in": at(events.JobStateRunning, events.RendezvousStatus{Nodes: 3, Complete: true, Spares: 1, Closed: true},
-			events.RoundView{Generation: 1, Members: make([]events.Member, 6)}, func(g *events.RendezvousView) { g.Placed = []events.NodeID{"a", "b", "c"} }),
+			events.RoundView{Generation: 1, Members: make([]roster.Member, 6)}, func(g *events.RendezvousView) { g.Placed = []ident.NodeID{"a", "b", "c"} }),
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/exitcode"
 )
 
 // Summary is the result of a job as one JSON object with a fixed shape, which run and demo print
 // and scripts read. It is derived from the registry's view of the job only. Lists are never null.
 type Summary struct {
-	Job         events.JobID        `json:"job"`
+	Job         ident.JobID         `json:"job"`
 	Outcome     events.JobState     `json:"outcome"`   // the job's state; terminal unless it still runs
 	ExitCode    int                 `json:"exit_code"` // of regroup itself: see package exitcode
 	Seconds     float64             `json:"seconds"`   // submit to end, on the registry's clock
@@ -27,35 +28,35 @@ type Summary struct {
 
 // SummaryGeneration is one generation and its members.
 type SummaryGeneration struct {
-	Generation events.Generation `json:"generation"`
-	World      int               `json:"world"`
-	Cause      events.CauseKind  `json:"cause"`
-	Members    []SummaryMember   `json:"members"` // by rank
+	Generation ident.Generation `json:"generation"`
+	World      int              `json:"world"`
+	Cause      events.CauseKind `json:"cause"`
+	Members    []SummaryMember  `json:"members"` // by rank
 }
 
 // SummaryMember is one worker of a generation.
 type SummaryMember struct {
-	Node        events.NodeID      `json:"node"`
-	Slot        events.Slot        `json:"slot"`
-	Rank        int                `json:"rank"`
-	PID         int                `json:"pid"`
-	Incarnation events.Incarnation `json:"incarnation"`
+	Node        ident.NodeID      `json:"node"`
+	Slot        ident.Slot        `json:"slot"`
+	Rank        int               `json:"rank"`
+	PID         int               `json:"pid"`
+	Incarnation ident.Incarnation `json:"incarnation"`
 }
 
 // SummaryIncident is one closed incident. Its phases sum to its length.
 type SummaryIncident struct {
-	ID        int               `json:"id"`
-	Cause     events.CauseKind  `json:"cause"`
-	From      events.Generation `json:"from_generation"`
-	To        events.Generation `json:"to_generation"` // 0: the job ended instead
-	Phases    events.Phases     `json:"phases_ms"`
-	TotalMS   float64           `json:"total_ms"`
-	StepsLost *uint64           `json:"steps_lost"`         // null: unknown
-	AtLeast   bool              `json:"at_least,omitempty"` // StepsLost is a lower bound
-	Started   bool              `json:"started,omitempty"`  // it ends with the start of the processes, because no step was reported
-	TraceID   string            `json:"trace_id"`
-	SilenceMS float64           `json:"silence_ms,omitempty"` // before it, for which nobody had observed a step
-	Unknown   bool              `json:"silence_unknown,omitempty"`
+	ID        int              `json:"id"`
+	Cause     events.CauseKind `json:"cause"`
+	From      ident.Generation `json:"from_generation"`
+	To        ident.Generation `json:"to_generation"` // 0: the job ended instead
+	Phases    events.Phases    `json:"phases_ms"`
+	TotalMS   float64          `json:"total_ms"`
+	StepsLost *uint64          `json:"steps_lost"`         // null: unknown
+	AtLeast   bool             `json:"at_least,omitempty"` // StepsLost is a lower bound
+	Started   bool             `json:"started,omitempty"`  // it ends with the start of the processes, because no step was reported
+	TraceID   string           `json:"trace_id"`
+	SilenceMS float64          `json:"silence_ms,omitempty"` // before it, for which nobody had observed a step
+	Unknown   bool             `json:"silence_unknown,omitempty"`
 }
 
 // Summarize returns the summary of a job; now is the end of a job that has not ended.
@@ -99,8 +100,8 @@ func Summarize(v events.JobView, now time.Time) Summary {
 
 // pidsOf maps incarnations to process ids: with restart recovery a member is sealed before its
 // process exists.
-func pidsOf(v events.JobView) map[events.Incarnation]int {
-	out := map[events.Incarnation]int{}
+func pidsOf(v events.JobView) map[ident.Incarnation]int {
+	out := map[ident.Incarnation]int{}
 	for _, w := range v.Workers {
 		if w.PID != 0 {
 			out[w.Incarnation] = w.PID

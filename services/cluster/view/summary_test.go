@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -58,15 +61,15 @@ func TestSamplesOf(t *testing.T) {
 
 func TestSummarize(t *testing.T) {
 	t0 := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	place := func(n string, s int) events.Place { return events.Place{Node: events.NodeID(n), Slot: events.Slot(s)} }
+	place := func(n string, s int) ident.Place { return ident.Place{Node: ident.NodeID(n), Slot: ident.Slot(s)} }
 	v := events.JobView{
 		Job: "mnist-7f3a", State: events.JobStateSucceeded, Submitted: t0, Ended: t0.Add(133 * time.Second), Step: 4612,
-		Workers: []events.WorkerView{{WorkerRef: events.WorkerRef{Place: place("b", 0), Incarnation: "B1", PID: 77}}},
+		Workers: []roster.WorkerView{{WorkerRef: roster.WorkerRef{Place: place("b", 0), Incarnation: "B1", PID: 77}}},
 		Generations: []events.GenerationView{
-			{Generation: 1, World: 2, Cause: events.Cause{Kind: events.CauseStart}, Members: []events.Member{
+			{Generation: 1, World: 2, Cause: events.Cause{Kind: events.CauseStart}, Members: []roster.Member{
 				{Place: place("a", 0), Incarnation: "A1", PID: 41}, {Place: place("b", 0), Incarnation: "B1", Rank: 1},
 			}},
-			{Generation: 2, World: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: 1}, Members: []events.Member{
+			{Generation: 2, World: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: 1}, Members: []roster.Member{
 				{Place: place("a", 0), Incarnation: "A1", PID: 41},
 			}},
 		},
@@ -88,7 +91,7 @@ func TestSummarize(t *testing.T) {
 }
 
 func TestNothingIsNull(t *testing.T) {
-	got, err := json.Marshal(Summarize(events.JobView{Job: "a-0000", State: events.JobStateFailed, Code: events.Exhausted}, time.Time{}))
+	got, err := json.Marshal(Summarize(events.JobView{Job: "a-0000", State: events.JobStateFailed, Code: errcode.Exhausted}, time.Time{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -29,26 +31,26 @@ type Stretch struct {
 
 // Incarnation is one row of a timeline: one worker process in a slot.
 type Incarnation struct {
-	Place     events.Place `json:"place"`
-	Attempt   int          `json:"attempt"`
-	Rank      *int         `json:"rank"` // its last rank; null = none
-	Stretches []Stretch    `json:"stretches"`
-	Ended     time.Time    `json:"ended,omitzero"`
-	Failure   string       `json:"failure,omitempty"`
+	Place     ident.Place `json:"place"`
+	Attempt   int         `json:"attempt"`
+	Rank      *int        `json:"rank"` // its last rank; null = none
+	Stretches []Stretch   `json:"stretches"`
+	Ended     time.Time   `json:"ended,omitzero"`
+	Failure   string      `json:"failure,omitempty"`
 	alive     bool
 }
 
 // Sealed marks a generation on a timeline.
 type Sealed struct {
-	Generation events.Generation `json:"generation"`
-	World      int               `json:"world"`
-	Time       time.Time         `json:"time"`
+	Generation ident.Generation `json:"generation"`
+	World      int              `json:"world"`
+	Time       time.Time        `json:"time"`
 }
 
 // Timeline is the activity of each worker of a job over time. Times are by the publishers' clocks,
 // which is accurate enough for drawing.
 type Timeline struct {
-	Job          events.JobID   `json:"job"`
+	Job          ident.JobID    `json:"job"`
 	Start        time.Time      `json:"start"`
 	End          time.Time      `json:"end"`
 	Incarnations []*Incarnation `json:"incarnations"` // by slot, then by first appearance
@@ -56,27 +58,27 @@ type Timeline struct {
 
 	inProcess bool
 	members   map[incarnationKey]int // rank in the newest generation
-	steps     map[events.Place]bool  // restart recovery: a process there has reported a step
+	steps     map[ident.Place]bool   // restart recovery: a process there has reported a step
 	factTimes []time.Time            // when each fact was
 	over      bool
 }
 
 type incarnationKey struct {
-	place   events.Place
+	place   ident.Place
 	attempt int
 }
 
 // NewTimeline builds the timeline of a job from its facts in order; now is the end of a job that
 // has not ended.
 func NewTimeline(facts []events.Event, now time.Time) *Timeline {
-	t := &Timeline{Incarnations: []*Incarnation{}, Generations: []Sealed{}, members: map[incarnationKey]int{}, steps: map[events.Place]bool{}}
+	t := &Timeline{Incarnations: []*Incarnation{}, Generations: []Sealed{}, members: map[incarnationKey]int{}, steps: map[ident.Place]bool{}}
 	for _, e := range facts {
 		at := e.Time
 		if x, ok := e.Body.(events.WorkerExited); ok {
 			at = at.Add(-time.Duration(x.AgeMS * float64(time.Millisecond)))
 		}
 		if t.Start.IsZero() {
-			t.Start, t.End, t.Job = at, at, events.JobID(e.Entity)
+			t.Start, t.End, t.Job = at, at, ident.JobID(e.Entity)
 		}
 		if at.Before(t.Start) {
 			at = t.Start
@@ -241,7 +243,7 @@ func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
 	}
 }
 
-func (t *Timeline) incarnation(r events.WorkerRef) *Incarnation {
+func (t *Timeline) incarnation(r roster.WorkerRef) *Incarnation {
 	for _, l := range t.Incarnations {
 		if l.Place == r.Place && l.Attempt == r.Attempt {
 			return l

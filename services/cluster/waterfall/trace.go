@@ -18,7 +18,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Span is one span of a trace.
@@ -38,7 +38,7 @@ type Span struct {
 func Decode(otlp []byte) ([]Span, error) {
 	var r collector.ExportTraceServiceRequest
 	if err := proto.Unmarshal(otlp, &r); err != nil {
-		return nil, events.Errorf(events.Invalid, "decode spans: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "decode spans: %w", err)
 	}
 	var out []Span
 	for _, rs := range r.GetResourceSpans() {

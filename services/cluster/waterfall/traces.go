@@ -4,6 +4,9 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -18,15 +21,15 @@ type Trace struct {
 // Traces lists the traces of a job, the start first, without their spans. only selects the one of
 // an incident, 0 = the start; below that it selects nothing.
 func Traces(v events.JobView, only int) ([]Trace, error) {
-	all := []Trace{{Title: "start of " + string(v.Job), Trace: events.TraceID(events.JobTrace(v.Job)), Spans: []Span{}}}
-	add := func(number int, cause events.Cause, from events.Generation, silence string) {
+	all := []Trace{{Title: "start of " + string(v.Job), Trace: tracing.TraceID(tracing.JobTrace(v.Job)), Spans: []Span{}}}
+	add := func(number int, cause events.Cause, from ident.Generation, silence string) {
 		title := fmt.Sprintf("#%d %s", number, view.CauseText(cause))
 		if silence != "" {
 			title += ", " + silence
 		}
 		all = append(all, Trace{
 			Incident: number, Title: title,
-			Trace: events.TraceID(events.TraceOf(v.Job, from)), Spans: []Span{},
+			Trace: tracing.TraceID(tracing.IncidentTrace(v.Job, from)), Spans: []Span{},
 		})
 	}
 	for _, i := range v.Incidents {
@@ -44,9 +47,9 @@ func Traces(v events.JobView, only int) ([]Trace, error) {
 		}
 	}
 	if len(all) == 1 {
-		return nil, events.Errorf(events.NotFound, "%s has no incident %d: it has had none", v.Job, only)
+		return nil, errcode.Errorf(errcode.NotFound, "%s has no incident %d: it has had none", v.Job, only)
 	}
-	return nil, events.Errorf(events.NotFound, "%s has no incident %d: its record has #%d to #%d", v.Job, only, all[1].Incident, all[len(all)-1].Incident)
+	return nil, errcode.Errorf(errcode.NotFound, "%s has no incident %d: its record has #%d to #%d", v.Job, only, all[1].Incident, all[len(all)-1].Incident)
 }
 
 // Sort adds the spans to the traces that they are of.

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
@@ -83,7 +85,7 @@ func TestDecode(t *testing.T) {
 		!s.Start.Equal(t0) || s.End.Sub(s.Start) != 3*time.Millisecond || s.Attributes["regroup.job.id"] != "a-0001" || s.Attributes["n"] != "7" {
 		t.Errorf("got %+v", s)
 	}
-	if _, err := Decode([]byte("no protobuf")); events.CodeOf(err) != events.Invalid {
+	if _, err := Decode([]byte("no protobuf")); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("got %v, want Invalid", err)
 	}
 }
@@ -94,7 +96,7 @@ func TestPage(t *testing.T) {
 	v := events.JobView{Job: "demo-0001", Incidents: []events.IncidentClosed{{Incident: 1, From: 1}}}
 	message := func(parent string, n int) []byte {
 		r := &collector.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{}}}}}
-		id, err := hex.DecodeString(events.TraceID(parent))
+		id, err := hex.DecodeString(tracing.TraceID(parent))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +113,7 @@ func TestPage(t *testing.T) {
 		}
 		return b
 	}
-	p := NewPage(v, [][]byte{message(events.TraceOf("demo-0001", 1), 2000), []byte("garbage"), message(events.JobTrace("demo-0001"), 1500)}, true)
+	p := NewPage(v, [][]byte{message(tracing.IncidentTrace("demo-0001", 1), 2000), []byte("garbage"), message(tracing.JobTrace("demo-0001"), 1500)}, true)
 	if len(p.Traces) != 2 || p.Traces[0].Incident != 1 || p.Traces[1].Incident != 0 || !p.Cut {
 		t.Fatalf("%d traces, cut %v", len(p.Traces), p.Cut)
 	}

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // Start runs a replica inside a synctest bubble until stop is called. It must then return nil at
@@ -38,7 +40,7 @@ func Start(t testing.TB, run func(context.Context) error) (stop func()) {
 }
 
 // PublishEvent publishes a fact or a command that happens now. A fact is that of its writer.
-func PublishEvent(t testing.TB, p events.Ports, e events.Event) {
+func PublishEvent(t testing.TB, p broker.Ports, e events.Event) {
 	t.Helper()
 	e.Time = time.Now()
 	e.Source = Source(e)
@@ -62,7 +64,7 @@ func Source(e events.Event) string {
 }
 
 // Publish publishes a message that need not be an event.
-func Publish(t testing.TB, p events.Ports, m events.Message) {
+func Publish(t testing.TB, p broker.Ports, m broker.Message) {
 	t.Helper()
 	if _, err := p.Log.Publish(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -71,7 +73,7 @@ func Publish(t testing.TB, p events.Ports, m events.Message) {
 
 // Facts formats every fact in the log with line, oldest first, separated by commas. With subjects
 // it selects the facts under these.
-func Facts(t testing.TB, p events.Ports, line func(events.Event) string, subjects ...string) string {
+func Facts(t testing.TB, p broker.Ports, line func(events.Event) string, subjects ...string) string {
 	t.Helper()
 	if len(subjects) == 0 {
 		subjects = []string{events.AllFacts}
@@ -79,7 +81,7 @@ func Facts(t testing.TB, p events.Ports, line func(events.Event) string, subject
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out []string
-	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, func(s events.Stored) error {
+	_ = p.Log.Follow(ctx, broker.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: broker.FromFirst}, func(s broker.Stored) error {
 		e, err := cloudevent.Decode(s.Header, s.Data)
 		if err != nil {
 			t.Errorf("fact %s: %v", s.Subject, err)
@@ -98,7 +100,7 @@ var families = map[string]events.Family{
 }
 
 // Record stores a view like its service after number facts.
-func Record(t testing.TB, p events.Ports, bucket, key string, number uint64, view any) {
+func Record(t testing.TB, p broker.Ports, bucket, key string, number uint64, view any) {
 	t.Helper()
 	state, err := json.Marshal(map[string]any{"view": view})
 	if err != nil {
@@ -112,7 +114,7 @@ func Record(t testing.TB, p events.Ports, bucket, key string, number uint64, vie
 	}
 	b := p.Buckets.Bucket(bucket)
 	_, revision, err := b.Load(t.Context(), key)
-	if err != nil && events.CodeOf(err) != events.NotFound {
+	if err != nil && errcode.Of(err) != errcode.NotFound {
 		t.Fatal(err)
 	}
 	if _, err := b.Save(t.Context(), key, doc, revision); err != nil {
@@ -121,7 +123,7 @@ func Record(t testing.TB, p events.Ports, bucket, key string, number uint64, vie
 }
 
 // View reads the public view of an entity.
-func View[V any](t testing.TB, p events.Ports, bucket, key string) V {
+func View[V any](t testing.TB, p broker.Ports, bucket, key string) V {
 	t.Helper()
 	value, _, err := p.Buckets.Bucket(bucket).Load(t.Context(), key)
 	if err != nil {
@@ -152,11 +154,11 @@ func Reload[S any](t testing.TB, s S) (out S) {
 const Answer = `{"type":"io.nats.jetstream.api.v1.stream_info_response","config":{"name":"REGROUP_EVT"},"state":{"messages":7,"view":{}}}`
 
 // Overwrite replaces a document by something else, and returns it as it was.
-func Overwrite(t testing.TB, p events.Ports, bucket, key, by string) (was []byte) {
+func Overwrite(t testing.TB, p broker.Ports, bucket, key, by string) (was []byte) {
 	t.Helper()
 	b := p.Buckets.Bucket(bucket)
 	was, revision, err := b.Load(t.Context(), key)
-	if err != nil && events.CodeOf(err) != events.NotFound {
+	if err != nil && errcode.Of(err) != errcode.NotFound {
 		t.Fatal(err)
 	}
 	if _, err := b.Save(t.Context(), key, []byte(by), revision); err != nil {

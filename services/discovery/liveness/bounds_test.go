@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -33,7 +34,7 @@ func TestNodeFitsItsStore(t *testing.T) {
 		for k := range noise {
 			noise[k] = byte(random.Uint32())
 		}
-		slot := events.Slot(i)
+		slot := ident.Slot(i)
 		last = step(events.NodeQuarantine{Node: "node-a", Slot: &slot, For: spec.Duration(time.Hour), Reason: base64.StdEncoding.EncodeToString(noise)})
 	}
 	if n := len(s.View.QuarantinedSlots); n != limits.Slots.Max {

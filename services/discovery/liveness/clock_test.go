@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
@@ -19,7 +21,7 @@ func TestClockJumps(t *testing.T) {
 	for _, jump := range []time.Duration{0, time.Hour, -time.Hour, 2 * time.Second, -2 * time.Second, 40 * 365 * 24 * time.Hour, 200 * time.Millisecond, -200 * time.Millisecond} {
 		t.Run(fmt.Sprint(jump), func(t *testing.T) {
 			a := liveness.HeartbeatTracker{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
-			nodes := []events.NodeID{"node-a", "node-b", "node-c"}
+			nodes := []ident.NodeID{"node-a", "node-b", "node-c"}
 			now := noon.Round(0)
 			for _, n := range nodes {
 				a.Update(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
@@ -33,7 +35,7 @@ func TestClockJumps(t *testing.T) {
 				if at%(500*time.Millisecond) == 0 {
 					for _, n := range nodes {
 						if n != "node-c" || at < 10*time.Second {
-							a.Observe(liveness.Incarnation{Node: n, Incarnation: "A"}, events.Link{}, now)
+							a.Observe(liveness.Incarnation{Node: n, Incarnation: "A"}, broker.Link{}, now)
 						}
 					}
 				}

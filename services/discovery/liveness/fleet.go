@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Fleet is what a replica of discovery knows of the other nodes. One node cannot tell whether a
@@ -75,7 +76,7 @@ func (t *transition) room(n int) bool {
 // proofs returns the failures that speak against a slot, or with wholeNode against the node: what
 // has failed on other slots too, or on other nodes, of the same job or submitter, has the program
 // for its cause.
-func (t *transition) proofs(slot events.Slot, failures []Failure) []Failure {
+func (t *transition) proofs(slot ident.Slot, failures []Failure) []Failure {
 	var others []Failure
 	if slot != wholeNode {
 		for s, h := range t.s.Slots {
@@ -93,8 +94,8 @@ func (t *transition) proofs(slot events.Slot, failures []Failure) []Failure {
 }
 
 // failingSlots returns the usable slots that fail as none of other nodes does.
-func (t *transition) failingSlots() (failing []events.Slot) {
-	for slot := range events.Slot(t.s.View.AllocatableSlots()) {
+func (t *transition) failingSlots() (failing []ident.Slot) {
+	for slot := range ident.Slot(t.s.View.AllocatableSlots()) {
 		i := t.quarantinedSlot(slot)
 		if (i >= 0 && t.s.View.QuarantinedSlots[i].ByHand) || t.m.Rules.Failures < 1 {
 			continue
@@ -128,10 +129,10 @@ func (t *transition) pardon() {
 		return
 	}
 	if f.Slots > 0 && f.Open == 0 {
-		t.releaseWhere("no other slot is left", func(_ events.Slot, q events.Quarantine) bool { return !q.ByHand })
+		t.releaseWhere("no other slot is left", func(_ ident.Slot, q events.Quarantine) bool { return !q.ByHand })
 		return
 	}
-	t.releaseWhere("what failed there fails on other nodes too", func(slot events.Slot, q events.Quarantine) bool {
+	t.releaseWhere("what failed there fails on other nodes too", func(slot ident.Slot, q events.Quarantine) bool {
 		if slot == wholeNode || q.ByHand {
 			return false
 		}
@@ -139,6 +140,6 @@ func (t *transition) pardon() {
 		return len(led) >= t.m.Rules.Failures && len(t.proofs(wholeNode, led)) < t.m.Rules.Failures
 	})
 	if t.s.ForSlots && t.s.View.Quarantine != nil && len(t.failingSlots()) < t.slotsForNode() {
-		t.releaseWhere("what fails on its slots fails on other nodes too", func(slot events.Slot, q events.Quarantine) bool { return slot == wholeNode && !q.ByHand })
+		t.releaseWhere("what fails on its slots fails on other nodes too", func(slot ident.Slot, q events.Quarantine) bool { return slot == wholeNode && !q.ByHand })
 	}
 }

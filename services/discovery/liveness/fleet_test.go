@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
@@ -51,7 +53,7 @@ func TestTimeouts(t *testing.T) {
 	} {
 		a := newTracker()
 		for i := range c.nodes {
-			a.Update(events.NodeView{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A", State: events.NodeStateReady}, noon)
+			a.Update(events.NodeView{Node: ident.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A", State: events.NodeStateReady}, noon)
 		}
 		if a.FleetSize() != c.nodes {
 			t.Errorf("%s: %d nodes are aged, want %d", name, a.FleetSize(), c.nodes)
@@ -59,7 +61,7 @@ func TestTimeouts(t *testing.T) {
 		suspected, asked := time.Duration(0), time.Duration(0)
 		for at := time.Duration(0); asked == 0 && at < time.Minute; at += 100 * time.Millisecond {
 			for i := c.silent; i < c.nodes; i++ {
-				a.Observe(liveness.Incarnation{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A"}, events.Link{}, noon.Add(at))
+				a.Observe(liveness.Incarnation{Node: ident.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A"}, broker.Link{}, noon.Add(at))
 			}
 			suspect, ask := a.Check(noon.Add(at))
 			if len(suspect) == c.silent && suspected == 0 {

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/localhealth"
 )
 
 // Incarnation identifies one incarnation of a node.
 type Incarnation struct {
-	Node        events.NodeID
-	Incarnation events.Incarnation
+	Node        ident.NodeID
+	Incarnation ident.Incarnation
 }
 
 // HeartbeatTracker tracks how long each node has been silent, as one replica hears it. It is lost
@@ -30,7 +32,7 @@ type HeartbeatTracker struct {
 	// NeedsProof: silence counts, and leases are granted, on proof only. See Majority.
 	NeedsProof bool
 
-	nodes       map[events.NodeID]*trackedNode
+	nodes       map[ident.NodeID]*trackedNode
 	closedConns map[connKey]time.Time // connections that closed recently
 	health      localhealth.Monitor
 	provenAt    time.Time // when the question was asked of the newest proof
@@ -38,7 +40,7 @@ type HeartbeatTracker struct {
 }
 
 type trackedNode struct {
-	incarnation  events.Incarnation
+	incarnation  ident.Incarnation
 	suspected    bool      // according to discovery's record
 	lastSeen     time.Time // last heartbeat, or the start of a timeout
 	everSeen     bool      // lastSeen was a sign of life once
@@ -49,8 +51,8 @@ type trackedNode struct {
 	beats  [2]time.Time // the newest heartbeats, the last one first
 	proven time.Time    // the last heartbeat before the last proof
 
-	link                 events.Link // newest known connection
-	recorded             events.Link // according to discovery's record
+	link                 broker.Link // newest known connection
+	recorded             broker.Link // according to discovery's record
 	disconnectedAt       time.Time   // since when link is known to be closed; zero = it is open
 	disconnectReportedAt time.Time   // last reported as disconnected
 	recordedDisconnected bool        // discovery's record says that it is closed
@@ -74,7 +76,7 @@ func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
 	if n == nil || n.incarnation != v.Incarnation {
 		n = &trackedNode{incarnation: v.Incarnation, lastSeen: now}
 		if a.nodes == nil {
-			a.nodes = map[events.NodeID]*trackedNode{}
+			a.nodes = map[ident.NodeID]*trackedNode{}
 		}
 		a.nodes[v.Node] = n
 	}
@@ -86,10 +88,10 @@ func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
 }
 
 // Forget drops a node whose record was removed.
-func (a *HeartbeatTracker) Forget(n events.NodeID) { delete(a.nodes, n) }
+func (a *HeartbeatTracker) Forget(n ident.NodeID) { delete(a.nodes, n) }
 
 // Heartbeat records a heartbeat, which every replica hears, like Observe.
-func (a *HeartbeatTracker) Heartbeat(s Incarnation, l events.Link, now time.Time) (mend bool) {
+func (a *HeartbeatTracker) Heartbeat(s Incarnation, l broker.Link, now time.Time) (mend bool) {
 	n := a.observe(s, l, now)
 	if n == nil {
 		return false
@@ -100,12 +102,12 @@ func (a *HeartbeatTracker) Heartbeat(s Incarnation, l events.Link, now time.Time
 
 // Observe records a sign of life and its connection. It reports whether the record must be updated:
 // the node is suspected in it, or uses a newer connection.
-func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) (mend bool) {
+func (a *HeartbeatTracker) Observe(s Incarnation, l broker.Link, now time.Time) (mend bool) {
 	n := a.observe(s, l, now)
 	return n != nil && n.mend()
 }
 
-func (a *HeartbeatTracker) observe(s Incarnation, l events.Link, now time.Time) *trackedNode {
+func (a *HeartbeatTracker) observe(s Incarnation, l broker.Link, now time.Time) *trackedNode {
 	n := a.nodes[s.Node]
 	if n == nil || n.incarnation != s.Incarnation || !a.noteConnection(n, l, now) {
 		return nil
@@ -216,12 +218,12 @@ type connKey struct {
 	client uint64
 }
 
-func keyOf(l events.Link) connKey { return connKey{l.Server, l.Client} }
+func keyOf(l broker.Link) connKey { return connKey{l.Server, l.Client} }
 
 // ConnectionClosed applies that the broker saw a connection close. If a live node was last heard
 // over it, the node is returned: it is to be suspected now, and pinged if it has no newer
 // connection within ReconnectWithin.
-func (a *HeartbeatTracker) ConnectionClosed(l events.Link, now time.Time) (cut events.Disconnected, ok bool) {
+func (a *HeartbeatTracker) ConnectionClosed(l broker.Link, now time.Time) (cut events.Disconnected, ok bool) {
 	if a.closedConns == nil {
 		a.closedConns = map[connKey]time.Time{}
 	}
@@ -252,7 +254,7 @@ func (a *HeartbeatTracker) Disconnections(now time.Time) []events.Disconnected {
 }
 
 // noteConnection records the connection that a node uses, and reports whether it is open.
-func (a *HeartbeatTracker) noteConnection(n *trackedNode, l events.Link, now time.Time) bool {
+func (a *HeartbeatTracker) noteConnection(n *trackedNode, l broker.Link, now time.Time) bool {
 	if _, ended := a.closedConns[keyOf(l)]; ended && l.Known() {
 		if l.After(n.link) {
 			n.link, n.disconnectedAt = l, now // it closed before its owner was known
@@ -307,7 +309,7 @@ const (
 	joinPatience = time.Second
 )
 
-func welcome(n events.NodeID, fleetSize int) events.NodeWelcome {
+func welcome(n ident.NodeID, fleetSize int) events.NodeWelcome {
 	w := events.NodeWelcome{Node: n, Hello: spec.Duration(helloEvery * time.Duration(1+fleetSize/LargeFleet))}
 	if fleetSize >= LargeFleet {
 		w.Heartbeat, w.Patience = spec.Duration(heartbeatInterval(fleetSize)), spec.Duration(joinPatience*time.Duration(2+fleetSize/LargeFleet))

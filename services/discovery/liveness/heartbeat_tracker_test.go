@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-func view(state events.NodeState, inc events.Incarnation) events.NodeView {
+func view(state events.NodeState, inc ident.Incarnation) events.NodeView {
 	return events.NodeView{Node: "node-a", Incarnation: inc, State: state}
 }
 
@@ -22,11 +24,11 @@ func TestHeartbeatTracker(t *testing.T) {
 	}{
 		{"silent from the start", nil, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
 		{"heard once", map[string]func(*liveness.HeartbeatTracker, time.Time){
-			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Observe(who, events.Link{}, now) },
+			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Observe(who, broker.Link{}, now) },
 		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
 		{"an old incarnation does not count", map[string]func(*liveness.HeartbeatTracker, time.Time){
 			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) {
-				a.Observe(liveness.Incarnation{Node: "node-a", Incarnation: "0"}, events.Link{}, now)
+				a.Observe(liveness.Incarnation{Node: "node-a", Incarnation: "0"}, broker.Link{}, now)
 			},
 		}, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
 		{"known to be suspected", map[string]func(*liveness.HeartbeatTracker, time.Time){
@@ -73,7 +75,7 @@ func TestSilenceOfOneThatWasNeverHeard(t *testing.T) {
 	if got := a.SilentBefore(next, noon.Add(time.Second)); got != 0 || !a.Unheard(old) {
 		t.Errorf("never heard: silent for %s, want unknown", got)
 	}
-	a.Observe(old, events.Link{}, noon.Add(time.Second))
+	a.Observe(old, broker.Link{}, noon.Add(time.Second))
 	if got := a.SilentBefore(next, noon.Add(3*time.Second)); got != 2*time.Second || a.Unheard(old) {
 		t.Errorf("heard two seconds before its successor: silent for %s", got)
 	}
@@ -88,15 +90,15 @@ func TestSilenceOfOneThatWasNeverHeard(t *testing.T) {
 func TestObserveReportsStaleRecords(t *testing.T) {
 	var a liveness.HeartbeatTracker
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
-	if a.Observe(who, events.Link{}, noon) {
+	if a.Observe(who, broker.Link{}, noon) {
 		t.Error("a node that is not on record was to be mended")
 	}
 	a.Update(view(events.NodeStateReady, "A"), noon)
-	if a.Observe(who, events.Link{}, noon) {
+	if a.Observe(who, broker.Link{}, noon) {
 		t.Error("a ready node was to be mended")
 	}
 	a.Update(view(events.NodeStateSuspected, "A"), noon)
-	if !a.Observe(who, events.Link{}, noon) {
+	if !a.Observe(who, broker.Link{}, noon) {
 		t.Error("a suspected node was heard and its record is not updated")
 	}
 }
@@ -123,7 +125,7 @@ func TestPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
 		return events.NodeView{Node: who.Node, Incarnation: who.Incarnation, State: s}
 	}
 	for name, seen := range map[string]func(*liveness.HeartbeatTracker, time.Time){
-		"by this replica": func(a *liveness.HeartbeatTracker, now time.Time) { a.Observe(who, events.Link{}, now) },
+		"by this replica": func(a *liveness.HeartbeatTracker, now time.Time) { a.Observe(who, broker.Link{}, now) },
 		"by another one":  func(a *liveness.HeartbeatTracker, now time.Time) { a.Update(view(events.NodeStateReady), now) },
 	} {
 		a := liveness.HeartbeatTracker{SuspectAfter: time.Second, LostAfter: 2 * time.Second, Gap: time.Hour}

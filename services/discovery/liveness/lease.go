@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
 // A lease makes sure that the processes of a lost node have ended before others take their place.
@@ -85,7 +86,7 @@ type Renewal struct {
 
 // Renew records that an agent asks for its lease, and returns what this replica may answer. A
 // replica that was paused, or that receives nothing, may know an old record: it grants nothing.
-func (a *HeartbeatTracker) Renew(who Incarnation, l events.Link, now time.Time) (r Renewal) {
+func (a *HeartbeatTracker) Renew(who Incarnation, l broker.Link, now time.Time) (r Renewal) {
 	n := a.nodes[who.Node]
 	if n == nil || n.incarnation != who.Incarnation {
 		return Renewal{}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
@@ -51,7 +53,7 @@ func TestOnlyAReplicaThatKnowsGrantsLeases(t *testing.T) {
 			a.Update(view(events.NodeStateReady, "A"), noon)
 			a.Check(noon)
 			c.change(&a)
-			r := a.Renew(c.who, events.Link{}, noon.Add(c.after*time.Millisecond))
+			r := a.Renew(c.who, broker.Link{}, noon.Add(c.after*time.Millisecond))
 			if got := fmt.Sprint(r.Granted, r.TimesLost); got != fmt.Sprint(c.granted, 0) {
 				t.Errorf("got %s, want %v 0", got, c.granted)
 			}
@@ -87,10 +89,10 @@ func TestAGrantCountsFromAProvenHeartbeat(t *testing.T) {
 			a.Check(at(c.now))
 			for ms := range c.now {
 				if slices.Contains(c.beats, ms) {
-					a.Heartbeat(who, events.Link{}, at(ms))
+					a.Heartbeat(who, broker.Link{}, at(ms))
 				}
 				if slices.Contains(c.pings, ms) {
-					a.Observe(who, events.Link{}, at(ms))
+					a.Observe(who, broker.Link{}, at(ms))
 				}
 				for _, p := range c.proofs {
 					if p.answered == ms {
@@ -98,7 +100,7 @@ func TestAGrantCountsFromAProvenHeartbeat(t *testing.T) {
 					}
 				}
 			}
-			r := a.Renew(who, events.Link{}, at(c.now))
+			r := a.Renew(who, broker.Link{}, at(c.now))
 			got := fmt.Sprint(r.Granted)
 			if r.Granted {
 				got += " " + r.Age.String()
@@ -121,7 +123,7 @@ func TestSilenceCountsOnProofOnly(t *testing.T) {
 	live := func(until time.Duration, hears, proven bool) (suspected, asked int) {
 		for end := noon.Add(until); at.Before(end); at = at.Add(100 * time.Millisecond) {
 			if hears {
-				a.Heartbeat(who, events.Link{}, at)
+				a.Heartbeat(who, broker.Link{}, at)
 			}
 			if proven {
 				a.Majority(at.Add(-10 * time.Millisecond))
@@ -157,7 +159,7 @@ func TestANodeThatIsHeardAgainIsNotLost(t *testing.T) {
 	s, _ := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1}}, noon)
 	a := newTracker()
 	a.Update(s.View, noon)
-	a.Heartbeat(who, events.Link{}, noon)
+	a.Heartbeat(who, broker.Link{}, noon)
 	now := noon.Add(3 * time.Second)
 	missed := events.Input{
 		Body: events.HeartbeatMissed{Node: "node-a", Incarnation: "A", Failed: true, Silence: spec.Duration(a.Silence(who, now))},
@@ -166,8 +168,8 @@ func TestANodeThatIsHeardAgainIsNotLost(t *testing.T) {
 		},
 	}
 	now = noon.Add(8 * time.Second) // nothing was stored until then
-	a.Heartbeat(who, events.Link{}, noon.Add(7*time.Second))
-	if _, d := m.Step(s, missed, now); events.CodeOf(d.Refusal) != events.Fenced || len(d.Facts) > 0 {
+	a.Heartbeat(who, broker.Link{}, noon.Add(7*time.Second))
+	if _, d := m.Step(s, missed, now); errcode.Of(d.Refusal) != errcode.Fenced || len(d.Facts) > 0 {
 		t.Errorf("heard since: refused %v, published %v", d.Refusal, d.Facts)
 	}
 	now = noon.Add(11 * time.Second)

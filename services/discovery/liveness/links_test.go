@@ -6,15 +6,17 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-func link(count uint64) events.Link {
-	return events.Link{Server: "S", Client: 10 + count, Count: count}
+func link(count uint64) broker.Link {
+	return broker.Link{Server: "S", Client: 10 + count, Count: count}
 }
 
 // asReported is a connection as the broker names it.
-func asReported(count uint64) events.Link { return events.Link{Server: "S", Client: 10 + count} }
+func asReported(count uint64) broker.Link { return broker.Link{Server: "S", Client: 10 + count} }
 
 // TestEnds: the effects of a closed connection, in seconds after node-a was added; it sends
 // heartbeats all the time over the connection in beats. Checks are every 100 ms.
@@ -67,7 +69,7 @@ func TestEnds(t *testing.T) {
 		}, "ask@3.5s ask@4.5s"},
 		{"a new incarnation", map[string]do{"1s": end(1), "1.5s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) {
 			v := view(events.NodeStateReady, "B")
-			v.Link = events.Link{Server: "S", Client: 99, Count: 1}
+			v.Link = broker.Link{Server: "S", Client: 99, Count: 1}
 			a.Update(v, now)
 		}}, "suspect@3s suspect@4.5s ask@4.5s"},
 	} {
@@ -103,11 +105,11 @@ func TestBrokerIsBlamedWhenMostAreDisconnected(t *testing.T) {
 		a := newTracker()
 		for i := range uint64(8) {
 			v := view(events.NodeStateReady, "A")
-			v.Node, v.Link = events.NodeID(fmt.Sprint("node-", i)), link(i+1)
+			v.Node, v.Link = ident.NodeID(fmt.Sprint("node-", i)), link(i+1)
 			a.Update(v, noon)
 		}
 		for i := range cuts {
-			if cut, ok := a.ConnectionClosed(asReported(i+1), noon); !ok || cut.Node != events.NodeID(fmt.Sprint("node-", i)) {
+			if cut, ok := a.ConnectionClosed(asReported(i+1), noon); !ok || cut.Node != ident.NodeID(fmt.Sprint("node-", i)) {
 				t.Fatalf("end %d is of %v", i, cut)
 			}
 		}

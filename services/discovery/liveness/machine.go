@@ -42,6 +42,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tracing"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // replacedKept is how many replaced incarnations of a node stay fenced by name.
@@ -53,21 +58,21 @@ const leftKept = 4
 
 // State is one node. Its view is public.
 type State struct {
-	View     events.NodeView      `json:"view"`
-	Replaced []events.Incarnation `json:"replaced,omitempty"` // replaced, oldest first
-	Drain    string               `json:"drain,omitempty"`    // the reason if it drains by a command
+	View     events.NodeView     `json:"view"`
+	Replaced []ident.Incarnation `json:"replaced,omitempty"` // replaced, oldest first
+	Drain    string              `json:"drain,omitempty"`    // the reason if it drains by a command
 
-	Slots  map[events.Slot]History `json:"slots,omitempty"` // counted failures of single slots
-	Losses History                 `json:"losses,omitzero"` // and losses of the whole node
+	Slots  map[ident.Slot]History `json:"slots,omitempty"` // counted failures of single slots
+	Losses History                `json:"losses,omitzero"` // and losses of the whole node
 	// The node is quarantined because its slots are.
 	ForSlots bool `json:"for_slots,omitempty"`
 	// Newest worker incarnations whose failure was counted, oldest first.
-	CountedWorkers []events.Incarnation `json:"counted_workers,omitempty"`
+	CountedWorkers []ident.Incarnation `json:"counted_workers,omitempty"`
 	// Of earlier incarnations with other state folders: this one says nothing about their
 	// processes.
 	OtherLeases events.LeaseEnds `json:"other_leases,omitzero"`
 	// Newest connection of this incarnation that the broker saw close.
-	ClosedLink events.Link `json:"closed_link,omitzero"`
+	ClosedLink broker.Link `json:"closed_link,omitzero"`
 }
 
 // Machine decides about nodes.
@@ -81,7 +86,7 @@ type Machine struct {
 
 // New returns the state of an unknown node.
 func (Machine) New(entity string) State {
-	return State{View: events.NodeView{Node: events.NodeID(entity)}}
+	return State{View: events.NodeView{Node: ident.NodeID(entity)}}
 }
 
 // Deadline returns when a quarantine ends, or when a gone node may be removed.
@@ -150,19 +155,19 @@ func (t *transition) hello(b events.NodeHello) {
 	v := &t.s.View
 	switch {
 	case b.Incarnation == "":
-		t.refuse(events.Invalid, "node %s says hello without an incarnation", v.Node)
+		t.refuse(errcode.Invalid, "node %s says hello without an incarnation", v.Node)
 		return
 	case b.Slots < 0:
-		t.refuse(events.Invalid, "node %s says that it has %s", v.Node, events.Plural(b.Slots, "slot"))
+		t.refuse(errcode.Invalid, "node %s says that it has %s", v.Node, english.Plural(b.Slots, "slot"))
 		return
 	case slices.Contains(t.s.Replaced, b.Incarnation):
-		t.refuse(events.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
+		t.refuse(errcode.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
 		return
 	case b.Incarnation == v.Incarnation && v.State == events.NodeStateLeft:
-		t.refuse(events.Fenced, "incarnation %s of node %s has said goodbye: come back as a new one", b.Incarnation, v.Node)
+		t.refuse(errcode.Fenced, "incarnation %s of node %s has said goodbye: come back as a new one", b.Incarnation, v.Node)
 		return
 	case b.Incarnation != v.Incarnation && t.s.alive() && !slices.Contains(b.Predecessors, v.Incarnation):
-		t.refuse(events.Conflict, "node %s has a living agent with another state folder, %s: this one waits until it is gone, or needs another name (--node, REGROUP_AGENT_NODE)", v.Node, v.Incarnation)
+		t.refuse(errcode.Conflict, "node %s has a living agent with another state folder, %s: this one waits until it is gone, or needs another name (--node, REGROUP_AGENT_NODE)", v.Node, v.Incarnation)
 		return
 	}
 	w := welcome(v.Node, b.FleetSize)
@@ -216,10 +221,10 @@ func (t *transition) leave(b events.NodeLeave) {
 	v := &t.s.View
 	switch {
 	case slices.Contains(t.s.Replaced, b.Incarnation):
-		t.refuse(events.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
+		t.refuse(errcode.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
 		return
 	case v.State == "" || b.Incarnation != v.Incarnation:
-		t.refuse(events.NotFound, "incarnation %s of node %s never said hello", b.Incarnation, v.Node)
+		t.refuse(errcode.NotFound, "incarnation %s of node %s never said hello", b.Incarnation, v.Node)
 		return
 	}
 	t.d.Reply = events.NodeWelcome{Node: v.Node}
@@ -235,7 +240,7 @@ func (t *transition) drain(b events.NodeDrain) {
 	v := &t.s.View
 	switch {
 	case v.State == "":
-		t.refuse(events.NotFound, "there is no node %s", v.Node)
+		t.refuse(errcode.NotFound, "there is no node %s", v.Node)
 	case b.Undo == (t.s.Drain == ""): // no change
 	case b.Undo:
 		v.Draining, t.s.Drain = v.Departing != nil, ""
@@ -258,11 +263,11 @@ func (t *transition) drain(b events.NodeDrain) {
 func (t *transition) heartbeatMissed(b events.HeartbeatMissed) {
 	v := &t.s.View
 	if b.Incarnation != v.Incarnation {
-		t.refuse(events.Fenced, "incarnation %s of node %s was silent, which is %s now", b.Incarnation, v.Node, v.Incarnation)
+		t.refuse(errcode.Fenced, "incarnation %s of node %s was silent, which is %s now", b.Incarnation, v.Node, v.Incarnation)
 		return
 	}
 	if seenSince := t.known().SeenSince; seenSince != nil && seenSince(Incarnation{b.Node, b.Incarnation}, b.Silence.D()) {
-		t.refuse(events.Fenced, "node %s was silent for %s, and was heard since", b.Node, b.Silence.D().Round(time.Millisecond))
+		t.refuse(errcode.Fenced, "node %s was silent for %s, and was heard since", b.Node, b.Silence.D().Round(time.Millisecond))
 		return
 	}
 	switch {
@@ -294,7 +299,7 @@ func (t *transition) heartbeatSeen(b events.HeartbeatSeen) {
 	v := &t.s.View
 	switch {
 	case b.Incarnation != v.Incarnation:
-		t.refuse(events.Fenced, "heard incarnation %s of node %s, which is %s now", b.Incarnation, v.Node, v.Incarnation)
+		t.refuse(errcode.Fenced, "heard incarnation %s of node %s, which is %s now", b.Incarnation, v.Node, v.Incarnation)
 	case t.noteConnection(b.Link):
 	case v.State == events.NodeStateSuspected:
 		t.recover("heard again")
@@ -338,7 +343,7 @@ func (t *transition) publishLost(silent time.Duration) {
 		t.countLoss()
 	}
 	t.d.Spans = append(t.d.Spans, events.Span{
-		Service: events.ServiceDiscovery, Name: "node.lost", Self: events.NodeTrace(v.Node, v.Incarnation), Start: t.now, End: t.now, Error: v.Reason,
+		Service: events.ServiceDiscovery, Name: "node.lost", Self: tracing.NodeTrace(v.Node, v.Incarnation), Start: t.now, End: t.now, Error: v.Reason,
 		Attributes: map[string]string{"node": string(v.Node), "incarnation": string(v.Incarnation)},
 	})
 }
@@ -351,6 +356,6 @@ func (t *transition) fact() events.NodeFact { return t.s.View.Fact() }
 
 func (t *transition) publish(b events.Body) { t.d.Facts = append(t.d.Facts, events.Fact{Body: b}) }
 
-func (t *transition) refuse(code events.Code, format string, args ...any) {
-	t.d.Refusal = events.Errorf(code, format, args...)
+func (t *transition) refuse(code errcode.Code, format string, args ...any) {
+	t.d.Refusal = errcode.Errorf(code, format, args...)
 }

@@ -5,11 +5,14 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // noteConnection records the connection over which a node was heard, and reports whether the
 // message is stale: this connection, or a later one, is known to be closed.
-func (t *transition) noteConnection(l events.Link) (stale bool) {
+func (t *transition) noteConnection(l broker.Link) (stale bool) {
 	if t.s.ClosedLink.Known() && !l.After(t.s.ClosedLink) {
 		return true
 	}
@@ -26,7 +29,7 @@ func (t *transition) disconnected(b events.Disconnected) {
 	v := &t.s.View
 	switch {
 	case b.Incarnation != v.Incarnation || !b.Link.Same(v.Link) && !b.Link.After(v.Link):
-		t.refuse(events.Fenced, "a connection of node %s has ended, which speaks over another one now", v.Node)
+		t.refuse(errcode.Fenced, "a connection of node %s has ended, which speaks over another one now", v.Node)
 		return
 	case v.State == events.NodeStateLeft || v.Disconnected:
 		return
@@ -74,7 +77,7 @@ func (t *transition) newIncarnation(b events.NodeHello) {
 		t.s.Replaced = append(t.s.Replaced, v.Incarnation)
 		t.s.Replaced = t.s.Replaced[max(0, len(t.s.Replaced)-replacedKept):]
 	}
-	v.Incarnation, v.Link, t.s.ClosedLink, v.TimesLost = b.Incarnation, b.Link, events.Link{}, 0
+	v.Incarnation, v.Link, t.s.ClosedLink, v.TimesLost = b.Incarnation, b.Link, broker.Link{}, 0
 	v.Departing = b.Departing
 	v.Draining = v.Departing != nil || t.s.Drain != ""
 }
@@ -106,7 +109,7 @@ func (t *transition) applyHostEntry(b events.HostEntry) {
 	case v.AllocatableSlots() == offers && v.Order > 0:
 		f.Reason = fmt.Sprintf("is number %d of the host list", v.Order)
 	default:
-		f.Reason = fmt.Sprintf("%d of its %s may be used", v.AllocatableSlots(), events.Plural(v.Slots, "slot"))
+		f.Reason = fmt.Sprintf("%d of its %s may be used", v.AllocatableSlots(), english.Plural(v.Slots, "slot"))
 	}
 	t.publish(events.NodeChanged{NodeFact: f})
 }

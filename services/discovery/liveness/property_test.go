@@ -8,12 +8,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
 func anyInput(t *rapid.T) events.Input {
-	inc := events.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "incarnation"))
+	inc := ident.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "incarnation"))
 	var in events.Input
 	switch rapid.IntRange(0, 9).Draw(t, "kind") {
 	case 6:
@@ -49,8 +51,8 @@ func anyInput(t *rapid.T) events.Input {
 type reader struct {
 	last     events.NodeFact
 	state    events.NodeState
-	current  events.Incarnation
-	replaced map[events.Incarnation]bool
+	current  ident.Incarnation
+	replaced map[ident.Incarnation]bool
 }
 
 func (r *reader) read(t *rapid.T, b events.Body) {
@@ -116,7 +118,7 @@ func TestAnyHistory(t *testing.T) {
 			Failures: 2, Losses: 2, Window: 10 * time.Second, First: time.Second, Max: 8 * time.Second, Decay: 20 * time.Second,
 		}}
 		s := m.New("node-a")
-		r := reader{replaced: map[events.Incarnation]bool{}}
+		r := reader{replaced: map[ident.Incarnation]bool{}}
 		now := noon
 		for range rapid.IntRange(1, 60).Draw(t, "length") {
 			in := anyInput(t)
@@ -154,7 +156,7 @@ func TestOnlySilentNodesAreSuspected(t *testing.T) {
 		a := newTracker()
 		now := noon
 		seen := map[liveness.Incarnation]time.Time{} // or start of the last timeout
-		names := []events.NodeID{"node-a", "node-b", "node-c"}
+		names := []ident.NodeID{"node-a", "node-b", "node-c"}
 		down := false
 		for _, n := range names {
 			a.Update(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
@@ -181,7 +183,7 @@ func TestOnlySilentNodesAreSuspected(t *testing.T) {
 				a.Connected(false, now)
 			case 2, 3, 4:
 				who := liveness.Incarnation{Node: rapid.SampledFrom(names).Draw(t, "node"), Incarnation: "A"}
-				a.Observe(who, events.Link{}, now)
+				a.Observe(who, broker.Link{}, now)
 				seen[who] = now
 			}
 			suspect, ask := a.Check(now)

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // countedKept is how many incarnations with a counted failure a node keeps: each counts once.
@@ -62,11 +65,11 @@ type History struct {
 
 // Failure is one failure of a worker, or one loss of the node.
 type Failure struct {
-	At   time.Time    `json:"at"`
-	Job  events.JobID `json:"job,omitempty"`
-	By   string       `json:"by,omitempty"`  // who has submitted the job
-	Own  bool         `json:"own,omitempty"` // the program may have caused it itself, after Step
-	Step uint64       `json:"step,omitempty"`
+	At   time.Time   `json:"at"`
+	Job  ident.JobID `json:"job,omitempty"`
+	By   string      `json:"by,omitempty"`  // who has submitted the job
+	Own  bool        `json:"own,omitempty"` // the program may have caused it itself, after Step
+	Step uint64      `json:"step,omitempty"`
 }
 
 // open returns the failures that have led to no quarantine; judged those that led to the newest.
@@ -143,7 +146,7 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 	h.record(r, f, t.now)
 	t.setHistory(slot, h)
 	if proofs := t.proofs(slot, h.open()); len(proofs) >= r.Failures && t.room(1) {
-		q := h.beginQuarantine(r, fmt.Sprintf("%s within %s, the last: %s of %s", events.Plural(len(proofs), "failure"), shortDuration(r.Window), b.Detail, b.Job), t.now)
+		q := h.beginQuarantine(r, fmt.Sprintf("%s within %s, the last: %s of %s", english.Plural(len(proofs), "failure"), shortDuration(r.Window), b.Detail, b.Job), t.now)
 		t.setHistory(slot, h)
 		t.quarantineSlot(slot, q)
 	}
@@ -152,7 +155,7 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 
 // cannotStart quarantines a node that has no process, descriptor, memory or disk left, so that its
 // work goes elsewhere at once: the slot that has shown it loses its worker.
-func (t *transition) cannotStart(slot events.Slot, detail string) {
+func (t *transition) cannotStart(slot ident.Slot, detail string) {
 	if t.s.View.Quarantine == nil {
 		if !t.room(t.s.View.SchedulableSlots()) {
 			return
@@ -206,7 +209,7 @@ func (t *transition) countLoss() {
 	h := &t.s.Losses
 	h.record(r, Failure{At: t.now}, t.now)
 	if n := len(h.open()); n >= r.Losses && t.room(t.s.View.SchedulableSlots()) {
-		t.quarantine(h.beginQuarantine(r, fmt.Sprintf("lost %s within %s", events.Plural(n, "time"), shortDuration(r.Window)), t.now))
+		t.quarantine(h.beginQuarantine(r, fmt.Sprintf("lost %s within %s", english.Plural(n, "time"), shortDuration(r.Window)), t.now))
 	}
 }
 
@@ -216,7 +219,7 @@ func (t *transition) quarantineByHand(b events.NodeQuarantine) {
 		return
 	}
 	if b.For <= 0 {
-		t.refuse(events.Invalid, "for is %s: a quarantine lasts for some time", b.For.D())
+		t.refuse(errcode.Invalid, "for is %s: a quarantine lasts for some time", b.For.D())
 		return
 	}
 	q := events.Quarantine{Since: t.now, Until: t.now.Add(b.For.D()), Reason: "by hand", ByHand: true}
@@ -245,11 +248,11 @@ func (t *transition) release(b events.NodeRelease) {
 	}
 	if b.Slot != nil {
 		delete(t.s.Slots, *b.Slot)
-		t.releaseWhere(reason, func(s events.Slot, _ events.Quarantine) bool { return s == *b.Slot })
+		t.releaseWhere(reason, func(s ident.Slot, _ events.Quarantine) bool { return s == *b.Slot })
 		return
 	}
 	t.s.Slots, t.s.Losses = nil, History{}
-	t.releaseWhere(reason, func(events.Slot, events.Quarantine) bool { return true })
+	t.releaseWhere(reason, func(ident.Slot, events.Quarantine) bool { return true })
 }
 
 // expire ends expired quarantines. A clock that was set back does not extend them.
@@ -269,15 +272,15 @@ func (t *transition) expire() {
 			v.QuarantinedSlots[i].Quarantine = moved(b.Quarantine)
 		}
 	}
-	t.releaseWhere("its cool-down is over", func(_ events.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
+	t.releaseWhere("its cool-down is over", func(_ ident.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
 	t.pardon()
 }
 
 // wholeNode stands for the node in place of a slot.
-const wholeNode events.Slot = -1
+const wholeNode ident.Slot = -1
 
 // releaseWhere ends the quarantines that over selects, those of slots first.
-func (t *transition) releaseWhere(reason string, over func(events.Slot, events.Quarantine) bool) {
+func (t *transition) releaseWhere(reason string, over func(ident.Slot, events.Quarantine) bool) {
 	v := &t.s.View
 	for _, b := range v.QuarantinedSlots {
 		if over(b.Slot, b.Quarantine) {
@@ -292,7 +295,7 @@ func (t *transition) releaseWhere(reason string, over func(events.Slot, events.Q
 	}
 }
 
-func (t *transition) released(slot *events.Slot, reason string) {
+func (t *transition) released(slot *ident.Slot, reason string) {
 	f := t.fact()
 	f.Reason = reason
 	t.publish(events.NodeReleased{NodeFact: f, Slot: slot})
@@ -304,7 +307,7 @@ func (t *transition) quarantine(q events.Quarantine) {
 }
 
 // quarantineSlot quarantines a slot and replaces an earlier quarantine, if any.
-func (t *transition) quarantineSlot(slot events.Slot, q events.Quarantine) {
+func (t *transition) quarantineSlot(slot ident.Slot, q events.Quarantine) {
 	v := &t.s.View
 	q.Reason = limits.Shorten(q.Reason, slotReason)
 	v.QuarantinedSlots = slices.Clone(v.QuarantinedSlots)
@@ -317,34 +320,34 @@ func (t *transition) quarantineSlot(slot events.Slot, q events.Quarantine) {
 	t.publishQuarantined(&slot, q)
 }
 
-func (t *transition) publishQuarantined(slot *events.Slot, q events.Quarantine) {
+func (t *transition) publishQuarantined(slot *ident.Slot, q events.Quarantine) {
 	f := t.fact()
 	f.Reason = q.Reason
 	t.publish(events.NodeQuarantined{NodeFact: f, Slot: slot, Until: q.Until, Count: q.Count})
 }
 
 // quarantinedSlot returns the index of the slot among the quarantined ones, or -1.
-func (t *transition) quarantinedSlot(slot events.Slot) int {
+func (t *transition) quarantinedSlot(slot ident.Slot) int {
 	return slices.IndexFunc(t.s.View.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == slot })
 }
 
-func (t *transition) setHistory(slot events.Slot, h History) {
+func (t *transition) setHistory(slot ident.Slot, h History) {
 	if t.s.Slots == nil {
-		t.s.Slots = map[events.Slot]History{}
+		t.s.Slots = map[ident.Slot]History{}
 	}
 	t.s.Slots[slot] = h
 }
 
 // exists reports whether the node and slot exist, and refuses the command if not.
-func (t *transition) exists(slot *events.Slot) bool {
+func (t *transition) exists(slot *ident.Slot) bool {
 	v := &t.s.View
 	switch {
 	case v.State == "":
-		t.refuse(events.NotFound, "there is no node %s", v.Node)
+		t.refuse(errcode.NotFound, "there is no node %s", v.Node)
 	case slot != nil && v.Slots == 0:
-		t.refuse(events.NotFound, "node %s has no slots", v.Node)
+		t.refuse(errcode.NotFound, "node %s has no slots", v.Node)
 	case slot != nil && (*slot < 0 || int(*slot) >= v.Slots):
-		t.refuse(events.NotFound, "there is no slot %d on node %s: it has 0 to %d", *slot, v.Node, v.Slots-1)
+		t.refuse(errcode.NotFound, "there is no slot %d on node %s: it has 0 to %d", *slot, v.Node, v.Slots-1)
 	default:
 		return true
 	}

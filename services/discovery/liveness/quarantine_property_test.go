@@ -9,12 +9,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-func anySlot(t *rapid.T) *events.Slot {
-	s := events.Slot(rapid.IntRange(-1, 5).Draw(t, "slot"))
+func anySlot(t *rapid.T) *ident.Slot {
+	s := ident.Slot(rapid.IntRange(-1, 5).Draw(t, "slot"))
 	if s < 0 {
 		return nil
 	}
@@ -23,9 +24,9 @@ func anySlot(t *rapid.T) *events.Slot {
 
 func anyCharge(t *rapid.T) events.JobFailureCounted {
 	return events.JobFailureCounted{
-		Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: events.Slot(rapid.IntRange(-1, 5).Draw(t, "slot"))},
-		Worker: events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 40).Draw(t, "life"))), Detail: "exit code 1",
-		Agent: events.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "agent")),
+		Job: "demo-0001", Place: ident.Place{Node: "node-a", Slot: ident.Slot(rapid.IntRange(-1, 5).Draw(t, "slot"))},
+		Worker: ident.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 40).Draw(t, "life"))), Detail: "exit code 1",
+		Agent: ident.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "agent")),
 		Step:  uint64(rapid.IntRange(0, 3).Draw(t, "step")),
 		Kind:  rapid.SampledFrom([]events.FailureKind{events.FailureCrash, events.FailureSignal, events.FailureLost}).Draw(t, "kind"),
 	}
@@ -140,7 +141,7 @@ func TestReleasedSlotIsUsable(t *testing.T) {
 			if v := p.s.View; v.SchedulableSlots() != 4 {
 				t.Fatalf("%d failures after the release %d of 4 slots are open: %s", i, v.SchedulableSlots(), text(v))
 			}
-			c := events.JobFailureCounted{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 2}, Worker: events.Incarnation(fmt.Sprint("X", i)), Kind: events.FailureSignal}
+			c := events.JobFailureCounted{Job: "demo-0001", Place: ident.Place{Node: "node-a", Slot: 2}, Worker: ident.Incarnation(fmt.Sprint("X", i)), Kind: events.FailureSignal}
 			p.step(c, p.now)
 		}
 		if b := p.s.View.QuarantinedSlots; len(b) != 1 || b[0].Count != 1 || b[0].Until.Sub(p.now) != rules.First {
@@ -154,16 +155,16 @@ func TestReleasedSlotIsUsable(t *testing.T) {
 func TestOnlyFailuresWithinAWindowCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := admitted()
-		ended := map[events.Incarnation]time.Time{}
+		ended := map[ident.Incarnation]time.Time{}
 		for range rapid.IntRange(1, 60).Draw(t, "length") {
 			p.now = p.now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
-			worker := events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 60).Draw(t, "life")))
+			worker := ident.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 60).Draw(t, "life")))
 			when := p.now.Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 60, 500, 700}).Draw(t, "late")) * time.Second)
 			if at, again := ended[worker]; again {
 				when = at
 			}
 			ended[worker] = when
-			d := p.step(events.JobFailureCounted{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 1}, Worker: worker, Kind: events.FailureSignal}, when)
+			d := p.step(events.JobFailureCounted{Job: "demo-0001", Place: ident.Place{Node: "node-a", Slot: 1}, Worker: worker, Kind: events.FailureSignal}, when)
 			if len(d.Facts) == 0 {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -19,9 +20,9 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 	t.Helper()
 	w := strings.Fields(line)
 	rest := func(i int) string { return strings.Join(w[min(i, len(w)):], " ") }
-	var slot *events.Slot
+	var slot *ident.Slot
 	if _, number, ok := strings.Cut(w[min(1, len(w)-1)], "/"); ok {
-		slot = new(events.Slot)
+		slot = new(ident.Slot)
 		if _, err := fmt.Sscan(number, slot); err != nil {
 			t.Fatal(line, err)
 		}
@@ -29,8 +30,8 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 	switch w[0] {
 	case "charge":
 		c := events.JobFailureCounted{
-			Job: "demo-0001", Worker: events.Incarnation(w[2]), Agent: n.s.View.Incarnation, Kind: events.FailureSignal, Detail: "killed by signal 9 (SIGKILL)",
-			Place: events.Place{Node: "node-a"},
+			Job: "demo-0001", Worker: ident.Incarnation(w[2]), Agent: n.s.View.Incarnation, Kind: events.FailureSignal, Detail: "killed by signal 9 (SIGKILL)",
+			Place: ident.Place{Node: "node-a"},
 		}
 		if _, err := fmt.Sscan(w[1], &c.Place.Slot); err != nil {
 			t.Fatal(line, err)
@@ -41,7 +42,7 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 			var err error
 			switch name {
 			case "job":
-				c.Job = events.JobID(value)
+				c.Job = ident.JobID(value)
 			case "step":
 				_, err = fmt.Sscan(value, &c.Step)
 			case "kind":
@@ -49,7 +50,7 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 			case "by":
 				c.By = value
 			case "agent":
-				c.Agent = events.Incarnation(value)
+				c.Agent = ident.Incarnation(value)
 			case "late":
 				var d time.Duration
 				d, err = time.ParseDuration(value)
@@ -86,7 +87,7 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 
 // about formats the slot that a fact is about, and the length of the quarantine.
 func (n *node) about(b events.Body) string {
-	of := func(s *events.Slot) string {
+	of := func(s *ident.Slot) string {
 		if s == nil {
 			return " whole"
 		}

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -56,15 +59,15 @@ func (n *node) do(t *testing.T, line string) string {
 				t.Fatal(line, err)
 			}
 		}
-		hello := events.NodeHello{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Slots: slots, Address: "10.0.0.1", Link: via(line)}
+		hello := events.NodeHello{Node: "node-a", Incarnation: ident.Incarnation(arg(1)), Slots: slots, Address: "10.0.0.1", Link: via(line)}
 		if why, ok := word(line, "departing="); ok {
 			hello.Departing = &events.Departure{Reason: why}
 		}
 		switch old, ok := word(line, "predecessor="); {
 		case ok:
-			hello.Predecessors = []events.Incarnation{events.Incarnation(old)}
+			hello.Predecessors = []ident.Incarnation{ident.Incarnation(old)}
 		case !slices.Contains(w, "stranger"): // it has the state folder of the one before
-			hello.Predecessors = []events.Incarnation{n.s.View.Incarnation}
+			hello.Predecessors = []ident.Incarnation{n.s.View.Incarnation}
 		}
 		if before, ok := word(line, "silent="); ok { // the incarnation that it replaces
 			d, err := time.ParseDuration(before)
@@ -75,7 +78,7 @@ func (n *node) do(t *testing.T, line string) string {
 		}
 		in.Body = hello
 	case "bye":
-		in.Body = events.NodeLeave{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
+		in.Body = events.NodeLeave{Node: "node-a", Incarnation: ident.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
 	case "drain":
 		in.Body = events.NodeDrain{Node: "node-a", Reason: strings.Join(w[1:], " ")}
 	case "undrain":
@@ -83,7 +86,7 @@ func (n *node) do(t *testing.T, line string) string {
 	case "silence", "unanswered":
 		inc := n.s.View.Incarnation // unless the line names another
 		if arg(1) != "" {
-			inc = events.Incarnation(arg(1))
+			inc = ident.Incarnation(arg(1))
 		}
 		missed := events.HeartbeatMissed{Node: "node-a", Incarnation: inc, Failed: w[0] == "unanswered"}
 		if after, ok := word(line, "after="); ok {
@@ -96,7 +99,7 @@ func (n *node) do(t *testing.T, line string) string {
 		missed.Unheard = slices.Contains(w, "unheard")
 		in.Body = missed
 	case "heard":
-		in.Body = events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}}
+		in.Body = events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: ident.Incarnation(arg(1)), Link: via(line)}}
 	case "charge", "quarantine", "release", "listed":
 		n.quarantine(t, line, &in)
 	case "others": // the slots of other nodes, and by whom jobs fail there now
@@ -121,7 +124,7 @@ func (n *node) do(t *testing.T, line string) string {
 		n.now = n.now.Add(d)
 		return ""
 	case "cut":
-		in.Body = events.Disconnected{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}
+		in.Body = events.Disconnected{Node: "node-a", Incarnation: ident.Incarnation(arg(1)), Link: via(line)}
 	case "wait":
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
@@ -141,11 +144,11 @@ func (n *node) do(t *testing.T, line string) string {
 }
 
 // via returns the connection that a line names: via=2 is the second one of an agent's incarnation.
-func via(line string) events.Link {
+func via(line string) broker.Link {
 	w, ok := word(line, "via=")
 	count, err := strconv.ParseUint(w, 10, 64)
 	if !ok || err != nil {
-		return events.Link{}
+		return broker.Link{}
 	}
 	return link(count)
 }
@@ -183,7 +186,7 @@ func (n *node) print(d events.Decision) string {
 		fmt.Fprintf(&b, "span %s: %s\n", s.Name, s.Error)
 	}
 	if d.Refusal != nil {
-		fmt.Fprintf(&b, "refused (%s): %v\n", events.CodeOf(d.Refusal), d.Refusal)
+		fmt.Fprintf(&b, "refused (%s): %v\n", errcode.Of(d.Refusal), d.Refusal)
 	}
 	if d.Forget {
 		b.WriteString("forgotten\n")

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // What needs attention.
@@ -32,7 +33,7 @@ const (
 
 // Observer observes again and again. It is of one goroutine.
 type Observer struct {
-	ask    events.Brokers
+	ask    broker.Brokers
 	before time.Time            // of the observation before
 	since  map[string]time.Time // when a condition was first observed, by key
 	grows  map[string]growth    // of consumers
@@ -45,7 +46,7 @@ type growth struct {
 }
 
 // NewObserver returns an observer that has observed nothing.
-func NewObserver(ask events.Brokers) *Observer {
+func NewObserver(ask broker.Brokers) *Observer {
 	return &Observer{ask: ask, since: map[string]time.Time{}, grows: map[string]growth{}}
 }
 
@@ -95,7 +96,7 @@ func (f *findings) add(key, severity, format string, args ...any) {
 }
 
 // unknown finds what was not answered.
-func (f *findings) unknown(streams []events.StreamState) {
+func (f *findings) unknown(streams []broker.StreamState) {
 	var names, consumers []string
 	var reason, refused string
 	for _, s := range streams {
@@ -124,7 +125,7 @@ func (f *findings) copies(r Report) {
 	for _, b := range r.Brokers {
 		var late []string
 		for _, s := range r.Streams {
-			i := slices.IndexFunc(s.Replicas, func(c events.ReplicaState) bool { return c.Broker == b.Broker })
+			i := slices.IndexFunc(s.Replicas, func(c broker.ReplicaState) bool { return c.Broker == b.Broker })
 			if i < 0 || s.Replicas[i].Current {
 				continue
 			}
@@ -134,7 +135,7 @@ func (f *findings) copies(r Report) {
 		}
 		behind := ""
 		if b.Lag > 0 {
-			behind = fmt.Sprintf("; the one of %s lacks %s", b.LagOf, events.Plural(b.Lag, "message"))
+			behind = fmt.Sprintf("; the one of %s lacks %s", b.LagOf, english.Plural(b.Lag, "message"))
 		}
 		switch {
 		case b.State == StateSilent && b.SeenMS != nil:
@@ -145,7 +146,7 @@ func (f *findings) copies(r Report) {
 		case b.Offline:
 			f.add("offline "+b.Broker, "warning", "broker %s is offline: its copies of streams (%d) are not kept up%s", b.Broker, b.Copies, behind)
 		case b.Lag > MaxLag:
-			f.add("behind "+b.Broker, "warning", "broker %s is behind: its copy of %s lacks %s", b.Broker, b.LagOf, events.Plural(b.Lag, "message"))
+			f.add("behind "+b.Broker, "warning", "broker %s is behind: its copy of %s lacks %s", b.Broker, b.LagOf, english.Plural(b.Lag, "message"))
 		case len(late) > 0:
 			f.add("late "+b.Broker, "warning", "broker %s has copies that are not current: %s%s", b.Broker, strings.Join(late, ", "), behind)
 		}
@@ -153,7 +154,7 @@ func (f *findings) copies(r Report) {
 }
 
 // streams finds streams that are nearly full, and services that fall behind.
-func (f *findings) streams(all []events.StreamState) {
+func (f *findings) streams(all []broker.StreamState) {
 	seen := map[string]bool{}
 	for _, s := range all {
 		if part := s.Full(); s.Refuses && part >= NearlyFull {

@@ -12,21 +12,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
 // said is what the brokers say in a test, in which the test sets the time.
 type printed struct {
-	streams  []events.StreamState
+	streams  []broker.StreamState
 	now      time.Time
 	observer *brokers.Observer
 }
 
-// Connected implements events.Brokers.
+// Connected implements broker.Brokers.
 func (s *printed) Connected() string { return "n0" }
 
-// Streams implements events.Brokers.
-func (s *printed) Streams(context.Context) []events.StreamState { return s.streams }
+// Streams implements broker.Brokers.
+func (s *printed) Streams(context.Context) []broker.StreamState { return s.streams }
 
 // say begins with a cluster of three brokers in which all is well.
 func say() *printed {
@@ -34,13 +35,13 @@ func say() *printed {
 	seen := 200.0
 	for i, name := range []string{events.StreamCommands, events.StreamFacts} {
 		leader := fmt.Sprint("n", i)
-		stream := events.StreamState{
+		stream := broker.StreamState{
 			Stream: name, Leader: leader, Messages: 7, Bytes: 700, MaxBytes: 1000, Refuses: name == events.StreamCommands,
-			Replicas: []events.ReplicaState{{Broker: leader, Leader: true, Current: true}}, Consumers: []events.ConsumerState{{Consumer: "registry-evt", Service: "registry"}},
+			Replicas: []broker.ReplicaState{{Broker: leader, Leader: true, Current: true}}, Consumers: []broker.ConsumerState{{Consumer: "registry-evt", Service: "registry"}},
 		}
 		for _, other := range []string{"n0", "n1", "n2"} {
 			if other != leader {
-				stream.Replicas = append(stream.Replicas, events.ReplicaState{Broker: other, Current: true, SeenMS: &seen})
+				stream.Replicas = append(stream.Replicas, broker.ReplicaState{Broker: other, Current: true, SeenMS: &seen})
 			}
 		}
 		s.streams = append(s.streams, stream)
@@ -65,7 +66,7 @@ func (s *printed) found(later time.Duration) string {
 }
 
 // copyOf is what the leader of the facts says about its copy at n2.
-func (s *printed) copyOf() *events.ReplicaState { return &s.streams[1].Replicas[2] }
+func (s *printed) copyOf() *broker.ReplicaState { return &s.streams[1].Replicas[2] }
 
 // hear sets when the leaders have heard n2.
 func (s *printed) hear(ago time.Duration) {
@@ -105,17 +106,17 @@ func TestFindings(t *testing.T) {
 		change func(*printed)
 		want   string
 	}{
-		"offline":       {func(s *printed) { *s.copyOf() = events.ReplicaState{Broker: "n2", Offline: true, Lag: 3} }, "warning: broker n2 is offline: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 3 messages"},
+		"offline":       {func(s *printed) { *s.copyOf() = broker.ReplicaState{Broker: "n2", Offline: true, Lag: 3} }, "warning: broker n2 is offline: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 3 messages"},
 		"silent":        {func(s *printed) { s.hear(49 * time.Second) }, "warning: broker n2 was not heard for 49s: its copies of streams (2) are not kept up; the one of REGROUP_EVT lacks 4 messages"},
 		"nearly silent": {func(s *printed) { s.hear(brokers.SilentAfter - time.Millisecond) }, ""},
 		"lag":           {func(s *printed) { s.copyOf().Lag = brokers.MaxLag + 1 }, "warning: broker n2 is behind: its copy of REGROUP_EVT lacks 1001 messages"},
 		"no lag":        {func(s *printed) { s.copyOf().Lag = brokers.MaxLag }, ""},
 		"full":          {func(s *printed) { s.streams[0].Bytes = 800 }, "warning: stream REGROUP_CMD is 80 % full: once it is, it refuses what is new"},
 		"not so full, and one that drops its oldest": {func(s *printed) { s.streams[0].Bytes, s.streams[1].Bytes = 799, 1000 }, ""},
-		"one stream is unknown":                      {func(s *printed) { s.streams[1] = events.StreamState{Stream: events.StreamFacts, Unknown: "no answer"} }, "error: no broker answers for REGROUP_EVT: no answer"},
+		"one stream is unknown":                      {func(s *printed) { s.streams[1] = broker.StreamState{Stream: events.StreamFacts, Unknown: "no answer"} }, "error: no broker answers for REGROUP_EVT: no answer"},
 		"all are": {func(s *printed) {
 			for i := range s.streams {
-				s.streams[i] = events.StreamState{Stream: s.streams[i].Stream, Unknown: "no answer"}
+				s.streams[i] = broker.StreamState{Stream: s.streams[i].Stream, Unknown: "no answer"}
 			}
 		}, "error: no broker answers for a stream: no answer"},
 		"an unknown backlog": {func(s *printed) { s.streams[1].Consumers[0].Unknown = "it may not" }, "notice: what registry-evt have to handle is unknown: it may not"},
@@ -191,8 +192,8 @@ func TestSince(t *testing.T) {
 // TestCollector: what is unknown has no series.
 func TestCollector(t *testing.T) {
 	s := say()
-	s.streams[0] = events.StreamState{Stream: events.StreamCommands, Unknown: "no answer"}
-	*s.copyOf() = events.ReplicaState{Broker: "n2", Current: true, Offline: true, Lag: 3}
+	s.streams[0] = broker.StreamState{Stream: events.StreamCommands, Unknown: "no answer"}
+	*s.copyOf() = broker.ReplicaState{Broker: "n2", Current: true, Offline: true, Lag: 3}
 	s.streams[1].Consumers[0].Pending = 9
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(brokers.Collector(func() brokers.Report { return s.report(0) }))

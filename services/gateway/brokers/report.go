@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
 // Report is one observation.
@@ -17,7 +17,7 @@ type Report struct {
 	At        time.Time            `json:"at,omitzero"`         // zero = nothing was observed yet
 	Connected string               `json:"connected,omitempty"` // the broker of this process's connection; empty = none
 	Brokers   []Broker             `json:"brokers"`             // those that have a copy of a stream, by name
-	Streams   []events.StreamState `json:"streams"`
+	Streams   []broker.StreamState `json:"streams"`
 	Findings  []Finding            `json:"findings"` // what needs attention
 }
 
@@ -66,7 +66,7 @@ type Finding struct {
 }
 
 // byBroker collects what the streams' leaders say about each broker.
-func byBroker(streams []events.StreamState) []Broker {
+func byBroker(streams []broker.StreamState) []Broker {
 	all := map[string]*Broker{}
 	for _, s := range streams {
 		for _, r := range s.Replicas {
@@ -117,5 +117,5 @@ func (r Report) Backlogs() []Backlog {
 // Backlog is a consumer with its stream.
 type Backlog struct {
 	Stream string
-	events.ConsumerState
+	broker.ConsumerState
 }

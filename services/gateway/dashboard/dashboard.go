@@ -15,7 +15,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 //go:embed files
@@ -60,7 +60,7 @@ func Handler() (http.Handler, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, events.Errorf(events.Internal, "the dashboard's files: %w", err)
+		return nil, errcode.Errorf(errcode.Internal, "the dashboard's files: %w", err)
 	}
 	index := all["/index.html"]
 	scripts := allowed(index.text)

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // TestOpen refuses what other machines could reach without protection, and names the fix.
@@ -35,7 +35,7 @@ func TestOpen(t *testing.T) {
 		switch {
 		case c.want == "" && (err != nil || secure):
 			t.Errorf("%+v: %v", c.e, err)
-		case c.want != "" && (events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), c.want)):
+		case c.want != "" && (errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%+v: %v, want %q", c.e, err, c.want)
 		}
 	}
@@ -44,7 +44,7 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, _, err := (Endpoint{Listen: l.Addr().String()}).Open(); events.CodeOf(err) != events.Conflict {
+	if _, _, err := (Endpoint{Listen: l.Addr().String()}).Open(); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("an address in use: %v", err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
@@ -19,7 +19,7 @@ func (f *Feed) Brokers() brokers.Report {
 	if r := f.brokers.Load(); r != nil {
 		return *r
 	}
-	return brokers.Report{Brokers: []brokers.Broker{}, Streams: []events.StreamState{}, Findings: []brokers.Finding{}}
+	return brokers.Report{Brokers: []brokers.Broker{}, Streams: []broker.StreamState{}, Findings: []brokers.Finding{}}
 }
 
 // observeBrokers observes the brokers until ctx ends, and tells when what needs attention changes.

@@ -6,20 +6,22 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Course returns the points of a job's metrics by name. Those of the time before this process heard
 // of the job are what the registry has stored.
-func (f *Feed) Course(ctx context.Context, id events.JobID) (map[string][]Point, error) {
-	at := events.Follow{
-		Stream: events.StreamFacts, Start: events.FromFirst,
+func (f *Feed) Course(ctx context.Context, id ident.JobID) (map[string][]Point, error) {
+	at := broker.Follow{
+		Stream: events.StreamFacts, Start: broker.FromFirst,
 		Subjects: []string{events.FactSubject(events.JobProgressed{}.Type(), string(id))},
 	}
 	once := cluster.Decoder{}
 	var facts []events.Event
-	err := cluster.ReadStored(ctx, f.ports.Log, at, func(s events.Stored) error {
+	err := cluster.ReadStored(ctx, f.ports.Log, at, func(s broker.Stored) error {
 		if i, ok := f.item(s, once); ok {
 			facts = append(facts, i.Event)
 		}

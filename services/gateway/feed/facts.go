@@ -6,22 +6,25 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // readFacts follows the stream of facts from the oldest that the ring can hold.
 func (f *Feed) readFacts(ctx context.Context) error {
-	at := events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}
+	at := broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromFirst}
 	newest := uint64(0)
 	for {
 		last, err := f.ports.Log.Last(ctx, events.StreamFacts, events.AllFacts)
 		if err == nil {
 			newest = last.Sequence
-			at.Start, at.Sequence = events.FromSequence, newest-min(newest-1, recentFacts-1)
+			at.Start, at.Sequence = broker.FromSequence, newest-min(newest-1, recentFacts-1)
 		}
-		if err == nil || events.CodeOf(err) == events.NotFound {
+		if err == nil || errcode.Of(err) == errcode.NotFound {
 			break
 		}
 		if f.warn("facts", err); !wait.Sleep(ctx, retryPause) {
@@ -29,7 +32,7 @@ func (f *Feed) readFacts(ctx context.Context) error {
 		}
 	}
 	once := cluster.Decoder{}
-	return f.ports.Log.Follow(ctx, at, func(s events.Stored) error {
+	return f.ports.Log.Follow(ctx, at, func(s broker.Stored) error {
 		i, ok := f.item(s, once)
 		if !ok {
 			return nil
@@ -48,9 +51,9 @@ func (f *Feed) readFacts(ctx context.Context) error {
 }
 
 // item decodes a stored fact; false if it is a repeat or cannot be read.
-func (f *Feed) item(s events.Stored, once cluster.Decoder) (Item, bool) {
+func (f *Feed) item(s broker.Stored, once cluster.Decoder) (Item, bool) {
 	e, ok, err := once.Decode(s)
-	m := events.Message{}
+	m := broker.Message{}
 	if ok && err == nil {
 		m, err = cloudevent.EncodeStructured(e)
 	}
@@ -60,20 +63,20 @@ func (f *Feed) item(s events.Stored, once cluster.Decoder) (Item, bool) {
 	}
 	i := Item{Sequence: s.Sequence, Kind: "fact", Data: bytes.TrimSpace(m.Data), Event: e}
 	if ok && e.Body.Type().Family() != events.FamilyNode {
-		i.Job = events.JobID(e.Entity)
+		i.Job = ident.JobID(e.Entity)
 	}
 	return i, ok
 }
 
 // Stored calls fn with the stored facts from a position on, of one job or, if that is empty, of
 // all, up to those that are stored now. An error of fn ends it.
-func (f *Feed) Stored(ctx context.Context, job events.JobID, from uint64, fn func(Item) error) error {
-	at := events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromSequence, Sequence: max(1, from)}
+func (f *Feed) Stored(ctx context.Context, job ident.JobID, from uint64, fn func(Item) error) error {
+	at := broker.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: broker.FromSequence, Sequence: max(1, from)}
 	if job != "" {
 		at.Subjects = cluster.JobSubjects(job)
 	}
 	once := cluster.Decoder{}
-	return cluster.ReadStored(ctx, f.ports.Log, at, func(s events.Stored) error {
+	return cluster.ReadStored(ctx, f.ports.Log, at, func(s broker.Stored) error {
 		if i, ok := f.item(s, once); ok {
 			return fn(i)
 		}
@@ -84,14 +87,14 @@ func (f *Feed) Stored(ctx context.Context, job events.JobID, from uint64, fn fun
 // Spans calls fn with the messages with spans that were stored since a time, each of them one OTLP
 // ExportTraceServiceRequest in protobuf.
 func (f *Feed) Spans(ctx context.Context, since time.Time, fn func(otlp []byte) error) error {
-	at := events.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: events.FromTime, Since: since}
-	return cluster.ReadStored(ctx, f.ports.Log, at, func(s events.Stored) error { return fn(s.Data) })
+	at := broker.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: broker.FromTime, Since: since}
+	return cluster.ReadStored(ctx, f.ports.Log, at, func(s broker.Stored) error { return fn(s.Data) })
 }
 
 // Read calls fn with the facts after a position: with those that the ring has dropped, as they are
 // stored, of one job or, if that is empty, of all, and then with some of the ring. It returns the
 // position of the last one, and a channel that is closed when there are more.
-func (f *Feed) Read(ctx context.Context, job events.JobID, after uint64, fn func(Item) error) (at uint64, more <-chan struct{}, err error) {
+func (f *Feed) Read(ctx context.Context, job ident.JobID, after uint64, fn func(Item) error) (at uint64, more <-chan struct{}, err error) {
 	take := func(i Item) error {
 		after = max(after, i.Sequence)
 		if job != "" && i.Job != job {

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
@@ -26,7 +29,7 @@ type Feed struct {
 	Facts *Ring // the newest facts, resumable by their position in the stream
 	Live  *Ring // changes of views and progress; its numbers are of this process only
 
-	ports     events.Ports
+	ports     broker.Ports
 	warn      func(string, error)
 	connected atomic.Bool
 	caughtUp  atomic.Bool
@@ -45,10 +48,10 @@ type Feed struct {
 
 // New returns a feed over ports that holds nothing yet. warn is called with the subject of a read
 // that failed and its error.
-func New(ports events.Ports, warn func(subject string, err error)) *Feed {
+func New(ports broker.Ports, warn func(subject string, err error)) *Feed {
 	f := &Feed{Facts: NewRing(recentFacts, recentBytes), Live: NewRing(recentFacts, recentBytes), ports: ports, warn: warn}
-	f.series.jobs = map[events.JobID]*jobSeries{}
-	f.tails.feed, f.tails.jobs = f, map[events.JobID]*Tail{}
+	f.series.jobs = map[ident.JobID]*jobSeries{}
+	f.tails.feed, f.tails.jobs = f, map[ident.JobID]*Tail{}
 	return f
 }
 
@@ -76,11 +79,11 @@ func (f *Feed) Connected() bool { return f.connected.Load() }
 func (f *Feed) Ready() error {
 	switch {
 	case !f.connected.Load():
-		return events.Errorf(events.Unavailable, "not connected to NATS")
+		return errcode.Errorf(errcode.Unavailable, "not connected to NATS")
 	case !f.caughtUp.Load():
-		return events.Errorf(events.Unavailable, "the stream of facts is being read")
+		return errcode.Errorf(errcode.Unavailable, "the stream of facts is being read")
 	case !f.jobs.listed() || !f.nodes.listed() || !f.rounds.listed() || !f.pools.listed():
-		return events.Errorf(events.Unavailable, "the views of the services are being read")
+		return errcode.Errorf(errcode.Unavailable, "the views of the services are being read")
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/bodies"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -32,7 +34,7 @@ const (
 type Point struct {
 	Time       time.Time
 	Value      float64
-	Generation events.Generation
+	Generation ident.Generation
 }
 
 // MarshalJSON encodes the list.
@@ -42,8 +44,8 @@ func (p Point) MarshalJSON() ([]byte, error) {
 
 // ProgressUpdate is the data of a live item about progress.
 type ProgressUpdate struct {
-	Job        events.JobID       `json:"job"`
-	Generation events.Generation  `json:"generation"`
+	Job        ident.JobID        `json:"job"`
+	Generation ident.Generation   `json:"generation"`
 	Step       uint64             `json:"step"`
 	Samples    uint64             `json:"samples"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
@@ -54,7 +56,7 @@ type ProgressUpdate struct {
 // series keeps points of the newest jobs.
 type series struct {
 	mu   sync.Mutex
-	jobs map[events.JobID]*jobSeries
+	jobs map[ident.JobID]*jobSeries
 }
 
 type jobSeries struct {
@@ -73,7 +75,7 @@ type jobSeries struct {
 // hearProgress reads the progress signals of all jobs.
 func (f *Feed) hearProgress(ctx context.Context) error {
 	return f.ports.Signals.Hear(ctx, events.AllProgress, "", func(_ string, data []byte) {
-		p, err := events.DecodeBody[events.Progress](data)
+		p, err := bodies.Decode[events.Progress](data)
 		if err != nil {
 			return // a malformed signal counts as lost
 		}
@@ -92,7 +94,7 @@ func (s *series) take(p events.Progress, now time.Time) (ProgressUpdate, bool) {
 	j := s.jobs[p.Job]
 	if j == nil {
 		if len(s.jobs) >= seriesJobs {
-			delete(s.jobs, slices.MinFunc(slices.Collect(maps.Keys(s.jobs)), func(a, b events.JobID) int { return s.jobs[a].at.Compare(s.jobs[b].at) }))
+			delete(s.jobs, slices.MinFunc(slices.Collect(maps.Keys(s.jobs)), func(a, b ident.JobID) int { return s.jobs[a].at.Compare(s.jobs[b].at) }))
 		}
 		j = &jobSeries{every: firstEvery, points: map[string][]Point{}}
 		s.jobs[p.Job] = j
@@ -196,7 +198,7 @@ func (s *series) progressed(v *events.JobView) {
 }
 
 // Series returns the points of a job's metrics by name, since this process began.
-func (f *Feed) Series(id events.JobID) map[string][]Point {
+func (f *Feed) Series(id ident.JobID) map[string][]Point {
 	f.series.mu.Lock()
 	defer f.series.mu.Unlock()
 	out := map[string][]Point{}

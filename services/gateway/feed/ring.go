@@ -6,13 +6,14 @@ import (
 	"sync"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Item is one entry of a ring.
 type Item struct {
 	Sequence uint64
 	Kind     string // name of the server-sent event: fact, change, progress, line
-	Job      events.JobID
+	Job      ident.JobID
 	Data     []byte // JSON, which must not be modified
 	Event    events.Event
 }

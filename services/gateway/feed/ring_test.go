@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/cluster"
 )
@@ -102,7 +103,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 	f.Facts = NewRing(3, 1<<20)
 	once := cluster.Decoder{}
 	for i := 1; i <= 9; i++ {
-		job := events.JobID([]string{"a-0001", "b-0002"}[i%2])
+		job := ident.JobID([]string{"a-0001", "b-0002"}[i%2])
 		m, err := cloudevent.Encode(events.Event{ID: fmt.Sprint(i), Source: "/regroup/registry", Entity: string(job), Number: uint64(i), Time: time.Now(), Body: events.JobFinishing{Job: job}})
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +118,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 			f.Facts.Add(item)
 		}
 	}
-	for job, want := range map[events.JobID]string{"": " 1 2 3 4 5 6 7 8 9", "a-0001": " 2 4 6 8"} {
+	for job, want := range map[ident.JobID]string{"": " 1 2 3 4 5 6 7 8 9", "a-0001": " 2 4 6 8"} {
 		got, at := "", uint64(0)
 		take := func(i Item) error {
 			got += " " + i.Event.ID
@@ -137,7 +138,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 
 // TestSeriesStayBounded: points become sparser instead of more, and cover all of the time.
 func TestSeriesStayBounded(t *testing.T) {
-	s := series{jobs: map[events.JobID]*jobSeries{}}
+	s := series{jobs: map[ident.JobID]*jobSeries{}}
 	began := time.Unix(1_700_000_000, 0)
 	for i := range 50_000 {
 		s.take(events.Progress{Job: "x", Generation: 1, Step: uint64(i), Samples: uint64(i) * 32, Metrics: map[string]float64{"loss": float64(i)}}, began.Add(time.Duration(i)*time.Second))
@@ -154,7 +155,7 @@ func TestSeriesStayBounded(t *testing.T) {
 		}
 	}
 	for i := range 2 * seriesJobs {
-		s.take(events.Progress{Job: events.JobID(rune('a'+i%26)) + events.JobID(time.Duration(i).String()), Generation: 1}, began.Add(time.Duration(100_000+i)*time.Second))
+		s.take(events.Progress{Job: ident.JobID(rune('a'+i%26)) + ident.JobID(time.Duration(i).String()), Generation: 1}, began.Add(time.Duration(100_000+i)*time.Second))
 	}
 	if len(s.jobs) > seriesJobs || s.jobs["x"] != nil {
 		t.Errorf("%d jobs are kept, and the oldest is there: %v", len(s.jobs), s.jobs["x"] != nil)
@@ -163,15 +164,15 @@ func TestSeriesStayBounded(t *testing.T) {
 
 // TestOldProgressIsPassedOver: signals may come late and twice.
 func TestOldProgressIsPassedOver(t *testing.T) {
-	s := series{jobs: map[events.JobID]*jobSeries{}}
+	s := series{jobs: map[ident.JobID]*jobSeries{}}
 	at := time.Unix(1_700_000_000, 0)
-	tell := func(g events.Generation, step uint64) bool {
+	tell := func(g ident.Generation, step uint64) bool {
 		at = at.Add(time.Second)
 		_, ok := s.take(events.Progress{Job: "x", Generation: g, Step: step}, at)
 		return ok
 	}
 	for i, c := range []struct {
-		g    events.Generation
+		g    ident.Generation
 		step uint64
 		want bool
 	}{{1, 5, true}, {1, 4, false}, {2, 3, true}, {1, 9, false}, {2, 4, true}} {

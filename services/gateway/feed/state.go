@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster"
 )
@@ -70,7 +71,7 @@ func (f *Feed) change(kind, id string) {
 	}
 	i := Item{Kind: "change", Data: data}
 	if kind == "job" {
-		i.Job = events.JobID(id)
+		i.Job = ident.JobID(id)
 	}
 	f.Live.Add(i)
 }
@@ -86,7 +87,7 @@ func (f *Feed) Jobs() []events.JobView {
 
 // Job returns a job with the newest progress and the revision of its document; false if there is
 // none.
-func (f *Feed) Job(id events.JobID) (events.JobView, uint64, bool) {
+func (f *Feed) Job(id ident.JobID) (events.JobView, uint64, bool) {
 	v, revision, ok := f.jobs.get(string(id))
 	if !ok || !cluster.Exists(v) {
 		return events.JobView{}, 0, false
@@ -99,7 +100,7 @@ func (f *Feed) Job(id events.JobID) (events.JobView, uint64, bool) {
 func (f *Feed) Shows(e events.Event) bool {
 	family := e.Body.Type().Family()
 	if _, removed := e.Body.(events.JobRemoved); removed {
-		_, _, there := f.Job(events.JobID(e.Entity))
+		_, _, there := f.Job(ident.JobID(e.Entity))
 		return !there
 	}
 	if family == events.FamilyNode {
@@ -116,13 +117,13 @@ func (f *Feed) Nodes() []events.NodeView {
 }
 
 // Node returns a node; false if there is none.
-func (f *Feed) Node(id events.NodeID) (events.NodeView, bool) {
+func (f *Feed) Node(id ident.NodeID) (events.NodeView, bool) {
 	v, _, ok := f.nodes.get(string(id))
 	return v, ok && v.Node != ""
 }
 
 // Round returns the rendezvous of a job; the zero value if there is none yet.
-func (f *Feed) Round(id events.JobID) events.RoundView {
+func (f *Feed) Round(id ident.JobID) events.RoundView {
 	v, _, _ := f.rounds.get(string(id))
 	return v
 }

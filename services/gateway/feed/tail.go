@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"sync"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -21,7 +22,7 @@ const (
 type tails struct {
 	feed *Feed
 	mu   sync.Mutex
-	jobs map[events.JobID]*Tail
+	jobs map[ident.JobID]*Tail
 }
 
 // Tail is the newest output of a job, which several clients share.
@@ -35,7 +36,7 @@ type Tail struct {
 
 // Tail returns the shared tail of a job, which is filled from the oldest stored output on; leave
 // must be called once. The sequence of an item is Position.
-func (f *Feed) Tail(job events.JobID) (t *Tail, leave func()) {
+func (f *Feed) Tail(job ident.JobID) (t *Tail, leave func()) {
 	s := &f.tails
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +48,7 @@ func (f *Feed) Tail(job events.JobID) (t *Tail, leave func()) {
 		s.jobs[job] = t
 		t.done.Go(func() {
 			open := map[output.Source]uint64{} // positions of lines that are not finished
-			err := f.ports.Log.Follow(ctx, cluster.OutputOf(job, "", 0), func(m events.Stored) error {
+			err := f.ports.Log.Follow(ctx, cluster.OutputOf(job, "", 0), func(m broker.Stored) error {
 				for i, l := range view.Lines(job, m) {
 					data, err := json.Marshal(l)
 					if err != nil {
@@ -94,8 +95,8 @@ func ChunkOf(position uint64) uint64 { return position >> lineBits }
 
 // Lines calls fn with the stored lines of a job from a chunk on, of one node or, if that is empty,
 // of all, and with their positions.
-func (f *Feed) Lines(ctx context.Context, job events.JobID, node events.NodeID, from uint64, fn func(position uint64, l view.Line) error) error {
-	return cluster.ReadStored(ctx, f.ports.Log, cluster.OutputOf(job, node, from), func(m events.Stored) error {
+func (f *Feed) Lines(ctx context.Context, job ident.JobID, node ident.NodeID, from uint64, fn func(position uint64, l view.Line) error) error {
+	return cluster.ReadStored(ctx, f.ports.Log, cluster.OutputOf(job, node, from), func(m broker.Stored) error {
 		for i, l := range view.Lines(job, m) {
 			if err := fn(Position(m.Sequence, i), l); err != nil {
 				return err

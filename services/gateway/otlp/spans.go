@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 )
@@ -39,15 +39,15 @@ func Unpack(encoding string, body []byte) ([]byte, error) {
 		return body, nil
 	case "gzip":
 	default:
-		return nil, events.Errorf(events.Invalid, "Content-Encoding %q is not understood: send gzip, or none", encoding)
+		return nil, errcode.Errorf(errcode.Invalid, "Content-Encoding %q is not understood: send gzip, or none", encoding)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "the body is not gzip: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "the body is not gzip: %w", err)
 	}
 	plain, err := io.ReadAll(io.LimitReader(z, int64(limits.Spans.Max)+1))
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "the body is not gzip: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "the body is not gzip: %w", err)
 	}
 	return plain, nil
 }
@@ -56,23 +56,23 @@ func Unpack(encoding string, body []byte) ([]byte, error) {
 // may have.
 func Decode(media string, body []byte, own []string) (Batch, error) {
 	if len(body) > limits.Spans.Max {
-		return Batch{}, events.Errorf(events.TooLarge, "the spans are over %d bytes long (%s): export fewer at once", limits.Spans.Max, limits.Spans)
+		return Batch{}, errcode.Errorf(errcode.TooLarge, "the spans are over %d bytes long (%s): export fewer at once", limits.Spans.Max, limits.Spans)
 	}
 	r := ptraceotlp.NewExportRequest()
 	switch media {
 	case Protobuf:
 		if err := r.UnmarshalProto(body); err != nil {
-			return Batch{}, events.Errorf(events.Invalid, "the body is no ExportTraceServiceRequest of OTLP: %w", err)
+			return Batch{}, errcode.Errorf(errcode.Invalid, "the body is no ExportTraceServiceRequest of OTLP: %w", err)
 		}
 	case JSON:
-		if f := spec.CheckLimit("", events.Nesting(body), limits.Depth); f != nil {
-			return Batch{}, events.Refuse([]spec.FieldError{*f})
+		if f := spec.CheckLimit("", limits.Nesting(body), limits.Depth); f != nil {
+			return Batch{}, errcode.Refuse([]spec.FieldError{*f})
 		}
 		if err := r.UnmarshalJSON(body); err != nil {
-			return Batch{}, events.Errorf(events.Invalid, "the body is no ExportTraceServiceRequest of OTLP in JSON: %w", err)
+			return Batch{}, errcode.Errorf(errcode.Invalid, "the body is no ExportTraceServiceRequest of OTLP in JSON: %w", err)
 		}
 	default:
-		return Batch{}, events.Errorf(events.Invalid, "Content-Type %q is not understood: send %s or %s", media, Protobuf, JSON)
+		return Batch{}, errcode.Errorf(errcode.Invalid, "Content-Type %q is not understood: send %s or %s", media, Protobuf, JSON)
 	}
 	var b Batch
 	for _, rs := range r.Traces().ResourceSpans().All() {
@@ -102,7 +102,7 @@ func (b *Batch) add(rs ptrace.ResourceSpans) error {
 	text, err := ptraceotlp.NewExportRequestFromTraces(t).MarshalProto()
 	switch {
 	case err != nil:
-		return events.Errorf(events.Internal, "encode spans: %w", err)
+		return errcode.Errorf(errcode.Internal, "encode spans: %w", err)
 	case len(text) <= limits.Message.Max-headroom:
 		b.Messages, b.Spans = append(b.Messages, text), b.Spans+n
 		return nil

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
@@ -133,24 +133,24 @@ func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		media, encoding string
 		body            []byte
-		code            events.Code
+		code            errcode.Code
 		message            string
 	}{
-		"another form":        {"text/plain", "", nil, events.Invalid, Protobuf},
-		"another packing":     {Protobuf, "zstd", nil, events.Invalid, "gzip"},
-		"garbage":             {Protobuf, "", []byte("garbage"), events.Invalid, "ExportTraceServiceRequest"},
-		"garbage in JSON":     {JSON, "", []byte(`{"resourceSpans":7}`), events.Invalid, "JSON"},
-		"garbage as gzip":     {Protobuf, "gzip", []byte("garbage"), events.Invalid, "gzip"},
-		"deep JSON":           {JSON, "", []byte(strings.Repeat("[", 1000)), events.Invalid, limits.Depth.Name},
-		"64 MiB in 64 KiB":    {Protobuf, "gzip", packed.Bytes(), events.TooLarge, limits.Spans.Name},
-		"as many bytes, bare": {Protobuf, "", make([]byte, limits.Spans.Max+1), events.TooLarge, limits.Spans.Name},
+		"another form":        {"text/plain", "", nil, errcode.Invalid, Protobuf},
+		"another packing":     {Protobuf, "zstd", nil, errcode.Invalid, "gzip"},
+		"garbage":             {Protobuf, "", []byte("garbage"), errcode.Invalid, "ExportTraceServiceRequest"},
+		"garbage in JSON":     {JSON, "", []byte(`{"resourceSpans":7}`), errcode.Invalid, "JSON"},
+		"garbage as gzip":     {Protobuf, "gzip", []byte("garbage"), errcode.Invalid, "gzip"},
+		"deep JSON":           {JSON, "", []byte(strings.Repeat("[", 1000)), errcode.Invalid, limits.Depth.Name},
+		"64 MiB in 64 KiB":    {Protobuf, "gzip", packed.Bytes(), errcode.TooLarge, limits.Spans.Name},
+		"as many bytes, bare": {Protobuf, "", make([]byte, limits.Spans.Max+1), errcode.TooLarge, limits.Spans.Name},
 	} {
 		body, err := Unpack(c.encoding, c.body)
 		if err == nil {
 			_, err = Decode(c.media, body, nil)
 		}
-		if err == nil || events.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.message) {
-			t.Errorf("%s: %v (%s), want %s with %q", name, err, events.CodeOf(err), c.code, c.message)
+		if err == nil || errcode.Of(err) != c.code || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: %v (%s), want %s with %q", name, err, errcode.Of(err), c.code, c.message)
 		}
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/durable"
 )
 
@@ -110,24 +111,24 @@ func (f *File) Known(p Principal, now time.Time) bool {
 
 // Issue adds a token and returns it; it is kept nowhere else. Conflict if the name has one.
 func (f *File) Issue(p Principal, now time.Time, lives time.Duration) (string, error) {
-	if err := events.NodeID(p.Name).Check(); err != nil {
-		return "", events.Errorf(events.Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", p.Name)
+	if err := ident.NodeID(p.Name).Check(); err != nil {
+		return "", errcode.Errorf(errcode.Invalid, "name %q: use a-z, 0-9 and '-', at most 63 of them", p.Name)
 	}
 	if p.Name == Owner.Name {
-		return "", events.Errorf(events.Invalid, "name %q: it is that of the gateway's own token", p.Name)
+		return "", errcode.Errorf(errcode.Invalid, "name %q: it is that of the gateway's own token", p.Name)
 	}
 	if !slices.Contains(Roles(), p.Role) {
-		return "", events.Errorf(events.Invalid, "role %q: use viewer, submitter or operator", p.Role)
+		return "", errcode.Errorf(errcode.Invalid, "role %q: use viewer, submitter or operator", p.Role)
 	}
 	if lives < 0 {
-		return "", events.Errorf(events.Invalid, "expires %s: give a time that has not passed", lives)
+		return "", errcode.Errorf(errcode.Invalid, "expires %s: give a time that has not passed", lives)
 	}
 	b := make([]byte, 32)
 	rand.Read(b) //nolint:errcheck // it never fails
 	token := base64.RawURLEncoding.EncodeToString(b)
 	return token, f.change(func(all []Token) ([]Token, error) {
 		if slices.ContainsFunc(all, func(t Token) bool { return t.Name == p.Name && !t.Expired(now) }) {
-			return nil, events.Errorf(events.Conflict, "%s has a token: revoke it first", p.Name)
+			return nil, errcode.Errorf(errcode.Conflict, "%s has a token: revoke it first", p.Name)
 		}
 		all = slices.DeleteFunc(all, func(t Token) bool { return t.Name == p.Name })
 		t := Token{Principal: p, Hash: hash(token), Issued: now.UTC()}
@@ -143,7 +144,7 @@ func (f *File) Revoke(name string) error {
 	return f.change(func(all []Token) ([]Token, error) {
 		rest := slices.DeleteFunc(slices.Clone(all), func(t Token) bool { return t.Name == name })
 		if len(rest) == len(all) {
-			return nil, events.Errorf(events.NotFound, "%s has no token", name)
+			return nil, errcode.Errorf(errcode.NotFound, "%s has no token", name)
 		}
 		return rest, nil
 	})
@@ -157,9 +158,9 @@ func (f *File) load() error {
 		f.read, f.tokens = durable.Version{}, nil
 		return nil
 	case err != nil:
-		return events.Errorf(events.Invalid, "tokens: %w", err)
+		return errcode.Errorf(errcode.Invalid, "tokens: %w", err)
 	case info.Mode().Perm()&0o077 != 0:
-		return events.Errorf(events.Invalid, "tokens: %s can be read or changed by others: chmod 600 it", f.path)
+		return errcode.Errorf(errcode.Invalid, "tokens: %s can be read or changed by others: chmod 600 it", f.path)
 	}
 	now := durable.VersionOf(f.path)
 	if f.read.Same(now) {
@@ -173,7 +174,7 @@ func (f *File) load() error {
 		err = json.Unmarshal(text, &content)
 	}
 	if err != nil {
-		return events.Errorf(events.Invalid, "tokens: %s: %w", f.path, err)
+		return errcode.Errorf(errcode.Invalid, "tokens: %s: %w", f.path, err)
 	}
 	slices.SortFunc(content.Tokens, func(a, b Token) int { return strings.Compare(a.Name, b.Name) })
 	f.read, f.tokens = now, content.Tokens
@@ -199,7 +200,7 @@ func (f *File) change(fn func([]Token) ([]Token, error)) error {
 		err = durable.WriteFile(f.path, append(text, '\n'))
 	}
 	if err != nil {
-		return events.Errorf(events.Invalid, "tokens: %w", err)
+		return errcode.Errorf(errcode.Invalid, "tokens: %w", err)
 	}
 	f.read = durable.Version{}
 	return f.load()

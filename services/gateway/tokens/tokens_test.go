@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -41,7 +41,7 @@ func TestATokenFromIssueToRevocation(t *testing.T) {
 			t.Errorf("%s: %v %v", name, p, ok)
 		}
 	}
-	if _, err := command.Issue(ada, noon, 0); events.CodeOf(err) != events.Conflict {
+	if _, err := command.Issue(ada, noon, 0); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("%v", err)
 	}
 	if !gateway.Known(ada, noon) || gateway.Known(Principal{Name: "ada", Role: Operator}, noon) {
@@ -60,7 +60,7 @@ func TestATokenFromIssueToRevocation(t *testing.T) {
 	if _, ok := gateway.Find(again, noon); ok || gateway.Known(ada, noon) {
 		t.Error("a revoked token is accepted")
 	}
-	if err := command.Revoke("ada"); events.CodeOf(err) != events.NotFound {
+	if err := command.Revoke("ada"); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("%v", err)
 	}
 }
@@ -79,7 +79,7 @@ func TestAFileThatOthersCanReadAdmitsNobody(t *testing.T) {
 	if _, ok := f.Find(token, noon); ok {
 		t.Error("it is accepted")
 	}
-	if _, err := f.All(); events.CodeOf(err) != events.Invalid {
+	if _, err := f.All(); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("%v", err)
 	}
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
@@ -91,7 +91,7 @@ func TestAFileThatOthersCanReadAdmitsNobody(t *testing.T) {
 	if _, ok := f.Find(token, noon); ok {
 		t.Error("a broken file is accepted")
 	}
-	if _, err := f.Issue(Principal{Name: "bob", Role: Viewer}, noon, 0); events.CodeOf(err) != events.Invalid {
+	if _, err := f.Issue(Principal{Name: "bob", Role: Viewer}, noon, 0); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("a broken file was overwritten: %v", err)
 	}
 }
@@ -100,11 +100,11 @@ func TestAFileThatOthersCanReadAdmitsNobody(t *testing.T) {
 func TestWhatIsRefused(t *testing.T) {
 	f := Open(filepath.Join(t.TempDir(), "tokens.json"))
 	for _, p := range []Principal{{Name: "../x", Role: Viewer}, {Name: "", Role: Viewer}, {Name: "gateway", Role: Operator}, {Name: "ada", Role: "root"}} {
-		if _, err := f.Issue(p, noon, 0); events.CodeOf(err) != events.Invalid {
+		if _, err := f.Issue(p, noon, 0); errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
-	if _, err := f.Issue(Principal{Name: "ada", Role: Viewer}, noon, -time.Hour); events.CodeOf(err) != events.Invalid {
+	if _, err := f.Issue(Principal{Name: "ada", Role: Viewer}, noon, -time.Hour); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("%v", err)
 	}
 	if !Operator.Includes(Viewer) || !Viewer.Includes(Viewer) || Viewer.Includes(Submitter) || Role("").Includes(Viewer) {

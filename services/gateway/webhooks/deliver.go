@@ -8,8 +8,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 )
@@ -171,7 +172,7 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 				s.Parked, s.Forgotten = s.Parked[over:], s.Forgotten+uint64(over)
 			}
 			h.mu.Unlock()
-			h.Logger.WarnContext(events.WithTrace(ctx, i.Event.Trace), "a fact was set aside: its webhook does not take it", "url", s.URL, "seq", i.Sequence, "code", string(events.Unavailable), "reason", err)
+			h.Logger.WarnContext(tracing.NewContext(ctx, i.Event.Trace), "a fact was set aside: its webhook does not take it", "url", s.URL, "seq", i.Sequence, "code", string(errcode.Unavailable), "reason", err)
 			return false
 		}
 		h.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
@@ -228,7 +228,7 @@ func checkOrigin(name string) error {
 			})
 	}
 	if bad {
-		return events.Errorf(events.Invalid, "webhooks: the origin %q is no DNS name: write one that stands for this cluster, like train.example.org", limits.Shorten(name, limits.Word.Max))
+		return errcode.Errorf(errcode.Invalid, "webhooks: the origin %q is no DNS name: write one that stands for this cluster, like train.example.org", limits.Shorten(name, limits.Word.Max))
 	}
 	return nil
 }

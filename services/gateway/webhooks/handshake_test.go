@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // grant answers a request for permission.
@@ -144,7 +144,7 @@ func TestAGrantedRateIsKept(t *testing.T) {
 	if err := h.Test(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Test(t.Context(), c.ID); events.CodeOf(err) != events.Exhausted || len(r.ids()) != 1 {
+	if err := h.Test(t.Context(), c.ID); errcode.Of(err) != errcode.Exhausted || len(r.ids()) != 1 {
 		t.Errorf("a second within the minute: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestARequiredHandshakeRefuses(t *testing.T) {
 		"does not answer OPTIONS": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 	} {
 		r.set(func() { r.grants = message })
-		if _, err := h.Add(t.Context(), n); !OfTarget(err) || events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), answer) {
+		if _, err := h.Add(t.Context(), n); !OfTarget(err) || errcode.Of(err) != errcode.Unavailable || !strings.Contains(err.Error(), answer) {
 			t.Errorf("%q: %v", answer, err)
 		}
 	}
@@ -219,7 +219,7 @@ func TestAWebhookWithoutHandshake(t *testing.T) {
 	}
 	_, err := h.Add(t.Context(), New{URL: r.url, Handshake: "maybe", Rate: -1, Token: "a b"})
 	var paths []string
-	for _, f := range events.FieldErrorsOf(err) {
+	for _, f := range errcode.FieldErrorsOf(err) {
 		paths = append(paths, f.Path)
 	}
 	if !slices.Equal(paths, []string{"handshake", "rate", "token"}) {
@@ -253,7 +253,7 @@ func TestATargetThatIsBusyIsLeftAlone(t *testing.T) {
 	if err := h.Test(t.Context(), c.ID); !OfTarget(err) {
 		t.Errorf("%v", err)
 	}
-	if err := h.Test(t.Context(), c.ID); events.CodeOf(err) != events.Exhausted || r.asked != 3 {
+	if err := h.Test(t.Context(), c.ID); errcode.Of(err) != errcode.Exhausted || r.asked != 3 {
 		t.Errorf("%d requests, %v", r.asked, err)
 	}
 }

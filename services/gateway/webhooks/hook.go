@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/durable"
@@ -38,11 +40,11 @@ const (
 
 // Hook is where facts are sent, and how that goes.
 type Hook struct {
-	ID      string       `json:"id"`
-	URL     string       `json:"url"`
-	Types   []string     `json:"types"`         // patterns as worker.exited or incident.*; empty = all
-	Job     events.JobID `json:"job,omitempty"` // only facts about this job
-	Created time.Time    `json:"created"`
+	ID      string      `json:"id"`
+	URL     string      `json:"url"`
+	Types   []string    `json:"types"`         // patterns as worker.exited or incident.*; empty = all
+	Job     ident.JobID `json:"job,omitempty"` // only facts about this job
+	Created time.Time   `json:"created"`
 
 	Handshake Handshake `json:"handshake"`
 	Rate      int       `json:"rate,omitempty"` // requests per minute, asked for and kept; 0 = as many as there are facts
@@ -67,10 +69,10 @@ type Parked struct {
 
 // New is a request for a hook.
 type New struct {
-	URL    string       `json:"url"`
-	Types  []string     `json:"types,omitempty"`
-	Job    events.JobID `json:"job,omitempty"`
-	Secret string       `json:"secret,omitempty"` // whsec_ and base64 of 24 to 64 bytes; empty = a random one
+	URL    string      `json:"url"`
+	Types  []string    `json:"types,omitempty"`
+	Job    ident.JobID `json:"job,omitempty"`
+	Secret string      `json:"secret,omitempty"` // whsec_ and base64 of 24 to 64 bytes; empty = a random one
 
 	Token     string    `json:"token,omitempty"`     // each request has it: Authorization: Bearer TOKEN
 	Handshake Handshake `json:"handshake,omitempty"` // optional, required or off; empty = optional
@@ -133,11 +135,11 @@ func (n *New) check() ([]byte, error) {
 	if err != nil || !marked || len(key) < 24 || len(key) > 64 {
 		wrong("secret", "write whsec_ and base64 of 24 to 64 bytes, or leave it out")
 	}
-	return key, events.Refuse(bad)
+	return key, errcode.Refuse(bad)
 }
 
 // wants reports whether a hook gets facts of a type about a job.
-func (h *Hook) wants(t events.Type, job events.JobID) bool {
+func (h *Hook) wants(t events.Type, job ident.JobID) bool {
 	if h.Job != "" && h.Job != job {
 		return false
 	}
@@ -178,7 +180,7 @@ func load(file string) ([]*stored, error) {
 		err = json.Unmarshal(text, &content)
 	}
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "webhooks: %s: %w", file, err)
+		return nil, errcode.Errorf(errcode.Invalid, "webhooks: %s: %w", file, err)
 	}
 	for _, s := range content.Hooks {
 		if !s.Target.Granted {
@@ -198,7 +200,7 @@ func save(file string, hooks []*stored) error {
 		err = durable.WriteFile(file, append(text, '\n'))
 	}
 	if err != nil {
-		return events.Errorf(events.Unavailable, "webhooks: %w", err)
+		return errcode.Errorf(errcode.Unavailable, "webhooks: %w", err)
 	}
 	return nil
 }

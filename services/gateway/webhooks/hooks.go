@@ -15,7 +15,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -109,10 +109,10 @@ func (h *Hooks) Add(ctx context.Context, n New) (Created, error) {
 		return Created{}, err
 	}
 	if h.File == "" {
-		return Created{}, events.Errorf(events.Unavailable, "this gateway keeps no webhooks")
+		return Created{}, errcode.Errorf(errcode.Unavailable, "this gateway keeps no webhooks")
 	}
 	if err := h.reachable(ctx, n.host); err != nil {
-		return Created{}, events.Refuse([]spec.FieldError{{Path: "url", Message: err.Error()}})
+		return Created{}, errcode.Refuse([]spec.FieldError{{Path: "url", Message: err.Error()}})
 	}
 	if err := h.Feed.Ready(); err != nil { // what is the newest fact is not known
 		return Created{}, err
@@ -128,7 +128,7 @@ func (h *Hooks) Add(ctx context.Context, n New) (Created, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.all) >= maxHooks {
-		return Created{}, events.Errorf(events.Exhausted, "there are %d webhooks, which is the limit: delete one", maxHooks)
+		return Created{}, errcode.Errorf(errcode.Exhausted, "there are %d webhooks, which is the limit: delete one", maxHooks)
 	}
 	s.Position = h.Feed.Facts.Last()
 	if err := save(h.File, append(slices.Clone(h.all), s)); err != nil {
@@ -159,7 +159,7 @@ func (h *Hooks) Remove(id string) error {
 }
 
 func unknown(id string) error {
-	return events.Errorf(events.NotFound, "there is no webhook %q: see /api/v1/webhooks", limits.Shorten(id, limits.Word.Max))
+	return errcode.Errorf(errcode.NotFound, "there is no webhook %q: see /api/v1/webhooks", limits.Shorten(id, limits.Word.Max))
 }
 
 // tell wakes Run. The caller holds the lock.
@@ -203,10 +203,10 @@ func (e targetError) Unwrap() error { return e.error }
 func OfTarget(err error) bool { return errors.As(err, new(targetError)) }
 
 func unavailable(to string, err error) error {
-	if events.CodeOf(err) == events.Exhausted {
+	if errcode.Of(err) == errcode.Exhausted {
 		return err // it is not to be asked now
 	}
-	return targetError{events.Errorf(events.Unavailable, "%s: %w", to, err)}
+	return targetError{errcode.Errorf(errcode.Unavailable, "%s: %w", to, err)}
 }
 
 // Replay makes one more attempt for each fact that was set aside, in their order, and returns how
@@ -232,7 +232,7 @@ func (h *Hooks) Replay(ctx context.Context, id string) (left int, err error) {
 			return len(parked) - n, err
 		}
 		if fact == nil || fact.Sequence != p.Sequence {
-			h.done(s, p, events.Errorf(events.NotFound, "fact %d is no longer kept", p.Sequence))
+			h.done(s, p, errcode.Errorf(errcode.NotFound, "fact %d is no longer kept", p.Sequence))
 			continue
 		}
 		if err := h.attempt(ctx, s, fact.Event.ID, fact.Data, sendWithin, n == 0); err != nil {

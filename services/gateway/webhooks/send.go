@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -59,7 +59,7 @@ func public(address string) error {
 func publicIP(ip netip.Addr) error {
 	ip = ip.Unmap()
 	if !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return events.Errorf(events.Invalid, "%s is no address of the public network, and the gateway sends nothing there: start it with --webhooks-private (REGROUP_GATEWAY_WEBHOOKS_PRIVATE=true) to allow it", ip)
+		return errcode.Errorf(errcode.Invalid, "%s is no address of the public network, and the gateway sends nothing there: start it with --webhooks-private (REGROUP_GATEWAY_WEBHOOKS_PRIVATE=true) to allow it", ip)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (h *Hooks) reachable(ctx context.Context, host string) error {
 	if err != nil || len(all) == 0 || slices.ContainsFunc(all, func(ip netip.Addr) bool { return publicIP(ip) == nil }) {
 		return nil // attempts will say it
 	}
-	return events.Errorf(events.Invalid, "of %s: %w", host, publicIP(all[0]))
+	return errcode.Errorf(errcode.Invalid, "of %s: %w", host, publicIP(all[0]))
 }
 
 // refusal is an answer other than 2xx.
@@ -116,7 +116,7 @@ func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, 
 	}
 	pause, now := h.reserve(s, most)
 	if !now {
-		return events.Errorf(events.Exhausted, "its target takes no more now: the next at %s", h.Now().Add(pause).UTC().Format(time.RFC3339))
+		return errcode.Errorf(errcode.Exhausted, "its target takes no more now: the next at %s", h.Now().Add(pause).UTC().Format(time.RFC3339))
 	}
 	// What the target says meanwhile, to a test or a replay, holds for this request too.
 	for pause > 0 {

@@ -25,7 +25,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/gateway/feed"
@@ -36,7 +38,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rig is a stream of facts, a feed and a receiver.
 type rig struct {
 	*testing.T
-	ports events.Ports
+	ports broker.Ports
 	feed  *feed.Feed
 	file  string
 	url   string
@@ -258,10 +260,10 @@ func TestWhatIsNotTakenIsSetAside(t *testing.T) {
 	if x := h.All()[0]; x.Failed != 3+1+1 || !strings.Contains(x.LastError, "302") {
 		t.Errorf("%+v", x)
 	}
-	if left, err := h.Replay(t.Context(), c.ID); events.CodeOf(err) != events.Unavailable || left != 3 {
+	if left, err := h.Replay(t.Context(), c.ID); errcode.Of(err) != errcode.Unavailable || left != 3 {
 		t.Errorf("%d %v", left, err)
 	}
-	if err := h.Test(t.Context(), c.ID); events.CodeOf(err) != events.Unavailable {
+	if err := h.Test(t.Context(), c.ID); errcode.Of(err) != errcode.Unavailable {
 		t.Errorf("%v", err)
 	}
 	mu.Lock()
@@ -370,7 +372,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 			}
 			continue
 		}
-		if bad := events.FieldErrorsOf(err); len(bad) != 1 || bad[0].Path != "url" || !strings.HasPrefix(bad[0].Message, names) || !strings.Contains(bad[0].Message, "REGROUP_GATEWAY_WEBHOOKS_PRIVATE") {
+		if bad := errcode.FieldErrorsOf(err); len(bad) != 1 || bad[0].Path != "url" || !strings.HasPrefix(bad[0].Message, names) || !strings.Contains(bad[0].Message, "REGROUP_GATEWAY_WEBHOOKS_PRIVATE") {
 			t.Errorf("%s: %v, want a refusal that names %s and the setting", u, err, names)
 		}
 	}
@@ -393,33 +395,33 @@ func TestWrongRequests(t *testing.T) {
 	h, _ := r.open(true)
 	_, err := h.Add(r.Context(), New{URL: "file:///etc/passwd", Types: []string{"[", "ok.*"}, Job: "No Job", Secret: "short"})
 	var paths []string
-	for _, f := range events.FieldErrorsOf(err) {
+	for _, f := range errcode.FieldErrorsOf(err) {
 		paths = append(paths, f.Path)
 	}
 	if !slices.Equal(paths, []string{"url", "types[0]", "job", "secret"}) {
 		t.Errorf("%v: %v", paths, err)
 	}
 	for _, u := range []string{"", "https://", "https://user:password@host/", "//host/", "https://" + strings.Repeat("a", 2000)} {
-		if _, err := h.Add(r.Context(), New{URL: u}); events.CodeOf(err) != events.Invalid {
+		if _, err := h.Add(r.Context(), New{URL: u}); errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%q: %v", u, err)
 		}
 	}
 	for range maxHooks {
 		r.add(h)
 	}
-	if _, err := h.Add(r.Context(), New{URL: r.url}); events.CodeOf(err) != events.Exhausted {
+	if _, err := h.Add(r.Context(), New{URL: r.url}); errcode.Of(err) != errcode.Exhausted {
 		t.Errorf("%v", err)
 	}
-	if err := h.Remove("nobody"); events.CodeOf(err) != events.NotFound {
+	if err := h.Remove("nobody"); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("%v", err)
 	}
-	if _, err := h.Replay(t.Context(), "nobody"); events.CodeOf(err) != events.NotFound {
+	if _, err := h.Replay(t.Context(), "nobody"); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("%v", err)
 	}
 	if err := os.WriteFile(r.file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Options{File: r.file, Feed: r.feed}); events.CodeOf(err) != events.Invalid {
+	if _, err := Open(Options{File: r.file, Feed: r.feed}); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("%v", err)
 	}
 }

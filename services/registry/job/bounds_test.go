@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -24,16 +26,16 @@ func TestDocumentStaysSmall(t *testing.T) {
 	var half int
 	const moves = 1000
 	for g := 1; g <= moves; g++ {
-		p := events.Place{Node: events.NodeID(fmt.Sprintf("node-%04d", g))}
-		ref := events.WorkerRef{
-			Job: demo, Place: p, Incarnation: events.Incarnation(fmt.Sprintf("w%04d", g)), Agent: "A1", Attempt: 1,
-			Generation: events.Generation(g),
+		p := ident.Place{Node: ident.NodeID(fmt.Sprintf("node-%04d", g))}
+		ref := roster.WorkerRef{
+			Job: demo, Place: p, Incarnation: ident.Incarnation(fmt.Sprintf("w%04d", g)), Agent: "A1", Attempt: 1,
+			Generation: ident.Generation(g),
 		}
-		step(events.PlacementSet{Job: demo, Places: []events.Place{p}}, uint64(g))
+		step(events.PlacementSet{Job: demo, Places: []ident.Place{p}}, uint64(g))
 		step(events.RoundSealed{
 			Job: demo, Generation: ref.Generation, From: ref.Generation - 1, JudgeMS: 1,
 			Cause:   events.Cause{Kind: events.CauseGrow, Rank: -1},
-			Members: []events.Member{{Place: p, Incarnation: ref.Incarnation, Attempt: 1}},
+			Members: []roster.Member{{Place: p, Incarnation: ref.Incarnation, Attempt: 1}},
 		}, 0)
 		step(events.WorkerReady{WorkerRef: ref}, 0)
 		step(events.WorkerExited{WorkerRef: ref, ExitCode: -1, Asked: true}, 0)

@@ -6,7 +6,12 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 func (t *transition) command() {
@@ -39,9 +44,9 @@ func (t *transition) permitted() bool {
 	owner, owned := events.SubmitterOf(t.View.By)
 	switch {
 	case !t.known():
-		t.d.Refusal = events.RefuseAs(events.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
+		t.d.Refusal = errcode.RefuseAs(errcode.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
 	case !owned || owner.Name != by.Name:
-		t.d.Refusal = events.Refuse([]spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s was submitted by %s: a submitter may change its own jobs only", t.View.Job, t.View.By)}})
+		t.d.Refusal = errcode.Refuse([]spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s was submitted by %s: a submitter may change its own jobs only", t.View.Job, t.View.By)}})
 	}
 	return t.d.Refusal == nil
 }
@@ -55,12 +60,12 @@ func (t *transition) submit(c events.JobSubmit) {
 			t.rejectField("job", "%s was submitted by this event before, and removed: submit it by another", t.View.Job)
 			return
 		}
-		t.d.Refusal = events.Errorf(events.Conflict, "%s is the job of another event", t.View.Job)
+		t.d.Refusal = errcode.Errorf(errcode.Conflict, "%s is the job of another event", t.View.Job)
 		return
 	}
 	if t.known() {
 		if !t.View.SubmittedBy(t.in.Source, t.in.ID) {
-			t.d.Refusal = events.Errorf(events.Conflict, "%s is the job of another event", t.View.Job)
+			t.d.Refusal = errcode.Errorf(errcode.Conflict, "%s is the job of another event", t.View.Job)
 		}
 		return
 	}
@@ -71,31 +76,31 @@ func (t *transition) submit(c events.JobSubmit) {
 			findings = append(findings, *wrong)
 		}
 	}
-	origin := events.Origin(t.in.Source, t.in.ID)
+	origin := ident.Origin(t.in.Source, t.in.ID)
 	if of := job.Processes.SubmitEnvironment; of != "" && of != origin {
 		findings = append(findings, spec.FieldError{Path: "processes.submitEnvironment", Message: "is that of another job: leave it out"})
 	}
 	if len(findings) > 0 {
-		t.reject(events.Invalid, findings)
+		t.reject(errcode.Invalid, findings)
 		return
 	}
 	v := &t.View
 	v.Spec, v.By, v.Origin, v.Submitted = job, t.in.Source, origin, t.now
 	v.State, v.Reason = events.JobStateWaiting, "waits for the scheduler"
-	t.Client = events.OwnTrace(t.in.Trace, v.Job)
+	t.Client = tracing.Own(t.in.Trace, v.Job)
 	if job.SelfRegistered() {
-		v.Reason = fmt.Sprintf("waits for %s to join it by themselves", events.Between(job.Rendezvous.Nodes.Min, job.Rendezvous.Nodes.Max, "node"))
+		v.Reason = fmt.Sprintf("waits for %s to join it by themselves", english.Between(job.Rendezvous.Nodes.Min, job.Rendezvous.Nodes.Max, "node"))
 	}
 	v.Ledger.Samples = job.Data.Samples
-	v.Workers, v.Generations, v.Incidents = []events.WorkerView{}, []events.GenerationView{}, []events.IncidentClosed{}
+	v.Workers, v.Generations, v.Incidents = []roster.WorkerView{}, []events.GenerationView{}, []events.IncidentClosed{}
 	t.d.Facts = append(t.d.Facts, events.Fact{
 		Body:  events.JobSubmitted{Job: v.Job, Spec: job, By: v.By},
-		Cause: t.in.ID, Trace: events.JobTrace(v.Job),
+		Cause: t.in.ID, Trace: tracing.JobTrace(v.Job),
 	})
-	accept := events.Span{Name: "accept job.submit", Parent: events.JobTrace(v.Job), Start: t.now, End: t.now}
+	accept := events.Span{Name: "accept job.submit", Parent: tracing.JobTrace(v.Job), Start: t.now, End: t.now}
 	if t.Client != "" {
 		accept.Links = []string{t.Client}
-		t.span(events.Span{Name: "accept job.submit", Parent: t.Client, Start: t.now, End: t.now, Links: []string{events.JobTrace(v.Job)}})
+		t.span(events.Span{Name: "accept job.submit", Parent: t.Client, Start: t.now, End: t.now, Links: []string{tracing.JobTrace(v.Job)}})
 	}
 	t.span(accept)
 	if t.Stop != nil {
@@ -121,7 +126,7 @@ func (t *transition) scale(c events.JobScale) {
 	spec := t.View.Spec
 	spec.Workers = c.Workers
 	if findings := spec.Check(); len(findings) > 0 {
-		t.reject(events.Invalid, findings)
+		t.reject(errcode.Invalid, findings)
 		return
 	}
 	t.View.Spec.Workers = c.Workers
@@ -209,20 +214,20 @@ func (t *transition) forgetRemoved() {
 
 // rejectUnknown refuses a command about a job that does not exist.
 func (t *transition) rejectUnknown() {
-	t.reject(events.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
+	t.reject(errcode.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
 }
 
 // rejectField refuses a command because of one field.
 func (t *transition) rejectField(path, format string, args ...any) {
-	t.reject(events.Invalid, []spec.FieldError{{Path: path, Message: fmt.Sprintf(format, args...)}})
+	t.reject(errcode.Invalid, []spec.FieldError{{Path: path, Message: fmt.Sprintf(format, args...)}})
 }
 
 // reject refuses a command with all reasons, as a fact and in the reply.
-func (t *transition) reject(code events.Code, findings []spec.FieldError) {
+func (t *transition) reject(code errcode.Code, findings []spec.FieldError) {
 	t.publish(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Code: code, Errors: findings})
 	var all []error
 	for _, f := range findings {
 		all = append(all, fmt.Errorf("%s: %s", f.Path, f.Message))
 	}
-	t.d.Refusal = events.Errorf(code, "%w", errors.Join(all...))
+	t.d.Refusal = errcode.Errorf(code, "%w", errors.Join(all...))
 }

@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // updatePendingSince records since when the job could train and does not: before its first
@@ -35,7 +39,7 @@ func (t *transition) notTraining() bool {
 	case t.Broken >= g, t.Pending.Proposed > g && !t.Pending.Planned:
 		return true
 	}
-	return t.Pending.Proposed > g && slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool {
+	return t.Pending.Proposed > g && slices.ContainsFunc(t.View.Workers, func(w roster.WorkerView) bool {
 		return t.member(&w) && w.State.Ended()
 	})
 }
@@ -65,8 +69,8 @@ func (t *transition) failUnsealed() {
 	if t.View.Generation > 0 {
 		reason = fmt.Sprintf("was below min for %s (elastic.timeout): generation %s could not be sealed", e.Timeout.D(), next)
 	}
-	reason += fmt.Sprintf(": it needs %s, has %s and %d running", events.Plural(t.View.Spec.Workers.Min, "worker"), events.Plural(len(t.Placed.Places), "place"), up)
-	t.endJob(events.JobStateFailed, events.Unavailable, reason+t.firstFailure())
+	reason += fmt.Sprintf(": it needs %s, has %s and %d running", english.Plural(t.View.Spec.Workers.Min, "worker"), english.Plural(len(t.Placed.Places), "place"), up)
+	t.endJob(events.JobStateFailed, errcode.Unavailable, reason+t.firstFailure())
 }
 
 // firstFailure describes the first failure, for the end of a reason.
@@ -90,7 +94,7 @@ func (t *transition) resetLimitExceeded() bool {
 		why = g.Cause.Kind
 	}
 	reason := fmt.Sprintf("the reset limit is used up: %s (%s) would be regroup %d, elastic.resetLimit allows %d", next, why, next-1, *limit)
-	t.endJob(events.JobStateFailed, events.Exhausted, reason+t.firstFailure())
+	t.endJob(events.JobStateFailed, errcode.Exhausted, reason+t.firstFailure())
 	return true
 }
 
@@ -101,8 +105,8 @@ const StepEvery = 5 * time.Second
 
 // Stall is a stall that was reported.
 type Stall struct {
-	Generation events.Generation `json:"generation"`
-	Detail     string            `json:"detail"`
+	Generation ident.Generation `json:"generation"`
+	Detail     string           `json:"detail"`
 }
 
 // progressed applies a job's progress as a replica has received it.
@@ -139,7 +143,7 @@ func (t *transition) catchUp() {
 	t.View.StepAt = p.At
 }
 
-func (t *transition) recordStep(g events.Generation, step uint64) {
+func (t *transition) recordStep(g ident.Generation, step uint64) {
 	t.View.Step, t.View.StepAt, t.StepGeneration = step, t.now, max(t.StepGeneration, g)
 }
 
@@ -206,7 +210,7 @@ func (t *transition) regroupOverdue() bool {
 
 // countStall counts a stall against the job if all members rejoined after it, so that repeated
 // stalls end the job. Otherwise it is counted against the members that did not.
-func (t *transition) countStall(over events.Generation) {
+func (t *transition) countStall(over ident.Generation) {
 	if over == 0 || t.Stall.Generation != over {
 		return
 	}
@@ -227,7 +231,7 @@ func (t *transition) missed(b events.RoundMissed) {
 	if b.Proposed != t.View.Generation+1 {
 		return
 	}
-	missing := map[events.Place]events.Incarnation{}
+	missing := map[ident.Place]ident.Incarnation{}
 	for _, m := range b.Missing {
 		missing[m.Place] = m.Incarnation
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestExitExplainsWhatItsNoticeBegan: agents report a worker as dying before it has ended, so the
@@ -25,7 +26,7 @@ func TestExitExplainsWhatItsNoticeBegan(t *testing.T) {
 			body, number := parse(t, strings.Fields(input))
 			w.step(t, body, number)
 		}
-		want := events.CauseAt(events.CauseWorkerFailed, events.Place{Node: "b"}, 1, "ValueError")
+		want := events.CauseAt(events.CauseWorkerFailed, ident.Place{Node: "b"}, 1, "ValueError")
 		v := w.s.View
 		if len(v.Incidents) == 0 || !same(v.Incidents[0].Cause, want) {
 			t.Errorf("%s: incidents %+v, want the cause %+v", name, v.Incidents, want)

@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // failuresKept is how many counted failures a view keeps, unless failures.sameStep needs more.
@@ -16,9 +20,9 @@ const failuresKept = 64
 
 type failure struct {
 	kind   events.FailureKind
-	step   uint64             // newest step that the generation could return to
-	poison bool               // the data or the code may be the cause
-	agent  events.Incarnation // that ran the worker; empty = the one in its view
+	step   uint64            // newest step that the generation could return to
+	poison bool              // the data or the code may be the cause
+	agent  ident.Incarnation // that ran the worker; empty = the one in its view
 }
 
 func (t *transition) exitFailure(b events.WorkerExited) failure {
@@ -66,7 +70,7 @@ func (t *transition) silentFailure(kind events.FailureKind, member bool) failure
 // = in none), and reports whether the job goes on. All that breaks in one generation is one
 // failure, as torchrun counts restarts and Horovod resets: the other members end because of the
 // first. An incarnation is counted at most once.
-func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f failure) bool {
+func (t *transition) countFailure(w *roster.WorkerView, g ident.Generation, f failure) bool {
 	if !t.publishFailure(w, g, f) {
 		return true
 	}
@@ -74,7 +78,7 @@ func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f f
 }
 
 // publishFailure records and publishes a failure, and reports whether it counts.
-func (t *transition) publishFailure(w *events.WorkerView, g events.Generation, f failure) bool {
+func (t *transition) publishFailure(w *roster.WorkerView, g ident.Generation, f failure) bool {
 	t.recordFirstError(w)
 	if t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation || !t.claimFailure(g) {
 		return false
@@ -97,7 +101,7 @@ func (t *transition) publishFailure(w *events.WorkerView, g events.Generation, f
 // generationLeft returns the newest generation that a worker was in, so that what breaks it is one
 // failure, also where the others have formed the next one before it was told. 0 = in none, or in
 // one that had another failure, after which the worker has ended by itself.
-func (t *transition) generationLeft(w *events.WorkerView) events.Generation {
+func (t *transition) generationLeft(w *roster.WorkerView) ident.Generation {
 	if !t.member(w) && w.Generation <= t.CountedGeneration {
 		return 0
 	}
@@ -105,7 +109,7 @@ func (t *transition) generationLeft(w *events.WorkerView) events.Generation {
 }
 
 // claimFailure records a fault of a generation as counted, and reports whether it was not before.
-func (t *transition) claimFailure(g events.Generation) bool {
+func (t *transition) claimFailure(g ident.Generation) bool {
 	if g != 0 && g <= t.CountedGeneration {
 		return false
 	}
@@ -127,7 +131,7 @@ func (t *transition) addFailure(c events.CountedFailure) {
 }
 
 // withinBudget reports whether the job goes on after a failure in a generation, and ends it if not.
-func (t *transition) withinBudget(g events.Generation, last string) bool {
+func (t *transition) withinBudget(g ident.Generation, last string) bool {
 	if len(t.View.Failures) <= *t.View.Spec.Failures.Max {
 		return !t.sameStepExceeded()
 	}
@@ -158,9 +162,9 @@ func (t *transition) sameStepExceeded() bool {
 	if step == 0 {
 		what = "before the first step that it could return to"
 	}
-	t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf(
+	t.endJob(events.JobStateFailed, errcode.Invalid, fmt.Sprintf(
 		"the data or the code kills it: %s in a row %s%s (failures.sameStep is %d); first: %s",
-		events.Plural(n, "failure"), what, where, limit, describeFailure(row[0])))
+		english.Plural(n, "failure"), what, where, limit, describeFailure(row[0])))
 	return true
 }
 
@@ -180,7 +184,7 @@ func (t *transition) correctFailureSteps(b events.RoundSealed) {
 	if !t.inProcess() {
 		return
 	}
-	t.Commit = events.Commit{}
+	t.Commit = roster.Commit{}
 	for _, m := range b.Members {
 		if m.Commit.Newer(t.Commit) {
 			t.Commit = m.Commit
@@ -197,12 +201,12 @@ func (t *transition) correctFailureSteps(b events.RoundSealed) {
 // connections, peers that accuse each other. One or two cost nothing, because links fail
 // temporarily; but a job that loses every generation before its next commit would do so for ever.
 // With other programs each process that dies is counted.
-func (t *transition) noProgress(b events.RoundSealed, over events.Generation) {
+func (t *transition) noProgress(b events.RoundSealed, over ident.Generation) {
 	t.NoProgress = b.NoProgress
 	if over == 0 || b.NoProgress <= spec.FreeRetries || b.Cause.Kind.Planned() || b.Cause.Kind == events.CauseLink || !t.inProcess() || !t.claimFailure(over) {
 		return
 	}
-	detail := fmt.Sprintf("%s in a row were lost before they could commit a step after %d", events.Plural(b.NoProgress, "generation"), t.Commit.Step)
+	detail := fmt.Sprintf("%s in a row were lost before they could commit a step after %d", english.Plural(b.NoProgress, "generation"), t.Commit.Step)
 	if why := b.Cause.Detail; why != "" {
 		detail += "; the last one: " + why
 	}

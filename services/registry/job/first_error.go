@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -16,15 +19,15 @@ const causeTimeout = 2 * time.Second
 // Exhaustion is a failure budget that was used up by a worker which reports a lost peer: the job
 // waits for that peer's exit.
 type Exhaustion struct {
-	By         time.Time         `json:"by"`
-	Generation events.Generation `json:"generation"`
-	Last       string            `json:"last,omitempty"` // description of the failure that exhausted it
+	By         time.Time        `json:"by"`
+	Generation ident.Generation `json:"generation"`
+	Last       string           `json:"last,omitempty"` // description of the failure that exhausted it
 }
 
 // recordFirstError keeps the first failure: with many workers most others are its consequences.
 // Facts of several nodes arrive in any order, and a worker that lost a peer may end before that
 // peer. Within a generation a failure without a lost peer takes precedence, then the earlier one.
-func (t *transition) recordFirstError(w *events.WorkerView) {
+func (t *transition) recordFirstError(w *roster.WorkerView) {
 	at := t.in.Stored // the times at which this replica applies two events say less about their order
 	if at.IsZero() {
 		at = t.now
@@ -51,7 +54,7 @@ func (t *transition) recordFirstError(w *events.WorkerView) {
 }
 
 // failedBefore reports whether a worker that failed at a time takes precedence over f.
-func (t *transition) failedBefore(w *events.WorkerView, at time.Time, f *events.WorkerView) bool {
+func (t *transition) failedBefore(w *roster.WorkerView, at time.Time, f *roster.WorkerView) bool {
 	if w.Incarnation == f.Incarnation || f.FailedAt.IsZero() || w.Generation == 0 || w.Generation != f.Generation {
 		return false
 	}
@@ -62,13 +65,13 @@ func (t *transition) failedBefore(w *events.WorkerView, at time.Time, f *events.
 }
 
 // lostPeer reports whether a worker says that it failed because of another one.
-func lostPeer(w *events.WorkerView) bool { return w.Exception != nil && w.Exception.Peer }
+func lostPeer(w *roster.WorkerView) bool { return w.Exception != nil && w.Exception.Peer }
 
 // preferOwnException makes a worker that was stopped the first to fail if it had an exception of
 // its own before, and the first failure so far is a lost peer or later than that exception.
-func (t *transition) preferOwnException(w *events.WorkerView) {
+func (t *transition) preferOwnException(w *roster.WorkerView) {
 	f := t.View.FirstError
-	if w.State != events.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation {
+	if w.State != roster.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation {
 		return
 	}
 	t.recordFirstError(w)
@@ -77,16 +80,16 @@ func (t *transition) preferOwnException(w *events.WorkerView) {
 
 // causeUnknown reports whether the only known failures of a generation are lost peers, and other
 // members have not ended yet.
-func (t *transition) causeUnknown(g events.Generation) bool {
+func (t *transition) causeUnknown(g ident.Generation) bool {
 	f := t.View.FirstError
 	if f == nil || g == 0 || f.Generation != g || !lostPeer(f) {
 		return false
 	}
-	return slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool { return w.Generation == g && !w.State.Ended() })
+	return slices.ContainsFunc(t.View.Workers, func(w roster.WorkerView) bool { return w.Generation == g && !w.State.Ended() })
 }
 
 // budgetExhausted ends a job whose failure budget is used up as soon as the cause is known.
-func (t *transition) budgetExhausted(g events.Generation, last string) {
+func (t *transition) budgetExhausted(g ident.Generation, last string) {
 	if t.causeUnknown(g) {
 		t.Exhaustion = &Exhaustion{By: t.now.Add(causeTimeout), Generation: g, Last: last}
 		return
@@ -113,7 +116,7 @@ func (t *transition) endExhausted(last string) {
 	if last != "" {
 		reason += "; last: " + last
 	}
-	t.endJob(events.JobStateFailed, events.Exhausted, reason)
+	t.endJob(events.JobStateFailed, errcode.Exhausted, reason)
 }
 
 // resolveExhaustion ends a job once the cause is known or the wait for it is over.
@@ -132,10 +135,10 @@ func (t *transition) resolveExhaustion() bool {
 // PermanentFailure is a failure that a retry does not fix: the same one before the job's first step
 // in each of its generations.
 type PermanentFailure struct {
-	Cause string            `json:"cause"`
-	Nodes []events.NodeID   `json:"nodes"` // where it has happened
-	Last  events.Generation `json:"last,omitempty"`
-	Tries int               `json:"tries"` // generations that it has ended
+	Cause string           `json:"cause"`
+	Nodes []ident.NodeID   `json:"nodes"` // where it has happened
+	Last  ident.Generation `json:"last,omitempty"`
+	Tries int              `json:"tries"` // generations that it has ended
 }
 
 // startupWindow is how long after the seal of its first generation a job counts as starting up. Not
@@ -155,7 +158,7 @@ var permanentErrors = []string{
 // program: an undefined name, a missing module, an unknown argument. A node may lack what others
 // have, so each participating node must have shown the failure, or several generations must have
 // ended by it.
-func (t *transition) permanentFailure(w *events.WorkerView, b events.WorkerExited) bool {
+func (t *transition) permanentFailure(w *roster.WorkerView, b events.WorkerExited) bool {
 	cause := permanentError(b)
 	if cause == "" || t.View.Step > 0 || b.Step > 0 || (t.inProcess() && t.LastGood > 0) || !t.startingUp() {
 		t.Permanent = PermanentFailure{}
@@ -171,7 +174,7 @@ func (t *transition) permanentFailure(w *events.WorkerView, b events.WorkerExite
 	if f.Tries == 0 || b.Generation > f.Last {
 		f.Last, f.Tries = b.Generation, f.Tries+1
 	}
-	spared := slices.ContainsFunc(t.nodesOf(b.Generation), func(n events.NodeID) bool { return !slices.Contains(f.Nodes, n) })
+	spared := slices.ContainsFunc(t.nodesOf(b.Generation), func(n ident.NodeID) bool { return !slices.Contains(f.Nodes, n) })
 	if spared && f.Tries < permanentTries {
 		return false
 	}
@@ -180,17 +183,17 @@ func (t *transition) permanentFailure(w *events.WorkerView, b events.WorkerExite
 	if !strings.Contains(w.Detail, cause) {
 		reason += cause + "; "
 	}
-	t.endJob(events.JobStateFailed, events.Invalid, reason+describeExit(w))
+	t.endJob(events.JobStateFailed, errcode.Invalid, reason+describeExit(w))
 	return true
 }
 
 // EarlyEnds counts the starts of a job of which no worker has made a step or lived for some
 // seconds: a retry gives the same result.
 type EarlyEnds struct {
-	Passed     bool              `json:"passed,omitempty"` // one has
-	Tries      int               `json:"tries,omitempty"`
-	Generation events.Generation `json:"generation,omitempty"` // of the newest try
-	Attempt    int               `json:"attempt,omitempty"`    // likewise
+	Passed     bool             `json:"passed,omitempty"` // one has
+	Tries      int              `json:"tries,omitempty"`
+	Generation ident.Generation `json:"generation,omitempty"` // of the newest try
+	Attempt    int              `json:"attempt,omitempty"`    // likewise
 }
 
 // startupLife is how long a worker lives if its program begins at all. The import of a large
@@ -198,7 +201,7 @@ type EarlyEnds struct {
 const startupLife = 10 * time.Second
 
 // endsEarly ends a job whose program has failed by itself as it began, several times in a row.
-func (t *transition) endsEarly(w *events.WorkerView, b events.WorkerExited) bool {
+func (t *transition) endsEarly(w *roster.WorkerView, b events.WorkerExited) bool {
 	e := &t.Early
 	own := b.Signal == "" || slices.Contains(events.OwnSignals, b.Signal)
 	if e.Passed || (t.inProcess() && t.LastGood > 0) || !own || b.LivedMS == 0 || b.Orphaned || b.NodeFault || b.Departing || lostPeer(w) {
@@ -212,7 +215,7 @@ func (t *transition) endsEarly(w *events.WorkerView, b events.WorkerExited) bool
 		return false
 	}
 	t.publishFailure(w, b.Generation, t.exitFailure(b))
-	t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf("it fails as it begins, %d times in a row: no worker has reported a step or lived for %s; %s",
+	t.endJob(events.JobStateFailed, errcode.Invalid, fmt.Sprintf("it fails as it begins, %d times in a row: no worker has reported a step or lived for %s; %s",
 		e.Tries, startupLife, describeExit(w)))
 	return true
 }
@@ -224,7 +227,7 @@ func (t *transition) startingUp() bool {
 }
 
 // nodesOf returns the nodes of a generation or, before one is sealed, of the job's places.
-func (t *transition) nodesOf(n events.Generation) (nodes []events.NodeID) {
+func (t *transition) nodesOf(n ident.Generation) (nodes []ident.NodeID) {
 	if g := t.generation(n); g != nil && len(g.Members) > 0 {
 		for _, m := range g.Members {
 			nodes = append(nodes, m.Place.Node)

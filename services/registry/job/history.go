@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 // Limits of a job's history in its document.
@@ -45,7 +47,7 @@ func (t *transition) prune() {
 	if len(t.View.Workers) <= 2*t.View.Spec.Workers.Max+spareWorkers {
 		return
 	}
-	t.View.Workers = slices.DeleteFunc(t.View.Workers, func(w events.WorkerView) bool {
+	t.View.Workers = slices.DeleteFunc(t.View.Workers, func(w roster.WorkerView) bool {
 		over := w.State.Ended() && !t.member(&w) && !t.hasPlace(w.Place)
 		if over {
 			delete(t.Slots, w.Place.String())
@@ -69,8 +71,8 @@ const (
 
 // ReportedStates is the newest reported state of each member of a generation, by rank.
 type ReportedStates struct {
-	Generation events.Generation `json:"generation"`
-	States     string            `json:"states"`
+	Generation ident.Generation `json:"generation"`
+	States     string           `json:"states"`
 }
 
 // beginReports begins the reports of a generation with those that arrived before its seal.
@@ -84,14 +86,14 @@ func (t *transition) beginReports(b events.RoundSealed) {
 }
 
 // reportedStates are what the states of workers count as. The others report nothing.
-var reportedStates = map[events.WorkerState]byte{
-	events.WorkerStateReady: reportedReady, events.WorkerStateDone: reportedReady, events.WorkerStateSucceeded: reportedSuccess,
-	events.WorkerStateFailed: reportedFailure, events.WorkerStateLost: reportedFailure,
+var reportedStates = map[roster.WorkerState]byte{
+	roster.WorkerStateReady: reportedReady, roster.WorkerStateDone: reportedReady, roster.WorkerStateSucceeded: reportedSuccess,
+	roster.WorkerStateFailed: reportedFailure, roster.WorkerStateLost: reportedFailure,
 }
 
 // setReported counts the newest report of an incarnation for its generation, unless its state
 // reports nothing. rank is a hint, -1 = unknown.
-func (t *transition) setReported(r events.WorkerRef, rank int, s events.WorkerState) {
+func (t *transition) setReported(r roster.WorkerRef, rank int, s roster.WorkerState) {
 	if word, ok := reportedStates[s]; ok {
 		t.countReport(r, rank, word)
 	}
@@ -100,7 +102,7 @@ func (t *transition) setReported(r events.WorkerRef, rank int, s events.WorkerSt
 // countReport counts a report. A repeat counts once. A READY after an exit is late and ignored; an
 // exit replaces READY; a success replaces a presumed loss. An incarnation that was no member of the
 // generation is not counted, whatever rank it claims.
-func (t *transition) countReport(r events.WorkerRef, rank int, word byte) {
+func (t *transition) countReport(r roster.WorkerRef, rank int, word byte) {
 	i := slices.IndexFunc(t.Reports, func(s ReportedStates) bool { return s.Generation == r.Generation })
 	g := t.generation(r.Generation)
 	if i < 0 || g == nil {
@@ -141,15 +143,15 @@ func (t *transition) staleReady(b events.WorkerReady) bool {
 }
 
 // rankOf returns the rank of an incarnation among members, or -1.
-func rankOf(ms []events.Member, r events.WorkerRef, rank int) int {
-	its := func(m events.Member) bool { return m.Place == r.Place && m.Incarnation == r.Incarnation }
+func rankOf(ms []roster.Member, r roster.WorkerRef, rank int) int {
+	its := func(m roster.Member) bool { return m.Place == r.Place && m.Incarnation == r.Incarnation }
 	if rank >= 0 && rank < len(ms) && its(ms[rank]) {
 		return rank
 	}
 	return slices.IndexFunc(ms, its)
 }
 
-func (t *transition) generation(n events.Generation) *events.GenerationView {
+func (t *transition) generation(n ident.Generation) *events.GenerationView {
 	g := t.View.Generations
 	i, found := slices.BinarySearchFunc(g, n, byGeneration)
 	if !found {
@@ -158,7 +160,7 @@ func (t *transition) generation(n events.Generation) *events.GenerationView {
 	return &g[i]
 }
 
-func byGeneration(v events.GenerationView, n events.Generation) int {
+func byGeneration(v events.GenerationView, n ident.Generation) int {
 	return int(v.Generation) - int(n)
 }
 

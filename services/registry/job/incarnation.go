@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 // endedKept is the number of ended incarnations kept per place. Older ones are fenced by their
@@ -23,8 +25,8 @@ const (
 )
 
 // workers yields the newest worker of each place.
-func (s *State) workers() iter.Seq[*events.WorkerView] {
-	return func(yield func(*events.WorkerView) bool) {
+func (s *State) workers() iter.Seq[*roster.WorkerView] {
+	return func(yield func(*roster.WorkerView) bool) {
 		for i := range s.View.Workers {
 			if !yield(&s.View.Workers[i]) {
 				return
@@ -34,7 +36,7 @@ func (s *State) workers() iter.Seq[*events.WorkerView] {
 }
 
 // worker returns the newest worker of a place, or nil.
-func (t *transition) worker(p events.Place) *events.WorkerView {
+func (t *transition) worker(p ident.Place) *roster.WorkerView {
 	i, ok := t.find(p)
 	if !ok {
 		return nil
@@ -42,7 +44,7 @@ func (t *transition) worker(p events.Place) *events.WorkerView {
 	return &t.View.Workers[i]
 }
 
-func (t *transition) find(p events.Place) (int, bool) {
+func (t *transition) find(p ident.Place) (int, bool) {
 	w := t.View.Workers
 	i := sort.Search(len(w), func(i int) bool { return w[i].Place.Compare(p) >= 0 })
 	return i, i < len(w) && w[i].Place == p
@@ -50,10 +52,10 @@ func (t *transition) find(p events.Place) (int, bool) {
 
 // workerFor returns the worker that a fact is about. It creates or replaces it if the fact is the
 // first of a newer incarnation, and returns nil if the fact is of an old one.
-func (t *transition) workerFor(r events.WorkerRef) *events.WorkerView {
+func (t *transition) workerFor(r roster.WorkerRef) *roster.WorkerView {
 	i, ok := t.find(r.Place)
 	if !ok {
-		t.View.Workers = slices.Insert(t.View.Workers, i, events.WorkerView{})
+		t.View.Workers = slices.Insert(t.View.Workers, i, roster.WorkerView{})
 		return t.beginIncarnation(&t.View.Workers[i], r)
 	}
 	w := &t.View.Workers[i]
@@ -73,24 +75,24 @@ func (t *transition) workerFor(r events.WorkerRef) *events.WorkerView {
 }
 
 // beginIncarnation starts the record of an incarnation, and ends it at once if its node is gone.
-func (t *transition) beginIncarnation(w *events.WorkerView, r events.WorkerRef) *events.WorkerView {
+func (t *transition) beginIncarnation(w *roster.WorkerView, r roster.WorkerRef) *roster.WorkerView {
 	*w = newWorker(r)
 	if r.Agent != "" && t.onLostNode(w) {
-		t.endWorker(w, events.WorkerStateLost, "its node "+string(r.Place.Node)+" was lost", nil)
+		t.endWorker(w, roster.WorkerStateLost, "its node "+string(r.Place.Node)+" was lost", nil)
 	}
 	return w
 }
 
 // newWorker returns an incarnation of which only the reference is known.
-func newWorker(r events.WorkerRef) events.WorkerView {
+func newWorker(r roster.WorkerRef) roster.WorkerView {
 	r.Generation = 0
-	return events.WorkerView{WorkerRef: r, Rank: -1, State: events.WorkerStateStarting}
+	return roster.WorkerView{WorkerRef: r, Rank: -1, State: roster.WorkerStateStarting}
 }
 
 // newer reports whether incarnation a of a place began after b: under a newer agent, or as a later
 // attempt, or for a later generation (restart recovery starts processes for each), or by its ULID,
 // which the same node made.
-func newer(a, b events.WorkerRef) bool {
+func newer(a, b roster.WorkerRef) bool {
 	switch {
 	case a.Agent != b.Agent && a.Agent != "" && b.Agent != "":
 		return a.Agent > b.Agent
@@ -103,7 +105,7 @@ func newer(a, b events.WorkerRef) bool {
 }
 
 // endIncarnation records that an incarnation is over, so that later facts about it change nothing.
-func (t *transition) endIncarnation(w events.WorkerView) {
+func (t *transition) endIncarnation(w roster.WorkerView) {
 	t.updateSlot(w.Place, func(n *SlotRecord) {
 		n.MissingSince = time.Time{}
 		if !slices.Contains(n.Ended, w.Incarnation) {
@@ -113,7 +115,7 @@ func (t *transition) endIncarnation(w events.WorkerView) {
 	})
 }
 
-func (t *transition) updateSlot(p events.Place, change func(*SlotRecord)) {
+func (t *transition) updateSlot(p ident.Place, change func(*SlotRecord)) {
 	if t.Slots == nil {
 		t.Slots = map[string]SlotRecord{}
 	}
@@ -123,23 +125,23 @@ func (t *transition) updateSlot(p events.Place, change func(*SlotRecord)) {
 }
 
 // member reports whether a worker is part of the current generation.
-func (t *transition) member(w *events.WorkerView) bool {
+func (t *transition) member(w *roster.WorkerView) bool {
 	return w.Rank >= 0 && w.Generation == t.View.Generation && t.View.Generation > 0
 }
 
 // running reports whether any worker may still run.
 func (t *transition) running() bool {
-	return slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool { return !w.State.Ended() })
+	return slices.ContainsFunc(t.View.Workers, func(w roster.WorkerView) bool { return !w.State.Ended() })
 }
 
 // hasPlace reports whether the job has the place. A place that no placement has named yet counts as
 // the job's: families overtake each other, and a worker's exit may arrive before its placement.
-func (t *transition) hasPlace(p events.Place) bool { return !t.Slots[p.String()].Removed }
+func (t *transition) hasPlace(p ident.Place) bool { return !t.Slots[p.String()].Removed }
 
 // expireMissing ends workers that a generation was sealed without and whose exit or lost node has
 // not explained it: they hang. Together they are one failure, and they are replaced.
 func (t *transition) expireMissing() {
-	var behind []*events.WorkerView
+	var behind []*roster.WorkerView
 	for w := range t.workers() {
 		since := t.Slots[w.Place.String()].MissingSince
 		if since.IsZero() || t.now.Before(since.Add(missingTimeout)) {
@@ -147,7 +149,7 @@ func (t *transition) expireMissing() {
 		}
 		t.updateSlot(w.Place, func(n *SlotRecord) { n.MissingSince = time.Time{} })
 		if t.View.State == events.JobStateRunning && !w.State.Ended() && t.hasPlace(w.Place) {
-			t.endWorker(w, events.WorkerStateLost, fmt.Sprintf("did not come back from generation %s and said nothing for %s", w.Generation, missingTimeout), nil)
+			t.endWorker(w, roster.WorkerStateLost, fmt.Sprintf("did not come back from generation %s and said nothing for %s", w.Generation, missingTimeout), nil)
 			behind = append(behind, w)
 		}
 	}

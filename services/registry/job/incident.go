@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // minSilence is the least silence before an incident that is reported, in milliseconds: steps are
@@ -15,12 +18,12 @@ const incidentsKept = 256
 
 // Incident is the private part of an open incident.
 type Incident struct {
-	Since   time.Time         `json:"since"`             // its beginning, or that of its newest attempt to regroup
-	LostMS  float64           `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
-	Broken  events.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
-	Silence float64           `json:"silence,omitempty"` // ms since the last step that was observed, at its beginning
-	Unknown bool              `json:"unknown,omitempty"` // nobody knows: no step was reported, and an agent was found to have ended
-	Restart *ProcessRestart   `json:"restart,omitempty"` // restart recovery: the processes run, and have reported no step yet
+	Since   time.Time        `json:"since"`             // its beginning, or that of its newest attempt to regroup
+	LostMS  float64          `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
+	Broken  ident.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
+	Silence float64          `json:"silence,omitempty"` // ms since the last step that was observed, at its beginning
+	Unknown bool             `json:"unknown,omitempty"` // nobody knows: no step was reported, and an agent was found to have ended
+	Restart *ProcessRestart  `json:"restart,omitempty"` // restart recovery: the processes run, and have reported no step yet
 }
 
 // generationBroken applies that the current generation is over: it opens an incident, or begins
@@ -57,14 +60,14 @@ func (t *transition) openIncident(c events.Cause) {
 	}
 	t.View.OpenIncident = &events.IncidentOpened{
 		Job: t.View.Job, Incident: t.IncidentCount, From: t.LastGood, Cause: c,
-		Trace: events.TraceOf(t.View.Job, t.LastGood),
+		Trace: tracing.IncidentTrace(t.View.Job, t.LastGood),
 	}
 	t.publish(*t.View.OpenIncident)
 }
 
 // silenceKnown applies that discovery says for how long a lost node had been silent, after its
 // processes' exits have opened the incident.
-func (t *transition) silenceKnown(node events.NodeID) {
+func (t *transition) silenceKnown(node ident.NodeID) {
 	open := t.View.OpenIncident
 	if open == nil || open.Cause.Place == nil || open.Cause.Place.Node != node {
 		return // another one began it
@@ -77,7 +80,7 @@ func (t *transition) silenceKnown(node events.NodeID) {
 // explainCause gives an incident the cause that the worker's exit shows. Its agent may have
 // reported before that the worker was dying, so the next generation and the end of the incident may
 // precede the exit. What was published stays unchanged.
-func (t *transition) explainCause(c events.Cause, of events.Generation) {
+func (t *transition) explainCause(c events.Cause, of ident.Generation) {
 	t.refineCause(c)
 	explains := func(known events.Cause) bool {
 		return known.Accuses(*c.Place, c.Rank) || known.Blames(*c.Place, c.Rank)
@@ -113,7 +116,7 @@ func (t *transition) replaceCause(c events.Cause) {
 
 // preferCause makes the failure of a worker the cause of the open incident if the present cause is
 // a worker that reports a lost peer.
-func (t *transition) preferCause(w *events.WorkerView, c events.Cause) {
+func (t *transition) preferCause(w *roster.WorkerView, c events.Cause) {
 	o := t.View.OpenIncident
 	if o == nil || o.From != w.Generation || lostPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
 		return
@@ -205,7 +208,7 @@ func (t *transition) abortIncident() {
 func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	o := t.View.OpenIncident
 	c.Job, c.Incident, c.From, c.Cause = o.Job, o.Incident, o.From, o.Cause
-	c.TotalMS, c.TraceID = c.Phases.Sum(), events.TraceID(o.Trace)
+	c.TotalMS, c.TraceID = c.Phases.Sum(), tracing.TraceID(o.Trace)
 	if silence := t.Incident.Silence - c.Phases.Notice; silence >= minSilence {
 		c.SilenceMS = silence
 	}
@@ -218,9 +221,9 @@ func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 
 // ProcessRestart is the start of a generation's processes within an incident (restart recovery).
 type ProcessRestart struct {
-	Generation events.Generation `json:"generation"`
-	At         time.Time         `json:"at"`
-	Phases     events.Phases     `json:"phases_ms"` // from the fault to At
+	Generation ident.Generation `json:"generation"`
+	At         time.Time        `json:"at"`
+	Phases     events.Phases    `json:"phases_ms"` // from the fault to At
 }
 
 // processesStarted records that the processes of a generation run, which is all that is visible of
@@ -257,7 +260,7 @@ func (t *transition) firstStep(b events.WorkerReady) {
 // closeWithStep closes the incident with a reported step. Steps that were reported before and are
 // made again are lost. Programs need not report every step, so the number is unknown if none is
 // seen twice.
-func (t *transition) closeWithStep(g events.Generation, step uint64, p events.Phases) {
+func (t *transition) closeWithStep(g ident.Generation, step uint64, p events.Phases) {
 	c := events.IncidentClosed{To: g, Phases: p}
 	if last := t.View.Step; last >= step {
 		lost := last - step + 1

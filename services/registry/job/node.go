@@ -6,12 +6,14 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 // superseded reports whether a later fact about the node was applied. The same fact may arrive
 // again, made from discovery's record, because a worker that it concerns has only become known
 // since.
-func (t *transition) superseded(n events.NodeID) bool {
+func (t *transition) superseded(n ident.NodeID) bool {
 	return t.in.Number != 0 && t.in.Number < t.Nodes[n].Number
 }
 
@@ -33,17 +35,17 @@ func (t *transition) nodeJoined(b events.NodeJoined) {
 	if back {
 		t.nodeReturned(b)
 	}
-	left := func(w *events.WorkerView) bool { return slices.Contains(b.LeftIncarnations, w.Agent) }
+	left := func(w *roster.WorkerView) bool { return slices.Contains(b.LeftIncarnations, w.Agent) }
 	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s has left", b.Node), planned: true, announced: true}, left)
-	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s was restarted", b.Node), replacedBy: b.Incarnation}, func(w *events.WorkerView) bool {
+	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s was restarted", b.Node), replacedBy: b.Incarnation}, func(w *roster.WorkerView) bool {
 		return w.Agent != "" && w.Agent < b.Incarnation && !left(w)
 	})
 }
 
 // nodeRecord returns the record of a node, with this fact as the last one.
-func (t *transition) nodeRecord(id events.NodeID) Node {
+func (t *transition) nodeRecord(id ident.NodeID) Node {
 	if t.Nodes == nil {
-		t.Nodes = map[events.NodeID]Node{}
+		t.Nodes = map[ident.NodeID]Node{}
 	}
 	n := t.Nodes[id]
 	n.Number = max(n.Number, t.in.Number)
@@ -62,11 +64,11 @@ func (t *transition) nodeReturned(b events.NodeJoined) {
 		switch {
 		case working && t.displaced(w): // it failed before the fact of its node's return arrived
 			t.respawnDisplaced(w)
-		case w.State != events.WorkerStateLost || n.Verdict == respawned:
+		case w.State != roster.WorkerStateLost || n.Verdict == respawned:
 		case n.ExitedIncarnation != w.Incarnation:
 			t.markRunning(w)
 		case !t.succeededMeanwhile(w):
-			w.State = events.WorkerStateFailed
+			w.State = roster.WorkerStateFailed
 			t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", w.Incarnation })
 			if working && t.displaced(w) { // otherwise it stays lost with its place
 				t.respawnDisplaced(w)
@@ -84,7 +86,7 @@ func (t *transition) undoBroken() {
 		return
 	}
 	for w := range t.workers() {
-		if t.member(w) && w.State.Ended() && w.State != events.WorkerStateSucceeded {
+		if t.member(w) && w.State.Ended() && w.State != roster.WorkerStateSucceeded {
 			return
 		}
 	}
@@ -93,24 +95,24 @@ func (t *transition) undoBroken() {
 
 // succeededMeanwhile applies the success of a worker that exited while it was presumed lost, and
 // reports whether it did.
-func (t *transition) succeededMeanwhile(w *events.WorkerView) bool {
+func (t *transition) succeededMeanwhile(w *roster.WorkerView) bool {
 	n := t.Slots[w.Place.String()]
 	if n.ExitedIncarnation != w.Incarnation || !n.Succeeded {
 		return false
 	}
-	w.State = events.WorkerStateSucceeded
+	w.State = roster.WorkerStateSucceeded
 	t.setReported(w.WorkerRef, w.Rank, w.State)
 	t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict = "" })
 	return true
 }
 
 // markRunning sets a worker that was presumed lost to running.
-func (t *transition) markRunning(w *events.WorkerView) {
-	w.State, w.Detail = events.WorkerStateRunning, ""
+func (t *transition) markRunning(w *roster.WorkerView) {
+	w.State, w.Detail = roster.WorkerStateRunning, ""
 	t.countReport(w.WorkerRef, w.Rank, reportedNothing)
 	t.updateSlot(w.Place, func(n *SlotRecord) {
 		n.Verdict = ""
-		n.Ended = slices.DeleteFunc(n.Ended, func(i events.Incarnation) bool { return i == w.Incarnation })
+		n.Ended = slices.DeleteFunc(n.Ended, func(i ident.Incarnation) bool { return i == w.Incarnation })
 	})
 }
 
@@ -130,27 +132,27 @@ func (t *transition) nodeEnded(b events.NodeFact, planned bool) {
 	n := t.nodeRecord(b.Node)
 	n.LostAgent = max(n.LostAgent, b.Incarnation)
 	t.Nodes[b.Node] = n
-	t.loseWorkers(b.Node, agentEnd{reason: why, planned: planned, announced: planned || b.Departing}, func(w *events.WorkerView) bool { return w.Agent <= b.Incarnation })
+	t.loseWorkers(b.Node, agentEnd{reason: why, planned: planned, announced: planned || b.Departing}, func(w *roster.WorkerView) bool { return w.Agent <= b.Incarnation })
 }
 
 type agentEnd struct {
 	reason     string
-	planned    bool               // it has left
-	announced  bool               // its end was announced: its workers' failures are not counted
-	replacedBy events.Incarnation // the agent that has replaced it, if any
+	planned    bool              // it has left
+	announced  bool              // its end was announced: its workers' failures are not counted
+	replacedBy ident.Incarnation // the agent that has replaced it, if any
 }
 
 // loseWorkers marks the workers of a node as lost that belong to the agents that theirs selects.
 // One node is one fault: it is counted once, however many workers it had. A respawn granted there
 // before is revoked.
-func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*events.WorkerView) bool) {
+func (t *transition) loseWorkers(node ident.NodeID, how agentEnd, theirs func(*roster.WorkerView) bool) {
 	kind, why := events.CauseNodeLost, how.reason
 	if how.planned {
 		kind = events.CauseShrink
 	}
 	cause := events.Cause{Kind: kind, Node: node, Rank: -1, Detail: why}
-	var lost, waiting []*events.WorkerView
-	var first *events.WorkerView // the worker that the failure is counted for: a member, if one is lost
+	var lost, waiting []*roster.WorkerView
+	var first *roster.WorkerView // the worker that the failure is counted for: a member, if one is lost
 	members := 0
 	for w := range t.workers() {
 		switch {
@@ -162,7 +164,7 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 			if t.member(w) {
 				members++
 			}
-			t.endWorker(w, events.WorkerStateLost, why, nil)
+			t.endWorker(w, roster.WorkerStateLost, why, nil)
 			lost = append(lost, w)
 		case t.Slots[w.Place.String()].Verdict == respawned:
 			waiting = append(waiting, w)
@@ -180,9 +182,9 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 	if len(lost) > 0 && !how.planned {
 		t.nodeSpan(node, lost[0].Agent, why)
 	}
-	paid := slices.ContainsFunc(lost, func(w *events.WorkerView) bool { return t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation })
+	paid := slices.ContainsFunc(lost, func(w *roster.WorkerView) bool { return t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation })
 	if first != nil {
-		ended := slices.MaxFunc(lost, func(a, b *events.WorkerView) int { return cmp.Compare(a.Agent, b.Agent) }).Agent
+		ended := slices.MaxFunc(lost, func(a, b *roster.WorkerView) int { return cmp.Compare(a.Agent, b.Agent) }).Agent
 		g := t.generationLeft(first)
 		paid = !t.claimAgent(node, ended, how.replacedBy) || paid
 		switch {
@@ -205,9 +207,9 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 // claimAgent records the end of a node's agent, which another one may have replaced, as counted,
 // and reports whether it was not before. All that a job loses with one agent is one failure,
 // whichever reports it first: discovery, or the next agent, which finds the processes.
-func (t *transition) claimAgent(node events.NodeID, ended, replacedBy events.Incarnation) bool {
+func (t *transition) claimAgent(node ident.NodeID, ended, replacedBy ident.Incarnation) bool {
 	if t.Nodes == nil {
-		t.Nodes = map[events.NodeID]Node{}
+		t.Nodes = map[ident.NodeID]Node{}
 	}
 	n := t.Nodes[node]
 	first := (ended == "" || (ended > n.CountedAgent && ended >= n.CountedBefore)) && (replacedBy == "" || replacedBy != n.CountedBefore)
@@ -218,12 +220,12 @@ func (t *transition) claimAgent(node events.NodeID, ended, replacedBy events.Inc
 
 // endedAgent returns the agent that has run a worker whose exit a later agent reports; empty if
 // none is known.
-func (t *transition) endedAgent(b events.WorkerExited) (ended events.Incarnation) {
+func (t *transition) endedAgent(b events.WorkerExited) (ended ident.Incarnation) {
 	if w := t.worker(b.Place); w != nil && w.Incarnation == b.Incarnation && w.Agent < b.Agent {
 		ended = w.Agent
 	}
 	n := t.Nodes[b.Place.Node]
-	for _, known := range []events.Incarnation{n.NewestAgent, n.LostAgent} {
+	for _, known := range []ident.Incarnation{n.NewestAgent, n.LostAgent} {
 		if ended == "" && known < b.Agent {
 			ended = known
 		}
@@ -232,18 +234,18 @@ func (t *transition) endedAgent(b events.WorkerExited) (ended events.Incarnation
 }
 
 // onLostNode reports whether the worker's agent is known to be gone.
-func (t *transition) onLostNode(w *events.WorkerView) bool {
+func (t *transition) onLostNode(w *roster.WorkerView) bool {
 	n := t.Nodes[w.Place.Node]
 	return (n.LostAgent != "" && w.Agent <= n.LostAgent) || (w.Agent != "" && w.Agent < n.NewestAgent)
 }
 
 // Concerns reports whether facts about a node matter to the job: it has a worker or a place there,
 // or counts the node as gone.
-func (s State) Concerns(n events.NodeID) bool {
+func (s State) Concerns(n ident.NodeID) bool {
 	if s.View.State == "" || s.View.State.Terminal() {
 		return false
 	}
-	if s.Nodes[n].LostAgent != "" || slices.ContainsFunc(s.Placed.Places, func(p events.Place) bool { return p.Node == n }) {
+	if s.Nodes[n].LostAgent != "" || slices.ContainsFunc(s.Placed.Places, func(p ident.Place) bool { return p.Node == n }) {
 		return true
 	}
 	for w := range s.workers() {

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // finishDeadline returns when a finishing job's last workers are stopped, then when they are given
@@ -30,7 +33,7 @@ func (s State) onlyDoneRunning() bool {
 	for w := range s.workers() {
 		switch {
 		case w.State.Ended():
-		case w.State != events.WorkerStateDone:
+		case w.State != roster.WorkerStateDone:
 			return false
 		default:
 			running++
@@ -70,23 +73,23 @@ func allText(n int) string {
 	if n == 1 {
 		return "the worker"
 	}
-	return "all " + events.Plural(n, "worker")
+	return "all " + english.Plural(n, "worker")
 }
 
 // completedText formats those of a generation's workers that have completed the training. Workers
 // of an earlier one may have completed it too.
 func completedText(n, world int) string {
 	if n > world {
-		return events.Plural(n, "worker")
+		return english.Plural(n, "worker")
 	}
-	return fmt.Sprintf("%d of %s", n, events.Plural(world, "worker"))
+	return fmt.Sprintf("%d of %s", n, english.Plural(world, "worker"))
 }
 
 // finished ends a finishing job when its generation's members have ended, or the grace is over.
 func (t *transition) finished() {
 	running, succeeded := 0, 0
 	for w := range t.workers() {
-		if w.State == events.WorkerStateSucceeded || t.Slots[w.Place.String()].Completed {
+		if w.State == roster.WorkerStateSucceeded || t.Slots[w.Place.String()].Completed {
 			succeeded++
 		}
 		if !w.State.Ended() && (t.member(w) || t.View.Generation < t.Finish.Generation) {
@@ -119,7 +122,7 @@ func (t *transition) finished() {
 		t.endJob(events.JobStateSucceeded, "", reason)
 	default:
 		for w := range t.workers() {
-			if w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost {
+			if w.State == roster.WorkerStateFailed || w.State == roster.WorkerStateLost {
 				t.recordFirstError(w)
 			}
 		}
@@ -134,9 +137,9 @@ func (t *transition) finished() {
 // failedAfter returns the first worker of the generation that completed the training whose program
 // failed by itself afterwards, or nil. Its remaining work, such as saving the model, may be
 // incomplete. A worker that was killed from outside had only to exit.
-func (t *transition) failedAfter() *events.WorkerView {
+func (t *transition) failedAfter() *roster.WorkerView {
 	if p := t.Finish.Failed; p != nil {
-		if w := t.worker(*p); w != nil && w.State == events.WorkerStateFailed && w.Generation == t.View.Generation {
+		if w := t.worker(*p); w != nil && w.State == roster.WorkerStateFailed && w.Generation == t.View.Generation {
 			return w
 		}
 	}
@@ -159,7 +162,7 @@ func (t *transition) allSucceeded() bool {
 	for w := range t.workers() {
 		switch {
 		case !t.member(w):
-		case w.State != events.WorkerStateSucceeded:
+		case w.State != roster.WorkerStateSucceeded:
 			return false
 		default:
 			n++
@@ -178,20 +181,20 @@ func (t *transition) world() int {
 // lateExit records how such a worker has ended.
 func (t *transition) lateExit(b events.WorkerExited) {
 	w := t.worker(b.Place)
-	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerStateStopped || w.Detail != events.StillRunning {
+	if w == nil || w.Incarnation != b.Incarnation || w.State != roster.WorkerStateStopped || w.Detail != events.StillRunning {
 		return
 	}
 	w.State, w.Detail, w.Lines, w.Exception = t.exitState(b), b.Detail, b.Lines, b.Exception
 	t.View.Dropped += b.Dropped
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 	t.preferOwnException(w)
-	if w.State == events.WorkerStateFailed && t.View.State == events.JobStateFailed && t.View.FirstError != nil {
+	if w.State == roster.WorkerStateFailed && t.View.State == events.JobStateFailed && t.View.FirstError != nil {
 		t.recordFirstError(w)
 	}
 }
 
 // endJob ends the job for good and drops what was kept for decisions.
-func (t *transition) endJob(s events.JobState, code events.Code, reason string) {
+func (t *transition) endJob(s events.JobState, code errcode.Code, reason string) {
 	v := &t.View
 	t.publishProgress(true)
 	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -29,13 +30,13 @@ Terminal stays terminal.
 	golden.Compare(t, "../../../docs/outcomes.md", b.String())
 }
 
-func exitCode(s events.JobState, c events.Code) string {
+func exitCode(s events.JobState, c errcode.Code) string {
 	switch {
 	case s == events.JobStateSucceeded:
 		return "0"
 	case s == events.JobStateStopped:
 		return "11"
-	case s == events.JobStateFailed && c == events.Exhausted:
+	case s == events.JobStateFailed && c == errcode.Exhausted:
 		return "14"
 	case s == events.JobStateFailed:
 		return "10"

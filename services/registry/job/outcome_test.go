@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // outcomes is the table of how jobs end, which the docs show. Each row begins with generation g1
@@ -17,7 +18,7 @@ var outcomes = []struct {
 	also     string // limits of the job
 	script   string
 	state    events.JobState
-	code     events.Code
+	code     errcode.Code
 }{
 	{
 		"all done, all exit 0", "in-process", "0", "",
@@ -59,14 +60,14 @@ var outcomes = []struct {
 		"done, but every process crashes at the end", "in-process", "20", "",
 		"done a/0=w1 g=1; exit a/0=w1 g=1 code=139 done; exit b/0=w2 g=1 code=1", events.JobStateFailed, "",
 	},
-	{"exit 0 without done, no failure allowed", "in-process", "0", "", "exit a/0=w1 g=1", events.JobStateFailed, events.Exhausted},
+	{"exit 0 without done, no failure allowed", "in-process", "0", "", "exit a/0=w1 g=1", events.JobStateFailed, errcode.Exhausted},
 	{"exit 0 without done, within the budget", "in-process", "1", "", "exit a/0=w1 g=1", events.JobStateRunning, ""},
-	{"a crash, no failure allowed", "in-process", "0", "", "exit a/0=w1 g=1 code=1", events.JobStateFailed, events.Exhausted},
+	{"a crash, no failure allowed", "in-process", "0", "", "exit a/0=w1 g=1 code=1", events.JobStateFailed, errcode.Exhausted},
 	{"a crash within the budget", "in-process", "1", "", "exit a/0=w1 g=1 code=1", events.JobStateRunning, ""},
 	{"two crashes in one generation, one allowed: one fault", "in-process", "1", "", "exit a/0=w1 g=1 code=1; exit b/0=w2 g=1 code=1", events.JobStateRunning, ""},
 	{
 		"crashes in two generations, one allowed", "in-process", "1", "",
-		"exit a/0=w1 g=1 code=1; open 2 cause=worker-failed; seal 2 cause=worker-failed b/0=w2; exit b/0=w2 g=2 code=1", events.JobStateFailed, events.Exhausted,
+		"exit a/0=w1 g=1 code=1; open 2 cause=worker-failed; seal 2 cause=worker-failed b/0=w2; exit b/0=w2 g=2 code=1", events.JobStateFailed, errcode.Exhausted,
 	},
 	{
 		"all crash of one fault, one failure allowed", "in-process", "1", "",
@@ -74,7 +75,7 @@ var outcomes = []struct {
 	},
 	{
 		"a replacement crashes before it is taken in, one allowed", "in-process", "1", "",
-		"exit b/0=w2 g=1 code=1; start b/0=w3#2; exit b/0=w3#2 code=1", events.JobStateFailed, events.Exhausted,
+		"exit b/0=w2 g=1 code=1; start b/0=w3#2; exit b/0=w3#2 code=1", events.JobStateFailed, errcode.Exhausted,
 	},
 	{
 		"failures as old as the window no longer count", "in-process", "1", "per=1h",
@@ -82,7 +83,7 @@ var outcomes = []struct {
 	},
 	{"a worker is stopped", "in-process", "0", "", "exit b/0=w2 g=1 code=-1 asked", events.JobStateRunning, ""},
 	{"a node leaves as planned", "in-process", "0", "", "left b n=1", events.JobStateRunning, ""},
-	{"a node is lost, no failure allowed", "in-process", "0", "", "lost b n=1", events.JobStateFailed, events.Exhausted},
+	{"a node is lost, no failure allowed", "in-process", "0", "", "lost b n=1", events.JobStateFailed, errcode.Exhausted},
 	{"a node is lost within the budget", "in-process", "1", "", "lost b n=1", events.JobStateRunning, ""},
 	{
 		"stopped, all end", "in-process", "0", "",
@@ -101,7 +102,7 @@ var outcomes = []struct {
 	{"any program: one exits 0, the other runs on", "restart", "0", "", "exit a/0=w1 g=1; wait 24h", events.JobStateRunning, ""},
 	{
 		"any program: it fails as it begins, by an error that is in the program", "restart", "20", "",
-		"exit a/0=w1 g=1 code=1 says=NameError:_name_'x'_is_not_defined; exit b/0=w2 g=1 code=1 says=NameError:_name_'x'_is_not_defined", events.JobStateFailed, events.Invalid,
+		"exit a/0=w1 g=1 code=1 says=NameError:_name_'x'_is_not_defined; exit b/0=w2 g=1 code=1 says=NameError:_name_'x'_is_not_defined", events.JobStateFailed, errcode.Invalid,
 	},
 	{
 		"any program: it fails as it begins, by an error that may pass", "restart", "20", "",
@@ -113,7 +114,7 @@ var outcomes = []struct {
 	},
 	{
 		"any program: one exits 0, the other fails, no failure allowed", "restart", "0", "",
-		"exit a/0=w1 g=1; exit b/0=w2 g=1 code=1", events.JobStateFailed, events.Exhausted,
+		"exit a/0=w1 g=1; exit b/0=w2 g=1 code=1", events.JobStateFailed, errcode.Exhausted,
 	},
 	{
 		"any program: all fail of one fault, one failure allowed", "restart", "1", "",
@@ -121,9 +122,9 @@ var outcomes = []struct {
 	},
 	{
 		"any program: the group fails again, one failure allowed", "restart", "1", "",
-		"exit a/0=w1 g=1 code=1; seal 2 cause=worker-failed a/0=w3#2 b/0=w4; exit b/0=w4 g=2 code=1", events.JobStateFailed, events.Exhausted,
+		"exit a/0=w1 g=1 code=1; seal 2 cause=worker-failed a/0=w3#2 b/0=w4; exit b/0=w4 g=2 code=1", events.JobStateFailed, errcode.Exhausted,
 	},
-	{"the command does not exist", "restart", "20", "", "exit a/0=w1 g=1 code=127", events.JobStateFailed, events.Invalid},
+	{"the command does not exist", "restart", "20", "", "exit a/0=w1 g=1 code=127", events.JobStateFailed, errcode.Invalid},
 	{
 		"127 once the program has worked is a failure like others", "restart", "20", "",
 		"ready a/0=w1 g=1 rank=0; exit a/0=w1 g=1 code=127", events.JobStateRunning, "",
@@ -134,7 +135,7 @@ var outcomes = []struct {
 	},
 	{
 		"lost during a planned change, no failure allowed", "in-process", "0", "",
-		"ready a/0=w1 g=1 rank=0 step=1; scale workers=1:1; open 2 cause=shrink; lost b n=1", events.JobStateFailed, events.Exhausted,
+		"ready a/0=w1 g=1 rank=0 step=1; scale workers=1:1; open 2 cause=shrink; lost b n=1", events.JobStateFailed, errcode.Exhausted,
 	},
 	{
 		"a planned change, no failure allowed", "in-process", "0", "",
@@ -143,7 +144,7 @@ var outcomes = []struct {
 	{
 		"the same step kills three times", "in-process", "20", "samestep=3",
 		"ready a/0=w1 g=1 rank=0 step=1; exit a/0=w1 g=1 code=1 commit=40; seal 2 cause=worker-failed b/0=w2 commit=40; exit b/0=w2 g=2 code=1 commit=40 in=1; " +
-			"seal 3 cause=worker-failed a/0=w3#2 commit=40 in=1; exit a/0=w3#2 g=3 code=1", events.JobStateFailed, events.Invalid,
+			"seal 3 cause=worker-failed a/0=w3#2 commit=40 in=1; exit a/0=w3#2 g=3 code=1", events.JobStateFailed, errcode.Invalid,
 	},
 	{
 		"three steps kill once each", "in-process", "20", "samestep=3",
@@ -157,7 +158,7 @@ var outcomes = []struct {
 	},
 	{
 		"fails three times before its first step", "in-process", "20", "samestep=3",
-		"exit a/0=w1 g=1 code=1; start a/0=w3#2; exit a/0=w3#2 code=1; start a/0=w4#3; exit a/0=w4#3 code=1", events.JobStateFailed, events.Invalid,
+		"exit a/0=w1 g=1 code=1; start a/0=w3#2; exit a/0=w3#2 code=1; start a/0=w4#3; exit a/0=w4#3 code=1", events.JobStateFailed, errcode.Invalid,
 	},
 	{
 		"a newcomer dies three times while the job makes steps", "in-process", "20", "samestep=3",
@@ -166,7 +167,7 @@ var outcomes = []struct {
 	},
 	{
 		"reset limit 0: the first regroup", "in-process", "20", "resets=0",
-		"exit b/0=w2 g=1 code=1; open 2 cause=worker-failed", events.JobStateFailed, events.Exhausted,
+		"exit b/0=w2 g=1 code=1; open 2 cause=worker-failed", events.JobStateFailed, errcode.Exhausted,
 	},
 	{"reset limit 0: no regroup", "in-process", "20", "resets=0", "ready a/0=w1 g=1 rank=0 step=1; wait 24h", events.JobStateRunning, ""},
 	{
@@ -175,11 +176,11 @@ var outcomes = []struct {
 	},
 	{
 		"reset limit 1: the second regroup, a planned one", "in-process", "20", "resets=1",
-		"exit b/0=w2 g=1 code=1; open 2 cause=worker-failed; seal 2 cause=worker-failed a/0=w1; open 3 cause=shrink", events.JobStateFailed, events.Exhausted,
+		"exit b/0=w2 g=1 code=1; open 2 cause=worker-failed; seal 2 cause=worker-failed a/0=w1; open 3 cause=shrink", events.JobStateFailed, errcode.Exhausted,
 	},
 	{
 		"below min for the elastic timeout", "in-process", "20", "timeout=10m",
-		"lost a n=1; lost b n=1; open 2 cause=node-lost; wait 10m", events.JobStateFailed, events.Unavailable,
+		"lost a n=1; lost b n=1; open 2 cause=node-lost; wait 10m", events.JobStateFailed, errcode.Unavailable,
 	},
 	{
 		"below min for less than the elastic timeout", "in-process", "20", "timeout=10m",
@@ -187,7 +188,7 @@ var outcomes = []struct {
 	},
 	{
 		"a hang, all come back, no failure allowed", "in-process", "0", "hang=5m",
-		"ready a/0=w1 g=1 rank=0 step=7; wait 5m; standstill g=1 step=7 for=5m; open 2 cause=hang; seal 2 cause=hang a/0=w1 b/0=w2", events.JobStateFailed, events.Exhausted,
+		"ready a/0=w1 g=1 rank=0 step=7; wait 5m; standstill g=1 step=7 for=5m; open 2 cause=hang; seal 2 cause=hang a/0=w1 b/0=w2", events.JobStateFailed, errcode.Exhausted,
 	},
 	{
 		"a hang, one does not come back, within the budget", "in-process", "1", "hang=5m",
@@ -195,7 +196,7 @@ var outcomes = []struct {
 	},
 	{
 		"a hang, nobody comes back, no failure allowed", "in-process", "0", "hang=5m",
-		"ready a/0=w1 g=1 rank=0 step=7; wait 5m; standstill g=1 step=7 for=5m; open 2 cause=hang; missed 2 a/0=w1 b/0=w2; wait 5s", events.JobStateFailed, events.Exhausted,
+		"ready a/0=w1 g=1 rank=0 step=7; wait 5m; standstill g=1 step=7 for=5m; open 2 cause=hang; missed 2 a/0=w1 b/0=w2; wait 5s", events.JobStateFailed, errcode.Exhausted,
 	},
 	{
 		"a false alarm: peers accuse each other and all come back", "in-process", "0", "",
@@ -212,12 +213,12 @@ var outcomes = []struct {
 	},
 	{
 		"any program: killed from outside, no failure allowed", "restart", "0", "",
-		"exit a/0=w1 g=1 signal=SIGKILL code=-1", events.JobStateFailed, events.Exhausted,
+		"exit a/0=w1 g=1 signal=SIGKILL code=-1", events.JobStateFailed, errcode.Exhausted,
 	},
 	{
 		"any program: the same step kills three times", "restart", "20", "samestep=3",
 		"exit a/0=w1 g=1 code=1 step=40; seal 2 cause=worker-failed a/0=w3#2 b/0=w4; exit a/0=w3#2 g=2 code=1 step=40; " +
-			"seal 3 cause=worker-failed a/0=w5#3 b/0=w6; exit b/0=w6 g=3 code=1 step=40", events.JobStateFailed, events.Invalid,
+			"seal 3 cause=worker-failed a/0=w5#3 b/0=w6; exit b/0=w6 g=3 code=1 step=40", events.JobStateFailed, errcode.Invalid,
 	},
 	{
 		"any program: one that reports no steps fails three times", "restart", "20", "samestep=3",
@@ -227,7 +228,7 @@ var outcomes = []struct {
 	{
 		"any program: a hang, the group is started again, no failure allowed", "restart", "0", "hang=5m",
 		"progress g=1 step=7; wait 5m; standstill g=1 step=7 for=5m; open 2 cause=hang; exit a/0=w1 g=1 code=-1 asked; exit b/0=w2 g=1 code=-1 asked; " +
-			"seal 2 cause=hang a/0=w3 b/0=w4", events.JobStateFailed, events.Exhausted,
+			"seal 2 cause=hang a/0=w3 b/0=w4", events.JobStateFailed, errcode.Exhausted,
 	},
 }
 

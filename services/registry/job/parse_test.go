@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -47,39 +49,39 @@ func (a args) workers() spec.Workers {
 	return spec.Workers{Min: lo, Max: hi}
 }
 
-func place(t testing.TB, s string) events.Place {
+func place(t testing.TB, s string) ident.Place {
 	node, slot, _ := strings.Cut(s, "/")
 	n, err := strconv.Atoi(slot)
 	if err != nil {
 		t.Fatalf("%q is no place", s)
 	}
-	return events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
+	return ident.Place{Node: ident.NodeID(node), Slot: ident.Slot(n)}
 }
 
 // workerRef parses a/0=w1#2: a place, its worker and the attempt.
-func workerRef(t testing.TB, s string) events.WorkerRef {
+func workerRef(t testing.TB, s string) roster.WorkerRef {
 	p, name, _ := strings.Cut(s, "=")
 	name, attempt, found := strings.Cut(name, "#")
 	n := 1
 	if found {
 		n, _ = strconv.Atoi(attempt)
 	}
-	return events.WorkerRef{Job: demo, Place: place(t, p), Incarnation: events.Incarnation(name), Attempt: n, Agent: "A1", PID: 100}
+	return roster.WorkerRef{Job: demo, Place: place(t, p), Incarnation: ident.Incarnation(name), Attempt: n, Agent: "A1", PID: 100}
 }
 
-func (a args) ref() events.WorkerRef {
+func (a args) ref() roster.WorkerRef {
 	for _, r := range a.rest {
 		if strings.Contains(r, "/") {
 			ref := workerRef(a.t, r)
-			ref.Generation = events.Generation(a.num("g"))
+			ref.Generation = ident.Generation(a.num("g"))
 			if agent := a.named["agent"]; agent != "" {
-				ref.Agent = events.Incarnation(agent)
+				ref.Agent = ident.Incarnation(agent)
 			}
 			return ref
 		}
 	}
 	a.t.Fatalf("no worker in %v", a.rest)
-	return events.WorkerRef{}
+	return roster.WorkerRef{}
 }
 
 func (a args) cause() events.Cause {
@@ -137,14 +139,14 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		return events.PlacementWaiting{Job: demo, Reason: a.text("reason")}, number
 	case "open":
 		g, _ := strconv.Atoi(a.rest[0])
-		return events.RoundOpened{Job: demo, Proposed: events.Generation(g), Cause: a.cause()}, number
+		return events.RoundOpened{Job: demo, Proposed: ident.Generation(g), Cause: a.cause()}, number
 	case "seal":
 		return a.seal(), number
 	case "missed":
 		g, _ := strconv.Atoi(a.rest[0])
-		return events.RoundMissed{Job: demo, Proposed: events.Generation(g), Missing: a.seal().Members}, number
+		return events.RoundMissed{Job: demo, Proposed: ident.Generation(g), Missing: a.seal().Members}, number
 	case "progress":
-		p := events.Progress{Job: demo, Generation: events.Generation(a.num("g")), Step: uint64(a.num("step"))}
+		p := events.Progress{Job: demo, Generation: ident.Generation(a.num("g")), Step: uint64(a.num("step"))}
 		if c := a.commit(p.Generation); c.Step > 0 {
 			p.Commit = &c
 		}
@@ -153,7 +155,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		}
 		return p, 0
 	case "standstill":
-		return events.StepsStalled{Job: demo, Generation: events.Generation(a.num("g")), Step: uint64(a.num("step")), For: a.duration("for")}, 0
+		return events.StepsStalled{Job: demo, Generation: ident.Generation(a.num("g")), Step: uint64(a.num("step")), For: a.duration("for")}, 0
 	case "start":
 		return events.WorkerStarted{WorkerRef: a.ref()}, 0
 	case "ready":
@@ -173,20 +175,20 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
 		}
 		if typ, message, found := strings.Cut(a.text("exception"), ": "); found {
-			e.Exception = &events.Exception{Type: typ, Message: message, Peer: a.has("peer"), BeforeMS: a.num("before")}
+			e.Exception = &roster.Exception{Type: typ, Message: message, Peer: a.has("peer"), BeforeMS: a.num("before")}
 			e.Detail = e.Exception.String() + ", " + e.Detail
 		}
 		e.AgeMS = a.num("age")
 		e.LivedMS = events.Milliseconds(a.duration("lived").D())
 		return e, 0
 	case "joined", "lost", "left":
-		f := events.NodeFact{Node: events.NodeID(a.rest[0]), Incarnation: "A1", Reason: a.text("reason"), Departing: a.has("departing")}
+		f := events.NodeFact{Node: ident.NodeID(a.rest[0]), Incarnation: "A1", Reason: a.text("reason"), Departing: a.has("departing")}
 		if agent := a.named["agent"]; agent != "" {
-			f.Incarnation = events.Incarnation(agent)
+			f.Incarnation = ident.Incarnation(agent)
 		}
 		if parted := a.named["parted"]; parted != "" {
 			for p := range strings.SplitSeq(parted, ",") {
-				f.LeftIncarnations = append(f.LeftIncarnations, events.Incarnation(p))
+				f.LeftIncarnations = append(f.LeftIncarnations, ident.Incarnation(p))
 			}
 		}
 		switch words[0] {
@@ -202,14 +204,14 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 }
 
 // commit returns a commit of generation g; in=N names another one.
-func (a args) commit(g events.Generation) events.Commit {
+func (a args) commit(g ident.Generation) roster.Commit {
 	if a.named["commit"] == "" {
-		return events.Commit{}
+		return roster.Commit{}
 	}
 	if in := a.num("in"); in > 0 {
-		g = events.Generation(in)
+		g = ident.Generation(in)
 	}
-	return events.Commit{Generation: g, Step: uint64(a.num("commit"))}
+	return roster.Commit{Generation: g, Step: uint64(a.num("commit"))}
 }
 
 func (a args) duration(key string) spec.Duration {
@@ -227,18 +229,18 @@ func (a args) duration(key string) spec.Duration {
 func (a args) seal() events.RoundSealed {
 	g, _ := strconv.Atoi(a.rest[0])
 	b := events.RoundSealed{
-		Job: demo, Generation: events.Generation(g), Cause: a.cause(), From: events.Generation(a.num("from")),
+		Job: demo, Generation: ident.Generation(g), Cause: a.cause(), From: ident.Generation(a.num("from")),
 		NoticeMS: a.num("notice"), JudgeMS: a.num("judge"), BackOffMS: a.num("backoff"), NoProgress: int(a.num("noprogress")),
 	}
 	for i, r := range a.rest[1:] {
 		ref := workerRef(a.t, r)
-		b.Members = append(b.Members, events.Member{
-			Place: ref.Place, Incarnation: ref.Incarnation, Agent: events.Incarnation(a.named["agent"]), Attempt: ref.Attempt, Rank: i,
+		b.Members = append(b.Members, roster.Member{
+			Place: ref.Place, Incarnation: ref.Incarnation, Agent: ident.Incarnation(a.named["agent"]), Attempt: ref.Attempt, Rank: i,
 			Commit: a.commit(b.Generation - 1),
 		})
 	}
 	if p := a.named["excluded"]; p != "" {
-		b.Excluded = events.Places{workerRef(a.t, p).Place}
+		b.Excluded = ident.Places{workerRef(a.t, p).Place}
 	}
 	return b
 }

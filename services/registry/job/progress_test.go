@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -36,10 +38,10 @@ func TestACourseHasFewPoints(t *testing.T) {
 	}
 	step(events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"train"}, Workers: spec.Workers{Min: 1, Max: 1}}})
 	began := now
-	p := events.Place{Node: "a"}
-	ref := events.WorkerRef{Job: demo, Place: p, Incarnation: "w1", Attempt: 1, Agent: "A1", Generation: 1}
-	step(events.PlacementSet{Job: demo, Places: events.Places{p}})
-	step(events.RoundSealed{Job: demo, Generation: 1, Members: events.MemberTable{{Place: p, Incarnation: "w1", Agent: "A1", Attempt: 1}}, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}})
+	p := ident.Place{Node: "a"}
+	ref := roster.WorkerRef{Job: demo, Place: p, Incarnation: "w1", Attempt: 1, Agent: "A1", Generation: 1}
+	step(events.PlacementSet{Job: demo, Places: ident.Places{p}})
+	step(events.RoundSealed{Job: demo, Generation: 1, Members: roster.MemberTable{{Place: p, Incarnation: "w1", Agent: "A1", Attempt: 1}}, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}})
 	step(events.WorkerReady{WorkerRef: ref, Step: 1})
 	const week = 7 * 24 * 3600
 	for i := uint64(1); i <= week; i++ {

@@ -9,6 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -20,17 +22,17 @@ func history(t *rapid.T, restart bool) []events.Body {
 	attempt := map[string]int{"a": 1, "b": 1, "c": 1}
 	agent := map[string]int{"a": 1, "b": 1, "c": 1}
 	gen := map[string]int{}
-	ref := func(n string, g int) events.WorkerRef {
+	ref := func(n string, g int) roster.WorkerRef {
 		inc := fmt.Sprintf("%s-%02d", n, attempt[n])
 		if restart {
 			inc = fmt.Sprintf("%s-%02d", n, attempt[n]*10+gen[n])
 		}
-		return events.WorkerRef{
-			Job: demo, Place: events.Place{Node: events.NodeID(n)}, Incarnation: events.Incarnation(inc),
-			Attempt: attempt[n], Agent: events.Incarnation(fmt.Sprintf("%s-agent-%d", n, agent[n])), Generation: events.Generation(g),
+		return roster.WorkerRef{
+			Job: demo, Place: ident.Place{Node: ident.NodeID(n)}, Incarnation: ident.Incarnation(inc),
+			Attempt: attempt[n], Agent: ident.Incarnation(fmt.Sprintf("%s-agent-%d", n, agent[n])), Generation: ident.Generation(g),
 		}
 	}
-	var places []events.Place
+	var places []ident.Place
 	for _, n := range nodes {
 		places = append(places, ref(n, 0).Place)
 	}
@@ -38,12 +40,12 @@ func history(t *rapid.T, restart bool) []events.Body {
 	generations := rapid.IntRange(1, 5).Draw(t, "generations")
 	cause := events.CauseStart
 	for g := 1; g <= generations; g++ {
-		seal := events.RoundSealed{Job: demo, Generation: events.Generation(g), Cause: events.Cause{Kind: cause, Rank: -1}, JudgeMS: 5}
-		facts = append(facts, events.RoundOpened{Job: demo, Proposed: events.Generation(g), Cause: seal.Cause})
+		seal := events.RoundSealed{Job: demo, Generation: ident.Generation(g), Cause: events.Cause{Kind: cause, Rank: -1}, JudgeMS: 5}
+		facts = append(facts, events.RoundOpened{Job: demo, Proposed: ident.Generation(g), Cause: seal.Cause})
 		for rank, n := range nodes {
 			gen[n] = g
 			r := ref(n, g)
-			seal.Members = append(seal.Members, events.Member{Place: r.Place, Incarnation: r.Incarnation, Attempt: r.Attempt, Rank: rank})
+			seal.Members = append(seal.Members, roster.Member{Place: r.Place, Incarnation: r.Incarnation, Attempt: r.Attempt, Rank: rank})
 			facts = append(facts, events.WorkerStarted{WorkerRef: r})
 		}
 		facts = append(facts, seal)
@@ -61,15 +63,15 @@ func history(t *rapid.T, restart bool) []events.Body {
 				cause = events.CauseWorkerFailed
 			case "stands":
 				facts = append(facts,
-					events.Progress{Job: demo, Generation: events.Generation(g), Step: uint64(g)},
-					events.StepsStalled{Job: demo, Generation: events.Generation(g), Step: uint64(g), For: spec.Duration(time.Minute)},
-					events.RoundMissed{Job: demo, Proposed: events.Generation(g + 1), Missing: seal.Members[:1]})
+					events.Progress{Job: demo, Generation: ident.Generation(g), Step: uint64(g)},
+					events.StepsStalled{Job: demo, Generation: ident.Generation(g), Step: uint64(g), For: spec.Duration(time.Minute)},
+					events.RoundMissed{Job: demo, Proposed: ident.Generation(g + 1), Missing: seal.Members[:1]})
 				cause = events.CauseHang
 			case "asked":
 				facts = append(facts, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: -1, Asked: true})
 				attempt[n]++
 			case "lost":
-				facts = append(facts, events.NodeLost{NodeFact: events.NodeFact{Node: events.NodeID(n), Incarnation: ref(n, g).Agent}})
+				facts = append(facts, events.NodeLost{NodeFact: events.NodeFact{Node: ident.NodeID(n), Incarnation: ref(n, g).Agent}})
 				attempt[n]++
 				agent[n]++
 				cause = events.CauseNodeLost
@@ -113,7 +115,7 @@ func TestAnyHistory(t *testing.T) {
 			recovery = spec.RecoveryRestart
 		}
 		w := newWorld()
-		inv := &invariants{budget: budget, verdicts: map[string]string{}, counted: map[string]bool{}, paid: map[events.Generation]bool{}}
+		inv := &invariants{budget: budget, verdicts: map[string]string{}, counted: map[string]bool{}, paid: map[ident.Generation]bool{}}
 		inv.check(rt, w, w.step(t, events.JobSubmit{Spec: spec.Job{
 			Name: "demo", Command: []string{"x"}, Recovery: recovery,
 			Workers: spec.Workers{Min: 1, Max: 3}, Failures: spec.Failures{Max: &budget, SameStep: rapid.IntRange(1, 4).Draw(rt, "samestep")},
@@ -158,7 +160,7 @@ type invariants struct {
 	finish   int
 	verdicts map[string]string // by place and dead worker
 	counted  map[string]bool   // by place and worker
-	paid     map[events.Generation]bool
+	paid     map[ident.Generation]bool
 }
 
 func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {

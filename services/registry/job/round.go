@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // Superseded reports whether a fact of the placement family is no newer than the last one applied.
@@ -39,7 +42,7 @@ func (t *transition) placed(b events.PlacementSet) {
 	}
 	if t.View.State == events.JobStateWaiting {
 		t.View.Reason = fmt.Sprintf("has %d of the wanted %s, waits for its workers to start", len(b.Places),
-			events.Between(t.View.Spec.Workers.Min, t.View.Spec.Workers.Max, "place"))
+			english.Between(t.View.Spec.Workers.Min, t.View.Spec.Workers.Max, "place"))
 	}
 }
 
@@ -78,7 +81,7 @@ func (t *transition) sealed(b events.RoundSealed) {
 	t.correctFailureSteps(b)
 	// The commit in the seal is new if the worker's fact is still on its way.
 	if b.From > t.LastGood {
-		t.generationGood(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
+		t.generationGood(events.WorkerReady{WorkerRef: roster.WorkerRef{Generation: b.From}})
 	}
 	running := t.waitingOrRunning()
 	if running && v.Generation > 0 {
@@ -131,8 +134,8 @@ func (t *transition) sealed(b events.RoundSealed) {
 
 // sealMember makes the worker of a place a member of the current generation. The seal determines
 // the incarnation, unless that one has ended before the seal arrived.
-func (t *transition) sealMember(m events.Member) {
-	ref := events.WorkerRef{
+func (t *transition) sealMember(m roster.Member) {
+	ref := roster.WorkerRef{
 		Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Agent: m.Agent, Attempt: m.Attempt,
 		Generation: t.View.Generation, PID: m.PID,
 	}
@@ -150,14 +153,14 @@ func (t *transition) sealMember(m events.Member) {
 		*w = newWorker(ref)
 	}
 	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's previous agent does not end it
-	if w.State == events.WorkerStateLost && !t.onLostNode(w) && !t.succeededMeanwhile(w) {
+	if w.State == roster.WorkerStateLost && !t.onLostNode(w) && !t.succeededMeanwhile(w) {
 		// It has joined since: its node returned, or it was only slow. It is not counted again.
 		t.markRunning(w)
 	}
-	if w.State == events.WorkerStateStarting || (w.State == events.WorkerStateReady && w.Generation < t.View.Generation) {
-		w.State = events.WorkerStateRunning
+	if w.State == roster.WorkerStateStarting || (w.State == roster.WorkerStateReady && w.Generation < t.View.Generation) {
+		w.State = roster.WorkerStateRunning
 	}
-	if w.State == events.WorkerStateFailed && t.Slots[m.Place.String()].JudgedIncarnation == w.Incarnation {
+	if w.State == roster.WorkerStateFailed && t.Slots[m.Place.String()].JudgedIncarnation == w.Incarnation {
 		// Its failure was counted before it was known to be a member.
 		t.CountedGeneration = max(t.CountedGeneration, t.View.Generation)
 	}
@@ -224,15 +227,15 @@ func (t *transition) participantsSet(b events.RoundParticipantsSet) {
 	if !b.Closed || len(b.Places) >= t.View.Spec.Workers.Min {
 		return
 	}
-	have := fmt.Sprintf("%d of at least %s", len(b.Nodes), events.Plural(t.View.Spec.Rendezvous.Nodes.Min, "node"))
+	have := fmt.Sprintf("%d of at least %s", len(b.Nodes), english.Plural(t.View.Spec.Rendezvous.Nodes.Min, "node"))
 	switch t.View.State {
 	case events.JobStateWaiting:
 		if b.Abandoned {
-			t.endJob(events.JobStateFailed, events.Unavailable, "no generation began: "+b.Reason)
+			t.endJob(events.JobStateFailed, errcode.Unavailable, "no generation began: "+b.Reason)
 			return
 		}
 		t.endJob(events.JobStateStopped, "", "the rendezvous was closed before a generation began: "+have+" had come")
 	case events.JobStateRunning:
-		t.endJob(events.JobStateFailed, events.Unavailable, "the rendezvous is closed and only "+have+" are left: "+b.Reason)
+		t.endJob(events.JobStateFailed, errcode.Unavailable, "the rendezvous is closed and only "+have+" are left: "+b.Reason)
 	}
 }

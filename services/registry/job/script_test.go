@@ -12,12 +12,16 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-const demo = events.JobID("demo-0001")
+const demo = ident.JobID("demo-0001")
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -43,9 +47,9 @@ func newWorld() *world {
 func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision {
 	t.Helper()
 	w.n++
-	in := events.Input{ID: "in" + strconv.Itoa(w.n), Source: cmp.Or(w.source, "/test"), Number: number, Trace: events.JobTrace(demo), Body: b}
+	in := events.Input{ID: "in" + strconv.Itoa(w.n), Source: cmp.Or(w.source, "/test"), Number: number, Trace: tracing.JobTrace(demo), Body: b}
 	if w.s.LastGood > 0 { // as the rendezvous and the agents derive it
-		in.Trace = events.TraceOf(demo, w.s.LastGood)
+		in.Trace = tracing.IncidentTrace(demo, w.s.LastGood)
 	}
 	if w.trace != "" {
 		in.Trace, w.trace = w.trace, ""
@@ -129,7 +133,7 @@ func show(out *strings.Builder, d events.Decision) {
 		fmt.Fprintln(out, strings.TrimSpace("  "+entry+" "+strings.Join(fields, " ")))
 	}
 	if d.Refusal != nil {
-		fmt.Fprintf(out, "refused, %s: %s\n", events.CodeOf(d.Refusal), strings.ReplaceAll(d.Refusal.Error(), "\n", " | "))
+		fmt.Fprintf(out, "refused, %s: %s\n", errcode.Of(d.Refusal), strings.ReplaceAll(d.Refusal.Error(), "\n", " | "))
 	}
 	for _, s := range d.Spans {
 		fmt.Fprintf(out, "span %q %s %s", s.Name, s.End.Sub(s.Start), under(s))
@@ -146,15 +150,15 @@ func show(out *strings.Builder, d events.Decision) {
 // under returns the trace that a span belongs to.
 func under(s events.Span) string {
 	at := map[string]string{
-		events.JobTrace(demo): "the start", clientTrace: "the client's own",
+		tracing.JobTrace(demo): "the start", clientTrace: "the client's own",
 	}
-	for _, node := range []events.NodeID{"a", "b", "c"} {
-		for _, inc := range []events.Incarnation{"A0", "A1", "A2", "A3", "B1", "B2"} {
-			at[events.NodeTrace(node, inc)] = fmt.Sprintf("the loss of %s under %s", node, inc)
+	for _, node := range []ident.NodeID{"a", "b", "c"} {
+		for _, inc := range []ident.Incarnation{"A0", "A1", "A2", "A3", "B1", "B2"} {
+			at[tracing.NodeTrace(node, inc)] = fmt.Sprintf("the loss of %s under %s", node, inc)
 		}
 	}
-	for g := range events.Generation(10) {
-		at[events.TraceOf(demo, g)] = "the incident after " + g.String()
+	for g := range ident.Generation(10) {
+		at[tracing.IncidentTrace(demo, g)] = "the incident after " + g.String()
 	}
 	switch {
 	case at[s.Parent] != "" && s.Self == "":
@@ -176,7 +180,7 @@ func status(v events.JobView) string {
 		if w.Rank >= 0 {
 			rank = fmt.Sprintf(" rank %d of %s", w.Rank, w.Generation)
 		}
-		if w.State == events.WorkerStateStopped && w.Detail != "" {
+		if w.State == roster.WorkerStateStopped && w.Detail != "" {
 			rank += " (" + w.Detail + ")"
 		}
 		ws = append(ws, fmt.Sprintf("%s %s %s%s", w.Place, w.Incarnation, w.State, rank))

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // Attributes of spans.
@@ -50,10 +53,10 @@ func (t *transition) exitSpan(b events.WorkerExited) {
 // nodeSpan emits the spans of discovery's loss of a node and of the registry's reaction. Both
 // belong to the incident, or to the job's start before the first good step. Discovery cannot emit
 // its span there, because it knows no jobs.
-func (t *transition) nodeSpan(node events.NodeID, inc events.Incarnation, why string) {
-	parent := events.JobTrace(t.View.Job)
+func (t *transition) nodeSpan(node ident.NodeID, inc ident.Incarnation, why string) {
+	parent := tracing.JobTrace(t.View.Job)
 	if t.LastGood > 0 {
-		parent = events.TraceOf(t.View.Job, t.LastGood)
+		parent = tracing.IncidentTrace(t.View.Job, t.LastGood)
 	}
 	parent = t.incidentTrace(parent)
 	observed := t.now
@@ -65,7 +68,7 @@ func (t *transition) nodeSpan(node events.NodeID, inc events.Incarnation, why st
 		Attributes: map[string]string{attrJob: string(t.View.Job), attrNode: string(node)},
 	}
 	if inc != "" {
-		verdict.Links = []string{events.NodeTrace(node, inc)}
+		verdict.Links = []string{tracing.NodeTrace(node, inc)}
 	}
 	t.d.Spans = append(t.d.Spans, verdict)
 	t.span(events.Span{
@@ -74,7 +77,7 @@ func (t *transition) nodeSpan(node events.NodeID, inc events.Incarnation, why st
 	})
 }
 
-func (t *transition) verdictSpan(kind string, w *events.WorkerView) {
+func (t *transition) verdictSpan(kind string, w *roster.WorkerView) {
 	t.span(events.Span{Name: "verdict job." + kind, Parent: t.incidentTrace(t.in.Trace), Start: t.now, End: t.now, Attributes: map[string]string{
 		attrGeneration: number(t.View.Generation), attrNode: string(w.Place.Node), attrRank: strconv.Itoa(w.Rank),
 	}})
@@ -82,9 +85,9 @@ func (t *transition) verdictSpan(kind string, w *events.WorkerView) {
 
 // startSpan emits the root span of a job's start, from submit to first good step. If the client has
 // its own trace, the span is emitted there too.
-func (t *transition) startSpan(g events.Generation) {
+func (t *transition) startSpan(g ident.Generation) {
 	start := events.Span{
-		Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,
+		Name: "job start", Self: tracing.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,
 		Attributes: map[string]string{attrGeneration: number(g)},
 	}
 	if t.Client != "" {
@@ -94,7 +97,7 @@ func (t *transition) startSpan(g events.Generation) {
 	if t.Client != "" {
 		t.span(events.Span{
 			Name: "start of job " + string(t.View.Job), Parent: t.Client, Start: t.View.Submitted, End: t.now,
-			Attributes: map[string]string{attrGeneration: number(g)}, Links: []string{events.JobTrace(t.View.Job)},
+			Attributes: map[string]string{attrGeneration: number(g)}, Links: []string{tracing.JobTrace(t.View.Job)},
 		})
 	}
 }
@@ -130,4 +133,4 @@ func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.
 	t.span(s)
 }
 
-func number(g events.Generation) string { return strconv.FormatUint(uint64(g), 10) }
+func number(g ident.Generation) string { return strconv.FormatUint(uint64(g), 10) }

@@ -34,6 +34,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -47,30 +49,30 @@ type State struct {
 	Placed  Placement `json:"placed"`         // the scheduler's last placement
 	Pending Pending   `json:"pending"`        // the round that is not sealed yet
 	// Traceparent of the submit, if the client has its own trace.
-	Client            string            `json:"client,omitempty"`
-	LastGood          events.Generation `json:"last_good,omitempty"`          // newest generation with a good step
-	Broken            events.Generation `json:"broken,omitempty"`             // newest generation that is known to have lost a member
-	CountedGeneration events.Generation `json:"counted_generation,omitempty"` // newest generation whose break was counted
+	Client            string           `json:"client,omitempty"`
+	LastGood          ident.Generation `json:"last_good,omitempty"`          // newest generation with a good step
+	Broken            ident.Generation `json:"broken,omitempty"`             // newest generation that is known to have lost a member
+	CountedGeneration ident.Generation `json:"counted_generation,omitempty"` // newest generation whose break was counted
 	// In-process recovery: newest commit that the current generation could return to.
-	Commit        events.Commit         `json:"commit,omitzero"`
+	Commit        roster.Commit         `json:"commit,omitzero"`
 	Finish        Finish                `json:"finish"`
 	Incident      *Incident             `json:"incident,omitempty"`       // private part of View.OpenIncident
 	IncidentCount int                   `json:"incident_count,omitempty"` // incidents so far
 	Slots         map[string]SlotRecord `json:"slots,omitempty"`          // by place
 	// Nodes of this job that have joined, were lost or have left.
-	Nodes   map[events.NodeID]Node `json:"nodes,omitempty"`
-	Timing  []Timing               `json:"timing,omitempty"`  // of the newest generations
-	Reports []ReportedStates       `json:"reports,omitempty"` // by the members of the newest generations
+	Nodes   map[ident.NodeID]Node `json:"nodes,omitempty"`
+	Timing  []Timing              `json:"timing,omitempty"`  // of the newest generations
+	Reports []ReportedStates      `json:"reports,omitempty"` // by the members of the newest generations
 	// Consecutive generations that were lost without progress, according to the newest seal.
 	NoProgress int `json:"no_progress,omitempty"`
 	// What has ended the newest generations, if a retry does not fix it.
 	Permanent PermanentFailure `json:"permanent,omitzero"`
 	Early     EarlyEnds        `json:"early,omitzero"`
 	// The job ends once the cause is known, or after a short wait.
-	Exhaustion     *Exhaustion       `json:"exhaustion,omitempty"`
-	Stall          Stall             `json:"stall,omitzero"`            // the newest one
-	StepGeneration events.Generation `json:"step_generation,omitempty"` // generation in which View.Step was made
-	Published      Published         `json:"published,omitzero"`
+	Exhaustion     *Exhaustion      `json:"exhaustion,omitempty"`
+	Stall          Stall            `json:"stall,omitzero"`            // the newest one
+	StepGeneration ident.Generation `json:"step_generation,omitempty"` // generation in which View.Step was made
+	Published      Published        `json:"published,omitzero"`
 	// Rank 0 was ready before the seal of its generation arrived.
 	EarlyReady *events.WorkerReady `json:"early_ready,omitempty"`
 }
@@ -92,50 +94,50 @@ type Removed struct {
 
 // SubmittedBy reports whether an event submitted the job.
 func (r Removed) SubmittedBy(source, id string) bool {
-	return r.Origin == events.Origin(source, id)
+	return r.Origin == ident.Origin(source, id)
 }
 
 // Placement is the job's placement by the scheduler.
 type Placement struct {
-	Number uint64         `json:"number,omitempty"`
-	Places []events.Place `json:"places,omitempty"`
+	Number uint64        `json:"number,omitempty"`
+	Places []ident.Place `json:"places,omitempty"`
 }
 
 // Pending is the round that is not sealed yet.
 type Pending struct {
-	Proposed events.Generation `json:"proposed,omitempty"`
-	Cause    events.CauseKind  `json:"cause,omitempty"`
-	Planned  bool              `json:"planned,omitempty"` // the current generation works on meanwhile
-	Since    time.Time         `json:"since,omitzero"`    // when the wait for it began; see updatePendingSince
+	Proposed ident.Generation `json:"proposed,omitempty"`
+	Cause    events.CauseKind `json:"cause,omitempty"`
+	Planned  bool             `json:"planned,omitempty"` // the current generation works on meanwhile
+	Since    time.Time        `json:"since,omitzero"`    // when the wait for it began; see updatePendingSince
 }
 
 // Finish is the end of the training.
 type Finish struct {
-	Since      time.Time         `json:"since,omitzero"`       // when the first worker was done
-	Stopped    time.Time         `json:"stopped,omitzero"`     // when the remaining workers were stopped
-	Now        bool              `json:"now,omitempty"`        // without grace
-	Generation events.Generation `json:"generation,omitempty"` // newest generation in which a worker was done
-	Reported   bool              `json:"reported,omitempty"`   // a worker has reported its result
-	Step       uint64            `json:"step,omitempty"`       // of that result
+	Since      time.Time        `json:"since,omitzero"`       // when the first worker was done
+	Stopped    time.Time        `json:"stopped,omitzero"`     // when the remaining workers were stopped
+	Now        bool             `json:"now,omitempty"`        // without grace
+	Generation ident.Generation `json:"generation,omitempty"` // newest generation in which a worker was done
+	Reported   bool             `json:"reported,omitempty"`   // a worker has reported its result
+	Step       uint64           `json:"step,omitempty"`       // of that result
 	// All workers have ended, and the job waits for the result until then.
 	ReportBy time.Time `json:"report_by,omitzero"`
 	// First worker that failed by itself after it had completed the training.
-	Failed *events.Place `json:"failed,omitempty"`
+	Failed *ident.Place `json:"failed,omitempty"`
 	// A report of an incarnation that was over, until its exit confirms it.
 	LateReport *events.WorkerDone `json:"late_report,omitempty"`
 }
 
 // SlotRecord is the record of a place besides its newest worker.
 type SlotRecord struct {
-	Ended             []events.Incarnation `json:"ended,omitempty"`              // newest incarnations that have ended, oldest first
-	JudgedIncarnation events.Incarnation   `json:"judged_incarnation,omitempty"` // newest incarnation with a verdict
-	Verdict           verdict              `json:"verdict,omitempty"`            // about JudgedIncarnation
-	Removed           bool                 `json:"removed,omitempty"`            // the scheduler revoked the place
+	Ended             []ident.Incarnation `json:"ended,omitempty"`              // newest incarnations that have ended, oldest first
+	JudgedIncarnation ident.Incarnation   `json:"judged_incarnation,omitempty"` // newest incarnation with a verdict
+	Verdict           verdict             `json:"verdict,omitempty"`            // about JudgedIncarnation
+	Removed           bool                `json:"removed,omitempty"`            // the scheduler revoked the place
 	// An incarnation that was presumed lost and whose exit was reported afterwards.
-	ExitedIncarnation events.Incarnation `json:"exited_incarnation,omitempty"`
-	Succeeded         bool               `json:"succeeded,omitempty"` // that exit was a success
+	ExitedIncarnation ident.Incarnation `json:"exited_incarnation,omitempty"`
+	Succeeded         bool              `json:"succeeded,omitempty"` // that exit was a success
 	// An incarnation that was denied a respawn only because its place or node was gone.
-	Displaced events.Incarnation `json:"displaced,omitempty"`
+	Displaced ident.Incarnation `json:"displaced,omitempty"`
 	// An incarnation replaced since had completed the training.
 	Completed bool `json:"completed,omitempty"`
 	// Consecutive incarnations that have died soon after their start, and when the newest of them
@@ -148,22 +150,22 @@ type SlotRecord struct {
 
 // Node is the record of a node that joined or ended.
 type Node struct {
-	Number      uint64             `json:"number,omitempty"`       // of the last fact applied
-	LostAgent   events.Incarnation `json:"lost_agent,omitempty"`   // newest agent that is gone
-	NewestAgent events.Incarnation `json:"newest_agent,omitempty"` // newest agent that has joined: earlier ones are gone
+	Number      uint64            `json:"number,omitempty"`       // of the last fact applied
+	LostAgent   ident.Incarnation `json:"lost_agent,omitempty"`   // newest agent that is gone
+	NewestAgent ident.Incarnation `json:"newest_agent,omitempty"` // newest agent that has joined: earlier ones are gone
 	// CountedAgent is the newest agent whose end was counted as a failure, or needs not to be;
 	// CountedBefore is the same for all agents before this one, which has told the end of its
 	// predecessor's workers.
-	CountedAgent  events.Incarnation `json:"counted_agent,omitempty"`
-	CountedBefore events.Incarnation `json:"counted_before,omitempty"`
+	CountedAgent  ident.Incarnation `json:"counted_agent,omitempty"`
+	CountedBefore ident.Incarnation `json:"counted_before,omitempty"`
 }
 
 // Timing holds the times of a round, from its seal.
 type Timing struct {
-	Generation events.Generation `json:"generation"`
-	NoticeMS   float64           `json:"notice_ms"`
-	JudgeMS    float64           `json:"judge_ms"`
-	BackOffMS  float64           `json:"back_off_ms,omitempty"`
+	Generation ident.Generation `json:"generation"`
+	NoticeMS   float64          `json:"notice_ms"`
+	JudgeMS    float64          `json:"judge_ms"`
+	BackOffMS  float64          `json:"back_off_ms,omitempty"`
 }
 
 // Fixed times of the registry. All others are in the job's spec.
@@ -183,7 +185,7 @@ type Machine struct{}
 
 // New returns the state of a job without any input.
 func (Machine) New(entity string) State {
-	return State{View: events.JobView{Job: events.JobID(entity)}}
+	return State{View: events.JobView{Job: ident.JobID(entity)}}
 }
 
 // transition is one Step in progress.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/localhealth"
 )
@@ -20,12 +21,12 @@ import (
 type StepTracker struct {
 	Gap time.Duration // a longer gap between two checks means that this replica was paused
 
-	jobs   map[events.JobID]*trackedJob
+	jobs   map[ident.JobID]*trackedJob
 	health localhealth.Monitor
 }
 
 type trackedJob struct {
-	generation     events.Generation
+	generation     ident.Generation
 	limit          time.Duration   // 0 = stalls of the job are not tracked
 	newest         events.Progress // received in generation
 	stored         uint64          // step in the record
@@ -67,7 +68,7 @@ func (a *StepTracker) Update(v events.JobView, now time.Time) {
 			earlier: earlier, earlierAt: earlierAt,
 		}
 		if a.jobs == nil {
-			a.jobs = map[events.JobID]*trackedJob{}
+			a.jobs = map[ident.JobID]*trackedJob{}
 		}
 		a.jobs[v.Job] = j
 	}
@@ -82,7 +83,7 @@ func (a *StepTracker) Update(v events.JobView, now time.Time) {
 }
 
 // Forget drops a job whose record was removed.
-func (a *StepTracker) Forget(id events.JobID) { delete(a.jobs, id) }
+func (a *StepTracker) Forget(id ident.JobID) { delete(a.jobs, id) }
 
 // Observe records a worker's progress. A repeat of an old step does not count.
 func (a *StepTracker) Observe(p events.Progress, now time.Time) {
@@ -108,7 +109,7 @@ func (a *StepTracker) Observe(p events.Progress, now time.Time) {
 // Progress returns a job's progress as far as this replica has received it; false if the job does
 // not run or nothing was received. The newest step stays that of an earlier generation until one of
 // the present generation is known.
-func (a *StepTracker) Progress(id events.JobID) (events.JobProgress, bool) {
+func (a *StepTracker) Progress(id ident.JobID) (events.JobProgress, bool) {
 	j := a.jobs[id]
 	if j == nil {
 		return events.JobProgress{}, false

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-func record(g events.Generation, step uint64, hang time.Duration) events.JobView {
+func record(g ident.Generation, step uint64, hang time.Duration) events.JobView {
 	return events.JobView{
 		Job: demo, State: events.JobStateRunning, Generation: g, Step: step,
 		Spec: spec.Job{Health: spec.Health{Hang: spec.Duration(hang)}},
@@ -20,7 +21,7 @@ func record(g events.Generation, step uint64, hang time.Duration) events.JobView
 // TestStepTracker: times are in seconds after the job was added; checks are every 200 ms.
 func TestStepTracker(t *testing.T) {
 	type does = map[string]func(*job.StepTracker, time.Time)
-	step := func(g events.Generation, n uint64) func(*job.StepTracker, time.Time) {
+	step := func(g ident.Generation, n uint64) func(*job.StepTracker, time.Time) {
 		return func(a *job.StepTracker, now time.Time) {
 			a.Observe(events.Progress{Job: demo, Generation: g, Step: n}, now)
 		}
@@ -105,7 +106,7 @@ func TestTheNewestStepIsKept(t *testing.T) {
 	v.StepAt = at(0)
 	a.Update(v, at(0))
 	a.Observe(events.Progress{Job: demo, Generation: 1, Step: 14}, at(2))
-	for g := events.Generation(2); g <= 3; g++ { // the second one broke before its first step
+	for g := ident.Generation(2); g <= 3; g++ { // the second one broke before its first step
 		v.Generation = g
 		a.Update(v, at(3))
 		if p, _ := a.Progress(demo); p.Step != 14 || !p.At.Equal(at(2)) || p.Generation != g {

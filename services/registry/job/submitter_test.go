@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -95,7 +96,7 @@ func TestASubmitterChangesItsOwnJobs(t *testing.T) {
 // TestAnEnvironmentIsThatOfItsOwnJob: the name of another job's, which is in its record, gets
 // nothing.
 func TestAnEnvironmentIsThatOfItsOwnJob(t *testing.T) {
-	for of, refused := range map[string]bool{events.Origin("/test", "in1"): false, events.Origin("/test", "in2"): true, "": false} {
+	for of, refused := range map[string]bool{ident.Origin("/test", "in1"): false, ident.Origin("/test", "in2"): true, "": false} {
 		w := newWorld()
 		s := spec.Job{Name: "demo", Command: []string{"true"}, Workers: spec.Workers{Min: 1, Max: 2}, Processes: spec.Processes{SubmitEnvironment: of}}
 		w.step(t, events.JobSubmit{Spec: s}, 0)

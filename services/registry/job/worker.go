@@ -2,12 +2,14 @@ package job
 
 import (
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 func (t *transition) started(b events.WorkerStarted) {
 	w := t.workerFor(b.WorkerRef)
-	if w != nil && w.State == events.WorkerStateStarting {
-		w.State = events.WorkerStateRunning
+	if w != nil && w.State == roster.WorkerStateStarting {
+		w.State = roster.WorkerStateRunning
 	}
 }
 
@@ -20,11 +22,11 @@ func (t *transition) ready(b events.WorkerReady) {
 	}
 	if w != nil && b.Generation >= max(t.View.Generation, w.Generation) {
 		w.Generation, w.Rank = b.Generation, b.Rank
-		if w.State == events.WorkerStateStarting || w.State == events.WorkerStateRunning {
-			w.State = events.WorkerStateReady
+		if w.State == roster.WorkerStateStarting || w.State == roster.WorkerStateRunning {
+			w.State = roster.WorkerStateReady
 		}
 	}
-	t.setReported(b.WorkerRef, b.Rank, events.WorkerStateReady)
+	t.setReported(b.WorkerRef, b.Rank, roster.WorkerStateReady)
 	if b.Rank == 0 || (b.Step > 0 && !t.inProcess()) {
 		t.generationGood(b)
 	}
@@ -38,7 +40,7 @@ func (t *transition) done(b events.WorkerDone) {
 	w := t.workerFor(b.WorkerRef)
 	switch {
 	case w != nil && !w.State.Ended():
-		w.State = events.WorkerStateDone
+		w.State = roster.WorkerStateDone
 		t.report(b)
 		if t.inProcess() {
 			t.finishing(b.Generation)
@@ -66,7 +68,7 @@ func (t *transition) report(b events.WorkerDone) {
 }
 
 // reported records the newest values of a worker that is done or has ended.
-func (t *transition) reported(r events.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
+func (t *transition) reported(r roster.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
 	rank := -1
 	if w := t.worker(r.Place); w != nil && w.Incarnation == r.Incarnation {
 		rank = w.Rank
@@ -78,7 +80,7 @@ func (t *transition) reported(r events.WorkerRef, values map[string]float64, ste
 }
 
 // finishing begins the end of the training, once.
-func (t *transition) finishing(in events.Generation) {
+func (t *transition) finishing(in ident.Generation) {
 	t.Finish.Generation = max(t.Finish.Generation, in)
 	if !t.waitingOrRunning() {
 		return
@@ -108,7 +110,7 @@ func (t *transition) exited(b events.WorkerExited) {
 	if b.Generation == t.LastGood {
 		t.recordStep(b.Generation, max(t.View.Step, b.Step))
 	}
-	if w.State == events.WorkerStateFailed {
+	if w.State == roster.WorkerStateFailed {
 		t.exitSpan(b)
 		if g := t.generation(b.Generation); rank < 0 && g != nil {
 			rank = rankOf(g.Members, w.WorkerRef, -1)
@@ -118,7 +120,7 @@ func (t *transition) exited(b events.WorkerExited) {
 		t.preferCause(w, cause)
 	}
 	t.preferOwnException(w)
-	if t.inProcess() && b.Done && w.State == events.WorkerStateFailed {
+	if t.inProcess() && b.Done && w.State == roster.WorkerStateFailed {
 		t.finishing(b.Generation) // its exit may overtake its report
 		if b.ProgramFault() && !lostPeer(w) && t.Finish.Failed == nil {
 			t.Finish.Failed = &b.Place
@@ -128,13 +130,13 @@ func (t *transition) exited(b events.WorkerExited) {
 		return
 	}
 	switch w.State {
-	case events.WorkerStateSucceeded:
+	case roster.WorkerStateSucceeded:
 		if t.inProcess() {
 			t.completed(b)
 		} else if b.Generation != 0 && b.Generation <= t.Broken && t.hasPlace(b.Place) {
 			t.respawn(w) // the whole group restarts
 		}
-	case events.WorkerStateFailed:
+	case roster.WorkerStateFailed:
 		t.failed(w, b, ended)
 	}
 }
@@ -143,19 +145,19 @@ func (t *transition) exited(b events.WorkerExited) {
 // if it was then stopped; any other exit that was asked for, or that follows from its place being
 // revoked, is neither success nor failure. Programs without the SDK cannot know that their place
 // was revoked, nor is it known whether it was granted again since.
-func (t *transition) exitState(b events.WorkerExited) events.WorkerState {
+func (t *transition) exitState(b events.WorkerExited) roster.WorkerState {
 	switch {
 	case t.inProcess() && b.Done && b.ExitCode == 0:
-		return events.WorkerStateSucceeded
+		return roster.WorkerStateSucceeded
 	case b.Asked, t.inProcess() && b.ExitCode == 0 && !t.hasPlace(b.Place):
-		return events.WorkerStateStopped
+		return roster.WorkerStateStopped
 	case b.Failed(t.inProcess()):
-		return events.WorkerStateFailed
+		return roster.WorkerStateFailed
 	}
-	return events.WorkerStateSucceeded
+	return roster.WorkerStateSucceeded
 }
 
-func (t *transition) endWorker(w *events.WorkerView, s events.WorkerState, detail string, lines []string) {
+func (t *transition) endWorker(w *roster.WorkerView, s roster.WorkerState, detail string, lines []string) {
 	w.State, w.Detail, w.Lines = s, detail, lines
 	t.setReported(w.WorkerRef, w.Rank, s)
 	t.endIncarnation(*w)
@@ -165,27 +167,27 @@ func (t *transition) endWorker(w *events.WorkerView, s events.WorkerState, detai
 // was left out. The verdict stands. Only a completed training is accepted late, also from an
 // incarnation replaced since (w is nil): the rendezvous, which may have received it in time, does
 // not regroup again.
-func (t *transition) explainLateExit(w *events.WorkerView, b events.WorkerExited) {
+func (t *transition) explainLateExit(w *roster.WorkerView, b events.WorkerExited) {
 	t.setReported(b.WorkerRef, -1, t.exitState(b))
-	if w != nil && w.State == events.WorkerStateLost {
+	if w != nil && w.State == roster.WorkerStateLost {
 		t.updateSlot(w.Place, func(n *SlotRecord) {
-			n.ExitedIncarnation, n.Succeeded = w.Incarnation, t.exitState(b) == events.WorkerStateSucceeded
+			n.ExitedIncarnation, n.Succeeded = w.Incarnation, t.exitState(b) == roster.WorkerStateSucceeded
 		})
 		w.Detail, w.Lines, w.Exception = b.Detail, b.Lines, b.Exception
 		if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
 			f.Detail, f.Lines, f.Exception = b.Detail, b.Lines, b.Exception
 		}
 	}
-	if !t.inProcess() || t.exitState(b) != events.WorkerStateSucceeded {
+	if !t.inProcess() || t.exitState(b) != roster.WorkerStateSucceeded {
 		return
 	}
 	switch {
 	case w == nil:
 		t.updateSlot(b.Place, func(n *SlotRecord) { n.Completed = true })
-	case w.State != events.WorkerStateLost:
+	case w.State != roster.WorkerStateLost:
 		return
 	default:
-		w.State = events.WorkerStateSucceeded
+		w.State = roster.WorkerStateSucceeded
 	}
 	t.completed(b)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 // exited applies the exit of a process, or the notice that a process is certain to end, which says
@@ -156,8 +158,8 @@ func (t *transition) stalled(b events.JobStalled) {
 // publishMissing reports the members that have not rejoined when asked to, if the round cannot be
 // sealed without them, so that the registry can replace them.
 func (t *transition) publishMissing() {
-	var places []events.Place
-	var missing []events.Member
+	var places []ident.Place
+	var missing []roster.Member
 	for x := range t.all() {
 		if !t.open() || x.State != pending {
 			x.Unresponsive = false

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 // join applies a worker's request to be in the next generation. It is idempotent.
@@ -12,7 +13,7 @@ func (t *transition) join(j events.MemberJoin) (events.MemberWaiting, error) {
 	x := t.member(j.Place)
 	switch {
 	case t.Placement == 0 && t.Nonce == "":
-		return reply, events.Errorf(events.NotFound, "job %s has no placement yet", t.View.Job)
+		return reply, errcode.Errorf(errcode.NotFound, "job %s has no placement yet", t.View.Job)
 	case t.Finishing || t.Stopping != nil:
 		reply.Over = true
 		return reply, nil
@@ -20,17 +21,17 @@ func (t *transition) join(j events.MemberJoin) (events.MemberWaiting, error) {
 		reply.Removed = true
 		return reply, nil
 	case j.Attempt != x.Attempt:
-		return reply, events.Errorf(events.Fenced, "%s is at attempt %d, not %d", j.Place, x.Attempt, j.Attempt)
+		return reply, errcode.Errorf(errcode.Fenced, "%s is at attempt %d, not %d", j.Place, x.Attempt, j.Attempt)
 	case j.Left > t.View.Generation:
-		return reply, events.Errorf(events.Invalid, "%s says it left %s, the newest is %s", j.Place, j.Left, t.View.Generation)
+		return reply, errcode.Errorf(errcode.Invalid, "%s says it left %s, the newest is %s", j.Place, j.Left, t.View.Generation)
 	case x.Incarnation != "" && j.Incarnation < x.Incarnation:
-		return reply, events.Errorf(events.Fenced, "%s has a newer incarnation than %s", j.Place, j.Incarnation)
+		return reply, errcode.Errorf(errcode.Fenced, "%s has a newer incarnation than %s", j.Place, j.Incarnation)
 	case j.Incarnation == x.Stopped:
-		return reply, events.Errorf(events.Fenced, "incarnation %s of %s was stopped", j.Incarnation, j.Place)
+		return reply, errcode.Errorf(errcode.Fenced, "incarnation %s of %s was stopped", j.Incarnation, j.Place)
 	case x.Incarnation == j.Incarnation && x.over():
-		return reply, events.Errorf(events.Fenced, "incarnation %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
+		return reply, errcode.Errorf(errcode.Fenced, "incarnation %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
 	case x.State == lost || x.State == respawnDenied:
-		return reply, events.Errorf(events.Fenced, "%s is %s", j.Place, x.State)
+		return reply, errcode.Errorf(errcode.Fenced, "%s is %s", j.Place, x.State)
 	}
 	if x.Incarnation == j.Incarnation && x.Commit.Newer(j.Commit) {
 		reply.Proposed = t.View.Generation + 1 // a late repeat: the worker has joined again since, with its current commit
@@ -73,7 +74,7 @@ func (t *transition) joins(all events.MemberJoins) {
 		}
 		reply, err := t.join(j)
 		if err != nil {
-			answers[i].Refused, answers[i].Reason = events.CodeOf(err), err.Error()
+			answers[i].Refused, answers[i].Reason = errcode.Of(err), err.Error()
 			continue
 		}
 		answers[i].MemberWaiting = reply
@@ -144,11 +145,11 @@ func (t *transition) expireAccused() {
 func (t *transition) peers(q events.PeersQuery) (events.PeersAnswer, error) {
 	a := events.PeersAnswer{Addresses: map[int]string{}}
 	if q.Generation != t.View.Generation {
-		return a, events.Errorf(events.Fenced, "%s is over or unknown, the newest is %s", q.Generation, t.View.Generation)
+		return a, errcode.Errorf(errcode.Fenced, "%s is over or unknown, the newest is %s", q.Generation, t.View.Generation)
 	}
 	for _, r := range q.Ranks {
 		if r < 0 || r >= len(t.View.Members) {
-			return a, events.Errorf(events.NotFound, "%s has ranks 0 to %d, not %d", q.Generation, len(t.View.Members)-1, r)
+			return a, errcode.Errorf(errcode.NotFound, "%s has ranks 0 to %d, not %d", q.Generation, len(t.View.Members)-1, r)
 		}
 		a.Addresses[r] = t.View.Members[r].Address
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 // resendAfter is how long a node may hold an old launch before the new one is published again. The
@@ -19,7 +21,7 @@ const (
 const removeRetry = time.Second
 
 // republish marks a node's launch to be published again.
-func (s *State) republish(n events.NodeID) { put(&s.unheard, n, true) }
+func (s *State) republish(n ident.NodeID) { put(&s.unheard, n, true) }
 
 // heartbeat publishes a launch again that a node has missed.
 func (t *transition) heartbeat(h events.Heartbeat) {
@@ -114,7 +116,7 @@ func (s *State) launchTemplate() events.Launch {
 		l.Planned = s.graceful()
 	default:
 		l.Phase, l.World, l.Planned, l.Restarts = events.PhaseRun, len(s.View.Members), s.Planned, s.Restarts
-		l.Token = events.Token(s.Nonce, string(s.View.Job), s.View.Generation.String())
+		l.Token = ident.Token(s.Nonce, string(s.View.Job), s.View.Generation.String())
 		if len(s.View.Members) > 0 {
 			l.Master = s.View.Members[0].Address
 		}
@@ -125,7 +127,7 @@ func (s *State) launchTemplate() events.Launch {
 const noPlaceReason = "the job has no place on this node any more"
 
 // launch returns everything that a node must run for the job now.
-func (s *State) launch(general events.Launch, n events.NodeID, members []Member) events.Launch {
+func (s *State) launch(general events.Launch, n ident.NodeID, members []Member) events.Launch {
 	l := general
 	l.Node, l.Revision = n, s.Published[n].Revision
 	if l.Phase == events.PhaseStop {
@@ -145,7 +147,7 @@ func (s *State) launch(general events.Launch, n events.NodeID, members []Member)
 }
 
 func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember {
-	m := events.LaunchMember{Member: events.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
+	m := events.LaunchMember{Member: roster.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
 	r := s.rank(x)
 	if phase != events.PhaseRun || r < 0 || x.State != active {
 		if phase == events.PhaseRun && !s.restart() {
@@ -154,7 +156,7 @@ func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember 
 		return m
 	}
 	m.Member = s.View.Members[r]
-	m.Member.Commit, m.Member.Agent = events.Commit{}, ""
+	m.Member.Commit, m.Member.Agent = roster.Commit{}, ""
 	if w := len(s.View.Members); w > 1 {
 		next, prev := (r+1)%w, (r+w-1)%w
 		m.Peers = map[int]string{next: s.View.Members[next].Address, prev: s.View.Members[prev].Address}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Under recovery by restart a generation begins when no process of the one before can run any more:
@@ -23,9 +24,9 @@ import (
 
 // LostNode is a node that was lost while members of the sealed generation ran there.
 type LostNode struct {
-	Node  events.NodeID      `json:"node"`
-	Agent events.Incarnation `json:"agent"`
-	Ends  events.LeaseEnds   `json:"ends"`
+	Node  ident.NodeID      `json:"node"`
+	Agent ident.Incarnation `json:"agent"`
+	Ends  events.LeaseEnds  `json:"ends"`
 }
 
 // endTimeout is how long after the grace a process counts as ended although its agent, which is not
@@ -122,7 +123,7 @@ func (t *transition) processesRun() bool {
 	if !t.restart() && (len(t.LostNodes) == 0 || t.survivors() > 0) {
 		return false
 	}
-	leases := make(map[events.Incarnation]events.LeaseEnds, len(t.LostNodes)) // by agent
+	leases := make(map[ident.Incarnation]events.LeaseEnds, len(t.LostNodes)) // by agent
 	for _, l := range t.LostNodes {
 		leases[l.Agent] = l.Ends
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -19,19 +20,19 @@ const (
 // Link is the link between two nodes whose members could not reach each other. Which node is at
 // fault is unknown: both have rejoined, so both are alive, and other nodes may reach them.
 type Link struct {
-	Nodes [2]events.NodeID `json:"nodes"` // sorted
+	Nodes [2]ident.NodeID `json:"nodes"` // sorted
 	// Generations that this link broke since the last good one with both nodes.
-	Failures    int               `json:"failures"`
-	LastFailure events.Generation `json:"last_failure"` // the newest of them
+	Failures    int              `json:"failures"`
+	LastFailure ident.Generation `json:"last_failure"` // the newest of them
 	// While the link is cut: the node that is excluded; empty = too few would be left.
-	Excluded events.NodeID `json:"excluded,omitempty"`
+	Excluded ident.NodeID  `json:"excluded,omitempty"`
 	Until    time.Time     `json:"until,omitzero"`    // the link is cut until then
 	CutFor   spec.Duration `json:"cut_for,omitempty"` // duration of the last cut
 }
 
 func (p Link) isCut() bool { return !p.Until.IsZero() }
 
-func (p Link) connects(n events.NodeID) bool { return slices.Contains(p.Nodes[:], n) }
+func (p Link) connects(n ident.NodeID) bool { return slices.Contains(p.Nodes[:], n) }
 
 // linkExcluded reports whether a member is excluded because its node cannot reach another one.
 func (s *State) linkExcluded(x *Member) bool {
@@ -121,9 +122,9 @@ func (t *transition) countLinkFailures() {
 }
 
 // link returns the record of the link between two nodes, which it creates if needed.
-func (t *transition) link(a, b events.NodeID) *Link {
-	nodes := [2]events.NodeID{min(a, b), max(a, b)}
-	i, ok := slices.BinarySearchFunc(t.Links, nodes, func(p Link, n [2]events.NodeID) int {
+func (t *transition) link(a, b ident.NodeID) *Link {
+	nodes := [2]ident.NodeID{min(a, b), max(a, b)}
+	i, ok := slices.BinarySearchFunc(t.Links, nodes, func(p Link, n [2]ident.NodeID) int {
 		return cmp.Or(cmp.Compare(p.Nodes[0], n[0]), cmp.Compare(p.Nodes[1], n[1]))
 	})
 	if !ok {
@@ -173,12 +174,12 @@ func (t *transition) linkCause(p *Link) events.Cause {
 // linkCover returns nodes whose exclusion leaves no cut link, chosen greedily to keep many members:
 // each time the node with the fewest members per cut link, then the least senior, then the last by
 // name.
-func (t *transition) linkCover() []events.NodeID {
-	var out []events.NodeID
+func (t *transition) linkCover() []ident.NodeID {
+	var out []ident.NodeID
 	open := slices.DeleteFunc(slices.Clone(t.Links), func(p Link) bool { return !p.isCut() })
 	for len(open) > 0 {
-		degree := map[events.NodeID]int{}
-		var nodes []events.NodeID
+		degree := map[ident.NodeID]int{}
+		var nodes []ident.NodeID
 		for _, p := range open {
 			for _, n := range p.Nodes {
 				if degree[n]++; degree[n] == 1 {
@@ -186,7 +187,7 @@ func (t *transition) linkCover() []events.NodeID {
 				}
 			}
 		}
-		worst := slices.MaxFunc(nodes, func(a, b events.NodeID) int {
+		worst := slices.MaxFunc(nodes, func(a, b ident.NodeID) int {
 			return cmp.Or(
 				cmp.Compare(degree[a]*len(t.membersOn(b)), degree[b]*len(t.membersOn(a))),
 				cmp.Compare(t.seniority(a), t.seniority(b)),
@@ -200,7 +201,7 @@ func (t *transition) linkCover() []events.NodeID {
 }
 
 // seniority returns a node's seniority; a node without one is the least senior.
-func (t *transition) seniority(n events.NodeID) events.Generation {
+func (t *transition) seniority(n ident.NodeID) ident.Generation {
 	if g, ok := t.Seniority[n]; ok {
 		return g
 	}
@@ -221,7 +222,7 @@ func (t *transition) clearLinkFailures() {
 
 // excludedPlaces returns the members of the previous generation that have rejoined and are excluded
 // from the next. The round does not wait for them, and they need no replacement.
-func (t *transition) excludedPlaces() events.Places {
+func (t *transition) excludedPlaces() ident.Places {
 	return t.places(func(x *Member) bool { return x.State == joined && t.linkExcluded(x) && t.rank(x) >= 0 })
 }
 

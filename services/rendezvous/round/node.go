@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // loseMember removes a worker whose node is gone, and returns its rank in the sealed generation.
@@ -18,7 +19,7 @@ func (t *transition) loseMember(x *Member) int {
 }
 
 // newestFact reports whether the input is the newest fact about a node, and records its number.
-func (t *transition) newestFact(n events.NodeID) bool {
+func (t *transition) newestFact(n ident.NodeID) bool {
 	if t.Superseded(n, t.in.Number) {
 		return false
 	}
@@ -52,7 +53,7 @@ func (t *transition) nodeFact(b events.NodeEvent) {
 }
 
 // nodeLost applies discovery's decision that an incarnation of a node is gone.
-func (t *transition) nodeLost(n events.NodeID, inc events.Incarnation, kind events.CauseKind) {
+func (t *transition) nodeLost(n ident.NodeID, inc ident.Incarnation, kind events.CauseKind) {
 	// ULIDs sort by age: if the node has a newer incarnation, only members of the old one are lost.
 	back := t.Agents[n] > inc
 	t.loseNode(n, kind, "node "+string(n)+" is gone", func(x *Member) bool {
@@ -62,7 +63,7 @@ func (t *transition) nodeLost(n events.NodeID, inc events.Incarnation, kind even
 
 // loseNode removes the members of a node that which selects and opens the next generation if one of
 // them had a rank. With reseat it resets them for the node's next incarnation.
-func (t *transition) loseNode(n events.NodeID, kind events.CauseKind, detail string, which func(*Member) bool, reseat bool) {
+func (t *transition) loseNode(n ident.NodeID, kind events.CauseKind, detail string, which func(*Member) bool, reseat bool) {
 	cause := events.Cause{Kind: kind, Node: n, Rank: -1, Detail: detail}
 	for x := range each(t.membersOn(n)) {
 		if !which(x) {
@@ -115,7 +116,7 @@ func (t *transition) undoNodeLoss(n events.NodeFact) {
 }
 
 // olderAgent reports whether the member belongs to an older incarnation of the agent.
-func olderAgent(x *Member, inc events.Incarnation) bool { return x.Agent != "" && x.Agent < inc }
+func olderAgent(x *Member, inc ident.Incarnation) bool { return x.Agent != "" && x.Agent < inc }
 
 // noteConnection records what a fact says about a node's connection to the brokers.
 func (t *transition) noteConnection(n events.NodeFact) {
@@ -139,7 +140,7 @@ func (t *transition) dropDisconnected() {
 	if len(t.Disconnected) == 0 || !t.open() || t.restart() {
 		return
 	}
-	missed := map[events.NodeID]bool{}
+	missed := map[ident.NodeID]bool{}
 	for x := range t.all() {
 		accused := x.State == active && !x.RejoinBy.IsZero()
 		if t.disconnected(x) && (accused || x.State == dead && t.rank(x) >= 0) {

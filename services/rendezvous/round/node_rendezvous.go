@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // NodeRendezvous is the rendezvous of self-registered nodes. State, decisions and actions are those
@@ -32,8 +34,8 @@ type NodeRendezvous struct {
 
 	Abandoned bool `json:"abandoned,omitempty"`
 
-	Removed map[events.NodeID]RemovedNode        `json:"removed,omitempty"` // nodes that are in no list any more, and why
-	Lost    map[events.NodeID]events.Incarnation `json:"lost,omitempty"`    // declared lost by discovery and not recovered yet
+	Removed map[ident.NodeID]RemovedNode       `json:"removed,omitempty"` // nodes that are in no list any more, and why
+	Lost    map[ident.NodeID]ident.Incarnation `json:"lost,omitempty"`    // declared lost by discovery and not recovered yet
 }
 
 // candidateList is the list that a node is in. No node is in two.
@@ -48,18 +50,18 @@ const (
 
 // Candidate is a node in one of the lists.
 type Candidate struct {
-	Node      events.NodeID      `json:"node"`
-	Agent     events.Incarnation `json:"agent"`
-	List      candidateList      `json:"list,omitempty"`
-	JoinBy    time.Time          `json:"join_by,omitzero"`    // deadline for its round to be complete; zero = none
-	ExpiresAt time.Time          `json:"expires_at,omitzero"` // set while discovery suspects it
+	Node      ident.NodeID      `json:"node"`
+	Agent     ident.Incarnation `json:"agent"`
+	List      candidateList     `json:"list,omitempty"`
+	JoinBy    time.Time         `json:"join_by,omitzero"`    // deadline for its round to be complete; zero = none
+	ExpiresAt time.Time         `json:"expires_at,omitzero"` // set while discovery suspects it
 }
 
 // RemovedNode is a node incarnation that was removed for good.
 type RemovedNode struct {
-	Agent      events.Incarnation `json:"agent"`
-	Membership events.Membership  `json:"membership"`
-	Reason     string             `json:"reason"`
+	Agent      ident.Incarnation `json:"agent"`
+	Membership events.Membership `json:"membership"`
+	Reason     string            `json:"reason"`
 }
 
 // rollback is TorchElastic's: how late after its join deadline a node may still be withdrawn. If
@@ -167,7 +169,7 @@ func (x *NodeRendezvous) apply(a op, i int, r spec.Rendezvous, now time.Time) bo
 		c.ExpiresAt = now.Add(r.KeepAliveInterval.D())
 	case opRemoveParticipant, opRemoveWaiting:
 		n := x.count(participant)
-		x.evict(i, events.MembershipTimedOut, fmt.Sprintf("waited %s: %d of the %s came", r.JoinTimeout.D(), n, events.Between(r.Nodes.Min, r.Nodes.Max, "node")), r, now)
+		x.evict(i, events.MembershipTimedOut, fmt.Sprintf("waited %s: %d of the %s came", r.JoinTimeout.D(), n, english.Between(r.Nodes.Min, r.Nodes.Max, "node")), r, now)
 	case opErrorClosed, opGracefulExit:
 		x.evict(i, events.MembershipClosed, x.Closed, r, now)
 	default:
@@ -286,8 +288,8 @@ func (x *NodeRendezvous) count(l candidateList) int {
 }
 
 // nodes returns the nodes of a list in order of arrival.
-func (x *NodeRendezvous) nodes(l candidateList) []events.NodeID {
-	var out []events.NodeID
+func (x *NodeRendezvous) nodes(l candidateList) []ident.NodeID {
+	var out []ident.NodeID
 	for _, c := range x.Candidates {
 		if c.List == l {
 			out = append(out, c.Node)
@@ -296,6 +298,6 @@ func (x *NodeRendezvous) nodes(l candidateList) []events.NodeID {
 	return out
 }
 
-func (x *NodeRendezvous) find(n events.NodeID) int {
+func (x *NodeRendezvous) find(n ident.NodeID) int {
 	return slices.IndexFunc(x.Candidates, func(c Candidate) bool { return c.Node == n })
 }

@@ -9,6 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -48,7 +50,7 @@ type externals struct {
 	spec         spec.Job
 	now          time.Time
 	number       uint64
-	incarnations map[events.NodeID]int
+	incarnations map[ident.NodeID]int
 	late         []numbered
 	closed       bool
 	round        int
@@ -62,7 +64,7 @@ type numbered struct {
 
 func newExternals(t *rapid.T) *externals {
 	least := rapid.IntRange(1, 3).Draw(t, "min")
-	e := &externals{s: Machine{}.New("j-1"), now: time.Unix(1000, 0).UTC(), incarnations: map[events.NodeID]int{}}
+	e := &externals{s: Machine{}.New("j-1"), now: time.Unix(1000, 0).UTC(), incarnations: map[ident.NodeID]int{}}
 	e.spec = spec.Job{
 		Name: "j", Command: []string{"x"}, Recovery: rapid.SampledFrom([]spec.Recovery{spec.RecoveryInProcess, spec.RecoveryRestart}).Draw(t, "recovery"),
 		Rendezvous: &spec.Rendezvous{
@@ -75,16 +77,16 @@ func newExternals(t *rapid.T) *externals {
 }
 
 func (e *externals) anything(t *rapid.T) numbered {
-	n := rapid.SampledFrom([]events.NodeID{"a", "b", "c", "d", "e"}).Draw(t, "node")
-	inc := func() events.Incarnation { return events.Incarnation(fmt.Sprintf("agent-%d", e.incarnations[n])) }
+	n := rapid.SampledFrom([]ident.NodeID{"a", "b", "c", "d", "e"}).Draw(t, "node")
+	inc := func() ident.Incarnation { return ident.Incarnation(fmt.Sprintf("agent-%d", e.incarnations[n])) }
 	fact := func() events.NodeFact { return events.NodeFact{Node: n, Incarnation: inc()} }
 	fresh := func(b events.Body) numbered { e.number++; return numbered{b, e.number} }
-	place := events.Place{Node: n, Slot: events.Slot(rapid.IntRange(0, e.spec.Rendezvous.WorkersPerNode-1).Draw(t, "slot"))}
+	place := ident.Place{Node: n, Slot: ident.Slot(rapid.IntRange(0, e.spec.Rendezvous.WorkersPerNode-1).Draw(t, "slot"))}
 	attempt := 1
 	if x := e.s.member(place); x != nil {
 		attempt = x.Attempt
 	}
-	incarnation := events.Incarnation(fmt.Sprintf("%s#%d", place, attempt))
+	incarnation := ident.Incarnation(fmt.Sprintf("%s#%d", place, attempt))
 	switch rapid.IntRange(0, 17).Draw(t, "kind") {
 	case 0:
 		return fresh(events.NodeLost{NodeFact: fact()})
@@ -107,7 +109,7 @@ func (e *externals) anything(t *rapid.T) numbered {
 	case 7:
 		return numbered{body: events.Heartbeat{Node: n, Incarnation: inc()}}
 	case 8:
-		return numbered{body: events.WorkerExited{WorkerRef: events.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation, Attempt: attempt, Generation: e.s.View.Generation}, ExitCode: 1}}
+		return numbered{body: events.WorkerExited{WorkerRef: roster.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation, Attempt: attempt, Generation: e.s.View.Generation}, ExitCode: 1}}
 	case 9:
 		return numbered{body: events.JobRespawned{Job: "j-1", Place: place, Dead: incarnation, Attempt: attempt + 1}}
 	case 10, 11, 12:
@@ -145,7 +147,7 @@ func (e *externals) checkNodes(t *rapid.T, d events.Decision) {
 		t.Fatalf("round %d after round %d", x.Round, e.round)
 	}
 	e.closed, e.round = x.Closed != "", x.Round
-	seen := map[events.NodeID]bool{}
+	seen := map[ident.NodeID]bool{}
 	for _, c := range x.Candidates {
 		if seen[c.Node] {
 			t.Fatalf("%s is in two lists", c.Node)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -14,8 +15,8 @@ import (
 //	submit nodes=2:4 per=1 [recovery=restart] [join=600s] [lastcall=30s] [settle=200ms]   job.submitted
 //	enter a [incarnation=A] [slots=N] [env=1]                              an agent registers
 //	leave a [incarnation=A], close
-func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num func(string, int) int) events.Body {
-	incarnation := events.Incarnation(arg["incarnation"])
+func (r *rig) nodes(cmd string, node ident.NodeID, arg map[string]string, num func(string, int) int) events.Body {
+	incarnation := ident.Incarnation(arg["incarnation"])
 	if incarnation == "" {
 		incarnation = "agent-1" // as in joins
 	}

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // applyToNodes applies inputs that concern only jobs with self-registered nodes, before they are
@@ -60,19 +63,19 @@ func (t *transition) enter(b events.NodeEnter) (events.NodeMembership, error) {
 		for _, f := range bad {
 			all = append(all, errors.New(f.String()))
 		}
-		return events.NodeMembership{}, events.Errorf(events.Conflict, "%s is another job than this node means: %w", b.Job, errors.Join(all...))
+		return events.NodeMembership{}, errcode.Errorf(errcode.Conflict, "%s is another job than this node means: %w", b.Job, errors.Join(all...))
 	}
 	if need := t.Spec.Rendezvous.WorkersPerNode; b.Slots < need {
-		return events.NodeMembership{}, events.Errorf(events.Invalid, "node %s has %s, the job has %s per node", b.Node, events.Plural(b.Slots, "slot"), events.Plural(need, "worker"))
+		return events.NodeMembership{}, errcode.Errorf(errcode.Invalid, "node %s has %s, the job has %s per node", b.Node, english.Plural(b.Slots, "slot"), english.Plural(need, "worker"))
 	}
 	if t.Stopping != nil || t.Finishing {
 		return t.membership(b.Node), nil
 	}
 	if i := x.find(b.Node); i >= 0 && x.Candidates[i].Agent > b.Incarnation {
-		return events.NodeMembership{}, events.Errorf(events.Fenced, "node %s has a newer agent than %s", b.Node, b.Incarnation)
+		return events.NodeMembership{}, errcode.Errorf(errcode.Fenced, "node %s has a newer agent than %s", b.Node, b.Incarnation)
 	}
 	if x.Lost[b.Node] >= b.Incarnation {
-		return events.NodeMembership{}, events.Errorf(events.Unavailable, "node %s counts as lost: it must say hello to discovery first", b.Node)
+		return events.NodeMembership{}, errcode.Errorf(errcode.Unavailable, "node %s counts as lost: it must say hello to discovery first", b.Node)
 	}
 	t.replaceNode(b.Node, b.Incarnation)
 	put(&t.Agents, b.Node, max(t.Agents[b.Node], b.Incarnation)) // so that the loss of an older incarnation leaves its members alone
@@ -94,7 +97,7 @@ func (t *transition) enter(b events.NodeEnter) (events.NodeMembership, error) {
 // stored, so that requests for unknown jobs cannot fill the bucket.
 func (t *transition) refuseUnknown() (events.NodeMembership, error) {
 	t.d.Forget = t.Nonce == "" && t.Stopping == nil
-	return events.NodeMembership{}, events.Errorf(events.NotFound, "the rendezvous does not know job %s, or it is not one that nodes join by themselves", t.View.Job)
+	return events.NodeMembership{}, errcode.Errorf(errcode.NotFound, "the rendezvous does not know job %s, or it is not one that nodes join by themselves", t.View.Job)
 }
 
 // exit is TorchElastic's exit operation: a participant is removed, other nodes have nothing to
@@ -180,7 +183,7 @@ func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
 }
 
 // replaceNode removes an incarnation of a node that a newer one has replaced, with its workers.
-func (t *transition) replaceNode(n events.NodeID, inc events.Incarnation) {
+func (t *transition) replaceNode(n ident.NodeID, inc ident.Incarnation) {
 	x := t.Nodes
 	detail := "the agent of node " + string(n) + " was started again"
 	// Also if it was removed before.
@@ -267,7 +270,7 @@ func (t *transition) abandonIfEmpty() {
 // runRendezvous runs the rendezvous of the nodes and makes the participants' slots the job's
 // places; from there on the job is treated as if the scheduler had placed it. Until a round is
 // complete the places are those of the survivors.
-func (t *transition) runRendezvous(reason string, lostNodes ...events.NodeID) {
+func (t *transition) runRendezvous(reason string, lostNodes ...ident.NodeID) {
 	x := t.Nodes
 	before := maps.Clone(x.Removed)
 	settle := t.Spec.Elastic.Settle.D()
@@ -283,7 +286,7 @@ func (t *transition) runRendezvous(reason string, lostNodes ...events.NodeID) {
 	have := t.placedNodes()
 	want := x.nodes(participant)
 	if !x.Complete {
-		want = slices.DeleteFunc(want, func(n events.NodeID) bool { return !slices.Contains(have, n) })
+		want = slices.DeleteFunc(want, func(n ident.NodeID) bool { return !slices.Contains(have, n) })
 	}
 	slices.Sort(want)
 	if slices.Equal(want, have) {
@@ -299,21 +302,21 @@ func (t *transition) runRendezvous(reason string, lostNodes ...events.NodeID) {
 }
 
 // placedNodes returns the nodes that keep their members, by name, which is the order of members.
-func (t *transition) placedNodes() []events.NodeID {
+func (t *transition) placedNodes() []ident.NodeID {
 	return t.nodes(func(x *Member) bool { return !x.Leaving })
 }
 
-func (t *transition) placesOn(nodes []events.NodeID) []events.Place {
-	var out []events.Place
+func (t *transition) placesOn(nodes []ident.NodeID) []ident.Place {
+	var out []ident.Place
 	for _, n := range nodes {
 		for s := range t.Spec.Rendezvous.WorkersPerNode {
-			out = append(out, events.Place{Node: n, Slot: events.Slot(s)})
+			out = append(out, ident.Place{Node: n, Slot: ident.Slot(s)})
 		}
 	}
 	return out
 }
 
-func (t *transition) publishParticipants(reason string, lostNodes []events.NodeID) {
+func (t *transition) publishParticipants(reason string, lostNodes []ident.NodeID) {
 	x := t.Nodes
 	t.publish(events.RoundParticipantsSet{
 		Job: t.View.Job, Round: x.Round, Nodes: x.nodes(participant), Places: t.places(func(y *Member) bool { return !y.Leaving }), Workers: t.Workers, Reason: reason,
@@ -321,7 +324,7 @@ func (t *transition) publishParticipants(reason string, lostNodes []events.NodeI
 	})
 }
 
-func (t *transition) membership(n events.NodeID) events.NodeMembership {
+func (t *transition) membership(n ident.NodeID) events.NodeMembership {
 	a := events.NodeMembership{RendezvousStatus: t.rendezvousStatus(), Node: n}
 	x := t.Nodes
 	if d := x.Deadline; !d.IsZero() {
@@ -350,11 +353,11 @@ func (t *transition) membership(n events.NodeID) events.NodeMembership {
 }
 
 // HasCandidate reports whether a node has registered itself for this job.
-func (s State) HasCandidate(n events.NodeID) bool { return s.Nodes != nil && s.Nodes.find(n) >= 0 }
+func (s State) HasCandidate(n ident.NodeID) bool { return s.Nodes != nil && s.Nodes.find(n) >= 0 }
 
 // countsAsLost reports whether a self-registered node counts as lost. It is refused until the fact
 // of its return arrives, and it may have no launch yet.
-func (s State) countsAsLost(n events.NodeID) bool { return s.Nodes != nil && s.Nodes.Lost[n] != "" }
+func (s State) countsAsLost(n ident.NodeID) bool { return s.Nodes != nil && s.Nodes.Lost[n] != "" }
 
 // KeepsAlive reports whether a heartbeat is from a node that is about to expire.
 func (s State) KeepsAlive(h events.Heartbeat) bool {
@@ -373,7 +376,7 @@ func (t *transition) keepAlive(h events.Heartbeat) {
 }
 
 // removalReason is the reason given in the stop of a node that is in no list any more.
-func (s *State) removalReason(n events.NodeID) string {
+func (s *State) removalReason(n ident.NodeID) string {
 	if s.Nodes != nil {
 		if o, ok := s.Nodes.Removed[n]; ok {
 			return o.Reason

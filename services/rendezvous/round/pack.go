@@ -7,38 +7,40 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/columns"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 )
 
 // packed is the stored form of what State has for each node and member, of which a job may have
 // tens of thousands: tables of columns. Of members that are as the sealed generation has them,
 // which most are most of the time, only the places are stored.
 type packed struct {
-	Nodes     columns.Texts                     `json:"nodes,omitempty"`
-	Agents    columns.Texts                     `json:"agents,omitempty"`
-	Seniority columns.Column[events.Generation] `json:"seniority,omitempty"`
-	NodeFacts columns.Column[uint64]            `json:"node_facts,omitempty"`
+	Nodes     columns.Texts                    `json:"nodes,omitempty"`
+	Agents    columns.Texts                    `json:"agents,omitempty"`
+	Seniority columns.Column[ident.Generation] `json:"seniority,omitempty"`
+	NodeFacts columns.Column[uint64]           `json:"node_facts,omitempty"`
 	// The launch last published for each node; revision 0 = none. At is in microseconds.
 	Revisions columns.Column[uint64] `json:"revisions,omitempty"`
 	Sums      columns.Column[uint64] `json:"sums,omitempty"`
 	At        columns.Column[int64]  `json:"at,omitempty"`
 
-	Sealed        events.Places `json:"sealed,omitempty"` // of members that are as sealed but for Stopped
+	Sealed        ident.Places  `json:"sealed,omitempty"` // of members that are as sealed but for Stopped
 	SealedStopped columns.Texts `json:"sealed_stopped,omitempty"`
 	Members       memberColumns `json:"members,omitzero"` // the others
 }
 
 // memberColumns is a table of Members.
 type memberColumns struct {
-	Places       events.Places                 `json:"places,omitempty"`
+	Places       ident.Places                  `json:"places,omitempty"`
 	States       columns.Texts                 `json:"states,omitempty"`
 	Attempts     columns.Column[int]           `json:"attempts,omitempty"`
 	Incarnations columns.Texts                 `json:"incarnations,omitempty"`
 	Agents       columns.Runs                  `json:"agents,omitzero"`
 	Addresses    columns.Texts                 `json:"addresses,omitempty"`
 	PIDs         columns.Column[int]           `json:"pids,omitempty"`
-	Commits      columns.Column[events.Commit] `json:"commits,omitempty"`
+	Commits      columns.Column[roster.Commit] `json:"commits,omitempty"`
 	Unsynced     columns.Column[bool]          `json:"unsynced,omitempty"`
 	Stopped      columns.Texts                 `json:"stopped,omitempty"`
 	Leaving      columns.Column[bool]          `json:"leaving,omitempty"`
@@ -58,14 +60,14 @@ func (s State) Pack() State {
 			others = append(others, x)
 		}
 	}
-	s.Packed.SealedStopped = columns.MakeTexts(len(sealed), func(i int) events.Incarnation { return sealed[i].Stopped })
+	s.Packed.SealedStopped = columns.MakeTexts(len(sealed), func(i int) ident.Incarnation { return sealed[i].Stopped })
 	s.Packed.Members = memberTable(others)
 	s.Members, s.Seniority, s.Agents, s.NodeFacts, s.Published, s.firstRanks, s.unheard = nil, nil, nil, nil, nil, nil, nil
 	return s
 }
 
 func (s *State) packNodes() *packed {
-	var nodes []events.NodeID
+	var nodes []ident.NodeID
 	nodes = slices.AppendSeq(nodes, maps.Keys(s.Seniority))
 	nodes = slices.AppendSeq(nodes, maps.Keys(s.Agents))
 	nodes = slices.AppendSeq(nodes, maps.Keys(s.NodeFacts))
@@ -74,9 +76,9 @@ func (s *State) packNodes() *packed {
 	nodes = slices.Compact(nodes)
 	n := len(nodes)
 	return &packed{
-		Nodes:     columns.MakeTexts(n, func(i int) events.NodeID { return nodes[i] }),
-		Agents:    columns.MakeTexts(n, func(i int) events.Incarnation { return s.Agents[nodes[i]] }),
-		Seniority: columns.Make(n, func(i int) events.Generation { return s.Seniority[nodes[i]] }),
+		Nodes:     columns.MakeTexts(n, func(i int) ident.NodeID { return nodes[i] }),
+		Agents:    columns.MakeTexts(n, func(i int) ident.Incarnation { return s.Agents[nodes[i]] }),
+		Seniority: columns.Make(n, func(i int) ident.Generation { return s.Seniority[nodes[i]] }),
 		NodeFacts: columns.Make(n, func(i int) uint64 { return s.NodeFacts[nodes[i]] }),
 		Revisions: columns.Make(n, func(i int) uint64 { return s.Published[nodes[i]].Revision }),
 		Sums:      columns.Make(n, func(i int) uint64 { return s.Published[nodes[i]].Sum }),
@@ -90,7 +92,7 @@ func (s *State) packNodes() *packed {
 }
 
 // isSealedAs reports whether all fields of a member except Stopped are those of m.
-func (x *Member) isSealedAs(m *events.Member) bool {
+func (x *Member) isSealedAs(m *roster.Member) bool {
 	want := sealedMember(m)
 	want.Stopped = x.Stopped
 	return *x == want
@@ -98,22 +100,22 @@ func (x *Member) isSealedAs(m *events.Member) bool {
 
 // sealedMember returns the member of the round that has not changed since its generation was
 // sealed.
-func sealedMember(m *events.Member) Member {
+func sealedMember(m *roster.Member) Member {
 	return Member{Place: m.Place, State: active, Attempt: m.Attempt, Incarnation: m.Incarnation, Agent: m.Agent, Address: m.Address, PID: m.PID, Commit: m.Commit}
 }
 
 func memberTable(all []*Member) memberColumns {
 	t := memberColumns{
-		Places:       make(events.Places, len(all)),
+		Places:       make(ident.Places, len(all)),
 		States:       textsOf(all, func(x *Member) memberState { return x.State }),
 		Attempts:     columnOf(all, func(x *Member) int { return x.Attempt }),
-		Incarnations: textsOf(all, func(x *Member) events.Incarnation { return x.Incarnation }),
-		Agents:       columns.MakeRuns(len(all), func(i int) events.Incarnation { return all[i].Agent }),
+		Incarnations: textsOf(all, func(x *Member) ident.Incarnation { return x.Incarnation }),
+		Agents:       columns.MakeRuns(len(all), func(i int) ident.Incarnation { return all[i].Agent }),
 		Addresses:    textsOf(all, func(x *Member) string { return x.Address }),
 		PIDs:         columnOf(all, func(x *Member) int { return x.PID }),
-		Commits:      columnOf(all, func(x *Member) events.Commit { return x.Commit }),
+		Commits:      columnOf(all, func(x *Member) roster.Commit { return x.Commit }),
 		Unsynced:     columnOf(all, func(x *Member) bool { return x.Unsynced }),
-		Stopped:      textsOf(all, func(x *Member) events.Incarnation { return x.Stopped }),
+		Stopped:      textsOf(all, func(x *Member) ident.Incarnation { return x.Stopped }),
 		Leaving:      columnOf(all, func(x *Member) bool { return x.Leaving }),
 		RejoinBy:     columnOf(all, func(x *Member) time.Time { return x.RejoinBy }),
 		Unresponsive: columnOf(all, func(x *Member) bool { return x.Unresponsive }),
@@ -140,7 +142,7 @@ func (s State) Unpack() (State, error) {
 	}
 	s.Packed = nil
 	if err := cmp.Or(s.unpackNodes(p), s.unpackSealed(p), s.unpackMembers(&p.Members)); err != nil {
-		return s, events.Errorf(events.Invalid, "packed nodes: %w", err)
+		return s, errcode.Errorf(errcode.Invalid, "packed nodes: %w", err)
 	}
 	slices.SortFunc(s.Members, func(a, b Member) int { return a.Place.Compare(b.Place) })
 	return s, nil
@@ -148,8 +150,8 @@ func (s State) Unpack() (State, error) {
 
 func (s *State) unpackNodes(p *packed) error {
 	n := p.Nodes.Len()
-	names, wrong := columns.Split[events.NodeID](p.Nodes, n)
-	agents, err := columns.Split[events.Incarnation](p.Agents, n)
+	names, wrong := columns.Split[ident.NodeID](p.Nodes, n)
+	agents, err := columns.Split[ident.Incarnation](p.Agents, n)
 	if err = cmp.Or(wrong, err, columns.Check(n, p.Seniority, p.NodeFacts, p.Revisions, p.Sums, p.At)); err != nil {
 		return err
 	}
@@ -171,7 +173,7 @@ func (s *State) unpackNodes(p *packed) error {
 }
 
 func (s *State) unpackSealed(p *packed) error {
-	stopped, err := columns.Split[events.Incarnation](p.SealedStopped, len(p.Sealed))
+	stopped, err := columns.Split[ident.Incarnation](p.SealedStopped, len(p.Sealed))
 	if err != nil {
 		return err
 	}
@@ -191,10 +193,10 @@ func (s *State) unpackSealed(p *packed) error {
 func (s *State) unpackMembers(t *memberColumns) error {
 	n := len(t.Places)
 	states, err1 := columns.Split[memberState](t.States, n)
-	incarnations, err2 := columns.Split[events.Incarnation](t.Incarnations, n)
-	agents, err3 := columns.Expand[events.Incarnation](t.Agents, n)
+	incarnations, err2 := columns.Split[ident.Incarnation](t.Incarnations, n)
+	agents, err3 := columns.Expand[ident.Incarnation](t.Agents, n)
 	addresses, err4 := columns.Split[string](t.Addresses, n)
-	stopped, err5 := columns.Split[events.Incarnation](t.Stopped, n)
+	stopped, err5 := columns.Split[ident.Incarnation](t.Stopped, n)
 	err := columns.Check(n, t.Attempts, t.PIDs, t.Commits, t.Unsynced, t.Leaving, t.RejoinBy, t.Unresponsive)
 	if err = cmp.Or(err1, err2, err3, err4, err5, err); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 func (t *transition) placement(p events.PlacementSet) {
@@ -33,7 +34,7 @@ func (t *transition) place(p events.PlacementSet) {
 		}
 		x.Leaving = false
 	}
-	kept := make(map[events.Place]bool, len(p.Places))
+	kept := make(map[ident.Place]bool, len(p.Places))
 	for _, place := range p.Places {
 		kept[place] = true
 	}

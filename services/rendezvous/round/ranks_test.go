@@ -10,13 +10,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // placesOf parses "a:2 b:1": the slots 0 and 1 of node a, and slot 0 of node b.
-func placesOf(t *testing.T, text string) []events.Place {
+func placesOf(t *testing.T, text string) []ident.Place {
 	t.Helper()
-	var out []events.Place
+	var out []ident.Place
 	for _, f := range strings.Fields(text) {
 		node, count, _ := strings.Cut(f, ":")
 		n, err := strconv.Atoi(count)
@@ -24,7 +26,7 @@ func placesOf(t *testing.T, text string) []events.Place {
 			t.Fatal(err)
 		}
 		for i := range n {
-			out = append(out, events.Place{Node: events.NodeID(node), Slot: events.Slot(i)})
+			out = append(out, ident.Place{Node: ident.NodeID(node), Slot: ident.Slot(i)})
 		}
 	}
 	return out
@@ -32,7 +34,7 @@ func placesOf(t *testing.T, text string) []events.Place {
 
 // wire formats members as Horovod sends a slot: rank,size,local rank,local size,cross rank,cross
 // size.
-func wire(members []events.Member) []string {
+func wire(members []roster.Member) []string {
 	var out []string
 	for _, m := range members {
 		out = append(out, fmt.Sprintf("%s %d,%d,%d,%d,%d,%d", m.Place, m.Rank, len(members), m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize))
@@ -47,8 +49,8 @@ func TestWorkedExamples(t *testing.T) {
 	cases := []struct {
 		name  string
 		nodes string
-		since map[events.NodeID]events.Generation // generation in which a node first took part
-		hosts []events.NodeID
+		since map[ident.NodeID]ident.Generation // generation in which a node first took part
+		hosts []ident.NodeID
 		max   int
 		want  string
 	}{
@@ -63,20 +65,20 @@ func TestWorkedExamples(t *testing.T) {
 		{name: "one node is enough", nodes: "a:4 b:4", max: 4, want: "a/0 0,4,0,4,0,1; a/1 1,4,1,4,0,1; a/2 2,4,2,4,0,1; a/3 3,4,3,4,0,1"},
 		{name: "heterogeneous", nodes: "worker-0:1 worker-1:2", want: "worker-0/0 0,3,0,1,0,2; worker-1/0 1,3,0,2,1,2; worker-1/1 2,3,1,2,0,1"},
 		{
-			name: "a survivor comes before a newcomer of an earlier name", nodes: "a:1 b:1", since: map[events.NodeID]events.Generation{"a": 3, "b": 1},
+			name: "a survivor comes before a newcomer of an earlier name", nodes: "a:1 b:1", since: map[ident.NodeID]ident.Generation{"a": 3, "b": 1},
 			want: "b/0 0,2,0,1,0,2; a/0 1,2,0,1,1,2",
 		},
 		{
-			name: "newcomers are cut, not survivors", nodes: "a:2 b:2 c:2", since: map[events.NodeID]events.Generation{"a": 2, "b": 1, "c": 1}, max: 4,
+			name: "newcomers are cut, not survivors", nodes: "a:2 b:2 c:2", since: map[ident.NodeID]ident.Generation{"a": 2, "b": 1, "c": 1}, max: 4,
 			want: "b/0 0,4,0,2,0,2; b/1 1,4,1,2,0,2; c/0 2,4,0,2,1,2; c/1 3,4,1,2,1,2",
 		},
 		{
-			name: "a host list says who is first, as -H b:2,a:1 does for Horovod", nodes: "a:1 b:2 c:1", hosts: []events.NodeID{"b", "a"},
+			name: "a host list says who is first, as -H b:2,a:1 does for Horovod", nodes: "a:1 b:2 c:1", hosts: []ident.NodeID{"b", "a"},
 			want: "b/0 0,4,0,2,0,3; b/1 1,4,1,2,0,1; a/0 2,4,0,1,1,3; c/0 3,4,0,1,2,3",
 		},
 		{
-			name: "a survivor stays before one that the list names first", nodes: "a:1 b:1", hosts: []events.NodeID{"a", "b"},
-			since: map[events.NodeID]events.Generation{"a": 2, "b": 1}, want: "b/0 0,2,0,1,0,2; a/0 1,2,0,1,1,2",
+			name: "a survivor stays before one that the list names first", nodes: "a:1 b:1", hosts: []ident.NodeID{"a", "b"},
+			since: map[ident.NodeID]ident.Generation{"a": 2, "b": 1}, want: "b/0 0,2,0,1,0,2; a/0 1,2,0,1,1,2",
 		},
 		{name: "nobody", nodes: "", want: ""},
 	}
@@ -107,7 +109,7 @@ func TestTooFewPlacesAreNoGeneration(t *testing.T) {
 // TestReturningNodeIsLast: seniority ends with the last generation that had the node.
 func TestReturningNodeIsLast(t *testing.T) {
 	r := newRig()
-	seal := func(nodes string, gone ...events.NodeID) string {
+	seal := func(nodes string, gone ...ident.NodeID) string {
 		places := placesOf(t, nodes)
 		r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 1, Max: 9}, Places: places, LostNodes: gone})
 		g := r.s.View.Generation
@@ -119,7 +121,7 @@ func TestReturningNodeIsLast(t *testing.T) {
 					continue
 				}
 				r.step(events.MemberJoin{
-					Job: "j-1", Place: p, Incarnation: events.Incarnation(fmt.Sprintf("%s#%d", p, x.Attempt)), Attempt: x.Attempt, Left: r.s.View.Generation,
+					Job: "j-1", Place: p, Incarnation: ident.Incarnation(fmt.Sprintf("%s#%d", p, x.Attempt)), Attempt: x.Attempt, Left: r.s.View.Generation,
 					Planned: r.s.Planned,
 				})
 			}
@@ -135,11 +137,11 @@ func TestReturningNodeIsLast(t *testing.T) {
 	}
 	for _, step := range []struct {
 		nodes string
-		gone  []events.NodeID
+		gone  []ident.NodeID
 		want  string
 	}{
 		{"a:1 b:1 c:1", nil, "a/0 b/0 c/0"},
-		{"b:1 c:1", []events.NodeID{"a"}, "b/0 c/0"},
+		{"b:1 c:1", []ident.NodeID{"a"}, "b/0 c/0"},
 		{"a:1 b:1 c:1", nil, "b/0 c/0 a/0"},
 	} {
 		if got := seal(step.nodes, step.gone...); got != step.want {
@@ -151,13 +153,13 @@ func TestReturningNodeIsLast(t *testing.T) {
 // TestRanksProperties compares the ranks with their definition, for any places in any order.
 func TestRanksProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var places []events.Place
-		since := map[events.NodeID]events.Generation{}
+		var places []ident.Place
+		since := map[ident.NodeID]ident.Generation{}
 		for i := range rapid.IntRange(0, 6).Draw(t, "nodes") {
-			n := events.NodeID(fmt.Sprintf("n%d", i))
-			since[n] = events.Generation(rapid.IntRange(1, 3).Draw(t, "since"))
+			n := ident.NodeID(fmt.Sprintf("n%d", i))
+			since[n] = ident.Generation(rapid.IntRange(1, 3).Draw(t, "since"))
 			for _, s := range rapid.SliceOfNDistinct(rapid.IntRange(0, 7), 0, 5, rapid.ID[int]).Draw(t, "slots") {
-				places = append(places, events.Place{Node: n, Slot: events.Slot(s)})
+				places = append(places, ident.Place{Node: n, Slot: ident.Slot(s)})
 			}
 		}
 		limit := rapid.IntRange(0, 12).Draw(t, "max")

@@ -10,6 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -22,9 +24,9 @@ func TestProperties(t *testing.T) {
 		workers := spec.Workers{Min: rapid.IntRange(1, 3).Draw(t, "min")}
 		workers.Max = workers.Min + rapid.IntRange(0, 3).Draw(t, "more")
 		now := time.Unix(1000, 0).UTC()
-		sealed, closed, number := events.Generation(0), false, uint64(0)
-		place := rapid.Custom(func(t *rapid.T) events.Place {
-			return events.Place{Node: rapid.SampledFrom([]events.NodeID{"a", "b", "c"}).Draw(t, "node"), Slot: events.Slot(rapid.IntRange(0, 1).Draw(t, "slot"))}
+		sealed, closed, number := ident.Generation(0), false, uint64(0)
+		place := rapid.Custom(func(t *rapid.T) ident.Place {
+			return ident.Place{Node: rapid.SampledFrom([]ident.NodeID{"a", "b", "c"}).Draw(t, "node"), Slot: ident.Slot(rapid.IntRange(0, 1).Draw(t, "slot"))}
 		})
 		for range rapid.IntRange(1, 120).Draw(t, "inputs") {
 			drawn := anyInput(t, place, s, jobSpec, workers)
@@ -68,7 +70,7 @@ func TestProperties(t *testing.T) {
 }
 
 func checkSealed(t *rapid.T, x events.RoundSealed, w spec.Workers) {
-	seen := map[events.Place]bool{}
+	seen := map[ident.Place]bool{}
 	for i, m := range x.Members {
 		if m.Rank != i || seen[m.Place] || m.Incarnation == "" {
 			t.Fatalf("bad member %d: %+v", i, m)
@@ -100,20 +102,20 @@ func viaJSON(t *rapid.T, s State) State {
 	return out
 }
 
-func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec spec.Job, w spec.Workers) events.Body {
+func anyInput(t *rapid.T, place *rapid.Generator[ident.Place], s State, jobSpec spec.Job, w spec.Workers) events.Body {
 	p := place.Draw(t, "place")
 	attempt := rapid.IntRange(1, 3).Draw(t, "attempt")
 	if x := s.member(p); x != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
 		attempt = x.Attempt
 	}
-	incarnation := events.Incarnation(fmt.Sprintf("%s#%d", p, attempt))
-	gen := events.Generation(rapid.Uint64Range(0, uint64(s.View.Generation)+1).Draw(t, "g"))
-	ref := events.WorkerRef{Job: "j-1", Place: p, Incarnation: incarnation, Attempt: attempt, Generation: gen}
+	incarnation := ident.Incarnation(fmt.Sprintf("%s#%d", p, attempt))
+	gen := ident.Generation(rapid.Uint64Range(0, uint64(s.View.Generation)+1).Draw(t, "g"))
+	ref := roster.WorkerRef{Job: "j-1", Place: p, Incarnation: incarnation, Attempt: attempt, Generation: gen}
 	exit := events.WorkerExited{WorkerRef: ref, ExitCode: rapid.IntRange(0, 1).Draw(t, "code"), Done: rapid.Bool().Draw(t, "done"), Asked: rapid.IntRange(0, 5).Draw(t, "asked") == 0}
-	node := events.NodeFact{Node: p.Node, Incarnation: events.Incarnation(fmt.Sprintf("agent-%d", rapid.IntRange(1, 2).Draw(t, "agent")))}
+	node := events.NodeFact{Node: p.Node, Incarnation: ident.Incarnation(fmt.Sprintf("agent-%d", rapid.IntRange(1, 2).Draw(t, "agent")))}
 	switch rapid.IntRange(0, 24).Draw(t, "kind") {
 	case 0, 1, 2:
-		return events.PlacementSet{Job: "j-1", Spec: jobSpec, Workers: w, Places: rapid.SliceOfNDistinct(place, w.Min, w.Max, func(p events.Place) events.Place { return p }).Draw(t, "places")}
+		return events.PlacementSet{Job: "j-1", Spec: jobSpec, Workers: w, Places: rapid.SliceOfNDistinct(place, w.Min, w.Max, func(p ident.Place) ident.Place { return p }).Draw(t, "places")}
 	case 3:
 		return exit
 	case 4:

@@ -9,6 +9,9 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -16,16 +19,16 @@ import (
 func greatRig(nodes int) (*rig, []events.MemberJoin) {
 	r := newRig()
 	r.now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	var places events.Places
+	var places ident.Places
 	var joins []events.MemberJoin
 	for n := range nodes {
-		agent := fmt.Sprintf("01KAZ2C4XK%s", events.Token("agent", fmt.Sprint(n))[:16])
+		agent := fmt.Sprintf("01KAZ2C4XK%s", ident.Token("agent", fmt.Sprint(n))[:16])
 		for s := range 8 {
-			p := events.Place{Node: events.NodeID(fmt.Sprintf("node-%04d", n)), Slot: events.Slot(s)}
+			p := ident.Place{Node: ident.NodeID(fmt.Sprintf("node-%04d", n)), Slot: ident.Slot(s)}
 			places = append(places, p)
 			joins = append(joins, events.MemberJoin{
-				Job: "j-1", Place: p, Attempt: 1, Agent: events.Incarnation(agent), PID: 2000 + n%50 + s,
-				Incarnation: events.Incarnation(fmt.Sprintf("01KAZ3%04X%05X%s", n%7, s+1, agent[15:])),
+				Job: "j-1", Place: p, Attempt: 1, Agent: ident.Incarnation(agent), PID: 2000 + n%50 + s,
+				Incarnation: ident.Incarnation(fmt.Sprintf("01KAZ3%04X%05X%s", n%7, s+1, agent[15:])),
 				Address:     fmt.Sprintf("10.0.%d.%d:%d", n>>8, n&255, 32768+(n*7919+s*104729)%28000),
 			})
 		}
@@ -96,8 +99,8 @@ func TestDocumentOf40000IsSmall(t *testing.T) {
 // TestEveryFieldOfAMemberIsPacked: a field that Pack omits is lost when the state is stored.
 func TestEveryFieldOfAMemberIsPacked(t *testing.T) {
 	full := Member{
-		Place: events.Place{Node: "a b,c", Slot: 3}, State: pending, Attempt: 2, Incarnation: "life=~;1", Agent: "agent", Address: "[::1]:70", PID: 9,
-		Commit: events.Commit{Generation: 1 << 63, Step: 1 << 63, Hash: "h,h"}, Stopped: "over", Leaving: true, RejoinBy: time.Unix(5, 6000).UTC(), Unresponsive: true, Unsynced: true,
+		Place: ident.Place{Node: "a b,c", Slot: 3}, State: pending, Attempt: 2, Incarnation: "life=~;1", Agent: "agent", Address: "[::1]:70", PID: 9,
+		Commit: roster.Commit{Generation: 1 << 63, Step: 1 << 63, Hash: "h,h"}, Stopped: "over", Leaving: true, RejoinBy: time.Unix(5, 6000).UTC(), Unresponsive: true, Unsynced: true,
 	}
 	v := reflect.ValueOf(full)
 	for i := range v.NumField() {
@@ -108,8 +111,8 @@ func TestEveryFieldOfAMemberIsPacked(t *testing.T) {
 	second := full
 	second.Place.Slot, second.Agent, second.Address, second.State = 4, "", "[::1]:71", lost
 	s := State{
-		Members: []Member{full, second}, Published: map[events.NodeID]PublishedLaunch{"z": {Revision: 4, Sum: 5, At: time.Unix(9, 7000).UTC()}},
-		Agents: map[events.NodeID]events.Incarnation{"a b,c": "agent"}, NodeFacts: map[events.NodeID]uint64{"y": 7}, Seniority: map[events.NodeID]events.Generation{"y": 2},
+		Members: []Member{full, second}, Published: map[ident.NodeID]PublishedLaunch{"z": {Revision: 4, Sum: 5, At: time.Unix(9, 7000).UTC()}},
+		Agents: map[ident.NodeID]ident.Incarnation{"a b,c": "agent"}, NodeFacts: map[ident.NodeID]uint64{"y": 7}, Seniority: map[ident.NodeID]ident.Generation{"y": 2},
 	}
 	got, err := s.Pack().Unpack()
 	if got.firstRanks = nil; err != nil || !reflect.DeepEqual(got, s) {
@@ -124,7 +127,7 @@ func TestEveryFieldOfAMemberIsPacked(t *testing.T) {
 		if err := json.Unmarshal([]byte(`{"packed": `+bad+`}`), &s); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Unpack(); events.CodeOf(err) != events.Invalid {
+		if _, err := s.Unpack(); errcode.Of(err) != errcode.Invalid {
 			t.Errorf("%s: %v, want Invalid", bad, err)
 		}
 	}

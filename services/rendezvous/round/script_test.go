@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
@@ -73,20 +76,20 @@ func (r *rig) do(t *testing.T, f []string) string {
 		}
 		return def
 	}
-	incarnation := func(p events.Place) events.Incarnation {
+	incarnation := func(p ident.Place) ident.Incarnation {
 		if v, ok := arg["incarnation"]; ok {
-			return events.Incarnation(v)
+			return ident.Incarnation(v)
 		}
-		return events.Incarnation(fmt.Sprintf("%s#%d", p, num("attempt", 1)))
+		return ident.Incarnation(fmt.Sprintf("%s#%d", p, num("attempt", 1)))
 	}
-	var place events.Place
+	var place ident.Place
 	if len(words) > 0 {
 		node, slot, _ := strings.Cut(words[0], "/")
 		n, _ := strconv.Atoi(slot)
-		place = events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
+		place = ident.Place{Node: ident.NodeID(node), Slot: ident.Slot(n)}
 	}
-	ref := events.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation(place), Attempt: num("attempt", 1), Generation: events.Generation(num("g", 0))}
-	fact := events.NodeFact{Node: place.Node, Incarnation: events.Incarnation(arg["incarnation"])}
+	ref := roster.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation(place), Attempt: num("attempt", 1), Generation: ident.Generation(num("g", 0))}
+	fact := events.NodeFact{Node: place.Node, Incarnation: ident.Incarnation(arg["incarnation"])}
 	ends := func() (l events.LeaseEnds) {
 		if d, err := time.ParseDuration(arg["lease"]); err == nil {
 			l = events.LeaseEnds{Restart: r.now.Add(d), InPlace: r.now.Add(20 * d)}
@@ -96,7 +99,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 	fact.LeaseEnds = ends()
 	about := func() events.NodeFact {
 		f := fact
-		f.Incarnation = events.Incarnation(cmp.Or(arg["incarnation"], "agent-1"))
+		f.Incarnation = ident.Incarnation(cmp.Or(arg["incarnation"], "agent-1"))
 		f.Disconnected = slices.Contains(words, "disconnected")
 		return f
 	}
@@ -116,25 +119,25 @@ func (r *rig) do(t *testing.T, f []string) string {
 		for _, w := range words {
 			node, slot, _ := strings.Cut(w, "/")
 			n, _ := strconv.Atoi(slot)
-			p.Places = append(p.Places, events.Place{Node: events.NodeID(node), Slot: events.Slot(n)})
+			p.Places = append(p.Places, ident.Place{Node: ident.NodeID(node), Slot: ident.Slot(n)})
 		}
 		if a := arg["agents"]; a != "" {
 			for _, id := range strings.Split(a, ",") {
-				p.Agents = append(p.Agents, events.Incarnation(id))
+				p.Agents = append(p.Agents, ident.Incarnation(id))
 			}
 		}
 		if g := arg["gone"]; g != "" {
-			p.LostNodes, p.LeaseEnds = []events.NodeID{events.NodeID(g)}, ends()
+			p.LostNodes, p.LeaseEnds = []ident.NodeID{ident.NodeID(g)}, ends()
 		}
 		return r.step(p)
 	case "join":
 		j := events.MemberJoin{
-			Job: "j-1", Place: place, Incarnation: incarnation(place), Agent: events.Incarnation(cmp.Or(arg["agent"], "agent-1")), Attempt: num("attempt", 1),
-			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
+			Job: "j-1", Place: place, Incarnation: incarnation(place), Agent: ident.Incarnation(cmp.Or(arg["agent"], "agent-1")), Attempt: num("attempt", 1),
+			Address: place.String(), Left: ident.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
 			Unsynced: slices.Contains(words, "unsynced"),
 		}
 		if step := num("step", 0); step > 0 {
-			j.Commit = events.Commit{Generation: j.Left, Step: uint64(step)}
+			j.Commit = roster.Commit{Generation: j.Left, Step: uint64(step)}
 		}
 		if a, ok := arg["accused"]; ok {
 			n, _ := strconv.Atoi(a)
@@ -157,7 +160,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 	case "ready":
 		return r.step(events.WorkerReady{WorkerRef: ref})
 	case "stalled":
-		return r.step(events.JobStalled{Job: "j-1", Generation: events.Generation(num("g", 0)), Detail: "no step for 5m"})
+		return r.step(events.JobStalled{Job: "j-1", Generation: ident.Generation(num("g", 0)), Detail: "no step for 5m"})
 	case "respawn":
 		return r.step(events.JobRespawned{Job: "j-1", Place: place, Dead: incarnation(place), Attempt: num("attempt", 1) + 1})
 	case "blame":
@@ -175,9 +178,9 @@ func (r *rig) do(t *testing.T, f []string) string {
 	case "left":
 		return r.step(events.NodeLeft{NodeFact: fact})
 	case "heartbeat":
-		return r.step(events.Heartbeat{Node: place.Node, Incarnation: events.Incarnation(arg["incarnation"]), Revisions: map[events.JobID]uint64{"j-1": uint64(num("revision", 0))}})
+		return r.step(events.Heartbeat{Node: place.Node, Incarnation: ident.Incarnation(arg["incarnation"]), Revisions: map[ident.JobID]uint64{"j-1": uint64(num("revision", 0))}})
 	case "peers":
-		return r.step(events.PeersQuery{Job: "j-1", Generation: events.Generation(num("g", 0)), Ranks: []int{num("rank", 0)}})
+		return r.step(events.PeersQuery{Job: "j-1", Generation: ident.Generation(num("g", 0)), Ranks: []int{num("rank", 0)}})
 	case "finishing":
 		return r.step(events.JobFinishing{Job: "j-1"})
 	case "stopping":
@@ -282,7 +285,7 @@ func show(s State, d events.Decision) string {
 		}
 	}
 	if d.Refusal != nil {
-		p("refused (%s): %s", events.CodeOf(d.Refusal), d.Refusal)
+		p("refused (%s): %s", errcode.Of(d.Refusal), d.Refusal)
 	}
 	switch x := d.Reply.(type) {
 	case events.MemberWaiting:

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 var zeroTime time.Time
@@ -113,7 +116,7 @@ func (t *transition) releaseStateHolder() {
 	}
 }
 
-func (t *transition) awaitedPlaces() events.Places {
+func (t *transition) awaitedPlaces() ident.Places {
 	o := t.waitSet()
 	return t.places(func(x *Member) bool { return t.awaited(x, o) })
 }
@@ -174,7 +177,7 @@ func (t *transition) seal() {
 		}
 	}
 	// A node without members starts anew when it returns, so it never outranks a survivor.
-	maps.DeleteFunc(t.Seniority, func(n events.NodeID, _ events.Generation) bool {
+	maps.DeleteFunc(t.Seniority, func(n ident.NodeID, _ ident.Generation) bool {
 		_, ok := t.firstRank(n)
 		return !ok
 	})
@@ -189,7 +192,7 @@ func (t *transition) seal() {
 	})
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),
-		Self: events.ChildTrace(t.trace(), "rendezvous", g.String()), Start: t.NoticeAt, End: t.now,
+		Self: tracing.Child(t.trace(), "rendezvous", g.String()), Start: t.NoticeAt, End: t.now,
 		Attributes: map[string]string{"regroup.job.id": string(t.View.Job), "regroup.generation": g.String(), "regroup.incident.cause": string(t.View.Cause.Kind)},
 	})
 	if t.restart() {
@@ -202,7 +205,7 @@ func (t *transition) seal() {
 
 // beginGeneration makes a generation the sealed one: nothing of the round before it counts any
 // more, and none of its processes has ended.
-func (t *transition) beginGeneration(g events.Generation, members events.MemberTable) {
+func (t *transition) beginGeneration(g ident.Generation, members roster.MemberTable) {
 	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.firstRanks = g, 0, events.RoundStateSealed, members, nil
 	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns = zeroTime, zeroTime, false, nil, nil
 	t.LostNodes, t.EndedRanks = nil, nil
@@ -274,7 +277,7 @@ func (t *transition) nextAttempt() events.Attempts {
 	return a
 }
 
-func newestStep(members events.MemberTable) (step uint64) {
+func newestStep(members roster.MemberTable) (step uint64) {
 	for i := range members {
 		step = max(step, members[i].Commit.Step)
 	}
@@ -285,9 +288,9 @@ func newestStep(members events.MemberTable) (step uint64) {
 // then in the order of hosts, then by name; slots within a node in order; cut at limit (0 = none).
 // Local and cross ranks are Horovod's: local_rank counts on the node, and for each local rank the
 // nodes that have it form a cross group, in order.
-func assign(places []events.Place, seniority map[events.NodeID]events.Generation, hosts []events.NodeID, limit int) events.MemberTable {
-	order := slices.SortedFunc(slices.Values(places), events.Place.Compare)
-	var nodes [][]events.Place
+func assign(places []ident.Place, seniority map[ident.NodeID]ident.Generation, hosts []ident.NodeID, limit int) roster.MemberTable {
+	order := slices.SortedFunc(slices.Values(places), ident.Place.Compare)
+	var nodes [][]ident.Place
 	for i, p := range order {
 		if i == 0 || order[i-1].Node != p.Node {
 			nodes = append(nodes, nil)
@@ -295,19 +298,19 @@ func assign(places []events.Place, seniority map[events.NodeID]events.Generation
 		last := &nodes[len(nodes)-1]
 		*last = append(*last, p)
 	}
-	line := map[events.NodeID]int{}
+	line := map[ident.NodeID]int{}
 	for i, n := range hosts {
 		line[n] = i - len(hosts) // all others follow
 	}
-	slices.SortStableFunc(nodes, func(a, b []events.Place) int {
+	slices.SortStableFunc(nodes, func(a, b []ident.Place) int {
 		m, n := a[0].Node, b[0].Node
 		return cmp.Or(cmp.Compare(seniority[m], seniority[n]), cmp.Compare(line[m], line[n]))
 	})
-	members := make(events.MemberTable, 0, len(order))
+	members := make(roster.MemberTable, 0, len(order))
 	for _, n := range nodes {
 		for _, p := range n {
 			if limit == 0 || len(members) < limit {
-				members = append(members, events.Member{Place: p})
+				members = append(members, roster.Member{Place: p})
 			}
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -28,31 +30,31 @@ const (
 
 // Member is one place of the job and its newest worker incarnation.
 type Member struct {
-	Place        events.Place
+	Place        ident.Place
 	State        memberState
 	Attempt      int
-	Incarnation  events.Incarnation // of the newest incarnation that joined
-	Agent        events.Incarnation
+	Incarnation  ident.Incarnation // of the newest incarnation that joined
+	Agent        ident.Incarnation
 	Address      string
 	PID          int
-	Commit       events.Commit
-	Unsynced     bool               // joined, and still fetches the state
-	Stopped      events.Incarnation // restart recovery: newest incarnation that was stopped before the next one
-	Leaving      bool               // no longer in the placement: leaves at the next commit
-	RejoinBy     time.Time          // accused by peers, or the job stalled; it may rejoin until then
-	Unresponsive bool               // it did not rejoin in time, and was active until then
+	Commit       roster.Commit
+	Unsynced     bool              // joined, and still fetches the state
+	Stopped      ident.Incarnation // restart recovery: newest incarnation that was stopped before the next one
+	Leaving      bool              // no longer in the placement: leaves at the next commit
+	RejoinBy     time.Time         // accused by peers, or the job stalled; it may rejoin until then
+	Unresponsive bool              // it did not rejoin in time, and was active until then
 }
 
 // State is the rendezvous of one job. Fields without a name in JSON are stored in Packed; see Pack.
 type State struct {
-	View      events.RoundView  `json:"view"`
-	Spec      spec.Job          `json:"spec"`
-	Workers   spec.Workers      `json:"workers"`
-	HostOrder []events.NodeID   `json:"host_order,omitempty"` // nodes in the order of the host list
-	Nonce     string            `json:"nonce"`                // part of the generations' tokens
-	Placement uint64            `json:"placement"`            // number of the last placement.set applied
-	LastGood  events.Generation `json:"last_good"`            // last generation that made a good step
-	Restarts  int               `json:"restarts,omitempty"`   // sealed generations that a failure has made necessary
+	View      events.RoundView `json:"view"`
+	Spec      spec.Job         `json:"spec"`
+	Workers   spec.Workers     `json:"workers"`
+	HostOrder []ident.NodeID   `json:"host_order,omitempty"` // nodes in the order of the host list
+	Nonce     string           `json:"nonce"`                // part of the generations' tokens
+	Placement uint64           `json:"placement"`            // number of the last placement.set applied
+	LastGood  ident.Generation `json:"last_good"`            // last generation that made a good step
+	Restarts  int              `json:"restarts,omitempty"`   // sealed generations that a failure has made necessary
 	// Members were asked to leave at their next commit.
 	Planned bool `json:"planned,omitempty"`
 	// Cause of the sealed generation, while Planned.
@@ -60,10 +62,10 @@ type State struct {
 	// Highest attempt of places that were given up.
 	Attempts map[string]int `json:"attempts,omitempty"`
 	// Agents whose connection the broker saw close.
-	Disconnected map[events.NodeID]events.Incarnation `json:"disconnected,omitempty"`
-	NoticeAt     time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
-	NoticeMS     float64                              `json:"notice_ms,omitempty"`
-	LastCall     time.Time                            `json:"last_call,omitzero"` // end of the last call
+	Disconnected map[ident.NodeID]ident.Incarnation `json:"disconnected,omitempty"`
+	NoticeAt     time.Time                          `json:"notice_at,omitzero"` // first notice of what opened the round
+	NoticeMS     float64                            `json:"notice_ms,omitempty"`
+	LastCall     time.Time                          `json:"last_call,omitzero"` // end of the last call
 	// All members have joined, and the seal is delayed until then.
 	BackOff  time.Time `json:"back_off,omitzero"`
 	SealedAt time.Time `json:"sealed_at,omitzero"` // of the sealed generation
@@ -73,9 +75,9 @@ type State struct {
 	// Restart recovery: newest step that a process has reported.
 	ReportedStep uint64 `json:"reported_step,omitempty"`
 	// The newest round whose seal was delayed, and this was published.
-	DelayedIn events.Generation `json:"delayed_in,omitempty"`
-	DelayedAt time.Time         `json:"delayed_at,omitzero"`
-	Growth    *Growth           `json:"growth,omitempty"` // newcomers are ready, others may soon be
+	DelayedIn ident.Generation `json:"delayed_in,omitempty"`
+	DelayedAt time.Time        `json:"delayed_at,omitzero"`
+	Growth    *Growth          `json:"growth,omitempty"` // newcomers are ready, others may soon be
 	// When a member was last created or reset for a new incarnation.
 	PendingAt time.Time           `json:"pending_at,omitzero"`
 	Finishing bool                `json:"finishing,omitempty"`
@@ -84,7 +86,7 @@ type State struct {
 	Removed         time.Time       `json:"removed,omitzero"`
 	Nodes           *NodeRendezvous `json:"nodes,omitempty"`            // only for jobs with self-registered nodes
 	Revision        uint64          `json:"revision"`                   // of the newest launches
-	ReportedMissing events.Places   `json:"reported_missing,omitempty"` // published as missing
+	ReportedMissing ident.Places    `json:"reported_missing,omitempty"` // published as missing
 	// Between nodes that could not reach each other, sorted by nodes.
 	Links []Link `json:"links,omitempty"`
 	// Ranks of the sealed generation whose connection broke, not yet counted.
@@ -97,14 +99,14 @@ type State struct {
 	Lost   bool    `json:"lost,omitempty"`
 	Packed *packed `json:"packed,omitempty"`
 
-	Members   []Member                             `json:"-"` // by place
-	Seniority map[events.NodeID]events.Generation  `json:"-"`
-	Agents    map[events.NodeID]events.Incarnation `json:"-"` // newest incarnation known per node
-	NodeFacts map[events.NodeID]uint64             `json:"-"` // number of the last fact applied about a node
-	Published map[events.NodeID]PublishedLaunch    `json:"-"`
+	Members   []Member                           `json:"-"` // by place
+	Seniority map[ident.NodeID]ident.Generation  `json:"-"`
+	Agents    map[ident.NodeID]ident.Incarnation `json:"-"` // newest incarnation known per node
+	NodeFacts map[ident.NodeID]uint64            `json:"-"` // number of the last fact applied about a node
+	Published map[ident.NodeID]PublishedLaunch   `json:"-"`
 
-	firstRanks map[events.NodeID]int  // rank of a node's first member in the sealed generation; nil = not computed yet
-	unheard    map[events.NodeID]bool // nodes whose launch is published again although it has not changed
+	firstRanks map[ident.NodeID]int  // rank of a node's first member in the sealed generation; nil = not computed yet
+	unheard    map[ident.NodeID]bool // nodes whose launch is published again although it has not changed
 }
 
 // PublishedLaunch records the launch last published for a node.
@@ -146,7 +148,7 @@ func (s *State) count(which func(*Member) bool) (n int) {
 }
 
 // places returns the places of the members that which selects.
-func (s *State) places(which func(*Member) bool) (out events.Places) {
+func (s *State) places(which func(*Member) bool) (out ident.Places) {
 	for x := range s.all() {
 		if which(x) {
 			out = append(out, x.Place)
@@ -156,7 +158,7 @@ func (s *State) places(which func(*Member) bool) (out events.Places) {
 }
 
 // nodes returns the nodes of the members that which selects, by name.
-func (s *State) nodes(which func(*Member) bool) (out []events.NodeID) {
+func (s *State) nodes(which func(*Member) bool) (out []ident.NodeID) {
 	for x := range s.all() {
 		if n := x.Place.Node; which(x) && (len(out) == 0 || out[len(out)-1] != n) {
 			out = append(out, n)
@@ -165,7 +167,7 @@ func (s *State) nodes(which func(*Member) bool) (out []events.NodeID) {
 	return out
 }
 
-func (s *State) member(p events.Place) *Member {
+func (s *State) member(p ident.Place) *Member {
 	i := s.find(p)
 	if i == len(s.Members) || s.Members[i].Place != p {
 		return nil
@@ -174,11 +176,11 @@ func (s *State) member(p events.Place) *Member {
 }
 
 // find returns the index of the member of a place, or where it would be inserted.
-func (s *State) find(p events.Place) int {
+func (s *State) find(p ident.Place) int {
 	return sort.Search(len(s.Members), func(i int) bool { return s.Members[i].Place.Compare(p) >= 0 })
 }
 
-func (s *State) addMember(p events.Place) {
+func (s *State) addMember(p ident.Place) {
 	s.Members = slices.Insert(s.Members, s.find(p), Member{Place: p, State: pending, Attempt: s.Attempts[p.String()] + 1})
 }
 
@@ -214,7 +216,7 @@ func (s *State) memberOfRank(rank int) *Member {
 }
 
 // membersOn returns the members of a node. Members are sorted by place.
-func (s *State) membersOn(n events.NodeID) []Member {
+func (s *State) membersOn(n ident.NodeID) []Member {
 	from := sort.Search(len(s.Members), func(i int) bool { return s.Members[i].Place.Node >= n })
 	to := from
 	for to < len(s.Members) && s.Members[to].Place.Node == n {
@@ -224,9 +226,9 @@ func (s *State) membersOn(n events.NodeID) []Member {
 }
 
 // firstRank returns the rank of a node's first member in the sealed generation, if it has one.
-func (s *State) firstRank(n events.NodeID) (rank int, ok bool) {
+func (s *State) firstRank(n ident.NodeID) (rank int, ok bool) {
 	if s.firstRanks == nil {
-		s.firstRanks = map[events.NodeID]int{}
+		s.firstRanks = map[ident.NodeID]int{}
 		for r := range s.View.Members {
 			if n := s.View.Members[r].Place.Node; r == 0 || s.View.Members[r-1].Place.Node != n {
 				s.firstRanks[n] = r
@@ -241,7 +243,7 @@ func (s *State) firstRank(n events.NodeID) (rank int, ok bool) {
 func (s *State) rank(x *Member) int { return s.rankOf(x.Place, x.Incarnation) }
 
 // rankOf returns the rank of an incarnation in the sealed generation, or -1.
-func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
+func (s *State) rankOf(p ident.Place, inc ident.Incarnation) int {
 	if r := s.rankAt(p); r >= 0 && s.View.Members[r].Incarnation == inc {
 		return r
 	}
@@ -249,7 +251,7 @@ func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
 }
 
 // rankAt returns the rank of a place's member in the sealed generation, or -1.
-func (s *State) rankAt(p events.Place) int {
+func (s *State) rankAt(p ident.Place) int {
 	from, ok := s.firstRank(p.Node)
 	if !ok {
 		return -1
@@ -264,7 +266,7 @@ func (s *State) rankAt(p events.Place) int {
 
 // Superseded reports whether a later fact about a node was applied, so that a late fact, or a
 // record that was read before, is ignored. Unnumbered inputs have no order.
-func (s State) Superseded(n events.NodeID, number uint64) bool {
+func (s State) Superseded(n ident.NodeID, number uint64) bool {
 	return number != 0 && number <= s.NodeFacts[n]
 }
 
@@ -291,7 +293,7 @@ func (s State) Lacks(n events.NodeFact) bool {
 }
 
 // Concerns reports whether facts about a node matter to this job.
-func (s State) Concerns(n events.NodeID) bool {
+func (s State) Concerns(n ident.NodeID) bool {
 	_, published := s.Published[n]
 	return !s.closed() && (published || s.HasCandidate(n) || s.countsAsLost(n) || len(s.membersOn(n)) > 0)
 }
@@ -319,7 +321,7 @@ func (s State) Shrink() (State, bool) {
 	if done || len(x.Removed) <= maxRemoved {
 		return s, done
 	}
-	all := slices.SortedFunc(maps.Keys(x.Removed), func(a, b events.NodeID) int {
+	all := slices.SortedFunc(maps.Keys(x.Removed), func(a, b ident.NodeID) int {
 		return cmp.Or(cmp.Compare(x.Removed[a].Agent, x.Removed[b].Agent), cmp.Compare(a, b)) // ULIDs sort by age
 	})
 	for _, n := range all[:len(all)-maxRemoved] {

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // Machine implements controller.Machine[State].
@@ -32,7 +34,7 @@ type Machine struct{}
 
 // New returns the state of a job that was never placed.
 func (Machine) New(entity string) State {
-	return State{View: events.RoundView{Job: events.JobID(entity), State: events.RoundStateOpen, Cause: events.Cause{Rank: -1}}}
+	return State{View: events.RoundView{Job: ident.JobID(entity), State: events.RoundStateOpen, Cause: events.Cause{Rank: -1}}}
 }
 
 // Deadline returns when the round stops waiting: the earliest of the accusations' deadlines and the
@@ -196,9 +198,9 @@ func (t *transition) publish(b events.Body) {
 // trace returns the trace of the open incident, or of the job's start.
 func (s *State) trace() string {
 	if s.LastGood == 0 {
-		return events.JobTrace(s.View.Job)
+		return tracing.JobTrace(s.View.Job)
 	}
-	return events.TraceOf(s.View.Job, s.LastGood)
+	return tracing.IncidentTrace(s.View.Job, s.LastGood)
 }
 
 // propose opens the next generation, unless one is open already. ageMS is the age of the cause.

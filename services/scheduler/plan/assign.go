@@ -9,26 +9,27 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
 // pool holds the slots during one pass.
 type pool struct {
-	nodes            map[events.NodeID]Node
-	names            []events.NodeID // in the order of the host list, then by name
-	free             []events.Place  // in the order of names
-	size             int             // slots of usable nodes
-	withSuspected    int             // size and the healthy slots of suspected nodes, which may recover
-	quarantinedSlots int             // slots of quarantined nodes and quarantined slots, which return in time
-	nodeCount        int             // usable nodes
-	capacityText     string          // cached result of capacity once all slots are assigned
+	nodes            map[ident.NodeID]Node
+	names            []ident.NodeID // in the order of the host list, then by name
+	free             []ident.Place  // in the order of names
+	size             int            // slots of usable nodes
+	withSuspected    int            // size and the healthy slots of suspected nodes, which may recover
+	quarantinedSlots int            // slots of quarantined nodes and quarantined slots, which return in time
+	nodeCount        int            // usable nodes
+	capacityText     string         // cached result of capacity once all slots are assigned
 }
 
 // change is what one pass changes for one job.
 type change struct {
-	before    []events.Place
+	before    []ident.Place
 	reasons   []string
-	lostNodes []events.NodeID
+	lostNodes []ident.NodeID
 	returning bool // places were lost that may be back soon: of a lost node, or in quarantine
 }
 
@@ -47,8 +48,8 @@ func (t *transition) plan() {
 		t.s.View.Queue, t.s.View.Head, t.s.View.Capacity, t.s.View.MaxSlots = nil, "", "", 0
 		return
 	}
-	changes := map[events.JobID]*change{} // of placed jobs
-	taken := map[events.NodeID][]bool{}   // by slot
+	changes := map[ident.JobID]*change{} // of placed jobs
+	taken := map[ident.NodeID][]bool{}   // by slot
 	for i := range t.s.Queue {
 		j := &t.s.Queue[i]
 		if !j.Placed {
@@ -92,7 +93,7 @@ func (t *transition) placed(fn func(*Job, events.PlacementView)) {
 // giveBack takes the places of a gang that cannot run with them (rule 2) and puts it back into the
 // queue, where it has its turn before all younger jobs. It reports whether there was one; of
 // several the youngest is first, since an older one may run with what it gives back.
-func (t *transition) giveBack(p *pool, changes map[events.JobID]*change) bool {
+func (t *transition) giveBack(p *pool, changes map[ident.JobID]*change) bool {
 	var youngest *Job
 	t.placed(func(j *Job, row events.PlacementView) {
 		if len(row.Places) >= row.Workers.Min {
@@ -116,7 +117,7 @@ func (t *transition) giveBack(p *pool, changes map[events.JobID]*change) bool {
 			p.free = append(p.free, place)
 		}
 	}
-	slices.SortFunc(p.free, func(a, b events.Place) int { return cmp.Or(t.s.byHost(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot)) })
+	slices.SortFunc(p.free, func(a, b ident.Place) int { return cmp.Or(t.s.byHost(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot)) })
 	row.Places, row.Waiting = nil, ""
 	t.s.View.Jobs[j.ID] = row
 	t.publishPlacement(j, row, c)
@@ -126,9 +127,9 @@ func (t *transition) giveBack(p *pool, changes map[events.JobID]*change) bool {
 }
 
 // retain is rule 1. It returns the places that the job keeps.
-func (t *transition) retain(j Job, c *change) []events.Place {
+func (t *transition) retain(j Job, c *change) []ident.Place {
 	row := t.s.View.Jobs[j.ID]
-	kept := make([]events.Place, 0, len(row.Places))
+	kept := make([]ident.Place, 0, len(row.Places))
 	for _, p := range row.Places {
 		n := t.s.Nodes[p.Node]
 		reason := ""
@@ -157,9 +158,9 @@ func (t *transition) retain(j Job, c *change) []events.Place {
 		}
 	}
 	if len(kept) > row.Workers.Max {
-		slices.SortStableFunc(kept, func(a, b events.Place) int { return t.s.byHost(a.Node, b.Node) })
+		slices.SortStableFunc(kept, func(a, b ident.Place) int { return t.s.byHost(a.Node, b.Node) })
 		kept = kept[:row.Workers.Max]
-		slices.SortFunc(kept, events.Place.Compare)
+		slices.SortFunc(kept, ident.Place.Compare)
 		c.reasons = append(c.reasons, fmt.Sprintf("scaled down to %d:%d", row.Workers.Min, row.Workers.Max))
 	}
 	row.Places = kept
@@ -167,7 +168,7 @@ func (t *transition) retain(j Job, c *change) []events.Place {
 	return kept
 }
 
-func (t *transition) pool(taken map[events.NodeID][]bool) pool {
+func (t *transition) pool(taken map[ident.NodeID][]bool) pool {
 	p := pool{nodes: t.s.Nodes, names: slices.SortedFunc(maps.Keys(t.s.Nodes), t.s.byHost)}
 	for _, id := range p.names {
 		n := t.s.Nodes[id]
@@ -187,8 +188,8 @@ func (t *transition) pool(taken map[events.NodeID][]bool) pool {
 		p.nodeCount++
 		used := taken[id]
 		for i := range n.Slots {
-			if (used == nil || !used[i]) && n.quarantined(events.Slot(i)) == nil {
-				p.free = append(p.free, events.Place{Node: id, Slot: events.Slot(i)})
+			if (used == nil || !used[i]) && n.quarantined(ident.Slot(i)) == nil {
+				p.free = append(p.free, ident.Place{Node: id, Slot: ident.Slot(i)})
 			}
 		}
 	}
@@ -196,7 +197,7 @@ func (t *transition) pool(taken map[events.NodeID][]bool) pool {
 }
 
 // admit is rule 3. It returns the job that blocks later ones, if any.
-func (t *transition) admit(p *pool, changes map[events.JobID]*change) (holder events.JobID) {
+func (t *transition) admit(p *pool, changes map[ident.JobID]*change) (holder ident.JobID) {
 	for i := range t.s.Queue {
 		j := &t.s.Queue[i]
 		if j.Placed || !j.Submitted {
@@ -222,7 +223,7 @@ func (t *transition) assign(p *pool, j *Job, c *change, n int) {
 	}
 	row := t.s.View.Jobs[j.ID]
 	row.Places = append(slices.Clone(row.Places), p.free[:n]...)
-	slices.SortFunc(row.Places, events.Place.Compare)
+	slices.SortFunc(row.Places, ident.Place.Compare)
 	t.s.View.Jobs[j.ID] = row
 	p.free = p.free[n:]
 	if c != nil && !slices.Contains(c.reasons, "placed") && !slices.Contains(c.reasons, "got more slots") {
@@ -231,7 +232,7 @@ func (t *transition) assign(p *pool, j *Job, c *change, n int) {
 }
 
 // publishChange publishes what changed for a placed job, and why it has fewer slots than it wants.
-func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c *change, holder events.JobID) {
+func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c *change, holder ident.JobID) {
 	if !j.Submitted {
 		return
 	}
@@ -250,10 +251,10 @@ func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c 
 // others, give the figures that keep them waiting: those may change with every job that ends. The
 // others are marked as queued once, so that the cost of a job does not grow with the length of the
 // queue.
-func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.JobID) {
+func (t *transition) updateQueue(p *pool, before events.PoolView, holder ident.JobID) {
 	v := &t.s.View
 	v.Head, v.Capacity, v.MaxSlots = holder, p.capacity(), p.withSuspected+p.quarantinedSlots
-	v.Queue = make([]events.JobID, 0, len(t.s.Queue)-len(v.Jobs)/2)
+	v.Queue = make([]ident.JobID, 0, len(t.s.Queue)-len(v.Jobs)/2)
 	for i := range t.s.Queue {
 		j := &t.s.Queue[i]
 		if j.Placed || !j.Submitted {
@@ -300,11 +301,11 @@ func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *chang
 }
 
 // byHost orders nodes as in the host list; nodes that are not in it follow, by name.
-func (s *State) byHost(a, b events.NodeID) int {
+func (s *State) byHost(a, b ident.NodeID) int {
 	return cmp.Or(cmp.Compare(s.hostOrder(a), s.hostOrder(b)), cmp.Compare(a, b))
 }
 
-func (s *State) hostOrder(n events.NodeID) int {
+func (s *State) hostOrder(n ident.NodeID) int {
 	if o := s.Nodes[n].Order; o > 0 {
 		return o
 	}
@@ -312,8 +313,8 @@ func (s *State) hostOrder(n events.NodeID) int {
 }
 
 // hosts returns the nodes of places in the order of the host list; nil = by name.
-func (s *State) hosts(places []events.Place) []events.NodeID {
-	var nodes []events.NodeID
+func (s *State) hosts(places []ident.Place) []ident.NodeID {
+	var nodes []ident.NodeID
 	for _, p := range places {
 		nodes = append(nodes, p.Node)
 	}
@@ -326,7 +327,7 @@ func (s *State) hosts(places []events.Place) []events.NodeID {
 }
 
 // agents returns the newest agents of the nodes of places.
-func (s *State) agents(places []events.Place) (agents []events.Incarnation) {
+func (s *State) agents(places []ident.Place) (agents []ident.Incarnation) {
 	for i, p := range places { // sorted
 		if i == 0 || places[i-1].Node != p.Node {
 			agents = append(agents, s.Nodes[p.Node].Incarnation)

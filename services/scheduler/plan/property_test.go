@@ -11,20 +11,21 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
 // world publishes numbered facts like the services of jobs and nodes.
 type world struct {
-	nodes map[events.NodeID]uint64
-	inc   map[events.NodeID]int
-	jobs  map[events.JobID]uint64
+	nodes map[ident.NodeID]uint64
+	inc   map[ident.NodeID]int
+	jobs  map[ident.JobID]uint64
 }
 
 func (w *world) next(t *rapid.T) events.Input {
 	if rapid.Bool().Draw(t, "about a job") {
-		id := events.JobID(rapid.SampledFrom([]string{"j1", "j2", "j3", "j4", "j5", "j6"}).Draw(t, "job"))
+		id := ident.JobID(rapid.SampledFrom([]string{"j1", "j2", "j3", "j4", "j5", "j6"}).Draw(t, "job"))
 		w.jobs[id]++
 		least := rapid.IntRange(1, 6).Draw(t, "min")
 		workers := spec.Workers{Min: least, Max: least + rapid.IntRange(0, 4).Draw(t, "more")}
@@ -40,13 +41,13 @@ func (w *world) next(t *rapid.T) events.Input {
 		}
 		return in
 	}
-	id := events.NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(t, "node"))
+	id := ident.NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(t, "node"))
 	w.nodes[id]++
 	what := rapid.IntRange(0, 9).Draw(t, "what")
 	if what == 0 {
 		w.inc[id]++
 	}
-	f := events.NodeFact{Node: id, Incarnation: events.Incarnation(fmt.Sprint(w.inc[id])), Slots: rapid.IntRange(0, 4).Draw(t, "slots")}
+	f := events.NodeFact{Node: id, Incarnation: ident.Incarnation(fmt.Sprint(w.inc[id])), Slots: rapid.IntRange(0, 4).Draw(t, "slots")}
 	if rapid.IntRange(0, 3).Draw(t, "attributes") == 0 {
 		anyAttributes(t, &f)
 	}
@@ -81,7 +82,7 @@ func anyAttributes(t *rapid.T, f *events.NodeFact) {
 	q := events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "for a reason", Count: 1}
 	for i := range f.Slots {
 		if rapid.IntRange(0, 2).Draw(t, "quarantined") == 0 {
-			f.QuarantinedSlots = append(f.QuarantinedSlots, events.QuarantinedSlot{Slot: events.Slot(i), Quarantine: q})
+			f.QuarantinedSlots = append(f.QuarantinedSlots, events.QuarantinedSlot{Slot: ident.Slot(i), Quarantine: q})
 		}
 	}
 	if rapid.Bool().Draw(t, "quarantined") {
@@ -93,7 +94,7 @@ func anyAttributes(t *rapid.T, f *events.NodeFact) {
 }
 
 // stays reports whether a place on the node may be kept.
-func stays(n plan.Node, s events.Slot) bool {
+func stays(n plan.Node, s ident.Slot) bool {
 	return n.Gone == "" && !n.Draining && n.Excluded == "" && int(s) < n.Slots &&
 		!slices.ContainsFunc(n.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == s })
 }
@@ -111,7 +112,7 @@ func deliver(t *rapid.T, facts []events.Input) []events.Input {
 }
 
 func history(t *rapid.T) []events.Input {
-	w := world{map[events.NodeID]uint64{}, map[events.NodeID]int{}, map[events.JobID]uint64{}}
+	w := world{map[ident.NodeID]uint64{}, map[ident.NodeID]int{}, map[ident.JobID]uint64{}}
 	var facts []events.Input
 	for range rapid.IntRange(1, 50).Draw(t, "length") {
 		facts = append(facts, w.next(t))
@@ -123,7 +124,7 @@ func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := plan.Machine{}
 		s := m.New(events.PoolKey)
-		read := map[events.JobID][]events.Place{} // from the facts alone
+		read := map[ident.JobID][]ident.Place{} // from the facts alone
 		for _, in := range deliver(t, history(t)) {
 			before := maps.Clone(s.View.Jobs)
 			queue, nodes := slices.Clone(s.Queue), maps.Clone(s.Nodes)
@@ -166,7 +167,7 @@ func TestAnyHistory(t *testing.T) {
 // check verifies the invariants: no slot is given twice, none that does not exist, never more than
 // max, a gang or nothing, and a job with fewer slots than it wants has a reason.
 func check(t *rapid.T, s plan.State) {
-	taken := map[events.Place]events.JobID{}
+	taken := map[ident.Place]ident.JobID{}
 	for _, j := range s.Queue {
 		row := s.View.Jobs[j.ID]
 		for _, p := range row.Places {
@@ -185,7 +186,7 @@ func check(t *rapid.T, s plan.State) {
 			t.Fatalf("%s waits and has %v", j.ID, row.Places)
 		case j.Submitted && (len(row.Places) < row.Workers.Max) != (row.Waiting != ""):
 			t.Fatalf("%s has %d of %d and says %q", j.ID, len(row.Places), row.Workers.Max, row.Waiting)
-		case !slices.IsSortedFunc(row.Places, events.Place.Compare):
+		case !slices.IsSortedFunc(row.Places, ident.Place.Compare):
 			t.Fatalf("%s has unsorted places %v", j.ID, row.Places)
 		}
 	}
@@ -196,13 +197,13 @@ func check(t *rapid.T, s plan.State) {
 
 // stable verifies that a place whose slot still exists is kept, unless the job is over its max, has
 // given all back because it cannot run, or the place belonged to another incarnation of the node.
-func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[events.NodeID]plan.Node, s plan.State) {
-	gaveBack := map[events.JobID]bool{}
+func stable(t *rapid.T, before map[ident.JobID]events.PlacementView, nodes map[ident.NodeID]plan.Node, s plan.State) {
+	gaveBack := map[ident.JobID]bool{}
 	for _, j := range s.Queue {
 		gaveBack[j.ID] = !j.Placed
 		row := s.View.Jobs[j.ID]
 		if left := before[j.ID].Places; !j.Placed && len(left) > 0 {
-			left = slices.DeleteFunc(slices.Clone(left), func(p events.Place) bool {
+			left = slices.DeleteFunc(slices.Clone(left), func(p ident.Place) bool {
 				return !stays(s.Nodes[p.Node], p.Slot) || s.Nodes[p.Node].Incarnation != nodes[p.Node].Incarnation
 			})
 			if !j.Restart || len(left) >= row.Workers.Min {
@@ -230,7 +231,7 @@ func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[
 }
 
 // obedient verifies that no new place is on a node that is quarantined or suspected.
-func obedient(t *rapid.T, before map[events.JobID]events.PlacementView, s plan.State) {
+func obedient(t *rapid.T, before map[ident.JobID]events.PlacementView, s plan.State) {
 	for id, row := range s.View.Jobs {
 		for _, p := range row.Places {
 			if n := s.Nodes[p.Node]; !slices.Contains(before[id].Places, p) && (n.Quarantine != nil || n.Suspected) {
@@ -248,7 +249,7 @@ func fair(t *rapid.T, before []plan.Job, s plan.State) {
 		if n.Gone == "" && !n.Draining && n.Excluded == "" && n.Quarantine == nil {
 			sound := 0
 			for i := range n.Slots {
-				if stays(n, events.Slot(i)) {
+				if stays(n, ident.Slot(i)) {
 					sound++
 				}
 			}
@@ -265,11 +266,11 @@ func fair(t *rapid.T, before []plan.Job, s plan.State) {
 			}
 		}
 	}
-	was := map[events.JobID]bool{}
+	was := map[ident.JobID]bool{}
 	for _, j := range before {
 		was[j.ID] = j.Placed
 	}
-	holder := events.JobID("")
+	holder := ident.JobID("")
 	for _, j := range s.Queue {
 		least := s.View.Jobs[j.ID].Workers.Min
 		switch {
@@ -302,8 +303,8 @@ func TestAnyOrderEndsInTheSameState(t *testing.T) {
 		if !reflect.DeepEqual(a.Nodes, b.Nodes) {
 			t.Fatalf("nodes %+v in order, %+v in another", a.Nodes, b.Nodes)
 		}
-		know := func(s plan.State) map[events.JobID]spec.Workers {
-			out := map[events.JobID]spec.Workers{}
+		know := func(s plan.State) map[ident.JobID]spec.Workers {
+			out := map[ident.JobID]spec.Workers{}
 			for _, j := range s.Queue {
 				if j.Submitted {
 					out[j.ID] = s.View.Jobs[j.ID].Workers

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
@@ -27,7 +28,7 @@ func fullPool(t testing.TB, jobs, slots int) plan.State {
 	return s
 }
 
-func jobID(i int) events.JobID { return events.JobIDFrom("train-resnet", "/client", fmt.Sprint(i)) }
+func jobID(i int) ident.JobID { return ident.JobIDFrom("train-resnet", "/client", fmt.Sprint(i)) }
 
 func submit(i int) events.Input {
 	return events.Input{Number: 1, Body: events.JobSubmitted{Job: jobID(i), Spec: spec.Job{Name: "train-resnet", Workers: spec.Workers{Min: 1, Max: 1}}}}

@@ -5,20 +5,22 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // shortfall says why a placed job has fewer slots than it wants, or "" if it has all.
-func (p *pool) shortfall(row events.PlacementView, holder events.JobID) string {
+func (p *pool) shortfall(row events.PlacementView, holder ident.JobID) string {
 	w, has := row.Workers, len(row.Places)
 	switch {
 	case has >= w.Max:
 		return ""
 	case has < w.Min:
-		return fmt.Sprintf("has %d of at least %s: %s", has, events.Plural(w.Min, "worker"), p.capacity())
+		return fmt.Sprintf("has %d of at least %s: %s", has, english.Plural(w.Min, "worker"), p.capacity())
 	case holder != "" && len(p.free) > 0:
-		return fmt.Sprintf("has %d of up to %s: free slots are kept for %s, which waits", has, events.Plural(w.Max, "worker"), holder)
+		return fmt.Sprintf("has %d of up to %s: free slots are kept for %s, which waits", has, english.Plural(w.Max, "worker"), holder)
 	}
-	return fmt.Sprintf("has %d of up to %s: %s", has, events.Plural(w.Max, "worker"), p.capacity())
+	return fmt.Sprintf("has %d of up to %s: %s", has, english.Plural(w.Max, "worker"), p.capacity())
 }
 
 // waitReason returns a sentence that says why a job is not placed. front: it is the first in the
@@ -43,7 +45,7 @@ func (p *pool) capacity() string {
 }
 
 func (p *pool) describeCapacity() string {
-	text := fmt.Sprintf("%d free of %d on %s", len(p.free), p.size, events.Plural(p.nodeCount, "node"))
+	text := fmt.Sprintf("%d free of %d on %s", len(p.free), p.size, english.Plural(p.nodeCount, "node"))
 	if p.nodeCount == 0 {
 		text = "no node takes work"
 	}
@@ -57,7 +59,7 @@ func (p *pool) describeCapacity() string {
 			more += n
 		}
 	}
-	excluded := map[string][]events.NodeID{} // nodes by reason, which is often the same for all
+	excluded := map[string][]ident.NodeID{} // nodes by reason, which is often the same for all
 	for _, id := range p.names {
 		if n := p.nodes[id]; n.Gone == "" && !n.Draining && n.Excluded != "" {
 			excluded[n.Excluded] = append(excluded[n.Excluded], id)
@@ -79,7 +81,7 @@ func (p *pool) describeCapacity() string {
 		default:
 			for _, b := range n.QuarantinedSlots {
 				if int(b.Slot) < n.Slots {
-					add(1, fmt.Sprintf("%s is quarantined until %s: %s", events.Place{Node: id, Slot: b.Slot}, clock(b.Quarantine), b.Reason))
+					add(1, fmt.Sprintf("%s is quarantined until %s: %s", ident.Place{Node: id, Slot: b.Slot}, clock(b.Quarantine), b.Reason))
 				}
 			}
 		}
@@ -94,7 +96,7 @@ func (p *pool) describeCapacity() string {
 }
 
 // names formats a list of nodes: a, b, c and 4 more.
-func names(all []events.NodeID) string {
+func names(all []ident.NodeID) string {
 	const most = 3
 	text := string(all[0])
 	for i, id := range all[1:] {
@@ -112,4 +114,4 @@ func names(all []events.NodeID) string {
 
 func clock(q events.Quarantine) string { return q.Until.UTC().Format("2 Jan 15:04:05 UTC") }
 
-func slots(n int) string { return events.Plural(n, "slot") }
+func slots(n int) string { return english.Plural(n, "slot") }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
@@ -13,12 +14,12 @@ import (
 func TestARecalledPoolKnowsWhatJobsWaitFor(t *testing.T) {
 	node := events.NodeFact{Node: "node-a", Incarnation: "A", Slots: 2}
 	four := spec.Workers{Min: 4, Max: 4}
-	job := func(id events.JobID, set events.PlacementSet) plan.Placed {
+	job := func(id ident.JobID, set events.PlacementSet) plan.Placed {
 		return plan.Placed{Submitted: events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: four, Recovery: spec.RecoveryRestart}}, Set: &set}
 	}
-	left := []events.Place{{Node: "node-a", Slot: 0}, {Node: "node-a", Slot: 1}}
+	left := []ident.Place{{Node: "node-a", Slot: 0}, {Node: "node-a", Slot: 1}}
 	s := plan.Recalled([]events.Input{{Number: 1, Body: events.NodeJoined{NodeFact: node}}}, []plan.Placed{
-		job("lost", events.PlacementSet{Job: "lost", Places: left, Workers: four, LostNodes: []events.NodeID{"node-b"}}),
+		job("lost", events.PlacementSet{Job: "lost", Places: left, Workers: four, LostNodes: []ident.NodeID{"node-b"}}),
 		job("drained", events.PlacementSet{Job: "drained", Workers: four}),
 	})
 	s, d := plan.Machine{}.Step(s, events.Input{Number: 2, Body: events.NodeRecovered{NodeFact: node}}, noon)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
@@ -57,8 +59,8 @@ func parse(line string) (in events.Input, err error) {
 	if len(w) < 2 {
 		return in, fmt.Errorf("needs an object")
 	}
-	job := events.JobID(w[1])
-	f := events.NodeFact{Node: events.NodeID(w[1]), Incarnation: "A", Slots: 2}
+	job := ident.JobID(w[1])
+	f := events.NodeFact{Node: ident.NodeID(w[1]), Incarnation: "A", Slots: 2}
 	var workers spec.Workers
 	recovery := spec.RecoveryRestart
 	for _, arg := range w[2:] {
@@ -72,7 +74,7 @@ func parse(line string) (in events.Input, err error) {
 		case strings.Contains(arg, ":"):
 			_, err = fmt.Sscanf(arg, "%d:%d", &workers.Min, &workers.Max)
 		default:
-			f.Incarnation = events.Incarnation(arg)
+			f.Incarnation = ident.Incarnation(arg)
 		}
 		if err != nil {
 			return in, err
@@ -91,13 +93,13 @@ func parse(line string) (in events.Input, err error) {
 		in.Body = events.NodeJoined{NodeFact: f}
 	case "opened", "closed":
 		var n int
-		var after events.Generation
+		var after ident.Generation
 		if _, err = fmt.Sscanf(w[2], "%d/g%d", &n, &after); err != nil {
 			return in, err
 		}
 		in.Body = events.IncidentClosed{Job: job, Incident: n, From: after}
 		if w[0] == "opened" {
-			in.Body = events.IncidentOpened{Job: job, Incident: n, From: after, Trace: events.TraceOf(job, after), Cause: events.Cause{Node: "node-a"}}
+			in.Body = events.IncidentOpened{Job: job, Incident: n, From: after, Trace: tracing.IncidentTrace(job, after), Cause: events.Cause{Node: "node-a"}}
 		}
 	case "quarantined":
 		in.Body = events.NodeQuarantined{NodeFact: f}
@@ -184,11 +186,11 @@ func printed(d events.Decision) string {
 
 // trace names the trace of a job.
 func trace(job, traceparent string) string {
-	if traceparent == events.JobTrace(events.JobID(job)) {
+	if traceparent == tracing.JobTrace(ident.JobID(job)) {
 		return "its start"
 	}
-	for g := range events.Generation(10) {
-		if traceparent == events.TraceOf(events.JobID(job), g) {
+	for g := range ident.Generation(10) {
+		if traceparent == tracing.IncidentTrace(ident.JobID(job), g) {
 			return "the incident after " + g.String()
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -23,20 +25,20 @@ const (
 type State struct {
 	View events.PoolView `json:"view"`
 	// In order of submission; only those that Order does not cover are stored.
-	Queue []Job                  `json:"queue,omitempty"`
-	Order string                 `json:"order,omitempty"` // see Pack
-	Nodes map[events.NodeID]Node `json:"nodes,omitempty"`
-	Ended []events.JobID         `json:"ended,omitempty"` // oldest first
+	Queue []Job                 `json:"queue,omitempty"`
+	Order string                `json:"order,omitempty"` // see Pack
+	Nodes map[ident.NodeID]Node `json:"nodes,omitempty"`
+	Ended []ident.JobID         `json:"ended,omitempty"` // oldest first
 
-	dirty   bool                  // slots must be assigned again
-	lost    []events.NodeID       // nodes that were lost in this step
-	touched map[events.JobID]bool // jobs whose wait reason must be updated
-	index   map[events.JobID]int  // of Queue; nil = not built
+	dirty   bool                 // slots must be assigned again
+	lost    []ident.NodeID       // nodes that were lost in this step
+	touched map[ident.JobID]bool // jobs whose wait reason must be updated
+	index   map[ident.JobID]int  // of Queue; nil = not built
 }
 
 // Job is the record of a job besides its row in the view.
 type Job struct {
-	ID               events.JobID `json:"id"`
+	ID               ident.JobID  `json:"id"`
 	Submitted        bool         `json:"submitted,omitempty"` // false: only a later fact has arrived so far
 	Restart          bool         `json:"restart,omitempty"`   // it recovers by restart: below its min it has no processes
 	Placed           bool         `json:"placed,omitempty"`    // it has got its gang, and keeps what it has
@@ -55,19 +57,19 @@ type Incident struct {
 
 // Loss is a change of places because of lost nodes.
 type Loss struct {
-	Nodes  []events.NodeID `json:"nodes"`
-	Reason string          `json:"reason"`
-	At     time.Time       `json:"at"`
+	Nodes  []ident.NodeID `json:"nodes"`
+	Reason string         `json:"reason"`
+	At     time.Time      `json:"at"`
 }
 
 // Node is the scheduler's record of a node.
 type Node struct {
-	Incarnation events.Incarnation `json:"incarnation"`
-	Slots       int                `json:"slots"`
-	Number      uint64             `json:"number,omitempty"` // of the last fact
-	Suspected   bool               `json:"suspected,omitempty"`
-	Draining    bool               `json:"draining,omitempty"`
-	Gone        Departure          `json:"gone,omitempty"`
+	Incarnation ident.Incarnation `json:"incarnation"`
+	Slots       int               `json:"slots"`
+	Number      uint64            `json:"number,omitempty"` // of the last fact
+	Suspected   bool              `json:"suspected,omitempty"`
+	Draining    bool              `json:"draining,omitempty"`
+	Gone        Departure         `json:"gone,omitempty"`
 
 	Excluded string `json:"excluded,omitempty"` // why it must not be used
 	// Its line in the host list; earlier ones are used first.
@@ -91,7 +93,7 @@ const (
 func (n Node) schedulable() bool { return n.keepsPlaces() && !n.Suspected && n.Quarantine == nil }
 func (n Node) keepsPlaces() bool { return n.Gone == "" && !n.Draining && n.Excluded == "" }
 
-func (n Node) quarantined(s events.Slot) *events.Quarantine {
+func (n Node) quarantined(s ident.Slot) *events.Quarantine {
 	for i := range n.QuarantinedSlots {
 		if n.QuarantinedSlots[i].Slot == s {
 			return &n.QuarantinedSlots[i].Quarantine
@@ -115,15 +117,15 @@ type Machine struct{}
 
 // New returns an empty pool.
 func (Machine) New(string) State {
-	return State{View: events.PoolView{Jobs: map[events.JobID]events.PlacementView{}}, Nodes: map[events.NodeID]Node{}}
+	return State{View: events.PoolView{Jobs: map[ident.JobID]events.PlacementView{}}, Nodes: map[ident.NodeID]Node{}}
 }
 
 // Deadline returns no time: places change only by inputs.
 func (Machine) Deadline(State) time.Time { return time.Time{} }
 
-func (s *State) job(id events.JobID) *Job {
+func (s *State) job(id ident.JobID) *Job {
 	if s.index == nil {
-		s.index = make(map[events.JobID]int, len(s.Queue))
+		s.index = make(map[ident.JobID]int, len(s.Queue))
 		for i := range s.Queue {
 			s.index[s.Queue[i].ID] = i
 		}
@@ -151,7 +153,7 @@ func (s State) Knows(in events.Input) bool {
 }
 
 // hasNodeFact reports whether a fact about a node with this or a later number was applied.
-func (s *State) hasNodeFact(id events.NodeID, number uint64) bool {
+func (s *State) hasNodeFact(id ident.NodeID, number uint64) bool {
 	n, known := s.Nodes[id]
 	return known && number != 0 && number <= n.Number
 }
@@ -188,7 +190,7 @@ func (j *Job) queued() bool { return j.Submitted && !j.Placed }
 func (s State) Unpack() (State, error) {
 	words := strings.Fields(s.Order)
 	queue, rest, ids := make([]Job, 0, len(words)), s.Queue, s.View.Queue
-	next := func() (id events.JobID) {
+	next := func() (id ident.JobID) {
 		if len(ids) > 0 {
 			id, ids = ids[0], ids[1:]
 		}
@@ -197,7 +199,7 @@ func (s State) Unpack() (State, error) {
 	for _, w := range words {
 		if w == "=" {
 			if len(rest) == 0 {
-				return s, events.Errorf(events.Invalid, "the order names more jobs than there are")
+				return s, errcode.Errorf(errcode.Invalid, "the order names more jobs than there are")
 			}
 			if rest[0].queued() {
 				next()
@@ -209,12 +211,12 @@ func (s State) Unpack() (State, error) {
 		number, err := strconv.ParseUint(w, 36, 64)
 		id := next()
 		if err != nil || id == "" {
-			return s, events.Errorf(events.Invalid, "the order names %q, which is no job of the queue", w)
+			return s, errcode.Errorf(errcode.Invalid, "the order names %q, which is no job of the queue", w)
 		}
 		queue = append(queue, Job{ID: id, Submitted: true, Restart: restart, Workers: number})
 	}
 	if len(rest) > 0 {
-		return s, events.Errorf(events.Invalid, "there are more jobs than the order names")
+		return s, errcode.Errorf(errcode.Invalid, "there are more jobs than the order names")
 	}
 	s.Queue, s.Order = queue, ""
 	return s, nil

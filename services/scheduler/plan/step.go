@@ -37,7 +37,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // transition is one Step in progress.
@@ -46,7 +48,7 @@ type transition struct {
 	in   events.Input
 	now  time.Time
 	d    events.Decision
-	lost []events.NodeID // nodes whose places were lost
+	lost []ident.NodeID // nodes whose places were lost
 }
 
 // Step applies one fact and assigns the slots again.
@@ -70,10 +72,10 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 // Apply applies one fact.
 func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Decision) {
 	if s.View.Jobs == nil {
-		s.View.Jobs = map[events.JobID]events.PlacementView{}
+		s.View.Jobs = map[ident.JobID]events.PlacementView{}
 	}
 	if s.Nodes == nil {
-		s.Nodes = map[events.NodeID]Node{}
+		s.Nodes = map[ident.NodeID]Node{}
 	}
 	t := transition{s: &s, in: in, now: now, lost: s.lost}
 	switch b := in.Body.(type) {
@@ -132,7 +134,7 @@ func (t *transition) scaled(b events.JobScaled) {
 }
 
 // add adds a job to the pool, unless the pool is full.
-func (t *transition) add(id events.JobID) *Job {
+func (t *transition) add(id ident.JobID) *Job {
 	if len(t.s.Queue) >= maxJobs {
 		return nil
 	}
@@ -144,21 +146,21 @@ func (t *transition) add(id events.JobID) *Job {
 }
 
 // touch marks a job whose wait reason must be updated.
-func (t *transition) touch(id events.JobID) {
+func (t *transition) touch(id ident.JobID) {
 	if t.s.touched == nil {
-		t.s.touched = map[events.JobID]bool{}
+		t.s.touched = map[ident.JobID]bool{}
 	}
 	t.s.touched[id] = true
 }
 
-func (t *transition) setWanted(id events.JobID, w spec.Workers) {
+func (t *transition) setWanted(id ident.JobID, w spec.Workers) {
 	row := t.s.View.Jobs[id]
 	row.Workers = spec.Workers{Min: max(1, w.Min), Max: max(1, w.Min, w.Max)}
 	t.s.View.Jobs[id] = row
 	t.touch(id)
 }
 
-func (t *transition) ended(id events.JobID) {
+func (t *transition) ended(id ident.JobID) {
 	if slices.Contains(t.s.Ended, id) {
 		return
 	}
@@ -173,9 +175,9 @@ func (t *transition) ended(id events.JobID) {
 }
 
 // removed drops an ended job: its id may be used again after a long time.
-func (t *transition) removed(id events.JobID) {
+func (t *transition) removed(id ident.JobID) {
 	t.ended(id)
-	t.s.Ended = slices.DeleteFunc(t.s.Ended, func(x events.JobID) bool { return x == id })
+	t.s.Ended = slices.DeleteFunc(t.s.Ended, func(x ident.JobID) bool { return x == id })
 }
 
 // applyNodeFact applies a node fact unless a later one was applied. The newest fact alone describes
@@ -226,7 +228,7 @@ func (t *transition) forgetNodes() {
 	if len(t.s.Nodes) <= lostNodesKept {
 		return
 	}
-	lost := slices.DeleteFunc(slices.Sorted(maps.Keys(t.s.Nodes)), func(id events.NodeID) bool { return t.s.Nodes[id].Gone == "" })
+	lost := slices.DeleteFunc(slices.Sorted(maps.Keys(t.s.Nodes)), func(id ident.NodeID) bool { return t.s.Nodes[id].Gone == "" })
 	for _, id := range lost[:max(0, len(lost)-lostNodesKept)] {
 		delete(t.s.Nodes, id)
 	}
@@ -260,12 +262,12 @@ func (t *transition) traceOf(j *Job, first bool) string {
 	case j.Incident.Trace != "":
 		return j.Incident.Trace
 	case first:
-		return events.JobTrace(j.ID)
+		return tracing.JobTrace(j.ID)
 	}
 	return ""
 }
 
-func (t *transition) span(id events.JobID, parent, reason string, at time.Time) {
+func (t *transition) span(id ident.JobID, parent, reason string, at time.Time) {
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceScheduler, Name: "place", Parent: parent, Start: at, End: at,
 		Attributes: map[string]string{"regroup.job.id": string(id), "reason": reason},

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/client"
-	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 )
 
 // Prefix of all environment variables that configure Regroup.
@@ -51,12 +51,12 @@ type System struct {
 }
 
 // Server returns the options, which are the same for a server and its clients.
-func (s System) Server() jetstream.System {
+func (s System) Server() server.System {
 	user := s.User
 	if user == "" && s.Password != "" {
-		user = jetstream.SystemUser
+		user = server.SystemUser
 	}
-	return jetstream.System{URL: s.URL, User: user, Password: s.Password, Credentials: s.Credentials}
+	return server.System{URL: s.URL, User: user, Password: s.Password, Credentials: s.Credentials}
 }
 
 // Load reads the environment.

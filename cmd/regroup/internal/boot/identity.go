@@ -8,6 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
@@ -47,7 +49,7 @@ func (c Config) As(name string) (Config, error) {
 	user := userOf(name)
 	c.Creds = dir.Credentials(user)
 	if _, err := os.Stat(c.Creds); err != nil {
-		return c, events.Errorf(events.NotFound, "%s has no user %s: make it with regroup auth issue, or name a credentials file with --creds", c.Auth, user)
+		return c, errcode.Errorf(errcode.NotFound, "%s has no user %s: make it with regroup auth issue, or name a credentials file with --creds", c.Auth, user)
 	}
 	if dir.HasCertificates() {
 		c.TLSCA = cmp.Or(c.TLSCA, dir.CA())
@@ -67,10 +69,10 @@ func (c Config) AsNode(node string) (Config, error) {
 	}
 	creds, err := os.ReadFile(c.Creds)
 	if err != nil {
-		return c, events.Errorf(events.Invalid, "credentials: %w", err)
+		return c, errcode.Errorf(errcode.Invalid, "credentials: %w", err)
 	}
-	if identity.Forbids(creds, events.HeartbeatSubject(events.NodeID(node))) {
-		return c, events.Errorf(events.Invalid, "%s is not of an agent of node %s: name its node with --node (REGROUP_AGENT_NODE), or give other credentials", c.Creds, node)
+	if identity.Forbids(creds, events.HeartbeatSubject(ident.NodeID(node))) {
+		return c, errcode.Errorf(errcode.Invalid, "%s is not of an agent of node %s: name its node with --node (REGROUP_AGENT_NODE), or give other credentials", c.Creds, node)
 	}
 	return c, nil
 }

@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Meter exports what the programs of an agent's workers report as OTLP metrics, at the interval of
@@ -26,7 +28,7 @@ type Meter struct {
 }
 
 type reporter struct {
-	job  events.JobID
+	job  ident.JobID
 	rank int
 }
 
@@ -38,7 +40,7 @@ func NewMeter(ctx context.Context, service, instance string) (*Meter, error) {
 	}
 	exporter, err := otlpmetrichttp.New(ctx)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "OTEL_EXPORTER_OTLP_*: %w", err)
+		return nil, errcode.Errorf(errcode.Invalid, "OTEL_EXPORTER_OTLP_*: %w", err)
 	}
 	m := &Meter{newest: map[reporter]events.Progress{}}
 	m.provider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)), sdkmetric.WithResource(

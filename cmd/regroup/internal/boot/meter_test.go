@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // collected is a collector that keeps what it was sent.
@@ -72,7 +73,7 @@ func TestReportedValuesAreExported(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := func(rank int, step uint64, values map[string]float64) {
-		m.Report(events.Progress{Job: "demo-0001", Rank: rank, Generation: 1, Step: step, Metrics: values, Place: events.Place{Node: "node-a"}})
+		m.Report(events.Progress{Job: "demo-0001", Rank: rank, Generation: 1, Step: step, Metrics: values, Place: ident.Place{Node: "node-a"}})
 	}
 	given := map[string]float64{"loss": 3}
 	report(0, 1, given)

@@ -11,8 +11,12 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -21,21 +25,21 @@ type Process struct {
 	Config   Config
 	Logger   *slog.Logger
 	Conn     *jetstream.Conn
-	Ports    events.Ports
+	Ports    broker.Ports
 	Recorder *Recorder
 	Meter    *Meter
 	Instance string // host and pid; identifies this replica
 }
 
-// Open connects to server (inside this process) or, if that is nil, to c.Server, and waits up to
+// Open connects to embedded (inside this process) or, if that is nil, to c.Server, and waits up to
 // c.Wait for it.
-func Open(ctx context.Context, c Config, name string, server *jetstream.Server) (*Process, error) {
+func Open(ctx context.Context, c Config, name string, embedded *server.Server) (*Process, error) {
 	log, err := c.Logger(os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	if server == nil && c.Server == "" {
-		return nil, events.Errorf(events.Invalid, "no server: give --server or REGROUP_SERVER, or start one with: regroup up")
+	if embedded == nil && c.Server == "" {
+		return nil, errcode.Errorf(errcode.Invalid, "no server: give --server or REGROUP_SERVER, or start one with: regroup up")
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
@@ -45,11 +49,11 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	if err := c.current(); err != nil {
 		return nil, err
 	}
-	o := jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
+	o := jetstream.ConnectOptions{Server: embedded, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
 	c.identify(&o)
 	conn, err := jetstream.Connect(ctx, o)
-	if events.CodeOf(err) == events.Unavailable && server == nil && !errors.Is(err, jetstream.ErrRefused) {
-		return nil, events.Errorf(events.CodeOf(err), "%w; does it run, and is the address right? More time: --timeout", err)
+	if errcode.Of(err) == errcode.Unavailable && embedded == nil && !errors.Is(err, jetstream.ErrRefused) {
+		return nil, errcode.Errorf(errcode.Of(err), "%w; does it run, and is the address right? More time: --timeout", err)
 	}
 	if err != nil {
 		return nil, err
@@ -94,7 +98,7 @@ func (p *Process) AwaitTopology(ctx context.Context) error {
 
 // Observe logs an observation of a controller and records its spans.
 func (p *Process) Observe(o controller.Observation) {
-	ctx := events.WithTrace(context.Background(), o.Trace)
+	ctx := tracing.NewContext(context.Background(), o.Trace)
 	l := p.Logger.With("service", o.Service, "entity", o.Entity)
 	switch {
 	case o.Fact != nil:
@@ -102,9 +106,9 @@ func (p *Process) Observe(o controller.Observation) {
 	case o.Repaired != "":
 		l.WarnContext(ctx, "a document was repaired", "reason", o.Repaired)
 	case o.Refusal != nil:
-		l.InfoContext(ctx, "refused", "code", string(events.CodeOf(o.Refusal)), "reason", o.Refusal.Error())
+		l.InfoContext(ctx, "refused", "code", string(errcode.Of(o.Refusal)), "reason", o.Refusal.Error())
 	case o.Err != nil && !errors.Is(o.Err, context.Canceled):
-		l.WarnContext(ctx, "trouble", "code", string(events.CodeOf(o.Err)), "reason", o.Err.Error())
+		l.WarnContext(ctx, "trouble", "code", string(errcode.Of(o.Err)), "reason", o.Err.Error())
 	}
 	for _, s := range o.Spans {
 		p.Recorder.Record(s)
@@ -148,7 +152,7 @@ func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
 		return p, nil
 	case limit.Err() != nil && ctx.Err() == nil:
 		p.Close()
-		return nil, events.Errorf(events.Unavailable, "the NATS servers at %s have no leader after %s: do most of them run? More time: --timeout (%v)", c.Server, c.Wait, err)
+		return nil, errcode.Errorf(errcode.Unavailable, "the NATS servers at %s have no leader after %s: do most of them run? More time: --timeout (%v)", c.Server, c.Wait, err)
 	default:
 		p.Close()
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -22,12 +22,12 @@ func TestFilesOfTheConnectionAreUsed(t *testing.T) {
 	} {
 		c.Server, c.LogFormat, c.Wait = "nats://127.0.0.1:1", "text", 5*time.Second
 		_, err := Open(t.Context(), c, "test", nil)
-		if events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), missing) || strings.Contains(err.Error(), "does it run") {
+		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), missing) || strings.Contains(err.Error(), "does it run") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	_, err := Open(t.Context(), Config{Server: "nats://127.0.0.1:1", LogFormat: "text", Wait: 50 * time.Millisecond}, "test", nil)
-	if events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "does it run") {
+	if errcode.Of(err) != errcode.Unavailable || !strings.Contains(err.Error(), "does it run") {
 		t.Errorf("nobody there: %v", err)
 	}
 }
@@ -61,7 +61,7 @@ func TestExpiredCredentialsAreToldBeforeTheyAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Config{Server: "nats://127.0.0.1:1", Creds: d.Credentials("ada"), LogFormat: "text", Wait: time.Minute}
-	if _, err := Open(t.Context(), c, NameClient, nil); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), "ada.creds: the credentials of ada have expired at ") {
+	if _, err := Open(t.Context(), c, NameClient, nil); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "ada.creds: the credentials of ada have expired at ") {
 		t.Errorf("%v", err)
 	}
 }

@@ -21,13 +21,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 )
 
 // Recorder turns events.Span into OpenTelemetry spans. They are stored in the spans stream,
 // so that `regroup trace` needs no collector, and also exported by OTLP when
 // OTEL_EXPORTER_OTLP_ENDPOINT is set.
 type Recorder struct {
-	log      events.Log
+	log      broker.Log
 	instance string
 
 	mu       sync.Mutex
@@ -36,7 +37,7 @@ type Recorder struct {
 }
 
 // NewRecorder returns a recorder that stores spans through log.
-func NewRecorder(log events.Log, instance string) *Recorder {
+func NewRecorder(log broker.Log, instance string) *Recorder {
 	return &Recorder{log: log, instance: instance, services: map[string]*sdktrace.TracerProvider{}}
 }
 
@@ -114,7 +115,7 @@ func (r *Recorder) Close(ctx context.Context) error {
 // spanExporter is an OTLP client that publishes to the spans stream: one ExportTraceServiceRequest
 // per message.
 type spanExporter struct {
-	log     events.Log
+	log     broker.Log
 	subject string
 }
 
@@ -126,7 +127,7 @@ func (e spanExporter) UploadTraces(ctx context.Context, spans []*tracepb.Resourc
 	if err != nil {
 		return err
 	}
-	_, err = e.log.Publish(ctx, events.Message{Subject: e.subject, Data: b})
+	_, err = e.log.Publish(ctx, broker.Message{Subject: e.subject, Data: b})
 	return err
 }
 

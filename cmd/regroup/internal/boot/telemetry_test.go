@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
 // A span that belongs to one of another trace says so in OTLP.
@@ -18,7 +19,7 @@ func TestLinksAreRecorded(t *testing.T) {
 	r := NewRecorder(p.Log, "test")
 	client := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	now := time.Now()
-	r.Record(events.Span{Service: "registry", Name: "job start", Self: events.JobTrace("demo-0001"), Start: now, End: now, Links: []string{client, "nonsense"}})
+	r.Record(events.Span{Service: "registry", Name: "job start", Self: tracing.JobTrace("demo-0001"), Start: now, End: now, Links: []string{client, "nonsense"}})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := r.Close(ctx); err != nil {

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
@@ -33,7 +33,7 @@ func ReadToken(setting string, in io.Reader) (identity.Join, string, error) {
 	case isFile:
 		f, err := os.Open(path)
 		if err != nil {
-			return identity.Join{}, "", events.Errorf(events.Invalid, "%w", err)
+			return identity.Join{}, "", errcode.Errorf(errcode.Invalid, "%w", err)
 		}
 		defer f.Close()
 		return scan(f)
@@ -58,7 +58,7 @@ func scan(in io.Reader) (identity.Join, string, error) {
 		case err == nil || errors.Is(end, io.EOF) || !identity.IsJoin(text):
 			return j, text, err
 		case end != nil:
-			return j, text, events.Errorf(events.Invalid, "%w", end)
+			return j, text, errcode.Errorf(errcode.Invalid, "%w", end)
 		}
 	}
 }
@@ -75,7 +75,7 @@ type Token struct {
 // alone.
 func KeepToken(dir, text string) (Token, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Token{}, events.Errorf(events.Internal, "join token: %w", err)
+		return Token{}, errcode.Errorf(errcode.Internal, "join token: %w", err)
 	}
 	if err := replace(filepath.Join(dir, tokenFile), []byte(compact(text)+"\n")); err != nil {
 		return Token{}, err
@@ -88,14 +88,14 @@ func LoadToken(dir string) (Token, error) {
 	path := filepath.Join(dir, tokenFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return Token{}, events.Errorf(events.NotFound, "%s has no join token", dir)
+		return Token{}, errcode.Errorf(errcode.NotFound, "%s has no join token", dir)
 	}
 	if err != nil {
-		return Token{}, events.Errorf(events.Internal, "join token: %w", err)
+		return Token{}, errcode.Errorf(errcode.Internal, "join token: %w", err)
 	}
 	j, err := identity.ParseJoin(string(text))
 	if err != nil {
-		return Token{}, events.Errorf(events.Invalid, "%s: %w", path, err)
+		return Token{}, errcode.Errorf(errcode.Invalid, "%s: %w", path, err)
 	}
 	k := Token{Join: j, Creds: filepath.Join(dir, credsFile), dir: dir, text: compact(string(text))}
 	if err := replace(k.Creds, j.Credentials); err != nil {
@@ -116,7 +116,7 @@ func replace(path string, data []byte) error {
 		}
 	}
 	if err := durable.WriteFile(path, data); err != nil {
-		return events.Errorf(events.Internal, "join token: %w", err)
+		return errcode.Errorf(errcode.Internal, "join token: %w", err)
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
@@ -43,7 +43,7 @@ func TestATokenComesFromWhereASettingSays(t *testing.T) {
 	for setting, message := range map[string]string{
 		"@/no/such": "/no/such", "-": "is no join token", "@": "open", text[:900]: "incomplete or damaged",
 	} {
-		if _, _, err := ReadToken(setting, strings.NewReader("")); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), message) {
+		if _, _, err := ReadToken(setting, strings.NewReader("")); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), message) {
 			t.Errorf("%.10s: %v, want %q", setting, err, message)
 		}
 	}
@@ -75,7 +75,7 @@ func TestATokenOnATerminalEndsWithItsLine(t *testing.T) {
 // others can read it.
 func TestAKeptTokenIsItsOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agents", "node-a", "join")
-	if _, err := LoadToken(dir); events.CodeOf(err) != events.NotFound {
+	if _, err := LoadToken(dir); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("nothing is kept: %v", err)
 	}
 	kept, err := KeepToken(dir, token(t))
@@ -104,7 +104,7 @@ func TestAKeptTokenIsItsOwnersAlone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, tokenFile), []byte("rgjoin1_half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadToken(dir); events.CodeOf(err) != events.Invalid || !strings.Contains(err.Error(), dir) {
+	if _, err := LoadToken(dir); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a damaged file: %v, want its path", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
@@ -42,7 +42,7 @@ func (f TokenFollower) Run(ctx context.Context, log *slog.Logger) {
 				continue
 			}
 			kept, err := f.take(text)
-			if err == nil || events.CodeOf(err) == events.Invalid { // else it is tried again
+			if err == nil || errcode.Of(err) == errcode.Invalid { // else it is tried again
 				seen[path] = text
 			}
 			if err != nil {
@@ -74,7 +74,7 @@ func (f TokenFollower) take(text string) (Token, error) {
 	case err != nil:
 		return Token{}, err
 	case j.User != f.Used.User || j.Role != f.Used.Role || j.Node != f.Used.Node:
-		return Token{}, events.Errorf(events.Invalid, "it is of %s (%s), and the one before is of %s (%s): start the agent again with it", j.User, j.Role, f.Used.User, f.Used.Role)
+		return Token{}, errcode.Errorf(errcode.Invalid, "it is of %s (%s), and the one before is of %s (%s): start the agent again with it", j.User, j.Role, f.Used.User, f.Used.Role)
 	}
 	return KeepToken(f.Used.dir, text)
 }

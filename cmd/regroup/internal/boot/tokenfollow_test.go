@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/identity"
@@ -66,7 +66,7 @@ func TestANewTokenIsUnpacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused := events.Errorf(events.Invalid, "not for this node")
+	refused := errcode.Errorf(errcode.Invalid, "not for this node")
 	log, check := &buffer{}, func(j identity.Join) error {
 		if strings.HasSuffix(j.Servers, ":1") {
 			return refused

@@ -4,11 +4,11 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/tracing"
 )
 
-// traceHandler adds the ids of the trace of the context (events.WithTrace) to each log line: a line
-// leads to the waterfall of its incident, and back.
+// traceHandler adds the ids of the trace of the context (tracing.NewContext) to each log line: a
+// line leads to the waterfall of its incident, and back.
 type traceHandler struct{ slog.Handler }
 
 // Attributes of log lines, as OpenTelemetry names them.
@@ -18,8 +18,8 @@ const (
 )
 
 func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
-	if t := events.TraceFrom(ctx); events.ValidTrace(t) {
-		r.AddAttrs(slog.String(attrTraceID, events.TraceID(t)), slog.String(attrSpanID, events.SpanID(t)))
+	if t := tracing.FromContext(ctx); tracing.Valid(t) {
+		r.AddAttrs(slog.String(attrTraceID, tracing.TraceID(t)), slog.String(attrSpanID, tracing.SpanID(t)))
 	}
 	return h.Handler.Handle(ctx, r)
 }

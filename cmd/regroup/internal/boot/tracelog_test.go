@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -35,7 +36,7 @@ func TestLogLinesCarryTheTrace(t *testing.T) {
 			t.Fatalf("%s: %v in %q", name, err, out.String())
 		}
 		want := [2]any{trace, span}
-		if !events.ValidTrace(o.Trace) {
+		if !tracing.Valid(o.Trace) {
 			want = [2]any{}
 		}
 		if got := [2]any{line["trace_id"], line["span_id"]}; got != want || line["service"] != "registry" {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -85,7 +85,7 @@ func Timeout(cmd *cobra.Command) (time.Duration, error) {
 		return cluster.DefaultAnswerWithin, nil
 	}
 	if err != nil || d <= 0 {
-		return 0, events.Errorf(events.Invalid, "--timeout is %s, must be more than 0", f.Value)
+		return 0, errcode.Errorf(errcode.Invalid, "--timeout is %s, must be more than 0", f.Value)
 	}
 	return d, nil
 }

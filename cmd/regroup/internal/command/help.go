@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 )
 
 const helpColumns = 80
@@ -50,7 +50,7 @@ func isTopic(cmd *cobra.Command) bool {
 func Help(cmd *cobra.Command, args []string) error {
 	of, rest, err := cmd.Root().Find(args)
 	if err != nil {
-		return events.Errorf(events.Invalid, "%w", err)
+		return errcode.Errorf(errcode.Invalid, "%w", err)
 	}
 	if of.HasSubCommands() && len(rest) > 0 {
 		return unknownVerb(of, rest)

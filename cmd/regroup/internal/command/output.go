@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/escape"
 )
@@ -78,7 +78,7 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 	out := b.Bytes()
 	if err == nil && f.Is(YAML) {
 		if out, err = toYAML(out); err != nil {
-			err = events.Errorf(events.Internal, "encode the output: %w", err)
+			err = errcode.Errorf(errcode.Internal, "encode the output: %w", err)
 		}
 	}
 	if err == nil {
@@ -94,7 +94,7 @@ func WriteJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
-		return events.Errorf(events.Internal, "encode the output: %w", err)
+		return errcode.Errorf(errcode.Internal, "encode the output: %w", err)
 	}
 	_, err := w.Write(escape.JSON(b.Bytes()))
 	return err

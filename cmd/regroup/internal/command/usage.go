@@ -8,8 +8,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // WithUsage gives a command and its sub-commands the common help and usage errors: the error alone,
@@ -46,7 +47,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			hint = fmt.Sprintf("; did you mean --%s?", w)
 		}
 	}
-	return events.Errorf(events.Invalid, "%w%s (see %s --help)", err, hint, cmd.CommandPath())
+	return errcode.Errorf(errcode.Invalid, "%w%s (see %s --help)", err, hint, cmd.CommandPath())
 }
 
 func unknownVerb(cmd *cobra.Command, args []string) error {
@@ -63,7 +64,7 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 	if hint == "" {
 		hint = "known are " + strings.Join(known, ", ")
 	}
-	return events.Errorf(events.Invalid, "there is no %s %s: %s", cmd.CommandPath(), args[0], hint)
+	return errcode.Errorf(errcode.Invalid, "there is no %s %s: %s", cmd.CommandPath(), args[0], hint)
 }
 
 // Exactly requires these arguments, named as in the usage line.
@@ -85,6 +86,6 @@ func Between(least int, names ...string) cobra.PositionalArgs {
 				want = strings.TrimSpace("[" + strings.Join(names[:most], " ") + "] " + strings.Join(names[most:], " "))
 			}
 		}
-		return events.Errorf(events.Invalid, "%s wants %s, got %s (see %s --help)", cmd.CommandPath(), want, events.Plural(len(args), "argument"), cmd.CommandPath())
+		return errcode.Errorf(errcode.Invalid, "%s wants %s, got %s (see %s --help)", cmd.CommandPath(), want, english.Plural(len(args), "argument"), cmd.CommandPath())
 	}
 }

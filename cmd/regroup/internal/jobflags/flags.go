@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -95,7 +95,7 @@ func (f *Flags) Spec(args []string) (spec.Job, error) {
 		x.Path = f.flagOf(x.Path)
 		bad = append(bad, x)
 	}
-	return s, events.Refuse(bad)
+	return s, errcode.Refuse(bad)
 }
 
 // fill builds a spec of the given values, without validation.
@@ -191,7 +191,7 @@ func Workers(text string) (spec.Workers, error) {
 	lo, err1 := strconv.Atoi(low)
 	hi, err2 := strconv.Atoi(high)
 	if err1 != nil || err2 != nil {
-		return spec.Workers{}, events.Errorf(events.Invalid, "%q is no number of workers: write MIN:MAX, for example 2:4, or N", text)
+		return spec.Workers{}, errcode.Errorf(errcode.Invalid, "%q is no number of workers: write MIN:MAX, for example 2:4, or N", text)
 	}
 	return spec.Workers{Min: lo, Max: hi}, nil
 }

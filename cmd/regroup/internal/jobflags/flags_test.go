@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -71,11 +71,11 @@ func TestDefaults(t *testing.T) {
 func TestEveryErrorAtOnce(t *testing.T) {
 	f := parse(t, "--name", "No", "--workers", "two", "--recovery", "maybe", "--max-restarts", "-1", "--env", "A", "--env", "RANK=1", "--stop-grace", "-1s")
 	_, err := f.Spec(nil)
-	if events.CodeOf(err) != events.Invalid {
+	if errcode.Of(err) != errcode.Invalid {
 		t.Fatalf("got %v, want Invalid", err)
 	}
 	got := map[string]bool{}
-	for _, x := range events.FieldErrorsOf(err) {
+	for _, x := range errcode.FieldErrorsOf(err) {
 		got[x.Path] = true
 	}
 	want := map[string]bool{
@@ -86,7 +86,7 @@ func TestEveryErrorAtOnce(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	_, err = parse(t, "--workers", "4:2").Spec([]string{"x"})
-	if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--workers" {
+	if fs := errcode.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--workers" {
 		t.Errorf("4:2 gives %v", err)
 	}
 }
@@ -106,7 +106,7 @@ func TestLimits(t *testing.T) {
 	}
 	_, err = parse(t, "--same-step", "0", "--reset-limit", "-1", "--elastic-timeout", "0", "--start-timeout", "-3", "--hang", "2s").Spec([]string{"./train"})
 	var paths []string
-	for _, x := range events.FieldErrorsOf(err) {
+	for _, x := range errcode.FieldErrorsOf(err) {
 		paths = append(paths, x.Path)
 	}
 	slices.Sort(paths)
@@ -142,7 +142,7 @@ func TestHorovodrun(t *testing.T) {
 		"--num-proc 3 --max-np 2": "--max-np",
 	} {
 		_, err := parse(t, strings.Fields(args)...).Spec([]string{"train"})
-		if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != path {
+		if fs := errcode.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != path {
 			t.Errorf("%s: errors %v, want one about %s", args, fs, path)
 		}
 	}

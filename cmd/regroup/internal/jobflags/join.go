@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -62,7 +62,7 @@ func (j *Join) Spec(args []string) (spec.Job, error) {
 		x.Path = j.own.flagOf(x.Path)
 		bad = append(bad, x)
 	}
-	return s, events.Refuse(bad)
+	return s, errcode.Refuse(bad)
 }
 
 // noMeaning lists the keys of torchrun that have no effect here.

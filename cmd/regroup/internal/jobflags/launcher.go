@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // A flag of another launcher has the same spelling and effect as there, or an error that names its
@@ -179,7 +179,7 @@ func Launchers() string {
 }
 
 // Localhost replaces the names of this machine in horovodrun's host list by the name of its node.
-func Localhost(hosts string, node events.NodeID) string {
+func Localhost(hosts string, node ident.NodeID) string {
 	all := strings.Split(hosts, ",")
 	for i, h := range all {
 		name, slots, found := strings.Cut(h, ":")

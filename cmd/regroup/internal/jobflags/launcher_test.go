@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -79,7 +79,7 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 		args := []string{"--" + strings.ReplaceAll(x.Name(), "-", "_") + "=x", "./a.out"}
 		f, rest := parseWith(t, args...)
 		_, err := f.Spec(rest)
-		if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.Name() || !strings.Contains(fs[0].Message, x.does) {
+		if fs := errcode.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.Name() || !strings.Contains(fs[0].Message, x.does) {
 			t.Errorf("%q: %v, want one error with %q", args, err, x.does)
 		}
 	}
@@ -99,7 +99,7 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 	} {
 		f, rest := parseWith(t, append(strings.Fields(args), "./a.out")...)
 		_, err := f.Spec(rest)
-		if !slices.ContainsFunc(events.FieldErrorsOf(err), func(x spec.FieldError) bool { return x.Path == path }) {
+		if !slices.ContainsFunc(errcode.FieldErrorsOf(err), func(x spec.FieldError) bool { return x.Path == path }) {
 			t.Errorf("%s: %v, want an error about %s", args, err, path)
 		}
 	}

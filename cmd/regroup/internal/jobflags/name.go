@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // maxName leaves room for the suffix of an id.
@@ -21,7 +21,7 @@ func NameOf(args []string) string {
 	if len(args) == 0 {
 		return "job"
 	}
-	id := string(events.NodeIDFrom(programOf(args))) // the same letters are allowed
+	id := string(ident.NodeIDFrom(programOf(args))) // the same letters are allowed
 	return strings.Trim(id[:min(len(id), maxName)], "-")
 }
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestNameOf: a job has the name of the script or module that it runs, whatever options its
@@ -68,7 +68,7 @@ func FuzzNameOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		name := NameOf(strings.Split(text, "\x00"))
-		if len(name) > maxName || events.NodeID(name).Check() != nil {
+		if len(name) > maxName || ident.NodeID(name).Check() != nil {
 			t.Errorf("%q is called %q", text, name)
 		}
 	})

@@ -10,7 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -26,7 +27,7 @@ type Launch struct {
 // Here rejects options that a run with this machine as its only node does not support.
 func (l Launch) Here() error {
 	if l.Nodes.Min > 1 || (l.Nodes.Max > 1 && !l.Standalone) {
-		return events.Errorf(events.Invalid, "--nnodes %[1]s: a run with a server of its own has one node. Start on every machine: regroup agent --server nats://HOST:4222 --join-job ID --nnodes %[1]s --nproc-per-node %[2]s -- COMMAND, with one server for all: regroup up --no-agent --listen 0.0.0.0:4222", l.nodes(), l.PerNode)
+		return errcode.Errorf(errcode.Invalid, "--nnodes %[1]s: a run with a server of its own has one node. Start on every machine: regroup agent --server nats://HOST:4222 --join-job ID --nnodes %[1]s --nproc-per-node %[2]s -- COMMAND, with one server for all: regroup up --no-agent --listen 0.0.0.0:4222", l.nodes(), l.PerNode)
 	}
 	return nil
 }
@@ -36,7 +37,7 @@ func (l Launch) nodes() string { return fmt.Sprintf("%d:%d", l.Nodes.Min, l.Node
 // Remote rejects options that do not apply to other machines.
 func (l Launch) Remote() error {
 	if l.Counted {
-		return events.Errorf(events.Invalid, "--nproc-per-node %s counts what this machine has, and the nodes are others: write a number", l.PerNode)
+		return errcode.Errorf(errcode.Invalid, "--nproc-per-node %s counts what this machine has, and the nodes are others: write a number", l.PerNode)
 	}
 	return nil
 }
@@ -51,7 +52,7 @@ func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)
 	f.launch.Standalone = f.on("standalone")
 	f.torchWorkers(s, add)
 	if id, ok := given("rdzv-id"); ok && f.job.Name == "" {
-		s.Name = strings.Trim(string(events.NodeIDFrom(id)), "-")
+		s.Name = strings.Trim(string(ident.NodeIDFrom(id)), "-")
 	}
 	if role, ok := given("role"); ok {
 		s.Processes.Role = role
@@ -121,7 +122,7 @@ func perNode(text, dev string, getenv func(string) string) (n int, counted bool,
 		return runtime.NumCPU(), true, nil
 	case "gpu":
 		if n = gpus(dev, getenv); n == 0 {
-			return 0, true, events.Errorf(events.Invalid, "is gpu, and this machine has none that may be used: write cpu, or a number")
+			return 0, true, errcode.Errorf(errcode.Invalid, "is gpu, and this machine has none that may be used: write cpu, or a number")
 		}
 		return n, true, nil
 	case "auto":
@@ -131,7 +132,7 @@ func perNode(text, dev string, getenv func(string) string) (n int, counted bool,
 		return n, true, nil
 	}
 	if n, err = strconv.Atoi(text); err != nil || n < 1 {
-		return 0, false, events.Errorf(events.Invalid, "is %q: write a number of at least 1, auto, cpu or gpu", text)
+		return 0, false, errcode.Errorf(errcode.Invalid, "is %q: write a number of at least 1, auto, cpu or gpu", text)
 	}
 	return n, false, nil
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/english"
 )
 
 // mostBars is how many unfinished lines are shown at a time: more would not leave space for others
@@ -128,7 +128,7 @@ func (s *Sticky) bottom() string {
 	}
 	bars := len(lines)
 	if n := bars - mostBars + 1; n > 1 {
-		lines = append(lines[:mostBars-1], fmt.Sprintf("… and %s", events.Plural(n, "unfinished line")))
+		lines = append(lines[:mostBars-1], fmt.Sprintf("… and %s", english.Plural(n, "unfinished line")))
 	}
 	if s.line != "" {
 		lines = append(lines, s.line)

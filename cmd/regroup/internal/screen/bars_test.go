@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/e2e/terminal"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 )
 
 // printed is a line of a rank on node-a.
 func printed(rank int, stream, text string, open bool) Printed {
 	return Printed{
-		Of: output.Source{Place: events.Place{Node: "node-a", Slot: events.Slot(rank)}, Stream: stream}, Rank: rank,
+		Of: output.Source{Place: ident.Place{Node: "node-a", Slot: ident.Slot(rank)}, Stream: stream}, Rank: rank,
 		Prefix: fmt.Sprintf("[r%d] ", rank), Text: text, Open: open,
 	}
 }

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -33,12 +36,12 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 			lost = "unknown" // the program's steps are unknown
 		}
 	}
-	parts := []string{events.Plural(len(s.Generations), "generation"), events.Plural(failures, "failure"), "steps lost " + lost}
+	parts := []string{english.Plural(len(s.Generations), "generation"), english.Plural(failures, "failure"), "steps lost " + lost}
 	if s.Samples != nil {
 		parts = append(parts, samplesText(*s.Samples))
 	}
 	if s.Dropped > 0 {
-		parts = append(parts, events.Plural(int(s.Dropped), "line")+" of output dropped")
+		parts = append(parts, english.Plural(int(s.Dropped), "line")+" of output dropped")
 	}
 	b.WriteString("   " + strings.Join(parts, " · ") + "\n")
 	if v.Reason != "" && v.State != events.JobStateSucceeded {
@@ -48,7 +51,7 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 		b.WriteString("  " + text + "\n")
 	}
 	if late := failedAfterwards(v); len(late) > 0 {
-		fmt.Fprintf(&b, "  %s after the training was complete, first %s: %s\n", p.Warn(events.Plural(len(late), "worker")+" failed"), late[0].Place, late[0].Detail)
+		fmt.Fprintf(&b, "  %s after the training was complete, first %s: %s\n", p.Warn(english.Plural(len(late), "worker")+" failed"), late[0].Place, late[0].Detail)
 	}
 	if v.State == events.JobStateFailed && v.FirstError != nil {
 		b.WriteString(RootCause(p, v.Job, *v.FirstError))
@@ -64,12 +67,12 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 
 // failedAfterwards are the workers of a successful job whose processes failed after the training
 // was complete: later work, such as saving the model, may be missing.
-func failedAfterwards(v events.JobView) (late []events.WorkerView) {
+func failedAfterwards(v events.JobView) (late []roster.WorkerView) {
 	if v.State != events.JobStateSucceeded {
 		return nil
 	}
 	for _, w := range v.Workers {
-		if w.State == events.WorkerStateFailed && w.Generation == v.Generation {
+		if w.State == roster.WorkerStateFailed && w.Generation == v.Generation {
 			late = append(late, w)
 		}
 	}
@@ -91,7 +94,7 @@ func samplesText(s view.Samples) string {
 
 // failureLines describe how a worker failed: its exception, the frame in the user's code, the
 // exception's cause, and how its process ended.
-func failureLines(p Palette, e events.WorkerView) []string {
+func failureLines(p Palette, e roster.WorkerView) []string {
 	x := e.Exception
 	if x == nil {
 		return []string{e.Detail}
@@ -118,7 +121,7 @@ func failureLines(p Palette, e events.WorkerView) []string {
 
 // RootCause describes the first failure of a job in the order of events: the worker, the failure,
 // and its last lines of output. Later failures are probably its consequences.
-func RootCause(p Palette, job events.JobID, e events.WorkerView) string {
+func RootCause(p Palette, job ident.JobID, e roster.WorkerView) string {
 	who := e.Place.String()
 	if e.Rank >= 0 {
 		who = fmt.Sprintf("r%d on %s", e.Rank, e.Place)

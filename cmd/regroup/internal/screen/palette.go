@@ -3,7 +3,7 @@ package screen
 import (
 	"fmt"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -86,7 +86,7 @@ func (p Palette) Line(l view.Line) Printed {
 }
 
 // Prefix is the prefix of a worker's output: [node-a r2 g3]; without a rank [node-a/1].
-func (p Palette) Prefix(place events.Place, rank int, g events.Generation) string {
+func (p Palette) Prefix(place ident.Place, rank int, g ident.Generation) string {
 	if rank < 0 || g == 0 {
 		return p.Rank(-1, "["+place.String()+"]")
 	}

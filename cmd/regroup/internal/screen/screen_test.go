@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -16,8 +18,8 @@ import (
 var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
 
 // holding gives the first member a commit of the previous generation.
-func holding(all []events.Member) []events.Member {
-	all[0].Commit = events.Commit{Generation: 1, Step: 100}
+func holding(all []roster.Member) []roster.Member {
+	all[0].Commit = roster.Commit{Generation: 1, Step: 100}
 	return all
 }
 
@@ -25,13 +27,13 @@ func holding(all []events.Member) []events.Member {
 func TestStoryOfALostState(t *testing.T) {
 	s := NewStory(Palette{})
 	s.Line(events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryInProcess}})
-	if line := s.Line(events.RoundSealed{Generation: 2, From: 1, Members: []events.Member{{}}}); !strings.Contains(line, "begins again") {
+	if line := s.Line(events.RoundSealed{Generation: 2, From: 1, Members: []roster.Member{{}}}); !strings.Contains(line, "begins again") {
 		t.Errorf("got %q", line)
 	}
 }
 
-func place(node string, slot int) events.Place {
-	return events.Place{Node: events.NodeID(node), Slot: events.Slot(slot)}
+func place(node string, slot int) ident.Place {
+	return ident.Place{Node: ident.NodeID(node), Slot: ident.Slot(slot)}
 }
 
 // killed is the history of a job with three nodes, one of which loses its worker; the worker is
@@ -42,13 +44,13 @@ func killed() []events.Event {
 	say := func(after time.Duration, b events.Body) {
 		out = append(out, events.Event{Entity: job, Time: t0.Add(after), Body: b})
 	}
-	ref := func(node string, attempt int, g events.Generation) events.WorkerRef {
-		return events.WorkerRef{Job: job, Place: place(node, 0), Attempt: attempt, Generation: g, PID: 4100 + attempt}
+	ref := func(node string, attempt int, g ident.Generation) roster.WorkerRef {
+		return roster.WorkerRef{Job: job, Place: place(node, 0), Attempt: attempt, Generation: g, PID: 4100 + attempt}
 	}
-	members := func(who ...string) (ms []events.Member) {
+	members := func(who ...string) (ms []roster.Member) {
 		for i, w := range who {
 			node, attempt, _ := strings.Cut(w, ":")
-			m := events.Member{Place: place(node, 0), Rank: i, Attempt: 1}
+			m := roster.Member{Place: place(node, 0), Rank: i, Attempt: 1}
 			if attempt != "" {
 				m.Attempt = 2
 			}
@@ -64,8 +66,8 @@ func killed() []events.Event {
 		Name: "mnist", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 2, Max: 3}, Recovery: spec.RecoveryInProcess,
 	}})
 	say(10*time.Millisecond, events.PlacementWaiting{Job: job, Reason: "needs 2 slots, 1 is free", Need: 2, Free: 1})
-	say(time.Second, events.PlacementSet{Job: job, Places: []events.Place{place("node-a", 0), place("node-b", 0), c}, Workers: spec.Workers{Min: 2, Max: 3}, Reason: "3 slots are free"})
-	say(time.Second, events.RoundOpened{Job: job, Proposed: 1, Expected: []events.Place{place("node-a", 0), place("node-b", 0), c}, Cause: start})
+	say(time.Second, events.PlacementSet{Job: job, Places: []ident.Place{place("node-a", 0), place("node-b", 0), c}, Workers: spec.Workers{Min: 2, Max: 3}, Reason: "3 slots are free"})
+	say(time.Second, events.RoundOpened{Job: job, Proposed: 1, Expected: []ident.Place{place("node-a", 0), place("node-b", 0), c}, Cause: start})
 	for _, n := range []string{"node-a", "node-b", "node-c"} {
 		say(1100*time.Millisecond, events.WorkerStarted{WorkerRef: ref(n, 1, 0)})
 	}
@@ -75,7 +77,7 @@ func killed() []events.Event {
 	}
 	say(24*time.Second, events.WorkerExited{WorkerRef: ref("node-c", 1, 1), ExitCode: -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)", Lines: []string{"step 100", "step 101"}})
 	say(24*time.Second, events.IncidentOpened{Job: job, Incident: 1, From: 1, Cause: fault})
-	say(24*time.Second, events.RoundOpened{Job: job, Proposed: 2, Expected: []events.Place{place("node-a", 0), place("node-b", 0)}, Cause: fault})
+	say(24*time.Second, events.RoundOpened{Job: job, Proposed: 2, Expected: []ident.Place{place("node-a", 0), place("node-b", 0)}, Cause: fault})
 	say(24010*time.Millisecond, events.JobRespawned{Job: job, Place: c, Attempt: 2})
 	say(24020*time.Millisecond, events.RoundSealed{Job: job, Generation: 2, Members: holding(members("node-a", "node-b")), Cause: fault, From: 1, NoticeMS: 4, JudgeMS: 8})
 	say(24050*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-a", 1, 2), Rank: 0, Step: 102})
@@ -122,12 +124,12 @@ func TestDescribeEveryFact(t *testing.T) {
 			t.Errorf("%s has no sentence", row.Type)
 		}
 	}
-	resumed := events.WorkerReady{Rank: 1, Step: 41, Checkpoint: &events.Commit{Generation: 7, Step: 40}}
-	resumed.Place, resumed.Generation = events.Place{Node: "node-a"}, 1
+	resumed := events.WorkerReady{Rank: 1, Step: 41, Checkpoint: &roster.Commit{Generation: 7, Step: 40}}
+	resumed.Place, resumed.Generation = ident.Place{Node: "node-a"}, 1
 	if got := view.Describe(resumed); got != "node-a/0 r1 g1 step 41, from the checkpoint of step 40" {
 		t.Errorf("a worker that begins with a checkpoint: %q", got)
 	}
-	out := events.NodeQuarantined{Slot: new(events.Slot(1)), NodeFact: events.NodeFact{Reason: "3 failures within 10m"}}
+	out := events.NodeQuarantined{Slot: new(ident.Slot(1)), NodeFact: events.NodeFact{Reason: "3 failures within 10m"}}
 	out.Until = time.Date(2026, 11, 23, 0, 4, 5, 0, time.FixedZone("", 3600))
 	if got := view.Describe(out); got != "slot 1: kept out until 22 Nov 23:04:05 UTC: 3 failures within 10m" {
 		t.Errorf("a quarantine that ends on another day: %q", got)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -17,7 +18,7 @@ func TestStepRate(t *testing.T) {
 	if got := p.Text(); got != "no step yet" {
 		t.Errorf("of nothing: %q", got)
 	}
-	say := func(after time.Duration, g events.Generation, rank int, step uint64, loss float64) string {
+	say := func(after time.Duration, g ident.Generation, rank int, step uint64, loss float64) string {
 		b := events.Progress{Generation: g, Rank: rank, Step: step}
 		if loss > 0 {
 			b.Metrics = map[string]float64{"loss": loss}

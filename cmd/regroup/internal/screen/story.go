@@ -6,7 +6,10 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -14,16 +17,16 @@ import (
 // each worker.
 type Story struct {
 	Palette
-	Generation events.Generation // the newest sealed one
-	World      int               // its workers
+	Generation ident.Generation // the newest sealed one
+	World      int              // its workers
 
 	spec    spec.Job
-	ranks   map[events.Place]int
+	ranks   map[ident.Place]int
 	waiting string
 }
 
 // NewStory returns a story, which needs all facts of one job in order.
-func NewStory(p Palette) *Story { return &Story{Palette: p, ranks: map[events.Place]int{}} }
+func NewStory(p Palette) *Story { return &Story{Palette: p, ranks: map[ident.Place]int{}} }
 
 // Line returns the line for a fact, or "".
 func (s *Story) Line(b events.Body) string {
@@ -51,7 +54,7 @@ func (s *Story) Line(b events.Body) string {
 	case events.JobDelayed:
 		return s.Warn("… "+s.who(b.Place)+" "+view.WaitText(b.WaitMS, b.Attempts)) + ": it died soon after its start"
 	case events.RoundDelayed:
-		return s.Warn("… "+view.WaitText(b.WaitMS, b.Attempts)) + fmt.Sprintf(": %s in a row were lost without progress", events.Plural(b.NoProgress, "generation"))
+		return s.Warn("… "+view.WaitText(b.WaitMS, b.Attempts)) + fmt.Sprintf(": %s in a row were lost without progress", english.Plural(b.NoProgress, "generation"))
 	case events.JobRespawned:
 		return s.Good("+") + fmt.Sprintf(" %s starts again (attempt %d)", s.who(b.Place), b.Attempt)
 	case events.JobRespawnDenied:
@@ -70,7 +73,7 @@ func (s *Story) Line(b events.Body) string {
 // steps.
 func (s *Story) generation(b events.RoundSealed) string {
 	s.Generation, s.World = b.Generation, len(b.Members)
-	s.ranks = map[events.Place]int{}
+	s.ranks = map[ident.Place]int{}
 	for _, m := range b.Members {
 		s.ranks[m.Place] = m.Rank
 	}
@@ -81,14 +84,14 @@ func (s *Story) generation(b events.RoundSealed) string {
 		return ""
 	}
 	return s.head(b.Generation) + fmt.Sprintf(" %s agreed in %s (min %d, max %d)",
-		events.Plural(s.World, "worker"), view.MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
+		english.Plural(s.World, "worker"), view.MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
 }
 
-func anyHolds(all []events.Member) bool {
-	return slices.ContainsFunc(all, func(m events.Member) bool { return m.Commit.Generation > 0 })
+func anyHolds(all []roster.Member) bool {
+	return slices.ContainsFunc(all, func(m roster.Member) bool { return m.Commit.Generation > 0 })
 }
 
-func (s *Story) head(g events.Generation) string { return s.Head(g.String() + " ▸") }
+func (s *Story) head(g ident.Generation) string { return s.Head(g.String() + " ▸") }
 
 func (s *Story) died(b events.WorkerExited) string {
 	if x := b.Exception; b.Asked && x != nil && !x.Peer { // it failed before it was asked to end
@@ -107,7 +110,7 @@ func (s *Story) died(b events.WorkerExited) string {
 	return s.Bad("✘ "+s.who(b.Place)+" died") + ": " + view.ExitText(b) + memory
 }
 
-func (s *Story) who(p events.Place) string {
+func (s *Story) who(p ident.Place) string {
 	if r, ok := s.ranks[p]; ok {
 		return fmt.Sprintf("r%d on %s", r, p)
 	}
@@ -118,7 +121,7 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 	if b.To == 0 {
 		return ""
 	}
-	parts := []string{s.head(b.To) + " " + events.Plural(s.World, "worker")}
+	parts := []string{s.head(b.To) + " " + english.Plural(s.World, "worker")}
 	switch {
 	case b.Started: // no step was reported
 		parts[0] += " started again after " + view.MS(b.TotalMS) + " (" + view.PhasesText(b.Phases) + ")"

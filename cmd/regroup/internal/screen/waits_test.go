@@ -5,6 +5,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 )
 
 // TestWaitsAreTold: who watches a job reads how long it waits, before which attempt, and why.
@@ -15,7 +16,7 @@ func TestWaitsAreTold(t *testing.T) {
 			Proposed: 12, NoProgress: 11, WaitMS: 30_000, Attempts: events.Attempts{Attempt: 12, Of: 21},
 		},
 		"… a/1 waits 250ms before attempt 4: it died soon after its start": events.JobDelayed{
-			Place: events.Place{Node: "a", Slot: 1}, WaitMS: 250, Attempts: events.Attempts{Attempt: 4},
+			Place: ident.Place{Node: "a", Slot: 1}, WaitMS: 250, Attempts: events.Attempts{Attempt: 4},
 		},
 	} {
 		if got := s.Line(b); got != want {

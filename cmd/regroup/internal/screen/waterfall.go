@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/cluster/waterfall"
 )
@@ -42,7 +42,7 @@ func (d Waterfall) Draw(w io.Writer, title string, spans []waterfall.Span) error
 	total := max(time.Microsecond, to.Sub(from))
 	bar := max(minBar, d.Width-nameWidth-serviceWidth-4-figures)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s, %s\n", d.Head(title), view.Span(total), events.Plural(len(nodes), "span"))
+	fmt.Fprintf(&b, "%s  %s, %s\n", d.Head(title), view.Span(total), english.Plural(len(nodes), "span"))
 	lost := false
 	for _, n := range nodes {
 		lost = lost || n.Orphan

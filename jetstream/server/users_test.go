@@ -1,0 +1,115 @@
+package server_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/server"
+)
+
+// TestTheBrokerEntersItsOwnConfiguration: its own connection makes the streams also where a
+// configuration file admits only certain users, and these share them.
+func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ conf, user string }{
+		"one user": {`authorization { user: ada, password: pw }`, "ada:pw"},
+		"a token":  {`authorization { token: pw }`, "pw"},
+		"users":    {`authorization { users = [ { user: ada, password: pw }, { user: bob, password: pw } ] }`, "ada:pw"},
+		"an account": {`accounts { TRAIN { jetstream: enabled, users = [ { user: ada, password: pw } ] }
+			SYS { users = [ { user: sys, password: pw } ] } }
+			system_account: SYS`, "ada:pw"},
+		"anybody": {`max_connections: 100`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf := filepath.Join(t.TempDir(), "nats.conf")
+			must(t, os.WriteFile(conf, []byte(c.conf), 0o600))
+			started, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
+			must(t, err)
+			t.Cleanup(started.Shutdown)
+			own, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: started})
+			must(t, err)
+			t.Cleanup(own.Close)
+			must(t, own.Ensure(within(t, patience), 1))
+			url := started.ClientURL()
+			if c.user != "" {
+				url = strings.Replace(url, "://", "://"+c.user+"@", 1)
+			}
+			theirs, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: url})
+			must(t, err)
+			t.Cleanup(theirs.Close)
+			must(t, theirs.Verify(within(t, patience)))
+			if !started.Holds(events.StreamFacts) {
+				t.Error("the server does not find its stream of facts")
+			}
+		})
+	}
+}
+
+// TestAnUnclearConfigurationIsRefused with what to do about it.
+func TestAnUnclearConfigurationIsRefused(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	must(t, os.WriteFile(conf, []byte(`accounts { A { jetstream: enabled, users = [ { user: a, password: pw } ] }, B { users = [ { user: b, password: pw } ] } }`), 0o600))
+	own, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
+	must(t, err)
+	t.Cleanup(own.Shutdown)
+	_, err = jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: own})
+	if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "--creds") {
+		t.Errorf("with two accounts: %v, want Invalid that names --creds", err)
+	}
+	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: own, URL: "nats://a:pw@localhost"})
+	must(t, err)
+	t.Cleanup(c.Close)
+	must(t, c.Ensure(within(t, patience), 1))
+	for _, o := range []server.Options{
+		{StoreDir: t.TempDir(), Auth: t.TempDir(), Secret: "s"}, {StoreDir: t.TempDir(), ConfigFile: conf, Secret: "s"}, {StoreDir: t.TempDir(), Auth: t.TempDir(), ConfigFile: conf},
+	} {
+		s, err := server.Start(o)
+		if err == nil {
+			s.Shutdown()
+		}
+		wantCode(t, err, errcode.Invalid)
+	}
+}
+
+// TestASecretIsAskedFor from connections through the port, and not from those inside the process.
+func TestASecretIsAskedFor(t *testing.T) {
+	t.Parallel()
+	own, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Secret: "of-this-test"})
+	must(t, err)
+	t.Cleanup(own.Shutdown)
+	for name, c := range map[string]struct {
+		o  jetstream.ConnectOptions
+		ok bool
+	}{
+		"inside":            {jetstream.ConnectOptions{Server: own}, true},
+		"knows it":          {jetstream.ConnectOptions{URL: own.ClientURL(), Secret: "of-this-test"}, true},
+		"has it in its URL": {jetstream.ConnectOptions{URL: strings.Replace(own.ClientURL(), "://", "://regroup:of-this-test@", 1)}, true},
+		"knows another":     {jetstream.ConnectOptions{URL: own.ClientURL(), Secret: "of-another"}, false},
+		"knows nothing":     {jetstream.ConnectOptions{URL: own.ClientURL()}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !c.ok {
+				nc, err := nats.Connect(c.o.URL, nats.Timeout(patience), nats.UserInfo("regroup", c.o.Secret))
+				if err == nil {
+					nc.Close()
+				}
+				if err == nil || !strings.Contains(strings.ToLower(err.Error()), "auth") {
+					t.Errorf("%v, want a refusal", err)
+				}
+				return
+			}
+			conn, err := jetstream.Connect(within(t, patience), c.o)
+			must(t, err)
+			defer conn.Close()
+			must(t, conn.Ensure(within(t, patience), 1))
+		})
+	}
+}
