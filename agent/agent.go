@@ -46,7 +46,7 @@ type Agent struct {
 	lease    lease
 	submits  submitenv.Store
 	ckpts    checkpoints.Store
-	unkept   sync.Once     // it was said that jobs have no checkpoints here
+	unkept   sync.Once     // it was logged that jobs have no checkpoints here
 	known    chan struct{} // closed once discovery has admitted the node
 	member   *membership   // nil unless the agent joins a single job
 	tasks    *errgroup.Group

@@ -92,22 +92,22 @@ func (n noticed) Send(subject string, data []byte) error {
 
 // world is one agent with fake services.
 type world struct {
-	t      *testing.T
-	bus    *memory.Bus
-	driver *spy
-	pipes  *pipes
-	agent  *agent.Agent
-	stop   context.CancelFunc
-	wait   func()
-	mu     sync.Mutex
-	facts  []events.Body
-	joins  []events.MemberJoin
-	asked  []int    // number of joins in each request
-	heard  []string // requests and signals
-	beats  []events.Heartbeat
-	lines  []string
-	hellos []events.NodeHello
-	byes   []events.NodeLeave
+	t        *testing.T
+	bus      *memory.Bus
+	driver   *spy
+	pipes    *pipes
+	agent    *agent.Agent
+	stop     context.CancelFunc
+	wait     func()
+	mu       sync.Mutex
+	facts    []events.Body
+	joins    []events.MemberJoin
+	asked    []int    // number of joins in each request
+	received []string // requests and signals
+	beats    []events.Heartbeat
+	lines    []string
+	hellos   []events.NodeHello
+	byes     []events.NodeLeave
 
 	welcome events.NodeWelcome // discovery's answers
 	lease   events.LeaseGrant
@@ -131,13 +131,13 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 			_ = ports.Calls.Serve(ctx, subject, "", func(_ context.Context, data []byte) ([]byte, error) { return bodies.Encode(f(data)) })
 		})
 	}
-	note := func(what string) { w.mu.Lock(); defer w.mu.Unlock(); w.heard = append(w.heard, what) }
+	note := func(what string) { w.mu.Lock(); defer w.mu.Unlock(); w.received = append(w.received, what) }
 	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), func(d []byte) events.Body {
 		b, _ := bodies.Decode[events.NodeHello](d)
 		w.mu.Lock()
 		w.hellos = append(w.hellos, b)
 		defer w.mu.Unlock()
-		w.heard = append(w.heard, "hello")
+		w.received = append(w.received, "hello")
 		return w.welcome
 	})
 	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), func([]byte) events.Body {
@@ -212,7 +212,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		synctest.Wait() // what it published last is heard
+		synctest.Wait() // what it published last is received
 		cancel()
 		all.Wait()
 	})
@@ -240,7 +240,11 @@ func member(slot, rank int, id ident.Incarnation) events.LaunchMember {
 	}}
 }
 
-func (w *world) said() []string { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.heard) }
+func (w *world) messages() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.received)
+}
 
 func (w *world) fact(kind string) events.Body {
 	w.t.Helper()
@@ -251,7 +255,7 @@ func (w *world) fact(kind string) events.Body {
 			return f
 		}
 	}
-	w.t.Fatalf("no fact worker.%s; heard %v", kind, w.heard)
+	w.t.Fatalf("no fact worker.%s; received %v", kind, w.received)
 	return nil
 }
 
@@ -304,9 +308,9 @@ func TestRestartJobFromLaunchToExit(t *testing.T) {
 		if x := w.fact("exited").(events.WorkerExited); x.ExitCode != 7 || x.Detail != "exit code 7" || x.Asked || len(x.Lines) != 2 {
 			t.Errorf("exited %+v", x)
 		}
-		said := w.said()
-		if slices.Index(said, "notice") > slices.Index(said, "exited") || !slices.Contains(said, "hello") {
-			t.Errorf("order %v", said)
+		messages := w.messages()
+		if slices.Index(messages, "notice") > slices.Index(messages, "exited") || !slices.Contains(messages, "hello") {
+			t.Errorf("order %v", messages)
 		}
 		if last := w.beats[len(w.beats)-1]; last.Revisions[job] != 2 || len(w.beats) < 12 {
 			t.Errorf("%d heartbeats, last %+v", len(w.beats), last)
@@ -319,7 +323,7 @@ func TestRestartJobFromLaunchToExit(t *testing.T) {
 			t.Errorf("log %q %v %v", m.Data, m.Header, err)
 		}
 		w.wait()
-		if !slices.Contains(w.said(), "bye") {
+		if !slices.Contains(w.messages(), "bye") {
 			t.Error("no goodbye")
 		}
 	})
@@ -418,8 +422,8 @@ func TestFactsWaitForTheStoreAndKeepTheirOrder(t *testing.T) {
 			Spec: spec.Job{Command: []string{"fake", "run=1s", "signal=SIGSEGV"}, Recovery: spec.RecoveryInProcess},
 		})
 		time.Sleep(20 * time.Second)
-		if said := w.said(); !slices.Contains(said, "notice") || slices.Contains(said, "exited") {
-			t.Fatalf("without the store: %v", said)
+		if messages := w.messages(); !slices.Contains(messages, "notice") || slices.Contains(messages, "exited") {
+			t.Fatalf("without the store: %v", messages)
 		}
 		w.bus.FailPublishes(nil)
 		time.Sleep(5 * time.Second)

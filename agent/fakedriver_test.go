@@ -70,7 +70,7 @@ func (d *fakeDriver) Fence(context.Context) ([]worker.Orphaned, error) {
 }
 
 // Start starts a simulated process.
-func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), said func(stream string, lines []output.Line)) {
+func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), onOutput func(stream string, lines []output.Line)) {
 	t, err := parseScript(s.Command)
 	d.mu.Lock()
 	if err == nil && d.over {
@@ -92,9 +92,9 @@ func (d *fakeDriver) Start(s worker.StartProcess, report func(worker.Input), sai
 			for _, text := range t.lines {
 				all = append(all, output.Line{Text: text})
 			}
-			said("stdout", all)
+			onOutput("stdout", all)
 		}
-		t.bar(func(text string, open bool) { said("stderr", []output.Line{{Text: text, Open: open}}) })
+		t.bar(func(text string, open bool) { onOutput("stderr", []output.Line{{Text: text, Open: open}}) })
 		x := t.play(p)
 		d.mu.Lock()
 		delete(d.live, s.Worker)

@@ -28,7 +28,7 @@ type crossing struct {
 	stop        context.CancelFunc
 	ended       chan error
 	mu          sync.Mutex
-	heard       []string // requests, in order
+	received    []string // requests, in order
 	memberships []string // memberships passed to the user
 	slots       int      // offered in the hello
 	answer      func() (events.NodeMembership, error)
@@ -45,7 +45,7 @@ func newCrossing(t *testing.T) *crossing {
 			_ = ports.Calls.Serve(ctx, events.RequestSubject(service, verb), "", func(_ context.Context, data []byte) ([]byte, error) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				c.heard = append(c.heard, service+" "+verb)
+				c.received = append(c.received, service+" "+verb)
 				b, err := f(data)
 				if err != nil {
 					return nil, err
@@ -129,7 +129,7 @@ func (c *crossing) asked(what string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
-	for _, h := range c.heard {
+	for _, h := range c.received {
 		if h == what {
 			n++
 		}
@@ -175,7 +175,7 @@ func TestCandidateWaitsForItsLaunch(t *testing.T) {
 		c.launch(2, events.PhaseStop)
 		c.ends()
 		if want := []string{"participant 1", "participant 2", "participant 1", "over 2"}; !slices.Equal(c.memberships, want) {
-			t.Errorf("got %q, want %q; received %q", c.memberships, want, c.heard)
+			t.Errorf("got %q, want %q; received %q", c.memberships, want, c.received)
 		}
 		if s, entered, err := c.agent.Membership(); s.Membership != events.MembershipOver || !entered || err != nil {
 			t.Errorf("membership %+v, entered %t, %v", s, entered, err)
@@ -213,12 +213,12 @@ func TestInterruptedCandidateLeaves(t *testing.T) {
 		c.stop()
 		time.Sleep(5 * time.Second)
 		if c.asked("rendezvous exit") != 1 || c.asked("discovery leave") != 0 {
-			t.Errorf("heard %q, want an exit and no goodbye yet", c.heard)
+			t.Errorf("received %q, want an exit and no goodbye yet", c.received)
 		}
 		c.launch(2, events.PhaseStop)
 		c.ends()
 		if c.asked("discovery leave") != 1 {
-			t.Errorf("heard %q, want a goodbye", c.heard)
+			t.Errorf("received %q, want a goodbye", c.received)
 		}
 	})
 }

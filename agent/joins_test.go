@@ -12,19 +12,19 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestJoinsGoToTheReplicaOfTheLaunch, and to any other if that one is gone or does not answer.
+// TestJoinsGoToTheReplicaOfTheLaunch, and to any other if that one has ended or does not answer.
 func TestJoinsGoToTheReplicaOfTheLaunch(t *testing.T) {
 	answer := func() ([]byte, error) {
 		return bodies.Encode(events.MemberAnswers{Answers: []events.MemberAnswer{{MemberWaiting: events.MemberWaiting{Job: job, Proposed: 1}}}})
 	}
 	for name, c := range map[string]struct {
-		replica     func(context.Context) ([]byte, error) // nil = it is gone
+		replica     func(context.Context) ([]byte, error) // nil = it has ended
 		direct, any int                                   // requests
 		within      time.Duration
 		patience    time.Duration
 	}{
 		"it answers":                  {func(context.Context) ([]byte, error) { return answer() }, 1, 0, time.Millisecond, 0},
-		"it is gone":                  {nil, 0, 1, time.Millisecond, 0},
+		"it has ended":                {nil, 0, 1, time.Millisecond, 0},
 		"it stands still":             {func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }, 1, 1, time.Second, 0},
 		"it is slow in a large fleet": {func(context.Context) ([]byte, error) { time.Sleep(4 * time.Second); return answer() }, 1, 0, 4500 * time.Millisecond, 5 * time.Second},
 		"it takes too long":           {func(context.Context) ([]byte, error) { time.Sleep(6 * time.Second); return answer() }, 1, 1, 5 * time.Second, 5 * time.Second},

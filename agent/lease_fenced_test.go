@@ -23,7 +23,7 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// TestSecondAgentOfTheSameName waits until the first one is gone, because it has another state
+// TestSecondAgentOfTheSameName waits until the first one has ended, because it has another state
 // folder: it would end the workers of other people. When the first one comes back, it waits in
 // turn: its workers have ended.
 func TestSecondAgentOfTheSameName(t *testing.T) {

@@ -41,7 +41,7 @@ type Processes interface {
 	// Start starts a process. report receives ProcessStarted and later ProcessExited, or
 	// ProcessFailedToStart; onOutput receives lines of "stdout" and "stderr".
 	Start(p worker.StartProcess, report func(worker.Input), onOutput func(stream string, lines []output.Line))
-	// Signal sends a signal by name to a worker's process group; if that is gone it does nothing.
+	// Signal sends a signal by name to a worker's process group; if that has ended it does nothing.
 	Signal(id ident.Incarnation, name string) error
 	// Kill kills a worker's process group.
 	Kill(id ident.Incarnation)

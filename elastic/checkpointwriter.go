@@ -74,7 +74,7 @@ type checkpointWriter struct {
 	again   bool            // a commit that must be written arrived while busy
 	began   time.Time       // the last write
 	written checkpoint.Name // the last one on disk
-	failed  string          // why there was none, when that was last said
+	failed  string          // why there was none, when that was last logged
 	tasks   sync.WaitGroup
 }
 
@@ -168,7 +168,7 @@ func (w *checkpointWriter) writeImage(i checkpoint.Image) error {
 }
 
 // complain says once why there is no checkpoint: the next ones often fail for the same reason. That
-// a folder of the agent's is gone, or that it grants no more, is no fault when the job ends.
+// a folder of the agent's is removed, or that it grants no more, is no fault when the job ends.
 func (w *checkpointWriter) complain(n checkpoint.Name, err error) {
 	if w.ask != nil && (agentclient.Ending(err) || errors.Is(err, fs.ErrNotExist)) {
 		w.log.Info("no checkpoint was written", "checkpoint", n, "err", err)

@@ -12,19 +12,19 @@ import (
 )
 
 // TestNoticeOfPreemptionMakesAllRanksCommit, long before their program would; the program's
-// callback has the deadline, and training goes on until somebody takes the place.
+// callback has the deadline, and training goes on until another worker takes the place.
 func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 	f := newFleet(t, 2)
 	f.every = 1000
 	until := time.Now().Add(time.Hour).Round(0).UTC()
-	var told, ended atomic.Int64
+	var notified, ended atomic.Int64
 	f.options = func(name string, o *Options) {
 		o.OnPreempt = func(ctx context.Context, n PreemptionNotice) {
 			if d, ok := ctx.Deadline(); name != "w1" || n.Reason != "spot" || !n.Until.Equal(until) || !ok || !d.Equal(until) {
 				t.Errorf("%s hears of %+v", name, n)
 			}
-			told.Add(1)
-			<-ctx.Done() // it is waited for, and told of the end
+			notified.Add(1)
+			<-ctx.Done() // it is waited for, and notified of the end
 			ended.Add(1)
 		}
 	}
@@ -33,7 +33,7 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 		switch {
 		case s.Step() == 5 && w.name == "w1":
 			f.hub.Update(func() { f.hub.Preempted["w1"] = workerprotocol.Change{Reason: "spot", Until: until} })
-			eventually(t, func() bool { return s.updates.pending() == updatePreempted && told.Load() == 1 })
+			eventually(t, func() bool { return s.updates.pending() == updatePreempted && notified.Load() == 1 })
 		case s.Step() == 9 && w.name == "w0":
 			committed.Store(w.state.Committed().Step)
 		}
@@ -48,8 +48,8 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 	if committed.Load() != 6 {
 		t.Errorf("at step 9 the newest commit is %d, want 6: the notice came before that step, once", committed.Load())
 	}
-	if told.Load() != 1 || ended.Load() != 1 {
-		t.Errorf("%d callbacks, %d have ended when Run returned; want one", told.Load(), ended.Load())
+	if notified.Load() != 1 || ended.Load() != 1 {
+		t.Errorf("%d callbacks, %d have ended when Run returned; want one", notified.Load(), ended.Load())
 	}
 }
 

@@ -68,10 +68,10 @@ func (c probedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var errCut = errors.New("cut by the test")
+var errInterrupted = errors.New("interrupted by the test")
 
 // grow runs a fleet of two that a third worker joins while it trains, and returns how many were
-// done at the end. The members wait near their end until the newcomer is in, or gone.
+// done at the end. The members wait near their end until the newcomer is in, or has ended.
 func grow(t *testing.T, f *fleet, newcomer *probed) int {
 	t.Helper()
 	f.ballast = 3*statesync.ChunkBytes + 100
@@ -98,9 +98,9 @@ func grow(t *testing.T, f *fleet, newcomer *probed) int {
 		wait.Sleep(ctx, time.Millisecond)
 		if s.Step() == 30 {
 			eventually(t, func() bool {
-				gone := false
-				f.hub.Update(func() { gone = !f.hub.Alive["late"] })
-				return s.updates.pending() == updatePlanned || gone || s.comm.Failed() != nil
+				ended := false
+				f.hub.Update(func() { ended = !f.hub.Alive["late"] })
+				return s.updates.pending() == updatePlanned || ended || s.comm.Failed() != nil
 			})
 		}
 		return nil
@@ -128,7 +128,7 @@ func TestNewcomerHasTheStateBeforeAnybodyPauses(t *testing.T) {
 	}
 	f.calm()
 	if len(f.hub.Prefetches) == 0 || late.total.Load() < 3*statesync.ChunkBytes {
-		t.Errorf("the newcomer fetched %d bytes aside, told %d times where", late.total.Load(), len(f.hub.Prefetches))
+		t.Errorf("the newcomer fetched %d bytes aside, was given holders %d times", late.total.Load(), len(f.hub.Prefetches))
 	}
 	// What it lacks when the members leave is what they have changed since, not the whole.
 	if got := f.hub.FirstSteps[2]["late"].First.SyncBytes; got > 2*statesync.ChunkBytes {
@@ -140,11 +140,11 @@ func TestNewcomerHasTheStateBeforeAnybodyPauses(t *testing.T) {
 // It comes in all the same, the members leave their generation once, at a commit, and all end with
 // the same exact state.
 func TestPrefetchBreaksAtEveryPoint(t *testing.T) {
-	cut := func(at ...int64) func(int64, []byte) error {
+	breakAt := func(at ...int64) func(int64, []byte) error {
 		var n atomic.Int64
 		return func(total int64, _ []byte) error {
 			if i := n.Load(); int(i) < len(at) && total >= at[i] && n.CompareAndSwap(i, i+1) {
-				return errCut
+				return errInterrupted
 			}
 			return nil
 		}
@@ -158,7 +158,7 @@ func TestPrefetchBreaksAtEveryPoint(t *testing.T) {
 	}{
 		{name: "the first holders refuse", newcomer: &probed{dial: func(n int64) error {
 			if n <= 3 {
-				return errCut
+				return errInterrupted
 			}
 			return nil
 		}}},
@@ -167,9 +167,9 @@ func TestPrefetchBreaksAtEveryPoint(t *testing.T) {
 		}, newcomer: &probed{}},
 		{name: "wrong token", within: 100 * time.Millisecond, mislead: func(a *workerprotocol.Assignment) { a.Token = "guess" }, newcomer: &probed{}},
 		{name: "no holders at all", within: 100 * time.Millisecond, mislead: func(a *workerprotocol.Assignment) { a.Peers = nil }, newcomer: &probed{}},
-		{name: "hung up in the handshake", newcomer: &probed{read: cut(1, 40)}},
-		{name: "hung up before the commit", newcomer: &probed{read: cut(100, 300)}},
-		{name: "hung up within leaves", newcomer: &probed{read: cut(statesync.ChunkBytes/2, statesync.ChunkBytes+statesync.ChunkBytes/2, 3*statesync.ChunkBytes)}},
+		{name: "hung up in the handshake", newcomer: &probed{read: breakAt(1, 40)}},
+		{name: "hung up before the commit", newcomer: &probed{read: breakAt(100, 300)}},
+		{name: "hung up within leaves", newcomer: &probed{read: breakAt(statesync.ChunkBytes/2, statesync.ChunkBytes+statesync.ChunkBytes/2, 3*statesync.ChunkBytes)}},
 		{name: "a corrupt leaf", newcomer: &probed{read: func(total int64, p []byte) error {
 			if total > 2*statesync.ChunkBytes && flipped.CompareAndSwap(false, true) {
 				p[len(p)-1] ^= 1
@@ -200,7 +200,7 @@ func TestNewcomerIsKilledWhileItWarmsUp(t *testing.T) {
 					return nil
 				}
 				go f.kill("late")
-				return errCut
+				return errInterrupted
 			}
 			if done := grow(t, f, late); done != 2 || f.hub.Generation != 1 {
 				t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.Generation)
@@ -327,7 +327,7 @@ func TestABrokenPrefetchLeavesNoDescriptor(t *testing.T) {
 			var cuts atomic.Int64
 			late.read = func(total int64, _ []byte) error {
 				if n := cuts.Load(); n < 6 && total > n*statesync.ChunkBytes/2 && cuts.CompareAndSwap(n, n+1) {
-					return errCut
+					return errInterrupted
 				}
 				return nil
 			}

@@ -139,7 +139,7 @@ func TestWhatEndedJobsLeftGivesWay(t *testing.T) {
 // TestAFolderWhoseJobDoesNotComeExpires, and that of a job that is here does not.
 func TestAFolderWhoseJobDoesNotComeExpires(t *testing.T) {
 	s := newStore(t)
-	here, gone := s.withFile(t, "here-1", 1), s.withFile(t, "gone-1", 1)
+	here, ended := s.withFile(t, "here-1", 1), s.withFile(t, "gone-1", 1)
 	beside := filepath.Join(s.Dir, "Notes.txt")
 	if err := os.WriteFile(beside, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -152,12 +152,12 @@ func TestAFolderWhoseJobDoesNotComeExpires(t *testing.T) {
 		}
 	}
 	expire(now.Add(KeepFor - time.Minute))
-	if !exists(gone) {
+	if !exists(ended) {
 		t.Error("it has expired early")
 	}
 	expire(now.Add(KeepFor + time.Minute))
-	if exists(gone) || !exists(here) || !exists(beside) {
-		t.Errorf("there are %v %v %v", exists(gone), exists(here), exists(beside))
+	if exists(ended) || !exists(here) || !exists(beside) {
+		t.Errorf("there are %v %v %v", exists(ended), exists(here), exists(beside))
 	}
 	if err := (&Store{Dir: filepath.Join(s.Dir, "none")}).Expire(now, nil); err != nil {
 		t.Error(err)

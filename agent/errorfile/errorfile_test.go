@@ -59,7 +59,7 @@ func TestErrorFile(t *testing.T) {
 		})
 	}
 	if _, err := os.Stat(secret); err != nil {
-		t.Error("what the link named is gone:", err)
+		t.Error("what the link named was removed:", err)
 	}
 	if int64(limits.Errors.Max) != 64<<10 {
 		t.Error("the limit is another one than documented")

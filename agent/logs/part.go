@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/internal/english"
 )
 
-// part is output of one stream that is stored together. An open line at its end is gone with what
-// follows. The zero value is an empty chunk.
+// part is output of one stream that is stored together. An open line at its end is dropped with
+// what follows. The zero value is an empty chunk.
 type part struct {
 	data  []byte
 	lines int // finished ones of the worker

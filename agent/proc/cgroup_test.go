@@ -39,7 +39,7 @@ func (r *rig) groupOf() []string {
 }
 
 // TestMemoryLimit: the worker that exceeds it, or whose child does, ends for lack of memory; one
-// that is killed by somebody else does not. Version 2 kills all of a worker.
+// that is killed by another process does not. Version 2 kills all of a worker.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -77,7 +77,7 @@ func TestProcessAndProcessorLimits(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
 	r := newRig(t, Options{})
-	gate := filepath.Join(t.TempDir(), "gate") // until somebody writes there, the worker has its group
+	gate := filepath.Join(t.TempDir(), "gate") // until the test writes there, the worker has its group
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Package proc runs workers as processes of this machine (Linux).
 //
 // Each worker leads a process group. Signals and kills go to the whole group, and when the leader
-// has ended the rest of the group is killed, so that a worker that forks leaves no process behind.
+// has ended the rest of the group is killed, so that a worker that forks leaves no process.
 // The kernel kills a worker when its agent dies (PR_SET_PDEATHSIG). Processes that escape all this
 // are found, when the worker ends or the agent restarts, by the files that this package keeps, by
 // the worker's incarnation in their environment, and by a mark that all children inherit (see
@@ -81,7 +81,7 @@ func New(o Options) (*Driver, error) {
 	}, nil
 }
 
-// Run runs until ctx ends, then kills the remaining processes and returns when all are gone.
+// Run runs until ctx ends, then kills the remaining processes and returns when all have ended.
 func (d *Driver) Run(ctx context.Context) error {
 	// PR_SET_PDEATHSIG fires when the forking thread ends, not the process. Go ends idle threads,
 	// so all workers are forked by this one thread, which is never released.

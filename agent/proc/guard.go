@@ -70,8 +70,8 @@ type guardPipe struct {
 	last []byte   // the newest line, which a new guard gets first
 }
 
-// send passes the newest line on, unless the guard is behind: then it has an older one, and ends
-// processes too early rather than too late.
+// send passes the newest line on, unless the guard has not read the last ones: then it has an older
+// one, and ends processes too early rather than too late.
 func (g *guardPipe) send() {
 	if g.pipe != nil && len(g.last) > 0 {
 		_ = g.pipe.SetWriteDeadline(time.Now().Add(time.Millisecond))
@@ -133,7 +133,7 @@ func (d *Driver) Guard(ctx context.Context, pipe *os.File, agent int) error {
 			}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			d.endOverdue(ctx, now, ours)
-		default: // the agent is gone
+		default: // the agent has ended
 			_, _, err := d.killLeft(ctx, ours)
 			return err
 		}

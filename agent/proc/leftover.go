@@ -30,10 +30,10 @@ type record struct {
 	Attempt     int               `json:"attempt"`
 	Generation  ident.Generation  `json:"generation"`
 	Mark        uint64            `json:"mark,omitempty"`
-	FirstID     ident.Incarnation `json:"born,omitempty"`   // incarnation in its first environment, if it was a spare
-	Spare       bool              `json:"spare,omitempty"`  // no worker has taken it
-	Groups      []string          `json:"groups,omitempty"` // directories of its control group
-	Span        *events.Span      `json:"span,omitempty"`   // of a worker, to be recorded when it has ended
+	FirstID     ident.Incarnation `json:"first_id,omitempty"` // incarnation in its first environment, if it was a spare
+	Spare       bool              `json:"spare,omitempty"`    // no worker has taken it
+	Groups      []string          `json:"groups,omitempty"`   // directories of its control group
+	Span        *events.Span      `json:"span,omitempty"`     // of a worker, to be recorded when it has ended
 }
 
 func (d *Driver) dir() string { return filepath.Join(d.opt.StateDir, "workers") }
@@ -143,7 +143,7 @@ func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) er
 	}
 }
 
-// sweepFor limits the search for processes that a worker has left behind, which may start others
+// sweepFor limits the search for processes that a worker has left, which may start others
 // faster than they are found.
 const sweepFor = 2 * time.Second
 

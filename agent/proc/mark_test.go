@@ -24,7 +24,7 @@ func TestDetachedChildEndsWithItsWorker(t *testing.T) {
 	next[worker.ProcessStarted](r)
 	pid := pidLine(t, r)
 	next[worker.ProcessExited](r)
-	until(t, "it is gone", func() bool { return !runs(pid) })
+	until(t, "it has ended", func() bool { return !runs(pid) })
 }
 
 func TestDetachedChildIsFencedAfterItsAgent(t *testing.T) {
@@ -52,7 +52,7 @@ func TestDetachedChildIsFencedAfterItsAgent(t *testing.T) {
 	if found, err := d.Fence(ctx); err != nil || len(found) != 1 {
 		t.Errorf("found %+v, %v", found, err)
 	}
-	until(t, "it is gone", func() bool { return !runs(pid) })
+	until(t, "it has ended", func() bool { return !runs(pid) })
 }
 
 // TestMarksAreTheWorkersOwn: two workers have different marks, their children have theirs, and

@@ -218,7 +218,7 @@ func TestExceptionOfAProgram(t *testing.T) {
 		"uncaught":             {raised + "for i in $(seq 1 30); do echo bye >&2; done; exit 1", "ValueError: no (train.py:3 in main)"},
 		"reported by itself":   {raised + "echo giving up >&2; exit 3", "ValueError: no (train.py:3 in main)"},
 		"reported long before": {raised + "for i in $(seq 1 30); do echo going on >&2; done; exit 3", ""},
-		"all is well":          {raised + "exit 0", ""},
+		"no failure":           {raised + "exit 0", ""},
 		// The agent's machine knows who sent it.
 		"a signal from outside": {raised + "kill -KILL $$", "ValueError: no (train.py:3 in main)"},
 		"on stdout":             {"exec 2>&1; " + raised + "exit 1", "ValueError: no (train.py:3 in main)"},
@@ -251,7 +251,7 @@ func TestForkedGrandchildDiesWithItsLeader(t *testing.T) {
 	if x := next[worker.ProcessExited](r); x.ExitCode != 3 {
 		t.Errorf("exit %+v", x)
 	}
-	until(t, "the grandchild is gone", func() bool { return !runs(pid) })
+	until(t, "the grandchild has ended", func() bool { return !runs(pid) })
 }
 
 func TestGrandchildThatLeftTheGroupIsSweptUp(t *testing.T) {
@@ -261,13 +261,13 @@ func TestGrandchildThatLeftTheGroupIsSweptUp(t *testing.T) {
 	next[worker.ProcessStarted](r)
 	pid := pidLine(t, r)
 	next[worker.ProcessExited](r)
-	until(t, "the grandchild is gone", func() bool { return !runs(pid) })
+	until(t, "the grandchild has ended", func() bool { return !runs(pid) })
 }
 
 func TestSignalAndKillReachTheGroup(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
-	r.start("sh", "-c", `trap 'echo heard' TERM; echo $$; while :; do sleep 0.01; done`)
+	r.start("sh", "-c", `trap 'echo received' TERM; echo $$; while :; do sleep 0.01; done`)
 	pid := next[worker.ProcessStarted](r).PID
 	if got := pidLine(t, r); got != pid {
 		t.Errorf("pid %d, the process says %d", pid, got)
@@ -275,7 +275,7 @@ func TestSignalAndKillReachTheGroup(t *testing.T) {
 	if err := r.d.Signal(r.id, "SIGTERM"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the signal is heard", func() bool { return slices.Contains(r.output(), "heard") })
+	until(t, "the signal is received", func() bool { return slices.Contains(r.output(), "received") })
 	if !runs(pid) {
 		t.Fatal("it did not ignore the signal")
 	}
@@ -470,7 +470,7 @@ func TestWorkerDiesWithItsAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	until(t, "the worker is gone", func() bool { return !runs(pid) })
+	until(t, "the worker has ended", func() bool { return !runs(pid) })
 }
 
 func TestRestartedAgentFindsAndFencesWhatIsLeft(t *testing.T) {
@@ -504,7 +504,7 @@ func TestRestartedAgentFindsAndFencesWhatIsLeft(t *testing.T) {
 	if found[0].PID = 0; !reflect.DeepEqual(found[0], want) {
 		t.Errorf("found %+v", found[0])
 	}
-	until(t, "the child is gone", func() bool { return !runs(pid) })
+	until(t, "the child has ended", func() bool { return !runs(pid) })
 	if again, err := d.Fence(ctx); err != nil || len(again) != 0 {
 		t.Errorf("again: %v %v", again, err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // sharedMemories are the /dev/shm of jobs that have a limit for it: each is a file system in memory
-// of that size, in a mount namespace that the workers of the job on this node share. It is gone
+// of that size, in a mount namespace that the workers of the job on this node share. It ends
 // with the last of them, whatever they have left in it.
 type sharedMemories struct {
 	mu   sync.Mutex

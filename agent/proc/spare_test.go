@@ -152,17 +152,17 @@ if __name__ == "__main__":
 				slices.Sort(lines) // stdout and stderr are read by turns
 				return fmt.Sprintf("exit %d %s\n%s", x.ExitCode, x.Signal, strings.Join(lines, "\n")), want
 			}
-			cold, _ := outcome(false)
+			fresh, _ := outcome(false)
 			warm, _ := outcome(true)
-			if strings.Contains(cold, "no_such.py") || slices.Contains(command, "no_such.py") {
+			if strings.Contains(fresh, "no_such.py") || slices.Contains(command, "no_such.py") {
 				// The interpreter's own words, before a program; a spare has Python's.
 				if !strings.Contains(warm, "No such file or directory") || strings.HasPrefix(warm, "exit 0") {
 					t.Errorf("a script that does not exist: %s", warm)
 				}
 				return
 			}
-			if cold != warm {
-				t.Errorf("a new process:\n%s\na spare:\n%s", cold, warm)
+			if fresh != warm {
+				t.Errorf("a new process:\n%s\na spare:\n%s", fresh, warm)
 			}
 		})
 	}
@@ -182,7 +182,7 @@ func TestSparesEnd(t *testing.T) {
 		t.Errorf("a spare that has imported nothing ends with %+v", x)
 	}
 	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000"}, func(string) {})
-	until(t, "the spares have ended, and their files are gone", func() bool {
+	until(t, "the spares have ended, and their files are removed", func() bool {
 		left, err := filepath.Glob(filepath.Join(r.d.dir(), "*"))
 		return err == nil && len(left) == 0 && !slices.ContainsFunc(pids, runs)
 	})
@@ -192,7 +192,7 @@ func TestSparesEnd(t *testing.T) {
 	}
 }
 
-// TestASpareThatIsBroken: the worker starts without it, and it is said why.
+// TestASpareThatIsBroken: the worker starts without it, and the reason is logged.
 func TestASpareThatIsBroken(t *testing.T) {
 	withoutTorch(t)
 	r := newRig(t, Options{})

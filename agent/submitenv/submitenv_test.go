@@ -67,7 +67,7 @@ func TestNobodyElseGetsIt(t *testing.T) {
 	}
 }
 
-// TestOnlyAFileOfThisUserIsRead: what somebody else may have put there, or may read, is no
+// TestOnlyAFileOfThisUserIsRead: what another user may have put there, or may read, is no
 // environment.
 func TestOnlyAFileOfThisUserIsRead(t *testing.T) {
 	if os.Geteuid() != 0 {

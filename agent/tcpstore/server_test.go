@@ -224,8 +224,8 @@ func TestReasonsAreLogged(t *testing.T) {
 	}
 }
 
-// TestAClientThatDoesNotRead is disconnected when it is to be told that its wait is over, instead
-// of keeping whoever ended the wait.
+// TestAClientThatDoesNotRead is disconnected when it is to get the answer of its wait, instead
+// of keeping the client that ended the wait.
 func TestAClientThatDoesNotRead(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -251,7 +251,7 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 		t.Error(n, err)
 	}
 	if bad.waiter.state.Load() != idle {
-		t.Error("it is still to be told")
+		t.Error("the answer still waits")
 	}
 }
 

@@ -48,7 +48,7 @@ func (s *store) set(key string, data []byte) ([]*waiter, error) {
 	return s.wake(key), nil
 }
 
-// compareSet returns what the client is told: the value that is stored now, but if there is none,
+// compareSet returns the reply: the value that is stored now, but if there is none,
 // the value that was expected.
 func (s *store) compareSet(key string, expected, desired []byte) (*value, []*waiter, error) {
 	s.mu.Lock()

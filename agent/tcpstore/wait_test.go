@@ -36,8 +36,8 @@ func (t *talk) say(requests []byte) error {
 	return t.out.Flush()
 }
 
-// heard returns what was sent to the client since the last call.
-func (t *talk) heard() []byte {
+// received returns what was sent to the client since the last call.
+func (t *talk) received() []byte {
 	b := bytes.Clone(t.net.out.Bytes())
 	t.net.out.Reset()
 	return b
@@ -176,7 +176,7 @@ func TestWaits(t *testing.T) {
 						t.Fatal(err)
 					}
 					for name, c := range clients {
-						if want, _ := encode(d, l.hears[name]...); !bytes.Equal(c.heard(), want) {
+						if want, _ := encode(d, l.hears[name]...); !bytes.Equal(c.received(), want) {
 							t.Fatalf("line %d: %s does not hear %q", i+1, name, want)
 						}
 					}
@@ -207,8 +207,8 @@ func TestAFiredWaitCanBeWithdrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	notify(woken)
-	if got := a.heard(); string(got) != "\x01" {
-		t.Errorf("heard %q", got)
+	if got := a.received(); string(got) != "\x01" {
+		t.Errorf("received %q", got)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestRepliesPrecedeTheAnswerOfAWait(t *testing.T) {
 		}
 		woken, _ := s.store.set("/k", nil)
 		notify(woken)
-		if want, _ := encode(newest, 0, u8(0)); !bytes.Equal(a.heard(), want) {
+		if want, _ := encode(newest, 0, u8(0)); !bytes.Equal(a.received(), want) {
 			t.Error("the replies are in disorder")
 		}
 	}

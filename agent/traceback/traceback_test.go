@@ -53,15 +53,15 @@ func TestLast(t *testing.T) {
 	}
 	say("step 1\nTraceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nOSError: tried in vain\ngoing on\n")
 	say("Traceback (most recent call last):\n")
-	said := at
+	printed := at
 	say("  File \"a.py\", line 2, in f\n    g()\nValueError: this is it\n")
 	say("bye\nbye\n")
 	x, when := p.Last(2)
-	if x == nil || x.String() != "ValueError: this is it (a.py:2 in f)" || !when.Equal(said) || x.Cause != "" {
-		t.Errorf("%v at %v, want the ValueError without a cause at %v", x, when, said)
+	if x == nil || x.String() != "ValueError: this is it (a.py:2 in f)" || !when.Equal(printed) || x.Cause != "" {
+		t.Errorf("%v at %v, want the ValueError without a cause at %v", x, when, printed)
 	}
 	if x, _ := p.Last(1); x != nil {
-		t.Errorf("two lines behind the end: %v", x)
+		t.Errorf("two lines after the end: %v", x)
 	}
 }
 

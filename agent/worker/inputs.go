@@ -32,7 +32,7 @@ type ProcessFailedToStart struct {
 	NodeFault bool
 }
 
-// ProcessExited reports that a started process and its whole group are gone.
+// ProcessExited reports that a started process and its whole group have ended.
 type ProcessExited struct {
 	Worker   ident.Incarnation
 	ExitCode int    // -1 if ended by a signal

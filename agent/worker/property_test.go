@@ -28,7 +28,7 @@ type world struct {
 	exits    map[ident.Incarnation]int
 	doomed   map[ident.Incarnation]bool // certain to end
 	spans    map[string]bool            // recorded, of those with fixed ids
-	handed   map[string]bool            // fixed ids that programs were told
+	handed   map[string]bool            // fixed ids that programs were given
 	revision uint64
 }
 
@@ -53,7 +53,7 @@ func (w *world) step(t *rapid.T, in Input) {
 				t.Fatalf("attempt %d of %s was started again", a.Attempt, a.Place)
 			}
 			if a.Span.Self == "" || a.Span.Self != a.Env[workerprotocol.EnvTraceparent] {
-				t.Fatalf("%s has the span %q and is told %q", a.Worker, a.Span.Self, a.Env[workerprotocol.EnvTraceparent])
+				t.Fatalf("%s has the span %q and is given %q", a.Worker, a.Span.Self, a.Env[workerprotocol.EnvTraceparent])
 			}
 			w.handed[a.Span.Self] = true
 			w.started[a.Worker], w.holder[a.Place], w.attempts[a.Place] = a, a.Worker, max(w.attempts[a.Place], a.Attempt)
@@ -84,7 +84,7 @@ func (w *world) step(t *rapid.T, in Input) {
 			case a.Span.End.Before(a.Span.Start):
 				t.Fatalf("span %q ends before it begins", a.Span.Name)
 			case a.Span.Self != "" && (w.spans[a.Span.Self] || !w.handed[a.Span.Self]):
-				t.Fatalf("span %q was recorded before, or no program was told of it", a.Span.Name)
+				t.Fatalf("span %q was recorded before, or no program was given it", a.Span.Name)
 			}
 			if a.Span.Self != "" {
 				w.spans[a.Span.Self] = true

@@ -133,7 +133,7 @@ type join struct {
 	sendAt     time.Time // when to send it (again)
 	sentAt     time.Time // in flight since; zero = no open call
 	backoff    time.Duration
-	stateFrom  ident.Generation // whose members the open call was told to fetch the state from; zero = none
+	stateFrom  ident.Generation // whose members the open call was asked to fetch the state from; zero = none
 }
 
 func (w *incarnation) alive() bool { return w.phase == starting || w.phase == running }

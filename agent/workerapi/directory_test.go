@@ -51,7 +51,7 @@ func TestSocketDirectoryCannotBeCreatedFirst(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Dir(one.Path())); err == nil {
-		t.Error("the directory is left behind")
+		t.Error("the directory is left")
 	}
 	// A directory that another process has created first is refused.
 	if err := os.Mkdir(filepath.Dir(two.Path()), 0o777); err != nil {

@@ -34,7 +34,7 @@ func understood[T any](t *testing.T, body string) {
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		t.Fatalf("%T: understood and not said again: %v", v, err)
+		t.Fatalf("%T: understood and not encoded again: %v", v, err)
 	}
 	if _, err := read[T](httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(string(b)))); err != nil {
 		t.Fatalf("%T: %s is not understood: %v", v, b, err)

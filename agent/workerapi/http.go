@@ -74,7 +74,7 @@ func refuse(w http.ResponseWriter, err error) {
 	if !errors.As(err, &r) {
 		r = refusal(http.StatusInternalServerError, "internal", "%v", err)
 	}
-	_ = reply(w, r.Status, workerprotocol.Error{Code: r.Code, Message: r.Message}) // a caller that has gone needs no answer
+	_ = reply(w, r.Status, workerprotocol.Error{Code: r.Code, Message: r.Message}) // a caller that has hung up needs no answer
 }
 
 func reply(w http.ResponseWriter, status int, body any) error {

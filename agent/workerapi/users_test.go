@@ -73,7 +73,7 @@ func TestASocketForAnotherUser(t *testing.T) {
 	}
 	r.stop()
 	if _, err := os.Stat(filepath.Dir(own)); !os.IsNotExist(err) {
-		t.Errorf("the directory is left behind: %v", err)
+		t.Errorf("the directory is left: %v", err)
 	}
 }
 

@@ -23,16 +23,16 @@ func newSamplers(count uint64, world int) (c samplers) {
 // commit puts together what all have recorded.
 func (c samplers) commit(t *testing.T) {
 	t.Helper()
-	var said [][]byte
+	var all [][]byte
 	for _, s := range c {
 		b, err := s.Progress()
 		if err != nil {
 			t.Fatal(err)
 		}
-		said = append(said, b)
+		all = append(all, b)
 	}
 	for _, s := range c {
-		if _, err := s.Merge(said); err != nil {
+		if _, err := s.Merge(all); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,13 +205,13 @@ func TestSetEpochKeepsWhatIsUnderWay(t *testing.T) {
 func TestRanksInDifferentEpochsCannotCommit(t *testing.T) {
 	c := newSamplers(10, 2)
 	c[1].SetEpoch(1)
-	var said [][]byte
+	var all [][]byte
 	for _, s := range c {
 		b, err := s.Progress()
 		must(t, err)
-		said = append(said, b)
+		all = append(all, b)
 	}
-	if _, err := c[0].Merge(said); !errors.Is(err, ErrDiverged) {
+	if _, err := c[0].Merge(all); !errors.Is(err, ErrDiverged) {
 		t.Errorf("error %v", err)
 	}
 }
