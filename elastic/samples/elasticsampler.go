@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
-// ErrDiverged: the ranks are not at the same point of the program.
+// ErrDiverged says that the ranks are not at the same point of the program.
 var ErrDiverged = errors.New("ranks commit at different steps: the training function must do the same on all of them")
 
 // ElasticSampler is Horovod's: each rank reads a share of its own, at its own pace and with batches
