@@ -286,6 +286,29 @@ func Reserved(subject string) bool {
 	return strings.HasPrefix(subject, root) || strings.HasPrefix(subject, "$")
 }
 
+// Match reports whether a subject matches a pattern with * (one token) and > (the rest).
+func Match(pattern, subject string) bool {
+	for {
+		p, restP, moreP := strings.Cut(pattern, ".")
+		if p == ">" {
+			return subject != ""
+		}
+		s, restS, moreS := strings.Cut(subject, ".")
+		if p != s && p != "*" || moreP != moreS {
+			return false
+		}
+		if !moreP {
+			return true
+		}
+		pattern, subject = restP, restS
+	}
+}
+
+// MatchAny reports whether one of the patterns matches a subject.
+func MatchAny(patterns []string, subject string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return Match(p, subject) })
+}
+
 // ServiceNames returns the names of Services.
 func ServiceNames() []string {
 	var names []string

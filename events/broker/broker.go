@@ -5,6 +5,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -77,6 +78,12 @@ type Consumer struct {
 	Subjects []string      // a changed list holds for messages published after the change
 	AckWait  time.Duration // 0 = 2 s
 	Parallel int           // unsettled messages at once; 0 = 256
+}
+
+// WithDefaults returns the consumer with what is not given.
+func (c Consumer) WithDefaults() Consumer {
+	c.AckWait, c.Parallel = cmp.Or(c.AckWait, 2*time.Second), cmp.Or(c.Parallel, 256)
+	return c
 }
 
 // Delivery is one message from a consumer, to be settled exactly once.

@@ -66,7 +66,7 @@ func (s *stream) consumers() []broker.ConsumerState {
 			}
 			c := broker.ConsumerState{Consumer: name, Service: service.Name, AckPending: uint64(len(d.open))}
 			for _, m := range s.messages[s.index(d.next):] {
-				if matchAny(d.subjects, m.Subject) {
+				if events.MatchAny(d.subjects, m.Subject) {
 					c.Pending++
 				}
 			}
