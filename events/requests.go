@@ -197,7 +197,7 @@ type Alive struct {
 	Replica string `json:"replica"`
 }
 
-// ProgressQuery asks the registry for jobs' progress (verb heard). Every replica has it in memory
+// ProgressQuery asks the registry for jobs' progress (verb progress). Every replica has it in memory
 // from the agents' signals.
 type ProgressQuery struct {
 	Jobs []ident.JobID `json:"jobs"`

@@ -94,7 +94,7 @@ func (s Submitter) Source() string {
 	return submitterSource + s.Name + submitterUser + s.User
 }
 
-// SubmitterOf returns the submitter with this source; false if it is the source of somebody else.
+// SubmitterOf returns the submitter with this source; false if it is no source of one.
 func SubmitterOf(source string) (Submitter, bool) {
 	rest, ok := strings.CutPrefix(source, submitterSource)
 	name, user, named := strings.Cut(rest, submitterUser)

@@ -148,7 +148,7 @@ const (
 	copiesAgain = time.Second // until the first answer
 )
 
-// Majority implements broker.Links. Which brokers store a stream is as its leader said last; that
+// Majority implements broker.Links. Which brokers store a stream is as its leader has reported last; that
 // they can be reached, each of them says itself.
 func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.Time, alone bool)) error {
 	began, stream := time.Now(), events.BucketStream(bucket)

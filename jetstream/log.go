@@ -54,16 +54,12 @@ func (c *Conn) store(ctx context.Context, what string, m *nats.Msg) (uint64, err
 
 // Last implements broker.Log.
 func (p logPort) Last(ctx context.Context, stream, subject string) (broker.Stored, error) {
-	m, err := p.c.get(ctx, stream, getRequest{LastFor: subject})
-	m.Header = incoming(m.Header)
-	return m, err
+	return p.c.get(ctx, stream, getRequest{LastFor: subject})
 }
 
 // Next implements broker.Log.
 func (p logPort) Next(ctx context.Context, stream, subject string, from uint64) (broker.Stored, error) {
-	m, err := p.c.get(ctx, stream, getRequest{Sequence: max(from, 1), NextFor: subject})
-	m.Header = incoming(m.Header)
-	return m, err
+	return p.c.get(ctx, stream, getRequest{Sequence: max(from, 1), NextFor: subject})
 }
 
 // Follow implements broker.Log.

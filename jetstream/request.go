@@ -116,7 +116,7 @@ func (c *Conn) get(ctx context.Context, stream string, req getRequest) (broker.S
 			if err != nil {
 				return errcode.Errorf(errcode.Internal, "stored header: %w", err)
 			}
-			out.Header = h
+			out.Header = incoming(h)
 		}
 		return nil
 	})

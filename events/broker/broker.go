@@ -230,7 +230,7 @@ type Brokers interface {
 	Streams(ctx context.Context) []StreamState
 }
 
-// StreamState is what its leader said about a stream.
+// StreamState is what its leader reports about a stream.
 type StreamState struct {
 	Stream    string          `json:"stream"`
 	Unknown   string          `json:"unknown,omitempty"` // why nothing else is known; empty = it is

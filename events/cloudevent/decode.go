@@ -67,7 +67,7 @@ func DecodeStored(s broker.Stored) (events.Event, error) {
 	}
 	var bad []spec.FieldError
 	if want := e.Subject(); want != s.Subject {
-		bad = append(bad, spec.FieldError{Path: "subject", Message: "came on " + s.Subject + ": what this event says belongs on " + want})
+		bad = append(bad, spec.FieldError{Path: "subject", Message: "was published on " + s.Subject + ": what this event says belongs on " + want})
 	}
 	row, _ := events.EntryOf(e.Body.Type())
 	if row.Class == events.ClassCommand && events.OfCluster(e.Source) {

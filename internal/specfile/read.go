@@ -36,7 +36,7 @@ const maxNested = 512
 // strings included: the parser's time is quadratic in their number for some of them.
 const maxParts = 10_000
 
-// maxFound bounds the errors of such a JSON text that are told.
+// maxFound bounds the errors of such a JSON text that are reported.
 const maxFound = 100
 
 // parts returns that number.
