@@ -276,10 +276,7 @@ func notATime(value string) string {
 
 // validate returns the SDK's validation errors, in order of attribute.
 func validate(ce event.Event) []spec.FieldError {
-	var wrong event.ValidationError
-	if !errors.As(ce.Validate(), &wrong) {
-		return nil
-	}
+	wrong, _ := errors.AsType[event.ValidationError](ce.Validate())
 	var out []spec.FieldError
 	for _, name := range slices.Sorted(maps.Keys(wrong)) {
 		message := wrong[name].Error()

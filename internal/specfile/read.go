@@ -181,8 +181,7 @@ func line(f spec.FieldError) int {
 
 func syntax(err error) spec.FieldError {
 	f := spec.FieldError{Message: err.Error()}
-	var se yaml.Error
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[yaml.Error](err); ok {
 		f.Message = se.GetMessage()
 		if t := se.GetToken(); t != nil && t.Position != nil {
 			f.Line, f.Column = t.Position.Line, t.Position.Column

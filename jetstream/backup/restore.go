@@ -82,8 +82,8 @@ func elected(ctx context.Context, request func(ctx context.Context) error) error
 	defer cancel()
 	for {
 		err := request(ctx)
-		var refused apiError
-		if errcode.Of(err) != errcode.Unavailable || errors.As(err, &refused) && !starting(refused) || !wait.Sleep(ctx, electionPause) {
+		refused, ok := errors.AsType[apiError](err)
+		if errcode.Of(err) != errcode.Unavailable || ok && !starting(refused) || !wait.Sleep(ctx, electionPause) {
 			return err
 		}
 	}
