@@ -265,6 +265,21 @@ func (s Service) Consumes() []string {
 	return all
 }
 
+// ServiceConsumer is a durable consumer that a service may have on a stream that it consumes.
+type ServiceConsumer struct{ Service, Stream, Durable string }
+
+// ServiceConsumers returns the consumers of all services.
+func ServiceConsumers() (all []ServiceConsumer) {
+	for _, s := range Services() {
+		for _, stream := range s.Consumes() {
+			for _, d := range s.Durables() {
+				all = append(all, ServiceConsumer{s.Name, stream, d})
+			}
+		}
+	}
+	return all
+}
+
 // Streams returns the names of all streams, those of buckets included.
 func Streams() []string {
 	all := []string{StreamCommands, StreamFacts, StreamLaunches, StreamLogs, StreamSpans}

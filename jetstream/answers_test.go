@@ -47,8 +47,8 @@ func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 	wantCode(t, err, errcode.Invalid)
 }
 
-// TestAnAgentThatAsksItselfMayPublishNoMore: a broker that lets a client answer what it receives lets
-// it publish there, also if it has asked itself.
+// TestAnAgentThatAsksItselfMayPublishNoMore: a broker that lets a client answer what it receives
+// lets it publish there, also if it has asked itself.
 func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 	g := newGuarded(t)
 	discovery := g.connect(t, events.ServiceDiscovery)

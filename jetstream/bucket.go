@@ -138,7 +138,7 @@ func refusedWith(err error, codes ...js.ErrorCode) bool {
 	return ok && slices.Contains(codes, api.ErrorCode)
 }
 
-func removed(m broker.Stored) bool { return headerValue(m.Header, headerOperation) != "" }
+func removed(m broker.Stored) bool { return broker.HeaderValue(m.Header, headerOperation) != "" }
 
 // value returns a non-nil slice, so that an empty value differs from none.
 func value(m broker.Stored) []byte {

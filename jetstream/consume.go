@@ -89,7 +89,7 @@ func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
 
 // traced returns a context for log lines about a message.
 func traced(m js.Msg) context.Context {
-	return tracing.NewContext(context.Background(), headerValue(m.Headers(), events.HeaderTrace))
+	return tracing.NewContext(context.Background(), broker.HeaderValue(m.Headers(), events.HeaderTrace))
 }
 
 // deliver passes one message to the handler and keeps its slot until it is settled, or until the

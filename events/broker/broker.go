@@ -8,6 +8,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -60,6 +63,20 @@ type LogReader interface {
 	// Next returns the first message on a subject, perhaps with wildcards, at a position or after
 	// it; NotFound without one. It is for a few thousand messages that are read once.
 	Next(ctx context.Context, stream, subject string, from uint64) (Stored, error)
+}
+
+// HeaderValue returns the first value of a name in any case, as clients in other languages write
+// Traceparent; an exact match takes precedence, so that the result is deterministic.
+func HeaderValue(h map[string][]string, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	for _, k := range slices.Sorted(maps.Keys(h)) {
+		if strings.EqualFold(k, name) && len(h[k]) > 0 {
+			return h[k][0]
+		}
+	}
+	return ""
 }
 
 // Message is a message to store.

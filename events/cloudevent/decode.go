@@ -35,7 +35,7 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 	if len(data) > limits.Message.Max {
 		return events.Event{}, errcode.Errorf(errcode.TooLarge, "message has %d bytes (%s)", len(data), limits.Message)
 	}
-	media := strings.ToLower(header(h, headerContentType))
+	media := strings.ToLower(broker.HeaderValue(h, headerContentType))
 	attrs, bad = attributes(h)
 	binary := !strings.HasPrefix(media, mediaEvents) && len(attrs)+len(bad) > 0
 	data, err := unpacked(h, data, mostUnpacked(binary, attrs["type"]))

@@ -222,8 +222,8 @@ func next(ctx context.Context, inbox *nats.Subscription) (*nats.Msg, error) {
 	return m, nil
 }
 
-// ask sends a request to the API of JetStream and decodes its answer; a refusal is an error, with an
-// apiError as its cause.
+// ask sends a request to the API of JetStream and decodes its answer; a refusal is an error, with
+// an apiError as its cause.
 func ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any) error {
 	var body []byte
 	if request != nil {

@@ -181,7 +181,7 @@ func (s *shares) made(m *nats.Msg) {
 
 // remove deletes a consumer, unless it is one of a service.
 func (s *shares) remove(ctx context.Context, k consumerKey) {
-	if slices.ContainsFunc(events.Services(), func(v events.Service) bool { return slices.Contains(v.Durables(), k.name) }) {
+	if slices.ContainsFunc(events.ServiceConsumers(), func(c events.ServiceConsumer) bool { return c.Durable == k.name }) {
 		return
 	}
 	limit, cancel := context.WithTimeout(ctx, deleteWithin)
