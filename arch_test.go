@@ -144,7 +144,7 @@ var layers = []layer{
 var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/server", "jetstream/shares",
 	"agent", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
-	"collective/internal/exec", "collective/internal/serial", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/gpu", "collective/nccl", "collective/nccl/nccltest",
+	"collective/internal/exec", "collective/internal/serial", "collective/internal/tagged", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/gpu", "collective/nccl", "collective/nccl/nccltest",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
 	"elastic/elastictest", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve",
 	"cmd/regroup/internal/boot", "services/cluster", "services/cluster/clustertest", "internal/wait", "e2e/...",

@@ -47,14 +47,6 @@ var wrongOptions = []struct {
 	{"ChunkBytes", func(o *Options) { o.ChunkBytes = frame.MaxMessage + 1 }},
 	{"Streams", func(o *Options) { o.Streams = -1 }},
 	{"Streams", func(o *Options) { o.Streams = control.MaxStreams + 1 }},
-	{"Table[0].Operation", func(o *Options) { o.Table = []Rule{{Operation: "Barrier", Algorithm: Ring}} }},
-	{"Table[0].Operation", func(o *Options) { o.Table = []Rule{{Algorithm: Ring}} }},
-	{"Table[1].Algorithm", func(o *Options) {
-		o.Table = []Rule{{Operation: "Reduce", Algorithm: Ring}, {Operation: "Reduce", Algorithm: Bruck}}
-	}},
-	{"Table[0].Algorithm", func(o *Options) { o.Table = []Rule{{Operation: "Reduce"}} }},
-	{"Table[0].MaxWorld", func(o *Options) { o.Table = []Rule{{Operation: "Reduce", Algorithm: Ring, MaxWorld: -1}} }},
-	{"Table[0].MaxBytes", func(o *Options) { o.Table = []Rule{{Operation: "Reduce", Algorithm: Ring, MaxBytes: -1}} }},
 	{"LocalSize", func(o *Options) { o.LocalSize = -1 }},
 	{"LocalSize", func(o *Options) { o.LocalSize = 4 }},
 	{"LocalSize", func(o *Options) { o.LocalSize, o.LocalRank = math.MaxInt, 1 }},
@@ -124,7 +116,6 @@ func TestWhatRanksMustHaveAlikeIsChecked(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"ChunkBytes":     func(o *Options) { o.ChunkBytes = 1 << 20 },
 		"Streams":        func(o *Options) { o.Streams = 2 },
-		"Table":          func(o *Options) { o.Table = []Rule{{Operation: "Reduce", Algorithm: Ring}} },
 		"StallAfter":     func(o *Options) { o.StallAfter = time.Second },
 		"World":          func(o *Options) { o.World = 3 },
 		"token":          func(o *Options) { o.Token = "other" },

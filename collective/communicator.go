@@ -44,7 +44,7 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 	c.engine = exec.New(c.session, exec.Config{
 		Rank: o.Rank, World: o.World, LocalRank: o.LocalRank, LocalSize: o.LocalSize,
 		NoSharedMemory: o.NoSharedMemory, StallAfter: o.StallAfter, ChunkBytes: o.ChunkBytes,
-		Streams: o.Streams, Table: o.Table, InlineBytes: o.InlineBytes, NewConn: o.Endpoint.newConn,
+		Streams: o.Streams, Table: o.table, InlineBytes: o.InlineBytes, NewConn: o.Endpoint.newConn,
 		Arena: o.Endpoint.sharedArena, Mappings: o.Endpoint.mappings,
 	})
 	if err := c.session.Start(c.engine); err != nil {
@@ -117,20 +117,13 @@ func (c *Communicator) Context() context.Context { return c.session.Context() }
 // does not wait for done.
 func (c *Communicator) AwaitExternal() (done func()) { return c.session.AwaitExternal() }
 
-// Wait is how a rank spent a period that has just ended.
-type Wait = control.Wait
-
-// Waits returns who waits for others, and how much, sorted by share: the rank that waits least is
-// the one that the others wait for. The news travel with the heartbeats, so they are as old as a
-// few of them, and cost no message of their own. In large worlds only the ranks that wait least are
-// known.
-func (c *Communicator) Waits() []Wait { return c.session.Waits() }
-
 // Straggler is the rank that the others wait for.
 type Straggler = control.Straggler
 
-// Slowest names the rank that waits least, if half of the known ranks wait for a tenth of the time
-// more.
+// Slowest names the rank that waits least, which the others wait for, if half of the known ranks
+// wait for a tenth of the time more. The news travel with the heartbeats, so they are as old as a
+// few of them, and cost no message of their own. In large worlds only the ranks that wait least are
+// known.
 func (c *Communicator) Slowest() (Straggler, bool) { return c.session.Slowest() }
 
 // Stragglers returns the neighbours of this rank that had not begun its newest operation at their

@@ -16,7 +16,7 @@ import (
 
 // everything runs all operations once, and then calls last and runs a barrier. The memory that it
 // uses belongs to the caller again as soon as an operation returns: after an error it is
-// overwritten at once, and spoilt reports whether somebody else has written there since.
+// overwritten at once, and overwritten reports whether another process has written there since.
 type everything struct {
 	used, lent [][]byte // from the heap, and from the arena
 	last       func()
@@ -37,7 +37,7 @@ func (e *everything) memory(c *Communicator, n int) Tensor {
 	return Tensor{kernel.Float32, p}
 }
 
-// reuse gives all memory to somebody else.
+// reuse gives all memory to another owner.
 func (e *everything) reuse(c *Communicator) {
 	for i, p := range e.lent {
 		c.opt.Endpoint.Free(p)
@@ -51,10 +51,10 @@ func (e *everything) reuse(c *Communicator) {
 	}
 }
 
-func (e *everything) spoilt() error {
+func (e *everything) overwritten() error {
 	for _, p := range e.used {
 		if !bytes.Equal(p, bytes.Repeat([]byte{reused}, len(p))) {
-			return errors.New("somebody wrote into memory after the operation on it had failed")
+			return errors.New("another process wrote into memory after the operation on it had failed")
 		}
 	}
 	return nil
@@ -171,7 +171,7 @@ func (d death) verdict(errs []error, all []everything, died, parting bool) error
 	}
 	for rank, err := range errs {
 		if err != nil {
-			if wild := all[rank].spoilt(); wild != nil {
+			if wild := all[rank].overwritten(); wild != nil {
 				return fmt.Errorf("rank %d: %w", rank, wild)
 			}
 		}

@@ -14,9 +14,9 @@ import (
 // eavesdropper is a transport that keeps all that is sent over the connections which it dials.
 type eavesdropper struct {
 	Transport
-	deaf  bool // it keeps nothing
-	mu    sync.Mutex
-	heard bytes.Buffer
+	deaf     bool // it keeps nothing
+	mu       sync.Mutex
+	captured bytes.Buffer
 }
 
 type tapped struct {
@@ -35,7 +35,7 @@ func (e *eavesdropper) Dial(ctx context.Context, addr string) (net.Conn, error) 
 func (c *tapped) Write(p []byte) (int, error) {
 	if !c.e.deaf {
 		c.e.mu.Lock()
-		c.e.heard.Write(p)
+		c.e.captured.Write(p)
 		c.e.mu.Unlock()
 	}
 	return c.Conn.Write(p)
@@ -44,11 +44,11 @@ func (c *tapped) Write(p []byte) (int, error) {
 func (e *eavesdropper) hears(text []byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return bytes.Contains(e.heard.Bytes(), text)
+	return bytes.Contains(e.captured.Bytes(), text)
 }
 
 // TestNobodyReadsWhatEncryptedEndpointsSend: operations, messages and requests have the same
-// results, and somebody on the way hears nothing of them.
+// results, and what is captured on the way shows nothing of them.
 func TestNobodyReadsWhatEncryptedEndpointsSend(t *testing.T) {
 	const world = 3
 	text := []byte("the weights of a model, of which nobody should know")
@@ -94,7 +94,7 @@ func TestNobodyReadsWhatEncryptedEndpointsSend(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said(t, c, string(text))
+			expectText(t, c, string(text))
 			_ = c.Close()
 			for i, tap := range taps[:2] { // the third has only received it
 				if got := tap.hears(text); got != (name == "plain") {

@@ -130,27 +130,9 @@ func (c *Communicator) Alltoall(ctx context.Context, send, recv Tensor, counts, 
 
 // blockOffsets is where the blocks of a tensor begin and the last one ends.
 func (c *Communicator) blockOffsets(name string, t Tensor, counts []int) ([]int, error) {
-	offsets := make([]int, c.opt.World+1)
-	if counts == nil {
-		if t.Len()%c.opt.World != 0 {
-			return nil, invalid("%s has %d elements, no multiple of %d ranks", name, t.Len(), c.opt.World)
-		}
-		for i := range offsets {
-			offsets[i] = i * (t.Len() / c.opt.World)
-		}
-		return offsets, nil
-	}
-	if len(counts) != c.opt.World {
-		return nil, invalid("%d counts of %s for %d ranks", len(counts), name, c.opt.World)
-	}
-	for i, n := range counts {
-		if n < 0 || n > t.Len() {
-			return nil, invalid("count %d of %s is %d, not within 0 to %d", i, name, n, t.Len())
-		}
-		offsets[i+1] = offsets[i] + n
-	}
-	if offsets[c.opt.World] != t.Len() {
-		return nil, invalid("the counts of %s add up to %d of its %d elements", name, offsets[c.opt.World], t.Len())
+	offsets, err := schedule.Blocks(t.Len(), c.opt.World, counts)
+	if err != nil {
+		return nil, invalid("%s: %v", name, err)
 	}
 	return offsets, nil
 }

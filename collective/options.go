@@ -12,23 +12,6 @@ import (
 	"github.com/regroup-io/regroup/collective/internal/frame"
 )
 
-// Algorithm is how an operation over connections is carried out. Package schedule describes them.
-type Algorithm = exec.Algorithm
-
-// The algorithms.
-const (
-	Direct   = exec.Direct   // every rank to every rank
-	Doubling = exec.Doubling // recursive doubling
-	Halving  = exec.Halving  // recursive halving, then doubling
-	Ring     = exec.Ring     // a pipelined ring
-	Tree     = exec.Tree     // a binomial tree
-	Bruck    = exec.Bruck    // blocks at distances of 1, 2, 4 and so on
-)
-
-// Rule chooses an algorithm for operations up to a size. The first rule of a table that applies is
-// taken.
-type Rule = exec.Rule
-
 // Options describe one rank of one generation. All ranks of a generation must agree on all options
 // except Rank, LocalRank, Endpoint, Peers, InlineBytes and OnFailure, which the handshake checks.
 // The ranks of one machine must agree on LocalSize, which is not checked.
@@ -64,9 +47,6 @@ type Options struct {
 	// Streams is the number of connections from one rank to another, which take turns: for links
 	// that a single one does not fill. Zero means 1. At most 32.
 	Streams int
-	// Table chooses the algorithm of an operation. The built-in table applies to operations that it
-	// does not cover. See Rule.
-	Table []Rule
 	// InlineBytes is the most data that an operation sends or receives on the calling thread alone.
 	// Zero means 8 MiB, negative never. Ranks may differ.
 	InlineBytes int
@@ -82,6 +62,8 @@ type Options struct {
 	// New has returned, even if no operation is running. It must return soon and must not call
 	// Close.
 	OnFailure func(error)
+
+	table []exec.Rule // of tests: what it covers, the built-in table does not
 }
 
 const defaultInline = 8 << 20
@@ -115,9 +97,6 @@ func (o *Options) validate() error {
 	case o.LocalRank > o.Rank || o.Rank-o.LocalRank+o.LocalSize > o.World:
 		return invalid("LocalRank %d of LocalSize %d does not fit Rank %d of World %d", o.LocalRank, o.LocalSize, o.Rank, o.World)
 	}
-	if err := exec.ValidateTable(o.Table); err != nil {
-		return err
-	}
 	o.Streams = max(o.Streams, 1)
 	o.InlineBytes = cmp.Or(o.InlineBytes, defaultInline)
 	o.StallAfter = cmp.Or(o.StallAfter, control.DefaultStallAfter)
@@ -128,6 +107,6 @@ func (o *Options) validate() error {
 // together.
 func (o *Options) settings() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table, o.NoSharedMemory, o.LocalSize > 0, o.LocalSize == o.World)
+	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.NoSharedMemory, o.LocalSize > 0, o.LocalSize == o.World)
 	return h.Sum64()
 }

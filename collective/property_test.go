@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/regroup-io/regroup/collective/internal/exec"
@@ -15,32 +16,34 @@ var seeds = flag.Int("seeds", 1, "random programs per setting")
 
 var worlds = []int{1, 2, 3, 4, 5, 7, 8}
 
+// known are the operations that have a choice, and their algorithms.
+var known = []struct {
+	operation  string
+	algorithms []exec.Algorithm
+}{
+	{"Allreduce", []exec.Algorithm{exec.Direct, exec.Doubling, exec.Halving, exec.Ring}},
+	{"ReduceScatter", []exec.Algorithm{exec.Direct, exec.Ring}},
+	{"Allgather", []exec.Algorithm{exec.Direct, exec.Bruck, exec.Ring}},
+	{"Broadcast", []exec.Algorithm{exec.Tree, exec.Ring}},
+	{"Reduce", []exec.Algorithm{exec.Direct, exec.Tree, exec.Ring}},
+}
+
 // forced is a table that has every operation use an algorithm that knows it.
-func forced(a Algorithm) (table []Rule) {
-	for operation, all := range exec.Algorithms {
-		for _, k := range all {
-			if k == a {
-				table = append(table, Rule{Operation: operation, Algorithm: a})
-			}
-		}
-	}
-	// All ranks must have the same one, in the same order.
-	for i := range table {
-		for j := range i {
-			if table[i].Operation < table[j].Operation {
-				table[i], table[j] = table[j], table[i]
-			}
+func forced(a exec.Algorithm) (table []exec.Rule) {
+	for _, k := range known {
+		if slices.Contains(k.algorithms, a) {
+			table = append(table, exec.Rule{Operation: k.operation, Algorithm: a})
 		}
 	}
 	return table
 }
 
-var algorithms = []Algorithm{"", Direct, Doubling, Halving, Ring, Tree, Bruck}
+var algorithms = []exec.Algorithm{"", exec.Direct, exec.Doubling, exec.Halving, exec.Ring, exec.Tree, exec.Bruck}
 
 // settings are those of a run, on which nothing but its speed may depend.
 type settings struct {
 	world         int
-	a             Algorithm
+	a             exec.Algorithm
 	inline, chunk int
 	streams       int
 }
@@ -52,7 +55,7 @@ func (s settings) String() string {
 func (s settings) apply(o *Options) {
 	o.InlineBytes, o.ChunkBytes, o.Streams = s.inline, s.chunk, s.streams
 	if s.a != "" {
-		o.Table = forced(s.a)
+		o.table = forced(s.a)
 	}
 }
 
@@ -76,7 +79,7 @@ func TestRandomProgramsGiveWhatOneProcessWould(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		for seed := range *seeds {
 			for i, s := range vary(seed) {
-				if f.name == "shm" && s.a != "" && s.a != Ring {
+				if f.name == "shm" && s.a != "" && s.a != exec.Ring {
 					continue // they do not matter in shared memory
 				}
 				if raced && i%3 != seed%3 {
@@ -136,8 +139,8 @@ func play(t *testing.T, comms []*Communicator, seed uint64, most int) {
 // algorithm that reduces and in shared memory.
 func TestEveryTypeAndReductionGivesTheSameBits(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
-		for _, a := range []Algorithm{Direct, Doubling, Halving, Ring} {
-			if f.name == "shm" && a != Ring {
+		for _, a := range []exec.Algorithm{exec.Direct, exec.Doubling, exec.Halving, exec.Ring} {
+			if f.name == "shm" && a != exec.Ring {
 				continue
 			}
 			for _, world := range []int{3, 4} {

@@ -30,7 +30,7 @@ type part struct {
 
 // runAsRank is the program of such a process. It prints its address, reads everyone's, and
 // reduces until that fails. It gives the memory away at once and prints the failure and when.
-// Told to check, it says whether somebody has written into that memory since.
+// Told to check, it says whether another process has written into that memory since.
 func runAsRank() bool {
 	var p part
 	if json.Unmarshal([]byte(os.Getenv(rankVariable)), &p) != nil {
@@ -100,7 +100,7 @@ func (p part) play() error {
 	_ = c.Close()
 	<-lines
 	if !bytes.Equal(memory, fill) {
-		return errors.New("somebody wrote into memory after the operation on it had failed")
+		return errors.New("another process wrote into memory after the operation on it had failed")
 	}
 	fmt.Println("clean")
 	return e.Close()

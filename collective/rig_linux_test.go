@@ -38,7 +38,7 @@ type rigDataConn struct {
 
 // dies is asked at the begin of each message.
 func (c *rigDataConn) dies(header, body []byte) bool {
-	if c.rig.gone() {
+	if c.rig.isDead() {
 		return true
 	}
 	if c.part || !c.rig.dies(0, 0) {

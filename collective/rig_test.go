@@ -59,9 +59,9 @@ func (r *rig) kill() {
 	r.conns, r.dataConns = nil, nil
 }
 
-// gone tells whether the rank is dead: it has nothing more to say, though not all that breaks
+// isDead reports whether the rank is dead: it has nothing more to say, though not all that breaks
 // breaks in the same moment.
-func (r *rig) gone() bool {
+func (r *rig) isDead() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dead
@@ -127,7 +127,7 @@ type rigConn struct {
 }
 
 func (c *rigConn) Write(p []byte) (int, error) {
-	if c.rig.gone() {
+	if c.rig.isDead() {
 		return 0, errRig // the dead do not report losses
 	}
 	// Goodbyes and their answers come when no other rank needs this one, and heartbeats come by the

@@ -13,7 +13,7 @@ import (
 // echo serves requests by sending back what it receives.
 func echo(_ context.Context, c net.Conn) { _, _ = io.Copy(c, c) }
 
-func said(t *testing.T, c net.Conn, text string) {
+func expectText(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	b := make([]byte, len(text))
 	if _, err := c.Write([]byte(text)); err != nil {
@@ -34,13 +34,13 @@ func TestServiceRunsBesideTheGeneration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said(t, c, "hello")
+		expectText(t, c, "hello")
 		mustAll(t, 2, func(r int) error { return Allreduce(soon(t), comms[r], make([]int64, 1000), Sum) })
 		closeAll(comms) // the end of the generation does not end the request
-		said(t, c, "still there")
+		expectText(t, c, "still there")
 		eps[0].SetService(nil)
 		if n, err := c.Read(make([]byte, 1)); err == nil {
-			t.Errorf("read %d bytes after the service had gone", n)
+			t.Errorf("read %d bytes after the service had ended", n)
 		}
 		_ = c.Close()
 	})
@@ -71,7 +71,7 @@ func TestServiceRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said(t, c, "x")
+			expectText(t, c, "x")
 			open = append(open, c)
 		}
 		refused("are being served", service)
@@ -104,7 +104,7 @@ func TestSetServiceEndsRequestsOfThePreviousOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said(t, c, "x")
+		expectText(t, c, "x")
 		eps[0].SetService(&Service{Job: "job", Generation: 5, Token: "b", Serve: echo})
 		if n := serving.Load(); n != 0 {
 			t.Errorf("%d visits of the service before are being served", n)
@@ -126,9 +126,9 @@ func TestReachTellsWhetherSomebodyAnswers(t *testing.T) {
 			}
 		}
 		closeAll(comms)
-		gone := eps[1].Addr()
+		closed := eps[1].Addr()
 		_ = eps[1].Close()
-		if eps[0].Ping(soon(t), gone, "job", 4) == nil {
+		if eps[0].Ping(soon(t), closed, "job", 4) == nil {
 			t.Error("nobody answers there")
 		}
 	})

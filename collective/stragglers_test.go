@@ -17,7 +17,7 @@ func TestTheSlowestRankIsNamedByAll(t *testing.T) {
 			eventually(t, "all name it", func() bool {
 				return !slices.ContainsFunc(comms, func(c *Communicator) bool {
 					s, ok := c.Slowest()
-					return !ok || s.Rank != slow || s.Share > 1 || len(c.Waits()) != world
+					return !ok || s.Rank != slow || s.Share > 1 || len(c.session.Waits()) != world
 				})
 			})
 		}()

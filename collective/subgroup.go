@@ -16,7 +16,7 @@ import (
 // those of all ranks, also of other subgroups. Average divides by the size of the subgroup.
 //
 // It goes over connections and never through shared memory: it is the inter-node part of an
-// operation whose intra-node parts are somebody else's. All ranks of a subgroup get the same bits.
+// operation whose intra-node parts the caller does otherwise. All ranks of a subgroup get the same bits.
 // A loss or a divergence is told to all subgroups, though one that has finished its part hears of
 // it in its next operation only. Subgroups that do not fit together are noticed where their ranks
 // communicate, and otherwise not at all: derive them from what all ranks know.

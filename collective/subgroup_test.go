@@ -50,9 +50,9 @@ func TestASubgroupFailsWithTheWhole(t *testing.T) {
 			end         func(whole, subgroup []*Communicator)
 			whole, part int // the rank that is lost; -1 = none of the subgroup
 		}{
-			"a member, seen by the subgroup":      {func(_, s []*Communicator) { s[0].Abort(&PeerLostError{Rank: 1, Cause: errReason}) }, 3, 1},
-			"a member, seen by the whole":         {func(w, _ []*Communicator) { w[0].Abort(&PeerLostError{Rank: 1, Cause: errReason}) }, 1, 0},
-			"somebody who is not in the subgroup": {func(w, _ []*Communicator) { w[0].Abort(&PeerLostError{Rank: 2, Cause: errReason}) }, 2, -1},
+			"a member, seen by the subgroup": {func(_, s []*Communicator) { s[0].Abort(&PeerLostError{Rank: 1, Cause: errReason}) }, 3, 1},
+			"a member, seen by the whole":    {func(w, _ []*Communicator) { w[0].Abort(&PeerLostError{Rank: 1, Cause: errReason}) }, 1, 0},
+			"a rank outside of the subgroup": {func(w, _ []*Communicator) { w[0].Abort(&PeerLostError{Rank: 2, Cause: errReason}) }, 2, -1},
 		} {
 			t.Run(name, func(t *testing.T) {
 				eps := endpoints(t, f, world)

@@ -26,6 +26,7 @@ import (
 // JetStream, and publish what is stored, which the broker acknowledges. Wherever they want the
 // answer to go, it is none of the streams' messages.
 func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
 	must(t, err)
@@ -99,6 +100,7 @@ func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 // the sender may publish. A consumer that has no message answers without a body, as a request to
 // delete something must be.
 func TestAnAnswerIsNoHarmfulRequest(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	const durable = "registry-evt"
 	background(t, func(ctx context.Context) error {
@@ -186,6 +188,7 @@ func guardedCluster(t *testing.T) []*guarded {
 // the services to another one. It follows documents and facts, its commands arrive, and a call is
 // answered, or refused at once because nobody serves it.
 func TestThoseOutsideUseEachBroker(t *testing.T) {
+	t.Parallel()
 	all := guardedCluster(t)
 	registry := all[0].connect(t, "registry").Ports()
 	commands := make(chan string, 100)
@@ -263,6 +266,7 @@ func TestThoseOutsideUseEachBroker(t *testing.T) {
 // TestOtherLibrariesWatchFromOutside: those of NATS let a consumer deliver to an inbox, and answer
 // the broker that controls its flow.
 func TestOtherLibrariesWatchFromOutside(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	bucket := g.connect(t, "registry").Ports().Buckets.Bucket(events.BucketJobs)
 	const documents = 300

@@ -20,6 +20,7 @@ import (
 // accounts of their own, and those of before, or with the role all, beside the streams. Each is
 // connected to another broker, and hears what it did when all were in one account.
 func TestSignalsCrossAccounts(t *testing.T) {
+	t.Parallel()
 	all := guardedCluster(t)
 	ports := map[string]broker.Ports{}
 	for n, i := range []access.Identity{

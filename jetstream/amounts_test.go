@@ -24,6 +24,7 @@ func (g *guarded) dial(i access.Identity, more ...nats.Option) (*nats.Conn, erro
 // TestNobodyTakesAllConnections: the newest connections of an identity above its share are closed,
 // its first ones and those of others stay.
 func TestNobodyTakesAllConnections(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	viewer, other := access.Identity{Role: access.RoleViewer, Name: "eve"}, access.Identity{Role: access.RoleViewer, Name: "ada"}
 	agent := access.Identity{Role: access.RoleAgent, Name: "node-a", Node: "node-a"}
@@ -67,6 +68,7 @@ func TestNobodyTakesAllConnections(t *testing.T) {
 
 // TestNobodyTakesTheBrokersMemory by subscriptions and large messages, which its claims bound.
 func TestNobodyTakesTheBrokersMemory(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	for _, r := range []access.Role{access.RoleViewer, access.RoleSubmitter, access.RoleClient, access.RoleAgent, access.RoleParticipant} {
 		i := g.issue(t, r, 0)
@@ -97,6 +99,7 @@ func TestNobodyTakesTheBrokersMemory(t *testing.T) {
 // TestNobodyTakesTheBrokersTime: an identity that publishes more than its share is locked out for a
 // while; one that publishes much at once, and others, stay.
 func TestNobodyTakesTheBrokersTime(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	flood, honest := access.Identity{Role: access.RoleAgent, Name: "node-a", Node: "node-a"}, access.Identity{Role: access.RoleAgent, Name: "node-b", Node: "node-b"}
 	var conns []*nats.Conn
@@ -149,6 +152,7 @@ func TestNobodyTakesTheBrokersTime(t *testing.T) {
 // TestNobodyTakesAllConsumers: a flood of durable consumers of one identity ends at its share, and
 // others make theirs. The operator may delete what is left.
 func TestNobodyTakesAllConsumers(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	operator := g.connect(t, string(access.RoleOperator))
 	background(t, func(ctx context.Context) error { return operator.KeepShares(ctx, g.log.logger()) })
@@ -173,6 +177,9 @@ func TestNobodyTakesAllConsumers(t *testing.T) {
 	for n := range 2 * access.ConsumersUnasked {
 		if err := make(nc, fmt.Sprint("flood-", n)); err != nil {
 			t.Fatal(err)
+		}
+		if n == access.ConsumersUnasked { // whose those are that are made before the broker is asked is never known
+			await(t, "the broker is asked", func() bool { return g.log.count("the broker is asked") == 1 })
 		}
 	}
 	owner, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_operator"), nats.UserCredentials(g.dir.Credentials("operator")), nats.RootCAs(g.dir.CA()))

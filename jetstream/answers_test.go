@@ -17,6 +17,7 @@ import (
 // TestAnAgentAnswersOnItsOwnSubject, with its own credentials. A call that no agent hears fails at
 // once.
 func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	discovery, i := g.connect(t, events.ServiceDiscovery), g.issue(t, access.RoleAgent, 0)
 	ping := events.AgentSubject(i.Node, events.VerbPing)
@@ -50,6 +51,7 @@ func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 // TestAnAgentThatAsksItselfMayPublishNoMore: a broker that lets a client answer what it receives
 // lets it publish there, also if it has asked itself.
 func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	discovery := g.connect(t, events.ServiceDiscovery)
 	all, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))

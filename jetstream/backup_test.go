@@ -73,6 +73,7 @@ func filled(t *testing.T) (*jetstream.Conn, uint64) {
 // TestBackupOfThreeServersIsRestoredOnOne: documents keep their revisions, and consumers go on
 // where they were.
 func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
+	t.Parallel()
 	from, revision := filled(t)
 	dir := filepath.Join(t.TempDir(), "backup")
 	made, err := from.Backup(within(t, patience), dir, "1.2.3")
@@ -115,6 +116,7 @@ func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
 
 // TestDamagedBackupIsRefused, with everything that is wrong with it.
 func TestDamagedBackupIsRefused(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	dir := filepath.Join(t.TempDir(), "backup")
 	if _, err := backup.Check(dir); errcode.Of(err) != errcode.NotFound {
@@ -145,6 +147,7 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 
 // TestNoBackupWhileDocumentsChange: copies that may contradict each other are no backup.
 func TestNoBackupWhileDocumentsChange(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	bucket := s.Ports.Buckets.Bucket(events.BucketRounds)
 	revision, err := bucket.Save(within(t, patience), "demo-1", []byte("state"), 0)
@@ -181,6 +184,7 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 // TestABackupThatFailedBlocksNoOther: what it has written is gone, also where its process was
 // killed, and what others have put there stays.
 func TestABackupThatFailedBlocksNoOther(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	dir := t.TempDir()
 	expired, cancel := context.WithCancel(t.Context())
@@ -220,6 +224,7 @@ func TestABackupThatFailedBlocksNoOther(t *testing.T) {
 // TestReadersComeAndGoDuringABackup: the server copies the consumers of a stream too, and ends the
 // copy if one of them is removed meanwhile.
 func TestReadersComeAndGoDuringABackup(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	for range 4 {
 		background(t, func(ctx context.Context) error {
@@ -238,6 +243,7 @@ func TestReadersComeAndGoDuringABackup(t *testing.T) {
 
 // TestTheOperatorBacksUp, and nobody else does.
 func TestTheOperatorBacksUp(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	g.issue(t, access.RoleClient, 0)
 	g.issue(t, access.RoleOperator, 0)

@@ -17,6 +17,7 @@ import (
 // TestAStoppedBrokerIsSeen: the leaders of the streams say that its copies are offline, how far
 // they are behind, and that they are current again after it has come back.
 func TestAStoppedBrokerIsSeen(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	away := (s.Leader(t, events.StreamFacts) + 1) % 3
 	name := s.Options[away].Name
@@ -65,6 +66,7 @@ func TestAStoppedBrokerIsSeen(t *testing.T) {
 // TestReadersSeeBacklogs: those who read may ask about the consumers of the services. Who may not
 // is told so, and asks once.
 func TestReadersSeeBacklogs(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	service := g.connect(t, g.issue(t, access.Role(events.ServiceScheduler), 0).Name)
 	background(t, func(ctx context.Context) error {

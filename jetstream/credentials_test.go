@@ -48,6 +48,7 @@ func (g *guarded) connectElsewhere(t *testing.T, r access.Role, log *slog.Logger
 // TestChangedCredentialsAreUsedAtOnce: the connection is made anew with the identity of the file,
 // so the end of the old one ends nothing.
 func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, nil)
 	old, err := os.ReadFile(path)
@@ -74,6 +75,7 @@ func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
 // TestCredentialsThatAreNotUsableChangeNothing: the connection of before stays, and the reason is
 // said once. Good ones are used then.
 func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	logged := &lines{}
 	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, logged.logger())
@@ -101,6 +103,7 @@ func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
 
 // TestNothingIsLostWhileCredentialsChange: facts are published and followed over many changes.
 func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	c, i, _, copied := g.connectElsewhere(t, access.RoleAll, nil)
 	var mu sync.Mutex

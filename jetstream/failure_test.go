@@ -108,6 +108,7 @@ func (r readers) publish(t *testing.T, p broker.Ports, word string, revision uin
 }
 
 func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	r := startReaders(t, s.Ports)
 	rev := r.publish(t, s.Ports, "before", 0)
@@ -131,6 +132,7 @@ func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
 }
 
 func TestLostLeaderLosesNoDocument(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	r := startReaders(t, s.Ports)
 	rev := r.publish(t, s.Ports, "before", 0)
@@ -151,6 +153,7 @@ func TestLostLeaderLosesNoDocument(t *testing.T) {
 }
 
 func TestBothConflictCodesAreConflict(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	const writers, rounds = 8, 30
 	b := make([]broker.Bucket, writers)
@@ -267,6 +270,7 @@ func (m *mutable) silence() {
 }
 
 func TestSaveWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	wire := newMutable(t, strings.TrimPrefix(s.URL(), "nats://"))
 	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: "nats://" + wire.listener.Addr().String()})
@@ -298,6 +302,7 @@ func TestSaveWhoseAnswerIsLost(t *testing.T) {
 }
 
 func TestOversizedPayloadsAreRefusedBeforeTheyAreSent(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	big := make([]byte, 1<<20+1)
 	_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: big})
@@ -319,6 +324,7 @@ func TestOversizedPayloadsAreRefusedBeforeTheyAreSent(t *testing.T) {
 }
 
 func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	large := make([]byte, 1<<20-1024) // its answer, in base64, is over the client's limit
 	for i := range large {
@@ -339,6 +345,7 @@ func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
 }
 
 func TestMissingPermissionIsReported(t *testing.T) {
+	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(conf, []byte(`authorization { users = [ { user: a, password: b, permissions: { publish: { deny: "regroup.evt.>" } } } ] }`), 0o600))
 	server, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
@@ -372,6 +379,7 @@ func retryCode(t *testing.T, code errcode.Code, do func(ctx context.Context) err
 // TestAServerSaysWhetherItHasCaughtUp: with what was stored while it was away, and not while it is
 // alone.
 func TestAServerSaysWhetherItHasCaughtUp(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	away := (s.Leader(t, events.StreamFacts) + 1) % 3
 	s.Stop(away)

@@ -196,6 +196,7 @@ func (v *violations) has(s string) bool {
 // TestTheBrokerEnforcesEveryPermission: each role tries each subject, and the broker refuses
 // exactly those that the table does not have.
 func TestTheBrokerEnforcesEveryPermission(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	all := probes(t)
 	for _, r := range access.Roles() {
@@ -238,6 +239,7 @@ func TestTheBrokerEnforcesEveryPermission(t *testing.T) {
 // TestStrangersAreRefused: anonymous ones, those of another operator, and those that have expired,
 // whose connection ends.
 func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA()})
 	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA(), Secret: "guessed"})
@@ -266,6 +268,7 @@ func TestStrangersAreRefused(t *testing.T) {
 // TestARevokedUserIsDisconnected by the running broker, and a rotated one connects again with its
 // new key.
 func TestARevokedUserIsDisconnected(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	i := g.issue(t, access.RoleClient, 0)
 	old := filepath.Join(t.TempDir(), "old.creds")
@@ -294,6 +297,7 @@ func TestARevokedUserIsDisconnected(t *testing.T) {
 
 // TestARefusedUserSaysSoOnce, however often it tries again, and until it is admitted again.
 func TestARefusedUserSaysSoOnce(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	i := g.issue(t, access.RoleClient, 0)
 	logged := &lines{}
@@ -327,6 +331,7 @@ func TestARefusedUserSaysSoOnce(t *testing.T) {
 // TestNobodyWritesThroughAnAnswer: the sender of a request decides where the answer goes, and the
 // service may publish what the sender may not.
 func TestNobodyWritesThroughAnAnswer(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	viewer := g.issue(t, access.RoleViewer, 0)
 	registry := g.connect(t, "registry")
@@ -366,6 +371,7 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 // document or a node's launches, and a service takes none of it for a request.
 // If a new nats-server behaves in another way, the document is wrong.
 func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	registry := g.connect(t, "registry")
 	fact, err := cloudevent.Encode(events.Event{ID: "1", Source: "/regroup/registry", Entity: "demo-1", Time: time.Now(), Body: events.JobRemoved{Job: "demo-1"}})
@@ -438,6 +444,7 @@ func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
 
 // TestCertificatesAreReplaced without a restart.
 func TestCertificatesAreReplaced(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	serial := func() string {
 		var shown string
@@ -460,6 +467,7 @@ func TestCertificatesAreReplaced(t *testing.T) {
 
 // TestDiscoveryHearsOfClosedConnections with the credentials of the system account.
 func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	o := g.options("discovery")
 	o.System = server.System{Credentials: g.dir.Credentials(identity.SystemUser)}
@@ -482,6 +490,7 @@ func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
 // TestRoutesAskForThePassword: brokers of one directory form a cluster, begun by one of them, and a
 // broker without it cannot join.
 func TestRoutesAskForThePassword(t *testing.T) {
+	t.Parallel()
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	log := &lines{}

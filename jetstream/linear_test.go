@@ -112,6 +112,7 @@ func (s *recorder) note(client int, call time.Time, d deed) {
 // TestDocumentsAreLinearizable: clients of all three servers read, compare-and-set and delete the
 // same keys, while the bucket's leader is stopped and restarted.
 func TestDocumentsAreLinearizable(t *testing.T) {
+	t.Parallel()
 	const clients, keys = 6, 3
 	s := jetstreamtest.Three(t)
 	log := &recorder{began: time.Now()}

@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"testing"
 	"time"
 
@@ -13,11 +14,23 @@ import (
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs four tests at once: they wait most of their time, for elections.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
-func TestConformanceOnOneServer(t *testing.T) { conform(t, jetstreamtest.One(t)) }
+func TestConformanceOnOneServer(t *testing.T) {
+	t.Parallel()
+	conform(t, jetstreamtest.One(t))
+}
 
-func TestConformanceOnThreeServers(t *testing.T) { conform(t, jetstreamtest.Three(t)) }
+func TestConformanceOnThreeServers(t *testing.T) {
+	t.Parallel()
+	conform(t, jetstreamtest.Three(t))
+}
 
 func conform(t *testing.T, s *jetstreamtest.Servers) {
 	eventstest.Run(t, func(t *testing.T) eventstest.Harness {

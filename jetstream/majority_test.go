@@ -56,6 +56,7 @@ func (h *hearing) newest() time.Time {
 // TestMostBrokersAnswer: two of three are most of them, also when the third has led the bucket. One
 // is not, though it is the broker of the connection, and a bucket's leader until it notices.
 func TestMostBrokersAnswer(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	h := hear(t, s.Conn)
 	after := func(what string) {
@@ -86,6 +87,7 @@ func TestMostBrokersAnswer(t *testing.T) {
 
 // TestTheOnlyBrokerIsAlone, and one that is the first of a cluster is all of it.
 func TestTheOnlyBrokerIsAlone(t *testing.T) {
+	t.Parallel()
 	h := hear(t, jetstreamtest.One(t).Conn)
 	await(t, "it is alone", func() bool {
 		h.mu.Lock()
@@ -96,6 +98,7 @@ func TestTheOnlyBrokerIsAlone(t *testing.T) {
 
 // TestDiscoveryMayAskForTheBrokers, and others learn that they may not.
 func TestDiscoveryMayAskForTheBrokers(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, func(o *server.Options) {
 		o.Cluster = server.Cluster{Name: "test", Listen: jetstreamtest.FreeAddresses(t, 1)[0], First: true}
 	})

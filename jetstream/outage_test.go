@@ -16,6 +16,7 @@ import (
 // TestAStoppedBrokerIsTold: its host refuses connections. One that accepts them and says nothing is
 // not known to be stopped.
 func TestAStoppedBrokerIsTold(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	p := s.Connect(t, nil).Ports().Links
 	if o := p.Outage(); o != (broker.Outage{}) {
@@ -39,6 +40,7 @@ func TestAStoppedBrokerIsTold(t *testing.T) {
 
 // TestAllBrokersMustBeStopped: while one runs, services may decide.
 func TestAllBrokersMustBeStopped(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	p := s.Connect(t, nil).Ports().Links
 	await(t, "it is connected", func() bool { return p.Own().Known() })
@@ -51,6 +53,7 @@ func TestAllBrokersMustBeStopped(t *testing.T) {
 
 // TestARefusedUserIsTold, until it is admitted again.
 func TestARefusedUserIsTold(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	i := g.issue(t, access.RoleAgent, 0)
 	c := g.connect(t, i.Name)
@@ -65,6 +68,7 @@ func TestARefusedUserIsTold(t *testing.T) {
 // TestAnAgentKnowsThatNoDiscoveryRuns, also from an account of its own, and whether another broker
 // could have one.
 func TestAnAgentKnowsThatNoDiscoveryRuns(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	c := g.connect(t, g.issue(t, access.RoleAgent, 0).Name)
 	_, err := c.Ports().Calls.Call(within(t, patience), events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), []byte("{}"))

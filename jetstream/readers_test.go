@@ -20,6 +20,7 @@ import (
 )
 
 func TestWatchDetectsKeysDeletedWithoutTrace(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	b := s.Ports.Buckets.Bucket(events.BucketJobs)
 	for _, key := range []string{"a", "b"} {
@@ -62,6 +63,7 @@ func TestWatchDetectsKeysDeletedWithoutTrace(t *testing.T) {
 
 // TestWatchOfAnOldCopy: recurring revisions are not mistaken for those seen before.
 func TestWatchOfAnOldCopy(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	b := s.Ports.Buckets.Bucket(events.BucketNodes)
 	save := func(key, value string, revision uint64) uint64 {
@@ -103,6 +105,7 @@ func TestWatchOfAnOldCopy(t *testing.T) {
 }
 
 func TestFollowRestartsOnAnotherStreamOfTheSameName(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	publish := func(word string) {
 		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: []byte(word)})
@@ -127,6 +130,7 @@ func TestFollowRestartsOnAnotherStreamOfTheSameName(t *testing.T) {
 
 // TestMessageIsKeptForItsTTL, and others as long as their stream keeps them.
 func TestMessageIsKeptForItsTTL(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	subject := func(job ident.JobID) string { return events.LaunchSubject("node-a", job) }
 	publish := func(job ident.JobID, ttl time.Duration) broker.Message {
@@ -147,6 +151,7 @@ func TestMessageIsKeptForItsTTL(t *testing.T) {
 }
 
 func TestConsumerTakesOtherSubjects(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	consume := func(subjects ...string) (chan string, func() error) {
 		seen := make(chan string, 100)
@@ -180,6 +185,7 @@ func TestConsumerTakesOtherSubjects(t *testing.T) {
 }
 
 func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	const parallel, messages = 3, 30
 	var now, most atomic.Int64
@@ -213,6 +219,7 @@ func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
 }
 
 func TestCloseEndsBlockingMethods(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	c := s.Connect(t, nil)
 	p := c.Ports()

@@ -46,6 +46,7 @@ func wantWhole(t *testing.T, b broker.Bucket, stored map[string]uint64, refused 
 // contents, and accepts writes after something is deleted and purged. Facts are stored meanwhile:
 // their stream drops the oldest instead.
 func TestFullBucketRefusesAndRecovers(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	st, err := j.Stream(within(t, patience), "KV_"+events.BucketJobs)
@@ -81,6 +82,7 @@ func TestFullBucketRefusesAndRecovers(t *testing.T) {
 // TestFullStreams: a full stream of facts drops the oldest, one of commands refuses: no accepted
 // command is lost.
 func TestFullStreams(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	for _, name := range []string{events.StreamFacts, events.StreamCommands} {
@@ -115,6 +117,7 @@ func TestFullStreams(t *testing.T) {
 // TestSlowReaderIsNoObstacle: a reader that stops reading is disconnected by the server or falls
 // behind; others are not delayed, and it gets everything once it reads again.
 func TestSlowReaderIsNoObstacle(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	slow := s.Connect(t, nil).Ports()
 	const messages, size = 400, 64 << 10

@@ -73,6 +73,7 @@ func (a *authority) path(file string) string { return filepath.Join(a.dir, file)
 // TestClientsShowTheirCertificate to a server that asks for one, and verify it with the given
 // authority.
 func TestClientsShowTheirCertificate(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	a.sign("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})

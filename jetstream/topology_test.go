@@ -31,6 +31,7 @@ func raw(t *testing.T, url string) (*nats.Conn, js.JetStream) {
 }
 
 func TestVerifyReportsEveryDifference(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	must(t, s.Conn.Verify(within(t, patience)))
 	_, j := raw(t, s.URL())
@@ -70,6 +71,7 @@ func TestVerifyReportsEveryDifference(t *testing.T) {
 // TestDirectGetsAreOffEverywhere: on three servers direct gets returned an older value 14 to 22 %
 // of the time straight after an acknowledged write.
 func TestDirectGetsAreOffEverywhere(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	nc, j := raw(t, s.URL())
 	names := j.StreamNames(within(t, patience))
@@ -93,6 +95,7 @@ func TestDirectGetsAreOffEverywhere(t *testing.T) {
 }
 
 func TestReadersLeaveNoConsumerBehind(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	caught := make(chan struct{}, 2)
@@ -127,6 +130,7 @@ func TestReadersLeaveNoConsumerBehind(t *testing.T) {
 }
 
 func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
+	t.Parallel()
 	server, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", MaxStore: 1 << 20})
 	must(t, err)
 	t.Cleanup(server.Shutdown)
@@ -173,6 +177,7 @@ func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 }
 
 func TestInvalidOptionsAreReported(t *testing.T) {
+	t.Parallel()
 	for want, o := range map[string]server.Options{
 		"StoreDir is empty":     {},
 		"client address":        {StoreDir: t.TempDir(), Listen: "nonsense"},
@@ -198,6 +203,7 @@ func TestInvalidOptionsAreReported(t *testing.T) {
 // TestFactsOfOneJobDoNotDisplaceOthers: a job that publishes ever more displaces its own older
 // facts, never another job's.
 func TestFactsOfOneJobDoNotDisplaceOthers(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	stream, err := j.Stream(within(t, patience), events.StreamFacts)
@@ -231,6 +237,7 @@ func TestFactsOfOneJobDoNotDisplaceOthers(t *testing.T) {
 }
 
 func TestVerifyReportsFewerReplicas(t *testing.T) {
+	t.Parallel()
 	s := jetstreamtest.Three(t)
 	must(t, s.Conn.Verify(within(t, patience)))
 	_, j := raw(t, s.URL())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/internal/serial"
+	"github.com/regroup-io/regroup/collective/internal/tagged"
 	"github.com/regroup-io/regroup/collective/queue"
 )
 
@@ -26,6 +27,7 @@ type communicator struct {
 	completions *completionQueue // of all requests
 	started     sync.WaitGroup
 	named       named
+	messages    *tagged.Messages
 
 	// Of a subgroup or another origin: the communicator that it is part of, and whose Communicator
 	// it has. Of a subgroup: its name; and its ranks in there.
@@ -33,19 +35,16 @@ type communicator struct {
 	name   string
 	ranks  []int
 
-	mu          sync.Mutex
-	closing     bool
-	subgroups   []*communicator
-	sends       map[int]*serial.Queue // point-to-point messages, by rank
-	matchQueues map[int]*matchQueue
-	gpus        gpuEngines
+	mu        sync.Mutex
+	closing   bool
+	subgroups []*communicator
+	sends     map[int]*serial.Queue // point-to-point messages, by rank
+	gpus      gpuEngines
 }
-
-var communicators handleTable[*communicator]
 
 func newCommunicator(c *collective.Communicator, job string) *communicator {
 	return &communicator{
-		Communicator: c, job: job, ops: new(serial.Queue), completions: newCompletionQueue(), sends: map[int]*serial.Queue{}, matchQueues: map[int]*matchQueue{},
+		Communicator: c, job: job, ops: new(serial.Queue), completions: newCompletionQueue(), sends: map[int]*serial.Queue{}, messages: tagged.New(c),
 	}
 }
 
@@ -88,7 +87,7 @@ func (c *communicator) newRequest() (*request, error) {
 		return nil, err
 	}
 	r := &request{of: c, done: make(chan struct{})}
-	r.id = requests.add(r)
+	r.id = addHandle(r)
 	return r, nil
 }
 
@@ -190,8 +189,6 @@ var background = context.Background()
 
 // subgroups are communicators among some of the ranks of another one. They have named operations
 // only.
-var subgroups handleTable[*communicator]
-
 // newSubgroup returns a communicator among some of the ranks; all of those call it. Its first
 // operation connects it. It belongs to c, and ends with it at the latest.
 func (c *communicator) newSubgroup(name string, ranks []int) (*communicator, error) {

@@ -26,8 +26,6 @@ type endpoint struct {
 	given map[unsafe.Pointer][]byte // by alloc
 }
 
-var endpoints handleTable[*endpoint]
-
 // decode decodes options. An unknown member is most likely a misspelling, and an error.
 func decode(options string, into any) error {
 	d := json.NewDecoder(strings.NewReader(options))

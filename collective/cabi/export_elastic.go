@@ -13,11 +13,11 @@ import (
 
 //export rgo_elastic_new
 func rgo_elastic_new(options *C.char, out *C.uint64_t) C.int {
-	return answer(returnHandle(&trainings, "training", out, func() (*training, error) { return newTraining(text(options)) }))
+	return answer(returnHandle(out, func() (*training, error) { return newTraining(text(options)) }))
 }
 
 func withMemory(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, do func(t *training, p []byte) error) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
+	return with(h, func(t *training) error {
 		p, err := memoryOf(data, int64(bytes), 1)
 		if err != nil {
 			return err
@@ -28,7 +28,7 @@ func withMemory(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, do func(t *t
 
 // returnBytes gives the host a copy of what get returns. kind is for the error text.
 func returnBytes(h C.uint64_t, kind string, out *unsafe.Pointer, bytes *C.int64_t, get func(*training) ([]byte, error)) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
+	return with(h, func(t *training) error {
 		if out == nil || bytes == nil {
 			return invalidf("nowhere to put the %s", kind)
 		}
@@ -58,12 +58,12 @@ func rgo_elastic_object_get(h C.uint64_t, name *C.char, out *unsafe.Pointer, byt
 
 //export rgo_elastic_data
 func rgo_elastic_data(h, samples, seed C.uint64_t, recording C.int32_t) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error { return t.data(uint64(samples), uint64(seed), recording != 0) })
+	return with(h, func(t *training) error { return t.data(uint64(samples), uint64(seed), recording != 0) })
 }
 
 //export rgo_elastic_record
 func rgo_elastic_record(h, epoch C.uint64_t, indices *C.int64_t, n C.int64_t) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
+	return with(h, func(t *training) error {
 		if n < 0 || indices == nil && n > 0 {
 			return invalidf("%d samples", int64(n))
 		}
@@ -89,12 +89,12 @@ func rgo_elastic_prologue_get(h C.uint64_t, index C.int64_t, out *unsafe.Pointer
 
 //export rgo_elastic_start
 func rgo_elastic_start(h C.uint64_t) C.int {
-	return withHandle(&trainings, "training", h, (*training).start)
+	return with(h, (*training).start)
 }
 
 //export rgo_elastic_next
 func rgo_elastic_next(h C.uint64_t, within C.int64_t, out *C.rg_session) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
+	return with(h, func(t *training) error {
 		if out == nil || uint64(out.size) < uint64(unsafe.Offsetof(out.stage)) {
 			return invalidf("nowhere to put the session, or its size is not set")
 		}
@@ -137,12 +137,12 @@ func fillText(to []C.char, s string) {
 
 //export rgo_elastic_leave
 func rgo_elastic_leave(h C.uint64_t, how C.int32_t, why *C.char) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error { return t.leave(status(how), text(why)) })
+	return with(h, func(t *training) error { return t.leave(status(how), text(why)) })
 }
 
 //export rgo_elastic_consume
 func rgo_elastic_consume(h C.uint64_t, total C.int64_t, indices *C.int64_t, n C.int64_t) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
+	return with(h, func(t *training) error {
 		if total < 0 || n < 0 || n > total || indices == nil && n > 0 {
 			return invalidf("%d of %d samples", int64(n), int64(total))
 		}
@@ -150,14 +150,9 @@ func rgo_elastic_consume(h C.uint64_t, total C.int64_t, indices *C.int64_t, n C.
 	})
 }
 
-//export rgo_elastic_skip
-func rgo_elastic_skip(h C.uint64_t) C.int {
-	return withHandle(&trainings, "training", h, (*training).skip)
-}
-
 //export rgo_elastic_stop
 func rgo_elastic_stop(h C.uint64_t) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
+	return with(h, func(t *training) error {
 		t.stopping.Store(true)
 		return nil
 	})
@@ -165,32 +160,32 @@ func rgo_elastic_stop(h C.uint64_t) C.int {
 
 //export rgo_elastic_check_updates
 func rgo_elastic_check_updates(h C.uint64_t) C.int {
-	return withHandle(&trainings, "training", h, (*training).checkUpdates)
+	return with(h, (*training).checkUpdates)
 }
 
 //export rgo_elastic_commit
 func rgo_elastic_commit(h C.uint64_t) C.int {
-	return withHandle(&trainings, "training", h, (*training).commit)
+	return with(h, (*training).commit)
 }
 
 //export rgo_elastic_restore
 func rgo_elastic_restore(h C.uint64_t) C.int {
-	return withHandle(&trainings, "training", h, (*training).restore)
+	return with(h, (*training).restore)
 }
 
 //export rgo_elastic_report
 func rgo_elastic_report(h C.uint64_t, metrics *C.char) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error { return t.report(text(metrics)) })
+	return with(h, func(t *training) error { return t.report(text(metrics)) })
 }
 
 //export rgo_elastic_ledger
 func rgo_elastic_ledger(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return withText(&trainings, "training", h, buffer, size, (*training).ledger)
+	return withText(h, buffer, size, (*training).ledger)
 }
 
 //export rgo_elastic_close
 func rgo_elastic_close(h C.uint64_t) C.int {
-	return closeHandle(&trainings, "training", h, func(t *training) error {
+	return closeHandle(h, func(t *training) error {
 		t.close()
 		return nil
 	})

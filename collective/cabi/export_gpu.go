@@ -14,14 +14,14 @@ import (
 
 //export rgo_gpu_open
 func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint64_t) C.int {
-	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
-		old, there := gpus.get(uint64(before))
-		if before != 0 && !there {
-			return invalidf("GPU %d is not open", uint64(before))
+	return withWorld(h, func(c *communicator) error {
+		old, open := lookUp[*gpuEngine](uint64(before))
+		if before != 0 && !open {
+			return notOpen[*gpuEngine](before)
 		}
-		err := returnHandle(&gpus, "GPU", out, func() (*gpuEngine, error) { return c.openGPU(text(options), old) })
+		err := returnHandle(out, func() (*gpuEngine, error) { return c.openGPU(text(options), old) })
 		if err == nil {
-			gpus.take(uint64(before))
+			take[*gpuEngine](uint64(before))
 		}
 		return err
 	})
@@ -96,10 +96,10 @@ func (g *gpuEngine) reduction(op *C.rg_op, t kernel.Type) (o collective.Op, wire
 
 //export rgo_gpu_describe
 func rgo_gpu_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return withText(&gpus, "GPU", h, buffer, size, (*gpuEngine).describe)
+	return withText(h, buffer, size, (*gpuEngine).describe)
 }
 
 //export rgo_gpu_close
 func rgo_gpu_close(h C.uint64_t) C.int {
-	return closeHandle(&gpus, "GPU", h, (*gpuEngine).close)
+	return closeHandle(h, (*gpuEngine).close)
 }

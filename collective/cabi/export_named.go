@@ -11,17 +11,9 @@ import (
 
 //export rgo_named_options
 func rgo_named_options(h C.uint64_t, options *C.char) C.int {
-	return withNamedQueue(h, func(c *communicator) error {
+	return with(h, func(c *communicator) error {
 		return decode(text(options), &c.named.options)
 	})
-}
-
-// withNamedQueue calls do with a communicator or a subgroup of one.
-func withNamedQueue(h C.uint64_t, do func(*communicator) error) C.int {
-	if s, there := subgroups.get(uint64(h)); there {
-		return answer(do(s))
-	}
-	return withHandle(&communicators, "communicator", h, do)
 }
 
 // startNamed starts an operation by name, or runs it if the caller wants no request.
@@ -30,10 +22,8 @@ func (c *communicator) startNamed(op *C.rg_op, started *uint64) error {
 	if err != nil {
 		return err
 	}
-	if hasResult := op.code == C.RG_ALLGATHER || op.code == C.RG_ALLTOALL || op.code == C.RG_JOIN; hasResult {
-		if err := requireRequest(started); err != nil {
-			return err
-		}
+	if started == nil && (op.code == C.RG_ALLGATHER || op.code == C.RG_ALLTOALL || op.code == C.RG_JOIN) {
+		return invalidf("an operation with a result of its own length needs a place for its request")
 	}
 	return c.submit(started, begin)
 }
@@ -88,7 +78,7 @@ func (c *communicator) alltoallByName(op *C.rg_op, name, detail string) (begin f
 
 //export rgo_named_refuse
 func rgo_named_refuse(h C.uint64_t, name, why *C.char) C.int {
-	return withNamedQueue(h, func(c *communicator) error {
+	return with(h, func(c *communicator) error {
 		c.namedQueue().Refuse(text(name), text(why))
 		return nil
 	})
@@ -96,7 +86,7 @@ func rgo_named_refuse(h C.uint64_t, name, why *C.char) C.int {
 
 //export rgo_named_deadlocks
 func rgo_named_deadlocks(h C.uint64_t, out *C.int64_t) C.int {
-	return withNamedQueue(h, func(c *communicator) error {
+	return with(h, func(c *communicator) error {
 		if out == nil {
 			return invalidf("nowhere to put the number")
 		}
@@ -107,7 +97,7 @@ func rgo_named_deadlocks(h C.uint64_t, out *C.int64_t) C.int {
 
 //export rgo_wait_result
 func rgo_wait_result(id C.uint64_t, within C.int64_t, program C.int, data *unsafe.Pointer, rows *C.int64_t) C.int {
-	return withHandle(&requests, "request", id, func(r *request) error {
+	return with(id, func(r *request) error {
 		if r.handle == nil || data == nil || rows == nil {
 			return invalidf("request %d has no result, or there is nowhere to put it", uint64(id))
 		}
@@ -132,7 +122,7 @@ func rgo_wait_result(id C.uint64_t, within C.int64_t, program C.int, data *unsaf
 
 //export rgo_subset
 func rgo_subset(h C.uint64_t, name *C.char, ranks *C.int32_t, length C.int32_t, out *C.uint64_t) C.int {
-	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
+	return withWorld(h, func(c *communicator) error {
 		if ranks == nil || length < 1 {
 			return invalidf("a subset needs ranks")
 		}
@@ -140,18 +130,18 @@ func rgo_subset(h C.uint64_t, name *C.char, ranks *C.int32_t, length C.int32_t, 
 		for i, r := range unsafe.Slice(ranks, int(length)) {
 			all[i] = int(r)
 		}
-		return returnHandle(&subgroups, "subset", out, func() (*communicator, error) { return c.newSubgroup(text(name), all) })
+		return returnHandle(out, func() (*communicator, error) { return c.newSubgroup(text(name), all) })
 	})
 }
 
 //export rgo_timeline_start
 func rgo_timeline_start(h C.uint64_t, path *C.char, markCycles C.int32_t) C.int {
-	return withNamedQueue(h, func(c *communicator) error {
-		return c.named.events.start(text(path), markCycles != 0)
+	return with(h, func(c *communicator) error {
+		return c.named.events.Start(text(path), markCycles != 0)
 	})
 }
 
 //export rgo_timeline_stop
 func rgo_timeline_stop(h C.uint64_t) C.int {
-	return withNamedQueue(h, func(c *communicator) error { return c.named.events.stop() })
+	return with(h, func(c *communicator) error { return c.named.events.Stop() })
 }

@@ -26,20 +26,16 @@ func rgo_start(h C.uint64_t, op *C.rg_op, request *C.uint64_t) C.int {
 	if op == nil || uint64(op.size) < C.sizeof_rg_op {
 		return answer(invalidf("no operation, or its size is not that of rg_op, %d bytes", C.sizeof_rg_op))
 	}
-	named := op.name != nil || op.code == C.RG_JOIN
-	if c, there := communicators.get(uint64(h)); there {
-		if named {
-			return answer(c.startNamed(op, started))
-		}
-		return answer(c.start(op, started))
+	c, open := lookUp[*communicator](uint64(h))
+	switch named := op.name != nil || op.code == C.RG_JOIN; {
+	case !open:
+		return with(h, func(g *gpuEngine) error { return g.start(op, started) })
+	case named:
+		return answer(c.startNamed(op, started))
+	case c.ranks != nil:
+		return answer(invalidf("a subset has operations by name alone"))
 	}
-	if s, there := subgroups.get(uint64(h)); there {
-		if !named {
-			return answer(invalidf("a subset has operations by name alone"))
-		}
-		return answer(s.startNamed(op, started))
-	}
-	return withHandle(&gpus, "communicator or GPU", h, func(g *gpuEngine) error { return g.start(op, started) })
+	return answer(c.start(op, started))
 }
 
 // start carries out or starts an operation without a name on memory of the host. The allreduce that
@@ -148,7 +144,7 @@ func (c *communicator) startSend(op *C.rg_op, started *uint64) error {
 		return err
 	}
 	to, tag := int(op.peer), int64(op.tag)
-	return c.do(c.sendQueue(to), started, func() error { return c.sendTagged(to, tag, p) })
+	return c.do(c.sendQueue(to), started, func() error { return c.messages.Send(to, tag, p) })
 }
 
 func (c *communicator) startRecv(op *C.rg_op, started *uint64) error {
@@ -159,10 +155,11 @@ func (c *communicator) startRecv(op *C.rg_op, started *uint64) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.matchQueue(int(op.peer)).recv(int64(op.tag), p)
+	r, err := c.newRequest()
 	if err != nil {
 		return err
 	}
+	c.messages.Recv(int(op.peer), int64(op.tag), p, r.end)
 	return r.answer(started)
 }
 
@@ -174,9 +171,10 @@ func (c *communicator) startRecvAny(op *C.rg_op, started *uint64) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.recvAny(int64(op.tag), t.Data, (*int32)(op.source))
+	r, err := c.newRequest()
 	if err != nil {
 		return err
 	}
+	c.messages.RecvAny(int64(op.tag), t.Data, (*int32)(op.source), r.end)
 	return r.answer(started)
 }

@@ -26,8 +26,6 @@ type gpuEngine struct {
 	once   sync.Once // guards settle
 }
 
-var gpus handleTable[*gpuEngine]
-
 // openGPU opens this rank's part of an engine; all ranks call it. It consumes the engine of an
 // earlier generation if it succeeds.
 func (c *communicator) openGPU(options string, before *gpuEngine) (*gpuEngine, error) {

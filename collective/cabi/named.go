@@ -24,7 +24,7 @@ type named struct {
 	once    sync.Once
 	queue   atomic.Pointer[queue.Queue] // nil until it is first used
 	options namedOptions
-	events  timeline
+	events  queue.Timeline
 }
 
 // namedOptions are the settings that a program may choose before its first named operation.
@@ -44,7 +44,7 @@ func (c *communicator) namedQueue() *queue.Queue {
 			Cycle: inMilliseconds(n.options.CycleTime), ThresholdBytes: n.options.Fusion,
 			StallAfter: inMilliseconds(n.options.StallAfter), DeadlockAfter: inMilliseconds(n.options.DeadlockAfter),
 			StallLimit: inMilliseconds(n.options.StallLimit),
-			OnStall:    c.warn, Result: allocResult, Observe: n.events.observe,
+			OnStall:    c.warn, Result: allocResult, Observe: n.events.Observe,
 		}))
 	})
 	return n.queue.Load()
@@ -94,7 +94,7 @@ func (c *communicator) submit(started *uint64, begin func(*queue.Queue) *queue.H
 	select {
 	case <-r.done:
 		if errors.Is(r.err, queue.ErrPending) { // the program learns of it in this call
-			requests.take(r.id)
+			take[*request](r.id)
 			return r.err
 		}
 	default:
@@ -111,15 +111,6 @@ func (c *communicator) run(begin func(*queue.Queue) *queue.Handle) error {
 	h := begin(c.namedQueue().Synchronous())
 	defer h.Waiting(C.rgx_on_main_thread() != 0)()
 	return h.Wait(background)
-}
-
-// requireRequest checks that the caller wants the request of an operation whose result must be
-// fetched.
-func requireRequest(started *uint64) error {
-	if started == nil {
-		return invalidf("an operation with a result of its own length needs a place for its request")
-	}
-	return nil
 }
 
 // warn prints a warning, as Horovod does.
@@ -146,5 +137,5 @@ func (n *named) close() {
 	if q := n.queue.Load(); q != nil {
 		q.Close()
 	}
-	_ = n.events.stop() // the timeline's reader has asked for the end
+	_ = n.events.Stop() // the timeline's reader has asked for the end
 }

@@ -71,7 +71,7 @@ func TestClosingAnOrigin(t *testing.T) {
 		t.Error("it was closed before its operation has ended")
 	case <-time.After(10 * time.Millisecond):
 	}
-	r, _ := requests.get(pending)
+	r, _ := lookUp[*request](pending)
 	other := sum(t, o[1], []int64{1})
 	if err := errors.Join(o[1].waitFor(t, other), r.wait(-1)); err != nil {
 		t.Error(err)

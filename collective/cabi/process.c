@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#ifdef __linux__
 #include <sys/syscall.h>
-#endif
 #include <unistd.h>
 
 #include "regroup.h"
@@ -42,11 +40,7 @@ void rgx_fail(int32_t lost, const char *text) {
 }
 
 int rgx_on_main_thread(void) {
-#ifdef __linux__
     return syscall(SYS_gettid) == getpid();
-#else
-    return pthread_main_np();
-#endif
 }
 
 int rgx_fail_forked(void) {
@@ -72,7 +66,6 @@ static int is_ours(uint64_t inode) {
     return 0;
 }
 
-#ifdef __linux__
 struct entry { /* of getdents64(2) */
     uint64_t ino;
     int64_t off;
@@ -106,9 +99,6 @@ static void close_ours(void) {
     }
     close(dir);
 }
-#else
-static void close_ours(void) {}
-#endif
 
 /* Runs in the child of a fork. With our sockets left open there, peers would not see the end of the parent before that of
  * the child. */

@@ -319,8 +319,6 @@ int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices
 /* Ends a step of this rank alone, which trained on these samples of an epoch. It talks to nobody: the next commit puts together what
  * the ranks have recorded, each at its own pace. */
 int rg_elastic_record(rg_elastic elastic, uint64_t epoch, const int64_t *indices, int64_t len);
-/* Moves the account to the begin of the next epoch; on all ranks alike. What is left of the current one is not proved. */
-int rg_elastic_skip(rg_elastic elastic);
 /* This process was asked to end: the next rg_elastic_commit or rg_elastic_check_updates tells all ranks. May be called at any time,
  * also by a handler of signals that is not the kernel's own. */
 int rg_elastic_stop(rg_elastic elastic);

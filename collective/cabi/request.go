@@ -21,8 +21,6 @@ type request struct {
 	watched   bool
 }
 
-var requests handleTable[*request]
-
 func (r *request) end(err error) {
 	r.err = err
 	close(r.done)
@@ -32,8 +30,8 @@ func (r *request) end(err error) {
 
 // watch makes wait_any return r.
 func (r *request) watch() error {
-	if _, mine := requests.take(r.id); !mine {
-		return invalidf("request %d was waited for by somebody else", r.id)
+	if _, mine := take[*request](r.id); !mine {
+		return invalidf("request %d was waited for by another caller", r.id)
 	}
 	r.of.completions.watch(r)
 	return nil
@@ -59,8 +57,8 @@ func (r *request) waitOn(within time.Duration, program bool) error {
 	default:
 		return errTimeout
 	}
-	if _, mine := requests.take(r.id); !mine {
-		return invalidf("request %d was waited for by somebody else", r.id)
+	if _, mine := take[*request](r.id); !mine {
+		return invalidf("request %d was waited for by another caller", r.id)
 	}
 	return r.err
 }

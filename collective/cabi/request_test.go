@@ -22,7 +22,7 @@ func sum(t *testing.T, c *communicator, v []int64) uint64 {
 
 func (c *communicator) waitFor(t *testing.T, id uint64) error {
 	t.Helper()
-	r, there := requests.get(id)
+	r, there := lookUp[*request](id)
 	if !there {
 		t.Fatalf("request %d is not known", id)
 	}
@@ -63,7 +63,7 @@ func TestWhatIsStartedRunsInOrder(t *testing.T) {
 			if want := int64(20*i + 1); v[r][i][0] != want {
 				t.Errorf("rank %d, operation %d: %d, want %d", r, i, v[r][i][0], want)
 			}
-			if _, there := requests.get(id); there {
+			if _, there := lookUp[*request](id); there {
 				t.Errorf("request %d is still known", id)
 			}
 		}
@@ -78,7 +78,7 @@ func TestWatchedRequestsAreTold(t *testing.T) {
 	p := pair(t)
 	v := [2][]int64{{1}, {2}}
 	early := sum(t, p[0], v[0])
-	r, _ := requests.get(early)
+	r, _ := lookUp[*request](early)
 	if err := r.watch(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestWatchedRequestsAreTold(t *testing.T) {
 		t.Errorf("nothing has ended: %v, want errTimeout", err)
 	}
 	late := sum(t, p[1], v[1])
-	l, _ := requests.get(late)
+	l, _ := lookUp[*request](late)
 	<-l.done
 	if err := l.watch(); err != nil {
 		t.Fatal(err)

@@ -139,8 +139,6 @@ int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices
     GUARDED(rgo_elastic_consume(elastic, total, (int64_t *)indices, len));
 }
 
-int rg_elastic_skip(rg_elastic elastic) { GUARDED(rgo_elastic_skip(elastic)); }
-
 int rg_elastic_stop(rg_elastic elastic) { GUARDED(rgo_elastic_stop(elastic)); }
 
 int rg_elastic_check_updates(rg_elastic elastic) { GUARDED(rgo_elastic_check_updates(elastic)); }

@@ -53,8 +53,6 @@ type training struct {
 	handle  uint64           // of comm
 }
 
-var trainings handleTable[*training]
-
 var (
 	errNotIn   = invalidf("the host is in no session: it comes from rg_elastic_next")
 	errStarted = invalidf("the training has begun: the state is registered before")
@@ -216,7 +214,7 @@ func (t *training) next(within time.Duration) (*elastic.Session, uint64, error) 
 			if s.Comm() != nil {
 				t.comm = newCommunicator(s.Comm(), t.options.Job)
 				t.comm.borrowed = true
-				t.handle = communicators.add(t.comm)
+				t.handle = addHandle(t.comm)
 			}
 		}
 		return s, t.handle, nil
@@ -258,7 +256,7 @@ func (t *training) leave(how status, why string) error {
 // drop closes the communicator that the host had last. The caller holds mu.
 func (t *training) drop() {
 	if t.comm != nil {
-		communicators.take(t.handle)
+		take[*communicator](t.handle)
 		t.comm.drain()
 		t.comm, t.handle = nil, 0
 	}
@@ -326,16 +324,7 @@ func (t *training) record(epoch uint64, indices []int64) error {
 	})
 }
 
-func (t *training) skip() error {
-	return t.in(func(*elastic.Session) error {
-		if c := t.sampler.Cursor(); c.Position > 0 {
-			t.sampler.Seek(elastic.Cursor{Epoch: c.Epoch + 1})
-		}
-		return nil
-	})
-}
-
-// news reports whether a commit is due because of a change of the members or a stop.
+// checkUpdates reports whether a commit is due because of a change of the members or a stop.
 func (t *training) checkUpdates() error {
 	return t.in(func(s *elastic.Session) error {
 		stop, err := t.agree(s)

@@ -163,7 +163,7 @@ func TestJoinFirst(t *testing.T) {
 	if _, _, err := tr.next(-1); !errors.Is(err, errEnd) {
 		t.Errorf("%v, want errEnd", err)
 	}
-	c, there := communicators.get(handle)
+	c, there := lookUp[*communicator](handle)
 	if !there || c.Barrier(background) != nil {
 		t.Error("after the training the communicator is gone")
 	}
@@ -171,7 +171,7 @@ func TestJoinFirst(t *testing.T) {
 		t.Errorf("ledger %+v, %v", tr.state.Ledger(), err)
 	}
 	tr.close()
-	if _, there := communicators.get(handle); there {
+	if _, there := lookUp[*communicator](handle); there {
 		t.Error("the communicator outlives its training")
 	}
 }
@@ -187,7 +187,7 @@ func TestCloseInASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.close()
-	if _, there := communicators.get(handle); there {
+	if _, there := lookUp[*communicator](handle); there {
 		t.Error("the communicator of the session is still open")
 	}
 }

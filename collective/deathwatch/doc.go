@@ -11,6 +11,6 @@
 // A side that stops watching writes one byte first. An end of the connection without that byte
 // is therefore a death, and no further check is needed.
 //
-// The package needs Linux and permission to give a thread its own descriptor table
-// (unshare(CLONE_FILES)), which some container profiles deny.
+// The package needs permission to give a thread its own descriptor table (unshare(CLONE_FILES)),
+// which some container profiles deny.
 package deathwatch

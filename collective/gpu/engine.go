@@ -24,10 +24,9 @@ type Options struct {
 	// and this one is number LocalRank of them. Zero: it is alone.
 	LocalRank, LocalSize int
 
-	// ChunkBytes is how much of a buffer is exchanged between nodes at a time, and Depth how many
-	// chunks are in flight, see nccl.StageOptions. All ranks must give the same ChunkBytes, a
-	// multiple of 64.
-	ChunkBytes, Depth int
+	// ChunkBytes is how much of a buffer is exchanged between nodes at a time, see
+	// nccl.StageOptions. All ranks must give the same, a multiple of 64.
+	ChunkBytes int
 	// Timeout is the timeout of NCCL for one step, see nccl.CommOptions. Zero: as long as the
 	// communicator works, which detects processes that have died or are frozen. Timeout is for a
 	// GPU or an NCCL that hangs although its process runs.
@@ -53,8 +52,8 @@ func (o *Options) validate() error {
 		return invalid("LocalRank %d is not within 0 to %d", o.LocalRank, o.LocalSize-1)
 	case o.ChunkBytes < 0 || o.ChunkBytes%64 != 0:
 		return invalid("ChunkBytes %d is no multiple of 64", o.ChunkBytes)
-	case o.Depth < 0 || o.Timeout < 0 || o.StuckAfter < 0:
-		return invalid("Depth %d, Timeout %v or StuckAfter %v is negative", o.Depth, o.Timeout, o.StuckAfter)
+	case o.Timeout < 0 || o.StuckAfter < 0:
+		return invalid("Timeout %v or StuckAfter %v is negative", o.Timeout, o.StuckAfter)
 	}
 	return nil
 }
@@ -189,9 +188,7 @@ type resources struct {
 // stage returns one of two stages, and creates it when it is first needed.
 func (s *resources) stage(ctx context.Context, i int) (_ *nccl.Stage, err error) {
 	if s.stages[i] == nil {
-		s.stages[i], err = s.dev.NewStage(ctx, nccl.StageOptions{
-			ChunkBytes: s.opt.ChunkBytes, Depth: s.opt.Depth, DrainAfter: s.opt.StuckAfter,
-		})
+		s.stages[i], err = s.dev.NewStage(ctx, nccl.StageOptions{ChunkBytes: s.opt.ChunkBytes, DrainAfter: s.opt.StuckAfter})
 		if err != nil {
 			return nil, err
 		}

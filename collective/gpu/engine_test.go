@@ -264,7 +264,7 @@ func TestAnEngineThatWasLeftSaysSo(t *testing.T) {
 	j, engines := made(t, 23007, [][]int{{0, 1}}, nil)
 	next := j.onward(t, 2, [][]int{{0, 1}}, engines, "(kept)")
 	old := engines[0]
-	if err := old.Barrier(soon(t), nil).Wait(soon(t)); !errors.Is(err, nccl.ErrClosed) {
+	if err := old.Synchronize(soon(t)); !errors.Is(err, nccl.ErrClosed) {
 		t.Errorf("an operation: %v", err)
 	}
 	if _, err := old.Next(soon(t), next[0].comm, 0, 2); !errors.Is(err, nccl.ErrClosed) {
@@ -338,7 +338,7 @@ func TestOptionsOfAnEngineAreChecked(t *testing.T) {
 		"both":       {Device: d, Absent: nccl.ErrUnavailable},
 		"local rank": {Device: d, LocalRank: 2, LocalSize: 2},
 		"chunk":      {Device: d, ChunkBytes: 100},
-		"depth":      {Device: d, Depth: -1},
+		"timeout":    {Device: d, Timeout: -1},
 	} {
 		if _, err := New(soon(t), comms[0], o); !errors.Is(err, nccl.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -380,7 +380,7 @@ func TestWrongOperationsOfAnEngineAreRefusedAndHarmNothing(t *testing.T) {
 		"too much":          e.Alltoall(ctx, nil, here, here, []int{64, 1}, nil),
 		"too little":        e.Alltoall(ctx, nil, here, here, nil, []int{1, 2}),
 		"negative":          e.Alltoall(ctx, nil, here, here, []int{-1, 65}, nil),
-		"stream":            e.Barrier(ctx, engines[1].Device().StreamOf(0)),
+		"stream":            e.Broadcast(ctx, engines[1].Device().StreamOf(0), here, 0),
 	} {
 		if err := task.Wait(ctx); !errors.Is(err, nccl.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/collective/nccl"
+	"github.com/regroup-io/regroup/collective/schedule"
 )
 
 // Transfer is one direction between this rank and a peer.
@@ -87,26 +88,12 @@ func (e *Engine) Alltoall(ctx context.Context, on *nccl.Stream, send, recv nccl.
 
 // blocks divides a buffer.
 func (e *Engine) blocks(name string, b nccl.Buffer, counts []int) (parts []nccl.Buffer, err error) {
-	world := e.at.world()
-	if counts == nil {
-		if b.Bytes()%world != 0 {
-			return nil, invalid("%s has %d bytes, no multiple of %d ranks", name, b.Bytes(), world)
-		}
-		counts = slices.Repeat([]int{b.Bytes() / world}, world)
+	offsets, err := schedule.Blocks(b.Bytes(), e.at.world(), counts)
+	if err != nil {
+		return nil, invalid("%s: %v", name, err)
 	}
-	if len(counts) != world {
-		return nil, invalid("%d counts of %s for %d ranks", len(counts), name, world)
-	}
-	at := 0
-	for i, n := range counts {
-		if n < 0 || n > b.Bytes()-at {
-			return nil, invalid("block %d of %s has %d of its %d bytes, from %d on", i, name, n, b.Bytes(), at)
-		}
-		parts = append(parts, b.Slice(at, at+n))
-		at += n
-	}
-	if at != b.Bytes() {
-		return nil, invalid("the counts of %s add up to %d of its %d bytes", name, at, b.Bytes())
+	for i := range e.at.world() {
+		parts = append(parts, b.Slice(offsets[i], offsets[i+1]))
 	}
 	return parts, nil
 }
@@ -195,17 +182,6 @@ func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func
 		return way(nccl.Piece{Buffer: steps[i].part})
 	}, func(i int, slot []byte) error {
 		return move(steps[i].peer, slot[:steps[i].part.Bytes()])
-	})
-}
-
-// Barrier ends when all ranks have started it, and what each had queued on its stream and given to
-// the engine before is done.
-func (e *Engine) Barrier(ctx context.Context, on *nccl.Stream) *Task {
-	return e.start(ctx, "Barrier", on, func(ctx context.Context) (*nccl.Work, error) {
-		if _, err := e.settled(ctx); err != nil {
-			return nil, err
-		}
-		return nil, e.comm.Barrier(context.Background())
 	})
 }
 

@@ -81,7 +81,8 @@ func TestAnErrorOfNCCLEndsTheCommunicatorOnAllRanks(t *testing.T) {
 		}
 	}
 	release()
-	if err := engines[1].Barrier(soon(t), nil).Wait(soon(t)); !errors.Is(err, collective.ErrAborted) {
+	b := upload(t, engines[1].Device(), make([]byte, 4))
+	if err := engines[1].Allreduce(soon(t), nil, b, kernel.Float32, collective.Sum).Wait(soon(t)); !errors.Is(err, collective.ErrAborted) {
 		t.Errorf("who was not there: %v", err)
 	}
 	j.onward(t, 2, [][]int{{0, 1}, {2}}, engines, "(new)") // NCCL keeps its error

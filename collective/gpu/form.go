@@ -93,9 +93,9 @@ func (e *Engine) tryShrink(ctx context.Context, old *nccl.Comm, all []memberInfo
 	mine := e.at.node
 	worked := int8(1)
 	if plans[mine] == planShrink {
-		survivors := nccl.Survivors{}
+		var survivors []int
 		for _, c := range all[e.at.first[mine] : e.at.first[mine]+e.at.localSize()] {
-			survivors.Ranks = append(survivors.Ranks, c.Was)
+			survivors = append(survivors, c.Was)
 		}
 		e.tried = true
 		limited, cancel := context.WithTimeout(ctx, e.opt.StuckAfter)

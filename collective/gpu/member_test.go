@@ -138,7 +138,7 @@ func (m *member) fail([]string) (string, error) {
 			if !errors.As(err, &lost) || !errors.Is(m.engine.Err(), collective.ErrPeerLost) {
 				return "", fmt.Errorf("a failure that names nobody: %w", err)
 			}
-			if again := m.engine.Barrier(m.ctx, nil).Wait(m.ctx); !errors.Is(again, collective.ErrPeerLost) {
+			if again := m.engine.Synchronize(m.ctx); !errors.Is(again, collective.ErrPeerLost) {
 				return "", fmt.Errorf("and then: %w", again)
 			}
 			// The GPU may use the buffer until the engine is over.

@@ -3,7 +3,6 @@ package inproc
 import (
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,7 +13,6 @@ type conn struct {
 	owner   *Listener
 	remote  string
 	closed  atomic.Bool
-	once    sync.Once
 }
 
 func pair(a, b *Listener) (*conn, *conn) {
@@ -42,12 +40,11 @@ func (c *conn) Write(b []byte) (int, error) {
 
 // Close lets the peer read what was written, then end of file.
 func (c *conn) Close() error {
-	c.once.Do(func() {
-		c.closed.Store(true)
+	if !c.closed.Swap(true) {
 		c.owner.untrack(c)
 		c.out.close(io.EOF, false)
 		c.in.close(io.ErrClosedPipe, true)
-	})
+	}
 	return nil
 }
 

@@ -9,7 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -33,7 +35,7 @@ func (n *Network) Listen(name string) (*Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listeners[name] != nil {
-		return nil, fmt.Errorf("inproc: somebody listens as %q already", name)
+		return nil, fmt.Errorf("inproc: the name %q is taken", name)
 	}
 	l := &Listener{network: n, name: name, backlog: make(chan *conn, 128), closed: make(chan struct{}), conns: map[*conn]struct{}{}}
 	n.listeners[name] = l
@@ -87,18 +89,18 @@ func (l *Listener) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		_ = mine.Close()
 		return nil, fmt.Errorf("dial %q: %w", addr, ErrRefused)
 	}
+	var err error
 	select {
 	case to.backlog <- theirs:
 		return mine, nil
 	case <-to.closed:
-		_ = mine.Close()
-		_ = theirs.Close()
-		return nil, fmt.Errorf("dial %q: %w", addr, ErrRefused)
+		err = fmt.Errorf("dial %q: %w", addr, ErrRefused)
 	case <-ctx.Done():
-		_ = mine.Close()
-		_ = theirs.Close()
-		return nil, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
+	_ = mine.Close()
+	_ = theirs.Close()
+	return nil, err
 }
 
 // Accept waits for the next connection, until ctx ends or the listener is closed.
@@ -131,10 +133,7 @@ func (l *Listener) Close() error {
 func (l *Listener) kill() {
 	l.end(true)
 	l.mu.Lock()
-	conns := make([]*conn, 0, len(l.conns))
-	for c := range l.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(l.conns))
 	l.mu.Unlock()
 	for _, c := range conns {
 		c.reset()

@@ -38,8 +38,8 @@ package kernel
 
 import "fmt"
 
-//go:generate go run -C gen . -isa AVX2 -pkg kernel -out ../avx2_amd64.s -stubs ../avx2_amd64.go
-//go:generate go run -C gen . -isa AVX512 -pkg kernel -out ../avx512_amd64.s -stubs ../avx512_amd64.go
+//go:generate go run -C gen . -isa AVX2 -pkg kernel -out ../avx2_amd64.s
+//go:generate go run -C gen . -isa AVX512 -pkg kernel -out ../avx512_amd64.s
 
 // Reduce makes dst = dst op src. The two do not overlap, unless they are the same.
 func Reduce(t Type, op Op, dst, src []byte) { Combine(t, op, dst, dst, src) }

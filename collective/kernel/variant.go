@@ -1,21 +1,30 @@
 package kernel
 
-import (
-	"unsafe"
+import "unsafe"
+
+// variant is the assembly for one instruction set. call runs a kernel by its number, and passes it
+// those of the arguments that it uses. It does as many whole vectors as there are elements for, and
+// returns how many elements that are. nil: plain Go does everything, and not only the rest.
+type variant struct {
+	name string
+	call func(kernel int, dst, a, b *byte, n int, factor float64) (done int)
+}
+
+// The numbers of kernels, as gen counts them: for each type those that combine, then those that
+// scale floats, and for Float16 and BFloat16 those that narrow, widen, and combine what they widen.
+const (
+	firstScale   = int(types-Int8) * int(ops)
+	firstHalf    = firstScale + int(types-Float16)
+	halfKernels  = 2 + int(ops)
+	streamKernel = firstHalf + 2*halfKernels
 )
 
-// variant is the assembly for one instruction set. Each function does as many whole
-// vectors as there are elements for, and returns how many elements that are; nil does
-// none. Plain Go does the rest.
-type variant struct {
-	name        string
-	combine     [types][ops]func(dst, a, b *byte, n int) int
-	reduceWiden [types][ops]func(dst, a, b *byte, n int) int // dst and a are float32
-	narrow      [types]func(dst, src *byte, n int) int
-	widen       [types]func(dst, src *byte, n int) int
-	scale       [types]func(dst *byte, n int, factor float64) int
-	stream      func(dst, src *byte, n int) int
-}
+func combineKernel(t Type, op Op) int { return int(t-Int8)*int(ops) + int(op) }
+func scaleKernel(t Type) int          { return firstScale + int(t-Float16) }
+func narrowKernel(t Type) int         { return firstHalf + int(t-Float16)*halfKernels }
+func widenKernel(t Type) int          { return narrowKernel(t) + 1 }
+
+func reduceWidenKernel(t Type, op Op) int { return widenKernel(t) + 1 + int(op) }
 
 // chosen is the best of what this machine has.
 var chosen = func() *variant {
@@ -50,8 +59,8 @@ func (v *variant) combineAll(t Type, op Op, n int, dst, a, b []byte) {
 		return
 	}
 	inPieces(n, func(from, to int) {
-		if fast := v.combine[t][op]; fast != nil {
-			from += fast(at(dst, t, from), at(a, t, from), at(b, t, from), to-from)
+		if v.call != nil {
+			from += v.call(combineKernel(t, op), at(dst, t, from), at(a, t, from), at(b, t, from), to-from, 0)
 		}
 		combine(t, op, cut(dst, t, from, to), cut(a, t, from, to), cut(b, t, from, to))
 	})
@@ -59,9 +68,9 @@ func (v *variant) combineAll(t Type, op Op, n int, dst, a, b []byte) {
 
 func (v *variant) reduceWidenAll(t Type, op Op, n int, dst, src []byte) {
 	inPieces(n, func(from, to int) {
-		if fast := v.reduceWiden[t][op]; fast != nil {
+		if v.call != nil {
 			d := at(dst, Float32, from)
-			from += fast(d, d, at(src, t, from), to-from)
+			from += v.call(reduceWidenKernel(t, op), d, d, at(src, t, from), to-from, 0)
 		}
 		reduceWiden(t, op, cut(dst, Float32, from, to), cut(src, t, from, to))
 	})
@@ -69,8 +78,8 @@ func (v *variant) reduceWidenAll(t Type, op Op, n int, dst, src []byte) {
 
 func (v *variant) narrowAll(t Type, n int, dst, src []byte) {
 	inPieces(n, func(from, to int) {
-		if fast := v.narrow[t]; fast != nil {
-			from += fast(at(dst, t, from), at(src, Float32, from), to-from)
+		if v.call != nil {
+			from += v.call(narrowKernel(t), at(dst, t, from), at(src, Float32, from), nil, to-from, 0)
 		}
 		narrow(t, cut(dst, t, from, to), cut(src, Float32, from, to))
 	})
@@ -78,8 +87,8 @@ func (v *variant) narrowAll(t Type, n int, dst, src []byte) {
 
 func (v *variant) widenAll(t Type, n int, dst, src []byte) {
 	inPieces(n, func(from, to int) {
-		if fast := v.widen[t]; fast != nil {
-			from += fast(at(dst, Float32, from), at(src, t, from), to-from)
+		if v.call != nil {
+			from += v.call(widenKernel(t), at(dst, Float32, from), at(src, t, from), nil, to-from, 0)
 		}
 		widen(t, cut(dst, Float32, from, to), cut(src, t, from, to))
 	})
@@ -87,8 +96,8 @@ func (v *variant) widenAll(t Type, n int, dst, src []byte) {
 
 func (v *variant) scaleAll(t Type, n int, dst []byte, factor float64) {
 	inPieces(n, func(from, to int) {
-		if fast := v.scale[t]; fast != nil {
-			from += fast(at(dst, t, from), to-from, factor)
+		if v.call != nil {
+			from += v.call(scaleKernel(t), at(dst, t, from), nil, nil, to-from, factor)
 		}
 		scale(t, cut(dst, t, from, to), factor)
 	})
@@ -109,7 +118,7 @@ func Stream(dst, src []byte) {
 }
 
 func (v *variant) streamAll(dst, src []byte) {
-	if v.stream == nil || len(dst) < 2*line {
+	if v.call == nil || len(dst) < 2*line {
 		copy(dst, src)
 		return
 	}
@@ -119,7 +128,7 @@ func (v *variant) streamAll(dst, src []byte) {
 	dst, src = dst[head:], src[head:]
 	for len(dst) > 0 {
 		n := min(streamPiece, len(dst))
-		done := v.stream(unsafe.SliceData(dst), unsafe.SliceData(src), n)
+		done := v.call(streamKernel, unsafe.SliceData(dst), unsafe.SliceData(src), nil, n, 0)
 		copy(dst[done:n], src[done:n])
 		dst, src = dst[n:], src[n:]
 	}

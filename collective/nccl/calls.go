@@ -36,7 +36,6 @@ type ncclCalls struct {
 	// Optional: nil where the library is older, or was built without them.
 	CommSplit  func(comm uintptr, color, key int32, child *uintptr, c *config) Code                    `symbol:"ncclCommSplit" since:"21801"`
 	CommShrink func(comm uintptr, excluded *int32, n int32, child *uintptr, c *config, how int32) Code `symbol:"ncclCommShrink" since:"22703"`
-	AlltoAll   func(send, recv, count uintptr, t DataType, comm, stream uintptr) Code                  `symbol:"ncclAlltoAll" since:"22803"`
 	CommRevoke func(comm uintptr, flags int32) Code                                                    `symbol:"ncclCommRevoke" since:"22807"`
 }
 

@@ -249,9 +249,9 @@ func (c *Comm) pollState() {
 		return
 	}
 	if w := c.newest; w != nil {
-		passed := w.event == 0
+		passed := w.handle == 0
 		if !passed {
-			passed, _ = c.dev.passed(w.event) // the waiter gets the error
+			passed, _ = c.dev.passed(w.handle) // the waiter gets the error
 		}
 		if passed {
 			c.newest = nil

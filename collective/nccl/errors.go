@@ -26,7 +26,7 @@ var (
 	ErrTimeout = errors.New("timeout")
 	// ErrStuck: a native call does not return. The process must restart. See StuckError.
 	ErrStuck = errors.New("stuck")
-	// ErrNeedsID: this communicator cannot be shrunk; Reform needs a fresh id from
+	// ErrNeedsID: this communicator cannot be shrunk; a new one needs a fresh id from
 	// Library.UniqueID, the same on all ranks.
 	ErrNeedsID = errors.New("a fresh id is needed")
 )

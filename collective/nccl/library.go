@@ -244,7 +244,6 @@ func (l *Library) Features() []Feature {
 	return []Feature{
 		{"non-blocking communicators", 21403, true}, // Open refuses a library without them
 		{"Reform by shrinking", since("CommShrink"), n.CommShrink != nil},
-		{"all-to-all in one call", since("AlltoAll"), n.AlltoAll != nil},
 		{"Reform by revoking", since("CommRevoke"), n.CommRevoke != nil},
 	}
 }

@@ -13,7 +13,6 @@ type Operation struct {
 	name  string
 	check func(c *Comm) error
 	call  func(c *Comm, native, stream uintptr) Code
-	parts func(c *Comm) []Operation // instead of call, where the library lacks it; may be nil
 }
 
 // AllReduce combines send of all ranks into recv of all ranks. Both may be the same.
@@ -94,40 +93,6 @@ func Recv(buffer Buffer, t DataType, peer int) Operation {
 	}
 }
 
-// AllToAll copies the i-th part of send of rank j into the j-th part of recv of rank
-// i. The buffers must not overlap. Before 2.28.3 it is a group of sends and receives.
-func AllToAll(send, recv Buffer, t DataType) Operation {
-	return Operation{
-		name: "ncclAlltoAll",
-		check: func(c *Comm) error {
-			if err := c.fits(t, send, 1, recv, 1); err != nil {
-				return err
-			}
-			if send.count(t)%uintptr(c.opt.World) != 0 {
-				return invalid("%d elements for %d ranks", send.count(t), c.opt.World)
-			}
-			if s, r := send.pointer, recv.pointer; s < r+uintptr(recv.bytes) && r < s+uintptr(send.bytes) {
-				return invalid("the buffers of an all-to-all overlap")
-			}
-			return nil
-		},
-		call: func(c *Comm, native, stream uintptr) Code {
-			return c.dev.lib.nccl.AlltoAll(send.pointer, recv.pointer, send.count(t)/uintptr(c.opt.World), t, native, stream)
-		},
-		parts: func(c *Comm) (list []Operation) {
-			if c.dev.lib.nccl.AlltoAll != nil {
-				return nil
-			}
-			size := send.bytes / c.opt.World
-			for peer := range c.opt.World {
-				from, to := peer*size, (peer+1)*size
-				list = append(list, Send(send.Slice(from, to), t, peer), Recv(recv.Slice(from, to), t, peer))
-			}
-			return list
-		},
-	}
-}
-
 func (b Buffer) count(t DataType) uintptr { return uintptr(b.bytes / t.Bytes()) }
 
 // fits checks that both buffers are on this device, hold whole elements, and that times×a is as
@@ -165,9 +130,9 @@ func (c *Comm) fitsRooted(t DataType, rank int, everywhere, send, recv Buffer) e
 // Work is what one Do has queued. Wait for it or Free it, or it keeps an event until the device is
 // closed.
 type Work struct {
+	Event // after it on the stream
 	comm  *Comm
 	name  string
-	event uintptr // after it on the stream, 0 = freed; used on the device's thread
 	done  atomic.Bool
 }
 
@@ -181,11 +146,10 @@ type Work struct {
 // launch. After any other error the communicator has failed: one that does not block
 // keeps every error of a launch and returns it again.
 func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, error) {
-	calls, err := c.prepare(ops)
-	if err != nil {
+	if err := c.check(ops); err != nil {
 		return nil, err
 	}
-	w := &Work{comm: c, name: ops[0].name}
+	w := &Work{Event: Event{dev: c.dev}, comm: c, name: ops[0].name}
 	if len(ops) > 1 {
 		w.name = fmt.Sprintf("a group of %d operations", len(ops))
 	}
@@ -200,13 +164,13 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	defer c.unlock()
 
 	var code Code
-	err = c.dev.do(ctx, w.name, func() (err error) {
+	err := c.dev.do(ctx, w.name, func() (err error) {
 		if after != nil && after.handle != c.stream.handle {
 			if err := c.dev.order(c.stream.handle, after.handle); err != nil {
 				return err
 			}
 		}
-		if code, err = c.issue(calls); err == nil && code == Success {
+		if code, err = c.issue(ops); err == nil && code == Success {
 			err = w.mark()
 		}
 		if err == nil && c.native.Load() == 0 {
@@ -227,26 +191,19 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	return w, nil
 }
 
-func (c *Comm) prepare(ops []Operation) (calls []Operation, err error) {
+func (c *Comm) check(ops []Operation) error {
 	for _, op := range ops {
 		if op.check == nil {
-			return nil, invalid("an empty operation")
+			return invalid("an empty operation")
 		}
 		if err := op.check(c); err != nil {
-			return nil, fmt.Errorf("%s: %w", op.name, err)
+			return fmt.Errorf("%s: %w", op.name, err)
 		}
-		if op.parts != nil {
-			if parts := op.parts(c); parts != nil {
-				calls = append(calls, parts...)
-				continue
-			}
-		}
-		calls = append(calls, op)
 	}
-	if len(calls) == 0 {
-		return nil, invalid("no operation")
+	if len(ops) == 0 {
+		return invalid("no operation")
 	}
-	return calls, nil
+	return nil
 }
 
 // issue makes the calls, on the device's thread. Abort may free the communicator between two of
@@ -293,7 +250,7 @@ func (c *Comm) issue(ops []Operation) (Code, error) {
 
 // mark records the event after the operations. It runs on the device's thread.
 func (w *Work) mark() (err error) {
-	if w.event, err = w.comm.dev.mark(w.comm.stream.handle); err != nil {
+	if w.handle, err = w.dev.mark(w.comm.stream.handle); err != nil {
 		w.comm.fail(err) // the queued operations cannot be awaited
 		return err
 	}
@@ -315,10 +272,10 @@ func (w *Work) Wait(ctx context.Context) error {
 		if w.done.Load() {
 			return true, nil
 		}
-		if w.event == 0 {
+		if w.handle == 0 {
 			return false, c.endedError()
 		}
-		passed, err := c.dev.passed(w.event)
+		passed, err := c.dev.passed(w.handle)
 		if err == nil {
 			_, err = c.state()
 		}
@@ -346,18 +303,7 @@ func (w *Work) Free(ctx context.Context) error {
 	if w.done.Load() {
 		return nil
 	}
-	return w.comm.dev.do(ctx, "free an event", func() error {
-		w.drop()
-		return nil
-	})
-}
-
-// drop frees the event. It runs on the device's thread.
-func (w *Work) drop() {
-	if w.event != 0 {
-		w.comm.dev.free(w.event)
-		w.event = 0
-	}
+	return w.Event.Free(ctx)
 }
 
 // Before makes the work queued on s from now on wait for the operations, without blocking the
@@ -366,7 +312,7 @@ func (w *Work) Before(ctx context.Context, s *Stream) error {
 	if w.done.Load() {
 		return nil
 	}
-	d := w.comm.dev
+	d := w.dev
 	if err := s.isOn(d); err != nil {
 		return err
 	}
@@ -374,9 +320,9 @@ func (w *Work) Before(ctx context.Context, s *Stream) error {
 		switch {
 		case w.done.Load():
 			return nil
-		case w.event == 0:
+		case w.handle == 0:
 			return w.comm.endedError()
 		}
-		return d.await(s.handle, w.event)
+		return d.await(s.handle, w.handle)
 	})
 }

@@ -66,16 +66,17 @@ func playRank() error {
 			reformed <- outcome{nil, err}
 			return
 		}
-		var s Survivors
+		var survivors []int
+		var id *UniqueID
 		words := strings.Fields(line)
 		for _, r := range strings.Split(words[0], ",") {
-			s.Ranks = append(s.Ranks, nccltest.Atoi(r))
+			survivors = append(survivors, nccltest.Atoi(r))
 		}
 		if len(words) > 1 {
-			id := parseID(words[1])
-			s.ID = &id
+			fresh := parseID(words[1])
+			id = &fresh
 		}
-		next, err := c.Reform(ctx, s)
+		next, err := survivorsOf(ctx, c, survivors, id)
 		reformed <- outcome{next, err}
 	}()
 	b, err := d.Alloc(ctx, 1<<16)

@@ -8,17 +8,6 @@ import (
 	"sync/atomic"
 )
 
-// Survivors describe the communicator after a loss. All survivors must give the same, but each its
-// own Comm.
-type Survivors struct {
-	// Ranks of the failed communicator that survive, ascending. Entry i becomes rank i.
-	Ranks []int
-	// ID of a new communicator. Nil: the old connections are reused, see Library.ReformsBy.
-	// CanShrink reports whether that can work; if it cannot on one survivor, all of them need an
-	// ID.
-	ID *UniqueID
-}
-
 // Way is how Reform works.
 type Way string
 
@@ -31,8 +20,7 @@ const (
 	ByNewID     Way = "abort and start anew"
 )
 
-// ReformsBy is how Reform works without an ID: the best way of this version. ByNewID means that it
-// needs one.
+// ReformsBy is how Reform works: the best way of this version. ByNewID means that it cannot.
 func (l *Library) ReformsBy() Way {
 	switch {
 	case l.nccl.CommShrink == nil:
@@ -43,7 +31,7 @@ func (l *Library) ReformsBy() Way {
 	return ByRevoking
 }
 
-// CanShrink returns an error of ErrNeedsID if this rank cannot Reform without an ID, or nil. NCCL
+// CanShrink returns an error of ErrNeedsID if this rank cannot Reform, or nil. NCCL
 // refuses to shrink a communicator on which it has reported an error itself, such as a broken
 // network connection: its network thread keeps the error, and every later call returns it.
 func (c *Comm) CanShrink() error {
@@ -56,30 +44,25 @@ func (c *Comm) CanShrink() error {
 	return nil
 }
 
-// Reform creates the communicator of the survivors and ends this one. Running operations are
-// aborted. All survivors call it; each returns when all are connected.
+// Reform creates the communicator of the survivors from this one, reuses its connections, and ends
+// it. Running operations are aborted. survivors are the ranks that remain, ascending; entry i
+// becomes rank i. All of them call it with the same; each returns when all are connected.
 //
-// After an error this communicator still exists, and has failed: agree on an ID and call Reform
-// again with it, or Abort. An error of ErrNeedsID says that only an ID can help.
-func (c *Comm) Reform(ctx context.Context, s Survivors) (*Comm, error) {
-	rank, found := slices.BinarySearch(s.Ranks, c.opt.Rank)
-	if !found || !slices.IsSorted(s.Ranks) || len(slices.Compact(slices.Clone(s.Ranks))) != len(s.Ranks) ||
-		s.Ranks[0] < 0 || s.Ranks[len(s.Ranks)-1] >= c.opt.World {
-		return nil, invalid("survivors %v of a world of %d, rank %d among them", s.Ranks, c.opt.World, c.opt.Rank)
+// After an error this communicator still exists, and has failed: Abort it. An error of ErrNeedsID
+// says that only a new communicator can help, of Device.Init on all survivors, even if it comes on
+// one alone.
+func (c *Comm) Reform(ctx context.Context, survivors []int) (*Comm, error) {
+	rank, found := slices.BinarySearch(survivors, c.opt.Rank)
+	if !found || !slices.IsSorted(survivors) || len(slices.Compact(slices.Clone(survivors))) != len(survivors) ||
+		survivors[0] < 0 || survivors[len(survivors)-1] >= c.opt.World {
+		return nil, invalid("survivors %v of a world of %d, rank %d among them", survivors, c.opt.World, c.opt.Rank)
 	}
 	opt := c.opt
-	opt.Rank, opt.World = rank, len(s.Ranks)
+	opt.Rank, opt.World = rank, len(survivors)
 	c.fail(&AbortedError{errors.New("the communicator is being reformed")})
-	if s.ID != nil {
-		if err := c.Abort(ctx, c.Err()); err != nil {
-			return nil, err
-		}
-		opt.ID = *s.ID
-		return c.dev.Init(ctx, opt)
-	}
 	var lost []int32
 	for r := range c.opt.World {
-		if _, stays := slices.BinarySearch(s.Ranks, r); !stays {
+		if _, stays := slices.BinarySearch(survivors, r); !stays {
 			lost = append(lost, int32(r))
 		}
 	}

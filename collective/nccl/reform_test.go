@@ -35,11 +35,22 @@ func hung(t *testing.T, l *Library) (comms []*Comm, survivors []int, waits []<-c
 	return comms, []int{0, 1, 3}, waits
 }
 
+// survivorsOf makes the communicator of the survivors: with an ID a new one, otherwise from the old.
+func survivorsOf(ctx context.Context, c *Comm, survivors []int, id *UniqueID) (*Comm, error) {
+	if id == nil {
+		return c.Reform(ctx, survivors)
+	}
+	if err := c.Abort(ctx, errCaller); err != nil {
+		return nil, err
+	}
+	return c.dev.Init(ctx, CommOptions{Rank: slices.Index(survivors, c.Rank()), World: len(survivors), ID: *id})
+}
+
 func reform(t *testing.T, comms []*Comm, survivors []int, id *UniqueID) ([]*Comm, []error) {
 	t.Helper()
 	next := make([]*Comm, len(survivors))
 	errs := each(len(survivors), func(i int) (err error) {
-		next[i], err = comms[survivors[i]].Reform(soon(t), Survivors{Ranks: survivors, ID: id})
+		next[i], err = survivorsOf(soon(t), comms[survivors[i]], survivors, id)
 		return err
 	})
 	ending(t, next)
@@ -111,7 +122,7 @@ func TestAReportedNetworkErrorNeedsAFreshID(t *testing.T) {
 			}
 			ok(t, comms[1].CanShrink())
 			release()
-			_, err = comms[0].Reform(soon(t), Survivors{Ranks: []int{0}})
+			_, err = comms[0].Reform(soon(t), []int{0})
 			if !errors.Is(err, ErrNeedsID) || !errors.Is(err, ErrRemote) {
 				t.Fatalf("Reform: %v", err)
 			}
@@ -152,7 +163,7 @@ func TestAReformThatASurvivorDoesNotJoinEndsWithItsContextAndCanBeRepeated(t *te
 	comms, _, _ := hung(t, l)
 	ctx, cancel := context.WithTimeout(soon(t), 50*time.Millisecond)
 	defer cancel()
-	_, err := comms[0].Reform(ctx, Survivors{Ranks: []int{0, 1, 3}}) // alone
+	_, err := comms[0].Reform(ctx, []int{0, 1, 3}) // alone
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNeedsID) {
 		t.Fatal(err)
 	}
@@ -171,7 +182,7 @@ func TestSurvivorsMustBeARankedListWithOneself(t *testing.T) {
 	l := library(t, 22809)
 	c := world(t, l, 2, nil)[0]
 	for _, ranks := range [][]int{nil, {1}, {1, 0}, {0, 0}, {0, 2}, {-1, 0}} {
-		if _, err := c.Reform(soon(t), Survivors{Ranks: ranks}); !errors.Is(err, ErrInvalid) || c.Err() != nil {
+		if _, err := c.Reform(soon(t), ranks); !errors.Is(err, ErrInvalid) || c.Err() != nil {
 			t.Errorf("%v: %v, %v", ranks, err, c.Err())
 		}
 	}

@@ -105,7 +105,7 @@ type state struct {
 	comm      *collective.Communicator // used by the holder of cycleLock
 	cycleLock chan struct{}            // full while a goroutine runs cycles
 	wake      chan struct{}            // something was submitted
-	urgent    chan struct{}            // somebody waits
+	urgent    chan struct{}            // a thread waits for an operation
 	done      chan struct{}
 	opened    atomic.Pointer[collective.Communicator] // closed by Close
 	ctx       context.Context                         //nolint:containedctx // the queue's own end, not a caller's

@@ -63,8 +63,8 @@ func (q *Queue) reportStalls(pending []*request, lists []requestList) {
 		}
 		r.reported = true
 		s := Stall{Name: r.name, Pending: time.Since(r.since)}
-		for rank, said := range lists {
-			if !said.has(r.nameHash) && !said.joined {
+		for rank, list := range lists {
+			if !list.has(r.nameHash) && !list.joined {
 				s.Missing = append(s.Missing, rank)
 			}
 		}

@@ -63,10 +63,7 @@ func (p *Plan) exchange(peer int, s Span, chunk int, upper bool) {
 	}
 	first := len(p.Sends)
 	p.send(peer, s, chunk, len(p.Recvs))
-	for k := range chunks(s, chunk) {
-		part := cut(s, chunk, k)
-		p.Recvs = append(p.Recvs, Transfer{Peer: peer, Lo: part.Lo, Hi: part.Hi, After: first + k + 1, Action: action})
-	}
+	p.Recvs = divide(p.Recvs, Transfer{Peer: peer, After: first + 1, Action: action}, s, chunk, 1)
 }
 
 // enter lets a rank outside of the hypercube send its part and receive the result. It returns false

@@ -1,5 +1,10 @@
 package schedule
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Action says what a receiver does with the elements that arrive.
 type Action uint8
 
@@ -82,18 +87,24 @@ func (p *Plan) reset(steps int) {
 
 // send appends s in chunks, all of which wait for the given number of receives.
 func (p *Plan) send(peer int, s Span, chunk, after int) {
-	for k := range chunks(s, chunk) {
-		part := cut(s, chunk, k)
-		p.Sends = append(p.Sends, Transfer{Peer: peer, Lo: part.Lo, Hi: part.Hi, After: after})
-	}
+	p.Sends = divide(p.Sends, Transfer{Peer: peer, After: after}, s, chunk, 0)
 }
 
 // recv appends s in chunks, all of which wait for the given number of sends.
 func (p *Plan) recv(peer int, s Span, chunk, after int, action Action) {
+	p.Recvs = divide(p.Recvs, Transfer{Peer: peer, After: after, Action: action}, s, chunk, 0)
+}
+
+// divide appends a transfer of s in chunks. Each waits for later more of the other list than the one
+// before it.
+func divide(list []Transfer, t Transfer, s Span, chunk, later int) []Transfer {
 	for k := range chunks(s, chunk) {
 		part := cut(s, chunk, k)
-		p.Recvs = append(p.Recvs, Transfer{Peer: peer, Lo: part.Lo, Hi: part.Hi, After: after, Action: action})
+		t.Lo, t.Hi = part.Lo, part.Hi
+		list = append(list, t)
+		t.After += later
 	}
+	return list
 }
 
 // chunks is at least one: the header of an empty message is how ranks that called
@@ -117,4 +128,29 @@ func Segment(n, world, i int) Span {
 		return Span{lo, lo + q + 1}
 	}
 	return Span{lo, lo + q}
+}
+
+// Blocks is where the blocks of n elements begin, one for each rank of world, and the last one
+// ends. counts are their lengths; nil = they are equal.
+func Blocks(n, world int, counts []int) ([]int, error) {
+	if counts == nil {
+		if n%world != 0 {
+			return nil, fmt.Errorf("%d elements are no multiple of %d ranks", n, world)
+		}
+		counts = slices.Repeat([]int{n / world}, world)
+	}
+	if len(counts) != world {
+		return nil, fmt.Errorf("%d counts for %d ranks", len(counts), world)
+	}
+	offsets := make([]int, world+1)
+	for i, k := range counts {
+		if k < 0 || k > n-offsets[i] {
+			return nil, fmt.Errorf("block %d has %d of %d elements, from %d on", i, k, n, offsets[i])
+		}
+		offsets[i+1] = offsets[i] + k
+	}
+	if offsets[world] != n {
+		return nil, fmt.Errorf("the counts add up to %d of %d elements", offsets[world], n)
+	}
+	return offsets, nil
 }

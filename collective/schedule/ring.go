@@ -5,25 +5,17 @@ package schedule
 // chunk by chunk in this order; what arrives overwrites what was sent in the round
 // with the given number.
 func (p *Plan) step(r Place, send, recv Span, chunk int, action Action, overwrites int) {
-	first := len(p.starts) == 0
-	arrived := len(p.Recvs) - chunks(send, chunk)
+	out, in := Transfer{Peer: r.Next()}, Transfer{Peer: r.Prev(), Action: action}
+	arrived, overwritten := 0, 0 // by how much each chunk waits for more than the one before it
+	if len(p.starts) > 0 {
+		out.After, arrived = len(p.Recvs)-chunks(send, chunk)+1, 1
+	}
 	p.starts = append(p.starts, len(p.Sends))
-	for k := range chunks(send, chunk) {
-		part := cut(send, chunk, k)
-		t := Transfer{Peer: r.Next(), Lo: part.Lo, Hi: part.Hi}
-		if !first {
-			t.After = arrived + k + 1
-		}
-		p.Sends = append(p.Sends, t)
+	if overwrites >= 0 {
+		in.After, overwritten = p.starts[overwrites]+1, 1
 	}
-	for k := range chunks(recv, chunk) {
-		part := cut(recv, chunk, k)
-		t := Transfer{Peer: r.Prev(), Lo: part.Lo, Hi: part.Hi, Action: action}
-		if overwrites >= 0 {
-			t.After = p.starts[overwrites] + k + 1
-		}
-		p.Recvs = append(p.Recvs, t)
-	}
+	p.Sends = divide(p.Sends, out, send, chunk, arrived)
+	p.Recvs = divide(p.Recvs, in, recv, chunk, overwritten)
 }
 
 // noOverwrite marks a receive that overwrites no element that is sent in this plan.

@@ -103,7 +103,7 @@ func dieAt(t *testing.T, n, victim, at, length int, vm bool, arena func(int) boo
 		}
 		for _, p := range used[rank] {
 			if !is(p, rank) {
-				t.Errorf("step %d: somebody wrote into memory of member %d after its operation had failed", at, rank)
+				t.Errorf("step %d: another process wrote into memory of member %d after its operation had failed", at, rank)
 			}
 		}
 	}

@@ -22,6 +22,4 @@
 // ring if it is asleep. The death of a member is noticed only where members read each other's
 // memory. Otherwise the caller must notice it and call Abort, which wakes all waiters of this
 // process.
-//
-// Groups form on Linux only.
 package shm

@@ -16,37 +16,22 @@ func (g *Group) Broadcast(descriptor [DescriptorBytes]byte, buf []byte, root int
 	if err := g.enter(&descriptor, k, buf); err != nil {
 		return err
 	}
-	if !k.small() && g.headers[root].location == locPrivate && !g.vm {
-		return g.broadcastStaged(descriptor, buf, root)
-	}
-	if g.rank != root {
-		if err := g.copyAll(root, 0, buf); err != nil {
-			return err
-		}
-	}
 	if k.small() {
-		return nil
-	}
-	return g.leave()
-}
-
-// broadcastStaged broadcasts data that the others cannot read.
-func (g *Group) broadcastStaged(descriptor [DescriptorBytes]byte, buf []byte, root int) error {
-	for len(buf) > 0 {
-		part := buf[:min(len(buf), stagingBytes)]
-		g.round++
 		if g.rank == root {
-			copy(g.stagingBuffer(root), part)
+			return nil
 		}
-		if err := g.enter(&descriptor, locStaging, nil); err != nil {
-			return err
-		}
-		if g.rank != root {
-			copy(part, g.stagingBuffer(root))
-		}
-		buf = buf[len(part):]
+		return g.copyAll(root, 0, buf)
 	}
-	return nil
+	// Block root is all of the buffer, and the others are empty.
+	clear(g.bounds[:root+1])
+	for q := root; q < g.size; q++ {
+		g.bounds[q+1] = len(buf)
+	}
+	src := buf
+	if g.rank != root {
+		src = nil
+	}
+	return g.exchange(descriptor, src, buf, g.zeros, g.bounds, len(buf), g.headers[root].location == locPrivate)
 }
 
 // copyBytes is the most that is copied between two checks for an abort.
@@ -90,35 +75,13 @@ func (g *Group) Allgather(descriptor [DescriptorBytes]byte, data []byte, offsets
 	if err := g.enter(&descriptor, k, mine); err != nil {
 		return err
 	}
-	if !k.small() && g.mustStage() {
-		return g.gatherStaged(descriptor, data, offsets, longest)
+	if !k.small() {
+		return g.exchange(descriptor, mine, data, g.zeros, offsets, longest, g.anyPrivate())
 	}
-	for d := 1; d < g.size; d++ {
-		q := (g.rank + d) % g.size
-		if err := g.copyAll(q, 0, data[offsets[q]:offsets[q+1]]); err != nil {
-			return err
-		}
-	}
-	if k.small() {
-		return nil
-	}
-	return g.leave()
-}
-
-func (g *Group) gatherStaged(descriptor [DescriptorBytes]byte, data []byte, offsets []int, longest int) error {
-	for lo := 0; lo < longest; lo += stagingBytes {
-		part := func(q int) []byte {
-			block := data[offsets[q]:offsets[q+1]]
-			return block[min(lo, len(block)):min(lo+stagingBytes, len(block))]
-		}
-		g.round++
-		copy(g.stagingBuffer(g.rank), part(g.rank))
-		if err := g.enter(&descriptor, locStaging, nil); err != nil {
-			return err
-		}
-		for q := range g.size {
-			if q != g.rank {
-				copy(part(q), g.stagingBuffer(q))
+	for q := range g.size {
+		if q != g.rank {
+			if err := g.copyAll(q, 0, data[offsets[q]:offsets[q+1]]); err != nil {
+				return err
 			}
 		}
 	}
@@ -152,7 +115,14 @@ func (g *Group) Alltoall(descriptor [DescriptorBytes]byte, src, dst []byte, out,
 			return &MismatchError{Member: q, Descriptor: descriptor, Sent: n, Expected: in[q+1] - in[q]}
 		}
 	}
-	if g.mustStage() {
+	return g.exchange(descriptor, src, dst, from, in, longest, g.anyPrivate())
+}
+
+// exchange copies block q of dst, [in[q], in[q+1]), from the data of member q, src there, from its
+// byte from[q] on. longest is the length of the longest data. private says whether that of some
+// member is in memory of its own, which is staged if the others cannot read it.
+func (g *Group) exchange(descriptor [DescriptorBytes]byte, src, dst []byte, from, in []int, longest int, private bool) error {
+	if private && !g.vm {
 		return g.exchangeStaged(descriptor, src, dst, from, in, longest)
 	}
 	for d := 1; d < g.size; d++ {

@@ -86,7 +86,7 @@ func TestForeignClientsAreRefused(t *testing.T) {
 				groups[0], err = Lead(ctx, ours, b.arenas[0], b.maps[0])
 			case 1:
 				// Before member 1 says hello, and after it has seen where.
-				conn := &overheard{Conn: theirs[0], rung: func(o invitation) {
+				conn := &tapped{Conn: theirs[0], rung: func(o invitation) {
 					key = o.Key
 					intrude(t, o)
 				}}
@@ -112,14 +112,14 @@ func TestForeignClientsAreRefused(t *testing.T) {
 	})
 }
 
-// overheard is a connection on which the first message is an offer.
-type overheard struct {
+// tapped is a connection on which the first message is an offer.
+type tapped struct {
 	net.Conn
 	rung func(invitation)
 	buf  []byte
 }
 
-func (c *overheard) Read(p []byte) (int, error) {
+func (c *tapped) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.buf = append(c.buf, p[:n]...)
 	var o invitation
@@ -138,7 +138,7 @@ func intrude(t *testing.T, o invitation) {
 	}
 	defer null.Close()
 	fd := int(null.Fd())
-	for _, say := range []func(c *net.UnixConn){
+	for _, send := range []func(c *net.UnixConn){
 		func(*net.UnixConn) {},
 		func(c *net.UnixConn) { _, _ = c.Write([]byte("hello")) },
 		func(c *net.UnixConn) { _, _ = c.Write(nil) },
@@ -154,7 +154,7 @@ func intrude(t *testing.T, o invitation) {
 			t.Error(err)
 			return
 		}
-		say(c)
+		send(c)
 		_ = c.Close()
 	}
 }
@@ -377,7 +377,7 @@ func FuzzForming(f *testing.F) {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)
 	}
-	f.Fuzz(func(t *testing.T, said []byte, leads bool) {
+	f.Fuzz(func(t *testing.T, sent []byte, leads bool) {
 		keepsNothing(t, func() {
 			ours, theirs := net.Pipe()
 			defer ours.Close()
@@ -387,7 +387,7 @@ func FuzzForming(f *testing.F) {
 				_, _ = io.Copy(io.Discard, theirs)
 			}()
 			go func() {
-				_, _ = theirs.Write(said)
+				_, _ = theirs.Write(sent)
 				_ = theirs.Close()
 			}()
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -400,7 +400,7 @@ func FuzzForming(f *testing.F) {
 				g, err = Join(ctx, 1, 2, ours, nil, NewMappingCache())
 			}
 			if err == nil || g != nil {
-				t.Errorf("it formed a group with %q", said)
+				t.Errorf("it formed a group with %q", sent)
 			}
 			_ = ours.Close()
 			<-done

@@ -30,6 +30,8 @@ type Group struct {
 	headers    []header       // of this round
 	scratch    [2][]byte      // of combine; nil until it is first called: many groups see no large data
 	waited     []atomic.Int64 // nanoseconds, by member
+	zeros      []int          // by member: where their data begins, if that is all that they have
+	bounds     []int          // scratch of Broadcast
 
 	arena *Arena
 	maps  *MappingCache
@@ -79,8 +81,9 @@ const pieceBytes = 128 << 10
 func newGroup(rank, size int, mem []byte) *Group {
 	g := &Group{
 		rank: rank, size: size, mem: mem, base: make([]uint64, size), peers: make([]peer, size),
-		headers: make([]header, size), waited: make([]atomic.Int64, size), left: make([]atomic.Bool, size),
-		began: time.Now(),
+		headers: make([]header, size), waited: make([]atomic.Int64, size), left: make([]atomic.Bool, size), zeros: make([]int, size),
+		bounds: make([]int, size+1),
+		began:  time.Now(),
 	}
 	// With more members than processors, spinning keeps the members from running that one waits
 	// for, so yield to them: that takes a third of sleeping and being woken. Otherwise spin for 250

@@ -167,7 +167,7 @@ func TestAMemberThatCannotShareIsEverybodysReason(t *testing.T) {
 			var o invitation
 			got[2] = receive(theirs[1], &o)
 			if got[2] == nil {
-				got[2] = (&formation{agreement: participant{theirs[1]}}).agree(errors.New("not on the same host"))
+				_, got[2] = (&formation{agreement: participant{theirs[1]}}).decide(vote{Problem: "not on the same host"})
 			}
 		}
 		return nil

@@ -67,7 +67,7 @@ func (g *Group) reduce(r *Reduction, buf []byte, p collect, root int) error {
 	switch {
 	case k.small():
 		return g.reduceSmall(r, buf, p, root)
-	case g.mustStage():
+	case !g.vm && g.anyPrivate():
 		return g.reduceStaged(r, buf, p)
 	}
 	if err := g.reduceSegments(r, buf, buf, p); err != nil {
@@ -76,9 +76,10 @@ func (g *Group) reduce(r *Reduction, buf []byte, p collect, root int) error {
 	return g.leave()
 }
 
-// mustStage reports whether some member's data cannot be read. All members get the same answer.
-func (g *Group) mustStage() bool {
-	return !g.vm && slices.ContainsFunc(g.headers, func(h header) bool { return h.location == locPrivate })
+// anyPrivate reports whether some member's data is in memory that is not mapped by the others. All
+// members get the same answer.
+func (g *Group) anyPrivate() bool {
+	return slices.ContainsFunc(g.headers, func(h header) bool { return h.location == locPrivate })
 }
 
 // reduceSmall combines small data. Every member that needs the result computes it itself, in the

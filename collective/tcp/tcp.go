@@ -30,31 +30,26 @@ type Options struct {
 	// PortMin and PortMax bound the port, inclusive; the first free one is taken.
 	// Both zero: the system chooses. PortMax zero: PortMin alone.
 	PortMin, PortMax int
-	// SilentAfter is how long a peer's machine may leave data or keepalive probes
-	// unacknowledged before the connection breaks. Zero means 10 s. Too small: a
-	// busy link loses its peers; too large: a dead machine (not a dead process, which
-	// is noticed at once) is noticed late. Where the system has no such setting for
-	// data (TCP_USER_TIMEOUT, RFC 5482), only the probes obey it.
-	SilentAfter time.Duration
 	// BytesPerSecond paces each connection, in each direction, to leave room on a link for
-	// others. Zero means no limit. Linux only; ignored elsewhere.
+	// others. Zero means no limit.
 	BytesPerSecond int
 }
+
+// silentAfter is how long a peer's machine may leave data or keepalive probes unacknowledged before
+// the connection breaks. Less, and a busy link loses its peers; more, and a dead machine (not a
+// dead process, which is noticed at once) is noticed late.
+const silentAfter = 10 * time.Second
 
 // Transport is one listening socket, and dials others.
 type Transport struct {
 	listener *net.TCPListener
 	addr     string
 	dialer   net.Dialer
-	silent   time.Duration
 	pace     int
 }
 
 // Listen opens the socket. The error names the hosts and ports that were tried.
 func Listen(o Options) (*Transport, error) {
-	if o.SilentAfter < 0 {
-		return nil, fmt.Errorf("tcp: SilentAfter %v is negative", o.SilentAfter)
-	}
 	if o.BytesPerSecond < 0 {
 		return nil, fmt.Errorf("tcp: BytesPerSecond %d is negative", o.BytesPerSecond)
 	}
@@ -75,7 +70,6 @@ func Listen(o Options) (*Transport, error) {
 			return &Transport{
 				listener: tl,
 				addr:     net.JoinHostPort(advertise, strconv.Itoa(bound)),
-				silent:   cmp.Or(o.SilentAfter, 10*time.Second),
 				pace:     o.BytesPerSecond,
 			}, nil
 		}
@@ -128,12 +122,11 @@ func (t *Transport) SyscallConn() (syscall.RawConn, error) { return t.listener.S
 func (t *Transport) Close() error { return t.listener.Close() }
 
 func (t *Transport) tune(conn *net.TCPConn) (net.Conn, error) {
-	// Three probes after a first silent time add up to the limit.
-	quarter := max(t.silent/4, time.Second)
+	const quarter = silentAfter / 4 // three probes after a first silent time add up to the limit
 	err := errors.Join(
 		conn.SetNoDelay(true), // a step's last bytes must not wait for an acknowledgement
 		conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}),
-		tuneSocket(conn, t.silent, t.pace),
+		tuneSocket(conn, t.pace),
 	)
 	if err != nil {
 		_ = conn.Close()

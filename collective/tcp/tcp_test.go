@@ -76,7 +76,6 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		{PortMax: 5},
 		{Host: "0.0.0.0"},
 		{Host: "::"},
-		{SilentAfter: -1},
 		{Host: "no such host.invalid"},
 	} {
 		if tr, err := Listen(o); err == nil {

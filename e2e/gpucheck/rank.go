@@ -122,15 +122,18 @@ func (r *rig) loss(ctx context.Context, what string, notice time.Duration) error
 		return err
 	}
 	way := nccl.ByNewID
-	s := nccl.Survivors{Ranks: []int{0}, ID: &id}
+	var next *nccl.Comm
 	if what == killReform {
-		s.ID, way = nil, r.Library().ReformsBy()
+		way = r.Library().ReformsBy()
+		next, err = r.comm.Reform(ctx, []int{0})
+		if errors.Is(err, nccl.ErrNeedsID) {
+			way, err = nccl.Way(fmt.Sprintf("%s, for: %v", nccl.ByNewID, err)), nil
+		}
 	}
-	next, err := r.comm.Reform(ctx, s)
-	if errors.Is(err, nccl.ErrNeedsID) {
-		way = nccl.Way(fmt.Sprintf("%s, for: %v", nccl.ByNewID, err))
-		s.ID = &id
-		next, err = r.comm.Reform(ctx, s)
+	if err == nil && next == nil {
+		if err = r.comm.Abort(ctx, errors.New("a rank is lost")); err == nil {
+			next, err = r.Init(ctx, nccl.CommOptions{World: 1, ID: id})
+		}
 	}
 	if err != nil {
 		return err

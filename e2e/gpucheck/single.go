@@ -38,7 +38,6 @@ func single(t *table, l *nccl.Library, s settings) {
 		{"memory of the host is refused", false, r.refuse},
 		{"all-reduce", false, r.allReduce},
 		{"send and receive in a group", false, r.exchange},
-		{"all-to-all", false, r.allToAll},
 		{"order with a caller's stream", false, r.order},
 		{"launch and wait, 4 KiB", false, r.latency},
 		{"all-reduce, large", false, r.bandwidth},
@@ -127,10 +126,6 @@ func (r *rig) allReduce(ctx context.Context, _ settings) (string, error) {
 
 func (r *rig) exchange(ctx context.Context, _ settings) (string, error) {
 	return "with itself, checked", r.result(ctx, 1, nccl.Send(r.send, nccl.Float32, 0), nccl.Recv(r.recv, nccl.Float32, 0))
-}
-
-func (r *rig) allToAll(ctx context.Context, _ settings) (string, error) {
-	return "checked", r.result(ctx, 1, nccl.AllToAll(r.send, r.recv, nccl.Float32))
 }
 
 // order puts a collective between two copies on a stream that is not the communicator's, without
@@ -224,7 +219,7 @@ func (r *rig) reform(ctx context.Context, s settings) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	next, err := r.comm.Reform(ctx, nccl.Survivors{Ranks: []int{0}})
+	next, err := r.comm.Reform(ctx, []int{0})
 	detail := took(began)
 	if err != nil {
 		return "", errors.Join(err, r.comm.Abort(ctx, err))

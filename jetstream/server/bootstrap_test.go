@@ -41,6 +41,7 @@ func open(t *testing.T, o server.Options) (*server.Server, *jetstream.Conn, func
 // TestClusterStartsWithOneServer: the data of a single server is kept when it starts a cluster; a
 // second and a third join, everything is stored three times, and the first may leave.
 func TestClusterStartsWithOneServer(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	_, c, stop := open(t, server.Options{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0"})
@@ -87,6 +88,7 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 // TestServersThatJoinStartNoClusterOfTheirOwn: two start at the same time, and reach each other
 // before the first of the cluster. They elect nobody, and what is stored there is kept.
 func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	first := server.Options{Name: "a", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[0], First: true}}
 	_, c, stop := open(t, first)
@@ -121,6 +123,7 @@ func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
 
 // TestAServerWithIdentitiesWaitsToBeAddedToo: its system account has another name.
 func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
@@ -135,6 +138,7 @@ func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
 // TestServicesKeepTheirConsumers: when everything is stored three times, so is what each service
 // has settled. The first server may be lost at once.
 func TestServicesKeepTheirConsumers(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	start := func(i int, name string, k server.Cluster) (*jetstream.Conn, func()) {
 		k.Listen = routes[i]
@@ -181,6 +185,7 @@ func consume(t *testing.T, c *jetstream.Conn, n int) (got []string) {
 
 // TestInterruptedFoundingIsRepeated: the first server ended while its companion was still a member.
 func TestInterruptedFoundingIsRepeated(t *testing.T) {
+	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir := t.TempDir()
 	member := filepath.Join(dir, "companion")

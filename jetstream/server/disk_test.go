@@ -19,6 +19,7 @@ import (
 // TestFullDisk: the file system under the store is full. Writes are refused with the reason and
 // none is half done; once there is space, the server accepts writes again.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "disk")
 	must(t, os.Mkdir(dir, 0o700))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {

@@ -10,6 +10,7 @@ import (
 
 // TestAnAddressInUse: the error comes at once, and says that another process listens there.
 func TestAnAddressInUse(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"testing"
 	"time"
 
@@ -12,7 +13,13 @@ import (
 	"github.com/regroup-io/regroup/events/eventstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs four tests at once: they wait most of their time, for elections.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long a condition may take: a cluster that lost its leader needs 4 to 8 s to elect
 // another.

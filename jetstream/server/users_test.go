@@ -17,6 +17,7 @@ import (
 // TestTheBrokerEntersItsOwnConfiguration: its own connection makes the streams also where a
 // configuration file admits only certain users, and these share them.
 func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ conf, user string }{
 		"one user": {`authorization { user: ada, password: pw }`, "ada:pw"},
 		"a token":  {`authorization { token: pw }`, "pw"},
@@ -53,6 +54,7 @@ func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
 
 // TestAnUnclearConfigurationIsRefused with what to do about it.
 func TestAnUnclearConfigurationIsRefused(t *testing.T) {
+	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(conf, []byte(`accounts { A { jetstream: enabled, users = [ { user: a, password: pw } ] }, B { users = [ { user: b, password: pw } ] } }`), 0o600))
 	own, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
@@ -79,6 +81,7 @@ func TestAnUnclearConfigurationIsRefused(t *testing.T) {
 
 // TestASecretIsAskedFor from connections through the port, and not from those inside the process.
 func TestASecretIsAskedFor(t *testing.T) {
+	t.Parallel()
 	own, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Secret: "of-this-test"})
 	must(t, err)
 	t.Cleanup(own.Shutdown)

@@ -22,8 +22,8 @@ import (
 	"github.com/regroup-io/regroup/jetstream/identity"
 )
 
-// deleteWithin limits the removal of one consumer.
-const deleteWithin = 2 * time.Second
+// Limits of the removal of one consumer, and of the subscription that tells who makes them.
+const deleteWithin, askWithin = 2 * time.Second, 2 * time.Second
 
 // consumerKey names a consumer.
 type consumerKey struct{ stream, name string }
@@ -127,6 +127,9 @@ func (s *shares) ask() {
 			return // the next one tries again
 		}
 		s.asked = sub
+		if s.nc.FlushTimeout(askWithin) == nil { // from here on it is known of each whose it is
+			s.log.Info("there are many consumers: the broker is asked who makes them", "consumers", len(s.all))
+		}
 	case !many && s.asked != nil && len(s.all) < access.ConsumersUnasked/2:
 		_ = s.asked.Unsubscribe() // the connection may be closed
 		s.asked = nil

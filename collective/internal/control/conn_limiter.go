@@ -11,61 +11,61 @@ import (
 // that has the most. A source that floods it thus hurts itself first.
 type connLimiter[T comparable] struct {
 	perSource, total int
-	bySource         map[string][]T
-	source           map[T]string
+	waiting          []limited[T] // oldest first
+}
+
+type limited[T comparable] struct {
+	item   T
+	source string
 }
 
 func newConnLimiter[T comparable](perSource, total int) *connLimiter[T] {
-	return &connLimiter[T]{perSource: perSource, total: total, bySource: map[string][]T{}, source: map[T]string{}}
+	return &connLimiter[T]{perSource: perSource, total: total}
 }
 
 // add adds an item and returns the one that was evicted for it, if any.
 func (w *connLimiter[T]) add(item T, source string) (evicted T, ok bool) {
+	has := map[string]int{}
+	for _, x := range w.waiting {
+		has[x.source]++
+	}
 	full := source
-	ok = len(w.bySource[source]) >= w.perSource
-	if !ok && len(w.source) >= w.total {
+	ok = has[source] >= w.perSource
+	if !ok && len(w.waiting) >= w.total {
 		ok = true
-		for s, all := range w.bySource {
-			if n := len(w.bySource[full]); len(all) > n || len(all) == n && s < full {
-				full = s
+		for _, x := range w.waiting {
+			if has[x.source] > has[full] {
+				full = x.source
 			}
 		}
 	}
 	if ok {
-		evicted = w.bySource[full][0]
-		w.remove(evicted)
+		i := slices.IndexFunc(w.waiting, func(x limited[T]) bool { return x.source == full })
+		evicted = w.waiting[i].item
+		w.waiting = slices.Delete(w.waiting, i, i+1)
 	}
-	w.bySource[source] = append(w.bySource[source], item)
-	w.source[item] = source
+	w.waiting = append(w.waiting, limited[T]{item, source})
 	return evicted, ok
 }
 
 // remove reports whether the item was still there.
 func (w *connLimiter[T]) remove(item T) bool {
-	source, ok := w.source[item]
-	if !ok {
-		return false
-	}
-	delete(w.source, item)
-	rest := slices.DeleteFunc(w.bySource[source], func(x T) bool { return x == item })
-	if w.bySource[source] = rest; len(rest) == 0 {
-		delete(w.bySource, source)
-	}
-	return true
+	before := len(w.waiting)
+	w.waiting = slices.DeleteFunc(w.waiting, func(x limited[T]) bool { return x.item == item })
+	return len(w.waiting) < before
 }
 
 func (w *connLimiter[T]) list() []T {
-	var all []T
-	for _, items := range w.bySource {
-		all = append(all, items...)
+	all := make([]T, len(w.waiting))
+	for i, x := range w.waiting {
+		all[i] = x.item
 	}
 	return all
 }
 
 func (w *connLimiter[T]) clear() []T {
 	all := w.list()
-	clear(w.bySource)
-	clear(w.source)
+	w.waiting = nil
 	return all
 }
 

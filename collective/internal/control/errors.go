@@ -30,7 +30,7 @@ type PeerLostError struct {
 	// ErrLeft and ErrSilent.
 	Cause error
 	// Witness is the rank that could not reach Rank or lost its connection to it, if Witnessed is
-	// set. All ranks name the same one. Otherwise the loss was passed to Abort by somebody who
+	// set. All ranks name the same one. Otherwise the loss was passed to Abort by a caller that
 	// learned of it elsewhere, or Rank itself said that it leaves.
 	Witness   int
 	Witnessed bool

@@ -21,7 +21,7 @@ type link struct {
 	torn bool       // a frame was cut off: nothing more can be sent
 	wbuf []byte
 
-	pending atomic.Uint32 // frames that the writer shall send: bits
+	pending atomic.Uint32 // frames that the writer shall send: the bits of their kinds
 	wake    chan struct{}
 
 	silent  atomic.Int32  // ticks of the monitor since something came
@@ -31,19 +31,6 @@ type link struct {
 	once    sync.Once
 }
 
-// Bits of link.pending.
-const (
-	sayHeartbeat uint32 = 1 << iota
-	sayGoodbye
-	sayGoodbyeAck
-)
-
-// sayings are the frames of the bits, in the order in which they are sent.
-var sayings = [...]struct {
-	bit  uint32
-	kind frame.Kind
-}{{sayHeartbeat, frame.Heartbeat}, {sayGoodbyeAck, frame.GoodbyeAck}, {sayGoodbye, frame.Goodbye}}
-
 func newLink(s *Session, conn net.Conn, peer int) *link {
 	return &link{
 		s: s, conn: conn, peer: peer,
@@ -51,9 +38,9 @@ func newLink(s *Session, conn net.Conn, peer int) *link {
 	}
 }
 
-// say has the writer send control frames.
-func (l *link) say(what uint32) {
-	l.pending.Or(what)
+// queue has the writer send a control frame without a payload, or a heartbeat.
+func (l *link) queue(kind frame.Kind) {
+	l.pending.Or(1 << kind)
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -72,14 +59,16 @@ func (l *link) write() {
 			}
 			return
 		}
-		what := l.pending.Swap(0)
-		for _, say := range sayings {
-			if what&say.bit != 0 && say.kind == frame.Heartbeat {
-				_ = l.send(frame.Header{Kind: frame.Heartbeat, Op: l.s.ops.newest()}, l.s.waits.encode())
-			} else if what&say.bit != 0 {
-				// An error also reaches the reader, which knows what to make of it.
-				_ = l.send(frame.Header{Kind: say.kind}, nil)
+		pending := l.pending.Swap(0)
+		for _, kind := range [...]frame.Kind{frame.Heartbeat, frame.GoodbyeAck, frame.Goodbye} {
+			h, payload := frame.Header{Kind: kind}, []byte(nil)
+			if pending&(1<<kind) == 0 {
+				continue
 			}
+			if kind == frame.Heartbeat {
+				h.Op, payload = l.s.ops.newest(), l.s.waits.encode()
+			}
+			_ = l.send(h, payload) // an error also reaches the reader, which knows what to make of it
 		}
 	}
 }
@@ -154,7 +143,7 @@ func (l *link) handle(b []byte) error {
 	case frame.Goodbye:
 		l.left.Store(true)
 		l.s.data.PeerLeft(l.peer)
-		l.say(sayGoodbyeAck)
+		l.queue(frame.GoodbyeAck)
 	case frame.GoodbyeAck:
 		l.settle()
 	case frame.Abort:

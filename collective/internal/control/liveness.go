@@ -79,7 +79,7 @@ func (s *Session) monitor() {
 			before = now
 			for _, l := range s.links() {
 				if tick%ticksPerBeat == 0 || slow {
-					l.say(sayHeartbeat)
+					l.queue(frame.Heartbeat)
 				}
 				if l.silent.Add(1) > stallTicks && stalled {
 					s.Fail(s.Lost(l.peer, ErrSilent))

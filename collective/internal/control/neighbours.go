@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -21,16 +22,6 @@ type neighbours struct {
 
 func newNeighbours() neighbours {
 	return neighbours{dialed: map[int]*link{}, accepted: map[int]*link{}, joined: make(chan struct{})}
-}
-
-func (n *neighbours) all() []*link {
-	all := make([]*link, 0, len(n.dialed)+len(n.accepted))
-	for _, links := range []map[int]*link{n.dialed, n.accepted} {
-		for _, l := range links {
-			all = append(all, l)
-		}
-	}
-	return all
 }
 
 // distances calls do with the distance of every neighbour.
@@ -133,7 +124,8 @@ func (s *Session) attach(conn net.Conn, peer int, links map[int]*link) {
 func (s *Session) links() []*link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.neighbours.all()
+	n := &s.neighbours
+	return slices.AppendSeq(slices.Collect(maps.Values(n.dialed)), maps.Values(n.accepted))
 }
 
 // HasLeft reports whether a neighbour has said goodbye.

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/internal/frame"
 )
 
 // Config describes one rank of one generation.
@@ -159,7 +161,7 @@ func (s *Session) Leave() {
 	links := s.links()
 	for _, l := range links {
 		if s.Failed() == nil {
-			l.say(sayGoodbye)
+			l.queue(frame.Goodbye)
 		}
 	}
 	s.settle(links)
@@ -209,7 +211,7 @@ func (s *Session) admit(h hello) (replyCode, []byte) {
 	case h.to != s.cfg.Rank:
 		return replyMismatch, fmt.Appendf(nil, "this is rank %d, not %d", s.cfg.Rank, h.to)
 	case h.settings != s.cfg.Settings:
-		return replyMismatch, []byte("the two differ in ChunkBytes, Streams, Table or NoSharedMemory, or in what they know of LocalSize")
+		return replyMismatch, []byte("the two differ in ChunkBytes, Streams or NoSharedMemory, or in what they know of LocalSize")
 	case h.encrypt != s.cfg.Endpoint.encrypt:
 		return replyMismatch, fmt.Appendf(nil, "encryption is %t here, %t there", s.cfg.Endpoint.encrypt, h.encrypt)
 	case h.stall != s.cfg.StallAfter:

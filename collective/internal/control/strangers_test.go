@@ -125,15 +125,15 @@ func TestStrangersAreToldNothing(t *testing.T) {
 func TestAHelloCannotBeReplayed(t *testing.T) {
 	e, _ := listening(t, patience)
 	conn, challenge := stranger(t, e)
-	heard := message("secret", challenge, probing("job", 7))
-	if _, err := conn.Write(heard); err != nil {
+	captured := message("secret", challenge, probing("job", 7))
+	if _, err := conn.Write(captured); err != nil {
 		t.Fatal(err)
 	}
 	if answer, err := io.ReadAll(conn); err != nil || replyCode(answer[0]) != replyWelcome {
 		t.Fatalf("the member gets %q, %v", answer, err)
 	}
 	again, _ := stranger(t, e)
-	if _, err := again.Write(heard); err != nil {
+	if _, err := again.Write(captured); err != nil {
 		t.Fatal(err)
 	}
 	if answer, err := io.ReadAll(again); err != nil || replyCode(answer[0]) != replyRefused {

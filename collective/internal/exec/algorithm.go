@@ -2,9 +2,7 @@ package exec
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/regroup-io/regroup/collective/internal/control"
 	"github.com/regroup-io/regroup/collective/internal/frame"
 	"github.com/regroup-io/regroup/collective/schedule"
 )
@@ -32,15 +30,6 @@ type Rule struct {
 	Algorithm Algorithm // one that the operation has
 }
 
-// Algorithms are the algorithms of each operation that has a choice.
-var Algorithms = map[string][]Algorithm{
-	"Allreduce":     {Direct, Doubling, Halving, Ring},
-	"ReduceScatter": {Direct, Ring},
-	"Allgather":     {Direct, Bruck, Ring},
-	"Broadcast":     {Tree, Ring},
-	"Reduce":        {Direct, Tree, Ring},
-}
-
 // defaultTable holds measurements of this module's benchmark on two cores over loopback, see
 // docs/benchmarks.md: waking a thread costs about as much as sending 32 KiB, so algorithms with few
 // steps win below that, and those that send few bytes above.
@@ -60,23 +49,6 @@ var defaultTable = []Rule{
 	{"Reduce", 8, 32 << 10, Direct},
 	{"Reduce", 0, 128 << 10, Tree},
 	{"Reduce", 0, 0, Ring},
-}
-
-// ValidateTable checks a table of Options.
-func ValidateTable(table []Rule) error {
-	for i, r := range table {
-		switch all, ok := Algorithms[r.Operation]; {
-		case !ok:
-			return control.Invalid("Table[%d].Operation %q is none that has a choice", i, r.Operation)
-		case !slices.Contains(all, r.Algorithm):
-			return control.Invalid("Table[%d].Algorithm %q is none of %v, which %s knows", i, r.Algorithm, all, r.Operation)
-		case r.MaxWorld < 0:
-			return control.Invalid("Table[%d].MaxWorld %d is negative", i, r.MaxWorld)
-		case r.MaxBytes < 0:
-			return control.Invalid("Table[%d].MaxBytes %d is negative", i, r.MaxBytes)
-		}
-	}
-	return nil
 }
 
 // algorithm chooses the algorithm of an operation of so many ranks on so many bytes.

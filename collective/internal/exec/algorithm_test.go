@@ -9,7 +9,7 @@ import (
 // TestTableIsObeyed: a table that names an algorithm for an operation makes the operation use it.
 func TestTableIsObeyed(t *testing.T) {
 	for m := frame.Allreduce; m <= frame.Barrier; m++ {
-		for _, a := range Algorithms[m.String()] {
+		for _, a := range []Algorithm{Direct, Doubling, Halving, Ring, Tree, Bruck} {
 			for _, world := range []int{1, 2, 3, 4, 5, 7, 8} {
 				for _, bytes := range []int{0, 1000, 100 << 20} {
 					c := Config{World: world, Table: []Rule{{Operation: m.String(), Algorithm: a}}}

@@ -17,11 +17,11 @@ type stream struct {
 
 func (s stream) at(vector int) Mem { return Mem{Base: s.base, Disp: vector * s.stride} }
 
-// open declares a function. Every kernel does as many whole vectors as n has, and
-// returns how many elements these are.
-func (i *isa) open(name, arguments string) {
-	TEXT(name+i.name, NOSPLIT, "func("+arguments+") (done int)")
-	Pragma("noescape")
+// open declares a kernel. All have the arguments of the function that calls them by number (see
+// table), of which each uses some: what has one source calls it a. A kernel does as many whole
+// vectors as n has, and returns how many elements these are.
+func (i *isa) open(name string) {
+	TEXT(i.symbol(name), NOSPLIT, "func(kernel int, dst, a, b *byte, n int, factor float64) (done int)")
 }
 
 func pointer(argument string, stride int) stream {
@@ -59,7 +59,7 @@ func leave() {
 
 // combine makes dst = a op b. Each of the three has its own format.
 func (i *isa) combine(name string, dst, a, b format, o operation) {
-	i.open(name, "dst, a, b *byte, n int")
+	i.open(name)
 	lanes := dst.lanes(i)
 	d, x, y := pointer("dst", lanes*dst.size), pointer("a", lanes*a.size), pointer("b", lanes*b.size)
 	do, store := o.setup(i), dst.storer(i)
@@ -75,9 +75,9 @@ func (i *isa) combine(name string, dst, a, b format, o operation) {
 
 // convert makes dst = src in another format.
 func (i *isa) convert(name string, dst, src format) {
-	i.open(name, "dst, src *byte, n int")
+	i.open(name)
 	lanes := dst.lanes(i)
-	d, s := pointer("dst", lanes*dst.size), pointer("src", lanes*src.size)
+	d, s := pointer("dst", lanes*dst.size), pointer("a", lanes*src.size)
 	store := dst.storer(i)
 	loop(lanes, []stream{d, s}, func(k int) {
 		v := i.wide()
@@ -89,7 +89,7 @@ func (i *isa) convert(name string, dst, src format) {
 
 // scale multiplies dst by a factor that is first rounded to what the lanes hold.
 func (i *isa) scale(f format, multiply func(...Op)) {
-	i.open(f.name+"Scale", "dst *byte, n int, factor float64")
+	i.open(f.name + "Scale")
 	lanes := f.lanes(i)
 	d := pointer("dst", lanes*f.size)
 	one, factor := Load(Param("factor"), XMM()), i.wide()
@@ -111,8 +111,8 @@ func (i *isa) scale(f format, multiply func(...Op)) {
 
 // stream copies past the caches. dst must lie on a multiple of the vector.
 func (i *isa) stream() {
-	i.open("stream", "dst, src *byte, n int")
-	d, s := pointer("dst", i.bytes), pointer("src", i.bytes)
+	i.open("stream")
+	d, s := pointer("dst", i.bytes), pointer("a", i.bytes)
 	loop(i.bytes, []stream{d, s}, func(k int) {
 		v := i.wide()
 		VMOVUPS(s.at(k), v)

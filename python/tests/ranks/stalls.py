@@ -20,6 +20,7 @@ def case_two_sets():
         else:
             hvd.allreduce(one, name="in all")
     except hvd.HorovodInternalError as e:
-        assert "the limit" in str(e) or "aborted" in str(e), e
+        # The rank that has met its limit first may have ended before the others meet theirs.
+        assert any(part in str(e) for part in ("the limit", "aborted", "its process is dead")), e
     else:
         raise AssertionError("numbers came out of it")

@@ -102,9 +102,3 @@ EXPORT ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t t, i
 EXPORT ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t t, int peer, ncclComm_t c, void *stream) {
   return call("Recv", c, stream, (struct operation){RECV, NULL, recv, count, t, 0, peer}, 0, 1);
 }
-
-#if FAKE_VERSION >= 22803
-EXPORT ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t t, ncclComm_t c, void *stream) {
-  return call("AlltoAll", c, stream, (struct operation){ALLTOALL, send, recv, count, t, 0, 0}, c->world, c->world);
-}
-#endif

@@ -182,7 +182,7 @@ static int run(struct job *job) {
     struct operation *o = &job->operations[k];
     size_t bytes = o->count * sizeOf(o->type);
     for (int r = 0; ok && r < n; r++)
-      if (parts[k][r] && (o->kind == ALLGATHER || o->kind == ALLTOALL)) memcpy(o->recv + (size_t)r * bytes, parts[k][r], bytes);
+      if (parts[k][r] && o->kind == ALLGATHER) memcpy(o->recv + (size_t)r * bytes, parts[k][r], bytes);
     if (ok && o->kind == BROADCAST) memcpy(o->recv, parts[k][o->root], bytes);
     if (ok && (o->kind == ALLREDUCE || o->kind == REDUCESCATTER || (o->kind == REDUCE && c->rank == o->root)))
       reduce(c, o, o->recv, parts[k]);

@@ -98,7 +98,7 @@ size_t sizeOf(ncclDataType_t t);
 
 // exchange.c
 struct operation {
-  enum { ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, SEND, RECV } kind;
+  enum { ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, SEND, RECV } kind;
   const char *send;
   char *recv;
   size_t count; // elements per rank and direction

@@ -1,6 +1,4 @@
-//go:build cgo
-
-package main
+package queue
 
 import (
 	"bufio"
@@ -13,12 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/regroup-io/regroup/collective/queue"
+	"github.com/regroup-io/regroup/collective"
 )
 
-// timeline writes the phases of named operations to a file, in the trace event format of Chrome: a
-// row ("process") for each name, like Horovod's timeline.
-type timeline struct {
+// Timeline writes the phases of named operations to a file, in the trace event format of Chrome: a
+// row ("process") for each name, like Horovod's timeline. The zero value writes nothing.
+type Timeline struct {
 	on atomic.Bool // without a timeline, operations pay nothing
 
 	mu     sync.Mutex
@@ -31,12 +29,12 @@ type timeline struct {
 	err    error
 }
 
-// start begins a file. It ends the current one first.
-func (t *timeline) start(path string, markCycles bool) error {
-	_ = t.stop() // whatever the result of the previous one
+// Start begins a file. It ends the current one first.
+func (t *Timeline) Start(path string, markCycles bool) error {
+	_ = t.Stop() // whatever the result of the previous one
 	f, err := os.Create(path)
 	if err != nil {
-		return invalidf("the timeline cannot be written: %v", err)
+		return fmt.Errorf("%w: the timeline cannot be written: %w", collective.ErrInvalid, err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,8 +45,8 @@ func (t *timeline) start(path string, markCycles bool) error {
 	return t.err
 }
 
-// stop ends the file, and returns the error of writing it.
-func (t *timeline) stop() error {
+// Stop ends the file, and returns the error of writing it.
+func (t *Timeline) Stop() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.file == nil {
@@ -65,9 +63,10 @@ func (t *timeline) stop() error {
 	return t.err
 }
 
-func (t *timeline) now() float64 { return float64(time.Since(t.begin)) / float64(time.Microsecond) }
+func (t *Timeline) now() float64 { return float64(time.Since(t.begin)) / float64(time.Microsecond) }
 
-func (t *timeline) observe(e queue.Event) {
+// Observe writes a phase; it is for Options.Observe.
+func (t *Timeline) Observe(e Event) {
 	if !t.on.Load() {
 		return
 	}
@@ -78,22 +77,22 @@ func (t *timeline) observe(e queue.Event) {
 	}
 	method := strings.ToUpper(e.Method.String())
 	switch e.Phase {
-	case queue.Submitted:
+	case Submitted:
 		t.endPhase(e.Name)
 		t.beginPhase(e.Name, "NEGOTIATE_"+method, nil)
-	case queue.Began:
+	case Began:
 		t.endPhase(e.Name)
 		t.beginPhase(e.Name, method, map[string]any{"packed": e.Packed})
-	case queue.Ended:
+	case Ended:
 		t.endPhase(e.Name)
-	case queue.CycleBegan:
+	case CycleBegan:
 		if t.cycles {
 			t.write(map[string]any{"name": "CYCLE_START", "ph": "i", "s": "g", "pid": 0, "ts": t.now()}, ",\n")
 		}
 	}
 }
 
-func (t *timeline) beginPhase(name, phase string, args map[string]any) {
+func (t *Timeline) beginPhase(name, phase string, args map[string]any) {
 	row, known := t.rows[name]
 	if !known {
 		row = len(t.rows) + 1
@@ -108,7 +107,7 @@ func (t *timeline) beginPhase(name, phase string, args map[string]any) {
 	t.write(e, ",\n")
 }
 
-func (t *timeline) endPhase(name string) {
+func (t *Timeline) endPhase(name string) {
 	if _, begun := t.open[name]; begun {
 		delete(t.open, name)
 		t.write(map[string]any{"ph": "E", "pid": t.rows[name], "tid": 0, "ts": t.now()}, ",\n")
@@ -116,7 +115,7 @@ func (t *timeline) endPhase(name string) {
 }
 
 // write adds an event, and flushes soon, so that a process that dies leaves most of the file.
-func (t *timeline) write(event map[string]any, suffix string) {
+func (t *Timeline) write(event map[string]any, suffix string) {
 	b, err := json.Marshal(event)
 	if err == nil {
 		_, err = fmt.Fprintf(t.out, "%s%s", b, suffix)

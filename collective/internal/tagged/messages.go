@@ -1,22 +1,36 @@
-//go:build cgo
-
-package main
+// Package tagged matches messages with receives by their tags, as MPI does: a communicator delivers
+// messages in the order in which they were sent, and receivers may want another.
+package tagged
 
 import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/regroup-io/regroup/collective"
 )
 
-// matchQueue matches the messages of one rank with calls of RG_RECV by their tags, as MPI does. A
-// message has a header of two numbers, its tag and its length. The communicator delivers messages
-// in the order in which they were sent; receivers may want another.
-type matchQueue struct {
+// Messages are the tagged messages of one communicator, which sends no others. A message has a
+// header of two numbers, its tag and its length. The methods are safe for concurrent use, except
+// that messages to one rank are sent one after the other.
+type Messages struct {
+	c *collective.Communicator
+
+	mu     sync.Mutex
+	queues map[int]*queue
+}
+
+// New returns the messages of a communicator.
+func New(c *collective.Communicator) *Messages { return &Messages{c: c, queues: map[int]*queue{}} }
+
+// queue matches the messages of one rank.
+type queue struct {
 	from int
-	c    *communicator
+	c    *collective.Communicator
 
 	mu         sync.Mutex
 	posted     []*pendingRecv // in the order of the calls
@@ -24,11 +38,11 @@ type matchQueue struct {
 	reading    bool
 }
 
-// pendingRecv is a RG_RECV that waits for its message.
+// pendingRecv is a receive that waits for its message.
 type pendingRecv struct {
 	tag  int64
 	into []byte
-	r    *request
+	end  func(error)
 
 	// From any rank: it is in the queues of all ranks until claimed, by the first that has its
 	// message, which writes its rank to source.
@@ -49,71 +63,60 @@ func (w *pendingRecv) claim(from int) bool {
 	return true
 }
 
-// unexpectedMessage is a message that has arrived before its RG_RECV.
+// unexpectedMessage is a message that has arrived before its receive.
 type unexpectedMessage struct {
 	tag  int64
 	body []byte
 }
 
-const tagHeaderLen = 16
+const headerLen = 16
 
-func (c *communicator) matchQueue(from int) *matchQueue {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.matchQueues[from] == nil {
-		c.matchQueues[from] = &matchQueue{from: from, c: c}
+func (m *Messages) of(rank int) *queue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queues[rank] == nil {
+		m.queues[rank] = &queue{from: rank, c: m.c}
 	}
-	return c.matchQueues[from]
+	return m.queues[rank]
 }
 
-// sendTagged sends a message. It runs on the send queue of that rank, so headers and bodies are
-// not interleaved.
-func (c *communicator) sendTagged(to int, tag int64, p []byte) error {
-	head := make([]byte, tagHeaderLen)
+// Send sends a message and returns when p may be reused.
+func (m *Messages) Send(to int, tag int64, p []byte) error {
+	head := make([]byte, headerLen)
 	binary.NativeEndian.PutUint64(head, uint64(tag))
 	binary.NativeEndian.PutUint64(head[8:], uint64(len(p)))
-	if err := c.Send(context.Background(), to, head); err != nil || len(p) == 0 {
+	if err := m.c.Send(context.Background(), to, head); err != nil || len(p) == 0 {
 		return err
 	}
-	return c.Send(context.Background(), to, p)
+	return m.c.Send(context.Background(), to, p)
 }
 
-// recv posts a receive, for a message that may have arrived already.
-func (q *matchQueue) recv(tag int64, into []byte) (*request, error) {
-	r, err := q.c.newRequest()
-	if err != nil {
-		return nil, err
-	}
-	q.post(&pendingRecv{tag: tag, into: into, r: r})
-	return r, nil
+// Recv posts a receive, for a message that may have arrived already. end is called once, with an
+// error of collective.ErrInvalid if the message has another length than into.
+func (m *Messages) Recv(from int, tag int64, into []byte, end func(error)) {
+	m.of(from).post(&pendingRecv{tag: tag, into: into, end: end})
 }
 
-// recvAny posts a receive for the first message with a tag, of any rank. source is set before the
-// request ends.
-func (c *communicator) recvAny(tag int64, into []byte, source *int32) (*request, error) {
-	r, err := c.newRequest()
-	if err != nil {
-		return nil, err
-	}
-	w := &pendingRecv{tag: tag, into: into, r: r, any: true, source: source}
-	for rank := range c.World() {
-		if rank != c.Rank() && !c.matchQueue(rank).post(w) {
+// RecvAny is Recv for the first message with a tag, of any rank. source is set before end is called.
+func (m *Messages) RecvAny(tag int64, into []byte, source *int32, end func(error)) {
+	w := &pendingRecv{tag: tag, into: into, end: end, any: true, source: source}
+	for rank := range m.c.World() {
+		if rank != m.c.Rank() && !m.of(rank).post(w) {
 			break
 		}
 	}
-	return r, nil
 }
 
 // post gives w a message that has arrived, or keeps it until one does. It reports whether w still
 // waits.
-func (q *matchQueue) post(w *pendingRecv) bool {
+func (q *queue) post(w *pendingRecv) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, m := range q.unexpected {
 		if m.tag == w.tag {
 			if w.claim(q.from) {
 				q.unexpected = slices.Delete(q.unexpected, i, i+1)
-				w.r.end(w.take(m.body))
+				w.end(w.take(m.body))
 			}
 			return false
 		}
@@ -128,15 +131,16 @@ func (q *matchQueue) post(w *pendingRecv) bool {
 
 func (w *pendingRecv) take(body []byte) error {
 	if len(body) != len(w.into) {
-		return invalidf("a message of %d bytes with tag %d has come, where %d were to be received", len(body), w.tag, len(w.into))
+		return fmt.Errorf("%w: a message of %d bytes with tag %d has come, where %d were to be received",
+			collective.ErrInvalid, len(body), w.tag, len(w.into))
 	}
 	copy(w.into, body)
 	return nil
 }
 
 // read delivers messages for as long as receives are posted.
-func (q *matchQueue) read() {
-	head := make([]byte, tagHeaderLen)
+func (q *queue) read() {
+	head := make([]byte, headerLen)
 	for {
 		q.mu.Lock()
 		q.posted = slices.DeleteFunc(q.posted, func(w *pendingRecv) bool { return w.claimed.Load() })
@@ -155,7 +159,7 @@ func (q *matchQueue) read() {
 		w := q.match(tag)
 		q.mu.Unlock()
 		if w != nil && n == len(w.into) {
-			w.r.end(q.body(w.into))
+			w.end(q.body(w.into))
 			continue
 		}
 		body := make([]byte, n)
@@ -164,12 +168,12 @@ func (q *matchQueue) read() {
 		case w == nil && err == nil:
 			q.addUnexpected(unexpectedMessage{tag, body})
 		case w != nil:
-			w.r.end(cmp.Or(err, w.take(body)))
+			w.end(cmp.Or(err, w.take(body)))
 		}
 	}
 }
 
-func (q *matchQueue) body(into []byte) error {
+func (q *queue) body(into []byte) error {
 	if len(into) == 0 {
 		return nil
 	}
@@ -177,7 +181,7 @@ func (q *matchQueue) body(into []byte) error {
 }
 
 // match removes and returns the oldest receive with this tag. The caller holds mu.
-func (q *matchQueue) match(tag int64) *pendingRecv {
+func (q *queue) match(tag int64) *pendingRecv {
 	for i := 0; i < len(q.posted); i++ {
 		if w := q.posted[i]; w.tag == tag {
 			q.posted = slices.Delete(q.posted, i, i+1)
@@ -191,24 +195,24 @@ func (q *matchQueue) match(tag int64) *pendingRecv {
 }
 
 // addUnexpected keeps a message, unless a receive for it has just been posted.
-func (q *matchQueue) addUnexpected(m unexpectedMessage) {
+func (q *queue) addUnexpected(m unexpectedMessage) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w := q.match(m.tag); w != nil {
-		w.r.end(w.take(m.body))
+		w.end(w.take(m.body))
 		return
 	}
 	q.unexpected = append(q.unexpected, m)
 }
 
-func (q *matchQueue) fail(err error) {
+func (q *queue) fail(err error) {
 	q.mu.Lock()
 	posted := q.posted
 	q.posted = nil
 	q.mu.Unlock()
 	for _, w := range posted {
 		if w.claim(q.from) {
-			w.r.end(err)
+			w.end(err)
 		}
 	}
 }

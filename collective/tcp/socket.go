@@ -2,20 +2,19 @@ package tcp
 
 import (
 	"net"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // tuneSocket sets socket options that package net does not offer.
-func tuneSocket(conn *net.TCPConn, silent time.Duration, pace int) error {
+func tuneSocket(conn *net.TCPConn, pace int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var set error
 	err = raw.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silent.Milliseconds()))
+		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silentAfter.Milliseconds()))
 		if set == nil && pace > 0 {
 			set = unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, uint64(pace))
 		}

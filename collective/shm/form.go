@@ -39,12 +39,6 @@ func (f *formation) member() member {
 	return m
 }
 
-// agree takes part in a round with a problem, or with none.
-func (f *formation) agree(problem error) error {
-	_, err := f.decide(vote{}.with(problem))
-	return err
-}
-
 // decide takes part in a round.
 func (f *formation) decide(mine vote) (vote, error) {
 	all, err := f.round(mine)

@@ -89,7 +89,7 @@ func Join(ctx context.Context, rank, size int, conn net.Conn, arena *Arena, maps
 	if socket != nil {
 		defer func() { _ = socket.Close() }()
 	}
-	if err := f.agree(problem); err != nil {
+	if _, err := f.decide(vote{}.with(problem)); err != nil {
 		return nil, err
 	}
 	var t attachments
@@ -170,7 +170,7 @@ func (f *formation) acceptRequests(l *net.UnixListener, key string) (fds []int, 
 		if err != nil || subtle.ConstantTimeCompare([]byte(h.Key), []byte(key)) != 1 ||
 			h.Rank < 1 || h.Rank >= f.size || sockets[h.Rank] != nil || len(got) > 1 {
 			closeAll(got)
-			_ = c.Close() // somebody else
+			_ = c.Close() // from no member
 			continue
 		}
 		sockets[h.Rank], members[h.Rank] = c, h.Member
