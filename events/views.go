@@ -270,8 +270,8 @@ type JobHead struct {
 	OpenIncident *IncidentOpened  `json:"open_incident"`
 }
 
-// PoolView is the scheduler's only document. The queue is stored as a table, because it may have tens
-// of thousands of jobs.
+// PoolView is the scheduler's only document. The queue is stored as a table, because it may have
+// tens of thousands of jobs.
 type PoolView struct {
 	Jobs  map[ident.JobID]PlacementView // every job that has not ended
 	Queue []ident.JobID                 // those that wait to be placed, in order of service
