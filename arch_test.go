@@ -63,7 +63,7 @@ var layers = []layer{
 	{"events/roster", []string{"events/columns", "events/errcode", "events/ident", "events/limits"}, nil, nil, "facts and views have lists of workers"},
 	{"events/bodies", []string{"events", "events/errcode", "events/ident", "events/limits", "events/roster", "events/spec"}, nil, nil, "every reader of messages decodes alike"},
 	{"internal/english", nil, nil, pureStd, "messages of every layer count things"},
-	{"events", []string{"events/broker", "events/errcode", "events/ident", "events/limits", "events/roster", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
+	{"events", []string{"events/broker", "events/columns", "events/errcode", "events/ident", "events/limits", "events/roster", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
 	{"events/access", []string{"events", "events/errcode", "events/ident"}, nil, pureStd, "who may do what is decided from the catalogue alone"},
 	{"events/cloudevent", []string{"events", "events/bodies", "events/broker", "events/errcode", "events/limits", "events/spec", "events/tracing"}, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the wire form, nothing else"},
 	{"events/document", []string{"events", "events/broker", "events/errcode", "events/limits"}, []string{"github.com/klauspost/compress/zstd"}, nil, "it is the stored form, nothing else"},

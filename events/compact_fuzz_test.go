@@ -19,7 +19,7 @@ func again[T any](t *testing.T, b []byte) {
 	}
 	first, err := json.Marshal(v)
 	if err != nil {
-		t.Fatalf("%T: understood and not said again: %v", v, err)
+		t.Fatalf("%T: decoded and not encoded again: %v", v, err)
 	}
 	if err := json.Unmarshal(first, &w); err != nil {
 		t.Fatalf("%T: %s is not understood: %v", v, first, err)

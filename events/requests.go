@@ -197,8 +197,8 @@ type Alive struct {
 	Replica string `json:"replica"`
 }
 
-// ProgressQuery asks the registry for jobs' progress (verb heard). Every replica has it in memory
-// from the agents' signals.
+// ProgressQuery asks the registry for jobs' progress (verb progress). Every replica has it in
+// memory from the agents' signals.
 type ProgressQuery struct {
 	Jobs []ident.JobID `json:"jobs"`
 }

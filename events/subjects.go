@@ -94,7 +94,7 @@ func (s Submitter) Source() string {
 	return submitterSource + s.Name + submitterUser + s.User
 }
 
-// SubmitterOf returns the submitter with this source; false if it is the source of somebody else.
+// SubmitterOf returns the submitter with this source; false if it is no source of one.
 func SubmitterOf(source string) (Submitter, bool) {
 	rest, ok := strings.CutPrefix(source, submitterSource)
 	name, user, named := strings.Cut(rest, submitterUser)
@@ -265,6 +265,21 @@ func (s Service) Consumes() []string {
 	return all
 }
 
+// ServiceConsumer is a durable consumer that a service may have on a stream that it consumes.
+type ServiceConsumer struct{ Service, Stream, Durable string }
+
+// ServiceConsumers returns the consumers of all services.
+func ServiceConsumers() (all []ServiceConsumer) {
+	for _, s := range Services() {
+		for _, stream := range s.Consumes() {
+			for _, d := range s.Durables() {
+				all = append(all, ServiceConsumer{s.Name, stream, d})
+			}
+		}
+	}
+	return all
+}
+
 // Streams returns the names of all streams, those of buckets included.
 func Streams() []string {
 	all := []string{StreamCommands, StreamFacts, StreamLaunches, StreamLogs, StreamSpans}
@@ -284,6 +299,29 @@ func BucketSubject(bucket, key string) string { return "$KV." + bucket + "." + k
 // anybody waits for a reply.
 func Reserved(subject string) bool {
 	return strings.HasPrefix(subject, root) || strings.HasPrefix(subject, "$")
+}
+
+// Match reports whether a subject matches a pattern with * (one token) and > (the rest).
+func Match(pattern, subject string) bool {
+	for {
+		p, restP, moreP := strings.Cut(pattern, ".")
+		if p == ">" {
+			return subject != ""
+		}
+		s, restS, moreS := strings.Cut(subject, ".")
+		if p != s && p != "*" || moreP != moreS {
+			return false
+		}
+		if !moreP {
+			return true
+		}
+		pattern, subject = restP, restS
+	}
+}
+
+// MatchAny reports whether one of the patterns matches a subject.
+func MatchAny(patterns []string, subject string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return Match(p, subject) })
 }
 
 // ServiceNames returns the names of Services.

@@ -1,13 +1,14 @@
 package events
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/columns"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/roster"
@@ -269,8 +270,8 @@ type JobHead struct {
 	OpenIncident *IncidentOpened  `json:"open_incident"`
 }
 
-// PoolView is the scheduler's only document. A queued job takes one short line in it, because there
-// may be tens of thousands.
+// PoolView is the scheduler's only document. The queue is stored as a table, because it may have
+// tens of thousands of jobs.
 type PoolView struct {
 	Jobs  map[ident.JobID]PlacementView // every job that has not ended
 	Queue []ident.JobID                 // those that wait to be placed, in order of service
@@ -280,44 +281,36 @@ type PoolView struct {
 	MaxSlots int         // slots that a job could ever get with the present nodes
 }
 
-// poolJSON is the stored form.
+// poolJSON is the stored form: the queue is a table of columns.
 type poolJSON struct {
-	Jobs    map[ident.JobID]PlacementView `json:"jobs"`
-	Queue   string                        `json:"queue,omitempty"`   // a line for each: job min max, and the number of its reason
-	Reasons []string                      `json:"reasons,omitempty"` // of the queue
-	Holder  ident.JobID                   `json:"holder,omitempty"`
-	Room    string                        `json:"room,omitempty"`
-	Most    int                           `json:"most,omitempty"`
+	Jobs     map[ident.JobID]PlacementView `json:"jobs"` // without those of the queue
+	Queue    columns.Texts                 `json:"queue,omitempty"`
+	Min      columns.Column[int]           `json:"min,omitempty"`
+	Max      columns.Column[int]           `json:"max,omitempty"`
+	Waiting  columns.Runs                  `json:"waiting,omitzero"`
+	Head     ident.JobID                   `json:"head,omitempty"`
+	Capacity string                        `json:"capacity,omitempty"`
+	MaxSlots int                           `json:"max_slots,omitempty"`
 }
 
 // MarshalJSON encodes the stored form.
 func (p PoolView) MarshalJSON() ([]byte, error) {
-	out := poolJSON{Holder: p.Head, Room: p.Capacity, Most: p.MaxSlots, Jobs: make(map[ident.JobID]PlacementView, len(p.Jobs)-len(p.Queue))}
-	queued := make(map[ident.JobID]bool, len(p.Queue))
-	reasons := map[string]int{}
-	text := make([]byte, 0, 32*len(p.Queue))
-	for _, id := range p.Queue {
+	queue := slices.DeleteFunc(slices.Clone(p.Queue), func(id ident.JobID) bool {
 		row, ok := p.Jobs[id]
-		if !ok || len(row.Places) > 0 {
-			continue
-		}
-		n, known := reasons[row.Waiting]
-		if !known {
-			n = len(out.Reasons)
-			reasons[row.Waiting], out.Reasons = n, append(out.Reasons, row.Waiting)
-		}
-		queued[id] = true
-		text = append(append(text, id...), ' ')
-		text = append(strconv.AppendInt(text, int64(row.Workers.Min), 10), ' ')
-		text = append(strconv.AppendInt(text, int64(row.Workers.Max), 10), ' ')
-		text = append(strconv.AppendInt(text, int64(n), 10), '\n')
+		return !ok || len(row.Places) > 0
+	})
+	row, n := func(i int) PlacementView { return p.Jobs[queue[i]] }, len(queue)
+	out := poolJSON{
+		Jobs:    maps.Clone(p.Jobs),
+		Queue:   columns.MakeTexts(n, func(i int) ident.JobID { return queue[i] }),
+		Min:     columns.Make(n, func(i int) int { return row(i).Workers.Min }),
+		Max:     columns.Make(n, func(i int) int { return row(i).Workers.Max }),
+		Waiting: columns.MakeRuns(n, func(i int) string { return row(i).Waiting }),
+		Head:    p.Head, Capacity: p.Capacity, MaxSlots: p.MaxSlots,
 	}
-	for id, row := range p.Jobs {
-		if !queued[id] {
-			out.Jobs[id] = row
-		}
+	for _, id := range queue {
+		delete(out.Jobs, id)
 	}
-	out.Queue = string(text)
 	return json.Marshal(out)
 }
 
@@ -327,29 +320,22 @@ func (p *PoolView) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*p = PoolView{Jobs: in.Jobs, Head: in.Holder, Capacity: in.Room, MaxSlots: in.Most}
+	*p = PoolView{Jobs: in.Jobs, Head: in.Head, Capacity: in.Capacity, MaxSlots: in.MaxSlots}
 	if p.Jobs == nil {
 		p.Jobs = map[ident.JobID]PlacementView{}
 	}
-	for line := range strings.Lines(in.Queue) {
-		f := strings.Fields(line)
-		if len(f) != 4 {
-			return errcode.Errorf(errcode.Invalid, "queue: %q is no line of a job, its workers and its reason", shortened(line))
-		}
-		low, errLow := strconv.Atoi(f[1])
-		high, errHigh := strconv.Atoi(f[2])
-		n, errReason := strconv.Atoi(f[3])
-		if errLow != nil || errHigh != nil || errReason != nil || n < 0 || n >= len(in.Reasons) {
-			return errcode.Errorf(errcode.Invalid, "queue: %q is no line of a job, its workers and its reason", shortened(line))
-		}
-		id := ident.JobID(f[0])
-		p.Jobs[id] = PlacementView{Workers: spec.Workers{Min: low, Max: high}, Waiting: in.Reasons[n]}
-		p.Queue = append(p.Queue, id)
+	n := in.Queue.Len()
+	queue, err := columns.Split[ident.JobID](in.Queue, n)
+	waiting, wrong := columns.Expand[string](in.Waiting, n)
+	if err = cmp.Or(err, wrong, columns.Check(n, in.Min, in.Max)); err != nil {
+		return errcode.Errorf(errcode.Invalid, "queue: %w", err)
+	}
+	p.Queue = queue
+	for i, id := range queue {
+		p.Jobs[id] = PlacementView{Workers: spec.Workers{Min: in.Min.At(i), Max: in.Max.At(i)}, Waiting: waiting.At(i)}
 	}
 	return nil
 }
-
-func shortened(s string) string { return s[:min(len(s), 80)] }
 
 // UnmarshalJSON decodes a view and sets the job's id of its workers.
 func (v *JobView) UnmarshalJSON(b []byte) error {

@@ -53,37 +53,37 @@ func TestSignalsCrossAccounts(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			var mu sync.Mutex
-			heard := map[string]int{}
+			received := map[string]int{}
 			for _, to := range c.to {
 				ready := make(chan struct{})
 				background(t, func(ctx context.Context) error {
 					return ports[to].Signals.Hear(ctx, c.pattern, "", func(_ string, data []byte) {
 						mu.Lock()
 						defer mu.Unlock()
-						heard[to+" heard "+string(data)]++
+						received[to+" heard "+string(data)]++
 					}, func() { close(ready) })
 				})
 				next(t, ready, "it listens")
 			}
 			for _, from := range c.from {
 				for try := 0; ; try++ { // a broker that has heard of no listener passes nothing on
-					said := fmt.Sprint(from, " ", try)
-					must(t, ports[from].Signals.Send(c.subject, []byte(said)))
+					sent := fmt.Sprint(from, " ", try)
+					must(t, ports[from].Signals.Send(c.subject, []byte(sent)))
 					reached := func() bool {
 						mu.Lock()
 						defer mu.Unlock()
-						return !slices.ContainsFunc(c.to, func(to string) bool { return heard[to+" heard "+said] == 0 })
+						return !slices.ContainsFunc(c.to, func(to string) bool { return received[to+" heard "+sent] == 0 })
 					}
 					if eventually(reached) {
 						break
 					} else if try == 10 {
-						t.Fatalf("%s: %v", said, heard)
+						t.Fatalf("%s: %v", sent, received)
 					}
 				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for s, n := range heard {
+			for s, n := range received {
 				if n > 1 && c.once {
 					t.Errorf("%s %d times", s, n)
 				}

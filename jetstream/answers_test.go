@@ -48,8 +48,8 @@ func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 	wantCode(t, err, errcode.Invalid)
 }
 
-// TestAnAgentThatAsksItselfMayPublishNoMore: a broker that lets somebody answer what it hears lets
-// it publish there, also if it has asked itself.
+// TestAnAgentThatAsksItselfMayPublishNoMore: a broker that lets a client answer what it receives
+// lets it publish there, also if it has asked itself.
 func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -71,7 +71,7 @@ func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 			beats[subject]++
 		}, nil)
 	})
-	heard := func(n ident.NodeID) int {
+	heartbeats := func(n ident.NodeID) int {
 		mu.Lock()
 		defer mu.Unlock()
 		return beats[events.HeartbeatSubject(n)]
@@ -103,11 +103,11 @@ func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 			await(t, string(r)+" is refused to publish to "+s, func() bool { return v.has(s) })
 		}
 		// What it may publish arrives after all that.
-		before := heard(i.Node)
+		before := heartbeats(i.Node)
 		await(t, "its own heartbeat is heard", func() bool {
-			return nc.Publish(events.HeartbeatSubject(i.Node), nil) == nil && heard(i.Node) > before
+			return nc.Publish(events.HeartbeatSubject(i.Node), nil) == nil && heartbeats(i.Node) > before
 		})
-		if heard("node-b") > 0 {
+		if heartbeats("node-b") > 0 {
 			t.Errorf("%s has sent a heartbeat of another node", r)
 		}
 		for s, stream := range stored {

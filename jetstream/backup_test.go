@@ -214,7 +214,7 @@ func TestABackupThatFailedBlocksNoOther(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(others, "KV_jobs.snapshot"), []byte("half"), 0o600))
 	must(t, os.WriteFile(filepath.Join(others, "notes"), []byte("mine"), 0o600))
 	if _, err := s.Conn.Backup(within(t, patience), others, "1.2.3"); errcode.Of(err) != errcode.Conflict {
-		t.Errorf("beside a file of somebody else: %v, want Conflict", err)
+		t.Errorf("beside a file of another program: %v, want Conflict", err)
 	}
 	if left, err := os.ReadDir(others); err != nil || len(left) != 2 {
 		t.Errorf("it has left %v, %v", left, err)

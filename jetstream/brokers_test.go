@@ -42,8 +42,8 @@ func TestAStoppedBrokerIsSeen(t *testing.T) {
 			return n == len(events.Streams())
 		}
 	}
-	well := func(r broker.ReplicaState) bool { return r.Current && !r.Offline && r.Lag == 0 }
-	await(t, "every copy is current", every(well))
+	healthy := func(r broker.ReplicaState) bool { return r.Current && !r.Offline && r.Lag == 0 }
+	await(t, "every copy is current", every(healthy))
 
 	s.Stop(away)
 	await(t, "every copy of "+name+" is offline", every(func(r broker.ReplicaState) bool { return r.Offline }))
@@ -60,7 +60,7 @@ func TestAStoppedBrokerIsSeen(t *testing.T) {
 	})
 
 	s.Start(t, away)
-	await(t, "every copy is current again", every(well))
+	await(t, "every copy is current again", every(healthy))
 }
 
 // TestReadersSeeBacklogs: those who read may ask about the consumers of the services. Who may not

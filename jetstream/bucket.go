@@ -132,12 +132,13 @@ func (b bucket) put(ctx context.Context, what, subject string, data []byte, h na
 	}
 }
 
-func refusedWith(err error, code js.ErrorCode) bool {
-	var api *js.APIError
-	return errors.As(err, &api) && api.ErrorCode == code
+// refusedWith reports whether the server has refused with one of the codes.
+func refusedWith(err error, codes ...js.ErrorCode) bool {
+	api, ok := errors.AsType[*js.APIError](err)
+	return ok && slices.Contains(codes, api.ErrorCode)
 }
 
-func removed(m broker.Stored) bool { return headerValue(m.Header, headerOperation) != "" }
+func removed(m broker.Stored) bool { return broker.HeaderValue(m.Header, headerOperation) != "" }
 
 // value returns a non-nil slice, so that an empty value differs from none.
 func value(m broker.Stored) []byte {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/tracing"
 )
@@ -36,8 +37,8 @@ func (p calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 		if err != nil {
 			return err
 		}
-		if code := headerValue(m.Header, events.HeaderErrorCode); code != "" {
-			refusal = &errcode.Error{Code: errcode.Code(code), Text: headerValue(m.Header, events.HeaderErrorText)}
+		if code := broker.HeaderValue(m.Header, events.HeaderErrorCode); code != "" {
+			refusal = &errcode.Error{Code: errcode.Code(code), Text: broker.HeaderValue(m.Header, events.HeaderErrorText)}
 		}
 		out = m.Data
 		return nil
@@ -99,7 +100,7 @@ func (p calls) Serve(ctx context.Context, subject, queue string, handle func(ctx
 
 func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.Context, data []byte) ([]byte, error)) {
 	reply := &nats.Msg{Subject: m.Reply, Header: nats.Header{}}
-	ctx = tracing.NewContext(ctx, headerValue(m.Header, events.HeaderTrace))
+	ctx = tracing.NewContext(ctx, broker.HeaderValue(m.Header, events.HeaderTrace))
 	data, err := p.guarded(ctx, m, handle)
 	if m.Reply == "" || events.Reserved(m.Reply) {
 		return // nobody waits; and nobody may write through the answers of a service

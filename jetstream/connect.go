@@ -149,7 +149,7 @@ func (c *Conn) unreached(err error) error {
 			return errcode.Errorf(errcode.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
-		return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
+		return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: nothing was received from there in the time given", redacted(c.opt))
 	}
 	return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
 }

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	defaultAckWait  = 2 * time.Second
-	defaultParallel = 256
 	// consumeAhead limits the messages fetched ahead: their AckWait runs too.
 	consumeAhead = 32
 	// ackPending limits the unsettled messages of all processes together; it must exceed what
@@ -26,12 +24,7 @@ const (
 
 // Consume implements broker.Log.
 func (p logPort) Consume(ctx context.Context, k broker.Consumer, handle func(broker.Delivery)) error {
-	if k.AckWait == 0 {
-		k.AckWait = defaultAckWait
-	}
-	if k.Parallel == 0 {
-		k.Parallel = defaultParallel
-	}
+	k = k.WithDefaults()
 	w := &consuming{c: p.c, k: k, handle: handle, slots: make(chan struct{}, k.Parallel), ctx: ctx}
 	defer w.running.Wait()
 	return p.c.repeat(ctx, "consume "+k.Stream+" as "+k.Durable, w.run)
@@ -96,7 +89,7 @@ func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
 
 // traced returns a context for log lines about a message.
 func traced(m js.Msg) context.Context {
-	return tracing.NewContext(context.Background(), headerValue(m.Headers(), events.HeaderTrace))
+	return tracing.NewContext(context.Background(), broker.HeaderValue(m.Headers(), events.HeaderTrace))
 }
 
 // deliver passes one message to the handler and keeps its slot until it is settled, or until the

@@ -77,8 +77,8 @@ func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
 func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
-	said := &lines{}
-	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, said.logger())
+	logged := &lines{}
+	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, logged.logger())
 	other, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
 	must(t, err)
 	_, err = other.Issue(i, 0)
@@ -89,7 +89,7 @@ func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
 	must(t, err)
 	for n, text := range [][]byte{stranger, another, []byte("-----BEGIN NATS USER JWT-----\nhalf")} {
 		must(t, os.WriteFile(path, text, 0o600))
-		await(t, "it says so", func() bool { return said.count("not usable") == n+1 })
+		await(t, "it says so", func() bool { return logged.count("not usable") == n+1 })
 		must(t, c.Ready(within(t, patience)))
 	}
 	looks := g.log.count("authentication error")

@@ -148,10 +148,7 @@ func (c *Conn) insist(ctx context.Context, what, subject string, limit time.Dura
 }
 
 // full distinguishes a lack of space, which is permanent, from a lack of a leader.
-func full(err error) bool {
-	var api *js.APIError
-	return errors.As(err, &api) && (api.ErrorCode == apiNoStorage || api.ErrorCode == apiNoResources || api.ErrorCode == apiStoreFailed)
-}
+func full(err error) bool { return refusedWith(err, apiNoStorage, apiNoResources, apiStoreFailed) }
 
 func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {

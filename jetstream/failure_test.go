@@ -28,12 +28,12 @@ import (
 func fact(entity string) string { return events.FactSubject("dev.regroup.job.a.v1", entity) }
 
 // readers runs one of each blocking reader, with their output in channels.
-type readers struct{ followed, consumed, watched, heard, launched chan string }
+type readers struct{ followed, consumed, watched, received, launched chan string }
 
 func startReaders(t *testing.T, p broker.Ports) readers {
 	t.Helper()
 	r := readers{}
-	for _, c := range []*chan string{&r.followed, &r.consumed, &r.watched, &r.heard, &r.launched} {
+	for _, c := range []*chan string{&r.followed, &r.consumed, &r.watched, &r.received, &r.launched} {
 		*c = make(chan string, 1000)
 	}
 	ready := make(chan string, 3)
@@ -49,7 +49,7 @@ func startReaders(t *testing.T, p broker.Ports) readers {
 		return p.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(k string, v []byte, _ uint64) { r.watched <- k + "=" + string(v) }, func() { ready <- "watch" })
 	})
 	background(t, func(ctx context.Context) error {
-		return p.Signals.Hear(ctx, events.AllNotices, "", func(_ string, d []byte) { r.heard <- string(d) }, func() { ready <- "hear" })
+		return p.Signals.Hear(ctx, events.AllNotices, "", func(_ string, d []byte) { r.received <- string(d) }, func() { ready <- "hear" })
 	})
 	background(t, func(ctx context.Context) error {
 		return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("node-a", "*"), func(m broker.Stored) { r.launched <- string(m.Data) })
@@ -93,11 +93,11 @@ func (r readers) publish(t *testing.T, p broker.Ports, word string, revision uin
 	for next(t, r.watched, "watch receives "+word) != "job-a="+word {
 	}
 	end := time.Now().Add(patience)
-	for heard := false; !heard; { // a signal may be lost, the next one is not
+	for received := false; !received; { // a signal may be lost, the next one is not
 		must(t, p.Signals.Send(events.NoticeSubject("job-a"), []byte(word)))
 		select {
-		case got := <-r.heard:
-			heard = got == word
+		case got := <-r.received:
+			received = got == word
 		case <-time.After(50 * time.Millisecond):
 			if time.Now().After(end) {
 				t.Fatal("signals are not heard")

@@ -300,19 +300,19 @@ func TestARefusedUserSaysSoOnce(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	i := g.issue(t, access.RoleClient, 0)
-	said := &lines{}
+	logged := &lines{}
 	o := g.options(i.Name)
-	o.Logger = said.logger()
+	o.Logger = logged.logger()
 	c, err := jetstream.Connect(within(t, patience), o)
 	must(t, err)
 	t.Cleanup(c.Close)
 	must(t, g.dir.Revoke(i.Name))
 	before := g.log.count("authentication error")
 	await(t, "it was refused twice, and knows", func() bool {
-		return g.log.count("authentication error") >= before+2 && said.count("refuses the credentials") > 0
+		return g.log.count("authentication error") >= before+2 && logged.count("refuses the credentials") > 0
 	})
-	if n := said.count("refuses the credentials"); n != 1 || said.count("nats reports an error") != 0 {
-		t.Errorf("it says so %d times:\n%s", n, said.text.String())
+	if n := logged.count("refuses the credentials"); n != 1 || logged.count("nats reports an error") != 0 {
+		t.Errorf("it says so %d times:\n%s", n, logged.text.String())
 	}
 	for limit := time.Second; ; limit *= 2 { // it tries until then, and a try takes time on a busy machine
 		if _, err := jetstream.Connect(within(t, limit), g.options(i.Name)); errors.Is(err, jetstream.ErrRefused) {
@@ -325,7 +325,7 @@ func TestARefusedUserSaysSoOnce(t *testing.T) {
 	must(t, err)
 	await(t, "it is admitted with another key in the file", func() bool { return c.Connected() })
 	must(t, g.dir.Revoke(i.Name))
-	await(t, "it says so again", func() bool { return said.count("refuses the credentials") == 2 })
+	await(t, "it says so again", func() bool { return logged.count("refuses the credentials") == 2 })
 }
 
 // TestNobodyWritesThroughAnAnswer: the sender of a request decides where the answer goes, and the

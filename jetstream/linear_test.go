@@ -91,14 +91,14 @@ func documents() porcupine.Model {
 }
 
 // scribe records calls and results as the clients see them.
-type scribe struct {
+type recorder struct {
 	mu      sync.Mutex
 	began   time.Time
 	history []porcupine.Operation
 	unknown int
 }
 
-func (s *scribe) note(client int, call time.Time, d deed) {
+func (s *recorder) note(client int, call time.Time, d deed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until := time.Since(s.began).Nanoseconds()
@@ -115,7 +115,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 	t.Parallel()
 	const clients, keys = 6, 3
 	s := jetstreamtest.Three(t)
-	notes := &scribe{began: time.Now()}
+	log := &recorder{began: time.Now()}
 	var made atomic.Int64
 	buckets := make([]broker.Bucket, clients)
 	for i := range buckets {
@@ -160,7 +160,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 					}
 					cancel()
 					d.code = errcode.Of(err)
-					notes.note(i, call, d)
+					log.note(i, call, d)
 					if err == nil {
 						good++
 					}
@@ -182,14 +182,14 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 	work()
 
 	codes := map[errcode.Code]int{}
-	for _, o := range notes.history {
+	for _, o := range log.history {
 		codes[o.Output.(deed).code]++
 	}
-	t.Logf("%d operations in %v by code %v, outcome unknown of %d", len(notes.history), time.Since(notes.began).Round(time.Millisecond), codes, notes.unknown)
-	result, info := porcupine.CheckOperationsVerbose(documents(), notes.history, patience)
+	t.Logf("%d operations in %v by code %v, outcome unknown of %d", len(log.history), time.Since(log.began).Round(time.Millisecond), codes, log.unknown)
+	result, info := porcupine.CheckOperationsVerbose(documents(), log.history, patience)
 	if result != porcupine.Ok {
 		t.Errorf("the history is %s; for each key, what follows on as much of it as is possible:", result)
-		explain(t, notes.history, info)
+		explain(t, log.history, info)
 	}
 	if codes[""] == 0 || codes[errcode.Conflict] == 0 {
 		t.Error("the history proves nothing: no success or no conflict")

@@ -148,8 +148,8 @@ const (
 	copiesAgain = time.Second // until the first answer
 )
 
-// Majority implements broker.Links. Which brokers store a stream is as its leader said last; that
-// they can be reached, each of them says itself.
+// Majority implements broker.Links. Which brokers store a stream is as its leader has reported
+// last; that they can be reached, each of them reports itself.
 func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.Time, alone bool)) error {
 	began, stream := time.Now(), events.BucketStream(bucket)
 	q := presence.Questions{Inbox: p.c.nc.NewInbox()}

@@ -54,16 +54,12 @@ func (c *Conn) store(ctx context.Context, what string, m *nats.Msg) (uint64, err
 
 // Last implements broker.Log.
 func (p logPort) Last(ctx context.Context, stream, subject string) (broker.Stored, error) {
-	m, err := p.c.get(ctx, stream, getRequest{LastFor: subject})
-	m.Header = incoming(m.Header)
-	return m, err
+	return p.c.get(ctx, stream, getRequest{LastFor: subject})
 }
 
 // Next implements broker.Log.
 func (p logPort) Next(ctx context.Context, stream, subject string, from uint64) (broker.Stored, error) {
-	m, err := p.c.get(ctx, stream, getRequest{Sequence: max(from, 1), NextFor: subject})
-	m.Header = incoming(m.Header)
-	return m, err
+	return p.c.get(ctx, stream, getRequest{Sequence: max(from, 1), NextFor: subject})
 }
 
 // Follow implements broker.Log.
@@ -249,7 +245,7 @@ func outgoing(ctx context.Context, h map[string][]string) nats.Header {
 	for k, v := range h {
 		out[k] = v
 	}
-	if trace := tracing.FromContext(ctx); trace != "" && headerValue(out, events.HeaderTrace) == "" {
+	if trace := tracing.FromContext(ctx); trace != "" && broker.HeaderValue(out, events.HeaderTrace) == "" {
 		out[events.HeaderTrace] = []string{trace}
 	}
 	return out
@@ -263,18 +259,4 @@ func incoming(h nats.Header) map[string][]string {
 		}
 	}
 	return h
-}
-
-// headerValue returns a header in any case: nats.go compares exactly, and clients in other
-// languages write Traceparent.
-func headerValue(h nats.Header, key string) string {
-	if v := h[key]; len(v) > 0 {
-		return v[0]
-	}
-	for k, v := range h {
-		if len(v) > 0 && strings.EqualFold(k, key) {
-			return v[0]
-		}
-	}
-	return ""
 }

@@ -95,7 +95,7 @@ func (c *Conn) read(ctx context.Context, r reading, fn func(broker.Stored) error
 	}
 }
 
-var errIdle = errors.New("nothing came")
+var errIdle = errors.New("no message has arrived")
 
 // nextMessage waits for a message; before the reader has caught up it returns errIdle periodically.
 func (c *Conn) nextMessage(ctx context.Context, it js.MessagesContext, caught bool) (js.Msg, error) {

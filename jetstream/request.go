@@ -61,9 +61,9 @@ func request[T any](ctx context.Context, c *Conn, what, subject string, do func(
 
 // answered reports whether the server has answered, so that the error is not the end of a context.
 func answered(err error) bool {
-	var api *js.APIError
-	var ours *errcode.Error
-	return errors.As(err, &api) || errors.As(err, &ours) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrNoResponders)
+	_, api := errors.AsType[*js.APIError](err)
+	_, ours := errors.AsType[*errcode.Error](err)
+	return api || ours || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrNoResponders)
 }
 
 // getRequest asks a stream's leader for one stored message.
@@ -116,7 +116,7 @@ func (c *Conn) get(ctx context.Context, stream string, req getRequest) (broker.S
 			if err != nil {
 				return errcode.Errorf(errcode.Internal, "stored header: %w", err)
 			}
-			out.Header = h
+			out.Header = incoming(h)
 		}
 		return nil
 	})
@@ -140,14 +140,13 @@ func coded(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var ours *errcode.Error
-	if errors.As(err, &ours) {
+	if ours, ok := errors.AsType[*errcode.Error](err); ok {
 		return errcode.Errorf(ours.Code, "%s: %w", what, err)
 	}
-	var api *js.APIError
-	switch {
-	case errors.As(err, &api):
+	if api, ok := errors.AsType[*js.APIError](err); ok {
 		return codedAPI(what, api, err)
+	}
+	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return errcode.Errorf(errcode.TooLarge, "%s: larger than the NATS server takes (max_payload): %w", what, err)
 	case errors.Is(err, context.Canceled):

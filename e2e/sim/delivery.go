@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/errcode"
@@ -137,7 +136,7 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 // signal broadcasts a notice of a service, which each receiver may miss.
 func (w *world) signal(subject string, data []byte) {
 	var b events.NoticeEnvelope
-	if access.Match(events.AllNotices, subject) && json.Unmarshal(data, &b) == nil {
+	if events.Match(events.AllNotices, subject) && json.Unmarshal(data, &b) == nil {
 		w.notice(b)
 	}
 }
@@ -215,7 +214,7 @@ func (w *world) stored(stream string, m broker.Stored) {
 		w.check.fact(e)
 	}
 	for _, d := range w.durables {
-		if d.consumer.Stream == stream && access.Permits(d.consumer.Subjects, m.Subject) {
+		if d.consumer.Stream == stream && events.MatchAny(d.consumer.Subjects, m.Subject) {
 			d.carry(&delivery{durable: d, stored: m, event: e}, w.hop())
 		}
 	}

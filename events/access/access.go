@@ -175,29 +175,10 @@ func jobCommands(of events.Submitter) (all []string) {
 	return all
 }
 
-// Permits reports whether one of the patterns matches a subject without wildcards.
-func Permits(patterns []string, subject string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return Match(p, subject) })
-}
-
-// Match reports whether a pattern matches a subject without wildcards.
-func Match(pattern, subject string) bool {
-	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for n, token := range want {
-		switch {
-		case token == ">":
-			return len(have) > n
-		case n >= len(have), token != "*" && token != have[n]:
-			return false
-		}
-	}
-	return len(want) == len(have)
-}
-
 // MayPublish reports whether the permissions allow to publish to a subject without wildcards.
 func (p Permissions) MayPublish(subject string) bool {
-	return Permits(p.Publish, subject) && !Permits(p.Deny, subject)
+	return events.MatchAny(p.Publish, subject) && !events.MatchAny(p.Deny, subject)
 }
 
 // MaySubscribe reports whether the permissions allow to subscribe to a subject without wildcards.
-func (p Permissions) MaySubscribe(subject string) bool { return Permits(p.Subscribe, subject) }
+func (p Permissions) MaySubscribe(subject string) bool { return events.MatchAny(p.Subscribe, subject) }

@@ -189,26 +189,6 @@ func TestAGatewayIsNoClient(t *testing.T) {
 	}
 }
 
-func TestMatch(t *testing.T) {
-	for _, c := range []struct {
-		pattern, subject string
-		want             bool
-	}{
-		{"a.b", "a.b", true},
-		{"a.b", "a.b.c", false},
-		{"a.b.c", "a.b", false},
-		{"a.*", "a.b", true},
-		{"a.*", "a.b.c", false},
-		{"a.>", "a.b.c", true},
-		{"a.>", "a", false},
-		{"*.b", "a.b", true},
-	} {
-		if got := access.Match(c.pattern, c.subject); got != c.want {
-			t.Errorf("%s matches %s: %v", c.pattern, c.subject, got)
-		}
-	}
-}
-
 func TestIdentitiesAreChecked(t *testing.T) {
 	for field, i := range map[string]access.Identity{
 		"role":      {Role: "king", Name: "a"},

@@ -78,11 +78,11 @@ func (g *grants) service(r Role) {
 		if slices.Contains(g.permissions.Publish, events.LaunchSubject(AnyNode, "*")) {
 			g.publish(apiMessageGet + events.StreamLaunches)
 		}
-		for _, stream := range s.Consumes() {
-			for _, d := range s.Durables() {
-				g.publish(consumer(stream, d)...)
-				g.publish(acknowledge + stream + "." + d + ".>")
-			}
+	}
+	for _, c := range events.ServiceConsumers() {
+		if c.Service == string(r) {
+			g.publish(consumer(c.Stream, c.Durable)...)
+			g.publish(acknowledge + c.Stream + "." + c.Durable + ".>")
 		}
 	}
 }
@@ -115,14 +115,9 @@ func (g *grants) documents() {
 // backlogs permits to ask how far the services are in the streams that they consume. Who reads a
 // stream may ask about all of its consumers already.
 func (g *grants) backlogs() {
-	for _, s := range events.Services() {
-		for _, stream := range s.Consumes() {
-			if slices.Contains(g.ephemeral, stream) {
-				continue
-			}
-			for _, d := range s.Durables() {
-				g.publish(apiConsumerInfo + stream + "." + d)
-			}
+	for _, c := range events.ServiceConsumers() {
+		if !slices.Contains(g.ephemeral, c.Stream) {
+			g.publish(apiConsumerInfo + c.Stream + "." + c.Durable)
 		}
 	}
 }
@@ -130,28 +125,17 @@ func (g *grants) backlogs() {
 // protect excludes the consumers of the services from those that others may use. Who reads their
 // stream may ask about them, which changes nothing.
 func (g *grants) protect(except []Role) {
-	for _, s := range events.Services() {
-		if slices.Contains(except, Role(s.Name)) {
+	for _, c := range events.ServiceConsumers() {
+		if slices.Contains(except, Role(c.Service)) {
 			continue
 		}
 		if g.cleans {
-			for _, stream := range s.Consumes() {
-				for _, d := range s.Durables() {
-					g.permissions.Deny = append(g.permissions.Deny, apiConsumerDelete+stream+"."+d)
-				}
-			}
+			g.permissions.Deny = append(g.permissions.Deny, apiConsumerDelete+c.Stream+"."+c.Durable)
 		}
-		for _, stream := range g.ephemeral {
-			if !slices.Contains(s.Consumes(), stream) {
-				continue
-			}
-			for _, d := range s.Durables() {
-				for _, subject := range consumer(stream, d) {
-					if subject != apiConsumerInfo+stream+"."+d {
-						g.permissions.Deny = append(g.permissions.Deny, subject)
-					}
-				}
-			}
+		if slices.Contains(g.ephemeral, c.Stream) {
+			g.permissions.Deny = append(g.permissions.Deny, slices.DeleteFunc(consumer(c.Stream, c.Durable), func(subject string) bool {
+				return subject == apiConsumerInfo+c.Stream+"."+c.Durable
+			})...)
 		}
 	}
 }

@@ -5,8 +5,12 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -61,6 +65,20 @@ type LogReader interface {
 	Next(ctx context.Context, stream, subject string, from uint64) (Stored, error)
 }
 
+// HeaderValue returns the first value of a name in any case, as clients in other languages write
+// Traceparent; an exact match takes precedence, so that the result is deterministic.
+func HeaderValue(h map[string][]string, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	for _, k := range slices.Sorted(maps.Keys(h)) {
+		if strings.EqualFold(k, name) && len(h[k]) > 0 {
+			return h[k][0]
+		}
+	}
+	return ""
+}
+
 // Message is a message to store.
 type Message struct {
 	Subject string
@@ -77,6 +95,12 @@ type Consumer struct {
 	Subjects []string      // a changed list holds for messages published after the change
 	AckWait  time.Duration // 0 = 2 s
 	Parallel int           // unsettled messages at once; 0 = 256
+}
+
+// WithDefaults returns the consumer with what is not given.
+func (c Consumer) WithDefaults() Consumer {
+	c.AckWait, c.Parallel = cmp.Or(c.AckWait, 2*time.Second), cmp.Or(c.Parallel, 256)
+	return c
 }
 
 // Delivery is one message from a consumer, to be settled exactly once.
@@ -223,7 +247,7 @@ type Brokers interface {
 	Streams(ctx context.Context) []StreamState
 }
 
-// StreamState is what its leader said about a stream.
+// StreamState is what its leader reports about a stream.
 type StreamState struct {
 	Stream    string          `json:"stream"`
 	Unknown   string          `json:"unknown,omitempty"` // why nothing else is known; empty = it is

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
@@ -37,7 +38,7 @@ func pack(data []byte) ([]byte, error) {
 
 // unpacked reverses the encoding named in the headers. It returns at most this many bytes.
 func unpacked(h map[string][]string, data []byte, most int) ([]byte, error) {
-	switch encoding := header(h, headerEncoding); encoding {
+	switch encoding := broker.HeaderValue(h, headerEncoding); encoding {
 	case "":
 		return data, nil
 	case encodingGzip:

@@ -35,7 +35,7 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 	if len(data) > limits.Message.Max {
 		return events.Event{}, errcode.Errorf(errcode.TooLarge, "message has %d bytes (%s)", len(data), limits.Message)
 	}
-	media := strings.ToLower(header(h, headerContentType))
+	media := strings.ToLower(broker.HeaderValue(h, headerContentType))
 	attrs, bad = attributes(h)
 	binary := !strings.HasPrefix(media, mediaEvents) && len(attrs)+len(bad) > 0
 	data, err := unpacked(h, data, mostUnpacked(binary, attrs["type"]))
@@ -67,7 +67,7 @@ func DecodeStored(s broker.Stored) (events.Event, error) {
 	}
 	var bad []spec.FieldError
 	if want := e.Subject(); want != s.Subject {
-		bad = append(bad, spec.FieldError{Path: "subject", Message: "came on " + s.Subject + ": what this event says belongs on " + want})
+		bad = append(bad, spec.FieldError{Path: "subject", Message: "was published on " + s.Subject + ": what this event says belongs on " + want})
 	}
 	row, _ := events.EntryOf(e.Body.Type())
 	if row.Class == events.ClassCommand && events.OfCluster(e.Source) {
@@ -276,10 +276,7 @@ func notATime(value string) string {
 
 // validate returns the SDK's validation errors, in order of attribute.
 func validate(ce event.Event) []spec.FieldError {
-	var wrong event.ValidationError
-	if !errors.As(ce.Validate(), &wrong) {
-		return nil
-	}
+	wrong, _ := errors.AsType[event.ValidationError](ce.Validate())
 	var out []spec.FieldError
 	for _, name := range slices.Sorted(maps.Keys(wrong)) {
 		message := wrong[name].Error()

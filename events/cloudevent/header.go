@@ -1,7 +1,9 @@
 package cloudevent
 
 import (
+	"errors"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,20 +22,6 @@ const (
 	mediaStructured   = mediaEvents + "+json"
 	mediaJSON         = "application/json"
 )
-
-// header returns the first value of a name in any case; an exact match takes precedence, so that
-// the result is deterministic.
-func header(h map[string][]string, name string) string {
-	if v := h[name]; len(v) > 0 {
-		return v[0]
-	}
-	for _, k := range slices.Sorted(maps.Keys(h)) {
-		if strings.EqualFold(k, name) && len(h[k]) > 0 {
-			return h[k][0]
-		}
-	}
-	return ""
-}
 
 // mustPercent reports whether the binding forbids a byte in a header value.
 func mustPercent(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
@@ -59,23 +47,10 @@ func percentDecode(s string) (value, wrong string) {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = unquote(s[1 : len(s)-1])
 	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+3 > len(s) {
-			return "", "ends within a percent triplet"
-		}
-		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", "has the percent sign before " + strconv.Quote(s[i+1:i+3]) + ": write %25 for a percent sign"
-		}
-		b.WriteByte(byte(v))
-		i += 2
+	value, err := url.PathUnescape(s)
+	if bad, ok := errors.AsType[url.EscapeError](err); ok {
+		return "", "has " + strconv.Quote(string(bad)) + ": write %25 for a percent sign"
 	}
-	value = b.String()
 	return value, badText(value)
 }
 

@@ -167,7 +167,7 @@ func TestEveryTextIsShortened(t *testing.T) {
 			t.Errorf("%s: %d bytes came in and %d are kept", b.Type(), len(data), len(again))
 		}
 		if len(data) > 50_000 && !bytes.Contains(again, []byte("left out]")) {
-			t.Errorf("%s: it is not said that something is left out", b.Type())
+			t.Errorf("%s: there is no mark that something is left out", b.Type())
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (r *Reader[V]) Follow(ctx context.Context) error {
 	return r.Bucket.Watch(ctx, func(key string, value []byte, _ uint64) { changed(key, value) }, listed)
 }
 
-// Followed is Follow over somebody else's watch of the bucket: changed takes each document, or nil
+// Followed is Follow over another's watch of the bucket: changed takes each document, or nil
 // for one that was removed, and listed says that all of them have been there once. The bucket
 // counts as followed from then on until ended is called.
 func (r *Reader[V]) Followed() (changed func(key string, value []byte), listed, ended func()) {

@@ -75,8 +75,7 @@ func Of(err error) Code {
 	if err == nil {
 		return ""
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -137,8 +136,7 @@ func FieldErrorsOf(err error) []spec.FieldError {
 	if err == nil {
 		return nil
 	}
-	var f *ValidationError
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*ValidationError](err); ok {
 		return f.Fields
 	}
 	return []spec.FieldError{{Message: err.Error()}}

@@ -62,12 +62,12 @@ func brokersStreams(t *testing.T, h Harness) {
 	if !slices.Equal(names, events.Streams()) {
 		t.Errorf("the streams are %v, want %v", names, events.Streams())
 	}
-	gone := h.Client(t)
-	gone.End()
-	if gone.Ports.Brokers.Connected() != "" {
+	closed := h.Client(t)
+	closed.End()
+	if closed.Ports.Brokers.Connected() != "" {
 		t.Error("a process without a connection names a broker")
 	}
-	for _, s := range gone.Ports.Brokers.Streams(timeout(t)) {
+	for _, s := range closed.Ports.Brokers.Streams(timeout(t)) {
 		if s.Unknown == "" {
 			t.Errorf("without a connection %s is known: %+v", s.Stream, s)
 		}

@@ -108,9 +108,9 @@ func bucketWatch(t *testing.T, h Harness) {
 	must(t, err)
 	_, err = b.Save(timeout(t), key("b"), []byte("b1"), 0)
 	must(t, err)
-	gone, err := b.Save(timeout(t), key("gone"), []byte("x"), 0)
+	removed, err := b.Save(timeout(t), key("gone"), []byte("x"), 0)
 	must(t, err)
-	must(t, b.Delete(timeout(t), key("gone"), gone))
+	must(t, b.Delete(timeout(t), key("gone"), removed))
 
 	seen := make(chan string, 1000)
 	background(t, func(ctx context.Context) error {

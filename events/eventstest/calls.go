@@ -27,7 +27,7 @@ func serve(t *testing.T, p broker.Ports, subject, queue string, handle handler) 
 			return handle(ctx, data)
 		})
 	})
-	eventually(t, "somebody serves "+subject, func() bool {
+	eventually(t, "a process serves "+subject, func() bool {
 		_, err := p.Calls.Call(timeout(t), subject, []byte("probe"))
 		return err == nil
 	})

@@ -71,14 +71,14 @@ func linkEnds(t *testing.T, h Harness) {
 		other.Reconnect()
 		return was
 	}, first, second)
-	var gone Client
+	var ended Client
 	wantEnd(t, "the end of a process", func() broker.Link {
-		gone = h.Client(t)
-		is := gone.Ports.Links.Own()
-		gone.End()
+		ended = h.Client(t)
+		is := ended.Ports.Links.Own()
+		ended.End()
 		return is
 	}, first)
-	if own := gone.Ports.Links.Own(); own.Known() {
+	if own := ended.Ports.Links.Own(); own.Known() {
 		t.Errorf("a process without a connection names %+v", own)
 	}
 }

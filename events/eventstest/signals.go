@@ -16,12 +16,12 @@ import (
 // hear collects "subject data" from an established subscription.
 func hear(t *testing.T, p broker.Ports, subject, queue string) chan string {
 	t.Helper()
-	heard, ready := make(chan string, 1000), make(chan struct{})
+	received, ready := make(chan string, 1000), make(chan struct{})
 	background(t, func(ctx context.Context) error {
-		return p.Signals.Hear(ctx, subject, queue, func(subject string, data []byte) { heard <- subject + " " + string(data) }, func() { close(ready) })
+		return p.Signals.Hear(ctx, subject, queue, func(subject string, data []byte) { received <- subject + " " + string(data) }, func() { close(ready) })
 	})
 	next(t, ready, "the subscription stands")
-	return heard
+	return received
 }
 
 func signalOrder(t *testing.T, h Harness) {
@@ -32,9 +32,9 @@ func signalOrder(t *testing.T, h Harness) {
 	for i := range count {
 		must(t, h.Ports.Signals.Send(sub, []byte(strconv.Itoa(i))))
 	}
-	for name, heard := range map[string]chan string{"exact": exact, "wildcard": wild} {
+	for name, received := range map[string]chan string{"exact": exact, "wildcard": wild} {
 		for i := range count {
-			if got, want := next(t, heard, name), fmt.Sprint(sub, " ", i); got != want {
+			if got, want := next(t, received, name), fmt.Sprint(sub, " ", i); got != want {
 				t.Fatalf("%s: heard %q, want %q", name, got, want)
 			}
 		}
@@ -84,19 +84,19 @@ func launch(t *testing.T, p broker.Ports, node, job, data string) {
 
 func hearLaunches(t *testing.T, p broker.Ports, node string) chan broker.Stored {
 	t.Helper()
-	heard := make(chan broker.Stored, 1000)
+	received := make(chan broker.Stored, 1000)
 	background(t, func(ctx context.Context) error {
-		return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(ident.NodeID(node), "*"), func(s broker.Stored) { heard <- s })
+		return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(ident.NodeID(node), "*"), func(s broker.Stored) { received <- s })
 	})
-	return heard
+	return received
 }
 
 // wantLaunches waits until each of want was received. A launch may arrive twice.
-func wantLaunches(t *testing.T, heard <-chan broker.Stored, want ...string) {
+func wantLaunches(t *testing.T, received <-chan broker.Stored, want ...string) {
 	t.Helper()
 	missing := slices.Clone(want)
 	for len(missing) > 0 {
-		s := next(t, heard, fmt.Sprint("launches ", missing))
+		s := next(t, received, fmt.Sprint("launches ", missing))
 		missing = slices.DeleteFunc(missing, func(m string) bool { return m == string(s.Data) })
 	}
 }
@@ -107,10 +107,10 @@ func launches(t *testing.T, h Harness) {
 	launch(t, h.Ports, node, "job-a", "a2")
 	launch(t, h.Ports, node, "job-b", "b1")
 	launch(t, h.Ports, unique("node"), "job-a", "of another node")
-	heard := hearLaunches(t, h.Ports, node)
+	received := hearLaunches(t, h.Ports, node)
 	stored := map[string]string{}
 	for range 2 {
-		s := next(t, heard, "stored launches")
+		s := next(t, received, "stored launches")
 		stored[s.Subject] = string(s.Data)
 	}
 	for job, want := range map[string]string{"job-a": "a2", "job-b": "b1"} {
@@ -119,9 +119,9 @@ func launches(t *testing.T, h Harness) {
 		}
 	}
 	launch(t, h.Ports, node, "job-b", "b2")
-	wantLaunches(t, heard, "b2")
+	wantLaunches(t, received, "b2")
 	launch(t, h.Ports, node, "job-c", "c1")
-	wantLaunches(t, heard, "c1")
+	wantLaunches(t, received, "c1")
 }
 
 func launchesReconnect(t *testing.T, h Harness) {
@@ -129,10 +129,10 @@ func launchesReconnect(t *testing.T, h Harness) {
 		return // this implementation has no connection to close
 	}
 	node := unique("node")
-	heard := hearLaunches(t, h.Ports, node)
+	received := hearLaunches(t, h.Ports, node)
 	launch(t, h.Ports, node, "job-a", "a1")
 	launch(t, h.Ports, node, "job-b", "b1")
-	wantLaunches(t, heard, "a1", "b1")
+	wantLaunches(t, received, "a1", "b1")
 	var want []string
 	for i := range 30 {
 		want = append(want, fmt.Sprint("a", i+2))
@@ -157,7 +157,7 @@ func launchesReconnect(t *testing.T, h Harness) {
 	h.Reconnect()
 	h.Reconnect()
 	must(t, <-published)
-	wantLaunches(t, heard, want...)
+	wantLaunches(t, received, want...)
 }
 
 func watchConnection(t *testing.T, h Harness) {

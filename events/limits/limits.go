@@ -30,7 +30,7 @@ var (
 	Text        = Limit{"text", 1 << 10, "bytes", "A reason or a detail. A longer one is shortened in its middle."}
 	Line        = Limit{"line", 2 << 10, "bytes", "One of the last lines of a worker's output in the fact of its exit. A longer one is shortened in its middle."}
 	Lines       = Limit{"lines", 8 << 10, "bytes", "All of these lines. The oldest are left out, and a first line says how many."}
-	FieldErrors = Limit{"findings", 100, "entries", "What is said to be wrong with one command. More are only counted."}
+	FieldErrors = Limit{"findings", 100, "entries", "Findings about one command. More are only counted."}
 	Slots       = Limit{"slots", 4096, "slots", "The slots of one node."}
 	Workers     = Limit{"workers", 100_000, "workers", "The workers of one job, `nodes.max` times `workersPerNode` included, and the places of one list."}
 	Failures    = Limit{"failures", 10_000, "failures", "`failures.max`: so many are remembered."}

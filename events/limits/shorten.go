@@ -49,10 +49,10 @@ func ShortenLines(lines []string) []string {
 	}
 	mark := func(n int) string { return fmt.Sprintf("… [%d lines left out]", n) }
 	size += len(mark(len(lines))) + 1
-	gone := 0
-	for size > Lines.Max && gone < len(out) {
-		size -= len(out[gone]) + 1
-		gone++
+	dropped := 0
+	for size > Lines.Max && dropped < len(out) {
+		size -= len(out[dropped]) + 1
+		dropped++
 	}
-	return slices.Insert(out[gone:], 0, mark(gone))
+	return slices.Insert(out[dropped:], 0, mark(dropped))
 }

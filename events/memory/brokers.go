@@ -58,25 +58,23 @@ func (b brokers) Streams(ctx context.Context) []broker.StreamState {
 // consumers returns the state of the consumers of services. The bus must be locked.
 func (s *stream) consumers() []broker.ConsumerState {
 	all := []broker.ConsumerState{}
-	for _, service := range events.Services() {
-		for _, name := range service.Durables() {
-			d := s.durables[name]
-			if d == nil {
-				continue
-			}
-			c := broker.ConsumerState{Consumer: name, Service: service.Name, AckPending: uint64(len(d.open))}
-			for _, m := range s.messages[s.index(d.next):] {
-				if matchAny(d.subjects, m.Subject) {
-					c.Pending++
-				}
-			}
-			for _, o := range d.open {
-				if o.attempt > 1 {
-					c.Redelivered++
-				}
-			}
-			all = append(all, c)
+	for _, c := range events.ServiceConsumers() {
+		d := s.durables[c.Durable]
+		if d == nil || c.Stream != s.name {
+			continue
 		}
+		state := broker.ConsumerState{Consumer: c.Durable, Service: c.Service, AckPending: uint64(len(d.open))}
+		for _, m := range s.messages[s.index(d.next):] {
+			if events.MatchAny(d.subjects, m.Subject) {
+				state.Pending++
+			}
+		}
+		for _, o := range d.open {
+			if o.attempt > 1 {
+				state.Redelivered++
+			}
+		}
+		all = append(all, state)
 	}
 	return all
 }

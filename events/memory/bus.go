@@ -9,7 +9,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -326,28 +325,6 @@ func (q *mailbox[T]) drain(ctx context.Context, fn func(T)) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// match reports whether a subject matches a pattern with * (one token) and > (the rest).
-func match(pattern, subject string) bool {
-	for {
-		p, restP, moreP := strings.Cut(pattern, ".")
-		if p == ">" {
-			return subject != ""
-		}
-		s, restS, moreS := strings.Cut(subject, ".")
-		if p != s && p != "*" || moreP != moreS {
-			return false
-		}
-		if !moreP {
-			return true
-		}
-		pattern, subject = restP, restS
-	}
-}
-
-func matchAny(patterns []string, subject string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, subject) })
 }
 
 // copied returns a copy that shares no memory with the caller's message.

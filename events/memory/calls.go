@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/tracing"
@@ -91,7 +92,7 @@ func pick[T any](b *Bus, all []*mailbox[T], subject string) []*mailbox[T] {
 	var order []string
 	for _, x := range all {
 		switch {
-		case x.client.down || !match(x.subject, subject):
+		case x.client.down || !events.Match(x.subject, subject):
 		case x.queue == "":
 			out = append(out, x)
 		default:

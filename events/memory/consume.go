@@ -6,13 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
-)
-
-// Defaults of broker.Consumer.
-const (
-	defaultAckWait  = 2 * time.Second
-	defaultParallel = 256
 )
 
 // durable is the shared position of a consumer.
@@ -51,7 +46,7 @@ func (s *stream) take(d *durable, c broker.Consumer, me *int, now time.Time) (*d
 	}
 	for _, m := range s.messages[s.index(d.next):] {
 		d.next = m.Sequence + 1
-		if matchAny(c.Subjects, m.Subject) {
+		if events.MatchAny(c.Subjects, m.Subject) {
 			o := &delivery{message: m, attempt: 1, due: now.Add(c.AckWait), holder: me}
 			d.open = append(d.open, o)
 			return o, time.Time{}
@@ -62,12 +57,7 @@ func (s *stream) take(d *durable, c broker.Consumer, me *int, now time.Time) (*d
 
 // Consume implements broker.Log. It calls handle one at a time, so that runs are reproducible.
 func (l log) Consume(ctx context.Context, c broker.Consumer, handle func(broker.Delivery)) error {
-	if c.AckWait == 0 {
-		c.AckWait = defaultAckWait
-	}
-	if c.Parallel == 0 {
-		c.Parallel = defaultParallel
-	}
+	c = c.WithDefaults()
 	l.bus.mu.Lock()
 	s, err := l.stream(c.Stream)
 	if err != nil {

@@ -87,16 +87,16 @@ func TestDeduplicationForgetsAfterItsWindow(t *testing.T) {
 func TestDroppedSignalsAndLaunches(t *testing.T) {
 	within(t, func(t *testing.T, bus *memory.Bus, start func(func(ctx context.Context) error)) {
 		p := bus.Ports()
-		var heard, launched []string
+		var received, launched []string
 		start(func(ctx context.Context) error {
-			return p.Signals.Hear(ctx, events.AllNotices, "", func(_ string, data []byte) { heard = append(heard, string(data)) }, nil)
+			return p.Signals.Hear(ctx, events.AllNotices, "", func(_ string, data []byte) { received = append(received, string(data)) }, nil)
 		})
 		start(func(ctx context.Context) error {
 			return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("node-a", "*"), func(s broker.Stored) {
 				launched = append(launched, string(s.Data))
 			})
 		})
-		say := func(s string) {
+		send := func(s string) {
 			if err := p.Signals.Send(events.NoticeSubject("job"), []byte(s)); err != nil {
 				t.Error(err)
 			}
@@ -106,11 +106,11 @@ func TestDroppedSignalsAndLaunches(t *testing.T) {
 			synctest.Wait()
 		}
 		bus.DropSignals(func(string) bool { return true })
-		say("lost")
+		send("lost")
 		bus.DropSignals(nil)
-		say("heard")
-		if len(heard) != 1 || heard[0] != "heard" || len(launched) != 1 || launched[0] != "heard" {
-			t.Errorf("heard %q and launches %q, want the second of each alone", heard, launched)
+		send("heard")
+		if len(received) != 1 || received[0] != "heard" || len(launched) != 1 || launched[0] != "heard" {
+			t.Errorf("heard %q and launches %q, want the second of each alone", received, launched)
 		}
 		bus.Disconnect()
 		bus.Connect()

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -77,7 +78,7 @@ func (s *stream) remove(seq uint64) {
 func (s *stream) lasts(patterns []string) []broker.Stored {
 	var out []broker.Stored
 	for subject, m := range s.last {
-		if matchAny(patterns, subject) {
+		if events.MatchAny(patterns, subject) {
 			out = append(out, m)
 		}
 	}
@@ -165,7 +166,7 @@ func (l log) Publish(ctx context.Context, m broker.Message) (uint64, error) {
 // publish stores a message in its stream. The bus must be locked.
 func (b *Bus) publish(m broker.Message) (uint64, error) {
 	for _, s := range b.streams {
-		if !match(s.subjects, m.Subject) {
+		if !events.Match(s.subjects, m.Subject) {
 			continue
 		}
 		answer := error(nil)
@@ -190,51 +191,47 @@ func (b *Bus) publish(m broker.Message) (uint64, error) {
 }
 
 // Last implements broker.Log.
-func (l log) Last(ctx context.Context, stream, subject string) (broker.Stored, error) {
-	var last broker.Stored
-	err := l.do(Last, func() error {
-		if err := l.ready(ctx); err != nil {
-			return err
-		}
-		s, err := l.stream(stream)
-		if err != nil {
-			return err
-		}
+func (l log) Last(ctx context.Context, name, subject string) (broker.Stored, error) {
+	return l.read(ctx, name, func(s *stream) (broker.Stored, bool) {
 		if m, ok := s.last[subject]; ok {
-			last = m
-			return nil
+			return m, true
 		}
-		for _, m := range slices.Backward(s.messages) {
-			if match(subject, m.Subject) {
-				last = m
-				return nil
-			}
-		}
-		return errcode.Errorf(errcode.NotFound, "no message on %q", subject)
+		return first(slices.Backward(s.messages), subject)
 	})
-	return last, err
 }
 
 // Next implements broker.Log.
-func (l log) Next(ctx context.Context, stream, subject string, from uint64) (broker.Stored, error) {
-	var next broker.Stored
-	err := l.do(Last, func() error {
+func (l log) Next(ctx context.Context, name, subject string, from uint64) (broker.Stored, error) {
+	return l.read(ctx, name, func(s *stream) (broker.Stored, bool) { return first(slices.All(s.messages[s.index(from):]), subject) })
+}
+
+// read finds a message of a stream; NotFound if there is none.
+func (l log) read(ctx context.Context, name string, find func(*stream) (broker.Stored, bool)) (found broker.Stored, err error) {
+	err = l.do(Last, func() error {
 		if err := l.ready(ctx); err != nil {
 			return err
 		}
-		s, err := l.stream(stream)
+		s, err := l.stream(name)
 		if err != nil {
 			return err
 		}
-		for _, m := range s.messages {
-			if m.Sequence >= from && match(subject, m.Subject) {
-				next = m
-				return nil
-			}
+		var ok bool
+		if found, ok = find(s); !ok {
+			return errcode.Errorf(errcode.NotFound, "stream %s has no such message", name)
 		}
-		return errcode.Errorf(errcode.NotFound, "no message on %q from %d on", subject, from)
+		return nil
 	})
-	return next, err
+	return found, err
+}
+
+// first returns the first message on a subject, perhaps with wildcards.
+func first(messages iter.Seq2[int, broker.Stored], subject string) (broker.Stored, bool) {
+	for _, m := range messages {
+		if events.Match(subject, m.Subject) {
+			return m, true
+		}
+	}
+	return broker.Stored{}, false
 }
 
 // Follow implements broker.Log.
@@ -276,7 +273,7 @@ func (l log) Follow(ctx context.Context, f broker.Follow, fn func(broker.Stored)
 			fallthrough
 		default:
 			for _, m := range s.messages[s.index(next):] {
-				if matchAny(f.Subjects, m.Subject) {
+				if events.MatchAny(f.Subjects, m.Subject) {
 					batch = append(batch, m)
 				}
 			}

@@ -39,14 +39,14 @@ func TestRendezvousReportsAllErrors(t *testing.T) {
 	for _, f := range bad {
 		all = append(all, f.String())
 	}
-	said := strings.Join(all, "\n")
+	findings := strings.Join(all, "\n")
 	for _, want := range []string{
 		"rendezvous.nodes.max: is 1", "rendezvous.workersPerNode: is -1", "rendezvous.joinTimeout: \"-1s\" is not more than 0",
 		"rendezvous.lastCallTimeout: \"-1s\" is not more than 0", "rendezvous.closeTimeout: \"-1s\" is not more than 0", "rendezvous.keepAliveInterval: \"-1s\" is not more than 0",
 		"rendezvous.keepAliveMaxAttempt: is -1", "rendezvous.heartbeatTimeout: \"-1s\" is not more than 0", "rendezvous.polls",
 	} {
-		if !strings.Contains(said, want) {
-			t.Errorf("not found: %s\nin\n%s", want, said)
+		if !strings.Contains(findings, want) {
+			t.Errorf("not found: %s\nin\n%s", want, findings)
 		}
 	}
 	s := selfRegistered()

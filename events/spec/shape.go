@@ -33,8 +33,7 @@ func CheckSyntax(b []byte) *FieldError {
 		return nil
 	}
 	f := &FieldError{Message: err.Error()}
-	var se *json.SyntaxError
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
 		before := b[:max(0, min(int(se.Offset)-1, len(b)))]
 		f.Line = bytes.Count(before, []byte("\n")) + 1
 		f.Column = utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1

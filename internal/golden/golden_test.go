@@ -11,10 +11,10 @@ import (
 // failures is a testing.TB that records its errors.
 type failures struct {
 	testing.TB
-	said string
+	text string
 }
 
-func (f *failures) Errorf(format string, args ...any) { f.said += fmt.Sprintf(format, args...) }
+func (f *failures) Errorf(format string, args ...any) { f.text += fmt.Sprintf(format, args...) }
 
 func TestCompare(t *testing.T) {
 	given := *rewrite
@@ -25,8 +25,8 @@ func TestCompare(t *testing.T) {
 		t.Helper()
 		f := &failures{TB: t}
 		Compare(f, file, got)
-		if (f.said == "") != (want == "") || !strings.Contains(f.said, want) {
-			t.Errorf("%q: said %q, want %q", got, f.said, want)
+		if (f.text == "") != (want == "") || !strings.Contains(f.text, want) {
+			t.Errorf("%q: said %q, want %q", got, f.text, want)
 		}
 	}
 	compare("a\n", "no such file")

@@ -36,7 +36,7 @@ const maxNested = 512
 // strings included: the parser's time is quadratic in their number for some of them.
 const maxParts = 10_000
 
-// maxFound bounds the errors of such a JSON text that are told.
+// maxFound bounds the errors of such a JSON text that are reported.
 const maxFound = 100
 
 // parts returns that number.
@@ -96,11 +96,11 @@ func Read(name string, stdin io.Reader) (spec.Job, error) {
 
 // Parse reads a spec from the text of a file with this name.
 func Parse(name string, text []byte) (spec.Job, error) {
-	refuse := func(fs ...Diagnostic) (spec.Job, error) {
-		return spec.Job{}, &Error{File: name, Source: string(text), Diagnostics: fs}
+	refuse := func(fs ...spec.FieldError) (spec.Job, error) {
+		return spec.Job{}, &Error{File: name, Source: string(text), Findings: fs}
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return refuse(Diagnostic{Code: "syntax", Message: "the file is empty: give at least name, command and workers"})
+		return refuse(spec.FieldError{Message: "the file is empty: give at least name, command and workers"})
 	}
 	isJSON := bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text)
 	source := text
@@ -109,7 +109,7 @@ func Parse(name string, text []byte) (spec.Job, error) {
 		source = bytes.ReplaceAll(text, []byte("\t"), []byte(" "))
 	}
 	if n := nested(source); n > maxNested {
-		return refuse(Diagnostic{Code: "syntax", Message: fmt.Sprintf("opens %d lists and objects inside each other, at most %d are allowed: that is no job spec", n, maxNested)})
+		return refuse(spec.FieldError{Message: fmt.Sprintf("opens %d lists and objects inside each other, at most %d are allowed: that is no job spec", n, maxNested)})
 	}
 	n := parts(source)
 	if n > maxParts && isJSON { // without the places of errors, which only the other parser knows
@@ -117,10 +117,10 @@ func Parse(name string, text []byte) (spec.Job, error) {
 		if len(bad) == 0 {
 			return job, nil
 		}
-		return refuse(Diagnostics(bad[:min(len(bad), maxFound)])...)
+		return refuse(bad[:min(len(bad), maxFound)]...)
 	}
 	if n > maxParts {
-		return refuse(Diagnostic{Code: "syntax", Message: fmt.Sprintf("has %d lines, keys and items, at most %d are allowed in YAML: give a script in a file of its own, or write the spec in JSON", n, maxParts)})
+		return refuse(spec.FieldError{Message: fmt.Sprintf("has %d lines, keys and items, at most %d are allowed in YAML: give a script in a file of its own, or write the spec in JSON", n, maxParts)})
 	}
 	file, err := parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -128,10 +128,10 @@ func Parse(name string, text []byte) (spec.Job, error) {
 	}
 	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	if len(docs) == 0 {
-		return refuse(Diagnostic{Code: "syntax", Message: "holds only comments: give at least name, command and workers"})
+		return refuse(spec.FieldError{Message: "holds only comments: give at least name, command and workers"})
 	}
 	if len(docs) > 1 {
-		f := Diagnostic{Code: "syntax", Message: "holds more than one document: give each job a file of its own"}
+		f := spec.FieldError{Message: "holds more than one document: give each job a file of its own"}
 		at := position(docs[1].Body)
 		f.Line, f.Column = at.line, at.column
 		return refuse(f)
@@ -140,23 +140,23 @@ func Parse(name string, text []byte) (spec.Job, error) {
 	ast.Walk(w, docs[0].Body)
 	raw := w.node("", docs[0].Body)
 	if w.nodes > maxNodes {
-		return refuse(Diagnostic{Code: "syntax", Message: "unfolds into too many nodes: that is no job spec"})
+		return refuse(spec.FieldError{Message: "unfolds into too many nodes: that is no job spec"})
 	}
 	if isJSON {
 		raw = text
 	}
-	spec, bad := spec.Parse(raw)
+	job, bad := spec.Parse(raw)
 	found := w.bad
 	for _, b := range bad {
 		if _, given := w.fields[b.Path]; !given && mistyped(b.Path, bad) {
-			continue // the other diagnostic explains why it is missing
+			continue // the other finding explains why it is missing
 		}
 		found = append(found, w.locate(b))
 	}
 	if len(found) == 0 {
-		return spec, nil
+		return job, nil
 	}
-	slices.SortStableFunc(found, func(a, b Diagnostic) int {
+	slices.SortStableFunc(found, func(a, b spec.FieldError) int {
 		return cmp.Or(cmp.Compare(line(a), line(b)), cmp.Compare(a.Column, b.Column))
 	})
 	return refuse(found...)
@@ -171,18 +171,17 @@ func mistyped(path string, bad []spec.FieldError) bool {
 	})
 }
 
-// line sorts diagnostics without a position after the others.
-func line(f Diagnostic) int {
+// line sorts findings without a position after the others.
+func line(f spec.FieldError) int {
 	if f.Line == 0 {
 		return 1 << 30
 	}
 	return f.Line
 }
 
-func syntax(err error) Diagnostic {
-	f := Diagnostic{Code: "syntax", Message: err.Error()}
-	var se yaml.Error
-	if errors.As(err, &se) {
+func syntax(err error) spec.FieldError {
+	f := spec.FieldError{Message: err.Error()}
+	if se, ok := errors.AsType[yaml.Error](err); ok {
 		f.Message = se.GetMessage()
 		if t := se.GetToken(); t != nil && t.Position != nil {
 			f.Line, f.Column = t.Position.Line, t.Position.Column
@@ -192,53 +191,29 @@ func syntax(err error) Diagnostic {
 	return f
 }
 
-// Diagnostic is one error in a file.
-type Diagnostic struct {
-	Path    string `json:"path"`
-	Line    int    `json:"line"`   // from 1; 0 = nowhere in the file
-	Column  int    `json:"column"` // from 1
-	Code    string `json:"code"`   // invalid or syntax
-	Message string `json:"message"`
-	Hint    string `json:"hint"`
-}
-
-// Diagnostics are those of fields.
-func Diagnostics(bad []spec.FieldError) (all []Diagnostic) {
-	for _, b := range bad {
-		all = append(all, Diagnostic{Path: b.Path, Line: b.Line, Column: b.Column, Code: "invalid", Message: b.Message, Hint: b.Hint})
-	}
-	return all
-}
-
 // Error is the error for an invalid file. Its code is errcode.Invalid.
 type Error struct {
-	File        string
-	Source      string
-	Diagnostics []Diagnostic
+	File     string
+	Source   string
+	Findings []spec.FieldError // with their places in the file
 }
 
-// Error returns the diagnostics without the source, one per line.
+// Error returns the findings without the source, one per line.
 func (e *Error) Error() string {
-	lines := make([]string, 0, len(e.Diagnostics))
-	for _, f := range e.Diagnostics {
+	lines := make([]string, 0, len(e.Findings))
+	for _, f := range e.Findings {
 		lines = append(lines, e.head(f))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap returns the diagnostics as field errors.
-func (e *Error) Unwrap() error {
-	var out []spec.FieldError
-	for _, f := range e.Diagnostics {
-		out = append(out, spec.FieldError{Path: f.Path, Message: f.Message, Line: f.Line, Column: f.Column, Hint: f.Hint})
-	}
-	return errcode.Refuse(out)
-}
+// Unwrap returns the findings as those of any other input.
+func (e *Error) Unwrap() error { return errcode.Refuse(e.Findings) }
 
-// Print writes each diagnostic with the surrounding source, then their number.
+// Print writes each finding with the surrounding source, then their number.
 func (e *Error) Print(w io.Writer) {
 	lines := strings.Split(e.Source, "\n")
-	for _, f := range e.Diagnostics {
+	for _, f := range e.Findings {
 		fmt.Fprintln(w, e.head(f))
 		if f.Line < 1 || f.Line > len(lines) {
 			continue
@@ -249,7 +224,7 @@ func (e *Error) Print(w io.Writer) {
 		fmt.Fprintf(w, "> %3d | %s\n", f.Line, lines[f.Line-1])
 		fmt.Fprintf(w, "        %s^\n", blank(lines[f.Line-1], f.Column-1))
 	}
-	fmt.Fprintln(w, english.Plural(len(e.Diagnostics), "finding"))
+	fmt.Fprintln(w, english.Plural(len(e.Findings), "finding"))
 }
 
 // blank is as wide as the first n characters of a line, tabs kept.
@@ -262,8 +237,8 @@ func blank(line string, n int) string {
 	}, string([]rune(line)[:max(0, min(n, len([]rune(line))))]))
 }
 
-// head is the diagnostic in one line: job.yaml:4:3  workers.mx: unknown field; did you mean "max"?
-func (e *Error) head(f Diagnostic) string {
+// head is the finding in one line: job.yaml:4:3  workers.mx: unknown field; did you mean "max"?
+func (e *Error) head(f spec.FieldError) string {
 	s := e.File
 	if f.Line > 0 {
 		s += fmt.Sprintf(":%d:%d", f.Line, f.Column)

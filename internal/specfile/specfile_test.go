@@ -41,15 +41,15 @@ func TestRefusals(t *testing.T) {
 			if errcode.Of(err) != errcode.Invalid {
 				t.Errorf("code %s, want invalid", errcode.Of(err))
 			}
-			if n := len(errcode.FieldErrorsOf(err)); n != len(e.Diagnostics) {
-				t.Errorf("%d errors for others, %d of our own", n, len(e.Diagnostics))
+			if n := len(errcode.FieldErrorsOf(err)); n != len(e.Findings) {
+				t.Errorf("%d errors for others, %d of our own", n, len(e.Findings))
 			}
 			var out bytes.Buffer
 			e.Print(&out)
 			enc := json.NewEncoder(&out)
 			enc.SetEscapeHTML(false)
 			enc.SetIndent("", "  ")
-			if err := enc.Encode(e.Diagnostics); err != nil {
+			if err := enc.Encode(e.Findings); err != nil {
 				t.Fatal(err)
 			}
 			golden.Compare(t, file+".golden", out.String())

@@ -26,7 +26,7 @@ type walker struct {
 	anchors map[string]ast.Node
 	depth   int
 	nodes   int
-	bad     []Diagnostic
+	bad     []spec.FieldError
 }
 
 // A YAML document may refer to itself, and few aliases can expand to billions of nodes.
@@ -195,25 +195,23 @@ func scalarText(n ast.Node) string {
 
 func (w *walker) complain(path string, n ast.Node, message string) {
 	s := position(n)
-	w.bad = append(w.bad, Diagnostic{Path: path, Line: s.line, Column: s.column, Code: "invalid", Message: message})
+	w.bad = append(w.bad, spec.FieldError{Path: path, Line: s.line, Column: s.column, Message: message})
 }
 
-// locate returns the position of a diagnostic: that of its field, else of the nearest enclosing
-// one.
-func (w *walker) locate(b spec.FieldError) Diagnostic {
-	f := Diagnostic{Path: b.Path, Code: "invalid", Message: b.Message, Hint: b.Hint}
-	path, own := b.Path, true
+// locate sets the position of a finding: that of its field, else of the nearest enclosing one.
+func (w *walker) locate(f spec.FieldError) spec.FieldError {
+	path, own := f.Path, true
 	for path != "" {
 		if e, ok := w.fields[path]; ok {
 			s := e.value
 			switch {
 			case e.again != (spot{}):
 				s = e.again
-			case !own || b.Message == "unknown field" || strings.HasPrefix(b.Message, "is not built yet"):
+			case !own || f.Message == "unknown field" || strings.HasPrefix(f.Message, "is not built yet"):
 				s = e.key
 			}
 			f.Line, f.Column = s.line, s.column
-			if own && f.Hint == "" && e.scalar != "" && strings.HasPrefix(b.Message, "must be text, got") {
+			if own && f.Hint == "" && e.scalar != "" && strings.HasPrefix(f.Message, "must be text, got") {
 				f.Hint = "write it in quotes: " + strconv.Quote(e.scalar)
 			}
 			return f

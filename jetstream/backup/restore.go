@@ -43,11 +43,7 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Mani
 	}
 	var exist []string
 	for _, s := range m.Streams {
-		info, err := existing(ctx, nc, s.Name)
-		if err != nil {
-			return m, err
-		}
-		switch err := refusal(info.ApiResponse); {
+		switch info, err := existing(ctx, nc, s.Name); {
 		case err == nil:
 			exist = append(exist, s.Name+" with "+english.Plural(info.State.Msgs, "message"))
 		case !errors.Is(err, errcode.ErrNotFound):
@@ -71,24 +67,23 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, replicas int) (Mani
 
 // existing asks for a stream until there is an answer: servers are silent while they elect.
 func existing(ctx context.Context, nc *nats.Conn, name string) (info server.JSApiStreamInfoResponse, err error) {
-	err = elected(ctx, func(ctx context.Context) (server.ApiResponse, error) {
+	err = elected(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, electionAttempt)
 		defer cancel()
 		info = server.JSApiStreamInfoResponse{}
-		err := ask(ctx, nc, apiInfo+name, nil, &info)
-		return info.ApiResponse, err
+		return ask(ctx, nc, apiInfo+name, nil, &info)
 	})
 	return info, err
 }
 
 // elected repeats a request that is refused because servers have just started, or not answered.
-func elected(ctx context.Context, request func(ctx context.Context) (server.ApiResponse, error)) error {
+func elected(ctx context.Context, request func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, electionLimit)
 	defer cancel()
 	for {
-		answer, err := request(ctx)
-		again := errcode.Of(err) == errcode.Unavailable || err == nil && starting(answer)
-		if !again || !wait.Sleep(ctx, electionPause) {
+		err := request(ctx)
+		refused, ok := errors.AsType[apiError](err)
+		if errcode.Of(err) != errcode.Unavailable || ok && !starting(refused) || !wait.Sleep(ctx, electionPause) {
 			return err
 		}
 	}
@@ -96,11 +91,8 @@ func elected(ctx context.Context, request func(ctx context.Context) (server.ApiR
 
 // starting reports whether a server refuses something that it will not refuse once the servers of
 // its cluster have found each other.
-func starting(answer server.ApiResponse) bool {
-	if answer.Error == nil {
-		return false
-	}
-	code := server.ErrorIdentifier(answer.Error.ErrCode)
+func starting(refused apiError) bool {
+	code := server.ErrorIdentifier(refused.ErrCode)
 	return code == server.JSClusterNotAvailErr || code == server.JSClusterNoPeersErrF || code == server.JSClusterNotLeaderErr
 }
 
@@ -111,29 +103,21 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 	}
 	defer f.Close()
 	var begin server.JSApiStreamRestoreResponse
-	err = elected(ctx, func(ctx context.Context) (server.ApiResponse, error) {
+	err = elected(ctx, func(ctx context.Context) error {
 		// Servers of a new cluster may hear the request before they know the way back for its
 		// answer. By the next one they have forgotten it.
 		ctx, cancel := context.WithTimeout(ctx, abandoned)
 		defer cancel()
 		begin = server.JSApiStreamRestoreResponse{}
-		err := ask(ctx, nc, apiRestore+s.Name, server.JSApiStreamRestoreRequest{Config: s.Config, State: s.State}, &begin)
-		return begin.ApiResponse, err
+		return ask(ctx, nc, apiRestore+s.Name, server.JSApiStreamRestoreRequest{Config: s.Config, State: s.State}, &begin)
 	})
 	if err != nil {
-		return err
-	}
-	if err := refusal(begin.ApiResponse); err != nil {
 		return err
 	}
 	for part := make([]byte, chunk); ; {
 		n, err := io.ReadFull(f, part)
 		if n > 0 {
-			var answer server.JSApiStreamCreateResponse
-			if err := deliver(ctx, nc, begin.DeliverSubject, part[:n], &answer); err != nil {
-				return err
-			}
-			if err := refusal(answer.ApiResponse); err != nil {
+			if err := deliver(ctx, nc, begin.DeliverSubject, part[:n], &server.JSApiStreamCreateResponse{}); err != nil {
 				return err
 			}
 		}
@@ -148,9 +132,6 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 	if err := deliver(ctx, nc, begin.DeliverSubject, nil, &end); err != nil {
 		return err
 	}
-	if err := refusal(end.ApiResponse); err != nil {
-		return err
-	}
 	if end.StreamInfo == nil {
 		return errcode.Errorf(errcode.Internal, "the server does not say what it has restored")
 	}
@@ -161,7 +142,7 @@ func restoreStream(ctx context.Context, nc *nats.Conn, dir string, s Stream) err
 }
 
 // deliver sends a part to the server that restores. The one to which this process is connected may
-// hear later that there is somebody who takes it than that the restoration has begun.
+// learn later who takes it than that the restoration has begun.
 func deliver(ctx context.Context, nc *nats.Conn, subject string, part []byte, answer any) error {
 	for end := time.Now().Add(answerLimit); ; {
 		err := call(ctx, nc, subject, part, answer)

@@ -132,9 +132,6 @@ func positions(ctx context.Context, nc *nats.Conn) (map[string]uint64, error) {
 		name := events.BucketStream(s.Bucket)
 		var info server.JSApiStreamInfoResponse
 		if err := ask(ctx, nc, apiInfo+name, nil, &info); err != nil {
-			return nil, err
-		}
-		if err := refusal(info.ApiResponse); err != nil {
 			return nil, fmt.Errorf("stream %s: %w", name, err)
 		}
 		all[name] = info.State.LastSeq
@@ -188,9 +185,6 @@ func snapshot(ctx context.Context, nc *nats.Conn, s *Stream, to io.Writer) error
 	if err := ask(ctx, nc, apiSnapshot+s.Name, request, &answer); err != nil {
 		return err
 	}
-	if err := refusal(answer.ApiResponse); err != nil {
-		return err
-	}
 	if answer.Config == nil || answer.State == nil {
 		return errcode.Errorf(errcode.Internal, "the server has sent no configuration of stream %s", s.Name)
 	}
@@ -228,7 +222,8 @@ func next(ctx context.Context, inbox *nats.Subscription) (*nats.Msg, error) {
 	return m, nil
 }
 
-// ask sends a request to the API of JetStream and decodes its answer.
+// ask sends a request to the API of JetStream and decodes its answer; a refusal is an error, with
+// an apiError as its cause.
 func ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any) error {
 	var body []byte
 	if request != nil {
@@ -240,7 +235,7 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any
 	return call(ctx, nc, subject, body, answer)
 }
 
-// call sends a message and decodes the answer, unless it is empty.
+// call sends a message and decodes the answer like ask, unless it is empty.
 func call(ctx context.Context, nc *nats.Conn, subject string, body []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -251,19 +246,20 @@ func call(ctx context.Context, nc *nats.Conn, subject string, body []byte, answe
 	if len(m.Data) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(m.Data, answer); err != nil {
+	var refused server.ApiResponse
+	if err := errors.Join(json.Unmarshal(m.Data, &refused), json.Unmarshal(m.Data, answer)); err != nil {
 		return errcode.Errorf(errcode.Internal, "answer to %s: %w", subject, err)
 	}
-	return nil
+	switch {
+	case refused.Error == nil:
+		return nil
+	case refused.Error.ErrCode == uint16(server.JSStreamNotFoundErr):
+		return errcode.Errorf(errcode.NotFound, "%w: make the streams with regroup init", apiError{refused.Error})
+	}
+	return errcode.Errorf(errcode.Unavailable, "the server refuses: %w", apiError{refused.Error})
 }
 
-// refusal returns what a server refuses, as an error of ours.
-func refusal(answer server.ApiResponse) error {
-	switch {
-	case answer.Error == nil:
-		return nil
-	case answer.Error.ErrCode == uint16(server.JSStreamNotFoundErr):
-		return errcode.Errorf(errcode.NotFound, "%s: make the streams with regroup init", answer.Error.Description)
-	}
-	return errcode.Errorf(errcode.Unavailable, "the server refuses: %s", answer.Error.Description)
-}
+// apiError is what a server refuses, with its description as the text.
+type apiError struct{ *server.ApiError }
+
+func (e apiError) Error() string { return e.Description }

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/jwt/v2"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/errcode"
 )
 
@@ -71,20 +70,20 @@ func claimsOf(creds []byte) (*jwt.UserClaims, bool) {
 // Those that a broker has elsewhere are unknown.
 func Forbids(creds []byte, subject string) bool {
 	claims, ok := claimsOf(creds)
-	return ok && len(claims.Pub.Allow) > 0 && !access.Permits(claims.Pub.Allow, subject)
+	return ok && len(claims.Pub.Allow) > 0 && !events.MatchAny(claims.Pub.Allow, subject)
 }
 
 // Deaf reports whether the permissions in a credentials file forbid to subscribe to a subject.
 func Deaf(creds []byte, subject string) bool {
 	claims, ok := claimsOf(creds)
-	return ok && len(claims.Sub.Allow) > 0 && !access.Permits(claims.Sub.Allow, subject)
+	return ok && len(claims.Sub.Allow) > 0 && !events.MatchAny(claims.Sub.Allow, subject)
 }
 
 // Submitter returns the submitter that a credentials file is of; false if it is of another role,
 // which may publish all commands or none.
 func Submitter(creds []byte) (events.Submitter, bool) {
 	claims, ok := claimsOf(creds)
-	if !ok || access.Permits(claims.Pub.Allow, events.CommandSubject(events.JobSubmit{}.Type())) {
+	if !ok || events.MatchAny(claims.Pub.Allow, events.CommandSubject(events.JobSubmit{}.Type())) {
 		return events.Submitter{}, false
 	}
 	for _, subject := range claims.Pub.Allow {

@@ -83,11 +83,11 @@ func TestADamagedTokenIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused := func(what, text, says string) {
+	refused := func(what, text, want string) {
 		t.Helper()
 		_, err := ParseJoin(text)
-		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want %q", what, err, says)
+		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", what, err, want)
 		} else if len(text) > 60 && strings.Contains(err.Error(), text[20:40]) {
 			t.Errorf("%s: the error has the token: %v", what, err)
 		}
@@ -117,7 +117,7 @@ func TestADamagedTokenIsRefused(t *testing.T) {
 // refuse them, when it is too late to ask.
 func TestATokenNamesAnAddressThatTheBrokersCanProve(t *testing.T) {
 	d := directory(t)
-	for servers, says := range map[string]string{
+	for servers, want := range map[string]string{
 		"":                             "broker.lab",
 		"broker.lab:4222":              "no URL",
 		"http://broker.lab:4222":       "no URL",
@@ -125,8 +125,8 @@ func TestATokenNamesAnAddressThatTheBrokersCanProve(t *testing.T) {
 		"nats://10.9.8.7:4222":         "regroup auth rotate --certificates --host 10.9.8.7",
 		"nats://broker.lab,nats://x":   "not for x",
 	} {
-		if err := d.CheckServers(servers); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "pw") {
-			t.Errorf("%q: %v, want %q", servers, err, says)
+		if err := d.CheckServers(servers); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pw") {
+			t.Errorf("%q: %v, want %q", servers, err, want)
 		}
 	}
 	for _, servers := range []string{"nats://broker.lab:4222", "tls://127.0.0.1:4222, nats://broker.lab"} {

@@ -85,13 +85,10 @@ func replica(r *js.PeerInfo) broker.ReplicaState {
 }
 
 // Durables names the consumers that services may have on the stream; the numbers are not known.
-func Durables(stream string) []broker.ConsumerState {
-	var all []broker.ConsumerState
-	for _, service := range events.Services() {
-		if slices.Contains(service.Consumes(), stream) {
-			for _, d := range service.Durables() {
-				all = append(all, broker.ConsumerState{Consumer: d, Service: service.Name})
-			}
+func Durables(stream string) (all []broker.ConsumerState) {
+	for _, c := range events.ServiceConsumers() {
+		if c.Stream == stream {
+			all = append(all, broker.ConsumerState{Consumer: c.Durable, Service: c.Service})
 		}
 	}
 	return all

@@ -119,20 +119,16 @@ func (s *Servers) Stop(i int) {
 // behind.
 func (s *Servers) Start(t testing.TB, i int) {
 	t.Helper()
-	server, err := server.Start(s.Options[i])
+	started, err := server.Start(s.Options[i])
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.servers[i] = server
+	s.servers[i] = started
 	if s.Conn == nil || len(s.Options) == 1 {
 		return // first start: Ensure waits
 	}
-	streams := []string{events.StreamCommands, events.StreamFacts, events.StreamLaunches, events.StreamLogs, events.StreamSpans}
-	for _, s := range events.Services() {
-		streams = append(streams, "KV_"+s.Bucket)
-	}
-	for _, stream := range streams {
-		eventstest.Eventually(t, patience, "the server holds stream "+stream, func() bool { return server.Current() && server.Holds(stream) })
+	for _, stream := range events.Streams() {
+		eventstest.Eventually(t, patience, "the server holds stream "+stream, func() bool { return started.Current() && started.Holds(stream) })
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // kept is how many questions may be without an answer.
 const kept = 64
 
-// Dialer connects to servers, and records what came of the newest attempt at each address. A host
+// Dialer connects to servers, and records the result of the newest attempt at each address. A host
 // that refuses a connection is there, and no server runs on it: unlike silence, that is proof. A
 // firewall that answers for a host in this way (REJECT) cannot be told from that.
 type Dialer struct {

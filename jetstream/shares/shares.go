@@ -34,11 +34,11 @@ type shares struct {
 	api js.JetStream
 	log *slog.Logger
 
-	mu    sync.Mutex
-	all   map[consumerKey]string // whose they are, by key of the user; "" = unknown
-	count map[string]int
-	asked *nats.Subscription // while there are many
-	said  map[string]time.Time
+	mu     sync.Mutex
+	all    map[consumerKey]string // whose they are, by key of the user; "" = unknown
+	count  map[string]int
+	asked  *nats.Subscription   // while there are many
+	logged map[string]time.Time // by key of the user
 
 	doomed chan consumerKey
 }
@@ -48,9 +48,9 @@ type shares struct {
 // while there are more than access.ConsumersUnasked of them: the broker's reports of that have
 // every request to the API of JetStream.
 func Keep(ctx context.Context, nc *nats.Conn, api js.JetStream, log *slog.Logger) error {
-	s := &shares{nc: nc, api: api, log: log, all: map[consumerKey]string{}, count: map[string]int{}, said: map[string]time.Time{}, doomed: make(chan consumerKey, 1<<16)}
+	s := &shares{nc: nc, api: api, log: log, all: map[consumerKey]string{}, count: map[string]int{}, logged: map[string]time.Time{}, doomed: make(chan consumerKey, 1<<16)}
 	var subs []*nats.Subscription
-	for subject, fn := range map[string]nats.MsgHandler{access.AdvisoryCreated: s.created, access.AdvisoryDeleted: s.deleted} {
+	for subject, fn := range map[string]nats.MsgHandler{access.AdvisoryCreated: s.reported(s.created), access.AdvisoryDeleted: s.reported(s.deleted)} {
 		sub, err := nc.Subscribe(subject, fn)
 		if err != nil {
 			return errcode.Errorf(errcode.Unavailable, "subscribe to %s: %w", subject, err)
@@ -89,35 +89,33 @@ type action struct {
 	Consumer string `json:"consumer"`
 }
 
-func (s *shares) created(m *nats.Msg) {
-	var a action
-	if json.Unmarshal(m.Data, &a) != nil {
-		return
+// reported returns the handler of reports, which calls fn with the consumer of each.
+func (s *shares) reported(fn func(k consumerKey)) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		var a action
+		if json.Unmarshal(m.Data, &a) != nil {
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		fn(consumerKey{a.Stream, a.Consumer})
+		s.ask()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := consumerKey{a.Stream, a.Consumer}
+}
+
+func (s *shares) created(k consumerKey) {
 	if _, known := s.all[k]; !known {
 		s.all[k] = ""
 	}
-	s.ask()
 }
 
-func (s *shares) deleted(m *nats.Msg) {
-	var a action
-	if json.Unmarshal(m.Data, &a) != nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := consumerKey{a.Stream, a.Consumer}
+func (s *shares) deleted(k consumerKey) {
 	if user, known := s.all[k]; known {
 		delete(s.all, k)
 		if s.count[user]--; s.count[user] <= 0 {
 			delete(s.count, user)
 		}
 	}
-	s.ask()
 }
 
 // ask asks who makes consumers while there are many.
@@ -178,15 +176,15 @@ func (s *shares) made(m *nats.Msg) {
 	case s.doomed <- k:
 	default: // the next one is
 	}
-	if now := time.Now(); now.Sub(s.said[a.Client.User]) > time.Minute {
-		s.said[a.Client.User] = now
+	if now := time.Now(); now.Sub(s.logged[a.Client.User]) > time.Minute {
+		s.logged[a.Client.User] = now
 		s.log.Warn("an identity has more consumers than its share: the newest are deleted", "user", a.Client.Name, "share", most)
 	}
 }
 
 // remove deletes a consumer, unless it is one of a service.
 func (s *shares) remove(ctx context.Context, k consumerKey) {
-	if slices.ContainsFunc(events.Services(), func(v events.Service) bool { return slices.Contains(v.Durables(), k.name) }) {
+	if slices.ContainsFunc(events.ServiceConsumers(), func(c events.ServiceConsumer) bool { return c.Durable == k.name }) {
 		return
 	}
 	limit, cancel := context.WithTimeout(ctx, deleteWithin)

@@ -85,9 +85,9 @@ func explainRefusal(env command.Env, form *command.Format, err error) error {
 		return err
 	}
 	if !inFile {
-		bad = &specfile.Error{Diagnostics: specfile.Diagnostics(refusal.Fields)}
+		bad = &specfile.Error{Findings: refusal.Fields}
 	}
-	written, err := form.Write(env.Out, bad.Diagnostics)
+	written, err := form.Write(env.Out, bad.Findings)
 	switch {
 	case err != nil:
 		return err

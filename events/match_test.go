@@ -1,4 +1,4 @@
-package memory
+package events
 
 import "testing"
 
@@ -23,8 +23,8 @@ func TestMatch(t *testing.T) {
 		{"a.*.>", "a.b", false},
 		{"a.*.>", "a.b.c", true},
 	} {
-		if got := match(c.pattern, c.subject); got != c.want {
-			t.Errorf("match(%q, %q) = %v", c.pattern, c.subject, got)
+		if got := Match(c.pattern, c.subject); got != c.want {
+			t.Errorf("Match(%q, %q) = %v", c.pattern, c.subject, got)
 		}
 	}
 }
