@@ -16,10 +16,10 @@ import (
 // those of all ranks, also of other subgroups. Average divides by the size of the subgroup.
 //
 // It goes over connections and never through shared memory: it is the inter-node part of an
-// operation whose intra-node parts the caller does otherwise. All ranks of a subgroup get the same bits.
-// A loss or a divergence is told to all subgroups, though one that has finished its part hears of
-// it in its next operation only. Subgroups that do not fit together are noticed where their ranks
-// communicate, and otherwise not at all: derive them from what all ranks know.
+// operation whose intra-node parts the caller does otherwise. All ranks of a subgroup get the same
+// bits. A loss or a divergence is told to all subgroups, though one that has finished its part
+// hears of it in its next operation only. Subgroups that do not fit together are noticed where
+// their ranks communicate, and otherwise not at all: derive them from what all ranks know.
 func (c *Communicator) AllreduceSubgroup(ctx context.Context, ranks []int, t Tensor, op Op) error {
 	return c.runSubgroup(ctx, ranks, frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op}, t)
 }

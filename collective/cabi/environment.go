@@ -13,7 +13,7 @@ import (
 // Go's runtime reads those that the process was started with: without this, a script that sets
 // os.environ["REGROUP_CHECKPOINT_DIR"] and then imports regroup would be ignored without a word, as
 // would a worker that was forked from a spare.
-func init() {
+func init() { //nolint:gochecknoinits // before any function of the library is called
 	current := map[string]string{}
 	for p := C.environ; *p != nil; p = (**C.char)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p))) {
 		if name, value, ok := strings.Cut(C.GoString(*p), "="); ok {
@@ -23,12 +23,12 @@ func init() {
 	for _, pair := range os.Environ() {
 		name, value, _ := strings.Cut(pair, "=")
 		if now, ok := current[name]; !ok {
-			os.Unsetenv(name) //nolint:errcheck // the name is one that the runtime has read
+			_ = os.Unsetenv(name) // the name is one that the runtime has read
 		} else if now == value {
 			delete(current, name)
 		}
 	}
 	for name, value := range current {
-		os.Setenv(name, value) //nolint:errcheck // the name is one that the program has set
+		_ = os.Setenv(name, value) // the name is one that the program has set
 	}
 }

@@ -95,8 +95,8 @@ func (p *Plan) recv(peer int, s Span, chunk, after int, action Action) {
 	p.Recvs = divide(p.Recvs, Transfer{Peer: peer, After: after, Action: action}, s, chunk, 0)
 }
 
-// divide appends a transfer of s in chunks. Each waits for later more of the other list than the one
-// before it.
+// divide appends a transfer of s in chunks. Each waits for later more of the other list than the
+// one before it.
 func divide(list []Transfer, t Transfer, s Span, chunk, later int) []Transfer {
 	for k := range chunks(s, chunk) {
 		part := cut(s, chunk, k)

@@ -97,7 +97,8 @@ func (m *Messages) Recv(from int, tag int64, into []byte, end func(error)) {
 	m.of(from).post(&pendingRecv{tag: tag, into: into, end: end})
 }
 
-// RecvAny is Recv for the first message with a tag, of any rank. source is set before end is called.
+// RecvAny is Recv for the first message with a tag, of any rank. source is set before end is
+// called.
 func (m *Messages) RecvAny(tag int64, into []byte, source *int32, end func(error)) {
 	w := &pendingRecv{tag: tag, into: into, end: end, any: true, source: source}
 	for rank := range m.c.World() {
