@@ -5,7 +5,7 @@
 //
 // The path of a call:
 //
-//	rg_… in shim.c ──► rgo_… in export_*.go ──► the other Go files
+//	rg_… in shim.c ──► rgo_… in Go          ──► the other functions
 //	refuses in a         C types become Go's,      the work, without C
 //	forked child         errors become codes
 //

@@ -35,8 +35,7 @@ func hung(t *testing.T, l *Library) (comms []*Comm, survivors []int, waits []<-c
 	return comms, []int{0, 1, 3}, waits
 }
 
-// survivorsOf makes the communicator of the survivors: with an ID a new one, otherwise from the
-// old.
+// survivorsOf makes the communicator of the survivors: with an ID a new one, else from the old.
 func survivorsOf(ctx context.Context, c *Comm, survivors []int, id *UniqueID) (*Comm, error) {
 	if id == nil {
 		return c.Reform(ctx, survivors)
