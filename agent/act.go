@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
@@ -139,7 +140,7 @@ func (a *Agent) fromDriver(s worker.StartProcess, kept string) func(worker.Input
 }
 
 func (a *Agent) output(s worker.StartProcess, stream string, lines []output.Line) {
-	l := Line{Job: s.Job, Place: s.Place, Rank: -1, Generation: s.Generation, Stream: stream}
+	l := Line{Job: s.Job, Place: s.Place, Rank: ident.NoRank, Generation: s.Generation, Stream: stream}
 	if w, ok := a.snapshot.Load().workers[s.Worker]; ok {
 		l.Rank, l.LocalRank, l.Generation = w.Rank, w.LocalRank, w.Generation
 	}

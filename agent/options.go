@@ -56,7 +56,7 @@ type Processes interface {
 type Line struct {
 	Job        ident.JobID
 	Place      ident.Place
-	Rank       int              // -1 = none yet
+	Rank       ident.Rank       // NoRank = none yet
 	LocalRank  int              // 0 without a rank
 	Generation ident.Generation // 0 = none yet
 	Stream     string           // stdout or stderr

@@ -34,7 +34,7 @@ func script(t *testing.T, shell string) string {
 func TestBashWithoutItsPackageGetsAHint(t *testing.T) {
 	at := script(t, "bash")
 	for name, c := range map[string]struct {
-		line string
+		line    string
 		message int
 	}{
 		"read":             {"source " + at, 1},

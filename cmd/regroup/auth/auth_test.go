@@ -24,12 +24,12 @@ import (
 
 // shell runs commands on one directory.
 type shell struct {
-	t      *testing.T
-	dir    string
-	now    time.Time
-	server string // of the configuration
-	config string // $XDG_CONFIG_HOME
-	printed   string // by the last command, on stderr
+	t       *testing.T
+	dir     string
+	now     time.Time
+	server  string // of the configuration
+	config  string // $XDG_CONFIG_HOME
+	printed string // by the last command, on stderr
 }
 
 func (s *shell) run(args ...string) (string, error) {
@@ -116,8 +116,8 @@ func TestMistakesAreExplained(t *testing.T) {
 	}
 	s.must("init", "--host", "127.0.0.1")
 	for _, c := range []struct {
-		args []string
-		code errcode.Code
+		args    []string
+		code    errcode.Code
 		message string
 	}{
 		{[]string{"init"}, errcode.Conflict, "already"},

@@ -137,7 +137,7 @@ func TestRefusals(t *testing.T) {
 	u := newUser(t)
 	u.must("context add prod --server nats://prod:4222", "context prod is kept\n")
 	for line, want := range map[string]struct {
-		exit int
+		exit    int
 		message string
 	}{
 		"context add prod --server prod":    {2, `server: "prod" is no URL`},

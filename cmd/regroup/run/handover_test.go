@@ -162,8 +162,8 @@ func TestAnAgentIsFoundInALongStateFolder(t *testing.T) {
 func TestAllWorkersAreAlike(t *testing.T) {
 	const there = "in the folder, as the user and with the environment of the agent there, not of this command"
 	for name, c := range map[string]struct {
-		agents    func(*machine)
-		job       spec.Job
+		agents       func(*machine)
+		job          spec.Job
 		printed, got string
 	}{
 		"elsewhere": {

@@ -121,7 +121,7 @@ func TestWrongTokensAreRefused(t *testing.T) {
 	a := c.token(access.RoleAgent, "node-a", "node-a", 0)
 	for _, w := range []struct {
 		what, message string
-		args       []string
+		args          []string
 	}{
 		{"cut off", "--join: the token is incomplete or damaged", []string{"--join", a[:500]}},
 		{"changed", "--join: the token is incomplete or damaged", []string{"--join", strings.ToLower(a)}},

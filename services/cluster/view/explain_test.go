@@ -26,7 +26,7 @@ func places(n int) []ident.Place {
 func members(n int) []roster.Member {
 	out := make([]roster.Member, n)
 	for i, p := range places(n) {
-		out[i] = roster.Member{Place: p, Rank: i}
+		out[i] = roster.Member{Place: p, Rank: ident.Rank(i)}
 	}
 	return out
 }

@@ -92,7 +92,7 @@ func (a args) cause() events.Cause {
 	c := events.Cause{Kind: events.CauseKind(kind), Rank: -1}
 	if at := a.named["at"]; at != "" {
 		p := place(a.t, at)
-		c.Place, c.Node, c.Rank, c.Detail = &p, p.Node, int(a.num("rank")), a.text("how")
+		c.Place, c.Node, c.Rank, c.Detail = &p, p.Node, ident.Rank(a.num("rank")), a.text("how")
 	}
 	return c
 }
