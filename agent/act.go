@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/spawn"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -155,7 +156,7 @@ func (a *Agent) placeErrorFile(s worker.StartProcess) string {
 }
 
 func (a *Agent) output(s worker.StartProcess, stream string, lines []output.Line) {
-	l := logs.Line{Job: s.Job, Place: s.Place, Rank: -1, Generation: s.Generation, Stream: stream}
+	l := logs.Line{Job: s.Job, Place: s.Place, Rank: ident.NoRank, Generation: s.Generation, Stream: stream}
 	if w, ok := a.snapshot.Load().workers[s.Worker]; ok {
 		l.Rank, l.LocalRank, l.Generation = w.Rank, w.LocalRank, w.Generation
 	}

@@ -234,7 +234,7 @@ func (w *world) launch(l events.Launch) {
 	synctest.Wait()
 }
 
-func member(slot, rank int, id ident.Incarnation) events.LaunchMember {
+func member(slot, rank ident.Rank, id ident.Incarnation) events.LaunchMember {
 	return events.LaunchMember{Member: roster.Member{
 		Place: ident.Place{Node: "node-a", Slot: ident.Slot(slot)}, Attempt: 1, Rank: rank, Incarnation: id, LocalSize: 1, CrossSize: 1,
 	}}

@@ -91,7 +91,7 @@ type JobFailureCounted struct {
 	Worker     ident.Incarnation `json:"worker"`
 	Agent      ident.Incarnation `json:"agent"`
 	Generation ident.Generation  `json:"generation"` // its generation; 0 = in none yet
-	Rank       int               `json:"rank"`       // in Generation; -1 = none
+	Rank       ident.Rank        `json:"rank"`       // in Generation; -1 = none
 	// Newest step that the generation could return to; 0 = none, or the program reports none.
 	Step   uint64      `json:"step"`
 	Kind   FailureKind `json:"kind"`
@@ -211,23 +211,23 @@ type Cause struct {
 	Kind   CauseKind    `json:"kind"`
 	Place  *ident.Place `json:"place,omitempty"` // the worker at fault or changed, if there is one
 	Node   ident.NodeID `json:"node,omitempty"`
-	Rank   int          `json:"rank"`             // rank of the lost worker in From, -1 if none
+	Rank   ident.Rank   `json:"rank"`             // rank of the lost worker in From, -1 if none
 	Detail string       `json:"detail,omitempty"` // "killed by signal 9 (SIGKILL)"
 }
 
-// CauseAt returns a cause at a place.
-func CauseAt(kind CauseKind, p ident.Place, rank int, detail string) Cause {
-	return Cause{Kind: kind, Place: &p, Node: p.Node, Rank: rank, Detail: detail}
+// CauseAt returns a cause at a place, whose worker has a rank or is the member with that index.
+func CauseAt[R ~int](kind CauseKind, p ident.Place, rank R, detail string) Cause {
+	return Cause{Kind: kind, Place: &p, Node: p.Node, Rank: ident.Rank(rank), Detail: detail}
 }
 
 // Accuses reports whether peers accuse this worker, whose exit may explain the cause better.
-func (c Cause) Accuses(p ident.Place, rank int) bool {
+func (c Cause) Accuses(p ident.Place, rank ident.Rank) bool {
 	return c.Kind == CauseWorkerLost && c.Place != nil && *c.Place == p && c.Rank == rank
 }
 
 // Blames reports whether the cause is the failure of this worker. It may have been reported before
 // the end of the process explained it.
-func (c Cause) Blames(p ident.Place, rank int) bool {
+func (c Cause) Blames(p ident.Place, rank ident.Rank) bool {
 	return c.Kind == CauseWorkerFailed && c.Place != nil && *c.Place == p && c.Rank == rank
 }
 

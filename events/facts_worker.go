@@ -3,6 +3,7 @@ package events
 import (
 	"slices"
 
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/roster"
 )
 
@@ -19,15 +20,15 @@ type WorkerStarted struct {
 // runs, with step 0, and again with the first step that the process reports, if any.
 type WorkerReady struct {
 	roster.WorkerRef
-	Rank      int     `json:"rank"`
-	Step      uint64  `json:"step"`      // the step that was good
-	Lost      uint64  `json:"lost"`      // steps after the last commit that were lost
-	Survivor  bool    `json:"survivor"`  // it was a member of the previous generation
-	AbortMS   float64 `json:"abort_ms"`  // on the worker's clock: from notice of the fault (or of the plan) to join
-	RejoinMS  float64 `json:"rejoin_ms"` // from join to the connected communicator
-	SyncMS    float64 `json:"sync_ms"`
-	StepMS    float64 `json:"step_ms"` // first good step
-	SyncBytes uint64  `json:"sync_bytes,omitempty"`
+	Rank      ident.Rank `json:"rank"`
+	Step      uint64     `json:"step"`      // the step that was good
+	Lost      uint64     `json:"lost"`      // steps after the last commit that were lost
+	Survivor  bool       `json:"survivor"`  // it was a member of the previous generation
+	AbortMS   float64    `json:"abort_ms"`  // on the worker's clock: from notice of the fault (or of the plan) to join
+	RejoinMS  float64    `json:"rejoin_ms"` // from join to the connected communicator
+	SyncMS    float64    `json:"sync_ms"`
+	StepMS    float64    `json:"step_ms"` // first good step
+	SyncBytes uint64     `json:"sync_bytes,omitempty"`
 	// Checkpoint is the source of the state if no member held a commit.
 	Checkpoint *roster.Commit `json:"checkpoint,omitempty"`
 }

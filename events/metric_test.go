@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestMergeMetrics(t *testing.T) {
 	at := time.Unix(100, 0)
 	one := func(rank int, step uint64, v float64, at time.Time) map[string]Metric {
-		return map[string]Metric{"loss": {Value: v, Step: step, Rank: rank, At: at}}
+		return map[string]Metric{"loss": {Value: v, Step: step, Rank: ident.Rank(rank), At: at}}
 	}
 	known := one(1, 5, 0.5, at)
 	for _, c := range []struct {

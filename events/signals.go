@@ -41,7 +41,7 @@ type Heartbeat struct {
 // Notice reports without delay that a worker is gone or accused. The facts follow.
 type Notice struct {
 	Exited WorkerExited `json:"exited"`
-	Rank   int          `json:"rank"` // in Exited.Generation; -1 = none
+	Rank   ident.Rank   `json:"rank"` // in Exited.Generation; -1 = none
 }
 
 // Progress is the newest step of a worker.
@@ -49,7 +49,7 @@ type Progress struct {
 	Job        ident.JobID      `json:"job"`
 	Place      ident.Place      `json:"place"`
 	Generation ident.Generation `json:"generation"`
-	Rank       int              `json:"rank"`
+	Rank       ident.Rank       `json:"rank"`
 	World      int              `json:"world"`
 	Step       uint64           `json:"step"`
 	// Consumed by the whole job so far, as far as this worker knows.
@@ -66,8 +66,8 @@ type Progress struct {
 // Straggler is the rank that the others wait for. Share is the part of its time, 0 to 1, by which
 // the median rank waits longer.
 type Straggler struct {
-	Rank  int     `json:"rank"`
-	Share float64 `json:"share"`
+	Rank  ident.Rank `json:"rank"`
+	Share float64    `json:"share"`
 }
 
 // HeartbeatMissed is liveness's own observation that a node was silent for some time (not sent).
@@ -137,15 +137,15 @@ func (NoticeEnvelope) Type() Type { return "dev.regroup.sig.notice-envelope.v1" 
 
 // Metric is the newest value that a program has reported under a name.
 type Metric struct {
-	Value float64   `json:"value"`
-	Step  uint64    `json:"step,omitempty"` // after which it was reported; 0 = unknown
-	Rank  int       `json:"rank"`           // of the reporting worker
-	At    time.Time `json:"at,omitzero"`    // time of arrival on the receiver's clock
+	Value float64    `json:"value"`
+	Step  uint64     `json:"step,omitempty"` // after which it was reported; 0 = unknown
+	Rank  ident.Rank `json:"rank"`           // of the reporting worker
+	At    time.Time  `json:"at,omitzero"`    // time of arrival on the receiver's clock
 }
 
 // MetricsOf returns the metrics of one report that arrived at a time. steps has those of values
 // that are not from step.
-func MetricsOf(values map[string]float64, steps map[string]uint64, step uint64, rank int, at time.Time) map[string]Metric {
+func MetricsOf(values map[string]float64, steps map[string]uint64, step uint64, rank ident.Rank, at time.Time) map[string]Metric {
 	out := make(map[string]Metric, len(values))
 	for name, v := range values {
 		m := Metric{Value: v, Step: step, Rank: rank, At: at}

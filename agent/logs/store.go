@@ -51,7 +51,7 @@ type Config struct {
 type Line struct {
 	Job        ident.JobID
 	Place      ident.Place
-	Rank       int              // -1 = none yet
+	Rank       ident.Rank       // NoRank = none yet
 	LocalRank  int              // 0 without a rank
 	Generation ident.Generation // 0 = none yet
 	Stream     string           // stdout or stderr
@@ -96,7 +96,7 @@ type owner struct {
 type source struct {
 	job        ident.JobID
 	place      ident.Place
-	rank       int
+	rank       ident.Rank
 	generation ident.Generation
 	stream     string
 }
@@ -407,7 +407,7 @@ func (l *Store) store(ctx context.Context, c *chunk) error {
 		Subject: events.LogSubject(c.job, string(c.place.Node), slot), ID: c.id, Data: c.data,
 		Header: map[string][]string{
 			output.HeaderNode: {string(c.place.Node)}, output.HeaderSlot: {slot},
-			output.HeaderRank: {strconv.Itoa(c.rank)}, output.HeaderStream: {c.stream},
+			output.HeaderRank: {strconv.Itoa(int(c.rank))}, output.HeaderStream: {c.stream},
 			output.HeaderGeneration: {strconv.FormatUint(uint64(c.generation), 10)},
 		},
 	})

@@ -84,7 +84,7 @@ func TestEverySettingOfWorkersReachesThem(t *testing.T) {
 func TestTorchrunsVariables(t *testing.T) {
 	member := func(slot, rank, local, size, cross, crossSize int) events.LaunchMember {
 		return events.LaunchMember{Member: roster.Member{
-			Place: ident.Place{Node: "b", Slot: ident.Slot(slot)}, Rank: rank, LocalRank: local, LocalSize: size, CrossRank: cross, CrossSize: crossSize,
+			Place: ident.Place{Node: "b", Slot: ident.Slot(slot)}, Rank: ident.Rank(rank), LocalRank: local, LocalSize: size, CrossRank: cross, CrossSize: crossSize,
 		}}
 	}
 	// Nodes of 1, 2 and 3 workers: this one is the second, and one of two with a local rank 1.

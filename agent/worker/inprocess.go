@@ -117,9 +117,9 @@ func (t *transition) pushPlanned(w *incarnation, reason string) {
 	t.pushChange(w, workerprotocol.ChangePlanned, -1, reason)
 }
 
-func (t *transition) pushChange(w *incarnation, kind string, rank int, reason string) {
+func (t *transition) pushChange(w *incarnation, kind string, rank ident.Rank, reason string) {
 	t.do(PushChange{Worker: w.ref.Incarnation, Change: workerprotocol.Change{
-		Kind: kind, Generation: uint64(w.ref.Generation), Rank: rank, Reason: reason,
+		Kind: kind, Generation: uint64(w.ref.Generation), Rank: int(rank), Reason: reason,
 	}})
 }
 
@@ -171,7 +171,7 @@ func (in WorkerJoined) apply(t *transition) {
 		}
 		w.join = &join{req: in.Request, receivedAt: t.now, sendAt: t.now}
 		for _, rank := range in.Request.Accused {
-			t.examine(j, ident.Generation(in.Request.Left), rank)
+			t.examine(j, ident.Generation(in.Request.Left), ident.Rank(rank))
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 			t.beginGeneration(w)
 		}
 		t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: workerprotocol.Assignment{
-			Verdict: workerprotocol.Assigned, Generation: uint64(l.Generation), Rank: m.Rank, World: l.World,
+			Verdict: workerprotocol.Assigned, Generation: uint64(l.Generation), Rank: int(m.Rank), World: l.World,
 			LocalRank: m.LocalRank, LocalSize: m.LocalSize, CrossRank: m.CrossRank, CrossSize: m.CrossSize,
 			Token: l.Token, Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
 		}})
@@ -241,7 +241,7 @@ func expected(l events.Launch, m events.LaunchMember) *workerprotocol.Expected {
 		}
 		if other.Rank >= 0 {
 			seated++
-			first = min(first, other.Rank)
+			first = min(first, int(other.Rank))
 			e.CrossRank, e.CrossSize = other.CrossRank, other.CrossSize
 		}
 	}

@@ -105,7 +105,7 @@ func (t *transition) releaseExits(j *job) {
 
 // examine asks for the process of a rank that others have lost, or, with -1, for all that have not
 // left a generation that is over.
-func (t *transition) examine(j *job, g ident.Generation, rank int) {
+func (t *transition) examine(j *job, g ident.Generation, rank ident.Rank) {
 	if !j.inProcess() {
 		return
 	}
@@ -208,7 +208,7 @@ func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExite
 		}
 		rank := w.rank
 		if !member {
-			rank = -1
+			rank = ident.NoRank
 		}
 		t.do(SendNotice{Notice: events.Notice{Exited: x, Rank: rank}})
 		if member {
@@ -270,7 +270,7 @@ func (t *transition) exitTrace(j *job, w *incarnation) string {
 	return tracing.JobTrace(w.ref.Job)
 }
 
-func (t *transition) pushLostToAll(j *job, g ident.Generation, rank int, reason string) {
+func (t *transition) pushLostToAll(j *job, g ident.Generation, rank ident.Rank, reason string) {
 	if !j.inProcess() {
 		return
 	}
@@ -283,7 +283,7 @@ func (t *transition) pushLostToAll(j *job, g ident.Generation, rank int, reason 
 
 // pushLost notifies a member once per rank. An unknown rank is not pushed to a member that knows of
 // a loss.
-func (t *transition) pushLost(w *incarnation, rank int, reason string) {
+func (t *transition) pushLost(w *incarnation, rank ident.Rank, reason string) {
 	if rank == w.rank {
 		rank = -1 // its peers have lost it: there is no rank to give
 	}

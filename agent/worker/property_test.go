@@ -143,7 +143,7 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 		m := events.LaunchMember{}
 		m.Place = place(slot)
 		m.Attempt = rapid.IntRange(1, 3).Draw(t, "attempt")
-		m.Rank = rapid.IntRange(-1, 2).Draw(t, "rank")
+		m.Rank = ident.Rank(rapid.IntRange(-1, 2).Draw(t, "rank"))
 		m.Incarnation = rapid.SampledFrom([]ident.Incarnation{"", incarnations[ident.Slot(slot)], "01FOREIGN"}).Draw(t, "incarnation")
 		l.Members = append(l.Members, m)
 	}

@@ -174,5 +174,5 @@ func straggler(s *workerprotocol.Straggler, world int) *events.Straggler {
 	if s == nil || s.Rank < 0 || s.Rank >= world || !(s.Share >= 0 && s.Share <= 1) {
 		return nil
 	}
-	return &events.Straggler{Rank: s.Rank, Share: s.Share}
+	return &events.Straggler{Rank: ident.Rank(s.Rank), Share: s.Share}
 }

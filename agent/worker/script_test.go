@@ -140,7 +140,7 @@ func (p *player) command(f []string) {
 	case "done":
 		p.step(WorkerFinished{id, workerprotocol.DoneReport{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}})
 	case "notice":
-		n := events.Notice{Rank: a.num("rank")}
+		n := events.Notice{Rank: ident.Rank(a.num("rank"))}
 		n.Exited.Job, n.Exited.Generation, n.Exited.Detail = "mnist-7f3a", ident.Generation(a.num("gen")), "killed by signal 9 (SIGKILL)"
 		p.step(NoticeHeard{n})
 	case "abandon":
@@ -251,7 +251,7 @@ func (p *player) launch(a args, f []string) events.Launch {
 	if g := a.num("from"); g > 0 {
 		at := place(9)
 		l.From, l.Trace = ident.Generation(g), tracing.IncidentTrace(l.Job, ident.Generation(g))
-		l.Cause = events.Cause{Kind: events.CauseKind(cmp.Or(a["cause"], "worker-failed")), Place: &at, Rank: a.num("lost")}
+		l.Cause = events.Cause{Kind: events.CauseKind(cmp.Or(a["cause"], "worker-failed")), Place: &at, Rank: ident.Rank(a.num("lost"))}
 	}
 	for _, s := range f {
 		list, ok := strings.CutPrefix(s, "members=")

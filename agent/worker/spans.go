@@ -96,7 +96,7 @@ func describe(attributes map[string]string, w *incarnation) {
 	attributes["regroup.place"] = w.ref.Place.String()
 	attributes["regroup.attempt"] = strconv.Itoa(w.ref.Attempt)
 	attributes["regroup.generation"] = w.ref.Generation.String()
-	attributes["regroup.rank"] = strconv.Itoa(w.rank)
+	attributes["regroup.rank"] = strconv.Itoa(int(w.rank))
 	if w.ref.PID > 0 {
 		attributes["process.pid"] = strconv.Itoa(w.ref.PID)
 	}

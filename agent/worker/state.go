@@ -72,8 +72,8 @@ const (
 type incarnation struct {
 	ref             roster.WorkerRef // Generation is the current or last one
 	phase           phase
-	rank            int // in ref.Generation
-	localRank       int // the same
+	rank            ident.Rank // in ref.Generation
+	localRank       int        // the same
 	world           int
 	trace           string           // traceparent of what began ref.Generation
 	process         events.Span      // its span, until the exit; no Self = it was recorded
@@ -123,7 +123,7 @@ type metric struct {
 type pushed struct {
 	leaving bool
 	planned bool
-	lost    []int // ranks; -1 = unknown
+	lost    []ident.Rank // NoRank = unknown
 }
 
 // join is a join request that no launch has answered yet.
@@ -236,8 +236,8 @@ func (s State) MayJoin(id ident.JobID) bool {
 // Worker is a snapshot of one worker incarnation.
 type Worker struct {
 	roster.WorkerRef
-	Rank      int // in Generation; -1 = none
-	LocalRank int // the same
+	Rank      ident.Rank // in Generation
+	LocalRank int        // the same
 }
 
 // Workers returns the newest incarnation of every place, by job and slot.

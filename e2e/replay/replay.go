@@ -206,7 +206,7 @@ func (r *Replay) sealed(b events.RoundSealed) {
 	}
 	seen, local, cross := map[ident.Place]bool{}, map[ident.NodeID]int{}, map[int]int{}
 	for i, m := range b.Members {
-		if m.Rank != i || m.LocalRank != local[m.Place.Node] || m.CrossRank != cross[m.LocalRank] || seen[m.Place] {
+		if int(m.Rank) != i || m.LocalRank != local[m.Place.Node] || m.CrossRank != cross[m.LocalRank] || seen[m.Place] {
 			r.fail(2, "%s of %s: %s, in order %d, has rank %d, local %d, cross %d", b.Generation, b.Job, m.Place, i, m.Rank, m.LocalRank, m.CrossRank)
 		}
 		seen[m.Place] = true

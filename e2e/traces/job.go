@@ -92,7 +92,7 @@ func (b *job) trains(ctx context.Context, after ident.Generation) (events.JobVie
 }
 
 // kill kills the worker of a rank, and returns which one it was.
-func (b *job) kill(v events.JobView, rank int) (roster.WorkerView, error) {
+func (b *job) kill(v events.JobView, rank ident.Rank) (roster.WorkerView, error) {
 	for _, w := range v.Workers {
 		if w.Rank == rank && w.PID > 0 && !w.State.Ended() {
 			return w, syscall.Kill(w.PID, syscall.SIGKILL)

@@ -105,7 +105,7 @@ func play(ctx context.Context, b *job, j *jaeger, worker, python string) (*story
 		if err != nil {
 			return nil, err
 		}
-		rank := 1
+		rank := ident.Rank(1)
 		for _, w := range v.Workers {
 			if w.Place.Slot == slot {
 				rank = w.Rank // the replacement

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/regroup-io/regroup/events/errcode"
@@ -33,6 +35,29 @@ func (g Generation) String() string { return fmt.Sprintf("g%d", uint64(g)) }
 
 // Slot is the index of a worker slot on its node, from 0.
 type Slot int
+
+// Rank is the rank of a worker in a generation, or NoRank. In JSON that is null.
+type Rank int
+
+// NoRank is the rank of a worker that is in no generation, and of what is about no worker.
+const NoRank Rank = -1
+
+// MarshalJSON implements json.Marshaler.
+func (r Rank) MarshalJSON() ([]byte, error) {
+	if r < 0 {
+		return []byte("null"), nil
+	}
+	return strconv.AppendInt(nil, int64(r), 10), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Rank) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*r = NoRank
+		return nil
+	}
+	return json.Unmarshal(text, (*int)(r))
+}
 
 // Place is one slot of one node.
 type Place struct {

@@ -143,7 +143,7 @@ func (r MemberTable) ordered() bool {
 			}
 			seen[d.Place.Node] = true
 		}
-		if m.Rank != i || m.LocalRank != d.LocalRank || m.LocalSize != d.LocalSize || m.CrossRank != d.CrossRank ||
+		if int(m.Rank) != i || m.LocalRank != d.LocalRank || m.LocalSize != d.LocalSize || m.CrossRank != d.CrossRank ||
 			m.CrossSize != d.CrossSize || m.Agent != r[i-d.LocalRank].Agent {
 			return false
 		}
@@ -163,7 +163,7 @@ func (r MemberTable) Number() {
 				sizes = append(sizes, 0)
 			}
 			m := &r[i+l]
-			m.Rank, m.LocalRank, m.LocalSize, m.CrossRank = i+l, l, n, sizes[l]
+			m.Rank, m.LocalRank, m.LocalSize, m.CrossRank = ident.Rank(i+l), l, n, sizes[l]
 			sizes[l]++
 		}
 	}

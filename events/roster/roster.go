@@ -91,7 +91,7 @@ type Member struct {
 	Incarnation ident.Incarnation `json:"incarnation"`     // of the worker; under restart recovery of the process that will be started
 	Agent       ident.Incarnation `json:"agent,omitempty"` // of the node's agent when it joined
 	Attempt     int               `json:"attempt"`
-	Rank        int               `json:"rank"`
+	Rank        ident.Rank        `json:"rank"`
 	LocalRank   int               `json:"local_rank"`
 	LocalSize   int               `json:"local_size"`
 	CrossRank   int               `json:"cross_rank"`
@@ -128,7 +128,7 @@ func (s WorkerState) Ended() bool {
 // WorkerView is one worker of a job.
 type WorkerView struct {
 	WorkerRef
-	Rank   int         `json:"rank"` // in Generation; -1 = none
+	Rank   ident.Rank  `json:"rank"` // in Generation; -1 = none
 	State  WorkerState `json:"state"`
 	Detail string      `json:"detail,omitempty"`
 	Lines  []string    `json:"lines,omitempty"` // last output of a failed worker

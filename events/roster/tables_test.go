@@ -116,7 +116,7 @@ func TestWorkerTableRoundTrip(t *testing.T) {
 						Agent: ident.Incarnation(rapid.SampledFrom([]string{"", "Q"}).Draw(t, "agent")), Attempt: rapid.IntRange(0, 2).Draw(t, "attempt"),
 						Generation: ident.Generation(rapid.IntRange(0, 2).Draw(t, "generation")), PID: rapid.IntRange(0, 1).Draw(t, "pid"),
 					},
-					Rank: rapid.IntRange(-1, 1).Draw(t, "rank"), State: rapid.SampledFrom([]roster.WorkerState{roster.WorkerStateReady, roster.WorkerStateLost}).Draw(t, "state"),
+					Rank: ident.Rank(rapid.IntRange(-1, 1).Draw(t, "rank")), State: rapid.SampledFrom([]roster.WorkerState{roster.WorkerStateReady, roster.WorkerStateLost}).Draw(t, "state"),
 				}
 				if rapid.Bool().Draw(t, "said") {
 					w.Detail, w.Lines = "killed", []string{"last", `"words"`}

@@ -44,7 +44,7 @@ func (c WorkerTable) MarshalJSON() ([]byte, error) {
 		Details:        map[int]string{}, Lines: map[int][]string{}, Exceptions: map[int]*Exception{},
 	}
 	if slices.ContainsFunc(c, func(w WorkerView) bool { return w.Rank != -1 }) {
-		if t.Ranks = columns.Make(n, func(i int) int { return c[i].Rank }); t.Ranks == nil {
+		if t.Ranks = columns.Make(n, func(i int) int { return int(c[i].Rank) }); t.Ranks == nil {
 			t.Ranks = columns.Column[int]{0}
 		}
 	}
@@ -89,7 +89,7 @@ func (c *WorkerTable) UnmarshalJSON(b []byte) error {
 		w := WorkerView{WorkerRef: row(i), Rank: -1, State: states.At(i), Detail: t.Details[i], Lines: t.Lines[i], Exception: t.Exceptions[i]}
 		w.Generation = t.Generations.At(i)
 		if len(t.Ranks) > 0 {
-			w.Rank = t.Ranks.At(i)
+			w.Rank = ident.Rank(t.Ranks.At(i))
 		}
 		(*c)[i] = w
 	}

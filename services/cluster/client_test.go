@@ -237,7 +237,7 @@ func TestLogsHaveTheLabelsOfTheirAgent(t *testing.T) {
 	var got []string
 	var last uint64
 	say := func(l view.Line) error {
-		got = append(got, fmt.Sprintf("%s r%d %s %s", l.Place, l.RankOf(), l.Generation, l.Text))
+		got = append(got, fmt.Sprintf("%s r%d %s %s", l.Place, l.Rank, l.Generation, l.Text))
 		last = l.Sequence
 		return nil
 	}

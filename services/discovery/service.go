@@ -211,8 +211,8 @@ func (s *replica) connection(ctx context.Context, _ controller.Emit) error {
 
 const (
 	checkEvery = 100 * time.Millisecond
-	pings     = 64 // at a time; a whole rack may fall silent
-	askAgain  = 50 * time.Millisecond
+	pings      = 64 // at a time; a whole rack may fall silent
+	askAgain   = 50 * time.Millisecond
 )
 
 // look reports silent nodes and pings those that have been silent for long.

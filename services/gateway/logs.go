@@ -123,8 +123,8 @@ func (l *lineWriter) send(x view.Line) error {
 		return l.out.add("line", strconv.FormatUint(l.after, 10), data)
 	}
 	rank := "-"
-	if x.Rank != nil {
-		rank = strconv.Itoa(*x.Rank)
+	if x.Rank >= 0 {
+		rank = strconv.Itoa(int(x.Rank))
 	}
 	return l.out.add("line", "", fmt.Appendf(nil, "[%s r%s %s] %s", x.Place.Node, rank, x.Generation, x.Text))
 }

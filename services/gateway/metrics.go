@@ -65,7 +65,7 @@ var (
 	descStreams    = prometheus.NewDesc("regroup_http_streams", "Open streams of this gateway.", nil, nil)
 	descDelivered  = prometheus.NewDesc("regroup_webhook_delivered_total", "Facts that a webhook has taken.", []string{"webhook"}, nil)
 	descAttempts   = prometheus.NewDesc("regroup_webhook_failed_attempts_total", "Attempts that a webhook has not taken.", []string{"webhook"}, nil)
-	descParked      = prometheus.NewDesc("regroup_webhook_parked", "Facts that were set aside for a webhook, and can be replayed.", []string{"webhook"}, nil)
+	descParked     = prometheus.NewDesc("regroup_webhook_parked", "Facts that were set aside for a webhook, and can be replayed.", []string{"webhook"}, nil)
 	descConnected  = prometheus.NewDesc("regroup_connected", "1 = this gateway is connected to NATS.", nil, nil)
 )
 

@@ -52,7 +52,7 @@ func fullJob(t testing.TB) events.JobView {
 	other := ref
 	other.Place.Slot = 1
 	cause := events.CauseAt(events.CauseWorkerFailed, place, rank, "killed by signal 9 (SIGKILL)")
-	failed := roster.WorkerView{WorkerRef: ref, Rank: rank, State: roster.WorkerStateFailed, Detail: "x", Lines: []string{"a"}, Exception: &roster.Exception{Type: "E", Message: "m", File: "f", Line: 1}, FailedAt: now}
+	failed := roster.WorkerView{WorkerRef: ref, Rank: ident.Rank(rank), State: roster.WorkerStateFailed, Detail: "x", Lines: []string{"a"}, Exception: &roster.Exception{Type: "E", Message: "m", File: "f", Line: 1}, FailedAt: now}
 	return events.JobView{
 		Job: "full-0001", Spec: eventstest.SampleJob(), By: "/me", Origin: "x", State: events.JobStateFailed, Reason: "r", Code: errcode.Exhausted,
 		Submitted: now.Add(-time.Minute), Ended: now, Generation: 2,

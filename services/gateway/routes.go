@@ -160,6 +160,7 @@ func (g *Gateway) table() []route {
 // encodesItself are the schemas of types whose JSON is not that of their fields.
 var encodesItself = map[reflect.Type]openapi.Schema{
 	reflect.TypeFor[ident.Places](): {"type": []string{"array", "null"}, "items": openapi.Schema{"type": "string"}},
+	reflect.TypeFor[ident.Rank]():   {"type": []string{"integer", "null"}},
 	reflect.TypeFor[feed.Point]():   {"type": "array", "items": openapi.Schema{"type": "number"}, "minItems": 3, "maxItems": 3},
 }
 

@@ -35,10 +35,10 @@ type Attention struct {
 
 // RecentIncident is an incident of a job. Of an open one only the cause is known.
 type RecentIncident struct {
-	Job  ident.JobID   `json:"job"`
-	Time time.Time     `json:"time,omitzero"` // when the generation after it was sealed
-	Open bool          `json:"open"`
-	What view.Incident `json:"incident"`
+	Job  ident.JobID           `json:"job"`
+	Time time.Time             `json:"time,omitzero"` // when the generation after it was sealed
+	Open bool                  `json:"open"`
+	What events.IncidentClosed `json:"incident"`
 }
 
 // System describes the control plane.
@@ -157,9 +157,8 @@ func incidents(v events.JobView) (all []RecentIncident) {
 	for _, g := range v.Generations {
 		sealed[g.Generation] = g.Sealed
 	}
-	plain := view.JobOf(v)
-	for _, i := range plain.Incidents {
-		if !i.IncidentClosed.Cause.Kind.Planned() {
+	for _, i := range v.Incidents {
+		if !i.Cause.Kind.Planned() {
 			at := sealed[i.To]
 			if at.IsZero() {
 				at = v.Ended
@@ -167,10 +166,8 @@ func incidents(v events.JobView) (all []RecentIncident) {
 			all = append(all, RecentIncident{Job: v.Job, Time: at, What: i})
 		}
 	}
-	if o := plain.OpenIncident; o != nil && !o.IncidentOpened.Cause.Kind.Planned() {
-		all = append(all, RecentIncident{Job: v.Job, Open: true, What: view.Incident{
-			IncidentClosed: events.IncidentClosed{Job: v.Job, Incident: o.Incident, From: o.From, Cause: o.IncidentOpened.Cause}, Cause: o.Cause,
-		}})
+	if o := v.OpenIncident; o != nil && !o.Cause.Kind.Planned() {
+		all = append(all, RecentIncident{Job: v.Job, Open: true, What: events.IncidentClosed{Job: v.Job, Incident: o.Incident, From: o.From, Cause: o.Cause}})
 	}
 	return all
 }

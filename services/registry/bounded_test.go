@@ -31,7 +31,7 @@ type failing struct {
 	p         broker.Ports
 	now       time.Time
 	random    *rand.Rand
-	printed      int
+	printed   int
 	inputs    []events.Input
 }
 

@@ -54,7 +54,7 @@ func TestNewestStepIsAnsweredBeforeItIsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		say := func(rank int, step uint64, loss float64) {
+		say := func(rank ident.Rank, step uint64, loss float64) {
 			data, err := bodies.Encode(events.Progress{Job: id, Place: two[0], Generation: 1, Rank: rank, Step: step, Metrics: map[string]float64{"loss": loss}})
 			if err != nil {
 				t.Fatal(err)

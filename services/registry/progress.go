@@ -27,7 +27,7 @@ func NewStepTracker() job.StepTracker { return job.StepTracker{Gap: 5 * CheckEve
 type listener struct {
 	ports broker.Ports
 
-	mu   sync.Mutex
+	mu      sync.Mutex
 	tracker job.StepTracker
 }
 

@@ -39,9 +39,9 @@ func removing(t *testing.T) (w commandtest.World, asked *[]string) {
 
 func TestRemove(t *testing.T) {
 	for line, c := range map[string]struct {
-		exit  int
-		asked string
-		message  string
+		exit    int
+		asked   string
+		message string
 	}{
 		"rm old":                         {0, "remove old-0001", "old-0001 is removed\n"},
 		"rm old new":                     {0, "remove old-0001, remove new-0001", "old-0001 is removed\nnew-0001 is removed\n"},
@@ -82,7 +82,7 @@ func TestATableIsLimited(t *testing.T) {
 	for _, c := range []struct {
 		line, first, last string
 		rows              int
-		message              string
+		message           string
 	}{
 		{"ls", "job-0029", "job-0000", 20, "10 older jobs left out: regroup ls --all\n"},
 		{"ls --limit 3", "job-0029", "job-0000", 3, "27 older jobs left out: regroup ls --all\n"},

@@ -27,7 +27,7 @@ func TestTheStateOfTheDead(t *testing.T) {
 	for name, c := range map[string]struct {
 		services []string
 		command  string
-		message     string
+		message  string
 	}{
 		"list":            {nil, "ls", line},
 		"list for others": {nil, "ls -o json", line},

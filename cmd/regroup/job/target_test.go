@@ -37,9 +37,9 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 	external := job("joined-0001", "/client/agent/join", events.JobStateRunning)
 	external.Spec.Rendezvous = &spec.Rendezvous{}
 	for name, c := range map[string]struct {
-		jobs []events.JobView
-		line string
-		exit int
+		jobs    []events.JobView
+		line    string
+		exit    int
 		message string
 	}{
 		"the only one":         {[]events.JobView{job("a-0001", mine, events.JobStateRunning), job("b-0001", mine, events.JobStateFailed)}, "stop", 0, "the only job that has not ended, a-0001:\na-0001 is stopping\n"},

@@ -14,9 +14,9 @@ import (
 // TestWaitExitsWithTheOutcome covers a job that has ended, and one that ends during the wait.
 func TestWaitExitsWithTheOutcome(t *testing.T) {
 	for name, c := range map[string]struct {
-		end  events.Body
-		view events.JobView
-		exit int
+		end     events.Body
+		view    events.JobView
+		exit    int
 		message string
 	}{
 		"succeeded": {events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateSucceeded}, 0, "✔ succeeded"},

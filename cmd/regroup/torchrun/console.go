@@ -217,7 +217,7 @@ func (c *console) errorFile(localRank int, g ident.Generation) string {
 
 func (c *console) prefixOf(l logs.Line) string {
 	return strings.NewReplacer(
-		"${role_name}", c.role, "${local_rank}", strconv.Itoa(l.LocalRank), "${rank}", strconv.Itoa(l.Rank), "${hostname}", c.host,
+		"${role_name}", c.role, "${local_rank}", strconv.Itoa(l.LocalRank), "${rank}", strconv.Itoa(int(l.Rank)), "${hostname}", c.host,
 	).Replace(c.prefix)
 }
 

@@ -112,7 +112,7 @@ func (c *fleet) started(ctx context.Context, job ident.JobID) error {
 		a.mu.Unlock()
 		for _, j := range joins.Joins {
 			ref := roster.WorkerRef{Job: job, Place: j.Place, Incarnation: j.Incarnation, Agent: a.incarnation, Attempt: j.Attempt, Generation: generation, PID: 1000 + rank}
-			for _, b := range []events.Body{events.WorkerStarted{WorkerRef: ref, StartMS: 1}, events.WorkerReady{WorkerRef: ref, Rank: rank, Step: 1}} {
+			for _, b := range []events.Body{events.WorkerStarted{WorkerRef: ref, StartMS: 1}, events.WorkerReady{WorkerRef: ref, Rank: ident.Rank(rank), Step: 1}} {
 				m, err := cloudevent.Encode(events.Event{ID: ulid.Make().String(), Source: "/regroup/agent/" + string(a.node), Entity: string(job), Time: time.Now(), Body: b})
 				if err == nil {
 					_, err = a.ports.Log.Publish(ctx, m)

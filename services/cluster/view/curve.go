@@ -22,7 +22,7 @@ type CurvePoint struct {
 	Generation ident.Generation `json:"generation"`
 	Step       uint64           `json:"step"`
 	Value      float64          `json:"value"`
-	Rank       int              `json:"rank"` // of the worker that reported it; -1 = of the whole job
+	Rank       ident.Rank       `json:"rank"` // of the worker that reported it; NoRank = of the whole job
 }
 
 // StepRate is the name of the curve that is computed from the steps.
@@ -46,7 +46,7 @@ func Curves(facts []events.Event) []Curve {
 		}
 		if last, ok := before.Body.(events.JobProgressed); ok && b.Step > last.Step && e.Time.After(before.Time) {
 			rate := float64(b.Step-last.Step) / e.Time.Sub(before.Time).Seconds()
-			points[StepRate] = append(points[StepRate], CurvePoint{e.Time, b.Generation, b.Step, rate, -1})
+			points[StepRate] = append(points[StepRate], CurvePoint{e.Time, b.Generation, b.Step, rate, ident.NoRank})
 		}
 		before = e
 	}

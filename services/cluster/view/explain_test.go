@@ -26,7 +26,7 @@ func places(n int) []ident.Place {
 func members(n int) []roster.Member {
 	out := make([]roster.Member, n)
 	for i, p := range places(n) {
-		out[i] = roster.Member{Place: p, Rank: i}
+		out[i] = roster.Member{Place: p, Rank: ident.Rank(i)}
 	}
 	return out
 }
@@ -36,7 +36,7 @@ func job(state events.JobState) events.JobView {
 	spec := spec.Job{Name: "mnist", Workers: spec.Workers{Min: 2, Max: 4}}.WithDefaults()
 	v := events.JobView{Job: "mnist-7f3a", State: state, Spec: spec, Submitted: now.Add(-90 * time.Second)}
 	for i, p := range places(4) {
-		v.Workers = append(v.Workers, roster.WorkerView{WorkerRef: roster.WorkerRef{Place: p, Attempt: 1}, Rank: i, State: roster.WorkerStateReady})
+		v.Workers = append(v.Workers, roster.WorkerView{WorkerRef: roster.WorkerRef{Place: p, Attempt: 1}, Rank: ident.Rank(i), State: roster.WorkerStateReady})
 	}
 	return v
 }

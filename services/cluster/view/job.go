@@ -10,77 +10,28 @@ import (
 )
 
 // Job is a job: the registry's document in the plain form, with one object for each worker and
-// member instead of groups by node, and null for a missing rank.
+// member instead of tables. Its lists are not null.
 type Job struct {
 	events.JobView
-	Workers         []Worker     `json:"workers"` // by slot: the newest incarnation of each
-	Generations     []Generation `json:"generations"`
-	Incidents       []Incident   `json:"incidents"`
-	OpenIncident    *Open        `json:"open_incident,omitempty"`
-	CountedFailures []Failure    `json:"counted_failures,omitempty"`
-	FirstError      *Worker      `json:"first_error,omitempty"`
-}
-
-// Worker is one worker.
-type Worker struct {
-	roster.WorkerView
-	Rank *int `json:"rank"` // null = none
+	Workers     []roster.WorkerView     `json:"workers"` // by slot: the newest incarnation of each
+	Generations []Generation            `json:"generations"`
+	Incidents   []events.IncidentClosed `json:"incidents"`
 }
 
 // Generation is one generation.
 type Generation struct {
 	events.GenerationView
-	Cause   Cause           `json:"cause"`
 	Members []roster.Member `json:"members"` // by rank
 }
 
-// Incident is a closed incident.
-type Incident struct {
-	events.IncidentClosed
-	Cause Cause `json:"cause"`
-}
-
-// Open is the incident that is not closed yet.
-type Open struct {
-	events.IncidentOpened
-	Cause Cause `json:"cause"`
-}
-
-// Failure is a counted failure.
-type Failure struct {
-	events.CountedFailure
-	Rank *int `json:"rank"`
-}
-
-// Cause is the cause of an incident or a generation.
-type Cause struct {
-	events.Cause
-	Rank *int `json:"rank"`
-}
-
-// JobOf returns the plain form of a job. Its lists are not null.
+// JobOf returns the plain form of a job.
 func JobOf(v events.JobView) Job {
 	p := Job{
-		JobView: v, Workers: make([]Worker, len(v.Workers)), Generations: make([]Generation, len(v.Generations)),
-		Incidents: make([]Incident, len(v.Incidents)), CountedFailures: make([]Failure, len(v.CountedFailures)),
-	}
-	for i, w := range v.Workers {
-		p.Workers[i] = Worker{w, rank(w.Rank)}
+		JobView: v, Workers: append([]roster.WorkerView{}, v.Workers...), Generations: make([]Generation, len(v.Generations)),
+		Incidents: append([]events.IncidentClosed{}, v.Incidents...),
 	}
 	for i, g := range v.Generations {
-		p.Generations[i] = Generation{g, causeOf(g.Cause), append(make([]roster.Member, 0, len(g.Members)), g.Members...)}
-	}
-	for i, c := range v.Incidents {
-		p.Incidents[i] = Incident{c, causeOf(c.Cause)}
-	}
-	for i, c := range v.CountedFailures {
-		p.CountedFailures[i] = Failure{c, rank(c.Rank)}
-	}
-	if v.OpenIncident != nil {
-		p.OpenIncident = &Open{*v.OpenIncident, causeOf(v.OpenIncident.Cause)}
-	}
-	if v.FirstError != nil {
-		p.FirstError = &Worker{*v.FirstError, rank(v.FirstError.Rank)}
+		p.Generations[i] = Generation{g, append([]roster.Member{}, g.Members...)}
 	}
 	return p
 }
@@ -129,22 +80,4 @@ func Used(pool events.PoolView) map[ident.NodeID]map[ident.JobID]int {
 		}
 	}
 	return all
-}
-
-func causeOf(c events.Cause) Cause { return Cause{c, rank(c.Rank)} }
-
-// RankOf is the rank of the plain form; -1 = there is none.
-func RankOf(r *int) int {
-	if r == nil {
-		return -1
-	}
-	return *r
-}
-
-// rank is nil where there is none.
-func rank(r int) *int {
-	if r < 0 {
-		return nil
-	}
-	return &r
 }

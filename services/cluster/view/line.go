@@ -16,7 +16,7 @@ type Line struct {
 	Time       time.Time        `json:"time"` // the broker's clock
 	Job        ident.JobID      `json:"job"`
 	Place      ident.Place      `json:"place"`
-	Rank       *int             `json:"rank"`       // null = in no generation yet
+	Rank       ident.Rank       `json:"rank"`       // NoRank = in no generation yet
 	Generation ident.Generation `json:"generation"` // 0 = in none yet
 	Stream     string           `json:"stream,omitempty"`
 	Text       string           `json:"text"`           // with the colours of terminals that it has
@@ -27,14 +27,11 @@ type Line struct {
 // Source returns where the line comes from: the next one from there replaces it if it is open.
 func (l Line) Source() output.Source { return output.Source{Place: l.Place, Stream: l.Stream} }
 
-// RankOf returns the rank of the worker; -1 = it is in no generation yet.
-func (l Line) RankOf() int { return RankOf(l.Rank) }
-
 // Lines splits a stored chunk of a job's output. Its agent has labelled it with the rank and the
 // generation of the worker.
 func Lines(job ident.JobID, m broker.Stored) (all []Line) {
 	label := func(name string) string { return append(m.Header[name], "")[0] }
-	l := Line{Time: m.Time, Job: job, Sequence: m.Sequence, Stream: label(output.HeaderStream)}
+	l := Line{Rank: ident.NoRank, Time: m.Time, Job: job, Sequence: m.Sequence, Stream: label(output.HeaderStream)}
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) < 2 {
 		return nil
@@ -45,7 +42,7 @@ func Lines(job ident.JobID, m broker.Stored) (all []Line) {
 	}
 	l.Place = ident.Place{Node: ident.NodeID(parts[len(parts)-2]), Slot: ident.Slot(slot)}
 	if n, err := strconv.Atoi(label(output.HeaderRank)); err == nil {
-		l.Rank = rank(n)
+		l.Rank = ident.Rank(n)
 	}
 	if g, err := strconv.ParseUint(label(output.HeaderGeneration), 10, 64); err == nil {
 		l.Generation = ident.Generation(g)
@@ -82,6 +79,6 @@ func ParseRanks(text string) (all Ranks, ok bool) {
 
 // Has reports whether a line is of one of the ranks.
 func (r Ranks) Has(l Line) bool {
-	n := l.RankOf()
+	n := int(l.Rank)
 	return len(r) == 0 || slices.ContainsFunc(r, func(span [2]int) bool { return span[0] <= n && n <= span[1] })
 }

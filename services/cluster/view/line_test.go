@@ -16,7 +16,7 @@ func TestRanks(t *testing.T) {
 		r, ok := ParseRanks(text)
 		got := ""
 		for _, n := range []int{-1, 0, 2, 4} {
-			if r.Has(Line{Rank: rank(n)}) {
+			if r.Has(Line{Rank: ident.Rank(n)}) {
 				got += fmt.Sprint(" ", n)
 			}
 		}
@@ -36,11 +36,11 @@ func TestLines(t *testing.T) {
 	m := broker.Stored{}
 	m.Subject, m.Data, m.Sequence = events.LogSubject("a-0001", "node-b", "3"), []byte("one\ntwo\n"), 7
 	all := Lines("a-0001", m)
-	if len(all) != 2 || all[1].Text != "two" || all[1].Place != (ident.Place{Node: "node-b", Slot: 3}) || all[1].RankOf() != -1 || all[1].Sequence != 7 {
+	if len(all) != 2 || all[1].Text != "two" || all[1].Place != (ident.Place{Node: "node-b", Slot: 3}) || all[1].Rank != -1 || all[1].Sequence != 7 {
 		t.Errorf("%+v", all)
 	}
 	m.Header = map[string][]string{output.HeaderRank: {"5"}, output.HeaderGeneration: {"2"}, output.HeaderStream: {"stderr"}}
-	if all = Lines("a-0001", m); all[0].RankOf() != 5 || all[0].Generation != 2 || all[0].Stream != "stderr" {
+	if all = Lines("a-0001", m); all[0].Rank != 5 || all[0].Generation != 2 || all[0].Stream != "stderr" {
 		t.Errorf("%+v", all)
 	}
 	if m.Subject = "x.y"; Lines("a-0001", m) != nil {

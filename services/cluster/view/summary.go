@@ -85,7 +85,7 @@ func Summarize(v events.JobView, now time.Time) Summary {
 			if pid == 0 {
 				pid = pids[m.Incarnation]
 			}
-			out.Members = append(out.Members, SummaryMember{m.Place.Node, m.Place.Slot, m.Rank, pid, m.Incarnation})
+			out.Members = append(out.Members, SummaryMember{m.Place.Node, m.Place.Slot, int(m.Rank), pid, m.Incarnation})
 		}
 		s.Generations = append(s.Generations, out)
 	}

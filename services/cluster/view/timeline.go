@@ -33,7 +33,7 @@ type Stretch struct {
 type Incarnation struct {
 	Place     ident.Place `json:"place"`
 	Attempt   int         `json:"attempt"`
-	Rank      *int        `json:"rank"` // its last rank; null = none
+	Rank      ident.Rank  `json:"rank"` // the last one
 	Stretches []Stretch   `json:"stretches"`
 	Ended     time.Time   `json:"ended,omitzero"`
 	Failure   string      `json:"failure,omitempty"`
@@ -57,9 +57,9 @@ type Timeline struct {
 	Generations  []Sealed       `json:"generations"`
 
 	inProcess bool
-	members   map[incarnationKey]int // rank in the newest generation
-	steps     map[ident.Place]bool   // restart recovery: a process there has reported a step
-	factTimes []time.Time            // when each fact was
+	members   map[incarnationKey]ident.Rank // rank in the newest generation
+	steps     map[ident.Place]bool          // restart recovery: a process there has reported a step
+	factTimes []time.Time                   // when each fact was
 	over      bool
 }
 
@@ -71,7 +71,7 @@ type incarnationKey struct {
 // NewTimeline builds the timeline of a job from its facts in order; now is the end of a job that
 // has not ended.
 func NewTimeline(facts []events.Event, now time.Time) *Timeline {
-	t := &Timeline{Incarnations: []*Incarnation{}, Generations: []Sealed{}, members: map[incarnationKey]int{}, steps: map[ident.Place]bool{}}
+	t := &Timeline{Incarnations: []*Incarnation{}, Generations: []Sealed{}, members: map[incarnationKey]ident.Rank{}, steps: map[ident.Place]bool{}}
 	for _, e := range facts {
 		at := e.Time
 		if x, ok := e.Body.(events.WorkerExited); ok {
@@ -113,7 +113,7 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 		t.incarnation(b.WorkerRef).begin(doing, at)
 	case events.WorkerReady:
 		l := t.incarnation(b.WorkerRef)
-		l.Rank = rank(b.Rank)
+		l.Rank = b.Rank
 		if !t.inProcess && b.Step == 0 && t.steps[b.Place] {
 			// the earlier process has reported steps, so this one trains from its first report on
 			return
@@ -231,13 +231,13 @@ func (t *Timeline) opened(at time.Time, b events.RoundOpened) {
 
 func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
 	t.Generations = append(t.Generations, Sealed{b.Generation, len(b.Members), at})
-	t.members = map[incarnationKey]int{}
+	t.members = map[incarnationKey]ident.Rank{}
 	for _, m := range b.Members {
 		t.members[incarnationKey{m.Place, m.Attempt}] = m.Rank
 	}
 	for _, l := range t.Incarnations {
 		if r, member := t.members[incarnationKey{l.Place, l.Attempt}]; member && l.alive {
-			l.Rank = &r
+			l.Rank = r
 			l.begin(Restoring, at)
 		}
 	}
@@ -249,9 +249,9 @@ func (t *Timeline) incarnation(r roster.WorkerRef) *Incarnation {
 			return l
 		}
 	}
-	l := &Incarnation{Place: r.Place, Attempt: r.Attempt, Stretches: []Stretch{}}
+	l := &Incarnation{Place: r.Place, Attempt: r.Attempt, Rank: ident.NoRank, Stretches: []Stretch{}}
 	if rank, ok := t.members[incarnationKey{r.Place, r.Attempt}]; ok {
-		l.Rank = &rank
+		l.Rank = rank
 	}
 	t.Incarnations = append(t.Incarnations, l)
 	return l

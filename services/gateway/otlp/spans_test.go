@@ -134,7 +134,7 @@ func TestRefusals(t *testing.T) {
 		media, encoding string
 		body            []byte
 		code            errcode.Code
-		message            string
+		message         string
 	}{
 		"another form":        {"text/plain", "", nil, errcode.Invalid, Protobuf},
 		"another packing":     {Protobuf, "zstd", nil, errcode.Invalid, "gzip"},

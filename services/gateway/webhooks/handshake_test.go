@@ -280,8 +280,8 @@ func TestARetiredTargetGetsNothing(t *testing.T) {
 // TestWhatATargetSaysMeanwhileHolds for a fact that waits for its turn.
 func TestWhatATargetSaysMeanwhileHolds(t *testing.T) {
 	for name, c := range map[string]struct {
-		message   *refusal
-		parked int
+		message *refusal
+		parked  int
 	}{
 		"it is retired": {&refusal{code: http.StatusGone}, 1},
 		"it is busy":    {&refusal{code: http.StatusServiceUnavailable, retryAfter: 2 * time.Second}, 0},

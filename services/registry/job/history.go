@@ -93,7 +93,7 @@ var reportedStates = map[roster.WorkerState]byte{
 
 // setReported counts the newest report of an incarnation for its generation, unless its state
 // reports nothing. rank is a hint, -1 = unknown.
-func (t *transition) setReported(r roster.WorkerRef, rank int, s roster.WorkerState) {
+func (t *transition) setReported(r roster.WorkerRef, rank ident.Rank, s roster.WorkerState) {
 	if word, ok := reportedStates[s]; ok {
 		t.countReport(r, rank, word)
 	}
@@ -102,13 +102,13 @@ func (t *transition) setReported(r roster.WorkerRef, rank int, s roster.WorkerSt
 // countReport counts a report. A repeat counts once. A READY after an exit is late and ignored; an
 // exit replaces READY; a success replaces a presumed loss. An incarnation that was no member of the
 // generation is not counted, whatever rank it claims.
-func (t *transition) countReport(r roster.WorkerRef, rank int, word byte) {
+func (t *transition) countReport(r roster.WorkerRef, rank ident.Rank, word byte) {
 	i := slices.IndexFunc(t.Reports, func(s ReportedStates) bool { return s.Generation == r.Generation })
 	g := t.generation(r.Generation)
 	if i < 0 || g == nil {
 		return
 	}
-	if rank = rankOf(g.Members, r, rank); rank < 0 || rank >= len(t.Reports[i].States) {
+	if rank = rankOf(g.Members, r, rank); rank < 0 || int(rank) >= len(t.Reports[i].States) {
 		return
 	}
 	words := []byte(t.Reports[i].States)
@@ -142,13 +142,13 @@ func (t *transition) staleReady(b events.WorkerReady) bool {
 	return g != nil && len(g.Members) > 0 && rankOf(g.Members, b.WorkerRef, b.Rank) != b.Rank
 }
 
-// rankOf returns the rank of an incarnation among members, or -1.
-func rankOf(ms []roster.Member, r roster.WorkerRef, rank int) int {
+// rankOf returns the rank of an incarnation among members, or NoRank.
+func rankOf(ms []roster.Member, r roster.WorkerRef, rank ident.Rank) ident.Rank {
 	its := func(m roster.Member) bool { return m.Place == r.Place && m.Incarnation == r.Incarnation }
-	if rank >= 0 && rank < len(ms) && its(ms[rank]) {
+	if rank >= 0 && int(rank) < len(ms) && its(ms[rank]) {
 		return rank
 	}
-	return slices.IndexFunc(ms, its)
+	return ident.Rank(slices.IndexFunc(ms, its))
 }
 
 func (t *transition) generation(n ident.Generation) *events.GenerationView {

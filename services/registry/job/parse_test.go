@@ -92,7 +92,7 @@ func (a args) cause() events.Cause {
 	c := events.Cause{Kind: events.CauseKind(kind), Rank: -1}
 	if at := a.named["at"]; at != "" {
 		p := place(a.t, at)
-		c.Place, c.Node, c.Rank, c.Detail = &p, p.Node, int(a.num("rank")), a.text("how")
+		c.Place, c.Node, c.Rank, c.Detail = &p, p.Node, ident.Rank(a.num("rank")), a.text("how")
 	}
 	return c
 }
@@ -151,7 +151,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 			p.Commit = &c
 		}
 		if a.named["slowest"] != "" {
-			p.Slowest = &events.Straggler{Rank: int(a.num("slowest")), Share: 0.5}
+			p.Slowest = &events.Straggler{Rank: ident.Rank(a.num("slowest")), Share: 0.5}
 		}
 		return p, 0
 	case "standstill":
@@ -160,7 +160,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		return events.WorkerStarted{WorkerRef: a.ref()}, 0
 	case "ready":
 		return events.WorkerReady{
-			WorkerRef: a.ref(), Rank: int(a.num("rank")), Step: uint64(a.num("step")), Lost: uint64(a.num("lost")),
+			WorkerRef: a.ref(), Rank: ident.Rank(a.num("rank")), Step: uint64(a.num("step")), Lost: uint64(a.num("lost")),
 			Survivor: a.has("survivor"), AbortMS: a.num("abort"), RejoinMS: a.num("rejoin"), SyncMS: a.num("sync"), StepMS: a.num("first"),
 		}, 0
 	case "done":
@@ -235,7 +235,7 @@ func (a args) seal() events.RoundSealed {
 	for i, r := range a.rest[1:] {
 		ref := workerRef(a.t, r)
 		b.Members = append(b.Members, roster.Member{
-			Place: ref.Place, Incarnation: ref.Incarnation, Agent: ident.Incarnation(a.named["agent"]), Attempt: ref.Attempt, Rank: i,
+			Place: ref.Place, Incarnation: ref.Incarnation, Agent: ident.Incarnation(a.named["agent"]), Attempt: ref.Attempt, Rank: ident.Rank(i),
 			Commit: a.commit(b.Generation - 1),
 		})
 	}

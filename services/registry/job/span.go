@@ -79,7 +79,7 @@ func (t *transition) nodeSpan(node ident.NodeID, inc ident.Incarnation, why stri
 
 func (t *transition) verdictSpan(kind string, w *roster.WorkerView) {
 	t.span(events.Span{Name: "verdict job." + kind, Parent: t.incidentTrace(t.in.Trace), Start: t.now, End: t.now, Attributes: map[string]string{
-		attrGeneration: number(t.View.Generation), attrNode: string(w.Place.Node), attrRank: strconv.Itoa(w.Rank),
+		attrGeneration: number(t.View.Generation), attrNode: string(w.Place.Node), attrRank: strconv.Itoa(int(w.Rank)),
 	}})
 }
 
@@ -122,7 +122,7 @@ func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.
 		s.Attributes[attrNode] = string(c.Cause.Place.Node)
 	}
 	if c.Cause.Rank >= 0 {
-		s.Attributes[attrRank] = strconv.Itoa(c.Cause.Rank)
+		s.Attributes[attrRank] = strconv.Itoa(int(c.Cause.Rank))
 	}
 	if c.SilenceMS > 0 {
 		s.Attributes[attrSilence] = strconv.FormatFloat(c.SilenceMS, 'f', -1, 64)

@@ -69,7 +69,7 @@ func (t *transition) report(b events.WorkerDone) {
 
 // reported records the newest values of a worker that is done or has ended.
 func (t *transition) reported(r roster.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
-	rank := -1
+	rank := ident.NoRank
 	if w := t.worker(r.Place); w != nil && w.Incarnation == r.Incarnation {
 		rank = w.Rank
 	}

@@ -71,7 +71,7 @@ func (t *transition) proposeForExit(c events.Cause, ageMS float64) {
 // dying before.
 func (t *transition) explainExit(w events.WorkerExited) {
 	rank := t.rankOf(w.Place, w.Incarnation)
-	if t.open() && w.Failed(!t.restart()) && t.View.Cause.Blames(w.Place, rank) {
+	if t.open() && w.Failed(!t.restart()) && t.View.Cause.Blames(w.Place, ident.Rank(rank)) {
 		t.View.Cause.Detail = w.Detail
 	}
 }

@@ -166,7 +166,7 @@ func (t *transition) linkCause(p *Link) events.Cause {
 	c := events.Cause{Kind: events.CauseLink, Node: p.Excluded, Rank: -1, Detail: fmt.Sprintf(
 		"%s and %s cannot reach each other; %s is left out for %s", p.Nodes[0], p.Nodes[1], p.Excluded, p.CutFor.D())}
 	if r, ok := t.firstRank(p.Excluded); ok {
-		c.Rank = r
+		c.Rank = ident.Rank(r)
 	}
 	return c
 }

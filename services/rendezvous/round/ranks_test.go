@@ -195,7 +195,7 @@ func TestRanksProperties(t *testing.T) {
 					}
 				}
 			}
-			if m.Rank != r || m.LocalSize != size || m.CrossSize != owners || m.CrossRank != before {
+			if int(m.Rank) != r || m.LocalSize != size || m.CrossSize != owners || m.CrossRank != before {
 				t.Fatalf("rank %d: %+v, want local size %d, cross %d of %d", r, m, size, before, owners)
 			}
 			if r == 0 {

@@ -72,7 +72,7 @@ func TestProperties(t *testing.T) {
 func checkSealed(t *rapid.T, x events.RoundSealed, w spec.Workers) {
 	seen := map[ident.Place]bool{}
 	for i, m := range x.Members {
-		if m.Rank != i || seen[m.Place] || m.Incarnation == "" {
+		if int(m.Rank) != i || seen[m.Place] || m.Incarnation == "" {
 			t.Fatalf("bad member %d: %+v", i, m)
 		}
 		seen[m.Place] = true

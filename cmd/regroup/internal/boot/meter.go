@@ -29,7 +29,7 @@ type Meter struct {
 
 type reporter struct {
 	job  ident.JobID
-	rank int
+	rank ident.Rank
 }
 
 // NewMeter returns a meter that exports if OTEL_EXPORTER_OTLP_ENDPOINT or its variant for metrics
@@ -64,7 +64,7 @@ func (m *Meter) instruments() error {
 		defer m.mu.Unlock()
 		for r, p := range m.newest {
 			of := []attribute.KeyValue{
-				attribute.String("regroup.job.id", string(r.job)), attribute.Int("regroup.rank", r.rank), attribute.String("regroup.node", string(p.Place.Node)),
+				attribute.String("regroup.job.id", string(r.job)), attribute.Int("regroup.rank", int(r.rank)), attribute.String("regroup.node", string(p.Place.Node)),
 				attribute.Int64("regroup.generation", int64(p.Generation)),
 			}
 			o.ObserveInt64(step, int64(p.Step), metric.WithAttributes(of...))

@@ -72,7 +72,7 @@ func TestReportedValuesAreExported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := func(rank int, step uint64, values map[string]float64) {
+	report := func(rank ident.Rank, step uint64, values map[string]float64) {
 		m.Report(events.Progress{Job: "demo-0001", Rank: rank, Generation: 1, Step: step, Metrics: values, Place: ident.Place{Node: "node-a"}})
 	}
 	given := map[string]float64{"loss": 3}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 	"github.com/regroup-io/regroup/internal/english"
 )
@@ -24,7 +25,7 @@ const (
 // Printed is a line of a worker's output, ready for a terminal.
 type Printed struct {
 	Of     output.Source
-	Rank   int // unfinished lines are shown in this order
+	Rank   ident.Rank // unfinished lines are shown in this order
 	Prefix string
 	Text   string
 	Open   bool // the next line of the source replaces it
@@ -59,7 +60,7 @@ func (s *Sticky) Line(w io.Writer, live bool, l Printed) error {
 	if !wiped {
 		s.bars = append(s.bars, b)
 		slices.SortStableFunc(s.bars, func(a, b bar) int {
-			return cmp.Or(a.Rank-b.Rank, a.Of.Place.Compare(b.Of.Place), cmp.Compare(a.Of.Stream, b.Of.Stream))
+			return cmp.Or(cmp.Compare(a.Rank, b.Rank), a.Of.Place.Compare(b.Of.Place), cmp.Compare(a.Of.Stream, b.Of.Stream))
 		})
 	}
 	if b.printed {

@@ -14,7 +14,7 @@ import (
 // printed is a line of a rank on node-a.
 func printed(rank int, stream, text string, open bool) Printed {
 	return Printed{
-		Of: output.Source{Place: ident.Place{Node: "node-a", Slot: ident.Slot(rank)}, Stream: stream}, Rank: rank,
+		Of: output.Source{Place: ident.Place{Node: "node-a", Slot: ident.Slot(rank)}, Stream: stream}, Rank: ident.Rank(rank),
 		Prefix: fmt.Sprintf("[r%d] ", rank), Text: text, Open: open,
 	}
 }

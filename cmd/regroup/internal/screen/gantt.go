@@ -60,10 +60,10 @@ func (g Gantt) Draw(w io.Writer, t *view.Timeline) error {
 }
 
 func incarnationName(l *view.Incarnation) string {
-	if l.Rank == nil {
+	if l.Rank < 0 {
 		return l.Place.String()
 	}
-	return fmt.Sprintf("%s r%d", l.Place.Node, *l.Rank)
+	return fmt.Sprintf("%s r%d", l.Place.Node, l.Rank)
 }
 
 type drawing struct {
@@ -139,7 +139,7 @@ func (d drawing) incarnation(l *view.Incarnation) string {
 				to = from // it straddles two columns but is shorter than one
 			}
 			for i := from; i <= to; i++ {
-				c.cells[i] = d.Rank(view.RankOf(l.Rank), glyph[s.Doing])
+				c.cells[i] = d.Rank(l.Rank, glyph[s.Doing])
 			}
 		}
 	}

@@ -68,11 +68,11 @@ func (p Palette) Faint(s string) string { return p.paint(faint, s) }
 var rankColours = []string{"36", "35", "34", "33", "32", "96", "95", "94", "93", "92"}
 
 // Rank colours text in the colour of a rank.
-func (p Palette) Rank(rank int, s string) string {
+func (p Palette) Rank(rank ident.Rank, s string) string {
 	if rank < 0 {
 		return p.Faint(s)
 	}
-	return p.paint(rankColours[rank%len(rankColours)], s)
+	return p.paint(rankColours[int(rank)%len(rankColours)], s)
 }
 
 // Output escapes a line of a worker's output for a terminal, and removes its colours if there are
@@ -81,14 +81,13 @@ func (p Palette) Output(s string) string { return escape.Output(s, p.On) }
 
 // Line returns a line of output with its prefix.
 func (p Palette) Line(l view.Line) Printed {
-	rank := l.RankOf()
-	return Printed{Of: l.Source(), Rank: rank, Prefix: p.Prefix(l.Place, rank, l.Generation) + " ", Text: p.Output(l.Text), Open: l.Open}
+	return Printed{Of: l.Source(), Rank: l.Rank, Prefix: p.Prefix(l.Place, l.Rank, l.Generation) + " ", Text: p.Output(l.Text), Open: l.Open}
 }
 
 // Prefix is the prefix of a worker's output: [node-a r2 g3]; without a rank [node-a/1].
-func (p Palette) Prefix(place ident.Place, rank int, g ident.Generation) string {
+func (p Palette) Prefix(place ident.Place, rank ident.Rank, g ident.Generation) string {
 	if rank < 0 || g == 0 {
-		return p.Rank(-1, "["+place.String()+"]")
+		return p.Rank(ident.NoRank, "["+place.String()+"]")
 	}
 	return p.Rank(rank, fmt.Sprintf("[%s r%d %s]", place.Node, rank, g))
 }

@@ -50,7 +50,7 @@ func killed() []events.Event {
 	members := func(who ...string) (ms []roster.Member) {
 		for i, w := range who {
 			node, attempt, _ := strings.Cut(w, ":")
-			m := roster.Member{Place: place(node, 0), Rank: i, Attempt: 1}
+			m := roster.Member{Place: place(node, 0), Rank: ident.Rank(i), Attempt: 1}
 			if attempt != "" {
 				m.Attempt = 2
 			}
@@ -73,7 +73,7 @@ func killed() []events.Event {
 	}
 	say(2*time.Second, events.RoundSealed{Job: job, Generation: 1, Members: members("node-a", "node-b", "node-c"), Cause: start, JudgeMS: 410})
 	for i, n := range []string{"node-a", "node-b", "node-c"} {
-		say(3*time.Second, events.WorkerReady{WorkerRef: ref(n, 1, 1), Rank: i, Step: 1})
+		say(3*time.Second, events.WorkerReady{WorkerRef: ref(n, 1, 1), Rank: ident.Rank(i), Step: 1})
 	}
 	say(24*time.Second, events.WorkerExited{WorkerRef: ref("node-c", 1, 1), ExitCode: -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)", Lines: []string{"step 100", "step 101"}})
 	say(24*time.Second, events.IncidentOpened{Job: job, Incident: 1, From: 1, Cause: fault})
@@ -90,7 +90,7 @@ func killed() []events.Event {
 	say(40*time.Second, events.RoundOpened{Job: job, Proposed: 3, Cause: grow})
 	say(41*time.Second, events.RoundSealed{Job: job, Generation: 3, Members: holding(members("node-a", "node-b", "node-c:2")), Cause: grow, From: 2})
 	for i, n := range []string{"node-a", "node-b"} {
-		say(41300*time.Millisecond, events.WorkerReady{WorkerRef: ref(n, 1, 3), Rank: i, Step: 180})
+		say(41300*time.Millisecond, events.WorkerReady{WorkerRef: ref(n, 1, 3), Rank: ident.Rank(i), Step: 180})
 	}
 	say(41300*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-c", 2, 3), Rank: 2, Step: 180})
 	say(41300*time.Millisecond, events.IncidentClosed{Job: job, Incident: 2, From: 2, To: 3, Cause: grow, Phases: events.Phases{Regroup: 300}, TotalMS: 300, StepsLost: new(uint64)})

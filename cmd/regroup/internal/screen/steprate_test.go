@@ -18,7 +18,7 @@ func TestStepRate(t *testing.T) {
 	if got := p.Text(); got != "no step yet" {
 		t.Errorf("of nothing: %q", got)
 	}
-	say := func(after time.Duration, g ident.Generation, rank int, step uint64, loss float64) string {
+	say := func(after time.Duration, g ident.Generation, rank ident.Rank, step uint64, loss float64) string {
 		b := events.Progress{Generation: g, Rank: rank, Step: step}
 		if loss > 0 {
 			b.Metrics = map[string]float64{"loss": loss}

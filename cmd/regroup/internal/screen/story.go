@@ -21,12 +21,12 @@ type Story struct {
 	World      int              // its workers
 
 	spec    spec.Job
-	ranks   map[ident.Place]int
+	ranks   map[ident.Place]ident.Rank
 	waiting string
 }
 
 // NewStory returns a story, which needs all facts of one job in order.
-func NewStory(p Palette) *Story { return &Story{Palette: p, ranks: map[ident.Place]int{}} }
+func NewStory(p Palette) *Story { return &Story{Palette: p, ranks: map[ident.Place]ident.Rank{}} }
 
 // Line returns the line for a fact, or "".
 func (s *Story) Line(b events.Body) string {
@@ -73,7 +73,7 @@ func (s *Story) Line(b events.Body) string {
 // steps.
 func (s *Story) generation(b events.RoundSealed) string {
 	s.Generation, s.World = b.Generation, len(b.Members)
-	s.ranks = map[ident.Place]int{}
+	s.ranks = map[ident.Place]ident.Rank{}
 	for _, m := range b.Members {
 		s.ranks[m.Place] = m.Rank
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/cluster/waterfall"
@@ -141,9 +142,9 @@ func (d Waterfall) bar(n waterfall.Row, from time.Time, total time.Duration, col
 }
 
 // colour gives each service one of the colours that ranks have, the same in every trace.
-func colour(service string) (sum int) {
+func colour(service string) (sum ident.Rank) {
 	for _, c := range service {
-		sum += int(c)
+		sum += ident.Rank(c)
 	}
 	return sum
 }
