@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -29,10 +28,10 @@ type Group struct {
 	home map[string]string // the agent's own group of the same controller
 }
 
-// Start runs begin, which starts cmd, so that its process is in the group from its first
+// Start runs begin, which starts a process with attr, so that it is in the group from its first
 // instruction. It must be called on the locked thread: with version 1 the child inherits the groups
 // of the thread that forks it, which enters them and returns.
-func (g *Group) Start(cmd *exec.Cmd, begin func() error) error {
+func (g *Group) Start(attr *syscall.SysProcAttr, begin func() error) error {
 	if g == nil {
 		return begin()
 	}
@@ -42,7 +41,7 @@ func (g *Group) Start(cmd *exec.Cmd, begin func() error) error {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(f.Fd())
+		attr.UseCgroupFD, attr.CgroupFD = true, int(f.Fd())
 	}
 	thread := []byte(strconv.Itoa(unix.Gettid()))
 	move := func(dirs map[string]string) (err error) {

@@ -124,7 +124,7 @@ func delegated(t *testing.T, h cgroup.Hierarchies) *cgroup.Group {
 func startInside(t *testing.T, g *cgroup.Group, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	if err := g.Start(cmd, func() error { return spawn.Start(cmd) }); err != nil {
+	if err := g.Start(cmd.SysProcAttr, func() error { return spawn.Start(cmd) }); err != nil {
 		t.Fatal(err)
 	}
 }

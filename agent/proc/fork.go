@@ -129,7 +129,7 @@ func (d *Driver) confine(s worker.StartProcess) (c confinement, err error) {
 
 // start starts a marked process. It must be called on the locked thread.
 func (c confinement) start(cmd *exec.Cmd) (mark uint64, err error) {
-	err = c.group.Start(cmd, func() error {
+	err = c.group.Start(cmd.SysProcAttr, func() error {
 		return c.shm.start(func() error {
 			mark, err = spawn.StartMarked(cmd)
 			return err

@@ -264,12 +264,13 @@ func (p *player) launch(a args, f []string) events.Launch {
 			slot, attempt, _ := strings.Cut(left, ":")
 			lm := events.LaunchMember{}
 			sn, _ := strconv.Atoi(slot)
-			lm.Place, lm.Attempt, lm.Rank = place(sn), 1, -1
+			lm.Place, lm.Attempt, lm.Rank = place(sn), 1, ident.NoRank
 			if attempt != "" {
 				lm.Attempt, _ = strconv.Atoi(attempt)
 			}
 			if hasRank {
-				lm.Rank, _ = strconv.Atoi(rank)
+				n, _ := strconv.Atoi(rank)
+				lm.Rank = ident.Rank(n)
 			}
 			if from := a["from-rank-0"]; from != "" && lm.Rank < 0 {
 				lm.Peers = map[int]string{0: from}

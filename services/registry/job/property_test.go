@@ -45,13 +45,13 @@ func history(t *rapid.T, restart bool) []events.Body {
 		for rank, n := range nodes {
 			gen[n] = g
 			r := ref(n, g)
-			seal.Members = append(seal.Members, roster.Member{Place: r.Place, Incarnation: r.Incarnation, Attempt: r.Attempt, Rank: rank})
+			seal.Members = append(seal.Members, roster.Member{Place: r.Place, Incarnation: r.Incarnation, Attempt: r.Attempt, Rank: ident.Rank(rank)})
 			facts = append(facts, events.WorkerStarted{WorkerRef: r})
 		}
 		facts = append(facts, seal)
 		for rank, n := range nodes {
 			if rapid.Bool().Draw(t, "ready") {
-				facts = append(facts, events.WorkerReady{WorkerRef: ref(n, g), Rank: rank, Step: uint64(g), Survivor: g > 1})
+				facts = append(facts, events.WorkerReady{WorkerRef: ref(n, g), Rank: ident.Rank(rank), Step: uint64(g), Survivor: g > 1})
 			}
 		}
 		cause = events.CauseGrow
