@@ -26,8 +26,8 @@ import (
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/output"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -235,7 +235,7 @@ func (w *world) launch(l events.Launch) {
 }
 
 func member(slot, rank ident.Rank, id ident.Incarnation) events.LaunchMember {
-	return events.LaunchMember{Member: roster.Member{
+	return events.LaunchMember{Member: tables.Member{
 		Place: ident.Place{Node: "node-a", Slot: ident.Slot(slot)}, Attempt: 1, Rank: rank, Incarnation: id, LocalSize: 1, CrossSize: 1,
 	}}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
 )
@@ -168,7 +168,7 @@ func TestProcessesEndWithTheLease(t *testing.T) {
 // launch publishes a launch for node-a of a job that is restarted as a group, by hand.
 func launch(t *testing.T, bus *memory.Bus, revision uint64, phase events.Phase, worker ident.Incarnation) {
 	t.Helper()
-	m := events.LaunchMember{Member: roster.Member{Place: ident.Place{Node: "node-a"}, Attempt: 1, Rank: -1, Incarnation: worker}}
+	m := events.LaunchMember{Member: tables.Member{Place: ident.Place{Node: "node-a"}, Attempt: 1, Rank: -1, Incarnation: worker}}
 	if phase == events.PhaseRun {
 		m.Rank = 0
 	}

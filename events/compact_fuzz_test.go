@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // again decodes, encodes and decodes: what was accepted must be encoded to the same bytes.
@@ -39,7 +39,7 @@ func FuzzCompact(f *testing.F) {
 	f.Add([]byte(`{"places":["node-a/0-1"],"agents":{"values":["x","y"],"counts":1},"workers":["é","è"]}`))
 	for _, v := range []any{
 		ident.Places{{Node: "node-a", Slot: 1}, {Node: "node-a", Slot: 2}, {Node: "b"}},
-		roster.MemberTable{{Place: ident.Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},
+		tables.MemberTable{{Place: ident.Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},
 		JobView{Job: "job-a", State: JobStateRunning, Spec: spec.Job{Name: "job"}.WithDefaults()},
 		Launch{Job: "job-a", Node: "node-a", Revision: 7, Phase: PhaseRun, Generation: 2},
 	} {
@@ -51,7 +51,7 @@ func FuzzCompact(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		again[ident.Places](t, b)
-		again[roster.MemberTable](t, b)
+		again[tables.MemberTable](t, b)
 		again[JobView](t, b)
 		again[Launch](t, b)
 	})

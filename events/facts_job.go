@@ -5,8 +5,8 @@ import (
 
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Facts of the job family; written by the registry. The entity is the job.
@@ -351,14 +351,14 @@ type RoundDelayed struct {
 type RoundMissed struct {
 	Job      ident.JobID      `json:"job"`
 	Proposed ident.Generation `json:"proposed"`
-	Missing  []roster.Member  `json:"missing"` // empty = all have rejoined since
+	Missing  []tables.Member  `json:"missing"` // empty = all have rejoined since
 }
 
 // RoundSealed records the members of a generation, which is sealed at most once, and their ranks.
 type RoundSealed struct {
 	Job        ident.JobID        `json:"job"`
 	Generation ident.Generation   `json:"generation"`
-	Members    roster.MemberTable `json:"members"` // in order of rank
+	Members    tables.MemberTable `json:"members"` // in order of rank
 	Cause      Cause              `json:"cause"`
 	// Of previous members that rejoined and are excluded: their node cannot reach another one.
 	Excluded ident.Places     `json:"excluded,omitempty"`

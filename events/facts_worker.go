@@ -4,14 +4,14 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Facts of the worker family. The agents write them, with Number 0; the entity is the job.
 
 // WorkerStarted records that a process was started.
 type WorkerStarted struct {
-	roster.WorkerRef
+	tables.WorkerRef
 	StartMS float64 `json:"start_ms"` // duration of the start
 }
 
@@ -19,7 +19,7 @@ type WorkerStarted struct {
 // programs that do not report steps the agent publishes it when the process of this generation
 // runs, with step 0, and again with the first step that the process reports, if any.
 type WorkerReady struct {
-	roster.WorkerRef
+	tables.WorkerRef
 	Rank      ident.Rank `json:"rank"`
 	Step      uint64     `json:"step"`      // the step that was good
 	Lost      uint64     `json:"lost"`      // steps after the last commit that were lost
@@ -30,12 +30,12 @@ type WorkerReady struct {
 	StepMS    float64    `json:"step_ms"` // first good step
 	SyncBytes uint64     `json:"sync_bytes,omitempty"`
 	// Checkpoint is the source of the state if no member held a commit.
-	Checkpoint *roster.Commit `json:"checkpoint,omitempty"`
+	Checkpoint *tables.Commit `json:"checkpoint,omitempty"`
 }
 
 // WorkerDone records that a worker reports its work complete (SUCCESS once it has also exited 0).
 type WorkerDone struct {
-	roster.WorkerRef
+	tables.WorkerRef
 	Step    uint64             `json:"step"`
 	Ledger  Ledger             `json:"ledger"`
 	Metrics map[string]float64 `json:"metrics,omitempty" bound:"names"`
@@ -45,7 +45,7 @@ type WorkerDone struct {
 
 // WorkerExited records the end of a process (SUCCESS or FAILURE).
 type WorkerExited struct {
-	roster.WorkerRef
+	tables.WorkerRef
 	ExitCode int    `json:"exit_code"`                     // -1 if ended by a signal
 	Signal   string `json:"signal,omitempty" bound:"word"` // SIGKILL
 	OOM      bool   `json:"oom,omitempty"`                 // killed by the kernel for memory
@@ -61,7 +61,7 @@ type WorkerExited struct {
 	// It could not be started because its node lacked processes, descriptors, memory or disk: the
 	// command may be right.
 	NodeFault bool          `json:"node_fault,omitempty"`
-	Commit    roster.Commit `json:"commit,omitzero"`               // newest one known to its agent
+	Commit    tables.Commit `json:"commit,omitzero"`               // newest one known to its agent
 	Detail    string        `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
 	Lines     []string      `json:"lines,omitempty" bound:"lines"` // its last lines of output
 	Dropped   uint64        `json:"dropped,omitempty"`             // lines of its output that are not in the log, which was too slow
@@ -70,7 +70,7 @@ type WorkerExited struct {
 	Metrics     map[string]float64 `json:"metrics,omitempty" bound:"names"`
 	MetricSteps map[string]uint64  `json:"metric_steps,omitempty" bound:"names"`
 	// Exception is what the program itself reported about its end, or nil.
-	Exception *roster.Exception `json:"exception,omitempty"`
+	Exception *tables.Exception `json:"exception,omitempty"`
 	AgeMS     float64           `json:"age_ms"` // time from the exit to this fact, on the agent's clock
 	// LivedMS is how long its process ran; 0 = it is unknown, or there was none.
 	LivedMS float64 `json:"lived_ms,omitempty"`

@@ -6,8 +6,8 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Requests and their replies: plain JSON over core messaging, idempotent, retried by the caller.
@@ -89,7 +89,7 @@ type MemberJoin struct {
 	// Pairs of ranks of Left: the first could not reach the second, or lost its connection to it.
 	Broken   [][2]int      `json:"broken,omitempty"`
 	NoticeMS float64       `json:"notice_ms"` // age of the reason why it left, on its own clock
-	Commit   roster.Commit `json:"commit"`
+	Commit   tables.Commit `json:"commit"`
 	// Newcomer that prefetches the state: include it when it joins again without this, or if it is
 	// needed.
 	Unsynced bool `json:"unsynced,omitempty"`
@@ -268,7 +268,7 @@ type Launch struct {
 
 // LaunchMember is one worker of the node.
 type LaunchMember struct {
-	roster.Member
+	tables.Member
 	// Peers are addresses by rank: of ring neighbours, or of members to prefetch the state from.
 	Peers map[int]string `json:"peers,omitempty"`
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Signals: plain JSON over core messaging; each may be lost.
@@ -59,7 +59,7 @@ type Progress struct {
 	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
 	Reported    map[string]Metric `json:"-"`                // set by the receiving replica: of all ranks together
 	Ledger      *Ledger           `json:"ledger,omitempty"` // as of the last commit, when it has changed
-	Commit      *roster.Commit    `json:"commit,omitempty"`
+	Commit      *tables.Commit    `json:"commit,omitempty"`
 	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as far as this worker knows
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/columns"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Views are the public parts of the services' documents.
@@ -87,7 +87,7 @@ type RoundView struct {
 	State      RoundState         `json:"state"`
 	Generation ident.Generation   `json:"generation"`         // the last sealed one; 0 = none
 	Proposed   ident.Generation   `json:"proposed,omitempty"` // the open round's
-	Members    roster.MemberTable `json:"members,omitempty"`  // of Generation, by rank
+	Members    tables.MemberTable `json:"members,omitempty"`  // of Generation, by rank
 	Joined     ident.Places       `json:"joined,omitempty"`   // have joined for Proposed, or prefetch the state
 	Expected   ident.Places       `json:"expected,omitempty"` // of Proposed
 	Until      time.Time          `json:"until,omitzero"`     // end of the wait for expected members; zero = no end yet
@@ -149,7 +149,7 @@ type GenerationView struct {
 	Sealed     time.Time          `json:"sealed"`
 	Ready      bool               `json:"ready"` // it made a good step
 	Reported   Reported           `json:"reported"`
-	Members    roster.MemberTable `json:"members"`
+	Members    tables.MemberTable `json:"members"`
 }
 
 // Reported counts the members of a generation by their newest report, like Horovod's worker
@@ -214,7 +214,7 @@ type JobView struct {
 	Submitted       time.Time          `json:"submitted"`
 	Ended           time.Time          `json:"ended,omitzero"`
 	Generation      ident.Generation   `json:"generation"`
-	Workers         roster.WorkerTable `json:"workers"` // by place: the newest incarnation of each
+	Workers         tables.WorkerTable `json:"workers"` // by place: the newest incarnation of each
 	Generations     []GenerationView   `json:"generations"`
 	Incidents       []IncidentClosed   `json:"incidents"`
 	OpenIncident    *IncidentOpened    `json:"open_incident,omitempty"`
@@ -230,14 +230,14 @@ type JobView struct {
 	Metrics    map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
 	Reported   map[string]Metric  `json:"reported,omitempty"`    // the newest reported values, stored with Step
 	Dropped    uint64             `json:"dropped,omitempty"`     // lines of ended workers' output that are not in the log
-	FirstError *roster.WorkerView `json:"first_error,omitempty"` // the earliest failure of its generation
+	FirstError *tables.WorkerView `json:"first_error,omitempty"` // the earliest failure of its generation
 }
 
 // EndWorkers sets the workers of an ended job that have not ended to stopped, with a detail.
 func (v *JobView) EndWorkers(detail string) {
 	for i := range v.Workers {
 		if w := &v.Workers[i]; !w.State.Ended() {
-			w.State, w.Detail = roster.WorkerStateStopped, detail
+			w.State, w.Detail = tables.WorkerStateStopped, detail
 		}
 	}
 }
@@ -249,7 +249,7 @@ const StillRunning = "still ran when the job ended"
 // ExitsMissing reports whether a job has ended before some of its workers, whose exits are not
 // known yet.
 func (v JobView) ExitsMissing() bool {
-	return v.State.Terminal() && slices.ContainsFunc(v.Workers, func(w roster.WorkerView) bool { return w.Detail == StillRunning })
+	return v.State.Terminal() && slices.ContainsFunc(v.Workers, func(w tables.WorkerView) bool { return w.Detail == StillRunning })
 }
 
 // SubmittedBy reports whether an event submitted this job.

@@ -15,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/output"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 const (
@@ -126,7 +126,7 @@ const (
 
 // Exception returns what a program that ended at a time has printed about it. An uncaught exception
 // ended the program as in Python, Go and C++.
-func (c *Capture) Exception(uncaught bool, at time.Time) *roster.Exception {
+func (c *Capture) Exception(uncaught bool, at time.Time) *tables.Exception {
 	within := afterCaught
 	if uncaught {
 		within = afterUncaught

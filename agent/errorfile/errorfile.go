@@ -18,7 +18,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/readfile"
 )
 
@@ -33,7 +33,7 @@ const Env = "TORCHELASTIC_ERROR_FILE"
 // The file is removed unless it is the one that is kept.
 //
 // raised is when the program wrote it, zero if that is unknown.
-func read(path, kept string, who *worker.Account) (message string, x *roster.Exception, raised time.Time) {
+func read(path, kept string, who *worker.Account) (message string, x *tables.Exception, raised time.Time) {
 	if path == "" {
 		return "", nil, raised
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestErrorFile: whatever a program puts in place of torch's error file is described, and must not
@@ -79,9 +79,9 @@ func TestRecorded(t *testing.T) {
 	if err := os.Chtimes(path, raised, raised); err != nil {
 		t.Fatal(err)
 	}
-	x := worker.ProcessExited{ExitCode: 1, Exception: &roster.Exception{Type: "ChildFailedError"}, Age: 50 * time.Millisecond}
+	x := worker.ProcessExited{ExitCode: 1, Exception: &tables.Exception{Type: "ChildFailedError"}, Age: 50 * time.Millisecond}
 	Record(&x, path, "", nil, "/home/ada", raised.Add(350*time.Millisecond))
-	want := roster.Exception{Type: "RuntimeError", Message: "batch 5 is broken", File: "train.py", Line: 13, Function: "main", BeforeMS: 300}
+	want := tables.Exception{Type: "RuntimeError", Message: "batch 5 is broken", File: "train.py", Line: 13, Function: "main", BeforeMS: 300}
 	if x.Exception == nil || *x.Exception != want {
 		t.Errorf("got %+v, want %+v", x.Exception, want)
 	}

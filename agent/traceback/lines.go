@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 var (
@@ -142,7 +142,7 @@ func isGoLibrary(f frame) bool {
 
 // Within makes the file of an exception relative to dir if it is inside dir; an empty dir stands
 // for the working directory.
-func Within(x *roster.Exception, dir string) {
+func Within(x *tables.Exception, dir string) {
 	if !filepath.IsAbs(x.File) {
 		return
 	}
@@ -161,7 +161,7 @@ var lost = []string{
 }
 
 // ofPeer reports whether an exception is about the loss of another worker.
-func ofPeer(x roster.Exception) bool {
+func ofPeer(x tables.Exception) bool {
 	name := x.Type[strings.LastIndexByte(x.Type, '.')+1:]
 	switch name {
 	case "HorovodInternalError", "WorkerLostError", "DistNetworkError":

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Parser parses the lines of one output stream. The zero value is ready.
 type Parser struct {
 	block  *block            // being parsed
-	last   *roster.Exception // newest complete one
+	last   *tables.Exception // newest complete one
 	at     time.Time         // when its first line was printed
 	since  int               // lines after it
 	link   bool              // the next traceback is a consequence of the last one
@@ -197,7 +197,7 @@ func (p *Parser) whole() {
 	if f.file == "" {
 		f = b.frame
 	}
-	x := &roster.Exception{
+	x := &tables.Exception{
 		Type: limits.Shorten(b.typ, mostName), Message: limits.Shorten(b.message, mostMessage), Cause: limits.Shorten(b.cause, mostMessage),
 		File: limits.Shorten(f.file, mostMessage), Line: f.line, Function: limits.Shorten(f.function, mostName),
 	}
@@ -221,7 +221,7 @@ func (p *Parser) whole() {
 // Last returns the newest exception and when its first line was printed: a program may be stopped
 // before the rest of a traceback, but it failed before that. It returns nil if there is none, or if
 // more than mostAfter lines came after it.
-func (p *Parser) Last(mostAfter int) (*roster.Exception, time.Time) {
+func (p *Parser) Last(mostAfter int) (*tables.Exception, time.Time) {
 	if p.block != nil && p.block.kind != python { // the program ended inside it
 		p.whole()
 	}
@@ -234,7 +234,7 @@ func (p *Parser) Last(mostAfter int) (*roster.Exception, time.Time) {
 }
 
 // Parse returns the exception of a traceback, or nil.
-func Parse(text string) *roster.Exception {
+func Parse(text string) *tables.Exception {
 	var p Parser
 	for line := range strings.Lines(text) {
 		p.Line(strings.TrimSuffix(line, "\n"), time.Time{})
@@ -249,7 +249,7 @@ const (
 	mostMessage = 512
 )
 
-func title(x *roster.Exception) string {
+func title(x *tables.Exception) string {
 	if x.Message == "" {
 		return x.Type
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -22,7 +22,7 @@ import (
 func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 	set := map[string]bool{workerprotocol.EnvToken: true} // the shell adds it
 	for _, g := range []ident.Generation{0, 1} {
-		w := &incarnation{ref: roster.WorkerRef{Generation: g, Incarnation: "01W"}}
+		w := &incarnation{ref: tables.WorkerRef{Generation: g, Incarnation: "01W"}}
 		env, _ := Config{ErrorDir: "/tmp"}.environment(events.Launch{Job: "j", World: 1, Generation: g, Spec: spec.Job{}.WithDefaults()}, events.LaunchMember{}, w)
 		for name := range env {
 			set[name] = true
@@ -83,7 +83,7 @@ func TestEverySettingOfWorkersReachesThem(t *testing.T) {
 // started.
 func TestTorchrunsVariables(t *testing.T) {
 	member := func(slot, rank, local, size, cross, crossSize int) events.LaunchMember {
-		return events.LaunchMember{Member: roster.Member{
+		return events.LaunchMember{Member: tables.Member{
 			Place: ident.Place{Node: "b", Slot: ident.Slot(slot)}, Rank: ident.Rank(rank), LocalRank: local, LocalSize: size, CrossRank: cross, CrossSize: crossSize,
 		}}
 	}
@@ -91,7 +91,7 @@ func TestTorchrunsVariables(t *testing.T) {
 	two := []events.LaunchMember{member(0, 1, 0, 2, 1, 3), member(1, 2, 1, 2, 0, 2)}
 	run := func(members []events.LaunchMember, i int, c Config, p spec.Processes, set map[string]string) (env, defaults map[string]string) {
 		l := events.Launch{Job: "j", World: 6, Generation: 5, Restarts: 2, Members: members, Master: "10.0.0.1:29400", Spec: spec.Job{Processes: p, Env: set}.WithDefaults()}
-		return c.environment(l, members[i], &incarnation{ref: roster.WorkerRef{Generation: 5, Incarnation: "01W"}})
+		return c.environment(l, members[i], &incarnation{ref: tables.WorkerRef{Generation: 5, Incarnation: "01W"}})
 	}
 	expect := func(env map[string]string, want map[string]string) {
 		t.Helper()

@@ -7,8 +7,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestStoppedJobsAreForgotten, the oldest first, so that thousands of short jobs cost a node no
@@ -19,7 +19,7 @@ func TestStoppedJobsAreForgotten(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		s, _ = Step(s, Launched{events.Launch{Node: "node-a", Job: id, Revision: revision, Phase: phase, Generation: 1, Spec: spec.Job{Command: []string{"x"}}, Members: members}}, now)
 	}
-	launch("running", 1, events.PhasePrepare, events.LaunchMember{Member: roster.Member{Place: ident.Place{Node: "node-a"}, Rank: -1, Attempt: 1}})
+	launch("running", 1, events.PhasePrepare, events.LaunchMember{Member: tables.Member{Place: ident.Place{Node: "node-a"}, Rank: -1, Attempt: 1}})
 	const all = 3 * rememberIdle
 	var ids []ident.JobID
 	for i := range all {

@@ -7,7 +7,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -49,7 +49,7 @@ func (t *transition) inProcess(j *job) {
 }
 
 func (t *transition) newIncarnation(j *job, m events.LaunchMember) *incarnation {
-	w := &incarnation{rank: -1, replaces: j.failedIn(m.Place.Slot), ref: roster.WorkerRef{
+	w := &incarnation{rank: -1, replaces: j.failedIn(m.Place.Slot), ref: tables.WorkerRef{
 		Job: j.launch.Job, Place: m.Place, Incarnation: t.newIncarnationID(), Agent: t.s.cfg.Agent, Attempt: m.Attempt,
 	}}
 	j.incarnations[m.Place.Slot] = w
@@ -316,6 +316,6 @@ func (in JoinAnswered) apply(t *transition) {
 	}
 }
 
-func commit(c workerprotocol.Commit) roster.Commit {
-	return roster.Commit{Generation: ident.Generation(c.Generation), Step: c.Step, Hash: c.Hash}
+func commit(c workerprotocol.Commit) tables.Commit {
+	return tables.Commit{Generation: ident.Generation(c.Generation), Step: c.Step, Hash: c.Hash}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -43,7 +43,7 @@ type ProcessExited struct {
 	Dropped  uint64        // lines of output that were not kept
 	Age      time.Duration // since the exit
 
-	Exception *roster.Exception // what the program printed about its end, or nil
+	Exception *tables.Exception // what the program printed about its end, or nil
 }
 
 // ProcessDying reports that a running process is certain to end, though it cannot be waited for

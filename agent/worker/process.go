@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -227,7 +227,7 @@ func (in Orphaned) apply(t *transition) {
 	if w := j.incarnations[in.Place.Slot]; w != nil && (w.alive() || w.ref.Attempt >= in.Attempt) {
 		return
 	}
-	w := &incarnation{phase: ended, rank: -1, endedAt: t.now, ref: roster.WorkerRef{
+	w := &incarnation{phase: ended, rank: -1, endedAt: t.now, ref: tables.WorkerRef{
 		Job: in.Job, Place: in.Place, Incarnation: in.Worker, Agent: t.s.cfg.Agent, Attempt: in.Attempt,
 		Generation: in.Generation, PID: in.PID,
 	}}

@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -83,7 +83,7 @@ func (p *player) command(f []string) {
 			x.ExitCode, x.Number = -1, map[string]int{"SIGKILL": 9, "SIGTERM": 15, "SIGSEGV": 11}[x.Signal]
 		}
 		if typ, says, found := strings.Cut(strings.ReplaceAll(a["exception"], "_", " "), ": "); found {
-			x.Exception = &roster.Exception{Type: typ, Message: says, File: "train.py", Line: 7, Function: "main", BeforeMS: float64(a.num("before"))}
+			x.Exception = &tables.Exception{Type: typ, Message: says, File: "train.py", Line: 7, Function: "main", BeforeMS: float64(a.num("before"))}
 		}
 		p.step(x)
 	case "dying":

@@ -8,8 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -70,7 +70,7 @@ const (
 
 // incarnation is the newest incarnation of the worker in one slot of this node.
 type incarnation struct {
-	ref             roster.WorkerRef // Generation is the current or last one
+	ref             tables.WorkerRef // Generation is the current or last one
 	phase           phase
 	rank            ident.Rank // in ref.Generation
 	localRank       int        // the same
@@ -95,7 +95,7 @@ type incarnation struct {
 	pushed          pushed
 	progress        events.Progress
 	values          map[string]metric // newest ones reported
-	commit          roster.Commit     // newest one reported
+	commit          tables.Commit     // newest one reported
 	progressPending bool              // progress is to be sent
 	sentAt          time.Time
 	ledger          events.Ledger  // last one sent
@@ -235,7 +235,7 @@ func (s State) MayJoin(id ident.JobID) bool {
 
 // Worker is a snapshot of one worker incarnation.
 type Worker struct {
-	roster.WorkerRef
+	tables.WorkerRef
 	Rank      ident.Rank // in Generation
 	LocalRank int        // the same
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestTextsOfAnExitAreShortened: a worker may print text of any length; its exit fact stays small
@@ -25,7 +25,7 @@ func TestTextsOfAnExitAreShortened(t *testing.T) {
 	place := ident.Place{Node: "node-a"}
 	acts := step(Launched{Launch: events.Launch{
 		Job: "demo-0000", Node: "node-a", Revision: 1, Phase: events.PhasePrepare, Spec: spec.Job{Recovery: spec.RecoveryInProcess, Command: []string{"x"}},
-		Members: []events.LaunchMember{{Member: roster.Member{Place: place, Attempt: 1, Rank: -1}}},
+		Members: []events.LaunchMember{{Member: tables.Member{Place: place, Attempt: 1, Rank: -1}}},
 	}})
 	id := acts[0].(StartProcess).Worker
 	step(ProcessStarted{Worker: id, PID: 7})

@@ -22,8 +22,8 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 	"github.com/regroup-io/regroup/services/rendezvous"
 )
@@ -205,7 +205,7 @@ func (m *member) state() (ident.Generation, <-chan struct{}) {
 func (m *member) join(ctx context.Context, left ident.Generation) error {
 	ask := events.MemberJoin{
 		Job: job, Place: m.place, Incarnation: m.worker, Agent: m.agent, Attempt: 1, Address: "127.0.0.1:1", Left: left,
-		Commit: roster.Commit{Generation: left, Step: uint64(left)}, // reports progress: generations without progress are delayed more and more
+		Commit: tables.Commit{Generation: left, Step: uint64(left)}, // reports progress: generations without progress are delayed more and more
 	}
 	if left > 0 {
 		ask.Accused = []int{(m.n + 1) % members}

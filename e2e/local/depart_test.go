@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestANodeIsTakenAwayWithNotice checks that a notice (by signal, file or the agent's socket) or a
@@ -44,7 +44,7 @@ func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 			}
 			v := c.until(job, time.Minute, "it trains on the other node", func(v events.JobView) bool {
 				g := v.Generations[len(v.Generations)-1]
-				return g.Ready && slices.ContainsFunc(g.Members, func(m roster.Member) bool { return m.Place.Node == "node-c" })
+				return g.Ready && slices.ContainsFunc(g.Members, func(m tables.Member) bool { return m.Place.Node == "node-c" })
 			})
 			if len(v.Failures) > 0 {
 				t.Errorf("counted: %+v", v.CountedFailures)
@@ -87,7 +87,7 @@ func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
 	c.agent("node-c", 1)
 	v := c.until(job, time.Minute, "it trains on the other node", func(v events.JobView) bool {
 		g := v.Generations[len(v.Generations)-1]
-		return g.Ready && slices.ContainsFunc(g.Members, func(m roster.Member) bool { return m.Place.Node == "node-c" })
+		return g.Ready && slices.ContainsFunc(g.Members, func(m tables.Member) bool { return m.Place.Node == "node-c" })
 	})
 	if len(v.Failures) > 0 {
 		t.Errorf("counted: %+v", v.CountedFailures)

@@ -19,11 +19,11 @@ import (
 
 // participant is an agent that registers itself for a job, as started by a user or srun.
 type participant struct {
-	t    *testing.T
-	name string
-	cmd  *exec.Cmd
-	done chan struct{}
-	mu   sync.Mutex
+	t       *testing.T
+	name    string
+	cmd     *exec.Cmd
+	done    chan struct{}
+	mu      sync.Mutex
 	printed bytes.Buffer
 }
 

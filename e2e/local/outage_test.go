@@ -8,7 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 const (
@@ -96,7 +96,7 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 		t.Errorf("the node is in %s, which was there before: %s", now.Generation, before)
 	}
 	for place, p := range theirs {
-		if p.alive() && !slices.ContainsFunc(now.Generations[len(now.Generations)-1].Members, func(n roster.Member) bool { return n.PID == p.pid }) {
+		if p.alive() && !slices.ContainsFunc(now.Generations[len(now.Generations)-1].Members, func(n tables.Member) bool { return n.PID == p.pid }) {
 			t.Errorf("%s is worked at by pid %d, which was replaced", place, p.pid)
 		}
 	}

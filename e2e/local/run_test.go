@@ -43,9 +43,9 @@ func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (st
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
-		name string
-		args []string
-		code int
+		name    string
+		args    []string
+		code    int
 		message string
 	}{
 		{"success", []string{"--", "true"}, 0, ""},

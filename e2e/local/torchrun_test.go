@@ -74,7 +74,7 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 		name       string
 		victim     int
 		code       int
-		message       string
+		message    string
 		generation string // of the workers that end
 	}{
 		{"another node is lost", 2, 0, "✔ succeeded", "of 4, node "},

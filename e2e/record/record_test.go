@@ -81,7 +81,7 @@ func TestWrongRecords(t *testing.T) {
 	for _, c := range []struct {
 		name, file, old, new string
 		missing, repeated    uint64
-		message                 string
+		message              string
 	}{
 		{"a sample twice", "b", "S 43 2 4 1 1", "S 43 2 4 1 1 0", 0, 1, ""},
 		{"a sample never", "b", "S 43 2 4 1 1", "S 43 2 4 1", 0, 0, "ended at step 4 with 2 epochs"},

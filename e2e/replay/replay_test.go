@@ -9,14 +9,14 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // good is the log of a job with one incident.
 func good() []events.Event {
 	a, b := ident.Place{Node: "a", Slot: 0}, ident.Place{Node: "b", Slot: 0}
-	members := []roster.Member{{Place: a, Rank: 0}, {Place: b, Rank: 1, CrossRank: 1}}
+	members := []tables.Member{{Place: a, Rank: 0}, {Place: b, Rank: 1, CrossRank: 1}}
 	log := []events.Event{
 		{Entity: "a", Number: 1, Body: events.NodeJoined{NodeFact: events.NodeFact{Node: "a", Incarnation: "A"}}},
 		{Entity: "j", Number: 1, Body: events.JobSubmitted{Job: "j"}},
@@ -86,14 +86,14 @@ func TestACauseThatIsExplainedLater(t *testing.T) {
 
 func TestReplayFindsWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		at   int // index of the fact that is replaced
-		body events.Body
+		name    string
+		at      int // index of the fact that is replaced
+		body    events.Body
 		message string
 	}{
-		{"a generation left out", 7, events.RoundSealed{Job: "j", Generation: 3, Members: []roster.Member{{}}}, "invariant 1"},
-		{"a world too large", 4, events.RoundSealed{Job: "j", Generation: 1, Members: make([]roster.Member, 3)}, "invariant 2"},
-		{"ranks with a gap", 4, events.RoundSealed{Job: "j", Generation: 1, Members: []roster.Member{{Rank: 1}}}, "invariant 2"},
+		{"a generation left out", 7, events.RoundSealed{Job: "j", Generation: 3, Members: []tables.Member{{}}}, "invariant 1"},
+		{"a world too large", 4, events.RoundSealed{Job: "j", Generation: 1, Members: make([]tables.Member, 3)}, "invariant 2"},
+		{"ranks with a gap", 4, events.RoundSealed{Job: "j", Generation: 1, Members: []tables.Member{{Rank: 1}}}, "invariant 2"},
 		{"a slot twice", 2, events.PlacementSet{Job: "j", Places: make([]ident.Place, 2), Workers: spec.Workers{Min: 1, Max: 2}}, "invariant 3"},
 		{"opened after it was sealed", 7, events.RoundOpened{Job: "j", Proposed: 1}, "invariant 4"},
 		{"ended twice", 6, events.JobFailed{JobEnd: events.JobEnd{Job: "j"}}, "invariant 7"},

@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -131,7 +131,7 @@ func (c *checker) registry(old, s job.State) {
 	for _, w := range v.Workers {
 		// One update may apply the loss of a node and its return: then its worker is counted
 		// although it is alive.
-		if w.Incarnation != "" && (w.State == roster.WorkerStateFailed || w.State == roster.WorkerStateLost || c.lost[w.Agent]) {
+		if w.Incarnation != "" && (w.State == tables.WorkerStateFailed || w.State == tables.WorkerStateLost || c.lost[w.Agent]) {
 			a.dead[w.Incarnation] = true
 		}
 	}

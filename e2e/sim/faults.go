@@ -160,7 +160,7 @@ func (w *world) end(f fault, code int, signal string) {
 	}
 }
 
-// falseAlarm breaks a connection between two live members.
+// falseDetection breaks a connection between two live members.
 func (w *world) falseDetection(f fault) {
 	j := w.jobs[f.a%len(w.jobs)]
 	for _, n := range slices.Backward(slices.Sorted(maps.Keys(j.groups))) {

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/e2e/replay"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -193,7 +193,7 @@ func (c *checker) sealed(b events.RoundSealed) {
 	if j == nil || j.spec.Recovery != spec.RecoveryInProcess {
 		return
 	}
-	var held roster.Commit
+	var held tables.Commit
 	for _, m := range b.Members {
 		if m.Commit.Newer(held) {
 			held = m.Commit
@@ -211,7 +211,7 @@ func (c *checker) sealed(b events.RoundSealed) {
 			continue
 		}
 		if s := p.commit; s != nil {
-			has := roster.Commit{Generation: ident.Generation(s.generation), Step: s.step}
+			has := tables.Commit{Generation: ident.Generation(s.generation), Step: s.step}
 			if has.Newer(held) {
 				c.fail(5, "%s of %s knows of commit %d.%d, but %s holds %d.%d", b.Generation, b.Job, held.Generation, held.Step, m.Place, s.generation, s.step)
 			}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -125,7 +125,7 @@ func deaf2(to func(round.State, events.Input) bool) func(controller.Machine[roun
 // commitless is a rendezvous that ignores the commits of its members.
 var commitless = breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 	if j, ok := in.Body.(events.MemberJoin); ok {
-		j.Commit = roster.Commit{}
+		j.Commit = tables.Commit{}
 		in.Body = j
 	}
 	return m.Step(s, in, now)

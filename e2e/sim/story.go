@@ -6,7 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // brief summarises a body for the log.
@@ -88,7 +88,7 @@ func brief(b events.Body) string {
 	return ""
 }
 
-func which(w roster.WorkerRef) string {
+func which(w tables.WorkerRef) string {
 	return fmt.Sprintf("%s#%d %s", w.Place, w.Attempt, w.Generation)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/traces/tree"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 )
 
@@ -128,7 +128,7 @@ func (c *checker) one(id, service, name string, ok func(tree.Span) bool) tree.Sp
 func always(tree.Span) bool { return true }
 
 // of accepts the spans of one process.
-func of(w roster.WorkerView) func(tree.Span) bool {
+func of(w tables.WorkerView) func(tree.Span) bool {
 	return func(s tree.Span) bool { return s.Attributes["process.pid"] == fmt.Sprint(w.PID) }
 }
 
@@ -144,7 +144,7 @@ func (c *checker) traceOf(g ident.Generation, start string) string {
 
 // own checks the run of a worker that was killed, in the trace in which it was started: it is
 // closed with its exit, and the spans of its program are below it and within it.
-func (c *checker) own(id string, w roster.WorkerView) {
+func (c *checker) own(id string, w tables.WorkerView) {
 	run := c.one(id, "worker", "worker process", of(w))
 	in := c.traceOf(w.Generation, id)
 	part := c.one(in, "worker", "generation "+w.Generation.String(), of(w))
@@ -172,7 +172,7 @@ func (c *checker) own(id string, w roster.WorkerView) {
 }
 
 // incident checks the trace of an incident: from the exit to the first step, in order.
-func (c *checker) incident(i events.IncidentClosed, w roster.WorkerView) {
+func (c *checker) incident(i events.IncidentClosed, w tables.WorkerView) {
 	id, g := i.TraceID, i.To.String()
 	root := c.one(id, "registry", "incident", always)
 	detect := c.one(id, "agent", "detect worker.exited", of(w))

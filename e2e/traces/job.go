@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/e2e/traces/tree"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // job is a job on a cluster whose processes all send their spans to Jaeger.
@@ -92,13 +92,13 @@ func (b *job) trains(ctx context.Context, after ident.Generation) (events.JobVie
 }
 
 // kill kills the worker of a rank, and returns which one it was.
-func (b *job) kill(v events.JobView, rank ident.Rank) (roster.WorkerView, error) {
+func (b *job) kill(v events.JobView, rank ident.Rank) (tables.WorkerView, error) {
 	for _, w := range v.Workers {
 		if w.Rank == rank && w.PID > 0 && !w.State.Ended() {
 			return w, syscall.Kill(w.PID, syscall.SIGKILL)
 		}
 	}
-	return roster.WorkerView{}, fmt.Errorf("%s has no worker with rank %d", b.id, rank)
+	return tables.WorkerView{}, fmt.Errorf("%s has no worker with rank %d", b.id, rank)
 }
 
 // end ends all processes, which then send their last spans.

@@ -27,7 +27,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 )
 
@@ -82,7 +82,7 @@ type story struct {
 	job     ident.JobID
 	client  string // trace
 	script  ident.JobID
-	killed  []roster.WorkerView
+	killed  []tables.WorkerView
 	crashes []events.IncidentClosed // the incidents that the kills have begun
 	all     []events.IncidentClosed
 }

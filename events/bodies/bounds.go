@@ -8,8 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // bounder applies the limits to one value in place: texts are shortened, other excesses refused.
@@ -40,7 +40,7 @@ func bounderOf(t reflect.Type) bounder {
 var bySelf = []reflect.Type{
 	reflect.TypeFor[spec.Job](), // checked as a whole, and refused
 	// These check their limits while decoding.
-	reflect.TypeFor[ident.Places](), reflect.TypeFor[roster.MemberTable](), reflect.TypeFor[roster.WorkerTable](),
+	reflect.TypeFor[ident.Places](), reflect.TypeFor[tables.MemberTable](), reflect.TypeFor[tables.WorkerTable](),
 }
 
 func makeBounder(t reflect.Type, tag string) bounder {

@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestOverALimit: an excess is refused with the limit's name.
@@ -188,7 +188,7 @@ func flood(v reflect.Value) {
 		}
 	case reflect.Slice:
 		switch v.Type() {
-		case reflect.TypeFor[ident.Places](), reflect.TypeFor[roster.MemberTable]():
+		case reflect.TypeFor[ident.Places](), reflect.TypeFor[tables.MemberTable]():
 			return
 		}
 		for i := range v.Len() {

@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // filled returns a body of zero's type in which no field is zero.
@@ -30,7 +30,7 @@ func fill(t testing.TB, v reflect.Value, n *int) {
 	case spec.Job:
 		v.Set(reflect.ValueOf(eventstest.SampleJob()))
 		return
-	case roster.MemberTable:
+	case tables.MemberTable:
 		v.Set(reflect.ValueOf(eventstest.SampleMembers(2, 2)))
 		return
 	case ident.JobID:

@@ -6,22 +6,22 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // SampleMembers returns the members of a large generation as agents create them.
-func SampleMembers(nodes, slots int) roster.MemberTable {
-	var r roster.MemberTable
+func SampleMembers(nodes, slots int) tables.MemberTable {
+	var r tables.MemberTable
 	for n := range nodes {
 		agent := ident.Token("agent", fmt.Sprint(n))
 		agent = "01KAZ2C4XK" + strings.ToUpper(agent[:16])
 		for s := range slots {
 			incarnation := fmt.Sprintf("01KAZ3%04X%05X%s", n%7, s+1, agent[15:])
-			r = append(r, roster.Member{
+			r = append(r, tables.Member{
 				Place: ident.Place{Node: ident.NodeID(fmt.Sprintf("node-%04d", n)), Slot: ident.Slot(s)}, Incarnation: ident.Incarnation(incarnation), Agent: ident.Incarnation(agent), Attempt: 1,
 				Address: fmt.Sprintf("10.%d.%d.%d:%d", n>>16, n>>8&255, n&255, 32768+(n*7919+s*104729)%28000), PID: 2000 + n%50 + s,
-				Commit: roster.Commit{Generation: 3, Step: 1200, Hash: "9f86d081884c7d65"},
+				Commit: tables.Commit{Generation: 3, Step: 1200, Hash: "9f86d081884c7d65"},
 			})
 		}
 	}

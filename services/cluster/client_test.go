@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -230,8 +230,8 @@ func TestRoundAndPlacement(t *testing.T) {
 func TestLogsHaveTheLabelsOfTheirAgent(t *testing.T) {
 	w, c, ctx := start(t)
 	p, q := ident.Place{Node: "node-a"}, ident.Place{Node: "node-b", Slot: 1}
-	w.PrintAs("a-0001", roster.Member{Place: p, Rank: 1}, 1, "one\r\ntwo\n")
-	w.PrintAs("a-0001", roster.Member{Place: p, Rank: 0}, 2, "three")
+	w.PrintAs("a-0001", tables.Member{Place: p, Rank: 1}, 1, "one\r\ntwo\n")
+	w.PrintAs("a-0001", tables.Member{Place: p, Rank: 0}, 2, "three")
 	w.Print("a-0001", q, "four")
 	w.Print("b-0002", q, "of another job\n")
 	var got []string

@@ -8,7 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
@@ -21,7 +21,7 @@ func TestLiveAsksTheServerOfEachJob(t *testing.T) {
 		w.Job(events.JobView{
 			Job: id, State: state, By: cluster.RunSource, Submitted: clustertest.Now, Generation: 2, Step: 10,
 			Reported: map[string]events.Metric{"lr": {Value: 0.5, Step: 9}},
-			Workers:  roster.WorkerTable{{Rank: 0, State: roster.WorkerStateReady}, {WorkerRef: roster.WorkerRef{Place: ident.Place{Slot: 1}}, State: roster.WorkerStateFailed}},
+			Workers:  tables.WorkerTable{{Rank: 0, State: tables.WorkerStateReady}, {WorkerRef: tables.WorkerRef{Place: ident.Place{Slot: 1}}, State: tables.WorkerStateFailed}},
 		})
 	}
 	put(one, "a-0001", events.JobStateRunning)

@@ -167,7 +167,7 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 	return nil
 }
 
-// stopLife is how long a stop is kept in the log: an agent that starts reads all launches kept for
+// stopKept is how long a stop is kept in the log: an agent that starts reads all launches kept for
 // its node. An agent that was disconnected for longer and still runs the job shows it in its
 // heartbeats.
 const stopKept = time.Hour

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -28,7 +28,7 @@ func TestEveryReadBodyHasAnEntity(t *testing.T) {
 	if !controller.Reads(events.ServiceRendezvous, events.Heartbeat{}) {
 		t.Error("a signal is not read")
 	}
-	if id, ok := events.JobOf(events.WorkerExited{WorkerRef: roster.WorkerRef{Job: "demo-1"}}); !ok || id != "demo-1" {
+	if id, ok := events.JobOf(events.WorkerExited{WorkerRef: tables.WorkerRef{Job: "demo-1"}}); !ok || id != "demo-1" {
 		t.Errorf("the job of an embedded struct is %q, %t", id, ok)
 	}
 	if _, ok := events.NodeOf(nil); ok {

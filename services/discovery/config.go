@@ -66,7 +66,7 @@ func (c Config) Validate() error {
 	fault(c.ReconnectWithin <= 0, "ReconnectWithin is %s: it must be positive", c.ReconnectWithin)
 	fault(c.Lease < 2*HeartbeatEvery, "Lease is %s: at least two heartbeats of %s, or agents end healthy processes", c.Lease, HeartbeatEvery)
 	fault(c.LeaseInPlace < c.Lease, "LeaseInPlace is %s: not less than Lease, %s", c.LeaseInPlace, c.Lease)
-	fault(c.KeepLost < 0, "KeepGone is %s: 0 or more", c.KeepLost)
+	fault(c.KeepLost < 0, "KeepLost is %s: 0 or more", c.KeepLost)
 	c.Quarantine.validate(fault)
 	c.HostConfig.validate(fault)
 	return errors.Join(bad...)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
@@ -91,7 +91,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		detailed++
-		workers := map[roster.WorkerState]int{}
+		workers := map[tables.WorkerState]int{}
 		for _, w := range v.Workers {
 			workers[w.State]++
 		}

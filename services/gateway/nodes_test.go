@@ -17,8 +17,8 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/gateway"
 )
@@ -48,15 +48,15 @@ func fullJob(t testing.TB) events.JobView {
 	t.Helper()
 	now, lost, rank := time.Now().UTC(), uint64(3), 0
 	place := ident.Place{Node: "node-a", Slot: 0}
-	ref := roster.WorkerRef{Job: "full-0001", Place: place, Incarnation: "01JD0000000000000000000000", Agent: "01JD0000000000000000000001", Attempt: 1, Generation: 2, PID: 7}
+	ref := tables.WorkerRef{Job: "full-0001", Place: place, Incarnation: "01JD0000000000000000000000", Agent: "01JD0000000000000000000001", Attempt: 1, Generation: 2, PID: 7}
 	other := ref
 	other.Place.Slot = 1
 	cause := events.CauseAt(events.CauseWorkerFailed, place, rank, "killed by signal 9 (SIGKILL)")
-	failed := roster.WorkerView{WorkerRef: ref, Rank: ident.Rank(rank), State: roster.WorkerStateFailed, Detail: "x", Lines: []string{"a"}, Exception: &roster.Exception{Type: "E", Message: "m", File: "f", Line: 1}, FailedAt: now}
+	failed := tables.WorkerView{WorkerRef: ref, Rank: ident.Rank(rank), State: tables.WorkerStateFailed, Detail: "x", Lines: []string{"a"}, Exception: &tables.Exception{Type: "E", Message: "m", File: "f", Line: 1}, FailedAt: now}
 	return events.JobView{
 		Job: "full-0001", Spec: eventstest.SampleJob(), By: "/me", Origin: "x", State: events.JobStateFailed, Reason: "r", Code: errcode.Exhausted,
 		Submitted: now.Add(-time.Minute), Ended: now, Generation: 2,
-		Workers:      roster.WorkerTable{failed, {WorkerRef: other, Rank: -1, State: roster.WorkerStateStarting}},
+		Workers:      tables.WorkerTable{failed, {WorkerRef: other, Rank: -1, State: tables.WorkerStateStarting}},
 		Generations:  []events.GenerationView{{Generation: 2, World: 1, Cause: cause, Sealed: now.Add(-time.Second), Ready: true, Members: eventstest.SampleMembers(1, 1)}},
 		Incidents:    []events.IncidentClosed{{Job: "full-0001", Incident: 1, From: 1, To: 2, Cause: cause, TotalMS: 20, StepsLost: &lost, AtLeast: true, TraceID: "t"}},
 		OpenIncident: &events.IncidentOpened{Job: "full-0001", Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-a", Rank: -1}},

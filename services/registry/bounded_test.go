@@ -17,8 +17,8 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -91,7 +91,7 @@ func (f *failing) noise(n int) string {
 
 func (f *failing) exits(place ident.Place, attempt int, g ident.Generation, lines []string, detail string) {
 	f.say(events.WorkerExited{
-		WorkerRef: roster.WorkerRef{
+		WorkerRef: tables.WorkerRef{
 			Job: "demo", Place: place, Agent: "A1", Attempt: attempt, Generation: g,
 			Incarnation: ident.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt)),
 		},
@@ -131,7 +131,7 @@ func TestExitIsAlwaysRecorded(t *testing.T) {
 	}
 	for _, w := range v.Workers {
 		text := strings.Join(w.Lines, "\n")
-		if w.State != roster.WorkerStateFailed || !strings.Contains(text, "left out]") {
+		if w.State != tables.WorkerStateFailed || !strings.Contains(text, "left out]") {
 			t.Errorf("%s is %s and says %.80q", w.Place, w.State, text)
 		}
 	}
@@ -155,7 +155,7 @@ func TestJobFitsItsStore(t *testing.T) {
 			g := ident.Generation((attempt-1)*workers + i + 1)
 			f.say(events.RoundSealed{
 				Job: "demo", Generation: g, From: g - 1, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: -1, Detail: f.noise(1000)},
-				Members: []roster.Member{{Place: place, Attempt: attempt, Incarnation: ident.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt))}},
+				Members: []tables.Member{{Place: place, Attempt: attempt, Incarnation: ident.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt))}},
 			})
 			lines := []string{f.noise(2000), f.noise(2000), f.noise(2000), f.noise(2000)}
 			f.exits(place, attempt, g, lines, f.noise(1000))
@@ -170,7 +170,7 @@ func TestJobFitsItsStore(t *testing.T) {
 		t.Errorf("%d of %d workers are on record", n, workers)
 	}
 	for _, w := range v.Workers {
-		if w.State != roster.WorkerStateFailed || w.Attempt != 2 {
+		if w.State != tables.WorkerStateFailed || w.Attempt != 2 {
 			t.Fatalf("%s is %s in attempt %d", w.Place, w.State, w.Attempt)
 		}
 	}
@@ -229,7 +229,7 @@ func TestDroppedLinesAreSummedOnce(t *testing.T) {
 	f := newFailing(t, 2)
 	for slot := range 2 {
 		x := events.WorkerExited{
-			WorkerRef: roster.WorkerRef{Job: "demo", Place: ident.Place{Node: "node-a", Slot: ident.Slot(slot)}, Agent: "A1", Attempt: 1, Incarnation: ident.Incarnation(fmt.Sprint("w", slot))},
+			WorkerRef: tables.WorkerRef{Job: "demo", Place: ident.Place{Node: "node-a", Slot: ident.Slot(slot)}, Agent: "A1", Attempt: 1, Incarnation: ident.Incarnation(fmt.Sprint("w", slot))},
 			Asked:     true, Detail: "exit code 0", Dropped: 18_893,
 		}
 		f.say(x)

@@ -16,11 +16,11 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// LookEvery is the interval of a replica's checks for stalled jobs. A gap of several intervals
+// CheckEvery is the interval of a replica's checks for stalled jobs. A gap of several intervals
 // means that the replica was paused.
 const CheckEvery = 200 * time.Millisecond
 
-// NewAges returns the tracker of a replica that has received nothing yet.
+// NewStepTracker returns the tracker of a replica that has received nothing yet.
 func NewStepTracker() job.StepTracker { return job.StepTracker{Gap: 5 * CheckEvery} }
 
 // listener receives the steps of all jobs. They are kept in memory: no step waits for a write.

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -143,7 +143,7 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	if err != nil {
 		return err
 	}
-	workers := map[ident.NodeID][]roster.WorkerView{}
+	workers := map[ident.NodeID][]tables.WorkerView{}
 	for _, v := range live {
 		for _, w := range v.Workers {
 			workers[w.Place.Node] = append(workers[w.Place.Node], w)
@@ -196,12 +196,12 @@ func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipant
 
 // missed reports whether some job has missed a fact about a node, judging by the job's workers
 // there: it counts workers as running that are gone, or as lost that run.
-func missed(v events.NodeView, workers []roster.WorkerView) bool {
+func missed(v events.NodeView, workers []tables.WorkerView) bool {
 	ended := v.State == events.NodeStateLost || v.State == events.NodeStateLeft
 	for _, w := range workers {
 		switch {
 		case w.State.Ended(): // lost with an agent that is alive: the loss arrived after the return
-			if !ended && w.State == roster.WorkerStateLost && w.Agent == v.Incarnation {
+			if !ended && w.State == tables.WorkerStateLost && w.Agent == v.Incarnation {
 				return true
 			}
 		case ended:

@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/registry"
 )
@@ -75,12 +75,12 @@ func submit(t *testing.T, p broker.Ports, id string, command ...string) ident.Jo
 	return ident.JobIDFrom("demo", "/client", id)
 }
 
-func ref(id ident.JobID, at ident.Place, inc string) roster.WorkerRef {
-	return roster.WorkerRef{Job: id, Place: at, Incarnation: ident.Incarnation(inc), Agent: "A1", Attempt: 1, Generation: 1}
+func ref(id ident.JobID, at ident.Place, inc string) tables.WorkerRef {
+	return tables.WorkerRef{Job: id, Place: at, Incarnation: ident.Incarnation(inc), Agent: "A1", Attempt: 1, Generation: 1}
 }
 
 func sealed(id ident.JobID) events.RoundSealed {
-	return events.RoundSealed{Job: id, Generation: 1, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}, Members: []roster.Member{
+	return events.RoundSealed{Job: id, Generation: 1, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}, Members: []tables.Member{
 		{Place: two[0], Incarnation: "w1", Attempt: 1, Rank: 0}, {Place: two[1], Incarnation: "w2", Attempt: 1, Rank: 1},
 	}}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/e2e/terminal"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
@@ -27,7 +27,7 @@ func barred(t *testing.T) commandtest.World {
 	t.Helper()
 	w := commandtest.New(t)
 	w.Job(running())
-	first, second := roster.Member{Place: place("node-a", 0), Rank: 0}, roster.Member{Place: place("node-a", 1), Rank: 1}
+	first, second := tables.Member{Place: place("node-a", 0), Rank: 0}, tables.Member{Place: place("node-a", 1), Rank: 1}
 	w.PrintAs(mnist, first, 1, "begins\r\n"+green+" 10%"+esc+"0m\r")
 	w.PrintAs(mnist, second, 1, " 5%\r")
 	w.PrintAs(mnist, first, 1, green+" 20%\r")
@@ -83,8 +83,8 @@ func TestLogsFollowBars(t *testing.T) {
 	go func() { ended <- w.Run(ctx, "", commands, "logs", "mnist", "-f", "-e", "hidden") }()
 	const above = "[node-a r0 g1] begins\n[node-a r0 g1] 100%\n[node-a r0 g1] loss: 3 \\x1b[2J\n"
 	screen.until(ctx, t, above+"[node-a r1 g1]  6%\n")
-	second := roster.Member{Place: place("node-a", 1), Rank: 1}
-	w.PrintAs(mnist, roster.Member{Place: place("node-a", 0), Rank: 0}, 1, "next 1%\r")
+	second := tables.Member{Place: place("node-a", 1), Rank: 1}
+	w.PrintAs(mnist, tables.Member{Place: place("node-a", 0), Rank: 0}, 1, "next 1%\r")
 	screen.until(ctx, t, above+"[node-a r0 g1] next 1%\n[node-a r1 g1]  6%\n")
 	w.PrintAs(mnist, second, 1, " 7%\r")
 	screen.until(ctx, t, above+"[node-a r0 g1] next 1%\n[node-a r1 g1]  7%\n")

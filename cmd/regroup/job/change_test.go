@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 func TestStopAndScale(t *testing.T) {
@@ -90,10 +90,10 @@ func TestNobodyAnswers(t *testing.T) {
 func TestLogs(t *testing.T) {
 	w := commandtest.New(t)
 	w.Job(running())
-	w.PrintAs(mnist, roster.Member{Place: place("node-a", 0)}, 2, "epoch 0\nloss 0.4\n")
+	w.PrintAs(mnist, tables.Member{Place: place("node-a", 0)}, 2, "epoch 0\nloss 0.4\n")
 	w.Print(mnist, place("node-c", 0), "warming up\n")
-	w.PrintAs(mnist, roster.Member{Place: place("node-a", 0), Rank: 0}, 2, "DEBUG loss 0.3\nloss 0.2\n")
-	w.PrintAs(mnist, roster.Member{Place: place("node-a", 0), Rank: 4}, 3, `{"lines":7,"loss":0.1}`+"\n")
+	w.PrintAs(mnist, tables.Member{Place: place("node-a", 0), Rank: 0}, 2, "DEBUG loss 0.3\nloss 0.2\n")
+	w.PrintAs(mnist, tables.Member{Place: place("node-a", 0), Rank: 4}, 3, `{"lines":7,"loss":0.1}`+"\n")
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -122,7 +122,7 @@ func TestNoRankIsNoNumber(t *testing.T) {
 	w := world(t)
 	publish(w)
 	w.Print(mnist, place("node-x", 0), "warming up\n")
-	w.Publish(events.Event{Entity: string(mnist), Body: events.WorkerStarted{WorkerRef: roster.WorkerRef{Job: mnist, Place: place("node-x", 0), Attempt: 1, PID: 7}}})
+	w.Publish(events.Event{Entity: string(mnist), Body: events.WorkerStarted{WorkerRef: tables.WorkerRef{Job: mnist, Place: place("node-x", 0), Attempt: 1, PID: 7}}})
 	for _, line := range []string{"logs mnist -o jsonl", "timeline mnist -o json", "status mnist -o json", "ls -o json"} {
 		o := run(t, w, strings.Split(line, " ")...)
 		if text := strings.ReplaceAll(o.Out, " ", ""); !strings.Contains(text, `"rank":null`) || strings.Contains(text, `"rank":-`) {

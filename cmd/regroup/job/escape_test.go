@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
 
@@ -40,7 +40,7 @@ func poison(v reflect.Value) {
 		}
 	case reflect.String:
 		switch v.Interface().(type) {
-		case ident.JobID, events.JobState, roster.WorkerState, spec.Recovery, events.CauseKind, events.NodeState, ident.Incarnation:
+		case ident.JobID, events.JobState, tables.WorkerState, spec.Recovery, events.CauseKind, events.NodeState, ident.Incarnation:
 		default:
 			v.SetString(v.String() + evil)
 		}
@@ -57,7 +57,7 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	v := running()
 	v.Spec = v.Spec.WithDefaults()
 	v.Reason, v.Spec.Env = "waits", map[string]string{"A": "b"}
-	v.FirstError = &roster.WorkerView{WorkerRef: v.Workers[0].WorkerRef, Detail: "exit", Lines: []string{"Traceback", "two\nlines"}}
+	v.FirstError = &tables.WorkerView{WorkerRef: v.Workers[0].WorkerRef, Detail: "exit", Lines: []string{"Traceback", "two\nlines"}}
 	v.Slowest = &events.Straggler{Rank: 0, Share: 0.5}
 	poison(reflect.ValueOf(&v).Elem())
 	w.Job(v)

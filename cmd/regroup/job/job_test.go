@@ -19,8 +19,8 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
@@ -43,10 +43,10 @@ func fault() events.Cause {
 
 // running is a job that has lost a worker and waits for its replacement.
 func running() events.JobView {
-	ref := func(node string, attempt, pid int, g ident.Generation) roster.WorkerRef {
-		return roster.WorkerRef{Job: mnist, Place: place(node, 0), Incarnation: ident.Incarnation("01" + node), Attempt: attempt, Generation: g, PID: pid}
+	ref := func(node string, attempt, pid int, g ident.Generation) tables.WorkerRef {
+		return tables.WorkerRef{Job: mnist, Place: place(node, 0), Incarnation: ident.Incarnation("01" + node), Attempt: attempt, Generation: g, PID: pid}
 	}
-	members := []roster.Member{{Place: place("node-a", 0), Attempt: 1, PID: 4121}, {Place: place("node-c", 0), Rank: 1, Attempt: 1, PID: 1180}}
+	members := []tables.Member{{Place: place("node-a", 0), Attempt: 1, PID: 4121}, {Place: place("node-c", 0), Rank: 1, Attempt: 1, PID: 1180}}
 	limit, b := 20, place("node-c", 0)
 	return events.JobView{
 		Failures: []time.Time{began.Add(-2 * time.Hour), began.Add(20 * time.Second), began.Add(30 * time.Second)},
@@ -62,9 +62,9 @@ func running() events.JobView {
 			Name: "mnist", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 1, Max: 2}, Recovery: spec.RecoveryInProcess,
 			Failures: spec.Failures{Max: &limit, Per: spec.Duration(time.Hour), SameStep: 3},
 		},
-		Workers: []roster.WorkerView{
-			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: roster.WorkerStateStarting, Detail: "warms up"},
-			{WorkerRef: ref("node-a", 1, 4121, 2), Rank: 0, State: roster.WorkerStateReady},
+		Workers: []tables.WorkerView{
+			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: tables.WorkerStateStarting, Detail: "warms up"},
+			{WorkerRef: ref("node-a", 1, 4121, 2), Rank: 0, State: tables.WorkerStateReady},
 		},
 		Generations: []events.GenerationView{
 			{Generation: 1, World: 2, Sealed: began.Add(time.Second), Ready: true, Cause: events.Cause{Kind: events.CauseStart}, Members: members},
@@ -83,9 +83,9 @@ func failed() events.JobView {
 		Job: "bert-0c21", State: events.JobStateFailed, Code: errcode.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
 		Submitted: began.Add(-time.Hour), Ended: began, Generation: 1,
 		Spec: spec.Job{Name: "bert", Command: []string{"./bert"}, Workers: spec.Workers{Min: 4, Max: 4}},
-		FirstError: &roster.WorkerView{
+		FirstError: &tables.WorkerView{
 			Rank: 3, Detail: "exit 1", Lines: []string{"ValueError: no"},
-			WorkerRef: roster.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9},
+			WorkerRef: tables.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9},
 		},
 	}
 }
@@ -173,7 +173,7 @@ func publish(w commandtest.World) {
 	say := func(after time.Duration, number uint64, b events.Body) {
 		w.Publish(events.Event{Entity: string(mnist), Time: began.Add(after), Number: number, Body: b})
 	}
-	ref := roster.WorkerRef{Job: mnist, Place: place("node-a", 0), Attempt: 1, PID: 4121}
+	ref := tables.WorkerRef{Job: mnist, Place: place("node-a", 0), Attempt: 1, PID: 4121}
 	say(0, 1, events.JobSubmitted{Job: mnist, By: "/regroup/cli/ada@host", Spec: running().Spec})
 	say(500*time.Millisecond, 0, events.WorkerStarted{WorkerRef: ref})
 	sealed := events.RoundSealed{Job: mnist, Generation: 1, Members: running().Generations[0].Members, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}}

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
@@ -56,7 +56,7 @@ func TestTheStateOfTheDead(t *testing.T) {
 		t.Errorf("after a fact that was stored at %s: %q", fact.Time, o.Err)
 	}
 	// What others store later says nothing about the age of what the registry has.
-	w.Publish(events.Event{Entity: "c1-3638", Body: events.WorkerDone{WorkerRef: roster.WorkerRef{Job: "c1-3638"}}})
+	w.Publish(events.Event{Entity: "c1-3638", Body: events.WorkerDone{WorkerRef: tables.WorkerRef{Job: "c1-3638"}}})
 	c := cluster.New(w.Ports, "/regroup/cli/test")
 	c.AnswerWithin = 100 * time.Millisecond
 	if stale := c.StaleJobs(t.Context(), events.JobView{Job: "c1-3638", State: events.JobStateRunning}); len(stale) != 1 || !stale[0].AsOf.Equal(fact.Time) {

@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -99,10 +99,10 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 	}
 	all := slices.Clone(v.Workers)
 	// Workers without a rank come last.
-	slices.SortStableFunc(all, func(a, b roster.WorkerView) int {
+	slices.SortStableFunc(all, func(a, b tables.WorkerView) int {
 		return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot))
 	})
-	return screen.TableOf(env.Out, p, header, all, func(w roster.WorkerView) []string {
+	return screen.TableOf(env.Out, p, header, all, func(w tables.WorkerView) []string {
 		rank := "-"
 		if w.Rank >= 0 {
 			rank = p.Rank(w.Rank, fmt.Sprint(w.Rank))

@@ -22,7 +22,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
@@ -141,7 +141,7 @@ func TestPages(t *testing.T) {
 	id := ident.JobID("x-0001")
 	w.Job(events.JobView{Job: id, State: events.JobStateWaiting, Submitted: clustertest.Now})
 	w.Publish(events.Event{Entity: string(id), Number: 1, Body: events.JobSubmitted{Job: id}})
-	w.Publish(events.Event{ID: "w", Source: "/regroup/agent/node-a/1", Entity: string(id), Body: events.WorkerStarted{WorkerRef: roster.WorkerRef{Job: id, Place: ident.Place{Node: "node-a"}, Attempt: 1}}})
+	w.Publish(events.Event{ID: "w", Source: "/regroup/agent/node-a/1", Entity: string(id), Body: events.WorkerStarted{WorkerRef: tables.WorkerRef{Job: id, Place: ident.Place{Node: "node-a"}, Attempt: 1}}})
 	_, r := start(t, w, t.TempDir())
 	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -148,7 +148,7 @@ func (t *call) attached(ctx context.Context, url string, job spec.Job, hosted bo
 	return err
 }
 
-// hostIsGone returns true once there was no connection to a server for so long, or another server
+// hostLost returns true once there was no connection to a server for so long, or another server
 // has taken its address; false when ctx ends.
 func hostLost(ctx context.Context, p *boot.Process, server string, patience time.Duration) bool {
 	last := time.Now()

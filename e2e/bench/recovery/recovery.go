@@ -20,8 +20,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -131,15 +131,15 @@ func (b *bench) lost(ctx context.Context, c *cluster.Cluster, t *report.Table) e
 	if err := c.Agent(node(0), 2); err != nil {
 		return err
 	}
-	survivors, _, err := breaks(ctx, c, b.losses, func(n int, _ events.RoundSealed) (func(roster.Member) bool, func() error, error) {
+	survivors, _, err := breaks(ctx, c, b.losses, func(n int, _ events.RoundSealed) (func(tables.Member) bool, func() error, error) {
 		return on(node(n)), func() error { return c.Agent(node(n+1), 2) }, c.Processes.Signal(node(n), syscall.SIGKILL) // its workers die with it
 	})
 	t.Times("agent SIGKILL with its workers to survivors' first step (embedded, 2 of 4 Go workers survive)", survivors, "median 100 ms, p99 1000 ms")
 	return err
 }
 
-func on(node string) func(roster.Member) bool {
-	return func(m roster.Member) bool { return string(m.Place.Node) == node }
+func on(node string) func(tables.Member) bool {
+	return func(m tables.Member) bool { return string(m.Place.Node) == node }
 }
 
 // joined makes a node repeatedly join and leave a job of two workers. A pause is the longest time
@@ -212,7 +212,7 @@ func (b *bench) hosts(ctx context.Context) error {
 			return fmt.Errorf("kill, three brokers: %w", err)
 		}
 		b.Say("cut")
-		cut, _, err := breaks(ctx, c.Cluster, b.cuts, func(n int, _ events.RoundSealed) (func(roster.Member) bool, func() error, error) {
+		cut, _, err := breaks(ctx, c.Cluster, b.cuts, func(n int, _ events.RoundSealed) (func(tables.Member) bool, func() error, error) {
 			node := c.Nodes[n%len(c.Nodes)]
 			broken := network.Isolate(node)
 			return on(node), func() error { return c.Heal(broken...) }, c.Break(broken...)
@@ -291,13 +291,13 @@ func submits(ctx context.Context, c *cluster.Cluster, n int) (took []time.Durati
 // just before each fault until every survivor has made a step in the next generation, and, for
 // faults without heal, until there are four workers again. Each fault hits four workers.
 func breaks(ctx context.Context, c *cluster.Cluster, trials int,
-	strike func(n int, sealed events.RoundSealed) (gone func(roster.Member) bool, heal func() error, err error),
+	strike func(n int, sealed events.RoundSealed) (gone func(tables.Member) bool, heal func() error, err error),
 ) (survivors, whole []time.Duration, err error) {
 	var job ident.JobID
 	var sealed events.RoundSealed
 	var struck, full time.Time
 	var waiting, ready map[ident.Incarnation]bool // survivors without a first step, and members of sealed with one
-	var gone func(roster.Member) bool
+	var gone func(tables.Member) bool
 	var heal func() error
 	limit, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()
@@ -349,7 +349,7 @@ func breaks(ctx context.Context, c *cluster.Cluster, trials int,
 }
 
 // killWorker kills every rank in turn, rank 0 too.
-func killWorker(n int, sealed events.RoundSealed) (func(roster.Member) bool, func() error, error) {
+func killWorker(n int, sealed events.RoundSealed) (func(tables.Member) bool, func() error, error) {
 	victim := sealed.Members[n%len(sealed.Members)]
-	return func(m roster.Member) bool { return m.Incarnation == victim.Incarnation }, nil, syscall.Kill(victim.PID, syscall.SIGKILL)
+	return func(m tables.Member) bool { return m.Incarnation == victim.Incarnation }, nil, syscall.Kill(victim.PID, syscall.SIGKILL)
 }

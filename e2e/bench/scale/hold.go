@@ -17,8 +17,8 @@ import (
 	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -111,7 +111,7 @@ func (c *fleet) started(ctx context.Context, job ident.JobID) error {
 		joins, generation := a.last[job], a.gen[job]
 		a.mu.Unlock()
 		for _, j := range joins.Joins {
-			ref := roster.WorkerRef{Job: job, Place: j.Place, Incarnation: j.Incarnation, Agent: a.incarnation, Attempt: j.Attempt, Generation: generation, PID: 1000 + rank}
+			ref := tables.WorkerRef{Job: job, Place: j.Place, Incarnation: j.Incarnation, Agent: a.incarnation, Attempt: j.Attempt, Generation: generation, PID: 1000 + rank}
 			for _, b := range []events.Body{events.WorkerStarted{WorkerRef: ref, StartMS: 1}, events.WorkerReady{WorkerRef: ref, Rank: ident.Rank(rank), Step: 1}} {
 				m, err := cloudevent.Encode(events.Event{ID: ulid.Make().String(), Source: "/regroup/agent/" + string(a.node), Entity: string(job), Time: time.Now(), Body: b})
 				if err == nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -172,7 +172,7 @@ func (s *size) sendNotices(ctx context.Context, c *fleet, job ident.JobID) error
 		from := c.agents[i*len(c.agents)/10]
 		// For a generation that does not exist, so that it is received and ends nothing.
 		data, err := bodies.Encode(events.NoticeEnvelope{Notice: &events.Notice{Rank: -1, Exited: events.WorkerExited{
-			WorkerRef: roster.WorkerRef{Job: job, Place: ident.Place{Node: from.node, Slot: slots}, Agent: from.incarnation, Incarnation: "none"},
+			WorkerRef: tables.WorkerRef{Job: job, Place: ident.Place{Node: from.node, Slot: slots}, Agent: from.incarnation, Incarnation: "none"},
 			ExitCode:  -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)",
 		}}})
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/output"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
@@ -74,7 +74,7 @@ func (w *World) Print(job ident.JobID, place ident.Place, text string) {
 }
 
 // PrintAs is Print as agents do it, with the worker's rank and generation.
-func (w *World) PrintAs(job ident.JobID, m roster.Member, g ident.Generation, text string) {
+func (w *World) PrintAs(job ident.JobID, m tables.Member, g ident.Generation, text string) {
 	w.t.Helper()
 	slot := fmt.Sprint(int(m.Place.Slot))
 	_, err := w.Ports.Log.Publish(w.ctx, broker.Message{

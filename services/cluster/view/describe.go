@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 )
 
@@ -172,7 +172,7 @@ func placesText(all []ident.Place) string {
 	return strings.Join(parts, " ")
 }
 
-func membersText(all []roster.Member) string {
+func membersText(all []tables.Member) string {
 	places := make([]ident.Place, len(all))
 	for i, m := range all {
 		places[i] = m.Place

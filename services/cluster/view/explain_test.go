@@ -8,8 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -23,10 +23,10 @@ func places(n int) []ident.Place {
 	return out
 }
 
-func members(n int) []roster.Member {
-	out := make([]roster.Member, n)
+func members(n int) []tables.Member {
+	out := make([]tables.Member, n)
 	for i, p := range places(n) {
-		out[i] = roster.Member{Place: p, Rank: ident.Rank(i)}
+		out[i] = tables.Member{Place: p, Rank: ident.Rank(i)}
 	}
 	return out
 }
@@ -36,7 +36,7 @@ func job(state events.JobState) events.JobView {
 	spec := spec.Job{Name: "mnist", Workers: spec.Workers{Min: 2, Max: 4}}.WithDefaults()
 	v := events.JobView{Job: "mnist-7f3a", State: state, Spec: spec, Submitted: now.Add(-90 * time.Second)}
 	for i, p := range places(4) {
-		v.Workers = append(v.Workers, roster.WorkerView{WorkerRef: roster.WorkerRef{Place: p, Attempt: 1}, Rank: ident.Rank(i), State: roster.WorkerStateReady})
+		v.Workers = append(v.Workers, tables.WorkerView{WorkerRef: tables.WorkerRef{Place: p, Attempt: 1}, Rank: ident.Rank(i), State: tables.WorkerStateReady})
 	}
 	return v
 }
@@ -86,7 +86,7 @@ func TestSentences(t *testing.T) {
 			s.Placement.Places = places(4)
 			s.Round = events.RoundView{State: events.RoundStateOpen, Proposed: 1, Joined: places(1), Expected: places(4)}
 			s.Job.Workers = job("").Workers[:2]
-			s.Job.Workers[1].State = roster.WorkerStateStarting
+			s.Job.Workers[1].State = tables.WorkerStateStarting
 		})},
 		{"all is well", running(func(*Seen) {})},
 		{"more than are wanted", running(func(s *Seen) { s.Job.Spec.Workers = spec.Workers{Min: 3, Max: 3} })},
@@ -126,12 +126,12 @@ func TestSentences(t *testing.T) {
 		{"last call", running(func(s *Seen) {
 			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateSettling, 4, cause
 			s.Round.Expected, s.Round.Joined, s.Round.Until = places(4), places(3), now.Add(12*time.Second)
-			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = roster.WorkerStateStarting, 2
+			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = tables.WorkerStateStarting, 2
 			s.Job.Failures = []time.Time{now}
 		})},
 		{"a newcomer warms up", running(func(s *Seen) {
 			s.Round.Members = members(3)
-			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = roster.WorkerStateStarting, 2
+			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = tables.WorkerStateStarting, 2
 		})},
 		{"a cut link", running(func(s *Seen) {
 			s.Round.Members = members(2)
@@ -153,15 +153,15 @@ func TestSentences(t *testing.T) {
 		})},
 		{"finishing", running(func(s *Seen) {
 			s.Job.State = events.JobStateFinishing
-			s.Job.Workers[0].State, s.Job.Workers[1].State = roster.WorkerStateDone, roster.WorkerStateSucceeded
+			s.Job.Workers[0].State, s.Job.Workers[1].State = tables.WorkerStateDone, tables.WorkerStateSucceeded
 		})},
 		{"stopping", running(func(s *Seen) {
 			s.Job.State, s.Job.Reason = events.JobStateStopping, "stopped by ada"
-			s.Job.Workers[0].State = roster.WorkerStateStopped
+			s.Job.Workers[0].State = tables.WorkerStateStopped
 		})},
 		{"failed", running(func(s *Seen) {
 			s.Job.State, s.Job.Ended, s.Job.Reason = events.JobStateFailed, now.Add(-time.Hour), "21 failures within 1h0m0s, 20 are allowed"
-			s.Job.FirstError = &roster.WorkerView{WorkerRef: roster.WorkerRef{Place: dead}, Detail: "exit code 1"}
+			s.Job.FirstError = &tables.WorkerView{WorkerRef: tables.WorkerRef{Place: dead}, Detail: "exit code 1"}
 		})},
 		{"succeeded", running(func(s *Seen) {
 			s.Job.State, s.Job.Ended = events.JobStateSucceeded, now.Add(-3*time.Second)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 )
 
@@ -57,7 +57,7 @@ func alive(v events.JobView) int {
 func finishing(v events.JobView) (done, left int) {
 	for _, w := range v.Workers {
 		switch {
-		case w.State == roster.WorkerStateDone, w.State == roster.WorkerStateSucceeded:
+		case w.State == tables.WorkerStateDone, w.State == tables.WorkerStateSucceeded:
 			done++
 		case !w.State.Ended():
 			left++
@@ -163,7 +163,7 @@ func (s Seen) placesText(all []ident.Place) string {
 }
 
 func (s Seen) workerText(p ident.Place) string {
-	i := slices.IndexFunc(s.Job.Workers, func(w roster.WorkerView) bool { return w.Place == p })
+	i := slices.IndexFunc(s.Job.Workers, func(w tables.WorkerView) bool { return w.Place == p })
 	if i < 0 {
 		return " (not started yet)"
 	}

@@ -6,14 +6,14 @@ package view
 import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Job is a job: the registry's document in the plain form, with one object for each worker and
 // member instead of tables. Its lists are not null.
 type Job struct {
 	events.JobView
-	Workers     []roster.WorkerView     `json:"workers"` // by slot: the newest incarnation of each
+	Workers     []tables.WorkerView     `json:"workers"` // by slot: the newest incarnation of each
 	Generations []Generation            `json:"generations"`
 	Incidents   []events.IncidentClosed `json:"incidents"`
 }
@@ -21,17 +21,17 @@ type Job struct {
 // Generation is one generation.
 type Generation struct {
 	events.GenerationView
-	Members []roster.Member `json:"members"` // by rank
+	Members []tables.Member `json:"members"` // by rank
 }
 
 // JobOf returns the plain form of a job.
 func JobOf(v events.JobView) Job {
 	p := Job{
-		JobView: v, Workers: append([]roster.WorkerView{}, v.Workers...), Generations: make([]Generation, len(v.Generations)),
+		JobView: v, Workers: append([]tables.WorkerView{}, v.Workers...), Generations: make([]Generation, len(v.Generations)),
 		Incidents: append([]events.IncidentClosed{}, v.Incidents...),
 	}
 	for i, g := range v.Generations {
-		p.Generations[i] = Generation{g, append([]roster.Member{}, g.Members...)}
+		p.Generations[i] = Generation{g, append([]tables.Member{}, g.Members...)}
 	}
 	return p
 }

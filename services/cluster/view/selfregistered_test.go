@@ -7,8 +7,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestSelfRegisteredNodes checks the awaited nodes and the spare ones.
@@ -30,7 +30,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 			g.LastCall = now.Add(12 * time.Second)
 		}),
 		"1 spare node; no more nodes are taken in": at(events.JobStateRunning, events.RendezvousStatus{Nodes: 3, Complete: true, Spares: 1, Closed: true},
-			events.RoundView{Generation: 1, Members: make([]roster.Member, 6)}, func(g *events.RendezvousView) { g.Placed = []ident.NodeID{"a", "b", "c"} }),
+			events.RoundView{Generation: 1, Members: make([]tables.Member, 6)}, func(g *events.RendezvousView) { g.Placed = []ident.NodeID{"a", "b", "c"} }),
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)

@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -64,12 +64,12 @@ func TestSummarize(t *testing.T) {
 	place := func(n string, s int) ident.Place { return ident.Place{Node: ident.NodeID(n), Slot: ident.Slot(s)} }
 	v := events.JobView{
 		Job: "mnist-7f3a", State: events.JobStateSucceeded, Submitted: t0, Ended: t0.Add(133 * time.Second), Step: 4612,
-		Workers: []roster.WorkerView{{WorkerRef: roster.WorkerRef{Place: place("b", 0), Incarnation: "B1", PID: 77}}},
+		Workers: []tables.WorkerView{{WorkerRef: tables.WorkerRef{Place: place("b", 0), Incarnation: "B1", PID: 77}}},
 		Generations: []events.GenerationView{
-			{Generation: 1, World: 2, Cause: events.Cause{Kind: events.CauseStart}, Members: []roster.Member{
+			{Generation: 1, World: 2, Cause: events.Cause{Kind: events.CauseStart}, Members: []tables.Member{
 				{Place: place("a", 0), Incarnation: "A1", PID: 41}, {Place: place("b", 0), Incarnation: "B1", Rank: 1},
 			}},
-			{Generation: 2, World: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: 1}, Members: []roster.Member{
+			{Generation: 2, World: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: 1}, Members: []tables.Member{
 				{Place: place("a", 0), Incarnation: "A1", PID: 41},
 			}},
 		},

@@ -7,8 +7,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Doing is the activity of a worker.
@@ -243,7 +243,7 @@ func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
 	}
 }
 
-func (t *Timeline) incarnation(r roster.WorkerRef) *Incarnation {
+func (t *Timeline) incarnation(r tables.WorkerRef) *Incarnation {
 	for _, l := range t.Incarnations {
 		if l.Place == r.Place && l.Attempt == r.Attempt {
 			return l

@@ -6,8 +6,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestDocumentStaysSmall moves a job to a new node a thousand times: its document must not grow
@@ -27,7 +27,7 @@ func TestDocumentStaysSmall(t *testing.T) {
 	const moves = 1000
 	for g := 1; g <= moves; g++ {
 		p := ident.Place{Node: ident.NodeID(fmt.Sprintf("node-%04d", g))}
-		ref := roster.WorkerRef{
+		ref := tables.WorkerRef{
 			Job: demo, Place: p, Incarnation: ident.Incarnation(fmt.Sprintf("w%04d", g)), Agent: "A1", Attempt: 1,
 			Generation: ident.Generation(g),
 		}
@@ -35,7 +35,7 @@ func TestDocumentStaysSmall(t *testing.T) {
 		step(events.RoundSealed{
 			Job: demo, Generation: ref.Generation, From: ref.Generation - 1, JudgeMS: 1,
 			Cause:   events.Cause{Kind: events.CauseGrow, Rank: -1},
-			Members: []roster.Member{{Place: p, Incarnation: ref.Incarnation, Attempt: 1}},
+			Members: []tables.Member{{Place: p, Incarnation: ref.Incarnation, Attempt: 1}},
 		}, 0)
 		step(events.WorkerReady{WorkerRef: ref}, 0)
 		step(events.WorkerExited{WorkerRef: ref, ExitCode: -1, Asked: true}, 0)

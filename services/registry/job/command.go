@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/english"
 )
@@ -92,7 +92,7 @@ func (t *transition) submit(c events.JobSubmit) {
 		v.Reason = fmt.Sprintf("waits for %s to join it by themselves", english.Between(job.Rendezvous.Nodes.Min, job.Rendezvous.Nodes.Max, "node"))
 	}
 	v.Ledger.Samples = job.Data.Samples
-	v.Workers, v.Generations, v.Incidents = []roster.WorkerView{}, []events.GenerationView{}, []events.IncidentClosed{}
+	v.Workers, v.Generations, v.Incidents = []tables.WorkerView{}, []events.GenerationView{}, []events.IncidentClosed{}
 	t.d.Facts = append(t.d.Facts, events.Fact{
 		Body:  events.JobSubmitted{Job: v.Job, Spec: job, By: v.By},
 		Cause: t.in.ID, Trace: tracing.JobTrace(v.Job),

@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 )
 
@@ -39,7 +39,7 @@ func (t *transition) notTraining() bool {
 	case t.Broken >= g, t.Pending.Proposed > g && !t.Pending.Planned:
 		return true
 	}
-	return t.Pending.Proposed > g && slices.ContainsFunc(t.View.Workers, func(w roster.WorkerView) bool {
+	return t.Pending.Proposed > g && slices.ContainsFunc(t.View.Workers, func(w tables.WorkerView) bool {
 		return t.member(&w) && w.State.Ended()
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 )
 
@@ -70,7 +70,7 @@ func (t *transition) silentFailure(kind events.FailureKind, member bool) failure
 // = in none), and reports whether the job goes on. All that breaks in one generation is one
 // failure, as torchrun counts restarts and Horovod resets: the other members end because of the
 // first. An incarnation is counted at most once.
-func (t *transition) countFailure(w *roster.WorkerView, g ident.Generation, f failure) bool {
+func (t *transition) countFailure(w *tables.WorkerView, g ident.Generation, f failure) bool {
 	if !t.publishFailure(w, g, f) {
 		return true
 	}
@@ -78,7 +78,7 @@ func (t *transition) countFailure(w *roster.WorkerView, g ident.Generation, f fa
 }
 
 // publishFailure records and publishes a failure, and reports whether it counts.
-func (t *transition) publishFailure(w *roster.WorkerView, g ident.Generation, f failure) bool {
+func (t *transition) publishFailure(w *tables.WorkerView, g ident.Generation, f failure) bool {
 	t.recordFirstError(w)
 	if t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation || !t.claimFailure(g) {
 		return false
@@ -101,7 +101,7 @@ func (t *transition) publishFailure(w *roster.WorkerView, g ident.Generation, f 
 // generationLeft returns the newest generation that a worker was in, so that what breaks it is one
 // failure, also where the others have formed the next one before it was told. 0 = in none, or in
 // one that had another failure, after which the worker has ended by itself.
-func (t *transition) generationLeft(w *roster.WorkerView) ident.Generation {
+func (t *transition) generationLeft(w *tables.WorkerView) ident.Generation {
 	if !t.member(w) && w.Generation <= t.CountedGeneration {
 		return 0
 	}
@@ -184,7 +184,7 @@ func (t *transition) correctFailureSteps(b events.RoundSealed) {
 	if !t.inProcess() {
 		return
 	}
-	t.Commit = roster.Commit{}
+	t.Commit = tables.Commit{}
 	for _, m := range b.Members {
 		if m.Commit.Newer(t.Commit) {
 			t.Commit = m.Commit

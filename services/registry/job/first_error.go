@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // causeTimeout is how long the end of a job waits for the exit of the peer that was lost.
@@ -27,7 +27,7 @@ type Exhaustion struct {
 // recordFirstError keeps the first failure: with many workers most others are its consequences.
 // Facts of several nodes arrive in any order, and a worker that lost a peer may end before that
 // peer. Within a generation a failure without a lost peer takes precedence, then the earlier one.
-func (t *transition) recordFirstError(w *roster.WorkerView) {
+func (t *transition) recordFirstError(w *tables.WorkerView) {
 	at := t.in.Stored // the times at which this replica applies two events say less about their order
 	if at.IsZero() {
 		at = t.now
@@ -54,7 +54,7 @@ func (t *transition) recordFirstError(w *roster.WorkerView) {
 }
 
 // failedBefore reports whether a worker that failed at a time takes precedence over f.
-func (t *transition) failedBefore(w *roster.WorkerView, at time.Time, f *roster.WorkerView) bool {
+func (t *transition) failedBefore(w *tables.WorkerView, at time.Time, f *tables.WorkerView) bool {
 	if w.Incarnation == f.Incarnation || f.FailedAt.IsZero() || w.Generation == 0 || w.Generation != f.Generation {
 		return false
 	}
@@ -65,13 +65,13 @@ func (t *transition) failedBefore(w *roster.WorkerView, at time.Time, f *roster.
 }
 
 // lostPeer reports whether a worker says that it failed because of another one.
-func lostPeer(w *roster.WorkerView) bool { return w.Exception != nil && w.Exception.Peer }
+func lostPeer(w *tables.WorkerView) bool { return w.Exception != nil && w.Exception.Peer }
 
 // preferOwnException makes a worker that was stopped the first to fail if it had an exception of
 // its own before, and the first failure so far is a lost peer or later than that exception.
-func (t *transition) preferOwnException(w *roster.WorkerView) {
+func (t *transition) preferOwnException(w *tables.WorkerView) {
 	f := t.View.FirstError
-	if w.State != roster.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation {
+	if w.State != tables.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation {
 		return
 	}
 	t.recordFirstError(w)
@@ -85,7 +85,7 @@ func (t *transition) causeUnknown(g ident.Generation) bool {
 	if f == nil || g == 0 || f.Generation != g || !lostPeer(f) {
 		return false
 	}
-	return slices.ContainsFunc(t.View.Workers, func(w roster.WorkerView) bool { return w.Generation == g && !w.State.Ended() })
+	return slices.ContainsFunc(t.View.Workers, func(w tables.WorkerView) bool { return w.Generation == g && !w.State.Ended() })
 }
 
 // budgetExhausted ends a job whose failure budget is used up as soon as the cause is known.
@@ -158,7 +158,7 @@ var permanentErrors = []string{
 // program: an undefined name, a missing module, an unknown argument. A node may lack what others
 // have, so each participating node must have shown the failure, or several generations must have
 // ended by it.
-func (t *transition) permanentFailure(w *roster.WorkerView, b events.WorkerExited) bool {
+func (t *transition) permanentFailure(w *tables.WorkerView, b events.WorkerExited) bool {
 	cause := permanentError(b)
 	if cause == "" || t.View.Step > 0 || b.Step > 0 || (t.inProcess() && t.LastGood > 0) || !t.startingUp() {
 		t.Permanent = PermanentFailure{}
@@ -201,7 +201,7 @@ type EarlyEnds struct {
 const startupLife = 10 * time.Second
 
 // endsEarly ends a job whose program has failed by itself as it began, several times in a row.
-func (t *transition) endsEarly(w *roster.WorkerView, b events.WorkerExited) bool {
+func (t *transition) endsEarly(w *tables.WorkerView, b events.WorkerExited) bool {
 	e := &t.Early
 	own := b.Signal == "" || slices.Contains(events.OwnSignals, b.Signal)
 	if e.Passed || (t.inProcess() && t.LastGood > 0) || !own || b.LivedMS == 0 || b.Orphaned || b.NodeFault || b.Departing || lostPeer(w) {

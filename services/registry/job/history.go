@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Limits of a job's history in its document.
@@ -47,7 +47,7 @@ func (t *transition) prune() {
 	if len(t.View.Workers) <= 2*t.View.Spec.Workers.Max+spareWorkers {
 		return
 	}
-	t.View.Workers = slices.DeleteFunc(t.View.Workers, func(w roster.WorkerView) bool {
+	t.View.Workers = slices.DeleteFunc(t.View.Workers, func(w tables.WorkerView) bool {
 		over := w.State.Ended() && !t.member(&w) && !t.hasPlace(w.Place)
 		if over {
 			delete(t.Slots, w.Place.String())
@@ -86,14 +86,14 @@ func (t *transition) beginReports(b events.RoundSealed) {
 }
 
 // reportedStates are what the states of workers count as. The others report nothing.
-var reportedStates = map[roster.WorkerState]byte{
-	roster.WorkerStateReady: reportedReady, roster.WorkerStateDone: reportedReady, roster.WorkerStateSucceeded: reportedSuccess,
-	roster.WorkerStateFailed: reportedFailure, roster.WorkerStateLost: reportedFailure,
+var reportedStates = map[tables.WorkerState]byte{
+	tables.WorkerStateReady: reportedReady, tables.WorkerStateDone: reportedReady, tables.WorkerStateSucceeded: reportedSuccess,
+	tables.WorkerStateFailed: reportedFailure, tables.WorkerStateLost: reportedFailure,
 }
 
 // setReported counts the newest report of an incarnation for its generation, unless its state
 // reports nothing. rank is a hint, -1 = unknown.
-func (t *transition) setReported(r roster.WorkerRef, rank ident.Rank, s roster.WorkerState) {
+func (t *transition) setReported(r tables.WorkerRef, rank ident.Rank, s tables.WorkerState) {
 	if word, ok := reportedStates[s]; ok {
 		t.countReport(r, rank, word)
 	}
@@ -102,7 +102,7 @@ func (t *transition) setReported(r roster.WorkerRef, rank ident.Rank, s roster.W
 // countReport counts a report. A repeat counts once. A READY after an exit is late and ignored; an
 // exit replaces READY; a success replaces a presumed loss. An incarnation that was no member of the
 // generation is not counted, whatever rank it claims.
-func (t *transition) countReport(r roster.WorkerRef, rank ident.Rank, word byte) {
+func (t *transition) countReport(r tables.WorkerRef, rank ident.Rank, word byte) {
 	i := slices.IndexFunc(t.Reports, func(s ReportedStates) bool { return s.Generation == r.Generation })
 	g := t.generation(r.Generation)
 	if i < 0 || g == nil {
@@ -143,8 +143,8 @@ func (t *transition) staleReady(b events.WorkerReady) bool {
 }
 
 // rankOf returns the rank of an incarnation among members, or NoRank.
-func rankOf(ms []roster.Member, r roster.WorkerRef, rank ident.Rank) ident.Rank {
-	its := func(m roster.Member) bool { return m.Place == r.Place && m.Incarnation == r.Incarnation }
+func rankOf(ms []tables.Member, r tables.WorkerRef, rank ident.Rank) ident.Rank {
+	its := func(m tables.Member) bool { return m.Place == r.Place && m.Incarnation == r.Incarnation }
 	if rank >= 0 && int(rank) < len(ms) && its(ms[rank]) {
 		return rank
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // endedKept is the number of ended incarnations kept per place. Older ones are fenced by their
@@ -25,8 +25,8 @@ const (
 )
 
 // workers yields the newest worker of each place.
-func (s *State) workers() iter.Seq[*roster.WorkerView] {
-	return func(yield func(*roster.WorkerView) bool) {
+func (s *State) workers() iter.Seq[*tables.WorkerView] {
+	return func(yield func(*tables.WorkerView) bool) {
 		for i := range s.View.Workers {
 			if !yield(&s.View.Workers[i]) {
 				return
@@ -36,7 +36,7 @@ func (s *State) workers() iter.Seq[*roster.WorkerView] {
 }
 
 // worker returns the newest worker of a place, or nil.
-func (t *transition) worker(p ident.Place) *roster.WorkerView {
+func (t *transition) worker(p ident.Place) *tables.WorkerView {
 	i, ok := t.find(p)
 	if !ok {
 		return nil
@@ -52,10 +52,10 @@ func (t *transition) find(p ident.Place) (int, bool) {
 
 // workerFor returns the worker that a fact is about. It creates or replaces it if the fact is the
 // first of a newer incarnation, and returns nil if the fact is of an old one.
-func (t *transition) workerFor(r roster.WorkerRef) *roster.WorkerView {
+func (t *transition) workerFor(r tables.WorkerRef) *tables.WorkerView {
 	i, ok := t.find(r.Place)
 	if !ok {
-		t.View.Workers = slices.Insert(t.View.Workers, i, roster.WorkerView{})
+		t.View.Workers = slices.Insert(t.View.Workers, i, tables.WorkerView{})
 		return t.beginIncarnation(&t.View.Workers[i], r)
 	}
 	w := &t.View.Workers[i]
@@ -75,24 +75,24 @@ func (t *transition) workerFor(r roster.WorkerRef) *roster.WorkerView {
 }
 
 // beginIncarnation starts the record of an incarnation, and ends it at once if its node is gone.
-func (t *transition) beginIncarnation(w *roster.WorkerView, r roster.WorkerRef) *roster.WorkerView {
+func (t *transition) beginIncarnation(w *tables.WorkerView, r tables.WorkerRef) *tables.WorkerView {
 	*w = newWorker(r)
 	if r.Agent != "" && t.onLostNode(w) {
-		t.endWorker(w, roster.WorkerStateLost, "its node "+string(r.Place.Node)+" was lost", nil)
+		t.endWorker(w, tables.WorkerStateLost, "its node "+string(r.Place.Node)+" was lost", nil)
 	}
 	return w
 }
 
 // newWorker returns an incarnation of which only the reference is known.
-func newWorker(r roster.WorkerRef) roster.WorkerView {
+func newWorker(r tables.WorkerRef) tables.WorkerView {
 	r.Generation = 0
-	return roster.WorkerView{WorkerRef: r, Rank: -1, State: roster.WorkerStateStarting}
+	return tables.WorkerView{WorkerRef: r, Rank: -1, State: tables.WorkerStateStarting}
 }
 
 // newer reports whether incarnation a of a place began after b: under a newer agent, or as a later
 // attempt, or for a later generation (restart recovery starts processes for each), or by its ULID,
 // which the same node made.
-func newer(a, b roster.WorkerRef) bool {
+func newer(a, b tables.WorkerRef) bool {
 	switch {
 	case a.Agent != b.Agent && a.Agent != "" && b.Agent != "":
 		return a.Agent > b.Agent
@@ -105,7 +105,7 @@ func newer(a, b roster.WorkerRef) bool {
 }
 
 // endIncarnation records that an incarnation is over, so that later facts about it change nothing.
-func (t *transition) endIncarnation(w roster.WorkerView) {
+func (t *transition) endIncarnation(w tables.WorkerView) {
 	t.updateSlot(w.Place, func(n *SlotRecord) {
 		n.MissingSince = time.Time{}
 		if !slices.Contains(n.Ended, w.Incarnation) {
@@ -125,13 +125,13 @@ func (t *transition) updateSlot(p ident.Place, change func(*SlotRecord)) {
 }
 
 // member reports whether a worker is part of the current generation.
-func (t *transition) member(w *roster.WorkerView) bool {
+func (t *transition) member(w *tables.WorkerView) bool {
 	return w.Rank >= 0 && w.Generation == t.View.Generation && t.View.Generation > 0
 }
 
 // running reports whether any worker may still run.
 func (t *transition) running() bool {
-	return slices.ContainsFunc(t.View.Workers, func(w roster.WorkerView) bool { return !w.State.Ended() })
+	return slices.ContainsFunc(t.View.Workers, func(w tables.WorkerView) bool { return !w.State.Ended() })
 }
 
 // hasPlace reports whether the job has the place. A place that no placement has named yet counts as
@@ -141,7 +141,7 @@ func (t *transition) hasPlace(p ident.Place) bool { return !t.Slots[p.String()].
 // expireMissing ends workers that a generation was sealed without and whose exit or lost node has
 // not explained it: they hang. Together they are one failure, and they are replaced.
 func (t *transition) expireMissing() {
-	var behind []*roster.WorkerView
+	var behind []*tables.WorkerView
 	for w := range t.workers() {
 		since := t.Slots[w.Place.String()].MissingSince
 		if since.IsZero() || t.now.Before(since.Add(missingTimeout)) {
@@ -149,7 +149,7 @@ func (t *transition) expireMissing() {
 		}
 		t.updateSlot(w.Place, func(n *SlotRecord) { n.MissingSince = time.Time{} })
 		if t.View.State == events.JobStateRunning && !w.State.Ended() && t.hasPlace(w.Place) {
-			t.endWorker(w, roster.WorkerStateLost, fmt.Sprintf("did not come back from generation %s and said nothing for %s", w.Generation, missingTimeout), nil)
+			t.endWorker(w, tables.WorkerStateLost, fmt.Sprintf("did not come back from generation %s and said nothing for %s", w.Generation, missingTimeout), nil)
 			behind = append(behind, w)
 		}
 	}

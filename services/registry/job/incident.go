@@ -5,7 +5,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 )
 
@@ -116,7 +116,7 @@ func (t *transition) replaceCause(c events.Cause) {
 
 // preferCause makes the failure of a worker the cause of the open incident if the present cause is
 // a worker that reports a lost peer.
-func (t *transition) preferCause(w *roster.WorkerView, c events.Cause) {
+func (t *transition) preferCause(w *tables.WorkerView, c events.Cause) {
 	o := t.View.OpenIncident
 	if o == nil || o.From != w.Generation || lostPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
 		return

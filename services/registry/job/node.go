@@ -7,7 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // superseded reports whether a later fact about the node was applied. The same fact may arrive
@@ -35,9 +35,9 @@ func (t *transition) nodeJoined(b events.NodeJoined) {
 	if back {
 		t.nodeReturned(b)
 	}
-	left := func(w *roster.WorkerView) bool { return slices.Contains(b.LeftIncarnations, w.Agent) }
+	left := func(w *tables.WorkerView) bool { return slices.Contains(b.LeftIncarnations, w.Agent) }
 	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s has left", b.Node), planned: true, announced: true}, left)
-	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s was restarted", b.Node), replacedBy: b.Incarnation}, func(w *roster.WorkerView) bool {
+	t.loseWorkers(b.Node, agentEnd{reason: fmt.Sprintf("its agent on %s was restarted", b.Node), replacedBy: b.Incarnation}, func(w *tables.WorkerView) bool {
 		return w.Agent != "" && w.Agent < b.Incarnation && !left(w)
 	})
 }
@@ -64,11 +64,11 @@ func (t *transition) nodeReturned(b events.NodeJoined) {
 		switch {
 		case working && t.displaced(w): // it failed before the fact of its node's return arrived
 			t.respawnDisplaced(w)
-		case w.State != roster.WorkerStateLost || n.Verdict == respawned:
+		case w.State != tables.WorkerStateLost || n.Verdict == respawned:
 		case n.ExitedIncarnation != w.Incarnation:
 			t.markRunning(w)
 		case !t.succeededMeanwhile(w):
-			w.State = roster.WorkerStateFailed
+			w.State = tables.WorkerStateFailed
 			t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", w.Incarnation })
 			if working && t.displaced(w) { // otherwise it stays lost with its place
 				t.respawnDisplaced(w)
@@ -86,7 +86,7 @@ func (t *transition) undoBroken() {
 		return
 	}
 	for w := range t.workers() {
-		if t.member(w) && w.State.Ended() && w.State != roster.WorkerStateSucceeded {
+		if t.member(w) && w.State.Ended() && w.State != tables.WorkerStateSucceeded {
 			return
 		}
 	}
@@ -95,20 +95,20 @@ func (t *transition) undoBroken() {
 
 // succeededMeanwhile applies the success of a worker that exited while it was presumed lost, and
 // reports whether it did.
-func (t *transition) succeededMeanwhile(w *roster.WorkerView) bool {
+func (t *transition) succeededMeanwhile(w *tables.WorkerView) bool {
 	n := t.Slots[w.Place.String()]
 	if n.ExitedIncarnation != w.Incarnation || !n.Succeeded {
 		return false
 	}
-	w.State = roster.WorkerStateSucceeded
+	w.State = tables.WorkerStateSucceeded
 	t.setReported(w.WorkerRef, w.Rank, w.State)
 	t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict = "" })
 	return true
 }
 
 // markRunning sets a worker that was presumed lost to running.
-func (t *transition) markRunning(w *roster.WorkerView) {
-	w.State, w.Detail = roster.WorkerStateRunning, ""
+func (t *transition) markRunning(w *tables.WorkerView) {
+	w.State, w.Detail = tables.WorkerStateRunning, ""
 	t.countReport(w.WorkerRef, w.Rank, reportedNothing)
 	t.updateSlot(w.Place, func(n *SlotRecord) {
 		n.Verdict = ""
@@ -132,7 +132,7 @@ func (t *transition) nodeEnded(b events.NodeFact, planned bool) {
 	n := t.nodeRecord(b.Node)
 	n.LostAgent = max(n.LostAgent, b.Incarnation)
 	t.Nodes[b.Node] = n
-	t.loseWorkers(b.Node, agentEnd{reason: why, planned: planned, announced: planned || b.Departing}, func(w *roster.WorkerView) bool { return w.Agent <= b.Incarnation })
+	t.loseWorkers(b.Node, agentEnd{reason: why, planned: planned, announced: planned || b.Departing}, func(w *tables.WorkerView) bool { return w.Agent <= b.Incarnation })
 }
 
 type agentEnd struct {
@@ -145,14 +145,14 @@ type agentEnd struct {
 // loseWorkers marks the workers of a node as lost that belong to the agents that theirs selects.
 // One node is one fault: it is counted once, however many workers it had. A respawn granted there
 // before is revoked.
-func (t *transition) loseWorkers(node ident.NodeID, how agentEnd, theirs func(*roster.WorkerView) bool) {
+func (t *transition) loseWorkers(node ident.NodeID, how agentEnd, theirs func(*tables.WorkerView) bool) {
 	kind, why := events.CauseNodeLost, how.reason
 	if how.planned {
 		kind = events.CauseShrink
 	}
 	cause := events.Cause{Kind: kind, Node: node, Rank: -1, Detail: why}
-	var lost, waiting []*roster.WorkerView
-	var first *roster.WorkerView // the worker that the failure is counted for: a member, if one is lost
+	var lost, waiting []*tables.WorkerView
+	var first *tables.WorkerView // the worker that the failure is counted for: a member, if one is lost
 	members := 0
 	for w := range t.workers() {
 		switch {
@@ -164,7 +164,7 @@ func (t *transition) loseWorkers(node ident.NodeID, how agentEnd, theirs func(*r
 			if t.member(w) {
 				members++
 			}
-			t.endWorker(w, roster.WorkerStateLost, why, nil)
+			t.endWorker(w, tables.WorkerStateLost, why, nil)
 			lost = append(lost, w)
 		case t.Slots[w.Place.String()].Verdict == respawned:
 			waiting = append(waiting, w)
@@ -182,9 +182,9 @@ func (t *transition) loseWorkers(node ident.NodeID, how agentEnd, theirs func(*r
 	if len(lost) > 0 && !how.planned {
 		t.nodeSpan(node, lost[0].Agent, why)
 	}
-	paid := slices.ContainsFunc(lost, func(w *roster.WorkerView) bool { return t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation })
+	paid := slices.ContainsFunc(lost, func(w *tables.WorkerView) bool { return t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation })
 	if first != nil {
-		ended := slices.MaxFunc(lost, func(a, b *roster.WorkerView) int { return cmp.Compare(a.Agent, b.Agent) }).Agent
+		ended := slices.MaxFunc(lost, func(a, b *tables.WorkerView) int { return cmp.Compare(a.Agent, b.Agent) }).Agent
 		g := t.generationLeft(first)
 		paid = !t.claimAgent(node, ended, how.replacedBy) || paid
 		switch {
@@ -234,7 +234,7 @@ func (t *transition) endedAgent(b events.WorkerExited) (ended ident.Incarnation)
 }
 
 // onLostNode reports whether the worker's agent is known to be gone.
-func (t *transition) onLostNode(w *roster.WorkerView) bool {
+func (t *transition) onLostNode(w *tables.WorkerView) bool {
 	n := t.Nodes[w.Place.Node]
 	return (n.LostAgent != "" && w.Agent <= n.LostAgent) || (w.Agent != "" && w.Agent < n.NewestAgent)
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 )
 
@@ -33,7 +33,7 @@ func (s State) onlyDoneRunning() bool {
 	for w := range s.workers() {
 		switch {
 		case w.State.Ended():
-		case w.State != roster.WorkerStateDone:
+		case w.State != tables.WorkerStateDone:
 			return false
 		default:
 			running++
@@ -89,7 +89,7 @@ func completedText(n, world int) string {
 func (t *transition) finished() {
 	running, succeeded := 0, 0
 	for w := range t.workers() {
-		if w.State == roster.WorkerStateSucceeded || t.Slots[w.Place.String()].Completed {
+		if w.State == tables.WorkerStateSucceeded || t.Slots[w.Place.String()].Completed {
 			succeeded++
 		}
 		if !w.State.Ended() && (t.member(w) || t.View.Generation < t.Finish.Generation) {
@@ -122,7 +122,7 @@ func (t *transition) finished() {
 		t.endJob(events.JobStateSucceeded, "", reason)
 	default:
 		for w := range t.workers() {
-			if w.State == roster.WorkerStateFailed || w.State == roster.WorkerStateLost {
+			if w.State == tables.WorkerStateFailed || w.State == tables.WorkerStateLost {
 				t.recordFirstError(w)
 			}
 		}
@@ -137,9 +137,9 @@ func (t *transition) finished() {
 // failedAfter returns the first worker of the generation that completed the training whose program
 // failed by itself afterwards, or nil. Its remaining work, such as saving the model, may be
 // incomplete. A worker that was killed from outside had only to exit.
-func (t *transition) failedAfter() *roster.WorkerView {
+func (t *transition) failedAfter() *tables.WorkerView {
 	if p := t.Finish.Failed; p != nil {
-		if w := t.worker(*p); w != nil && w.State == roster.WorkerStateFailed && w.Generation == t.View.Generation {
+		if w := t.worker(*p); w != nil && w.State == tables.WorkerStateFailed && w.Generation == t.View.Generation {
 			return w
 		}
 	}
@@ -162,7 +162,7 @@ func (t *transition) allSucceeded() bool {
 	for w := range t.workers() {
 		switch {
 		case !t.member(w):
-		case w.State != roster.WorkerStateSucceeded:
+		case w.State != tables.WorkerStateSucceeded:
 			return false
 		default:
 			n++
@@ -181,14 +181,14 @@ func (t *transition) world() int {
 // lateExit records how such a worker has ended.
 func (t *transition) lateExit(b events.WorkerExited) {
 	w := t.worker(b.Place)
-	if w == nil || w.Incarnation != b.Incarnation || w.State != roster.WorkerStateStopped || w.Detail != events.StillRunning {
+	if w == nil || w.Incarnation != b.Incarnation || w.State != tables.WorkerStateStopped || w.Detail != events.StillRunning {
 		return
 	}
 	w.State, w.Detail, w.Lines, w.Exception = t.exitState(b), b.Detail, b.Lines, b.Exception
 	t.View.Dropped += b.Dropped
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 	t.preferOwnException(w)
-	if w.State == roster.WorkerStateFailed && t.View.State == events.JobStateFailed && t.View.FirstError != nil {
+	if w.State == tables.WorkerStateFailed && t.View.State == events.JobStateFailed && t.View.FirstError != nil {
 		t.recordFirstError(w)
 	}
 }

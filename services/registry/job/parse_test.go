@@ -8,8 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // args are the arguments of a script line: key=value, flags, places and worker names.
@@ -59,17 +59,17 @@ func place(t testing.TB, s string) ident.Place {
 }
 
 // workerRef parses a/0=w1#2: a place, its worker and the attempt.
-func workerRef(t testing.TB, s string) roster.WorkerRef {
+func workerRef(t testing.TB, s string) tables.WorkerRef {
 	p, name, _ := strings.Cut(s, "=")
 	name, attempt, found := strings.Cut(name, "#")
 	n := 1
 	if found {
 		n, _ = strconv.Atoi(attempt)
 	}
-	return roster.WorkerRef{Job: demo, Place: place(t, p), Incarnation: ident.Incarnation(name), Attempt: n, Agent: "A1", PID: 100}
+	return tables.WorkerRef{Job: demo, Place: place(t, p), Incarnation: ident.Incarnation(name), Attempt: n, Agent: "A1", PID: 100}
 }
 
-func (a args) ref() roster.WorkerRef {
+func (a args) ref() tables.WorkerRef {
 	for _, r := range a.rest {
 		if strings.Contains(r, "/") {
 			ref := workerRef(a.t, r)
@@ -81,7 +81,7 @@ func (a args) ref() roster.WorkerRef {
 		}
 	}
 	a.t.Fatalf("no worker in %v", a.rest)
-	return roster.WorkerRef{}
+	return tables.WorkerRef{}
 }
 
 func (a args) cause() events.Cause {
@@ -175,7 +175,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
 		}
 		if typ, message, found := strings.Cut(a.text("exception"), ": "); found {
-			e.Exception = &roster.Exception{Type: typ, Message: message, Peer: a.has("peer"), BeforeMS: a.num("before")}
+			e.Exception = &tables.Exception{Type: typ, Message: message, Peer: a.has("peer"), BeforeMS: a.num("before")}
 			e.Detail = e.Exception.String() + ", " + e.Detail
 		}
 		e.AgeMS = a.num("age")
@@ -204,14 +204,14 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 }
 
 // commit returns a commit of generation g; in=N names another one.
-func (a args) commit(g ident.Generation) roster.Commit {
+func (a args) commit(g ident.Generation) tables.Commit {
 	if a.named["commit"] == "" {
-		return roster.Commit{}
+		return tables.Commit{}
 	}
 	if in := a.num("in"); in > 0 {
 		g = ident.Generation(in)
 	}
-	return roster.Commit{Generation: g, Step: uint64(a.num("commit"))}
+	return tables.Commit{Generation: g, Step: uint64(a.num("commit"))}
 }
 
 func (a args) duration(key string) spec.Duration {
@@ -234,7 +234,7 @@ func (a args) seal() events.RoundSealed {
 	}
 	for i, r := range a.rest[1:] {
 		ref := workerRef(a.t, r)
-		b.Members = append(b.Members, roster.Member{
+		b.Members = append(b.Members, tables.Member{
 			Place: ref.Place, Incarnation: ref.Incarnation, Agent: ident.Incarnation(a.named["agent"]), Attempt: ref.Attempt, Rank: ident.Rank(i),
 			Commit: a.commit(b.Generation - 1),
 		})

@@ -6,8 +6,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
@@ -39,9 +39,9 @@ func TestACourseHasFewPoints(t *testing.T) {
 	step(events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"train"}, Workers: spec.Workers{Min: 1, Max: 1}}})
 	began := now
 	p := ident.Place{Node: "a"}
-	ref := roster.WorkerRef{Job: demo, Place: p, Incarnation: "w1", Attempt: 1, Agent: "A1", Generation: 1}
+	ref := tables.WorkerRef{Job: demo, Place: p, Incarnation: "w1", Attempt: 1, Agent: "A1", Generation: 1}
 	step(events.PlacementSet{Job: demo, Places: ident.Places{p}})
-	step(events.RoundSealed{Job: demo, Generation: 1, Members: roster.MemberTable{{Place: p, Incarnation: "w1", Agent: "A1", Attempt: 1}}, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}})
+	step(events.RoundSealed{Job: demo, Generation: 1, Members: tables.MemberTable{{Place: p, Incarnation: "w1", Agent: "A1", Attempt: 1}}, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}})
 	step(events.WorkerReady{WorkerRef: ref, Step: 1})
 	const week = 7 * 24 * 3600
 	for i := uint64(1); i <= week; i++ {

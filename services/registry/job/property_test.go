@@ -10,8 +10,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // history draws the facts of a job as agents and services publish them: generations with members
@@ -22,12 +22,12 @@ func history(t *rapid.T, restart bool) []events.Body {
 	attempt := map[string]int{"a": 1, "b": 1, "c": 1}
 	agent := map[string]int{"a": 1, "b": 1, "c": 1}
 	gen := map[string]int{}
-	ref := func(n string, g int) roster.WorkerRef {
+	ref := func(n string, g int) tables.WorkerRef {
 		inc := fmt.Sprintf("%s-%02d", n, attempt[n])
 		if restart {
 			inc = fmt.Sprintf("%s-%02d", n, attempt[n]*10+gen[n])
 		}
-		return roster.WorkerRef{
+		return tables.WorkerRef{
 			Job: demo, Place: ident.Place{Node: ident.NodeID(n)}, Incarnation: ident.Incarnation(inc),
 			Attempt: attempt[n], Agent: ident.Incarnation(fmt.Sprintf("%s-agent-%d", n, agent[n])), Generation: ident.Generation(g),
 		}
@@ -45,7 +45,7 @@ func history(t *rapid.T, restart bool) []events.Body {
 		for rank, n := range nodes {
 			gen[n] = g
 			r := ref(n, g)
-			seal.Members = append(seal.Members, roster.Member{Place: r.Place, Incarnation: r.Incarnation, Attempt: r.Attempt, Rank: ident.Rank(rank)})
+			seal.Members = append(seal.Members, tables.Member{Place: r.Place, Incarnation: r.Incarnation, Attempt: r.Attempt, Rank: ident.Rank(rank)})
 			facts = append(facts, events.WorkerStarted{WorkerRef: r})
 		}
 		facts = append(facts, seal)

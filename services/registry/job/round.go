@@ -7,7 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 )
 
@@ -81,7 +81,7 @@ func (t *transition) sealed(b events.RoundSealed) {
 	t.correctFailureSteps(b)
 	// The commit in the seal is new if the worker's fact is still on its way.
 	if b.From > t.LastGood {
-		t.generationGood(events.WorkerReady{WorkerRef: roster.WorkerRef{Generation: b.From}})
+		t.generationGood(events.WorkerReady{WorkerRef: tables.WorkerRef{Generation: b.From}})
 	}
 	running := t.waitingOrRunning()
 	if running && v.Generation > 0 {
@@ -134,8 +134,8 @@ func (t *transition) sealed(b events.RoundSealed) {
 
 // sealMember makes the worker of a place a member of the current generation. The seal determines
 // the incarnation, unless that one has ended before the seal arrived.
-func (t *transition) sealMember(m roster.Member) {
-	ref := roster.WorkerRef{
+func (t *transition) sealMember(m tables.Member) {
+	ref := tables.WorkerRef{
 		Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Agent: m.Agent, Attempt: m.Attempt,
 		Generation: t.View.Generation, PID: m.PID,
 	}
@@ -153,14 +153,14 @@ func (t *transition) sealMember(m roster.Member) {
 		*w = newWorker(ref)
 	}
 	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's previous agent does not end it
-	if w.State == roster.WorkerStateLost && !t.onLostNode(w) && !t.succeededMeanwhile(w) {
+	if w.State == tables.WorkerStateLost && !t.onLostNode(w) && !t.succeededMeanwhile(w) {
 		// It has joined since: its node returned, or it was only slow. It is not counted again.
 		t.markRunning(w)
 	}
-	if w.State == roster.WorkerStateStarting || (w.State == roster.WorkerStateReady && w.Generation < t.View.Generation) {
-		w.State = roster.WorkerStateRunning
+	if w.State == tables.WorkerStateStarting || (w.State == tables.WorkerStateReady && w.Generation < t.View.Generation) {
+		w.State = tables.WorkerStateRunning
 	}
-	if w.State == roster.WorkerStateFailed && t.Slots[m.Place.String()].JudgedIncarnation == w.Incarnation {
+	if w.State == tables.WorkerStateFailed && t.Slots[m.Place.String()].JudgedIncarnation == w.Incarnation {
 		// Its failure was counted before it was known to be a member.
 		t.CountedGeneration = max(t.CountedGeneration, t.View.Generation)
 	}

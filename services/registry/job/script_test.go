@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -180,7 +180,7 @@ func status(v events.JobView) string {
 		if w.Rank >= 0 {
 			rank = fmt.Sprintf(" rank %d of %s", w.Rank, w.Generation)
 		}
-		if w.State == roster.WorkerStateStopped && w.Detail != "" {
+		if w.State == tables.WorkerStateStopped && w.Detail != "" {
 			rank += " (" + w.Detail + ")"
 		}
 		ws = append(ws, fmt.Sprintf("%s %s %s%s", w.Place, w.Incarnation, w.State, rank))

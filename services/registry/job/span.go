@@ -6,7 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 )
 
@@ -77,7 +77,7 @@ func (t *transition) nodeSpan(node ident.NodeID, inc ident.Incarnation, why stri
 	})
 }
 
-func (t *transition) verdictSpan(kind string, w *roster.WorkerView) {
+func (t *transition) verdictSpan(kind string, w *tables.WorkerView) {
 	t.span(events.Span{Name: "verdict job." + kind, Parent: t.incidentTrace(t.in.Trace), Start: t.now, End: t.now, Attributes: map[string]string{
 		attrGeneration: number(t.View.Generation), attrNode: string(w.Place.Node), attrRank: strconv.Itoa(int(w.Rank)),
 	}})

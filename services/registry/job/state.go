@@ -35,8 +35,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // State is everything the registry knows about one job. It is stored as JSON.
@@ -54,7 +54,7 @@ type State struct {
 	Broken            ident.Generation `json:"broken,omitempty"`             // newest generation that is known to have lost a member
 	CountedGeneration ident.Generation `json:"counted_generation,omitempty"` // newest generation whose break was counted
 	// In-process recovery: newest commit that the current generation could return to.
-	Commit        roster.Commit         `json:"commit,omitzero"`
+	Commit        tables.Commit         `json:"commit,omitzero"`
 	Finish        Finish                `json:"finish"`
 	Incident      *Incident             `json:"incident,omitempty"`       // private part of View.OpenIncident
 	IncidentCount int                   `json:"incident_count,omitempty"` // incidents so far

@@ -7,12 +7,12 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // failed decides about a process that failed while the job ran.
 // of is the agent that ran it, if the exit is reported by a later one.
-func (t *transition) failed(w *roster.WorkerView, b events.WorkerExited, of ident.Incarnation) {
+func (t *transition) failed(w *tables.WorkerView, b events.WorkerExited, of ident.Incarnation) {
 	if t.LastGood == 0 && !b.NodeFault && (b.ExitCode == 126 || b.ExitCode == 127) {
 		// As in shells: found but not executable, not found. A retry gives the same result.
 		t.recordFirstError(w)
@@ -51,7 +51,7 @@ func (t *transition) failed(w *roster.WorkerView, b events.WorkerExited, of iden
 }
 
 // replace decides whether a dead worker is started again in its place.
-func (t *transition) replace(w *roster.WorkerView) {
+func (t *transition) replace(w *tables.WorkerView) {
 	switch {
 	case !t.hasPlace(w.Place):
 		t.updateSlot(w.Place, func(n *SlotRecord) { n.Displaced = w.Incarnation })
@@ -67,7 +67,7 @@ func (t *transition) replace(w *roster.WorkerView) {
 // delayed reports whether a dead worker is not replaced at once: with in-process recovery one that
 // dies soon after its start and before a step of its own, several times in a row, is started again
 // ever later. Under restart recovery the next generation waits.
-func (t *transition) delayed(w *roster.WorkerView, b events.WorkerExited) bool {
+func (t *transition) delayed(w *tables.WorkerView, b events.WorkerExited) bool {
 	soon := t.inProcess() && b.Step == 0 && b.LivedMS > 0 && b.LivedMS < events.Milliseconds(startupLife)
 	var wait time.Duration
 	t.updateSlot(w.Place, func(n *SlotRecord) {
@@ -95,7 +95,7 @@ func (t *transition) expireDelays() {
 			continue
 		}
 		t.updateSlot(w.Place, func(n *SlotRecord) { n.RespawnAt = time.Time{} })
-		if w.State == roster.WorkerStateFailed && t.waitingOrRunning() {
+		if w.State == tables.WorkerStateFailed && t.waitingOrRunning() {
 			t.replace(w)
 		}
 	}
@@ -103,7 +103,7 @@ func (t *transition) expireDelays() {
 
 // countAgentRestart counts the restart of an agent that ended its workers, and reports whether the
 // job goes on. ended is the agent before it, if known.
-func (t *transition) countAgentRestart(w *roster.WorkerView, b events.WorkerExited, ended ident.Incarnation) bool {
+func (t *transition) countAgentRestart(w *tables.WorkerView, b events.WorkerExited, ended ident.Incarnation) bool {
 	if !t.claimAgent(b.Place.Node, ended, b.Agent) {
 		t.recordFirstError(w)
 		t.claimFailure(b.Generation)
@@ -114,7 +114,7 @@ func (t *transition) countAgentRestart(w *roster.WorkerView, b events.WorkerExit
 	return t.countFailure(w, b.Generation, f)
 }
 
-func describeExit(w *roster.WorkerView) string {
+func describeExit(w *tables.WorkerView) string {
 	rank := ""
 	if w.Rank >= 0 {
 		rank = fmt.Sprintf("rank %d, ", w.Rank)
@@ -123,7 +123,7 @@ func describeExit(w *roster.WorkerView) string {
 }
 
 // respawn publishes that a dead worker is started again in its place.
-func (t *transition) respawn(w *roster.WorkerView) {
+func (t *transition) respawn(w *tables.WorkerView) {
 	if t.recordVerdict(w, respawned) {
 		t.publish(events.JobRespawned{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Attempt: w.Attempt + 1})
 		t.verdictSpan("respawned", w)
@@ -131,17 +131,17 @@ func (t *transition) respawn(w *roster.WorkerView) {
 }
 
 // respawnDisplaced respawns a worker that was denied it for a place or node that is back.
-func (t *transition) respawnDisplaced(w *roster.WorkerView) {
+func (t *transition) respawnDisplaced(w *tables.WorkerView) {
 	t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", "" })
 	t.respawn(w)
 }
 
 // displaced reports whether respawnDisplaced applies to a worker.
-func (t *transition) displaced(w *roster.WorkerView) bool {
+func (t *transition) displaced(w *tables.WorkerView) bool {
 	return t.Slots[w.Place.String()].Displaced == w.Incarnation && w.Incarnation != "" && t.hasPlace(w.Place) && !t.onLostNode(w)
 }
 
-func (t *transition) denyRespawn(w *roster.WorkerView, reason string) {
+func (t *transition) denyRespawn(w *tables.WorkerView, reason string) {
 	if t.recordVerdict(w, respawnDenied) {
 		t.publish(events.JobRespawnDenied{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Reason: reason})
 		t.verdictSpan("respawn-denied", w)
@@ -149,7 +149,7 @@ func (t *transition) denyRespawn(w *roster.WorkerView, reason string) {
 }
 
 // recordVerdict records a verdict and reports whether it is new. A denial is final.
-func (t *transition) recordVerdict(w *roster.WorkerView, v verdict) bool {
+func (t *transition) recordVerdict(w *tables.WorkerView, v verdict) bool {
 	n := t.Slots[w.Place.String()]
 	if n.JudgedIncarnation == w.Incarnation && (n.Verdict == v || n.Verdict == respawnDenied) {
 		return false
@@ -165,7 +165,7 @@ func (t *transition) respawnFinished() {
 		return
 	}
 	for w := range t.workers() {
-		if w.State == roster.WorkerStateSucceeded && t.hasPlace(w.Place) {
+		if w.State == tables.WorkerStateSucceeded && t.hasPlace(w.Place) {
 			t.respawn(w)
 		}
 	}

@@ -3,13 +3,13 @@ package job
 import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 func (t *transition) started(b events.WorkerStarted) {
 	w := t.workerFor(b.WorkerRef)
-	if w != nil && w.State == roster.WorkerStateStarting {
-		w.State = roster.WorkerStateRunning
+	if w != nil && w.State == tables.WorkerStateStarting {
+		w.State = tables.WorkerStateRunning
 	}
 }
 
@@ -22,11 +22,11 @@ func (t *transition) ready(b events.WorkerReady) {
 	}
 	if w != nil && b.Generation >= max(t.View.Generation, w.Generation) {
 		w.Generation, w.Rank = b.Generation, b.Rank
-		if w.State == roster.WorkerStateStarting || w.State == roster.WorkerStateRunning {
-			w.State = roster.WorkerStateReady
+		if w.State == tables.WorkerStateStarting || w.State == tables.WorkerStateRunning {
+			w.State = tables.WorkerStateReady
 		}
 	}
-	t.setReported(b.WorkerRef, b.Rank, roster.WorkerStateReady)
+	t.setReported(b.WorkerRef, b.Rank, tables.WorkerStateReady)
 	if b.Rank == 0 || (b.Step > 0 && !t.inProcess()) {
 		t.generationGood(b)
 	}
@@ -40,7 +40,7 @@ func (t *transition) done(b events.WorkerDone) {
 	w := t.workerFor(b.WorkerRef)
 	switch {
 	case w != nil && !w.State.Ended():
-		w.State = roster.WorkerStateDone
+		w.State = tables.WorkerStateDone
 		t.report(b)
 		if t.inProcess() {
 			t.finishing(b.Generation)
@@ -68,7 +68,7 @@ func (t *transition) report(b events.WorkerDone) {
 }
 
 // reported records the newest values of a worker that is done or has ended.
-func (t *transition) reported(r roster.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
+func (t *transition) reported(r tables.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
 	rank := ident.NoRank
 	if w := t.worker(r.Place); w != nil && w.Incarnation == r.Incarnation {
 		rank = w.Rank
@@ -110,7 +110,7 @@ func (t *transition) exited(b events.WorkerExited) {
 	if b.Generation == t.LastGood {
 		t.recordStep(b.Generation, max(t.View.Step, b.Step))
 	}
-	if w.State == roster.WorkerStateFailed {
+	if w.State == tables.WorkerStateFailed {
 		t.exitSpan(b)
 		if g := t.generation(b.Generation); rank < 0 && g != nil {
 			rank = rankOf(g.Members, w.WorkerRef, -1)
@@ -120,7 +120,7 @@ func (t *transition) exited(b events.WorkerExited) {
 		t.preferCause(w, cause)
 	}
 	t.preferOwnException(w)
-	if t.inProcess() && b.Done && w.State == roster.WorkerStateFailed {
+	if t.inProcess() && b.Done && w.State == tables.WorkerStateFailed {
 		t.finishing(b.Generation) // its exit may overtake its report
 		if b.ProgramFault() && !lostPeer(w) && t.Finish.Failed == nil {
 			t.Finish.Failed = &b.Place
@@ -130,13 +130,13 @@ func (t *transition) exited(b events.WorkerExited) {
 		return
 	}
 	switch w.State {
-	case roster.WorkerStateSucceeded:
+	case tables.WorkerStateSucceeded:
 		if t.inProcess() {
 			t.completed(b)
 		} else if b.Generation != 0 && b.Generation <= t.Broken && t.hasPlace(b.Place) {
 			t.respawn(w) // the whole group restarts
 		}
-	case roster.WorkerStateFailed:
+	case tables.WorkerStateFailed:
 		t.failed(w, b, ended)
 	}
 }
@@ -145,19 +145,19 @@ func (t *transition) exited(b events.WorkerExited) {
 // if it was then stopped; any other exit that was asked for, or that follows from its place being
 // revoked, is neither success nor failure. Programs without the SDK cannot know that their place
 // was revoked, nor is it known whether it was granted again since.
-func (t *transition) exitState(b events.WorkerExited) roster.WorkerState {
+func (t *transition) exitState(b events.WorkerExited) tables.WorkerState {
 	switch {
 	case t.inProcess() && b.Done && b.ExitCode == 0:
-		return roster.WorkerStateSucceeded
+		return tables.WorkerStateSucceeded
 	case b.Asked, t.inProcess() && b.ExitCode == 0 && !t.hasPlace(b.Place):
-		return roster.WorkerStateStopped
+		return tables.WorkerStateStopped
 	case b.Failed(t.inProcess()):
-		return roster.WorkerStateFailed
+		return tables.WorkerStateFailed
 	}
-	return roster.WorkerStateSucceeded
+	return tables.WorkerStateSucceeded
 }
 
-func (t *transition) endWorker(w *roster.WorkerView, s roster.WorkerState, detail string, lines []string) {
+func (t *transition) endWorker(w *tables.WorkerView, s tables.WorkerState, detail string, lines []string) {
 	w.State, w.Detail, w.Lines = s, detail, lines
 	t.setReported(w.WorkerRef, w.Rank, s)
 	t.endIncarnation(*w)
@@ -167,27 +167,27 @@ func (t *transition) endWorker(w *roster.WorkerView, s roster.WorkerState, detai
 // was left out. The verdict stands. Only a completed training is accepted late, also from an
 // incarnation replaced since (w is nil): the rendezvous, which may have received it in time, does
 // not regroup again.
-func (t *transition) explainLateExit(w *roster.WorkerView, b events.WorkerExited) {
+func (t *transition) explainLateExit(w *tables.WorkerView, b events.WorkerExited) {
 	t.setReported(b.WorkerRef, -1, t.exitState(b))
-	if w != nil && w.State == roster.WorkerStateLost {
+	if w != nil && w.State == tables.WorkerStateLost {
 		t.updateSlot(w.Place, func(n *SlotRecord) {
-			n.ExitedIncarnation, n.Succeeded = w.Incarnation, t.exitState(b) == roster.WorkerStateSucceeded
+			n.ExitedIncarnation, n.Succeeded = w.Incarnation, t.exitState(b) == tables.WorkerStateSucceeded
 		})
 		w.Detail, w.Lines, w.Exception = b.Detail, b.Lines, b.Exception
 		if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
 			f.Detail, f.Lines, f.Exception = b.Detail, b.Lines, b.Exception
 		}
 	}
-	if !t.inProcess() || t.exitState(b) != roster.WorkerStateSucceeded {
+	if !t.inProcess() || t.exitState(b) != tables.WorkerStateSucceeded {
 		return
 	}
 	switch {
 	case w == nil:
 		t.updateSlot(b.Place, func(n *SlotRecord) { n.Completed = true })
-	case w.State != roster.WorkerStateLost:
+	case w.State != tables.WorkerStateLost:
 		return
 	default:
-		w.State = roster.WorkerStateSucceeded
+		w.State = tables.WorkerStateSucceeded
 	}
 	t.completed(b)
 }

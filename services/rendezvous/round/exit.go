@@ -6,7 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // exited applies the exit of a process, or the notice that a process is certain to end, which says
@@ -159,7 +159,7 @@ func (t *transition) stalled(b events.JobStalled) {
 // sealed without them, so that the registry can replace them.
 func (t *transition) publishMissing() {
 	var places []ident.Place
-	var missing []roster.Member
+	var missing []tables.Member
 	for x := range t.all() {
 		if !t.open() || x.State != pending {
 			x.Unresponsive = false

@@ -7,7 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // resendAfter is how long a node may hold an old launch before the new one is published again. The
@@ -147,7 +147,7 @@ func (s *State) launch(general events.Launch, n ident.NodeID, members []Member) 
 }
 
 func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember {
-	m := events.LaunchMember{Member: roster.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
+	m := events.LaunchMember{Member: tables.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
 	r := s.rank(x)
 	if phase != events.PhaseRun || r < 0 || x.State != active {
 		if phase == events.PhaseRun && !s.restart() {
@@ -156,7 +156,7 @@ func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember 
 		return m
 	}
 	m.Member = s.View.Members[r]
-	m.Member.Commit, m.Member.Agent = roster.Commit{}, ""
+	m.Member.Commit, m.Member.Agent = tables.Commit{}, ""
 	if w := len(s.View.Members); w > 1 {
 		next, prev := (r+1)%w, (r+w-1)%w
 		m.Peers = map[int]string{next: s.View.Members[next].Address, prev: s.View.Members[prev].Address}

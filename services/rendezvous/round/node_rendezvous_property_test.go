@@ -10,8 +10,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestExternalProperties lets nodes join, leave, die and return in any order, with requests and
@@ -109,7 +109,7 @@ func (e *externals) anything(t *rapid.T) numbered {
 	case 7:
 		return numbered{body: events.Heartbeat{Node: n, Incarnation: inc()}}
 	case 8:
-		return numbered{body: events.WorkerExited{WorkerRef: roster.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation, Attempt: attempt, Generation: e.s.View.Generation}, ExitCode: 1}}
+		return numbered{body: events.WorkerExited{WorkerRef: tables.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation, Attempt: attempt, Generation: e.s.View.Generation}, ExitCode: 1}}
 	case 9:
 		return numbered{body: events.JobRespawned{Job: "j-1", Place: place, Dead: incarnation, Attempt: attempt + 1}}
 	case 10, 11, 12:

@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/columns"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // packed is the stored form of what State has for each node and member, of which a job may have
@@ -40,7 +40,7 @@ type memberColumns struct {
 	Agents       columns.Runs                  `json:"agents,omitzero"`
 	Addresses    columns.Texts                 `json:"addresses,omitempty"`
 	PIDs         columns.Column[int]           `json:"pids,omitempty"`
-	Commits      columns.Column[roster.Commit] `json:"commits,omitempty"`
+	Commits      columns.Column[tables.Commit] `json:"commits,omitempty"`
 	Unsynced     columns.Column[bool]          `json:"unsynced,omitempty"`
 	Stopped      columns.Texts                 `json:"stopped,omitempty"`
 	Leaving      columns.Column[bool]          `json:"leaving,omitempty"`
@@ -92,7 +92,7 @@ func (s *State) packNodes() *packed {
 }
 
 // isSealedAs reports whether all fields of a member except Stopped are those of m.
-func (x *Member) isSealedAs(m *roster.Member) bool {
+func (x *Member) isSealedAs(m *tables.Member) bool {
 	want := sealedMember(m)
 	want.Stopped = x.Stopped
 	return *x == want
@@ -100,7 +100,7 @@ func (x *Member) isSealedAs(m *roster.Member) bool {
 
 // sealedMember returns the member of the round that has not changed since its generation was
 // sealed.
-func sealedMember(m *roster.Member) Member {
+func sealedMember(m *tables.Member) Member {
 	return Member{Place: m.Place, State: active, Attempt: m.Attempt, Incarnation: m.Incarnation, Agent: m.Agent, Address: m.Address, PID: m.PID, Commit: m.Commit}
 }
 
@@ -113,7 +113,7 @@ func memberTable(all []*Member) memberColumns {
 		Agents:       columns.MakeRuns(len(all), func(i int) ident.Incarnation { return all[i].Agent }),
 		Addresses:    textsOf(all, func(x *Member) string { return x.Address }),
 		PIDs:         columnOf(all, func(x *Member) int { return x.PID }),
-		Commits:      columnOf(all, func(x *Member) roster.Commit { return x.Commit }),
+		Commits:      columnOf(all, func(x *Member) tables.Commit { return x.Commit }),
 		Unsynced:     columnOf(all, func(x *Member) bool { return x.Unsynced }),
 		Stopped:      textsOf(all, func(x *Member) ident.Incarnation { return x.Stopped }),
 		Leaving:      columnOf(all, func(x *Member) bool { return x.Leaving }),

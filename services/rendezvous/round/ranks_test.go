@@ -11,8 +11,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // placesOf parses "a:2 b:1": the slots 0 and 1 of node a, and slot 0 of node b.
@@ -34,7 +34,7 @@ func placesOf(t *testing.T, text string) []ident.Place {
 
 // wire formats members as Horovod sends a slot: rank,size,local rank,local size,cross rank,cross
 // size.
-func wire(members []roster.Member) []string {
+func wire(members []tables.Member) []string {
 	var out []string
 	for _, m := range members {
 		out = append(out, fmt.Sprintf("%s %d,%d,%d,%d,%d,%d", m.Place, m.Rank, len(members), m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize))

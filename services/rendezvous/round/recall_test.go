@@ -6,8 +6,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestARecalledGenerationHasItsOwnProcesses: that a process of an earlier generation has ended says
@@ -23,13 +23,13 @@ func TestARecalledGenerationHasItsOwnProcesses(t *testing.T) {
 	}
 	place := ident.Place{Node: "node-a"}
 	sealed := func(g ident.Generation, worker ident.Incarnation) events.RoundSealed {
-		return events.RoundSealed{Job: "j-1", Generation: g, Members: roster.MemberTable{{Place: place, Incarnation: worker, Agent: "A", Attempt: int(g)}}}
+		return events.RoundSealed{Job: "j-1", Generation: g, Members: tables.MemberTable{{Place: place, Incarnation: worker, Agent: "A", Attempt: int(g)}}}
 	}
 	recall(events.ServiceSource(events.ServiceScheduler), events.PlacementSet{
 		Job: "j-1", Places: ident.Places{place}, Workers: spec.Workers{Min: 1, Max: 1}, Spec: spec.Job{Recovery: spec.RecoveryRestart}.WithDefaults(),
 	})
 	recall(own, sealed(1, "W1"))
-	recall(agents, events.WorkerExited{WorkerRef: roster.WorkerRef{Job: "j-1", Place: place, Incarnation: "W1", Agent: "A", Attempt: 1, Generation: 1}, ExitCode: 1})
+	recall(agents, events.WorkerExited{WorkerRef: tables.WorkerRef{Job: "j-1", Place: place, Incarnation: "W1", Agent: "A", Attempt: 1, Generation: 1}, ExitCode: 1})
 	if !s.EndedRanks.has(0) {
 		t.Fatal("the end of the process of g1 is not known")
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // TestProperties applies random inputs in any order to one round and checks the invariants.
@@ -110,7 +110,7 @@ func anyInput(t *rapid.T, place *rapid.Generator[ident.Place], s State, jobSpec 
 	}
 	incarnation := ident.Incarnation(fmt.Sprintf("%s#%d", p, attempt))
 	gen := ident.Generation(rapid.Uint64Range(0, uint64(s.View.Generation)+1).Draw(t, "g"))
-	ref := roster.WorkerRef{Job: "j-1", Place: p, Incarnation: incarnation, Attempt: attempt, Generation: gen}
+	ref := tables.WorkerRef{Job: "j-1", Place: p, Incarnation: incarnation, Attempt: attempt, Generation: gen}
 	exit := events.WorkerExited{WorkerRef: ref, ExitCode: rapid.IntRange(0, 1).Draw(t, "code"), Done: rapid.Bool().Draw(t, "done"), Asked: rapid.IntRange(0, 5).Draw(t, "asked") == 0}
 	node := events.NodeFact{Node: p.Node, Incarnation: ident.Incarnation(fmt.Sprintf("agent-%d", rapid.IntRange(1, 2).Draw(t, "agent")))}
 	switch rapid.IntRange(0, 24).Draw(t, "kind") {

@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // greatRig returns a job with this many nodes of eight slots, and the joins of its workers.
@@ -100,7 +100,7 @@ func TestDocumentOf40000IsSmall(t *testing.T) {
 func TestEveryFieldOfAMemberIsPacked(t *testing.T) {
 	full := Member{
 		Place: ident.Place{Node: "a b,c", Slot: 3}, State: pending, Attempt: 2, Incarnation: "life=~;1", Agent: "agent", Address: "[::1]:70", PID: 9,
-		Commit: roster.Commit{Generation: 1 << 63, Step: 1 << 63, Hash: "h,h"}, Stopped: "over", Leaving: true, RejoinBy: time.Unix(5, 6000).UTC(), Unresponsive: true, Unsynced: true,
+		Commit: tables.Commit{Generation: 1 << 63, Step: 1 << 63, Hash: "h,h"}, Stopped: "over", Leaving: true, RejoinBy: time.Unix(5, 6000).UTC(), Unresponsive: true, Unsynced: true,
 	}
 	v := reflect.ValueOf(full)
 	for i := range v.NumField() {

@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -88,7 +88,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		n, _ := strconv.Atoi(slot)
 		place = ident.Place{Node: ident.NodeID(node), Slot: ident.Slot(n)}
 	}
-	ref := roster.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation(place), Attempt: num("attempt", 1), Generation: ident.Generation(num("g", 0))}
+	ref := tables.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation(place), Attempt: num("attempt", 1), Generation: ident.Generation(num("g", 0))}
 	fact := events.NodeFact{Node: place.Node, Incarnation: ident.Incarnation(arg["incarnation"])}
 	ends := func() (l events.LeaseEnds) {
 		if d, err := time.ParseDuration(arg["lease"]); err == nil {
@@ -137,7 +137,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 			Unsynced: slices.Contains(words, "unsynced"),
 		}
 		if step := num("step", 0); step > 0 {
-			j.Commit = roster.Commit{Generation: j.Left, Step: uint64(step)}
+			j.Commit = tables.Commit{Generation: j.Left, Step: uint64(step)}
 		}
 		if a, ok := arg["accused"]; ok {
 			n, _ := strconv.Atoi(a)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 )
 
@@ -205,7 +205,7 @@ func (t *transition) seal() {
 
 // beginGeneration makes a generation the sealed one: nothing of the round before it counts any
 // more, and none of its processes has ended.
-func (t *transition) beginGeneration(g ident.Generation, members roster.MemberTable) {
+func (t *transition) beginGeneration(g ident.Generation, members tables.MemberTable) {
 	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.firstRanks = g, 0, events.RoundStateSealed, members, nil
 	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns = zeroTime, zeroTime, false, nil, nil
 	t.LostNodes, t.EndedRanks = nil, nil
@@ -277,7 +277,7 @@ func (t *transition) nextAttempt() events.Attempts {
 	return a
 }
 
-func newestStep(members roster.MemberTable) (step uint64) {
+func newestStep(members tables.MemberTable) (step uint64) {
 	for i := range members {
 		step = max(step, members[i].Commit.Step)
 	}
@@ -288,7 +288,7 @@ func newestStep(members roster.MemberTable) (step uint64) {
 // then in the order of hosts, then by name; slots within a node in order; cut at limit (0 = none).
 // Local and cross ranks are Horovod's: local_rank counts on the node, and for each local rank the
 // nodes that have it form a cross group, in order.
-func assign(places []ident.Place, seniority map[ident.NodeID]ident.Generation, hosts []ident.NodeID, limit int) roster.MemberTable {
+func assign(places []ident.Place, seniority map[ident.NodeID]ident.Generation, hosts []ident.NodeID, limit int) tables.MemberTable {
 	order := slices.SortedFunc(slices.Values(places), ident.Place.Compare)
 	var nodes [][]ident.Place
 	for i, p := range order {
@@ -306,11 +306,11 @@ func assign(places []ident.Place, seniority map[ident.NodeID]ident.Generation, h
 		m, n := a[0].Node, b[0].Node
 		return cmp.Or(cmp.Compare(seniority[m], seniority[n]), cmp.Compare(line[m], line[n]))
 	})
-	members := make(roster.MemberTable, 0, len(order))
+	members := make(tables.MemberTable, 0, len(order))
 	for _, n := range nodes {
 		for _, p := range n {
 			if limit == 0 || len(members) < limit {
-				members = append(members, roster.Member{Place: p})
+				members = append(members, tables.Member{Place: p})
 			}
 		}
 	}

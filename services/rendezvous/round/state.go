@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // memberState is the state of a member; see the package comment.
@@ -37,7 +37,7 @@ type Member struct {
 	Agent        ident.Incarnation
 	Address      string
 	PID          int
-	Commit       roster.Commit
+	Commit       tables.Commit
 	Unsynced     bool              // joined, and still fetches the state
 	Stopped      ident.Incarnation // restart recovery: newest incarnation that was stopped before the next one
 	Leaving      bool              // no longer in the placement: leaves at the next commit

@@ -8,8 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -67,12 +67,12 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 
 // failedAfterwards are the workers of a successful job whose processes failed after the training
 // was complete: later work, such as saving the model, may be missing.
-func failedAfterwards(v events.JobView) (late []roster.WorkerView) {
+func failedAfterwards(v events.JobView) (late []tables.WorkerView) {
 	if v.State != events.JobStateSucceeded {
 		return nil
 	}
 	for _, w := range v.Workers {
-		if w.State == roster.WorkerStateFailed && w.Generation == v.Generation {
+		if w.State == tables.WorkerStateFailed && w.Generation == v.Generation {
 			late = append(late, w)
 		}
 	}
@@ -94,7 +94,7 @@ func samplesText(s view.Samples) string {
 
 // failureLines describe how a worker failed: its exception, the frame in the user's code, the
 // exception's cause, and how its process ended.
-func failureLines(p Palette, e roster.WorkerView) []string {
+func failureLines(p Palette, e tables.WorkerView) []string {
 	x := e.Exception
 	if x == nil {
 		return []string{e.Detail}
@@ -121,7 +121,7 @@ func failureLines(p Palette, e roster.WorkerView) []string {
 
 // RootCause describes the first failure of a job in the order of events: the worker, the failure,
 // and its last lines of output. Later failures are probably its consequences.
-func RootCause(p Palette, job ident.JobID, e roster.WorkerView) string {
+func RootCause(p Palette, job ident.JobID, e tables.WorkerView) string {
 	who := e.Place.String()
 	if e.Rank >= 0 {
 		who = fmt.Sprintf("r%d on %s", e.Rank, e.Place)

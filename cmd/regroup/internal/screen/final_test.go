@@ -8,7 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -26,19 +26,19 @@ func TestFinal(t *testing.T) {
 	}
 	unsaved := good
 	unsaved.Generation = 2
-	unsaved.Workers = []roster.WorkerView{
-		{State: roster.WorkerStateSucceeded, WorkerRef: roster.WorkerRef{Place: place("node-a", 0), Generation: 2}},
-		{State: roster.WorkerStateFailed, WorkerRef: roster.WorkerRef{Place: place("node-a", 1), Generation: 2}, Detail: "OSError: no space left on device, exit code 1"},
-		{State: roster.WorkerStateFailed, WorkerRef: roster.WorkerRef{Place: place("node-a", 2), Generation: 1}, Detail: "which the second generation did without"},
+	unsaved.Workers = []tables.WorkerView{
+		{State: tables.WorkerStateSucceeded, WorkerRef: tables.WorkerRef{Place: place("node-a", 0), Generation: 2}},
+		{State: tables.WorkerStateFailed, WorkerRef: tables.WorkerRef{Place: place("node-a", 1), Generation: 2}, Detail: "OSError: no space left on device, exit code 1"},
+		{State: tables.WorkerStateFailed, WorkerRef: tables.WorkerRef{Place: place("node-a", 2), Generation: 1}, Detail: "which the second generation did without"},
 	}
 	inexact := good
 	inexact.Ledger.Epochs = []events.LedgerEpoch{{Count: 10, Sum: sum + 1, Done: true}}
 	bad := events.JobView{
 		Job: "mnist-7f3a", State: events.JobStateFailed, Code: errcode.Exhausted, Reason: "more than 0 failures in 1h0m0s", Submitted: t0, Ended: t0.Add(3 * time.Second),
 		Generations: []events.GenerationView{{Generation: 1}},
-		FirstError: &roster.WorkerView{
+		FirstError: &tables.WorkerView{
 			Rank: 3, Detail: "exit 1", Lines: []string{"Traceback (most recent call last):", "ValueError: no"},
-			WorkerRef: roster.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 4121},
+			WorkerRef: tables.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 4121},
 		},
 	}
 	bad.Dropped = 12
@@ -157,10 +157,10 @@ func TestSpan(t *testing.T) {
 // TestRootCauseShowsTheException checks that the exception and the user's frame come first, on
 // separate lines, and that a worker that only lost a peer is not the root cause.
 func TestRootCauseShowsTheException(t *testing.T) {
-	x := &roster.Exception{Type: "RuntimeError", Message: "batch 5\nis broken", File: "train.py", Line: 13, Function: "load", Cause: "KeyError: 'x'"}
-	w := roster.WorkerView{
+	x := &tables.Exception{Type: "RuntimeError", Message: "batch 5\nis broken", File: "train.py", Line: 13, Function: "load", Cause: "KeyError: 'x'"}
+	w := tables.WorkerView{
 		Rank: 2, Detail: x.String() + ", exit code 1", Exception: x, Lines: []string{"Traceback (most recent call last):"},
-		WorkerRef: roster.WorkerRef{Place: place("node-b", 0), Attempt: 1, Generation: 3, PID: 77},
+		WorkerRef: tables.WorkerRef{Place: place("node-b", 0), Attempt: 1, Generation: 3, PID: 77},
 	}
 	const want = `╭─ first error: r2 on node-b/0, g3, pid 77, attempt 1
 │ RuntimeError: batch 5\nis broken
@@ -175,18 +175,18 @@ func TestRootCauseShowsTheException(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	s := NewStory(Palette{})
-	s.Line(events.RoundSealed{Generation: 1, Members: []roster.Member{{Place: place("a", 0)}, {Place: place("node-b", 0), Rank: 1}}})
+	s.Line(events.RoundSealed{Generation: 1, Members: []tables.Member{{Place: place("a", 0)}, {Place: place("node-b", 0), Rank: 1}}})
 	exit := events.WorkerExited{WorkerRef: w.WorkerRef, ExitCode: 1, Detail: w.Detail, Exception: x}
 	if got, want := s.Line(exit), `✘ r1 on node-b/0 died: RuntimeError: batch 5
 is broken (train.py:13 in load, caused by KeyError: 'x'), exit code 1`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	exit = events.WorkerExited{WorkerRef: w.WorkerRef, Asked: true, Detail: "ValueError: x, killed by signal 15 (SIGTERM)", Exception: &roster.Exception{Type: "ValueError"}}
+	exit = events.WorkerExited{WorkerRef: w.WorkerRef, Asked: true, Detail: "ValueError: x, killed by signal 15 (SIGTERM)", Exception: &tables.Exception{Type: "ValueError"}}
 	if got, want := s.Line(exit), "✘ r1 on node-b/0 failed: ValueError: x, killed by signal 15 (SIGTERM) (asked to stop)"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	lost := roster.Exception{Type: "RuntimeError", Message: "Connection closed by peer", Peer: true}
-	exit = events.WorkerExited{WorkerRef: roster.WorkerRef{Place: place("a", 0)}, ExitCode: 1, Detail: lost.String() + ", exit code 1", Exception: &lost}
+	lost := tables.Exception{Type: "RuntimeError", Message: "Connection closed by peer", Peer: true}
+	exit = events.WorkerExited{WorkerRef: tables.WorkerRef{Place: place("a", 0)}, ExitCode: 1, Detail: lost.String() + ", exit code 1", Exception: &lost}
 	if got, want := s.Line(exit), "· r0 on a/0 ended because it lost a peer: RuntimeError: Connection closed by peer, exit code 1"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

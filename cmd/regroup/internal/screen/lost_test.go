@@ -7,8 +7,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -49,7 +49,7 @@ func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 		},
 	} {
 		s := NewStory(Palette{})
-		s.Line(events.RoundSealed{Generation: 2, From: 1, Members: make([]roster.Member, 2)})
+		s.Line(events.RoundSealed{Generation: 2, From: 1, Members: make([]tables.Member, 2)})
 		if got := s.Line(c.in); got != c.story {
 			t.Errorf("%s: the story says\n%q, want\n%q", c.name, got, c.story)
 		}
@@ -82,8 +82,8 @@ func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 			facts = append(facts, events.Event{Time: t0.Add(at), Body: b})
 		}
 		for i, from := range []time.Duration{0, 30 * time.Second} {
-			g, w := ident.Generation(i+1), roster.WorkerRef{Place: place("node-a", 0), Attempt: i + 1}
-			say(from, events.RoundSealed{Generation: g, Members: []roster.Member{{Place: w.Place, Attempt: w.Attempt}}})
+			g, w := ident.Generation(i+1), tables.WorkerRef{Place: place("node-a", 0), Attempt: i + 1}
+			say(from, events.RoundSealed{Generation: g, Members: []tables.Member{{Place: w.Place, Attempt: w.Attempt}}})
 			say(from, events.WorkerStarted{WorkerRef: w})
 			say(from, events.WorkerReady{WorkerRef: w})
 			if c.step > 0 {

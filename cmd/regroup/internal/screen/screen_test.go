@@ -9,8 +9,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -18,8 +18,8 @@ import (
 var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
 
 // holding gives the first member a commit of the previous generation.
-func holding(all []roster.Member) []roster.Member {
-	all[0].Commit = roster.Commit{Generation: 1, Step: 100}
+func holding(all []tables.Member) []tables.Member {
+	all[0].Commit = tables.Commit{Generation: 1, Step: 100}
 	return all
 }
 
@@ -27,7 +27,7 @@ func holding(all []roster.Member) []roster.Member {
 func TestStoryOfALostState(t *testing.T) {
 	s := NewStory(Palette{})
 	s.Line(events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryInProcess}})
-	if line := s.Line(events.RoundSealed{Generation: 2, From: 1, Members: []roster.Member{{}}}); !strings.Contains(line, "begins again") {
+	if line := s.Line(events.RoundSealed{Generation: 2, From: 1, Members: []tables.Member{{}}}); !strings.Contains(line, "begins again") {
 		t.Errorf("got %q", line)
 	}
 }
@@ -44,13 +44,13 @@ func killed() []events.Event {
 	say := func(after time.Duration, b events.Body) {
 		out = append(out, events.Event{Entity: job, Time: t0.Add(after), Body: b})
 	}
-	ref := func(node string, attempt int, g ident.Generation) roster.WorkerRef {
-		return roster.WorkerRef{Job: job, Place: place(node, 0), Attempt: attempt, Generation: g, PID: 4100 + attempt}
+	ref := func(node string, attempt int, g ident.Generation) tables.WorkerRef {
+		return tables.WorkerRef{Job: job, Place: place(node, 0), Attempt: attempt, Generation: g, PID: 4100 + attempt}
 	}
-	members := func(who ...string) (ms []roster.Member) {
+	members := func(who ...string) (ms []tables.Member) {
 		for i, w := range who {
 			node, attempt, _ := strings.Cut(w, ":")
-			m := roster.Member{Place: place(node, 0), Rank: ident.Rank(i), Attempt: 1}
+			m := tables.Member{Place: place(node, 0), Rank: ident.Rank(i), Attempt: 1}
 			if attempt != "" {
 				m.Attempt = 2
 			}
@@ -124,7 +124,7 @@ func TestDescribeEveryFact(t *testing.T) {
 			t.Errorf("%s has no sentence", row.Type)
 		}
 	}
-	resumed := events.WorkerReady{Rank: 1, Step: 41, Checkpoint: &roster.Commit{Generation: 7, Step: 40}}
+	resumed := events.WorkerReady{Rank: 1, Step: 41, Checkpoint: &tables.Commit{Generation: 7, Step: 40}}
 	resumed.Place, resumed.Generation = ident.Place{Node: "node-a"}, 1
 	if got := view.Describe(resumed); got != "node-a/0 r1 g1 step 41, from the checkpoint of step 40" {
 		t.Errorf("a worker that begins with a checkpoint: %q", got)

@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -18,8 +18,8 @@ import (
 // observed is drawn and told as that.
 func TestSilenceIsNoTraining(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	ref := func(attempt int, g ident.Generation) roster.WorkerRef {
-		return roster.WorkerRef{Job: "demo-0001", Place: ident.Place{Node: "a"}, Attempt: attempt, Generation: g}
+	ref := func(attempt int, g ident.Generation) tables.WorkerRef {
+		return tables.WorkerRef{Job: "demo-0001", Place: ident.Place{Node: "a"}, Attempt: attempt, Generation: g}
 	}
 	closed := events.IncidentClosed{
 		Job: "demo-0001", Incident: 1, From: 1, To: 2, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: 0}, TotalMS: 2000,
@@ -31,11 +31,11 @@ func TestSilenceIsNoTraining(t *testing.T) {
 	facts := []events.Event{
 		at(0, events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryInProcess}}),
 		at(0, events.WorkerStarted{WorkerRef: ref(1, 0)}),
-		at(0, events.RoundSealed{Generation: 1, Members: []roster.Member{{Place: ident.Place{Node: "a"}, Attempt: 1}}}),
+		at(0, events.RoundSealed{Generation: 1, Members: []tables.Member{{Place: ident.Place{Node: "a"}, Attempt: 1}}}),
 		at(0, events.WorkerReady{WorkerRef: ref(1, 1), Step: 1}),
 		at(298, events.WorkerExited{WorkerRef: ref(1, 1), ExitCode: -1, Signal: "SIGKILL", Orphaned: true}),
 		at(298, events.WorkerStarted{WorkerRef: ref(2, 0)}),
-		at(299, events.RoundSealed{Generation: 2, Members: []roster.Member{{Place: ident.Place{Node: "a"}, Attempt: 2}}}),
+		at(299, events.RoundSealed{Generation: 2, Members: []tables.Member{{Place: ident.Place{Node: "a"}, Attempt: 2}}}),
 		at(300, events.WorkerReady{WorkerRef: ref(2, 2), Step: 1}),
 		at(300, closed),
 		at(360, events.JobSucceeded{}),

@@ -7,8 +7,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -87,8 +87,8 @@ func (s *Story) generation(b events.RoundSealed) string {
 		english.Plural(s.World, "worker"), view.MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
 }
 
-func anyHolds(all []roster.Member) bool {
-	return slices.ContainsFunc(all, func(m roster.Member) bool { return m.Commit.Generation > 0 })
+func anyHolds(all []tables.Member) bool {
+	return slices.ContainsFunc(all, func(m tables.Member) bool { return m.Commit.Generation > 0 })
 }
 
 func (s *Story) head(g ident.Generation) string { return s.Head(g.String() + " ▸") }

@@ -1,6 +1,6 @@
-// Package roster defines the members of a generation and the workers of a job, and encodes long
+// Package tables defines the members of a generation and the workers of a job, and encodes long
 // lists of them as tables.
-package roster
+package tables
 
 import (
 	"strconv"

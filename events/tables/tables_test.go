@@ -1,4 +1,4 @@
-package roster_test
+package tables_test
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/roster"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 func roundTrip[T any](t interface{ Fatalf(string, ...any) }, in T) string {
@@ -54,9 +54,9 @@ func TestTextBeyondASCII(t *testing.T) {
 		{"☃", "☃☃"},
 		{"a\u2603b", "a\u2604b"},
 	} {
-		table := roster.WorkerTable{}
+		table := tables.WorkerTable{}
 		for slot, of := range incarnations {
-			table = append(table, roster.WorkerView{WorkerRef: roster.WorkerRef{Place: ident.Place{Node: "node-a", Slot: ident.Slot(slot)}, Incarnation: of}, Rank: -1})
+			table = append(table, tables.WorkerView{WorkerRef: tables.WorkerRef{Place: ident.Place{Node: "node-a", Slot: ident.Slot(slot)}, Incarnation: of}, Rank: -1})
 		}
 		roundTrip(t, table)
 	}
@@ -83,19 +83,19 @@ func TestMemberTableOf40000IsSmall(t *testing.T) {
 func TestMemberTableRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[A-Z0-9:.é"-]{0,8}`)
-		var r roster.MemberTable
+		var r tables.MemberTable
 		for n := range rapid.IntRange(0, 4).Draw(t, "nodes") {
 			agent := ident.Incarnation(text.Draw(t, "agent"))
 			for s := range rapid.IntRange(1, 4).Draw(t, "slots") {
-				r = append(r, roster.Member{
+				r = append(r, tables.Member{
 					Place: ident.Place{Node: ident.NodeID(fmt.Sprint("n", n)), Slot: ident.Slot(s * rapid.IntRange(1, 2).Draw(t, "gap"))}, Incarnation: ident.Incarnation("X" + text.Draw(t, "incarnation") + "Y"), Agent: agent,
 					Attempt: rapid.IntRange(0, 2).Draw(t, "attempt"), Address: rapid.SampledFrom([]string{"", "a:1", "a:2", "[::1]:4", "a:01", "b:1", "x"}).Draw(t, "address"),
-					PID: rapid.IntRange(0, 1).Draw(t, "pid"), Commit: roster.Commit{Step: rapid.Uint64Range(0, 1).Draw(t, "step"), Hash: text.Draw(t, "hash")},
+					PID: rapid.IntRange(0, 1).Draw(t, "pid"), Commit: tables.Commit{Step: rapid.Uint64Range(0, 1).Draw(t, "step"), Hash: text.Draw(t, "hash")},
 				})
 			}
 		}
 		if r == nil {
-			r = roster.MemberTable{}
+			r = tables.MemberTable{}
 		}
 		r.Number()
 		if len(r) > 0 && rapid.Bool().Draw(t, "odd") {
@@ -107,20 +107,20 @@ func TestMemberTableRoundTrip(t *testing.T) {
 
 func TestWorkerTableRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := events.JobView{Job: "a-0001", Workers: roster.WorkerTable{}}
+		v := events.JobView{Job: "a-0001", Workers: tables.WorkerTable{}}
 		for n := range rapid.IntRange(0, 3).Draw(t, "nodes") {
 			for s := range rapid.IntRange(1, 3).Draw(t, "slots") {
-				w := roster.WorkerView{
-					WorkerRef: roster.WorkerRef{
+				w := tables.WorkerView{
+					WorkerRef: tables.WorkerRef{
 						Job: "a-0001", Place: ident.Place{Node: ident.NodeID(fmt.Sprint("n", n)), Slot: ident.Slot(s)}, Incarnation: ident.Incarnation(rapid.SampledFrom([]string{"", "AB", "AC", "BC"}).Draw(t, "incarnation")),
 						Agent: ident.Incarnation(rapid.SampledFrom([]string{"", "Q"}).Draw(t, "agent")), Attempt: rapid.IntRange(0, 2).Draw(t, "attempt"),
 						Generation: ident.Generation(rapid.IntRange(0, 2).Draw(t, "generation")), PID: rapid.IntRange(0, 1).Draw(t, "pid"),
 					},
-					Rank: ident.Rank(rapid.IntRange(-1, 1).Draw(t, "rank")), State: rapid.SampledFrom([]roster.WorkerState{roster.WorkerStateReady, roster.WorkerStateLost}).Draw(t, "state"),
+					Rank: ident.Rank(rapid.IntRange(-1, 1).Draw(t, "rank")), State: rapid.SampledFrom([]tables.WorkerState{tables.WorkerStateReady, tables.WorkerStateLost}).Draw(t, "state"),
 				}
 				if rapid.Bool().Draw(t, "said") {
 					w.Detail, w.Lines = "killed", []string{"last", `"words"`}
-					w.Exception = &roster.Exception{Type: "ValueError", Message: `"x"`, File: "a.py", Line: 3}
+					w.Exception = &tables.Exception{Type: "ValueError", Message: `"x"`, File: "a.py", Line: 3}
 				}
 				v.Workers = append(v.Workers, w)
 			}
@@ -142,7 +142,7 @@ func BenchmarkMemberTable(b *testing.B) {
 	})
 	b.Run("read", func(b *testing.B) {
 		for b.Loop() {
-			var out roster.MemberTable
+			var out tables.MemberTable
 			_ = json.Unmarshal(plain, &out)
 		}
 	})
