@@ -16,7 +16,8 @@ import (
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
-// facts stores the agent's facts in order, however long it takes. The machine never waits for it.
+// facts stores the agent's facts in order, and tries each until it is stored. The machine never
+// waits for it.
 type facts struct {
 	opt    Options
 	source string
@@ -34,7 +35,7 @@ func newFacts(o Options) *facts {
 	return &facts{opt: o, source: events.AgentSource(o.Node, o.Incarnation), wake: make(chan struct{}, 1)}
 }
 
-// enqueue adds a fact of the machine, which decided it at a time.
+// enqueue adds a fact that the machine decided at a time.
 func (f *facts) enqueue(t worker.PublishFact, at time.Time) {
 	f.mu.Lock()
 	f.queue = append(f.queue, queuedFact{at: at, event: events.Event{
@@ -100,8 +101,8 @@ func (f *facts) run(ctx context.Context) error {
 	return nil
 }
 
-// publish stores one fact. The age of an exit increases while it waits; it is measured on this
-// clock alone.
+// publish stores one fact. The age of an exit includes its time in the queue, by this clock
+// alone.
 func (f *facts) publish(ctx context.Context, t queuedFact) error {
 	x, exit := t.event.Body.(events.WorkerExited)
 	if exit {

@@ -33,9 +33,9 @@ type Checkpoint struct {
 	Every time.Duration
 	// Keep is the number of checkpoints that are kept; zero = 3, 1 with OfJob.
 	Keep int
-	// OfJob says that Dir is the agent's, which removes it when the job ends, and grants the space
-	// for each checkpoint. The training does not depend on it: a checkpoint that is not of this
-	// program is passed over, and nothing is written when the training is over.
+	// OfJob says that the agent has chosen Dir: it removes it when the job ends, and grants the
+	// space of each checkpoint. The training does not depend on it: a checkpoint with another
+	// layout is ignored, and nothing is written when the training is over.
 	OfJob bool
 }
 
@@ -74,7 +74,7 @@ type checkpointWriter struct {
 	again   bool            // a commit that must be written arrived while busy
 	began   time.Time       // the last write
 	written checkpoint.Name // the last one on disk
-	failed  string          // why there was none, when that was last logged
+	failed  string          // the last reason that was logged why there was none
 	tasks   sync.WaitGroup
 }
 

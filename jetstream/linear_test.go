@@ -90,7 +90,7 @@ func documents() porcupine.Model {
 	}).ToModel()
 }
 
-// scribe records calls and results as the clients see them.
+// recorder records calls and results as the clients see them.
 type recorder struct {
 	mu      sync.Mutex
 	began   time.Time

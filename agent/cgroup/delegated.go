@@ -92,11 +92,11 @@ func (h *Hierarchies) ownerOf(pid string) owner {
 		switch {
 		case found && t.Parent != "0":
 			at = t.Parent
-		case found || at == "0" || at == missed: // the agent cannot see it, for which 0 stands too
+		case found || at == "0" || at == missed: // it is outside of the agent's PID namespace, as 0 says too
 			return h.ownerByEnvironment(pid)
 		case at == pid:
 			return ofAgent
-		default: // the parent may have ended, and pid have another
+		default: // the parent may have ended: read pid's new parent, once
 			at, missed = pid, at
 		}
 	}
@@ -104,7 +104,7 @@ func (h *Hierarchies) ownerOf(pid string) owner {
 }
 
 // ownerByEnvironment returns ofAgent for a process that has the environment of a worker, and
-// ofUnknown for one whose environment is empty, as that of a process is for a moment.
+// ofUnknown for one whose environment is empty, as it is during execve.
 func (h *Hierarchies) ownerByEnvironment(pid string) owner {
 	b, err := h.proc.Environ(pid)
 	_, found := procfs.Variable(b, workerprotocol.EnvIncarnation)

@@ -1,5 +1,5 @@
-// Package checkpoints keeps the folders for checkpoints of jobs that name none themselves, all
-// together within a bound of disk.
+// Package checkpoints manages a checkpoint folder for each job that configures none, all of them
+// within one quota of disk.
 //
 // A job has one folder on each node; workers write into it (package elastic/checkpoint), and ask
 // before each write whether there is space. It exists as long as the job: when all workers of the
@@ -21,18 +21,18 @@ import (
 	"github.com/regroup-io/regroup/events/ident"
 )
 
-// KeepFor is how long the folder of a job is kept of which this node knows nothing: it may come
-// back to it, or it has ended while no agent ran.
+// KeepFor is how long the folder of an unknown job is kept: the job may return to this node, or it
+// has ended while no agent ran.
 const KeepFor = 7 * 24 * time.Hour
 
 // staleAfter is how long such a folder is safe from other jobs that need its space.
 const staleAfter = time.Hour
 
-// freeShare: checkpoints leave no more than a tenth of a disk free, however much is asked for.
+// freeShare bounds what is left free: at most a tenth of the disk, whatever Free says.
 const freeShare = 10
 
-// filesKnown bounds the files of a folder that are counted: a job has two, but its folder is its
-// user's.
+// filesKnown bounds the files of a folder that are counted: normally two, but the
+// user may put anything there.
 const filesKnown = 64
 
 // Store has the folders of a node, each named like its job.
@@ -51,7 +51,7 @@ func (s *Store) Folder(job ident.JobID, uid, gid int) (string, error) {
 	if err := job.Check(); err != nil { // it becomes the name of a directory
 		return "", err
 	}
-	// Users may pass through the upper one and not see what is in it.
+	// Users may pass through the parent directory, and not list it.
 	if err := os.MkdirAll(s.Dir, 0o711); err != nil {
 		return "", err
 	}
@@ -114,9 +114,9 @@ func passes(mode fs.FileMode, owner *syscall.Stat_t, uid, gid uint32) bool {
 	return mode&0o001 != 0
 }
 
-// Reserve grants a job the space for a checkpoint of so many bytes beside the one before it, or
-// says why there is none. held are the jobs of this node; what others have left is removed if the
-// space is needed, the oldest first.
+// Reserve grants a job the space for a checkpoint of that size in addition to the previous one,
+// or says why there is none. held are the jobs of this node; folders of other jobs are removed if
+// the space is needed, the oldest first.
 func (s *Store) Reserve(job ident.JobID, bytes int64, held []ident.JobID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +262,7 @@ func sizeOf(dir string) (bytes int64) {
 		return 0
 	}
 	defer func() { _ = f.Close() }()
-	entries, _ := f.ReadDir(filesKnown) // what is there counts
+	entries, _ := f.ReadDir(filesKnown) // those that could be read count
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {
 			bytes += info.Size()

@@ -22,7 +22,7 @@ func newStore(t *testing.T) *Store {
 	return &Store{Dir: filepath.Join(t.TempDir(), "checkpoints"), Space: 100 * kib}
 }
 
-// folder makes that of a job, with a file of so many bytes.
+// withFile makes that of a job, with a file of so many bytes.
 func (s *Store) withFile(t *testing.T, job ident.JobID, size int) string {
 	t.Helper()
 	dir, err := s.Folder(job, os.Geteuid(), os.Getegid())

@@ -2,10 +2,10 @@
 //
 // Each worker leads a process group. Signals and kills go to the whole group, and when the leader
 // has ended the rest of the group is killed, so that a worker that forks leaves no process.
-// The kernel kills a worker when its agent dies (PR_SET_PDEATHSIG). Processes that escape all this
+// The kernel kills a worker when its agent dies (PR_SET_PDEATHSIG). Processes that escape both
 // are found, when the worker ends or the agent restarts, by the files that this package keeps, by
-// the worker's incarnation in their environment, and by a mark that all children inherit (see
-// spawn). Package worker decides when to start or stop.
+// the worker's incarnation in their environment, and by a mark that all children inherit (package
+// internal/spawn). Package worker decides when to start or stop.
 package proc
 
 import (
@@ -87,7 +87,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	// so all workers are forked by this one thread, which is never released.
 	runtime.LockOSThread()
 	defer close(d.ended)
-	// Workers inherit it from this thread: a program that is set-uid gives them no other user.
+	// Workers inherit it from this thread: set-uid programs cannot give them another user.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return errcode.Errorf(errcode.Internal, "proc: no_new_privs: %w", err)
 	}
@@ -123,8 +123,8 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// Start implements agent.Driver. It calls report and onOutput from goroutines of the driver, which
-// they must not block for long. Start itself does not block while Run is running.
+// Start implements agent.Driver. It calls report and onOutput on goroutines of the driver: they
+// must return quickly. Start itself does not block while Run is running.
 func (d *Driver) Start(s worker.StartProcess, report func(worker.Input), onOutput func(stream string, lines []output.Line)) {
 	start := func() {
 		p, err := d.fork(s, report, onOutput)

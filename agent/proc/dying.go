@@ -79,12 +79,12 @@ func (p *process) dying() (dying *worker.ProcessDying, reaped bool) {
 }
 
 // dying reports whether a process is certain to end: all of its threads are. The first thread alone
-// says little, because it may end before the others. Of two looks the second must find no thread
-// that the first has not: a thread may start another and then end, and execve ends all threads
-// but one, which then bears the number of the first.
+// says little, because it may end before the others. It looks twice, and the second time must find
+// no thread that was not there the first time: a thread may start another and then end, and execve
+// ends all threads but one, which then bears the number of the first.
 func (d *Driver) dying(pid string) bool {
 	if t, _ := d.proc.Task(pid); !dying(t) {
-		return false // the usual answer, for one file
+		return false // the usual answer, which costs the reading of one file
 	}
 	var before []string
 	for look := range 2 {

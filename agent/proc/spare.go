@@ -36,7 +36,7 @@ var imported = []string{
 	"numpy?", "torch?", "torch.distributed?", "torch.nn.parallel?", "torch.optim?", "torch.utils.data?", "torch.distributed.elastic.multiprocessing.errors?", "torch._dynamo?",
 }
 
-// spares are those of one job.
+// spares is the pool of one job: interpreters that wait to become its workers.
 type spares struct {
 	want worker.KeepSpares
 	fail func(detail string)
@@ -50,8 +50,7 @@ type spare struct {
 	sink    *sink
 }
 
-// sink passes output on to where it belongs, and holds the first finished lines until that is
-// known.
+// sink passes output on to its worker, and holds the first finished lines until there is one.
 type sink struct {
 	mu   sync.Mutex
 	to   func(stream string, lines []output.Line)
@@ -139,7 +138,7 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	if err != nil {
 		return err
 	}
-	modules, err := json.Marshal(append([]string{}, slices.Concat(imported, k.Preload)...)) // never null, which is no Python
+	modules, err := json.Marshal(append([]string{}, slices.Concat(imported, k.Preload)...)) // not nil, which would be null: no Python
 	if err != nil {
 		return err
 	}
@@ -184,11 +183,14 @@ func (d *Driver) readSpare(p *process, control *os.File, k worker.KeepSpares) {
 	if err != nil || json.Unmarshal(line, &answer) != nil || len(answer.Wrong) == 0 {
 		return
 	}
+	var failed func(detail string)
 	d.mu.Lock()
-	s := d.spares[k.Job]
+	if s := d.spares[k.Job]; s != nil {
+		failed = s.fail
+	}
 	d.mu.Unlock()
-	if s != nil {
-		s.fail(strings.Join(answer.Wrong, "; "))
+	if failed != nil {
+		failed(strings.Join(answer.Wrong, "; "))
 	}
 }
 
@@ -266,7 +268,7 @@ start()
 `, file, strconv.QuoteToASCII(spareModule), modules)
 }
 
-// valued are the options of Python that have a value of their own.
+// valued are the options of Python that take an argument.
 var valued = []string{"-W", "-X", "--check-hash-based-pycs"}
 
 var errNoSpare = errors.New("a spare needs a command such as python train.py, python -m module, or python -c code")

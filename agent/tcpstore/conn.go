@@ -9,22 +9,23 @@ import (
 )
 
 // conn is one connection. Its goroutine reads requests, executes them one after the other, and
-// writes the replies; only the answer of a wait is written by others.
+// writes the replies; only the answer of a wait is written by the
+// connection whose request completes it.
 type conn struct {
 	*stream
 	server *Server
 	store  *store
 
 	waiter  waiter
-	waiting bool       // the last request was a wait that was not over at once
+	waiting bool       // the last request was a wait that has to wait
 	notices sync.Mutex // held while the answer of a wait is written, or withdrawn
 
-	speaks bool  // has sent something
+	spoken bool  // has sent something
 	older  bool  // dialect of PyTorch before 2.1
 	taken  int64 // of the budget, by the request under way
 }
 
-// garbage is what no client sends: port scanners and lost users do.
+// garbage is the error for bytes that no client of TCPStore sends, but port scanners do.
 type garbage string
 
 func (g garbage) Error() string { return string(g) }
@@ -53,8 +54,8 @@ func (c *conn) serveOne() error {
 	if err != nil {
 		return err
 	}
-	if !c.speaks {
-		c.speaks = true
+	if !c.spoken {
+		c.spoken = true
 		c.server.hasSpoken()
 		return c.firstRequest(b)
 	}
@@ -71,7 +72,7 @@ func (c *conn) firstRequest(b byte) error {
 	if err != nil || n == magic {
 		return err
 	}
-	c.older = true // the number is half of the length of a key
+	c.older = true // the number is the low half of the length of a key, of a SET
 	high, err := c.uint32()
 	if err != nil {
 		return err

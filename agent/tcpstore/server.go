@@ -108,7 +108,7 @@ func (s *Server) admit(nc net.Conn) {
 // run serves a connection, and logs why it ends.
 func (s *Server) run(c *conn) {
 	err := c.serve()
-	if !c.speaks {
+	if !c.spoken {
 		s.hasSpoken()
 	}
 	s.mu.Lock()

@@ -7,7 +7,8 @@ import (
 )
 
 // store is one keyspace. Its methods are the operations; those that can end a wait return who is to
-// be notified. Keys are as on the wire: a client puts a slash before the names of its program.
+// be notified. Keys are as on the wire: a client puts a slash before the keys that its program
+// uses.
 type store struct {
 	mu      sync.Mutex
 	values  map[string]*value
@@ -134,9 +135,9 @@ func (s *store) wait(w *waiter, keys []string) (bool, error) {
 	return false, s.park(w, missing)
 }
 
-// barrier counts one call, and tells whether it was the last that was awaited; if not, w is parked.
-// As in PyTorch, a call that is not the last wakes nobody although it may create the key, and any
-// other operation that sets the key wakes all.
+// barrier counts one call, and tells whether it was the last one of size calls; if not, w is
+// parked. As in PyTorch, a call that is not the last wakes nobody although it may create the key,
+// and any other operation that sets the key wakes all.
 func (s *store) barrier(w *waiter, key string, size int64) (bool, []*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 	types
 )
 
-// shifts are the binary logarithms of the sizes: who divides by a size needs no division.
+// shifts are the binary logarithms of the sizes: dividing by a size is a shift.
 var shifts = [types]uint8{Int16: 1, Float16: 1, BFloat16: 1, Int32: 2, Float32: 2, Int64: 3, Float64: 3}
 
 // shift is how far a number of elements is shifted to become one of bytes.
@@ -43,7 +43,7 @@ func (t Type) String() string {
 	return [types]string{"", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"}[t]
 }
 
-// Op is what is done with two elements.
+// Op is a binary reduction operator.
 type Op uint8
 
 // The operations.

@@ -6,8 +6,8 @@
 //
 // A Device is one GPU and one operating system thread that makes every call for it:
 // a CUDA context and a group of NCCL calls belong to a thread. Only the calls that
-// end a communicator run elsewhere, each on a thread of its own, because they are
-// what frees a thread that hangs.
+// end a communicator run elsewhere, each on a thread of its own, because they
+// unblock the thread of a device that hangs.
 //
 // A Comm is one rank of one NCCL communicator. It is always non-blocking: NCCL's calls return at
 // once, and the package polls for their result until there is one, the context ends, or the
@@ -31,8 +31,9 @@
 //
 // # What the package does not do
 //
-// A Comm does no membership. Two communicators of one process must be launched in the same order on
-// all ranks. The package needs NCCL 2.14 or newer; Features lists the version-dependent features.
+// A Comm does not manage membership. Two communicators of one process must be launched in the same
+// order on all ranks. The package needs NCCL 2.14 or newer; Features lists the version-dependent
+// features.
 //
 // NCCL reads its NCCL_ variables from the environment with which the process was
 // started: os.Setenv does not reach it in a program without cgo.

@@ -11,7 +11,7 @@ import (
 
 // Indices of a vote. The minimum over all ranks counts.
 const (
-	allNegotiated = iota // 0 = a pending operation was in no negotiation yet
+	allNegotiated = iota // 0 = a pending operation has not been negotiated yet
 	noneStalled          // 0 = an operation has been pending for too long and was not reported
 	noneJoined           // 0 = this rank has joined
 	allJoined            // 1 = this rank has joined
@@ -119,9 +119,9 @@ func decodeRequestList(b []byte) (r requestList, err error) {
 	return r, nil
 }
 
-// compare returns the operations that all ranks have that have not joined: those that are the same
-// everywhere, and the names of those that differ, both in the order of the first of these ranks.
-// The result depends only on the lists, so that all ranks get the same.
+// compare returns the operations that are pending on every rank that has not joined: those that are
+// the same everywhere, and the names of those that differ, both in the order of the first of these
+// ranks. The result depends only on the lists, so that all ranks get the same.
 func compare(lists []requestList) (ready []requestID, differing []int64) {
 	first := -1
 	have := make([]map[int64]int64, len(lists))
@@ -156,8 +156,8 @@ func compare(lists []requestList) (ready []requestID, differing []int64) {
 	return ready, differing
 }
 
-// negotiate exchanges what is pending on each rank. What was replaced since the cycle began gives
-// way in pending too.
+// negotiate exchanges what is pending on each rank. A request that was replaced since the cycle
+// began is replaced in pending too.
 func (q *Queue) negotiate(pending []*request, joined bool) ([]requestList, error) {
 	mine := requestList{joined: joined}
 	q.mu.Lock()

@@ -16,8 +16,8 @@ func Barrier(p *Plan, r Place) {
 }
 
 // BruckAllgather fills p with an all-gather in as few steps as a Barrier, see
-// RingAllgather for the blocks: in step k a rank passes the blocks that it has to the
-// one 2^k before it. A rank sends the same number of blocks as in a ring.
+// RingAllgather for the blocks: in step k a rank
+// sends all blocks that it has to rank-2^k. A rank sends the same number of blocks as in a ring.
 func BruckAllgather(p *Plan, r Place, offsets []int, chunk int) {
 	p.reset(bits.Len(uint(r.World - 1)))
 	for d := 1; d < r.World; d *= 2 {
@@ -31,8 +31,8 @@ func BruckAllgather(p *Plan, r Place, offsets []int, chunk int) {
 	}
 }
 
-// blocks yields the places of count blocks from one on: one span, or two if they reach
-// around the end.
+// blocks yields the spans of count blocks, starting at block from: one, or two if they
+// reach around the end.
 func (r Place) blocks(offsets []int, from, count int) iter.Seq2[int, Span] {
 	return func(yield func(int, Span) bool) {
 		last := min(from+count, r.World)
@@ -58,8 +58,8 @@ func TreeBroadcast(p *Plan, r Place, root, n, chunk int) {
 	}
 }
 
-// TreeReduce fills p with the reverse of TreeBroadcast: the parts are combined on the way
-// to root, in the order root, root+1, ... as a tree. On all ranks but root the buffer
+// TreeReduce fills p with the reverse of TreeBroadcast: the parts are combined in pairs
+// on the way to root, in the order root, root+1, ... On all ranks but root the buffer
 // holds partial results afterwards.
 func TreeReduce(p *Plan, r Place, root, n, chunk int) {
 	p.reset(bits.Len(uint(r.World - 1)))

@@ -50,7 +50,8 @@ func NewArena() (*Arena, error) {
 	return &Arena{fd: fd, name: hex.EncodeToString(id[:]), mem: mem, free: []extent{{0, n}}, taken: map[int]int{}}, nil
 }
 
-// Alloc returns n zeroed bytes, aligned to a page. Free them when nobody uses them any more.
+// Alloc returns n zeroed bytes, aligned to a page. Call Free when no rank
+// reads them any more.
 func (a *Arena) Alloc(n int) ([]byte, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("shm: %d bytes", n)

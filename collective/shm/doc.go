@@ -9,7 +9,7 @@
 //	leave   advance a counter; wait until nobody reads my data any more
 //
 // Data of up to 16 bytes is part of the header and data of up to SmallBytes is copied into the
-// slot. Headers and slots exist twice and alternate, so such a round needs no leaving. Larger data
+// slot. Headers and slots are double-buffered, so such a round has no leave phase. Larger data
 // stays where it is: memory of an Arena is mapped by all members and read in place, other memory is
 // read with process_vm_readv(2) (single copy). Where that is forbidden, the data is copied through
 // staging buffers in the segment.

@@ -52,7 +52,7 @@ type Place struct {
 	Find    bool     // an agent finds its address by itself
 }
 
-// Cluster is brokers, services and agents as processes of their own: broker-1, registry-1, node-1.
+// Cluster is brokers, services and agents as separate processes: broker-1, registry-1, node-1.
 type Cluster struct {
 	Options   Options
 	Processes Processes
@@ -101,7 +101,7 @@ func (c *Cluster) Close() error {
 	return os.RemoveAll(c.Processes.Dir)
 }
 
-// together starts the one process, which writes into a file where its broker is.
+// together starts `regroup up`, which writes the address of its broker into server.json.
 func (c *Cluster) together(ctx context.Context) error {
 	c.Nodes = []string{"node-1"}
 	if err := c.Run("up", "up", "--slots", strconv.Itoa(c.Options.Slots), "--node", "node-1"); err != nil {
@@ -234,8 +234,8 @@ func (c *Cluster) place(name string) Place {
 	return c.Options.Place(name)
 }
 
-// server returns the brokers that a process connects to. Each replica of a service prefers another
-// one.
+// server returns the brokers that a process connects to. Each replica of a service prefers a
+// different one.
 func (c *Cluster) server(name string) string {
 	if at := c.place(name); at.Server != "" || c.urls == nil {
 		return cmp.Or(at.Server, c.URL)
@@ -248,7 +248,7 @@ func (c *Cluster) server(name string) string {
 	return strings.Join(append(slices.Clone(c.urls[first:]), c.urls[:first]...), ",")
 }
 
-// identities makes those of the brokers, the nodes, this client and Options.Identities.
+// identities issues identities for the brokers, the nodes, this client and Options.Identities.
 func (c *Cluster) identities(ctx context.Context) error {
 	c.Auth = filepath.Join(c.Processes.Dir, "auth")
 	init := []string{"auth", "init"}

@@ -66,7 +66,7 @@ func checkWith(t *testing.T, command string, version, wantCode int, env ...strin
 	return string(out)
 }
 
-// says checks that some line holds all words.
+// contains checks that some line holds all words.
 func contains(t *testing.T, out string, words ...string) {
 	t.Helper()
 line:

@@ -105,7 +105,7 @@ func (w *world) nodeOf(id ident.NodeID) *node {
 	return w.nodes[i]
 }
 
-// incarnation makes a ULID that sorts by time.
+// newIncarnation makes a ULID that sorts by time.
 func newIncarnation(now time.Time, incarnation int, node string) ident.Incarnation {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	id := make([]byte, 26)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// content of a test's image: chunks that are all different.
+// image of a test's image: chunks that are all different.
 func image(step uint64, size int) Image {
 	i := Image{
 		Name: Name{Run: 1, Generation: 2, Step: step}, Layout: "layout", Meta: []byte("meta of the image"),

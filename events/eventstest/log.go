@@ -290,7 +290,7 @@ func followTime(t *testing.T, h Harness) {
 	seen, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromTime, Since: since})
 	next(t, caughtUp, "caught up")
 	wantData(t, seen, "1", "2")
-	// Nothing is that new yet: it begins with what comes.
+	// No message is that recent: it starts with the next one.
 	ahead, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromTime, Since: since.Add(time.Hour)})
 	next(t, caughtUp, "caught up at the end")
 	put(t, h.Ports, entity, "b", "3")

@@ -49,7 +49,7 @@ func run() (err error) {
 	flag.IntVar(&c.batch, "batch", 64, "samples of one step, over all workers")
 	flag.IntVar(&c.micro, "micro", 16, "samples that a worker computes at a time")
 	flag.Float64Var(&c.rate, "lr", 0.1, "learning rate")
-	flag.Uint64Var(&c.seed, "seed", 1, "of the order of the data and the first weights")
+	flag.Uint64Var(&c.seed, "seed", 1, "seed of the order of the data and of the first weights")
 	flag.IntVar(&c.commitEvery, "commit-every", 10, "steps between commits; a lost worker costs at most so many")
 	flag.StringVar(&c.data, "data", "", "folder with the four IDX files; empty = those in the binary")
 	losses := flag.String("losses", "", "file to which rank 0 writes the loss of each step")
@@ -70,8 +70,8 @@ func run() (err error) {
 	defer stop()
 	t := newTrainer(c, train, test, os.Stdout)
 	if *losses != "" {
-		f, err := os.OpenFile(*losses, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
+		var f *os.File
+		if f, err = os.OpenFile(*losses, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()

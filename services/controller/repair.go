@@ -132,7 +132,8 @@ func (p *Processor[S]) complement(ctx context.Context, made *recalled[S]) (err e
 	return err
 }
 
-// behind applies the facts that are newer than a document, if the service has decided one of them.
+// applyNewer applies the facts that are newer than a document, if the service has decided one of
+// them.
 func (p *Processor[S]) applyNewer(ctx context.Context, entity string, e *entry[S]) (recalled[S], error) {
 	made := recalled[S]{state: e.state, number: maps.Clone(e.doc.Number)}
 	if made.number == nil {

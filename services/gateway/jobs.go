@@ -31,25 +31,25 @@ var maxBody = int64(limits.Message.Max)
 
 // Submitted answers a submit. With dryRun nothing was submitted: Job is empty.
 type Submitted struct {
-	Job   ident.JobID `json:"job,omitempty"`
-	Spec  spec.Job    `json:"spec"`             // with every default
-	Plan  string      `json:"plan,omitempty"`   // dryRun: whether it fits now, in a sentence
-	Ready bool        `json:"fits"`             // dryRun: there are slots for workers.min
-	Free  int         `json:"free,omitempty"`   // dryRun: slots that are free now
-	Again bool        `json:"repeat,omitempty"` // the job of an earlier request with the same Idempotency-Key
+	Job    ident.JobID `json:"job,omitempty"`
+	Spec   spec.Job    `json:"spec"`             // with every default
+	Plan   string      `json:"plan,omitempty"`   // dryRun: whether it fits now, in a sentence
+	Fits   bool        `json:"fits"`             // dryRun: there are slots for workers.min
+	Free   int         `json:"free,omitempty"`   // dryRun: slots that are free now
+	Repeat bool        `json:"repeat,omitempty"` // the job of an earlier request with the same Idempotency-Key
 }
 
 // JobList is a list of jobs.
 type JobList struct {
 	Jobs []view.Job `json:"jobs"`
-	More int        `json:"more"` // jobs that limit has left out
+	More int        `json:"more"` // number of jobs that the parameter limit has left out
 }
 
 // JobDetail is one job.
 type JobDetail struct {
 	view.Job
-	Goodput *float64 `json:"goodput"` // part of its observed time that brought it forward; null = unknown
-	// Not all lost steps are known: the goodput may be smaller.
+	Goodput *float64 `json:"goodput"` // fraction of the observed time spent on steps that were kept; null = unknown
+	// Goodput is an upper bound: not all lost steps are known.
 	GoodputAtMost bool `json:"goodput_at_most,omitempty"`
 }
 
@@ -170,14 +170,14 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 	if again {
 		status = http.StatusOK
 	}
-	return answer(w, status, Submitted{Job: found, Spec: job.WithDefaults(), Again: again})
+	return answer(w, status, Submitted{Job: found, Spec: job.WithDefaults(), Repeat: again})
 }
 
 func (g *Gateway) dryRun(w http.ResponseWriter, job spec.Job) error {
 	slots := g.slots()
-	s := Submitted{Spec: job.WithDefaults(), Free: slots.Free, Ready: job.Workers.Min <= slots.Free}
+	s := Submitted{Spec: job.WithDefaults(), Free: slots.Free, Fits: job.Workers.Min <= slots.Free}
 	switch {
-	case s.Ready:
+	case s.Fits:
 		s.Plan = fmt.Sprintf("it would start with %d of %s, with %s free", min(slots.Free, job.Workers.Max), english.Between(job.Workers.Min, job.Workers.Max, "worker"), english.Plural(slots.Free, "slot"))
 	case job.Workers.Min > slots.Usable:
 		s.Plan = fmt.Sprintf("it would wait: it needs %s, more than there are (%d)", english.Plural(job.Workers.Min, "slot"), slots.Usable)
@@ -272,9 +272,9 @@ func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, g.detail(v))
 }
 
-// unchanged refuses a change of a job that another client has changed meanwhile. The step in the
-// tag does not count.
-func unchanged(r *http.Request, revision uint64) error {
+// checkIfMatch refuses a change of a job that another client has changed meanwhile. Of the tag only
+// the revision is compared.
+func checkIfMatch(r *http.Request, revision uint64) error {
 	want := r.Header.Get("If-Match")
 	if want == "" || want == "*" {
 		return nil
@@ -285,8 +285,8 @@ func unchanged(r *http.Request, revision uint64) error {
 	return nil
 }
 
-// changed changes the job of a path. What its state does not allow has a status.
-func (g *Gateway) changed(r *http.Request, into any, refused int, what func(ident.JobID) cluster.Change[events.JobView]) error {
+// changeJob changes the job of a path. refused is the HTTP status if the job's state forbids it.
+func (g *Gateway) changeJob(r *http.Request, into any, refused int, what func(ident.JobID) cluster.Change[events.JobView]) error {
 	v, revision, err := g.job(r)
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func (g *Gateway) changed(r *http.Request, into any, refused int, what func(iden
 	if err := owns(asker(r.Context()), v); err != nil {
 		return err
 	}
-	if err := unchanged(r, revision); err != nil {
+	if err := checkIfMatch(r, revision); err != nil {
 		return err
 	}
 	if into != nil {
@@ -323,16 +323,16 @@ func (g *Gateway) answerJob(w http.ResponseWriter, r *http.Request, err error) e
 
 func (g *Gateway) patchJob(w http.ResponseWriter, r *http.Request) error {
 	var p Patch
-	return g.answerJob(w, r, g.changed(r, &p, http.StatusUnprocessableEntity, func(id ident.JobID) cluster.Change[events.JobView] { return cluster.Scale(id, p.Workers) }))
+	return g.answerJob(w, r, g.changeJob(r, &p, http.StatusUnprocessableEntity, func(id ident.JobID) cluster.Change[events.JobView] { return cluster.Scale(id, p.Workers) }))
 }
 
 func (g *Gateway) stopJob(w http.ResponseWriter, r *http.Request) error {
 	var s Stop
-	return g.answerJob(w, r, g.changed(r, &s, http.StatusUnprocessableEntity, func(id ident.JobID) cluster.Change[events.JobView] { return cluster.Stop(id, s.Reason, s.Now) }))
+	return g.answerJob(w, r, g.changeJob(r, &s, http.StatusUnprocessableEntity, func(id ident.JobID) cluster.Change[events.JobView] { return cluster.Stop(id, s.Reason, s.Now) }))
 }
 
 func (g *Gateway) removeJob(w http.ResponseWriter, r *http.Request) error {
-	if err := g.changed(r, nil, http.StatusConflict, cluster.Remove); err != nil {
+	if err := g.changeJob(r, nil, http.StatusConflict, cluster.Remove); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -92,7 +92,7 @@ func TestSubmitsAreIdempotent(t *testing.T) {
 	a := w.do("POST", "/api/v1/jobs", job, "Idempotency-Key: k1")
 	var again gateway.Submitted
 	a.into(t, &again)
-	if a.status != http.StatusOK || again.Job != first.Job || !again.Again {
+	if a.status != http.StatusOK || again.Job != first.Job || !again.Repeat {
 		t.Errorf("%d %s, want %s again", a.status, a.body, first.Job)
 	}
 	if a := w.do("POST", "/api/v1/jobs", strings.Replace(job, "true", "false", 1), "Idempotency-Key: k1"); a.status != http.StatusUnprocessableEntity || a.problem(t).Errors[0].Path != "Idempotency-Key" {

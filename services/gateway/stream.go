@@ -58,7 +58,7 @@ func accepted(r *http.Request, media ...string) string {
 	return ""
 }
 
-// open begins a stream in one of the media types that the request accepts.
+// openStream begins a stream in one of the media types that the request accepts.
 func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, media ...string) (*stream, error) {
 	chosen := accepted(r, media...)
 	if chosen == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events/memory"
 )
 
-// heard asks any replica for a job's progress.
+// seen asks any replica for a job's progress.
 func seen(t *testing.T, p broker.Ports, id ident.JobID) (events.JobProgress, bool) {
 	t.Helper()
 	query, err := bodies.Encode(events.ProgressQuery{Jobs: []ident.JobID{id, "nobody-0001"}})

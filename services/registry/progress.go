@@ -97,7 +97,7 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 	})
 }
 
-// heard returns what this replica has heard of a job since its record was written.
+// observe returns what this replica has heard of a job since its record was written.
 func (l *listener) observe(entity string, _ func() []string, _ func(string) (job.State, bool)) any {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,17 +14,17 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// rebuild makes the pool again, of the records of nodes and jobs and of the newest fact about the
-// places of each job.
+// rebuild rebuilds the lost pool from the records of nodes and jobs and from the newest fact about
+// the places of each job. The text says from what.
 func (k *records) rebuild(ctx context.Context) (plan.State, string, error) {
 	var none plan.State
 	nodes, err := document.All[events.NodeView](ctx, k.nodes.Bucket)
 	if err != nil {
-		return none, "", errcode.Errorf(errcode.Of(err), "scheduler: make the pool again: read nodes: %w", err)
+		return none, "", errcode.Errorf(errcode.Of(err), "scheduler: rebuild the pool: read nodes: %w", err)
 	}
 	jobs, err := document.All[events.JobHead](ctx, k.jobs.Bucket)
 	if err != nil {
-		return none, "", errcode.Errorf(errcode.Of(err), "scheduler: make the pool again: read jobs: %w", err)
+		return none, "", errcode.Errorf(errcode.Of(err), "scheduler: rebuild the pool: read jobs: %w", err)
 	}
 	slices.SortStableFunc(jobs, func(a, b document.Record[events.JobHead]) int {
 		return a.View.Submitted.Compare(b.View.Submitted)

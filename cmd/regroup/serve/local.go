@@ -38,8 +38,8 @@ func OpenOwn(ctx context.Context, c boot.Config) (*Local, error) {
 	return openOwn(ctx, c, kindRun, 1, "127.0.0.1:0")
 }
 
-// OpenTemporary is OpenOwn in a store that `regroup up` never has, so that nodes which do not exist are
-// not among its own.
+// OpenTemporary is OpenOwn in a store that `regroup up` never has, so that nodes which do not exist
+// are not among its own.
 func OpenTemporary(ctx context.Context, c boot.Config) (*Local, error) {
 	return openOwn(ctx, c, kindRun, 2, "127.0.0.1:0")
 }

@@ -171,7 +171,7 @@ func (s Seen) regroups(e Explanation) string {
 	return text
 }
 
-// notes are further remarks: workers that prefetch the state, missing slots, counted failures,
+// remarks are further remarks: workers that prefetch the state, missing slots, counted failures,
 // suspected nodes.
 func (s Seen) remarks(e Explanation) []string {
 	if e.State.Terminal() {

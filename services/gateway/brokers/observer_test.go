@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/services/gateway/brokers"
 )
 
-// said is what the brokers say in a test, in which the test sets the time.
+// printed is what the brokers say in a test, in which the test sets the time.
 type printed struct {
 	streams  []broker.StreamState
 	now      time.Time

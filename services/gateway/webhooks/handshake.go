@@ -164,8 +164,8 @@ func (s *stored) interval() time.Duration {
 	return time.Minute / time.Duration(rate)
 }
 
-// turn returns how long to wait before the next request to a hook, which it reserves if that is not
-// longer than most (negative = any time).
+// reserve returns how long to wait before the next request to a hook, and reserves it if that is
+// not longer than most (negative = any time).
 func (h *Hooks) reserve(s *stored, most time.Duration) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -81,17 +81,17 @@ func (t *transition) recallParticipants(b events.RoundParticipantsSet) {
 func (s State) Recalled(nonce string, revision uint64) State {
 	s.Nonce, s.Revision, s.Published = nonce, max(s.Revision, revision), nil
 	if s.View.State == events.RoundStateSealed && !s.Finishing && s.Stopping == nil {
-		s.Lost = true
+		s.Rebuilt = true
 	}
 	return s
 }
 
 // regain opens the generation after the one that was running when the document was lost.
 func (t *transition) regain() {
-	if !t.Lost {
+	if !t.Rebuilt {
 		return
 	}
-	t.Lost = false
+	t.Rebuilt = false
 	before := t.View.Cause
 	c := events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: "the record of the rendezvous was lost, and made again"}
 	if t.restart() {

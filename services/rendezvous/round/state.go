@@ -83,7 +83,7 @@ type State struct {
 	Finishing bool                `json:"finishing,omitempty"`
 	Stopping  *events.JobStopping `json:"stopping,omitempty"`
 	// The job's record is gone; when to try again to remove this document.
-	Removed         time.Time       `json:"removed,omitzero"`
+	DeleteAt        time.Time       `json:"delete_at,omitzero"`
 	Nodes           *NodeRendezvous `json:"nodes,omitempty"`            // only for jobs with self-registered nodes
 	Revision        uint64          `json:"revision"`                   // of the newest launches
 	ReportedMissing ident.Places    `json:"reported_missing,omitempty"` // published as missing
@@ -96,8 +96,8 @@ type State struct {
 	// Ranks of the sealed generation whose process has ended.
 	EndedRanks bits `json:"ended_ranks,omitempty"`
 	// The document was lost while a generation ran, and made again: the next one is to be opened.
-	Lost   bool    `json:"lost,omitempty"`
-	Packed *packed `json:"packed,omitempty"`
+	Rebuilt bool    `json:"rebuilt,omitempty"`
+	Packed  *packed `json:"packed,omitempty"`
 
 	Members   []Member                           `json:"-"` // by place
 	Seniority map[ident.NodeID]ident.Generation  `json:"-"`

@@ -18,7 +18,7 @@
 //	lost            its node is gone
 //	finished        its worker has exited successfully
 //
-// The rules are those of design.md sections 7 and 8; the ranks are Horovod's.
+// The rules are told as scripts in testdata; ranks are numbered as in Horovod.
 package round
 
 import (
@@ -38,12 +38,12 @@ func (Machine) New(entity string) State {
 }
 
 // Deadline returns when the round stops waiting: the earliest of the accusations' deadlines and the
-// last call. Between rounds it is when newcomers have waited long enough for each other.
+// last call. Between rounds it is the end of the time in which newcomers are batched.
 func (Machine) Deadline(s State) time.Time {
 	if s.closed() {
-		return s.Removed
+		return s.DeleteAt
 	}
-	if s.Lost {
+	if s.Rebuilt {
 		return s.SealedAt // at once
 	}
 	return events.Earliest(s.waitDeadline(), s.linksDeadline())
@@ -114,7 +114,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 		case events.JobRemoved:
 			t.remove()
 		case events.Tick:
-			if !s.Removed.IsZero() && !now.Before(s.Removed) {
+			if !s.DeleteAt.IsZero() && !now.Before(s.DeleteAt) {
 				t.remove()
 			}
 		}
@@ -180,7 +180,7 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 	}
 	t.updateView()
 	t.launches()
-	t.d.Forget = !s.Removed.IsZero()
+	t.d.Forget = !s.DeleteAt.IsZero()
 	return s, t.d
 }
 
@@ -251,8 +251,8 @@ func (t *transition) end(e events.JobEnd) {
 	t.publish(events.RoundClosed{Job: t.View.Job, Reason: e.Reason})
 }
 
-// remove deletes the document as soon as its outbox is empty.
-func (t *transition) remove() { t.Removed = t.now.Add(removeRetry) }
+// remove marks the document for deletion, which is tried again until its outbox is empty.
+func (t *transition) remove() { t.DeleteAt = t.now.Add(removeRetry) }
 
 func (t *transition) updateView() {
 	t.View.Joined, t.View.Expected = t.places(func(x *Member) bool { return x.State == joined }), nil

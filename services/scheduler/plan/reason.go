@@ -51,7 +51,7 @@ func (p *pool) describeCapacity() string {
 	}
 	const most = 3
 	var closed []string
-	more := 0 // nodes and slots beyond most
+	more := 0 // nodes and slots that are not listed
 	add := func(n int, text string) {
 		if len(closed) < most {
 			closed = append(closed, text)

@@ -37,7 +37,7 @@ func NewSticky(stderr io.Writer, terminal bool, now func() time.Time) *Sticky {
 
 const (
 	clearLine  = "\r\x1b[K"
-	clearBelow = "\r\x1b[%dA\x1b[J" // from so many lines further up
+	clearBelow = "\r\x1b[%dA\x1b[J" // from that many lines further up
 )
 
 // Set replaces the status line.
@@ -57,7 +57,8 @@ func (s *Sticky) Set(line string) {
 	}
 }
 
-// Above writes whole lines to w (stdout or stderr, probably the same terminal) above what stays.
+// Above writes whole lines to w (stdout or stderr, probably the same terminal) above the pinned
+// lines.
 func (s *Sticky) Above(w io.Writer, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +76,7 @@ func (s *Sticky) above(w io.Writer, text string) error {
 	return err
 }
 
-// erased returns what removes the lines at the bottom.
+// erased returns the escape sequence that clears the pinned lines, and marks them as cleared.
 func (s *Sticky) erased() string {
 	switch n := s.drawn; {
 	case n == 0:
@@ -92,7 +93,7 @@ func (s *Sticky) erased() string {
 // Clear removes the status line.
 func (s *Sticky) Clear() { s.Set("") }
 
-// Writer returns a writer whose lines come above what stays.
+// Writer returns a writer whose lines come above the pinned lines.
 func (s *Sticky) Writer(w io.Writer) io.Writer { return &above{s: s, w: w} }
 
 // above holds what is not a whole line yet.
