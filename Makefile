@@ -173,7 +173,7 @@ dev: build ## Every day: a cluster in one process, to play with
 	@$(BIN)/regroup up
 
 test: setup torch net node build ## Two that a newcomer needs: every level up to real processes, without the race detector (docs/testing.md says where its minutes go)
-	@$(GO) test -timeout 20m -p 3 ./...
+	@$(GO) test -timeout 30m ./...
 
 quick: $(TOOLS)/golangci-lint ## Every day: while you write: lint of what differs from BASE, and the tests that need only Go (no root, no PyTorch, no brokers)
 	@packages=$$({ git diff --name-only --diff-filter=d $(BASE) -- '*.go'; git ls-files -o --exclude-standard -- '*.go'; } | sed -nE '/^deploy\/helm\/check\//d; s,(.*)/[^/]*,./\1,p; s,^[^/.]+\.go$$,.,p' | sort -u); \
@@ -181,13 +181,13 @@ quick: $(TOOLS)/golangci-lint ## Every day: while you write: lint of what differ
 	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
 
 test-race: setup torch net node build # packages with goroutines of their own, with the race detector
-	@$(GO) test -race -timeout 20m -p 3 $$($(GO) list ./... | grep -Ev '$(PLAIN)')
+	@$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -Ev '$(PLAIN)')
 
 test-plain: setup torch net node build # the others; most of these wait for processes most of their time
-	@$(GO) test -timeout 20m -p 3 $$($(GO) list ./... | grep -E '$(PLAIN)')
+	@$(GO) test -timeout 30m $$($(GO) list ./... | grep -E '$(PLAIN)')
 
 test-all: setup torch net node hatch build libregroup ## Every day: what every change must pass, side by side: concurrent packages with the race detector, all others without, the Python package, 1,000 seeds of the simulation
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 3 SEEDS=1000 test-plain python-test test-race sim
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 3 SEEDS=1000 python-test test-plain test-race sim
 
 soak: setup torch net node build ## What takes long: what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
 	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...

@@ -91,7 +91,7 @@ type JobFailureCounted struct {
 	Worker     ident.Incarnation `json:"worker"`
 	Agent      ident.Incarnation `json:"agent"`
 	Generation ident.Generation  `json:"generation"` // its generation; 0 = in none yet
-	Rank       ident.Rank        `json:"rank"`       // in Generation; -1 = none
+	Rank       ident.Rank        `json:"rank"`       // in Generation
 	// Newest step that the generation could return to; 0 = none, or the program reports none.
 	Step   uint64      `json:"step"`
 	Kind   FailureKind `json:"kind"`
@@ -211,7 +211,7 @@ type Cause struct {
 	Kind   CauseKind    `json:"kind"`
 	Place  *ident.Place `json:"place,omitempty"` // the worker at fault or changed, if there is one
 	Node   ident.NodeID `json:"node,omitempty"`
-	Rank   ident.Rank   `json:"rank"`             // rank of the lost worker in From, -1 if none
+	Rank   ident.Rank   `json:"rank"`             // of the lost worker in From
 	Detail string       `json:"detail,omitempty"` // "killed by signal 9 (SIGKILL)"
 }
 

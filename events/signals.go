@@ -41,7 +41,7 @@ type Heartbeat struct {
 // Notice reports without delay that a worker is gone or accused. The facts follow.
 type Notice struct {
 	Exited WorkerExited `json:"exited"`
-	Rank   ident.Rank   `json:"rank"` // in Exited.Generation; -1 = none
+	Rank   ident.Rank   `json:"rank"` // in Exited.Generation
 }
 
 // Progress is the newest step of a worker.

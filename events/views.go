@@ -166,7 +166,7 @@ type CountedFailure struct {
 	Place      *ident.Place      `json:"place,omitempty"`  // nil = of the whole job: it stalled, and all members rejoined
 	Worker     ident.Incarnation `json:"worker,omitempty"` // its incarnation
 	Generation ident.Generation  `json:"generation"`
-	Rank       ident.Rank        `json:"rank"` // in Generation; -1 = none
+	Rank       ident.Rank        `json:"rank"` // in Generation
 	Step       uint64            `json:"step"` // newest step that the generation could return to; 0 = none, or the program reports none
 	Kind       FailureKind       `json:"kind"`
 	Detail     string            `json:"detail"`

@@ -139,7 +139,8 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case broken:
-			retry.Reset() // the disconnection was pause enough
+			retry.Reset()
+			continue // the disconnection was pause enough
 		case code == errcode.Invalid || code == errcode.TooLarge:
 			return err
 		case time.Since(began) > retryCalm:

@@ -12,14 +12,14 @@ import (
 type store struct {
 	mu      sync.Mutex
 	values  map[string]*value
-	queues  map[string][]*value  // none is empty
-	waiting map[string][]*waiter // none is empty
+	queues  map[string][]*value // none is empty
+	waiting map[string]*queue   // none is empty
 	budget  budget
 }
 
 func newStore(memory int64) *store {
 	return &store{
-		values: map[string]*value{}, queues: map[string][]*value{}, waiting: map[string][]*waiter{},
+		values: map[string]*value{}, queues: map[string][]*value{}, waiting: map[string]*queue{},
 		budget: budget{max: memory},
 	}
 }

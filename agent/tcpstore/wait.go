@@ -21,10 +21,26 @@ const (
 	fired
 )
 
+// queue is who waits for one key, first come first. A wait that was cancelled stays in it until half
+// of the queue is such, so that nothing has to look for it among thousands of others.
+type queue struct {
+	places    []place
+	cancelled int // of the places, at most
+}
+
+// place is one wait of a waiter.
+type place struct {
+	*waiter
+	wait uint64
+}
+
+func (p place) over() bool { return p.wait != p.waiter.wait }
+
 // waiter is the waiting part of a connection. The store's lock guards all but its state, which
 // leaves fired under the lock of the connection's notifications.
 type waiter struct {
 	state   atomic.Int32
+	wait    uint64 // number of the present wait
 	keys    []string
 	missing int // of the keys
 	cost    int64
@@ -45,7 +61,12 @@ func (s *store) park(w *waiter, keys []string) error {
 	}
 	w.cost, w.keys, w.missing = cost, keys, len(keys)
 	for _, k := range keys {
-		s.waiting[k] = append(s.waiting[k], w)
+		q := s.waiting[k]
+		if q == nil {
+			q = &queue{}
+			s.waiting[k] = q
+		}
+		q.places = append(q.places, place{w, w.wait})
 	}
 	w.state.Store(parked)
 	return nil
@@ -61,19 +82,29 @@ func (s *store) wake(key string) (fired []*waiter) {
 
 // wakeOne counts down, first come first, until one is fired: an item of a queue is for one client.
 func (s *store) wakeOne(key string) []*waiter {
-	for i, w := range s.waiting[key] {
-		if w.missing--; w.missing == 0 {
-			s.setWaiting(key, s.waiting[key][i+1:])
-			s.unpark(w, fired)
-			return []*waiter{w}
+	q := s.waiting[key]
+	for q != nil && len(q.places) > 0 {
+		p := q.places[0]
+		q.places = q.places[1:]
+		if p.over() {
+			continue
+		}
+		if p.missing--; p.missing == 0 {
+			s.tidy(key, q)
+			s.unpark(p.waiter, fired)
+			return []*waiter{p.waiter}
 		}
 	}
 	delete(s.waiting, key)
 	return nil
 }
 
-func (s *store) setWaiting(key string, list []*waiter) {
-	if s.waiting[key] = list; len(list) == 0 {
+// tidy removes cancelled waits once they are half of a queue, and the queue if nothing is left.
+func (s *store) tidy(key string, q *queue) {
+	if 2*q.cancelled >= len(q.places) {
+		q.places, q.cancelled = slices.DeleteFunc(q.places, place.over), 0
+	}
+	if len(q.places) == 0 {
 		delete(s.waiting, key)
 	}
 }
@@ -91,9 +122,11 @@ func (s *store) cancel(w *waiter) {
 	if w.state.Load() != parked {
 		return
 	}
+	w.wait++
 	for _, k := range w.keys {
-		if list := s.waiting[k]; list != nil {
-			s.setWaiting(k, slices.DeleteFunc(list, func(x *waiter) bool { return x == w }))
+		if q := s.waiting[k]; q != nil { // nil = the key came, and others have not
+			q.cancelled++
+			s.tidy(k, q)
 		}
 	}
 	s.unpark(w, idle)

@@ -256,3 +256,42 @@ func TestValuesCountWhileTheyAreSent(t *testing.T) {
 		t.Errorf("%q, %d bytes", again.data, s.budget.used.Load())
 	}
 }
+
+// TestCancelledWaitsLeaveNothing: thousands of clients that wait for thousands of keys, and end,
+// cost their own keys each, and leave no place behind.
+func TestCancelledWaitsLeaveNothing(t *testing.T) {
+	s := newStore(1 << 30)
+	keys := make([]string, 1000)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key-", i)
+	}
+	waiters := make([]*waiter, 1000)
+	s.mu.Lock()
+	for i := range waiters {
+		waiters[i] = &waiter{}
+		if err := s.park(waiters[i], append(keys, keys[0])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.mu.Unlock()
+	stays := waiters[500]
+	for _, w := range waiters {
+		if w != stays {
+			s.cancel(w)
+		}
+	}
+	s.mu.Lock()
+	for k, q := range s.waiting {
+		if len(q.places) > 4 { // that of the one that stays, twice for a key, and as many that are over
+			t.Fatalf("%d places are left for %s", len(q.places), k)
+		}
+	}
+	var woken []*waiter
+	for _, k := range keys {
+		woken = append(woken, s.wake(k)...)
+	}
+	s.mu.Unlock()
+	if len(woken) != 1 || woken[0] != stays || len(s.waiting) != 0 {
+		t.Errorf("%d waiters were woken, and %d keys are still waited for", len(woken), len(s.waiting))
+	}
+}

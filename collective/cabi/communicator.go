@@ -187,10 +187,9 @@ func (c *communicator) gatherBytes(send []byte) (all [][]byte, err error) {
 // background is the context of every operation: to end one, abort its communicator.
 var background = context.Background()
 
-// newSubgroup are communicators among some of the ranks of another one. They have named operations
-// only.
-// newSubgroup returns a communicator among some of the ranks; all of those call it. Its first
-// operation connects it. It belongs to c, and ends with it at the latest.
+// newSubgroup returns a communicator among some of the ranks, which has named operations only; all
+// of those call it. Its first operation connects it. It belongs to c, and ends with it at the
+// latest.
 func (c *communicator) newSubgroup(name string, ranks []int) (*communicator, error) {
 	place := slices.Index(ranks, c.Rank())
 	for i, r := range ranks {

@@ -29,7 +29,10 @@ func rgo_start(h C.uint64_t, op *C.rg_op, request *C.uint64_t) C.int {
 	c, open := lookUp[*communicator](uint64(h))
 	switch named := op.name != nil || op.code == C.RG_JOIN; {
 	case !open:
-		return with(h, func(g *gpuEngine) error { return g.start(op, started) })
+		if g, open := lookUp[*gpuEngine](uint64(h)); open {
+			return answer(g.start(op, started))
+		}
+		return answer(invalidf("communicator or GPU %d is not open", uint64(h)))
 	case named:
 		return answer(c.startNamed(op, started))
 	case c.ranks != nil:

@@ -13,7 +13,23 @@
 
 #include "regroup.h"
 
+extern char **environ;
+
 int rgx_forked;
+char **rgx_environment;
+
+/* Copies the environment in the thread that loads the library, before Go's runtime starts (whose constructor has no
+ * priority). The copy stays. */
+__attribute__((constructor(101))) static void copy_environment(void) {
+    size_t n = 0;
+    while (environ && environ[n]) n++;
+    char **copy = calloc(n + 1, sizeof *copy);
+    for (size_t i = 0; copy && i < n; i++) {
+        copy[i] = strdup(environ[i]);
+        if (!copy[i]) return;
+    }
+    rgx_environment = copy;
+}
 
 /* The failure of a thread hangs on a key and not on a __thread variable: the Go runtime makes all our thread-local
  * storage static, of which a process has about a kilobyte for all libraries that it loads. */

@@ -7,6 +7,9 @@
 /* This process was forked from the one that loaded the library. */
 extern int rgx_forked;
 
+/* The environment as it was when the library was loaded, ended by NULL; NULL itself if there was no memory. */
+extern char **rgx_environment;
+
 typedef struct {
     int32_t lost;
     char text[1020];

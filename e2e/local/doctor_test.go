@@ -40,7 +40,9 @@ func doctor(t *testing.T, python string) map[string]diagnosis {
 func TestDoctor(t *testing.T) {
 	found := doctor(t, pytorch.Python(t))
 	for _, check := range []string{"python", "torch", "torch.distributed", "tcpstore", "gloo"} {
-		if d := found[check]; d.State != "ok" {
+		d := found[check]
+		slow := check == "torch" && d.State == "note" && strings.Contains(d.Found, "imported in") // on a busy machine
+		if d.State != "ok" && !slow {
 			t.Errorf("%s: %+v (PyTorch is installed with: make torch)", check, d)
 		}
 	}

@@ -214,7 +214,7 @@ func TestTorchScriptOfSelfRegisteredNodes(t *testing.T) {
 	}
 	printed := ""
 	for _, a := range agents {
-		a.exits(2*time.Minute, 0)
+		a.exits(10*time.Minute, 0)
 		printed += a.text()
 	}
 	if n := strings.Count(printed, "began at 13"); n != 2 {

@@ -128,7 +128,7 @@ func (s WorkerState) Ended() bool {
 // WorkerView is one worker of a job.
 type WorkerView struct {
 	WorkerRef
-	Rank   ident.Rank  `json:"rank"` // in Generation; -1 = none
+	Rank   ident.Rank  `json:"rank"` // in Generation
 	State  WorkerState `json:"state"`
 	Detail string      `json:"detail,omitempty"`
 	Lines  []string    `json:"lines,omitempty"` // last output of a failed worker

@@ -107,8 +107,10 @@ def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
                     results[name].append(f"rank {r} of {world}: {problem}")
             left = [name for name in results if name not in done]
             if left and not any(done.values()):  # it was killed, or hangs
-                with open(os.path.join(folder, f"{r}.output"), encoding="utf-8") as f:
-                    output = f.read()
+                output = ""
+                if os.path.exists(os.path.join(folder, f"{r}.output")):
+                    with open(os.path.join(folder, f"{r}.output"), encoding="utf-8") as f:
+                        output = f.read()
                 results[left[0]].append(
                     f"rank {r} of {world} has not ended it, and exits {p.exitcode}:\n{output}"
                 )
@@ -138,6 +140,7 @@ def run_rank(module: str, file: str, env: Dict[str, str]) -> None:
     output = os.open(file + ".output", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    sys.stdout.reconfigure(line_buffering=True)  # so that a rank that hangs leaves what it has printed
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     prepared = None
     if os.environ.get("PREPARE"):

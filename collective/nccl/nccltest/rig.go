@@ -16,7 +16,7 @@ import (
 )
 
 // Patience is the timeout of tests.
-const Patience = 20 * time.Second
+const Patience = 2 * time.Minute
 
 // Rig is the fakes of a test binary.
 type Rig struct {

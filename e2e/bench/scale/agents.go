@@ -102,7 +102,7 @@ type launch struct {
 	Members    []struct {
 		Place   ident.Place `json:"place"`
 		Attempt int         `json:"attempt"`
-		Rank    int         `json:"rank"`
+		Rank    ident.Rank  `json:"rank"`
 	} `json:"members"`
 }
 
