@@ -13,7 +13,7 @@ KILLS       ?= 1000
 RUNS        ?= 20
 ORDERS      ?= 1000
 BASE        ?= $(shell git rev-parse -q --verify main || echo HEAD)
-FROM        ?= edb681eb647982b2720efc63b9767f5f2b017ddc
+FROM        ?= 1d4fddfb0b0866e1c6575b99a353ca4dc4dda755
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/*) go.mod go.sum

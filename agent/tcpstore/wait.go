@@ -21,8 +21,8 @@ const (
 	fired
 )
 
-// queue is who waits for one key, first come first. A wait that was cancelled stays in it until half
-// of the queue is such, so that nothing has to look for it among thousands of others.
+// queue is who waits for one key, first come first. A wait that was cancelled stays in it until
+// half of the queue is such, so that nothing has to look for it among thousands of others.
 type queue struct {
 	places    []place
 	cancelled int // of the places, at most
