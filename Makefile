@@ -190,7 +190,7 @@ test-seeds: test-plain # and then the seeds: alone they would take the processor
 	@$(MAKE) --no-print-directory sim SEEDS=1000
 
 test-all: setup torch net node hatch build libregroup ## Every day: what every change must pass, side by side: concurrent packages with the race detector, all others without, the Python package, 1,000 seeds of the simulation
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 3 python-test test-seeds test-race
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 2 python-test test-seeds test-race
 
 soak: setup torch net node build ## What takes long: what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
 	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...

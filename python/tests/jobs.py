@@ -16,7 +16,7 @@ from typing import Dict, List, Optional
 from . import launch
 
 #: Seconds for a job.
-LIMIT = 300
+LIMIT = 900
 
 
 def binary() -> str:

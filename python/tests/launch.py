@@ -21,7 +21,7 @@ from typing import Dict, List
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 #: Seconds after which a rank says where it hangs, and ends.
-PATIENCE = int(os.environ.get("PATIENCE", "120"))
+PATIENCE = int(os.environ.get("PATIENCE", "300"))
 
 os.environ["OMP_NUM_THREADS"] = "1"  # PyTorch reads it when it is imported
 server = multiprocessing.get_context("forkserver")
