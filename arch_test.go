@@ -89,7 +89,7 @@ var layers = []layer{
 	{"internal/exitcode", []string{"events", "events/errcode"}, nil, append([]string{"context"}, pureStd...), "views of a job and the command line share it"},
 	{"internal/specfile", []string{"events/errcode", "events/spec", "internal/english"}, []string{"github.com/goccy/go-yaml"}, nil, "the command line and the gateway read job files alike"},
 	{"internal/freeport", nil, nil, nil, "tests of every layer import it"},
-	{"jetstream/jetstreamtest", []string{"events", "events/broker", "events/eventstest", "internal/freeport", "jetstream", "jetstream/server"}, nil, nil, "it starts servers for tests"},
+	{"jetstream/jetstreamtest", []string{"events", "events/broker", "events/errcode", "events/eventstest", "internal/freeport", "jetstream", "jetstream/server"}, []string{"go.uber.org/goleak"}, nil, "it starts servers for tests"},
 	{"services/controller", []string{"events", "events/bodies", "events/broker", "events/cloudevent", "events/document", "events/errcode", "events/ident", "events/tracing", "internal/english", "internal/wait"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
 	{"services/controller/controllertest", []string{"events", "events/broker", "events/cloudevent", "events/document", "events/errcode"}, nil, nil, "tests of every service import it"},
 	{"services/discovery", []string{"events", "events/bodies", "events/broker", "events/document", "events/errcode", "events/ident", "events/spec", "internal/spawn", "internal/wait", "services/controller", "services/discovery/liveness"}, nil, nil, "no service knows another"},

@@ -17,7 +17,7 @@ import (
 //
 // It goes over connections and never through shared memory: it is the inter-node part of an
 // operation whose intra-node parts the caller does otherwise. All ranks of a subgroup get the same
-// bits. A loss or a divergence is told to all subgroups, though one that has finished its part
+// bits. A loss or a divergence is sent to all subgroups, though one that has finished its part
 // hears of it in its next operation only. Subgroups that do not fit together are noticed where
 // their ranks communicate, and otherwise not at all: derive them from what all ranks know.
 func (c *Communicator) AllreduceSubgroup(ctx context.Context, ranks []int, t Tensor, op Op) error {

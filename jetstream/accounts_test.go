@@ -28,12 +28,12 @@ import (
 func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
-	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
-	must(t, err)
+	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	jetstreamtest.Must(t, err)
 	t.Cleanup(owner.Close)
 	stored := func(stream, subject string) bool {
-		m, err := owner.Request("$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"last_by_subj": %q}`, subject), patience)
-		must(t, err)
+		m, err := owner.Request("$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"last_by_subj": %q}`, subject), jetstreamtest.Patience)
+		jetstreamtest.Must(t, err)
 		return !strings.Contains(string(m.Data), "10037") // no message found
 	}
 	for _, r := range access.Roles() {
@@ -41,14 +41,14 @@ func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 			continue // they write the streams and documents anyway
 		}
 		i := g.issue(t, r, 0)
-		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
-		must(t, err)
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		jetstreamtest.Must(t, err)
 		t.Cleanup(nc.Close)
 		asks := map[string]string{
 			"$JS.API.STREAM.INFO." + events.StreamFacts: "",
 		}
 		may, err := access.Of(i)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		for _, s := range []string{
 			events.CommandSubject(events.JobStop{}.Type()), events.Submitter{Name: i.Name}.Subject(events.JobStop{}.Type()), events.FactSubject(events.WorkerExited{}.Type(), "demo-1"),
 			events.LogSubject("demo-1", "node-a", "0"), events.SpanSubject(events.ServiceAgent), events.SpanSubject(events.ServiceGateway),
@@ -64,23 +64,23 @@ func TestAnswersDoNotLeaveTheAccountOfWhoAsks(t *testing.T) {
 		}
 		n := 0
 		for subject, body := range asks {
-			m, err := nc.Request(subject, []byte(body), patience)
-			must(t, err)
+			m, err := nc.Request(subject, []byte(body), jetstreamtest.Patience)
+			jetstreamtest.Must(t, err)
 			if strings.Contains(string(m.Data), "not enabled") {
 				t.Errorf("%s: the answer to %s is %s", r, subject, m.Data)
 			}
 			for _, at := range []string{
 				events.BucketSubject(events.BucketJobs, fmt.Sprint(r, n)), events.FactSubject(events.JobRemoved{}.Type(), fmt.Sprint(r, n)), events.LaunchSubject("node-a", ident.JobID(fmt.Sprint(r, n))),
 			} {
-				must(t, nc.PublishRequest(subject, at, []byte(body)))
+				jetstreamtest.Must(t, nc.PublishRequest(subject, at, []byte(body)))
 			}
 			n++
 		}
 		// The broker handles the requests of a connection in turn, or at least has begun to: what
 		// follows them takes as long.
 		for range 20 {
-			_, err := nc.Request("$JS.API.STREAM.INFO."+events.StreamFacts, nil, patience)
-			must(t, err)
+			_, err := nc.Request("$JS.API.STREAM.INFO."+events.StreamFacts, nil, jetstreamtest.Patience)
+			jetstreamtest.Must(t, err)
 		}
 		for n := range n {
 			for stream, at := range map[string]string{
@@ -107,48 +107,48 @@ func TestAnAnswerIsNoHarmfulRequest(t *testing.T) {
 		k := broker.Consumer{Stream: events.StreamFacts, Durable: durable, Subjects: []string{events.AllFacts}}
 		return g.connect(t, "registry").Ports().Log.Consume(ctx, k, func(d broker.Delivery) { d.Ack() })
 	})
-	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
-	must(t, err)
+	owner, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	jetstreamtest.Must(t, err)
 	t.Cleanup(owner.Close)
 	answer := func(subject string, body []byte) string {
-		m, err := owner.Request(subject, body, patience)
-		must(t, err)
+		m, err := owner.Request(subject, body, jetstreamtest.Patience)
+		jetstreamtest.Must(t, err)
 		return string(m.Data)
 	}
 	there := func() bool {
 		return !strings.Contains(answer("$JS.API.CONSUMER.INFO."+events.StreamFacts+"."+durable, nil), `"error"`)
 	}
-	await(t, "the service has its consumer", there)
+	jetstreamtest.Await(t, "the service has its consumer", there)
 	for _, r := range []access.Role{access.RoleViewer, access.RoleSubmitter, access.RoleAgent, access.RoleParticipant, access.RoleClient} {
 		i := g.issue(t, r, 0)
-		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
-		must(t, err)
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		jetstreamtest.Must(t, err)
 		t.Cleanup(nc.Close)
 		command := events.CommandSubject(events.JobStop{}.Type())
 		for _, at := range []string{command, events.Submitter{Name: "ada"}.Subject(events.JobStop{}.Type())} {
-			must(t, nc.PublishRequest("$JS.API.STREAM.INFO."+events.StreamFacts, at, nil))
+			jetstreamtest.Must(t, nc.PublishRequest("$JS.API.STREAM.INFO."+events.StreamFacts, at, nil))
 		}
 		if r != access.RoleAgent { // which has no consumers
 			own := fmt.Sprint("own-", r)
 			create := fmt.Sprintf(`{"stream_name": %q, "config": {"name": %q, "filter_subject": "regroup.evt.none", "ack_policy": "none"}}`, events.StreamFacts, own)
-			m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+own+".regroup.evt.none", []byte(create), patience)
-			must(t, err)
+			m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+own+".regroup.evt.none", []byte(create), jetstreamtest.Patience)
+			jetstreamtest.Must(t, err)
 			if strings.Contains(string(m.Data), `"error"`) {
 				t.Fatalf("%s", m.Data)
 			}
 			next := "$JS.API.CONSUMER.MSG.NEXT." + events.StreamFacts + "." + own
-			empty, err := nc.Request(next, []byte(`{"no_wait": true}`), patience)
-			must(t, err)
+			empty, err := nc.Request(next, []byte(`{"no_wait": true}`), jetstreamtest.Patience)
+			jetstreamtest.Must(t, err)
 			if len(empty.Data) != 0 {
 				t.Fatalf("the consumer has a message: %s", empty.Data)
 			}
 			for _, at := range []string{"$JS.API.CONSUMER.DELETE." + events.StreamFacts + "." + durable, "$JS.API.STREAM.DELETE." + events.StreamFacts, "$JS.API.STREAM.PURGE." + events.StreamFacts} {
-				must(t, nc.PublishRequest(next, at, []byte(`{"no_wait": true}`)))
+				jetstreamtest.Must(t, nc.PublishRequest(next, at, []byte(`{"no_wait": true}`)))
 			}
 		}
 		for range 20 { // what follows takes as long
-			_, err := nc.Request("$JS.API.STREAM.INFO."+events.StreamFacts, nil, patience)
-			must(t, err)
+			_, err := nc.Request("$JS.API.STREAM.INFO."+events.StreamFacts, nil, jetstreamtest.Patience)
+			jetstreamtest.Must(t, err)
 		}
 		if !there() {
 			t.Errorf("%s has deleted the consumer of a service, or its stream", r)
@@ -163,7 +163,7 @@ func TestAnAnswerIsNoHarmfulRequest(t *testing.T) {
 func guardedCluster(t *testing.T) []*guarded {
 	t.Helper()
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	all := make([]*guarded, len(routes))
 	for n := range all {
@@ -172,15 +172,15 @@ func guardedCluster(t *testing.T) []*guarded {
 			Name: fmt.Sprint("node-", n), StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Logger: g.log.logger(),
 			Cluster: server.Cluster{Name: "test", Listen: routes[n], Routes: routes},
 		})
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		t.Cleanup(g.server.Shutdown)
 		all[n] = g
 	}
 	for _, g := range all {
-		await(t, "each broker has joined the cluster", g.server.Current)
+		jetstreamtest.Await(t, "each broker has joined the cluster", g.server.Current)
 	}
 	c := all[0].connect(t, string(access.RoleOperator))
-	must(t, c.Ensure(within(t, patience), len(routes)))
+	jetstreamtest.Must(t, c.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), len(routes)))
 	return all
 }
 
@@ -203,7 +203,7 @@ func TestThoseOutsideUseEachBroker(t *testing.T) {
 	for n, g := range all {
 		i := access.Identity{Role: access.RoleGateway, Name: fmt.Sprint("gateway-", n)}
 		_, err := g.dir.Issue(i, 0)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		gateway := g.connect(t, i.Name).Ports()
 
 		verb := events.RequestSubject(events.ServiceRegistry, events.VerbAlive)
@@ -213,7 +213,7 @@ func TestThoseOutsideUseEachBroker(t *testing.T) {
 		stop := background(t, func(ctx context.Context) error {
 			return registry.Calls.Serve(ctx, verb, "", func(context.Context, []byte) ([]byte, error) { return []byte("yes"), nil })
 		})
-		retry(t, "call", func(ctx context.Context) error {
+		jetstreamtest.Retry(t, "call", func(ctx context.Context) error {
 			answer, err := gateway.Calls.Call(ctx, verb, nil)
 			if err == nil && string(answer) != "yes" {
 				t.Errorf("broker %d: the answer is %q", n, answer)
@@ -234,15 +234,15 @@ func TestThoseOutsideUseEachBroker(t *testing.T) {
 		})
 		for d := range documents {
 			key := fmt.Sprint("job-", n, "-", d)
-			retry(t, "save", func(ctx context.Context) error {
+			jetstreamtest.Retry(t, "save", func(ctx context.Context) error {
 				_, err := registry.Buckets.Bucket(events.BucketJobs).Save(ctx, key, []byte("{}"), 0)
 				return err
 			})
-			retry(t, "publish a fact", func(ctx context.Context) error {
+			jetstreamtest.Retry(t, "publish a fact", func(ctx context.Context) error {
 				_, err := registry.Log.Publish(ctx, broker.Message{Subject: events.FactSubject(events.JobRemoved{}.Type(), key), ID: key})
 				return err
 			})
-			retry(t, "publish a command", func(ctx context.Context) error {
+			jetstreamtest.Retry(t, "publish a command", func(ctx context.Context) error {
 				_, err := gateway.Log.Publish(ctx, broker.Message{Subject: events.CommandSubject(events.JobStop{}.Type()), ID: key, Data: []byte(key)})
 				return err
 			})
@@ -271,25 +271,25 @@ func TestOtherLibrariesWatchFromOutside(t *testing.T) {
 	bucket := g.connect(t, "registry").Ports().Buckets.Bucket(events.BucketJobs)
 	const documents = 300
 	for n := range documents {
-		retry(t, "save", func(ctx context.Context) error {
+		jetstreamtest.Retry(t, "save", func(ctx context.Context) error {
 			_, err := bucket.Save(ctx, fmt.Sprint("job-", n), make([]byte, 16<<10), 0)
 			return err
 		})
 	}
 	i := g.issue(t, access.RoleViewer, 0)
 	refused := &violations{all: map[string]bool{}}
-	nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
-	must(t, err)
+	nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
+	jetstreamtest.Must(t, err)
 	t.Cleanup(nc.Close)
 	api, err := js.New(nc)
-	must(t, err)
-	kv, err := api.KeyValue(within(t, patience), events.BucketJobs)
-	must(t, err)
+	jetstreamtest.Must(t, err)
+	kv, err := api.KeyValue(jetstreamtest.Within(t, jetstreamtest.Patience), events.BucketJobs)
+	jetstreamtest.Must(t, err)
 	// Its consumer ends by itself: nobody may delete one.
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	w, err := kv.WatchAll(ctx)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	for n := 0; ; n++ {
 		if next(t, w.Updates(), "a document is seen") == nil {
 			if n != documents {

@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
 // TestSignalsCrossAccounts: agents, those that come by themselves, people and services are in
@@ -33,7 +34,7 @@ func TestSignalsCrossAccounts(t *testing.T) {
 		{Role: access.RoleSubmitter, Name: "sue"},
 	} {
 		_, err := all[0].dir.Issue(i, 0)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		ports[i.Name] = all[n%3].connect(t, i.Name).Ports()
 	}
 	for n, s := range []string{"discovery", "rendezvous", "registry", "all"} {
@@ -68,7 +69,7 @@ func TestSignalsCrossAccounts(t *testing.T) {
 			for _, from := range c.from {
 				for try := 0; ; try++ { // a broker that has heard of no listener passes nothing on
 					sent := fmt.Sprint(from, " ", try)
-					must(t, ports[from].Signals.Send(c.subject, []byte(sent)))
+					jetstreamtest.Must(t, ports[from].Signals.Send(c.subject, []byte(sent)))
 					reached := func() bool {
 						mu.Lock()
 						defer mu.Unlock()
@@ -100,7 +101,7 @@ func reached(t *testing.T, ports map[string]broker.Ports) {
 		background(t, func(ctx context.Context) error {
 			return ports[user].Calls.Serve(ctx, events.AgentSubject(node, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) { return []byte(node), nil })
 		})
-		retry(t, "ping", func(ctx context.Context) error {
+		jetstreamtest.Retry(t, "ping", func(ctx context.Context) error {
 			answer, err := ports["discovery"].Calls.Call(ctx, events.AgentSubject(node, events.VerbPing), nil)
 			if err == nil && string(answer) != string(node) {
 				t.Errorf("%s answers %q", node, answer)
@@ -111,7 +112,7 @@ func reached(t *testing.T, ports map[string]broker.Ports) {
 		background(t, func(ctx context.Context) error {
 			return ports[user].Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(node, "*"), func(m broker.Stored) { launches <- string(m.Data) })
 		})
-		retry(t, "launch", func(ctx context.Context) error {
+		jetstreamtest.Retry(t, "launch", func(ctx context.Context) error {
 			_, err := ports["rendezvous"].Log.Publish(ctx, broker.Message{Subject: events.LaunchSubject(node, "demo"), ID: "launch-" + user, Data: []byte(user)})
 			return err
 		})
@@ -119,11 +120,11 @@ func reached(t *testing.T, ports map[string]broker.Ports) {
 			t.Errorf("%s is to launch %q", user, got)
 		}
 		fact := events.FactSubject(events.WorkerStarted{}.Type(), "demo-"+user)
-		retry(t, "publish a fact", func(ctx context.Context) error {
+		jetstreamtest.Retry(t, "publish a fact", func(ctx context.Context) error {
 			_, err := ports[user].Log.Publish(ctx, broker.Message{Subject: fact, ID: "fact-" + user, Data: []byte("{}")})
 			return err
 		})
-		if _, err := ports["rendezvous"].Log.Last(within(t, patience), events.StreamFacts, fact); err != nil {
+		if _, err := ports["rendezvous"].Log.Last(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamFacts, fact); err != nil {
 			t.Error(err)
 		}
 	}
@@ -135,11 +136,11 @@ func reached(t *testing.T, ports map[string]broker.Ports) {
 	})
 	for _, user := range []string{"agent-a", "agent-b", "guest"} {
 		var err error
-		await(t, "the service is reached", func() bool {
-			_, err = ports[user].Calls.Call(within(t, patience), verb, []byte("{}"))
+		jetstreamtest.Await(t, "the service is reached", func() bool {
+			_, err = ports[user].Calls.Call(jetstreamtest.Within(t, jetstreamtest.Patience), verb, []byte("{}"))
 			return errcode.Of(err) != errcode.Unavailable
 		})
-		wantCode(t, err, errcode.Conflict)
+		jetstreamtest.WantCode(t, err, errcode.Conflict)
 	}
 }
 

@@ -12,12 +12,13 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
 // dial connects as an identity does, without our library.
 func (g *guarded) dial(i access.Identity, more ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect(g.server.ClientURL(), append([]nats.Option{
-		nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.NoReconnect(),
+		nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.NoReconnect(),
 	}, more...)...)
 }
 
@@ -30,10 +31,10 @@ func TestNobodyTakesAllConnections(t *testing.T) {
 	agent := access.Identity{Role: access.RoleAgent, Name: "node-a", Node: "node-a"}
 	for _, i := range []access.Identity{viewer, other, agent} {
 		_, err := g.dir.Issue(i, 0)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 	}
 	bystander, err := g.dial(other)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(bystander.Close)
 	for _, i := range []access.Identity{viewer, agent} {
 		most := i.Amounts().Connections
@@ -54,7 +55,7 @@ func TestNobodyTakesAllConnections(t *testing.T) {
 			}
 			return n
 		}
-		await(t, "the excess is closed", func() bool { return open() <= most })
+		jetstreamtest.Await(t, "the excess is closed", func() bool { return open() <= most })
 		for n, nc := range all[:most] {
 			if !nc.IsConnected() {
 				t.Errorf("%s: connection %d of %d is closed", i.Name, n, most)
@@ -79,7 +80,7 @@ func TestNobodyTakesTheBrokersMemory(t *testing.T) {
 			default:
 			}
 		}))
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		t.Cleanup(nc.Close)
 		most := i.Amounts()
 		for n := range 2 * most.Subscriptions {
@@ -105,16 +106,16 @@ func TestNobodyTakesTheBrokersTime(t *testing.T) {
 	var conns []*nats.Conn
 	for _, i := range []access.Identity{flood, honest} {
 		_, err := g.dir.Issue(i, 0)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		nc, err := g.dial(i)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		t.Cleanup(nc.Close)
 		conns = append(conns, nc)
 	}
 	body := make([]byte, 64<<10)
 	publish := func(n int, i access.Identity) bool {
 		nc := conns[n]
-		return nc.Publish(events.LogSubject("mnist-1", string(i.Node), "0"), body) == nil && nc.FlushTimeout(patience) == nil
+		return nc.Publish(events.LogSubject("mnist-1", string(i.Node), "0"), body) == nil && nc.FlushTimeout(jetstreamtest.Patience) == nil
 	}
 	for range access.BurstOfBytes * 3 / 4 / len(body) {
 		if !publish(1, honest) {
@@ -137,7 +138,7 @@ func TestNobodyTakesTheBrokersTime(t *testing.T) {
 	if !conns[1].IsConnected() || !publish(1, honest) {
 		t.Error("the connection of another identity is closed")
 	}
-	await(t, "it may connect again", func() bool {
+	jetstreamtest.Await(t, "it may connect again", func() bool {
 		nc, err := g.dial(flood)
 		if err == nil {
 			nc.Close()
@@ -159,16 +160,16 @@ func TestNobodyTakesAllConsumers(t *testing.T) {
 	eve, ada := access.Identity{Role: access.RoleViewer, Name: "eve"}, access.Identity{Role: access.RoleViewer, Name: "ada"}
 	for _, i := range []access.Identity{eve, ada} {
 		_, err := g.dir.Issue(i, 0)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 	}
 	nc, err := g.dial(eve)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(nc.Close)
 	make := func(nc *nats.Conn, name string) error {
 		create, err := json.Marshal(map[string]any{"stream_name": events.StreamFacts, "config": map[string]any{"durable_name": name, "name": name, "ack_policy": "none"}})
-		must(t, err)
-		m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+name, create, patience)
-		must(t, err)
+		jetstreamtest.Must(t, err)
+		m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+name, create, jetstreamtest.Patience)
+		jetstreamtest.Must(t, err)
 		if strings.Contains(string(m.Data), `"error"`) {
 			return fmt.Errorf("%s", m.Data)
 		}
@@ -179,42 +180,42 @@ func TestNobodyTakesAllConsumers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n == access.ConsumersUnasked { // whose those are that are made before the broker is asked is never known
-			await(t, "the broker is asked", func() bool { return g.log.count("the broker is asked") == 1 })
+			jetstreamtest.Await(t, "the broker is asked", func() bool { return g.log.count("the broker is asked") == 1 })
 		}
 	}
 	owner, err := nats.Connect(g.server.ClientURL(), nats.CustomInboxPrefix("_INBOX_operator"), nats.UserCredentials(g.dir.Credentials("operator")), nats.RootCAs(g.dir.CA()))
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(owner.Close)
 	api, err := js.New(owner)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	count := func() int {
-		s, err := api.Stream(within(t, patience), events.StreamFacts)
-		must(t, err)
+		s, err := api.Stream(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamFacts)
+		jetstreamtest.Must(t, err)
 		return s.CachedInfo().State.Consumers
 	}
 	// As many as there may be before anybody asks, and the share.
-	await(t, "the flood ends", func() bool { return count() <= access.ConsumersUnasked+1+eve.Amounts().Consumers })
+	jetstreamtest.Await(t, "the flood ends", func() bool { return count() <= access.ConsumersUnasked+1+eve.Amounts().Consumers })
 	other, err := g.dial(ada)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(other.Close)
 	for n := range 10 {
-		must(t, make(other, fmt.Sprint("ada-", n)))
+		jetstreamtest.Must(t, make(other, fmt.Sprint("ada-", n)))
 	}
-	await(t, "those of the flood beyond are gone", func() bool {
-		_, err := api.Consumer(within(t, patience), events.StreamFacts, fmt.Sprint("flood-", 2*access.ConsumersUnasked-1))
+	jetstreamtest.Await(t, "those of the flood beyond are gone", func() bool {
+		_, err := api.Consumer(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamFacts, fmt.Sprint("flood-", 2*access.ConsumersUnasked-1))
 		return err != nil
 	})
 	for n := range 10 {
-		if _, err := api.Consumer(within(t, patience), events.StreamFacts, fmt.Sprint("ada-", n)); err != nil {
+		if _, err := api.Consumer(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamFacts, fmt.Sprint("ada-", n)); err != nil {
 			t.Errorf("another identity's consumer %d: %v", n, err)
 		}
 	}
-	must(t, api.DeleteConsumer(within(t, patience), events.StreamFacts, "flood-0"))
+	jetstreamtest.Must(t, api.DeleteConsumer(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamFacts, "flood-0"))
 	if g.log.count("more consumers than its share") != 1 {
 		t.Errorf("the log says it %d times", g.log.count("more consumers than its share"))
 	}
-	s, err := api.Stream(within(t, patience), events.BucketStream(events.BucketJobs))
-	must(t, err)
+	s, err := api.Stream(jetstreamtest.Within(t, jetstreamtest.Patience), events.BucketStream(events.BucketJobs))
+	jetstreamtest.Must(t, err)
 	if c := s.CachedInfo().Config; c.MaxConsumers != access.ConsumersOfStream || c.ConsumerLimits.InactiveThreshold != access.UnusedFor(c.Name) {
 		t.Errorf("the stream has no limits: %+v", c)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/access"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
 // TestAnAgentAnswersOnItsOwnSubject, with its own credentials. A call that no agent hears fails at
@@ -22,7 +23,7 @@ func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 	discovery, i := g.connect(t, events.ServiceDiscovery), g.issue(t, access.RoleAgent, 0)
 	ping := events.AgentSubject(i.Node, events.VerbPing)
 	call := func() (string, error) {
-		answer, err := discovery.Ports().Calls.Call(within(t, patience), ping, []byte("{}"))
+		answer, err := discovery.Ports().Calls.Call(jetstreamtest.Within(t, jetstreamtest.Patience), ping, []byte("{}"))
 		return string(answer), err
 	}
 	if _, err := call(); errcode.Of(err) != errcode.Unavailable {
@@ -37,15 +38,15 @@ func TestAnAgentAnswersOnItsOwnSubject(t *testing.T) {
 			return []byte(`"pong"`), nil
 		})
 	})
-	retry(t, "call", func(context.Context) error {
+	jetstreamtest.Retry(t, "call", func(context.Context) error {
 		answer, err := call()
 		if err == nil && answer != `"pong"` {
 			t.Errorf("answered %q", answer)
 		}
 		return err
 	})
-	_, err := discovery.Ports().Calls.Call(within(t, patience), ping, []byte("[]"))
-	wantCode(t, err, errcode.Invalid)
+	_, err := discovery.Ports().Calls.Call(jetstreamtest.Within(t, jetstreamtest.Patience), ping, []byte("[]"))
+	jetstreamtest.WantCode(t, err, errcode.Invalid)
 }
 
 // TestAnAgentThatAsksItselfMayPublishNoMore: a broker that lets a client answer what it receives
@@ -54,12 +55,12 @@ func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	discovery := g.connect(t, events.ServiceDiscovery)
-	all, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
-	must(t, err)
+	all, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix("_INBOX_all"), nats.UserCredentials(g.dir.Credentials("all")), nats.RootCAs(g.dir.CA()))
+	jetstreamtest.Must(t, err)
 	t.Cleanup(all.Close)
 	ask := func(subject, body string) string {
-		m, err := all.Request(subject, []byte(body), patience)
-		must(t, err)
+		m, err := all.Request(subject, []byte(body), jetstreamtest.Patience)
+		jetstreamtest.Must(t, err)
 		return string(m.Data)
 	}
 	var mu sync.Mutex
@@ -85,26 +86,26 @@ func TestAnAgentThatAsksItselfMayPublishNoMore(t *testing.T) {
 	for _, r := range []access.Role{access.RoleAgent, access.RoleParticipant} {
 		i := g.issue(t, r, 0)
 		v := &violations{all: map[string]bool{}}
-		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(v.note))
-		must(t, err)
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(v.note))
+		jetstreamtest.Must(t, err)
 		t.Cleanup(nc.Close)
 		own := events.NoticeSubject("x")
 		notices, err := nc.SubscribeSync(own)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		targets := []string{events.HeartbeatSubject("node-b"), "$JS.API.STREAM.DELETE." + events.StreamFacts}
 		for s := range stored {
 			targets = append(targets, s)
 		}
 		for _, s := range targets {
-			must(t, nc.PublishRequest(own, s, nil))
-			m, err := notices.NextMsg(patience)
-			must(t, err)
-			must(t, m.Respond([]byte("forged")))
-			await(t, string(r)+" is refused to publish to "+s, func() bool { return v.has(s) })
+			jetstreamtest.Must(t, nc.PublishRequest(own, s, nil))
+			m, err := notices.NextMsg(jetstreamtest.Patience)
+			jetstreamtest.Must(t, err)
+			jetstreamtest.Must(t, m.Respond([]byte("forged")))
+			jetstreamtest.Await(t, string(r)+" is refused to publish to "+s, func() bool { return v.has(s) })
 		}
 		// What it may publish arrives after all that.
 		before := heartbeats(i.Node)
-		await(t, "its own heartbeat is heard", func() bool {
+		jetstreamtest.Await(t, "its own heartbeat is heard", func() bool {
 			return nc.Publish(events.HeartbeatSubject(i.Node), nil) == nil && heartbeats(i.Node) > before
 		})
 		if heartbeats("node-b") > 0 {

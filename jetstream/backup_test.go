@@ -27,32 +27,12 @@ const backedUp = "regroup.evt.job.demo-1.submitted"
 func bare(t *testing.T) *jetstream.Conn {
 	t.Helper()
 	s, err := server.Start(server.Options{StoreDir: t.TempDir()})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(s.Shutdown)
-	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: s})
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{Server: s})
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
 	return c
-}
-
-// consume settles n messages of a durable consumer and returns their data.
-func consume(t *testing.T, c *jetstream.Conn, n int) (got []string) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(within(t, patience))
-	defer cancel()
-	err := c.Ports().Log.Consume(ctx, broker.Consumer{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{events.AllFacts}, Parallel: 1}, func(d broker.Delivery) {
-		if len(got) < n {
-			got = append(got, string(d.Data))
-			d.Ack()
-		}
-		if len(got) == n {
-			cancel()
-		}
-	})
-	if len(got) < n {
-		t.Fatalf("%d of %d facts, then: %v", len(got), n, err)
-	}
-	return got
 }
 
 // filled is a cluster of three servers with four facts, of which a consumer has settled two, and a
@@ -61,12 +41,12 @@ func filled(t *testing.T) (*jetstream.Conn, uint64) {
 	t.Helper()
 	s := jetstreamtest.Three(t)
 	for n := range 4 {
-		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
-		must(t, err)
+		_, err := s.Ports.Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), broker.Message{Subject: backedUp, ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		jetstreamtest.Must(t, err)
 	}
-	consume(t, s.Conn, 2)
-	revision, err := s.Ports.Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "demo-1", []byte("state"), 0)
-	must(t, err)
+	jetstreamtest.Consume(t, s.Conn, 2)
+	revision, err := s.Ports.Buckets.Bucket(events.BucketJobs).Save(jetstreamtest.Within(t, jetstreamtest.Patience), "demo-1", []byte("state"), 0)
+	jetstreamtest.Must(t, err)
 	return s.Conn, revision
 }
 
@@ -76,31 +56,31 @@ func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
 	t.Parallel()
 	from, revision := filled(t)
 	dir := filepath.Join(t.TempDir(), "backup")
-	made, err := from.Backup(within(t, patience), dir, "1.2.3")
-	must(t, err)
+	made, err := from.Backup(jetstreamtest.Within(t, jetstreamtest.Patience), dir, "1.2.3")
+	jetstreamtest.Must(t, err)
 	if made.Version != "1.2.3" || len(made.Streams) != len(events.Streams()) || made.Bytes() == 0 {
 		t.Errorf("the backup is %+v", made)
 	}
 	for file, want := range map[string]os.FileMode{"": 0o700, backup.ManifestFile: 0o600, "KV_jobs.snapshot": 0o600} {
 		info, err := os.Stat(filepath.Join(dir, file))
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%q has mode %o, want %o", file, got, want)
 		}
 	}
 	to := bare(t)
-	_, err = to.Restore(within(t, patience), dir, 1)
-	must(t, err)
-	must(t, to.Verify(within(t, patience)))
-	value, at, err := to.Ports().Buckets.Bucket(events.BucketJobs).Load(within(t, patience), "demo-1")
+	_, err = to.Restore(jetstreamtest.Within(t, jetstreamtest.Patience), dir, 1)
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Must(t, to.Verify(jetstreamtest.Within(t, jetstreamtest.Patience)))
+	value, at, err := to.Ports().Buckets.Bucket(events.BucketJobs).Load(jetstreamtest.Within(t, jetstreamtest.Patience), "demo-1")
 	if err != nil || string(value) != "state" || at != revision {
 		t.Errorf("the document is %q at %d, %v; want that of revision %d", value, at, err, revision)
 	}
-	if got := strings.Join(consume(t, to, 2), " "); got != "2 3" {
+	if got := strings.Join(jetstreamtest.Consume(t, to, 2), " "); got != "2 3" {
 		t.Errorf("the consumer goes on with %q, want 2 3", got)
 	}
 
-	_, err = to.Restore(within(t, patience), dir, 1)
+	_, err = to.Restore(jetstreamtest.Within(t, jetstreamtest.Patience), dir, 1)
 	if errcode.Of(err) != errcode.Conflict {
 		t.Errorf("restore over streams: %v, want Conflict", err)
 	}
@@ -109,7 +89,7 @@ func TestBackupOfThreeServersIsRestoredOnOne(t *testing.T) {
 			t.Errorf("the refusal does not name %s: %v", name, err)
 		}
 	}
-	if _, err := from.Backup(within(t, patience), dir, "1.2.3"); errcode.Of(err) != errcode.Conflict {
+	if _, err := from.Backup(jetstreamtest.Within(t, jetstreamtest.Patience), dir, "1.2.3"); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("backup into a directory that has one: %v, want Conflict", err)
 	}
 }
@@ -122,25 +102,25 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 	if _, err := backup.Check(dir); errcode.Of(err) != errcode.NotFound {
 		t.Errorf("a backup that is not there: %v, want NotFound", err)
 	}
-	_, err := s.Conn.Backup(within(t, patience), dir, "1.2.3")
-	must(t, err)
+	_, err := s.Conn.Backup(jetstreamtest.Within(t, jetstreamtest.Patience), dir, "1.2.3")
+	jetstreamtest.Must(t, err)
 	_, err = backup.Check(dir)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	changed := filepath.Join(dir, "KV_jobs.snapshot")
 	data, err := os.ReadFile(changed)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	data[len(data)/2] ^= 1
-	must(t, os.WriteFile(changed, data, 0o600))
-	must(t, os.Truncate(filepath.Join(dir, "KV_nodes.snapshot"), 1))
-	must(t, os.Remove(filepath.Join(dir, events.StreamFacts+".snapshot")))
+	jetstreamtest.Must(t, os.WriteFile(changed, data, 0o600))
+	jetstreamtest.Must(t, os.Truncate(filepath.Join(dir, "KV_nodes.snapshot"), 1))
+	jetstreamtest.Must(t, os.Remove(filepath.Join(dir, events.StreamFacts+".snapshot")))
 	to := bare(t)
-	_, err = to.Restore(within(t, patience), dir, 0)
+	_, err = to.Restore(jetstreamtest.Within(t, jetstreamtest.Patience), dir, 0)
 	for _, want := range []string{"KV_jobs.snapshot was changed", "KV_nodes.snapshot has 1 bytes", events.StreamFacts + ".snapshot"} {
 		if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want Invalid with %q", err, want)
 		}
 	}
-	if err := to.Verify(within(t, patience)); err == nil || !strings.Contains(err.Error(), events.StreamCommands+" does not exist") {
+	if err := to.Verify(jetstreamtest.Within(t, jetstreamtest.Patience)); err == nil || !strings.Contains(err.Error(), events.StreamCommands+" does not exist") {
 		t.Errorf("a damaged backup was restored: %v", err)
 	}
 }
@@ -150,8 +130,8 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 	t.Parallel()
 	s := jetstreamtest.One(t)
 	bucket := s.Ports.Buckets.Bucket(events.BucketRounds)
-	revision, err := bucket.Save(within(t, patience), "demo-1", []byte("state"), 0)
-	must(t, err)
+	revision, err := bucket.Save(jetstreamtest.Within(t, jetstreamtest.Patience), "demo-1", []byte("state"), 0)
+	jetstreamtest.Must(t, err)
 	background(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			next, err := bucket.Save(ctx, "demo-1", []byte("state"), revision)
@@ -165,7 +145,7 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 	// A busy machine may need longer for the first copies.
 	for limit := 2 * time.Second; ; limit *= 2 {
 		dir := filepath.Join(t.TempDir(), "backup")
-		_, err := s.Conn.Backup(within(t, limit), dir, "1.2.3")
+		_, err := s.Conn.Backup(jetstreamtest.Within(t, limit), dir, "1.2.3")
 		if errcode.Of(err) != errcode.Unavailable {
 			t.Fatalf("%v, want Unavailable", err)
 		}
@@ -175,7 +155,7 @@ func TestNoBackupWhileDocumentsChange(t *testing.T) {
 		if strings.Contains(err.Error(), "KV_rounds has changed") {
 			return
 		}
-		if limit > patience {
+		if limit > jetstreamtest.Patience {
 			t.Fatalf("%v, want that it is because of KV_rounds", err)
 		}
 	}
@@ -196,24 +176,24 @@ func TestABackupThatFailedBlocksNoOther(t *testing.T) {
 		t.Errorf("it has left %v, %v in a directory that was there before", left, err)
 	}
 	for _, name := range []string{"KV_jobs.snapshot", events.StreamFacts + ".snapshot", "." + backup.ManifestFile + "-123"} { // of one that was killed
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600))
+		jetstreamtest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600))
 	}
 	lock, err := os.Open(dir)
-	must(t, err)
-	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
-	if _, err := s.Conn.Backup(within(t, patience), dir, "1.2.3"); errcode.Of(err) != errcode.Conflict || !strings.Contains(err.Error(), "another backup") {
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	if _, err := s.Conn.Backup(jetstreamtest.Within(t, jetstreamtest.Patience), dir, "1.2.3"); errcode.Of(err) != errcode.Conflict || !strings.Contains(err.Error(), "another backup") {
 		t.Errorf("beside another one: %v, want Conflict", err)
 	}
-	must(t, lock.Close())
-	_, err = s.Conn.Backup(within(t, patience), dir, "1.2.3")
-	must(t, err)
+	jetstreamtest.Must(t, lock.Close())
+	_, err = s.Conn.Backup(jetstreamtest.Within(t, jetstreamtest.Patience), dir, "1.2.3")
+	jetstreamtest.Must(t, err)
 	_, err = backup.Check(dir)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 
 	others := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(others, "KV_jobs.snapshot"), []byte("half"), 0o600))
-	must(t, os.WriteFile(filepath.Join(others, "notes"), []byte("mine"), 0o600))
-	if _, err := s.Conn.Backup(within(t, patience), others, "1.2.3"); errcode.Of(err) != errcode.Conflict {
+	jetstreamtest.Must(t, os.WriteFile(filepath.Join(others, "KV_jobs.snapshot"), []byte("half"), 0o600))
+	jetstreamtest.Must(t, os.WriteFile(filepath.Join(others, "notes"), []byte("mine"), 0o600))
+	if _, err := s.Conn.Backup(jetstreamtest.Within(t, jetstreamtest.Patience), others, "1.2.3"); errcode.Of(err) != errcode.Conflict {
 		t.Errorf("beside a file of another program: %v, want Conflict", err)
 	}
 	if left, err := os.ReadDir(others); err != nil || len(left) != 2 {
@@ -236,8 +216,8 @@ func TestReadersComeAndGoDuringABackup(t *testing.T) {
 		})
 	}
 	for n := range 4 {
-		_, err := s.Conn.Backup(within(t, patience), filepath.Join(t.TempDir(), fmt.Sprint(n)), "1.2.3")
-		must(t, err)
+		_, err := s.Conn.Backup(jetstreamtest.Within(t, jetstreamtest.Patience), filepath.Join(t.TempDir(), fmt.Sprint(n)), "1.2.3")
+		jetstreamtest.Must(t, err)
 	}
 }
 
@@ -248,10 +228,10 @@ func TestTheOperatorBacksUp(t *testing.T) {
 	g.issue(t, access.RoleClient, 0)
 	g.issue(t, access.RoleOperator, 0)
 	dir := filepath.Join(t.TempDir(), "backup")
-	if _, err := g.connect(t, "test-client").Backup(within(t, 2*time.Second), dir, "1.2.3"); err == nil {
+	if _, err := g.connect(t, "test-client").Backup(jetstreamtest.Within(t, 2*time.Second), dir, "1.2.3"); err == nil {
 		t.Error("a client has made a backup")
 	}
-	must(t, os.RemoveAll(dir))
-	_, err := g.connect(t, "test-operator").Backup(within(t, patience), dir, "1.2.3")
-	must(t, err)
+	jetstreamtest.Must(t, os.RemoveAll(dir))
+	_, err := g.connect(t, "test-operator").Backup(jetstreamtest.Within(t, jetstreamtest.Patience), dir, "1.2.3")
+	jetstreamtest.Must(t, err)
 }

@@ -23,7 +23,7 @@ func TestAStoppedBrokerIsSeen(t *testing.T) {
 	name := s.Options[away].Name
 	copies := func() map[string]broker.ReplicaState {
 		all := map[string]broker.ReplicaState{}
-		for _, stream := range s.Ports.Brokers.Streams(within(t, patience)) {
+		for _, stream := range s.Ports.Brokers.Streams(jetstreamtest.Within(t, jetstreamtest.Patience)) {
 			if stream.Unknown != "" || len(stream.Replicas) != 3 {
 				return nil
 			}
@@ -43,24 +43,24 @@ func TestAStoppedBrokerIsSeen(t *testing.T) {
 		}
 	}
 	healthy := func(r broker.ReplicaState) bool { return r.Current && !r.Offline && r.Lag == 0 }
-	await(t, "every copy is current", every(healthy))
+	jetstreamtest.Await(t, "every copy is current", every(healthy))
 
 	s.Stop(away)
-	await(t, "every copy of "+name+" is offline", every(func(r broker.ReplicaState) bool { return r.Offline }))
+	jetstreamtest.Await(t, "every copy of "+name+" is offline", every(func(r broker.ReplicaState) bool { return r.Offline }))
 	const messages = 20
 	for i := range messages {
-		retry(t, "publish", func(ctx context.Context) error {
+		jetstreamtest.Retry(t, "publish", func(ctx context.Context) error {
 			_, err := s.Ports.Log.Publish(ctx, broker.Message{Subject: events.FactSubject("dev.regroup.job.a.v1", "job-a"), ID: fmt.Sprint(i)})
 			return err
 		})
 	}
-	await(t, "its copy of the facts is behind, and not current", func() bool {
+	jetstreamtest.Await(t, "its copy of the facts is behind, and not current", func() bool {
 		r := copies()[events.StreamFacts]
 		return r.Offline && !r.Current && r.Lag >= messages && r.SeenMS != nil && *r.SeenMS > 0
 	})
 
 	s.Start(t, away)
-	await(t, "every copy is current again", every(healthy))
+	jetstreamtest.Await(t, "every copy is current again", every(healthy))
 }
 
 // TestReadersSeeBacklogs: those who read may ask about the consumers of the services. Who may not
@@ -74,12 +74,12 @@ func TestReadersSeeBacklogs(t *testing.T) {
 		return service.Ports().Log.Consume(ctx, k, func(d broker.Delivery) { d.Ack() })
 	})
 	facts := func(c *jetstream.Conn) broker.StreamState {
-		all := c.Ports().Brokers.Streams(within(t, patience))
+		all := c.Ports().Brokers.Streams(jetstreamtest.Within(t, jetstreamtest.Patience))
 		return all[slices.Index(events.Streams(), events.StreamFacts)]
 	}
 	for _, r := range []access.Role{access.RoleClient, access.RoleViewer, access.RoleGateway} {
 		c := g.connect(t, g.issue(t, r, 0).Name)
-		await(t, "the consumer is known to a "+string(r), func() bool {
+		jetstreamtest.Await(t, "the consumer is known to a "+string(r), func() bool {
 			s := facts(c)
 			return s.Unknown == "" && len(s.Consumers) == 1 && s.Consumers[0] == broker.ConsumerState{Consumer: events.ServiceScheduler, Service: events.ServiceScheduler}
 		})
@@ -89,7 +89,7 @@ func TestReadersSeeBacklogs(t *testing.T) {
 		s := facts(agent)
 		return s.Unknown == "" && len(s.Consumers) > 0 && !slices.ContainsFunc(s.Consumers, func(c broker.ConsumerState) bool { return !strings.Contains(c.Unknown, "may not") })
 	}
-	await(t, "an agent sees that it may not know", mayNot)
+	jetstreamtest.Await(t, "an agent sees that it may not know", mayNot)
 	asks := func() int { return g.log.count("publish violation") }
 	if asked := asks(); !mayNot() || asked == 0 || asks() != asked {
 		t.Errorf("an agent has asked %d times, and then %d times", asked, asks())

@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/internal/durable"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
 // elsewhere is a machine that has a copy of a user's credentials.
@@ -25,8 +26,8 @@ func (g *guarded) elsewhere(t *testing.T, user string) (path string, copied func
 	copied = func() {
 		t.Helper()
 		text, err := os.ReadFile(g.dir.Credentials(user))
-		must(t, err)
-		must(t, durable.WriteFile(path, text))
+		jetstreamtest.Must(t, err)
+		jetstreamtest.Must(t, durable.WriteFile(path, text))
 	}
 	copied()
 	return path, copied
@@ -39,8 +40,8 @@ func (g *guarded) connectElsewhere(t *testing.T, r access.Role, log *slog.Logger
 	path, copied = g.elsewhere(t, i.Name)
 	o := g.options(i.Name)
 	o.Credentials, o.Logger = path, log
-	c, err := jetstream.Connect(within(t, patience), o)
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), o)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
 	return c, i, path, copied
 }
@@ -52,24 +53,24 @@ func TestChangedCredentialsAreUsedAtOnce(t *testing.T) {
 	g := newGuarded(t)
 	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, nil)
 	old, err := os.ReadFile(path)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 
 	_, err = g.dir.Rotate(i.Name, true)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	copied()
-	await(t, "it has connected with the new credentials", func() bool { return c.Connects() == 2 && c.Connected() })
-	retry(t, "ask", func(ctx context.Context) error { return c.Ready(ctx) })
+	jetstreamtest.Await(t, "it has connected with the new credentials", func() bool { return c.Connects() == 2 && c.Connected() })
+	jetstreamtest.Retry(t, "ask", func(ctx context.Context) error { return c.Ready(ctx) })
 
 	revoked := filepath.Join(t.TempDir(), "old.creds")
-	must(t, os.WriteFile(revoked, old, 0o600))
-	must(t, g.dir.RevokeOld(i.Name))
+	jetstreamtest.Must(t, os.WriteFile(revoked, old, 0o600))
+	jetstreamtest.Must(t, g.dir.RevokeOld(i.Name))
 	stale := g.options(i.Name)
 	stale.Credentials = revoked
-	await(t, "the old ones are refused", func() bool { return attempt(stale) != nil })
+	jetstreamtest.Await(t, "the old ones are refused", func() bool { return attempt(stale) != nil })
 	if c.Connects() != 2 || !c.Connected() {
 		t.Errorf("the end of the old credentials has cost a connection: %d", c.Connects())
 	}
-	must(t, c.Ready(within(t, patience)))
+	jetstreamtest.Must(t, c.Ready(jetstreamtest.Within(t, jetstreamtest.Patience)))
 }
 
 // TestCredentialsThatAreNotUsableChangeNothing: the connection of before stays, and the reason is
@@ -80,25 +81,25 @@ func TestCredentialsThatAreNotUsableChangeNothing(t *testing.T) {
 	logged := &lines{}
 	c, i, path, copied := g.connectElsewhere(t, access.RoleClient, logged.logger())
 	other, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	_, err = other.Issue(i, 0)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	stranger, err := os.ReadFile(other.Credentials(i.Name))
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	another, err := os.ReadFile(g.dir.Credentials("registry"))
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	for n, text := range [][]byte{stranger, another, []byte("-----BEGIN NATS USER JWT-----\nhalf")} {
-		must(t, os.WriteFile(path, text, 0o600))
-		await(t, "it says so", func() bool { return logged.count("not usable") == n+1 })
-		must(t, c.Ready(within(t, patience)))
+		jetstreamtest.Must(t, os.WriteFile(path, text, 0o600))
+		jetstreamtest.Await(t, "it says so", func() bool { return logged.count("not usable") == n+1 })
+		jetstreamtest.Must(t, c.Ready(jetstreamtest.Within(t, jetstreamtest.Patience)))
 	}
 	looks := g.log.count("authentication error")
-	must(t, os.WriteFile(path, stranger, 0o600))
-	await(t, "they are tried again", func() bool { return g.log.count("authentication error") > looks })
+	jetstreamtest.Must(t, os.WriteFile(path, stranger, 0o600))
+	jetstreamtest.Await(t, "they are tried again", func() bool { return g.log.count("authentication error") > looks })
 	_, err = g.dir.Rotate(i.Name, true)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	copied()
-	await(t, "the good ones are used", func() bool { return c.Connects() == 2 && c.Connected() })
+	jetstreamtest.Await(t, "the good ones are used", func() bool { return c.Connects() == 2 && c.Connected() })
 }
 
 // TestNothingIsLostWhileCredentialsChange: facts are published and followed over many changes.
@@ -120,18 +121,18 @@ func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
 	for range 3 {
 		before := c.Connects()
 		_, err := g.dir.Rotate(i.Name, false) // revokes the old ones too
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		copied()
 		for c.Connects() == before || !c.Connected() {
 			n := strconv.Itoa(len(want))
 			want = append(want, n)
-			retry(t, "publish", func(ctx context.Context) error {
+			jetstreamtest.Retry(t, "publish", func(ctx context.Context) error {
 				_, err := c.Ports().Log.Publish(ctx, broker.Message{Subject: events.FactSubject(events.JobSucceeded{}.Type(), "demo-1"), ID: n, Data: []byte(n)})
 				return err
 			})
 		}
 	}
-	await(t, "all have arrived, once and in their order", func() bool {
+	jetstreamtest.Await(t, "all have arrived, once and in their order", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Equal(got, want)

@@ -63,15 +63,15 @@ func startReaders(t *testing.T, p broker.Ports) readers {
 // publish publishes a word to every reader and waits until all have received it.
 func (r readers) publish(t *testing.T, p broker.Ports, word string, revision uint64) uint64 {
 	t.Helper()
-	retry(t, "publish", func(ctx context.Context) error {
+	jetstreamtest.Retry(t, "publish", func(ctx context.Context) error {
 		_, err := p.Log.Publish(ctx, broker.Message{Subject: fact("job-a"), ID: word, Data: []byte(word)})
 		return err
 	})
-	retry(t, "launch", func(ctx context.Context) error {
+	jetstreamtest.Retry(t, "launch", func(ctx context.Context) error {
 		_, err := p.Log.Publish(ctx, broker.Message{Subject: events.LaunchSubject("node-a", "job-a"), ID: word, Data: []byte(word)})
 		return err
 	})
-	retry(t, "save", func(ctx context.Context) error {
+	jetstreamtest.Retry(t, "save", func(ctx context.Context) error {
 		rev, err := p.Buckets.Bucket(events.BucketJobs).Save(ctx, "job-a", []byte(word), revision)
 		if errors.Is(err, errcode.ErrConflict) { // an attempt whose answer was lost had succeeded
 			value, at, err := p.Buckets.Bucket(events.BucketJobs).Load(ctx, "job-a")
@@ -92,9 +92,9 @@ func (r readers) publish(t *testing.T, p broker.Ports, word string, revision uin
 	}
 	for next(t, r.watched, "watch receives "+word) != "job-a="+word {
 	}
-	end := time.Now().Add(patience)
+	end := time.Now().Add(jetstreamtest.Patience)
 	for received := false; !received; { // a signal may be lost, the next one is not
-		must(t, p.Signals.Send(events.NoticeSubject("job-a"), []byte(word)))
+		jetstreamtest.Must(t, p.Signals.Send(events.NoticeSubject("job-a"), []byte(word)))
 		select {
 		case got := <-r.received:
 			received = got == word
@@ -119,7 +119,7 @@ func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
 		}
 		s.Start(t, 0)
 		var value []byte
-		retry(t, "load", func(ctx context.Context) (err error) {
+		jetstreamtest.Retry(t, "load", func(ctx context.Context) (err error) {
 			value, _, err = s.Ports.Buckets.Bucket(events.BucketJobs).Load(ctx, "job-a")
 			return err
 		})
@@ -128,7 +128,7 @@ func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
 		}
 		rev = r.publish(t, s.Ports, fmt.Sprint("after ", i), rev)
 	}
-	must(t, s.Conn.Verify(within(t, patience)))
+	jetstreamtest.Must(t, s.Conn.Verify(jetstreamtest.Within(t, jetstreamtest.Patience)))
 }
 
 func TestLostLeaderLosesNoDocument(t *testing.T) {
@@ -140,7 +140,7 @@ func TestLostLeaderLosesNoDocument(t *testing.T) {
 	s.Stop(leader)
 	var value []byte
 	var at uint64
-	retry(t, "load", func(ctx context.Context) (err error) {
+	jetstreamtest.Retry(t, "load", func(ctx context.Context) (err error) {
 		value, at, err = s.Ports.Buckets.Bucket(events.BucketJobs).Load(ctx, "job-a")
 		return err
 	})
@@ -169,7 +169,7 @@ func TestBothConflictCodesAreConflict(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range writers {
 			wg.Go(func() {
-				rev, err := b[i].Save(within(t, patience), "job-a", fmt.Appendf(nil, "%d/%d", round, i), revision)
+				rev, err := b[i].Save(jetstreamtest.Within(t, jetstreamtest.Patience), "job-a", fmt.Appendf(nil, "%d/%d", round, i), revision)
 				switch {
 				case err == nil:
 					wins.Add(1)
@@ -188,7 +188,7 @@ func TestBothConflictCodesAreConflict(t *testing.T) {
 		// The same race without the adapter shows the refusals that it handles.
 		for i := range writers {
 			wg.Go(func() {
-				ack, err := j.Publish(within(t, patience), "$KV.rounds.raw", []byte{byte(i)}, js.WithExpectLastSequencePerSubject(rawRevision))
+				ack, err := j.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), "$KV.rounds.raw", []byte{byte(i)}, js.WithExpectLastSequencePerSubject(rawRevision))
 				mu.Lock()
 				defer mu.Unlock()
 				var api *js.APIError
@@ -220,7 +220,7 @@ type mutable struct {
 func newMutable(t *testing.T, upstream string) *mutable {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	m := &mutable{listener: l}
 	m.wg.Go(func() {
 		for {
@@ -273,43 +273,43 @@ func TestSaveWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	s := jetstreamtest.One(t)
 	wire := newMutable(t, strings.TrimPrefix(s.URL(), "nats://"))
-	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: "nats://" + wire.listener.Addr().String()})
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{URL: "nats://" + wire.listener.Addr().String()})
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
 	b := c.Ports().Buckets.Bucket(events.BucketJobs)
-	first, err := b.Save(within(t, patience), "job-a", []byte("one"), 0)
-	must(t, err)
+	first, err := b.Save(jetstreamtest.Within(t, jetstreamtest.Patience), "job-a", []byte("one"), 0)
+	jetstreamtest.Must(t, err)
 	wire.mute.Store(true)
 	began := time.Now()
-	_, err = b.Save(within(t, patience), "job-a", []byte("two"), first)
-	wantCode(t, err, errcode.Unavailable)             // not Conflict: the outcome is unknown
-	if took := time.Since(began); took > patience/2 { // it has a limit of its own
+	_, err = b.Save(jetstreamtest.Within(t, jetstreamtest.Patience), "job-a", []byte("two"), first)
+	jetstreamtest.WantCode(t, err, errcode.Unavailable)             // not Conflict: the outcome is unknown
+	if took := time.Since(began); took > jetstreamtest.Patience/2 { // it has a limit of its own
 		t.Errorf("the answer was waited for %v", took)
 	}
 	wire.mute.Store(false)
 	wire.silence()
 	var value []byte
 	var at uint64
-	retry(t, "load", func(ctx context.Context) (err error) {
+	jetstreamtest.Retry(t, "load", func(ctx context.Context) (err error) {
 		value, at, err = b.Load(ctx, "job-a")
 		return err
 	})
 	if string(value) != "two" || at == first {
 		t.Fatalf("read back %q at %d: the save had landed", value, at)
 	}
-	_, err = b.Save(within(t, patience), "job-a", []byte("two"), first)
-	wantCode(t, err, errcode.Conflict)
+	_, err = b.Save(jetstreamtest.Within(t, jetstreamtest.Patience), "job-a", []byte("two"), first)
+	jetstreamtest.WantCode(t, err, errcode.Conflict)
 }
 
 func TestOversizedPayloadsAreRefusedBeforeTheyAreSent(t *testing.T) {
 	t.Parallel()
 	s := jetstreamtest.One(t)
 	big := make([]byte, 1<<20+1)
-	_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: big})
-	wantCode(t, err, errcode.TooLarge)
-	_, err = s.Ports.Calls.Call(within(t, patience), events.RequestSubject("a", "b"), big)
-	wantCode(t, err, errcode.TooLarge)
-	wantCode(t, s.Ports.Signals.Send("regroup.sig.a", big), errcode.TooLarge)
+	_, err := s.Ports.Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), broker.Message{Subject: fact("job-a"), Data: big})
+	jetstreamtest.WantCode(t, err, errcode.TooLarge)
+	_, err = s.Ports.Calls.Call(jetstreamtest.Within(t, jetstreamtest.Patience), events.RequestSubject("a", "b"), big)
+	jetstreamtest.WantCode(t, err, errcode.TooLarge)
+	jetstreamtest.WantCode(t, s.Ports.Signals.Send("regroup.sig.a", big), errcode.TooLarge)
 	// The caller gets an error for an answer that is too large.
 	background(t, func(ctx context.Context) error {
 		return s.Ports.Calls.Serve(ctx, "regroup.req.a.big", "", func(context.Context, []byte) ([]byte, error) { return big, nil })
@@ -330,13 +330,13 @@ func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
 	for i := range large {
 		large[i] = byte(i * 7)
 	}
-	_, err := s.Ports.Buckets.Bucket(events.BucketRounds).Save(within(t, patience), "job-a", large, 0)
-	must(t, err)
+	_, err := s.Ports.Buckets.Bucket(events.BucketRounds).Save(jetstreamtest.Within(t, jetstreamtest.Patience), "job-a", large, 0)
+	jetstreamtest.Must(t, err)
 	for i := range 3 {
-		c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: s.Server(i)})
-		must(t, err)
-		got, _, err := c.Ports().Buckets.Bucket(events.BucketRounds).Load(within(t, patience), "job-a")
-		must(t, err)
+		c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{Server: s.Server(i)})
+		jetstreamtest.Must(t, err)
+		got, _, err := c.Ports().Buckets.Bucket(events.BucketRounds).Load(jetstreamtest.Within(t, jetstreamtest.Patience), "job-a")
+		jetstreamtest.Must(t, err)
 		if string(got) != string(large) {
 			t.Errorf("server %d gave %d other bytes", i, len(got))
 		}
@@ -347,16 +347,16 @@ func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
 func TestMissingPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	must(t, os.WriteFile(conf, []byte(`authorization { users = [ { user: a, password: b, permissions: { publish: { deny: "regroup.evt.>" } } } ] }`), 0o600))
+	jetstreamtest.Must(t, os.WriteFile(conf, []byte(`authorization { users = [ { user: a, password: b, permissions: { publish: { deny: "regroup.evt.>" } } } ] }`), 0o600))
 	server, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(server.Shutdown)
-	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: strings.Replace(server.ClientURL(), "nats://", "nats://a:b@", 1)})
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{URL: strings.Replace(server.ClientURL(), "nats://", "nats://a:b@", 1)})
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
-	must(t, c.Ensure(within(t, patience), 1))
-	_, err = c.Ports().Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: []byte("x")})
-	wantCode(t, err, errcode.Invalid)
+	jetstreamtest.Must(t, c.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
+	_, err = c.Ports().Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), broker.Message{Subject: fact("job-a"), Data: []byte("x")})
+	jetstreamtest.WantCode(t, err, errcode.Invalid)
 	if !strings.Contains(err.Error(), "may not publish") {
 		t.Errorf("the reason is missing: %v", err)
 	}
@@ -365,13 +365,13 @@ func TestMissingPermissionIsReported(t *testing.T) {
 // retryCode retries while there is no server yet, then expects the code.
 func retryCode(t *testing.T, code errcode.Code, do func(ctx context.Context) error) {
 	t.Helper()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(jetstreamtest.Patience)
 	for {
-		err := do(within(t, patience))
+		err := do(jetstreamtest.Within(t, jetstreamtest.Patience))
 		if errors.Is(err, errcode.ErrUnavailable) && time.Now().Before(end) {
 			continue
 		}
-		wantCode(t, err, code)
+		jetstreamtest.WantCode(t, err, code)
 		return
 	}
 }
@@ -383,12 +383,12 @@ func TestAServerSaysWhetherItHasCaughtUp(t *testing.T) {
 	s := jetstreamtest.Three(t)
 	away := (s.Leader(t, events.StreamFacts) + 1) % 3
 	s.Stop(away)
-	retry(t, "publish", func(ctx context.Context) error {
+	jetstreamtest.Retry(t, "publish", func(ctx context.Context) error {
 		_, err := s.Ports.Log.Publish(ctx, broker.Message{Subject: fact("job-a"), ID: "1", Data: []byte("1")})
 		return err
 	})
 	s.Start(t, away)
-	eventstest.Eventually(t, patience, "the server has caught up", func() bool { return s.Server(away).CaughtUp() == nil })
+	eventstest.Eventually(t, jetstreamtest.Patience, "the server has caught up", func() bool { return s.Server(away).CaughtUp() == nil })
 	if !s.Server(away).Holds(events.StreamFacts) {
 		t.Error("it lacks the facts")
 	}
@@ -397,5 +397,5 @@ func TestAServerSaysWhetherItHasCaughtUp(t *testing.T) {
 			s.Stop(other)
 		}
 	}
-	eventstest.Eventually(t, patience, "the server that is alone says so", func() bool { return errcode.Of(s.Server(away).CaughtUp()) == errcode.Unavailable })
+	eventstest.Eventually(t, jetstreamtest.Patience, "the server that is alone says so", func() bool { return errcode.Of(s.Server(away).CaughtUp()) == errcode.Unavailable })
 }

@@ -42,19 +42,19 @@ type guarded struct {
 func newGuarded(t *testing.T, change ...func(*server.Options)) *guarded {
 	t.Helper()
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	g := &guarded{dir: dir, log: &lines{}}
 	o := server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), LockOut: 2 * time.Second, Logger: g.log.logger()}
 	for _, f := range change {
 		f(&o)
 	}
 	g.server, err = server.Start(o)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(g.server.Shutdown)
-	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: g.server, Credentials: dir.Credentials("operator")})
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{Server: g.server, Credentials: dir.Credentials("operator")})
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
-	must(t, c.Ensure(within(t, patience), 1))
+	jetstreamtest.Must(t, c.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 	return g
 }
 
@@ -66,7 +66,7 @@ func (g *guarded) issue(t *testing.T, r access.Role, expires time.Duration) acce
 		i.Node = "node-a"
 	}
 	_, err := g.dir.Issue(i, expires)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	return i
 }
 
@@ -76,15 +76,15 @@ func (g *guarded) options(user string) jetstream.ConnectOptions {
 
 func (g *guarded) connect(t *testing.T, user string) *jetstream.Conn {
 	t.Helper()
-	c, err := jetstream.Connect(within(t, patience), g.options(user))
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), g.options(user))
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
 
 // attempt makes one connection, as jetstream.Connect does again and again.
 func attempt(o jetstream.ConnectOptions) error {
-	opts := []nats.Option{nats.Timeout(patience)}
+	opts := []nats.Option{nats.Timeout(jetstreamtest.Patience)}
 	if o.RootCA != "" {
 		opts = append(opts, nats.RootCAs(o.RootCA))
 	}
@@ -139,7 +139,7 @@ func probes(t *testing.T) []string {
 				i.Node = node
 			}
 			p, err := access.Of(i)
-			must(t, err)
+			jetstreamtest.Must(t, err)
 			for _, s := range slices.Concat(p.Publish, p.Deny, p.Subscribe) {
 				all[concrete(s)] = true
 			}
@@ -203,21 +203,21 @@ func TestTheBrokerEnforcesEveryPermission(t *testing.T) {
 		t.Run(string(r), func(t *testing.T) {
 			i := g.issue(t, r, 0)
 			may, err := access.Of(i)
-			must(t, err)
+			jetstreamtest.Must(t, err)
 			refused := &violations{all: map[string]bool{}}
-			nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
-			must(t, err)
+			nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()), nats.ErrorHandler(refused.note))
+			jetstreamtest.Must(t, err)
 			defer nc.Close()
 			const last = "the.last.one"
 			for _, s := range append(slices.Clone(all), last) {
-				must(t, nc.Publish(s, nil))
+				jetstreamtest.Must(t, nc.Publish(s, nil))
 				sub, err := nc.SubscribeSync(s)
-				must(t, err)
-				must(t, nc.Flush())
+				jetstreamtest.Must(t, err)
+				jetstreamtest.Must(t, nc.Flush())
 				_ = sub.Unsubscribe() // a refused one is gone already
 			}
-			must(t, nc.Flush())
-			await(t, "the last subject is refused", func() bool { return refused.has(last) && refused.has("s "+last) })
+			jetstreamtest.Must(t, nc.Flush())
+			jetstreamtest.Await(t, "the last subject is refused", func() bool { return refused.has(last) && refused.has("s "+last) })
 			permitted := 0
 			for _, s := range all {
 				if got, want := !refused.has(s), may.MayPublish(s); got != want {
@@ -244,22 +244,22 @@ func TestStrangersAreRefused(t *testing.T) {
 	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA()})
 	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA(), Secret: "guessed"})
 	other, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	refuses(t, jetstream.ConnectOptions{URL: g.server.ClientURL(), RootCA: g.dir.CA(), Credentials: other.Credentials("all")})
 	for life := 4 * time.Second; ; life *= 2 {
 		i := access.Identity{Role: access.RoleClient, Name: "lives-" + life.String()}
 		_, err = g.dir.Issue(i, life)
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		last := time.Now().Add(life + time.Second)
-		c, err := jetstream.Connect(within(t, life+time.Second), g.options(i.Name))
-		if err != nil && life < patience { // a busy machine may take longer to connect
+		c, err := jetstream.Connect(jetstreamtest.Within(t, life+time.Second), g.options(i.Name))
+		if err != nil && life < jetstreamtest.Patience { // a busy machine may take longer to connect
 			continue
 		}
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		t.Cleanup(c.Close)
-		await(t, "the connection of an expired user ends", func() bool { return !c.Connected() })
+		jetstreamtest.Await(t, "the connection of an expired user ends", func() bool { return !c.Connected() })
 		// Claims are valid until the end of their last second.
-		await(t, "the last second is over", func() bool { return time.Now().After(last) })
+		jetstreamtest.Await(t, "the last second is over", func() bool { return time.Now().After(last) })
 		refuses(t, g.options(i.Name))
 		return
 	}
@@ -273,26 +273,26 @@ func TestARevokedUserIsDisconnected(t *testing.T) {
 	i := g.issue(t, access.RoleClient, 0)
 	old := filepath.Join(t.TempDir(), "old.creds")
 	text, err := os.ReadFile(g.dir.Credentials(i.Name))
-	must(t, err)
-	must(t, os.WriteFile(old, text, 0o600))
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Must(t, os.WriteFile(old, text, 0o600))
 	c := g.connect(t, i.Name)
 	bystander := g.connect(t, "registry")
 
 	_, err = g.dir.Rotate(i.Name, false)
-	must(t, err)
-	await(t, "the rotated user has connected again", func() bool { return c.Connects() > 1 && c.Connected() })
-	retry(t, "ask", func(ctx context.Context) error { return c.Ready(ctx) })
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Await(t, "the rotated user has connected again", func() bool { return c.Connects() > 1 && c.Connected() })
+	jetstreamtest.Retry(t, "ask", func(ctx context.Context) error { return c.Ready(ctx) })
 	o := g.options(i.Name)
 	o.Credentials = old
 	refuses(t, o)
 
-	must(t, g.dir.Revoke(i.Name))
-	await(t, "the revoked user is disconnected", func() bool { return !c.Connected() })
+	jetstreamtest.Must(t, g.dir.Revoke(i.Name))
+	jetstreamtest.Await(t, "the revoked user is disconnected", func() bool { return !c.Connected() })
 	refuses(t, g.options(i.Name))
 	if bystander.Connects() != 1 || !bystander.Connected() {
 		t.Errorf("another user has connected %d times", bystander.Connects())
 	}
-	wantCode(t, g.dir.Revoke(i.Name), errcode.NotFound)
+	jetstreamtest.WantCode(t, g.dir.Revoke(i.Name), errcode.NotFound)
 }
 
 // TestARefusedUserSaysSoOnce, however often it tries again, and until it is admitted again.
@@ -303,29 +303,29 @@ func TestARefusedUserSaysSoOnce(t *testing.T) {
 	logged := &lines{}
 	o := g.options(i.Name)
 	o.Logger = logged.logger()
-	c, err := jetstream.Connect(within(t, patience), o)
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), o)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
-	must(t, g.dir.Revoke(i.Name))
+	jetstreamtest.Must(t, g.dir.Revoke(i.Name))
 	before := g.log.count("authentication error")
-	await(t, "it was refused twice, and knows", func() bool {
+	jetstreamtest.Await(t, "it was refused twice, and knows", func() bool {
 		return g.log.count("authentication error") >= before+2 && logged.count("refuses the credentials") > 0
 	})
 	if n := logged.count("refuses the credentials"); n != 1 || logged.count("nats reports an error") != 0 {
 		t.Errorf("it says so %d times:\n%s", n, logged.text.String())
 	}
 	for limit := time.Second; ; limit *= 2 { // it tries until then, and a try takes time on a busy machine
-		if _, err := jetstream.Connect(within(t, limit), g.options(i.Name)); errors.Is(err, jetstream.ErrRefused) {
+		if _, err := jetstream.Connect(jetstreamtest.Within(t, limit), g.options(i.Name)); errors.Is(err, jetstream.ErrRefused) {
 			break
-		} else if err == nil || limit > patience {
+		} else if err == nil || limit > jetstreamtest.Patience {
 			t.Fatalf("%v, want %v", err, jetstream.ErrRefused)
 		}
 	}
 	_, err = g.dir.Issue(i, 0)
-	must(t, err)
-	await(t, "it is admitted with another key in the file", func() bool { return c.Connected() })
-	must(t, g.dir.Revoke(i.Name))
-	await(t, "it says so again", func() bool { return logged.count("refuses the credentials") == 2 })
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Await(t, "it is admitted with another key in the file", func() bool { return c.Connected() })
+	jetstreamtest.Must(t, g.dir.Revoke(i.Name))
+	jetstreamtest.Await(t, "it says so again", func() bool { return logged.count("refuses the credentials") == 2 })
 }
 
 // TestNobodyWritesThroughAnAnswer: the sender of a request decides where the answer goes, and the
@@ -341,14 +341,14 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 	})
 	c := g.connect(t, viewer.Name)
 	call := func() {
-		retry(t, "call", func(ctx context.Context) error {
+		jetstreamtest.Retry(t, "call", func(ctx context.Context) error {
 			_, err := c.Ports().Calls.Call(ctx, subject, nil)
 			return err
 		})
 	}
 	call()
-	nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.UserCredentials(g.dir.Credentials(viewer.Name)), nats.RootCAs(g.dir.CA()))
-	must(t, err)
+	nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.UserCredentials(g.dir.Credentials(viewer.Name)), nats.RootCAs(g.dir.CA()))
+	jetstreamtest.Must(t, err)
 	defer nc.Close()
 	stored := map[string]string{
 		events.BucketSubject(events.BucketJobs, "demo-1"):          events.BucketStream(events.BucketJobs),
@@ -356,13 +356,13 @@ func TestNobodyWritesThroughAnAnswer(t *testing.T) {
 		events.FactSubject(events.WorkerExited{}.Type(), "demo-1"): events.StreamFacts,
 	}
 	for s := range stored {
-		must(t, nc.PublishRequest(subject, s, nil))
+		jetstreamtest.Must(t, nc.PublishRequest(subject, s, nil))
 	}
-	must(t, nc.Flush())
+	jetstreamtest.Must(t, nc.Flush())
 	call() // the service has handled those before it
 	for s, stream := range stored {
-		_, err := registry.Ports().Log.Last(within(t, patience), stream, s)
-		wantCode(t, err, errcode.NotFound)
+		_, err := registry.Ports().Log.Last(jetstreamtest.Within(t, jetstreamtest.Patience), stream, s)
+		jetstreamtest.WantCode(t, err, errcode.NotFound)
 	}
 }
 
@@ -375,22 +375,22 @@ func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
 	g := newGuarded(t)
 	registry := g.connect(t, "registry")
 	fact, err := cloudevent.Encode(events.Event{ID: "1", Source: "/regroup/registry", Entity: "demo-1", Time: time.Now(), Body: events.JobRemoved{Job: "demo-1"}})
-	must(t, err)
-	_, err = registry.Ports().Log.Publish(within(t, patience), fact)
-	must(t, err)
+	jetstreamtest.Must(t, err)
+	_, err = registry.Ports().Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), fact)
+	jetstreamtest.Must(t, err)
 	connect := func(r access.Role) (*nats.Conn, access.Identity) {
 		i := g.issue(t, r, 0)
-		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
-		must(t, err)
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.CustomInboxPrefix(i.InboxPrefix()), nats.UserCredentials(g.dir.Credentials(i.Name)), nats.RootCAs(g.dir.CA()))
+		jetstreamtest.Must(t, err)
 		t.Cleanup(nc.Close)
 		return nc, i
 	}
 	agent, _ := connect(access.RoleAgent)
 	launches, err := agent.SubscribeSync(events.LaunchSubject("node-a", "*"))
-	must(t, err)
-	must(t, agent.Flush())
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Must(t, agent.Flush())
 	stored := func(bucket, key string) bool {
-		_, err := registry.Ports().Log.Last(within(t, patience), events.BucketStream(bucket), events.BucketSubject(bucket, key))
+		_, err := registry.Ports().Log.Last(jetstreamtest.Within(t, jetstreamtest.Patience), events.BucketStream(bucket), events.BucketSubject(bucket, key))
 		return err == nil
 	}
 	asked := make(chan string, 100)
@@ -403,15 +403,15 @@ func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
 	})
 	for _, r := range []access.Role{access.RoleViewer, access.RoleClient, access.RoleParticipant} {
 		nc, i := connect(r)
-		retry(t, "call", func(ctx context.Context) error {
+		jetstreamtest.Retry(t, "call", func(ctx context.Context) error {
 			_, err := nc.RequestWithContext(ctx, request, []byte("honest"))
 			return err
 		})
 		deliver := func(n int, subject string) {
 			name := fmt.Sprintf("%s-%d", r, n)
 			create := fmt.Sprintf(`{"stream_name": %q, "config": {"name": %q, "deliver_subject": %q, "deliver_policy": "all", "ack_policy": "none"}}`, events.StreamFacts, name, subject)
-			m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+name, []byte(create), patience)
-			must(t, err)
+			m, err := nc.Request("$JS.API.CONSUMER.CREATE."+events.StreamFacts+"."+name, []byte(create), jetstreamtest.Patience)
+			jetstreamtest.Must(t, err)
 			if strings.Contains(string(m.Data), `"error"`) {
 				t.Fatalf("%s", m.Data)
 			}
@@ -420,14 +420,14 @@ func TestWhatTheBrokerDoesNotPrevent(t *testing.T) {
 		deliver(2, events.LaunchSubject("node-a", "forged"))
 		deliver(3, request)
 		own, err := nc.SubscribeSync(i.InboxPrefix() + ".x")
-		must(t, err)
-		must(t, nc.Flush())
+		jetstreamtest.Must(t, err)
+		jetstreamtest.Must(t, nc.Flush())
 		deliver(4, i.InboxPrefix()+".x")
-		if _, err := own.NextMsg(patience); err != nil { // the last of the four works
+		if _, err := own.NextMsg(jetstreamtest.Patience); err != nil { // the last of the four works
 			t.Fatalf("%s: %v", r, err)
 		}
-		_, err = nc.Request(request, []byte("honest"), patience)
-		must(t, err)
+		_, err = nc.Request(request, []byte("honest"), jetstreamtest.Patience)
+		jetstreamtest.Must(t, err)
 	}
 	for len(asked) > 0 {
 		if got := <-asked; got != "honest" {
@@ -452,13 +452,13 @@ func TestCertificatesAreReplaced(t *testing.T) {
 			shown = s.PeerCertificates[0].SerialNumber.String()
 			return nil
 		}}
-		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(patience), nats.UserCredentials(g.dir.Credentials("registry")), nats.Secure(o))
-		must(t, err)
+		nc, err := nats.Connect(g.server.ClientURL(), nats.Timeout(jetstreamtest.Patience), nats.UserCredentials(g.dir.Credentials("registry")), nats.Secure(o))
+		jetstreamtest.Must(t, err)
 		nc.Close()
 		return shown
 	}
 	before := serial()
-	must(t, g.dir.Certify([]string{"127.0.0.1"}))
+	jetstreamtest.Must(t, g.dir.Certify([]string{"127.0.0.1"}))
 	if after := serial(); after == before || after == "" {
 		t.Errorf("the certificate %q is still shown", after)
 	}
@@ -471,16 +471,16 @@ func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
 	g := newGuarded(t)
 	o := g.options("discovery")
 	o.System = server.System{Credentials: g.dir.Credentials(identity.SystemUser)}
-	c, err := jetstream.Connect(within(t, patience), o)
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), o)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
 	ends, ready := make(chan broker.Link, 16), make(chan struct{})
 	background(t, func(ctx context.Context) error {
 		return c.Ports().Links.Ends(ctx, func(l broker.Link) { ends <- l }, func() { close(ready) })
 	})
 	next(t, ready, "the reports are heard")
-	other, err := jetstream.Connect(within(t, patience), g.options("registry"))
-	must(t, err)
+	other, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), g.options("registry"))
+	jetstreamtest.Must(t, err)
 	link := other.Ports().Links.Own()
 	other.Close()
 	for !link.Same(next(t, ends, "the end of the connection is reported")) {
@@ -492,12 +492,12 @@ func TestDiscoveryHearsOfClosedConnections(t *testing.T) {
 func TestRoutesAskForThePassword(t *testing.T) {
 	t.Parallel()
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	log := &lines{}
 	var route string
 	start := func(name string, c server.Cluster) *server.Server {
 		s, err := server.Start(server.Options{Name: name, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: c, Logger: log.logger()})
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		t.Cleanup(s.Shutdown)
 		return s
 	}
@@ -505,20 +505,20 @@ func TestRoutesAskForThePassword(t *testing.T) {
 	route = addresses[0]
 	first := start("one", server.Cluster{Name: "test", Listen: route, First: true})
 	start("two", server.Cluster{Name: "test", Listen: addresses[1], Routes: []string{route}})
-	await(t, "the second broker is in the cluster", func() bool { return len(first.Peers()) == 2 })
+	jetstreamtest.Await(t, "the second broker is in the cluster", func() bool { return len(first.Peers()) == 2 })
 	host, port := "127.0.0.1", 0
 	_, err = fmt.Sscanf(route, host+":%d", &port)
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	for name, password := range map[string]string{"without": "", "another": "guessed"} {
 		stranger, err := natsserver.NewServer(&natsserver.Options{
 			ServerName: "stranger-" + name, Host: host, Port: natsserver.RANDOM_PORT, NoLog: true, NoSigs: true,
 			Cluster: natsserver.ClusterOpts{Name: "test", Host: host, Port: natsserver.RANDOM_PORT, TLSConfig: routeTLS(t, dir), TLSTimeout: 5},
 			Routes:  natsserver.RoutesFromStr("nats-route://system:" + password + "@" + route),
 		})
-		must(t, err)
+		jetstreamtest.Must(t, err)
 		refusals := log.count("authentication error")
 		stranger.Start()
-		await(t, "the stranger is refused", func() bool { return log.count("authentication error") > refusals })
+		jetstreamtest.Await(t, "the stranger is refused", func() bool { return log.count("authentication error") > refusals })
 		stranger.Shutdown()
 		stranger.WaitForShutdown()
 	}
@@ -528,7 +528,7 @@ func TestRoutesAskForThePassword(t *testing.T) {
 func routeTLS(t *testing.T, dir identity.Dir) *tls.Config {
 	t.Helper()
 	c, err := dir.RouteTLS()
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.GetCertificate(nil) }
 	return c
 }
@@ -536,8 +536,8 @@ func routeTLS(t *testing.T, dir identity.Dir) *tls.Config {
 // TestOnlyOwnersReadTheDirectory: every file of it.
 func TestOnlyOwnersReadTheDirectory(t *testing.T) {
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
-	must(t, err)
-	must(t, filepath.WalkDir(dir.Path(), func(path string, e os.DirEntry, err error) error {
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Must(t, filepath.WalkDir(dir.Path(), func(path string, e os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -548,16 +548,16 @@ func TestOnlyOwnersReadTheDirectory(t *testing.T) {
 		return err
 	}))
 	text, err := os.ReadFile(dir.CA())
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	if !x509.NewCertPool().AppendCertsFromPEM(text) {
 		t.Error("the authority has no certificate")
 	}
 	_, err = identity.Init(dir.Path(), nil)
-	wantCode(t, err, errcode.Conflict)
+	jetstreamtest.WantCode(t, err, errcode.Conflict)
 	_, err = dir.Issue(access.Identity{Role: access.RoleClient, Name: "registry"}, 0)
-	wantCode(t, err, errcode.Conflict)
+	jetstreamtest.WantCode(t, err, errcode.Conflict)
 	_, err = identity.Open(t.TempDir())
-	wantCode(t, err, errcode.NotFound)
+	jetstreamtest.WantCode(t, err, errcode.NotFound)
 }
 
 // lines is a log that can be searched.

@@ -129,7 +129,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(i), uint64(made.Load())))
 				known := map[string]uint64{}
 				good := 0
-				end := time.Now().Add(patience)
+				end := time.Now().Add(jetstreamtest.Patience)
 				for n := 0; (n < *operations || good < *operations/4) && time.Now().Before(end); n++ {
 					d := deed{key: fmt.Sprint("job-", r.IntN(keys))}
 					d.expected = known[d.key]
@@ -186,7 +186,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 		codes[o.Output.(deed).code]++
 	}
 	t.Logf("%d operations in %v by code %v, outcome unknown of %d", len(log.history), time.Since(log.began).Round(time.Millisecond), codes, log.unknown)
-	result, info := porcupine.CheckOperationsVerbose(documents(), log.history, patience)
+	result, info := porcupine.CheckOperationsVerbose(documents(), log.history, jetstreamtest.Patience)
 	if result != porcupine.Ok {
 		t.Errorf("the history is %s; for each key, what follows on as much of it as is possible:", result)
 		explain(t, log.history, info)

@@ -2,25 +2,14 @@ package jetstream_test
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
-	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/eventstest"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
-// TestMain runs four tests at once: they wait most of their time, for elections.
-func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { jetstreamtest.Main(m) }
 
 func TestConformanceOnOneServer(t *testing.T) {
 	t.Parallel()
@@ -41,52 +30,12 @@ func conform(t *testing.T, s *jetstreamtest.Servers) {
 	})
 }
 
-// patience is how long a condition may take: a cluster that lost its leader needs 4 to 8 s to elect
-// another.
-const patience = 60 * time.Second
-
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// retry retries like a service, while the error is Unavailable.
-func retry(t *testing.T, what string, do func(ctx context.Context) error) {
-	t.Helper()
-	end := time.Now().Add(patience)
-	for {
-		err := do(within(t, patience))
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, errcode.ErrUnavailable) || time.Now().After(end) {
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func wantCode(t *testing.T, err error, code errcode.Code) {
-	t.Helper()
-	if errcode.Of(err) != code {
-		t.Fatalf("got %v (code %q), want code %q", err, errcode.Of(err), code)
-	}
-}
-
 func next[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(jetstreamtest.Patience):
 		t.Fatalf("timed out: %s", what)
 		panic("unreachable")
 	}
@@ -110,10 +59,4 @@ func background(t *testing.T, run func(ctx context.Context) error) (stop func() 
 	}
 	t.Cleanup(func() { _ = stop() })
 	return stop
-}
-
-// await polls for a condition without a notification.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	eventstest.Eventually(t, patience, what, ok)
 }

@@ -62,7 +62,7 @@ func TestMostBrokersAnswer(t *testing.T) {
 	after := func(what string) {
 		t.Helper()
 		now := time.Now()
-		await(t, what, func() bool { return h.newest().After(now) })
+		jetstreamtest.Await(t, what, func() bool { return h.newest().After(now) })
 	}
 	after("all three are there")
 	first := s.Leader(t, events.BucketStream(events.BucketNodes))
@@ -70,9 +70,9 @@ func TestMostBrokersAnswer(t *testing.T) {
 	after("two are there")
 	second := (first + 1) % 3
 	s.Stop(second)
-	await(t, "it is connected to the third", func() bool { return s.Ports.Links.Own().Known() })
+	jetstreamtest.Await(t, "it is connected to the third", func() bool { return s.Ports.Links.Own().Known() })
 	alone := time.Now()
-	await(t, "the third has answered for a second, and so ten questions", func() bool {
+	jetstreamtest.Await(t, "the third has answered for a second, and so ten questions", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // it may have been sent to the stopped one
 		defer cancel()
 		_, err := s.Ports.Calls.Call(ctx, access.BrokersAlive, nil)
@@ -89,7 +89,7 @@ func TestMostBrokersAnswer(t *testing.T) {
 func TestTheOnlyBrokerIsAlone(t *testing.T) {
 	t.Parallel()
 	h := hear(t, jetstreamtest.One(t).Conn)
-	await(t, "it is alone", func() bool {
+	jetstreamtest.Await(t, "it is alone", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return h.alone
@@ -103,9 +103,9 @@ func TestDiscoveryMayAskForTheBrokers(t *testing.T) {
 		o.Cluster = server.Cluster{Name: "test", Listen: jetstreamtest.FreeAddresses(t, 1)[0], First: true}
 	})
 	h := hear(t, g.connect(t, g.issue(t, access.Role(events.ServiceDiscovery), 0).Name))
-	await(t, "the brokers answer discovery", func() bool { return !h.newest().IsZero() })
+	jetstreamtest.Await(t, "the brokers answer discovery", func() bool { return !h.newest().IsZero() })
 	h = hear(t, g.connect(t, g.issue(t, access.Role(events.ServiceScheduler), 0).Name))
-	await(t, "another service is refused", func() bool {
+	jetstreamtest.Await(t, "another service is refused", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return errors.Is(h.err, errcode.ErrNotFound)

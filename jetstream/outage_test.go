@@ -24,18 +24,18 @@ func TestAStoppedBrokerIsTold(t *testing.T) {
 	}
 	stopped := time.Now()
 	s.Stop(0)
-	await(t, "the broker is known to be stopped", func() bool { return p.Outage().Stopped.After(stopped) })
+	jetstreamtest.Await(t, "the broker is known to be stopped", func() bool { return p.Outage().Stopped.After(stopped) })
 	if p.Outage().Denied {
 		t.Error("a stopped broker has refused the user")
 	}
 	u, err := url.Parse(s.URL())
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	mute, err := net.Listen("tcp", u.Host)
-	must(t, err)
-	await(t, "nothing is known of a broker that says nothing", func() bool { return p.Outage().Stopped.IsZero() })
-	must(t, mute.Close())
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Await(t, "nothing is known of a broker that says nothing", func() bool { return p.Outage().Stopped.IsZero() })
+	jetstreamtest.Must(t, mute.Close())
 	s.Start(t, 0)
-	await(t, "it is connected again", func() bool { return p.Own().Known() && p.Outage() == (broker.Outage{}) })
+	jetstreamtest.Await(t, "it is connected again", func() bool { return p.Own().Known() && p.Outage() == (broker.Outage{}) })
 }
 
 // TestAllBrokersMustBeStopped: while one runs, services may decide.
@@ -43,12 +43,12 @@ func TestAllBrokersMustBeStopped(t *testing.T) {
 	t.Parallel()
 	s := jetstreamtest.Three(t)
 	p := s.Connect(t, nil).Ports().Links
-	await(t, "it is connected", func() bool { return p.Own().Known() })
+	jetstreamtest.Await(t, "it is connected", func() bool { return p.Own().Known() })
 	s.Stop(0)
 	s.Stop(1)
-	await(t, "it is connected to the third", func() bool { return p.Own().Known() && p.Outage() == (broker.Outage{}) })
+	jetstreamtest.Await(t, "it is connected to the third", func() bool { return p.Own().Known() && p.Outage() == (broker.Outage{}) })
 	s.Stop(2)
-	await(t, "all are known to be stopped", func() bool { return !p.Outage().Stopped.IsZero() })
+	jetstreamtest.Await(t, "all are known to be stopped", func() bool { return !p.Outage().Stopped.IsZero() })
 }
 
 // TestARefusedUserIsTold, until it is admitted again.
@@ -58,8 +58,8 @@ func TestARefusedUserIsTold(t *testing.T) {
 	i := g.issue(t, access.RoleAgent, 0)
 	c := g.connect(t, i.Name)
 	p := c.Ports().Links
-	must(t, g.dir.Revoke(i.Name))
-	await(t, "the user is known to be refused", func() bool { return p.Outage().Denied })
+	jetstreamtest.Must(t, g.dir.Revoke(i.Name))
+	jetstreamtest.Await(t, "the user is known to be refused", func() bool { return p.Outage().Denied })
 	if o := p.Outage(); !o.Stopped.IsZero() {
 		t.Errorf("the broker that refuses the user counts as stopped: %+v", o)
 	}
@@ -71,7 +71,7 @@ func TestAnAgentKnowsThatNoDiscoveryRuns(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	c := g.connect(t, g.issue(t, access.RoleAgent, 0).Name)
-	_, err := c.Ports().Calls.Call(within(t, patience), events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), []byte("{}"))
+	_, err := c.Ports().Calls.Call(jetstreamtest.Within(t, jetstreamtest.Patience), events.RequestSubject(events.ServiceDiscovery, events.VerbRenew), []byte("{}"))
 	if !errors.Is(err, broker.ErrNoResponder) {
 		t.Errorf("the call says %v, want %v", err, broker.ErrNoResponder)
 	}
@@ -79,7 +79,7 @@ func TestAnAgentKnowsThatNoDiscoveryRuns(t *testing.T) {
 		t.Error("the only broker is not alone")
 	}
 	three := jetstreamtest.Three(t).Connect(t, nil).Ports().Links
-	await(t, "it is connected", func() bool { return three.Own().Known() })
+	jetstreamtest.Await(t, "it is connected", func() bool { return three.Own().Known() })
 	if three.Alone() {
 		t.Error("one of three brokers is alone")
 	}

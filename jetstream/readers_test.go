@@ -24,8 +24,8 @@ func TestWatchDetectsKeysDeletedWithoutTrace(t *testing.T) {
 	s := jetstreamtest.One(t)
 	b := s.Ports.Buckets.Bucket(events.BucketJobs)
 	for _, key := range []string{"a", "b"} {
-		_, err := b.Save(within(t, patience), key, []byte("x"), 0)
-		must(t, err)
+		_, err := b.Save(jetstreamtest.Within(t, jetstreamtest.Patience), key, []byte("x"), 0)
+		jetstreamtest.Must(t, err)
 	}
 	seen := make(chan string, 100)
 	background(t, func(ctx context.Context) error {
@@ -40,18 +40,18 @@ func TestWatchDetectsKeysDeletedWithoutTrace(t *testing.T) {
 	}
 	// As if the record of a deletion had expired while the watcher was disconnected.
 	_, j := raw(t, s.URL())
-	st, err := j.Stream(within(t, patience), "KV_"+events.BucketJobs)
-	must(t, err)
-	must(t, st.Purge(within(t, patience), js.WithPurgeSubject("$KV.jobs.a")))
+	st, err := j.Stream(jetstreamtest.Within(t, jetstreamtest.Patience), "KV_"+events.BucketJobs)
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Must(t, st.Purge(jetstreamtest.Within(t, jetstreamtest.Patience), js.WithPurgeSubject("$KV.jobs.a")))
 	s.Reconnect(t)
 	if got := next(t, seen, "a is removed"); got != "a= removed=true revision=true" {
 		t.Fatalf("seen %q, want that a is removed and nothing of b", got)
 	}
 	// The revisions of a recreated bucket start again.
-	must(t, j.DeleteStream(within(t, patience), "KV_"+events.BucketJobs))
-	must(t, s.Conn.Ensure(within(t, patience), 1))
-	_, err = b.Save(within(t, patience), "c", []byte("y"), 0)
-	must(t, err)
+	jetstreamtest.Must(t, j.DeleteStream(jetstreamtest.Within(t, jetstreamtest.Patience), "KV_"+events.BucketJobs))
+	jetstreamtest.Must(t, s.Conn.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
+	_, err = b.Save(jetstreamtest.Within(t, jetstreamtest.Patience), "c", []byte("y"), 0)
+	jetstreamtest.Must(t, err)
 	got := map[string]bool{}
 	for range 2 {
 		got[next(t, seen, "after the bucket was made anew")] = true
@@ -68,8 +68,8 @@ func TestWatchOfAnOldCopy(t *testing.T) {
 	b := s.Ports.Buckets.Bucket(events.BucketNodes)
 	save := func(key, value string, revision uint64) uint64 {
 		t.Helper()
-		revision, err := b.Save(within(t, patience), key, []byte(value), revision)
-		must(t, err)
+		revision, err := b.Save(jetstreamtest.Within(t, jetstreamtest.Patience), key, []byte(value), revision)
+		jetstreamtest.Must(t, err)
 		return revision
 	}
 	seen := make(chan string, 100)
@@ -89,17 +89,17 @@ func TestWatchOfAnOldCopy(t *testing.T) {
 	want("a=1")
 	dir, old := s.Options[0].StoreDir, t.TempDir()
 	s.Stop(0)
-	must(t, os.CopyFS(old, os.DirFS(dir)))
+	jetstreamtest.Must(t, os.CopyFS(old, os.DirFS(dir)))
 	s.Start(t, 0)
-	retry(t, "save after the restart", func(ctx context.Context) error {
+	jetstreamtest.Retry(t, "save after the restart", func(ctx context.Context) error {
 		_, err := b.Save(ctx, "a", []byte("2"), first)
 		return err
 	})
 	save("c", "3", 0)
 	want("a=2", "c=3")
 	s.Stop(0)
-	must(t, os.RemoveAll(dir))
-	must(t, os.CopyFS(dir, os.DirFS(old)))
+	jetstreamtest.Must(t, os.RemoveAll(dir))
+	jetstreamtest.Must(t, os.CopyFS(dir, os.DirFS(old)))
 	s.Start(t, 0)
 	want("a=1", "c=")
 }
@@ -108,8 +108,8 @@ func TestFollowRestartsOnAnotherStreamOfTheSameName(t *testing.T) {
 	t.Parallel()
 	s := jetstreamtest.One(t)
 	publish := func(word string) {
-		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: []byte(word)})
-		must(t, err)
+		_, err := s.Ports.Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), broker.Message{Subject: fact("job-a"), Data: []byte(word)})
+		jetstreamtest.Must(t, err)
 	}
 	publish("1")
 	publish("2")
@@ -120,8 +120,8 @@ func TestFollowRestartsOnAnotherStreamOfTheSameName(t *testing.T) {
 	})
 	_, _ = next(t, seen, "1"), next(t, seen, "2")
 	_, j := raw(t, s.URL())
-	must(t, j.DeleteStream(within(t, patience), events.StreamFacts))
-	must(t, s.Conn.Ensure(within(t, patience), 1))
+	jetstreamtest.Must(t, j.DeleteStream(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamFacts))
+	jetstreamtest.Must(t, s.Conn.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 	publish("3")
 	if got := next(t, seen, "3"); got != "3" {
 		t.Errorf("got %q", got)
@@ -136,15 +136,15 @@ func TestMessageIsKeptForItsTTL(t *testing.T) {
 	publish := func(job ident.JobID, ttl time.Duration) broker.Message {
 		return broker.Message{Subject: subject(job), Data: []byte("x"), TTL: ttl}
 	}
-	_, err := s.Ports.Log.Publish(within(t, patience), publish("job-a", 0))
-	must(t, err)
-	must(t, s.Ports.Log.PublishAll(within(t, patience), []broker.Message{publish("job-b", 0), publish("job-b", time.Second), publish("job-c", 0)}))
-	await(t, "the message goes", func() bool {
-		_, err := s.Ports.Log.Last(within(t, patience), events.StreamLaunches, subject("job-b"))
+	_, err := s.Ports.Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), publish("job-a", 0))
+	jetstreamtest.Must(t, err)
+	jetstreamtest.Must(t, s.Ports.Log.PublishAll(jetstreamtest.Within(t, jetstreamtest.Patience), []broker.Message{publish("job-b", 0), publish("job-b", time.Second), publish("job-c", 0)}))
+	jetstreamtest.Await(t, "the message goes", func() bool {
+		_, err := s.Ports.Log.Last(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamLaunches, subject("job-b"))
 		return errcode.Of(err) == errcode.NotFound
 	})
 	for _, job := range []ident.JobID{"job-a", "job-c"} {
-		if _, err := s.Ports.Log.Last(within(t, patience), events.StreamLaunches, subject(job)); err != nil {
+		if _, err := s.Ports.Log.Last(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamLaunches, subject(job)); err != nil {
 			t.Errorf("%s: %v", job, err)
 		}
 	}
@@ -161,8 +161,8 @@ func TestConsumerTakesOtherSubjects(t *testing.T) {
 		})
 	}
 	publish := func(entity, word string) {
-		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact(entity), Data: []byte(word)})
-		must(t, err)
+		_, err := s.Ports.Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), broker.Message{Subject: fact(entity), Data: []byte(word)})
+		jetstreamtest.Must(t, err)
 	}
 	seen, stop := consume(events.FamilySubject(events.FamilyJob, "job-a"))
 	publish("job-a", "a1")
@@ -173,9 +173,9 @@ func TestConsumerTakesOtherSubjects(t *testing.T) {
 	seen, _ = consume(events.FamilySubject(events.FamilyJob, "job-a"), events.FamilySubject(events.FamilyJob, "job-b"))
 	// The server may skip a message that is published while it changes the subjects.
 	_, j := raw(t, s.URL())
-	await(t, "the consumer has both subjects", func() bool {
-		c, err := j.Consumer(within(t, patience), events.StreamFacts, "test")
-		must(t, err)
+	jetstreamtest.Await(t, "the consumer has both subjects", func() bool {
+		c, err := j.Consumer(jetstreamtest.Within(t, jetstreamtest.Patience), events.StreamFacts, "test")
+		jetstreamtest.Must(t, err)
 		return len(c.CachedInfo().Config.FilterSubjects) == 2
 	})
 	publish("job-b", "b1")
@@ -191,7 +191,7 @@ func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
 	var now, most atomic.Int64
 	seen := make(chan func(), messages)
 	background(t, func(ctx context.Context) error {
-		k := broker.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: []string{events.AllFacts}, Parallel: parallel, AckWait: patience}
+		k := broker.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: []string{events.AllFacts}, Parallel: parallel, AckWait: jetstreamtest.Patience}
 		return s.Ports.Log.Consume(ctx, k, func(d broker.Delivery) {
 			n := now.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -200,8 +200,8 @@ func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
 		})
 	})
 	for i := range messages {
-		_, err := s.Ports.Log.Publish(within(t, patience), broker.Message{Subject: fact("job-a"), Data: []byte(strconv.Itoa(i))})
-		must(t, err)
+		_, err := s.Ports.Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), broker.Message{Subject: fact("job-a"), Data: []byte(strconv.Itoa(i))})
+		jetstreamtest.Must(t, err)
 	}
 	held := []func(){}
 	for i := range messages {
@@ -257,10 +257,10 @@ func TestCloseEndsBlockingMethods(t *testing.T) {
 	began := time.Now()
 	c.Close()
 	for range blocking {
-		wantCode(t, next(t, ended, "a blocking method ends with the connection"), errcode.Unavailable)
+		jetstreamtest.WantCode(t, next(t, ended, "a blocking method ends with the connection"), errcode.Unavailable)
 	}
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("closing took %v", took)
 	}
-	wantCode(t, p.Signals.Send("a", nil), errcode.Unavailable)
+	jetstreamtest.WantCode(t, p.Signals.Send("a", nil), errcode.Unavailable)
 }

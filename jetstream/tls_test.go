@@ -18,6 +18,7 @@ import (
 
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 	"github.com/regroup-io/regroup/jetstream/server"
 )
 
@@ -103,7 +104,7 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 					*field = a.path(file)
 				}
 			}
-			limit := patience
+			limit := jetstreamtest.Patience
 			if c.code == errcode.Unavailable {
 				limit = time.Second // it retries until then
 			}

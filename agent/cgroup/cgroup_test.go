@@ -98,6 +98,7 @@ func TestProcessThatBecomesAnotherProgramIsLookedAtAgain(t *testing.T) {
 					b, _ := os.ReadFile(filepath.Join(h.V2, Leaf, "cgroup.procs"))
 					return string(b) == "10" || len(looked) > 0
 				}
+				// Polled: what is written into a file of the fake hierarchy has no notification.
 				for end := time.Now().Add(time.Minute); !moved(); time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
 						t.Fatal("the process is not moved within a minute")

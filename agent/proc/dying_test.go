@@ -36,7 +36,7 @@ func playThreads(how string) {
 	if how == "headless" {
 		go func() {
 			for !strings.Contains(statOf(os.Getpid()), ") Z ") {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // procfs has no notification
 			}
 			fmt.Println("ready")
 		}()

@@ -27,6 +27,7 @@ func TestABarIsShownWhileItRuns(t *testing.T) {
 		return slices.Clone(r.states)
 	}
 	const half = "\x1b[32m 50%\x1b[0m"
+	// Polled: a part of a line comes after a time without more, at no event of the driver.
 	for end := time.Now().Add(time.Minute); !slices.Contains(states(), half); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%q is there after a minute", states())

@@ -18,8 +18,9 @@ import (
 	"github.com/regroup-io/regroup/jetstream/server"
 )
 
-// patience is how long a cluster may take to elect on a busy machine.
-const patience = 60 * time.Second
+// Patience is how long a condition may take: a cluster that has lost its leader needs 4 to 8 s to
+// elect another, on a busy machine longer.
+const Patience = 60 * time.Second
 
 // Servers are running servers with the topology, and a connection to them.
 type Servers struct {
@@ -70,13 +71,13 @@ func start(t testing.TB, options []server.Options, replicas int) *Servers {
 		s.Options[i].Listen = s.servers[i].ClientURL()[len("nats://"):]
 	}
 	if replicas > 1 {
-		eventstest.Eventually(t, patience, "every server has joined the cluster", func() bool {
+		eventstest.Eventually(t, Patience, "every server has joined the cluster", func() bool {
 			return !slices.ContainsFunc(s.servers, func(server *server.Server) bool { return !server.Current() })
 		})
 	}
 	s.Conn = s.Connect(t, nil)
 	s.Ports = s.Conn.Ports()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := s.Conn.Ensure(ctx, replicas); err != nil {
 		t.Fatal(err)
@@ -96,7 +97,7 @@ func (s *Servers) URL() string {
 // Connect makes another connection, which is closed at the end of the test.
 func (s *Servers) Connect(t testing.TB, log *slog.Logger) *jetstream.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	c, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: s.URL(), Name: t.Name(), System: system, Logger: log})
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *Servers) Start(t testing.TB, i int) {
 		return // first start: Ensure waits
 	}
 	for _, stream := range events.Streams() {
-		eventstest.Eventually(t, patience, "the server holds stream "+stream, func() bool { return started.Current() && started.Holds(stream) })
+		eventstest.Eventually(t, Patience, "the server holds stream "+stream, func() bool { return started.Current() && started.Holds(stream) })
 	}
 }
 
@@ -139,7 +140,7 @@ func (s *Servers) Server(i int) *server.Server { return s.servers[i] }
 func (s *Servers) Leader(t testing.TB, stream string) int {
 	t.Helper()
 	leader := -1
-	eventstest.Eventually(t, patience, "stream "+stream+" has a leader", func() bool {
+	eventstest.Eventually(t, Patience, "stream "+stream+" has a leader", func() bool {
 		for i, server := range s.servers {
 			if server != nil && server.Leads(stream) {
 				leader = i
@@ -163,7 +164,7 @@ func Reconnect(t testing.TB, c *jetstream.Conn) {
 	if err := c.Reconnect(); err != nil {
 		t.Fatal(err)
 	}
-	eventstest.Eventually(t, patience, "the connection stands again", func() bool { return c.Connected() && c.Connects() > before })
+	eventstest.Eventually(t, Patience, "the connection stands again", func() bool { return c.Connected() && c.Connects() > before })
 }
 
 // FreeAddresses returns unused addresses of this machine.

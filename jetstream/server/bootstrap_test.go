@@ -23,9 +23,9 @@ import (
 func open(t *testing.T, o server.Options) (*server.Server, *jetstream.Conn, func()) {
 	t.Helper()
 	s, err := server.Start(o)
-	must(t, err)
-	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: s, Name: o.Name})
-	must(t, err)
+	jetstreamtest.Must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{Server: s, Name: o.Name})
+	jetstreamtest.Must(t, err)
 	stopped := false
 	stop := func() {
 		if !stopped {
@@ -45,41 +45,41 @@ func TestClusterStartsWithOneServer(t *testing.T) {
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	_, c, stop := open(t, server.Options{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0"})
-	must(t, c.Ensure(within(t, patience), 1))
-	rev, err := c.Ports().Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "job-a", []byte("alone"), 0)
-	must(t, err)
+	jetstreamtest.Must(t, c.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
+	rev, err := c.Ports().Buckets.Bucket(events.BucketJobs).Save(jetstreamtest.Within(t, jetstreamtest.Patience), "job-a", []byte("alone"), 0)
+	jetstreamtest.Must(t, err)
 	stop()
 
 	began := time.Now()
 	first := server.Options{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[0], First: true}}
 	_, c, stop = open(t, first)
-	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 	wantDocument(t, c, "alone", rev)
 	t.Logf("alone it works after %v", time.Since(began).Round(time.Millisecond))
 	stop()
 	a, c, stop := open(t, first) // restart it, as the first of a cluster that no other server has joined
-	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 	wantDocument(t, c, "alone", rev)
 
 	join := func(i int, name string) (*server.Server, *jetstream.Conn) {
 		s, c, _ := open(t, server.Options{
 			Name: name, StoreDir: dirs[i], Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[i], Routes: []string{routes[0]}, Join: true},
 		})
-		must(t, c.EnsureAtLeast(within(t, patience), 1))
+		jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 		return s, c
 	}
 	b, _ := join(1, "b")
 	third, fromThird := join(2, "c")
-	await(t, "one of them leads all three", func() bool {
+	jetstreamtest.Await(t, "one of them leads all three", func() bool {
 		return slices.ContainsFunc([]*server.Server{a, b, third}, func(s *server.Server) bool { return len(s.Peers()) == 3 })
 	})
-	must(t, c.EnsureAtLeast(within(t, patience), 3))
-	must(t, fromThird.EnsureAtLeast(within(t, patience), 1)) // removes nothing
+	jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 3))
+	jetstreamtest.Must(t, fromThird.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1)) // removes nothing
 	threeCopies(t, c)
-	must(t, c.Verify(within(t, patience)))
+	jetstreamtest.Must(t, c.Verify(jetstreamtest.Within(t, jetstreamtest.Patience)))
 	stop()
 	wantDocument(t, fromThird, "alone", rev)
-	retry(t, "save with two", func(ctx context.Context) error {
+	jetstreamtest.Retry(t, "save with two", func(ctx context.Context) error {
 		_, err := fromThird.Ports().Buckets.Bucket(events.BucketJobs).Save(ctx, "job-b", []byte("two"), 0)
 		return err
 	})
@@ -92,9 +92,9 @@ func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	first := server.Options{Name: "a", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[0], First: true}}
 	_, c, stop := open(t, first)
-	must(t, c.EnsureAtLeast(within(t, patience), 1))
-	rev, err := c.Ports().Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "job-a", []byte("alone"), 0)
-	must(t, err)
+	jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
+	rev, err := c.Ports().Buckets.Bucket(events.BucketJobs).Save(jetstreamtest.Within(t, jetstreamtest.Patience), "job-a", []byte("alone"), 0)
+	jetstreamtest.Must(t, err)
 	stop()
 
 	join := func(i int, name string, to ...string) *server.Server {
@@ -104,18 +104,18 @@ func TestServersThatJoinStartNoClusterOfTheirOwn(t *testing.T) {
 		return s
 	}
 	b, third := join(1, "b", routes[0]), join(2, "c", routes[0], routes[1])
-	await(t, "both have asked in vain to be elected", func() bool {
+	jetstreamtest.Await(t, "both have asked in vain to be elected", func() bool {
 		if leads := len(b.Peers()) + len(third.Peers()); leads > 0 {
 			t.Fatalf("one of them leads a cluster of their own: %v %v", b.Peers(), third.Peers())
 		}
 		return b.Term() > 1 && third.Term() > 1
 	})
 	a, c, stop := open(t, first)
-	must(t, c.EnsureAtLeast(within(t, patience), 1))
-	await(t, "one of them leads all three", func() bool {
+	jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
+	jetstreamtest.Await(t, "one of them leads all three", func() bool {
 		return slices.ContainsFunc([]*server.Server{a, b, third}, func(s *server.Server) bool { return len(s.Peers()) == 3 })
 	})
-	must(t, c.EnsureAtLeast(within(t, patience), 3))
+	jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 3))
 	threeCopies(t, c)
 	wantDocument(t, c, "alone", rev)
 	stop()
@@ -126,13 +126,13 @@ func TestAServerWithIdentitiesWaitsToBeAddedToo(t *testing.T) {
 	t.Parallel()
 	routes := jetstreamtest.FreeAddresses(t, 2)
 	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	s, err := server.Start(server.Options{
 		Name: "b", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: dir.Path(), Cluster: server.Cluster{Listen: routes[1], Routes: routes[:1], Join: true},
 	})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(s.Shutdown)
-	await(t, "it knows no cluster, and waits for one", s.WaitsToBeAdded)
+	jetstreamtest.Await(t, "it knows no cluster, and waits for one", s.WaitsToBeAdded)
 }
 
 // TestServicesKeepTheirConsumers: when everything is stored three times, so is what each service
@@ -146,41 +146,21 @@ func TestServicesKeepTheirConsumers(t *testing.T) {
 		return c, stop
 	}
 	c, stop := start(0, "a", server.Cluster{First: true})
-	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 	for n := range 4 {
-		_, err := c.Ports().Log.Publish(within(t, patience), broker.Message{Subject: "regroup.evt.job.demo-1.submitted", ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
-		must(t, err)
+		_, err := c.Ports().Log.Publish(jetstreamtest.Within(t, jetstreamtest.Patience), broker.Message{Subject: "regroup.evt.job.demo-1.submitted", ID: fmt.Sprint(n), Data: fmt.Append(nil, n)})
+		jetstreamtest.Must(t, err)
 	}
-	consume(t, c, 2)
+	jetstreamtest.Consume(t, c, 2)
 	start(1, "b", server.Cluster{Routes: routes[:1], Join: true})
 	third, _ := start(2, "c", server.Cluster{Routes: routes[:2], Join: true})
-	must(t, third.EnsureAtLeast(within(t, patience), 1))
-	retry(t, "grow", func(ctx context.Context) error { return c.EnsureAtLeast(ctx, 3) })
+	jetstreamtest.Must(t, third.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
+	jetstreamtest.Retry(t, "grow", func(ctx context.Context) error { return c.EnsureAtLeast(ctx, 3) })
 	threeCopies(t, third)
 	stop()
-	if got, want := consume(t, third, 2), []string{"2", "3"}; !slices.Equal(got, want) {
+	if got, want := jetstreamtest.Consume(t, third, 2), []string{"2", "3"}; !slices.Equal(got, want) {
 		t.Errorf("the consumer goes on with %q, want %q", got, want)
 	}
-}
-
-// consume settles n messages of a durable consumer and returns their data.
-func consume(t *testing.T, c *jetstream.Conn, n int) (got []string) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(within(t, patience))
-	defer cancel()
-	err := c.Ports().Log.Consume(ctx, broker.Consumer{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{events.AllFacts}, Parallel: 1}, func(d broker.Delivery) {
-		if len(got) < n {
-			got = append(got, string(d.Data))
-			d.Ack()
-		}
-		if len(got) == n {
-			cancel()
-		}
-	})
-	if len(got) < n {
-		t.Fatalf("%d of %d facts, then: %v", len(got), n, err)
-	}
-	return got
 }
 
 // TestInterruptedFoundingIsRepeated: the first server ended while its companion was still a member.
@@ -197,27 +177,27 @@ func TestInterruptedFoundingIsRepeated(t *testing.T) {
 	}
 	a, stop := start("a", dir, 0, 1)
 	b, stopCompanion := start("a-companion", member, 1, 0)
-	await(t, "one of them leads both", func() bool { return len(a.Peers()) == 2 || len(b.Peers()) == 2 })
+	jetstreamtest.Await(t, "one of them leads both", func() bool { return len(a.Peers()) == 2 || len(b.Peers()) == 2 })
 	stopCompanion()
 	stop()
 	_, c, _ := open(t, server.Options{Name: "a", StoreDir: dir, Listen: "127.0.0.1:0", Cluster: server.Cluster{Listen: routes[0], First: true}})
 	if _, err := os.Stat(member); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the companion's store is still there: %v", err)
 	}
-	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	jetstreamtest.Must(t, c.EnsureAtLeast(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 }
 
 func threeCopies(t *testing.T, c *jetstream.Conn) {
 	t.Helper()
-	await(t, "everything is there three times", func() bool {
-		n, err := c.Copies(within(t, patience))
+	jetstreamtest.Await(t, "everything is there three times", func() bool {
+		n, err := c.Copies(jetstreamtest.Within(t, jetstreamtest.Patience))
 		return err == nil && n == 3
 	})
 }
 
 func wantDocument(t *testing.T, c *jetstream.Conn, want string, rev uint64) {
 	t.Helper()
-	retry(t, "load", func(ctx context.Context) error {
+	jetstreamtest.Retry(t, "load", func(ctx context.Context) error {
 		value, at, err := c.Ports().Buckets.Bucket(events.BucketJobs).Load(ctx, "job-a")
 		if err == nil && (string(value) != want || at != rev) {
 			t.Errorf("the document is %q at %d, want %q at %d", value, at, want, rev)

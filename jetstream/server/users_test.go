@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 	"github.com/regroup-io/regroup/jetstream/server"
 )
 
@@ -29,22 +30,22 @@ func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf := filepath.Join(t.TempDir(), "nats.conf")
-			must(t, os.WriteFile(conf, []byte(c.conf), 0o600))
+			jetstreamtest.Must(t, os.WriteFile(conf, []byte(c.conf), 0o600))
 			started, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
-			must(t, err)
+			jetstreamtest.Must(t, err)
 			t.Cleanup(started.Shutdown)
-			own, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: started})
-			must(t, err)
+			own, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{Server: started})
+			jetstreamtest.Must(t, err)
 			t.Cleanup(own.Close)
-			must(t, own.Ensure(within(t, patience), 1))
+			jetstreamtest.Must(t, own.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 			url := started.ClientURL()
 			if c.user != "" {
 				url = strings.Replace(url, "://", "://"+c.user+"@", 1)
 			}
-			theirs, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{URL: url})
-			must(t, err)
+			theirs, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{URL: url})
+			jetstreamtest.Must(t, err)
 			t.Cleanup(theirs.Close)
-			must(t, theirs.Verify(within(t, patience)))
+			jetstreamtest.Must(t, theirs.Verify(jetstreamtest.Within(t, jetstreamtest.Patience)))
 			if !started.Holds(events.StreamFacts) {
 				t.Error("the server does not find its stream of facts")
 			}
@@ -56,18 +57,18 @@ func TestTheBrokerEntersItsOwnConfiguration(t *testing.T) {
 func TestAnUnclearConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	must(t, os.WriteFile(conf, []byte(`accounts { A { jetstream: enabled, users = [ { user: a, password: pw } ] }, B { users = [ { user: b, password: pw } ] } }`), 0o600))
+	jetstreamtest.Must(t, os.WriteFile(conf, []byte(`accounts { A { jetstream: enabled, users = [ { user: a, password: pw } ] }, B { users = [ { user: b, password: pw } ] } }`), 0o600))
 	own, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(own.Shutdown)
-	_, err = jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: own})
+	_, err = jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{Server: own})
 	if errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "--creds") {
 		t.Errorf("with two accounts: %v, want Invalid that names --creds", err)
 	}
-	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: own, URL: "nats://a:pw@localhost"})
-	must(t, err)
+	c, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), jetstream.ConnectOptions{Server: own, URL: "nats://a:pw@localhost"})
+	jetstreamtest.Must(t, err)
 	t.Cleanup(c.Close)
-	must(t, c.Ensure(within(t, patience), 1))
+	jetstreamtest.Must(t, c.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 	for _, o := range []server.Options{
 		{StoreDir: t.TempDir(), Auth: t.TempDir(), Secret: "s"}, {StoreDir: t.TempDir(), ConfigFile: conf, Secret: "s"}, {StoreDir: t.TempDir(), Auth: t.TempDir(), ConfigFile: conf},
 	} {
@@ -75,7 +76,7 @@ func TestAnUnclearConfigurationIsRefused(t *testing.T) {
 		if err == nil {
 			s.Shutdown()
 		}
-		wantCode(t, err, errcode.Invalid)
+		jetstreamtest.WantCode(t, err, errcode.Invalid)
 	}
 }
 
@@ -83,7 +84,7 @@ func TestAnUnclearConfigurationIsRefused(t *testing.T) {
 func TestASecretIsAskedFor(t *testing.T) {
 	t.Parallel()
 	own, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Secret: "of-this-test"})
-	must(t, err)
+	jetstreamtest.Must(t, err)
 	t.Cleanup(own.Shutdown)
 	for name, c := range map[string]struct {
 		o  jetstream.ConnectOptions
@@ -97,7 +98,7 @@ func TestASecretIsAskedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !c.ok {
-				nc, err := nats.Connect(c.o.URL, nats.Timeout(patience), nats.UserInfo("regroup", c.o.Secret))
+				nc, err := nats.Connect(c.o.URL, nats.Timeout(jetstreamtest.Patience), nats.UserInfo("regroup", c.o.Secret))
 				if err == nil {
 					nc.Close()
 				}
@@ -106,10 +107,10 @@ func TestASecretIsAskedFor(t *testing.T) {
 				}
 				return
 			}
-			conn, err := jetstream.Connect(within(t, patience), c.o)
-			must(t, err)
+			conn, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), c.o)
+			jetstreamtest.Must(t, err)
 			defer conn.Close()
-			must(t, conn.Ensure(within(t, patience), 1))
+			jetstreamtest.Must(t, conn.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 		})
 	}
 }

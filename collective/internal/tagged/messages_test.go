@@ -48,7 +48,7 @@ func ranks(t *testing.T, world int) []*Messages {
 	return made
 }
 
-// receive posts a receive, and returns where its end is told.
+// receive posts a receive, and returns the channel that announces its end.
 func (m *Messages) receive(from int, tag int64, into []byte) <-chan error {
 	end := make(chan error, 1)
 	m.Recv(from, tag, into, func(err error) { end <- err })
