@@ -219,8 +219,8 @@ $(TOOLS)/opentelemetry/ready: | hatch
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet opentelemetry-sdk==$(OTEL) opentelemetry-exporter-otlp-proto-http==$(OTEL)
 	@touch $@
 
-chaos: build net ## What takes long: one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS, CHAOS_GUARDED=1 with identities and TLS; Linux, root), into docs/reliability.md
-	@$(GO) run ./e2e/chaos -out docs/reliability.md
+chaos: build net ## What takes long: one job under 200 random faults of everything (CHAOS='-seed 7 -faults 100 -guarded': with identities and TLS; Linux, root), into docs/reliability.md
+	@$(GO) run ./e2e/chaos -out docs/reliability.md $(CHAOS)
 
 e2e-reliability: chaos #: docs/reliability.md: every kind of network fault, and the chaos run
 	@$(GO) test -count=1 -timeout 20m ./e2e/network -reliability $(CURDIR)/docs/reliability.md

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 
@@ -25,6 +24,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/bench/state"
 	"github.com/regroup-io/regroup/e2e/bench/store"
 	"github.com/regroup-io/regroup/e2e/bench/torch"
+	"github.com/regroup-io/regroup/e2e/program"
 	"github.com/regroup-io/regroup/e2e/report"
 )
 
@@ -45,14 +45,10 @@ func main() {
 	flags.StringVar(&r.Bin, "bin", "bin", "folder of the binaries")
 	measure := suites[r.Suite](flags)
 	_ = flags.Parse(os.Args[2:]) // it exits on an error
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	var err error
-	if r.Bin, err = filepath.Abs(r.Bin); err == nil {
-		err = measure(ctx, r)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "bench %s: %v\n", r.Suite, err)
-		os.Exit(1)
-	}
+	program.Main("bench "+r.Suite, func(ctx context.Context) (err error) {
+		if r.Bin, err = filepath.Abs(r.Bin); err != nil {
+			return err
+		}
+		return measure(ctx, r)
+	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,23 +11,20 @@ import (
 	"github.com/regroup-io/regroup/internal/race"
 )
 
-// TestChaos is a short run; `make chaos` is the long one. CHAOS_SEED and CHAOS_FAULTS change it.
+var (
+	seed   = flag.Uint64("seed", 1, "of the faults")
+	faults = flag.Int("faults", 15, "how many")
+)
+
+// TestChaos is a short run; `make chaos` is the long one.
 func TestChaos(t *testing.T) {
-	seed, err := number("CHAOS_SEED", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	faults, err := number("CHAOS_FAULTS", 15)
-	if err != nil {
-		t.Fatal(err)
-	}
 	bin := t.TempDir()
 	if err := cluster.Build(bin, race.Enabled, "cmd/regroup", "e2e/recorder"); err != nil {
 		t.Fatal(err)
 	}
-	r, err := unleash(t.Context(), bin, parameters{seed: seed, faults: int(faults)}, t.Output())
+	r, err := unleash(t.Context(), bin, parameters{seed: *seed, faults: *faults}, t.Output())
 	if err != nil {
-		t.Fatalf("CHAOS_SEED=%d: %v", seed, err)
+		t.Fatalf("-seed %d: %v", *seed, err)
 	}
 	t.Log("\n" + r.markdown())
 }

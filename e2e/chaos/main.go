@@ -1,10 +1,9 @@
 // Command chaos trains one job under hundreds of random faults and proves that no sample was lost.
 //
-//	CHAOS_SEED=7 CHAOS_FAULTS=200 go run ./e2e/chaos -out docs/reliability.md
+//	go run ./e2e/chaos -seed 7 -out docs/reliability.md
 //
-// With CHAOS_GUARDED=1 every process has an identity of its own, and connections are encrypted. It
-// needs Linux, root and bin/regroup and bin/recorder (make chaos builds them). The same seed gives
-// the same faults.
+// It needs Linux, root and bin/regroup and bin/recorder (make chaos builds them). The same seed
+// gives the same faults.
 package main
 
 import (
@@ -14,16 +13,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/network"
+	"github.com/regroup-io/regroup/e2e/program"
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events/spec"
@@ -33,27 +30,22 @@ import (
 func main() {
 	out := flag.String("out", "", "Markdown file to write the section into; empty = standard output")
 	bin := flag.String("bin", "bin", "folder of the binaries")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *out, *bin, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
+	var p parameters
+	flag.Uint64Var(&p.seed, "seed", uint64(time.Now().UnixNano())%1_000_000, "of the faults")
+	flag.IntVar(&p.faults, "faults", 200, "how many")
+	flag.BoolVar(&p.guarded, "guarded", false, "every process has an identity of its own, and connections are encrypted")
+	program.Main("chaos", func(ctx context.Context) error { return run(ctx, *out, *bin, p, os.Stderr) })
 }
 
-func run(ctx context.Context, out, bin string, log io.Writer) error {
-	seed, err := number("CHAOS_SEED", uint64(time.Now().UnixNano())%1_000_000)
-	faults, err1 := number("CHAOS_FAULTS", 200)
-	guarded, err2 := number("CHAOS_GUARDED", 0)
-	bin, err3 := filepath.Abs(bin)
-	if err := errors.Join(err, err1, err2, err3); err != nil {
+func run(ctx context.Context, out, bin string, p parameters, log io.Writer) error {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "CHAOS_SEED=%d CHAOS_FAULTS=%d CHAOS_GUARDED=%d\n", seed, faults, guarded)
-	r, err := unleash(ctx, bin, parameters{seed, int(faults), guarded != 0}, log)
+	fmt.Fprintf(log, "chaos -seed %d -faults %d -guarded=%t\n", p.seed, p.faults, p.guarded)
+	r, err := unleash(ctx, bin, p, log)
 	if err != nil {
-		return fmt.Errorf("CHAOS_SEED=%d: %w", seed, err)
+		return fmt.Errorf("-seed %d: %w", p.seed, err)
 	}
 	text := r.markdown()
 	fmt.Fprint(log, text)
@@ -61,23 +53,10 @@ func run(ctx context.Context, out, bin string, log io.Writer) error {
 		return nil
 	}
 	section := "Chaos"
-	if guarded != 0 {
+	if p.guarded {
 		section = "Chaos with identities and TLS"
 	}
 	return report.Section(out, report.Reliability, section, text)
-}
-
-// number reads a setting.
-func number(name string, otherwise uint64) (uint64, error) {
-	v := os.Getenv(name)
-	if v == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.ParseUint(v, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("%s=%q is not a number", name, v)
-	}
-	return n, nil
 }
 
 const (
@@ -99,7 +78,7 @@ type happened struct {
 type parameters struct {
 	seed    uint64
 	faults  int
-	guarded bool // with identities and TLS
+	guarded bool // every process has an identity of its own, and connections are encrypted
 }
 
 // chaos is one run.

@@ -12,13 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/e2e/program"
 	"github.com/regroup-io/regroup/elastic"
 	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -38,20 +37,16 @@ type recorder struct {
 }
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "recorder:", err)
-		os.Exit(1)
-	}
-}
-
-func run() (err error) {
 	var r recorder
 	flag.StringVar(&r.dir, "dir", "", "folder of the records, one file for each life of a worker")
 	flag.DurationVar(&r.stepTime, "step-time", 10*time.Millisecond, "how long the work of a step lasts")
 	flag.IntVar(&r.samples, "samples", 6000, "samples of an epoch")
 	flag.IntVar(&r.batch, "batch", 60, "samples of a step, over all workers")
 	flag.IntVar(&r.commitEvery, "commit-every", 10, "steps between commits")
-	flag.Parse()
+	program.Main("recorder", r.run)
+}
+
+func (r *recorder) run(ctx context.Context) (err error) {
 	if r.dir == "" || r.samples < 1 || r.batch < 1 || r.commitEvery < 1 {
 		return errors.New("-dir must be given, -samples, -batch and -commit-every be positive")
 	}
@@ -65,8 +60,6 @@ func run() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.file.Close()) }()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
 	r.seen, r.step = make([]int32, r.samples), make([]int32, r.samples+1)
 	r.state = elastic.NewState(samples.NewSampler(uint64(r.samples), 1))
 	elastic.Tensor(r.state, "seen", r.seen)

@@ -14,7 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/e2e/program"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/tables"
@@ -34,18 +34,12 @@ import (
 func main() {
 	path := flag.String("jaeger", ".tools/jaeger-v1.76.0/jaeger", "the program")
 	python := flag.String("python", ".tools/opentelemetry/bin/python", "a Python that has OpenTelemetry")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	if err := run(ctx, *path, *python); err != nil {
-		fmt.Fprintln(os.Stderr, "traces:", err)
-		os.Exit(1)
-	}
+	program.Main("traces", func(ctx context.Context) error { return run(ctx, *path, *python) })
 }
 
 func run(ctx context.Context, path, python string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
 	for _, p := range []*string{&path, &python} {
 		if *p, err = filepath.Abs(*p); err != nil {
 			return err

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/ledger"
+	"github.com/regroup-io/regroup/e2e/program"
 	"github.com/regroup-io/regroup/e2e/writers"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
@@ -33,24 +33,17 @@ import (
 // limit bounds the whole run, and patience what follows one replacement.
 const (
 	limit    = 30 * time.Minute
-	patience = 2 * time.Minute
+	patience = 5 * time.Minute
 )
 
 func main() {
 	from := flag.String("from", "", "commit of the old build")
-	services := flag.Bool("services", false, "replace and take back the services alone, not the agents and the broker")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v", limit))
-	defer cancel()
-	if err := run(ctx, *from, *services); err != nil {
-		fmt.Fprintln(os.Stderr, "upgrade:", err)
-		os.Exit(1)
-	}
+	program.Main("upgrade", func(ctx context.Context) error { return run(ctx, *from) })
 }
 
-func run(ctx context.Context, from string, servicesOnly bool) (err error) {
+func run(ctx context.Context, from string) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v", limit))
+	defer cancel()
 	dir, err := os.MkdirTemp("", "regroup-upgrade-")
 	if err != nil {
 		return err
@@ -74,14 +67,10 @@ func run(ctx context.Context, from string, servicesOnly bool) (err error) {
 	if err := r.submit(ctx); err != nil {
 		return err
 	}
-	others := append(slices.Clone(r.Nodes), r.Brokers...)
-	if servicesOnly {
-		others = nil
-	}
 	for _, phase := range []struct {
 		to    string
 		names []string
-	}{{after, r.Services()}, {after, others}, {before, r.Services()}} {
+	}{{after, r.Services()}, {after, slices.Concat(r.Nodes, r.Brokers)}, {before, r.Services()}} {
 		if err := r.phase(ctx, phase.to, phase.names); err != nil {
 			return err
 		}
@@ -132,20 +121,28 @@ func (r *rollout) phase(ctx context.Context, to string, names []string) error {
 		return err
 	}
 	for _, name := range names {
-		began := time.Now()
-		if err := r.replace(ctx, name, to); err != nil {
+		if err := r.step(ctx, name, to); err != nil {
 			return fmt.Errorf("%s, to the %s build: %w: %s", name, filepath.Base(to), err, r.Processes.Log(name, 2000))
 		}
-		served := time.Since(began)
-		if err := r.strike(ctx); err != nil {
-			return fmt.Errorf("after %s went to the %s build: %w", name, filepath.Base(to), err)
-		}
-		if strings.HasPrefix(name, events.ServiceScheduler) {
-			if err := r.place(ctx); err != nil {
-				return fmt.Errorf("after %s went to the %s build: %w", name, filepath.Base(to), err)
-			}
-		}
-		fmt.Printf("%s went to the %s build: serves after %.2fs; a worker was killed, all train after %.2fs\n", name, filepath.Base(to), served.Seconds(), time.Since(began).Seconds())
+	}
+	return nil
+}
+
+// step replaces one process, and kills a worker. A new scheduler also places jobs.
+func (r *rollout) step(ctx context.Context, name, to string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %v", patience))
+	defer cancel()
+	began := time.Now()
+	if err := r.replace(ctx, name, to); err != nil {
+		return err
+	}
+	served := time.Since(began)
+	if err := r.strike(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("%s went to the %s build: serves after %.2fs; a worker was killed, all train after %.2fs\n", name, filepath.Base(to), served.Seconds(), time.Since(began).Seconds())
+	if strings.HasPrefix(name, events.ServiceScheduler) {
+		return r.place(ctx)
 	}
 	return nil
 }
@@ -153,8 +150,6 @@ func (r *rollout) phase(ctx context.Context, to string, names []string) error {
 // replace ends a process, starts its successor on the same state, and waits until that serves and
 // all jobs train.
 func (r *rollout) replace(ctx context.Context, name, to string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %v", patience))
-	defer cancel()
 	was, err := r.node(ctx, name)
 	if err != nil {
 		return err
@@ -193,8 +188,6 @@ func (r *rollout) node(ctx context.Context, name string) (events.NodeView, error
 
 // strike kills a worker of one job, of the next one at each call, and waits until all train.
 func (r *rollout) strike(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %v", patience))
-	defer cancel()
 	n := r.strikes
 	r.strikes++
 	if err := r.jobs[n%len(r.jobs)].strike(ctx, n); err != nil {
@@ -215,8 +208,6 @@ func (r *rollout) train(ctx context.Context) error {
 // place has the schedulers place a small job of the command line of each build, and checks that
 // both say the same of one that has failed.
 func (r *rollout) place(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %v", patience))
-	defer cancel()
 	for _, b := range []string{r.before, r.after} {
 		for _, program := range []string{"exit 0", "echo 'panic: the weights are lost' >&2; exit 2"} {
 			id, err := r.command(ctx, b, "submit", "--name", "small", "--max-restarts", "0", "--", "sh", "-c", program)

@@ -6,10 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -19,21 +15,17 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regroup-io/regroup/e2e/program"
 	"github.com/regroup-io/regroup/elastic"
 	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
+	program.Main("worker", run)
 }
 
-func run() (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
+func run(ctx context.Context) (err error) {
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return err

@@ -56,6 +56,9 @@ func Describe(b events.Body) string {
 	case events.RoundDelayed:
 		return fmt.Sprintf("%s %s: %s in a row were lost without progress", b.Proposed, WaitText(b.WaitMS, b.Attempts), english.Plural(b.NoProgress, "generation"))
 	case events.RoundMissed:
+		if len(b.Missing) == 0 {
+			return fmt.Sprintf("%s: all members have rejoined", b.Proposed)
+		}
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
 		return fmt.Sprintf("%s has %s (%s)", b.Generation, english.Plural(len(b.Members), "worker"), CauseText(b.Cause))

@@ -129,6 +129,9 @@ func TestDescribeEveryFact(t *testing.T) {
 	if got := view.Describe(resumed); got != "node-a/0 r1 g1 step 41, from the checkpoint of step 40" {
 		t.Errorf("a worker that begins with a checkpoint: %q", got)
 	}
+	if got := view.Describe(events.RoundMissed{Proposed: 2}); got != "g2: all members have rejoined" {
+		t.Errorf("members that have rejoined after they were missed: %q", got)
+	}
 	out := events.NodeQuarantined{Slot: new(ident.Slot(1)), NodeFact: events.NodeFact{Reason: "3 failures within 10m"}}
 	out.Until = time.Date(2026, 11, 23, 0, 4, 5, 0, time.FixedZone("", 3600))
 	if got := view.Describe(out); got != "slot 1: kept out until 22 Nov 23:04:05 UTC: 3 failures within 10m" {
