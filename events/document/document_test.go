@@ -1,11 +1,15 @@
 package document
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
@@ -117,4 +121,36 @@ func TestADocumentThatDecompressesToTooMuchIsRefused(t *testing.T) {
 	if cost := after.TotalAlloc - before.TotalAlloc; cost > uint64(2*limits.Unpacked.Max) {
 		t.Errorf("refusing %d bytes costs %d", len(bomb), cost)
 	}
+}
+
+// TestMemoryOfTheCodec: every service has one, and documents of many workers are long.
+func TestMemoryOfTheCodec(t *testing.T) {
+	var text []byte
+	for i := range 10_000 {
+		text = fmt.Appendf(text, " node-%04d/%d %016x", i/8, i%8, rand.Uint64())
+	}
+	kept := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := kept()
+	w, r := makeCodec()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 10 {
+				if got, err := r.DecodeAll(w.EncodeAll(text, nil), nil); err != nil || !bytes.Equal(got, text) {
+					t.Error("the text has changed: ", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if grown := kept() - before; grown > 4<<20 {
+		t.Errorf("%d bytes are kept, at most 4 MiB are wanted", grown)
+	}
+	runtime.KeepAlive(w)
+	runtime.KeepAlive(r)
 }
