@@ -38,8 +38,8 @@ type options struct {
 // and a name may be cut off where it is clear.
 func add(fs *pflag.FlagSet) *options {
 	o := &options{fs: fs, values: map[string]*string{}, given: map[string]bool{}}
-	for _, f := range flags {
-		o.values[f.Name()] = f.Add(fs, f.initial, usage(f))
+	for _, f := range jobflags.TorchrunFlags {
+		o.values[f.Name()] = f.Add(fs, f.Default, usage(f.Torchrun))
 	}
 	fs.IntVar(&o.spares, "spares", 0, "Regroup's own: Python interpreters that each node keeps started, with PyTorch imported, for workers that take the place of others")
 	fs.StringSliceVar(&o.load, "preload", nil, "Regroup's own: modules that spares import beside PyTorch, separated by commas")
@@ -49,17 +49,20 @@ func add(fs *pflag.FlagSet) *options {
 	return o
 }
 
-func usage(f flag) string {
-	if f.outcome == noted {
-		return "has no effect: " + f.does
+func usage(a jobflags.Answer) string {
+	switch a.Outcome {
+	case jobflags.Noted:
+		return "has no effect: " + a.Does
+	case jobflags.Refused:
+		return "is refused; instead: " + a.Does
 	}
-	return f.does
+	return a.Does
 }
 
 func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
 	found := ""
-	for _, f := range flags {
+	for _, f := range jobflags.TorchrunFlags {
 		switch n := f.Name(); {
 		case n == name:
 			return pflag.NormalizedName(name)
@@ -74,7 +77,7 @@ func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // read completes the flags by PET_ variables, which torchrun reads for those that are not given.
 func (o *options) read(lookup func(string) (string, bool)) {
-	for _, f := range flags {
+	for _, f := range jobflags.TorchrunFlags {
 		name := f.Name()
 		if o.fs.Changed(name) {
 			o.given[name] = true
@@ -102,9 +105,9 @@ func (o *options) on(name string) bool     { return o.text(name) == "true" }
 
 // notes are about flags without effect.
 func (o *options) notes() (all []string) {
-	for _, f := range flags {
-		if o.given[f.Name()] && f.outcome == noted {
-			all = append(all, fmt.Sprintf("--%s has no effect here: %s", f.Name(), f.does))
+	for _, f := range jobflags.TorchrunFlags {
+		if o.given[f.Name()] && f.Torchrun.Outcome == jobflags.Noted {
+			all = append(all, fmt.Sprintf("--%s has no effect here: %s", f.Name(), f.Torchrun.Does))
 		}
 	}
 	_, _, more := jobflags.SplitConf(o.text("rdzv-conf"))
@@ -118,8 +121,10 @@ const forever = 10 * 365 * 24 * time.Hour
 func (o *options) job(args []string) (spec.Job, error) {
 	var bad []spec.FieldError
 	find := func(flag, message string) { bad = append(bad, spec.FieldError{Path: "--" + flag, Message: message}) }
-	if o.given["print-completion"] {
-		find("print-completion", "is refused: write regroup completion "+o.text("print-completion"))
+	for _, f := range jobflags.TorchrunFlags {
+		if o.given[f.Name()] && f.Torchrun.Outcome == jobflags.Refused {
+			find(f.Name(), "is refused; instead: "+f.Torchrun.Does)
+		}
 	}
 	r := &spec.Rendezvous{}
 	nodes, err := jobflags.Workers(o.text("nnodes"))
@@ -150,11 +155,9 @@ func (o *options) job(args []string) (spec.Job, error) {
 		find("max-restarts", "is "+strconv.Quote(o.text("max-restarts"))+": write a number of at least 0")
 	}
 	s.Failures.Max = &restarts
-	grace, err := strconv.ParseFloat(o.text("shutdown-timeout"), 64)
-	if err != nil || grace < 0 {
-		find("shutdown-timeout", "is "+strconv.Quote(o.text("shutdown-timeout"))+": write seconds")
+	if s.Stop.Grace, err = jobflags.ShutdownTimeout(o.text("shutdown-timeout")); err != nil {
+		find("shutdown-timeout", err.Error())
 	}
-	s.Stop.Grace = spec.Duration(max(grace, 0.001) * float64(time.Second))
 	if _, err := o.signals(); err != nil {
 		find("signals-to-handle", err.Error())
 	}

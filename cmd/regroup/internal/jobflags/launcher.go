@@ -15,67 +15,44 @@ import (
 type launcherFlag struct {
 	of       string // torchrun or horovodrun
 	Spelling        // there; the first long name is its name here
-	does     string // for the documentation; for a refused flag its replacement
-	outcome  outcome
-	known    bool // a flag of this command has the same name and meaning
+	Answer
+	known bool // a flag of this command has the same name and meaning
 }
-
-type outcome int
-
-const (
-	honoured outcome = iota
-	noted            // has no effect here, which is reported
-	refused          // is an error
-)
 
 const (
 	torchrun   = "torchrun"
 	horovodrun = "horovodrun"
 )
 
-var launcherFlags = []launcherFlag{
-	{torchrun, "--nproc-per-node N|auto|cpu|gpu", "workers on each node; the words count this machine's processors or GPUs", honoured, false},
-	{torchrun, "--nnodes N|MIN:MAX", "times --nproc-per-node, how many workers; with a server of the run's own there is one node", honoured, false},
-	{torchrun, "--max-restarts N", "failures within an hour that the job survives; 20 where it is not given, with torchrun 0", honoured, true},
-	{torchrun, "--standalone", "a server of the run's own, whatever else is configured or runs", honoured, false},
-	{torchrun, "--rdzv-id ID", "name of the job", honoured, false},
-	{torchrun, "--rdzv-conf KEY=VALUE,...", "join_timeout is --start-timeout; of the others it is said that they have no meaning", honoured, false},
-	{torchrun, "--rdzv-backend NAME", "Regroup's own rendezvous is used", noted, false},
-	{torchrun, "--rdzv-endpoint HOST:PORT", "the workers meet through the server: --server, or one of the run's own", noted, false},
-	{torchrun, "-m, --module", "the program is a Python module: python3 -u -m", honoured, false},
-	{torchrun, "--no-python", "the program is run as it is", honoured, false},
-	{torchrun, "--node-rank 0", "of one node; another rank is refused: ranks follow from who is there", honoured, false},
-	{torchrun, "--master-addr HOST", "workers get MASTER_ADDR of the agent that has rank 0", noted, false},
-	{torchrun, "--master-port PORT", "workers get MASTER_PORT of the agent that has rank 0", noted, false},
-	{torchrun, "--local-addr HOST", "--advertise of regroup agent is the address of a node", noted, false},
-	{torchrun, "--log-dir DIR", "regroup logs JOB has the output of each worker: --rank, --node, --gen", refused, false},
-	{torchrun, "-r, --redirects STD", "0 is the default here; output is shown and kept: regroup logs JOB", refused, false},
-	{torchrun, "-t, --tee STD", "all output is shown here and kept: regroup logs JOB", noted, false},
-	{torchrun, "--local-ranks-filter RANKS", "regroup logs JOB -f --rank RANKS", refused, false},
-	{torchrun, "--start-method NAME", "workers are programs of their own, nothing is forked", noted, false},
-	{torchrun, "--role NAME", "ROLE_NAME of the workers", honoured, false},
-	{torchrun, "--monitor-interval SECONDS", "the end of a worker is seen at once", noted, false},
-	{horovodrun, "-np, --num-proc N", "so many workers, or with --max-np at least so many", honoured, true},
-	{horovodrun, "--min-np, --min-num-proc N", "at least so many workers", honoured, true},
-	{horovodrun, "--max-np, --max-num-proc N", "at most so many workers", honoured, true},
-	{horovodrun, "-H, --hosts HOST:SLOTS,...", "use only these nodes; localhost is the node of the run's own server", honoured, true},
-	{horovodrun, "--host-discovery-script FILE", "use only the nodes that it prints", honoured, true},
-	{horovodrun, "--slots-per-host N", "slots of hosts that are given without a number", honoured, true},
-	{horovodrun, "--reset-limit N", "regroups after the first generation", honoured, true},
-	{horovodrun, "--elastic-timeout SECONDS", "how long a job that has run may be below min", honoured, true},
-	{horovodrun, "--start-timeout SECONDS", "how long the first generation may take", honoured, true},
-	{horovodrun, "--fusion-threshold-mb MB", "HOROVOD_FUSION_THRESHOLD of the workers", honoured, false},
-	{horovodrun, "--cycle-time-ms MS", "HOROVOD_CYCLE_TIME of the workers", honoured, false},
-	{horovodrun, "--timeline-filename FILE", "HOROVOD_TIMELINE of the workers", honoured, false},
-	{horovodrun, "--timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES of the workers", honoured, false},
-	{horovodrun, "--log-level LEVEL", "also in capitals, and TRACE, WARNING and FATAL", honoured, true},
-	{horovodrun, "--verbose", "log what happens, of workers too", honoured, true},
-	{horovodrun, "--output-filename DIR", "regroup logs JOB has the output of each worker: --rank, --node, --gen", refused, false},
-	{horovodrun, "--network-interfaces NAMES", "--advertise of regroup agent is the address of a node", refused, false},
-	{horovodrun, "--ssh-port PORT", "nothing is started by SSH: start regroup agent on each node", refused, false},
-	{horovodrun, "--autotune", "set REGROUP_BUCKET_BYTES with --env", refused, false},
-	{horovodrun, "--gloo", "Regroup's own engine is used", noted, false},
-	{horovodrun, "--mpi", "Regroup's own engine is used", noted, false},
+var launcherFlags = slices.Concat(ofTorchrun(), []launcherFlag{
+	{horovodrun, "-np, --num-proc N", Answer{Same, "so many workers, or with --max-np at least so many"}, true},
+	{horovodrun, "--min-np, --min-num-proc N", Answer{Same, "at least so many workers"}, true},
+	{horovodrun, "--max-np, --max-num-proc N", Answer{Same, "at most so many workers"}, true},
+	{horovodrun, "-H, --hosts HOST:SLOTS,...", Answer{Same, "use only these nodes; localhost is the node of the run's own server"}, true},
+	{horovodrun, "--host-discovery-script FILE", Answer{Same, "use only the nodes that it prints"}, true},
+	{horovodrun, "--slots-per-host N", Answer{Same, "slots of hosts that are given without a number"}, true},
+	{horovodrun, "--reset-limit N", Answer{Same, "regroups after the first generation"}, true},
+	{horovodrun, "--elastic-timeout SECONDS", Answer{Same, "how long a job that has run may be below min"}, true},
+	{horovodrun, "--start-timeout SECONDS", Answer{Same, "how long the first generation may take"}, true},
+	{horovodrun, "--fusion-threshold-mb MB", Answer{Same, "HOROVOD_FUSION_THRESHOLD of the workers"}, false},
+	{horovodrun, "--cycle-time-ms MS", Answer{Same, "HOROVOD_CYCLE_TIME of the workers"}, false},
+	{horovodrun, "--timeline-filename FILE", Answer{Same, "HOROVOD_TIMELINE of the workers"}, false},
+	{horovodrun, "--timeline-mark-cycles", Answer{Same, "HOROVOD_TIMELINE_MARK_CYCLES of the workers"}, false},
+	{horovodrun, "--log-level LEVEL", Answer{Same, "also in capitals, and TRACE, WARNING and FATAL"}, true},
+	{horovodrun, "--verbose", Answer{Same, "log what happens, of workers too"}, true},
+	{horovodrun, "--output-filename DIR", Answer{Refused, "regroup logs JOB has the output of each worker: --rank, --node, --gen"}, false},
+	{horovodrun, "--network-interfaces NAMES", Answer{Refused, "--advertise of regroup agent is the address of a node"}, false},
+	{horovodrun, "--ssh-port PORT", Answer{Refused, "nothing is started by SSH: start regroup agent on each node"}, false},
+	{horovodrun, "--autotune", Answer{Refused, "set REGROUP_BUCKET_BYTES with --env"}, false},
+	{horovodrun, "--gloo", Answer{Noted, "Regroup's own engine is used"}, false},
+	{horovodrun, "--mpi", Answer{Noted, "Regroup's own engine is used"}, false},
+})
+
+func ofTorchrun() (all []launcherFlag) {
+	for _, x := range TorchrunFlags {
+		all = append(all, launcherFlag{torchrun, x.Spelling, x.Run, x.Name() == "max-restarts"})
+	}
+	return all
 }
 
 // Spelling is how another launcher writes a flag: -t, --tee STD.
@@ -121,7 +98,7 @@ func (f *Flags) addLaunchers() {
 		if x.known {
 			continue
 		}
-		f.launchers[x.Name()] = x.Add(fs, "", x.of+": "+x.does)
+		f.launchers[x.Name()] = x.Add(fs, "", x.of+": "+x.Does)
 		_ = fs.MarkHidden(x.Name()) // the flag exists
 	}
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName { return pflag.NormalizedName(spelt(name)) })
@@ -149,11 +126,11 @@ func (f *Flags) checkLaunchers(add func(path, message string)) (notes []string) 
 		}
 		value := *f.launchers[name]
 		switch {
-		case x.outcome == noted:
-			notes = append(notes, fmt.Sprintf("--%s has no effect here: %s", name, x.does))
+		case x.Outcome == Noted:
+			notes = append(notes, fmt.Sprintf("--%s has no effect here: %s", name, x.Does))
 		case name == "redirects" && value == "0", x.Plain() && value == "false":
-		case x.outcome == refused:
-			add("--"+name, "of "+x.of+" cannot be honoured; instead: "+x.does)
+		case x.Outcome == Refused:
+			add("--"+name, "of "+x.of+" cannot be honoured; instead: "+x.Does)
 		case name == "node-rank" && value != "0":
 			add("--"+name, "is "+value+": ranks follow from who is there. For a job of nodes that come by themselves: regroup agent --join-job ID -- COMMAND")
 		}
@@ -166,11 +143,11 @@ func Launchers() string {
 	var b strings.Builder
 	b.WriteString("| of | flag | `regroup run` and `regroup submit` |\n|---|---|---|\n")
 	for _, x := range launcherFlags {
-		does := x.does
-		switch x.outcome {
-		case noted:
+		does := x.Does
+		switch x.Outcome {
+		case Noted:
 			does = "accepted, and said to have no effect: " + does
-		case refused:
+		case Refused:
 			does = "refused; instead: " + does
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", x.of, x.Cell(), does)

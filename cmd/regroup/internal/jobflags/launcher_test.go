@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
@@ -61,11 +62,19 @@ func TestTorchrun(t *testing.T) {
 	}
 }
 
-// TestRoleOfTorchrun: as with regroup torchrun, it is the workers' ROLE_NAME.
-func TestRoleOfTorchrun(t *testing.T) {
-	f, rest := parseWith(t, "--role", "trainer", "./a.out")
-	if s, err := f.Spec(rest); err != nil || s.Processes.Role != "trainer" || len(f.Launch().Notes) != 0 {
-		t.Errorf("%+v, %v, %q", s.Processes, err, f.Launch().Notes)
+// TestProcessesOfTorchrun: these flags do what they do with regroup torchrun.
+func TestProcessesOfTorchrun(t *testing.T) {
+	f, rest := parseWith(t, "--role", "trainer", "--virtual-local-rank", "--shutdown-timeout", "1.5", "--no-python", "--run-path", "./a")
+	s, err := f.Spec(rest)
+	if err != nil || s.Processes.Role != "trainer" || !s.Processes.VirtualLocalRank || s.Stop.Grace.D() != 1500*time.Millisecond || len(f.Launch().Notes) != 0 {
+		t.Errorf("%+v, %v, %v, %q", s.Processes, s.Stop, err, f.Launch().Notes)
+	}
+	if got := strings.Join(s.Command, " "); got != "python3 -u ./a" {
+		t.Errorf("--run-path runs %q", got)
+	}
+	f, rest = parseWith(t, "--shutdown-timeout", "1.5", "--stop-grace", "5s", "./a")
+	if s, err := f.Spec(rest); err != nil || s.Stop.Grace.D() != 5*time.Second {
+		t.Errorf("--stop-grace does not come first: %v, %v", s.Stop, err)
 	}
 }
 
@@ -73,18 +82,19 @@ func TestRoleOfTorchrun(t *testing.T) {
 // replacement.
 func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 	for _, x := range launcherFlags {
-		if x.outcome != refused {
+		if x.Outcome != Refused {
 			continue
 		}
 		args := []string{"--" + strings.ReplaceAll(x.Name(), "-", "_") + "=x", "./a.out"}
 		f, rest := parseWith(t, args...)
 		_, err := f.Spec(rest)
-		if fs := errcode.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.Name() || !strings.Contains(fs[0].Message, x.does) {
-			t.Errorf("%q: %v, want one error with %q", args, err, x.does)
+		if fs := errcode.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.Name() || !strings.Contains(fs[0].Message, x.Does) {
+			t.Errorf("%q: %v, want one error with %q", args, err, x.Does)
 		}
 	}
 	for args, path := range map[string]string{
 		"--node-rank 1":                "--node-rank",
+		"--shutdown-timeout soon":      "--shutdown-timeout",
 		"--nproc-per-node 0":           "--nproc-per-node",
 		"--nproc-per-node many":        "--nproc-per-node",
 		"--nnodes 4:2":                 "--nnodes",

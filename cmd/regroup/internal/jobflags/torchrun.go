@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
@@ -56,6 +57,14 @@ func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)
 	}
 	if role, ok := given("role"); ok {
 		s.Processes.Role = role
+	}
+	s.Processes.VirtualLocalRank = f.on("virtual-local-rank")
+	if text, ok := given("shutdown-timeout"); ok {
+		grace, err := ShutdownTimeout(text)
+		if err != nil {
+			add("--shutdown-timeout", err.Error())
+		}
+		s.Stop.Grace = cmp.Or(s.Stop.Grace, grace)
 	}
 	if conf, ok := given("rdzv-conf"); ok {
 		var r spec.Rendezvous
@@ -109,6 +118,15 @@ func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 	s.Workers = spec.Workers{Min: nodes.Min * per, Max: nodes.Max * per}
 }
 
+// ShutdownTimeout reads torchrun's --shutdown-timeout, which may be 0.
+func ShutdownTimeout(text string) (spec.Duration, error) {
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || seconds < 0 {
+		return 0, errcode.Errorf(errcode.Invalid, "is %q: write seconds", text)
+	}
+	return spec.Duration(max(seconds, 0.001) * float64(time.Second)), nil
+}
+
 // PerNode reads torchrun's --nproc-per-node for this machine.
 func PerNode(text string) (int, error) {
 	n, _, err := perNode(text, "/dev", os.Getenv)
@@ -160,14 +178,14 @@ func (f *Flags) python(args []string) []string {
 	for _, x := range launcherFlags {
 		with = with || (x.of == torchrun && !x.known && f.fs.Changed(x.Name()))
 	}
-	if len(args) == 0 || f.on("no-python") {
+	if len(args) == 0 || f.on("no-python") && !f.on("run-path") {
 		return args
 	}
 	interpreter := cmp.Or(os.Getenv("PYTHON_EXEC"), "python3")
 	switch {
 	case f.on("module"):
 		return append([]string{interpreter, "-u", "-m"}, args...)
-	case with && strings.HasSuffix(args[0], ".py"):
+	case f.on("run-path"), with && strings.HasSuffix(args[0], ".py"):
 		return append([]string{interpreter, "-u"}, args...)
 	}
 	return args
