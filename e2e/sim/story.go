@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
-// brief describes a command by its fields, and a fact as users see it; with the attempts and commits
-// of members, which tell who holds the state.
+// brief describes a command by its fields, and a fact as users see it; with the attempts and
+// commits of members, which tell who holds the state.
 func brief(b events.Body) string {
 	switch b := b.(type) {
 	case events.RoundSealed:

@@ -131,8 +131,8 @@ func TestHostFileSelectsNodes(t *testing.T) {
 		synctest.Wait()
 		beatA, pongA := agent(t, p, "node-a", "A")
 		beatB, pongB := agent(t, p, "node-b", "A")
-		// Both replicas read the file at each full second. It changes between two of these: otherwise
-		// one might have read the old text, and the other the new one.
+		// Both replicas read the file at each full second. It changes between two of these:
+		// otherwise one might have read the old text, and the other the new one.
 		time.Sleep(10500 * time.Millisecond)
 		wantOffered(t, p, "node-a 1, node-b no: no line of "+file+" names it")
 
