@@ -144,7 +144,7 @@ def checked(job, killed):
     if job.summary.get("outcome") != "succeeded":
         raise SystemExit(job.output)
     samples = job.summary["samples"]
-    ends = job.said(r"\bends at=")
+    ends = job.lines(r"\bends at=")
     assert len({e["checksum"] for e in ends}) == 1, ends
     assert (samples["missing"], samples["repeated"]) == (0, 0), samples
     pids = {pid for generation in job.pids() for pid in generation.values()}

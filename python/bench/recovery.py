@@ -61,9 +61,9 @@ def kill(script, args):
         job.wait()
         if job.summary.get("outcome") != "succeeded":
             raise SystemExit(job.output)
-        (dies,) = job.said(r"\bdies at=")
+        (dies,) = job.lines(r"\bdies at=")
         began, first = float(dies["at"]), {}
-        for step in job.said(r"\bsteps at="):
+        for step in job.lines(r"\bsteps at="):
             if float(step["at"]) > began and step["size"] == "2":
                 first.setdefault(step["pid"], float(step["at"]))
         assert len(first) == 2, job.output

@@ -1,0 +1,36 @@
+"""The programs of bench/ that read what jobs print: one kill each."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from tests.launch import ROOT, environment
+
+
+class Benchmarks(unittest.TestCase):
+    def test_follow(self):
+        told = json.loads(self.run_program("follow.py", "--json", "--backend", "regroup", "--kills", "1"))
+        self.assertEqual((1, 0, 0), (told["kills"], told["missing"], told["repeated"]))
+        self.assertGreater(told["kill_to_step_ms"]["median"], 0)
+
+    def test_recovery(self):
+        self.assertRegex(self.run_program("recovery.py", "--kills", "1"), r"1 kills, .*\n( .*[1-9].*\n)+")
+
+    def run_program(self, name: str, *args: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", os.path.join("bench", name), *args],
+            cwd=ROOT,
+            env={**environment(), "REGROUP_BINARY": os.environ.get("REGROUP_BINARY", "")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(0, done.returncode, done.stdout)
+        return done.stdout
+
+
+if __name__ == "__main__":
+    unittest.main()
