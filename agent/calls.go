@@ -150,8 +150,8 @@ func (a *Agent) forgetJob(job ident.JobID, origin string) {
 // expireEvery is the time between two looks for them: short, for agents that do not live long.
 const expireEvery = 5 * time.Minute
 
-// expireJobs removes what is kept for jobs that will not come.
-func (a *Agent) expireJobs(work context.Context) {
+// expireKept removes what is kept for jobs that will not come.
+func (a *Agent) expireKept(work context.Context) {
 	for wait.Sleep(work, expireEvery) {
 		now, held := time.Now(), a.heldJobs()
 		if err := a.submits.Expire(now, held); err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
-// settleWithin is how long a departing node must have been idle before its agent leaves: work
+// idleBeforeLeaving is how long a departing node must have been idle before its agent leaves: work
 // assigned just before may still be on its way.
-const settleWithin = time.Second
+const idleBeforeLeaving = time.Second
 
 // Depart announces that this node will go away. Its work moves, at a commit if the programs make
 // them; when none is left, the agent says goodbye and Run returns. If no other node can take the

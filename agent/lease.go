@@ -113,10 +113,10 @@ func (l *lease) put(from time.Time) {
 	l.a.inputs.put(in)
 }
 
-// watch looks why there is no connection. Refused credentials end the lease. While every broker is
-// known to be stopped, nobody can give the slots away: that prolongs it, for at most the length of
-// the long one.
-func (l *lease) watch(work context.Context) error {
+// watchOutage looks why there is no connection. Refused credentials end the lease. While every
+// broker is known to be stopped, nobody can give the slots away: that prolongs it, for at most the
+// length of the long one.
+func (l *lease) watchOutage(work context.Context) error {
 	return wait.Every(work, outageEvery, func(time.Time) error {
 		o := l.a.opt.Ports.Links.Outage()
 		l.mu.Lock()
@@ -144,9 +144,9 @@ func (a *Agent) replaced(why error) {
 	}
 }
 
-// checkAddress ends this incarnation if peers cannot reach it any more under the address that its
+// endIfMoved ends this incarnation if peers cannot reach it any more under the address that its
 // workers have, because the machine has another one now. The next incarnation takes that.
-func (a *Agent) checkAddress() {
+func (a *Agent) endIfMoved() {
 	if a.opt.Reachable == nil {
 		return
 	}

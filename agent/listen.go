@@ -17,7 +17,7 @@ import (
 
 // listen starts the permanent subscriptions and senders.
 func (a *Agent) listen(work context.Context) {
-	hold := func(what string, f func() error) {
+	keepRunning := func(what string, f func() error) {
 		a.tasks.Go(func() error {
 			for work.Err() == nil {
 				if err := f(); err != nil && work.Err() == nil {
@@ -29,22 +29,22 @@ func (a *Agent) listen(work context.Context) {
 		})
 	}
 	p, n := a.opt.Ports, a.opt.Node
-	hold("hearing launches", func() error {
+	keepRunning("hearing launches", func() error {
 		return p.Signals.Launches(work, events.StreamLaunches, events.LaunchSubject(n, "*"), a.launch)
 	})
-	hold("hearing notices", func() error {
+	keepRunning("hearing notices", func() error {
 		return p.Signals.Hear(work, events.AllNotices, "", func(_ string, data []byte) { a.notice(data) }, nil)
 	})
-	hold("answering pings", func() error {
+	keepRunning("answering pings", func() error {
 		return p.Calls.Serve(work, events.AgentSubject(n, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) {
 			return bodies.Encode(events.Pong{Node: n, Incarnation: a.opt.Incarnation, Link: p.Links.Own()})
 		})
 	})
-	first := true // the first report is of the connection over which the node enters its job anyway
-	hold("watching the connection", func() error {
+	first := true // this report wakes nobody: the node enters its job on this connection anyway
+	keepRunning("watching the connection", func() error {
 		return p.Signals.Watch(work, func(connected bool) {
 			if connected {
-				a.checkAddress()
+				a.endIfMoved()
 				wait.Notify(a.hello)
 				a.heartbeat()
 				if a.member != nil && !first {
@@ -55,15 +55,15 @@ func (a *Agent) listen(work context.Context) {
 		})
 	})
 	if a.member != nil {
-		hold("hearing who else comes", func() error {
+		keepRunning("hearing who else comes", func() error {
 			return p.Signals.Hear(work, events.RendezvousStatusSubject(a.opt.Join.Job), "", func(_ string, data []byte) { a.member.gathered(data) }, nil)
 		})
 	}
 	a.tasks.Go(func() error { a.register(work); return nil })
 	a.tasks.Go(func() error { a.heartbeats(work); return nil })
-	a.tasks.Go(func() error { a.expireJobs(work); return nil })
+	a.tasks.Go(func() error { a.expireKept(work); return nil })
 	a.tasks.Go(func() error { a.lease.run(work); return nil })
-	a.tasks.Go(func() error { return a.lease.watch(work) })
+	a.tasks.Go(func() error { return a.lease.watchOutage(work) })
 }
 
 func (a *Agent) launch(m broker.Stored) {
@@ -81,14 +81,15 @@ func (a *Agent) launch(m broker.Stored) {
 	}
 }
 
-// notice handles a notice from others about this node's jobs.
+// notice handles what others say about jobs of this node: an agent that one of its workers has
+// exited, or the rendezvous that a generation is to be abandoned.
 func (a *Agent) notice(data []byte) {
 	e, err := bodies.Decode[events.NoticeEnvelope](data)
 	if err != nil {
 		a.opt.Logger.Debug("notice not understood", "reason", err)
 		return
 	}
-	here := a.snapshot.Load().revisions
+	here := a.snapshot.Load().revisions // of launches, by the jobs that have one here
 	switch {
 	case e.Notice != nil && e.Notice.Exited.Agent != a.opt.Incarnation && here[e.Notice.Exited.Job] > 0:
 		a.inputs.put(worker.NoticeHeard{Notice: *e.Notice})
@@ -155,8 +156,8 @@ func (a *Agent) register(work context.Context) {
 	}
 }
 
-// heartbeat sends one, and has the lease asked for: what is granted counts from a heartbeat, which
-// every replica of discovery hears.
+// heartbeat sends a heartbeat, and wakes the renewal of the lease: a lease counts from a heartbeat,
+// because every replica of discovery hears these.
 func (a *Agent) heartbeat() {
 	a.send(events.HeartbeatSubject(a.opt.Node), events.Heartbeat{
 		Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Link: a.opt.Ports.Links.Own(),
@@ -185,8 +186,8 @@ func (a *Agent) heartbeats(work context.Context) {
 	}
 }
 
-// heartbeatInterval returns the configured interval, or the longer one that discovery asks for once
-// there is a lease: the first grant may wait for a heartbeat.
+// heartbeatInterval returns the configured interval, or the longer one that discovery asks for.
+// That one begins with the first lease, which may have to wait for a heartbeat.
 func (a *Agent) heartbeatInterval() time.Duration {
 	if !a.lease.granted() {
 		return a.opt.Config.Heartbeat

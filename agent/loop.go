@@ -14,8 +14,8 @@ type ending struct {
 	stop        <-chan struct{}  // request from outside; nil = it was received
 	by          <-chan time.Time // when workers that have not moved are stopped
 	kill        <-chan time.Time // when they are killed
-	since       time.Time        // since when the node has been idle
-	asked       bool             // all workers were stopped
+	since       time.Time        // since when the departing node has had nothing to run
+	asked       bool             // all workers are told to stop
 	stopNow     bool             // without their grace
 	leaveReason string           // reason of the goodbye
 }
@@ -32,7 +32,7 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 	case e.since.IsZero():
 		e.since = now
 	}
-	left := settleWithin - now.Sub(e.since)
+	left := idleBeforeLeaving - now.Sub(e.since)
 	if left <= 0 {
 		e.leaveReason = "departed: " + a.departing.Load().Reason
 		e.shut(false)
@@ -40,10 +40,11 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 	return false, max(left, time.Millisecond)
 }
 
-// begin handles the request to stop the agent. With workers it begins as a departure.
+// begin handles the request to stop the agent. If workers run, the node first departs: its work
+// moves, then the agent stops.
 func (e *ending) begin() {
 	e.stop, e.kill = nil, time.After(stopWithin)
-	// An agent that joined a single job has left that job before.
+	// An agent that joined a single job has left that job already.
 	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.stopNow || e.a.member != nil {
 		e.shut(false)
 		return
@@ -58,7 +59,7 @@ func (e *ending) shut(now bool) {
 }
 
 // runLoop runs the machine; only its goroutine uses a.state. It returns when the agent must leave
-// and no process is left.
+// and no process is left, or when work ends.
 func (a *Agent) runLoop(ctx, work context.Context) (reason string) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

@@ -76,8 +76,8 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 	case err != nil:
 		return err
 	}
-	limited := have.Config.MaxConsumers == want.MaxConsumers && have.Config.ConsumerLimits == want.ConsumerLimits
-	if len(topology.Differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas && limited {
+	sameLimits := have.Config.MaxConsumers == want.MaxConsumers && have.Config.ConsumerLimits == want.ConsumerLimits // which Verify does not compare
+	if len(topology.Differences(have.Config, want)) == 0 && have.Config.Replicas == want.Replicas && sameLimits {
 		return nil
 	}
 	return c.insist(ctx, "change stream "+want.Name, "", createAttempt, func(ctx context.Context) error {
@@ -87,9 +87,10 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 }
 
 // Verify returns an error with every difference if the streams and buckets are not what this
-// version needs. The operator chooses the number of replicas, but it must be equal: a stream with
-// fewer than the others is lost with a server whose loss they survive. It waits for a cluster that
-// is still electing, like Ensure.
+// version needs; limits of consumers, which Ensure corrects, are not compared. The operator chooses
+// the number of replicas, which must be the same for all streams: otherwise a stream with fewer may
+// be lost with a server whose loss the others survive. It waits for a cluster that is still
+// electing, like Ensure.
 func (c *Conn) Verify(ctx context.Context) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -137,7 +138,9 @@ func (c *Conn) lookup(ctx context.Context, name string) (info *js.StreamInfo, er
 	return info, err
 }
 
-// insist repeats a request while the cluster may still be electing.
+// insist repeats a request while the cluster may still be electing, or there is no connection.
+// subject is that of the request: the server does not answer one without permission, which is told
+// apart from an election by it; empty = it is not checked.
 func (c *Conn) insist(ctx context.Context, what, subject string, limit time.Duration, do func(ctx context.Context) error) error {
 	for {
 		err := c.attempt(ctx, what, subject, limit, do)
@@ -158,8 +161,8 @@ func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Copies returns how many servers have all data up to now, the minimum over all streams and the
-// services' consumers: a consumer gets its copies after its stream, and a service whose consumer is
-// lost with a server hears nothing more.
+// services' consumers. Consumers count because they get their copies after their stream, and a
+// service without its consumer receives nothing.
 func (c *Conn) Copies(ctx context.Context) (int, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()

@@ -1,5 +1,6 @@
-// Package errorfile reads the error that a program has written to the file that torch's variable
-// TORCHELASTIC_ERROR_FILE names, as torch's @record does.
+// Package errorfile reads the error file of a program, which TORCHELASTIC_ERROR_FILE names and
+// torch's @record writes. The user may want to have it: then kept is the path at which it stays,
+// and empty otherwise. A worker of the agent's own user writes to kept directly.
 package errorfile
 
 import (
@@ -27,8 +28,8 @@ const Env = "TORCHELASTIC_ERROR_FILE"
 
 // read reads an error file. It accepts both forms that torch writes: message as text, or as an
 // object with the text and the traceback, from which the exception is made. The program controls
-// the path, so the file may be anything; invalid content is described instead. It must be the file
-// of the worker's user, under one name.
+// the path, so the file may be anything: the worker's user must own it, it must have no second hard
+// link, and the message describes a file that is too large or cannot be read.
 //
 // The file is removed unless it is the one that is kept.
 //
@@ -76,9 +77,9 @@ func read(path, kept string, who *worker.Account) (message string, x *tables.Exc
 	return "", nil, raised
 }
 
-// earlier returns the time of a timestamp in seconds if it is before that of the file: a launcher
-// within the program copies the file of a child. torch writes whole seconds, so the failure was at
-// the latest at the end of that second.
+// earlier returns the time of a timestamp in seconds if the file was written later: a launcher like
+// torchrun copies the file of its child. torch writes whole seconds, so the failure was at the
+// latest at the end of that second.
 func earlier(written time.Time, timestamp string) time.Time {
 	seconds, err := strconv.ParseFloat(strings.Trim(timestamp, `"`), 64)
 	if err != nil || !(seconds > 0 && seconds <= maxTimestamp) { // it may be no number
@@ -96,9 +97,10 @@ func earlier(written time.Time, timestamp string) time.Time {
 // maxTimestamp is the last second of the year 9999.
 const maxTimestamp = 253402300799
 
-// Record adds the program's error file to an exit. It takes precedence for a launcher within the
-// program, whose own traceback only says that a child has failed.
-// When it was written says how long before the exit the program failed.
+// Record adds the program's error file to an exit. The exception of the file replaces that on
+// stderr: if the program is a launcher, its own traceback only says that a child has failed. From
+// the time of the error follows how long before the exit the program failed. dir is the worker's
+// folder, against which files in the traceback are named.
 func Record(x *worker.ProcessExited, path, kept string, who *worker.Account, dir string, now time.Time) {
 	message, left, raised := read(path, kept, who)
 	if message == "" || (x.ExitCode == 0 && x.Signal == "") {
@@ -110,17 +112,17 @@ func Record(x *worker.ProcessExited, path, kept string, who *worker.Account, dir
 			left.BeforeMS = events.Milliseconds(max(0, now.Add(-x.Age).Sub(raised)))
 		}
 		if x.Exception != nil && x.Exception.Type == left.Type {
-			left.BeforeMS = max(left.BeforeMS, x.Exception.BeforeMS)
+			left.BeforeMS = max(left.BeforeMS, x.Exception.BeforeMS) // the same error, seen on stderr
 		}
 		x.Exception = left
 	}
-	if !slices.Contains(x.Lines, message) { // otherwise the traceback on stderr ends with it
+	if !slices.Contains(x.Lines, message) { // else the traceback on stderr has ended with it
 		x.Lines = append(x.Lines, message)
 	}
 }
 
-// Keep copies the error file of a worker that has ended to where it is kept, without the
-// secrets that hide replaces (nil = there are none).
+// Keep copies the error file of a worker that has ended to kept. hide replaces secrets; nil = there
+// are none.
 func Keep(path, kept string, who *worker.Account, hide func(string) string) error {
 	if path == "" || kept == "" || path == kept && hide == nil {
 		return nil
@@ -151,8 +153,7 @@ func Keep(path, kept string, who *worker.Account, hide func(string) string) erro
 	return errors.Join(err, f.Close())
 }
 
-// concealFile replaces secrets in an error file: in its texts as they are meant, which JSON may
-// write in other ways.
+// concealFile replaces secrets in the decoded texts of an error file: JSON may have escaped them.
 func concealFile(b []byte, hide func(string) string) []byte {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -187,8 +188,8 @@ func concealed(v any, hide func(string) string) any {
 	return v
 }
 
-// Conceal replaces secrets in what a program says about its end. The driver has done so in its
-// output, not in its error file.
+// Conceal replaces secrets in what a program says about its end. Package agent/proc has done so in
+// its output, not in its error file.
 func Conceal(x *worker.ProcessExited, hide func(string) string) {
 	for i := range x.Lines {
 		x.Lines[i] = hide(x.Lines[i])

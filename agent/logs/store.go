@@ -68,9 +68,10 @@ func (l Line) Prefix() string {
 }
 
 // Store stores workers' output in chunks. If the log is so slow that the buffer is full, lines are
-// dropped: training does not wait for its output. Of these the newest are kept, and stored after
-// the gap, which is marked in the output with the number of its lines, at the latest when the
-// worker has ended; the fact of the exit has the total.
+// dropped: training does not wait for its output. Only the newest 64 KiB of the dropped lines of
+// each source are kept. When there is room, or at the latest when the worker has ended, the store
+// takes a mark with the number of lines that are missing, and then the kept ones. The fact of the
+// exit has the total.
 type Store struct {
 	opt     Options
 	pace    *rate.Limiter // of what is stored; nil = none
@@ -80,13 +81,13 @@ type Store struct {
 	full    []*chunk
 	waiting int               // bytes in full
 	dropped map[source]*tail  // since the last line that was taken
-	passing map[source]*chunk // those in full that have an open line alone
+	passing map[source]*chunk // those in full that have nothing but an open line, which the next one replaces
 	lost    map[owner]uint64
 	left    chan struct{} // closed, and made anew, when a chunk has left full
 	seq     uint64
 }
 
-// owner identifies the worker incarnation that produced the output.
+// owner is whose lines are counted: those of all incarnations of a worker, until one has ended.
 type owner struct {
 	job   ident.JobID
 	place ident.Place
@@ -120,7 +121,7 @@ func New(o Options) *Store {
 	}
 }
 
-// Add stores a line, or drops it. It does not block.
+// Add takes a line into the buffer, or drops it. It does not block.
 func (l *Store) Add(line Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +151,7 @@ func (l *Store) missed(s source, text string) {
 	}
 }
 
-// mark adds a mark for the lines dropped here, if any, and the newest of them.
+// mark adds a mark for the lines of a source that are missing, if any, and then the kept ones.
 func (l *Store) mark(s source) {
 	t := l.dropped[s]
 	if t == nil {
@@ -166,8 +167,8 @@ func (l *Store) mark(s source) {
 	}
 }
 
-// Ended marks the last gap of a worker that has ended, takes the newest lines after it however full
-// the buffer is, and returns the number of its dropped lines.
+// Ended marks the last gap of a worker that has ended, and takes the lines that were kept after it,
+// even if the buffer is full. It returns how many lines of the worker are missing.
 func (l *Store) Ended(job ident.JobID, place ident.Place) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,7 +222,7 @@ func (l *Store) sealLocked() {
 		if last == nil || last.sent || !c.passing() {
 			last = l.lastOf(c.source)
 		}
-		delete(l.passing, c.source) // what comes must not overtake this one
+		delete(l.passing, c.source) // no later line may join a chunk before this one
 		if last != nil && len(last.data)+len(c.data) <= mergedSize {
 			l.waiting -= len(last.data)
 			last.join(c.part)
@@ -247,8 +248,8 @@ func (l *Store) newID() string {
 	return fmt.Sprintf("%s-log-%d", l.opt.Incarnation, l.seq)
 }
 
-// lookBack is how many waiting chunks are searched for one of the same source, which limits how far
-// lines of other sources can be overtaken.
+// lookBack is how many waiting chunks lastOf searches, which limits how far a line can overtake
+// those of other sources.
 const lookBack = 16
 
 // lastOf returns the newest waiting chunk of a source that is not being sent, or nil if there is
@@ -262,7 +263,7 @@ func (l *Store) lastOf(s source) *chunk {
 	return nil
 }
 
-// Seal closes all chunks, for what is stored last.
+// Seal closes all chunks, before the store ends.
 func (l *Store) Seal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,7 +318,8 @@ func (l *Store) first() *chunk {
 	return l.full[0]
 }
 
-// drop removes the first chunk: it is stored, or, with an error, never will be.
+// drop removes the first chunk when it is stored. With an error it never will be: a mark takes the
+// place of its lines.
 func (l *Store) drop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -326,7 +328,7 @@ func (l *Store) drop(err error) {
 	if l.passing[c.source] == c {
 		delete(l.passing, c.source)
 	}
-	if err == nil || c.lines == 0 { // or it had only a mark or a state
+	if err == nil || c.lines == 0 { // or it had no finished line
 		l.full = l.full[1:]
 		close(l.left)
 		l.left = make(chan struct{})
@@ -340,8 +342,8 @@ func (l *Store) drop(err error) {
 	l.full[0] = instead
 }
 
-// Drained waits until everything is stored. After half of the time only the newest of each stream
-// is. What is not stored by then is lost with this process, which is logged.
+// Drained waits until everything is stored. After half of the time it leaves the newest chunk of
+// each source alone. When ctx ends it logs what could not be stored.
 func (l *Store) Drained(ctx context.Context) {
 	if end, ok := ctx.Deadline(); ok {
 		defer time.AfterFunc(time.Until(end)/2, l.shorten).Stop()
@@ -380,7 +382,7 @@ func (l *Store) shorten() {
 	})
 	for s, n := range before {
 		if n == 0 {
-			continue // it was a state
+			continue // it had nothing but an open line
 		}
 		var with part
 		with.gap(n)

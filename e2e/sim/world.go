@@ -30,11 +30,11 @@ type world struct {
 	routes      map[string]*replica     // by kind, as set by a written scenario
 	partitioned map[[2]ident.NodeID]int // pairs of nodes whose workers cannot reach each other
 	check       *checker
-	calm        bool // faults have stopped
-	over        bool
-	made        int // ids
-	mutant      mutation
-	played      int // events so far
+	calm        bool     // faults have stopped
+	over        bool     // all jobs have ended, after the faults
+	made        int      // ids
+	mutant      mutation // the bug that is put into the services on purpose
+	played      int      // events so far
 	output      func(string)
 }
 
@@ -105,7 +105,7 @@ func (w *world) runUntil(end time.Time) {
 	}
 }
 
-// at schedules an event, after those of the same time.
+// at schedules an event. Events of the same time happen in the order in which they were scheduled.
 func (w *world) at(t time.Time, do func()) {
 	if t.Before(w.now) {
 		t = w.now

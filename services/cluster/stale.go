@@ -13,7 +13,7 @@ import (
 // Stale says since when views may be out of date, because services do not answer.
 type Stale struct {
 	Silent []string  // the services that do not answer, in the order of the control flow
-	AsOf   time.Time // when the one that keeps the views has stored a fact last, by the clock of the broker; zero = unknown
+	AsOf   time.Time // when the service that has the views stored its newest fact, by the clock of the broker; zero = unknown
 }
 
 // String returns a sentence without the time.
@@ -24,9 +24,9 @@ func (s Stale) String() string {
 	return "no " + strings.Join(s.Silent, ", no ") + " answers"
 }
 
-// StaleJobs returns what is to be said of jobs whose state may be out of date: of each server that
-// has one which has not ended, and whose registry does not answer. A broker keeps the state of jobs
-// after its services have died.
+// StaleJobs looks at each server that has one of the jobs, if that has not ended, and returns an
+// entry if the registry there does not answer: the state of jobs may be out of date. A broker keeps
+// it after its services have died.
 func (c *Client) StaleJobs(ctx context.Context, views ...events.JobView) []Stale {
 	servers := map[*Server]bool{}
 	for _, v := range views {
@@ -37,7 +37,8 @@ func (c *Client) StaleJobs(ctx context.Context, views ...events.JobView) []Stale
 	return c.stale(ctx, events.ServiceRegistry, servers)
 }
 
-// StaleNodes is StaleJobs for what Nodes returns, and discovery.
+// StaleNodes does the same for what Nodes returns, and discovery. Of several servers it passes over
+// those without services.
 func (c *Client) StaleNodes(ctx context.Context, nodes []events.NodeView) []Stale {
 	servers := map[*Server]bool{}
 	for i := range c.all {
@@ -48,7 +49,8 @@ func (c *Client) StaleNodes(ctx context.Context, nodes []events.NodeView) []Stal
 	return c.stale(ctx, events.ServiceDiscovery, servers)
 }
 
-// stale asks a service of each server whether it is there.
+// stale asks a service of each server whether it is there, but of those whose services are known to
+// be down.
 func (c *Client) stale(ctx context.Context, service string, servers map[*Server]bool) []Stale {
 	var all []Stale
 	for i := range c.all {
@@ -62,7 +64,7 @@ func (c *Client) stale(ctx context.Context, service string, servers map[*Server]
 			}
 		}
 		s := Stale{Silent: at.silent(ctx), AsOf: storedLast(ctx, *at, service)}
-		if slices.Contains(s.Silent, service) { // otherwise it has come meanwhile
+		if slices.Contains(s.Silent, service) { // otherwise it has answered meanwhile
 			all = append(all, s)
 		}
 	}
@@ -88,7 +90,7 @@ func storedLast(ctx context.Context, at Server, service string) (newest time.Tim
 	return newest
 }
 
-// home is the server that had a job when it was read last.
+// home is the server that had a job when it was read last, or else the one in use.
 func (c *Client) home(job ident.JobID) *Server {
 	if s, ok := c.homes.Load(job); ok {
 		return s.(*Server) //nolint:forcetypeassert // remember stores nothing else

@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-// HeartbeatEvery is the interval of agents' heartbeats.
+// HeartbeatEvery is the default interval of agents' heartbeats. In large fleets it is longer.
 const HeartbeatEvery = 500 * time.Millisecond
 
 // Config is the configuration of the service.
@@ -16,25 +16,26 @@ type Config struct {
 	// Silence after which a node gets no new work. If too small, one or two late heartbeats empty a
 	// healthy node; if too large, new work is placed on dead nodes for that long.
 	SuspectAfter time.Duration `envconfig:"SUSPECT_AFTER" default:"1.5s" desc:"silence after which a node gets no new work"`
-	// Silence after which a node is pinged, and lost if it does not answer. If too small, a broker
-	// that dies silently costs its nodes, which need about 1.5 s to notice and 0.5 s to connect to
-	// another one; if too large, jobs whose peers cannot detect the failure wait that long.
+	// Silence after which a node is pinged, and lost if it does not answer. If too small, the nodes
+	// of a broker that dies silently are lost: they need about 1.5 s to notice, and 0.5 s to
+	// connect to another one. If too large, jobs whose peers cannot detect the failure wait that
+	// long.
 	LostAfter time.Duration `envconfig:"LOST_AFTER" default:"2s" desc:"silence after which a node is pinged, and lost if it does not answer"`
 	// Timeout of a ping. If too small, a busy node is lost; if too large, it adds to LostAfter.
 	PingTimeout time.Duration `envconfig:"PING_TIMEOUT" default:"500ms" desc:"timeout of a ping"`
-	// Time for an agent whose connection the broker saw close to reconnect before it is pinged, and
-	// lost if it does not answer. If too small, a broken link costs nodes; if too large, jobs whose
-	// peers cannot detect the failure wait that long.
+	// After the broker saw its connection close, an agent has this long to reconnect. Then it is
+	// pinged, and lost if it does not answer. If too small, a broken link costs nodes; if too
+	// large, jobs whose peers cannot detect the failure wait that long.
 	ReconnectWithin time.Duration `envconfig:"RECONNECT_WITHIN" default:"1s" desc:"how long an agent whose connection has closed may take to reconnect before it is pinged"`
-	// Time for which an agent that discovery does not answer lets processes run that may be
-	// started elsewhere meanwhile: those of recovery by restart. After it, counted from the last
-	// heartbeat, they are started elsewhere. With several brokers both are 0.7 s longer. If too
-	// small, the loss of a broker costs them, which agents notice after 1.5 s; if too large, jobs
-	// wait that long for the places of a lost node.
+	// An agent that discovery does not answer for this long kills the processes that may be started
+	// elsewhere: those of recovery by restart. Jobs start them elsewhere when it has passed since
+	// the last heartbeat. With several brokers both take 0.7 s longer. If too small, the loss of a
+	// broker, which agents notice after 1.5 s, kills these processes; if too large, jobs wait that
+	// long for the places of a lost node.
 	Lease time.Duration `envconfig:"LEASE" default:"3s" desc:"how long an agent without an answer of discovery lets processes run that may be started elsewhere, and how long jobs wait for that"`
-	// The same for processes that have peers on other nodes and recover in place. If too small, an
-	// outage of all brokers ends them; if too large, a job all of whose nodes are lost waits that
-	// long.
+	// The same for processes that recover in place. A job waits for it only where no other member
+	// is left. If too small, an outage of all brokers ends them; if too large, a job all of whose
+	// nodes are lost waits that long.
 	LeaseInPlace time.Duration `envconfig:"LEASE_IN_PLACE" default:"1m" desc:"the same for processes that recover in place, where no other member of the job is left"`
 	// How long a lost or departed node stays in the bucket; 0 = for ever.
 	KeepLost time.Duration `envconfig:"KEEP_LOST" default:"24h" desc:"how long the record of a lost or departed node is kept; 0 = for ever"`

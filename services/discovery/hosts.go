@@ -31,7 +31,7 @@ const (
 
 // parseHosts parses one host per line: "host", "host:slots", "[::1]:slots" or "host slots=4". A #
 // begins a comment; empty lines are skipped. perHost is used for lines without a number; 0 = all
-// slots of the node. All errors are returned together; the hosts are then invalid.
+// slots of the node. Errors are returned together, 20 at most, and then no hosts.
 func parseHosts(text string, perHost int) (Hosts, error) {
 	p := newHostParser(perHost)
 	for i, line := range strings.Split(text, "\n") {

@@ -60,7 +60,8 @@ type remoteCause string
 
 func (c remoteCause) Error() string { return string(c) }
 
-// decodeFailure is the reverse of encodeFailure. The ranks must be below world.
+// decodeFailure decodes what encodeFailure has made, with causes as texts. The ranks must be below
+// world; of a loss the second is 1 + the rank that observed it, or 0.
 func decodeFailure(b []byte, generation uint64, world int) (error, bool) {
 	if len(b) < 9 {
 		return nil, false

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// beatsPerStall is how many heartbeats are sent within the stall limit.
+	// beatsPerStall is how many heartbeats are sent at least within the stall limit.
 	beatsPerStall = 8
 	// ticksPerBeat is how often the monitor looks for silent neighbours between two heartbeats.
 	ticksPerBeat = 8
@@ -19,20 +19,40 @@ const (
 )
 
 // activity counts what waits for peers. A silent neighbour is lost only if something has been
-// waiting for the stall limit. Time is counted in ticks of the monitor: a process that was stopped
-// wakes up to one tick and not to a silent world.
+// waiting for the stall limit. Time is counted in ticks of the monitor: a process that goes on
+// after SIGSTOP sees one tick, and does not take its neighbours for silent.
 type activity struct {
-	ticks         atomic.Int64
-	operations    atomic.Int32
-	since         atomic.Int64 // the tick since which operations have been running all the time
-	external      atomic.Int32 // waiters outside of the session's operations
-	externalSince atomic.Int64
+	ticks      atomic.Int64
+	operations atomic.Int32
+	since      atomic.Int64 // the tick since which operations have been running all the time
+
+	mu            sync.Mutex
+	external      int   // waiters outside of the session's operations
+	externalSince int64 // the tick since which there has been one all the time
 }
 
 // stalled reports whether something has been waiting for the stall limit or longer.
 func (a *activity) stalled(tick int64) bool {
-	return a.operations.Load() > 0 && tick-a.since.Load() > stallTicks ||
-		a.external.Load() > 0 && tick-a.externalSince.Load() > stallTicks
+	if a.operations.Load() > 0 && tick-a.since.Load() > stallTicks {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.external > 0 && tick-a.externalSince > stallTicks
+}
+
+// awaitExternal counts a waiter, until done is called.
+func (a *activity) awaitExternal() (done func()) {
+	add := func(n int) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.external == 0 {
+			a.externalSince = a.ticks.Load()
+		}
+		a.external += n
+	}
+	add(1)
+	return sync.OnceFunc(func() { add(-1) })
 }
 
 // BeginWait counts an operation that may wait for peers, until EndWait.
@@ -51,13 +71,7 @@ func (s *Session) EndWait() { s.activity.operations.Add(-1) }
 func (s *Session) Busy() bool { return s.activity.operations.Load() > 0 }
 
 // AwaitExternal counts a waiter outside of the session's operations, until done is called.
-func (s *Session) AwaitExternal() (done func()) {
-	a := &s.activity
-	if a.external.Add(1) == 1 {
-		a.externalSince.Store(a.ticks.Load())
-	}
-	return sync.OnceFunc(func() { a.external.Add(-1) })
-}
+func (s *Session) AwaitExternal() (done func()) { return s.activity.awaitExternal() }
 
 // monitor sends heartbeats, detects silent neighbours and reports the failure.
 func (s *Session) monitor() {
@@ -75,7 +89,7 @@ func (s *Session) monitor() {
 				s.waits.endPeriod(s.cfg.Rank, s.data.WaitTime(), time.Now())
 			}
 			now := s.ops.newest().Seq
-			slow := s.Busy() && now == before // compare the operation with the neighbours' soon
+			slow := s.Busy() && now == before // the operation lasts: each tick sends a heartbeat, so that a mismatch is found soon
 			before = now
 			for _, l := range s.links() {
 				if tick%ticksPerBeat == 0 || slow {
@@ -96,12 +110,11 @@ func (s *Session) reportFailure() {
 	}
 }
 
-// opLog holds the newest operations of this rank. Heartbeats carry the last of them, so that ranks
-// whose operations wait for different peers find out that they differ, though neither ever gets a
-// message from the other.
+// opLog holds the newest operations of this rank. Heartbeats carry the last of them: two ranks in
+// different operations may never get a message from each other, and find the difference so.
 type opLog struct {
 	mu     sync.Mutex
-	recent [16]frame.Descriptor // by sequence number
+	recent [16]frame.Descriptor // by sequence number modulo 16
 	last   uint64
 }
 

@@ -10,7 +10,7 @@ func (x *executor) apply(t schedule.Transfer, body []byte) {
 	dst := x.dst[t.Lo*x.size : t.Hi*x.size]
 	switch {
 	case t.Action == schedule.Stash, x.inPlace(t):
-		return // it is in its place
+		return // it was received where it belongs
 	case t.Action == schedule.Copy:
 		kernel.Widen(x.op.Wire, dst, body)
 	case x.op.Narrow:
@@ -25,7 +25,8 @@ func (x *executor) apply(t schedule.Transfer, body []byte) {
 	}
 }
 
-// finish does what is done once per element, by its owner.
+// finish divides the sum of an average, and rounds to the type on the wire. Only the owner of a
+// segment does so.
 func (x *executor) finish(dst []byte) {
 	if x.op.Reduce == frame.Average {
 		kernel.Average(x.op.Type, dst, x.cfg.World)
@@ -49,7 +50,8 @@ func (x *executor) round(p []byte) {
 
 const roundBytes = 64 << 10 // a multiple of every size, and less than a cache
 
-// foldSlots combines the slots and the buffer in the order of the ranks.
+// foldSlots combines the stashed contributions of other ranks and the own one, in the order of the
+// ranks. Where none was stashed it only divides the sum of an average.
 func (x *executor) foldSlots() {
 	span := schedule.Span{Lo: 0, Hi: len(x.dst) / x.size}
 	if x.plan.Slots > 0 {
@@ -72,7 +74,7 @@ func (x *executor) foldSlotsPart(span schedule.Span, lo, hi int) {
 	scale := func(i int) int { return i / x.wide * x.size }
 	own := x.dst[span.Lo*x.size+scale(lo) : span.Lo*x.size+scale(hi)]
 	if x.op.Narrow {
-		x.round(own) // it must count as it does on the other ranks
+		x.round(own) // the other ranks have it rounded
 	}
 	slot := func(i int) []byte { return x.slots[i*n+lo : i*n+hi] }
 	op := x.op.Reduce.Kernel()

@@ -16,16 +16,16 @@ type Kind uint8
 // The kinds.
 const (
 	Data       Kind = iota + 1 // a message of a plan; only on data connections
-	Heartbeat                  // the process runs
+	Heartbeat                  // the process runs: its newest operation, and a table of wait times or nothing
 	Goodbye                    // the sender has finished all its operations and leaves
 	GoodbyeAck                 // everything up to the goodbye was read
 	Abort                      // the communicator failed; the payload is the encoded failure
-	Direct                     // the start of a point-to-point message; only on their connections
+	Direct                     // begins a point-to-point message; only on connections for these
 )
 
 // Header precedes every payload: 32 bytes, little endian.
 //
-//	0 kind | 1 method | 2 type | 3 op | 4 length u32 | 8 seq u64 | 16 count u48 | 22 wire | 23 origin | 24 root u32 | 28 index u32
+//	0 kind | 1 method | 2 type | 3 reduce | 4 length u32 | 8 seq u64 | 16 count u48 | 22 wire | 23 origin | 24 root u32 | 28 index u32
 //
 // The byte at 22 is 1 + the type on the wire, or 0 if that is the type of the elements.
 type Header struct {
@@ -62,7 +62,8 @@ func (h Header) Put(b []byte) {
 	le.PutUint64(b[24:], uint64(h.Op.Root)|uint64(h.Index)<<32)
 }
 
-// Parse decodes b, which has HeaderLen bytes. It accepts only what Put makes of values in range.
+// Parse decodes b, which has HeaderLen bytes. It refuses kinds, lengths, counts and wire types out
+// of range; the method, the type and the reduction are for the reader to check.
 func Parse(b []byte) (Header, error) {
 	_ = b[HeaderLen-1]
 	le := binary.LittleEndian

@@ -35,12 +35,11 @@ type size struct {
 	lost   []time.Duration // from discovery's decision that a node is lost until every other agent knows that the generation is over
 	regain []time.Duration // from that decision until every other agent has its ranks in the next generation
 	cpu    map[string]time.Duration
-	idle   map[string]float64 // fraction of a core
+	idle   map[string]float64 // percent of a core
 	last   map[string]cluster.Usage
 }
 
-// measure measures with a number of agents on a new cluster, so that nothing of the last number is
-// left.
+// measure starts a new cluster for each number of agents, so that nothing of the last one is left.
 func measure(ctx context.Context, r *report.Report, agents, trials int) (_ *size, err error) {
 	c, err := cluster.Start(ctx, cluster.Options{
 		Bin: r.Bin, Name: "scale", Brokers: 3, Replicas: 2, Log: os.Stderr,
@@ -89,7 +88,8 @@ func measure(ctx context.Context, r *report.Report, agents, trials int) (_ *size
 	return s, nil
 }
 
-// trial places a job on all agents, sends them a failure notice, and with last loses a node.
+// trial places a job on all agents, and has ten of them send a failure notice. With last it also
+// loses a node.
 func (s *size) trial(ctx context.Context, p *plane, c *fleet, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -36,7 +36,8 @@ type Client struct {
 }
 
 // New returns a client of the agent at a Unix socket. The token identifies this worker. timeout is
-// how long the agent may be unreachable before a call that is retried fails.
+// for how long calls may fail, by no answer or one that may change, before a call that is retried
+// fails.
 func New(socket, token string, timeout time.Duration) *Client {
 	var d net.Dialer
 	return &Client{token: token, timeout: timeout, http: &http.Client{Transport: &http.Transport{
@@ -75,7 +76,7 @@ func unknownWorker(err error) bool {
 	return errors.As(err, &e) && e.status == http.StatusForbidden
 }
 
-// call makes one request. ok is false if the response is empty (204).
+// call makes one request. ok is false if the response is empty (204), or out is nil.
 func (c *Client) call(ctx context.Context, timeout time.Duration, method, target string, in, out any) (ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -116,8 +117,8 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, target
 	return true, json.Unmarshal(b, out)
 }
 
-// retry repeats attempt until it is done, refused for good, ctx ends, or the agent has been
-// unreachable for too long.
+// retry repeats attempt until it is done, the agent refuses it for good, ctx ends, or calls have
+// failed for too long.
 func (c *Client) retry(ctx context.Context, attempt func() (done bool, err error)) error {
 	retry, failingSince := Backoff, time.Time{}
 	for {
@@ -151,7 +152,7 @@ func (c *Client) retry(ctx context.Context, attempt func() (done bool, err error
 }
 
 // Join asks for a place in a generation and returns when the agent has assigned one or refused.
-// decided is when the worker decided to leave its last generation; zero = it starts.
+// decided is when the worker noticed what made it leave its last generation; zero = it starts.
 func (c *Client) Join(ctx context.Context, j workerprotocol.JoinRequest, decided time.Time) (a workerprotocol.Assignment, err error) {
 	err = c.retry(ctx, func() (bool, error) {
 		if !decided.IsZero() {
@@ -166,7 +167,8 @@ func (c *Client) Join(ctx context.Context, j workerprotocol.JoinRequest, decided
 	return a, err
 }
 
-// Change waits for a change of a generation; ok is false if there was none within the time.
+// Change waits until the agent tells the worker to leave a generation, to abort it, or to stop. ok
+// is false if the agent has answered that there was nothing; it does so after 25 s.
 func (c *Client) Change(ctx context.Context, within time.Duration, generation uint64) (change workerprotocol.Change, ok bool, err error) {
 	q := url.Values{"generation": {strconv.FormatUint(generation, 10)}}
 	ok, err = c.call(ctx, min(pollTimeout, within), http.MethodGet, workerprotocol.PathChanges+"?"+q.Encode(), nil, &change)
@@ -191,8 +193,8 @@ func (c *Client) PeerAddress(ctx context.Context, generation uint64, rank int) (
 	return p.Address, nil
 }
 
-// Checkpoint asks whether a checkpoint may be written. The agent's reason is in the error; one that
-// is Ending says that there is nothing to be kept any more.
+// Checkpoint asks whether a checkpoint may be written. A refusal has the agent's reason. If it is
+// Ending, the job ends and needs no checkpoint.
 func (c *Client) Checkpoint(ctx context.Context, r workerprotocol.CheckpointRequest) error {
 	return c.post(ctx, workerprotocol.PathCheckpoint, r)
 }
@@ -203,7 +205,7 @@ func Ending(err error) bool {
 	return ok && e.status == http.StatusConflict
 }
 
-// Done reports that the training is complete, until the agent has accepted it.
+// Done reports that the training is complete. It repeats that until the agent has accepted it.
 func (c *Client) Done(ctx context.Context, d workerprotocol.DoneReport) error {
 	return c.retry(ctx, func() (bool, error) {
 		err := c.post(ctx, workerprotocol.PathDone, d)
@@ -216,5 +218,5 @@ func (c *Client) post(ctx context.Context, path string, body any) error {
 	return err
 }
 
-// Milliseconds is the unit of durations in the worker API.
+// Milliseconds converts a duration to the unit of the worker API.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

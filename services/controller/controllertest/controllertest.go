@@ -17,8 +17,8 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 )
 
-// Start runs a replica inside a synctest bubble until stop is called. It must then return nil at
-// once, without waiting for any timer.
+// Start runs a replica inside a synctest bubble until stop is called. Then run must return nil
+// without waiting for a timer.
 func Start(t testing.TB, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -39,7 +39,8 @@ func Start(t testing.TB, run func(context.Context) error) (stop func()) {
 	}
 }
 
-// PublishEvent publishes a fact or a command that happens now. A fact is that of its writer.
+// PublishEvent publishes a fact or a command that happens now. The source of a fact is the service
+// that writes it.
 func PublishEvent(t testing.TB, p broker.Ports, e events.Event) {
 	t.Helper()
 	e.Time = time.Now()
@@ -51,7 +52,7 @@ func PublishEvent(t testing.TB, p broker.Ports, e events.Event) {
 	Publish(t, p, m)
 }
 
-// Source returns the source of the writer of a fact, and of a command that of the event.
+// Source returns the source of the service that writes a fact, and for others that of the event.
 func Source(e events.Event) string {
 	switch row, _ := events.EntryOf(e.Body.Type()); {
 	case row.Class != events.ClassFact:
@@ -99,7 +100,8 @@ var families = map[string]events.Family{
 	events.BucketRounds: events.FamilyRound, events.BucketJobs: events.FamilyJob,
 }
 
-// Record stores a view like its service after number facts.
+// Record stores a document with a view and no other state, as of a service that has published so
+// many facts.
 func Record(t testing.TB, p broker.Ports, bucket, key string, number uint64, view any) {
 	t.Helper()
 	state, err := json.Marshal(map[string]any{"view": view})

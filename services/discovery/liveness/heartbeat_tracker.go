@@ -20,22 +20,25 @@ type Incarnation struct {
 }
 
 // HeartbeatTracker tracks how long each node has been silent, as one replica hears it. It is lost
-// with the replica, and a new replica gives every node a full timeout. Suspicion by age follows
-// SWIM (Das, Gupta, Motivala 2002) in that a direct ping precedes the decision; there are no
-// indirect pings, because all of them would go through the same broker.
+// with the replica, and a new replica gives every node a full timeout. As in SWIM (Das, Gupta,
+// Motivala 2002) a node is pinged before it is declared lost. There are no indirect pings: they
+// would go through the same broker.
 type HeartbeatTracker struct {
 	SuspectAfter time.Duration // silence after which a node is suspected
 	LostAfter    time.Duration // silence after which it is pinged, and lost if that fails
-	Gap          time.Duration // a longer gap between two checks means that this replica was paused
+	// A longer gap between two checks means that this replica was paused. With NeedsProof an
+	// older proof does not count.
+	Gap time.Duration
 	// ReconnectWithin is how long an agent whose connection has closed may take to reconnect.
 	ReconnectWithin time.Duration
-	// NeedsProof: silence counts, and leases are granted, on proof only. See Majority.
+	// NeedsProof: silence counts, and leases are granted, only while a majority of the brokers has
+	// answered lately. See Majority.
 	NeedsProof bool
 
 	nodes       map[ident.NodeID]*trackedNode
 	closedConns map[connKey]time.Time // connections that closed recently
 	health      localhealth.Monitor
-	provenAt    time.Time // when the question was asked of the newest proof
+	provenAt    time.Time // when the newest question was sent that a majority has answered
 	wasDeaf     bool
 }
 
@@ -43,13 +46,14 @@ type trackedNode struct {
 	incarnation  ident.Incarnation
 	suspected    bool      // according to discovery's record
 	lastSeen     time.Time // last heartbeat, or the start of a timeout
-	everSeen     bool      // lastSeen was a sign of life once
+	everSeen     bool      // it was heard, so that lastSeen is not only the start of its tracking
 	lastReported time.Time // last reported to be suspected
 	pingedAt     time.Time // last reported to be pinged
 	timesLost    uint64    // according to discovery's record
 
-	beats  [2]time.Time // the newest heartbeats, the last one first
-	proven time.Time    // the last heartbeat before the last proof
+	// For leases: the newest heartbeats, the last one first, and the last one before provenAt.
+	beats  [2]time.Time
+	proven time.Time
 
 	link                 broker.Link // newest known connection
 	recorded             broker.Link // according to discovery's record
@@ -90,7 +94,7 @@ func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
 // Forget drops a node whose record was removed.
 func (a *HeartbeatTracker) Forget(n ident.NodeID) { delete(a.nodes, n) }
 
-// Heartbeat records a heartbeat, which every replica hears, like Observe.
+// Heartbeat is Observe for a heartbeat, which every replica hears.
 func (a *HeartbeatTracker) Heartbeat(s Incarnation, l broker.Link, now time.Time) (mend bool) {
 	n := a.observe(s, l, now)
 	if n == nil {
@@ -124,21 +128,20 @@ func (a *HeartbeatTracker) Silence(s Incarnation, now time.Time) time.Duration {
 	return 0
 }
 
-// SeenSince reports whether this replica has heard a node after it was silent for so long.
+// SeenSince reports whether the silence of a node is shorter than this.
 func (a *HeartbeatTracker) SeenSince(s Incarnation, silence time.Duration, now time.Time) bool {
 	n := a.nodes[s.Node]
 	return n != nil && n.incarnation == s.Incarnation && now.Sub(n.lastSeen) < silence
 }
 
-// Unheard reports whether this replica knows a node from the record alone: Silence is only for how
-// long it has listened then.
+// Unheard reports whether this replica has never heard a node. Its Silence then counts from when it
+// was first tracked.
 func (a *HeartbeatTracker) Unheard(s Incarnation) bool {
 	n := a.nodes[s.Node]
 	return n == nil || n.incarnation != s.Incarnation || !n.everSeen
 }
 
-// SilentBefore returns how long the incarnation has not been heard that a hello replaces; 0 =
-// unknown.
+// SilentBefore returns the silence of the incarnation that a hello replaces; 0 = unknown.
 func (a *HeartbeatTracker) SilentBefore(b events.NodeHello, now time.Time) time.Duration {
 	n := a.nodes[b.Node]
 	if n == nil || n.incarnation == b.Incarnation || !n.everSeen {
@@ -220,7 +223,7 @@ type connKey struct {
 
 func keyOf(l broker.Link) connKey { return connKey{l.Server, l.Client} }
 
-// ConnectionClosed applies that the broker saw a connection close. If a live node was last heard
+// ConnectionClosed records that the broker saw a connection close. If a live node was last heard
 // over it, the node is returned: it is to be suspected now, and pinged if it has no newer
 // connection within ReconnectWithin.
 func (a *HeartbeatTracker) ConnectionClosed(l broker.Link, now time.Time) (cut events.Disconnected, ok bool) {
@@ -282,7 +285,7 @@ func (a *HeartbeatTracker) updateConnection(n *trackedNode, v events.NodeView, n
 
 // reconnectWithin returns how long a disconnected node has to reconnect. If most nodes are
 // disconnected at once, the broker is the likely cause, and they reconnect one after the other:
-// then only silence counts.
+// then they have LostAfter, if that is longer.
 func (a *HeartbeatTracker) reconnectWithin() time.Duration {
 	cuts := 0
 	for _, n := range a.nodes {
@@ -302,10 +305,14 @@ func (a *HeartbeatTracker) reconnectWithin() time.Duration {
 const LargeFleet = 1000
 
 const (
-	heartbeatStep      = time.Second // added to the heartbeat interval per heartbeatStepNodes nodes or a part of them
+	// The interval of heartbeats is a step per heartbeatStepNodes nodes or a part of them: 1 s for
+	// 1,000 and for 2,500 nodes, 2 s for 2,501.
+	heartbeatStep      = time.Second
 	heartbeatStepNodes = 2500
-	helloEvery         = 10 * time.Second // between hellos per LargeFleet nodes: each reads the bucket
-	// Timeout of a join, twice and once more per LargeFleet nodes: requests delay the answer.
+	// Hellos come at this interval, once more for each LargeFleet nodes: each reads the bucket.
+	helloEvery = 10 * time.Second
+	// A worker's join may take twice this time, once more for each LargeFleet nodes: it waits
+	// behind those of others.
 	joinPatience = time.Second
 )
 
@@ -324,11 +331,11 @@ func heartbeatInterval(fleetSize int) time.Duration {
 // FleetSize returns the number of tracked nodes.
 func (a *HeartbeatTracker) FleetSize() int { return len(a.nodes) }
 
-// timeouts returns the silence after which a node is to be suspected, and pinged. A node in a large
-// fleet may miss one heartbeat more, with the interval of a fleet twice as large: agents learn a
-// new interval with their next hello. If many nodes fall silent at once, the replica or the brokers
-// are probably overloaded, and a fact about each node would not help: then all timeouts double
-// (after Lifeguard: Dadgar, Phillips, Currey 2018).
+// timeouts returns the silence after which a node is to be suspected, and pinged. In a large fleet
+// both are longer by one interval of heartbeats, that of twice as many nodes: agents learn a new
+// interval with their next hello. If many nodes fall silent at once, the replica or the brokers are
+// probably overloaded, and a fact about each node would not help: then both are twice LostAfter (as
+// in Lifeguard: Dadgar, Phillips, Currey 2018).
 func (a *HeartbeatTracker) timeouts(now time.Time) (suspect, lost time.Duration) {
 	suspect, lost = a.SuspectAfter, a.LostAfter
 	if n := 2 * len(a.nodes); n >= LargeFleet {
@@ -340,14 +347,14 @@ func (a *HeartbeatTracker) timeouts(now time.Time) (suspect, lost time.Duration)
 			silent++
 		}
 	}
-	if silent > manyNodes+len(a.nodes)/manyShare {
+	if silent > manyNodes+len(a.nodes)/manyPart {
 		return 2 * lost, 2 * lost
 	}
 	return suspect, lost
 }
 
-// Both limits must be exceeded for many nodes to count as silent at once.
+// Many nodes are silent at once if they are more than manyNodes and a tenth of all.
 const (
 	manyNodes = 10
-	manyShare = 10
+	manyPart  = 10
 )

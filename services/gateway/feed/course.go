@@ -12,17 +12,17 @@ import (
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
-// Course returns the points of a job's metrics by name. Those of the time before this process heard
-// of the job are what the registry has stored.
+// Course returns the points of a job's metrics by name. Those before the first that this process
+// has heard are of the facts that the registry has stored.
 func (f *Feed) Course(ctx context.Context, id ident.JobID) (map[string][]Point, error) {
 	at := broker.Follow{
 		Stream: events.StreamFacts, Start: broker.FromFirst,
 		Subjects: []string{events.FactSubject(events.JobProgressed{}.Type(), string(id))},
 	}
-	once := cluster.Decoder{}
+	seen := cluster.Decoder{} // passes over facts that come twice
 	var facts []events.Event
 	err := cluster.ReadStored(ctx, f.ports.Log, at, func(s broker.Stored) error {
-		if i, ok := f.item(s, once); ok {
+		if i, ok := f.item(s, seen); ok {
 			facts = append(facts, i.Event)
 		}
 		return nil
@@ -47,7 +47,8 @@ func (f *Feed) Course(ctx context.Context, id ident.JobID) (map[string][]Point, 
 	return stored, nil
 }
 
-// storedPoints returns the points of a job's JobProgressed.
+// storedPoints returns the points of a job's JobProgressed: the step, the steps in a second, and
+// each metric that was reported.
 func storedPoints(facts []events.Event) map[string][]Point {
 	all := map[string][]Point{}
 	for _, e := range facts {
@@ -56,7 +57,7 @@ func storedPoints(facts []events.Event) map[string][]Point {
 		}
 	}
 	for _, c := range view.Curves(facts) {
-		if len(all) == seriesNames {
+		if len(all) == maxSeries {
 			break
 		}
 		for _, p := range c.Points {
@@ -66,9 +67,9 @@ func storedPoints(facts []events.Event) map[string][]Point {
 	return all
 }
 
-// thinned drops every second point until there are at most seriesPoints. The newest stays.
+// thinned drops every second point until there are at most maxPoints. The newest stays.
 func thinned(points []Point) []Point {
-	for len(points) > seriesPoints {
+	for len(points) > maxPoints {
 		var kept []Point
 		for i := (len(points) - 1) % 2; i < len(points); i += 2 {
 			kept = append(kept, points[i])

@@ -41,7 +41,7 @@ func TestCourse(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, list := range all {
-			if len(list) > seriesPoints || len(list) < seriesPoints/4 {
+			if len(list) > maxPoints || len(list) < maxPoints/4 {
 				t.Errorf("%d points of %s", len(list), name)
 			}
 			for i := 1; i < len(list); i++ {

@@ -16,11 +16,11 @@ import (
 
 // Bounds of what is kept of progress.
 const (
-	seriesJobs   = 256                    // jobs with points
-	seriesNames  = 32                     // metrics of one job
-	seriesPoints = 720                    // of one metric; when it is full every second one is dropped
-	firstEvery   = time.Second            // between two points at first
-	sendEvery    = 250 * time.Millisecond // between two live items about one job
+	seriesJobs = 256                    // jobs with points
+	maxSeries  = 32                     // metrics of one job
+	maxPoints  = 720                    // of one metric; when it is full every second one is dropped
+	firstEvery = time.Second            // between two points at first
+	sendEvery  = 250 * time.Millisecond // between two live items about one job
 )
 
 // Names of the metrics that are derived from steps.
@@ -151,11 +151,11 @@ func (j *jobSeries) rate(now time.Time) {
 }
 
 func (j *jobSeries) add(name string, now time.Time, value float64) {
-	if _, ok := j.points[name]; !ok && len(j.points) >= seriesNames {
+	if _, ok := j.points[name]; !ok && len(j.points) >= maxSeries {
 		return
 	}
 	j.points[name] = append(j.points[name], Point{now, value, j.last.Generation})
-	if len(j.points[name]) < seriesPoints {
+	if len(j.points[name]) < maxPoints {
 		return
 	}
 	j.every *= 2

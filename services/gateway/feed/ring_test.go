@@ -144,7 +144,7 @@ func TestSeriesStayBounded(t *testing.T) {
 		s.take(events.Progress{Job: "x", Generation: 1, Step: uint64(i), Samples: uint64(i) * 32, Metrics: map[string]float64{"loss": float64(i)}}, began.Add(time.Duration(i)*time.Second))
 	}
 	for name, points := range s.jobs["x"].points {
-		if n := len(points); n > seriesPoints || n < seriesPoints/4 {
+		if n := len(points); n > maxPoints || n < maxPoints/4 {
 			t.Errorf("%s has %d points", name, n)
 		}
 		if first := points[0].Time.Sub(began); first > time.Minute {

@@ -95,13 +95,13 @@ func (h *Hooks) flush() error {
 	return nil
 }
 
-// deliver sends a hook its facts until ctx ends.
+// deliver sends a hook its facts until ctx ends or the hook is removed.
 func (h *Hooks) deliver(ctx context.Context, s *stored) {
 	if h.Feed.Await(ctx) != nil {
 		return
 	}
 	h.mu.Lock()
-	s.Position = min(s.Position, h.Feed.Facts.Last()) // of a stream that was made anew
+	s.Position = min(s.Position, h.Feed.Facts.Last()) // the stream may be a new one
 	at := s.Position
 	h.mu.Unlock()
 	down := false // the last fact was set aside
@@ -134,9 +134,9 @@ func (h *Hooks) deliver(ctx context.Context, s *stored) {
 	}
 }
 
-// attempts delivers a fact, or sets it aside after the last attempt: the first if the fact before
-// was set aside too, so that an address that is away for days holds nothing up. false = it was set
-// aside.
+// attempts delivers a fact, or sets it aside after h.Attempts attempts and returns false. If the
+// fact before was set aside it makes one attempt only, so that a dead address does not hold the
+// others up. When ctx ends it returns true, and the fact will be sent again.
 func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool) bool {
 	back := h.Retry
 	most := h.Attempts

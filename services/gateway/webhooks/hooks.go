@@ -22,7 +22,7 @@ import (
 	"github.com/regroup-io/regroup/services/gateway/feed"
 )
 
-// Options of Hooks. Feed and Logger must be set.
+// Options of Hooks. Feed, Logger and Now must be set.
 type Options struct {
 	File         string // where hooks are kept; empty = there are none, and none can be made
 	AllowPrivate bool   // they may reach addresses that are not of the public network
@@ -31,8 +31,9 @@ type Options struct {
 	Logger       *slog.Logger
 	Now          func() time.Time
 
-	// Retry is the pause before the second attempt, and the longest one; Attempts is how many are
-	// made before a fact is set aside. The zero values are 5 s, 1 h and 12, which is four hours.
+	// Retry has the first and the longest pause between attempts, each twice as long as the one
+	// before and then shortened by up to a half at random. After Attempts attempts a fact is set
+	// aside. The zero values are 5 s, 1 h and 12: after 1 h 12 min to 2 h 25 min.
 	Retry    wait.Backoff
 	Attempts int
 
@@ -162,7 +163,7 @@ func unknown(id string) error {
 	return errcode.Errorf(errcode.NotFound, "there is no webhook %q: see /api/v1/webhooks", limits.Shorten(id, limits.Word.Max))
 }
 
-// tell wakes Run. The caller holds the lock.
+// tell wakes supervise. The caller holds the lock.
 func (h *Hooks) tell() {
 	close(h.changed)
 	h.changed = make(chan struct{})
@@ -177,8 +178,8 @@ func (h *Hooks) find(id string) (*stored, error) {
 	return h.all[i], nil
 }
 
-// Test makes one attempt with a body that is no fact, and returns what is wrong with it. The target
-// is asked for its permission first, whatever it has answered before.
+// Test sends one event that is no fact, and returns why the target has not taken it. The target is
+// asked for its permission first, whatever it has answered before.
 func (h *Hooks) Test(ctx context.Context, id string) error {
 	h.mu.Lock()
 	s, err := h.find(id)
@@ -199,12 +200,13 @@ type targetError struct{ error }
 
 func (e targetError) Unwrap() error { return e.error }
 
-// OfTarget reports whether an error is the answer of a target, or that none came.
+// OfTarget reports whether a delivery failed because the target has refused it or did not answer,
+// or because ctx has ended meanwhile.
 func OfTarget(err error) bool { return errors.As(err, new(targetError)) }
 
 func unavailable(to string, err error) error {
 	if errcode.Of(err) == errcode.Exhausted {
-		return err // it is not to be asked now
+		return err // the rate limit allows no request now
 	}
 	return targetError{errcode.Errorf(errcode.Unavailable, "%s: %w", to, err)}
 }

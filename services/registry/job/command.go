@@ -206,7 +206,7 @@ func (t *transition) remove() {
 func (t *transition) forgetRemoved() {
 	if t.Removed != nil && !t.now.Before(t.Removed.Until) {
 		r := *t.Removed
-		r.Until = t.now.Add(forgetAgain)
+		r.Until = t.now.Add(forgetRetry)
 		t.Removed = &r
 		t.d.Forget = true
 	}

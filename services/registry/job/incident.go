@@ -65,9 +65,9 @@ func (t *transition) openIncident(c events.Cause) {
 	t.publish(*t.View.OpenIncident)
 }
 
-// silenceKnown applies that discovery says for how long a lost node had been silent, after its
+// correctSilence applies that discovery says for how long a lost node had been silent, after its
 // processes' exits have opened the incident.
-func (t *transition) silenceKnown(node ident.NodeID) {
+func (t *transition) correctSilence(node ident.NodeID) {
 	open := t.View.OpenIncident
 	if open == nil || open.Cause.Place == nil || open.Cause.Place.Node != node {
 		return // another one began it

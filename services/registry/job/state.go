@@ -16,10 +16,12 @@
 // most once, and so does a generation; a planned change never does. failures.sameStep consecutive
 // failures after one committed step end the job; failure.go determines that step.
 //
+// Where elastic.startWithin passes without a first seal, waiting goes to failed.
+//
 // Facts read: placement.set, placement.waiting, round.opened, round.missed, round.sealed,
-// worker.started, worker.ready, worker.done, worker.exited, node.joined, node.lost, node.left.
-// Commands read: job.submit, job.scale, job.stop, job.remove. Facts written: the families job and
-// incident.
+// round.participants-set, worker.started, worker.ready, worker.done, worker.exited, node.joined,
+// node.lost, node.left. Commands read: job.submit, job.scale, job.stop, job.remove. Signals read:
+// progress, and steps that have stalled. Facts written: the families job and incident.
 //
 // No order between families is assumed: a generation can be ready before it is known to be sealed,
 // and a worker can have died before it is known to have been started. The outcome of a job is
@@ -43,7 +45,7 @@ import (
 type State struct {
 	View events.JobView `json:"view"`
 
-	// The job was removed and its record is gone: all other fields are empty.
+	// The job was removed and its record is gone: of the other fields only View.Job is set.
 	Removed *Removed  `json:"removed,omitempty"`
 	Stop    *Stop     `json:"stop,omitempty"` // a requested stop; before the submit it is only stored
 	Placed  Placement `json:"placed"`         // the scheduler's last placement
@@ -60,19 +62,22 @@ type State struct {
 	IncidentCount int                   `json:"incident_count,omitempty"` // incidents so far
 	Slots         map[string]SlotRecord `json:"slots,omitempty"`          // by place
 	// Nodes of this job that have joined, were lost or have left.
-	Nodes   map[ident.NodeID]Node `json:"nodes,omitempty"`
-	Timing  []Timing              `json:"timing,omitempty"`  // of the newest generations
-	Reports []ReportedStates      `json:"reports,omitempty"` // by the members of the newest generations
+	Nodes  map[ident.NodeID]Node `json:"nodes,omitempty"`
+	Timing []Timing              `json:"timing,omitempty"` // of the newest generations
+	// What the agents of the newest generations have reported of each rank.
+	Reports []ReportedStates `json:"reports,omitempty"`
 	// Consecutive generations that were lost without progress, according to the newest seal.
 	NoProgress int `json:"no_progress,omitempty"`
 	// What has ended the newest generations, if a retry does not fix it.
 	Permanent PermanentFailure `json:"permanent,omitzero"`
-	Early     EarlyEnds        `json:"early,omitzero"`
-	// The job ends once the cause is known, or after a short wait.
+	// Starts of which no worker has made a step or lived for some seconds.
+	Early EarlyEnds `json:"early,omitzero"`
+	// The failure budget is used up, by a worker that reports the loss of a peer. The job ends when
+	// the exit of that peer is known, or after a short wait.
 	Exhaustion     *Exhaustion      `json:"exhaustion,omitempty"`
 	Stall          Stall            `json:"stall,omitzero"`            // the newest one
 	StepGeneration ident.Generation `json:"step_generation,omitempty"` // generation in which View.Step was made
-	Published      Published        `json:"published,omitzero"`
+	Published      Published        `json:"published,omitzero"`        // the newest JobProgressed
 	// Rank 0 was ready before the seal of its generation arrived.
 	EarlyReady *events.WorkerReady `json:"early_ready,omitempty"`
 }
@@ -85,9 +90,10 @@ type Stop struct {
 	By      time.Time `json:"by"` // workers that still run then are given up
 }
 
-// Removed is what remains of a removed job while anything stored could be taken for a new one's.
+// Removed is what remains of a removed job until nothing that is stored can be mistaken for a
+// message of a new job with the same id.
 type Removed struct {
-	Origin string    `json:"origin"` // id of the event that submitted it
+	Origin string    `json:"origin"` // ident.Origin of the event that submitted it
 	By     string    `json:"by"`     // source of that event
 	Until  time.Time `json:"until"`
 }
@@ -108,7 +114,7 @@ type Pending struct {
 	Proposed ident.Generation `json:"proposed,omitempty"`
 	Cause    events.CauseKind `json:"cause,omitempty"`
 	Planned  bool             `json:"planned,omitempty"` // the current generation works on meanwhile
-	Since    time.Time        `json:"since,omitzero"`    // when the wait for it began; see updatePendingSince
+	Since    time.Time        `json:"since,omitzero"`    // since when the job could train and has no working generation
 }
 
 // Finish is the end of the training.
@@ -123,7 +129,8 @@ type Finish struct {
 	ReportBy time.Time `json:"report_by,omitzero"`
 	// First worker that failed by itself after it had completed the training.
 	Failed *ident.Place `json:"failed,omitempty"`
-	// A report of an incarnation that was over, until its exit confirms it.
+	// A result of an incarnation that was taken for ended. It counts once the exit of that
+	// incarnation confirms it.
 	LateReport *events.WorkerDone `json:"late_report,omitempty"`
 }
 
@@ -138,13 +145,14 @@ type SlotRecord struct {
 	Succeeded         bool              `json:"succeeded,omitempty"` // that exit was a success
 	// An incarnation that was denied a respawn only because its place or node was gone.
 	Displaced ident.Incarnation `json:"displaced,omitempty"`
-	// An incarnation replaced since had completed the training.
+	// An earlier incarnation of this place has completed the training.
 	Completed bool `json:"completed,omitempty"`
 	// Consecutive incarnations that have died soon after their start, and when the newest of them
 	// is respawned; zero = at once.
 	EarlyDeaths int       `json:"early_deaths,omitempty"`
 	RespawnAt   time.Time `json:"respawn_at,omitzero"`
-	// Since when this worker has not rejoined, or was left out, without an explanation.
+	// Since when this worker has not rejoined, or was left out of a round, while neither an exit
+	// nor the loss of its node is known.
 	MissingSince time.Time `json:"missing_since,omitzero"`
 }
 
@@ -153,14 +161,16 @@ type Node struct {
 	Number      uint64            `json:"number,omitempty"`       // of the last fact applied
 	LostAgent   ident.Incarnation `json:"lost_agent,omitempty"`   // newest agent that is gone
 	NewestAgent ident.Incarnation `json:"newest_agent,omitempty"` // newest agent that has joined: earlier ones are gone
-	// CountedAgent is the newest agent whose end was counted as a failure, or needs not to be;
-	// CountedBefore is the same for all agents before this one, which has told the end of its
-	// predecessor's workers.
+	// The end of CountedAgent is settled: it was counted as a failure, or need not be. So are the
+	// ends of all agents before CountedBefore, which has reported the exits of its predecessor's
+	// workers.
 	CountedAgent  ident.Incarnation `json:"counted_agent,omitempty"`
 	CountedBefore ident.Incarnation `json:"counted_before,omitempty"`
 }
 
-// Timing holds the times of a round, from its seal.
+// Timing holds the times of a round, as its fact round.sealed has them: NoticeMS is the age of the
+// fault when the rendezvous heard of it, JudgeMS the time from then to the seal, of which BackOffMS
+// is a delay.
 type Timing struct {
 	Generation ident.Generation `json:"generation"`
 	NoticeMS   float64          `json:"notice_ms"`
@@ -170,10 +180,11 @@ type Timing struct {
 
 // Fixed times of the registry. All others are in the job's spec.
 const (
-	reportFor = 30 * time.Second // after the last exit, for a report that it has overtaken: several redeliveries
+	// After the last exit, for a result that comes later than the exit: several redeliveries.
+	reportFor = 30 * time.Second
 	// No command, fact or launch is stored for longer.
 	rememberRemoved = 30 * 24 * time.Hour
-	forgetAgain     = time.Minute
+	forgetRetry     = time.Minute // when the document of a removed job could not be deleted
 
 	rememberStop   = 30 * time.Second // a stop without a submit: commands overtake each other by at most a few redeliveries
 	stopSlack      = 10 * time.Second // after the grace, for the exits to be reported
@@ -196,16 +207,16 @@ type transition struct {
 	d   events.Decision
 	// How long a node that is lost had been silent, in milliseconds; 0 = unknown.
 	nodeSilence float64
-	// The input tells that an agent has ended, which may have been long ago.
+	// The input is the end of an agent, perhaps long ago, or a join that may have replaced one.
 	agentEnded bool
 }
 
-// Step applies one input. A job that has ended ignores all but these: it refuses to be scaled, is
-// removed, and records the exits of workers that still ran when it ended.
+// Step applies one input. A job that has ended answers commands (it cannot be scaled, and can be
+// removed), and records the exits of workers that still ran when it ended. It ignores all else.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: s, in: in, now: now}
 	if t.command(); t.d.Refusal != nil && len(t.d.Facts) == 0 {
-		t.d.Forget = t.unused() // the controller publishes the refusal of a command without facts
+		t.d.Forget = t.unused() // no fact has this refusal: the controller publishes it
 		return s, t.d
 	}
 	if t.ongoing() {
@@ -235,11 +246,11 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		case events.WorkerExited:
 			t.exited(b)
 		case events.NodeJoined:
-			t.agentEnded = true // if workers of an older one are lost by it
+			t.agentEnded = true // the agent may have replaced an older one
 			t.nodeJoined(b)
 		case events.NodeLost:
 			t.nodeSilence, t.agentEnded = b.SilentMS, true
-			t.silenceKnown(b.Node)
+			t.correctSilence(b.Node)
 			t.nodeEnded(b.NodeFact, false)
 		case events.NodeLeft:
 			t.nodeEnded(b.NodeFact, true)
@@ -278,8 +289,9 @@ func (t *transition) publish(b events.Body) {
 	t.d.Facts = append(t.d.Facts, events.Fact{Body: b, Cause: t.in.ID, Trace: t.incidentTrace("")})
 }
 
-// Deadline returns when the job must be examined again: a start, a grace or a stop that takes too
-// long, or a worker that was left out.
+// Deadline returns when the job must be examined again: when a start, a stop or the wait for a
+// result has taken too long, a worker has been missing for too long or is to be started again, and
+// when what remains of a removed job may be forgotten.
 func (Machine) Deadline(s State) time.Time {
 	if s.View.State.Terminal() {
 		return time.Time{}
