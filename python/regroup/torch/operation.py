@@ -109,12 +109,15 @@ class _Differentiable(torch.autograd.Function):
         given = list(tensors) if operation.grouped else tensors[0]
         result = operation.start(call, given, how, wait=True).synchronize()
         ctx.operation, ctx.call, ctx.how, ctx.shape = operation, call, how, tensors[0].shape
-        ctx.save_for_backward(*operation.saved(tensors, result, how))
+        saved = operation.saved(tensors, result, how)
+        ctx.saves = len(saved) > 0
+        ctx.save_for_backward(*saved)
         return tuple(result) if operation.grouped else result
 
     @staticmethod
     def backward(ctx, *gradients):
-        past = Past(ctx.call, ctx.how, ctx.shape, ctx.saved_tensors)
+        # A program may go backward from each result of a group in turn: what is saved is gone then.
+        past = Past(ctx.call, ctx.how, ctx.shape, ctx.saved_tensors if ctx.saves else ())
         if ctx.operation.grouped:
             return (None, None, None, *ctx.operation.gradient(past, list(gradients)))
         return None, None, None, ctx.operation.gradient(past, gradients[0])

@@ -190,6 +190,16 @@ def case_grouped_allreduce():
         same(g, w, "group in place, started")
 
 
+def case_grouped_gradients():
+    """A program may go backward from each result in turn."""
+    for op, factor in ((hvd.Sum, SIZE), (hvd.Average, 1)):
+        mine = [torch.ones(n, requires_grad=True) for n in (3, 2)]
+        for y in hvd.grouped_allreduce(mine, op=op):
+            y.backward(torch.ones_like(y))
+        for x in mine:
+            same(x.grad, torch.full_like(x, factor), "gradient of a part")
+
+
 def case_broadcast():
     for root in range(SIZE):
         for dtype in FLOATS + INTEGERS + [torch.bool, torch.complex64]:
