@@ -138,9 +138,9 @@ func (c *Conn) lookup(ctx context.Context, name string) (info *js.StreamInfo, er
 	return info, err
 }
 
-// insist repeats a request while the cluster may still be electing, or there is no connection.
-// subject is that of the request: the server does not answer one without permission, which is told
-// apart from an election by it; empty = it is not checked.
+// insist repeats a request while the cluster may still be electing, or there is no connection. The
+// server does not answer a request without permission either: with the subject of the request that
+// is an error at once; empty = it is not checked.
 func (c *Conn) insist(ctx context.Context, what, subject string, limit time.Duration, do func(ctx context.Context) error) error {
 	for {
 		err := c.attempt(ctx, what, subject, limit, do)

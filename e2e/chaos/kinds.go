@@ -76,7 +76,7 @@ func worker(s syscall.Signal) strike {
 	return func(c *network.Datacenter, f fault) (string, func() error, error) {
 		var pids []int
 		for _, n := range c.Nodes {
-			w, err := c.Workers(n)
+			w, err := c.Workers(n, "")
 			if err != nil {
 				return "", nil, err
 			}

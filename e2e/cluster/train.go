@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -139,16 +139,26 @@ func (r *Run) ledger(l events.Ledger) error {
 	return nil
 }
 
+// JobOf returns the job of a process of this machine, if it is a worker; empty = it is none, like
+// the guard of an agent, which is a child of the agent too.
+func JobOf(pid int) ident.JobID {
+	environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // an ended process has none
+	for variable := range strings.SplitSeq(string(environ), "\x00") {
+		if job, found := strings.CutPrefix(variable, "REGROUP_JOB="); found {
+			return ident.JobID(job)
+		}
+	}
+	return ""
+}
+
 // KillWorker kills one of the workers of a job on this machine, another one for another n, once so
 // many run. It returns the generation that it was in.
 func (c *Cluster) KillWorker(ctx context.Context, job ident.JobID, world, n int) (ident.Generation, error) {
-	mark := []byte("REGROUP_JOB=" + string(job) + "\x00")
 	var pids []int
 	v, err := c.JobIs(ctx, job, "all its workers run", func(v events.JobView) bool {
 		pids = nil
 		for _, w := range v.Workers {
-			environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", w.PID))
-			if err == nil && w.PID > 0 && !w.State.Ended() && bytes.Contains(environ, mark) {
+			if !w.State.Ended() && JobOf(w.PID) == job {
 				pids = append(pids, w.PID)
 			}
 		}

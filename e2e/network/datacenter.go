@@ -124,23 +124,12 @@ func (c *Datacenter) Leader(ctx context.Context, stream string) (string, error) 
 	return info.Cluster.Leader, nil
 }
 
-// Workers returns the ids of the processes on a node other than the agent.
-func (c *Datacenter) Workers(node string) ([]int, error) {
-	agent := c.Processes.PID(node)
+// Workers returns the ids of a job's processes on a node; empty = of all jobs.
+func (c *Datacenter) Workers(node string, job ident.JobID) ([]int, error) {
 	pids, err := processes(c.namespace(node))
-	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == agent || !exists(pid) })
+	pids = slices.DeleteFunc(pids, func(pid int) bool { of := cluster.JobOf(pid); return of == "" || job != "" && of != job })
 	slices.Sort(pids)
 	return pids, err
-}
-
-// exists reports whether a process runs; a zombie does not.
-func exists(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	return !strings.HasPrefix(rest, "Z")
 }
 
 // Close heals the network, stops all processes and removes the lab. A process that has to be killed

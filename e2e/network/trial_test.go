@@ -147,7 +147,7 @@ func (tr *trial) restart(names ...string) {
 // killWorker kills the last worker of a node.
 func (tr *trial) killWorker(node string) {
 	tr.t.Helper()
-	pids, err := tr.Workers(node)
+	pids, err := tr.Workers(node, tr.run.Job)
 	must(tr.t, err)
 	if len(pids) == 0 {
 		tr.t.Fatalf("%s has no workers", node)
