@@ -1,0 +1,166 @@
+package reshard
+
+import "slices"
+
+// Holders says which members keep a copy of each member's parts: copies others, on other nodes than
+// its own and each other's as far as there are enough. nodes names the node of each member. Every
+// member keeps as many copies as it has made.
+//
+//	nodes a a b b, one copy:    member 0 → 2, 1 → 3, 2 → 0, 3 → 1
+func Holders(nodes []string, copies int) [][]int {
+	n := len(nodes)
+	order := make([]int, n) // by node
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return slices.Index(nodes, nodes[a]) - slices.Index(nodes, nodes[b]) })
+	at := func(i int) string { return nodes[order[i%n]] }
+	var shifts []int
+	for range min(copies, n-1) {
+		best, most := 0, -1
+		for shift := 1; shift < n; shift++ {
+			if slices.Contains(shifts, shift) {
+				continue
+			}
+			apart := 0 // the pairs that a new holder shares no node with
+			for i := range n {
+				if at(i+shift) != at(i) {
+					apart += n // more than all the others together
+				}
+				for _, s := range shifts {
+					if at(i+shift) != at(i+s) {
+						apart++
+					}
+				}
+			}
+			if apart > most {
+				best, most = shift, apart
+			}
+		}
+		shifts = append(shifts, best)
+	}
+	holders := make([][]int, n)
+	for i := range n {
+		for _, s := range shifts {
+			holders[order[i]] = append(holders[order[i]], order[(i+s)%n])
+		}
+	}
+	return holders
+}
+
+// Redundancy is the number of members that may be lost, whichever they are, so that the others
+// still have all of the tensors: one less than the number of members that have the part which the
+// fewest have. It is -1 if nobody has some part.
+func Redundancy(tensors []Tensor, has [][]Piece) int {
+	least := len(has)
+	for i, of := range byTensor(len(tensors), has) {
+		_, sets := occupancy(tensors[i], of, len(has))
+		for _, cell := range sets {
+			least = min(least, cell.count())
+		}
+	}
+	return least - 1
+}
+
+// First gives each element to the lowest member that has it: what an initial state consists of.
+func First(tensors []Tensor, has [][]Piece) [][]Piece {
+	return keep(tensors, has, func(cell members, m int) bool { return cell.list()[0] == m })
+}
+
+// Rare returns the pieces that must be copied so that as many members may be lost as there shall be
+// copies: those with an element that no more members than that have.
+func Rare(tensors []Tensor, has [][]Piece, copies int) [][]Piece {
+	rare := make([][]Piece, len(has))
+	for i, of := range byTensor(len(tensors), has) {
+		g, sets := occupancy(tensors[i], of, len(has))
+		for _, b := range of {
+			least := len(has)
+			g.cover(b.Box, func(cell int) { least = min(least, sets[cell].count()) })
+			if least <= copies && b.Elements() > 0 {
+				rare[b.member] = append(rare[b.member], Piece{Tensor: i, Box: b.Box})
+			}
+		}
+	}
+	return rare
+}
+
+// keep returns the parts of pieces in the cells that a member should keep.
+func keep(tensors []Tensor, has [][]Piece, should func(cell members, m int) bool) [][]Piece {
+	kept := make([][]Piece, len(has))
+	for i, of := range byTensor(len(tensors), has) {
+		g, sets := occupancy(tensors[i], of, len(has))
+		for _, b := range of {
+			g.cover(b.Box, func(cell int) {
+				if should(sets[cell], b.member) {
+					kept[b.member] = append(kept[b.member], Piece{Tensor: i, Box: g.box(cell, 1)})
+				}
+			})
+		}
+	}
+	return kept
+}
+
+// occupancy returns which members have each cell of a tensor.
+func occupancy(t Tensor, of []owned, world int) (g grid, sets []members) {
+	g = newGrid(t.Shape, func(yield func(Box)) {
+		for _, b := range of {
+			yield(b.Box)
+		}
+	})
+	words := (world + 63) / 64
+	all := make([]uint64, g.cells*words)
+	sets = make([]members, g.cells)
+	for cell := range sets {
+		sets[cell] = all[cell*words : (cell+1)*words]
+	}
+	for _, b := range of {
+		g.cover(b.Box, func(cell int) { sets[cell].add(b.member) })
+	}
+	return g, sets
+}
+
+// Repair says what to send so that as many members may be lost as there shall be copies, where
+// fewer have an element than that needs: each such part from the lowest member that has it to
+// members that have not, on other nodes than those that have as far as there are enough, and
+// otherwise to those that got least.
+//
+//	members 0 to 2 of what were four with one copy each, at the next member: member 3, which had
+//	copies of the parts of 2, is gone, and member 0 has those of 3
+//
+//	has       0: A, D     1: B, A     2: C, B
+//	moves     C from 2 to 0 or 1; D from 0 to 1 or 2
+func Repair(tensors []Tensor, has [][]Piece, nodes []string, copies, limit int) []Move {
+	got := make([]int, len(has))
+	var moves []Move
+	for i, of := range byTensor(len(tensors), has) {
+		g, sets := occupancy(tensors[i], of, len(has))
+		for cell, holders := range sets {
+			have := holders.list()
+			for wanted := min(copies+1, len(has)) - len(have); wanted > 0 && len(have) > 0; wanted-- {
+				to := newHolder(have, nodes, got)
+				stripes(g.box(cell, 1), max(1, limit/tensors[i].Width), func(b Box) {
+					got[to] += b.Elements() * tensors[i].Width
+					moves = append(moves, Move{Piece: Piece{Tensor: i, Box: b}, Chain: []int{have[0], to}})
+				})
+				have = append(have, to)
+			}
+		}
+	}
+	return moves
+}
+
+// newHolder chooses one more holder beside those that have something.
+func newHolder(have []int, nodes []string, got []int) int {
+	best := -1
+	apart := func(m int) bool {
+		return !slices.ContainsFunc(have, func(h int) bool { return nodes[h] == nodes[m] })
+	}
+	for m := range nodes {
+		switch {
+		case slices.Contains(have, m):
+		case best < 0, apart(m) && !apart(best), apart(m) == apart(best) && got[m] < got[best]:
+			best = m
+		}
+	}
+	return best
+}

@@ -1,0 +1,152 @@
+package reshard
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// TestHoldersAreSpread tries all distributions of up to 9 members over up to 4 nodes.
+func TestHoldersAreSpread(t *testing.T) {
+	var each func(nodes []string)
+	each = func(nodes []string) {
+		for copies := range len(nodes) + 1 {
+			checkHolders(t, nodes, copies)
+		}
+		if len(nodes) == 7 {
+			return
+		}
+		for k := range 4 {
+			each(append(slices.Clone(nodes), fmt.Sprint(k)))
+		}
+	}
+	each([]string{"0"})
+}
+
+func checkHolders(t *testing.T, nodes []string, copies int) {
+	n := len(nodes)
+	holders := Holders(nodes, copies)
+	keeps := make([]int, n)
+	for m, list := range holders {
+		if len(list) != min(copies, n-1) {
+			t.Fatalf("nodes %v, %d copies: member %d has %v", nodes, copies, m, list)
+		}
+		for i, h := range list {
+			keeps[h]++
+			if h == m || slices.Contains(list[:i], h) {
+				t.Fatalf("nodes %v, %d copies: member %d has %v", nodes, copies, m, list)
+			}
+		}
+	}
+	largest := 0
+	for m := range n {
+		if keeps[m] != min(copies, n-1) {
+			t.Fatalf("nodes %v, %d copies: member %d keeps %d", nodes, copies, m, keeps[m])
+		}
+		same := 0
+		for _, node := range nodes {
+			if node == nodes[m] {
+				same++
+			}
+		}
+		largest = max(largest, same)
+	}
+	if copies > 0 && largest*2 <= n {
+		for m, list := range holders {
+			if nodes[list[0]] == nodes[m] {
+				t.Fatalf("nodes %v, %d copies: member %d has its first copy on its own node: %v", nodes, copies, m, list)
+			}
+		}
+	}
+}
+
+// TestTheClaimOfLossesIsTrue tries all losses of small worlds: as many as Redundancy says leave all
+// of the state, whichever they are, and one more may not.
+func TestTheClaimOfLossesIsTrue(t *testing.T) {
+	tensors := []Tensor{{Name: "w", Width: 4, Shape: []int{23, 2}}, {Name: "b", Width: 4, Shape: []int{5}}}
+	for n := 1; n <= 6; n++ {
+		for copies := range n {
+			has := dealt(tensors, n)
+			for m, holders := range Holders(make([]string, n), copies) {
+				for _, h := range holders {
+					has[h] = append(has[h], dealt(tensors, n)[m]...)
+				}
+			}
+			claim := Redundancy(tensors, has)
+			if claim != copies {
+				t.Fatalf("%d members with %d copies survive %d losses", n, copies, claim)
+			}
+			broken := false
+			for lost := range 1 << n {
+				left := make([][]Piece, n)
+				gone := 0
+				for m := range n {
+					if lost>>m&1 == 1 {
+						gone++
+					} else {
+						left[m] = has[m]
+					}
+				}
+				needs := [][]Piece{{{Tensor: 0, Box: Whole(tensors[0].Shape)}, {Tensor: 1, Box: Whole(tensors[1].Shape)}}}
+				_, err := Plan(tensors, left, append(needs, make([][]Piece, n-1)...), 1<<20)
+				if err != nil && gone <= claim {
+					t.Fatalf("%d members with %d copies: without %b %v", n, copies, lost, err)
+				}
+				broken = broken || err != nil && gone == claim+1
+			}
+			if !broken {
+				t.Fatalf("%d members with %d copies survive one loss more than %d", n, copies, claim)
+			}
+		}
+	}
+	if got := Redundancy(tensors, [][]Piece{{{Tensor: 0, Box: Whole(tensors[0].Shape)}}}); got != -1 {
+		t.Errorf("without a tensor: %d", got)
+	}
+}
+
+// TestRepair restores the redundancy after every loss that is survived, in small worlds.
+func TestRepair(t *testing.T) {
+	tensors := []Tensor{{Name: "w", Width: 4, Shape: []int{23, 2}}, {Name: "b", Width: 4, Shape: []int{5}}}
+	for n := 2; n <= 6; n++ {
+		for copies := 1; copies < n; copies++ {
+			nodes := make([]string, n)
+			for m := range nodes {
+				nodes[m] = fmt.Sprint(m / 2)
+			}
+			all := dealt(tensors, n)
+			for m, holders := range Holders(nodes, copies) {
+				for _, h := range holders {
+					all[h] = append(all[h], dealt(tensors, n)[m]...)
+				}
+			}
+			for lost := range 1 << n {
+				var has [][]Piece
+				var left []string
+				for m := range n {
+					if lost>>m&1 == 0 {
+						has, left = append(has, slices.Clone(all[m])), append(left, nodes[m])
+					}
+				}
+				if n-len(has) > copies {
+					continue
+				}
+				before := make([]memory, len(has))
+				for m := range has {
+					before[m] = contents(tensors, has[m])
+				}
+				for _, v := range Repair(tensors, has, left, copies, 24) {
+					from, to := v.Chain[0], v.Chain[1]
+					eachElement(tensors[v.Tensor].Shape, v.Box, func(e int) {
+						if !before[from][v.Tensor][e] || before[to][v.Tensor][e] {
+							t.Fatalf("%d members with %d copies, %b lost: element %d of %s from %d to %d", n, copies, lost, e, tensors[v.Tensor].Name, from, to)
+						}
+					})
+					has[to] = append(has[to], v.Piece)
+				}
+				if got, want := Redundancy(tensors, has), min(copies, len(has)-1); got != want {
+					t.Fatalf("%d members with %d copies, %b lost: %d more may be lost after the repair, want %d", n, copies, lost, got, want)
+				}
+			}
+		}
+	}
+}
