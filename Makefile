@@ -173,7 +173,7 @@ dev: build ## Every day: a cluster in one process, to play with
 	@$(BIN)/regroup up
 
 test: setup torch net node build ## Two that a newcomer needs: every level up to real processes, without the race detector (docs/testing.md says where its minutes go)
-	@$(GO) test -timeout 30m ./...
+	@$(GO) test -p $$(($$(nproc) + 1)) -timeout 30m ./...
 
 quick: $(TOOLS)/golangci-lint ## Every day: while you write: lint of what differs from BASE, and the tests that need only Go (no root, no PyTorch, no brokers)
 	@packages=$$({ git diff --name-only --diff-filter=d $(BASE) -- '*.go'; git ls-files -o --exclude-standard -- '*.go'; } | sed -nE '/^deploy\/helm\/check\//d; s,(.*)/[^/]*,./\1,p; s,^[^/.]+\.go$$,.,p' | sort -u); \

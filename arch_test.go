@@ -29,7 +29,7 @@ const module = "github.com/regroup-io/regroup"
 // every decision can be replayed.
 var pure = []string{
 	"services/localhealth", "services/discovery/liveness", "services/scheduler/plan", "services/rendezvous/round", "services/registry/job",
-	"agent/worker", "collective/schedule",
+	"agent/worker", "collective/schedule", "elastic/reshard",
 	"events/access",
 }
 
@@ -135,8 +135,10 @@ var layers = []layer{
 	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
 	{"collective/internal/control", []string{"collective/internal/frame", "collective/shm"}, nil, nil, "it never moves data"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys", "golang.org/x/sync/semaphore"}, nil, "training traffic never depends on the control plane"},
-	{"elastic", []string{"collective/...", "elastic/checkpoint", "elastic/internal/...", "elastic/samples", "elastic/statesync", "internal/wait", "internal/workerprotocol"}, nil, nil, "a worker has no NATS credentials"},
+	{"elastic", []string{"collective/...", "elastic/checkpoint", "elastic/internal/...", "elastic/reshard", "elastic/samples", "elastic/shards", "elastic/statesync", "internal/wait", "internal/workerprotocol"}, nil, nil, "a worker has no NATS credentials"},
 	{"elastic/samples", []string{"internal/workerprotocol"}, nil, append([]string{"encoding/json"}, pureStd...), "every rank computes the same order"},
+	{"elastic/reshard", nil, nil, pureStd, "every member computes the same plan"},
+	{"elastic/shards", []string{"collective", "elastic/reshard", "elastic/statesync"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "internal/wait"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
 	{"elastic/internal/...", []string{"internal/wait", "internal/workerprotocol"}, nil, nil, "package elastic is built of it"},
 	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it is about files only"},
@@ -151,7 +153,7 @@ var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/server", "jetstream/shares",
 	"agent", "agent/capture", "agent/logs", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/internal/tagged", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/gpu", "collective/nccl", "collective/nccl/nccltest",
-	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
+	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/shards", "elastic/statesync", "elastic/internal/agentclient",
 	"elastic/elastictest", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve",
 	"cmd/regroup/internal/boot", "services/cluster", "services/cluster/clustertest", "internal/wait", "e2e/...",
 }

@@ -79,6 +79,10 @@ type Origin uint8
 // OriginElastic is the origin of the operations of package elastic.
 const OriginElastic Origin = 1
 
+// OriginShards is the origin of the parts of a sharded state that package elastic sends. 2 is that
+// of the Python package's follow.
+const OriginShards Origin = 3
+
 // WithOrigin returns the same communicator, for operations of another origin. They have one order
 // with all others: a rank whose operation is of another origin than that of its peers gets a
 // *DivergedError, as all of them do, however equal the two look. Messages of Send are received by

@@ -78,6 +78,11 @@ func (s *Session) commit(ctx context.Context, final bool) (update int64, err err
 	if err := s.mergeRecorded(ctx); err != nil {
 		return 0, err
 	}
+	if s.state.shards != nil {
+		if err := s.state.shards.Settle(); err != nil {
+			return 0, err
+		}
+	}
 	step, last := int64(s.state.step), int64(0)
 	if final {
 		last = 1
@@ -94,6 +99,9 @@ func (s *Session) commit(ctx context.Context, final bool) (update int64, err err
 		return 0, err
 	}
 	if err := s.state.save(s.Generation); err != nil {
+		return 0, err
+	}
+	if err := s.saveShards(ctx, final, v[0]); err != nil {
 		return 0, err
 	}
 	s.parting = v[0] == updatePlanned

@@ -138,6 +138,9 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 		err = r.train(ctx, s)
 	}
 	r.state.replica.Store().EndGeneration()
+	if r.state.shards != nil {
+		r.state.shards.Leave()
+	}
 	o, fatal := classify(ctx, err, a.Rank, c)
 	if errors.Is(err, collective.ErrDiverged) && (fatal == nil || errors.Is(fatal, collective.ErrDiverged)) {
 		if fatal = r.divergedAgain(err); fatal == nil {
@@ -200,8 +203,19 @@ func (r *runner) syncState(ctx, building context.Context, a workerprotocol.Assig
 	}
 	preparedAt = time.Now()
 	r.finishPrefetch(building)
-	received, err = r.state.sync(ctx, s.comm, a.Generation)
-	return received, preparedAt, err
+	if r.state.shards == nil {
+		received, err = r.state.sync(ctx, s.comm, a.Generation)
+		return received, preparedAt, err
+	}
+	chosen, found, err := s.chooseCommit(ctx)
+	if err != nil {
+		return 0, preparedAt, err
+	}
+	if received, err = r.state.sync(ctx, s.comm, a.Generation); err != nil {
+		return received, preparedAt, err
+	}
+	parts, err := r.arrange(ctx, s, chosen, found)
+	return received + parts, preparedAt, err
 }
 
 // train runs the training function and, if it is complete, makes its state the last commit and

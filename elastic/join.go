@@ -157,7 +157,7 @@ func (r *runner) serveState(a workerprotocol.Assignment) {
 		return
 	}
 	server := statesync.NewServer(r.state.replica,
-		func() []byte { return r.options.Prologue.encode(0) },
+		func() []byte { return r.options.Prologue.Encode(0) },
 		func(ctx context.Context, address string) error {
 			return r.endpoint.Ping(ctx, address, r.options.Job, a.Generation)
 		})

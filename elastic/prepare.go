@@ -3,14 +3,12 @@ package elastic
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/prologue"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -33,6 +31,8 @@ const (
 	// expect if nothing else changes. There is no communicator. The others are training, and
 	// Prologue has the results of what they did before.
 	Candidate
+	// Arranging: all ranks register their parts of a sharded state, see Sharding.
+	Arranging
 )
 
 type preparation struct {
@@ -129,8 +129,8 @@ func (r *runner) fetchPrologue(ctx context.Context, a workerprotocol.Assignment)
 	retry := wait.Backoff{First: 100 * time.Millisecond, Max: time.Second}
 	for {
 		for _, holder := range source.Holders {
-			b, err := statesync.FetchPrologue(ctx, r.endpoint, source, holder, 2*MaxPrologue)
-			if err == nil && r.options.Prologue.extend(0, b) == nil {
+			b, err := statesync.FetchPrologue(ctx, r.endpoint, source, holder, 2*prologue.MaxBytes)
+			if err == nil && r.options.Prologue.Extend(0, b) == nil {
 				return true
 			}
 		}
@@ -170,92 +170,13 @@ func (r *runner) syncPrologue(ctx context.Context, s *Session) error {
 	}
 	var missing []byte
 	if s.Rank == best {
-		missing = p.encode(least)
+		missing = p.Encode(least)
 	}
 	if all, err = s.comm.AllgatherBlobs(ctx, missing); err != nil {
 		return err
 	}
-	return p.extend(least, all[best])
+	return p.Extend(least, all[best])
 }
 
-// Prologue is what the ranks of a job did together before their state was registered: the results
-// of those operations, in order. All ranks have the same entries, as far as they have them. It is
-// brought up to date at the start of each generation, and a newcomer to a running job fetches all
-// of it. So a worker that comes late, or again, replays the results of what the others have done
-// without it.
-//
-// The meaning of an entry is up to the program. The zero value is empty. It is safe for concurrent
-// use.
-type Prologue struct {
-	mu      sync.Mutex
-	entries [][]byte
-	size    int
-}
-
-// MaxPrologue is the limit of the total size of the entries, in bytes.
-const MaxPrologue = 256 << 20
-
-var errPrologue = errors.New("what the ranks did before their state was registered is damaged")
-
-// Len returns the number of entries.
-func (p *Prologue) Len() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.entries)
-}
-
-// At returns an entry, which must not be modified; ok is false if there are not that many.
-func (p *Prologue) At(i int) (entry []byte, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i < 0 || i >= len(p.entries) {
-		return nil, false
-	}
-	return p.entries[i], true
-}
-
-// Add appends the result of an operation in which all ranks took part.
-func (p *Prologue) Add(result []byte) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.size+len(result) > MaxPrologue {
-		return fmt.Errorf("the operations before the state is registered have results of more than %d MiB together", MaxPrologue>>20)
-	}
-	p.entries, p.size = append(p.entries, slices.Clone(result)), p.size+len(result)
-	return nil
-}
-
-// encode encodes the entries beginning with one: each as its length, u32 little endian, and its
-// bytes.
-func (p *Prologue) encode(from int) []byte {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var b []byte
-	for _, e := range p.entries[min(from, len(p.entries)):] {
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(e)))
-		b = append(b, e...)
-	}
-	return b
-}
-
-// extend adds the entries that another worker has encoded, beginning with one. Entries that are
-// here already are kept.
-func (p *Prologue) extend(from int, b []byte) error {
-	for i := from; len(b) > 0; i++ {
-		if len(b) < 4 {
-			return errPrologue
-		}
-		n := uint64(binary.LittleEndian.Uint32(b))
-		b = b[4:]
-		if n > uint64(len(b)) {
-			return errPrologue
-		}
-		if i >= p.Len() {
-			if err := p.Add(b[:n]); err != nil {
-				return err
-			}
-		}
-		b = b[n:]
-	}
-	return nil
-}
+// Prologue is what the ranks of a job did together before their state was registered.
+type Prologue = prologue.Log

@@ -62,6 +62,11 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	if state.err != nil {
 		return fmt.Errorf("elastic: %w", state.err)
 	}
+	if o.Sharding != nil {
+		if err := state.shard(o.Sharding); err != nil {
+			return err
+		}
+	}
 	r := &runner{options: o, state: state, function: train}
 	r.preparation.done = o.Prepare == nil
 	ctx, cancel := context.WithCancel(ctx)

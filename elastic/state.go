@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
 	"github.com/regroup-io/regroup/elastic/samples"
+	"github.com/regroup-io/regroup/elastic/shards"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -39,6 +40,7 @@ type State struct {
 	resets  []func(ctx context.Context, s *Session, before Membership) error
 	err     error // the first wrong registration; Run returns it
 	replica *statesync.Replica
+	shards  *shards.State // nil = the state is not sharded
 
 	recording bool                  // see Recording
 	unmerged  workerprotocol.Ledger // what this rank has recorded since the last commit

@@ -100,16 +100,18 @@ func (h *Hub) Start(t testing.TB, name string) (context.Context, *inproc.Listene
 	return ctx, l
 }
 
-// Kill ends a worker like SIGKILL; its simulated agent notices.
-func (h *Hub) Kill(name string) {
-	h.Network.Kill(name)
-	h.mu.Lock()
-	cancel := h.cancel[name]
-	h.mu.Unlock()
-	if cancel != nil {
-		cancel(ErrKilled)
+// Kill ends workers like SIGKILL, at once; their simulated agents notice.
+func (h *Hub) Kill(names ...string) {
+	for _, name := range names {
+		h.Network.Kill(name)
+		h.mu.Lock()
+		cancel := h.cancel[name]
+		h.mu.Unlock()
+		if cancel != nil {
+			cancel(ErrKilled)
+		}
 	}
-	h.gone(name)
+	h.gone(names...)
 }
 
 // Ended reports the result of Run: an agent sees a process that fails.
@@ -125,9 +127,11 @@ func (h *Hub) Ended(name string, err error) {
 	}
 }
 
-func (h *Hub) gone(name string) {
+func (h *Hub) gone(names ...string) {
 	h.Update(func() {
-		delete(h.Alive, name)
-		delete(h.Joined, name)
+		for _, name := range names {
+			delete(h.Alive, name)
+			delete(h.Joined, name)
+		}
 	})
 }

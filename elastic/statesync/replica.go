@@ -79,6 +79,30 @@ func (r *Replica) Committed() (generation, step uint64, digest string, ok bool) 
 	return r.newest.generation, r.newest.step, digest, true
 }
 
+// KeepTwo makes the replica keep the commit before the newest one too.
+func (r *Replica) KeepTwo() { r.store.keepTwo() }
+
+// Commits names the commits that are kept, the newest first.
+func (r *Replica) Commits() []Commit {
+	var names []Commit
+	for _, s := range r.store.commits() {
+		generation, step := r.store.Version(s)
+		names = append(names, Commit{generation, step})
+	}
+	return names
+}
+
+// ReturnTo forgets commits that are newer than one.
+func (r *Replica) ReturnTo(c Commit) {
+	for _, s := range r.store.commits() {
+		generation, step := r.store.Version(s)
+		if (Commit{generation, step}).Compare(c) <= 0 {
+			return
+		}
+		r.newest, r.hashed, r.unapplied = r.store.forget(), false, true
+	}
+}
+
 // HashCommit computes the digest of the newest commit, which the next sync will need.
 func (r *Replica) HashCommit() {
 	if r.newest != nil && !r.newest.tentative {

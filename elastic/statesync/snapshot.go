@@ -1,6 +1,20 @@
 package statesync
 
-import "sync"
+import (
+	"cmp"
+	"fmt"
+	"sync"
+)
+
+// Commit is the name of a commit: the generation that made it, and the training step in it.
+type Commit struct{ Generation, Step uint64 }
+
+// Compare orders commits from old to new.
+func (c Commit) Compare(o Commit) int {
+	return cmp.Or(cmp.Compare(c.Generation, o.Generation), cmp.Compare(c.Step, o.Step))
+}
+
+func (c Commit) String() string { return fmt.Sprintf("g%d at step %d", c.Generation, c.Step) }
 
 // Snapshot is a copy of the state. Once it is in a CommitStore its content does not change while it
 // is pinned.

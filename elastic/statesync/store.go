@@ -9,12 +9,14 @@ import (
 // trains on. A commit that is pinned is not overwritten: the trainer uses another buffer and never
 // waits for a reader.
 type CommitStore struct {
-	mu      sync.Mutex
-	newest  *Snapshot
-	final   bool // newest is the last commit of its generation
-	pins    map[*Snapshot]int
-	free    []*Snapshot
-	changed chan struct{} // closed and replaced when newest or final change
+	mu       sync.Mutex
+	newest   *Snapshot
+	previous *Snapshot // the commit before newest; nil unless two are kept
+	two      bool      // keep two commits
+	final    bool      // newest is the last commit of its generation
+	pins     map[*Snapshot]int
+	free     []*Snapshot
+	changed  chan struct{} // closed and replaced when newest or final change
 }
 
 // put makes s the newest commit, and frees the one before as soon as it is not pinned.
@@ -22,10 +24,50 @@ func (c *CommitStore) put(s *Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if old := c.newest; old != nil && old != s {
-		c.release(old)
+		if c.two {
+			old, c.previous = c.previous, old
+		}
+		if old != nil && old != s {
+			c.release(old)
+		}
 	}
 	c.newest, c.final = s, false
 	c.notify()
+}
+
+// keepTwo makes the store keep the commit before the newest one too, from now on.
+func (c *CommitStore) keepTwo() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.two = true
+}
+
+// commits returns the commits that are kept, the newest first.
+func (c *CommitStore) commits() (all []*Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range []*Snapshot{c.newest, c.previous} {
+		if s != nil && !s.tentative {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// forget makes the commit before the newest one the newest again, or, if it is not kept, the newest
+// one an initial state. It returns the newest.
+func (c *CommitStore) forget() *Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.previous == nil {
+		c.newest.tentative = true
+		return c.newest
+	}
+	old := c.newest
+	c.newest, c.previous = c.previous, nil
+	c.release(old)
+	c.notify()
+	return c.newest
 }
 
 // EndGeneration marks the newest commit as the last one of its generation.
@@ -129,7 +171,7 @@ func (c *CommitStore) unpin(s *Snapshot) {
 		return
 	}
 	delete(c.pins, s)
-	if s != c.newest {
+	if s != c.newest && s != c.previous {
 		c.release(s)
 	}
 	if len(c.pins) == 0 && len(c.free) > 1 {

@@ -1,0 +1,119 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/reshard"
+	"github.com/regroup-io/regroup/elastic/shards"
+	"github.com/regroup-io/regroup/elastic/statesync"
+)
+
+// Sharding is for a state of which each rank has parts: a model that is too large for one worker.
+// Tensors, objects and handlers of the State are still the same on all ranks.
+type Sharding struct {
+	// Arrange registers the parts that this rank has in a generation, with Session.Shard. It is
+	// called in each generation, on all ranks, when the members are known and what is not sharded
+	// is in sync, with a session in the stage Arranging: it may communicate. When it has returned,
+	// the parts are filled from those of the last commit, whichever ranks had them; in the first
+	// generation of a job what is in them is the initial state. It must return when ctx ends.
+	Arrange func(ctx context.Context, s *Session) error
+	// Copies is how many other ranks keep a copy of each part, on other nodes if there are some: so
+	// many may be lost at once without going back to a checkpoint. Parts that enough ranks have
+	// anyway are not copied.
+	Copies int
+}
+
+// Shard is a part of a global tensor: in each dimension Size elements of Shape, from Offset on. A
+// rank with no part of a tensor registers one of no elements.
+type Shard struct {
+	Name  string
+	Type  string // of the elements, in the words of the program; all ranks say the same
+	Width int    // bytes of an element
+	Shape []int
+	// Offset and Size are as long as Shape.
+	Offset, Size []int
+	// Memory has the elements in row-major order. It stays where it is until Arrange is called
+	// again, or Run returns.
+	Memory []byte
+}
+
+// Shard registers a part of the state, while Arrange is called.
+func (s *Session) Shard(p Shard) error {
+	if s.Stage != Arranging {
+		return errors.New("elastic: parts of the state are registered by Sharding.Arrange")
+	}
+	t := reshard.Tensor{Name: p.Name, Type: p.Type, Width: p.Width, Shape: p.Shape}
+	if err := s.state.shards.Register(t, reshard.Box{Offset: p.Offset, Size: p.Size}, p.Memory); err != nil {
+		return fmt.Errorf("elastic: %w", err)
+	}
+	return nil
+}
+
+// shard makes a state one that is sharded.
+func (s *State) shard(o *Sharding) error {
+	switch {
+	case o.Arrange == nil:
+		return errors.New("elastic: Sharding.Arrange is nil")
+	case o.Copies < 0:
+		return fmt.Errorf("elastic: Sharding.Copies is %d", o.Copies)
+	}
+	s.shards = shards.New(shards.Options{Copies: o.Copies})
+	s.replica.KeepTwo()
+	return nil
+}
+
+// shardsComm is the communicator with which parts of the state are sent.
+func (s *Session) shardsComm() *collective.Communicator {
+	return s.program.WithOrigin(collective.OriginShards)
+}
+
+// chooseCommit has all ranks return to the newest commit that is whole.
+func (s *Session) chooseCommit(ctx context.Context) (chosen statesync.Commit, found bool, err error) {
+	chosen, found, err = s.state.shards.Choose(ctx, s.shardsComm(), s.state.replica.Commits())
+	if err == nil && found {
+		s.state.replica.ReturnTo(chosen)
+	}
+	return chosen, found, err
+}
+
+// arrange has the program register its parts, and fills them. It returns the number of bytes that
+// this rank received.
+func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commit, found bool) (received uint64, err error) {
+	if now := s.state.replica.Commits()[0]; found && now != chosen {
+		return 0, fmt.Errorf("elastic: what is not sharded is of %v, the parts of %v: this is a fault of Regroup", now, chosen)
+	}
+	s.Stage = Arranging
+	if err := r.options.Sharding.Arrange(ctx, s); err != nil {
+		return 0, err
+	}
+	c := s.shardsComm()
+	node := strconv.Itoa(s.Rank - s.LocalRank) // the ranks of a node follow each other
+	if received, err = s.state.shards.Sync(ctx, c, chosen, found, node); err != nil {
+		return received, err
+	}
+	if !found {
+		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0])
+	}
+	return received, nil
+}
+
+// saveShards makes the parts belong to the commit that was just made. Before ranks leave, all of it
+// is with those who stay.
+func (s *Session) saveShards(ctx context.Context, final bool, update int64) error {
+	if s.state.shards == nil || final {
+		return nil
+	}
+	c := s.shardsComm()
+	s.state.shards.Save(ctx, c, s.state.replica.Commits()[0])
+	if update != updatePlanned && update != updateStop {
+		return nil
+	}
+	if err := s.state.shards.Settle(); err != nil {
+		return err
+	}
+	return c.Barrier(ctx)
+}

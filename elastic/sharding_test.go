@@ -1,0 +1,383 @@
+package elastic
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/elastic/shards"
+)
+
+// shardedJob trains a state of which each rank has rows. A step mixes the sum of all elements into
+// each of them, so that a wrong one anywhere changes all.
+type shardedJob struct {
+	t       *testing.T
+	hub     *elastictest.Hub
+	copies  int
+	every   int // steps between commits
+	steps   uint64
+	onStep  func(name string, s *Session)
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	errs    map[string]error
+	results map[string]map[int]int64 // by worker: the elements of its part at the end, by number
+	stepped map[uint64]int           // how often rank 0 has made a step
+}
+
+const shardedRows, shardedColumns = 37, 3
+
+// shardedPart is one worker's part of the tensor in a generation.
+type shardedPart struct {
+	lo, hi int // rows
+	memory []byte
+	whole  []byte // of a tensor that all ranks have
+}
+
+func (p *shardedPart) at(i int) int64 {
+	return int64(binary.LittleEndian.Uint64(p.memory[8*(i-p.lo*shardedColumns):]))
+}
+
+func (p *shardedPart) set(i int, v int64) {
+	binary.LittleEndian.PutUint64(p.memory[8*(i-p.lo*shardedColumns):], uint64(v))
+}
+
+func newShardedJob(t *testing.T, workers, copies int) *shardedJob {
+	return &shardedJob{
+		t: t, hub: elastictest.New(t, workers), copies: copies, every: 1, steps: 40,
+		errs: map[string]error{}, results: map[string]map[int]int64{}, stepped: map[uint64]int{},
+	}
+}
+
+func (j *shardedJob) start(name string) {
+	state := NewState(nil)
+	ctx, transport := j.hub.Start(j.t, name)
+	p := &shardedPart{}
+	arrange := func(_ context.Context, s *Session) error { return p.arrange(s) }
+	j.running.Go(func() {
+		o := Options{
+			Job: "j", Socket: j.hub.Socket, Token: name, Transport: transport,
+			Sharding: &Sharding{Arrange: arrange, Copies: j.copies},
+		}
+		err := Run(ctx, o, state, func(ctx context.Context, s *Session) error { return j.train(ctx, name, s, p) })
+		j.hub.Ended(name, err)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.errs[name] = err
+		if err != nil {
+			return
+		}
+		result := map[int]int64{}
+		for i := p.lo * shardedColumns; i < p.hi*shardedColumns; i++ {
+			result[i] = p.at(i)
+		}
+		j.results[name] = result
+	})
+}
+
+// arrange deals the rows like torch.chunk: the last ranks may have fewer, or none.
+func (p *shardedPart) arrange(s *Session) error {
+	per := (shardedRows + s.World - 1) / s.World
+	p.lo = min(s.Rank*per, shardedRows)
+	p.hi = min(p.lo+per, shardedRows)
+	p.memory, p.whole = make([]byte, 8*(p.hi-p.lo)*shardedColumns), make([]byte, 8)
+	if s.Step() == 0 {
+		for i := p.lo * shardedColumns; i < p.hi*shardedColumns; i++ {
+			p.set(i, int64(i))
+		}
+		p.whole[0] = byte(s.Rank) // that of rank 0 counts
+	}
+	return errors.Join(
+		s.Shard(Shard{
+			Name: "w", Type: "int64", Width: 8, Shape: []int{shardedRows, shardedColumns},
+			Offset: []int{p.lo, 0}, Size: []int{p.hi - p.lo, shardedColumns}, Memory: p.memory,
+		}),
+		s.Shard(Shard{Name: "whole", Type: "int64", Width: 8, Memory: p.whole}),
+	)
+}
+
+// mix is one step of an element.
+func mix(v int64, i int, sum int64) int64 { return v*31 + sum + int64(i) }
+
+func (j *shardedJob) train(ctx context.Context, name string, s *Session, p *shardedPart) error {
+	for s.Step() < j.steps {
+		if j.onStep != nil {
+			j.onStep(name, s)
+		}
+		sum := []int64{0}
+		for i := p.lo * shardedColumns; i < p.hi*shardedColumns; i++ {
+			sum[0] += p.at(i)
+		}
+		if err := collective.Allreduce(ctx, s.Comm(), sum, collective.Sum); err != nil {
+			return err
+		}
+		for i := p.lo * shardedColumns; i < p.hi*shardedColumns; i++ {
+			p.set(i, mix(p.at(i), i, sum[0]))
+		}
+		if p.whole[0]++; int(p.whole[0]) != int(s.Step())+1 {
+			return fmt.Errorf("rank %d at step %d: what all ranks have is %d", s.Rank, s.Step(), p.whole[0])
+		}
+		if err := s.Consume(ctx, s.Next(0)); err != nil {
+			return err
+		}
+		if s.Rank == 0 {
+			j.mu.Lock()
+			j.stepped[s.Step()]++
+			j.mu.Unlock()
+		}
+		if s.CommitDue(j.every) {
+			if err := s.Commit(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// finish waits for all workers, and compares what they have with what one process computes. It
+// returns how many were done.
+func (j *shardedJob) finish() int {
+	j.t.Helper()
+	j.running.Wait()
+	want := make([]int64, shardedRows*shardedColumns)
+	for i := range want {
+		want[i] = int64(i)
+	}
+	for range j.steps {
+		var sum int64
+		for _, v := range want {
+			sum += v
+		}
+		for i := range want {
+			want[i] = mix(want[i], i, sum)
+		}
+	}
+	found := map[int]bool{}
+	for name, result := range j.results {
+		for i, v := range result {
+			if found[i] = true; v != want[i] {
+				j.t.Errorf("%s ends with element %d = %d, want %d", name, i, v, want[i])
+			}
+		}
+	}
+	if len(found) != len(want) {
+		j.t.Errorf("%d of %d elements are with those who are done: %v", len(found), len(want), j.errs)
+	}
+	for name, err := range j.errs {
+		if err != nil && !errors.Is(err, elastictest.ErrKilled) && !errors.Is(err, ErrUnfinished) {
+			j.t.Errorf("%s: %v", name, err)
+		}
+	}
+	return len(j.results)
+}
+
+// TestAShardedStateSurvivesALoss kills one worker at each step in turn, of each world.
+func TestAShardedStateSurvivesALoss(t *testing.T) {
+	for _, world := range []int{2, 3, 5} {
+		for victim := range world {
+			for _, every := range []int{1, 3} {
+				t.Run(fmt.Sprintf("rank %d of %d, a commit each %d steps", victim, world, every), func(t *testing.T) {
+					t.Parallel()
+					j := newShardedJob(t, world, 1)
+					j.every = every
+					var once sync.Once
+					at := uint64(5 + 3*victim + every)
+					j.onStep = func(name string, s *Session) {
+						if s.Generation == 1 && s.Step() == at && s.Rank == victim {
+							once.Do(func() { j.hub.Kill(name) })
+						}
+					}
+					for i := range world {
+						j.start(fmt.Sprint("w", i))
+					}
+					if done := j.finish(); done != world-1 {
+						t.Errorf("%d are done", done)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestPlannedChangesRedoNoStep: workers come and go at commits.
+func TestPlannedChangesRedoNoStep(t *testing.T) {
+	j := newShardedJob(t, 4, 1)
+	var leave, enter sync.Once
+	j.onStep = func(_ string, s *Session) {
+		switch {
+		case s.Generation == 1 && s.Step() == 7:
+			leave.Do(func() {
+				j.hub.Update(func() { j.hub.Removed["w2"], j.hub.Planned = true, true })
+			})
+		case s.Generation == 2 && s.Step() == 15:
+			enter.Do(func() { j.start("late") })
+		case s.Generation == 2 && s.Step() > 20: // wait for it, at a commit
+			j.hub.Wait(context.Background(), hangs, func() bool { return j.hub.Planned || j.hub.Generation > 2 })
+		}
+	}
+	for i := range 4 {
+		j.start(fmt.Sprint("w", i))
+	}
+	if done := j.finish(); done != 4 || !errors.Is(j.errs["w2"], ErrRemoved) {
+		t.Errorf("%d are done: %v", done, j.errs)
+	}
+	for step := uint64(1); step <= j.steps; step++ {
+		if j.stepped[step] != 1 {
+			t.Errorf("step %d was made %d times", step, j.stepped[step])
+		}
+	}
+}
+
+// TestTooManyLossesAreRefused kills two neighbours at once: one copy is not enough, and the error
+// says what is lost; two are.
+func TestTooManyLossesAreRefused(t *testing.T) {
+	for _, copies := range []int{1, 2} {
+		t.Run(fmt.Sprint(copies), func(t *testing.T) {
+			j := newShardedJob(t, 5, copies)
+			var once sync.Once
+			j.onStep = func(_ string, s *Session) {
+				if s.Generation == 1 && s.Step() == 9 {
+					once.Do(func() { j.hub.Kill("w1", "w2") })
+				}
+			}
+			for i := range 5 {
+				j.start(fmt.Sprint("w", i))
+			}
+			if copies == 2 {
+				if done := j.finish(); done != 3 {
+					t.Errorf("%d are done: %v", done, j.errs)
+				}
+				return
+			}
+			j.running.Wait()
+			said := false // one that is late may miss the parts of the others, which have left
+			for _, name := range []string{"w0", "w3", "w4"} {
+				err := j.errs[name]
+				if !errors.Is(err, shards.ErrNotWhole) {
+					t.Errorf("%s: %v", name, err)
+				}
+				said = said || strings.Contains(fmt.Sprint(err), "nobody has w[8:16, 0:3]")
+			}
+			if !said {
+				t.Errorf("nobody says what is lost: %v", j.errs)
+			}
+		})
+	}
+}
+
+// TestAShardedStateUnderKillsAndJoins has workers killed and started at random. With patience a
+// generation has made a commit before the next change, so that all copies are whole again and
+// nothing may be lost. Without it something may, but then that is said.
+func TestAShardedStateUnderKillsAndJoins(t *testing.T) {
+	for _, patient := range []bool{true, false} {
+		for seed := range uint64(10) {
+			t.Run(fmt.Sprintf("%t %d", patient, seed), func(t *testing.T) {
+				t.Parallel()
+				random := rand.New(rand.NewPCG(seed, 1))
+				j := newShardedJob(t, 4, 1)
+				j.steps, j.every = 150, 1+random.IntN(3)
+				next, acted := 4, uint64(0)
+				began := map[uint64]uint64{} // the step in which a generation began
+				var mu sync.Mutex
+				j.onStep = func(name string, s *Session) {
+					mu.Lock()
+					first, known := began[s.Generation]
+					if !known {
+						first = s.Step()
+						began[s.Generation] = first
+					}
+					after := uint64(0)
+					if patient {
+						after = uint64(2 * j.every)
+					}
+					if s.Generation <= acted || s.Step() < first+after+random.Uint64N(3) {
+						mu.Unlock()
+						return
+					}
+					acted = s.Generation
+					kill := s.World > 2 && (s.World > 5 || random.IntN(2) == 0)
+					newcomer := fmt.Sprint("w", next)
+					next++
+					mu.Unlock()
+					if kill {
+						j.hub.Kill(name)
+						return
+					}
+					j.start(newcomer)
+					j.hub.Wait(context.Background(), hangs, func() bool { return j.hub.Planned || j.hub.Generation > s.Generation })
+				}
+				for i := range 4 {
+					j.start(fmt.Sprint("w", i))
+				}
+				j.running.Wait()
+				for _, err := range j.errs {
+					if !patient && errors.Is(err, shards.ErrNotWhole) {
+						return
+					}
+				}
+				j.finish()
+				if acted < 4 {
+					t.Errorf("nothing happened after generation %d", acted)
+				}
+			})
+		}
+	}
+}
+
+// TestPartsThatAreRefused: what is wrong with a part is said before anything is sent.
+func TestPartsThatAreRefused(t *testing.T) {
+	good := Shard{Name: "x", Type: "uint8", Width: 1, Shape: []int{4}, Offset: []int{1}, Size: []int{2}, Memory: make([]byte, 2)}
+	cases := []struct {
+		change func(p *Shard)
+		want   string
+	}{
+		{func(p *Shard) { p.Width = 0 }, "tensor x: elements of 0 bytes"},
+		{func(p *Shard) { p.Offset = []int{3} }, "tensor x: the part [3:5] is not within the shape [4]"},
+		{func(p *Shard) { p.Size = nil }, "tensor x: the part"},
+		{func(p *Shard) { p.Memory = make([]byte, 3) }, "tensor x: 3 bytes of memory for the part [1:3], which has 2"},
+		{func(p *Shard) { p.Type = "int8" }, "tensor x is registered as uint8 [4] and as int8 [4]"},
+		{func(p *Shard) { p.Offset, p.Size = []int{2}, []int{2} }, "tensor x: [2:3] is registered twice"},
+		{func(p *Shard) { p.Name, p.Shape = "y", []int{9} }, "no rank has registered y[0:1]"},
+	}
+	for _, c := range cases {
+		var err error
+		state := NewState(nil)
+		o := Options{Sharding: &Sharding{Arrange: func(_ context.Context, s *Session) error {
+			if err := s.Shard(good); err != nil {
+				return err
+			}
+			p := good
+			p.Name = "x"
+			c.change(&p)
+			rest := []Shard{
+				{Name: "x", Type: "uint8", Width: 1, Shape: []int{4}, Offset: []int{0}, Size: []int{1}, Memory: make([]byte, 1)},
+				{Name: "x", Type: "uint8", Width: 1, Shape: []int{4}, Offset: []int{3}, Size: []int{1}, Memory: make([]byte, 1)},
+			}
+			for _, p := range append([]Shard{p}, rest...) {
+				if err := s.Shard(p); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}}
+		err = Run(context.Background(), o, state, func(context.Context, *Session) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+	if err := (&Session{}).Shard(good); err == nil {
+		t.Error("a part is registered outside of Arrange")
+	}
+	for _, o := range []*Sharding{{}, {Copies: -1, Arrange: func(context.Context, *Session) error { return nil }}} {
+		if err := Run(context.Background(), Options{Sharding: o}, NewState(nil), nil); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package shards
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/reshard"
+)
+
+// ErrNotWhole says that no commit is left of which the members have everything: more members were
+// lost than there are copies.
+var ErrNotWhole = errors.New("parts of the sharded state are lost")
+
+// offer is what a member has, as it tells the others.
+type offer struct {
+	Commits []Commit // of which it has what is not sharded
+	Tensors []reshard.Tensor
+	Sets    []offeredSet
+}
+
+type offeredSet struct {
+	Commit Commit
+	Pieces []reshard.Piece // of Tensors
+}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(v)
+	return b.Bytes(), err
+}
+
+// gather exchanges a value of each member.
+func gather[T any](ctx context.Context, c *collective.Communicator, mine T) ([]T, error) {
+	b, err := encode(mine)
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := c.AllgatherBlobs(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(blobs))
+	for rank := range blobs {
+		if err := gob.NewDecoder(bytes.NewReader(blobs[rank])).Decode(&all[rank]); err != nil {
+			return nil, fmt.Errorf("what rank %d says of its state: %w: do all workers run the same version?", rank, err)
+		}
+	}
+	return all, nil
+}
+
+// checkPieces reports pieces that are not of these tensors.
+func checkPieces(rank int, tensors []reshard.Tensor, pieces []reshard.Piece) error {
+	for _, p := range pieces {
+		if p.Tensor < 0 || p.Tensor >= len(tensors) || !p.Box.Within(tensors[p.Tensor].Shape) {
+			return fmt.Errorf("what rank %d says of its state is damaged: do all workers run the same version?", rank)
+		}
+	}
+	return nil
+}
+
+// offer describes what this member has.
+func (s *State) offer(commits []Commit) offer {
+	o := offer{Commits: commits, Tensors: slices.Clone(s.known)}
+	number := map[string]int{}
+	for i, t := range o.Tensors {
+		number[t.Name] = i
+	}
+	for _, x := range s.sets {
+		set := offeredSet{Commit: x.commit}
+		for _, p := range x.parts {
+			i, known := number[p.tensor.Name]
+			if !known {
+				i = len(o.Tensors)
+				number[p.tensor.Name] = i
+				o.Tensors = append(o.Tensors, p.tensor)
+			}
+			set.Pieces = append(set.Pieces, reshard.Piece{Tensor: i, Box: p.box})
+		}
+		o.Sets = append(o.Sets, set)
+	}
+	return o
+}
+
+// Choose begins a generation: what was registered is forgotten, and all members choose the newest
+// commit of which somebody has what is not sharded, and they together have all that is. commits are
+// those of which this member has what is not sharded. found is false if nobody has a commit. The
+// error is ErrNotWhole if there are commits, and none is whole.
+func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits []Commit) (chosen Commit, found bool, err error) {
+	s.parts, s.peers, s.offers = nil, nil, nil
+	offers, err := gather(ctx, c, s.offer(commits))
+	if err != nil {
+		return chosen, false, err
+	}
+	var candidates []Commit
+	tensors := make([][]reshard.Tensor, len(offers))
+	for rank, o := range offers {
+		candidates = append(candidates, o.Commits...)
+		tensors[rank] = o.Tensors
+		for _, set := range o.Sets {
+			if err := checkPieces(rank, o.Tensors, set.Pieces); err != nil {
+				return chosen, false, err
+			}
+		}
+	}
+	t, err := newTable(tensors)
+	if err != nil {
+		return chosen, false, err
+	}
+	slices.SortFunc(candidates, func(a, b Commit) int { return b.Compare(a) })
+	candidates = slices.Compact(candidates)
+	var missing error
+	for _, candidate := range candidates {
+		if lost := t.missing(has(t, offers, candidate)); lost != nil {
+			// Of the oldest, for all of the newer ones may not have arrived.
+			missing = fmt.Errorf("%w: of the commit of %v %w", ErrNotWhole, candidate, lost)
+			continue
+		}
+		s.offers = offers
+		return candidate, true, nil
+	}
+	if missing == nil {
+		s.offers = offers
+	}
+	return chosen, false, missing
+}
+
+// has is what the members have of a commit, by rank.
+func has(t *table, offers []offer, c Commit) [][]reshard.Piece {
+	all := make([][]reshard.Piece, len(offers))
+	for rank, o := range offers {
+		for _, set := range o.Sets {
+			if set.Commit != c {
+				continue
+			}
+			for _, p := range set.Pieces {
+				all[rank] = append(all[rank], reshard.Piece{Tensor: t.number[o.Tensors[p.Tensor].Name], Box: p.Box})
+			}
+		}
+	}
+	return all
+}
+
+// missing returns what nobody has; nil = nothing.
+func (t *table) missing(has [][]reshard.Piece) error {
+	everything := make([]reshard.Piece, len(t.tensors))
+	for i, x := range t.tensors {
+		everything[i] = reshard.Piece{Tensor: i, Box: reshard.Whole(x.Shape)}
+	}
+	// As if one more member needed all of it, in moves of any size.
+	_, err := reshard.Plan(t.tensors, append(slices.Clip(has), nil), append(make([][]reshard.Piece, len(has)), everything), int(^uint(0)>>1))
+	return err
+}

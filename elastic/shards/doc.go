@@ -1,0 +1,25 @@
+// Package shards keeps a sharded state: one of which each member has parts that may be nowhere
+// else.
+//
+// In each generation a member registers the parts that it has memory for. The state goes on from
+// the newest commit of which the members have everything, whichever parts they had before:
+//
+//	Choose ──► (the program makes its model for the new world) ──► Register ... ──► Sync ──► train
+//	   ▲                                                                                      │
+//	   └─────────────── a member is lost, or a change is planned ◄──── Settle, Save ◄─────────┘
+//
+// Save copies this member's parts, and begins to send them to the members that keep a copy of them
+// (reshard.Holders); Settle, before the next commit is agreed on, waits until those have them. So
+// when all members have agreed on a commit, the one before it is whole, and of two commits one can
+// be returned to at any time:
+//
+//	commit 7          copies of 7 travel          agreed on 8: 7 is whole, 6 is dropped
+//	────┬──────────────────────────────────┬─────────────┬───────────
+//	    Save(7)                            Settle        Save(8)
+//
+// A commit is a set of parts for each member, its own and those that it keeps for others. A part
+// that other members need as well is not copied.
+//
+// What this package does not do: it does not know what else belongs to a commit, when one is due,
+// or which parts a member should have.
+package shards

@@ -1,0 +1,187 @@
+package shards
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/reshard"
+)
+
+// copying is the sending of one commit to those who keep copies of it.
+type copying struct {
+	wait sync.WaitGroup
+
+	mu   sync.Mutex
+	err  error
+	kept []*set // the copies of others' parts that are complete
+}
+
+func (k *copying) start(f func() error) {
+	k.wait.Go(func() {
+		if err := f(); err != nil {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if k.err == nil {
+				k.err = err
+			}
+		}
+	})
+}
+
+func (k *copying) keep(x *set) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kept = append(k.kept, x)
+}
+
+// Settle waits until what this member sends of the last commit is with those who keep copies, and
+// what it keeps itself is here. All members call it before they agree on a commit, or on leaving:
+// when they have agreed, the last commit is whole.
+func (s *State) Settle() error {
+	k := s.copying
+	if k == nil {
+		return nil
+	}
+	k.wait.Wait()
+	s.copying = nil
+	s.sets = append(s.sets, k.kept...)
+	return k.err
+}
+
+// Save makes the registered memory, as it is now, this member's part of a commit. All members call
+// it when they have agreed on the commit, after Settle. It copies this member's parts; they are
+// sent to those who keep copies until the next Settle, and nothing else may use c's messages
+// meanwhile.
+func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Commit) {
+	if s.last != (Commit{}) {
+		s.whole = s.last
+	}
+	s.last = commit
+	s.drop(func(o Commit) bool { return o.Compare(s.whole) < 0 })
+	rank := c.Rank()
+	copied, rest := s.split(rank)
+	all := slices.Concat(copied, rest)
+	own := newSet(commit, all, s.buffer)
+	copyParts(own.parts, all)
+	s.sets = append(s.sets, own)
+	if len(s.peers.holders[rank]) == 0 {
+		return
+	}
+	k := &copying{}
+	s.copying = k
+	for _, holder := range s.peers.holders[rank] {
+		k.start(func() error { return sendCopy(ctx, c, holder, own.data[:size(copied)]) })
+	}
+	for owner, holders := range s.peers.holders {
+		if !slices.Contains(holders, rank) {
+			continue
+		}
+		kept := newSet(commit, s.peers.copied[owner], s.buffer)
+		k.start(func() error {
+			if err := recvCopy(ctx, c, owner, kept.data); err != nil {
+				return err
+			}
+			k.keep(kept)
+			return nil
+		})
+	}
+}
+
+// repair makes up for copies of a commit that were lost with their holders, until the next Settle.
+func (s *State) repair(ctx context.Context, c *collective.Communicator, t *table, has [][]reshard.Piece, commit Commit) {
+	send, recv := map[int][]reshard.Piece{}, map[int][]reshard.Piece{}
+	for _, m := range reshard.Repair(t.tensors, has, s.peers.nodes, s.options.Copies, moveBytes) {
+		switch c.Rank() {
+		case m.Chain[0]:
+			send[m.Chain[1]] = append(send[m.Chain[1]], m.Piece)
+		case m.Chain[1]:
+			recv[m.Chain[0]] = append(recv[m.Chain[0]], m.Piece)
+		}
+	}
+	if len(send)+len(recv) == 0 {
+		return
+	}
+	k := &copying{}
+	s.copying = k
+	x := s.newTransfer(c, t, commit, true)
+	for to, pieces := range send {
+		k.start(func() error {
+			var scratch []byte
+			for _, p := range pieces {
+				if err := x.send(ctx, to, p, x.from, &scratch); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for from, pieces := range recv {
+		kept := newSet(commit, t.parts(pieces), s.buffer)
+		k.start(func() error {
+			for _, p := range kept.parts {
+				if err := recvHashed(ctx, c, from, p.memory); err != nil {
+					return err
+				}
+			}
+			k.keep(kept)
+			return nil
+		})
+	}
+}
+
+// split returns the registered parts that others keep copies of, in the order on which all have
+// agreed, and the others.
+func (s *State) split(rank int) (copied, rest []part) {
+	used := make([]bool, len(s.parts))
+	for _, p := range s.peers.copied[rank] {
+		for i, q := range s.parts {
+			if !used[i] && q.tensor.Name == p.tensor.Name && q.box.Equal(p.box) {
+				used[i] = true
+				copied = append(copied, q)
+				break
+			}
+		}
+	}
+	for i, q := range s.parts {
+		if !used[i] {
+			rest = append(rest, q)
+		}
+	}
+	return copied, rest
+}
+
+// copyParts copies the memory of parts to others of the same sizes, on all cores.
+func copyParts(to, from []part) {
+	type chunk struct{ part, at int }
+	var chunks []chunk
+	for i, p := range from {
+		for at := 0; at < len(p.memory); at += moveBytes {
+			chunks = append(chunks, chunk{i, at})
+		}
+	}
+	inParallel(len(chunks), func(k int) {
+		i, at := chunks[k].part, chunks[k].at
+		end := min(at+moveBytes, len(from[i].memory))
+		copy(to[i].memory[at:end], from[i].memory[at:end])
+	})
+}
+
+func sendCopy(ctx context.Context, c *collective.Communicator, to int, data []byte) error {
+	for at := 0; at < len(data); at += moveBytes {
+		if err := sendHashed(ctx, c, to, data[at:min(at+moveBytes, len(data))]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func recvCopy(ctx context.Context, c *collective.Communicator, from int, data []byte) error {
+	for at := 0; at < len(data); at += moveBytes {
+		if err := recvHashed(ctx, c, from, data[at:min(at+moveBytes, len(data))]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

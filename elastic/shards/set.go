@@ -1,0 +1,101 @@
+package shards
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/regroup-io/regroup/elastic/reshard"
+	"github.com/regroup-io/regroup/elastic/statesync"
+)
+
+// Commit is the name of a commit.
+type Commit = statesync.Commit
+
+// part is a part of a tensor, and where its bytes are: in the memory of the program, or in a set.
+// The elements are in row-major order.
+type part struct {
+	tensor reshard.Tensor
+	box    reshard.Box
+	memory []byte
+}
+
+func (p part) bytes() int { return p.box.Elements() * p.tensor.Width }
+
+// set is what this member has of one member's parts, as of a commit.
+type set struct {
+	commit Commit
+	parts  []part
+	data   []byte // the memory of all parts, in their order
+}
+
+// newSet returns a set with these parts, whose content is undefined. buffer is memory for it.
+func newSet(c Commit, parts []part, buffer func(size int) []byte) *set {
+	s := &set{commit: c, parts: slices.Clone(parts)}
+	s.data = buffer(size(parts))
+	at := 0
+	for i := range s.parts {
+		n := s.parts[i].bytes()
+		s.parts[i].memory = s.data[at : at+n : at+n]
+		at += n
+	}
+	return s
+}
+
+func size(parts []part) (n int) {
+	for _, p := range parts {
+		n += p.bytes()
+	}
+	return n
+}
+
+// table numbers tensors by their names. All members that know the same tensors have the same
+// numbers.
+type table struct {
+	tensors []reshard.Tensor
+	number  map[string]int
+}
+
+// newTable unites the tensors of all members, which must agree on each.
+func newTable(all [][]reshard.Tensor) (*table, error) {
+	t := &table{number: map[string]int{}}
+	from := map[string]int{}
+	for rank, list := range all {
+		for _, x := range list {
+			if i, ok := t.number[x.Name]; ok {
+				if o := t.tensors[i]; o.Type != x.Type || o.Width != x.Width || !slices.Equal(o.Shape, x.Shape) {
+					return nil, fmt.Errorf("tensor %s is %s %v on rank %d, and %s %v on rank %d: all ranks must give it the same global shape",
+						x.Name, o.Type, o.Shape, from[x.Name], x.Type, x.Shape, rank)
+				}
+				continue
+			}
+			t.number[x.Name], from[x.Name] = len(t.tensors), rank
+			t.tensors = append(t.tensors, x)
+		}
+	}
+	slices.SortFunc(t.tensors, func(a, b reshard.Tensor) int { return cmp.Compare(a.Name, b.Name) })
+	for i, x := range t.tensors {
+		t.number[x.Name] = i
+	}
+	return t, nil
+}
+
+// pieces are parts in the words of a plan.
+func (t *table) pieces(parts []part) []reshard.Piece {
+	list := make([]reshard.Piece, 0, len(parts))
+	for _, p := range parts {
+		if p.bytes() > 0 {
+			list = append(list, reshard.Piece{Tensor: t.number[p.tensor.Name], Box: p.box})
+		}
+	}
+	return list
+}
+
+// parts is the inverse of pieces, without memory.
+func (t *table) parts(pieces []reshard.Piece) []part {
+	list := make([]part, len(pieces))
+	for i, p := range pieces {
+		list[i] = part{tensor: t.tensors[p.Tensor], box: p.Box}
+	}
+	return list
+}

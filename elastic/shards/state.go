@@ -1,0 +1,102 @@
+package shards
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/regroup-io/regroup/elastic/reshard"
+)
+
+// Options of a state.
+type Options struct {
+	// Copies is the number of other members that keep each part: so many may be lost at once. 0 =
+	// a part whose member is lost is lost, unless others need it as well.
+	Copies int
+}
+
+// State is one member's part of a sharded state. It belongs to one goroutine at a time.
+type State struct {
+	options Options
+	parts   []part           // registered in this generation, the ones that are copied first, after Sync
+	sets    []*set           // of commits
+	free    [][]byte         // memory of sets that were dropped
+	offers  []offer          // of the members, by rank, from Choose until Sync
+	peers   *agreement       // nil = there was no Sync in this generation
+	known   []reshard.Tensor // all that the members had parts of after the last Sync
+	whole   Commit           // the newest commit that all members know to be whole
+	last    Commit           // the last one that was saved in this generation; zero = none
+	copying *copying         // nil = nothing is being sent
+}
+
+// agreement is what the members know of each other after a Sync.
+type agreement struct {
+	copied  [][]part // by rank: the parts that others keep copies of
+	holders [][]int  // by rank: who keeps them
+	nodes   []string // by rank
+}
+
+// New returns a state without parts.
+func New(o Options) *State { return &State{options: o} }
+
+// Register adds memory for a part of a tensor, between Choose and Sync. A member that has no part
+// of a tensor registers an empty box, so that a tensor can be missed. memory has the elements of
+// the box in row-major order. It must stay where it is until the next Choose.
+func (s *State) Register(t reshard.Tensor, b reshard.Box, memory []byte) error {
+	p := part{t, b, memory}
+	switch {
+	case t.Width < 1:
+		return fmt.Errorf("tensor %s: elements of %d bytes", t.Name, t.Width)
+	case slices.ContainsFunc(t.Shape, func(n int) bool { return n < 0 }) || !b.Within(t.Shape):
+		return fmt.Errorf("tensor %s: the part %v is not within the shape %v", t.Name, b, t.Shape)
+	case len(memory) != p.bytes():
+		return fmt.Errorf("tensor %s: %d bytes of memory for the part %v, which has %d", t.Name, len(memory), b, p.bytes())
+	}
+	for _, o := range s.parts {
+		if o.tensor.Name != t.Name {
+			continue
+		}
+		if o.tensor.Type != t.Type || o.tensor.Width != t.Width || !slices.Equal(o.tensor.Shape, t.Shape) {
+			return fmt.Errorf("tensor %s is registered as %s %v and as %s %v", t.Name, o.tensor.Type, o.tensor.Shape, t.Type, t.Shape)
+		}
+		if both, overlap := o.box.Intersect(b); overlap || o.box.Equal(b) {
+			return fmt.Errorf("tensor %s: %v is registered twice", t.Name, both)
+		}
+	}
+	s.parts = append(s.parts, p)
+	return nil
+}
+
+// Bytes is how many bytes this member keeps: of its own parts, and of copies of others'.
+func (s *State) Bytes() (n int) {
+	for _, x := range s.sets {
+		n += len(x.data)
+	}
+	return n
+}
+
+// buffer returns memory for a set.
+func (s *State) buffer(size int) []byte {
+	best := -1
+	for i, b := range s.free {
+		if cap(b) >= size && (best < 0 || cap(b) < cap(s.free[best])) {
+			best = i
+		}
+	}
+	if best < 0 || cap(s.free[best]) > 2*size {
+		return make([]byte, size)
+	}
+	b := s.free[best][:size]
+	s.free = slices.Delete(s.free, best, best+1)
+	return b
+}
+
+// drop forgets the sets that are not worth keeping. Their memory is used again.
+func (s *State) drop(useless func(Commit) bool) {
+	s.sets = slices.DeleteFunc(s.sets, func(x *set) bool {
+		if !useless(x.commit) {
+			return false
+		}
+		s.free = append(s.free, x.data)
+		return true
+	})
+}

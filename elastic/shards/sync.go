@@ -1,0 +1,156 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/reshard"
+)
+
+// moveBytes is the most that is sent at once: small enough that several holders can share the
+// sending of a tensor, and that a member forwards while it receives.
+const moveBytes = 4 << 20
+
+// need is what a member registered.
+type need struct {
+	Tensors []reshard.Tensor
+	Pieces  []reshard.Piece
+	Node    string
+}
+
+// Sync fills the memory that was registered with the commit that was chosen. Without one the memory
+// is an initial state: an element that several members have becomes that of the lowest rank. It
+// returns the number of bytes that this member received. node tells the members of one machine
+// apart from others.
+//
+// The sets of commits stay as they are if there is an error, so nothing is lost; what is in the
+// memory is undefined then.
+func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Commit, found bool, node string) (received uint64, err error) {
+	needs, t, err := s.gatherNeeds(ctx, c, node)
+	if err != nil {
+		return 0, err
+	}
+	var available [][]reshard.Piece
+	if found {
+		available = has(t, s.offers, chosen)
+	} else {
+		available = reshard.First(t.tensors, needs.pieces)
+	}
+	moves, err := reshard.Plan(t.tensors, available, needs.pieces, moveBytes)
+	var missing *reshard.MissingError
+	if errors.As(err, &missing) {
+		return 0, fmt.Errorf("%w: %w", ErrNotWhole, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	x := s.newTransfer(c, t, chosen, found)
+	if received, err = x.run(ctx, moves); err != nil {
+		return received, err
+	}
+	// Nobody trains before all members are known to have the state.
+	if err := c.Barrier(ctx); err != nil {
+		return received, err
+	}
+	s.drop(func(o Commit) bool { return o != chosen })
+	s.agree(t, needs)
+	if found {
+		s.repair(ctx, c, t, available, chosen)
+	}
+	s.known, s.offers, s.whole, s.last = t.tensors, nil, chosen, Commit{}
+	return received, nil
+}
+
+// needs are what all members have registered, by rank.
+type needs struct {
+	pieces [][]reshard.Piece // of the table
+	nodes  []string
+}
+
+func (s *State) gatherNeeds(ctx context.Context, c *collective.Communicator, node string) (needs, *table, error) {
+	mine := need{Node: node}
+	own, err := newTable([][]reshard.Tensor{registered(s.parts)})
+	if err != nil {
+		return needs{}, nil, err
+	}
+	mine.Tensors, mine.Pieces = own.tensors, own.pieces(s.parts)
+	all, err := gather(ctx, c, mine)
+	if err != nil {
+		return needs{}, nil, err
+	}
+	tensors := make([][]reshard.Tensor, len(all), 2*len(all))
+	for rank, n := range all {
+		tensors[rank] = n.Tensors
+		if err := checkPieces(rank, n.Tensors, n.Pieces); err != nil {
+			return needs{}, nil, err
+		}
+	}
+	for _, o := range s.offers { // what is in a commit must be somewhere in the new layout
+		tensors = append(tensors, o.Tensors)
+	}
+	t, err := newTable(tensors)
+	if err != nil {
+		return needs{}, nil, err
+	}
+	n := needs{pieces: make([][]reshard.Piece, len(all)), nodes: make([]string, len(all))}
+	for rank, of := range all {
+		n.nodes[rank] = of.Node
+		for _, p := range of.Pieces {
+			n.pieces[rank] = append(n.pieces[rank], reshard.Piece{Tensor: t.number[of.Tensors[p.Tensor].Name], Box: p.Box})
+		}
+	}
+	var lost *reshard.MissingError
+	if err := t.missing(n.pieces); errors.As(err, &lost) {
+		return needs{}, nil, fmt.Errorf("no rank has registered %s%v: together the ranks must have all of each tensor", lost.Tensor, lost.Box)
+	}
+	return n, t, nil
+}
+
+func registered(parts []part) []reshard.Tensor {
+	tensors := make([]reshard.Tensor, len(parts))
+	for i, p := range parts {
+		tensors[i] = p.tensor
+	}
+	return tensors
+}
+
+// agree settles which parts are copied, and who keeps them.
+func (s *State) agree(t *table, n needs) {
+	a := &agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, s.options.Copies), copied: make([][]part, len(n.pieces))}
+	for rank, pieces := range reshard.Rare(t.tensors, n.pieces, s.options.Copies) {
+		a.copied[rank] = t.parts(pieces)
+	}
+	s.peers = a
+}
+
+// newTransfer prepares to fill the memory that was registered: from the sets of a commit, or, in an
+// initial state, from that of others.
+func (s *State) newTransfer(c *collective.Communicator, t *table, chosen Commit, found bool) *transfer {
+	x := &transfer{comm: c, tensors: t.tensors, into: make([][]part, len(t.tensors))}
+	for _, p := range s.parts {
+		i := t.number[p.tensor.Name]
+		x.into[i] = append(x.into[i], p)
+	}
+	if !found {
+		x.from = x.into
+		return x
+	}
+	x.from = make([][]part, len(t.tensors))
+	for _, set := range s.sets {
+		if set.commit != chosen {
+			continue
+		}
+		x.local = true
+		for _, p := range set.parts {
+			i := t.number[p.tensor.Name]
+			x.from[i] = append(x.from[i], p)
+		}
+	}
+	return x
+}
+
+// Leave ends the part in a generation whose communicator has failed or is not used any more. Copies
+// that are complete are kept.
+func (s *State) Leave() { _ = s.Settle() } // what was lost is said by the communicator

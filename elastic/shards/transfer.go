@@ -1,0 +1,240 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/reshard"
+)
+
+var errCorrupt = errors.New("sent a part of the state that does not match its hash")
+
+// transfer fills the memory of one member.
+type transfer struct {
+	comm    *collective.Communicator
+	tensors []reshard.Tensor
+	from    [][]part // what this member has, by tensor
+	into    [][]part // what it needs
+	local   bool     // what it has is not the memory that it needs
+}
+
+// run executes a plan. It returns how many bytes this member received.
+func (x *transfer) run(ctx context.Context, moves []reshard.Move) (received uint64, err error) {
+	rank := x.comm.Rank()
+	type step struct {
+		move    int
+		arrived chan struct{} // nil = this member has it
+	}
+	send, recv := map[int][]step{}, map[int][]step{}
+	for i, m := range moves {
+		for k, member := range m.Chain {
+			if member != rank {
+				continue
+			}
+			var arrived chan struct{}
+			if k > 0 {
+				arrived = make(chan struct{})
+				recv[m.Chain[k-1]] = append(recv[m.Chain[k-1]], step{i, arrived})
+			}
+			if k+1 < len(m.Chain) {
+				send[m.Chain[k+1]] = append(send[m.Chain[k+1]], step{i, arrived})
+			}
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	var total atomic.Uint64
+	start := func(f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	for from, steps := range recv {
+		start(func() error {
+			var scratch []byte
+			for _, s := range steps {
+				n, err := x.receive(ctx, from, moves[s.move].Piece, &scratch)
+				if err != nil {
+					return err
+				}
+				total.Add(uint64(n))
+				close(s.arrived)
+			}
+			return nil
+		})
+	}
+	for to, steps := range send {
+		start(func() error {
+			var scratch []byte
+			for _, s := range steps {
+				source := x.from
+				if s.arrived != nil {
+					source = x.into
+					select {
+					case <-s.arrived:
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}
+				if err := x.send(ctx, to, moves[s.move].Piece, source, &scratch); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if x.local {
+		x.copyLocal()
+	}
+	wg.Wait()
+	return total.Load(), context.Cause(ctx)
+}
+
+// within returns the part that has all of a piece.
+func within(parts [][]part, p reshard.Piece) (part, error) {
+	for _, q := range parts[p.Tensor] {
+		if common, ok := q.box.Intersect(p.Box); ok && common.Equal(p.Box) {
+			return q, nil
+		}
+	}
+	return part{}, fmt.Errorf("no part has %v of tensor %d", p.Box, p.Tensor) // the plan is wrong
+}
+
+// send sends a piece and its hash.
+func (x *transfer) send(ctx context.Context, to int, p reshard.Piece, source [][]part, scratch *[]byte) error {
+	q, err := within(source, p)
+	if err != nil {
+		return err
+	}
+	b := q.contiguous(p.Box, scratch)
+	q.runs(p.Box, b, func(memory, packed []byte) { copy(packed, memory) })
+	return sendHashed(ctx, x.comm, to, b)
+}
+
+// receive receives a piece into the memory of a part that is needed.
+func (x *transfer) receive(ctx context.Context, from int, p reshard.Piece, scratch *[]byte) (int, error) {
+	q, err := within(x.into, p)
+	if err != nil {
+		return 0, err
+	}
+	b := q.contiguous(p.Box, scratch)
+	if err := recvHashed(ctx, x.comm, from, b); err != nil {
+		return 0, err
+	}
+	q.runs(p.Box, b, func(memory, packed []byte) { copy(memory, packed) })
+	return len(b), nil
+}
+
+// contiguous returns the memory of a box within a part if it is in one run; else scratch of its
+// size.
+func (p part) contiguous(b reshard.Box, scratch *[]byte) []byte {
+	size := b.Elements() * p.tensor.Width
+	var first reshard.Run
+	reshard.Runs(b, p.box, b, p.tensor.Width, func(r reshard.Run) {
+		if r.In == 0 {
+			first = r
+		}
+	})
+	if first.Bytes == size {
+		return p.memory[first.At : first.At+size]
+	}
+	if cap(*scratch) < size {
+		*scratch = make([]byte, size)
+	}
+	return (*scratch)[:size]
+}
+
+// runs calls f with the memory of a box within a part and where it is in packed, the elements of
+// the box alone, unless packed is that memory.
+func (p part) runs(b reshard.Box, packed []byte, f func(memory, packed []byte)) {
+	reshard.Runs(b, p.box, b, p.tensor.Width, func(r reshard.Run) {
+		memory, in := p.memory[r.At:r.At+r.Bytes], packed[r.In:r.In+r.Bytes]
+		if &memory[0] != &in[0] {
+			f(memory, in)
+		}
+	})
+}
+
+// copyLocal copies what this member has of what it needs, on all cores.
+func (x *transfer) copyLocal() {
+	type pair struct{ from, into part }
+	var pairs []pair
+	for i := range x.into {
+		for _, into := range x.into[i] {
+			var done []reshard.Box // of the parts that several sets have
+			for _, from := range x.from[i] {
+				if common, ok := from.box.Intersect(into.box); ok {
+					if !contained(done, common) {
+						done = append(done, common)
+						pairs = append(pairs, pair{from, into})
+					}
+				}
+			}
+		}
+	}
+	inParallel(len(pairs), func(k int) {
+		from, into := pairs[k].from, pairs[k].into
+		common, _ := from.box.Intersect(into.box)
+		reshard.Runs(common, from.box, into.box, from.tensor.Width, func(r reshard.Run) {
+			copy(into.memory[r.In:r.In+r.Bytes], from.memory[r.At:r.At+r.Bytes])
+		})
+	})
+}
+
+func contained(boxes []reshard.Box, b reshard.Box) bool {
+	for _, o := range boxes {
+		if common, ok := o.Intersect(b); ok && common.Equal(b) {
+			return true
+		}
+	}
+	return false
+}
+
+// inParallel calls f for 0 to n-1 on all cores.
+func inParallel(n int, f func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// sendHashed sends bytes and their hash.
+func sendHashed(ctx context.Context, c *collective.Communicator, to int, b []byte) error {
+	h := xxh3.Hash128(b).Bytes()
+	if err := c.Send(ctx, to, h[:]); err != nil {
+		return err
+	}
+	return c.Send(ctx, to, b)
+}
+
+// recvHashed receives bytes and compares them with their hash. A difference ends the generation.
+func recvHashed(ctx context.Context, c *collective.Communicator, from int, b []byte) error {
+	var want [16]byte
+	if err := c.Recv(ctx, from, want[:]); err != nil {
+		return err
+	}
+	if err := c.Recv(ctx, from, b); err != nil {
+		return err
+	}
+	if xxh3.Hash128(b).Bytes() != want {
+		c.Abort(&collective.PeerLostError{Rank: from, Generation: c.Generation(), Cause: errCorrupt})
+		return fmt.Errorf("sync: %w", c.Failed())
+	}
+	return nil
+}
