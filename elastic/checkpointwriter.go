@@ -70,6 +70,7 @@ type checkpointWriter struct {
 	ask func(ctx context.Context, bytes int64) error
 
 	mu      sync.Mutex
+	off     bool // nothing is written
 	busy    bool
 	again   bool            // a commit that must be written arrived while busy
 	began   time.Time       // the last write
@@ -113,6 +114,7 @@ func (w *checkpointWriter) committed(must bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
+	case w.off:
 	case w.busy:
 		w.again = w.again || must
 	case must || time.Since(w.began) >= w.every:
@@ -190,12 +192,25 @@ func (w *checkpointWriter) name(s *statesync.Snapshot) (n checkpoint.Name, err e
 	return n, err
 }
 
+// disable makes the writer write nothing.
+func (w *checkpointWriter) disable() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.off = true
+}
+
 // flush returns when the newest commit is on disk, or cannot be written.
 func (w *checkpointWriter) flush() {
 	if w == nil {
 		return
 	}
 	w.tasks.Wait()
+	if w.off {
+		return
+	}
 	s, unpin := w.store.PinNewest()
 	if s == nil {
 		return

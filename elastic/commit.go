@@ -78,10 +78,8 @@ func (s *Session) commit(ctx context.Context, final bool) (update int64, err err
 	if err := s.mergeRecorded(ctx); err != nil {
 		return 0, err
 	}
-	if s.state.shards != nil {
-		if err := s.state.shards.Settle(); err != nil {
-			return 0, err
-		}
+	if err := s.settleShards(final); err != nil {
+		return 0, err
 	}
 	step, last := int64(s.state.step), int64(0)
 	if final {

@@ -138,9 +138,6 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 		err = r.train(ctx, s)
 	}
 	r.state.replica.Store().EndGeneration()
-	if r.state.shards != nil {
-		r.state.shards.Leave()
-	}
 	o, fatal := classify(ctx, err, a.Rank, c)
 	if errors.Is(err, collective.ErrDiverged) && (fatal == nil || errors.Is(fatal, collective.ErrDiverged)) {
 		if fatal = r.divergedAgain(err); fatal == nil {
@@ -153,6 +150,9 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 		s.comm.Abort(&collective.PeerLostError{Rank: a.Rank, Generation: a.Generation, Cause: fatal})
 	case o.ending == lost || o.ending == planned && !s.parting:
 		o.unsaved = true
+	}
+	if r.state.shards != nil {
+		r.state.shards.Leave()
 	}
 	if o.unsaved && r.state.replica.Newest() != nil {
 		o.lostSteps = r.state.step - r.state.replica.Newest().Step()
@@ -200,6 +200,9 @@ func (r *runner) syncState(ctx, building context.Context, a workerprotocol.Assig
 			r.described = true
 			r.writer.describe(r.state)
 		}
+	}
+	if err := r.refuseCheckpoints(); err != nil {
+		return 0, preparedAt, err
 	}
 	preparedAt = time.Now()
 	r.finishPrefetch(building)

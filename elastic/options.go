@@ -66,8 +66,6 @@ type Options struct {
 	// Prologue is what the ranks did before the state was registered; nil = nothing.
 	Prologue *Prologue
 
-	Sharding *Sharding // of a state of which each rank has parts; nil = all of it is the same on all ranks
-
 	// Finish, if set, is called after the training function has returned nil on all ranks and the
 	// job knows. The communicator of s still works with the members that have not left. Run returns
 	// after it.

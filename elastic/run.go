@@ -62,11 +62,6 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	if state.err != nil {
 		return fmt.Errorf("elastic: %w", state.err)
 	}
-	if o.Sharding != nil {
-		if err := state.shard(o.Sharding); err != nil {
-			return err
-		}
-	}
 	r := &runner{options: o, state: state, function: train}
 	r.preparation.done = o.Prepare == nil
 	ctx, cancel := context.WithCancel(ctx)
@@ -220,7 +215,7 @@ func (r *runner) rejoin(ctx context.Context, last uint64, previous outcome) (wor
 		r.closeLastComm()
 		var err error
 		if previous.unsaved {
-			err = r.state.Restore()
+			err = r.state.restore()
 		}
 		r.state.replica.HashCommit()
 		restored <- err

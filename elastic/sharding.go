@@ -53,16 +53,30 @@ func (s *Session) Shard(p Shard) error {
 	return nil
 }
 
-// shard makes a state one that is sharded.
-func (s *State) shard(o *Sharding) error {
+// SetSharding makes the state one of which each rank has parts, while the state is being
+// registered.
+func (s *State) SetSharding(o Sharding) {
 	switch {
 	case o.Arrange == nil:
-		return errors.New("elastic: Sharding.Arrange is nil")
+		s.err = errors.Join(s.err, errors.New("Sharding.Arrange is nil"))
 	case o.Copies < 0:
-		return fmt.Errorf("elastic: Sharding.Copies is %d", o.Copies)
+		s.err = errors.Join(s.err, fmt.Errorf("Sharding.Copies is %d", o.Copies))
 	}
-	s.shards = shards.New(shards.Options{Copies: o.Copies})
+	s.arrange, s.shards = o.Arrange, shards.New(shards.Options{Copies: o.Copies})
 	s.replica.KeepTwo()
+}
+
+// refuseCheckpoints reports that checkpoints were asked for, which have no parts. Where the agent
+// has chosen the folder, nothing is written.
+func (r *runner) refuseCheckpoints() error {
+	switch {
+	case r.state.shards == nil || r.options.Checkpoint.Dir == "":
+		return nil
+	case !r.options.Checkpoint.OfJob:
+		return errors.New("elastic: checkpoints do not hold the parts of a sharded state: leave them out, and have the program write its own")
+	}
+	r.writer.disable()
+	r.state.replica.IgnoreCheckpoints()
 	return nil
 }
 
@@ -87,7 +101,7 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 		return 0, fmt.Errorf("elastic: what is not sharded is of %v, the parts of %v: this is a fault of Regroup", now, chosen)
 	}
 	s.Stage = Arranging
-	if err := r.options.Sharding.Arrange(ctx, s); err != nil {
+	if err := s.state.arrange(ctx, s); err != nil {
 		return 0, err
 	}
 	c := s.shardsComm()
@@ -99,6 +113,19 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0])
 	}
 	return received, nil
+}
+
+// settleShards waits for the copies of the commit before.
+func (s *Session) settleShards(final bool) error {
+	switch c := s.state.shards; {
+	case c == nil:
+		return nil
+	case !final && c.Last() == (statesync.Commit{Generation: s.Generation, Step: s.state.step}):
+		// Parts of two commits with one name would be taken for one.
+		return fmt.Errorf("elastic: a sharded state has one commit in a step, and step %d has one", s.state.step)
+	default:
+		return c.Settle()
+	}
 }
 
 // saveShards makes the parts belong to the commit that was just made. Before ranks leave, all of it

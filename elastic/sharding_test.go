@@ -61,11 +61,9 @@ func (j *shardedJob) start(name string) {
 	ctx, transport := j.hub.Start(j.t, name)
 	p := &shardedPart{}
 	arrange := func(_ context.Context, s *Session) error { return p.arrange(s) }
+	state.SetSharding(Sharding{Arrange: arrange, Copies: j.copies})
 	j.running.Go(func() {
-		o := Options{
-			Job: "j", Socket: j.hub.Socket, Token: name, Transport: transport,
-			Sharding: &Sharding{Arrange: arrange, Copies: j.copies},
-		}
+		o := Options{Job: "j", Socket: j.hub.Socket, Token: name, Transport: transport}
 		err := Run(ctx, o, state, func(ctx context.Context, s *Session) error { return j.train(ctx, name, s, p) })
 		j.hub.Ended(name, err)
 		j.mu.Lock()
@@ -338,6 +336,30 @@ func TestAShardedStateUnderKillsAndJoins(t *testing.T) {
 	}
 }
 
+// TestOneCommitInAStep: a second one with the same name is refused.
+func TestOneCommitInAStep(t *testing.T) {
+	p := &shardedPart{}
+	state := NewState(nil)
+	state.SetSharding(Sharding{Arrange: func(_ context.Context, s *Session) error { return p.arrange(s) }, Copies: 1})
+	err := Run(context.Background(), Options{}, state, func(ctx context.Context, s *Session) error {
+		if err := s.Consume(ctx, s.Next(0)); err != nil {
+			return err
+		}
+		p.set(5, 1)
+		if err := s.Commit(ctx); err != nil {
+			return err
+		}
+		p.set(5, 2)
+		if err := s.state.Restore(); err != nil || p.at(5) != 1 {
+			t.Errorf("restored: %d, %v", p.at(5), err)
+		}
+		return s.Commit(ctx)
+	})
+	if err == nil || !strings.Contains(err.Error(), "a sharded state has one commit in a step, and step 1 has one") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestPartsThatAreRefused: what is wrong with a part is said before anything is sent.
 func TestPartsThatAreRefused(t *testing.T) {
 	good := Shard{Name: "x", Type: "uint8", Width: 1, Shape: []int{4}, Offset: []int{1}, Size: []int{2}, Memory: make([]byte, 2)}
@@ -356,7 +378,7 @@ func TestPartsThatAreRefused(t *testing.T) {
 	for _, c := range cases {
 		var err error
 		state := NewState(nil)
-		o := Options{Sharding: &Sharding{Arrange: func(_ context.Context, s *Session) error {
+		state.SetSharding(Sharding{Arrange: func(_ context.Context, s *Session) error {
 			if err := s.Shard(good); err != nil {
 				return err
 			}
@@ -373,8 +395,8 @@ func TestPartsThatAreRefused(t *testing.T) {
 				}
 			}
 			return nil
-		}}}
-		err = Run(context.Background(), o, state, func(context.Context, *Session) error { return nil })
+		}})
+		err = Run(context.Background(), Options{}, state, func(context.Context, *Session) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
@@ -382,9 +404,18 @@ func TestPartsThatAreRefused(t *testing.T) {
 	if err := (&Session{}).Shard(good); err == nil {
 		t.Error("a part is registered outside of Arrange")
 	}
-	for _, o := range []*Sharding{{}, {Copies: -1, Arrange: func(context.Context, *Session) error { return nil }}} {
-		if err := Run(context.Background(), Options{Sharding: o}, NewState(nil), nil); err == nil {
+	nothing := func(context.Context, *Session) error { return nil }
+	for _, o := range []Sharding{{}, {Copies: -1, Arrange: nothing}} {
+		state := NewState(nil)
+		state.SetSharding(o)
+		if err := Run(context.Background(), Options{}, state, nothing); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
+	}
+	state := NewState(nil)
+	state.SetSharding(Sharding{Arrange: nothing})
+	err := Run(context.Background(), Options{Checkpoint: Checkpoint{Dir: t.TempDir()}}, state, nothing)
+	if err == nil || !strings.Contains(err.Error(), "checkpoints do not hold the parts") {
+		t.Errorf("with checkpoints: %v", err)
 	}
 }

@@ -40,7 +40,8 @@ type State struct {
 	resets  []func(ctx context.Context, s *Session, before Membership) error
 	err     error // the first wrong registration; Run returns it
 	replica *statesync.Replica
-	shards  *shards.State // nil = the state is not sharded
+	shards  *shards.State                         // nil = the state is not sharded
+	arrange func(context.Context, *Session) error // see Sharding
 
 	recording bool                  // see Recording
 	unmerged  workerprotocol.Ledger // what this rank has recorded since the last commit
@@ -150,6 +151,9 @@ func (s *State) layout() statesync.Digest {
 	if e := s.elastic; e != nil {
 		fmt.Fprintf(h, "elastic data %d %d\n", e.Samples(), e.Seed())
 	}
+	if s.shards != nil {
+		fmt.Fprintf(h, "sharded, %d copies\n", s.shards.Copies())
+	}
 	return statesync.Digest(h.Sum(nil))
 }
 
@@ -197,8 +201,18 @@ func (s *State) metadata() ([]byte, error) {
 }
 
 // Restore returns to the newest commit and discards what happened since. Without a commit it does
-// nothing.
+// nothing. A sharded state returns to a commit of the same generation, which all ranks must do.
 func (s *State) Restore() error {
+	if s.shards != nil {
+		if err := s.shards.Restore(); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+	}
+	return s.restore()
+}
+
+// restore is Restore without the parts of a sharded state, which the next sync fills.
+func (s *State) restore() error {
 	if s.replica.Newest() == nil {
 		return nil
 	}

@@ -46,6 +46,39 @@ func rgo_elastic_tensor(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C
 	return withMemory(h, data, bytes, func(t *training, p []byte) error { return t.tensor(text(name), p) })
 }
 
+//export rgo_elastic_sharded
+func rgo_elastic_sharded(h C.uint64_t, copies C.int32_t) C.int {
+	return with(h, func(t *training) error { return t.sharded(int(copies)) })
+}
+
+//export rgo_elastic_shard
+func rgo_elastic_shard(h C.uint64_t, in *C.rg_shard) C.int {
+	return with(h, func(t *training) error {
+		if in == nil || uint64(in.size) < uint64(unsafe.Sizeof(*in)) {
+			return invalidf("no shard, or its size is not set")
+		}
+		if in.dims < 0 || in.dims > 0 && (in.shape == nil || in.offset == nil || in.extent == nil) {
+			return invalidf("a shard of %d dimensions without shape, offset or extent", int(in.dims))
+		}
+		memory, err := memoryOf(in.memory, int64(in.bytes), 1)
+		if err != nil {
+			return err
+		}
+		return t.shard(elastic.Shard{
+			Name: text(in.name), Type: text(in._type), Width: int(in.width), Memory: memory,
+			Shape: dimensions(in.shape, in.dims), Offset: dimensions(in.offset, in.dims), Size: dimensions(in.extent, in.dims),
+		})
+	})
+}
+
+func dimensions(list *C.int64_t, n C.int32_t) []int {
+	all := make([]int, n)
+	for i, v := range unsafe.Slice((*int64)(list), int(n)) {
+		all[i] = int(v)
+	}
+	return all
+}
+
 //export rgo_elastic_object
 func rgo_elastic_object(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
 	return withMemory(h, data, bytes, func(t *training, p []byte) error { return t.set(text(name), p) })
@@ -109,7 +142,7 @@ func rgo_elastic_next(h C.uint64_t, within C.int64_t, out *C.rg_session) C.int {
 
 func fillSession(out *C.rg_session, s *elastic.Session, comm uint64) {
 	out.generation, out.comm = C.uint64_t(s.Generation), C.rg_comm(comm)
-	if out.step = 0; s.Stage == elastic.Training {
+	if out.step = 0; s.Stage == elastic.Training || s.Stage == elastic.Arranging {
 		out.step = C.uint64_t(s.Step())
 	}
 	out.rank, out.world = C.int32_t(s.Rank), C.int32_t(s.World)

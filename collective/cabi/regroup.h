@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 2
-#define RG_ABI_MINOR 0
+#define RG_ABI_MINOR 1
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -289,12 +289,39 @@ int rg_elastic_prologue_add(rg_elastic elastic, const void *bytes, int64_t len);
 int rg_elastic_prologue_get(rg_elastic elastic, int64_t index, void **bytes, int64_t *len);
 int rg_elastic_start(rg_elastic elastic);
 
+/*
+ * The state is sharded: each rank has parts of global tensors, which it registers anew in each generation, and copies other ranks keep
+ * a copy of each. Called while the state is registered. Before each session of the stage RG_TRAINING rg_elastic_next then returns one of
+ * the stage RG_ARRANGING, in the same generation and with the same communicator:
+ *
+ *   rg_elastic_next                       RG_ARRANGING: what is not sharded is in sync
+ *       rg_elastic_shard for every part of this rank
+ *       rg_elastic_leave                  RG_OK = all parts are registered
+ *   rg_elastic_next                       RG_TRAINING: the parts have the newest commit of which the ranks have everything; if there
+ *                                         was no commit, what was in them when they were registered
+ */
+int rg_elastic_sharded(rg_elastic elastic, int32_t copies);
+
+/* A part of a global tensor: in each of dims dimensions extent elements of shape, from offset on. */
+typedef struct rg_shard {
+    uint64_t size; /* sizeof(rg_shard), set by the caller */
+    const char *name, *type; /* type: of the elements, in the words of the caller; the same on all ranks */
+    int32_t width;           /* bytes of an element */
+    int32_t dims;
+    const int64_t *shape, *offset, *extent; /* a rank without a part of the tensor registers one of no elements */
+    void *memory;  /* row-major; it must stay until the next session of RG_ARRANGING or rg_elastic_close */
+    int64_t bytes; /* of it */
+} rg_shard;
+
+int rg_elastic_shard(rg_elastic elastic, const rg_shard *shard);
+
 /* How far the ranks of a session are. */
 enum {
     RG_TRAINING = 0, /* the state is in sync */
     RG_TOGETHER = 1, /* nobody has registered its state */
     RG_LATE = 2,     /* others have, and wait: an operation would meet nobody */
-    RG_EXCLUDED = 3     /* this process is in no generation yet, comm is 0, and its place is what to expect */
+    RG_EXCLUDED = 3,    /* this process is in no generation yet, comm is 0, and its place is what to expect */
+    RG_ARRANGING = 4    /* all register their parts of a sharded state with rg_elastic_shard */
 };
 
 typedef struct rg_session {

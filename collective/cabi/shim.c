@@ -97,6 +97,10 @@ int rg_timeline_stop(rg_comm comm) { GUARDED(rgo_timeline_stop(comm)); }
 
 int rg_elastic_new(const char *options, rg_elastic *elastic) { GUARDED(rgo_elastic_new((char *)options, elastic)); }
 
+int rg_elastic_sharded(rg_elastic elastic, int32_t copies) { GUARDED(rgo_elastic_sharded(elastic, copies)); }
+
+int rg_elastic_shard(rg_elastic elastic, const rg_shard *shard) { GUARDED(rgo_elastic_shard(elastic, (rg_shard *)shard)); }
+
 int rg_elastic_tensor(rg_elastic elastic, const char *name, void *memory, int64_t bytes) {
     GUARDED(rgo_elastic_tensor(elastic, (char *)name, memory, bytes));
 }

@@ -93,7 +93,7 @@ func newTraining(options string) (*training, error) {
 
 // registering reports whether the host may register state now.
 func (t *training) registering() bool {
-	return !t.started || t.session != nil && t.session.Stage != elastic.Training
+	return !t.started || t.session != nil && t.session.Stage != elastic.Training && t.session.Stage != elastic.Arranging
 }
 
 // data makes the state one over a data set.
@@ -119,6 +119,34 @@ func (t *training) tensor(name string, memory []byte) error {
 		return errStarted
 	}
 	elastic.Tensor(t.state, name, memory)
+	return nil
+}
+
+// sharded makes the state one of which each rank has parts.
+func (t *training) sharded(copies int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.registering() {
+		return errStarted
+	}
+	if copies < 0 {
+		return invalidf("%d copies", copies)
+	}
+	t.state.SetSharding(elastic.Sharding{Arrange: t.train, Copies: copies})
+	return nil
+}
+
+// shard registers a part in the host's session.
+func (t *training) shard(p elastic.Shard) error {
+	t.mu.Lock()
+	s := t.session
+	t.mu.Unlock()
+	if s == nil || s.Stage != elastic.Arranging {
+		return invalidf("shards are registered in a session of the stage RG_ARRANGING")
+	}
+	if err := s.Shard(p); err != nil {
+		return invalidf("%v", err)
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package shards
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -64,6 +65,7 @@ func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Com
 	copied, rest := s.split(rank)
 	all := slices.Concat(copied, rest)
 	own := newSet(commit, all, s.buffer)
+	own.own = true
 	copyParts(own.parts, all)
 	s.sets = append(s.sets, own)
 	if len(s.peers.holders[rank]) == 0 {
@@ -87,6 +89,33 @@ func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Com
 			return nil
 		})
 	}
+}
+
+// Last is the last commit that was saved in this generation; zero = none.
+func (s *State) Last() Commit { return s.last }
+
+// Restore returns this member's parts to the last commit of the generation.
+func (s *State) Restore() error {
+	for _, x := range s.sets {
+		if x.own && x.commit == s.last {
+			copyParts(s.ordered(x), x.parts)
+			return nil
+		}
+	}
+	return errors.New("the parts of the state have no commit in this generation yet to return to")
+}
+
+// ordered are the registered parts in the order of a set of them.
+func (s *State) ordered(x *set) []part {
+	list := make([]part, len(x.parts))
+	for i, p := range x.parts {
+		for _, q := range s.parts {
+			if q.tensor.Name == p.tensor.Name && q.box.Equal(p.box) {
+				list[i] = q
+			}
+		}
+	}
+	return list
 }
 
 // repair makes up for copies of a commit that were lost with their holders, until the next Settle.

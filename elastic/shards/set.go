@@ -25,6 +25,7 @@ func (p part) bytes() int { return p.box.Elements() * p.tensor.Width }
 // set is what this member has of one member's parts, as of a commit.
 type set struct {
 	commit Commit
+	own    bool // of the parts that this member itself has registered
 	parts  []part
 	data   []byte // the memory of all parts, in their order
 }

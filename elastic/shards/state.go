@@ -38,6 +38,9 @@ type agreement struct {
 // New returns a state without parts.
 func New(o Options) *State { return &State{options: o} }
 
+// Copies is how many other members keep each part.
+func (s *State) Copies() int { return s.options.Copies }
+
 // Register adds memory for a part of a tensor, between Choose and Sync. A member that has no part
 // of a tensor registers an empty box, so that a tensor can be missed. memory has the elements of
 // the box in row-major order. It must stay where it is until the next Choose.
@@ -74,20 +77,17 @@ func (s *State) Bytes() (n int) {
 	return n
 }
 
-// buffer returns memory for a set.
+// buffer returns memory for a set. What was dropped is used again where it fits; where nothing fits
+// the layout has changed, and nothing of it will.
 func (s *State) buffer(size int) []byte {
-	best := -1
 	for i, b := range s.free {
-		if cap(b) >= size && (best < 0 || cap(b) < cap(s.free[best])) {
-			best = i
+		if cap(b) >= size && cap(b) <= size+size/8 {
+			s.free = slices.Delete(s.free, i, i+1)
+			return b[:size]
 		}
 	}
-	if best < 0 || cap(s.free[best]) > 2*size {
-		return make([]byte, size)
-	}
-	b := s.free[best][:size]
-	s.free = slices.Delete(s.free, best, best+1)
-	return b
+	s.free = nil
+	return make([]byte, size)
 }
 
 // drop forgets the sets that are not worth keeping. Their memory is used again.

@@ -19,7 +19,7 @@ TIMEOUT, FORKED, UNSUPPORTED, FAILED, PLANNED, STOPPED, END, STUCK = range(7, 15
 LEFT = 15
 
 #: How far the ranks of a session are, see regroup.h.
-TRAINING, TOGETHER, LATE, EXCLUDED = range(4)
+TRAINING, TOGETHER, LATE, EXCLUDED, ARRANGING = range(5)
 
 INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1, 10)
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
@@ -28,7 +28,7 @@ SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND, RECV, JOIN = range(1, 11)
 
 ABI_MAJOR = 2
-ABI_MINOR = 0
+ABI_MINOR = 1
 
 
 class Op(ctypes.Structure):
@@ -79,6 +79,23 @@ class Session(ctypes.Structure):
     ]
 
 
+class Shard(ctypes.Structure):
+    """rg_shard: a part of a global tensor."""
+
+    _fields_ = [
+        ("size", c_uint64),
+        ("name", c_char_p),
+        ("type", c_char_p),
+        ("width", c_int32),
+        ("dims", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("offset", POINTER(c_int64)),
+        ("extent", POINTER(c_int64)),
+        ("memory", c_void_p),
+        ("bytes", c_int64),
+    ]
+
+
 _handle, _memory, _out = c_uint64, c_void_p, POINTER(c_uint64)
 
 _functions = {
@@ -108,6 +125,8 @@ _functions = {
     "rg_timeline_stop": (_handle,),
     "rg_elastic_new": (c_char_p, _out),
     "rg_elastic_tensor": (_handle, c_char_p, _memory, c_int64),
+    "rg_elastic_sharded": (_handle, c_int32),
+    "rg_elastic_shard": (_handle, POINTER(Shard)),
     "rg_elastic_object": (_handle, c_char_p, c_char_p, c_int64),
     "rg_elastic_object_get": (_handle, c_char_p, POINTER(c_void_p), POINTER(c_int64)),
     "rg_elastic_data": (_handle, c_uint64, c_uint64, c_int32),

@@ -5,12 +5,21 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Optional
+from typing import NamedTuple, Optional, Sequence
 
 from . import _library
 from ._library import check, library
 from .communicator import Communicator
 from .errors import WorkerExit
+
+
+class GlobalTensor(NamedTuple):
+    """A tensor of which each rank has parts."""
+
+    name: str
+    type: str  # of its elements, the same text on all ranks
+    width: int  # bytes of an element
+    shape: Sequence[int]
 
 
 class Training:
@@ -36,6 +45,20 @@ class Training:
     def tensor(self, name: str, address: int, size: int) -> None:
         """Makes memory part of the state. It must stay valid until close."""
         check(self._lib.rg_elastic_tensor(self.handle, name.encode(), address, size))
+
+    def sharded(self, copies: int) -> None:
+        """Makes the state one of which each rank has parts; so many others keep a copy of each."""
+        check(self._lib.rg_elastic_sharded(self.handle, copies))
+
+    def shard(self, tensor: GlobalTensor, offset: Sequence[int], extent: Sequence[int], address: int, size: int) -> None:
+        """Registers memory for a part of a global tensor, in a session of the stage ARRANGING."""
+        dims = len(tensor.shape)
+        numbers = ctypes.c_int64 * dims
+        part = _library.Shard(
+            ctypes.sizeof(_library.Shard), tensor.name.encode(), tensor.type.encode(), tensor.width, dims,
+            numbers(*tensor.shape), numbers(*offset), numbers(*extent), address, size,
+        )  # fmt: skip
+        check(self._lib.rg_elastic_shard(self.handle, ctypes.byref(part)))
 
     def put(self, name: str, value: bytes) -> None:
         """Makes bytes part of the state; after the start, changes them."""

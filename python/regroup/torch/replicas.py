@@ -14,9 +14,9 @@ from ..errors import UnsupportedError
 
 #: What follows in messages, with what works instead.
 _PART = (
-    "of which this rank holds but a piece, and what is kept or sent must be whole and alike on all ranks: train replicas, "
-    "or give it whole on every rank (full_tensor(), or get_model_state_dict with full_state_dict=True and without "
-    "cpu_offload, which leaves it to rank 0)"
+    "of which this rank holds but a piece, and what is kept or sent must be whole and alike on all ranks: give the state a "
+    "function that makes it, TorchState(build=...), or give it whole on every rank (full_tensor(), or get_model_state_dict "
+    "with full_state_dict=True and without cpu_offload, which leaves it to rank 0)"
 )
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

@@ -73,7 +73,8 @@ class World:
 
     With in-process recovery it has a ``job`` from init on, which yields a session for each
     generation. A session has a stage: preparing, until elastic.run has registered the state;
-    training; or None, when the training is over.
+    arranging, in each generation, if the state is sharded; training; or None, when the training is
+    over.
     """
 
     def __init__(self) -> None:
@@ -174,7 +175,7 @@ class World:
             comm.named.start_timeline(*timeline)
 
     def enter(self, session: lib.Session) -> None:
-        previous, preparing = self._communicator, self.stage == lib.TOGETHER
+        previous, preparing = self._communicator, self.stage in (lib.TOGETHER, lib.ARRANGING)
         self.stage, self.step = session.stage, session.step
         self.traceparent = session.traceparent.decode()
         local = session.local_rank, session.local_size
@@ -184,7 +185,7 @@ class World:
         if session.stage in (lib.LATE, lib.EXCLUDED):
             self._set(member, None, owned=False)
         elif preparing and previous is not None and previous.handle == session.comm:
-            self.membership = member  # from preparing to training, in one generation
+            self.membership = member  # from one stage to the next, in one generation
         else:
             self._set(member, communicator(session), owned=False)
             if session.stage == lib.TOGETHER:

@@ -105,6 +105,9 @@ class State:
         """Registers the state with a training that has not begun."""
         self.save()
 
+    def _arrange(self, training: Training) -> None:
+        """Registers what this rank has of a sharded state in a generation."""
+
     def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
         """Applies the state that the new generation has agreed on. survivor: this worker was in the
         previous one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import torch
 
@@ -114,14 +114,20 @@ def _fits(value: Any, memory: torch.Tensor) -> bool:
     return torch.is_tensor(value) and value.shape == memory.shape and value.dtype == memory.dtype
 
 
-def outlines(optimizer: torch.optim.Optimizer, parameters: List[torch.Tensor]) -> List[Dict[str, torch.Tensor]]:
-    """The tensors that each parameter's state will have: those of a step on copies, with zero
+def _zeros(p: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(p, device="cpu")
+
+
+def outlines(
+    optimizer: torch.optim.Optimizer, parameters: List[torch.Tensor], stand_in: Callable[[torch.Tensor], torch.Tensor] = _zeros
+) -> List[Dict[str, torch.Tensor]]:
+    """The tensors that each parameter's state will have: those of a step on stand-ins, with zero
     gradients.
 
     Optimizers that cannot make such a step (LBFGS needs a closure) have none: all of their state is
     saved as an object.
     """
-    copies = {id(p): torch.zeros_like(p, device="cpu").requires_grad_() for p in parameters}
+    copies = {id(p): stand_in(p).requires_grad_() for p in parameters}
     for p in parameters:
         copies[id(p)].grad = torch.zeros_like(copies[id(p)])
     base = next(c for c in type(optimizer).__mro__ if not hasattr(c, "_rg_init"))

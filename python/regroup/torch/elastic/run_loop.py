@@ -116,6 +116,7 @@ class _RunLoop:
         self._func, self._state, self._args, self._kwargs = func, state, args, kwargs
         self._interrupt: Optional[Exception] = None  # that ended the last generation
         self._survivor = False  # the state was in a generation before
+        self._met: Optional[int] = None  # the generation that the follower has entered
         self._elastic = world.mode == membership.ELASTIC
         if self._elastic and (world.job is None or not world.recording):
             raise RegroupError(
@@ -158,6 +159,19 @@ class _RunLoop:
 
     def _next(self) -> bool:
         """Waits for the next generation; False if the training is complete."""
+        while self._session():
+            if world.stage != lib.ARRANGING:
+                return True
+            status, reason, _ = self._attempt(self._arrange)
+            if status == lib.OK:
+                handles.forget()
+                self._training.leave(lib.OK)
+            else:
+                self._leave(status, reason)
+        return False
+
+    def _session(self) -> bool:
+        """Waits for the next session; False if there is none."""
         if self._elastic:
             return world.next_generation()
         session = self._training.next()
@@ -167,6 +181,22 @@ class _RunLoop:
             return False
         world.enter(session)
         return True
+
+    def _arrange(self) -> None:
+        """Has the state make what this rank has of it in the new generation."""
+        self._meet()
+        self._state._arrange(self._training)
+        if world.follower is not None:
+            world.follower.guard(world.communicator)  # the groups of device meshes too
+
+    def _meet(self) -> None:
+        """Makes the members of the generation those of everything that follows it, once."""
+        if self._met == world.membership.generation:
+            return
+        world.check_gpus()
+        if world.follower is not None:
+            world.follower.enter(world.communicator, world.membership.generation)
+        self._met = world.membership.generation
 
     def _leave(self, status: int, reason: str) -> None:
         """Ends this worker's part in a generation. After the last one the ranks can still
@@ -202,17 +232,24 @@ class _RunLoop:
 
     def _train(self, lost: bool) -> Any:
         """Calls the function in a new generation; returns the outcome."""
-        self._interrupt = None
-        world.training, world.consumed = self._training, False
-        try:
-            world.check_gpus()
-            if world.follower is not None:
-                world.follower.enter(world.communicator, world.membership.generation)
+
+        def train() -> Any:
+            self._meet()
             self._state._enter(self._training, lost, self._survivor)
             self._survivor = True
             if self._elastic and (world.membership.generation > 1 or world.step > 0):
                 self._state.on_reset()
-            return lib.OK, "", self._call()
+            return self._call()
+
+        world.training, world.consumed = self._training, False
+        return self._attempt(train)
+
+    def _attempt(self, what: Callable[[], Any]) -> Any:
+        """Does something in a generation; returns how that ends for the generation, why, and the
+        result. An error that is not about the generation is raised."""
+        self._interrupt = None
+        try:
+            return lib.OK, "", what()
         except JobStoppedInterrupt:
             return lib.STOPPED, "", None
         except HostsUpdatedInterrupt as e:

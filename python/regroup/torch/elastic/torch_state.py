@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
 import torch
 
@@ -14,6 +14,7 @@ from .model_handler import ModelHandler
 from .object_state import ObjectState
 from .optimizer_handler import OptimizerHandler
 from .sampler import ElasticSampler
+from .sharded import Build, ShardedParts
 from .state_handlers import (
     DictStateHandler,
     ModelStateHandler,
@@ -65,10 +66,27 @@ class TorchState(ObjectState):
     FullyShardedDataParallel), an optimizer of which each rank has a part (ZeroRedundancyOptimizer),
     and tensors that are more than their bytes are an UnsupportedError, when they are given to the
     state or at the next commit. What is kept is settled when elastic.run begins.
+
+    Models of which each rank has parts are made by a function, in each generation anew::
+
+        def build(fresh):
+            mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+            model = fully_shard(Net(), mesh=mesh)
+            return {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+
+        state = TorchState(build=build, copies=1, steps=0)
+
+    ``state.model`` and ``state.optimizer`` are what it has returned last. Their tensors, DTensors
+    and others, are filled from the last commit, whichever ranks have had which parts; fresh says
+    that there is none, so that what build puts into them counts. ``copies`` other ranks keep a copy
+    of each part, on other nodes if there are some: so many ranks may be lost at once.
     """
 
-    def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any):
+    def __init__(
+        self, model: Any = None, optimizer: Any = None, build: Optional[Build] = None, copies: int = 1, **kwargs: Any
+    ):
         self.__dict__["_handlers"] = {}
+        self.__dict__["_sharded"] = None if build is None else ShardedParts(build, copies)
         self.__dict__["_engine_handlers"] = {}  # others use their own handler in elastic.run too
         given = {"model": model, "optimizer": optimizer, **kwargs}
         plain = {}
@@ -81,6 +99,21 @@ class TorchState(ObjectState):
             elif value is not None or name in kwargs:
                 plain[name] = value
         super().__init__(**plain)
+
+    def _make(self, fresh: bool) -> None:
+        """Has the models and optimizers made that are sharded."""
+        self._sharded.make(fresh)
+        for name, value in self._sharded.made.items():
+            if name in self._handlers or name in self._names:
+                raise RegroupError(f"build has returned {name}, which was given to the state as well")
+            self.__dict__[name] = value
+
+    def _arrange(self, training: Training) -> None:
+        """Makes and registers what this rank has in a generation."""
+        for name in self._sharded.made:
+            self.__dict__.pop(name, None)  # so that its memory is free before
+        self._make(world.step == 0)
+        self._sharded.register(training)
 
     def _set_handler(self, name: str, handler: StateHandler) -> None:
         self._handlers[name] = handler
@@ -130,7 +163,7 @@ class TorchState(ObjectState):
         return {**super()._parts(), **kept}
 
     def _tracked(self) -> List[torch.Tensor]:
-        kept: List[torch.Tensor] = []
+        kept: List[torch.Tensor] = [] if self._sharded is None else self._sharded.tracked()
         for handler in self._handlers.values():
             if isinstance(handler.value, torch.nn.Module):
                 kept += handler.value.parameters()
@@ -140,10 +173,15 @@ class TorchState(ObjectState):
         return kept
 
     def _capture(self) -> Dict[str, Any]:
-        return {"values": self._values(), "kept": {n: h.capture() for n, h in self._engine_handlers.items()}}
+        kept = {n: h.capture() for n, h in self._engine_handlers.items()}
+        if self._sharded is None:
+            return {"values": self._values(), "kept": kept}
+        return {"values": self._values(), "kept": kept, "sharded": self._sharded.capture()}
 
     def _apply(self, values: Dict[str, Any]) -> None:
         super()._apply(values["values"])
+        if self._sharded is not None:
+            self._sharded.apply(values["sharded"])
         for name, kept in values["kept"].items():
             self._engine_handlers[name].apply(kept)
 
@@ -158,12 +196,16 @@ class TorchState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
+        if world.training is None and self._sharded is not None and not self._sharded.made:
+            self._make(True)
         if world.training is None:
             for handler in self._used(False):
                 handler.sync()
         super().sync()
 
     def _register(self, training: Training) -> None:
+        if self._sharded is not None:
+            training.sharded(self._sharded.copies)
         for engine_handler in self._engine_handlers.values():
             engine_handler.register(training)
         for name, handler in self._handlers.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch.distributed as dist
 
@@ -14,7 +14,7 @@ from ...errors import ClosedError, InvalidArgumentError, WorkerLostError
 from .. import rendezvous
 from ..world import world
 from ..c10d.operations import BACKEND
-from . import connections, group, models, store
+from . import connections, group, meshes, models, store
 
 #: The origin of the group's operations on the communicator of the job.
 ORIGIN = 2
@@ -34,7 +34,7 @@ def follow(backend: str = "gloo", **options: Any) -> None:
     ranks are the generation's: since torch 2.14 the group is the same object, reconfigured; before,
     and where the backend cannot do that, it is a new one. DistributedDataParallel objects over the
     default group go on with it. Other groups, device meshes and sharded models belong to one
-    generation: make them in the function.
+    generation, and are destroyed with it: make them in the function, or in the build of a state.
 
     When a member is lost, operations in progress end with an error on all others, also those of
     gloo, which waits for its timeout otherwise; elastic.run then calls the function again.
@@ -74,6 +74,7 @@ class Follower:
         self._store = store.GenerationStore()
         self._group = group.create(backend, self._store, options)
         self._watch: Optional[_Watch] = None
+        self._before: Optional[Dict[int, int]] = None  # sockets before the group was connected
         self._shares = backend == BACKEND  # the job's communicator
 
     def enter(self, comm: Communicator, generation: int) -> None:
@@ -83,6 +84,7 @@ class Follower:
             self._watch.end()
         if dist.is_initialized():  # else the last attempt to initialise it again has failed
             models.check(dist.group.WORLD)
+            meshes.forget()
         self._watch = watch = _Watch(comm, self._group)
         handle = "" if self._shares else self._group.handle()
         mine = {"handle": handle, "count": group.group_count(), "store": ""}
@@ -90,7 +92,7 @@ class Follower:
         if comm.rank == 0:
             server, mine["store"] = store.serve()
         members = _gather(comm, mine)
-        before = None if self._shares else connections.sockets()
+        self._before = None if self._shares else connections.sockets()
         try:
             self._store.replace(server, members[0]["store"], comm.failed)
             with rendezvous.give(comm.with_origin(ORIGIN) if self._shares else None):
@@ -101,9 +103,14 @@ class Follower:
                 raise WorkerLostError(f"a member was lost while the group was connected: {e}") from e
             raise
         group.set_group_count(max(m["count"] for m in members))
-        if before is not None:
-            watch.guard(connections.Mesh.between(before, lambda own: _gather(comm, own)))
+        self.guard(comm)
         models.renew()
+
+    def guard(self, comm: Communicator) -> None:
+        """Has the connections that groups have made since enter shut down when a member is lost. All
+        members call it."""
+        if self._before is not None and self._watch is not None:
+            self._watch.guard(connections.Mesh.between(self._before, lambda own: _gather(comm, own)))
 
     def failed(self) -> bool:
         """Whether the group has lost a member, or does not work for another reason: then what

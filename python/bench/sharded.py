@@ -1,0 +1,147 @@
+"""How long a job with a sharded model stands still when a worker dies: FSDP2 and AdamW.
+
+    python bench/sharded.py [--mib 1024] [--kills 3] [--spares]
+
+Four workers train a model of so many MiB of parameters; one is killed, again and again. Prints, for
+each kill, the time to the next step of the last survivor, what of it is the copy of the state, how
+many bytes that moved, and how long a plain copy of as many bytes takes between two processes here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from tests import jobs  # noqa: E402
+
+
+def worker() -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    import regroup.torch as hvd
+
+    torch.set_num_threads(1)
+    hvd.follow(os.environ["BACKEND"])
+    width = int((int(os.environ["MIB"]) * 2**18 / 8) ** 0.5) // 12 * 12
+
+    def build(fresh):
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        with torch.device("meta"):
+            layers = [torch.nn.Linear(width, width, bias=False) for _ in range(8)]
+        net = torch.nn.Sequential(*layers)
+        for layer in net:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(net, mesh=mesh)
+        net.to_empty(device="cpu")
+        if fresh:
+            for p in net.parameters():
+                torch.nn.init.normal_(p.to_local(), std=0.02)
+        return {"model": net, "optimizer": torch.optim.AdamW(net.parameters(), lr=1e-4)}
+
+    state = hvd.elastic.TorchState(build=build, copies=int(os.environ["COPIES"]), steps=0)
+
+    def say(what, **values):
+        print(what, f"at={time.time():.6f}", *(f"{k}={v}" for k, v in values.items()), flush=True)
+
+    @hvd.elastic.run
+    def train(state):
+        say("enters", rank=dist.get_rank(), size=dist.get_world_size(), step=state.steps)
+        while not os.path.exists(os.environ["STOP"]):
+            began = time.perf_counter()
+            state.optimizer.zero_grad()
+            state.model(torch.randn(4, width)).square().mean().backward()
+            state.optimizer.step()
+            state.steps += 1
+            trained = time.perf_counter()
+            state.commit()
+            say("steps", rank=dist.get_rank(), size=dist.get_world_size(), step=state.steps, pid=os.getpid(),
+                train=f"{trained - began:.3f}", commit=f"{time.perf_counter() - trained:.3f}")  # fmt: skip
+
+    train(state)
+
+
+def plain_copy(size: int) -> float:
+    """Seconds to send so many bytes to another process of this machine, through a socket."""
+    a, b = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        a.close()
+        buffer = memoryview(bytearray(1 << 20))
+        left = size
+        while left > 0:
+            left -= b.recv_into(buffer[: min(left, 1 << 20)])
+        b.send(b"x")
+        os._exit(0)
+    b.close()
+    data = memoryview(bytearray(1 << 20))
+    began = time.perf_counter()
+    for at in range(0, size, 1 << 20):
+        a.sendall(data[: min(1 << 20, size - at)])
+    a.recv(1)
+    took = time.perf_counter() - began
+    os.waitpid(pid, 0)
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--workers", default="3:4")
+    parser.add_argument("--backend", default="gloo")
+    parser.add_argument("--copies", type=int, default=1)
+    args = parser.parse_args()
+    stop = f"/tmp/sharded-{os.getpid()}"
+    env = {"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies), "WORKER": "1"}
+    run = ["--recovery", "in-process", "--hang", "10m", "--workers", args.workers, "--", sys.executable, os.path.abspath(__file__)]
+    kills = []
+    with jobs.Job(*run, env=env) as job:
+
+        def steps() -> list:
+            return re.findall(r"steps at=(\S+) rank=(\d+) size=(\d+) step=(\d+) pid=(\d+) train=(\S+) commit=(\S+)", job.log())
+
+        def until(condition) -> None:
+            while not condition():
+                if job.process.poll() is not None:
+                    raise AssertionError(job.log())
+                time.sleep(0.05)
+
+        for _ in range(args.kills):
+            most = int(args.workers.split(":")[1])
+            seen = len(steps())
+            until(lambda: len([s for s in steps()[seen:] if int(s[2]) == most]) >= 4 * most)
+            victim = steps()[-1]
+            kills.append((time.time(), victim[4]))
+            os.kill(int(victim[4]), signal.SIGKILL)
+            after = kills[-1][0]
+            until(lambda: len({s[4] for s in steps() if float(s[0]) > after and s[4] != victim[4] and int(s[2]) < most}) >= most - 1)
+        open(stop, "w").close()
+        job.wait()
+        os.remove(stop)
+        rows = steps()
+        print("train", statistics.median(float(s[5]) for s in rows), "commit", statistics.median(float(s[6]) for s in rows))
+        for at, pid in kills:
+            first = {}
+            for s in rows:
+                if float(s[0]) > at and s[4] != pid:
+                    first.setdefault(s[4], float(s[0]) - at)
+            print(f"killed: next step of the last survivor after {sorted(first.values())[:int(args.workers.split(':')[1]) - 1][-1]:.3f} s")
+        for i in job.summary["incidents"]:
+            moved = i.get("sync_bytes")
+            print(json.dumps({k: i.get(k) for k in ("cause", "total_ms", "phases_ms", "sync_bytes")}), f"plain copy {plain_copy(moved):.3f} s" if moved else "")
+
+
+if __name__ == "__main__":
+    worker() if os.environ.get("WORKER") else main()

@@ -1,0 +1,133 @@
+"""This rank's parts of tensors, in memory that the C library reads and writes in place."""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+import torch
+
+from ...errors import UnsupportedError
+from ...training import GlobalTensor, Training
+from .. import replicas
+
+
+class Part:
+    """A part of a tensor of a model: a DTensor, or one that is the same on all ranks."""
+
+    def __init__(self, name: str, tensor: torch.Tensor):
+        self.name, self._like = name, tensor
+        self._offset = offset(name, tensor)
+        self._use(_local(tensor).detach())
+
+    def _use(self, local: torch.Tensor) -> None:
+        """Chooses the memory to register for a tensor in use: its own where possible."""
+        why = replicas.unkept(local)
+        if why:
+            raise UnsupportedError(f"{self.name} is {why}")
+        self._local = self._memory = local
+        if local.device.type != "cpu" or not local.is_contiguous():
+            self._memory = torch.empty(local.shape, dtype=local.dtype, pin_memory=local.device.type == "cuda")
+
+    def _whole(self) -> GlobalTensor:
+        return GlobalTensor(self.name, str(self._local.dtype), self._local.element_size(), tuple(self._like.shape))
+
+    def register(self, training: Training) -> None:
+        """Registers the memory, with what is in the tensor in use."""
+        memory = self._memory
+        if memory is not self._local:
+            memory.copy_(self._local)
+        extent = memory.shape if memory.numel() else (0,) * memory.dim()
+        training.shard(self._whole(), self._offset, extent, memory.data_ptr() if memory.numel() else 0, memory.nbytes)
+
+    def capture(self, tensor: Optional[torch.Tensor]) -> torch.Tensor:
+        """Updates the memory from the tensor in use, which must be the one from before; returns it."""
+        if tensor is None:
+            raise UnsupportedError(f"{self.name} was removed since build was called: make all of the model there")
+        local = _local(tensor)
+        if local.data_ptr() != self._local.data_ptr() or local.shape != self._local.shape:
+            raise UnsupportedError(
+                f"{self.name} was replaced since build made it, and what is sharded stays in its memory until build is "
+                "called again: copy into its tensors"
+            )
+        if self._memory is not self._local:
+            self._memory.copy_(self._local)
+        return tensor
+
+    def apply(self) -> None:
+        """Updates the tensor in use from the memory."""
+        if self._memory is not self._local:
+            self._local.copy_(self._memory)
+
+
+class StatePart(Part):
+    """A part of a tensor that an optimizer makes for a parameter at its first step: of the shape of
+    the parameter, or a number, on a device. outline is what it makes for a parameter of the shape
+    stand_in."""
+
+    def __init__(self, name: str, parameter: torch.Tensor, outline: torch.Tensor, stand_in: Tuple[int, ...], device: torch.device):
+        self.name = name
+        number = outline.dim() == 0
+        if not number and tuple(outline.shape) != stand_in:
+            raise UnsupportedError(f"{name} has neither the shape of its parameter nor that of a number: it cannot be kept in parts")
+        if number:
+            self._like, self._offset = outline, ()
+            self._use(torch.zeros((), dtype=outline.dtype, device=device))
+        else:
+            self._like, self._offset = parameter, offset(name, parameter)
+            self._use(torch.zeros_like(_local(parameter).detach(), dtype=outline.dtype))
+        self._tensor = self._local if number else _as(parameter, self._local)
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor for the optimizer, with what is in the memory."""
+        self.apply()
+        return self._tensor
+
+    def capture(self, tensor: Optional[torch.Tensor]) -> torch.Tensor:
+        """Updates the memory from the tensor in use; returns the one to use from now on."""
+        if not torch.is_tensor(tensor):
+            raise UnsupportedError(f"{self.name} has become a {type(tensor).__name__}")
+        local = _local(tensor)
+        if local.shape != self._local.shape or local.dtype != self._local.dtype:
+            raise UnsupportedError(
+                f"{self.name} has become {local.dtype} {tuple(local.shape)}, and was {self._local.dtype} {tuple(self._local.shape)}"
+            )
+        if local.data_ptr() != self._local.data_ptr():
+            self._local.copy_(local)
+        if self._memory is not self._local:
+            self._memory.copy_(self._local)
+        return self._tensor
+
+
+def _dtensor(tensor: torch.Tensor) -> bool:
+    return replicas.part(tensor) == "a DTensor"
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of this rank's part."""
+    return tensor._local_tensor if _dtensor(tensor) else tensor
+
+
+def _as(parameter: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
+    """A tensor that is dealt to the ranks like a parameter, with this rank's part."""
+    if not _dtensor(parameter):
+        return local
+    from torch.distributed.tensor import DTensor
+
+    p: DTensor = parameter  # type: ignore[assignment]
+    return DTensor.from_local(local, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride())
+
+
+def offset(name: str, tensor: torch.Tensor) -> Tuple[int, ...]:
+    """Where this rank's part of a tensor begins. Raises UnsupportedError if there are several parts,
+    or if the tensor is a sum that was not made yet."""
+    if not _dtensor(tensor):
+        return (0,) * tensor.dim()
+    if any(p.is_partial() for p in tensor.placements):  # type: ignore[attr-defined]
+        raise UnsupportedError(f"{name} is a partial sum, which is no state")
+    local = _local(tensor)
+    if local.numel() == 0:
+        return (0,) * tensor.dim()
+    chunks = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
+    if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local.shape):
+        raise UnsupportedError(f"{name} is dealt to this rank in {len(chunks)} parts, {tensor.placements}: at most one is supported")  # type: ignore[attr-defined]
+    return tuple(chunks[0].offsets)

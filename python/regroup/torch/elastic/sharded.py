@@ -1,0 +1,146 @@
+"""What a TorchState has of models and optimizers of which each rank has parts."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+import torch
+
+from ...errors import InvalidArgumentError, UnsupportedError
+from ...training import Training
+from .parts import Part, StatePart
+from .optimizer_handler import outlines
+
+#: Makes the models and optimizers of a generation, by name. fresh: their content counts.
+Build = Callable[[bool], Dict[str, Any]]
+
+
+class ShardedParts:
+    """The models and optimizers that a function makes anew in each generation, and the memory of this
+    rank's parts of them."""
+
+    def __init__(self, build: Build, copies: int):
+        if copies < 0:
+            raise InvalidArgumentError(f"copies={copies} is negative")
+        self._build, self.copies = build, copies
+        self.made: Dict[str, Any] = {}
+        self._parts: List[Part] = []  # of models
+        self._states: Dict[str, Dict[str, Dict[str, StatePart]]] = {}  # by optimizer, parameter and key
+
+    def make(self, fresh: bool) -> None:
+        """Has the function make them."""
+        self.made, self._parts, self._states = {}, [], {}  # so that their memory is free before
+        made = self._build(fresh)
+        if not isinstance(made, dict):
+            raise InvalidArgumentError(f"build returned a {type(made).__name__}, not a dict of models and optimizers by name")
+        for name, value in made.items():
+            if not isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
+                raise InvalidArgumentError(f"build returned {name}, a {type(value).__name__}: it makes modules and optimizers")
+        self.made = made
+
+    def register(self, training: Training) -> None:
+        """Registers the parts of this rank. The tensors that an optimizer makes at its first step have
+        memory before."""
+        for name, tensor in self._tensors():
+            part = Part(name, tensor)
+            part.register(training)
+            self._parts.append(part)
+        for name, optimizer in self._optimizers():
+            states = self._states.setdefault(name, {})
+            parameters = list(self._parameters(name, optimizer))
+            stand_ins = {id(p): torch.zeros(_distinct(p.dim()), dtype=p.dtype) for _, p, _ in parameters}
+            found = outlines(optimizer, [p for _, p, _ in parameters], lambda p: stand_ins[id(p)])
+            for (of, p, group), outline in zip(parameters, found):
+                # Numbers are on the host, unless the optimizer works on the device alone.
+                device = p.device if group.get("fused") or group.get("capturable") else torch.device("cpu")
+                states[of] = {}
+                for key, like in sorted(outline.items()):
+                    states[of][key] = part = StatePart(f"{name}.{of}.{key}", p, like, _distinct(p.dim()), device)
+                    part.register(training)
+
+    def capture(self) -> Dict[str, Any]:
+        """Updates the registered memory; returns what is saved as an object, the same on all ranks.
+        Raises UnsupportedError if the tensors in use are not those that build has made."""
+        now = dict(self._tensors())
+        with torch.no_grad():
+            for part in self._parts:
+                part.capture(now.pop(part.name, None))
+            if now:
+                raise UnsupportedError(f"{min(now)} was added since build was called: make all of the model there")
+            return {name: self._capture(name, optimizer) for name, optimizer in self._optimizers()}
+
+    def _capture(self, name: str, optimizer: torch.optim.Optimizer) -> Dict[str, Any]:
+        absent = []
+        for of, p, _ in self._parameters(name, optimizer):
+            state = optimizer.state.get(p)
+            if not state:
+                absent.append(of)
+                continue
+            parts = self._states[name].get(of, {})
+            if parts.keys() != state.keys():
+                key = min(parts.keys() ^ state.keys())
+                raise UnsupportedError(
+                    f"{name}.{of} has {sorted(state)} in {type(optimizer).__name__}, and {sorted(parts)} were expected: "
+                    f"{key} of a sharded parameter cannot be kept"
+                )
+            for key, part in parts.items():
+                state[key] = part.capture(state[key])
+        groups = [{key: value for key, value in g.items() if key != "params"} for g in optimizer.param_groups]
+        return {"groups": groups, "absent": absent}
+
+    def apply(self, kept: Dict[str, Any]) -> None:
+        """Puts what is in the registered memory, and what capture returned, into use."""
+        with torch.no_grad():
+            for part in self._parts:
+                part.apply()
+            for name, optimizer in self._optimizers():
+                if name in kept:
+                    self._apply(name, optimizer, **kept[name])
+
+    def _apply(self, name: str, optimizer: torch.optim.Optimizer, groups: List[dict], absent: List[str]) -> None:
+        if len(optimizer.param_groups) != len(groups):
+            raise UnsupportedError(f"{name} had {len(groups)} parameter groups, and build has made {len(optimizer.param_groups)}")
+        for group, values in zip(optimizer.param_groups, groups):
+            group.update(values)
+        optimizer.state.clear()
+        for of, p, _ in self._parameters(name, optimizer):
+            if of not in absent:
+                optimizer.state[p] = {key: part.tensor() for key, part in self._states[name][of].items()}
+
+    def tracked(self) -> List[torch.Tensor]:
+        """The tensors in use."""
+        states = [e for _, optimizer in self._optimizers() for e in optimizer.state.values() if isinstance(e, dict)]
+        return [t for _, t in self._tensors()] + [v for e in states for v in e.values() if torch.is_tensor(v)]
+
+    def _modules(self) -> Iterator[Tuple[str, torch.nn.Module]]:
+        return ((name, value) for name, value in self.made.items() if isinstance(value, torch.nn.Module))
+
+    def _optimizers(self) -> Iterator[Tuple[str, torch.optim.Optimizer]]:
+        return ((name, value) for name, value in self.made.items() if isinstance(value, torch.optim.Optimizer))
+
+    def _tensors(self) -> Iterator[Tuple[str, torch.Tensor]]:
+        """The parameters and persistent buffers of the models, each once."""
+        seen = set()
+        for name, model in self._modules():
+            for prefix, module in model.named_modules():
+                temporary = getattr(module, "_non_persistent_buffers_set", ())
+                for table in (module._parameters, module._buffers):
+                    for key, tensor in table.items():
+                        if tensor is None or id(tensor) in seen or table is module._buffers and key in temporary:
+                            continue
+                        seen.add(id(tensor))
+                        yield ".".join(filter(None, (name, prefix, key))), tensor
+
+    def _parameters(self, name: str, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[str, torch.Tensor, dict]]:
+        """The parameters of an optimizer, with the names that they have in a model, and their groups."""
+        names = {id(tensor): of for of, tensor in self._tensors()}
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if id(p) not in names:
+                    raise UnsupportedError(f"{name} has a parameter that is in no model which build has returned")
+                yield names[id(p)], p, group
+
+
+def _distinct(dims: int) -> Tuple[int, ...]:
+    """A small shape with another size in each dimension."""
+    return tuple(range(2, 2 + dims))

@@ -1,0 +1,180 @@
+"""Whole jobs whose models are sharded: of a rank that dies, others have copies."""
+
+import os
+import re
+import signal
+import sys
+import unittest
+from unittest import mock
+
+import torch
+
+import regroup.torch as hvd
+from regroup.errors import InvalidArgumentError, UnsupportedError
+
+from . import launch
+from .jobs import Job, script
+from .test_state import OPTIMIZERS, everything, network
+from .test_state import step as one_step
+
+
+class Sharded(unittest.TestCase):
+    def run_job(self, workers="4:4", **env):
+        run = ["--recovery", "in-process", "--workers", workers, "--"]
+        job = Job(*run, *script("sharded.py"), env=env)
+        self.addCleanup(job.close)
+        return job.wait()
+
+    def check(self, job):
+        """Whenever the ranks begin again, they have together what they had at that step, to the bit."""
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        committed = {}
+        for c in job.lines(r"\bcommits at="):
+            committed.setdefault(int(c["step"]), set()).add(c["hash"])
+        begun = [e for e in job.lines(r"\benters at=") if int(e["step"]) > 0]
+        for e in begun:
+            self.assertIn(e["hash"], committed[int(e["step"])], job.output)
+            self.assertAlmostEqual(0.01 * 0.99 ** int(e["step"]), float(e["lr"]), places=12)
+        ends = job.lines(r"\bends at=")
+        self.assertEqual(1, len({e["hash"] for e in ends}), job.output)
+        return begun, ends
+
+    def test_a_rank_dies(self):
+        """The others go on with its part; one that comes in its place gets it back."""
+        for backend in ("gloo", "regroup"):
+            with self.subTest(backend=backend):
+                job = self.run_job("3:4", BACKEND=backend, DIES="2@9", WAITS="4")
+                begun, ends = self.check(job)
+                self.assertEqual({"3", "4"}, {e["size"] for e in begun}, job.output)
+                self.assertEqual(4, len(ends), job.output)
+
+    def test_a_rank_of_two_replicas_dies(self):
+        """HSDP: the others of its replica wait for it in groups of their own, and are got out."""
+        job = self.run_job("3:4", HSDP="1", DIES="1@9", WAITS="4")
+        begun, ends = self.check(job)
+        self.assertEqual({"3", "4"}, {e["size"] for e in begun}, job.output)
+        self.assertEqual(4, len(ends), job.output)
+
+    def test_two_neighbours_die(self):
+        """With one copy that is too many, and the error says what is lost; with two it is not."""
+        job = self.run_job("2:4", COPIES="1", DIES="1,2@9")
+        self.assertEqual("failed", job.summary.get("outcome"), job.output)
+        self.assertIn("parts of the sharded state are lost: of the commit of g1 at step", job.output)
+        self.check(self.run_job("2:4", COPIES="2", DIES="1,2@9"))
+
+
+class Example(unittest.TestCase):
+    def test_fsdp(self):
+        """The example trains, a worker is killed in the middle, and it has learnt at the end."""
+        path = os.path.join(launch.ROOT, "..", "examples", "fsdp", "elastic.py")
+        run = ["--recovery", "in-process", "--workers", "2:3", "--"]
+        job = Job(*run, sys.executable, path)
+        self.addCleanup(job.close)
+        job.until("step 50: ")
+        os.kill(job.newest_worker(), signal.SIGKILL)
+        job.wait()
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        entered = [(int(n), int(step)) for n, step in re.findall(r"rank \d of (\d) goes on at step (\d+)", job.output)]
+        self.assertTrue(any(n == 2 and step >= 50 for n, step in entered), job.output)
+        self.assertLess(float(re.search(r"done at step 150: loss (\S+)", job.output)[1]), 1.0)
+
+
+class Plain(unittest.TestCase):
+    """Without a job: one process, whose models a function makes."""
+
+    def setUp(self):
+        self.environment = mock.patch.dict(os.environ)
+        self.environment.start()
+        self.addCleanup(self.environment.stop)
+        for name in ("RANK", "WORLD_SIZE", "REGROUP_SOCKET"):
+            os.environ.pop(name, None)
+        hvd.init()
+        self.addCleanup(hvd.shutdown)
+        torch.manual_seed(0)
+
+    def state(self, make, optimizer=lambda p: torch.optim.AdamW(p, lr=0.01)):
+        def build(fresh):
+            model = make()
+            return {"model": model, "optimizer": optimizer(model.parameters())}
+
+        return hvd.elastic.TorchState(build=build, steps=0)
+
+    def train(self, state, steps, then=lambda state: None):
+        @hvd.elastic.run
+        def train(state):
+            for _ in range(steps):
+                one_step(state.model, state.optimizer, state.steps)
+                state.steps += 1
+                state.commit()
+            then(state)
+
+        train(state)
+
+    def test_every_optimizer_is_returned_to_its_commit(self):
+        """And its first steps are those of an optimizer that nobody has touched."""
+        for name, make in OPTIMIZERS.items():
+            with self.subTest(optimizer=name):
+                torch.manual_seed(0)
+                model = network()
+                optimizer = make(model.parameters())
+                for i in range(3):
+                    one_step(model, optimizer, i)
+
+                def undo(state):
+                    self.assertTrue(same(everything(model, optimizer), everything(state.model, state.optimizer)))
+                    for i in range(2):
+                        one_step(state.model, state.optimizer, 10 + i)
+                    state.restore()
+                    self.assertTrue(same(everything(model, optimizer), everything(state.model, state.optimizer)))
+                    for i in range(3, 5):
+                        one_step(model, optimizer, i)
+                        one_step(state.model, state.optimizer, i)
+                    self.assertTrue(same(everything(model, optimizer), everything(state.model, state.optimizer)))
+
+                torch.manual_seed(0)
+                self.train(self.state(network, make), 3, undo)
+
+    def test_what_is_refused(self):
+        def replaced(state):
+            state.model[0].weight.data = state.model[0].weight.data.clone()
+            state.commit()
+
+        def added(state):
+            state.model.register_buffer("late", torch.zeros(1))
+            state.commit()
+
+        def lost(state):
+            state.optimizer.state[state.model[0].weight].pop("exp_avg")
+            state.commit()
+
+        cases = [
+            (replaced, "model.0.weight was replaced since build made it"),
+            (added, "model.late was added since build was called"),
+            (lost, "exp_avg of a sharded parameter cannot be kept"),
+        ]
+        for change, text in cases:
+            with self.subTest(text), self.assertRaisesRegex(UnsupportedError, text):
+                self.train(self.state(network), 1, change)
+        with self.assertRaisesRegex(UnsupportedError, "neither the shape of its parameter nor that of a number"):
+            self.train(self.state(network, lambda p: torch.optim.Adafactor(p)), 1)
+        with self.assertRaisesRegex(InvalidArgumentError, "copies=-1 is negative"):
+            hvd.elastic.TorchState(build=lambda fresh: {}, copies=-1)
+        for made, text in (([], "build returned a list"), ({"model": 5}, "build returned model, a int")):
+            with self.subTest(text), self.assertRaisesRegex(InvalidArgumentError, text):
+                self.train(hvd.elastic.TorchState(build=lambda fresh: made), 1)
+
+    def test_with_the_ranks_of_a_launcher(self):
+        """The function is called once."""
+        with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="1"):
+            self.train(self.state(network), 2, lambda state: self.assertEqual(2, state.steps))
+
+
+def same(a, b):
+    """Whether two trees of tensors and numbers are equal, bit by bit."""
+    if torch.is_tensor(a):
+        return torch.is_tensor(b) and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
+    return a == b
