@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/reshard"
@@ -101,14 +102,18 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 		return 0, fmt.Errorf("elastic: what is not sharded is of %v, the parts of %v: this is a fault of Regroup", now, chosen)
 	}
 	s.Stage = Arranging
+	began := time.Now()
 	if err := s.state.arrange(ctx, s); err != nil {
 		return 0, err
 	}
+	arranged := time.Now()
 	c := s.shardsComm()
 	node := strconv.Itoa(s.Rank - s.LocalRank) // the ranks of a node follow each other
 	if received, err = s.state.shards.Sync(ctx, c, chosen, found, node); err != nil {
 		return received, err
 	}
+	r.options.Log.Info("the parts of the state are in sync", "job", r.options.Job, "gen", s.Generation, "rank", s.Rank,
+		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged))
 	if !found {
 		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0])
 	}

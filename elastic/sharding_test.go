@@ -39,6 +39,9 @@ type shardedPart struct {
 	lo, hi int // rows
 	memory []byte
 	whole  []byte // of a tensor that all ranks have
+	// columns is a part of a tensor with as many columns as the other has rows, which grow by one
+	// with each step.
+	columns []byte
 }
 
 func (p *shardedPart) at(i int) int64 {
@@ -86,11 +89,15 @@ func (p *shardedPart) arrange(s *Session) error {
 	p.lo = min(s.Rank*per, shardedRows)
 	p.hi = min(p.lo+per, shardedRows)
 	p.memory, p.whole = make([]byte, 8*(p.hi-p.lo)*shardedColumns), make([]byte, 8)
+	p.columns = make([]byte, 2*(p.hi-p.lo))
 	if s.Step() == 0 {
 		for i := p.lo * shardedColumns; i < p.hi*shardedColumns; i++ {
 			p.set(i, int64(i))
 		}
 		p.whole[0] = byte(s.Rank) // that of rank 0 counts
+		for i := range p.columns {
+			p.columns[i] = byte(p.lo + i%(p.hi-p.lo))
+		}
 	}
 	return errors.Join(
 		s.Shard(Shard{
@@ -98,6 +105,10 @@ func (p *shardedPart) arrange(s *Session) error {
 			Offset: []int{p.lo, 0}, Size: []int{p.hi - p.lo, shardedColumns}, Memory: p.memory,
 		}),
 		s.Shard(Shard{Name: "whole", Type: "int64", Width: 8, Memory: p.whole}),
+		s.Shard(Shard{
+			Name: "columns", Type: "uint8", Width: 1, Shape: []int{2, shardedRows},
+			Offset: []int{0, p.lo}, Size: []int{2, p.hi - p.lo}, Memory: p.columns,
+		}),
 	)
 }
 
@@ -118,6 +129,12 @@ func (j *shardedJob) train(ctx context.Context, name string, s *Session, p *shar
 		}
 		for i := p.lo * shardedColumns; i < p.hi*shardedColumns; i++ {
 			p.set(i, mix(p.at(i), i, sum[0]))
+		}
+		for i := range p.columns {
+			if want := byte(p.lo + i%(p.hi-p.lo) + int(s.Step())); p.columns[i] != want {
+				return fmt.Errorf("rank %d at step %d: column %d is %d, want %d", s.Rank, s.Step(), i, p.columns[i], want)
+			}
+			p.columns[i]++
 		}
 		if p.whole[0]++; int(p.whole[0]) != int(s.Step())+1 {
 			return fmt.Errorf("rank %d at step %d: what all ranks have is %d", s.Rank, s.Step(), p.whole[0])
@@ -268,7 +285,7 @@ func TestTooManyLossesAreRefused(t *testing.T) {
 				if !errors.Is(err, shards.ErrNotWhole) {
 					t.Errorf("%s: %v", name, err)
 				}
-				said = said || strings.Contains(fmt.Sprint(err), "nobody has w[8:16, 0:3]")
+				said = said || strings.Contains(fmt.Sprint(err), "nobody has columns[0:2, 8:16]")
 			}
 			if !said {
 				t.Errorf("nobody says what is lost: %v", j.errs)

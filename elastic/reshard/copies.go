@@ -62,6 +62,20 @@ func Redundancy(tensors []Tensor, has [][]Piece) int {
 	return least - 1
 }
 
+// Missing returns the parts that nobody has.
+func Missing(tensors []Tensor, has [][]Piece) []Piece {
+	var missing []Piece
+	for i, of := range byTensor(len(tensors), has) {
+		g, sets := occupancy(tensors[i], of, len(has))
+		for cell, holders := range sets {
+			if holders.count() == 0 {
+				missing = append(missing, Piece{Tensor: i, Box: g.box(cell, 1)})
+			}
+		}
+	}
+	return missing
+}
+
 // First gives each element to the lowest member that has it: what an initial state consists of.
 func First(tensors []Tensor, has [][]Piece) [][]Piece {
 	return keep(tensors, has, func(cell members, m int) bool { return cell.list()[0] == m })

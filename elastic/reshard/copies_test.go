@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // TestHoldersAreSpread tries all distributions of up to 9 members over up to 4 nodes.
@@ -149,4 +151,51 @@ func TestRepair(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFirstAndRare: First gives each element to the lowest member that has it, and Rare finds the
+// pieces with an element that no more members have than there shall be copies.
+func TestFirstAndRare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tensors := []Tensor{{Name: "a", Width: 4, Shape: []int{5, 4}}, {Name: "b", Width: 1, Shape: []int{7}}, {Name: "c", Width: 8}}
+		world := rapid.IntRange(1, 6).Draw(t, "world")
+		has := drawPieces(t, tensors, world, 4)
+		copies := rapid.IntRange(0, 3).Draw(t, "copies")
+		first, rare := First(tensors, has), Rare(tensors, has, copies)
+		for i, x := range tensors {
+			for e := range Whole(x.Shape).Elements() {
+				var holders []int
+				for m := range has {
+					if contents(tensors, has[m])[i][e] {
+						holders = append(holders, m)
+					}
+				}
+				for m := range has {
+					if got, want := contents(tensors, first[m])[i][e], len(holders) > 0 && holders[0] == m; got != want {
+						t.Fatalf("element %d of %s: member %d of %v: %t", e, x.Name, m, holders, got)
+					}
+					if n := len(holders); n <= copies && slices.Contains(holders, m) && !contents(tensors, rare[m])[i][e] {
+						t.Fatalf("element %d of %s is with %d members, and not to be copied", e, x.Name, n)
+					}
+				}
+			}
+		}
+		for m := range rare {
+			for _, p := range rare[m] {
+				fewest := world
+				eachElement(tensors[p.Tensor].Shape, p.Box, func(e int) {
+					n := 0
+					for k := range has {
+						if contents(tensors, has[k])[p.Tensor][e] {
+							n++
+						}
+					}
+					fewest = min(fewest, n)
+				})
+				if fewest > copies {
+					t.Fatalf("%v of %s is copied, and %d members have it", p.Box, tensors[p.Tensor].Name, fewest)
+				}
+			}
+		}
+	})
 }

@@ -198,6 +198,20 @@ func TestAnyBoxes(t *testing.T) {
 		var missing *MissingError
 		if !errors.As(err, &missing) {
 			check(t, tensors, has, needs, limit, moves)
+		}
+		all := make([]memory, world)
+		for m := range has {
+			all[m] = contents(tensors, has[m])
+		}
+		nobodys := contents(tensors, Missing(tensors, has))
+		for i, x := range tensors {
+			for e := range Whole(x.Shape).Elements() {
+				if found := slices.ContainsFunc(all, func(m memory) bool { return m[i][e] }); found == nobodys[i][e] {
+					t.Fatalf("element %d of %s: somebody has it: %t, it is missing: %t", e, x.Name, found, nobodys[i][e])
+				}
+			}
+		}
+		if missing == nil {
 			return
 		}
 		i := slices.IndexFunc(tensors, func(x Tensor) bool { return x.Name == missing.Tensor })

@@ -6,6 +6,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/regroup-io/regroup/collective"
@@ -113,20 +114,25 @@ func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits 
 	}
 	slices.SortFunc(candidates, func(a, b Commit) int { return b.Compare(a) })
 	candidates = slices.Compact(candidates)
-	var missing error
+	var notWhole error
+	least := math.MaxInt
 	for _, candidate := range candidates {
-		if lost := t.missing(has(t, offers, candidate)); lost != nil {
-			// Of the oldest, for all of the newer ones may not have arrived.
-			missing = fmt.Errorf("%w: of the commit of %v %w", ErrNotWhole, candidate, lost)
-			continue
+		missing := reshard.Missing(t.tensors, has(t, offers, candidate))
+		if len(missing) == 0 {
+			s.offers = offers
+			return candidate, true, nil
 		}
-		s.offers = offers
-		return candidate, true, nil
+		// The commit that lacks the least was whole: of newer ones not all had arrived.
+		if lost := t.bytes(missing); lost < least {
+			least = lost
+			notWhole = fmt.Errorf("%w: of the commit of %v nobody has %s%v, and %d bytes in all",
+				ErrNotWhole, candidate, t.tensors[missing[0].Tensor].Name, missing[0].Box, lost)
+		}
 	}
-	if missing == nil {
+	if notWhole == nil {
 		s.offers = offers
 	}
-	return chosen, false, missing
+	return chosen, false, notWhole
 }
 
 // has is what the members have of a commit, by rank.
@@ -145,13 +151,9 @@ func has(t *table, offers []offer, c Commit) [][]reshard.Piece {
 	return all
 }
 
-// missing returns what nobody has; nil = nothing.
-func (t *table) missing(has [][]reshard.Piece) error {
-	everything := make([]reshard.Piece, len(t.tensors))
-	for i, x := range t.tensors {
-		everything[i] = reshard.Piece{Tensor: i, Box: reshard.Whole(x.Shape)}
+func (t *table) bytes(pieces []reshard.Piece) (n int) {
+	for _, p := range pieces {
+		n += p.Box.Elements() * t.tensors[p.Tensor].Width
 	}
-	// As if one more member needed all of it, in moves of any size.
-	_, err := reshard.Plan(t.tensors, append(slices.Clip(has), nil), append(make([][]reshard.Piece, len(has)), everything), int(^uint(0)>>1))
-	return err
+	return n
 }

@@ -101,9 +101,9 @@ func (s *State) gatherNeeds(ctx context.Context, c *collective.Communicator, nod
 			n.pieces[rank] = append(n.pieces[rank], reshard.Piece{Tensor: t.number[of.Tensors[p.Tensor].Name], Box: p.Box})
 		}
 	}
-	var lost *reshard.MissingError
-	if err := t.missing(n.pieces); errors.As(err, &lost) {
-		return needs{}, nil, fmt.Errorf("no rank has registered %s%v: together the ranks must have all of each tensor", lost.Tensor, lost.Box)
+	if missing := reshard.Missing(t.tensors, n.pieces); len(missing) > 0 {
+		return needs{}, nil, fmt.Errorf("no rank has registered %s%v: together the ranks must have all of each tensor",
+			t.tensors[missing[0].Tensor].Name, missing[0].Box)
 	}
 	return n, t, nil
 }

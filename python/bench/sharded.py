@@ -10,7 +10,6 @@ many bytes that moved, and how long a plain copy of as many bytes takes between 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import signal
@@ -73,22 +72,23 @@ def worker() -> None:
 
 
 def plain_copy(size: int) -> float:
-    """Seconds to send so many bytes to another process of this machine, through a socket."""
+    """Seconds to send so many bytes to another process of this machine, through a socket, from
+    memory that is there into memory that is there."""
     a, b = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         a.close()
-        buffer = memoryview(bytearray(1 << 20))
-        left = size
-        while left > 0:
-            left -= b.recv_into(buffer[: min(left, 1 << 20)])
+        into, at = memoryview(bytearray(b"x") * size), 0
+        b.send(b"r")
+        while at < size:
+            at += b.recv_into(into[at : at + (1 << 20)])
         b.send(b"x")
         os._exit(0)
     b.close()
-    data = memoryview(bytearray(1 << 20))
+    data = memoryview(bytearray(b"y") * size)
+    a.recv(1)
     began = time.perf_counter()
-    for at in range(0, size, 1 << 20):
-        a.sendall(data[: min(1 << 20, size - at)])
+    a.sendall(data)
     a.recv(1)
     took = time.perf_counter() - began
     os.waitpid(pid, 0)
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=1)
     args = parser.parse_args()
     stop = f"/tmp/sharded-{os.getpid()}"
-    env = {"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies), "WORKER": "1"}
+    env = {"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies), "WORKER": "1", "REGROUP_LOG_LEVEL": "info"}
     run = ["--recovery", "in-process", "--hang", "10m", "--workers", args.workers, "--", sys.executable, os.path.abspath(__file__)]
     kills = []
     with jobs.Job(*run, env=env) as job:
@@ -139,8 +139,13 @@ def main() -> None:
                     first.setdefault(s[4], float(s[0]) - at)
             print(f"killed: next step of the last survivor after {sorted(first.values())[:int(args.workers.split(':')[1]) - 1][-1]:.3f} s")
         for i in job.summary["incidents"]:
-            moved = i.get("sync_bytes")
-            print(json.dumps({k: i.get(k) for k in ("cause", "total_ms", "phases_ms", "sync_bytes")}), f"plain copy {plain_copy(moved):.3f} s" if moved else "")
+            print(i["cause"], {k: round(v) for k, v in i["phases_ms"].items()})
+        syncs = re.findall(r"parts of the state are in sync.*gen=(\d+) rank=(\d+) bytes=(\d+) arranged=(\S+) took=(\S+)", job.log())
+        for generation in sorted({int(s[0]) for s in syncs}):
+            ranks = [s for s in syncs if int(s[0]) == generation]
+            moved = sum(int(s[2]) for s in ranks)
+            plain = f"; a plain copy of as many takes {plain_copy(moved):.3f} s" if moved else ""
+            print(f"generation {generation}: {moved / 2**20:.1f} MiB moved to {len(ranks)} ranks, arranged in {[s[3] for s in ranks]}, filled in {[s[4] for s in ranks]}{plain}")
 
 
 if __name__ == "__main__":

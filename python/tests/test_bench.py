@@ -18,6 +18,11 @@ class Benchmarks(unittest.TestCase):
     def test_recovery(self):
         self.assertRegex(self.run_program("recovery.py", "--kills", "1"), r"1 kills, .*\n( .*[1-9].*\n)+")
 
+    def test_sharded(self):
+        text = self.run_program("sharded.py", "--mib", "8", "--kills", "1", "--backend", "regroup")
+        self.assertRegex(text, r"next step of the last survivor after \d")
+        self.assertRegex(text, r"generation 2: [1-9][0-9.]* MiB moved to 3 ranks")
+
     def run_program(self, name: str, *args: str) -> str:
         done = subprocess.run(
             [sys.executable, "-W", "ignore", os.path.join("bench", name), *args],
