@@ -31,12 +31,11 @@ type Sharding struct {
 // Shard is a part of a global tensor: in each dimension Size elements of Shape, from Offset on. A
 // rank with no part of a tensor registers one of no elements.
 type Shard struct {
-	Name  string
-	Type  string // of the elements, in the words of the program; all ranks say the same
-	Width int    // bytes of an element
-	Shape []int
-	// Offset and Size are as long as Shape.
-	Offset, Size []int
+	Name         string
+	Type         string // of the elements, in the words of the program; all ranks say the same
+	Width        int    // bytes of an element
+	Shape        []int
+	Offset, Size []int // as long as Shape
 	// Memory has the elements in row-major order. It stays where it is until Arrange is called
 	// again, or Run returns.
 	Memory []byte
@@ -48,10 +47,7 @@ func (s *Session) Shard(p Shard) error {
 		return errors.New("elastic: parts of the state are registered by Sharding.Arrange")
 	}
 	t := reshard.Tensor{Name: p.Name, Type: p.Type, Width: p.Width, Shape: p.Shape}
-	if err := s.state.shards.Register(t, reshard.Box{Offset: p.Offset, Size: p.Size}, p.Memory); err != nil {
-		return fmt.Errorf("elastic: %w", err)
-	}
-	return nil
+	return s.state.shards.Register(t, reshard.Box{Offset: p.Offset, Size: p.Size}, p.Memory)
 }
 
 // SetSharding makes the state one of which each rank has parts, while the state is being
@@ -88,8 +84,7 @@ func (s *Session) shardsComm() *collective.Communicator {
 
 // chooseCommit has all ranks return to the newest commit that is whole.
 func (s *Session) chooseCommit(ctx context.Context) (chosen statesync.Commit, found bool, err error) {
-	chosen, found, err = s.state.shards.Choose(ctx, s.shardsComm(), s.state.replica.Commits())
-	if err == nil && found {
+	if chosen, found, err = s.state.shards.Choose(ctx, s.shardsComm(), s.state.replica.Commits()); found {
 		s.state.replica.ReturnTo(chosen)
 	}
 	return chosen, found, err
