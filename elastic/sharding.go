@@ -110,7 +110,7 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 	r.options.Log.Info("the parts of the state are in sync", "job", r.options.Job, "gen", s.Generation, "rank", s.Rank,
 		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged))
 	if !found {
-		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0])
+		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], false)
 	}
 	return received, nil
 }
@@ -135,8 +135,8 @@ func (s *Session) saveShards(ctx context.Context, final bool, update int64) erro
 		return nil
 	}
 	c := s.shardsComm()
-	s.state.shards.Save(ctx, c, s.state.replica.Commits()[0])
-	if update != updatePlanned && update != updateStop {
+	s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], update == updatePlanned)
+	if update != updatePlanned {
 		return nil
 	}
 	if err := s.state.shards.Settle(); err != nil {

@@ -226,9 +226,15 @@ func TestAShardedStateSurvivesALoss(t *testing.T) {
 	}
 }
 
-// TestPlannedChangesRedoNoStep: workers come and go at commits.
+// TestPlannedChangesRedoNoStep: workers come and go at commits, also where nobody keeps copies.
 func TestPlannedChangesRedoNoStep(t *testing.T) {
-	j := newShardedJob(t, 4, 1)
+	for copies := range 3 {
+		t.Run(fmt.Sprint(copies), func(t *testing.T) { comeAndGo(t, copies) })
+	}
+}
+
+func comeAndGo(t *testing.T, copies int) {
+	j := newShardedJob(t, 4, copies)
 	var leave, enter sync.Once
 	j.onStep = func(_ string, s *Session) {
 		switch {

@@ -92,7 +92,7 @@ func (s *State) offer(commits []Commit) offer {
 // those of which this member has what is not sharded. found is false if nobody has a commit. The
 // error is ErrNotWhole if there are commits, and none is whole.
 func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits []Commit) (chosen Commit, found bool, err error) {
-	s.parts, s.peers, s.offers = nil, nil, nil
+	s.parts, s.named, s.offers = nil, map[string][]int{}, nil
 	offers, err := gather(ctx, c, s.offer(commits))
 	if err != nil {
 		return chosen, false, err

@@ -52,35 +52,39 @@ func (s *State) Settle() error {
 }
 
 // Save makes the registered memory, as it is now, this member's part of a commit. All members call
-// it when they have agreed on the commit, after Settle. It copies this member's parts; they are
-// sent to those who keep copies until the next Settle, and nothing else may use c's messages
-// meanwhile.
-func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Commit) {
+// it when they have agreed on the commit, after Settle, with the same leaving: whether members are
+// about to leave, who must not be the only ones to have their parts. It copies this member's parts;
+// they are sent to those who keep copies until the next Settle, and nothing else may use c's
+// messages meanwhile.
+func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Commit, leaving bool) {
 	if s.last != (Commit{}) {
 		s.whole = s.last
 	}
 	s.last = commit
 	s.drop(func(o Commit) bool { return o.Compare(s.whole) < 0 })
+	peers := s.peers
+	if leaving {
+		peers = s.leaving
+	}
 	rank := c.Rank()
-	copied, rest := s.split(rank)
-	all := slices.Concat(copied, rest)
+	all, copied := s.order(peers.copied[rank])
 	own := newSet(commit, all, s.buffer)
 	own.own = true
 	copyParts(own.parts, all)
 	s.sets = append(s.sets, own)
-	if len(s.peers.holders[rank]) == 0 {
+	if len(peers.holders[rank]) == 0 {
 		return
 	}
 	k := &copying{}
 	s.copying = k
-	for _, holder := range s.peers.holders[rank] {
-		k.start(func() error { return sendCopy(ctx, c, holder, own.data[:size(copied)]) })
+	for _, holder := range peers.holders[rank] {
+		k.start(func() error { return sendCopy(ctx, c, holder, own.data[:size(all[:copied])]) })
 	}
-	for owner, holders := range s.peers.holders {
+	for owner, holders := range peers.holders {
 		if !slices.Contains(holders, rank) {
 			continue
 		}
-		kept := newSet(commit, s.peers.copied[owner], s.buffer)
+		kept := newSet(commit, peers.copied[owner], s.buffer)
 		k.start(func() error {
 			if err := recvCopy(ctx, c, owner, kept.data); err != nil {
 				return err
@@ -98,24 +102,12 @@ func (s *State) Last() Commit { return s.last }
 func (s *State) Restore() error {
 	for _, x := range s.sets {
 		if x.own && x.commit == s.last {
-			copyParts(s.ordered(x), x.parts)
+			into, _ := s.order(x.parts)
+			copyParts(into, x.parts)
 			return nil
 		}
 	}
 	return errors.New("the parts of the state have no commit in this generation yet to return to")
-}
-
-// ordered are the registered parts in the order of a set of them.
-func (s *State) ordered(x *set) []part {
-	list := make([]part, len(x.parts))
-	for i, p := range x.parts {
-		for _, q := range s.parts {
-			if q.tensor.Name == p.tensor.Name && q.box.Equal(p.box) {
-				list[i] = q
-			}
-		}
-	}
-	return list
 }
 
 // repair makes up for copies of a commit that were lost with their holders, until the next Settle.
@@ -160,25 +152,26 @@ func (s *State) repair(ctx context.Context, c *collective.Communicator, t *table
 	}
 }
 
-// split returns the registered parts that others keep copies of, in the order on which all have
-// agreed, and the others.
-func (s *State) split(rank int) (copied, rest []part) {
+// order returns the registered parts, beginning with some of them in their order, and how many
+// those are.
+func (s *State) order(first []part) (all []part, n int) {
 	used := make([]bool, len(s.parts))
-	for _, p := range s.peers.copied[rank] {
-		for i, q := range s.parts {
-			if !used[i] && q.tensor.Name == p.tensor.Name && q.box.Equal(p.box) {
+	for _, p := range first {
+		for _, i := range s.named[p.tensor.Name] {
+			if q := s.parts[i]; !used[i] && q.box.Equal(p.box) {
 				used[i] = true
-				copied = append(copied, q)
+				all = append(all, q)
 				break
 			}
 		}
 	}
+	n = len(all)
 	for i, q := range s.parts {
 		if !used[i] {
-			rest = append(rest, q)
+			all = append(all, q)
 		}
 	}
-	return copied, rest
+	return all, n
 }
 
 // copyParts copies the memory of parts to others of the same sizes, on all cores.

@@ -17,11 +17,13 @@ type Options struct {
 // State is one member's part of a sharded state. It belongs to one goroutine at a time.
 type State struct {
 	options Options
-	parts   []part           // registered in this generation, the ones that are copied first, after Sync
+	parts   []part           // registered in this generation
+	named   map[string][]int // the indices of parts, by the name of the tensor
 	sets    []*set           // of commits
 	free    [][]byte         // memory of sets that were dropped
 	offers  []offer          // of the members, by rank, from Choose until Sync
-	peers   *agreement       // nil = there was no Sync in this generation
+	peers   agreement        // after a Sync: who keeps copies
+	leaving agreement        // the same for a commit after which members leave
 	known   []reshard.Tensor // all that the members had parts of after the last Sync
 	whole   Commit           // the newest commit that all members know to be whole
 	last    Commit           // the last one that was saved in this generation; zero = none
@@ -54,10 +56,8 @@ func (s *State) Register(t reshard.Tensor, b reshard.Box, memory []byte) error {
 	case len(memory) != p.bytes():
 		return fmt.Errorf("tensor %s: %d bytes of memory for the part %v, which has %d", t.Name, len(memory), b, p.bytes())
 	}
-	for _, o := range s.parts {
-		if o.tensor.Name != t.Name {
-			continue
-		}
+	for _, i := range s.named[t.Name] {
+		o := s.parts[i]
 		if o.tensor.Type != t.Type || o.tensor.Width != t.Width || !slices.Equal(o.tensor.Shape, t.Shape) {
 			return fmt.Errorf("tensor %s is registered as %s %v and as %s %v", t.Name, o.tensor.Type, o.tensor.Shape, t.Type, t.Shape)
 		}
@@ -65,6 +65,7 @@ func (s *State) Register(t reshard.Tensor, b reshard.Box, memory []byte) error {
 			return fmt.Errorf("tensor %s: %v is registered twice", t.Name, both)
 		}
 	}
+	s.named[t.Name] = append(s.named[t.Name], len(s.parts))
 	s.parts = append(s.parts, p)
 	return nil
 }

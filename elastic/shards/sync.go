@@ -55,7 +55,7 @@ func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Com
 		return received, err
 	}
 	s.drop(func(o Commit) bool { return o != chosen })
-	s.agree(t, needs)
+	s.peers, s.leaving = agree(t, needs, s.options.Copies), agree(t, needs, max(s.options.Copies, 1))
 	if found {
 		s.repair(ctx, c, t, available, chosen)
 	}
@@ -116,13 +116,13 @@ func registered(parts []part) []reshard.Tensor {
 	return tensors
 }
 
-// agree settles which parts are copied, and who keeps them.
-func (s *State) agree(t *table, n needs) {
-	a := &agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, s.options.Copies), copied: make([][]part, len(n.pieces))}
-	for rank, pieces := range reshard.Rare(t.tensors, n.pieces, s.options.Copies) {
+// agree settles which parts have so many copies, and who keeps them.
+func agree(t *table, n needs, copies int) agreement {
+	a := agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, copies), copied: make([][]part, len(n.pieces))}
+	for rank, pieces := range reshard.Rare(t.tensors, n.pieces, copies) {
 		a.copied[rank] = t.parts(pieces)
 	}
-	s.peers = a
+	return a
 }
 
 // newTransfer prepares to fill the memory that was registered: from the sets of a commit, or, in an
