@@ -108,7 +108,7 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 		return received, err
 	}
 	r.options.Log.Info("the parts of the state are in sync", "job", r.options.Job, "gen", s.Generation, "rank", s.Rank,
-		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged))
+		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged), "survives", s.state.shards.Survives())
 	if !found {
 		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], false)
 	}

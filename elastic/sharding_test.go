@@ -213,6 +213,9 @@ func TestAShardedStateSurvivesALoss(t *testing.T) {
 						if s.Generation == 1 && s.Step() == at && s.Rank == victim {
 							once.Do(func() { j.hub.Kill(name) })
 						}
+						if n := s.state.shards.Survives(); s.Generation == 1 && n != 1 || s.Generation == 2 && n != 0 {
+							t.Errorf("generation %d: %d losses would have been survived", s.Generation, n)
+						}
 					}
 					for i := range world {
 						j.start(fmt.Sprint("w", i))

@@ -28,6 +28,8 @@ type State struct {
 	whole   Commit           // the newest commit that all members know to be whole
 	last    Commit           // the last one that was saved in this generation; zero = none
 	copying *copying         // nil = nothing is being sent
+
+	survives int // see Survives
 }
 
 // agreement is what the members know of each other after a Sync.

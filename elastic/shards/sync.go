@@ -56,7 +56,9 @@ func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Com
 	}
 	s.drop(func(o Commit) bool { return o != chosen })
 	s.peers, s.leaving = agree(t, needs, s.options.Copies), agree(t, needs, max(s.options.Copies, 1))
+	s.survives = s.options.Copies
 	if found {
+		s.survives = reshard.Redundancy(t.tensors, available)
 		s.repair(ctx, c, t, available, chosen)
 	}
 	s.known, s.offers, s.whole, s.last = t.tensors, nil, chosen, Commit{}
@@ -150,6 +152,10 @@ func (s *State) newTransfer(c *collective.Communicator, t *table, chosen Commit,
 	}
 	return x
 }
+
+// Survives is how many more members could have been lost, whichever they are, when the last Sync
+// began: of the commit that it has chosen, before what was lost is made up for.
+func (s *State) Survives() int { return s.survives }
 
 // Leave ends the part in a generation whose communicator has failed or is not used any more. Copies
 // that are complete are kept.
