@@ -105,7 +105,8 @@ def main() -> None:
     args = parser.parse_args()
     stop = f"/tmp/sharded-{os.getpid()}"
     env = {"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies), "WORKER": "1", "REGROUP_LOG_LEVEL": "info"}
-    run = ["--recovery", "in-process", "--hang", "10m", "--workers", args.workers, "--", sys.executable, os.path.abspath(__file__)]
+    run = ["--recovery", "in-process", "--hang", "10m", "--max-restarts", str(args.kills + 10), "--workers", args.workers]
+    run += ["--", sys.executable, os.path.abspath(__file__)]
     kills = []
     with jobs.Job(*run, env=env) as job:
 
