@@ -77,6 +77,51 @@ func TestATrainingAlone(t *testing.T) {
 	tr.close()
 }
 
+// TestAShardedTraining: the parts are registered in a session of their own, and come back.
+func TestAShardedTraining(t *testing.T) {
+	tr := alone(t, `{}`)
+	part := elastic.Shard{Name: "w", Type: "uint8", Width: 1, Shape: []int{4}, Offset: []int{0}, Size: []int{4}, Memory: []byte{1, 2, 3, 4}}
+	if err := tr.sharded(-1); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("-1 copies: %v, want ErrInvalid", err)
+	}
+	if err := errors.Join(tr.sharded(1), tr.start()); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := tr.next(-1)
+	if err != nil || s.Stage != elastic.Arranging {
+		t.Fatalf("%+v, %v, want a session to register parts in", s, err)
+	}
+	if err := errors.Join(tr.tensor("late", nil), tr.sharded(1)); !errors.Is(err, errStarted) {
+		t.Errorf("what is not a part: %v, want errStarted", err)
+	}
+	wrong := part
+	wrong.Size = []int{5}
+	if err := tr.shard(wrong); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("a part beyond its tensor: %v, want ErrInvalid", err)
+	}
+	if err := errors.Join(tr.shard(part), tr.leave(statusOK, "")); err != nil {
+		t.Fatal(err)
+	}
+	if s, _, err = tr.next(-1); err != nil || s.Stage != elastic.Training {
+		t.Fatalf("%+v, %v, want a session to train in", s, err)
+	}
+	if err := tr.shard(part); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("a part while training: %v, want ErrInvalid", err)
+	}
+	part.Memory[0] = 7
+	if err := errors.Join(tr.consume(0, nil), tr.commit()); err != nil {
+		t.Fatal(err)
+	}
+	part.Memory[0] = 9
+	if err := tr.restore(); err != nil || part.Memory[0] != 7 {
+		t.Errorf("restored: %d, %v", part.Memory[0], err)
+	}
+	if err := tr.leave(statusOK, ""); err != nil {
+		t.Fatal(err)
+	}
+	tr.close()
+}
+
 // TestAFailedTraining ends with what the host said.
 func TestAFailedTraining(t *testing.T) {
 	tr := alone(t, `{}`)

@@ -78,7 +78,16 @@ func Missing(tensors []Tensor, has [][]Piece) []Piece {
 
 // First gives each element to the lowest member that has it: what an initial state consists of.
 func First(tensors []Tensor, has [][]Piece) [][]Piece {
-	return keep(tensors, has, func(cell members, m int) bool { return cell.list()[0] == m })
+	first := make([][]Piece, len(has))
+	for i, of := range byTensor(len(tensors), has) {
+		g, sets := occupancy(tensors[i], of, len(has))
+		for cell, holders := range sets {
+			if list := holders.list(); len(list) > 0 {
+				first[list[0]] = append(first[list[0]], Piece{Tensor: i, Box: g.box(cell, 1)})
+			}
+		}
+	}
+	return first
 }
 
 // Rare returns the pieces that must be copied so that as many members may be lost as there shall be
@@ -98,39 +107,10 @@ func Rare(tensors []Tensor, has [][]Piece, copies int) [][]Piece {
 	return rare
 }
 
-// keep returns the parts of pieces in the cells that a member should keep.
-func keep(tensors []Tensor, has [][]Piece, should func(cell members, m int) bool) [][]Piece {
-	kept := make([][]Piece, len(has))
-	for i, of := range byTensor(len(tensors), has) {
-		g, sets := occupancy(tensors[i], of, len(has))
-		for _, b := range of {
-			g.cover(b.Box, func(cell int) {
-				if should(sets[cell], b.member) {
-					kept[b.member] = append(kept[b.member], Piece{Tensor: i, Box: g.box(cell, 1)})
-				}
-			})
-		}
-	}
-	return kept
-}
-
-// occupancy returns which members have each cell of a tensor.
-func occupancy(t Tensor, of []owned, world int) (g grid, sets []members) {
-	g = newGrid(t.Shape, func(yield func(Box)) {
-		for _, b := range of {
-			yield(b.Box)
-		}
-	})
-	words := (world + 63) / 64
-	all := make([]uint64, g.cells*words)
-	sets = make([]members, g.cells)
-	for cell := range sets {
-		sets[cell] = all[cell*words : (cell+1)*words]
-	}
-	for _, b := range of {
-		g.cover(b.Box, func(cell int) { sets[cell].add(b.member) })
-	}
-	return g, sets
+// occupancy divides a tensor, and returns which members have each cell.
+func occupancy(t Tensor, of []owned, world int) (grid, []members) {
+	g := newGrid(t.Shape, of)
+	return g, g.members(of, world)
 }
 
 // Repair says what to send so that as many members may be lost as there shall be copies, where

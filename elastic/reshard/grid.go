@@ -10,7 +10,11 @@ type members []uint64
 
 func (s members) add(m int) { s[m/64] |= 1 << (m % 64) }
 
-func (s members) has(m int) bool { return s[m/64]&(1<<(m%64)) != 0 }
+func (s members) remove(o members) {
+	for i := range s {
+		s[i] &^= o[i]
+	}
+}
 
 func (s members) count() (n int) {
 	for _, w := range s {
@@ -36,22 +40,35 @@ type grid struct {
 	cells int
 }
 
-func newGrid(shape []int, boxes func(yield func(Box))) grid {
+func newGrid(shape []int, boxes ...[]owned) grid {
 	g := grid{cuts: make([][]int, len(shape)), cells: 1}
 	for d, n := range shape {
 		g.cuts[d] = []int{0, n}
 	}
-	boxes(func(b Box) {
+	for _, b := range slices.Concat(boxes...) {
 		for d := range b.Offset {
 			g.cuts[d] = append(g.cuts[d], b.Offset[d], b.Offset[d]+b.Size[d])
 		}
-	})
+	}
 	for d := range g.cuts {
 		slices.Sort(g.cuts[d])
 		g.cuts[d] = slices.Compact(g.cuts[d])
 		g.cells *= len(g.cuts[d]) - 1
 	}
 	return g
+}
+
+// members returns which of a world of members have each cell.
+func (g grid) members(of []owned, world int) []members {
+	words := (world + 63) / 64
+	all, sets := make([]uint64, g.cells*words), make([]members, g.cells)
+	for cell := range sets {
+		sets[cell] = all[cell*words : (cell+1)*words]
+	}
+	for _, b := range of {
+		g.cover(b.Box, func(cell int) { sets[cell].add(b.member) })
+	}
+	return sets
 }
 
 // cover calls f with the number of each cell in a box.

@@ -19,7 +19,7 @@ type Move struct {
 	Chain []int
 }
 
-// MissingError says that nobody has a part of a tensor that somebody needs.
+// MissingError says that no member has a part of a tensor that one needs.
 type MissingError struct {
 	Tensor string
 	Box    Box
@@ -86,37 +86,20 @@ type unplanned struct {
 
 // lacking finds the parts of a tensor that members lack.
 func (p *planner) lacking(tensor int, t Tensor, has, needs []owned, limit int) error {
-	g := newGrid(t.Shape, func(yield func(Box)) {
-		for _, b := range has {
-			yield(b.Box)
-		}
-		for _, b := range needs {
-			yield(b.Box)
-		}
-	})
-	words := (len(p.sent) + 63) / 64
-	sets := make([]uint64, 2*g.cells*words)
-	holders := func(cell int) members { return sets[cell*words : (cell+1)*words] }
-	lacking := func(cell int) members { return holders(g.cells + cell) }
-	for _, b := range has {
-		g.cover(b.Box, func(cell int) { holders(cell).add(b.member) })
-	}
-	for _, b := range needs {
-		g.cover(b.Box, func(cell int) {
-			if !holders(cell).has(b.member) {
-				lacking(cell).add(b.member)
-			}
-		})
+	g := newGrid(t.Shape, has, needs)
+	holders, lacking := g.members(has, len(p.sent)), g.members(needs, len(p.sent))
+	for cell := range lacking {
+		lacking[cell].remove(holders[cell])
 	}
 	line := g.line()
 	for cell := 0; cell < g.cells; {
 		n := 1
-		for end := cell - cell%line + line; cell+n < end && slices.Equal(holders(cell), holders(cell+n)) && slices.Equal(lacking(cell), lacking(cell+n)); {
+		for end := cell - cell%line + line; cell+n < end && slices.Equal(holders[cell], holders[cell+n]) && slices.Equal(lacking[cell], lacking[cell+n]); {
 			n++
 		}
-		if lacking(cell).count() > 0 {
+		if lacking[cell].count() > 0 {
 			b := g.box(cell, n)
-			u := unplanned{holders: holders(cell).list(), lacking: lacking(cell).list()}
+			u := unplanned{holders: holders[cell].list(), lacking: lacking[cell].list()}
 			if len(u.holders) == 0 {
 				return &MissingError{Tensor: t.Name, Box: b}
 			}

@@ -88,7 +88,7 @@ func (s *State) offer(commits []Commit) offer {
 }
 
 // Choose begins a generation: what was registered is forgotten, and all members choose the newest
-// commit of which somebody has what is not sharded, and they together have all that is. commits are
+// commit of which a member has what is not sharded, and all together have what is. commits are
 // those of which this member has what is not sharded. found is false if nobody has a commit. The
 // error is ErrNotWhole if there are commits, and none is whole.
 func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits []Commit) (chosen Commit, found bool, err error) {

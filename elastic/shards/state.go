@@ -72,14 +72,6 @@ func (s *State) Register(t reshard.Tensor, b reshard.Box, memory []byte) error {
 	return nil
 }
 
-// Bytes is how many bytes this member keeps: of its own parts, and of copies of others'.
-func (s *State) Bytes() (n int) {
-	for _, x := range s.sets {
-		n += len(x.data)
-	}
-	return n
-}
-
 // buffer returns memory for a set. What was dropped is used again where it fits; where nothing fits
 // the layout has changed, and nothing of it will.
 func (s *State) buffer(size int) []byte {

@@ -130,7 +130,7 @@ func agree(t *table, n needs, copies int) agreement {
 // newTransfer prepares to fill the memory that was registered: from the sets of a commit, or, in an
 // initial state, from that of others.
 func (s *State) newTransfer(c *collective.Communicator, t *table, chosen Commit, found bool) *transfer {
-	x := &transfer{comm: c, tensors: t.tensors, into: make([][]part, len(t.tensors))}
+	x := &transfer{comm: c, into: make([][]part, len(t.tensors))}
 	for _, p := range s.parts {
 		i := t.number[p.tensor.Name]
 		x.into[i] = append(x.into[i], p)
@@ -153,8 +153,9 @@ func (s *State) newTransfer(c *collective.Communicator, t *table, chosen Commit,
 	return x
 }
 
-// Survives is how many more members could have been lost, whichever they are, when the last Sync
-// began: of the commit that it has chosen, before what was lost is made up for.
+// Survives is how many more losses the commit that was chosen would have survived, whichever
+// members were lost, before copies that are lost are made up for. Without a commit it is the number
+// of copies.
 func (s *State) Survives() int { return s.survives }
 
 // Leave ends the part in a generation whose communicator has failed or is not used any more. Copies

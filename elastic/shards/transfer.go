@@ -18,11 +18,10 @@ var errCorrupt = errors.New("sent a part of the state that does not match its ha
 
 // transfer fills the memory of one member.
 type transfer struct {
-	comm    *collective.Communicator
-	tensors []reshard.Tensor
-	from    [][]part // what this member has, by tensor
-	into    [][]part // what it needs
-	local   bool     // what it has is not the memory that it needs
+	comm  *collective.Communicator
+	from  [][]part // what this member has, by tensor
+	into  [][]part // what it needs
+	local bool     // what it has is not the memory that it needs
 }
 
 // run executes a plan. It returns how many bytes this member received.
@@ -165,39 +164,29 @@ func (p part) runs(b reshard.Box, packed []byte, f func(memory, packed []byte)) 
 	})
 }
 
-// copyLocal copies what this member has of what it needs, on all cores.
+// copyLocal copies what this member has of what it needs, on all cores. Several sets may have the
+// same elements, so each part is filled by one of them.
 func (x *transfer) copyLocal() {
-	type pair struct{ from, into part }
-	var pairs []pair
+	type need struct {
+		into part
+		from []part
+	}
+	var needs []need
 	for i := range x.into {
 		for _, into := range x.into[i] {
-			var done []reshard.Box // of the parts that several sets have
-			for _, from := range x.from[i] {
-				if common, ok := from.box.Intersect(into.box); ok {
-					if !contained(done, common) {
-						done = append(done, common)
-						pairs = append(pairs, pair{from, into})
-					}
-				}
+			needs = append(needs, need{into, x.from[i]})
+		}
+	}
+	inParallel(len(needs), func(k int) {
+		into := needs[k].into
+		for _, from := range needs[k].from {
+			if common, ok := from.box.Intersect(into.box); ok {
+				reshard.Runs(common, from.box, into.box, from.tensor.Width, func(r reshard.Run) {
+					copy(into.memory[r.In:r.In+r.Bytes], from.memory[r.At:r.At+r.Bytes])
+				})
 			}
 		}
-	}
-	inParallel(len(pairs), func(k int) {
-		from, into := pairs[k].from, pairs[k].into
-		common, _ := from.box.Intersect(into.box)
-		reshard.Runs(common, from.box, into.box, from.tensor.Width, func(r reshard.Run) {
-			copy(into.memory[r.In:r.In+r.Bytes], from.memory[r.At:r.At+r.Bytes])
-		})
 	})
-}
-
-func contained(boxes []reshard.Box, b reshard.Box) bool {
-	for _, o := range boxes {
-		if common, ok := o.Intersect(b); ok && common.Equal(b) {
-			return true
-		}
-	}
-	return false
 }
 
 // inParallel calls f for 0 to n-1 on all cores.

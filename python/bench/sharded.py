@@ -1,6 +1,6 @@
 """How long a job with a sharded model stands still when a worker dies: FSDP2 and AdamW.
 
-    python bench/sharded.py [--mib 1024] [--kills 3] [--spares]
+    python bench/sharded.py [--mib 256] [--kills 3]
 
 Four workers train a model of so many MiB of parameters; one is killed, again and again. Prints, for
 each kill, the time to the next step of the last survivor, what of it is the copy of the state, how
@@ -17,6 +17,7 @@ import socket
 import statistics
 import sys
 import time
+from typing import Dict, List, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -54,6 +55,10 @@ def worker() -> None:
     def say(what, **values):
         print(what, f"at={time.time():.6f}", *(f"{k}={v}" for k, v in values.items()), flush=True)
 
+    def told(began, trained):
+        say("steps", rank=dist.get_rank(), size=dist.get_world_size(), step=state.steps, pid=os.getpid(),
+            train=f"{trained - began:.3f}", commit=f"{time.perf_counter() - trained:.3f}")  # fmt: skip
+
     @hvd.elastic.run
     def train(state):
         say("enters", rank=dist.get_rank(), size=dist.get_world_size(), step=state.steps)
@@ -64,9 +69,12 @@ def worker() -> None:
             state.optimizer.step()
             state.steps += 1
             trained = time.perf_counter()
-            state.commit()
-            say("steps", rank=dist.get_rank(), size=dist.get_world_size(), step=state.steps, pid=os.getpid(),
-                train=f"{trained - began:.3f}", commit=f"{time.perf_counter() - trained:.3f}")  # fmt: skip
+            try:
+                state.commit()
+            except hvd.HostsUpdatedInterrupt:
+                told(began, trained)
+                raise
+            told(began, trained)
 
     train(state)
 
@@ -97,56 +105,81 @@ def plain_copy(size: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--workers", default="3:4")
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--copies", type=int, default=1)
     args = parser.parse_args()
     stop = f"/tmp/sharded-{os.getpid()}"
-    env = {"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies), "WORKER": "1", "REGROUP_LOG_LEVEL": "info"}
-    run = ["--recovery", "in-process", "--hang", "10m", "--max-restarts", str(args.kills + 10), "--workers", args.workers]
-    run += ["--", sys.executable, os.path.abspath(__file__)]
+    env = {
+        **{"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies)},
+        **{"WORKER": "1", "REGROUP_LOG_LEVEL": "info"},
+    }
+    most = int(args.workers.split(":")[1])
+    run = ["--recovery", "in-process", "--hang", "10m", "--max-restarts", str(args.kills + 10)]
+    run += ["--workers", args.workers, "--", sys.executable, os.path.abspath(__file__)]
     kills = []
     with jobs.Job(*run, env=env) as job:
-
-        def steps() -> list:
-            return re.findall(r"steps at=(\S+) rank=(\d+) size=(\d+) step=(\d+) pid=(\d+) train=(\S+) commit=(\S+)", job.log())
 
         def until(condition) -> None:
             while not condition():
                 if job.process.poll() is not None:
                     raise AssertionError(job.log())
-                time.sleep(0.05)
+                time.sleep(0.05)  # other processes give no other sign
+
+        def stepped(at: float, pid: str) -> int:
+            """How many survivors of a kill have made a step without the dead one."""
+            return len({s.pid for s in steps(job) if s.at > at and s.pid != pid and s.size < most})
 
         for _ in range(args.kills):
-            most = int(args.workers.split(":")[1])
-            seen = len(steps())
-            until(lambda: len([s for s in steps()[seen:] if int(s[2]) == most]) >= 4 * most)
-            victim = steps()[-1]
-            kills.append((time.time(), victim[4]))
-            os.kill(int(victim[4]), signal.SIGKILL)
-            after = kills[-1][0]
-            until(lambda: len({s[4] for s in steps() if float(s[0]) > after and s[4] != victim[4] and int(s[2]) < most}) >= most - 1)
+            seen = len(steps(job))
+            until(lambda: len([s for s in steps(job)[seen:] if s.size == most]) >= 4 * most)
+            victim = steps(job)[-1].pid
+            kills.append((time.time(), victim))
+            os.kill(int(victim), signal.SIGKILL)
+            until(lambda: stepped(*kills[-1]) >= most - 1)
         open(stop, "w").close()
         job.wait()
         os.remove(stop)
-        rows = steps()
-        print("train", statistics.median(float(s[5]) for s in rows), "commit", statistics.median(float(s[6]) for s in rows))
-        for at, pid in kills:
-            first = {}
-            for s in rows:
-                if float(s[0]) > at and s[4] != pid:
-                    first.setdefault(s[4], float(s[0]) - at)
-            print(f"killed: next step of the last survivor after {sorted(first.values())[:int(args.workers.split(':')[1]) - 1][-1]:.3f} s")
-        for i in job.summary["incidents"]:
-            print(i["cause"], {k: round(v) for k, v in i["phases_ms"].items()})
-        syncs = re.findall(r"parts of the state are in sync.*gen=(\d+) rank=(\d+) bytes=(\d+) arranged=(\S+) took=(\S+)", job.log())
-        for generation in sorted({int(s[0]) for s in syncs}):
-            ranks = [s for s in syncs if int(s[0]) == generation]
-            moved = sum(int(s[2]) for s in ranks)
-            plain = f"; a plain copy of as many takes {plain_copy(moved):.3f} s" if moved else ""
-            print(f"generation {generation}: {moved / 2**20:.1f} MiB moved to {len(ranks)} ranks, arranged in {[s[3] for s in ranks]}, filled in {[s[4] for s in ranks]}{plain}")
+        report(job, kills, most)
+
+
+class Step(NamedTuple):
+    """A step, as a worker has told it."""
+
+    at: float
+    size: int
+    pid: str
+    train: float
+    commit: float
+
+
+def steps(job: jobs.Job) -> List[Step]:
+    rows = re.findall(r"steps at=(\S+) rank=\d+ size=(\d+) step=\d+ pid=(\d+) train=(\S+) commit=(\S+)", job.log())
+    return [Step(float(at), int(size), pid, float(train), float(commit)) for at, size, pid, train, commit in rows]
+
+
+def report(job: jobs.Job, kills: list, most: int) -> None:
+    rows = steps(job)
+    print("train", statistics.median(s.train for s in rows), "commit", statistics.median(s.commit for s in rows))
+    for at, pid in kills:
+        first: Dict[str, float] = {}
+        for s in rows:
+            if s.at > at and s.pid != pid:
+                first.setdefault(s.pid, s.at - at)
+        last = sorted(first.values())[: most - 1][-1]
+        print(f"killed: next step of the last survivor after {last:.3f} s")
+    for i in job.summary["incidents"]:
+        print(i["cause"], {k: round(v) for k, v in i["phases_ms"].items()})
+    pattern = r"parts of the state are in sync.*gen=(\d+) rank=\d+ bytes=(\d+) arranged=(\S+) took=(\S+)"
+    syncs = re.findall(pattern, job.log())
+    for generation in sorted({int(s[0]) for s in syncs}):
+        ranks = [s for s in syncs if int(s[0]) == generation]
+        moved = sum(int(s[1]) for s in ranks)
+        print(f"generation {generation}: {moved / 2**20:.1f} MiB moved to {len(ranks)} ranks", end=", ")
+        print(f"arranged in {[s[2] for s in ranks]}, filled in {[s[3] for s in ranks]}", end="")
+        print(f"; a plain copy of as many takes {plain_copy(moved):.3f} s" if moved else "")
 
 
 if __name__ == "__main__":

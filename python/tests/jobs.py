@@ -120,9 +120,20 @@ class Job:
                 pass  # it is no process, or has just ended
         return max(children)
 
+    def lose_newest(self, when: str) -> "Job":
+        """Kills the process that was started last once the job says something, and waits for the end."""
+        self.until(when)
+        os.kill(self.newest_worker(), signal.SIGKILL)
+        return self.wait()
+
     def pids(self) -> List[Dict[int, int]]:
         """Process by slot, in each generation."""
         return [{m["slot"]: m["pid"] for m in g["members"]} for g in self.summary["generations"]]
+
+
+def example(*path: str) -> List[str]:
+    """The command line of an example."""
+    return [sys.executable, os.path.join(launch.ROOT, "..", "examples", *path)]
 
 
 def script(name: str) -> List[str]:

@@ -1,10 +1,7 @@
 """Whole jobs whose torch.distributed group follows the members."""
 
-import os
 import re
-import signal
 import socket
-import sys
 import unittest
 from unittest import mock
 
@@ -21,8 +18,7 @@ from regroup.errors import (
 )
 from regroup.torch.follower import models, store
 
-from . import launch
-from .jobs import Job, script
+from .jobs import Job, example, script
 
 
 class Follow(unittest.TestCase):
@@ -68,13 +64,9 @@ class Follow(unittest.TestCase):
 class Example(unittest.TestCase):
     def test_ddp(self):
         """The example trains, a worker is killed in the middle, and it has learnt at the end."""
-        path = os.path.join(launch.ROOT, "..", "examples", "ddp", "train.py")
-        run = ["--recovery", "in-process", "--workers", "2:2", "--"]
-        job = Job(*run, sys.executable, path)
+        job = Job("--recovery", "in-process", "--workers", "2:2", "--", *example("ddp", "train.py"))
         self.addCleanup(job.close)
-        job.until("epoch 1: 2 workers")
-        os.kill(job.newest_worker(), signal.SIGKILL)
-        job.wait()
+        job.lose_newest("epoch 1: 2 workers")
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         self.assertEqual(1, len(job.summary["incidents"]), job.output)
         self.assertLess(float(re.search(r"loss (\S+)", job.output)[1]), 0.01)

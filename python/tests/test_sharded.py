@@ -2,8 +2,6 @@
 
 import os
 import re
-import signal
-import sys
 import unittest
 from unittest import mock
 
@@ -12,8 +10,7 @@ import torch
 import regroup.torch as hvd
 from regroup.errors import InvalidArgumentError, UnsupportedError
 
-from . import launch
-from .jobs import Job, script
+from .jobs import Job, example, script
 from .test_state import OPTIMIZERS, everything, network
 from .test_state import step as one_step
 
@@ -66,13 +63,9 @@ class Sharded(unittest.TestCase):
 class Example(unittest.TestCase):
     def test_fsdp(self):
         """The example trains, a worker is killed in the middle, and it has learnt at the end."""
-        path = os.path.join(launch.ROOT, "..", "examples", "fsdp", "elastic.py")
-        run = ["--recovery", "in-process", "--workers", "2:3", "--"]
-        job = Job(*run, sys.executable, path)
+        job = Job("--recovery", "in-process", "--workers", "2:3", "--", *example("fsdp", "elastic.py"))
         self.addCleanup(job.close)
-        job.until("step 50: ")
-        os.kill(job.newest_worker(), signal.SIGKILL)
-        job.wait()
+        job.lose_newest("step 50: ")
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         entered = [(int(n), int(step)) for n, step in re.findall(r"rank \d of (\d) goes on at step (\d+)", job.output)]
         self.assertTrue(any(n == 2 and step >= 50 for n, step in entered), job.output)
@@ -162,6 +155,12 @@ class Plain(unittest.TestCase):
         for made, text in (([], "build returned a list"), ({"model": 5}, "build returned model, a int")):
             with self.subTest(text), self.assertRaisesRegex(InvalidArgumentError, text):
                 self.train(hvd.elastic.TorchState(build=lambda fresh: made), 1)
+
+    def test_copies_without_a_function(self):
+        """Then it is an attribute like any other."""
+        self.assertEqual(3, hvd.elastic.TorchState(copies=3).copies)
+        with self.assertRaisesRegex(InvalidArgumentError, "build is a int, not a function"):
+            hvd.elastic.TorchState(build=3)
 
     def test_with_the_ranks_of_a_launcher(self):
         """The function is called once."""

@@ -64,11 +64,18 @@ class StatePart(Part):
     the parameter, or a number, on a device. outline is what it makes for a parameter of the shape
     stand_in."""
 
-    def __init__(self, name: str, parameter: torch.Tensor, outline: torch.Tensor, stand_in: Tuple[int, ...], device: torch.device):
+    def __init__(
+        self,
+        name: str,
+        parameter: torch.Tensor,
+        outline: torch.Tensor,
+        stand_in: Tuple[int, ...],
+        device: torch.device,
+    ):
         self.name = name
         number = outline.dim() == 0
         if not number and tuple(outline.shape) != stand_in:
-            raise UnsupportedError(f"{name} has neither the shape of its parameter nor that of a number: it cannot be kept in parts")
+            raise UnsupportedError(f"{name} has neither the shape of its parameter nor that of a number: it has no parts")
         if number:
             self._like, self._offset = outline, ()
             self._use(torch.zeros((), dtype=outline.dtype, device=device))
@@ -89,7 +96,8 @@ class StatePart(Part):
         local = _local(tensor)
         if local.shape != self._local.shape or local.dtype != self._local.dtype:
             raise UnsupportedError(
-                f"{self.name} has become {local.dtype} {tuple(local.shape)}, and was {self._local.dtype} {tuple(self._local.shape)}"
+                f"{self.name} has become {local.dtype} {tuple(local.shape)}, and was {self._local.dtype} "
+                f"{tuple(self._local.shape)}"
             )
         if local.data_ptr() != self._local.data_ptr():
             self._local.copy_(local)
@@ -129,5 +137,6 @@ def offset(name: str, tensor: torch.Tensor) -> Tuple[int, ...]:
         return (0,) * tensor.dim()
     chunks = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
     if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local.shape):
-        raise UnsupportedError(f"{name} is dealt to this rank in {len(chunks)} parts, {tensor.placements}: at most one is supported")  # type: ignore[attr-defined]
+        placements = tensor.placements  # type: ignore[attr-defined]
+        raise UnsupportedError(f"{name} is dealt to this rank in {len(chunks)} parts ({placements}): one is supported")
     return tuple(chunks[0].offsets)

@@ -8,10 +8,10 @@ import torch
 
 from ...errors import InvalidArgumentError, UnsupportedError
 from ...training import Training
-from .parts import Part, StatePart
 from .optimizer_handler import outlines
+from .parts import Part, StatePart
 
-#: Makes the models and optimizers of a generation, by name. fresh: their content counts.
+#: Makes the models and optimizers of a generation, by name. fresh: their content may count.
 Build = Callable[[bool], Dict[str, Any]]
 
 
@@ -20,6 +20,8 @@ class ShardedParts:
     rank's parts of them."""
 
     def __init__(self, build: Build, copies: int):
+        if not callable(build):
+            raise InvalidArgumentError(f"build is a {type(build).__name__}, not a function that makes models and optimizers")
         if copies < 0:
             raise InvalidArgumentError(f"copies={copies} is negative")
         self._build, self.copies = build, copies
@@ -32,10 +34,10 @@ class ShardedParts:
         self.made, self._parts, self._states = {}, [], {}  # so that their memory is free before
         made = self._build(fresh)
         if not isinstance(made, dict):
-            raise InvalidArgumentError(f"build returned a {type(made).__name__}, not a dict of models and optimizers by name")
+            raise InvalidArgumentError(f"build returned a {type(made).__name__}, not a dict of models and optimizers")
         for name, value in made.items():
             if not isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
-                raise InvalidArgumentError(f"build returned {name}, a {type(value).__name__}: it makes modules and optimizers")
+                raise InvalidArgumentError(f"build returned {name}, a {type(value).__name__}, no module or optimizer")
         self.made = made
 
     def register(self, training: Training) -> None:
@@ -98,8 +100,9 @@ class ShardedParts:
                     self._apply(name, optimizer, **kept[name])
 
     def _apply(self, name: str, optimizer: torch.optim.Optimizer, groups: List[dict], absent: List[str]) -> None:
-        if len(optimizer.param_groups) != len(groups):
-            raise UnsupportedError(f"{name} had {len(groups)} parameter groups, and build has made {len(optimizer.param_groups)}")
+        count = len(optimizer.param_groups)
+        if count != len(groups):
+            raise UnsupportedError(f"{name} had {len(groups)} parameter groups, and build has made {count}")
         for group, values in zip(optimizer.param_groups, groups):
             group.update(values)
         optimizer.state.clear()

@@ -77,16 +77,24 @@ class TorchState(ObjectState):
         state = TorchState(build=build, copies=1, steps=0)
 
     ``state.model`` and ``state.optimizer`` are what it has returned last. Their tensors, DTensors
-    and others, are filled from the last commit, whichever ranks have had which parts; fresh says
-    that there is none, so that what build puts into them counts. ``copies`` other ranks keep a copy
-    of each part, on other nodes if there are some: so many ranks may be lost at once.
+    and others, are filled from the last commit, whichever ranks have had which parts. fresh is True
+    until there is a commit of a step: what build puts into them may count. ``copies`` other ranks,
+    one if it is not given, keep a copy of each part, on other nodes if there are some: so many ranks
+    may be lost at once.
     """
 
     def __init__(
-        self, model: Any = None, optimizer: Any = None, build: Optional[Build] = None, copies: int = 1, **kwargs: Any
+        self,
+        model: Any = None,
+        optimizer: Any = None,
+        build: Optional[Build] = None,
+        copies: Optional[int] = None,
+        **kwargs: Any,
     ):
+        if build is None and copies is not None:
+            kwargs["copies"] = copies  # an attribute like any other
         self.__dict__["_handlers"] = {}
-        self.__dict__["_sharded"] = None if build is None else ShardedParts(build, copies)
+        self.__dict__["_sharded"] = None if build is None else ShardedParts(build, 1 if copies is None else copies)
         self.__dict__["_engine_handlers"] = {}  # others use their own handler in elastic.run too
         given = {"model": model, "optimizer": optimizer, **kwargs}
         plain = {}

@@ -14,11 +14,13 @@ from typing import Any, List, Tuple
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+_PROPAGATOR = "DTensor._op_dispatcher.sharding_propagator"
+
 #: Caches of DTensor whose keys or values hold meshes, by module; those that a version of torch lacks
 #: are passed over.
 _CACHES: List[Tuple[str, str]] = [
-    ("torch.distributed.tensor._api", "DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear"),
-    ("torch.distributed.tensor._api", "DTensor._op_dispatcher.sharding_propagator._propagate_tensor_meta_cached.cache_clear"),
+    ("torch.distributed.tensor._api", f"{_PROPAGATOR}.propagate_op_sharding.cache_clear"),
+    ("torch.distributed.tensor._api", f"{_PROPAGATOR}._propagate_tensor_meta_cached.cache_clear"),
     ("torch.distributed.tensor._redistribute", "_gen_transform_infos.cache_clear"),
     ("torch.distributed.tensor._redistribute", "clear_redistribute_planner_cache"),
     ("torch.distributed.tensor._collective_utils", "MeshTopoInfo.build_from_mesh.cache_clear"),
