@@ -8,7 +8,8 @@ import (
 )
 
 // TestTheRootCauseIsReportedFirst lets rank 1 raise an exception and end slowly; rank 0 loses it,
-// fails because of that, and its exit arrives first. The output and the summary show rank 1's
+// fails because of that, and its exit arrives first. An exception counts from when the agent has
+// read it, so rank 0 waits for that. The output and the summary show rank 1's
 // exception, its position in the user's code and its cause.
 func TestTheRootCauseIsReportedFirst(t *testing.T) {
 	dir := t.TempDir()
@@ -18,6 +19,8 @@ if [ $RANK = 1 ]; then
 	trace 3 read "KeyError: 'shard-1'"
 	printf '\nThe above exception was the direct cause of the following exception:\n\n' >&2
 	trace 7 load "ValueError: shard 1 is truncated"
+	python3 -c 'import fcntl, struct, termios, time
+while struct.unpack("i", fcntl.ioctl(2, termios.FIONREAD, bytes(4)))[0]: time.sleep(0.001)' # until the agent has read it
 	touch raised
 	exec sleep 600
 fi
