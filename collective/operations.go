@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
 
 	"github.com/regroup-io/regroup/collective/internal/frame"
@@ -66,29 +67,47 @@ func (c *Communicator) Allgather(ctx context.Context, send, recv Tensor) error {
 	return c.run(ctx, frame.Descriptor{Method: frame.Allgather, Type: recv.Type}, send, recv)
 }
 
+// blobInline is the number of bytes of each buffer that AllgatherBlobs sends with the lengths, in
+// worlds where that is little.
+const (
+	blobInline      = 248
+	blobInlineWorld = 64
+)
+
 // AllgatherBlobs gathers buffers of different lengths: result i is rank i's. The lengths are
-// gathered first. The results share one new allocation.
+// gathered first, together with the buffers if all are short. The results share one new allocation.
 func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byte, error) {
 	if err := c.engine.Acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer c.engine.Release()
-	sizes := make([]int64, c.opt.World)
-	all, mine := Of(sizes), Of([]int64{int64(len(send))})
-	d := frame.Descriptor{Method: frame.Allgather, Type: all.Type, Origin: uint8(c.origin)}
-	if err := c.engine.Execute(ctx, d, mine.Data, all.Data, nil); err != nil {
+	slot := 8 // length, and the buffer if it is short
+	if c.opt.World <= blobInlineWorld {
+		slot += blobInline
+	}
+	mine, slots := OfBytes(make([]byte, slot)), OfBytes(make([]byte, slot*c.opt.World))
+	binary.LittleEndian.PutUint64(mine.Data, uint64(len(send)))
+	copy(mine.Data[8:], send)
+	d := frame.Descriptor{Method: frame.Allgather, Type: slots.Type, Origin: uint8(c.origin)}
+	if err := c.engine.Execute(ctx, d, mine.Data, slots.Data, nil); err != nil {
 		return nil, err
 	}
-	offsets := make([]int, c.opt.World+1)
-	for i, n := range sizes {
-		offsets[i+1] = offsets[i] + int(n)
+	blobs, offsets, longest := make([][]byte, c.opt.World), make([]int, c.opt.World+1), 0
+	for i := range blobs {
+		at := slots.Data[i*slot : (i+1)*slot]
+		n := int(binary.LittleEndian.Uint64(at))
+		offsets[i+1], longest = offsets[i]+n, max(longest, n)
+		if n <= slot-8 {
+			blobs[i] = at[8 : 8+n : 8+n]
+		}
+	}
+	if longest <= slot-8 {
+		return blobs, nil
 	}
 	gathered := OfBytes(make([]byte, offsets[c.opt.World]))
-	d.Type = gathered.Type
 	if err := c.engine.Execute(ctx, d, send, gathered.Data, offsets); err != nil {
 		return nil, err
 	}
-	blobs := make([][]byte, c.opt.World)
 	for i := range blobs {
 		blobs[i] = gathered.Data[offsets[i]:offsets[i+1]:offsets[i+1]]
 	}
