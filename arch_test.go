@@ -140,7 +140,7 @@ var layers = []layer{
 	{"elastic/reshard", nil, nil, pureStd, "every member computes the same plan"},
 	{"elastic/shards", []string{"collective", "elastic/reshard", "elastic/statesync"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "internal/wait"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
-	{"elastic/internal/...", []string{"internal/wait", "internal/workerprotocol"}, nil, nil, "package elastic is built of it"},
+	{"elastic/internal/...", []string{"collective", "elastic/checkpoint", "elastic/samples", "internal/wait", "internal/workerprotocol"}, nil, nil, "package elastic is built of it"},
 	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it is about files only"},
 	{"elastic/elastictest", []string{"collective/inproc", "internal/workerprotocol"}, nil, nil, "tests of elastic itself import it"},
 	{"examples/...", []string{"collective/...", "elastic", "elastic/samples", "examples/..."}, nil, nil, "people copy it"},

@@ -176,7 +176,7 @@ func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 		for i := range tensor {
 			tensor[i] = byte(s.step)
 		}
-		if err := s.save(1); err != nil {
+		if err := s.save(1, true); err != nil {
 			t.Fatal(err)
 		}
 		w.committed(false)

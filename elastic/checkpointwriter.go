@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/elastic/checkpoint"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/internal/metadata"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -123,6 +124,16 @@ func (w *checkpointWriter) committed(must bool) {
 	}
 }
 
+// due reports whether the next commit will be written.
+func (w *checkpointWriter) due() bool {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.off && !w.busy && time.Since(w.began) >= w.every
+}
+
 func (w *checkpointWriter) run() {
 	for {
 		w.write()
@@ -186,7 +197,7 @@ func (w *checkpointWriter) complain(n checkpoint.Name, err error) {
 }
 
 func (w *checkpointWriter) name(s *statesync.Snapshot) (n checkpoint.Name, err error) {
-	m, err := decodeMetadata(s.Meta())
+	m, err := metadata.Decode(s.Meta())
 	n.Run = m.Run
 	n.Generation, n.Step = w.store.Version(s)
 	return n, err

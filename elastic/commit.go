@@ -45,6 +45,18 @@ func (s *Session) CommitDue(every int) bool {
 	return s.agreed != updateNone || (every > 0 && s.state.step%uint64(every) == 0)
 }
 
+// Update is nil if CommitDue has no reason but the number of steps; else ErrStopped, or
+// ErrPlannedChange.
+func (s *Session) Update() error {
+	switch s.agreed {
+	case updateNone:
+		return nil
+	case updateStop:
+		return ErrStopped
+	}
+	return ErrPlannedChange
+}
+
 // CheckUpdates finds out, with the same result on all ranks, what the agent of any rank has
 // announced, for CommitDue. A step that ends with Consume or AverageGradients does this too.
 func (s *Session) CheckUpdates(ctx context.Context) error {
@@ -57,11 +69,24 @@ func (s *Session) CheckUpdates(ctx context.Context) error {
 }
 
 // Commit makes the current state one to which all ranks can return. All ranks must call it at the
-// same step. It costs an allreduce of 40 bytes and one copy of the tensors. If it returns
+// same step. It costs an allreduce of 48 bytes and one copy of the tensors. If it returns
 // ErrPlannedChange or ErrStopped it has committed.
-func (s *Session) Commit(ctx context.Context) error {
-	update, err := s.commit(ctx, false)
+func (s *Session) Commit(ctx context.Context) error { return s.commitOr(ctx, false) }
+
+// CommitLive is Commit, but tensors that are Live are not copied: they are the commit until they
+// change. So there is none while a step changes them, and then for those who survive the loss of a
+// peer it counts that they have come here: all gradients were complete, or they would not have.
+// From time to time, and when somebody needs a copy, all ranks make one.
+//
+// If ranks can fail between the step and this call, in other operations, the state returns to the
+// last commit that was copied.
+func (s *Session) CommitLive(ctx context.Context) error { return s.commitOr(ctx, true) }
+
+func (s *Session) commitOr(ctx context.Context, live bool) error {
+	update, err := s.commit(ctx, false, live)
 	switch {
+	case live && errors.Is(err, ErrPeerLost) && !s.state.recording:
+		return errors.Join(err, s.CommitAlone())
 	case err != nil:
 		return err
 	case update == updateStop:
@@ -72,21 +97,61 @@ func (s *Session) Commit(ctx context.Context) error {
 	return nil
 }
 
+// Changed says that tensors that are Live are about to change. AverageGradients and Consume do it
+// too.
+func (s *Session) Changed() { s.state.replica.Changed() }
+
+// Unchanged reports whether tensors that are Live are those of the newest commit, which was not a
+// live one. It costs one pass over them.
+func (s *Session) Unchanged() bool { return s.state.replica.Matches() }
+
+// CommitAlone makes the current state a commit that the others have not agreed on, because a peer
+// was lost in a CommitLive, which calls it itself unless the state is Recording. What this rank has
+// recorded, also for others, then counts as what all have. If the live tensors have not changed
+// since the last commit, it does nothing.
+func (s *Session) CommitAlone() error {
+	if s.state.elastic != nil || s.state.replica.Live() {
+		return nil
+	}
+	if !s.merged {
+		for _, e := range s.state.unmerged.Epochs {
+			s.state.ledger.Add(e)
+		}
+		s.state.ledger.MarkDone()
+	}
+	s.state.unmerged.Epochs = nil
+	if !s.alone {
+		s.ensureStep()
+	}
+	s.alone, s.merged = true, true
+	return s.state.save(s.Generation, false)
+}
+
+// Stop makes all ranks leave at their next commit, which returns ErrStopped. It may be called by
+// any goroutine.
+func (s *Session) Stop() { s.updates.announce(updateStop) }
+
 // commit agrees that all ranks are here with the same intent, saves the state and returns the
 // update that all ranks know of.
-func (s *Session) commit(ctx context.Context, final bool) (update int64, err error) {
-	if err := s.mergeRecorded(ctx); err != nil {
-		return 0, err
+func (s *Session) commit(ctx context.Context, final, live bool) (update int64, err error) {
+	if s.merged = false; s.state.recording {
+		if err := s.mergeRecorded(ctx); err != nil {
+			return 0, err
+		}
+		s.merged = true
 	}
 	if err := s.settleShards(final); err != nil {
 		return 0, err
 	}
-	step, last := int64(s.state.step), int64(0)
+	step, last, copied := int64(s.state.step), int64(0), int64(0)
 	if final {
 		last = 1
 	}
+	if !live || s.state.shards != nil || s.state.replica.CopyDue() || s.writer.due() {
+		copied = 1
+	}
 	mine := max(s.updates.pending(), s.agreed)
-	v := [5]int64{mine, step, -step, last, -last}
+	v := [6]int64{mine, step, -step, last, -last, copied}
 	if err := collective.Allreduce(ctx, s.comm, v[:], collective.Max); err != nil {
 		return 0, err
 	}
@@ -96,13 +161,13 @@ func (s *Session) commit(ctx context.Context, final bool) (update int64, err err
 	if err := s.mergeSampler(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.state.save(s.Generation); err != nil {
+	if err := s.state.save(s.Generation, v[5] > 0 || v[0] != updateNone); err != nil {
 		return 0, err
 	}
 	if err := s.saveShards(ctx, final, v[0]); err != nil {
 		return 0, err
 	}
-	s.parting = v[0] == updatePlanned
+	s.parting, s.merged = v[0] == updatePlanned, false
 	switch v[0] {
 	case updatePlanned:
 		s.state.replica.Store().EndGeneration()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/canceler"
 )
 
 // TestADepartureTellsWhoCouldNotReachWhom, on every rank, also on the accused one.
@@ -26,7 +27,7 @@ func TestADepartureTellsWhoCouldNotReachWhom(t *testing.T) {
 		{"nobody has seen it", said, 0, []int{2}, nil},
 		{"aborted", &collective.AbortedError{Rank: 1, Cause: errors.New("no")}, 0, nil, nil},
 	} {
-		d, err := classify(t.Context(), c.err, c.rank, &canceler{})
+		d, err := classify(t.Context(), c.err, c.rank, &canceler.Canceler{})
 		if err != nil || d.ending != lost || !reflect.DeepEqual(d.accused, c.accused) || !reflect.DeepEqual(d.broken, c.broken) {
 			t.Errorf("%s: %+v, %v", c.name, d, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/internal/canceler"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -37,10 +38,10 @@ type outcome struct {
 
 // classify sorts the error that ended a generation. It returns errors that are not about the
 // generation.
-func classify(ctx context.Context, err error, rank int, c *canceler) (outcome, error) {
+func classify(ctx context.Context, err error, rank int, c *canceler.Canceler) (outcome, error) {
 	o := outcome{reason: err}
 	var cause error
-	if o.endedAt, cause = c.ended(); o.endedAt.IsZero() {
+	if o.endedAt, cause = c.Ended(); o.endedAt.IsZero() {
 		o.endedAt = time.Now()
 	}
 	o.failedAt = o.endedAt
@@ -100,7 +101,7 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 	}, Traceparent: cmp.Or(a.Trace, r.options.Traceparent)}
 	building, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c := &canceler{cancel: cancel}
+	c := canceler.New(cancel)
 	if r.agent != nil {
 		watching, stop := context.WithCancel(ctx)
 		watched := make(chan struct{})
@@ -155,7 +156,7 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 		r.state.shards.Leave()
 	}
 	if o.unsaved && r.state.replica.Newest() != nil {
-		o.lostSteps = r.state.step - r.state.replica.Newest().Step()
+		o.lostSteps = r.state.step - r.state.replica.Step()
 	}
 	if s.first != nil || s.began.IsZero() {
 		o = o.after(previous)
@@ -163,14 +164,14 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 	return o, fatal
 }
 
-func (r *runner) connect(ctx context.Context, a workerprotocol.Assignment, s *Session, c *canceler) (err error) {
+func (r *runner) connect(ctx context.Context, a workerprotocol.Assignment, s *Session, c *canceler.Canceler) (err error) {
 	timeout := r.options.ConnectTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not connected within %v", timeout))
 	defer cancel()
 	s.program, err = collective.New(ctx, collective.Options{
 		Job: r.options.Job, Generation: a.Generation, Token: a.Token, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize,
-		Endpoint: r.endpoint, StallAfter: r.options.StallAfter, OnFailure: c.failed,
+		Endpoint: r.endpoint, StallAfter: r.options.StallAfter, OnFailure: c.Failed,
 		Peers: func(ctx context.Context, rank int) (string, error) {
 			if address := a.Peers[rank]; address != "" {
 				return address, nil
@@ -180,7 +181,7 @@ func (r *runner) connect(ctx context.Context, a workerprotocol.Assignment, s *Se
 	})
 	if err == nil {
 		s.comm = s.program.WithOrigin(collective.OriginElastic)
-		c.attach(s.comm)
+		c.Attach(s.comm)
 		r.options.Log.Debug("connected", "gen", a.Generation, "rank", a.Rank, "how", s.comm.Describe())
 	}
 	return err
@@ -235,7 +236,7 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 	if err := r.function(ctx, s); err != nil {
 		return err
 	}
-	if _, err := s.commit(ctx, true); err != nil {
+	if _, err := s.commit(ctx, true, false); err != nil {
 		return err
 	}
 	if s.Rank == 0 && !r.options.Checkpoint.OfJob {

@@ -165,7 +165,7 @@ func (t *troupe) commit(savers int) error {
 			}
 			m.state.ledger.MarkDone()
 		}
-		if err := m.state.save(t.generation); err != nil {
+		if err := m.state.save(t.generation, true); err != nil {
 			return err
 		}
 	}

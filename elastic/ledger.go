@@ -23,7 +23,12 @@ func (s *State) Recording() { s.recording = true }
 // communicate: the next commit merges what all ranks have recorded, at the step of the rank that
 // has made most.
 func (s *Session) Record(epoch uint64, indices []int) {
-	s.state.unmerged.Add(workerprotocol.LedgerEpoch{Epoch: epoch, Count: uint64(len(indices)), Sum: samples.HashSum(indices)})
+	s.RecordFor(epoch, indices)
+	s.EndStep()
+}
+
+// EndStep ends a step of this rank, which consumes no samples. It does not communicate.
+func (s *Session) EndStep() {
 	s.state.step++
 	s.parting = false
 	s.reportProgress()
@@ -32,9 +37,6 @@ func (s *Session) Record(epoch uint64, indices []int) {
 // mergeRecorded merges what the ranks have recorded with Record. It counts with the commit that
 // follows.
 func (s *Session) mergeRecorded(ctx context.Context) error {
-	if !s.state.recording {
-		return nil
-	}
 	mine, err := json.Marshal(recorded{Step: s.state.step, Epochs: s.state.unmerged.Epochs})
 	if err != nil {
 		return err
@@ -55,10 +57,22 @@ func (s *Session) mergeRecorded(ctx context.Context) error {
 	}
 	s.state.ledger.MarkDone()
 	s.state.unmerged.Epochs = nil
-	if s.state.step == s.state.replica.Newest().Step() {
-		s.state.step++ // commits of a generation differ in their steps
-	}
+	s.ensureStep()
 	return nil
+}
+
+// ensureStep makes the step another one than that of the last commit: commits of a generation
+// differ in their steps.
+func (s *Session) ensureStep() {
+	if s.state.step == s.state.replica.Last().Step {
+		s.state.step++
+	}
+}
+
+// RecordFor is Record for other ranks, which do not record it: what they have trained on in a step
+// that they did not survive, for CommitAlone.
+func (s *Session) RecordFor(epoch uint64, indices []int) {
+	s.state.unmerged.Add(workerprotocol.LedgerEpoch{Epoch: epoch, Count: uint64(len(indices)), Sum: samples.HashSum(indices)})
 }
 
 // mergeSampler merges what the ranks have recorded with an ElasticSampler.

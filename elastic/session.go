@@ -37,6 +37,8 @@ type Session struct {
 	writer   *checkpointWriter
 	updates  updates
 	agreed   int64     // the update that all ranks know of since the last step
+	merged   bool      // what the ranks have recorded since the last commit is in the ledger
+	alone    bool      // see CommitAlone
 	parting  bool      // the last commit was answered with ErrPlannedChange, and no step was made since
 	began    time.Time // when the state was in sync
 	first    *workerprotocol.FirstStep
@@ -130,7 +132,6 @@ func (s *Session) sumStep(ctx context.Context, b samples.Batch) (stepTotals, err
 }
 
 func (s *Session) advance(b samples.Batch, t stepTotals) {
-	s.parting = false
 	switch {
 	case b.Elastic(): // the ledger gets it with the commit after it was recorded
 		s.state.elastic.EndStep(t.left)
@@ -140,8 +141,8 @@ func (s *Session) advance(b samples.Batch, t stepTotals) {
 		}
 		s.state.sampler.Advance(b)
 	}
-	s.state.step++
-	s.reportProgress()
+	s.state.replica.Changed()
+	s.EndStep()
 }
 
 // Report sets the metrics that the next progress reports carry; those of rank 0 are shown. NaN and
@@ -177,7 +178,7 @@ func (s *Session) reportProgress() {
 	if slow, ok := s.comm.Slowest(); ok {
 		r.Slowest = &workerprotocol.Straggler{Rank: slow.Rank, Share: slow.Share}
 	}
-	if s.first == nil || s.state.step == s.state.replica.Newest().Step() {
+	if s.first == nil || s.state.step == s.state.replica.Last().Step {
 		s.reporter.Progress(&r)
 		return
 	}

@@ -133,7 +133,7 @@ func TestCommitsAtDifferentStepsAreRefused(t *testing.T) {
 
 func TestEndOnOneRankOnlyIsRefused(t *testing.T) {
 	errs := sessions(t, 2, func(ctx context.Context, s *Session) error {
-		_, err := s.commit(ctx, s.Rank == 0)
+		_, err := s.commit(ctx, s.Rank == 0, false)
 		return err
 	})
 	for rank, err := range errs {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/internal/metadata"
 	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/elastic/shards"
 	"github.com/regroup-io/regroup/elastic/statesync"
@@ -59,7 +60,7 @@ func NewState(sampler *samples.Sampler) *State {
 		sampler = samples.NewSampler(0, 0)
 	}
 	s := &State{sampler: sampler, run: 1, ledger: workerprotocol.Ledger{Samples: sampler.Samples()}}
-	s.replica = statesync.NewReplica(statesync.Config{Layout: s.layout, Resume: resumeMetadata})
+	s.replica = statesync.NewReplica(statesync.Config{Layout: s.layout, Resume: metadata.Resume})
 	return s
 }
 
@@ -85,6 +86,15 @@ func Tensor[T Element](s *State, name string, t []T) {
 	var zero T
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(t))), len(t)*int(unsafe.Sizeof(zero)))
 	s.replica.Tensors.Add(name, fmt.Sprintf("%T", zero), b)
+}
+
+// Live marks a tensor as one that changes only from Session.Changed, AverageGradients or Consume
+// until the next commit, like weights that only an optimizer changes. Session.CommitLive does not
+// copy it.
+func (s *State) Live(name string) {
+	if !s.replica.SetLive(name) {
+		s.err = errors.Join(s.err, fmt.Errorf("live tensor %q is not registered", name))
+	}
 }
 
 // reserve reports a name that is registered twice.
@@ -157,12 +167,17 @@ func (s *State) layout() statesync.Digest {
 	return statesync.Digest(h.Sum(nil))
 }
 
-func (s *State) save(generation uint64) error {
+// save makes the current state a commit, with a copy of the tensors that are live or without.
+func (s *State) save(generation uint64, copied bool) error {
 	b, err := s.metadata()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case copied:
+		s.replica.Commit(b, generation, s.step)
+	default:
+		s.replica.CommitLive(b, generation, s.step)
 	}
-	s.replica.Commit(b, generation, s.step)
 	return nil
 }
 
@@ -182,18 +197,18 @@ func (s *State) begin() error {
 
 // metadata encodes everything but the tensors.
 func (s *State) metadata() ([]byte, error) {
-	m := metadata{Run: s.run, Step: s.step, Cursor: s.sampler.Cursor(), Ledger: s.ledger, values: make([][]byte, len(s.values))}
+	m := metadata.Metadata{Run: s.run, Step: s.step, Cursor: s.sampler.Cursor(), Ledger: s.ledger, Values: make([][]byte, len(s.values))}
 	if s.elastic != nil {
 		position := s.elastic.StateDict()
 		m.Elastic = &position
 	}
 	var err error
 	for i, v := range s.values {
-		if m.values[i], err = v.Save(); err != nil {
+		if m.Values[i], err = v.Save(); err != nil {
 			return nil, fmt.Errorf("commit value %q: %w", v.name, err)
 		}
 	}
-	b, err := m.encode()
+	b, err := m.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("commit: %w", err)
 	}
@@ -222,15 +237,15 @@ func (s *State) restore() error {
 
 // restoreMetadata restores everything but the tensors.
 func (s *State) restoreMetadata() error {
-	m, err := decodeMetadata(s.replica.Newest().Meta())
+	m, err := metadata.Decode(s.replica.Meta())
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	if len(m.values) != len(s.values) {
-		return fmt.Errorf("restore: the commit has %d values, this program %d", len(m.values), len(s.values))
+	if len(m.Values) != len(s.values) {
+		return fmt.Errorf("restore: the commit has %d values, this program %d", len(m.Values), len(s.values))
 	}
 	for i, v := range s.values {
-		if err := v.Restore(m.values[i]); err != nil {
+		if err := v.Restore(m.Values[i]); err != nil {
 			return fmt.Errorf("restore value %q: %w", v.name, err)
 		}
 	}

@@ -61,7 +61,7 @@ func TestRestoreIsByteExact(t *testing.T) {
 		for range rapid.IntRange(1, 10).Draw(r, "steps") {
 			m.scramble(r)
 			if rapid.Bool().Draw(r, "commit") || step == 0 {
-				if err := m.state.save(3); err != nil {
+				if err := m.state.save(3, true); err != nil {
 					r.Fatal(err)
 				}
 				digest, step = m.state.replica.Newest().Digest(), m.state.step
@@ -75,7 +75,7 @@ func TestRestoreIsByteExact(t *testing.T) {
 			r.Fatalf("step %d, want %d", m.state.Step(), step)
 		}
 		// Saving what was restored gives the same bytes, hence the same digest.
-		if err := m.state.save(4); err != nil {
+		if err := m.state.save(4, true); err != nil {
 			r.Fatal(err)
 		}
 		if got := m.state.replica.Newest().Digest(); got != digest {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/internal/canceler"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -23,8 +23,7 @@ const (
 	updateStop
 )
 
-// updates are those of this worker's agent that not all ranks know of yet. One goroutine announces
-// and withdraws them.
+// updates are those of this worker's agent, and of the program, that not all ranks know of yet.
 type updates struct {
 	preempted atomic.Bool
 	change    atomic.Int64 // updatePlanned or updateStop, else updateNone
@@ -42,56 +41,16 @@ func (u *updates) announce(update int64) {
 		u.preempted.Store(true)
 		return
 	}
-	u.change.Store(max(u.change.Load(), update))
+	for {
+		known := u.change.Load()
+		if known >= update || u.change.CompareAndSwap(known, update) {
+			return
+		}
+	}
 }
 
 // withdraw revokes a planned change, unless a commit has carried it already.
 func (u *updates) withdraw() { u.change.CompareAndSwap(updatePlanned, updateNone) }
-
-// canceler ends a generation: its communicator, or the building of it.
-type canceler struct {
-	mu      sync.Mutex
-	comm    *collective.Communicator
-	cause   error
-	endedAt time.Time
-	cancel  context.CancelCauseFunc // of the building
-}
-
-// attach sets the communicator, and aborts it if the generation has ended already.
-func (c *canceler) attach(comm *collective.Communicator) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.comm = comm
-	if c.cause != nil {
-		comm.Abort(c.cause)
-	}
-}
-
-func (c *canceler) abort(cause error) {
-	c.failed(cause)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.comm != nil {
-		c.comm.Abort(cause)
-	}
-}
-
-// failed records that the generation has ended, and cancels the building.
-func (c *canceler) failed(cause error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cause == nil {
-		c.cause, c.endedAt = cause, time.Now()
-		c.cancel(cause)
-	}
-}
-
-// ended returns when the generation has ended, and why; zero = it has not.
-func (c *canceler) ended() (at time.Time, cause error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.endedAt, c.cause
-}
 
 // errOrphaned: this worker's agent is gone for good, as far as the worker can tell.
 var errOrphaned = errors.New("the agent of this node is gone")
@@ -103,7 +62,7 @@ const repeatInterval = 50 * time.Millisecond
 // watch watches for changes of a generation until ctx ends. Training does not need the agent, so
 // failed calls are repeated. But an agent that does not answer for orphanTimeout cannot stop this
 // worker any more, which then ends its generation for good: the others may have replaced it.
-func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Duration, s *Session, c *canceler, preempted func(PreemptionNotice)) {
+func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Duration, s *Session, c *canceler.Canceler, preempted func(PreemptionNotice)) {
 	var last workerprotocol.Change
 	retry, answered := agentclient.Backoff, time.Now()
 	for ctx.Err() == nil {
@@ -111,7 +70,7 @@ func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Du
 		if err == nil || agentclient.Answered(err) {
 			answered = time.Now()
 		} else if silent := time.Since(answered); silent >= orphanTimeout && ctx.Err() == nil {
-			c.abort(fmt.Errorf("%w: no answer for %v: %w", errOrphaned, silent.Round(time.Millisecond), err))
+			c.Abort(fmt.Errorf("%w: no answer for %v: %w", errOrphaned, silent.Round(time.Millisecond), err))
 			return
 		}
 		if err != nil {
@@ -137,7 +96,7 @@ func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Du
 		case workerprotocol.ChangeLeaving:
 			preempted(PreemptionNotice{Reason: change.Reason, Until: change.Until})
 		case workerprotocol.ChangeLost:
-			c.abort(peerLost(change, s.Generation))
+			c.Abort(peerLost(change, s.Generation))
 		}
 	}
 }

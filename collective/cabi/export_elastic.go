@@ -46,6 +46,11 @@ func rgo_elastic_tensor(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C
 	return withMemory(h, data, bytes, func(t *training, p []byte) error { return t.tensor(text(name), p) })
 }
 
+//export rgo_elastic_live
+func rgo_elastic_live(h C.uint64_t, name *C.char) C.int {
+	return with(h, func(t *training) error { return t.live(text(name)) })
+}
+
 //export rgo_elastic_sharded
 func rgo_elastic_sharded(h C.uint64_t, copies C.int32_t) C.int {
 	return with(h, func(t *training) error { return t.sharded(int(copies)) })
@@ -101,6 +106,16 @@ func rgo_elastic_record(h, epoch C.uint64_t, indices *C.int64_t, n C.int64_t) C.
 			return invalidf("%d samples", int64(n))
 		}
 		return t.record(uint64(epoch), unsafe.Slice((*int64)(indices), int(n)))
+	})
+}
+
+//export rgo_elastic_record_for
+func rgo_elastic_record_for(h, epoch C.uint64_t, indices *C.int64_t, n C.int64_t) C.int {
+	return with(h, func(t *training) error {
+		if n < 0 || indices == nil && n > 0 {
+			return invalidf("%d samples", int64(n))
+		}
+		return t.recordFor(uint64(epoch), unsafe.Slice((*int64)(indices), int(n)))
 	})
 }
 
@@ -199,6 +214,35 @@ func rgo_elastic_check_updates(h C.uint64_t) C.int {
 //export rgo_elastic_commit
 func rgo_elastic_commit(h C.uint64_t) C.int {
 	return with(h, (*training).commit)
+}
+
+//export rgo_elastic_commit_live
+func rgo_elastic_commit_live(h C.uint64_t) C.int {
+	return with(h, (*training).commitLive)
+}
+
+//export rgo_elastic_changed
+func rgo_elastic_changed(h C.uint64_t) C.int {
+	return with(h, (*training).changed)
+}
+
+//export rgo_elastic_unchanged
+func rgo_elastic_unchanged(h C.uint64_t, out *C.int32_t) C.int {
+	return with(h, func(t *training) error {
+		if out == nil {
+			return invalidf("nowhere to put the answer")
+		}
+		same, err := t.unchanged()
+		if *out = 0; same {
+			*out = 1
+		}
+		return err
+	})
+}
+
+//export rgo_elastic_commit_alone
+func rgo_elastic_commit_alone(h C.uint64_t) C.int {
+	return with(h, (*training).commitAlone)
 }
 
 //export rgo_elastic_restore

@@ -276,6 +276,8 @@ int rg_timeline_stop(rg_comm comm);
 int rg_elastic_new(const char *options, rg_elastic *elastic);
 /* Memory that is part of the state. Commits read it, restoring writes it. It must stay until rg_elastic_close. */
 int rg_elastic_tensor(rg_elastic elastic, const char *name, void *memory, int64_t bytes);
+/* Marks such memory as live: from one rg_elastic_commit_live to the next step nothing changes it. */
+int rg_elastic_live(rg_elastic elastic, const char *name);
 /* Bytes that are part of the state. Before the start it is registered, afterwards only set. They are copied. */
 int rg_elastic_object(rg_elastic elastic, const char *name, const void *bytes, int64_t len);
 /* What the object is. *bytes is to be given to rg_release. */
@@ -343,8 +345,8 @@ int rg_elastic_leave(rg_elastic elastic, int32_t how, const char *why);
 /* Ends a step, on all ranks: they consumed the next total samples, this one those with these indices; total 0 = a step
  * without an account. */
 int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices, int64_t len);
-/* Ends a step of this rank alone, which trained on these samples of an epoch. It talks to nobody: the next commit puts together what
- * the ranks have recorded, each at its own pace. */
+/* Ends a step of this rank alone, which trained on these samples of an epoch; none where no data was given. It talks to nobody: the
+ * next commit puts together what the ranks have recorded, each at its own pace. */
 int rg_elastic_record(rg_elastic elastic, uint64_t epoch, const int64_t *indices, int64_t len);
 /* This process was asked to end: the next rg_elastic_commit or rg_elastic_check_updates tells all ranks. May be called at any time,
  * also by a handler of signals that is not the kernel's own. */
@@ -353,6 +355,24 @@ int rg_elastic_stop(rg_elastic elastic);
 int rg_elastic_check_updates(rg_elastic elastic);
 /* Makes the state one to return to, on all ranks at the same step. May return RG_PLANNED or RG_STOPPED, having committed. */
 int rg_elastic_commit(rg_elastic elastic);
+/* rg_elastic_commit without a copy of what is live (rg_elastic_live): that is the commit until it changes. All ranks make copies if one
+ * calls rg_elastic_commit, if the members change, and from time to time, in case that a loss comes between a change and the commit on all
+ * ranks: then the last copy is all that there is.
+ *
+ *   forward, backward, their operations     a loss: back to the last commit
+ *   rg_elastic_changed, optimizer's step
+ *   rg_elastic_commit_live                  a loss: the state counts as committed, as it is */
+int rg_elastic_commit_live(rg_elastic elastic);
+/* Says that what is live has changed since the last commit, or is about to. rg_elastic_consume says so too. At the latest before
+ * rg_elastic_leave. */
+int rg_elastic_changed(rg_elastic elastic);
+/* Sets *same to 1 if what is live is as in the last commit that was copied, which must be the newest, else to 0. */
+int rg_elastic_unchanged(rg_elastic elastic, int32_t *same);
+/* After a loss before or in rg_elastic_commit_live, when all other ranks have completed the step too: the state as it is counts as
+ * committed, unless what is live has not changed since the last commit. */
+int rg_elastic_commit_alone(rg_elastic elastic);
+/* rg_elastic_record for other ranks, for rg_elastic_commit_alone: what they have trained on since the last commit. */
+int rg_elastic_record_for(rg_elastic elastic, uint64_t epoch, const int64_t *indices, int64_t len);
 /* Back to the last commit, on this rank. */
 int rg_elastic_restore(rg_elastic elastic);
 /* Metrics as a JSON object of numbers, shown with the job. */

@@ -97,6 +97,7 @@ int rg_timeline_stop(rg_comm comm) { GUARDED(rgo_timeline_stop(comm)); }
 
 int rg_elastic_new(const char *options, rg_elastic *elastic) { GUARDED(rgo_elastic_new((char *)options, elastic)); }
 
+int rg_elastic_live(rg_elastic elastic, const char *name) { GUARDED(rgo_elastic_live(elastic, (char *)name)); }
 int rg_elastic_sharded(rg_elastic elastic, int32_t copies) { GUARDED(rgo_elastic_sharded(elastic, copies)); }
 
 int rg_elastic_shard(rg_elastic elastic, const rg_shard *shard) { GUARDED(rgo_elastic_shard(elastic, (rg_shard *)shard)); }
@@ -119,6 +120,9 @@ int rg_elastic_data(rg_elastic elastic, uint64_t samples, uint64_t seed, int32_t
 
 int rg_elastic_record(rg_elastic elastic, uint64_t epoch, const int64_t *indices, int64_t len) {
     GUARDED(rgo_elastic_record(elastic, epoch, (int64_t *)indices, len));
+}
+int rg_elastic_record_for(rg_elastic elastic, uint64_t epoch, const int64_t *indices, int64_t len) {
+    GUARDED(rgo_elastic_record_for(elastic, epoch, (int64_t *)indices, len));
 }
 
 int rg_elastic_prologue_add(rg_elastic elastic, const void *bytes, int64_t len) {
@@ -148,6 +152,10 @@ int rg_elastic_stop(rg_elastic elastic) { GUARDED(rgo_elastic_stop(elastic)); }
 int rg_elastic_check_updates(rg_elastic elastic) { GUARDED(rgo_elastic_check_updates(elastic)); }
 
 int rg_elastic_commit(rg_elastic elastic) { GUARDED(rgo_elastic_commit(elastic)); }
+int rg_elastic_commit_live(rg_elastic elastic) { GUARDED(rgo_elastic_commit_live(elastic)); }
+int rg_elastic_changed(rg_elastic elastic) { GUARDED(rgo_elastic_changed(elastic)); }
+int rg_elastic_unchanged(rg_elastic elastic, int32_t *same) { GUARDED(rgo_elastic_unchanged(elastic, same)); }
+int rg_elastic_commit_alone(rg_elastic elastic) { GUARDED(rgo_elastic_commit_alone(elastic)); }
 
 int rg_elastic_restore(rg_elastic elastic) { GUARDED(rgo_elastic_restore(elastic)); }
 

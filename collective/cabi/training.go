@@ -122,6 +122,17 @@ func (t *training) tensor(name string, memory []byte) error {
 	return nil
 }
 
+// live marks memory of the state as such that only a step changes.
+func (t *training) live(name string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.registering() {
+		return errStarted
+	}
+	t.state.Live(name)
+	return nil
+}
+
 // sharded makes the state one of which each rank has parts.
 func (t *training) sharded(copies int) error {
 	t.mu.Lock()
@@ -321,94 +332,6 @@ func (t *training) in(do func(*elastic.Session) error) error {
 	}
 	// Like operations, it runs after what was started before.
 	return comm.do(comm.ops, nil, func() error { return do(s) })
-}
-
-// consume ends a step of total samples, of which this worker took those of indices.
-func (t *training) consume(total int64, indices []int64) error {
-	return t.in(func(s *elastic.Session) error {
-		b := s.Next(int(total))
-		if int64(b.Total) != total {
-			return invalidf("a step of %d samples where %d are left of the epoch", total, b.Total)
-		}
-		b.Indices = b.Indices[:0]
-		for _, i := range indices {
-			b.Indices = append(b.Indices, int(i))
-		}
-		return s.Consume(background, b)
-	})
-}
-
-// record ends a step of this rank, which trained on samples of an epoch.
-func (t *training) record(epoch uint64, indices []int64) error {
-	own := make([]int, len(indices))
-	for i, index := range indices {
-		own[i] = int(index)
-	}
-	return t.in(func(s *elastic.Session) error {
-		if !t.recording {
-			return invalidf("the state was not registered as one over a data set that is recorded")
-		}
-		s.Record(epoch, own)
-		return nil
-	})
-}
-
-// checkUpdates reports whether a commit is due because of a change of the members or a stop.
-func (t *training) checkUpdates() error {
-	return t.in(func(s *elastic.Session) error {
-		stop, err := t.agree(s)
-		if err == nil {
-			err = s.CheckUpdates(background)
-		}
-		switch {
-		case err != nil:
-			return err
-		case stop:
-			return elastic.ErrStopped
-		case s.CommitDue(0):
-			return elastic.ErrPlannedChange
-		}
-		return nil
-	})
-}
-
-func (t *training) commit() error {
-	return t.in(func(s *elastic.Session) error {
-		stop, err := t.agree(s)
-		if err != nil {
-			return err
-		}
-		err = s.Commit(background)
-		if stop && (err == nil || errors.Is(err, elastic.ErrPlannedChange)) {
-			return elastic.ErrStopped
-		}
-		return err
-	})
-}
-
-// agree reports whether any rank was asked to stop: then all leave, at the same step.
-func (t *training) agree(s *elastic.Session) (stop bool, err error) {
-	v := [1]int64{}
-	if t.stopping.Load() {
-		v[0] = 1
-	}
-	err = collective.Allreduce(background, s.Comm().WithOrigin(collective.OriginElastic), v[:], collective.Max)
-	return v[0] > 0, err
-}
-
-func (t *training) restore() error {
-	return t.in(func(*elastic.Session) error { return t.state.Restore() })
-}
-
-func (t *training) report(metrics string) error {
-	var m map[string]float64
-	if err := json.Unmarshal([]byte(metrics), &m); err != nil {
-		return invalidf("metrics: %v", err)
-	}
-	return t.in(func(s *elastic.Session) error {
-		s.Report(m)
-		return nil
-	})
 }
 
 // ledger is the account of samples, as JSON.

@@ -2,6 +2,7 @@ package statesync
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/regroup-io/regroup/elastic/checkpoint"
 )
@@ -21,7 +22,12 @@ type Replica struct {
 	config  Config
 	store   *CommitStore
 
-	newest      *Snapshot // nil before the first commit or initial state
+	newest      *Snapshot   // the newest that has a copy; nil before the first commit or initial state
+	live        *liveCommit // newer than newest; nil = none
+	rest        []byte      // the tensors of live that are not live
+	last        Commit      // see Last
+	copied      time.Time   // when newest was made
+	copyTook    time.Duration
 	hashed      bool      // the digest of newest was computed
 	unapplied   bool      // newest was prefetched and is not in the tensors yet
 	spare       *Snapshot // the buffer for the next commit; nil = see buffer
@@ -44,8 +50,17 @@ func NewReplica(c Config) *Replica {
 // Store returns the store with the newest commit. It may be used by any goroutine.
 func (r *Replica) Store() *CommitStore { return r.store }
 
-// Newest returns the newest commit or the initial state; nil before the first of them.
+// Newest returns the newest commit that is a copy, or the initial state; nil before the first of
+// them.
 func (r *Replica) Newest() *Snapshot { return r.newest }
+
+// Meta returns the metadata of the newest commit, or of the initial state.
+func (r *Replica) Meta() []byte {
+	if r.live != nil {
+		return r.live.meta
+	}
+	return r.newest.meta
+}
 
 // Commit makes the current content of the tensors the newest commit. It costs one pass over them;
 // the hashes are computed when they are needed.
@@ -61,15 +76,36 @@ func (r *Replica) record(meta []byte, generation, step uint64, tentative bool) {
 	s := r.buffer()
 	s.reset()
 	s.meta, s.generation, s.step, s.tentative = meta, generation, step, tentative
+	began := time.Now()
 	r.Tensors.packAll(s.data)
+	r.copied = time.Now()
+	r.copyTook = r.copied.Sub(began)
 	r.adopt(s)
 }
 
 // Restore copies the newest commit to the tensors.
-func (r *Replica) Restore() { r.Tensors.unpackAll(r.newest.data) }
+func (r *Replica) Restore() {
+	if r.live != nil {
+		r.takeLive()
+		return
+	}
+	r.Tensors.unpackAll(r.newest.data)
+	r.last = Commit{r.newest.generation, r.newest.step}
+}
+
+// Step is the step of the newest commit, or of the initial state.
+func (r *Replica) Step() uint64 {
+	if r.live != nil {
+		return r.live.step
+	}
+	return r.newest.step
+}
 
 // Committed describes the newest commit. The digest is empty until a sync needed it.
 func (r *Replica) Committed() (generation, step uint64, digest string, ok bool) {
+	if r.live != nil {
+		return r.live.generation, r.live.step, "", true
+	}
 	if r.newest == nil || r.newest.tentative {
 		return 0, 0, "", false
 	}
@@ -105,6 +141,7 @@ func (r *Replica) ReturnTo(c Commit) {
 
 // HashCommit computes the digest of the newest commit, which the next sync will need.
 func (r *Replica) HashCommit() {
+	r.takeLive()
 	if r.newest != nil && !r.newest.tentative {
 		r.digest()
 	}
@@ -160,7 +197,8 @@ func (r *Replica) adopt(s *Snapshot) {
 	if s == r.spare {
 		r.spare = nil
 	}
-	r.newest, r.hashed = s, false
+	r.newest, r.hashed, r.live = s, false, nil
+	r.last = Commit{s.generation, s.step}
 	r.store.put(s)
 }
 

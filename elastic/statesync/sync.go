@@ -23,6 +23,7 @@ type Result struct {
 // A member keeps its own commit until the new one is verified, so an error loses nothing; the
 // content of the tensors is undefined then.
 func (r *Replica) Sync(ctx context.Context, c *collective.Communicator, generation uint64) (Result, error) {
+	r.takeLive()
 	before := r.newest
 	received, err := r.agree(ctx, c, generation)
 	if err != nil {
@@ -69,6 +70,7 @@ func (r *Replica) agree(ctx context.Context, c *collective.Communicator, generat
 		name.Generation = generation
 	}
 	r.store.setVersion(r.newest, name.Generation, name.Step)
+	r.last = Commit{name.Generation, name.Step}
 	r.resumed = nil
 	if all[best].Origin == fromCheckpoint {
 		r.resumed = &all[best].Name

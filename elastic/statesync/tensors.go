@@ -1,6 +1,7 @@
 package statesync
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"runtime"
@@ -16,6 +17,7 @@ type Tensor struct {
 	Name, Type string
 	Offset     int // in the data of a snapshot
 	Memory     []byte
+	live       bool // see SetLive
 }
 
 // Tensors are the registered tensors. Concatenated in the order of their registration they are the
@@ -65,6 +67,31 @@ func (t *Tensors) unpackAll(data []byte) {
 	inParallel(t.size, func(lo, hi int) { t.unpack(lo, data[lo:hi]) })
 }
 
+// equalLive reports whether the live tensors are those in data.
+func (t *Tensors) equalLive(data []byte) bool {
+	var differ atomic.Bool
+	inParallel(t.size, func(lo, hi int) {
+		if differ.Load() {
+			return
+		}
+		t.eachSegment(lo, hi-lo, func(x *Tensor, at int, memory []byte) {
+			if x.live && !bytes.Equal(memory, data[at:at+len(memory)]) {
+				differ.Store(true)
+			}
+		})
+	})
+	return !differ.Load()
+}
+
+func (t *Tensors) liveBytes() (n int) {
+	for _, x := range t.list {
+		if x.live {
+			n += len(x.Memory)
+		}
+	}
+	return n
+}
+
 // unpack copies src to the tensors, beginning at an offset in the data.
 func (t *Tensors) unpack(offset int, src []byte) {
 	t.segments(offset, len(src), func(at int, memory []byte) { t.copy(memory, src[at-offset:at-offset+len(memory)]) })
@@ -81,11 +108,16 @@ func (t *Tensors) copy(dst, src []byte) {
 // segments calls f with the memory of n bytes from an offset on, tensor by tensor, and the offset
 // of each.
 func (t *Tensors) segments(offset, n int, f func(offset int, memory []byte)) {
+	t.eachSegment(offset, n, func(_ *Tensor, offset int, memory []byte) { f(offset, memory) })
+}
+
+// eachSegment is segments with the tensor.
+func (t *Tensors) eachSegment(offset, n int, f func(x *Tensor, offset int, memory []byte)) {
 	i := sort.Search(len(t.list), func(i int) bool { return t.list[i].Offset+len(t.list[i].Memory) > offset })
 	for ; n > 0; i++ {
 		segment := t.list[i].Memory[offset-t.list[i].Offset:]
 		segment = segment[:min(n, len(segment))]
-		f(offset, segment)
+		f(&t.list[i], offset, segment)
 		offset, n = offset+len(segment), n-len(segment)
 	}
 }

@@ -33,18 +33,19 @@ def worker() -> None:
     import regroup.torch as hvd
 
     torch.set_num_threads(1)
+    device = os.environ["DEVICE"]
     hvd.follow(os.environ["BACKEND"])
     width = int((int(os.environ["MIB"]) * 2**18 / 8) ** 0.5) // 12 * 12
 
     def build(fresh):
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        mesh = init_device_mesh(device, (dist.get_world_size(),))
         with torch.device("meta"):
             layers = [torch.nn.Linear(width, width, bias=False) for _ in range(8)]
         net = torch.nn.Sequential(*layers)
         for layer in net:
             fully_shard(layer, mesh=mesh)
         fully_shard(net, mesh=mesh)
-        net.to_empty(device="cpu")
+        net.to_empty(device=device)
         if fresh:
             for p in net.parameters():
                 torch.nn.init.normal_(p.to_local(), std=0.02)
@@ -65,9 +66,11 @@ def worker() -> None:
         while not os.path.exists(os.environ["STOP"]):
             began = time.perf_counter()
             state.optimizer.zero_grad()
-            state.model(torch.randn(4, width)).square().mean().backward()
+            state.model(torch.randn(4, width, device=device)).square().mean().backward()
             state.optimizer.step()
             state.steps += 1
+            if device == "cuda":
+                torch.cuda.synchronize()
             trained = time.perf_counter()
             try:
                 state.commit()
@@ -110,11 +113,12 @@ def main() -> None:
     parser.add_argument("--workers", default="3:4")
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="cuda: all workers use one GPU")
     args = parser.parse_args()
     stop = f"/tmp/sharded-{os.getpid()}"
     env = {
         **{"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies)},
-        **{"WORKER": "1", "REGROUP_LOG_LEVEL": "info"},
+        **{"WORKER": "1", "REGROUP_LOG_LEVEL": "info", "DEVICE": args.device},
     }
     most = int(args.workers.split(":")[1])
     run = ["--recovery", "in-process", "--hang", "10m", "--max-restarts", str(args.kills + 10)]

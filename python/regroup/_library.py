@@ -125,12 +125,14 @@ _functions = {
     "rg_timeline_stop": (_handle,),
     "rg_elastic_new": (c_char_p, _out),
     "rg_elastic_tensor": (_handle, c_char_p, _memory, c_int64),
+    "rg_elastic_live": (_handle, c_char_p),
     "rg_elastic_sharded": (_handle, c_int32),
     "rg_elastic_shard": (_handle, POINTER(Shard)),
     "rg_elastic_object": (_handle, c_char_p, c_char_p, c_int64),
     "rg_elastic_object_get": (_handle, c_char_p, POINTER(c_void_p), POINTER(c_int64)),
     "rg_elastic_data": (_handle, c_uint64, c_uint64, c_int32),
     "rg_elastic_record": (_handle, c_uint64, _memory, c_int64),
+    "rg_elastic_record_for": (_handle, c_uint64, _memory, c_int64),
     "rg_elastic_prologue_add": (_handle, c_char_p, c_int64),
     "rg_elastic_prologue_get": (_handle, c_int64, POINTER(c_void_p), POINTER(c_int64)),
     "rg_elastic_start": (_handle,),
@@ -140,6 +142,10 @@ _functions = {
     "rg_elastic_stop": (_handle,),
     "rg_elastic_check_updates": (_handle,),
     "rg_elastic_commit": (_handle,),
+    "rg_elastic_commit_live": (_handle,),
+    "rg_elastic_changed": (_handle,),
+    "rg_elastic_unchanged": (_handle, POINTER(c_int32)),
+    "rg_elastic_commit_alone": (_handle,),
     "rg_elastic_restore": (_handle,),
     "rg_elastic_report": (_handle, c_char_p),
     "rg_elastic_ledger": (_handle, c_char_p, c_size_t),
@@ -244,6 +250,10 @@ def content(function: Any, *arguments: Any) -> Optional[bytes]:
         library().rg_release(at)
 
 
+#: How many operations were started, by the program and on its behalf.
+started = 0
+
+
 def start(
     handle: int, code: int, start: bool = False, name: Optional[str] = None, detail: str = "", **fields: Any
 ) -> Optional[int]:
@@ -253,6 +263,8 @@ def start(
 
         start(comm.handle, ALLREDUCE, type=FLOAT32, recv=address, count=10)
     """
+    global started
+    started += 1
     if name is not None:
         fields.update(name=name.encode(), detail=detail.encode())
     request = c_uint64() if start else None

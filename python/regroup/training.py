@@ -46,6 +46,11 @@ class Training:
         """Makes memory part of the state. It must stay valid until close."""
         check(self._lib.rg_elastic_tensor(self.handle, name.encode(), address, size))
 
+    def live(self, name: str) -> None:
+        """Marks such memory as live: from a commit that copies nothing to the next step nothing
+        changes it."""
+        check(self._lib.rg_elastic_live(self.handle, name.encode()))
+
     def sharded(self, copies: int) -> None:
         """Makes the state one of which each rank has parts; so many others keep a copy of each."""
         check(self._lib.rg_elastic_sharded(self.handle, copies))
@@ -97,9 +102,13 @@ class Training:
         address."""
         check(self._lib.rg_elastic_record(self.handle, epoch, address, count))
 
-    def consume(self) -> None:
-        """Ends a step that consumes no samples, on all ranks."""
-        check(self._lib.rg_elastic_consume(self.handle, 0, None, 0))
+    def record_for(self, epoch: int, address: int, count: int) -> None:
+        """The same for other ranks, before commit_alone."""
+        check(self._lib.rg_elastic_record_for(self.handle, epoch, address, count))
+
+    def end_step(self) -> None:
+        """Ends a step that consumes no samples, on this rank."""
+        check(self._lib.rg_elastic_record(self.handle, 0, None, 0))
 
     def stop(self) -> None:
         """Makes all ranks leave at their next commit. It may be called at any time, also in a
@@ -119,6 +128,25 @@ class Training:
     def commit(self) -> None:
         """Commits the state. Then raises HostsUpdatedInterrupt if the members are about to change."""
         check(self._lib.rg_elastic_commit(self.handle))
+
+    def commit_live(self) -> None:
+        """Commits the state without a copy of what is live, unless a rank calls commit, or it is time
+        for a copy."""
+        check(self._lib.rg_elastic_commit_live(self.handle))
+
+    def changed(self) -> None:
+        """Says that what is live is not that of the last commit any more."""
+        check(self._lib.rg_elastic_changed(self.handle))
+
+    def unchanged(self) -> bool:
+        """Whether what is live is as in the last commit, which was copied. It costs a pass over it."""
+        same = ctypes.c_int32()
+        check(self._lib.rg_elastic_unchanged(self.handle, ctypes.byref(same)))
+        return bool(same.value)
+
+    def commit_alone(self) -> None:
+        """After a loss in a commit_live: makes the state a commit as it is."""
+        check(self._lib.rg_elastic_commit_alone(self.handle))
 
     def restore(self) -> None:
         """Returns to the last commit, on this rank."""

@@ -9,7 +9,7 @@ import torch
 from ...errors import UnsupportedError
 from ...training import Training
 from .. import replicas
-from .registered import RegisteredTensor, memory_for
+from .registered import RegisteredTensor, memory_for, settle
 
 #: Where a tensor of a module is: in which of its tables, and under which key.
 _Place = Tuple[Dict[str, Any], str]
@@ -21,6 +21,8 @@ class ModelHandler:
     def __init__(self, model: torch.nn.Module, name: str):
         self.value, self._name = model, name
         self._registered: Dict[str, RegisteredTensor] = {}
+        #: The parameters as of the last commit.
+        self.in_use: List[torch.Tensor] = []
 
     def _tensors(self) -> Iterator[Tuple[str, _Place]]:
         """The names and places of all tensors; a tensor that several modules share, once. Raises
@@ -66,11 +68,21 @@ class ModelHandler:
         for prefix, module in self.value.named_modules():
             _check_saving(f"{self._name}.{prefix}" if prefix else self._name, module)
 
+    def set_live(self, training: Training) -> int:
+        """Says that only steps of optimizers change the parameters; returns their size in bytes."""
+        places = [(t, table[key]) for t, (table, key) in self._places()]
+        return sum(t.set_live(training) for t, current in places if isinstance(current, torch.nn.Parameter))
+
     def capture(self) -> Any:
         """Updates the memory; returns what is saved as an object."""
+        self.in_use = []
+        places = self._places()
         with torch.no_grad():
-            for tensor, (table, key) in self._places():
+            for tensor, (table, key) in places:
                 tensor.capture(table[key])
+                if isinstance(table[key], torch.nn.Parameter):
+                    self.in_use.append(table[key])
+        settle(table[key] for _, (table, key) in places)
         return {prefix: module.get_extra_state() for prefix, module in self._extra()} or None
 
     def apply(self, kept: Optional[Dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Set
 import torch
 
 from ... import membership
-from ...errors import HostsUpdatedInterrupt, RegroupError, UnsupportedError
+from ...errors import HostsUpdatedInterrupt, RegroupError, UnsupportedError, WorkerLostError
 from ...training import Training
 from .. import replicas
 from ..functions import broadcast_object
@@ -58,19 +58,24 @@ class State:
         saving.
         """
         training = world.training
-        if training is not None:
+        if training is None:
+            self.save()
+            return
+        self._before_commit()
+        try:
             merge_samplers(self._samplers())
-        self.save()
-        if training is not None:
+            self.save()
             self._check()
             if world.sampler is None and not world.consumed:
-                training.consume()  # commits must differ in their step
+                training.end_step()  # commits must differ in their step
             world.consumed = False
-            try:
-                training.commit()
-            except HostsUpdatedInterrupt as e:
-                e.committed = True
-                raise
+            self._commit(training)
+        except HostsUpdatedInterrupt as e:
+            e.committed = True
+            raise
+        except WorkerLostError:
+            self._commit_alone(training)
+            raise
 
     def check_host_updates(self) -> None:
         """Commits if the members are about to change, and raises HostsUpdatedInterrupt. All ranks
@@ -79,7 +84,7 @@ class State:
         if training is None:
             return
         if world.sampler is None and not world.consumed:
-            training.consume()
+            training.end_step()
             world.consumed = True
         if training.commit_due():
             self.commit()
@@ -100,6 +105,22 @@ class State:
         """A hook that is called when the world has changed, before the callbacks."""
 
     # For elastic.run.
+
+    def _before_commit(self) -> None:
+        """Called when a commit begins."""
+
+    def _commit(self, training: Training) -> None:
+        """Makes what was saved a commit."""
+        training.commit()
+
+    def _commit_alone(self, training: Training) -> None:
+        """Called when a peer was lost in a commit."""
+
+    def _lost(self, training: Training) -> None:
+        """Called before this rank leaves a generation."""
+
+    def _end(self) -> None:
+        """Called when elastic.run ends."""
 
     def _register(self, training: Training) -> None:
         """Registers the state with a training that has not begun."""

@@ -10,7 +10,7 @@ import torch
 from ...errors import UnsupportedError
 from ...training import Training
 from .. import replicas
-from .registered import RegisteredTensor
+from .registered import RegisteredTensor, settle
 
 
 class OptimizerHandler:
@@ -26,6 +26,8 @@ class OptimizerHandler:
         self._parameters: List[torch.Tensor] = []
         self._groups: List[int] = []  # how many of them each group has
         self._registered: List[Dict[str, RegisteredTensor]] = []
+        #: The tensors of its state as of the last commit.
+        self.in_use: List[torch.Tensor] = []
 
     def register(self, training: Training) -> None:
         """Registers memory for every tensor that the optimizer has or will make."""
@@ -38,8 +40,13 @@ class OptimizerHandler:
         for i, outline in enumerate(outlines(self.value, self._parameters)):
             self._registered.append({})
             for key, like in sorted(outline.items()):
-                memory = torch.zeros(like.shape, dtype=like.dtype)
+                pin = p.device.type == "cuda" and like.dim() > 0  # numbers stay on the host
+                memory = torch.zeros(like.shape, dtype=like.dtype, pin_memory=pin)
                 self._registered[i][key] = RegisteredTensor(training, f"{self._name}.{i}.{key}", memory)
+
+    def set_live(self, training: Training) -> int:
+        """Says that only its steps change its tensors; returns their size in bytes."""
+        return sum(t.set_live(training) for registered in self._registered for t in registered.values())
 
     def _current(self) -> List[torch.Tensor]:
         return [p for g in self.value.param_groups for p in g["params"]]
@@ -62,6 +69,7 @@ class OptimizerHandler:
         groups = [{key: value for key, value in g.items() if key != "params"} for g in self.value.param_groups]
         rest: List[Dict[str, Any]] = []
         present: List[List[str]] = []
+        self.in_use = []
         for p, registered in zip(self._parameters, self._registered):
             state = self.value.state.get(p, {})
             there = []
@@ -75,8 +83,10 @@ class OptimizerHandler:
                 tensor.capture(value)
                 if value.device.type == "cpu" and value.data_ptr() != tensor.memory.data_ptr():
                     state[key] = tensor.memory  # from now on it is updated in the registered memory
+                self.in_use.append(state[key])
             rest.append(others)
             present.append(there)
+        settle(self.in_use)
         # What belongs to no parameter is under keys of the optimizer's own.
         more = {key: value for key, value in self.value.state.items() if not torch.is_tensor(key)}
         return {"groups": groups, "rest": rest, "present": present, "more": more}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Iterable
+
 import torch
 
 from ...errors import UnsupportedError
@@ -15,7 +17,15 @@ class RegisteredTensor:
 
     def __init__(self, training: Training, name: str, memory: torch.Tensor):
         self.name, self.memory = name, memory
-        training.tensor(f"{name} {memory.dtype} {tuple(memory.shape)}", memory.data_ptr(), memory.nbytes)
+        training.tensor(self._full(), memory.data_ptr(), memory.nbytes)
+
+    def _full(self) -> str:
+        return f"{self.name} {self.memory.dtype} {tuple(self.memory.shape)}"
+
+    def set_live(self, training: Training) -> int:
+        """Says that only a step of an optimizer changes the memory; returns its size in bytes."""
+        training.live(self._full())
+        return self.memory.nbytes
 
     def capture(self, current: torch.Tensor) -> None:
         """Copies the tensor in use to the memory. Raises UnsupportedError if it has become one that
@@ -29,12 +39,20 @@ class RegisteredTensor:
                 f"{tuple(memory.shape)} when elastic.run began: a state keeps what it began with"
             )
         if current.data_ptr() != self.memory.data_ptr():
-            self.memory.copy_(current)
+            # Copies from a device go on; see settle.
+            self.memory.copy_(current, non_blocking=memory.is_pinned())
 
     def apply(self, current: torch.Tensor) -> None:
         """Copies the memory to the tensor in use."""
         if current.data_ptr() != self.memory.data_ptr():
             current.copy_(self.memory)
+
+
+def settle(tensors: Iterable[torch.Tensor]) -> None:
+    """Waits until the copies of tensors in use have ended, on all of their devices."""
+    for device in {t.device for t in tensors}:
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
 
 
 def memory_for(name: str, current: torch.Tensor) -> torch.Tensor:

@@ -201,6 +201,8 @@ class _RunLoop:
     def _leave(self, status: int, reason: str) -> None:
         """Ends this worker's part in a generation. After the last one the ranks can still
         communicate."""
+        if status != lib.OK and world.training is not None:
+            self._state._lost(self._training)
         world.training = None
         if status != lib.OK:
             world.leave()
@@ -209,6 +211,7 @@ class _RunLoop:
         self._training.leave(status, reason)
 
     def _end(self, finished: bool) -> None:
+        self._state._end()
         world.training, world.sampler = None, None
         handles.forget()
         if self._elastic and finished:

@@ -44,6 +44,11 @@ class ElasticSampler(torch.utils.data.Sampler):
         self._batch = batch_size
         self._samples = len(dataset)
         self._done = PositionSet(self._samples)  # of the epoch, at the start of the pass
+        #: Whether at the last commit all ranks had recorded as much as they could if each took as
+        #: large batches as the others, in their order.
+        self.alike = False
+        self._fresh = False  # something was recorded since the last commit
+        self._split = False  # in a pass that has ended since
         self.reset()
 
     def reset(self) -> None:
@@ -59,6 +64,8 @@ class ElasticSampler(torch.utils.data.Sampler):
         self._asked = 0  # the same, if it had the largest share
         self._ahead: Set[int] = set()  # recorded samples beyond that
         self._from = 0  # where in the share the iteration began
+        self._counted: Optional[List[int]] = None  # what all ranks had recorded at the last commit; None = nothing
+        self._split = self._split or self._fresh
         self._others: Optional[List[dict]] = None  # progress of all ranks
 
     @property
@@ -134,6 +141,28 @@ class ElasticSampler(torch.utils.data.Sampler):
                 )
         self._learn(max(s["batch"] for s in reports))
         self._others = list(reports) if len(reports) == self.num_replicas else None
+        self.alike = self._others is not None and all(
+            s["recorded"] == min(self._asked, self._share_of(r)) and not s["ahead"] for r, s in enumerate(reports)
+        )
+
+    def committed(self) -> None:
+        """Notes that what was merged last is in a commit."""
+        self._counted = None if self._others is None else [s["recorded"] for s in self._others]
+        self._fresh = self._split = False
+
+    def assume(self, training: Any) -> bool:
+        """Records for all other ranks that they have trained on as much as this one since the last
+        commit, if they always have. Returns whether that is so."""
+        if not self.alike or self._split or self._ahead:
+            return False
+        for rank in range(self.num_replicas):
+            lo = 0 if self._counted is None else self._counted[rank]
+            hi = min(self._asked, self._share_of(rank))
+            if rank != self.rank and lo < hi and world.sampler is self:
+                numbers = range(rank + lo * self.num_replicas, rank + hi * self.num_replicas, self.num_replicas)
+                memory = torch.tensor(list(self._chosen(numbers)), dtype=torch.int64)
+                training.record_for(self.epoch, memory.data_ptr(), len(memory))
+        return True
 
     # The rest of the epoch.
 
@@ -236,6 +265,7 @@ class ElasticSampler(torch.utils.data.Sampler):
             chosen = [i for run in _runs(fresh) for i in self._chosen(self._share(run.start, run.stop))]
             memory = torch.tensor(chosen, dtype=torch.int64)
             world.training.record(self.epoch, memory.data_ptr(), len(chosen))
+        self._fresh = self._fresh or bool(fresh)
         self._ahead.update(fresh)
         while self._recorded in self._ahead:
             self._ahead.remove(self._recorded)
@@ -267,6 +297,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         beyond = state.get("beyond", ())
         self._learn(state.get("batch", 0))
         self._go(state["epoch"], PositionSet(self._samples, state["processed_num"] - len(beyond), beyond))
+        self._fresh = self._split = False
 
 
 def _runs(numbers: List[int]) -> Iterator[range]:

@@ -10,6 +10,7 @@ from ...errors import RegroupError, UnsupportedError
 from ...training import Training
 from .. import replicas
 from ..world import world
+from .live import LiveCommits
 from .model_handler import ModelHandler
 from .object_state import ObjectState
 from .optimizer_handler import OptimizerHandler
@@ -89,12 +90,14 @@ class TorchState(ObjectState):
         optimizer: Any = None,
         build: Optional[Build] = None,
         copies: Optional[int] = None,
+        commit_mode: Optional[str] = None,
         **kwargs: Any,
     ):
         if build is None and copies is not None:
             kwargs["copies"] = copies  # an attribute like any other
         self.__dict__["_handlers"] = {}
         self.__dict__["_sharded"] = None if build is None else ShardedParts(build, 1 if copies is None else copies)
+        self.__dict__["_live"] = LiveCommits(commit_mode)
         self.__dict__["_engine_handlers"] = {}  # others use their own handler in elastic.run too
         given = {"model": model, "optimizer": optimizer, **kwargs}
         plain = {}
@@ -199,6 +202,8 @@ class TorchState(ObjectState):
         super().save()
 
     def restore(self) -> None:
+        if world.training is not None:
+            self._live.restore(world.training)
         for handler in self._used(world.training is not None):
             handler.restore()
         super().restore()
@@ -222,9 +227,25 @@ class TorchState(ObjectState):
             else:
                 handler.save()
         super()._register(training)
+        self._begin_live(training)
+
+    def _begin_live(self, training: Training) -> None:
+        """Finds out whether commits may be live."""
+        live, size = self._live, 0
+        handlers = [h for h in self._engine_handlers.values() if isinstance(h, (ModelHandler, OptimizerHandler))]
+        if self._sharded is not None:
+            live.never = live.never or "parts of a sharded state are copied to other ranks"
+        elif len(self._engine_handlers) < len(self._handlers):
+            live.never = live.never or "a handler that saves in a way of its own saves at each commit"
+        elif any(t.device.type != "cpu" for t in self._tracked()):
+            live.never = live.never or "tensors are in the memory of a GPU"
+        if live.never is None:
+            size = sum(h.set_live(training) for h in handlers)
+        live.begin(training, lambda: [t for h in handlers for t in h.in_use], size)
 
     def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
         super()._enter(training, lost, survivor)
+        self._live.enter()
         managed = self._used(True)
         if not managed:
             return
@@ -234,6 +255,23 @@ class TorchState(ObjectState):
         with world.root_is_survivor(survivor):
             for handler in managed:
                 handler.sync()
+
+    def _before_commit(self) -> None:
+        self._live.before()
+
+    def _commit(self, training: Training) -> None:
+        self._live.commit(training, self._samplers())
+        for sampler in self._samplers():
+            sampler.committed()
+
+    def _commit_alone(self, training: Training) -> None:
+        self._live.commit_alone(training, self._samplers(), self.save)
+
+    def _lost(self, training: Training) -> None:
+        self._live.lost(training)
+
+    def _end(self) -> None:
+        self._live.end()
 
     def _samplers(self) -> List[ElasticSampler]:
         return [h.value for h in self._handlers.values() if isinstance(h.value, ElasticSampler)]

@@ -1,0 +1,97 @@
+"""What a commit at each step costs: a script for Horovod on this machine, whose state is large.
+
+    python bench/commit.py [--mib 256] [--step 0.05] [--ranks 3] [--rounds 3]
+
+Jobs that do not commit, that commit without copying (commit_mode="live") and that copy ("copied") are
+run in turn. Prints the medians of the rounds: how long a step lasts, what of it is the commit, and how
+much longer the step is than without commits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from typing import Dict, List, Tuple
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from tests import jobs  # noqa: E402
+
+MODES = ("none", "live", "copied")
+#: Steps before those that are measured: the first commits prove that later ones may be live, and
+#: every so often one makes a copy.
+WARM, STEPS = 20, 60
+
+
+def worker() -> None:
+    import torch
+
+    import regroup.torch as hvd
+
+    mode, lasts = os.environ["MODE"], float(os.environ["STEP"])
+    torch.set_num_threads(1)
+    hvd.init()
+    net = torch.nn.Linear(256, 256)
+    net.table = torch.nn.Parameter(torch.zeros(int(os.environ["MIB"]) << 18), requires_grad=False)
+    optimizer = torch.optim.AdamW(net.parameters())
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+    state = hvd.elastic.TorchState(
+        model=net, optimizer=optimizer, commit_mode=None if mode == "none" else mode, steps=0
+    )
+
+    @hvd.elastic.run
+    def train(state):
+        steps, commits = [], []
+        while state.steps < WARM + STEPS:
+            began = time.perf_counter()
+            optimizer.zero_grad()
+            net(torch.ones(2, 256)).square().mean().backward()
+            time.sleep(max(0.0, lasts - (time.perf_counter() - began)))
+            optimizer.step()
+            state.steps += 1
+            trained = time.perf_counter()
+            if mode != "none":
+                state.commit()
+            steps.append(time.perf_counter() - began)
+            commits.append(time.perf_counter() - trained)
+        if hvd.rank() == 0:
+            # Means: a copy that is made now and then belongs to the cost.
+            print(f"took step={statistics.mean(steps[WARM:])} commit={statistics.mean(commits[WARM:])}", flush=True)
+
+    train(state)
+
+
+def measure(mode: str, args: argparse.Namespace) -> Tuple[float, float]:
+    """Milliseconds of a step and of a commit in one job."""
+    env = {"WORKER": "1", "MODE": mode, "STEP": str(args.step), "MIB": str(args.mib)}
+    command = ["--recovery", "in-process", "--workers", str(args.ranks), "--", sys.executable, os.path.abspath(__file__)]
+    with jobs.Job(*command, env=env) as job:
+        took = job.wait().lines(r"\btook step=")
+        if len(took) != 1:
+            raise SystemExit(job.output)
+        return 1000 * float(took[0]["step"]), 1000 * float(took[0]["commit"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--step", type=float, default=0.05, help="seconds that a step lasts without a commit")
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    found: Dict[str, List[Tuple[float, float]]] = {mode: [] for mode in MODES}
+    for _ in range(args.rounds):
+        for mode in MODES:
+            found[mode].append(measure(mode, args))
+    print(f"{args.ranks} ranks, {args.mib} MiB of state, median of {args.rounds}, in ms:")
+    without = statistics.median(step for step, _ in found["none"])
+    for mode, rows in found.items():
+        step, commit = (statistics.median(column) for column in zip(*rows))
+        print(f"  {mode:<8}step {step:7.2f}  commit {commit:7.3f}  step is {step / without:.3f} of that without commits")
+
+
+if __name__ == "__main__":
+    worker() if "WORKER" in os.environ else main()

@@ -1,0 +1,155 @@
+"""Commits that copy nothing: while only an optimizer changes the weights, they are the last commit."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Callable, List, Optional
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ... import _library
+from ...errors import HostsUpdatedInterrupt, InvalidArgumentError
+from ...training import Training
+from .sampler import ElasticSampler
+
+#: What TorchState takes as commit_mode.
+LIVE, COPIED = "live", "copied"
+#: Bytes of weights and optimizer state below which a copy costs nothing worth mentioning.
+_WORTH = 4 << 20
+#: The steps, each with a commit, that must have been as live commits need them before the first one.
+_PROOFS = 2
+
+_log = logging.getLogger("regroup")
+
+
+class LiveCommits:
+    """Decides for each commit whether tensors are copied.
+
+    They need not be if nothing changes them but one step of an optimizer for each commit, with no
+    operation of the library between the two. Then a loss comes before the step, or finds the ranks
+    that have made it in the commit::
+
+        loss.backward()       # lost here: the tensors are those of the last commit
+        optimizer.step()
+        state.commit()        # lost here: they are those of this one, on all ranks that came here
+
+    That is looked at, step by step: where tensors change in another way, or a step is not like that,
+    commits are copies, as they are at the beginning. All ranks make a copy if one of them does, and
+    now and then, so that something is left when this was wrong.
+    """
+
+    def __init__(self, mode: Optional[str]):
+        if mode not in (None, LIVE, COPIED):
+            raise InvalidArgumentError(f"commit_mode={mode!r}: it is {LIVE!r} or {COPIED!r}, or left out")
+        self._worth = 1 if mode == LIVE else _WORTH
+        #: Why no commit is live; None = some are.
+        self.never: Optional[str] = "the state was made with commit_mode='copied'" if mode == COPIED else None
+        self._in_use: Callable[[], List[torch.Tensor]] = list
+        self._versions: List[int] = []
+        self._proofs = 0
+        self._live = False  # the last commit was a live one, as far as this rank is concerned
+        self._steps = 0  # of optimizers since the last commit
+        self._started = 0  # operations that were started until the last of them
+        self._early = False  # tensors had changed before the first of them
+        self._pure = False  # the step before this commit was as live commits need it
+        self._training: Optional[Training] = None
+        self._hook: Any = None
+
+    def begin(self, training: Training, in_use: Callable[[], List[torch.Tensor]], size: int) -> None:
+        """Begins with a state whose live tensors have size bytes and are what in_use returns."""
+        if self.never is None and size < self._worth:
+            self.never = f"a copy of {size} bytes costs nothing"
+        if self.never is None:
+            self._in_use, self._training = in_use, training
+            self._hook = register_optimizer_step_pre_hook(self._before_step)
+
+    def end(self) -> None:
+        """Ends what begin began."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def enter(self) -> None:
+        """Begins a generation: there is a copy of the state."""
+        self._live = False
+        self._note()
+
+    def _note(self) -> None:
+        self._steps, self._early = 0, False
+        try:
+            self._versions = [t._version for t in self._in_use()]
+        except RuntimeError as e:  # inference tensors have no version
+            self._stop(str(e))
+
+    def _touched(self) -> bool:
+        """Whether tensors may have changed since the last commit."""
+        return self._steps > 0 or self._versions != [t._version for t in self._in_use()]
+
+    def _before_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
+        if self._steps == 0:
+            self._early = self._touched()
+            self._compare()
+        self._steps += 1
+        self._started = _library.started
+
+    def _compare(self) -> None:
+        """Finds out, in the first steps, whether tensors have changed since the last commit without
+        a trace."""
+        proved = self._live or self._proofs >= _PROOFS
+        if self.never is None and not proved and self._training is not None and not self._training.unchanged():
+            self._stop("the program changes them in a way that PyTorch does not count")
+
+    def _stop(self, why: str) -> None:
+        self.never, self._live = why, False
+        _log.info("every commit copies all tensors of the state: %s", why)
+
+    def before(self) -> None:
+        """Called when a commit begins, before its own operations."""
+        self._pure = self._steps == 1 and not self._early and self._started == _library.started
+
+    def commit(self, training: Training, samplers: List[ElasticSampler]) -> None:
+        """Commits, in one of the ways."""
+        if self.never is not None:
+            training.commit()
+            return
+        touched = self._touched()
+        if not touched:
+            self._compare()
+        elif self._pure and all(s.alike for s in samplers):
+            self._proofs += 1
+        else:
+            self._proofs = 0
+        live = self.never is None and self._proofs >= _PROOFS
+        try:
+            (training.commit_live if live else training.commit)()
+        except HostsUpdatedInterrupt:
+            self._made(False)
+            raise
+        self._made(live)
+
+    def _made(self, live: bool) -> None:
+        """Notes that the tensors are those of a commit."""
+        self._live = live
+        self._note()
+
+    def lost(self, training: Training) -> None:
+        """Tells the engine whether the tensors are still those of the last commit."""
+        if self._live and self._touched():
+            training.changed()
+
+    def commit_alone(self, training: Training, samplers: List[ElasticSampler], save: Callable[[], None]) -> None:
+        """Makes the state a commit, when a peer was lost in this one."""
+        if not self._live or not self._pure or not all(s.assume(training) for s in samplers):
+            return
+        save()
+        training.changed()
+        training.commit_alone()
+        self._made(True)
+
+    def restore(self, training: Training) -> None:
+        """Called before the program returns to the last commit by itself."""
+        if self._live and self._touched():
+            training.changed()
+            self._stop("the program restores the state")
+        self._steps = 0

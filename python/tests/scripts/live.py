@@ -1,0 +1,123 @@
+"""Trains with commits that copy nothing, and says what this rank has after each step and whenever it
+begins again.
+
+DIES="rank@step:line" has a rank of the first generation kill itself in a step: at "forward",
+"backward", "optimizer" (within the optimizer's step), "stepped", "save" (in the commit) or "committed".
+SPOILS is what the script does that live commits cannot bear: "data" changes weights where PyTorch does
+not count it, "between" communicates before the commit, "rarely" commits each second step, "restores"
+returns to the last commit once. COPIES_ONLY has the state copy. WITHOUT is "sampler" or "".
+"""
+
+import hashlib
+import logging
+import os
+import signal
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+import regroup.torch as hvd
+
+SPOILS, WITHOUT = os.environ.get("SPOILS", ""), os.environ.get("WITHOUT", "")
+victim, _, where = os.environ.get("DIES", "-1@-1:").partition("@")
+moment, _, LINE = where.partition(":")
+VICTIM, MOMENT, EPOCHS = int(victim), int(moment), 3
+
+logging.basicConfig(format="says: %(message)s", level=logging.INFO)
+class Counts(torch.nn.Module):
+    """Counts the forward passes in a buffer: it changes before the optimizer's step."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.passes += 1
+        return x
+
+
+torch.set_num_threads(1)
+hvd.init()
+torch.manual_seed(7)
+inputs, wanted = torch.randn(90, 12), torch.randn(90, 3)
+model = torch.nn.Sequential(torch.nn.Linear(12, 40), Counts(), torch.nn.GELU(), torch.nn.Linear(40, 3))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+parts = {} if WITHOUT == "sampler" else {"sampler": hvd.elastic.ElasticSampler(range(90))}
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, commit_mode="live", steps=0, **parts)
+
+
+def say(what, **values):
+    print(what, "size=%d" % hvd.size(), *("%s=%s" % pair for pair in values.items()), flush=True)
+
+
+def has():
+    """A hash of the parameters, the buffer and the optimizer's state."""
+    tensors = [*model.parameters(), *model.buffers()]
+    tensors += [v for p in model.parameters() for _, v in sorted(optimizer.state[p].items())]
+    return hashlib.sha1(b"".join(t.detach().numpy().tobytes() for t in tensors)).hexdigest()
+
+
+def dies(line):
+    if (hvd.rank(), state.steps, line) == (VICTIM, MOMENT, LINE) and hvd.size() == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def batches():
+    """The indices of this rank's batches."""
+    while not parts and state.steps < 45:
+        torch.manual_seed(100 * state.steps + hvd.rank())
+        yield torch.randint(90, (2,)).tolist()
+    while parts and state.sampler.epoch < EPOCHS:
+        yield from torch.utils.data.BatchSampler(state.sampler, 2, drop_last=False)
+        state.sampler.set_epoch(state.sampler.epoch + 1)
+
+
+@hvd.elastic.run
+def train(state):
+    say("enters", step=state.steps, hash=has())
+    restored = False
+    for indices in batches():
+        dies("forward")
+        optimizer.zero_grad()
+        (model(inputs[indices]) - wanted[indices]).square().mean().backward()
+        dies("backward")
+        if SPOILS == "data" and state.steps % 2:
+            for p in model.parameters():
+                p.data.mul_(0.999)
+        optimizer.step()
+        state.steps += 1
+        if parts:
+            state.sampler.record_batch(0, 2)
+        say("steps", step=state.steps, hash=has())
+        dies("stepped")
+        if SPOILS == "between":
+            hvd.allreduce(torch.ones(1), name="between")
+        if SPOILS == "restores" and state.steps == 20 and not restored:
+            restored = True
+            state.restore()
+            say("restores", step=state.steps, hash=has())
+        elif SPOILS != "rarely" or state.steps % 2 == 0:
+            state.commit()
+            say("commits", step=state.steps)
+        dies("committed")
+    say("ends", step=state.steps, hash=has(), account=state.sampler.epoch if parts else 0)
+
+
+def within_step(*_):
+    state.steps += 1
+    dies("optimizer")
+    state.steps -= 1
+
+
+save = state.save
+
+
+def saves():
+    save()
+    dies("save")
+
+
+register_optimizer_step_post_hook(within_step)
+state.__dict__["save"] = saves
+train(state)
