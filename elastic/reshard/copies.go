@@ -9,11 +9,7 @@ import "slices"
 //	nodes a a b b, one copy:    member 0 → 2, 1 → 3, 2 → 0, 3 → 1
 func Holders(nodes []string, copies int) [][]int {
 	n := len(nodes)
-	order := make([]int, n) // by node
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return slices.Index(nodes, nodes[a]) - slices.Index(nodes, nodes[b]) })
+	order := byNode(nodes)
 	at := func(i int) string { return nodes[order[i%n]] }
 	var shifts []int
 	for range min(copies, n-1) {
