@@ -26,6 +26,9 @@ type Sharding struct {
 	// many may be lost at once without going back to a checkpoint. Parts that enough ranks have
 	// anyway are not copied.
 	Copies int
+	// Parity k, in place of copies, has groups of k+1 ranks keep parity, in 1/k of the memory of a
+	// copy: one rank of each may be lost. See reshard.Groups.
+	Parity int
 }
 
 // Shard is a part of a global tensor: in each dimension Size elements of Shape, from Offset on. A
@@ -53,13 +56,12 @@ func (s *Session) Shard(p Shard) error {
 // SetSharding makes the state one of which each rank has parts, while the state is being
 // registered.
 func (s *State) SetSharding(o Sharding) {
-	switch {
-	case o.Arrange == nil:
+	if o.Arrange == nil {
 		s.err = errors.Join(s.err, errors.New("Sharding.Arrange is nil"))
-	case o.Copies < 0:
-		s.err = errors.Join(s.err, fmt.Errorf("Sharding.Copies is %d", o.Copies))
 	}
-	s.arrange, s.shards = o.Arrange, shards.New(shards.Options{Copies: o.Copies})
+	keep := shards.Options{Copies: o.Copies, Parity: o.Parity}
+	s.err = errors.Join(s.err, keep.Check())
+	s.arrange, s.shards = o.Arrange, shards.New(keep)
 	s.replica.KeepTwo()
 }
 
@@ -108,7 +110,8 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 		return received, err
 	}
 	r.options.Log.Info("the parts of the state are in sync", "job", r.options.Job, "gen", s.Generation, "rank", s.Rank,
-		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged), "survives", s.state.shards.Survives())
+		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged),
+		"kept", s.state.shards.Options().String(), "survives", s.state.shards.Survives())
 	if !found {
 		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], false)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ import (
 type shardedJob struct {
 	t       *testing.T
 	hub     *elastictest.Hub
-	copies  int
+	kept    shards.Options
 	every   int // steps between commits
 	steps   uint64
 	onStep  func(name string, s *Session)
@@ -52,9 +53,9 @@ func (p *shardedPart) set(i int, v int64) {
 	binary.LittleEndian.PutUint64(p.memory[8*(i-p.lo*shardedColumns):], uint64(v))
 }
 
-func newShardedJob(t *testing.T, workers, copies int) *shardedJob {
+func newShardedJob(t *testing.T, workers int, kept shards.Options) *shardedJob {
 	return &shardedJob{
-		t: t, hub: elastictest.New(t, workers), copies: copies, every: 1, steps: 40,
+		t: t, hub: elastictest.New(t, workers), kept: kept, every: 1, steps: 40,
 		errs: map[string]error{}, results: map[string]map[int]int64{}, stepped: map[uint64]int{},
 	}
 }
@@ -64,7 +65,7 @@ func (j *shardedJob) start(name string) {
 	ctx, transport := j.hub.Start(j.t, name)
 	p := &shardedPart{}
 	arrange := func(_ context.Context, s *Session) error { return p.arrange(s) }
-	state.SetSharding(Sharding{Arrange: arrange, Copies: j.copies})
+	state.SetSharding(Sharding{Arrange: arrange, Copies: j.kept.Copies, Parity: j.kept.Parity})
 	j.running.Go(func() {
 		o := Options{Job: "j", Socket: j.hub.Socket, Token: name, Transport: transport}
 		err := Run(ctx, o, state, func(ctx context.Context, s *Session) error { return j.train(ctx, name, s, p) })
@@ -200,44 +201,50 @@ func awaitChange(t *testing.T, s *Session) {
 
 // TestAShardedStateSurvivesALoss kills one worker at each step in turn, of each world.
 func TestAShardedStateSurvivesALoss(t *testing.T) {
-	for _, world := range []int{2, 3, 5} {
-		for victim := range world {
-			for _, every := range []int{1, 3} {
-				t.Run(fmt.Sprintf("rank %d of %d, a commit each %d steps", victim, world, every), func(t *testing.T) {
-					t.Parallel()
-					j := newShardedJob(t, world, 1)
-					j.every = every
-					var once sync.Once
-					at := uint64(5 + 3*victim + every)
-					j.onStep = func(name string, s *Session) {
-						if s.Generation == 1 && s.Step() == at && s.Rank == victim {
-							once.Do(func() { j.hub.Kill(name) })
-						}
-						if n := s.state.shards.Survives(); s.Generation == 1 && n != 1 || s.Generation == 2 && n != 0 {
-							t.Errorf("generation %d: %d losses would have been survived", s.Generation, n)
-						}
-					}
-					for i := range world {
-						j.start(fmt.Sprint("w", i))
-					}
-					if done := j.finish(); done != world-1 {
-						t.Errorf("%d are done", done)
-					}
-				})
+	for _, kept := range []shards.Options{{Copies: 1}, {Parity: 2}, {Parity: 4}} {
+		for _, world := range []int{2, 3, 5} {
+			for victim := range world {
+				for _, every := range []int{1, 3} {
+					t.Run(fmt.Sprintf("%v, rank %d of %d, a commit each %d steps", kept, victim, world, every), func(t *testing.T) {
+						t.Parallel()
+						surviveALoss(t, kept, world, victim, every)
+					})
+				}
 			}
 		}
 	}
 }
 
-// TestPlannedChangesRedoNoStep: workers come and go at commits, also where nobody keeps copies.
-func TestPlannedChangesRedoNoStep(t *testing.T) {
-	for copies := range 3 {
-		t.Run(fmt.Sprint(copies), func(t *testing.T) { comeAndGo(t, copies) })
+func surviveALoss(t *testing.T, kept shards.Options, world, victim, every int) {
+	j := newShardedJob(t, world, kept)
+	j.every = every
+	var once sync.Once
+	at := uint64(5 + 3*victim + every)
+	j.onStep = func(name string, s *Session) {
+		if s.Generation == 1 && s.Step() == at && s.Rank == victim {
+			once.Do(func() { j.hub.Kill(name) })
+		}
+		if n := s.state.shards.Survives(); s.Generation == 1 && n != 1 || s.Generation == 2 && n != 0 {
+			t.Errorf("generation %d: %d losses would have been survived", s.Generation, n)
+		}
+	}
+	for i := range world {
+		j.start(fmt.Sprint("w", i))
+	}
+	if done := j.finish(); done != world-1 {
+		t.Errorf("%d are done", done)
 	}
 }
 
-func comeAndGo(t *testing.T, copies int) {
-	j := newShardedJob(t, 4, copies)
+// TestPlannedChangesRedoNoStep: workers come and go at commits, also where nobody keeps copies.
+func TestPlannedChangesRedoNoStep(t *testing.T) {
+	for _, kept := range []shards.Options{{}, {Copies: 1}, {Copies: 2}, {Parity: 2}, {Parity: 4}} {
+		t.Run(kept.String(), func(t *testing.T) { comeAndGo(t, kept) })
+	}
+}
+
+func comeAndGo(t *testing.T, kept shards.Options) {
+	j := newShardedJob(t, 4, kept)
 	var leave, enter sync.Once
 	j.onStep = func(_ string, s *Session) {
 		switch {
@@ -266,35 +273,50 @@ func comeAndGo(t *testing.T, copies int) {
 	}
 }
 
-// TestTooManyLossesAreRefused kills two neighbours at once: one copy is not enough, and the error
-// says what is lost; two are.
+// TestTooManyLossesAreRefused kills two workers at once. One copy is not enough for neighbours, and
+// parity not for two of a group: the error says what is lost. Two copies are, and so is parity for
+// two of different groups.
 func TestTooManyLossesAreRefused(t *testing.T) {
-	for _, copies := range []int{1, 2} {
-		t.Run(fmt.Sprint(copies), func(t *testing.T) {
-			j := newShardedJob(t, 5, copies)
+	cases := []struct {
+		kept    shards.Options
+		world   int
+		victims []string
+		lost    string // empty = nothing
+	}{
+		{shards.Options{Copies: 1}, 5, []string{"w1", "w2"}, "columns[0:2, 8:16]"},
+		{shards.Options{Copies: 2}, 5, []string{"w1", "w2"}, ""},
+		{shards.Options{Parity: 2}, 6, []string{"w1", "w3"}, "columns[0:2, 7:14]"},
+		{shards.Options{Parity: 2}, 6, []string{"w1", "w2"}, ""},
+		{shards.Options{Parity: 4}, 4, []string{"w0", "w3"}, "columns[0:2, 0:10]"},
+	}
+	for _, c := range cases {
+		t.Run(fmt.Sprintf("%v %s", c.kept, c.lost), func(t *testing.T) {
+			j := newShardedJob(t, c.world, c.kept)
 			var once sync.Once
 			j.onStep = func(_ string, s *Session) {
 				if s.Generation == 1 && s.Step() == 9 {
-					once.Do(func() { j.hub.Kill("w1", "w2") })
+					once.Do(func() { j.hub.Kill(c.victims...) })
 				}
 			}
-			for i := range 5 {
+			for i := range c.world {
 				j.start(fmt.Sprint("w", i))
 			}
-			if copies == 2 {
-				if done := j.finish(); done != 3 {
+			if c.lost == "" {
+				if done := j.finish(); done != c.world-2 {
 					t.Errorf("%d are done: %v", done, j.errs)
 				}
 				return
 			}
 			j.running.Wait()
 			said := false // one that is late may miss the parts of the others, which have left
-			for _, name := range []string{"w0", "w3", "w4"} {
-				err := j.errs[name]
+			for name, err := range j.errs {
+				if slices.Contains(c.victims, name) {
+					continue
+				}
 				if !errors.Is(err, shards.ErrNotWhole) {
 					t.Errorf("%s: %v", name, err)
 				}
-				said = said || strings.Contains(fmt.Sprint(err), "nobody has columns[0:2, 8:16]")
+				said = said || strings.Contains(fmt.Sprint(err), "nobody has "+c.lost)
 			}
 			if !said {
 				t.Errorf("nobody says what is lost: %v", j.errs)
@@ -308,11 +330,12 @@ func TestTooManyLossesAreRefused(t *testing.T) {
 // nothing may be lost. Without it something may, but then that is said.
 func TestAShardedStateUnderKillsAndJoins(t *testing.T) {
 	for _, patient := range []bool{true, false} {
-		for seed := range uint64(10) {
-			t.Run(fmt.Sprintf("%t %d", patient, seed), func(t *testing.T) {
+		for seed := range uint64(20) {
+			kept := []shards.Options{{Copies: 1}, {Parity: 2}}[seed%2]
+			t.Run(fmt.Sprintf("%t %d %v", patient, seed, kept), func(t *testing.T) {
 				t.Parallel()
-				random := rand.New(rand.NewPCG(seed, 1))
-				j := newShardedJob(t, 4, 1)
+				random := rand.New(rand.NewPCG(seed/2, 1))
+				j := newShardedJob(t, 4, kept)
 				j.steps, j.every = 150, 1+random.IntN(3)
 				next, acted := 4, uint64(0)
 				began := map[uint64]uint64{} // the step in which a generation began
@@ -431,11 +454,18 @@ func TestPartsThatAreRefused(t *testing.T) {
 		t.Error("a part is registered outside of Arrange")
 	}
 	nothing := func(context.Context, *Session) error { return nil }
-	for _, o := range []Sharding{{}, {Copies: -1, Arrange: nothing}} {
+	options := map[string]Sharding{
+		"Sharding.Arrange is nil":                             {},
+		"Sharding.Copies is -1":                               {Copies: -1, Arrange: nothing},
+		"Sharding.Parity is -1":                               {Parity: -1, Arrange: nothing},
+		"set Sharding.Copies to 1 instead":                    {Parity: 1, Arrange: nothing},
+		"Sharding.Parity is 4 and Sharding.Copies is 1: choo": {Parity: 4, Copies: 1, Arrange: nothing},
+	}
+	for want, o := range options {
 		state := NewState(nil)
 		state.SetSharding(o)
-		if err := Run(context.Background(), Options{}, state, nothing); err == nil {
-			t.Errorf("%+v is taken", o)
+		if err := Run(context.Background(), Options{}, state, nothing); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 	state := NewState(nil)

@@ -162,7 +162,7 @@ func (s *State) layout() statesync.Digest {
 		fmt.Fprintf(h, "elastic data %d %d\n", e.Samples(), e.Seed())
 	}
 	if s.shards != nil {
-		fmt.Fprintf(h, "sharded, %d copies\n", s.shards.Copies())
+		fmt.Fprintf(h, "sharded, %v\n", s.shards.Options())
 	}
 	return statesync.Digest(h.Sum(nil))
 }

@@ -52,8 +52,8 @@ func rgo_elastic_live(h C.uint64_t, name *C.char) C.int {
 }
 
 //export rgo_elastic_sharded
-func rgo_elastic_sharded(h C.uint64_t, copies C.int32_t) C.int {
-	return with(h, func(t *training) error { return t.sharded(int(copies)) })
+func rgo_elastic_sharded(h C.uint64_t, copies, parity C.int32_t) C.int {
+	return with(h, func(t *training) error { return t.sharded(int(copies), int(parity)) })
 }
 
 //export rgo_elastic_shard

@@ -293,8 +293,9 @@ int rg_elastic_start(rg_elastic elastic);
 
 /*
  * The state is sharded: each rank has parts of global tensors, which it registers anew in each generation, and copies other ranks keep
- * a copy of each. Called while the state is registered. Before each session of the stage RG_TRAINING rg_elastic_next then returns one of
- * the stage RG_ARRANGING, in the same generation and with the same communicator:
+ * a copy of each. Or copies is 0, and groups of parity + 1 ranks or more keep parity for each other, in 1 / parity of the memory of a
+ * copy: one rank of each may be lost. Called while the state is registered. Before each session of the stage RG_TRAINING
+ * rg_elastic_next then returns one of the stage RG_ARRANGING, in the same generation and with the same communicator:
  *
  *   rg_elastic_next                       RG_ARRANGING: what is not sharded is in sync
  *       rg_elastic_shard for every part of this rank
@@ -302,7 +303,7 @@ int rg_elastic_start(rg_elastic elastic);
  *   rg_elastic_next                       RG_TRAINING: the parts have the newest commit of which the ranks have everything; if there
  *                                         was no commit, what was in them when they were registered
  */
-int rg_elastic_sharded(rg_elastic elastic, int32_t copies);
+int rg_elastic_sharded(rg_elastic elastic, int32_t copies, int32_t parity);
 
 /* A part of a global tensor: in each of dims dimensions extent elements of shape, from offset on. */
 typedef struct rg_shard {

@@ -134,16 +134,21 @@ func (t *training) live(name string) error {
 }
 
 // sharded makes the state one of which each rank has parts.
-func (t *training) sharded(copies int) error {
+func (t *training) sharded(copies, parity int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.registering() {
 		return errStarted
 	}
-	if copies < 0 {
-		return invalidf("%d copies", copies)
+	switch {
+	case copies < 0 || parity < 0:
+		return invalidf("%d copies, parity of %d", copies, parity)
+	case parity == 1:
+		return invalidf("a parity of 1 is a copy: ask for 1 copy instead")
+	case copies > 0 && parity > 0:
+		return invalidf("%d copies and a parity of %d: choose one of them", copies, parity)
 	}
-	t.state.SetSharding(elastic.Sharding{Arrange: t.train, Copies: copies})
+	t.state.SetSharding(elastic.Sharding{Arrange: t.train, Copies: copies, Parity: parity})
 	return nil
 }
 

@@ -81,17 +81,19 @@ func TestATrainingAlone(t *testing.T) {
 func TestAShardedTraining(t *testing.T) {
 	tr := alone(t, `{}`)
 	part := elastic.Shard{Name: "w", Type: "uint8", Width: 1, Shape: []int{4}, Offset: []int{0}, Size: []int{4}, Memory: []byte{1, 2, 3, 4}}
-	if err := tr.sharded(-1); !errors.Is(err, collective.ErrInvalid) {
-		t.Errorf("-1 copies: %v, want ErrInvalid", err)
+	for _, kept := range [][2]int{{-1, 0}, {0, -1}, {0, 1}, {1, 4}} {
+		if err := tr.sharded(kept[0], kept[1]); !errors.Is(err, collective.ErrInvalid) {
+			t.Errorf("%d copies, parity of %d: %v, want ErrInvalid", kept[0], kept[1], err)
+		}
 	}
-	if err := errors.Join(tr.sharded(1), tr.start()); err != nil {
+	if err := errors.Join(tr.sharded(0, 4), tr.start()); err != nil {
 		t.Fatal(err)
 	}
 	s, _, err := tr.next(-1)
 	if err != nil || s.Stage != elastic.Arranging {
 		t.Fatalf("%+v, %v, want a session to register parts in", s, err)
 	}
-	if err := errors.Join(tr.tensor("late", nil), tr.sharded(1)); !errors.Is(err, errStarted) {
+	if err := errors.Join(tr.tensor("late", nil), tr.sharded(1, 0)); !errors.Is(err, errStarted) {
 		t.Errorf("what is not a part: %v, want errStarted", err)
 	}
 	wrong := part

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNotWhole says that no commit is left of which the members have everything: more members were
-// lost than there are copies.
+// lost than copies or parity make up for.
 var ErrNotWhole = errors.New("parts of the sharded state are lost")
 
 // offer is what a member has, as it tells the others.
@@ -22,6 +22,7 @@ type offer struct {
 	Commits []Commit // of which it has what is not sharded
 	Tensors []reshard.Tensor
 	Sets    []offeredSet
+	Parity  []offeredParity
 }
 
 type offeredSet struct {
@@ -58,37 +59,58 @@ func gather[T any](ctx context.Context, c *collective.Communicator, mine T) ([]T
 func checkPieces(rank int, tensors []reshard.Tensor, pieces []reshard.Piece) error {
 	for _, p := range pieces {
 		if p.Tensor < 0 || p.Tensor >= len(tensors) || !p.Box.Within(tensors[p.Tensor].Shape) {
-			return fmt.Errorf("what rank %d says of its state is damaged: do all workers run the same version?", rank)
+			return errDamaged(rank)
 		}
 	}
 	return nil
 }
 
+func errDamaged(rank int) error {
+	return fmt.Errorf("what rank %d says of its state is damaged: do all workers run the same version?", rank)
+}
+
 // offer describes what this member has.
 func (s *State) offer(commits []Commit) offer {
 	o := offer{Commits: commits, Tensors: slices.Clone(s.known)}
-	number := map[string]int{}
-	for i, t := range o.Tensors {
-		number[t.Name] = i
-	}
 	for _, x := range s.sets {
-		set := offeredSet{Commit: x.commit}
-		for _, p := range x.parts {
-			i, known := number[p.tensor.Name]
-			if !known {
-				i = len(o.Tensors)
-				number[p.tensor.Name] = i
-				o.Tensors = append(o.Tensors, p.tensor)
-			}
-			set.Pieces = append(set.Pieces, reshard.Piece{Tensor: i, Box: p.box})
-		}
-		o.Sets = append(o.Sets, set)
+		o.add(x.commit, x.parts)
+	}
+	for _, p := range s.protections {
+		o.Parity = append(o.Parity, offeredParity{
+			Commit: p.commit, Generation: p.generation, Ranks: p.ranks, At: p.at, Kept: p.kept,
+			Pieces: o.number(p.table.parts(p.pieces[p.at])),
+		})
 	}
 	return o
 }
 
+// add adds parts of a commit.
+func (o *offer) add(commit Commit, parts []part) {
+	o.Sets = append(o.Sets, offeredSet{Commit: commit, Pieces: o.number(parts)})
+}
+
+// number returns parts as pieces of o.Tensors.
+func (o *offer) number(parts []part) []reshard.Piece {
+	number := map[string]int{}
+	for i, t := range o.Tensors {
+		number[t.Name] = i
+	}
+	pieces := make([]reshard.Piece, len(parts))
+	for k, p := range parts {
+		i, known := number[p.tensor.Name]
+		if !known {
+			i = len(o.Tensors)
+			number[p.tensor.Name] = i
+			o.Tensors = append(o.Tensors, p.tensor)
+		}
+		pieces[k] = reshard.Piece{Tensor: i, Box: p.box}
+	}
+	return pieces
+}
+
 // Choose begins a generation: what was registered is forgotten, and all members choose the newest
-// commit of which a member has what is not sharded, and all together have what is. commits are
+// commit of which a member has what is not sharded, and all together have what is, or can rebuild
+// it from parity, which they do. commits are
 // those of which this member has what is not sharded. found is false if nobody has a commit. The
 // error is ErrNotWhole if there are commits, and none is whole.
 func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits []Commit) (chosen Commit, found bool, err error) {
@@ -112,15 +134,22 @@ func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits 
 	if err != nil {
 		return chosen, false, err
 	}
+	groups, err := s.gatherGroups(ctx, c, offers, t)
+	if err != nil {
+		return chosen, false, err
+	}
 	slices.SortFunc(candidates, func(a, b Commit) int { return b.Compare(a) })
 	candidates = slices.Compact(candidates)
 	var notWhole error
 	least := math.MaxInt
 	for _, candidate := range candidates {
-		missing := reshard.Missing(t.tensors, has(t, offers, candidate))
+		rebuilt, available := planRebuild(t, groups[candidate], has(t, offers, candidate))
+		missing := reshard.Missing(t.tensors, available)
 		if len(missing) == 0 {
+			s.survives = reshard.RedundancyWith(t.tensors, available, groups[candidate].plain())
 			s.offers = offers
-			return candidate, true, nil
+			err := s.rebuild(ctx, c, t, candidate, rebuilt)
+			return candidate, err == nil, err
 		}
 		// The commit that lacks the least was whole: of newer ones not all had arrived.
 		if lost := t.bytes(missing); lost < least {
@@ -143,9 +172,7 @@ func has(t *table, offers []offer, c Commit) [][]reshard.Piece {
 			if set.Commit != c {
 				continue
 			}
-			for _, p := range set.Pieces {
-				all[rank] = append(all[rank], reshard.Piece{Tensor: t.number[o.Tensors[p.Tensor].Name], Box: p.Box})
-			}
+			all[rank] = append(all[rank], t.translate(o.Tensors, set.Pieces)...)
 		}
 	}
 	return all

@@ -20,6 +20,14 @@
 // A commit is a set of parts for each member, its own and those that it keeps for others. A part
 // that other members need as well is not copied.
 //
+// With Options.Parity members keep the XOR of parts of the others of their group in place of copies
+// (reshard.Groups): each sends each other one a stripe of its parts, which is added to what the
+// others sent. So nobody ever has the parts of all. What nobody has of the commit that is chosen is
+// rebuilt by Choose, from the parity and what the others of the group have of the same commit, and
+// belongs to the sets of those who rebuilt it. Parity is then made again of what each has of that
+// commit; until the next Settle one more loss in that group would not be survived. A commit after
+// which members leave has a copy in place of parity.
+//
 // What this package does not do: it does not know what else belongs to a commit, when one is due,
 // or which parts a member should have.
 package shards

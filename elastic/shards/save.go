@@ -72,6 +72,10 @@ func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Com
 	own.own = true
 	copyParts(own.parts, all)
 	s.sets = append(s.sets, own)
+	if s.options.Parity > 0 && !leaving {
+		s.protect(ctx, c, s.group, commit, [][]byte{own.data[:size(all[:copied])]})
+		return
+	}
 	if len(peers.holders[rank]) == 0 {
 		return
 	}

@@ -92,6 +92,15 @@ func (t *table) pieces(parts []part) []reshard.Piece {
 	return list
 }
 
+// translate returns pieces of other tensors of the same names as those of the table.
+func (t *table) translate(tensors []reshard.Tensor, pieces []reshard.Piece) []reshard.Piece {
+	list := make([]reshard.Piece, len(pieces))
+	for i, p := range pieces {
+		list[i] = reshard.Piece{Tensor: t.number[tensors[p.Tensor].Name], Box: p.Box}
+	}
+	return list
+}
+
 // parts is the inverse of pieces, without memory.
 func (t *table) parts(pieces []reshard.Piece) []part {
 	list := make([]part, len(pieces))

@@ -1,6 +1,7 @@
 package shards
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,7 +13,37 @@ type Options struct {
 	// Copies is the number of other members that keep each part: so many may be lost at once. 0 =
 	// a part whose member is lost is lost, unless others need it as well.
 	Copies int
+	// Parity is how many other members at least, if there are so many, keep the parity of a
+	// member's parts together (reshard.Groups): of these members and that one, one may be lost. It
+	// takes 1/Parity of the memory of a copy. 0 = none.
+	Parity int
 }
+
+// Check reports options that make no sense.
+func (o Options) Check() error {
+	switch {
+	case o.Copies < 0:
+		return fmt.Errorf("Sharding.Copies is %d", o.Copies)
+	case o.Parity < 0:
+		return fmt.Errorf("Sharding.Parity is %d", o.Parity)
+	case o.Parity == 1:
+		return errors.New("Sharding.Parity is 1, which is a copy: set Sharding.Copies to 1 instead")
+	case o.Parity > 0 && o.Copies > 0:
+		return fmt.Errorf("Sharding.Parity is %d and Sharding.Copies is %d: choose one of them", o.Parity, o.Copies)
+	}
+	return nil
+}
+
+// String says what is kept.
+func (o Options) String() string {
+	if o.Parity > 0 {
+		return fmt.Sprintf("parity of %d", o.Parity)
+	}
+	return fmt.Sprintf("%d copies", o.Copies)
+}
+
+// claim is how many losses a commit survives in a world.
+func (o Options) claim(world int) int { return min(max(o.Copies, min(o.Parity, 1)), world-1) }
 
 // State is one member's part of a sharded state. It belongs to one goroutine at a time.
 type State struct {
@@ -29,7 +60,9 @@ type State struct {
 	last    Commit           // the last one that was saved in this generation; zero = none
 	copying *copying         // nil = nothing is being sent
 
-	survives int // see Survives
+	group       *group        // after a Sync, with Options.Parity: who keeps parity with this member
+	protections []*protection // of commits
+	survives    int           // see Survives
 }
 
 // agreement is what the members know of each other after a Sync.
@@ -42,8 +75,8 @@ type agreement struct {
 // New returns a state without parts.
 func New(o Options) *State { return &State{options: o} }
 
-// Copies is how many other members keep each part.
-func (s *State) Copies() int { return s.options.Copies }
+// Options are those of New.
+func (s *State) Options() Options { return s.options }
 
 // Register adds memory for a part of a tensor, between Choose and Sync. A member that has no part
 // of a tensor registers an empty box, so that a tensor can be missed. memory has the elements of
@@ -92,6 +125,13 @@ func (s *State) drop(useless func(Commit) bool) {
 			return false
 		}
 		s.free = append(s.free, x.data)
+		return true
+	})
+	s.protections = slices.DeleteFunc(s.protections, func(p *protection) bool {
+		if !useless(p.commit) {
+			return false
+		}
+		s.free = append(s.free, p.parity)
 		return true
 	})
 }

@@ -56,10 +56,18 @@ func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Com
 	}
 	s.drop(func(o Commit) bool { return o != chosen })
 	s.peers, s.leaving = agree(t, needs, s.options.Copies), agree(t, needs, max(s.options.Copies, 1))
-	s.survives = s.options.Copies
-	if found {
-		s.survives = reshard.Redundancy(t.tensors, available)
+	if s.options.Parity > 0 {
+		s.peers.copied = s.leaving.copied
+		alone := reshard.Rare(t.tensors, needs.pieces, 1)
+		s.group = newGroup(c, reshard.Groups(needs.nodes, s.options.Parity), t, alone)
+	}
+	switch wanted := s.options.claim(c.World()); {
+	case !found:
+		s.survives = wanted
+	case s.options.Parity == 0:
 		s.repair(ctx, c, t, available, chosen)
+	case s.survives < wanted:
+		s.protectAgain(ctx, c, t, available, chosen)
 	}
 	s.known, s.offers, s.whole, s.last = t.tensors, nil, chosen, Commit{}
 	return received, nil
@@ -99,9 +107,7 @@ func (s *State) gatherNeeds(ctx context.Context, c *collective.Communicator, nod
 	n := needs{pieces: make([][]reshard.Piece, len(all)), nodes: make([]string, len(all))}
 	for rank, of := range all {
 		n.nodes[rank] = of.Node
-		for _, p := range of.Pieces {
-			n.pieces[rank] = append(n.pieces[rank], reshard.Piece{Tensor: t.number[of.Tensors[p.Tensor].Name], Box: p.Box})
-		}
+		n.pieces[rank] = t.translate(of.Tensors, of.Pieces)
 	}
 	if missing := reshard.Missing(t.tensors, n.pieces); len(missing) > 0 {
 		return needs{}, nil, fmt.Errorf("no rank has registered %s%v: together the ranks must have all of each tensor",
@@ -154,8 +160,8 @@ func (s *State) newTransfer(c *collective.Communicator, t *table, chosen Commit,
 }
 
 // Survives is how many more losses the commit that was chosen would have survived, whichever
-// members were lost, before copies that are lost are made up for. Without a commit it is the number
-// of copies.
+// members were lost, before copies or parity that are lost are made up for. Without a commit it is
+// what the first one will survive.
 func (s *State) Survives() int { return s.survives }
 
 // Leave ends the part in a generation whose communicator has failed or is not used any more. Copies

@@ -51,9 +51,10 @@ class Training:
         changes it."""
         check(self._lib.rg_elastic_live(self.handle, name.encode()))
 
-    def sharded(self, copies: int) -> None:
-        """Makes the state one of which each rank has parts; so many others keep a copy of each."""
-        check(self._lib.rg_elastic_sharded(self.handle, copies))
+    def sharded(self, copies: int, parity: int) -> None:
+        """Makes the state one of which each rank has parts; so many others keep a copy of each, or
+        parity + 1 ranks or more keep parity for each other."""
+        check(self._lib.rg_elastic_sharded(self.handle, copies, parity))
 
     def shard(self, tensor: GlobalTensor, offset: Sequence[int], extent: Sequence[int], address: int, size: int) -> None:
         """Registers memory for a part of a global tensor, in a session of the stage ARRANGING."""

@@ -1,4 +1,4 @@
-"""Whole jobs whose models are sharded: of a rank that dies, others have copies."""
+"""Whole jobs whose models are sharded: of a rank that dies, others have copies or parity."""
 
 import os
 import re
@@ -58,6 +58,18 @@ class Sharded(unittest.TestCase):
         self.assertEqual("failed", job.summary.get("outcome"), job.output)
         self.assertIn("parts of the sharded state are lost: of the commit of g1 at step", job.output)
         self.check(self.run_job("2:4", COPIES="2", DIES="1,2@9"))
+
+    def test_parity(self):
+        """A rank is rebuilt from what the others keep together, and gets it back; two of a group are not."""
+        for parity in ("2", "4"):
+            with self.subTest(parity=parity):
+                job = self.run_job("3:4", PARITY=parity, DIES="2@9", WAITS="4")
+                begun, ends = self.check(job)
+                self.assertEqual({"3", "4"}, {e["size"] for e in begun}, job.output)
+                self.assertEqual(4, len(ends), job.output)
+        job = self.run_job("2:4", PARITY="2", DIES="1,2@9")
+        self.assertEqual("failed", job.summary.get("outcome"), job.output)
+        self.assertIn("parts of the sharded state are lost: of the commit of g1 at step", job.output)
 
 
 class Example(unittest.TestCase):
@@ -150,15 +162,23 @@ class Plain(unittest.TestCase):
                 self.train(self.state(network), 1, change)
         with self.assertRaisesRegex(UnsupportedError, "neither the shape of its parameter nor that of a number"):
             self.train(self.state(network, lambda p: torch.optim.Adafactor(p)), 1)
-        with self.assertRaisesRegex(InvalidArgumentError, "copies=-1 is negative"):
-            hvd.elastic.TorchState(build=lambda fresh: {}, copies=-1)
+        cases = [
+            ({"copies": -1}, "copies=-1 is negative"),
+            ({"parity": -4}, "parity=-4 is negative"),
+            ({"parity": 1}, "use copies=1 instead"),
+            ({"parity": 4, "copies": 1}, "copies=1 and parity=4: choose one of them"),
+        ]
+        for given, text in cases:
+            with self.subTest(text), self.assertRaisesRegex(InvalidArgumentError, text):
+                hvd.elastic.TorchState(build=lambda fresh: {}, **given)
         for made, text in (([], "build returned a list"), ({"model": 5}, "build returned model, a int")):
             with self.subTest(text), self.assertRaisesRegex(InvalidArgumentError, text):
                 self.train(hvd.elastic.TorchState(build=lambda fresh: made), 1)
 
     def test_copies_without_a_function(self):
-        """Then it is an attribute like any other."""
+        """Then it is an attribute like any other, and so is parity."""
         self.assertEqual(3, hvd.elastic.TorchState(copies=3).copies)
+        self.assertEqual(4, hvd.elastic.TorchState(parity=4).parity)
         with self.assertRaisesRegex(InvalidArgumentError, "build is a int, not a function"):
             hvd.elastic.TorchState(build=3)
 

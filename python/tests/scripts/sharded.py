@@ -1,7 +1,8 @@
 """Trains a model of which each rank has a part (FSDP2, with AdamW), and says what all ranks together
 have, at each commit and whenever it begins again.
 
-BACKEND is that of torch.distributed whose default group follows the job; COPIES those of each part.
+BACKEND is that of torch.distributed whose default group follows the job; COPIES those of each part, or
+PARITY in place of them.
 DIES="rank,rank@step" has ranks of the first generation kill themselves in a step. STEPS is how many
 are made at least: there are more until WAITS ranks have come. With HSDP four ranks are two replicas of
 two parts each.
@@ -20,7 +21,9 @@ from torch.distributed.tensor import DTensor
 
 import regroup.torch as hvd
 
-BACKEND, COPIES = os.environ.get("BACKEND", "gloo"), int(os.environ.get("COPIES", "1"))
+BACKEND = os.environ.get("BACKEND", "gloo")
+COPIES, PARITY = int(os.environ.get("COPIES", "1")), int(os.environ.get("PARITY", "0"))
+KEPT = {"parity": PARITY} if PARITY else {"copies": COPIES}
 STEPS, WAITS = int(os.environ.get("STEPS", "30")), int(os.environ.get("WAITS", "1"))
 HSDP = "HSDP" in os.environ
 victims, _, moment = os.environ.get("DIES", "@-1").partition("@")
@@ -44,7 +47,7 @@ def build(fresh):
     return {"model": net, "optimizer": torch.optim.AdamW(net.parameters(), lr=0.01)}
 
 
-state = hvd.elastic.TorchState(build=build, copies=COPIES, steps=0)
+state = hvd.elastic.TorchState(build=build, steps=0, **KEPT)
 
 
 def say(what, **values):

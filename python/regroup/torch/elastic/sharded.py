@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -19,12 +19,18 @@ class ShardedParts:
     """The models and optimizers that a function makes anew in each generation, and the memory of this
     rank's parts of them."""
 
-    def __init__(self, build: Build, copies: int):
+    def __init__(self, build: Build, copies: Optional[int] = None, parity: int = 0):
         if not callable(build):
             raise InvalidArgumentError(f"build is a {type(build).__name__}, not a function that makes models and optimizers")
-        if copies < 0:
-            raise InvalidArgumentError(f"copies={copies} is negative")
-        self._build, self.copies = build, copies
+        if copies is None:
+            copies = 0 if parity else 1
+        if copies < 0 or parity < 0:
+            raise InvalidArgumentError(f"copies={copies} is negative" if copies < 0 else f"parity={parity} is negative")
+        if parity == 1:
+            raise InvalidArgumentError("parity=1 is a copy: use copies=1 instead")
+        if copies and parity:
+            raise InvalidArgumentError(f"copies={copies} and parity={parity}: choose one of them")
+        self._build, self.copies, self.parity = build, copies, parity
         self.made: Dict[str, Any] = {}
         self._parts: List[Part] = []  # of models
         self._states: Dict[str, Dict[str, Dict[str, StatePart]]] = {}  # by optimizer, parameter and key

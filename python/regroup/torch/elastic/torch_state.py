@@ -81,7 +81,8 @@ class TorchState(ObjectState):
     and others, are filled from the last commit, whichever ranks have had which parts. fresh is True
     until there is a commit of a step: what build puts into them may count. ``copies`` other ranks,
     one if it is not given, keep a copy of each part, on other nodes if there are some: so many ranks
-    may be lost at once.
+    may be lost at once. With ``parity=k`` instead, groups of k+1 ranks keep parity for each other, in
+    1/k of the memory of a copy: one rank of each may be lost.
     """
 
     def __init__(
@@ -91,12 +92,13 @@ class TorchState(ObjectState):
         build: Optional[Build] = None,
         copies: Optional[int] = None,
         commit_mode: Optional[str] = None,
+        parity: Optional[int] = None,
         **kwargs: Any,
     ):
-        if build is None and copies is not None:
-            kwargs["copies"] = copies  # an attribute like any other
+        if build is None:  # they are attributes like any other
+            kwargs.update({name: n for name, n in (("copies", copies), ("parity", parity)) if n is not None})
         self.__dict__["_handlers"] = {}
-        self.__dict__["_sharded"] = None if build is None else ShardedParts(build, 1 if copies is None else copies)
+        self.__dict__["_sharded"] = None if build is None else ShardedParts(build, copies, parity or 0)
         self.__dict__["_live"] = LiveCommits(commit_mode)
         self.__dict__["_engine_handlers"] = {}  # others use their own handler in elastic.run too
         given = {"model": model, "optimizer": optimizer, **kwargs}
@@ -218,7 +220,7 @@ class TorchState(ObjectState):
 
     def _register(self, training: Training) -> None:
         if self._sharded is not None:
-            training.sharded(self._sharded.copies)
+            training.sharded(self._sharded.copies, self._sharded.parity)
         for engine_handler in self._engine_handlers.values():
             engine_handler.register(training)
         for name, handler in self._handlers.items():
