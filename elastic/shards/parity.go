@@ -87,6 +87,17 @@ func (s *State) protect(ctx context.Context, c *collective.Communicator, g *grou
 	})
 }
 
+// dropIncomplete forgets parity that was not completed. The others may have theirs, and need what
+// this member has of the commit.
+func (s *State) dropIncomplete() {
+	for _, p := range s.protections {
+		if !p.kept && p.parity != nil {
+			s.free = append(s.free, p.parity)
+			p.parity = nil
+		}
+	}
+}
+
 // source is a member that sends so many bytes.
 type source struct{ rank, bytes int }
 

@@ -48,6 +48,7 @@ func (s *State) Settle() error {
 	k.wait.Wait()
 	s.copying = nil
 	s.sets = append(s.sets, k.kept...)
+	s.dropIncomplete()
 	return k.err
 }
 

@@ -131,7 +131,9 @@ func (s *State) drop(useless func(Commit) bool) {
 		if !useless(p.commit) {
 			return false
 		}
-		s.free = append(s.free, p.parity)
+		if p.parity != nil {
+			s.free = append(s.free, p.parity)
+		}
 		return true
 	})
 }

@@ -1,6 +1,6 @@
 """How long a job with a sharded model stands still when a worker dies: FSDP2 and AdamW.
 
-    python bench/sharded.py [--mib 256] [--kills 3]
+    python bench/sharded.py [--mib 256] [--kills 3] [--copies 1 | --parity 3]
 
 Four workers train a model of so many MiB of parameters; one is killed, again and again. Prints, for
 each kill, the time to the next step of the last survivor, what of it is the copy of the state, how
@@ -51,7 +51,9 @@ def worker() -> None:
                 torch.nn.init.normal_(p.to_local(), std=0.02)
         return {"model": net, "optimizer": torch.optim.AdamW(net.parameters(), lr=1e-4)}
 
-    state = hvd.elastic.TorchState(build=build, copies=int(os.environ["COPIES"]), steps=0)
+    copies, parity = int(os.environ["COPIES"]), int(os.environ["PARITY"])
+    kept = {"parity": parity} if parity else {"copies": copies}
+    state = hvd.elastic.TorchState(build=build, steps=0, **kept)
 
     def say(what, **values):
         print(what, f"at={time.time():.6f}", *(f"{k}={v}" for k, v in values.items()), flush=True)
@@ -114,11 +116,12 @@ def main() -> None:
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cuda: all workers use one GPU")
+    parser.add_argument("--parity", type=int, default=0, help="in place of copies")
     args = parser.parse_args()
     stop = f"/tmp/sharded-{os.getpid()}"
     env = {
         **{"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies)},
-        **{"WORKER": "1", "REGROUP_LOG_LEVEL": "info", "DEVICE": args.device},
+        **{"PARITY": str(args.parity), "WORKER": "1", "REGROUP_LOG_LEVEL": "info", "DEVICE": args.device},
     }
     most = int(args.workers.split(":")[1])
     run = ["--recovery", "in-process", "--hang", "10m", "--max-restarts", str(args.kills + 10)]
