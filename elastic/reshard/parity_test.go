@@ -131,168 +131,183 @@ func xor(into, b []byte) []byte {
 	return into
 }
 
-// TestParityRebuildsWhatIsLost tries all losses of worlds of up to 7 members: what RedundancyWith
-// claims is true before and after each, what is rebuilt is equal to the bit, and one loss in each
-// group is survived, while a second one in a group that has parts is not.
-func TestParityRebuildsWhatIsLost(t *testing.T) {
-	tensors := []Tensor{
+// protected is a world whose members keep parity.
+type protected struct {
+	tensors []Tensor
+	truth   [][]byte  // the content of each
+	has     [][]Piece // by member
+	groups  []Group
+	parity  map[[2]int][]byte // by group and position
+}
+
+func newProtected(n, k int) *protected {
+	w := &protected{parity: map[[2]int][]byte{}, tensors: []Tensor{
 		{Name: "w", Width: 4, Shape: []int{23, 3}},
 		{Name: "b", Width: 2, Shape: []int{5}},
 		{Name: "bits", Width: 1, Shape: []int{16, 2, 5}},
 		{Name: "step", Width: 8},
+	}}
+	w.truth = randomContent(w.tensors)
+	w.has = dealt(w.tensors[:3], n)
+	for m := range w.has {
+		w.has[m] = append(w.has[m], Piece{Tensor: 3, Box: Whole(nil)}) // all have this one
 	}
-	truth := randomContent(tensors)
-	for n := 1; n <= 7; n++ {
-		for k := 1; k <= n+1; k++ {
-			has := dealt(tensors[:3], n)
-			for m := range has {
-				has[m] = append(has[m], Piece{Tensor: 3, Box: Whole(nil)}) // all have this one
+	alone := Rare(w.tensors, w.has, 1)
+	for i, members := range Groups(make([]string, n), k) {
+		g := Group{Members: members, Kept: slices.Repeat([]bool{true}, len(members))}
+		for of, m := range members {
+			g.Pieces = append(g.Pieces, alone[m])
+			if len(members) == 1 {
+				continue
 			}
-			alone := Rare(tensors, has, 1)
-			members := Groups(make([]string, n), k)
-			in := map[int]int{} // the group of a member
-			parity := map[[2]int][]byte{}
-			var kept, copied int
-			for i, g := range members {
-				for of, m := range g {
-					in[m] = i
-					copied += len(pack(tensors, truth, alone[m]))
-					if len(g) == 1 {
-						continue
-					}
-					for stripe, p := range Stripes(tensors, alone[m], len(g)-1) {
-						keeper := stripe
-						if keeper >= of {
-							keeper++
-						}
-						parity[[2]int{i, keeper}] = xor(parity[[2]int{i, keeper}], pack(tensors, truth, p))
-					}
-				}
-			}
-			for _, p := range parity {
-				kept += len(p)
-			}
-			longest := 0
-			for _, p := range alone {
-				longest = max(longest, len(pack(tensors, truth, p)))
-			}
-			if n > k && kept > n*(longest/k+4) {
-				t.Fatalf("%d members, parity of %d: %d bytes are kept of %d, at most %d by one", n, k, kept, copied, longest)
-			}
-			for lost := range 1 << n {
-				what := fmt.Sprintf("%d members, parity of %d, %b lost", n, k, lost)
-				present := func(m int) bool { return lost>>m&1 == 0 }
-				left := slices.Clone(has)
-				perGroup := make([]int, len(members))
-				groups := make([]Group, len(members))
-				for i, g := range members {
-					for _, m := range g {
-						at := m
-						if !present(m) {
-							perGroup[i]++
-							at, left[m] = -1, nil
-						}
-						groups[i].Members = append(groups[i].Members, at)
-						groups[i].Pieces = append(groups[i].Pieces, alone[m])
-						groups[i].Kept = append(groups[i].Kept, true)
-					}
-				}
-				if lost == 1<<n-1 {
-					continue
-				}
-				left = rebuildAll(t, what, tensors, truth, left, groups, parity)
-				whole := len(Missing(tensors, left)) == 0
-				if survived := slices.Max(perGroup) <= 1; n > 1 && survived && !whole {
-					t.Fatalf("%s: %d in each group, and parts are missing", what, perGroup)
-				}
-				if most := slices.Max(perGroup); most > 1 && whole && needed(alone, members, lost) {
-					t.Fatalf("%s: %d in each group, and nothing is missing", what, perGroup)
-				}
-				claim := RedundancyWith(tensors, left, groups)
-				if lost == 0 && claim != min(1, n-1) {
-					t.Fatalf("%s: %d are survived", what, claim)
-				}
-				if !whole {
-					if claim != -1 {
-						t.Fatalf("%s: parts are missing, and %d losses more are survived", what, claim)
-					}
-					continue
-				}
-				if claim != checkOneMore(t, what, tensors, truth, left, groups, parity) {
-					t.Fatalf("%s: %d losses more are said to be survived", what, claim)
+			for keeper := range members {
+				if keeper != of {
+					stripe := Stripes(w.tensors, alone[m], len(members)-1)[StripeFor(of, keeper)]
+					w.parity[[2]int{i, keeper}] = xor(w.parity[[2]int{i, keeper}], pack(w.tensors, w.truth, stripe))
 				}
 			}
 		}
+		w.groups = append(w.groups, g)
 	}
+	return w
 }
 
-// needed reports whether a group with several losses has lost a part that only it protected.
-func needed(alone [][]Piece, groups [][]int, lost int) bool {
-	for _, g := range groups {
-		gone, parts := 0, 0
-		for _, m := range g {
-			if lost>>m&1 == 1 {
-				gone++
-				parts += len(alone[m])
+// without returns the world without some members: bit m of lost is set for member m.
+func (w *protected) without(lost int) *protected {
+	left := *w
+	left.has, left.groups = slices.Clone(w.has), slices.Clone(w.groups)
+	for i := range left.groups {
+		g := &left.groups[i]
+		g.Members = slices.Clone(g.Members)
+		for at, m := range g.Members {
+			if m >= 0 && lost>>m&1 == 1 {
+				left.has[m], g.Members[at] = nil, -1
 			}
 		}
-		if gone > 1 && parts > 0 {
-			return true
-		}
 	}
-	return false
+	return &left
 }
 
-// rebuildAll rebuilds what can be, compares it with the truth, and returns what the members have
+// rebuild rebuilds what can be, compares it with the truth, and reports whether nothing is missing
 // then.
-func rebuildAll(t *testing.T, what string, tensors []Tensor, truth [][]byte, has [][]Piece, groups []Group, parity map[[2]int][]byte) [][]Piece {
-	has = slices.Clone(has)
-	for i, g := range groups {
+func (w *protected) rebuild(t *testing.T, what string) bool {
+	for i, g := range w.groups {
 		for lost, m := range g.Members {
 			if m >= 0 {
 				continue
 			}
-			for keeper, pieces := range g.Rebuilt(tensors, lost) {
+			for keeper, pieces := range g.Rebuilt(w.tensors, lost) {
 				if len(pieces) == 0 {
 					continue
 				}
-				got := slices.Clone(parity[[2]int{i, keeper}])
-				for of := range g.Members {
-					if of == keeper || of == lost || g.Members[of] < 0 {
-						continue
+				got := slices.Clone(w.parity[[2]int{i, keeper}])
+				for of, m := range g.Members {
+					if of != keeper && m >= 0 {
+						stripe := Stripes(w.tensors, g.Pieces[of], len(g.Members)-1)[StripeFor(of, keeper)]
+						got = xor(got, pack(w.tensors, w.truth, stripe))
 					}
-					got = xor(got, pack(tensors, truth, Stripes(tensors, g.Pieces[of], len(g.Members)-1)[StripeFor(of, keeper)]))
 				}
-				if want := pack(tensors, truth, pieces); !bytes.Equal(got[:len(want)], want) {
+				if want := pack(w.tensors, w.truth, pieces); !bytes.Equal(got[:len(want)], want) {
 					t.Fatalf("%s: what position %d of group %d rebuilds of %d differs", what, keeper, i, lost)
 				}
 				at := g.Members[keeper]
-				has[at] = append(slices.Clone(has[at]), pieces...)
+				w.has[at] = slices.Concat(w.has[at], pieces)
 			}
 		}
 	}
-	return has
+	return len(Missing(w.tensors, w.has)) == 0
 }
 
-// checkOneMore returns 1 if each single loss more is survived.
-func checkOneMore(t *testing.T, what string, tensors []Tensor, truth [][]byte, has [][]Piece, groups []Group, parity map[[2]int][]byte) int {
-	for m := range has {
-		if has[m] == nil {
-			continue
-		}
-		left := slices.Clone(has)
-		left[m] = nil
-		fewer := make([]Group, len(groups))
-		for i, g := range groups {
-			fewer[i] = Group{Members: slices.Clone(g.Members), Pieces: g.Pieces, Kept: g.Kept}
-			if at := slices.Index(g.Members, m); at >= 0 {
-				fewer[i].Members[at] = -1
-			}
-		}
-		left = rebuildAll(t, what, tensors, truth, left, fewer, parity)
-		if len(Missing(tensors, left)) > 0 {
-			return 0
+// survivesOne reports whether each single loss is survived.
+func (w *protected) survivesOne(t *testing.T, what string) bool {
+	for m := range w.has {
+		if w.has[m] != nil && !w.without(1<<m).rebuild(t, what) {
+			return false
 		}
 	}
-	return 1
+	return true
+}
+
+// TestParityRebuildsWhatIsLost tries all losses of worlds of up to 7 members: what RedundancyWith
+// claims is true before and after each, what is rebuilt is equal to the bit, and one loss in each
+// group is survived, while a second one in a group that has parts is not.
+func TestParityRebuildsWhatIsLost(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		for k := 1; k <= n+1; k++ {
+			all := newProtected(n, k)
+			for lost := range 1<<n - 1 {
+				what := fmt.Sprintf("%d members, parity of %d, %b lost", n, k, lost)
+				most, parts := 0, false // the losses of a group; whether one with several had parts
+				for _, g := range all.groups {
+					gone, had := 0, 0
+					for at, m := range g.Members {
+						if lost>>m&1 == 1 {
+							gone, had = gone+1, had+len(g.Pieces[at])
+						}
+					}
+					most, parts = max(most, gone), parts || gone > 1 && had > 0
+				}
+				left := all.without(lost)
+				whole := left.rebuild(t, what)
+				switch {
+				case n > 1 && most <= 1 && !whole:
+					t.Fatalf("%s: parts are missing", what)
+				case parts && whole:
+					t.Fatalf("%s: nothing is missing", what)
+				}
+				want := -1
+				if whole {
+					want = 0
+					if left.survivesOne(t, what) {
+						want = 1
+					}
+				}
+				if got := RedundancyWith(left.tensors, left.has, left.groups); got != want || lost == 0 && got != min(1, n-1) {
+					t.Fatalf("%s: %d losses more are said to be survived, and %d are", what, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestParityThatIsNotComplete: what a member has not received yet rebuilds nothing.
+func TestParityThatIsNotComplete(t *testing.T) {
+	for n := 2; n <= 6; n++ {
+		for kept := range 1 << n {
+			what := fmt.Sprintf("%d members, complete with %b", n, kept)
+			w := newProtected(n, 2)
+			for _, g := range w.groups {
+				for at, m := range g.Members {
+					g.Kept[at] = kept>>m&1 == 1
+				}
+			}
+			want := 0
+			if w.survivesOne(t, what) {
+				want = 1
+			}
+			if got := RedundancyWith(w.tensors, w.has, w.groups); got != want || (got == 1) != (kept == 1<<n-1) {
+				t.Fatalf("%s: %d losses are said to be survived, and %d are", what, got, want)
+			}
+		}
+	}
+}
+
+// TestParityIsAPartOfACopy counts its bytes: a k-th of the longest parts, and an element.
+func TestParityIsAPartOfACopy(t *testing.T) {
+	for n := 2; n <= 40; n++ {
+		for k := 1; k < n; k++ {
+			w := newProtected(n, k)
+			longest := 0
+			for _, g := range w.groups {
+				for _, p := range g.Pieces {
+					longest = max(longest, len(pack(w.tensors, w.truth, p)))
+				}
+			}
+			for at, p := range w.parity {
+				if len(p) > longest/k+4 {
+					t.Fatalf("%d members, parity of %d: %v keeps %d bytes, the longest parts have %d", n, k, at, len(p), longest)
+				}
+			}
+		}
+	}
 }
