@@ -236,21 +236,29 @@ func surviveALoss(t *testing.T, kept shards.Options, world, victim, every int) {
 	}
 }
 
-// TestPlannedChangesRedoNoStep: workers come and go at commits, also where nobody keeps copies.
+// TestPlannedChangesRedoNoStep: workers come and go at commits, also several at once, and where
+// nobody keeps copies.
 func TestPlannedChangesRedoNoStep(t *testing.T) {
 	for _, kept := range []shards.Options{{}, {Copies: 1}, {Copies: 2}, {Parity: 2}, {Parity: 4}} {
-		t.Run(kept.String(), func(t *testing.T) { comeAndGo(t, kept) })
+		for _, leavers := range [][]string{{"w2"}, {"w1", "w2"}, {"w2", "w3"}} {
+			t.Run(fmt.Sprint(kept, leavers), func(t *testing.T) { comeAndGo(t, kept, leavers) })
+		}
 	}
 }
 
-func comeAndGo(t *testing.T, kept shards.Options) {
+func comeAndGo(t *testing.T, kept shards.Options, leavers []string) {
 	j := newShardedJob(t, 4, kept)
 	var leave, enter sync.Once
 	j.onStep = func(_ string, s *Session) {
 		switch {
 		case s.Generation == 1 && s.Step() == 7:
 			leave.Do(func() {
-				j.hub.Update(func() { j.hub.Removed["w2"], j.hub.Planned = true, true })
+				j.hub.Update(func() {
+					j.hub.Planned = true
+					for _, name := range leavers {
+						j.hub.Removed[name] = true
+					}
+				})
 				awaitChange(t, s)
 			})
 		case s.Generation == 2 && s.Step() == 12:
@@ -263,8 +271,13 @@ func comeAndGo(t *testing.T, kept shards.Options) {
 	for i := range 4 {
 		j.start(fmt.Sprint("w", i))
 	}
-	if done := j.finish(); done != 4 || !errors.Is(j.errs["w2"], ErrRemoved) {
+	if done := j.finish(); done != 5-len(leavers) {
 		t.Errorf("%d are done: %v", done, j.errs)
+	}
+	for _, name := range leavers {
+		if !errors.Is(j.errs[name], ErrRemoved) {
+			t.Errorf("%s: %v", name, j.errs[name])
+		}
 	}
 	for step := uint64(1); step <= j.steps; step++ {
 		if j.stepped[step] != 1 {

@@ -44,6 +44,23 @@ func Holders(nodes []string, copies int) [][]int {
 	return holders
 }
 
+// Opposite is Holders for members that leave as planned, who are often neighbours: the last ones of
+// a smaller job, or those of a node. Of copies and parts in the order of the nodes any run of
+// members may leave that is not longer than copies/(copies+1) of all.
+//
+//	four members, one copy:    member 0 → 2, 1 → 3, 2 → 0, 3 → 1
+func Opposite(nodes []string, copies int) [][]int {
+	n, order := len(nodes), byNode(nodes)
+	holders := make([][]int, n)
+	copies = min(copies, n-1)
+	for i, m := range order {
+		for k := 1; k <= copies; k++ {
+			holders[m] = append(holders[m], order[(i+k*n/(copies+1))%n])
+		}
+	}
+	return holders
+}
+
 // Redundancy is the number of members that may be lost, whichever they are, so that the others
 // still have all of the tensors: one less than the number of members that have the part which the
 // fewest have. It is -1 if nobody has some part.

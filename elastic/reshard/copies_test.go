@@ -62,6 +62,33 @@ func checkHolders(t *testing.T, nodes []string, copies int) {
 	}
 }
 
+// TestNeighboursMayLeave tries all runs of members, also across the last one, in all worlds of up
+// to 12.
+func TestNeighboursMayLeave(t *testing.T) {
+	for n := 1; n <= 12; n++ {
+		for copies := range n {
+			nodes := make([]string, n)
+			for m := range nodes {
+				nodes[m] = fmt.Sprint(m / 3)
+			}
+			holders := Opposite(nodes, copies)
+			for m, list := range holders {
+				if apart := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(list), m)))); len(apart) != copies+1 {
+					t.Fatalf("%d members, %d copies: %d has %v", n, copies, m, list)
+				}
+			}
+			for first := range n {
+				leaves := func(m int) bool { return (m-first+n)%n < n*copies/(copies+1) }
+				for m, list := range holders {
+					if leaves(m) && !slices.ContainsFunc(list, func(h int) bool { return !leaves(h) }) {
+						t.Fatalf("%d members, %d copies: from %d on some leave, and of %d only they have parts: %v", n, copies, first, m, list)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestTheClaimOfLossesIsTrue tries all losses of small worlds: as many as Redundancy says leave all
 // of the state, whichever they are, and one more may not.
 func TestTheClaimOfLossesIsTrue(t *testing.T) {
