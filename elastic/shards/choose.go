@@ -114,7 +114,7 @@ func (o *offer) number(parts []part) []reshard.Piece {
 // those of which this member has what is not sharded. found is false if nobody has a commit. The
 // error is ErrNotWhole if there are commits, and none is whole.
 func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits []Commit) (chosen Commit, found bool, err error) {
-	s.parts, s.named, s.offers = nil, map[string][]int{}, nil
+	s.parts, s.named, s.offers, s.received = nil, map[string][]int{}, nil, 0
 	offers, err := gather(ctx, c, s.offer(commits))
 	if err != nil {
 		return chosen, false, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ type world struct {
 	content    [][]byte // of each tensor, now
 	members    []*worker
 	generation uint64
+	received   atomic.Uint64 // bytes, in all generations
 }
 
 type worker struct {
@@ -138,9 +140,11 @@ func (w *world) begin(then func(ctx context.Context, c *collective.Communicator,
 				return err
 			}
 		}
-		if _, err := m.state.Sync(ctx, c, commit, found, fmt.Sprint(c.Rank())); err != nil {
+		n, err := m.state.Sync(ctx, c, commit, found, fmt.Sprint(c.Rank()))
+		if err != nil {
 			return err
 		}
+		w.received.Add(n)
 		if c.Rank() == 0 {
 			chosen = commit
 		}
@@ -250,6 +254,10 @@ func TestStripesThatAreSentInSeveralMessages(t *testing.T) {
 	w.members = w.members[:2]
 	w.begin(func(context.Context, *collective.Communicator, *worker) {})
 	w.check("two of three members")
+	// A third of the rows is rebuilt, each from one other stripe, and as many change their rank.
+	if got, want := w.received.Load(), uint64(2*len(w.content[0])/3); got < want-want/100 || got > want+want/100 {
+		t.Errorf("%d bytes were received, want %d", got, want)
+	}
 	w.members = w.members[1:]
 	w.begin(func(context.Context, *collective.Communicator, *worker) {})
 	w.check("one of three members")

@@ -231,6 +231,7 @@ func (s *State) rebuild(ctx context.Context, c *collective.Communicator, t *tabl
 			if of != r.lost && of != r.keeper && m >= 0 {
 				from, end := p.stripe(of, r.keeper)
 				sources = append(sources, source{m, min(end-from, size)})
+				s.received += uint64(min(end-from, size))
 			}
 		}
 		recv = append(recv, func() error { return recvXOR(ctx, c, sources, x.data) })

@@ -63,6 +63,7 @@ type State struct {
 	group       *group        // after a Sync, with Options.Parity: who keeps parity with this member
 	protections []*protection // of commits
 	survives    int           // see Survives
+	received    uint64        // bytes, to rebuild what was lost, by Choose
 }
 
 // agreement is what the members know of each other after a Sync.

@@ -22,8 +22,8 @@ type need struct {
 
 // Sync fills the memory that was registered with the commit that was chosen. Without one the memory
 // is an initial state: an element that several members have becomes that of the lowest rank. It
-// returns the number of bytes that this member received. node tells the members of one machine
-// apart from others.
+// returns the number of bytes that this member received, in Choose as well. node tells the members
+// of one machine apart from others.
 //
 // The sets of commits stay as they are if there is an error, so nothing is lost; what is in the
 // memory is undefined then.
@@ -50,6 +50,7 @@ func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Com
 	if received, err = x.run(ctx, moves); err != nil {
 		return received, err
 	}
+	received += s.received
 	// Nobody trains before all members are known to have the state.
 	if err := c.Barrier(ctx); err != nil {
 		return received, err
