@@ -19,13 +19,15 @@ import (
 // shardedJob trains a state of which each rank has rows. A step mixes the sum of all elements into
 // each of them, so that a wrong one anywhere changes all.
 type shardedJob struct {
-	t       *testing.T
-	hub     *elastictest.Hub
-	kept    shards.Options
-	every   int // steps between commits
-	steps   uint64
-	onStep  func(name string, s *Session)
-	running sync.WaitGroup
+	t      *testing.T
+	hub    *elastictest.Hub
+	kept   shards.Options
+	every  int // steps between commits
+	steps  uint64
+	onStep func(name string, s *Session)
+	// onArrange is called when a worker makes its parts.
+	onArrange func(name string, s *Session)
+	running   sync.WaitGroup
 
 	mu      sync.Mutex
 	errs    map[string]error
@@ -64,7 +66,12 @@ func (j *shardedJob) start(name string) {
 	state := NewState(nil)
 	ctx, transport := j.hub.Start(j.t, name)
 	p := &shardedPart{}
-	arrange := func(_ context.Context, s *Session) error { return p.arrange(s) }
+	arrange := func(_ context.Context, s *Session) error {
+		if j.onArrange != nil {
+			j.onArrange(name, s)
+		}
+		return p.arrange(s)
+	}
 	state.SetSharding(Sharding{Arrange: arrange, Copies: j.kept.Copies, Parity: j.kept.Parity})
 	j.running.Go(func() {
 		o := Options{Job: "j", Socket: j.hub.Socket, Token: name, Transport: transport}
@@ -137,7 +144,7 @@ func (j *shardedJob) train(ctx context.Context, name string, s *Session, p *shar
 			}
 			p.columns[i]++
 		}
-		if p.whole[0]++; int(p.whole[0]) != int(s.Step())+1 {
+		if p.whole[0]++; p.whole[0] != byte(s.Step()+1) {
 			return fmt.Errorf("rank %d at step %d: what all ranks have is %d", s.Rank, s.Step(), p.whole[0])
 		}
 		if err := s.Consume(ctx, s.Next(0)); err != nil {
@@ -162,6 +169,14 @@ func (j *shardedJob) train(ctx context.Context, name string, s *Session, p *shar
 func (j *shardedJob) finish() int {
 	j.t.Helper()
 	j.running.Wait()
+	for name, err := range j.errs {
+		if err != nil && !errors.Is(err, elastictest.ErrKilled) && !errors.Is(err, ErrUnfinished) {
+			j.t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(j.results) == 0 {
+		return 0
+	}
 	want := make([]int64, shardedRows*shardedColumns)
 	for i := range want {
 		want[i] = int64(i)
@@ -186,11 +201,6 @@ func (j *shardedJob) finish() int {
 	if len(found) != len(want) {
 		j.t.Errorf("%d of %d elements are with those who are done: %v", len(found), len(want), j.errs)
 	}
-	for name, err := range j.errs {
-		if err != nil && !errors.Is(err, elastictest.ErrKilled) && !errors.Is(err, ErrUnfinished) {
-			j.t.Errorf("%s: %v", name, err)
-		}
-	}
 	return len(j.results)
 }
 
@@ -212,6 +222,23 @@ func TestAShardedStateSurvivesALoss(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestALossBeforeThereIsAState kills one that makes its first parts: nothing is lost, and the
+// others begin with parts of their own.
+func TestALossBeforeThereIsAState(t *testing.T) {
+	j := newShardedJob(t, 3, shards.Options{Copies: 1})
+	j.onArrange = func(name string, s *Session) {
+		if s.Generation == 1 && s.Rank == 1 {
+			j.hub.Kill(name)
+		}
+	}
+	for i := range 3 {
+		j.start(fmt.Sprint("w", i))
+	}
+	if done := j.finish(); done != 2 {
+		t.Errorf("%d are done: %v", done, j.errs)
 	}
 }
 

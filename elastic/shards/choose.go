@@ -143,6 +143,9 @@ func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits 
 	var notWhole error
 	least := math.MaxInt
 	for _, candidate := range candidates {
+		if !slices.ContainsFunc(offers, func(o offer) bool { return o.has(candidate) }) {
+			continue // an initial state whose parts nobody has filled yet
+		}
 		rebuilt, available := planRebuild(t, groups[candidate], has(t, offers, candidate))
 		missing := reshard.Missing(t.tensors, available)
 		if len(missing) == 0 {
@@ -162,6 +165,11 @@ func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits 
 		s.offers = offers
 	}
 	return chosen, false, notWhole
+}
+
+// has reports whether the member has parts of a commit.
+func (o offer) has(c Commit) bool {
+	return slices.ContainsFunc(o.Sets, func(x offeredSet) bool { return x.Commit == c })
 }
 
 // has is what the members have of a commit, by rank.
