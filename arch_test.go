@@ -138,10 +138,11 @@ var layers = []layer{
 	{"elastic", []string{"collective/...", "elastic/checkpoint", "elastic/internal/...", "elastic/reshard", "elastic/samples", "elastic/shards", "elastic/statesync", "internal/wait", "internal/workerprotocol"}, nil, nil, "a worker has no NATS credentials"},
 	{"elastic/samples", []string{"internal/workerprotocol"}, nil, append([]string{"encoding/json"}, pureStd...), "every rank computes the same order"},
 	{"elastic/reshard", nil, nil, pureStd, "every member computes the same plan"},
-	{"elastic/shards", []string{"collective", "elastic/reshard", "elastic/statesync"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
+	{"elastic/shards", []string{"collective", "elastic/checkpoint", "elastic/reshard", "elastic/statesync"}, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it moves state that it does not understand"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "internal/wait"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
+	{"elastic/internal/checkpointwriter", []string{"collective", "elastic/checkpoint", "elastic/internal/agentclient", "elastic/shards", "elastic/statesync"}, nil, nil, "it writes what package elastic has committed"},
 	{"elastic/internal/...", []string{"collective", "elastic/checkpoint", "elastic/samples", "internal/wait", "internal/workerprotocol"}, nil, nil, "package elastic is built of it"},
-	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it is about files only"},
+	{"elastic/checkpoint", []string{"elastic/reshard"}, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it is about files only"},
 	{"elastic/elastictest", []string{"collective/inproc", "internal/workerprotocol"}, nil, nil, "tests of elastic itself import it"},
 	{"examples/...", []string{"collective/...", "elastic", "elastic/samples", "examples/..."}, nil, nil, "people copy it"},
 }
@@ -153,7 +154,7 @@ var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/server", "jetstream/shares",
 	"agent", "agent/capture", "agent/logs", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/internal/tagged", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/gpu", "collective/nccl", "collective/nccl/nccltest",
-	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/shards", "elastic/statesync", "elastic/internal/agentclient",
+	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/shards", "elastic/statesync", "elastic/internal/agentclient", "elastic/internal/checkpointwriter",
 	"elastic/elastictest", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve",
 	"cmd/regroup/internal/boot", "services/cluster", "services/cluster/clustertest", "internal/wait", "e2e/...",
 }

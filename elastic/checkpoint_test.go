@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/internal/checkpointwriter"
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
@@ -170,7 +171,10 @@ func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := &heldDisk{folder, make(chan checkpoint.Name, 100), make(chan struct{}, 1)}
-	w := newCheckpointWriter(t.Context(), held, Checkpoint{Every: time.Nanosecond}, s, slog.New(slog.DiscardHandler))
+	w := checkpointwriter.New(t.Context(), checkpointwriter.Options{
+		Dir: held, Every: time.Nanosecond, Store: s.replica.Store(), Run: runOf, Log: slog.New(slog.DiscardHandler),
+	})
+	w.Describe(s.layout().String(), s.replica.Tensors.All())
 	commit := func() {
 		s.step++
 		for i := range tensor {
@@ -179,7 +183,7 @@ func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 		if err := s.save(1, true); err != nil {
 			t.Fatal(err)
 		}
-		w.committed(false)
+		w.Committed(false)
 	}
 	var want []checkpoint.Name
 	asked := func() {
@@ -198,10 +202,10 @@ func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 			commit()
 		}
 		held.let <- struct{}{}
-		w.tasks.Wait()
+		w.Wait()
 	}
 	close(held.let)
-	w.flush()
+	w.Flush(true)
 	asked()
 	for i, step := range []uint64{1, 5, 9, 13, 17, 20} {
 		if want[i].Step != step {

@@ -69,7 +69,7 @@ func (s *Session) CheckUpdates(ctx context.Context) error {
 }
 
 // Commit makes the current state one to which all ranks can return. All ranks must call it at the
-// same step. It costs an allreduce of 48 bytes and one copy of the tensors. If it returns
+// same step. It costs an allreduce of 48 bytes, or 88, and one copy of the tensors. If it returns
 // ErrPlannedChange or ErrStopped it has committed.
 func (s *Session) Commit(ctx context.Context) error { return s.commitOr(ctx, false) }
 
@@ -147,12 +147,15 @@ func (s *Session) commit(ctx context.Context, final, live bool) (update int64, e
 	if final {
 		last = 1
 	}
-	if !live || s.state.shards != nil || s.state.replica.CopyDue() || s.writer.due() {
+	if !live || s.state.shards != nil || s.state.replica.CopyDue() || s.writer.Due() {
 		copied = 1
 	}
 	mine := max(s.updates.pending(), s.agreed)
-	v := [6]int64{mine, step, -step, last, -last, copied}
-	if err := collective.Allreduce(ctx, s.comm, v[:], collective.Max); err != nil {
+	v := []int64{mine, step, -step, last, -last, copied}
+	if s.state.shards != nil {
+		v = append(v, s.writer.Propose(s.Rank, final).Values()...)
+	}
+	if err := collective.Allreduce(ctx, s.comm, v, collective.Max); err != nil {
 		return 0, err
 	}
 	if v[1] != -v[2] || v[3] != -v[4] {
@@ -164,7 +167,7 @@ func (s *Session) commit(ctx context.Context, final, live bool) (update int64, e
 	if err := s.state.save(s.Generation, v[5] > 0 || v[0] != updateNone); err != nil {
 		return 0, err
 	}
-	if err := s.saveShards(ctx, final, v[0]); err != nil {
+	if err := s.saveShards(ctx, final, v); err != nil {
 		return 0, err
 	}
 	s.parting, s.merged = v[0] == updatePlanned, false
@@ -178,7 +181,9 @@ func (s *Session) commit(ctx context.Context, final, live bool) (update int64, e
 		}
 	}
 	if s.Rank == 0 {
-		s.writer.committed(v[0] == updatePreempted)
+		if s.state.shards == nil {
+			s.writer.Committed(v[0] == updatePreempted)
+		}
 		s.reporter.Commit(&workerprotocol.CommitReport{Commit: s.state.Committed(), Ledger: s.state.Ledger()})
 	}
 	return v[0], nil

@@ -32,8 +32,8 @@
 // and the ledger of consumed samples as one unit; commits are ordered by (generation, step) and
 // identified by a hash. At the start of a generation the newest commit that any member has wins,
 // and the members that lack it receive it, in chunks from several holders (package statesync). With
-// Options.Checkpoint commits are written to disk too, in case no member is left that has one
-// (package checkpoint).
+// Options.Checkpoint commits are written to disk too, in case no member is left that has one, or
+// the members have lost parts of a state that is sharded (package checkpoint).
 //
 // A step takes the same samples at every world size: Session.Next deals them evenly,
 // Session.NextMicro in micro-batches of one size, and each sample has the same weight.

@@ -124,13 +124,14 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 		return o.after(previous), fatal
 	}
 	r.lastComm = s.comm
+	before := r.state.step
 	received, preparedAt, err := r.syncState(ctx, building, a, s)
 	if err == nil {
 		s.Stage = Training
 		r.serveState(a)
 		s.began = time.Now()
 		s.first = &workerprotocol.FirstStep{
-			Survivor: previous.ending != "", Lost: previous.lostSteps, RejoinMS: agentclient.Milliseconds(preparedAt.Sub(joinedAt)),
+			Survivor: previous.ending != "", Lost: previous.lostSteps + before - min(before, r.state.step), RejoinMS: agentclient.Milliseconds(preparedAt.Sub(joinedAt)),
 			SyncMS: agentclient.Milliseconds(s.began.Sub(preparedAt)), SyncBytes: received, Checkpoint: r.state.resumed(),
 		}
 		if !previous.failedAt.IsZero() {
@@ -199,11 +200,8 @@ func (r *runner) syncState(ctx, building context.Context, a workerprotocol.Assig
 		}
 		if !r.described {
 			r.described = true
-			r.writer.describe(r.state)
+			r.describe()
 		}
-	}
-	if err := r.refuseCheckpoints(); err != nil {
-		return 0, preparedAt, err
 	}
 	preparedAt = time.Now()
 	r.finishPrefetch(building)
@@ -211,7 +209,7 @@ func (r *runner) syncState(ctx, building context.Context, a workerprotocol.Assig
 		received, err = r.state.sync(ctx, s.comm, a.Generation)
 		return received, preparedAt, err
 	}
-	chosen, found, err := s.chooseCommit(ctx)
+	chosen, found, err := r.chooseCommit(ctx, s)
 	if err != nil {
 		return 0, preparedAt, err
 	}
@@ -239,9 +237,7 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 	if _, err := s.commit(ctx, true, false); err != nil {
 		return err
 	}
-	if s.Rank == 0 && !r.options.Checkpoint.OfJob {
-		r.writer.flush()
-	}
+	r.flush(s.Rank, true)
 	if r.options.Finish != nil {
 		defer r.options.Finish(ctx, s)
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/inproc"
 	"github.com/regroup-io/regroup/collective/tcp"
-	"github.com/regroup-io/regroup/elastic/checkpoint"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/internal/checkpointwriter"
+	"github.com/regroup-io/regroup/elastic/shards"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -21,7 +22,8 @@ type runner struct {
 	function func(context.Context, *Session) error
 	agent    *agentclient.Client // nil = stand-alone
 	reporter *agentclient.Reporter
-	writer   *checkpointWriter // nil = no checkpoints
+	writer   *checkpointwriter.Writer // nil = no checkpoints
+	disk     *shards.Disk             // where checkpoints of parts are; nil = nowhere
 	endpoint *collective.Endpoint
 
 	lastComm   *collective.Communicator // of the last generation; nil = it is closed
@@ -86,7 +88,7 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 		}
 	}
 	defer func() {
-		r.writer.close()
+		r.writer.Wait()
 		r.closeLastComm()
 		if r.prefetch != nil {
 			r.prefetch.end()
@@ -103,25 +105,6 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	r.reporter = agentclient.NewReporter(context.WithoutCancel(ctx), r.agent)
 	defer r.reporter.Close()
 	return r.run(ctx)
-}
-
-// openCheckpoints makes the state begin with the newest checkpoint, if no member has a commit, and
-// starts to write commits to disk.
-func (r *runner) openCheckpoints(ctx context.Context) error {
-	dir, err := checkpoint.Open(r.options.Checkpoint.Dir, r.options.Checkpoint.Keep)
-	if err != nil {
-		return err
-	}
-	if err := r.state.useCheckpoints(dir, r.options.Checkpoint.OfJob, r.options.Log); err != nil {
-		return err
-	}
-	r.writer = newCheckpointWriter(ctx, dir, r.options.Checkpoint, r.state, r.options.Log)
-	if r.options.Checkpoint.OfJob && r.options.Socket != "" {
-		r.writer.ask = func(ctx context.Context, bytes int64) error {
-			return r.agent.Checkpoint(ctx, workerprotocol.CheckpointRequest{Bytes: bytes})
-		}
-	}
-	return nil
 }
 
 // listen opens the one address that this worker has in all its generations.
@@ -179,8 +162,8 @@ func (r *runner) run(ctx context.Context) error {
 			return fmt.Errorf("generation %d, rank %d of %d: %w", a.Generation, a.Rank, a.World, err)
 		}
 		r.options.Log.Info("generation ends", "job", r.options.Job, "gen", a.Generation, "kind", previous.ending, "reason", previous.reason, "accused", previous.accused)
-		if previous.ending == stopped && a.Rank == 0 {
-			r.writer.flush()
+		if previous.ending == stopped {
+			r.flush(a.Rank, false)
 		}
 		switch previous.ending {
 		case finished:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/internal/checkpointwriter"
 	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -34,7 +35,7 @@ type Session struct {
 	comm     *collective.Communicator // the same, for the session's own operations
 	state    *State
 	reporter *agentclient.Reporter
-	writer   *checkpointWriter
+	writer   *checkpointwriter.Writer
 	updates  updates
 	agreed   int64     // the update that all ranks know of since the last step
 	merged   bool      // what the ranks have recorded since the last commit is in the ledger

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/checkpointwriter"
 	"github.com/regroup-io/regroup/elastic/reshard"
 	"github.com/regroup-io/regroup/elastic/shards"
 	"github.com/regroup-io/regroup/elastic/statesync"
@@ -65,31 +66,31 @@ func (s *State) SetSharding(o Sharding) {
 	s.replica.KeepTwo()
 }
 
-// refuseCheckpoints reports that checkpoints were asked for, which have no parts. Where the agent
-// has chosen the folder, nothing is written.
-func (r *runner) refuseCheckpoints() error {
-	switch {
-	case r.state.shards == nil || r.options.Checkpoint.Dir == "":
-		return nil
-	case !r.options.Checkpoint.OfJob:
-		return errors.New("elastic: checkpoints do not hold the parts of a sharded state: leave them out, and have the program write its own")
-	}
-	r.writer.disable()
-	r.state.replica.IgnoreCheckpoints()
-	return nil
-}
-
 // shardsComm is the communicator with which parts of the state are sent.
 func (s *Session) shardsComm() *collective.Communicator {
 	return s.program.WithOrigin(collective.OriginShards)
 }
 
-// chooseCommit has all ranks return to the newest commit that is whole.
-func (s *Session) chooseCommit(ctx context.Context) (chosen statesync.Commit, found bool, err error) {
-	if chosen, found, err = s.state.shards.Choose(ctx, s.shardsComm(), s.state.replica.Commits()); found {
-		s.state.replica.ReturnTo(chosen)
+// chooseCommit has all ranks return to the newest commit that is whole, or else to the newest
+// checkpoint.
+func (r *runner) chooseCommit(ctx context.Context, s *Session) (chosen statesync.Commit, found bool, err error) {
+	c, replica := s.shardsComm(), s.state.replica
+	chosen, found, notWhole := s.state.shards.Choose(ctx, c, replica.Commits())
+	switch {
+	case found:
+		replica.ReturnTo(chosen)
+		return chosen, true, nil
+	case notWhole != nil && !errors.Is(notWhole, shards.ErrNotWhole):
+		return chosen, false, notWhole
 	}
-	return chosen, found, err
+	from, chosen, found, err := s.state.shards.Resume(ctx, c, r.disk, replica)
+	switch {
+	case err != nil || !found:
+		return chosen, false, errors.Join(notWhole, err)
+	case notWhole != nil:
+		r.options.Log.Warn("the training goes back to a checkpoint", "job", r.options.Job, "gen", s.Generation, "checkpoint", from, "err", notWhole)
+	}
+	return chosen, true, nil
 }
 
 // arrange has the program register its parts, and fills them. It returns the number of bytes that
@@ -132,17 +133,27 @@ func (s *Session) settleShards(final bool) error {
 }
 
 // saveShards makes the parts belong to the commit that was just made. Before ranks leave, all of it
-// is with those who stay.
-func (s *Session) saveShards(ctx context.Context, final bool, update int64) error {
-	if s.state.shards == nil || final {
+// is with those who stay. agreed is what all ranks have said with the commit.
+func (s *Session) saveShards(ctx context.Context, final bool, agreed []int64) error {
+	if s.state.shards == nil {
 		return nil
 	}
-	c := s.shardsComm()
-	s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], update == updatePlanned)
+	update, proposal := agreed[0], checkpointwriter.ProposalOf(agreed[6:])
+	if final && proposal.Due == 0 {
+		return nil
+	}
+	c, x := s.shardsComm(), s.state.shards
+	if commit := s.state.replica.Commits()[0]; commit != x.Last() {
+		x.Save(ctx, c, commit, update == updatePlanned)
+	}
+	if final || update == updateStop {
+		return s.writer.FlushParts(ctx, s.comm, x)
+	}
+	s.writer.Decide(proposal, update == updatePreempted, s.Rank, s.World, x)
 	if update != updatePlanned {
 		return nil
 	}
-	if err := s.state.shards.Settle(); err != nil {
+	if err := x.Settle(); err != nil {
 		return err
 	}
 	return c.Barrier(ctx)

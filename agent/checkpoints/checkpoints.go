@@ -31,9 +31,9 @@ const staleAfter = time.Hour
 // freeShare bounds what is left free: at most a tenth of the disk, whatever Free says.
 const freeShare = 10
 
-// filesKnown bounds the files of a folder that are counted: normally two, but the
-// user may put anything there.
-const filesKnown = 64
+// filesKnown bounds the files of a folder that are counted, and of each folder in it: normally two,
+// or one for each rank, but the user may put anything there.
+const filesKnown = 1024
 
 // Store has the folders of a node, each named like its job.
 type Store struct {
@@ -250,13 +250,14 @@ func (s *Store) folders() (all []folder, err error) {
 		if err != nil || !info.IsDir() || ident.JobID(e.Name()).Check() != nil {
 			continue // it has just been removed, or is no job's
 		}
-		all = append(all, folder{job: ident.JobID(e.Name()), bytes: sizeOf(filepath.Join(s.Dir, e.Name())), used: info.ModTime()})
+		all = append(all, folder{job: ident.JobID(e.Name()), bytes: sizeOf(filepath.Join(s.Dir, e.Name()), true), used: info.ModTime()})
 	}
 	return all, err
 }
 
-// sizeOf returns the bytes of the files in a folder; 0 if it cannot be read.
-func sizeOf(dir string) (bytes int64) {
+// sizeOf returns the bytes of the files in a folder, and of those in its folders if deep: the parts
+// of a sharded state. It is 0 if it cannot be read.
+func sizeOf(dir string, deep bool) (bytes int64) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return 0
@@ -264,7 +265,11 @@ func sizeOf(dir string) (bytes int64) {
 	defer func() { _ = f.Close() }()
 	entries, _ := f.ReadDir(filesKnown) // those that could be read count
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
+		if e.IsDir() {
+			if deep {
+				bytes += sizeOf(filepath.Join(dir, e.Name()), false)
+			}
+		} else if info, err := e.Info(); err == nil {
 			bytes += info.Size()
 		}
 	}

@@ -114,6 +114,26 @@ func TestAllTogetherStayWithinTheBound(t *testing.T) {
 	}
 }
 
+// TestPartsInFoldersCount for the space that a job takes.
+func TestPartsInFoldersCount(t *testing.T) {
+	s := newStore(t)
+	parts := filepath.Join(s.withFile(t, "a-1", 1), "x.parts")
+	if err := os.Mkdir(parts, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(parts, "rank-00000.safetensors"), make([]byte, 60*kib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.withFile(t, "b-1", 1)
+	held := []ident.JobID{"a-1", "b-1"}
+	if err := s.Reserve("b-1", 20*kib, held); errcode.Of(err) != errcode.Exhausted {
+		t.Error(err)
+	}
+	if err := s.Reserve("b-1", 19*kib, held); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestWhatEndedJobsLeftGivesWay to a job that needs its space, the oldest first; what this node
 // holds, or may soon hold again, does not.
 func TestWhatEndedJobsLeftGivesWay(t *testing.T) {

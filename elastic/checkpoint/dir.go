@@ -30,8 +30,10 @@ func (n Name) String() string { return fmt.Sprintf("l%d/g%d/%d", n.Run, n.Genera
 
 // file is the name of the file; files sort like names.
 func (n Name) file() string {
-	return fmt.Sprintf("run-%06d.generation-%010d.step-%014d.checkpoint", n.Run, n.Generation, n.Step)
+	return fmt.Sprintf("run-%06d.generation-%010d.step-%014d", n.Run, n.Generation, n.Step) + suffixFile
 }
+
+const suffixFile = ".checkpoint"
 
 func parse(file string) (n Name, ok bool) {
 	_, err := fmt.Sscanf(file, "run-%d.generation-%d.step-%d.checkpoint", &n.Run, &n.Generation, &n.Step)
@@ -103,6 +105,11 @@ func (d *Dir) prune() error {
 			kept++
 		}
 	}
+	return errors.Join(err, d.removeTemporary())
+}
+
+// removeTemporary removes temporary files of dead writers.
+func (d *Dir) removeTemporary() (err error) {
 	temporary, _ := filepath.Glob(filepath.Join(d.path, "*"+tempSuffix)) // the pattern is valid
 	for _, p := range temporary {
 		if info, e := os.Stat(p); e == nil && time.Since(info.ModTime()) > staleAfter {

@@ -35,29 +35,15 @@ func (d *Dir) Read(n Name, layout string, data []byte) (meta []byte, err error) 
 		}
 		err = fmt.Errorf("read checkpoint %v: %w", n, err)
 		if errors.Is(err, ErrCorrupt) {
-			d.mu.Lock()
-			d.corrupt[n] = true
-			d.mu.Unlock()
+			d.Refuse(n)
 		}
 	}()
-	file, err := os.Open(d.Path(n))
+	file, c, err := d.open(n)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if err := trusted(info); err != nil {
-		return nil, fmt.Errorf("%w, see %s", err, d.Path(n))
-	}
-	c, err := open(file, info.Size())
 	switch {
-	case err != nil:
-		return nil, err
-	case c.Name != n:
-		return nil, corrupt("its header names %v", c.Name)
 	case c.Layout != layout || c.Data != int64(len(data)):
 		return nil, fmt.Errorf("%w: %s", ErrOther, c.describe())
 	case c.Order != byteOrder():
@@ -67,6 +53,45 @@ func (d *Dir) Read(n Name, layout string, data []byte) (meta []byte, err error) 
 		return nil, err
 	}
 	return c.meta, nil
+}
+
+// Describe returns what a checkpoint says of itself, by the rules of Read, and without reading its
+// data.
+func (d *Dir) Describe(n Name) (Header, error) {
+	file, c, err := d.open(n)
+	if err != nil {
+		return Header{}, fmt.Errorf("read checkpoint %v: %w", n, err)
+	}
+	return c.Header, file.Close()
+}
+
+func (d *Dir) open(n Name) (file *os.File, c content, err error) {
+	if file, err = os.Open(d.Path(n)); err != nil {
+		return nil, c, err
+	}
+	defer func() {
+		if err != nil {
+			_ = file.Close()
+		}
+	}()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, c, err
+	}
+	if err := trusted(info); err != nil {
+		return nil, c, fmt.Errorf("%w, see %s", err, d.Path(n))
+	}
+	if c, err = open(file, info.Size()); err == nil && c.Name != n {
+		err = corrupt("its header names %v", c.Name)
+	}
+	return file, c, err
+}
+
+// Refuse makes a checkpoint count as damaged: it is not kept in place of another one.
+func (d *Dir) Refuse(n Name) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.corrupt[n] = true
 }
 
 // content is a checkpoint whose checksum is correct.

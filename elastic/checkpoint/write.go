@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/regroup-io/regroup/elastic/reshard"
 )
 
 const (
@@ -31,6 +33,18 @@ type Header struct {
 	Meta    int64    `json:"meta"`
 	Data    int64    `json:"data"`
 	Tensors []Tensor `json:"tensors"`
+	// Parts is the ID of the set of parts that belongs to it, and Sharded are the tensors that
+	// those are of; empty = the state is not sharded.
+	Parts   string          `json:"parts,omitempty"`
+	Sharded []ShardedTensor `json:"sharded,omitempty"`
+}
+
+// ShardedTensor describes a tensor that is in parts.
+type ShardedTensor struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"` // in the words of the program
+	Width int    `json:"width"`
+	Shape []int  `json:"shape"`
 }
 
 // Tensor describes a tensor.
@@ -48,6 +62,8 @@ type Image struct {
 	Tensors []Tensor
 	Meta    []byte
 	Data    []byte
+	Parts   *Set // of a sharded state
+	Sharded []reshard.Tensor
 }
 
 // Bytes returns about how large its file is, and not less.
@@ -55,6 +71,9 @@ func (i Image) Bytes() int64 {
 	header := 1024
 	for _, t := range i.Tensors {
 		header += 128 + 6*len(t.Name) + len(t.Type)
+	}
+	for _, t := range i.Sharded {
+		header += 128 + 6*len(t.Name) + len(t.Type) + 24*len(t.Shape)
 	}
 	return int64(header+len(i.Meta)+len(i.Data)) + int64(len(i.Data)/chunkBytes+1)*hashBytes
 }
@@ -83,18 +102,21 @@ func (d *Dir) Write(ctx context.Context, i Image) (err error) {
 	if err := os.Rename(w.path, d.Path(i.Name)); err != nil {
 		return errors.Join(err, d.remove(w.path))
 	}
-	if err := d.sync(); err != nil {
+	if err := d.sync(d.path); err != nil {
 		return err
+	}
+	if i.Parts != nil {
+		return nil // PruneParts removes old ones
 	}
 	return d.prune()
 }
 
-// sync makes the names in the directory durable.
-func (d *Dir) sync() error {
-	if err := d.fault("sync dir", d.path); err != nil {
+// sync makes the names in a directory durable.
+func (d *Dir) sync(path string) error {
+	if err := d.fault("sync dir", path); err != nil {
 		return err
 	}
-	f, err := os.Open(d.path)
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -126,9 +148,14 @@ func (w *writer) write(b []byte) error {
 
 // writeImage writes all of a file. Each chunk is written while it is in the cache from hashing it.
 func (w *writer) writeImage(ctx context.Context, i Image) error {
-	header, err := json.Marshal(Header{
-		Name: i.Name, Layout: i.Layout, Order: byteOrder(), Meta: int64(len(i.Meta)), Data: int64(len(i.Data)), Tensors: i.Tensors,
-	})
+	h := Header{Name: i.Name, Layout: i.Layout, Order: byteOrder(), Meta: int64(len(i.Meta)), Data: int64(len(i.Data)), Tensors: i.Tensors}
+	if i.Parts != nil {
+		h.Parts = i.Parts.id()
+		for _, t := range i.Sharded {
+			h.Sharded = append(h.Sharded, ShardedTensor(t))
+		}
+	}
+	header, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
@@ -159,6 +186,10 @@ func (w *writer) writeImage(ctx context.Context, i Image) error {
 	if err := w.write(w.checksum.Sum(hashes)); err != nil {
 		return err
 	}
+	return w.sync()
+}
+
+func (w *writer) sync() error {
 	if err := w.dir.fault("sync", w.path); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@
 //
 // Holders chooses who keeps copies of the parts of others, and Redundancy tells how many losses
 // that survives. Groups chooses who keep parity for each other, which is less and survives less.
+// Once and Deal choose who writes which part to disk, and who reads it.
 //
 // What this package does not do: it moves nothing, and it does not know which commit a part is of.
 // All of it is a function of its arguments, so that the members compute the same plan.

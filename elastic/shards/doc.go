@@ -28,6 +28,10 @@
 // commit; until the next Settle one more loss in that group would not be survived. A commit after
 // which members leave has a copy in place of parity.
 //
-// What this package does not do: it does not know what else belongs to a commit, when one is due,
-// or which parts a member should have.
+// Commits go to disk as well: Pin keeps one while it is written, each element by one member, and
+// Resume reads a checkpoint of which the members can read everything together, whichever files each
+// of them sees.
+//
+// What this package does not do: it does not know what else belongs to a commit, when one is due
+// or written, or which parts a member should have.
 package shards

@@ -28,6 +28,7 @@ type set struct {
 	own    bool // of the parts that this member itself has registered
 	parts  []part
 	data   []byte // the memory of all parts, in their order
+	pins   int    // who reads it while the program goes on, see Pin
 }
 
 // newSet returns a set with these parts, whose content is undefined. buffer is memory for it.

@@ -59,6 +59,7 @@ type State struct {
 	whole   Commit           // the newest commit that all members know to be whole
 	last    Commit           // the last one that was saved in this generation; zero = none
 	copying *copying         // nil = nothing is being sent
+	share   share            // after a Sync: what this member writes to disk
 
 	group       *group        // after a Sync, with Options.Parity: who keeps parity with this member
 	protections []*protection // of commits
@@ -125,7 +126,9 @@ func (s *State) drop(useless func(Commit) bool) {
 		if !useless(x.commit) {
 			return false
 		}
-		s.free = append(s.free, x.data)
+		if x.pins == 0 {
+			s.free = append(s.free, x.data)
+		}
 		return true
 	})
 	s.protections = slices.DeleteFunc(s.protections, func(p *protection) bool {

@@ -57,6 +57,7 @@ func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Com
 	}
 	s.drop(func(o Commit) bool { return o != chosen })
 	s.peers, s.leaving = agree(t, needs, s.options.Copies), agree(t, needs, max(s.options.Copies, 1))
+	s.share = newShare(t, needs, c.Rank())
 	s.leaving.holders = reshard.Opposite(needs.nodes, max(s.options.Copies, 1))
 	if s.options.Parity > 0 {
 		s.peers.copied = s.leaving.copied

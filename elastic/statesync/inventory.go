@@ -123,6 +123,11 @@ func (r *Replica) load() error {
 		d.log.Warn("skipping a checkpoint", "checkpoint", n, "err", err)
 		return nil
 	}
+	return r.adoptCheckpoint(n, s, meta)
+}
+
+// adoptCheckpoint makes a checkpoint that was read into s what this member begins with.
+func (r *Replica) adoptCheckpoint(n checkpoint.Name, s *Snapshot, meta []byte) error {
 	resumed, step, err := r.config.Resume(n, meta)
 	if err != nil {
 		return fmt.Errorf("checkpoint %v: %w", n, err)
@@ -130,6 +135,33 @@ func (r *Replica) load() error {
 	s.reset()
 	s.meta, s.generation, s.step, s.tentative = resumed, 0, step, true
 	r.adopt(s)
-	d.loaded = &n
+	r.checkpoints.loaded = &n
 	return nil
 }
+
+// IgnoreCheckpoints leaves it to the caller with which checkpoint the members begin.
+func (r *Replica) IgnoreCheckpoints() {
+	if r.checkpoints != nil {
+		r.checkpoints.untried, r.checkpoints.loaded = nil, nil
+	}
+}
+
+// ReadCheckpoint reads a checkpoint, and changes nothing. The replica must have a directory of
+// checkpoints.
+func (r *Replica) ReadCheckpoint(n checkpoint.Name) (meta []byte, err error) {
+	return r.checkpoints.dir.Read(n, r.config.Layout().String(), r.buffer().data)
+}
+
+// BeginWith makes the checkpoint that was read last what this member begins with, in place of the
+// commits that it has. meta is nil on members that have not read it: the sync brings it to them.
+func (r *Replica) BeginWith(n checkpoint.Name, meta []byte) error {
+	r.ReturnTo(Commit{})
+	if meta == nil {
+		return nil
+	}
+	r.unapplied = true
+	return r.adoptCheckpoint(n, r.buffer(), meta)
+}
+
+// Layout is the hash of what is registered.
+func (r *Replica) Layout() Digest { return r.config.Layout() }

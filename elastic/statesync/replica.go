@@ -179,9 +179,6 @@ func (r *Replica) UseCheckpoints(dir *checkpoint.Dir, skip bool, log *slog.Logge
 	return names[0], true, nil
 }
 
-// IgnoreCheckpoints makes the replica begin without a checkpoint.
-func (r *Replica) IgnoreCheckpoints() { r.checkpoints = nil }
-
 // buffer returns a snapshot that may be overwritten.
 func (r *Replica) buffer() *Snapshot {
 	if r.spare == nil {

@@ -1,7 +1,10 @@
 """Whole jobs whose models are sharded: of a rank that dies, others have copies or parity."""
 
+import glob
 import os
 import re
+import subprocess
+import tempfile
 import unittest
 from unittest import mock
 
@@ -10,12 +13,13 @@ import torch
 import regroup.torch as hvd
 from regroup.errors import InvalidArgumentError, UnsupportedError
 
+from . import launch
 from .jobs import Job, example, script
 from .test_state import OPTIMIZERS, everything, network
 from .test_state import step as one_step
 
 
-class Sharded(unittest.TestCase):
+class Jobs(unittest.TestCase):
     def run_job(self, workers="4:4", **env):
         run = ["--recovery", "in-process", "--workers", workers, "--"]
         job = Job(*run, *script("sharded.py"), env=env)
@@ -36,6 +40,8 @@ class Sharded(unittest.TestCase):
         self.assertEqual(1, len({e["hash"] for e in ends}), job.output)
         return begun, ends
 
+
+class Sharded(Jobs):
     def test_a_rank_dies(self):
         """The others go on with its part; one that comes in its place gets it back."""
         for backend in ("gloo", "regroup"):
@@ -70,6 +76,48 @@ class Sharded(unittest.TestCase):
         job = self.run_job("2:4", PARITY="2", DIES="1,2@9")
         self.assertEqual("failed", job.summary.get("outcome"), job.output)
         self.assertIn("parts of the sharded state are lost: of the commit of g1 at step", job.output)
+
+
+class Checkpoints(Jobs):
+    """Sharded jobs that write checkpoints."""
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = temporary.name
+
+    def kept(self, folder):
+        return {"REGROUP_CHECKPOINT_DIR": folder, "REGROUP_CHECKPOINT_EVERY": "1ms"}
+
+    def test_all_are_read_at_other_sizes(self):
+        """By torch, and by a job that goes on from it: to the bit."""
+        for how in ({}, {"HSDP": "1"}):
+            with self.subTest(**how):
+                kept = self.kept(os.path.join(self.folder, "hsdp" if how else "fsdp"))
+                first = self.run_job(**kept, **how)
+                self.check(first)
+                last = {e["hash"] for e in first.lines(r"\bends at=")}
+                newest = max(glob.glob(kept["REGROUP_CHECKPOINT_DIR"] + "/*.parts"))
+                for world in (1, 2):
+                    command = script("reads_parts.py") + [newest]
+                    output = subprocess.PIPE
+                    readers = [
+                        subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT, text=True)
+                        for env in launch.ranks(world)
+                    ]
+                    said = launch.ended(readers)
+                    self.assertEqual([last] * world, [set(re.findall(r"hash=(\w+)", s)) for s in said], said)
+                job = self.run_job("3:3", **kept, STEPS="40")
+                enters = {(e["step"], e["size"], e["hash"]) for e in job.lines(r"\benters at=")}
+                self.assertEqual({("30", "3", min(last))}, enters, job.output)
+                self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+
+    def test_too_many_die(self):
+        """The others go back to a checkpoint, and the job says so."""
+        job = self.run_job("2:4", **self.kept(self.folder), CHECKPOINTS=self.folder, DIES="1,2@9")
+        begun, _ = self.check(job)
+        self.assertIn("2", {e["size"] for e in begun}, job.output)
+        self.assertIn("from the checkpoint of step", job.output)
 
 
 class Example(unittest.TestCase):

@@ -5,9 +5,11 @@ BACKEND is that of torch.distributed whose default group follows the job; COPIES
 PARITY in place of them.
 DIES="rank,rank@step" has ranks of the first generation kill themselves in a step. STEPS is how many
 are made at least: there are more until WAITS ranks have come. With HSDP four ranks are two replicas of
-two parts each.
+two parts each. With CHECKPOINTS, a folder, the ranks die in the first step from that one on in which
+there is a checkpoint, and the others go on for STEPS.
 """
 
+import glob
 import hashlib
 import os
 import signal
@@ -25,7 +27,7 @@ BACKEND = os.environ.get("BACKEND", "gloo")
 COPIES, PARITY = int(os.environ.get("COPIES", "1")), int(os.environ.get("PARITY", "0"))
 KEPT = {"parity": PARITY} if PARITY else {"copies": COPIES}
 STEPS, WAITS = int(os.environ.get("STEPS", "30")), int(os.environ.get("WAITS", "1"))
-HSDP = "HSDP" in os.environ
+HSDP, CHECKPOINTS = "HSDP" in os.environ, os.environ.get("CHECKPOINTS")
 victims, _, moment = os.environ.get("DIES", "@-1").partition("@")
 VICTIMS, MOMENT = [int(v) for v in victims.split(",") if v], int(moment)
 
@@ -64,12 +66,23 @@ def whole():
     return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in full)).hexdigest()[:16]
 
 
+def dying(state):
+    """Whether those that shall die do so in this step."""
+    if hvd.size() != 4 or not VICTIMS or state.steps < MOMENT:
+        return False
+    if not CHECKPOINTS:
+        return state.steps == MOMENT
+    there = torch.tensor(len(glob.glob(f"{CHECKPOINTS}/*.parts")))
+    dist.broadcast(there, 0)
+    return there.item() > 0
+
+
 @hvd.elastic.run
 def train(state):
     rank, size = dist.get_rank(), dist.get_world_size()
     say("enters", step=state.steps, rank=rank, size=size, hash=whole(), lr=state.optimizer.param_groups[0]["lr"])
-    while state.steps < STEPS or size < WAITS:
-        if hvd.size() == 4 and rank in VICTIMS and state.steps == MOMENT:
+    while state.steps < STEPS or size < WAITS or CHECKPOINTS and size == 4:
+        if dying(state) and rank in VICTIMS:
             say("dies", step=state.steps, rank=rank)
             os.kill(os.getpid(), signal.SIGKILL)
         generator = torch.Generator().manual_seed(100 * state.steps + rank)

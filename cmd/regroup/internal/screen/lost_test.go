@@ -104,3 +104,23 @@ func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestAGenerationThatBeginsWithACheckpoint says so, and the one after it does not.
+func TestAGenerationThatBeginsWithACheckpoint(t *testing.T) {
+	s := NewStory(Palette{})
+	back := events.IncidentClosed{From: 1, To: 2, TotalMS: 1900, StepsLost: new(uint64(30)), Cause: events.Cause{Kind: events.CauseWorkerFailed}}
+	back.Phases.FirstStep = 1900
+	for g, want := range []string{
+		"g2 ▸ 2 workers · training again after 1.9s (first step 1.9s) · from the checkpoint of step 360 · 30 steps lost",
+		"g3 ▸ 2 workers · training again after 1.9s (first step 1.9s) · 30 steps lost",
+	} {
+		back.To = ident.Generation(g + 2)
+		s.Line(events.RoundSealed{Generation: back.To, From: back.To - 1, Members: make([]tables.Member, 2)})
+		if g == 0 {
+			s.Line(events.WorkerReady{WorkerRef: tables.WorkerRef{Generation: 2}, Step: 361, Checkpoint: &tables.Commit{Generation: 1, Step: 360}})
+		}
+		if got := s.Line(back); got != want {
+			t.Errorf("the story says\n%q, want\n%q", got, want)
+		}
+	}
+}

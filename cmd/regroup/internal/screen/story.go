@@ -20,9 +20,10 @@ type Story struct {
 	Generation ident.Generation // the newest sealed one
 	World      int              // its workers
 
-	spec    spec.Job
-	ranks   map[ident.Place]ident.Rank
-	waiting string
+	spec       spec.Job
+	ranks      map[ident.Place]ident.Rank
+	waiting    string
+	checkpoint *tables.Commit // with which the generation has begun; nil = with none
 }
 
 // NewStory returns a story, which needs all facts of one job in order.
@@ -43,6 +44,10 @@ func (s *Story) Line(b events.Body) string {
 		s.spec.Workers = b.Workers
 	case events.RoundSealed:
 		return s.generation(b)
+	case events.WorkerReady:
+		if b.Checkpoint != nil && b.Generation == s.Generation {
+			s.checkpoint = b.Checkpoint
+		}
 	case events.WorkerExited:
 		return s.died(b)
 	case events.JobStalled:
@@ -72,7 +77,7 @@ func (s *Story) Line(b events.Body) string {
 // generation returns the line for the first generation; a later one is reported when it makes
 // steps.
 func (s *Story) generation(b events.RoundSealed) string {
-	s.Generation, s.World = b.Generation, len(b.Members)
+	s.Generation, s.World, s.checkpoint = b.Generation, len(b.Members), nil
 	s.ranks = map[ident.Place]ident.Rank{}
 	for _, m := range b.Members {
 		s.ranks[m.Place] = m.Rank
@@ -140,6 +145,9 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 	default:
 		parts = append(parts, causeOfNode(b.Cause)...)
 		parts = append(parts, "training again after "+view.MS(b.TotalMS)+" ("+view.PhasesText(b.Phases)+")")
+	}
+	if c := s.checkpoint; c != nil && b.To == s.Generation {
+		parts = append(parts, fmt.Sprintf("from the checkpoint of step %d", c.Step))
 	}
 	parts = append(parts, view.LostText(b))
 	return strings.Join(parts, " · ")
