@@ -13,7 +13,8 @@ type Piece struct {
 }
 
 // Move sends a piece along a chain of members: the first has it, each of the others lacks it, and
-// forwards it to the next.
+// forwards it to the next. It is within one piece that the first has, and within one that each of
+// the others needs.
 type Move struct {
 	Piece
 	Chain []int
@@ -73,6 +74,15 @@ func byTensor(tensors int, pieces [][]Piece) [][]owned {
 	return of
 }
 
+// numbered gives each box a member of its own.
+func numbered(lists ...[]owned) []owned {
+	all := slices.Concat(lists...)
+	for i := range all {
+		all[i].member = i
+	}
+	return all
+}
+
 type planner struct {
 	moves           []unplanned
 	sent, forwarded []int // bytes, by member
@@ -91,10 +101,11 @@ func (p *planner) lacking(tensor int, t Tensor, has, needs []owned, limit int) e
 	for cell := range lacking {
 		lacking[cell].remove(holders[cell])
 	}
-	line := g.line()
+	// Neighbours that are in the same boxes are moved as one.
+	line, boxes := g.line(), g.members(numbered(has, needs), len(has)+len(needs))
 	for cell := 0; cell < g.cells; {
 		n := 1
-		for end := cell - cell%line + line; cell+n < end && slices.Equal(holders[cell], holders[cell+n]) && slices.Equal(lacking[cell], lacking[cell+n]); {
+		for end := cell - cell%line + line; cell+n < end && slices.Equal(boxes[cell], boxes[cell+n]); {
 			n++
 		}
 		if lacking[cell].count() > 0 {

@@ -75,6 +75,19 @@ func check(t interface{ Fatalf(string, ...any) }, tensors []Tensor, has, needs [
 			t.Fatalf("move %d has %d bytes, at most %d are allowed", k, bytes, limit)
 		}
 		for i, m := range v.Chain {
+			pieces := needs[m]
+			if i == 0 {
+				pieces = has[m]
+			}
+			if !slices.ContainsFunc(pieces, func(p Piece) bool {
+				if p.Tensor != v.Tensor {
+					return false
+				}
+				common, ok := p.Box.Intersect(v.Box)
+				return ok && common.Equal(v.Box)
+			}) {
+				t.Fatalf("move %d: no piece of member %d has all of %v of %s", k, m, v.Box, tensors[v.Tensor].Name)
+			}
 			eachElement(shape, v.Box, func(e int) {
 				switch {
 				case i == 0 && !state[m][v.Tensor][e]:
