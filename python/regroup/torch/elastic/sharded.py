@@ -1,4 +1,5 @@
-"""What a TorchState has of models and optimizers of which each rank has parts."""
+"""What a TorchState has of models and optimizers of which each rank has parts, and of what is made with
+them."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ import torch
 
 from ...errors import InvalidArgumentError, UnsupportedError
 from ...training import Training
+from .. import replicas
 from .optimizer_handler import outlines
 from .parts import Part, StatePart
+from .sampler import ElasticSampler
 
-#: Makes the models and optimizers of a generation, by name. fresh: their content may count.
+#: Makes the models and optimizers of a generation, and what belongs to them, like a learning rate
+#: schedule, by name. fresh: their content may count.
 Build = Callable[[bool], Dict[str, Any]]
 
 
@@ -21,7 +25,9 @@ class ShardedParts:
 
     def __init__(self, build: Build, copies: Optional[int] = None, parity: int = 0):
         if not callable(build):
-            raise InvalidArgumentError(f"build is a {type(build).__name__}, not a function that makes models and optimizers")
+            raise InvalidArgumentError(
+                f"build is a {type(build).__name__}, not a function that makes models and optimizers"
+            )
         if copies is None:
             copies = 0 if parity else 1
         if copies < 0 or parity < 0:
@@ -42,8 +48,15 @@ class ShardedParts:
         if not isinstance(made, dict):
             raise InvalidArgumentError(f"build returned a {type(made).__name__}, not a dict of models and optimizers")
         for name, value in made.items():
-            if not isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
-                raise InvalidArgumentError(f"build returned {name}, a {type(value).__name__}, no module or optimizer")
+            if isinstance(value, ElasticSampler):
+                raise InvalidArgumentError(
+                    f"build returned {name}, a sampler: give it to the state, TorchState({name}=...)"
+                )
+            if not _divided(value) and not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+                raise InvalidArgumentError(
+                    f"build returned {name}, a {type(value).__name__}: neither a module or an optimizer, nor anything with "
+                    "state_dict and load_state_dict"
+                )
         self.made = made
 
     def register(self, training: Training) -> None:
@@ -69,13 +82,15 @@ class ShardedParts:
     def capture(self) -> Dict[str, Any]:
         """Updates the registered memory; returns what is saved as an object, the same on all ranks.
         Raises UnsupportedError if the tensors in use are not those that build has made."""
+        self._reshard()
         now = dict(self._tensors())
         with torch.no_grad():
             for part in self._parts:
                 part.capture(now.pop(part.name, None))
             if now:
                 raise UnsupportedError(f"{min(now)} was added since build was called: make all of the model there")
-            return {name: self._capture(name, optimizer) for name, optimizer in self._optimizers()}
+            kept = {name: self._capture(name, optimizer) for name, optimizer in self._optimizers()}
+        return {**kept, **{name: value.state_dict() for name, value in self._others()}}
 
     def _capture(self, name: str, optimizer: torch.optim.Optimizer) -> Dict[str, Any]:
         absent = []
@@ -98,12 +113,16 @@ class ShardedParts:
 
     def apply(self, kept: Dict[str, Any]) -> None:
         """Puts what is in the registered memory, and what capture returned, into use."""
+        self._reshard()
         with torch.no_grad():
             for part in self._parts:
                 part.apply()
             for name, optimizer in self._optimizers():
                 if name in kept:
                     self._apply(name, optimizer, **kept[name])
+        for name, value in self._others():
+            if name in kept:
+                value.load_state_dict(kept[name])
 
     def _apply(self, name: str, optimizer: torch.optim.Optimizer, groups: List[dict], absent: List[str]) -> None:
         count = len(optimizer.param_groups)
@@ -127,6 +146,17 @@ class ShardedParts:
     def _optimizers(self) -> Iterator[Tuple[str, torch.optim.Optimizer]]:
         return ((name, value) for name, value in self.made.items() if isinstance(value, torch.optim.Optimizer))
 
+    def _others(self) -> Iterator[Tuple[str, Any]]:
+        return ((name, value) for name, value in self.made.items() if not _divided(value))
+
+    def _reshard(self) -> None:
+        """Ends the use of whole parameters in place of this rank's parts, which lasts beyond a forward
+        pass that no backward pass follows."""
+        for _, model in self._modules():
+            for module in model.modules():
+                if replicas.divides(type(module)) == "FSDPModule":
+                    module.reshard()  # type: ignore[operator]
+
     def _tensors(self) -> Iterator[Tuple[str, torch.Tensor]]:
         """The parameters and persistent buffers of the models, each once."""
         seen = set()
@@ -148,6 +178,11 @@ class ShardedParts:
                 if id(p) not in names:
                     raise UnsupportedError(f"{name} has a parameter that is in no model which build has returned")
                 yield names[id(p)], p, group
+
+
+def _divided(value: Any) -> bool:
+    """Whether a value is of a kind of which each rank may have parts."""
+    return isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
 
 
 def _distinct(dims: int) -> Tuple[int, ...]:
