@@ -56,11 +56,24 @@ class Sharded(Jobs):
                 self.assertEqual(4, len(ends), job.output)
 
     def test_a_rank_of_two_replicas_dies(self):
-        """HSDP: the others of its replica wait for it in groups of their own, and are got out."""
-        job = self.run_job("3:4", HSDP="1", DIES="1@9", WAITS="4")
+        """HSDP: the others of its replica wait for it in groups of their own, and are got out. Nobody
+        has copied anything: the other replica has the part."""
+        job = self.run_job("3:4", HSDP="1", COPIES="0", DIES="1@9", WAITS="4")
         begun, ends = self.check(job)
         self.assertEqual({"3", "4"}, {e["size"] for e in begun}, job.output)
         self.assertEqual(4, len(ends), job.output)
+
+    def test_one_of_two_tensor_parallel_ranks_dies(self):
+        """The other goes on alone."""
+        begun, ends = self.check(self.run_job("1:2", TP="2", DIES="1@9", WAITS="2"))
+        self.assertEqual({"1", "2"}, {e["size"] for e in begun})
+        self.assertEqual(2, len(ends))
+
+    def test_a_tensor_parallel_and_sharded_rank_dies(self):
+        """The others go on without tensor parallel layers."""
+        begun, ends = self.check(self.run_job("3:4", TP="2", DIES="1@9", WAITS="4"))
+        self.assertEqual({"3", "4"}, {e["size"] for e in begun})
+        self.assertEqual(4, len(ends))
 
     def test_two_neighbours_die(self):
         """With one copy that is too many, and the error says what is lost; with two it is not."""

@@ -5,7 +5,8 @@ BACKEND is that of torch.distributed whose default group follows the job; COPIES
 PARITY in place of them.
 DIES="rank,rank@step" has ranks of the first generation kill themselves in a step. STEPS is how many
 are made at least: there are more until WAITS ranks have come. With HSDP four ranks are two replicas of
-two parts each. With CHECKPOINTS, a folder, the ranks die in the first step from that one on in which
+two parts each. With TP=2 each two ranks are tensor parallel, if their number is even, and the others
+shard what each of the two has. With CHECKPOINTS, a folder, the ranks die in the first step from that one on in which
 there is a checkpoint, and the others go on for STEPS.
 """
 
@@ -18,16 +19,19 @@ import time
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+import regroup
 import regroup.torch as hvd
 
 BACKEND = os.environ.get("BACKEND", "gloo")
 COPIES, PARITY = int(os.environ.get("COPIES", "1")), int(os.environ.get("PARITY", "0"))
 KEPT = {"parity": PARITY} if PARITY else {"copies": COPIES}
 STEPS, WAITS = int(os.environ.get("STEPS", "30")), int(os.environ.get("WAITS", "1"))
-HSDP, CHECKPOINTS = "HSDP" in os.environ, os.environ.get("CHECKPOINTS")
+HSDP, TP = "HSDP" in os.environ, int(os.environ.get("TP", "1"))
+CHECKPOINTS = os.environ.get("CHECKPOINTS")
 victims, _, moment = os.environ.get("DIES", "@-1").partition("@")
 VICTIMS, MOMENT = [int(v) for v in victims.split(",") if v], int(moment)
 
@@ -35,17 +39,29 @@ torch.set_num_threads(1)
 hvd.follow(BACKEND)
 
 
+def tensor_parallel():
+    """How many ranks compute a layer together."""
+    return TP if dist.get_world_size() % TP == 0 else 1
+
+
 def build(fresh):
     torch.manual_seed(os.getpid())  # ranks, and those that come later, would begin with weights of their own
-    if HSDP and dist.get_world_size() == 4:
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    else:
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    net = torch.nn.Sequential(torch.nn.Linear(10, 33), torch.nn.GELU(), torch.nn.Linear(33, 7, bias=False))
+    size, tp = dist.get_world_size(), tensor_parallel()
+    width = 33 if TP == 1 else 34  # tensor parallel layers must divide evenly, and fully_shard has 17 left
+    net = torch.nn.Sequential(torch.nn.Linear(10, width), torch.nn.GELU(), torch.nn.Linear(width, 7, bias=False))
     net.register_buffer("seen", torch.zeros((), dtype=torch.int64))
-    for layer in net:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(net, mesh=mesh)
+    if HSDP and size == 4:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    elif tp > 1:
+        both = init_device_mesh("cpu", (size // tp, tp), mesh_dim_names=("shard", "tensor"))
+        parallelize_module(net, both["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = both["shard"]
+    else:
+        mesh = init_device_mesh("cpu", (size,))
+    if size > tp or TP == 1:
+        for layer in net:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(net, mesh=mesh)
     return {"model": net, "optimizer": torch.optim.AdamW(net.parameters(), lr=0.01)}
 
 
@@ -59,19 +75,28 @@ def say(what, **values):
 
 def whole():
     """A hash of all tensors of the model and the optimizer."""
-    tensors = [*state.model.parameters(), *state.model.buffers()]
-    for p in state.model.parameters():
-        tensors += [v for _, v in sorted(state.optimizer.state[p].items())]
-    full = [t.full_tensor() if isinstance(t, DTensor) else t for t in tensors]
-    return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in full)).hexdigest()[:16]
+    moments = [v for p in state.model.parameters() for _, v in sorted(state.optimizer.state[p].items())]
+    found = [content(t) for t in [*state.model.buffers(), *moments]]
+    sharded = [m for m in state.model.modules() if isinstance(m, FSDPModule)]
+    for module in sharded:  # what they compute with, whatever they say of their parts
+        module.unshard()
+    found += [content(p) for p in state.model.parameters()]
+    for module in sharded:
+        module.reshard()
+    return hashlib.sha256(b"".join(found)).hexdigest()[:16]
+
+
+def content(tensor):
+    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach().clone().numpy().tobytes()  # numpy keeps memory from being freed
 
 
 def dying(state):
     """Whether those that shall die do so in this step."""
+    if not CHECKPOINTS:
+        return regroup.generation() == 1 and state.steps == MOMENT
     if hvd.size() != 4 or not VICTIMS or state.steps < MOMENT:
         return False
-    if not CHECKPOINTS:
-        return state.steps == MOMENT
     there = torch.tensor(len(glob.glob(f"{CHECKPOINTS}/*.parts")))
     dist.broadcast(there, 0)
     return there.item() > 0
@@ -85,7 +110,7 @@ def train(state):
         if dying(state) and rank in VICTIMS:
             say("dies", step=state.steps, rank=rank)
             os.kill(os.getpid(), signal.SIGKILL)
-        generator = torch.Generator().manual_seed(100 * state.steps + rank)
+        generator = torch.Generator().manual_seed(100 * state.steps + rank // tensor_parallel())
         x = torch.randn(8, 10, generator=generator)
         state.optimizer.zero_grad()
         state.model(x).square().mean().backward()

@@ -9,6 +9,7 @@ import torch
 from ...errors import UnsupportedError
 from ...training import GlobalTensor, Training
 from .. import replicas
+from . import layout
 
 
 class Part:
@@ -16,8 +17,8 @@ class Part:
 
     def __init__(self, name: str, tensor: torch.Tensor):
         self.name, self._like = name, tensor
-        self._offset = offset(name, tensor)
-        self._use(_local(tensor).detach())
+        self._offset = layout.offset(name, tensor)
+        self._use(layout.local(tensor).detach())
 
     def _use(self, local: torch.Tensor) -> None:
         """Chooses the memory to register for a tensor in use: its own where possible."""
@@ -43,8 +44,8 @@ class Part:
         """Updates the memory from the tensor in use, which must be the one from before; returns it."""
         if tensor is None:
             raise UnsupportedError(f"{self.name} was removed since build was called: make all of the model there")
-        local = _local(tensor)
-        if local.data_ptr() != self._local.data_ptr() or local.shape != self._local.shape:
+        now = layout.local(tensor)
+        if now.data_ptr() != self._local.data_ptr() or now.shape != self._local.shape:
             raise UnsupportedError(
                 f"{self.name} was replaced since build made it, and what is sharded stays in its memory until build is "
                 "called again: copy into its tensors"
@@ -75,13 +76,15 @@ class StatePart(Part):
         self.name = name
         number = outline.dim() == 0
         if not number and tuple(outline.shape) != stand_in:
-            raise UnsupportedError(f"{name} has neither the shape of its parameter nor that of a number: it has no parts")
+            raise UnsupportedError(
+                f"{name} has neither the shape of its parameter nor that of a number: it has no parts"
+            )
         if number:
             self._like, self._offset = outline, ()
             self._use(torch.zeros((), dtype=outline.dtype, device=device))
         else:
-            self._like, self._offset = parameter, offset(name, parameter)
-            self._use(torch.zeros_like(_local(parameter).detach(), dtype=outline.dtype))
+            self._like, self._offset = parameter, layout.offset(name, parameter)
+            self._use(torch.zeros_like(layout.local(parameter).detach(), dtype=outline.dtype))
         self._tensor = self._local if number else _as(parameter, self._local)
 
     def tensor(self) -> torch.Tensor:
@@ -93,7 +96,7 @@ class StatePart(Part):
         """Updates the memory from the tensor in use; returns the one to use from now on."""
         if not torch.is_tensor(tensor):
             raise UnsupportedError(f"{self.name} has become a {type(tensor).__name__}")
-        local = _local(tensor)
+        local = layout.local(tensor)
         if local.shape != self._local.shape or local.dtype != self._local.dtype:
             raise UnsupportedError(
                 f"{self.name} has become {local.dtype} {tuple(local.shape)}, and was {self._local.dtype} "
@@ -106,37 +109,11 @@ class StatePart(Part):
         return self._tensor
 
 
-def _dtensor(tensor: torch.Tensor) -> bool:
-    return replicas.part(tensor) == "a DTensor"
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory of this rank's part."""
-    return tensor._local_tensor if _dtensor(tensor) else tensor
-
-
 def _as(parameter: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
     """A tensor that is dealt to the ranks like a parameter, with this rank's part."""
-    if not _dtensor(parameter):
+    if not layout.dtensor(parameter):
         return local
     from torch.distributed.tensor import DTensor
 
     p: DTensor = parameter  # type: ignore[assignment]
     return DTensor.from_local(local, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride())
-
-
-def offset(name: str, tensor: torch.Tensor) -> Tuple[int, ...]:
-    """Where this rank's part of a tensor begins. Raises UnsupportedError if there are several parts,
-    or if the tensor is a sum that was not made yet."""
-    if not _dtensor(tensor):
-        return (0,) * tensor.dim()
-    if any(p.is_partial() for p in tensor.placements):  # type: ignore[attr-defined]
-        raise UnsupportedError(f"{name} is a partial sum, which is no state")
-    local = _local(tensor)
-    if local.numel() == 0:
-        return (0,) * tensor.dim()
-    chunks = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
-    if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local.shape):
-        placements = tensor.placements  # type: ignore[attr-defined]
-        raise UnsupportedError(f"{name} is dealt to this rank in {len(chunks)} parts ({placements}): one is supported")
-    return tuple(chunks[0].offsets)

@@ -1,0 +1,26 @@
+package shards
+
+import (
+	"testing"
+
+	"github.com/regroup-io/regroup/elastic/reshard"
+)
+
+// TestWhatReplicasHaveIsNotCopied: of a tensor of which two replicas have two parts each nothing is
+// copied to survive one loss, and all of it to survive two. What one member alone has is copied.
+func TestWhatReplicasHaveIsNotCopied(t *testing.T) {
+	tensors := []reshard.Tensor{{Name: "dealt", Width: 4, Shape: []int{8}}, {Name: "lone", Width: 4, Shape: []int{1}}}
+	all := &table{tensors: tensors, number: map[string]int{"dealt": 0, "lone": 1}}
+	n := needs{nodes: []string{"a", "a", "b", "b"}}
+	for rank := range 4 {
+		n.pieces = append(n.pieces, []reshard.Piece{{Box: reshard.Box{Offset: []int{rank % 2 * 4}, Size: []int{4}}}})
+	}
+	n.pieces[3] = append(n.pieces[3], reshard.Piece{Tensor: 1, Box: reshard.Box{Offset: []int{0}, Size: []int{1}}})
+	for copies, want := range [][]int{{0, 0, 0, 0}, {0, 0, 0, 1}, {1, 1, 1, 2}} {
+		for rank, copied := range agree(all, n, copies).copied {
+			if len(copied) != want[rank] {
+				t.Errorf("%d copies: %d parts of rank %d are copied, want %d", copies, len(copied), rank, want[rank])
+			}
+		}
+	}
+}
