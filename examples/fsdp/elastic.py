@@ -4,6 +4,10 @@
 
 When a worker dies the others go on in their processes at once, with their parts of the model and the
 copy of its part that another of them has kept. One that comes in its place gets a part again.
+
+With --replicas 2 an even number of workers are two replicas of the model, each of which is sharded
+(HSDP). Nothing is copied then: the other replica has what a worker has. If one dies, an odd number
+shard one replica among themselves, until there are two again.
 """
 
 import argparse
@@ -19,6 +23,7 @@ from train import Transformer, batch
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=150)
+parser.add_argument("--replicas", type=int, default=1)
 parser.add_argument("--backend", default="gloo", help="nccl on GPUs")
 args = parser.parse_args()
 
@@ -28,7 +33,15 @@ hvd.follow(args.backend)
 
 def build(fresh):
     """This rank's part of model and optimizer, for the ranks that there are now."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    size, replicas = dist.get_world_size(), args.replicas
+    if replicas > 1 and size % replicas == 0:
+        mesh = init_device_mesh(
+            "cpu", (replicas, size // replicas), mesh_dim_names=("replicas", "parts")
+        )
+    else:
+        mesh = init_device_mesh("cpu", (size,))
+    if dist.get_rank() == 0:
+        print(f"a mesh of {tuple(mesh.shape)}", flush=True)
     model = Transformer()
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)

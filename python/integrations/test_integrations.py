@@ -13,6 +13,11 @@ FSDP = [example("fsdp", "train.py")]
 MNIST = [example("ddp", "mnist.py")]
 GPT = [example("chargpt", "train.py"), example("..", "LICENSE")]
 ELASTIC = [example("chargpt", "elastic.py"), example("..", "LICENSE")]
+#: Run by tests.test_sharded.
+SHARDED = [
+    [example("fsdp", "elastic.py")],
+    [example("chargpt", "sharded.py"), example("..", "LICENSE")],
+]
 IN_PROCESS = ["--recovery", "in-process"]
 
 
@@ -79,16 +84,17 @@ class Letters(Runs):
 
 class Document(unittest.TestCase):
     def test_commands(self):
-        """The commands of docs/integrations.md are those that are run here."""
+        """The commands of docs/integrations.md are those that are run by tests."""
         scripts = [TRANSFORMERS, ACCELERATE, LIGHTNING, FSDP, MNIST, GPT]
-        run = [(script, []) for script in scripts] + [(ELASTIC, IN_PROCESS)]
+        run = [(script, "2", []) for script in scripts] + [(ELASTIC, "2", IN_PROCESS)]
+        run += [(script, "2:4", IN_PROCESS) for script in SHARDED]
         root = example("..")
         expected = [
             " ".join(
-                ["regroup run --workers 2", *flags, "-- python3"]
+                [f"regroup run --workers {workers}", *flags, "-- python3"]
                 + [os.path.relpath(path, root) for path in script]
             )
-            for script, flags in run
+            for script, workers, flags in run
         ]
         with open(os.path.join(root, "docs", "integrations.md"), encoding="utf-8") as f:
             commands = [line.strip() for line in f if line.startswith("    ")]

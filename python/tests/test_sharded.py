@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -24,8 +25,8 @@ from .test_state import step as one_step
 
 
 class Jobs(unittest.TestCase):
-    def run_job(self, workers="4:4", **env):
-        run = ["--recovery", "in-process", "--workers", workers, "--"]
+    def run_job(self, workers="4:4", failures=20, **env):
+        run = ["--recovery", "in-process", "--workers", workers, "--max-restarts", str(failures), "--"]
         job = Job(*run, *script("sharded.py"), env=env)
         self.addCleanup(job.close)
         return job.wait()
@@ -76,8 +77,9 @@ class Sharded(Jobs):
         self.assertEqual(4, len(ends))
 
     def test_two_neighbours_die(self):
-        """With one copy that is too many, and the error says what is lost; with two it is not."""
-        job = self.run_job("2:4", COPIES="1", DIES="1,2@9")
+        """With one copy that is too many, and the error of the others, the second failure of the job,
+        says what is lost; with two it is not."""
+        job = self.run_job("2:4", failures=1, COPIES="1", DIES="1,2@9")
         self.assertEqual("failed", job.summary.get("outcome"), job.output)
         self.assertIn("parts of the sharded state are lost: of the commit of g1 at step", job.output)
         self.check(self.run_job("2:4", COPIES="2", DIES="1,2@9"))
@@ -147,6 +149,30 @@ class Example(unittest.TestCase):
         entered = [(int(n), int(step)) for n, step in re.findall(r"rank \d of (\d) goes on at step (\d+)", job.output)]
         self.assertTrue(any(n == 2 and step >= 50 for n, step in entered), job.output)
         self.assertLess(float(re.search(r"done at step 150: loss (\S+)", job.output)[1]), 1.0)
+
+    def test_replicas(self):
+        """Two of two parts each; of the three that are left, one of three parts."""
+        options = ("--replicas", "2", "--steps", "1000000")
+        job = Job("--recovery", "in-process", "--workers", "3:4", "--", *example("fsdp", "elastic.py"), *options)
+        self.addCleanup(job.close)
+        job.until(r"a mesh of \(2, 2\)")
+        job.until("step 20: ")
+        os.kill(job.newest_worker(), signal.SIGKILL)
+        job.until(r"a mesh of \(3,\)")
+        job.until(r"rank 0 of 4 goes on at step [1-9]")
+
+    def test_letters(self):
+        """A GPT of four, three and four parts, which goes on to learn."""
+        license = os.path.join(launch.ROOT, "..", "LICENSE")
+        run = ["--workers", "3:4", "--", *example("chargpt", "sharded.py"), license, "--steps", "1000000"]
+        job = Job("--recovery", "in-process", *run)
+        self.addCleanup(job.close)
+        job.until("step 20, ")
+        os.kill(job.newest_worker(), signal.SIGKILL)
+        job.until(r"rank 0 of 3 goes on at step [1-9]")
+        job.until(r"rank 0 of 4 goes on at step [1-9][^$]*\] step ")
+        losses = [float(loss) for loss in re.findall(r"step \d+, (\S+) nats", job.log())]
+        self.assertLess(losses[-1], losses[0] - 0.3)
 
 
 class Plain(unittest.TestCase):
