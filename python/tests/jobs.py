@@ -47,7 +47,8 @@ class Job:
             command += ["--server", server]
         for name, value in variables.items():
             command += ["--env", f"{name}={value}"]
-        self._log = open(os.path.join(self._folder.name, "stderr"), "w+", encoding="utf-8")
+        self.path = os.path.join(self._folder.name, "stderr")  # what it says
+        self._log = open(self.path, "w+", encoding="utf-8")
         self.process = subprocess.Popen(
             command + list(arguments),
             env=dict(launch.environment(), NO_COLOR="1"),
@@ -59,7 +60,7 @@ class Job:
 
     def log(self) -> str:
         """What the job has said so far."""
-        with open(self._log.name, encoding="utf-8") as f:
+        with open(self.path, encoding="utf-8") as f:
             return f.read()
 
     def until(self, pattern: str) -> None:
