@@ -208,7 +208,7 @@ class Plain(unittest.TestCase):
 
     def test_every_optimizer_is_returned_to_its_commit(self):
         """And its first steps are those of an optimizer that nobody has touched."""
-        for name, make in OPTIMIZERS.items():
+        for name, make in {**OPTIMIZERS, "Prepared": Prepared}.items():
             with self.subTest(optimizer=name):
                 torch.manual_seed(0)
                 model = network()
@@ -288,6 +288,23 @@ class Plain(unittest.TestCase):
         """The function is called once."""
         with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="1"):
             self.train(self.state(network), 2, lambda state: self.assertEqual(2, state.steps))
+
+
+class Prepared(torch.optim.Optimizer):
+    """Has its state before its first step, as Adagrad in some releases of torch."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+        for p in self.param_groups[0]["params"]:
+            self.state[p] = {"sum": torch.full_like(p, 0.1), "step": torch.tensor(0.0)}
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            state["step"] += 1
+            state["sum"].addcmul_(p.grad, p.grad)
+            p.addcdiv_(p.grad, state["sum"].sqrt(), value=-self.param_groups[0]["lr"] / state["step"].item())
 
 
 class OneRank(unittest.TestCase):

@@ -72,6 +72,7 @@ class ShardedParts:
             stand_ins = {id(p): torch.zeros(_distinct(p.dim()), dtype=p.dtype) for _, p, _ in parameters}
             found = outlines(optimizer, [p for _, p, _ in parameters], lambda p: stand_ins[id(p)])
             for (of, p, group), outline in zip(parameters, found):
+                outline = outline or _outline(optimizer.state.get(p, {}), p)
                 # Numbers are on the host, unless the optimizer works on the device alone.
                 device = p.device if group.get("fused") or group.get("capturable") else torch.device("cpu")
                 states[of] = {}
@@ -178,6 +179,14 @@ class ShardedParts:
                 if id(p) not in names:
                     raise UnsupportedError(f"{name} has a parameter that is in no model which build has returned")
                 yield names[id(p)], p, group
+
+
+def _outline(state: Dict[str, Any], p: torch.Tensor) -> Dict[str, torch.Tensor]:
+    """What an optimizer has for a parameter that has made it before its first step, and needs it there:
+    as if for a small one."""
+    tensors = {key: value for key, value in state.items() if torch.is_tensor(value)}
+    shapes = {key: _distinct(p.dim()) if t.shape == p.shape else t.shape for key, t in tensors.items()}
+    return {key: torch.zeros(shapes[key], dtype=t.dtype) for key, t in tensors.items()}
 
 
 def _divided(value: Any) -> bool:
