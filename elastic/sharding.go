@@ -108,6 +108,9 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 	c := s.shardsComm()
 	node := strconv.Itoa(s.Rank - s.LocalRank) // the ranks of a node follow each other
 	if received, err = s.state.shards.Sync(ctx, c, chosen, found, node); err != nil {
+		if from := s.state.replica.Resumed(); from != nil {
+			err = fmt.Errorf("from checkpoint %v: %w", from, err)
+		}
 		return received, err
 	}
 	r.options.Log.Info("the parts of the state are in sync", "job", r.options.Job, "gen", s.Generation, "rank", s.Rank,

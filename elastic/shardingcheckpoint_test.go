@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -337,6 +338,33 @@ func TestOneMemberHasAllParts(t *testing.T) {
 	last := shardedRun(t, 3, 0, func(name string, o *Options) { keepIn(dirs[name])(name, o) })
 	if step, from := last.began(); step != stopped || from != stopped {
 		t.Errorf("it begins at step %d and names %d, want %d", step, from, stopped)
+	}
+}
+
+// TestATensorWithAnotherShape than in the checkpoint is an error that says so.
+func TestATensorWithAnotherShape(t *testing.T) {
+	dir := t.TempDir()
+	train := func(rows int) error {
+		state := NewState(nil)
+		memory := make([]byte, rows)
+		state.SetSharding(Sharding{Arrange: func(_ context.Context, s *Session) error {
+			return s.Shard(Shard{Name: "x", Type: "uint8", Width: 1, Shape: []int{rows}, Offset: []int{0}, Size: []int{rows}, Memory: memory})
+		}})
+		return Run(t.Context(), Options{Checkpoint: Checkpoint{Dir: dir}}, state, func(ctx context.Context, s *Session) error {
+			return s.Consume(ctx, s.Next(0))
+		})
+	}
+	if err := train(4); err != nil {
+		t.Fatal(err)
+	}
+	if err := train(6); err == nil || !strings.Contains(err.Error(), "from checkpoint l1/g1/1: tensor x is uint8 [6], and was uint8 [4]") {
+		t.Errorf("%v", err)
+	}
+	if err := train(4); err != nil {
+		t.Error(err)
+	}
+	if all := names(t, dir); len(all) != 2 || all[0].Run != 2 || all[0].Step != 2 {
+		t.Errorf("there are %v", all)
 	}
 }
 

@@ -17,6 +17,11 @@ type Tensor struct {
 // Bytes is the size of all of the tensor.
 func (t Tensor) Bytes() int { return Whole(t.Shape).Elements() * t.Width }
 
+// Equal reports whether the tensors are the same.
+func (t Tensor) Equal(o Tensor) bool {
+	return t.Name == o.Name && t.Type == o.Type && t.Width == o.Width && slices.Equal(t.Shape, o.Shape)
+}
+
 // Box is a part of a tensor: in each dimension Size elements from Offset on. A tensor without
 // dimensions has one box, without dimensions, which is its only element.
 type Box struct {

@@ -183,15 +183,16 @@ func (r *resuming) read(ctx context.Context, replica *statesync.Replica) (*set, 
 	if failed == nil && slices.Contains(r.all[r.comm.Rank()].Sets, r.set) {
 		r.meta, failed = replica.ReadCheckpoint(r.set.Name)
 	}
-	said, err := gather(ctx, r.comm, fmt.Sprint(failed))
+	mine := ""
+	if failed != nil {
+		mine = failed.Error()
+	}
+	said, err := gather(ctx, r.comm, mine)
 	if err != nil {
 		return nil, err
 	}
-	for rank, text := range said {
-		if text != fmt.Sprint(nil) {
-			r.refused = fmt.Sprintf("rank %d: %s", rank, text)
-			break
-		}
+	if rank := slices.IndexFunc(said, func(text string) bool { return text != "" }); rank >= 0 {
+		r.refused = fmt.Sprintf("rank %d: %s", rank, said[rank])
 	}
 	return x, nil
 }

@@ -65,7 +65,7 @@ func newTable(all [][]reshard.Tensor) (*table, error) {
 	for rank, list := range all {
 		for _, x := range list {
 			if i, ok := t.number[x.Name]; ok {
-				if o := t.tensors[i]; o.Type != x.Type || o.Width != x.Width || !slices.Equal(o.Shape, x.Shape) {
+				if o := t.tensors[i]; !o.Equal(x) {
 					return nil, fmt.Errorf("tensor %s is %s %v on rank %d, and %s %v on rank %d: all ranks must give it the same global shape",
 						x.Name, o.Type, o.Shape, from[x.Name], x.Type, x.Shape, rank)
 				}

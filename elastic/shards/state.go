@@ -95,7 +95,7 @@ func (s *State) Register(t reshard.Tensor, b reshard.Box, memory []byte) error {
 	}
 	for _, i := range s.named[t.Name] {
 		o := s.parts[i]
-		if o.tensor.Type != t.Type || o.tensor.Width != t.Width || !slices.Equal(o.tensor.Shape, t.Shape) {
+		if !o.tensor.Equal(t) {
 			return fmt.Errorf("tensor %s is registered as %s %v and as %s %v", t.Name, o.tensor.Type, o.tensor.Shape, t.Type, t.Shape)
 		}
 		if both, overlap := o.box.Intersect(b); overlap || o.box.Equal(b) {

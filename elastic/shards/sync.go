@@ -100,11 +100,20 @@ func (s *State) gatherNeeds(ctx context.Context, c *collective.Communicator, nod
 			return needs{}, nil, err
 		}
 	}
-	for _, o := range s.offers { // what is in a commit must be somewhere in the new layout
-		tensors = append(tensors, o.Tensors)
-	}
 	t, err := newTable(tensors)
 	if err != nil {
+		return needs{}, nil, err
+	}
+	for _, o := range s.offers { // what is in a commit must be somewhere in the new layout
+		for _, x := range o.Tensors {
+			if i, ok := t.number[x.Name]; ok && !t.tensors[i].Equal(x) {
+				y := t.tensors[i]
+				return needs{}, nil, fmt.Errorf("tensor %s is %s %v, and was %s %v in what the training goes on from", x.Name, y.Type, y.Shape, x.Type, x.Shape)
+			}
+		}
+		tensors = append(tensors, o.Tensors)
+	}
+	if t, err = newTable(tensors); err != nil {
 		return needs{}, nil, err
 	}
 	n := needs{pieces: make([][]reshard.Piece, len(all)), nodes: make([]string, len(all))}
