@@ -1,7 +1,7 @@
 """A job with a sharded model whose workers are killed at random moments, and replaced: at any time the
 ranks have together what one process computes, and no step is lost or made again that counted.
 
-KILLS is how many are killed (10), SEED the seed of the moments.
+KILLS is how many are killed (6), SEED the seed of the moments.
 """
 
 import collections
@@ -19,7 +19,7 @@ from itertools import islice
 from .jobs import LIMIT, Job, script
 from .scripts.exact import known
 
-KILLS, SEED = int(os.environ.get("KILLS", "10")), int(os.environ.get("SEED", "1"))
+KILLS, SEED = int(os.environ.get("KILLS", "6")), int(os.environ.get("SEED", "1"))
 
 
 class Watched:
@@ -110,6 +110,28 @@ class Kills(unittest.TestCase):
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         self.books(job)
         return took
+
+    def dies(self, *doomed):
+        """Runs a job in which ranks die at places, one in each of the first generations, until there are
+        four again."""
+        with tempfile.TemporaryDirectory() as folder:
+            stop = os.path.join(folder, "stop")
+            env = {"COPIES": "2", "STOP": stop, "DIES": ",".join(doomed)}
+            with Job("--recovery", "in-process", "--workers", "2:4", "--", *script("exact.py"), env=env) as job:
+                watched = Watched(job)
+                self.addCleanup(watched.close)
+                watched.until(lambda: any(int(e["gen"]) > len(doomed) for e in watched.entered))
+                watched.until(lambda: len(watched.members(0.0)) == 4)
+                open(stop, "w").close()
+                job.wait()
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        self.assertEqual(len(doomed), len(re.findall("died: killed by signal 9", job.output)), job.output)
+        self.books(job)
+
+    def test_while_the_others_begin_again(self):
+        """Two die, the second one before the parts of the first have copies again."""
+        self.dies("1:3:backward", "2:0:build begins")
+        self.dies("1:2:commit", "2:1:build ends")
 
     def books(self, job):
         """What all have had, at each beginning and at the end; and which steps were made."""
