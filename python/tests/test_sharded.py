@@ -277,6 +277,18 @@ class Plain(unittest.TestCase):
             with self.subTest(text), self.assertRaisesRegex(InvalidArgumentError, text):
                 self.train(hvd.elastic.TorchState(build=lambda fresh: made), 1)
 
+    def test_a_function_that_sets_an_attribute(self):
+        """It would be lost."""
+
+        def build(fresh):
+            state.steps = 7
+            model = network()
+            return {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+
+        state = hvd.elastic.TorchState(build=build, steps=0)
+        with self.assertRaisesRegex(UnsupportedError, "build has set state.steps"):
+            self.train(state, 1)
+
     def test_copies_without_a_function(self):
         """Then it is an attribute like any other, and so is parity."""
         self.assertEqual(3, hvd.elastic.TorchState(copies=3).copies)

@@ -115,7 +115,14 @@ class TorchState(ObjectState):
 
     def _make(self, fresh: bool) -> None:
         """Has the models and optimizers made that are sharded."""
+        before = self._values()
         self._sharded.make(fresh)
+        for name, value in self._values().items():
+            if value is not before[name]:
+                raise UnsupportedError(
+                    f"build has set state.{name}, and what that is comes from the last commit afterwards: set it before "
+                    "elastic.run, or where the training function begins"
+                )
         for name, value in self._sharded.made.items():
             if name in self._handlers or name in self._names:
                 raise RegroupError(f"build has returned {name}, which was given to the state as well")
