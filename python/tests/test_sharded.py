@@ -253,6 +253,8 @@ class Plain(unittest.TestCase):
                 self.train(self.state(network), 1, change)
         with self.assertRaisesRegex(UnsupportedError, "neither the shape of its parameter nor that of a number"):
             self.train(self.state(network, lambda p: torch.optim.Adafactor(p)), 1)
+        with self.assertRaisesRegex(UnsupportedError, "Wrapper, which saves its state in a way of its own"):
+            self.train(self.state(network, lambda p: Wrapper(torch.optim.AdamW(p))), 1)
         cases = [
             ({"copies": -1}, "copies=-1 is negative"),
             ({"parity": -4}, "parity=-4 is negative"),
@@ -300,6 +302,19 @@ class Plain(unittest.TestCase):
         """The function is called once."""
         with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="1"):
             self.train(self.state(network), 2, lambda state: self.assertEqual(2, state.steps))
+
+
+class Wrapper(torch.optim.Optimizer):
+    """An optimizer around another one, as accelerate has them."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    param_groups = property(lambda self: self.inner.param_groups)
+    state = property(lambda self: self.inner.state)
+
+    def state_dict(self):
+        return self.inner.state_dict()
 
 
 class Prepared(torch.optim.Optimizer):
@@ -397,6 +412,22 @@ class OneRank(unittest.TestCase):
 
         self.train(after=evaluate)
         self.train(after=evaluate, reshard_after_forward=False)
+
+    def test_the_first_fsdp_is_refused(self):
+        """Its parameters look like whole ones."""
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        for use_orig_params in (False, True):
+
+            def build(fresh):
+                options = {"device_id": torch.device("cpu"), "use_orig_params": use_orig_params}
+                return {"model": FullyShardedDataParallel(torch.nn.Linear(4, 4), **options)}
+
+            train = hvd.elastic.run(lambda state: None)
+            with self.assertRaisesRegex(
+                UnsupportedError, "model is sharded by FullyShardedDataParallel, .*: use fully_shard"
+            ):
+                train(hvd.elastic.TorchState(build=build))
 
     def test_models(self):
         """Frozen parameters, another type to compute with, half the bits in memory, activations that are

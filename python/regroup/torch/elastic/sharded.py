@@ -13,6 +13,7 @@ from .. import replicas
 from .optimizer_handler import outlines
 from .parts import Part, StatePart
 from .sampler import ElasticSampler
+from .state_handlers import saves_its_own_way
 
 #: Makes the models and optimizers of a generation, and what belongs to them, like a learning rate
 #: schedule, by name. fresh: their content may count.
@@ -48,15 +49,7 @@ class ShardedParts:
         if not isinstance(made, dict):
             raise InvalidArgumentError(f"build returned a {type(made).__name__}, not a dict of models and optimizers")
         for name, value in made.items():
-            if isinstance(value, ElasticSampler):
-                raise InvalidArgumentError(
-                    f"build returned {name}, a sampler: give it to the state, TorchState({name}=...)"
-                )
-            if not _divided(value) and not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
-                raise InvalidArgumentError(
-                    f"build returned {name}, a {type(value).__name__}: neither a module or an optimizer, nor anything with "
-                    "state_dict and load_state_dict"
-                )
+            _check(name, value)
         self.made = made
 
     def register(self, training: Training) -> None:
@@ -179,6 +172,28 @@ class ShardedParts:
                 if id(p) not in names:
                     raise UnsupportedError(f"{name} has a parameter that is in no model which build has returned")
                 yield names[id(p)], p, group
+
+
+def _check(name: str, value: Any) -> None:
+    """Raises for what a function must not return."""
+    if isinstance(value, ElasticSampler):
+        raise InvalidArgumentError(f"build returned {name}, a sampler: give it to the state, TorchState({name}=...)")
+    if not _divided(value) and not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+        raise InvalidArgumentError(
+            f"build returned {name}, a {type(value).__name__}: neither a module or an optimizer, nor anything with "
+            "state_dict and load_state_dict"
+        )
+    if isinstance(value, torch.optim.Optimizer) and saves_its_own_way(value):
+        raise UnsupportedError(
+            f"{name} is a {type(value).__name__}, which saves its state in a way of its own, and no parts of that are "
+            "known: return the optimizer that it wraps"
+        )
+    for module in value.modules() if isinstance(value, torch.nn.Module) else ():
+        kind = replicas.divides(type(module))
+        if kind not in ("", "FSDPModule"):
+            raise UnsupportedError(
+                f"{name} is sharded by {kind}, which does not say what of which tensor this rank has: use fully_shard"
+            )
 
 
 def _outline(state: Dict[str, Any], p: torch.Tensor) -> Dict[str, torch.Tensor]:

@@ -126,7 +126,7 @@ def state_handler_for(value: Any) -> Optional[StateHandler]:
     """A handler for a value; None if it is an ordinary object."""
     for kind, make in _registry:
         if isinstance(value, kind):
-            if make is OptimizerStateHandler and _saves_its_own_way(value):
+            if make is OptimizerStateHandler and saves_its_own_way(value):
                 return DictStateHandler(value)
             return make(value)
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
@@ -134,7 +134,7 @@ def state_handler_for(value: Any) -> Optional[StateHandler]:
     return None
 
 
-def _saves_its_own_way(optimizer: torch.optim.Optimizer) -> bool:
+def saves_its_own_way(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the state of an optimizer may be more than its attributes ``state`` and
     ``param_groups``, like that of one that wraps another: then its state_dict is kept as it is."""
     kinds = type(optimizer).__mro__
