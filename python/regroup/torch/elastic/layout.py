@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+import functools
+from typing import Any, List, Sequence, Tuple
 
 import torch
 
 from ...errors import UnsupportedError
 from .. import replicas
+
+_Numbers = Tuple[int, ...]
 
 
 def dtensor(tensor: torch.Tensor) -> bool:
@@ -40,42 +43,50 @@ def offset(name: str, tensor: torch.Tensor) -> Tuple[int, ...]:
     placements = tensor.placements  # type: ignore[attr-defined]
     if any(p.is_partial() for p in placements):
         raise UnsupportedError(f"{name} is a partial sum, which is no state")
-    mine = local(tensor)
-    if tensor.device_mesh.get_coordinate() is None:  # type: ignore[attr-defined]
+    mesh = tensor.device_mesh  # type: ignore[attr-defined]
+    rank = mesh.get_coordinate()
+    mine = tuple(local(tensor).shape)
+    if rank is None:
         return (0,) * tensor.dim()
-    found = [_elements(name, tensor, dim) for dim in range(tensor.dim())]
+    try:
+        found = _elements(tuple(tensor.shape), tuple(placements), tuple(map(mesh.size, range(len(rank)))), tuple(rank))
+    except UnsupportedError as e:
+        raise UnsupportedError(f"{name} {e}") from None
     sizes = tuple(len(of) for of in found)
-    if sizes != tuple(mine.shape) and (mine.numel() > 0 or 0 not in sizes):
+    if sizes != mine and (0 not in mine or 0 not in sizes):
         raise UnsupportedError(
-            f"{name} has {tuple(mine.shape)} elements on this rank, and would have {sizes} as it is dealt ({placements}): "
-            "choose sizes that divide evenly"
+            f"{name} has {mine} elements on this rank, and would have {sizes} as it is dealt ({placements}): choose sizes "
+            "that divide evenly"
         )
-    if mine.numel() == 0:
+    if 0 in mine:
         return (0,) * tensor.dim()
-    begins = tuple(int(of[0]) for of in found)
+    begins = tuple(of[0] for of in found)
     chunks = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
-    whole = all(int(of[-1]) - int(of[0]) == len(of) - 1 for of in found)
+    whole = all(of[-1] - of[0] == len(of) - 1 for of in found)
     if not whole or len(chunks) != 1 or tuple(chunks[0].offsets) != begins or tuple(chunks[0].sizes) != sizes:
         raise UnsupportedError(f"{name} is dealt to this rank in several pieces ({placements}): one is supported")
     return begins
 
 
-def _elements(name: str, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """The indices in a dimension that this rank has, ascending."""
-    mesh = tensor.device_mesh  # type: ignore[attr-defined]
-    indices = torch.arange(tensor.shape[dim], device="cpu")
-    for at, (placement, rank) in enumerate(zip(tensor.placements, mesh.get_coordinate())):  # type: ignore[attr-defined]
+@functools.lru_cache(maxsize=512)  # many tensors are alike
+def _elements(
+    shape: _Numbers, placements: Tuple[Any, ...], mesh: _Numbers, rank: _Numbers
+) -> Tuple[Sequence[int], ...]:
+    """The indices in each dimension that a rank has, ascending."""
+    found: List[Sequence[int]] = [range(n) for n in shape]
+    for placement, size, at in zip(placements, mesh, rank):
         kind = type(placement).__name__
         if kind not in ("Replicate", "Shard", "_StridedShard"):
-            raise UnsupportedError(f"{name} is dealt to the ranks by {placement}, which is unknown")
-        if kind == "Replicate" or placement.dim != dim:
-            continue
-        pieces = _chunks(indices, placement.split_factor if kind == "_StridedShard" else 1)
-        indices = torch.cat([_chunks(piece, mesh.size(at))[rank] for piece in pieces])
-    return indices
+            raise UnsupportedError(f"is dealt to the ranks by {placement}, which is unknown")
+        if kind != "Replicate":
+            dim = placement.dim
+            pieces = _chunks(found[dim], placement.split_factor if kind == "_StridedShard" else 1)
+            parts = [_chunks(piece, size)[at] for piece in pieces]
+            found[dim] = parts[0] if len(parts) == 1 else [i for part in parts for i in part]
+    return tuple(found)
 
 
-def _chunks(indices: torch.Tensor, count: int) -> Tuple[torch.Tensor, ...]:
-    """Deals indices as torch.chunk does; the last chunks may have none."""
-    some = torch.chunk(indices, count)
-    return some + (indices[:0],) * (count - len(some))
+def _chunks(indices: Sequence[int], count: int) -> List[Sequence[int]]:
+    """Deals indices as torch.chunk does; the last chunks may have less than others, or none."""
+    each = -(-len(indices) // count)
+    return [indices[i * each : (i + 1) * each] for i in range(count)]
