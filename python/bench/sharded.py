@@ -65,12 +65,15 @@ def worker() -> None:
     @hvd.elastic.run
     def train(state):
         say("enters", rank=dist.get_rank(), size=dist.get_world_size(), step=state.steps)
-        while not os.path.exists(os.environ["STOP"]):
+        stop = torch.zeros(1)
+        while not stop.item():
             began = time.perf_counter()
             state.optimizer.zero_grad()
             state.model(torch.randn(4, width, device=device)).square().mean().backward()
             state.optimizer.step()
             state.steps += 1
+            stop.fill_(os.path.exists(os.environ["STOP"]))
+            dist.all_reduce(stop, dist.ReduceOp.MAX)  # all leave after the same step
             if device == "cuda":
                 torch.cuda.synchronize()
             trained = time.perf_counter()
