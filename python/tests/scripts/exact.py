@@ -15,8 +15,9 @@ from typing import Iterator, List, Tuple
 
 import torch
 
-#: Inputs and outputs of each layer; what a step trains on.
-LAYERS, BATCH = ((10, 33), (33, 7), (5, 1)), 12
+#: Inputs and outputs of each layer, of which the one in the middle is dealt to the ranks by its inputs, of
+#: the last one some ranks have nothing; how many samples a step has.
+LAYERS, BATCH = ((10, 33), (24, 7), (5, 1)), 12
 
 
 def batch(step: int) -> List[Tuple[torch.Tensor, torch.Tensor]]:
@@ -49,6 +50,7 @@ def main() -> None:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Shard
 
     import regroup
     import regroup.torch as hvd
@@ -72,7 +74,7 @@ def main() -> None:
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         net = Net()
         for layer in net.layers:
-            fully_shard(layer, mesh=mesh)
+            fully_shard(layer, mesh=mesh, shard_placement_fn=lambda p: Shard(1) if p.shape == (7, 24) else None)
         fully_shard(net, mesh=mesh)
         if fresh:
             with torch.no_grad():
