@@ -150,6 +150,9 @@ func (s *Session) saveShards(ctx context.Context, final bool, agreed []int64) er
 		x.Save(ctx, c, commit, update == updatePlanned)
 	}
 	if final || update == updateStop {
+		if err := x.Settle(); err != nil { // the program may use the communicator after that
+			return err
+		}
 		return s.writer.FlushParts(ctx, s.comm, x)
 	}
 	s.writer.Decide(proposal, update == updatePreempted, s.Rank, s.World, x)

@@ -34,6 +34,8 @@ type shardedJob struct {
 	errs    map[string]error
 	results map[string]map[int]int64 // by worker: the elements of its part at the end, by number
 	stepped map[uint64]int           // how often rank 0 has made a step
+
+	committed uint64 // the step of the newest commit of those who have ended
 }
 
 const shardedRows, shardedColumns = 37, 3
@@ -83,7 +85,7 @@ func (j *shardedJob) start(name string) {
 		j.hub.Ended(name, err)
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.errs[name] = err
+		j.errs[name], j.committed = err, max(j.committed, state.Committed().Step)
 		if err != nil {
 			return
 		}

@@ -101,7 +101,7 @@ func TestAShardedJobGoesOnFromItsCheckpoint(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			first := shardedRun(t, 4, 13, keepIn(dir))
-			stopped := first.hub.Commits[len(first.hub.Commits)-1].Commit.Step
+			stopped := first.committed
 			all := names(t, dir)
 			if len(all) != 2 || all[0].Step != stopped || len(partsIn(t, dir, true)) != 2 || len(partsIn(t, dir, false)) != 0 {
 				t.Fatalf("there are %v, whole %v, others %v; want two, the newest of step %d", all, partsIn(t, dir, true), partsIn(t, dir, false), stopped)
@@ -294,7 +294,7 @@ func TestEachNodeHasTheDirectoryOfItsRanks(t *testing.T) {
 		o.Checkpoint.OfJob = ofJob
 	}
 	first := shardedRun(t, 4, 13, own)
-	stopped := first.hub.Commits[len(first.hub.Commits)-1].Commit.Step
+	stopped := first.committed
 	dirs["w0"], dirs["w1"], dirs["w2"], dirs["w3"] = dirs["w3"], dirs["w0"], dirs["w1"], dirs["w2"]
 	second := shardedRun(t, 4, stopped+5, own)
 	if step, from := second.began(); step != stopped || from != stopped {
@@ -334,7 +334,7 @@ func TestEachNodeHasTheDirectoryOfItsRanks(t *testing.T) {
 func TestOneMemberHasAllParts(t *testing.T) {
 	dirs := map[string]string{"w0": t.TempDir(), "w1": t.TempDir(), "w2": t.TempDir()}
 	first := shardedRun(t, 1, 13, keepIn(dirs["w1"]))
-	stopped := first.hub.Commits[len(first.hub.Commits)-1].Commit.Step
+	stopped := first.committed
 	last := shardedRun(t, 3, 0, func(name string, o *Options) { keepIn(dirs[name])(name, o) })
 	if step, from := last.began(); step != stopped || from != stopped {
 		t.Errorf("it begins at step %d and names %d, want %d", step, from, stopped)
