@@ -3,6 +3,9 @@ package checkpoint
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -318,4 +321,34 @@ func TestASetIsWholeAfterACrashAtAnyWrite(t *testing.T) {
 			return
 		}
 	}
+}
+
+// FuzzParts: whatever a header says, with a checksum that matches, nothing is read outside of the
+// file.
+func FuzzParts(f *testing.F) {
+	front, ordered, err := encodeParts(setOf(1), 1, 2, partsOf(1)[:2])
+	if err != nil {
+		f.Fatal(err)
+	}
+	size := len(front)
+	for _, p := range ordered {
+		size += len(p.Memory)
+	}
+	f.Add(front[8:], size)
+	f.Add([]byte(`{"__metadata__":{"regroup_sha256":"`+noChecksum+`"}}`), 100)
+	f.Fuzz(func(t *testing.T, header []byte, size int) {
+		header = bytes.Clone(header)
+		if place := checksumIn(header); place != nil {
+			copy(place, noChecksum)
+			sum := sha256.Sum256(header)
+			hex.Encode(place, sum[:])
+		}
+		file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
+		_, parts, err := decodeParts(bytes.NewReader(file), int64(size), setOf(1))
+		for _, p := range parts {
+			if err == nil && (p.at < int64(len(file)) || p.at+int64(p.bytes()) > int64(size)) {
+				t.Errorf("%s%v is at %d in a file of %d bytes", p.Tensor.Name, p.Box, p.at, size)
+			}
+		}
+	})
 }
