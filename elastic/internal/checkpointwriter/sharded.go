@@ -139,9 +139,9 @@ func (w *Writer) conclude(agreed Proposal, rank int, state *shards.State) func()
 	return func() error {
 		if err := errors.Join(w.Dir.FinishParts(set), w.Dir.PruneParts(set)); err != nil {
 			w.complain(set.Name, err)
-			return nil
+		} else if rank == 0 {
+			w.report(set.Name, w.Dir.PartsPath(set), began)
 		}
-		w.report(set.Name, w.Dir.PartsPath(set), began)
 		return nil
 	}
 }
