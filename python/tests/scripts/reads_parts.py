@@ -25,9 +25,10 @@ for name, of in HuggingFaceStorageReader(folder).read_metadata().state_dict_meta
 dcp.load(state, storage_reader=HuggingFaceStorageReader(folder))
 full = {name: t.full_tensor() if isinstance(t, DTensor) else t for name, t in state.items()}
 parameters = ["model.0.weight", "model.0.bias", "model.2.weight"]
-order = parameters + ["model.seen"]
+order = ["model.seen"]
 for p in parameters:
     order += sorted(name for name in full if name.startswith(f"optimizer.{p}."))
+order += parameters
 assert sorted(order) == sorted(full), sorted(full)
 print("hash=" + hashlib.sha256(b"".join(full[name].numpy().tobytes() for name in order)).hexdigest()[:16])
 if world > 1:
