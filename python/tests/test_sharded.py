@@ -303,6 +303,14 @@ class Plain(unittest.TestCase):
         with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="1"):
             self.train(self.state(network), 2, lambda state: self.assertEqual(2, state.steps))
 
+    def test_outside_of_a_run(self):
+        """As with several ranks of a launcher: there is nothing to return to."""
+        state = self.state(network)
+        state.sync()
+        state.commit()
+        with self.assertRaisesRegex(UnsupportedError, r"what build has made \(model, optimizer\) is not kept"):
+            state.restore()
+
 
 class Wrapper(torch.optim.Optimizer):
     """An optimizer around another one, as accelerate has them."""

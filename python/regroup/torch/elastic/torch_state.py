@@ -211,6 +211,10 @@ class TorchState(ObjectState):
         super().save()
 
     def restore(self) -> None:
+        if world.training is None and self._sharded is not None and self._sharded.made:
+            raise UnsupportedError(
+                f"what build has made ({', '.join(self._sharded.made)}) is not kept without a job of regroup: load a checkpoint"
+            )
         if world.training is not None:
             self._live.restore(world.training)
         for handler in self._used(world.training is not None):
