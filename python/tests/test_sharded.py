@@ -92,7 +92,7 @@ class Sharded(Jobs):
                 begun, ends = self.check(job)
                 self.assertEqual({"3", "4"}, {e["size"] for e in begun}, job.output)
                 self.assertEqual(4, len(ends), job.output)
-        job = self.run_job("2:4", PARITY="2", DIES="1,2@9")
+        job = self.run_job("2:4", failures=1, PARITY="2", DIES="1,2@9")
         self.assertEqual("failed", job.summary.get("outcome"), job.output)
         self.assertIn("parts of the sharded state are lost: of the commit of g1 at step", job.output)
 
