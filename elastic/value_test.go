@@ -82,5 +82,3 @@ func TestACommitThatFailsLeavesTheOneBefore(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
-
-func second[T any](_ T, err error) error { return err }
