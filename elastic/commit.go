@@ -20,6 +20,9 @@ var (
 	// ErrStopped: the job is being stopped. Commit returns it, on all ranks at the same commit, and
 	// so does Run.
 	ErrStopped = fmt.Errorf("%w: the job is being stopped", ErrUnfinished)
+	// ErrUnlike: what ranks have said with Session.Alike differs, on all ranks at the same commit,
+	// which was not made.
+	ErrUnlike = fmt.Errorf("%w: not all have what the state keeps", collective.ErrDiverged)
 	// ErrPeerLost: a member is gone, and everything since the last commit is lost. Any collective
 	// returns it.
 	ErrPeerLost = collective.ErrPeerLost
@@ -69,7 +72,7 @@ func (s *Session) CheckUpdates(ctx context.Context) error {
 }
 
 // Commit makes the current state one to which all ranks can return. All ranks must call it at the
-// same step. It costs an allreduce of 48 bytes, or 88, and one copy of the tensors. If it returns
+// same step. It costs an allreduce of 64 bytes, or 104, and one copy of the tensors. If it returns
 // ErrPlannedChange or ErrStopped it has committed.
 func (s *Session) Commit(ctx context.Context) error { return s.commitOr(ctx, false) }
 
@@ -127,6 +130,10 @@ func (s *Session) CommitAlone() error {
 	return s.state.save(s.Generation, false)
 }
 
+// Alike says what must be equal on all ranks when they commit; a Commit where it is not is
+// ErrUnlike.
+func (s *Session) Alike(hash uint64) { s.alike = hash }
+
 // Stop makes all ranks leave at their next commit, which returns ErrStopped. It may be called by
 // any goroutine.
 func (s *Session) Stop() { s.updates.announce(updateStop) }
@@ -151,15 +158,19 @@ func (s *Session) commit(ctx context.Context, final, live bool) (update int64, e
 		copied = 1
 	}
 	mine := max(s.updates.pending(), s.agreed)
-	v := []int64{mine, step, -step, last, -last, copied}
+	alike := int64(s.alike >> 1)
+	v := []int64{mine, step, -step, last, -last, copied, alike, -alike}
 	if s.state.shards != nil {
 		v = append(v, s.writer.Propose(s.Rank, final).Values()...)
 	}
 	if err := collective.Allreduce(ctx, s.comm, v, collective.Max); err != nil {
 		return 0, err
 	}
-	if v[1] != -v[2] || v[3] != -v[4] {
+	switch {
+	case v[1] != -v[2] || v[3] != -v[4]:
 		return 0, fmt.Errorf("commit at step %d: %w", step, samples.ErrDiverged)
+	case v[6] != -v[7]:
+		return 0, fmt.Errorf("commit at step %d: %w", step, ErrUnlike)
 	}
 	if err := s.mergeSampler(ctx); err != nil {
 		return 0, err

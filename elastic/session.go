@@ -40,6 +40,7 @@ type Session struct {
 	agreed   int64     // the update that all ranks know of since the last step
 	merged   bool      // what the ranks have recorded since the last commit is in the ledger
 	alone    bool      // see CommitAlone
+	alike    uint64    // see Alike
 	parting  bool      // the last commit was answered with ErrPlannedChange, and no step was made since
 	began    time.Time // when the state was in sync
 	first    *workerprotocol.FirstStep

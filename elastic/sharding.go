@@ -141,7 +141,7 @@ func (s *Session) saveShards(ctx context.Context, final bool, agreed []int64) er
 	if s.state.shards == nil {
 		return nil
 	}
-	update, proposal := agreed[0], checkpointwriter.ProposalOf(agreed[6:])
+	update, proposal := agreed[0], checkpointwriter.ProposalOf(agreed[8:])
 	if final && proposal.Due == 0 {
 		return nil
 	}

@@ -221,6 +221,11 @@ func rgo_elastic_commit_live(h C.uint64_t) C.int {
 	return with(h, (*training).commitLive)
 }
 
+//export rgo_elastic_alike
+func rgo_elastic_alike(h, hash C.uint64_t) C.int {
+	return with(h, func(t *training) error { return t.alike(uint64(hash)) })
+}
+
 //export rgo_elastic_changed
 func rgo_elastic_changed(h C.uint64_t) C.int {
 	return with(h, (*training).changed)

@@ -364,6 +364,8 @@ int rg_elastic_commit(rg_elastic elastic);
  *   rg_elastic_changed, optimizer's step
  *   rg_elastic_commit_live                  a loss: the state counts as committed, as it is */
 int rg_elastic_commit_live(rg_elastic elastic);
+/* What must be equal on all ranks at their next commits, as a hash. A commit where it is not is RG_DIVERGED on all of them. */
+int rg_elastic_alike(rg_elastic elastic, uint64_t hash);
 /* Says that what is live has changed since the last commit, or is about to. rg_elastic_consume says so too. At the latest before
  * rg_elastic_leave. */
 int rg_elastic_changed(rg_elastic elastic);

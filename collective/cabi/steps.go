@@ -86,6 +86,13 @@ func (t *training) tellStop(s *elastic.Session) {
 	}
 }
 
+func (t *training) alike(hash uint64) error {
+	return t.in(func(s *elastic.Session) error {
+		s.Alike(hash)
+		return nil
+	})
+}
+
 func (t *training) changed() error {
 	return t.in(func(s *elastic.Session) error {
 		s.Changed()

@@ -16,8 +16,8 @@ type liveCommit struct {
 }
 
 // copyShare is the part of its time that a program spends with copies that are made in case that
-// live tensors cannot be used: a hundredth.
-const copyShare = 100
+// live tensors cannot be used: a 400th.
+const copyShare = 400
 
 // SetLive marks a tensor as one that changes only between Changed and the next commit. ok is false
 // if there is none of this name.

@@ -59,7 +59,7 @@ def worker() -> None:
             commits.append(time.perf_counter() - trained)
         if hvd.rank() == 0:
             # Means: a copy that is made now and then belongs to the cost.
-            print(f"took step={statistics.mean(steps[WARM:])} commit={statistics.mean(commits[WARM:])}", flush=True)
+            print(f"took step={statistics.mean(steps[WARM:])} commit={statistics.mean(commits[WARM:])} median={statistics.median(commits[WARM:])}", flush=True)
 
     train(state)
 

@@ -143,6 +143,7 @@ _functions = {
     "rg_elastic_check_updates": (_handle,),
     "rg_elastic_commit": (_handle,),
     "rg_elastic_commit_live": (_handle,),
+    "rg_elastic_alike": (_handle, c_uint64),
     "rg_elastic_changed": (_handle,),
     "rg_elastic_unchanged": (_handle, POINTER(c_int32)),
     "rg_elastic_commit_alone": (_handle,),

@@ -135,6 +135,10 @@ class Training:
         for a copy."""
         check(self._lib.rg_elastic_commit_live(self.handle))
 
+    def alike(self, digest: bytes) -> None:
+        """Says what must be equal on all ranks at their next commit, else a DivergedError."""
+        check(self._lib.rg_elastic_alike(self.handle, int.from_bytes(digest[:8], "little")))
+
     def changed(self) -> None:
         """Says that what is live is not that of the last commit any more."""
         check(self._lib.rg_elastic_changed(self.handle))

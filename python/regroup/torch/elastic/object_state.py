@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Set
 import torch
 
 from ... import membership
-from ...errors import HostsUpdatedInterrupt, RegroupError, UnsupportedError, WorkerLostError
+from ...errors import DivergedError, HostsUpdatedInterrupt, RegroupError, UnsupportedError, WorkerLostError
 from ...training import Training
 from .. import replicas
 from ..functions import broadcast_object
@@ -65,13 +65,16 @@ class State:
         try:
             merge_samplers(self._samplers())
             self.save()
-            self._check()
+            self._check(training)
             if world.sampler is None and not world.consumed:
                 training.end_step()  # commits must differ in their step
             world.consumed = False
             self._commit(training)
         except HostsUpdatedInterrupt as e:
             e.committed = True
+            raise
+        except DivergedError:
+            self._tell_difference()
             raise
         except WorkerLostError:
             self._commit_alone(training)
@@ -137,8 +140,11 @@ class State:
         with world.root_is_survivor(survivor):
             self.sync()
 
-    def _check(self) -> None:
-        """Raises an error if what is about to be committed is not the same on all ranks."""
+    def _check(self, training: Training) -> None:
+        """Tells the engine what must be the same on all ranks in the commit."""
+
+    def _tell_difference(self) -> None:
+        """Raises an error that says what is not the same on all ranks, if something is not."""
 
     def _samplers(self) -> List[ElasticSampler]:
         return []
@@ -222,14 +228,14 @@ class ObjectState(State):
                 )
         return error
 
-    def _check(self) -> None:
+    def _check(self, training: Training) -> None:
         if self._watch is not None:
             self._watch.warn(self._tracked(), self._tensors)
             if self._watch.over():
                 self.__dict__["_watch"] = None
-        mine = hashlib.sha1("\n".join(self._tensors).encode()).digest()
-        if len(set(allgather_bytes(mine))) == 1:
-            return
+        training.alike(hashlib.sha1("\n".join(self._tensors).encode()).digest())
+
+    def _tell_difference(self) -> None:
         parts = {name: replicas.dumps(value)[1] for name, value in self._parts().items()}
         all_parts = [json.loads(b) for b in allgather_bytes(json.dumps(parts).encode())]
         for name in sorted({name for p in all_parts for name in p}):
