@@ -5,9 +5,11 @@ import unittest
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 
 import regroup.torch as hvd
 from regroup.errors import InvalidArgumentError
+from regroup.torch.elastic import live
 
 from .jobs import Job, script
 
@@ -90,6 +92,11 @@ class Choice(unittest.TestCase):
         self.assertIsNone(self.why("live"))
         self.assertIn("costs nothing", self.why())
         self.assertIn("commit_mode='copied'", self.why("copied"))
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+        with mock.patch.object(live, "_WORTH", 1):
+            self.assertIn("operations of the backend gloo", self.why())
+        self.assertIsNone(self.why("live"))
         with self.assertRaisesRegex(InvalidArgumentError, "commit_mode='lively': it is 'live' or 'copied', or left out"):
             self.why("lively")
 

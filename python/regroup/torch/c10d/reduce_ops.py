@@ -40,6 +40,7 @@ class ReduceOps(SparseOps):
                         recv=tensor.data_ptr(),
                         count=count,
                     )
+                    lib.started += 1
                     status = self._here(self._start, self._handle, call, None)
                     if status:
                         raise self._waiter.cause(lib.failure(status))

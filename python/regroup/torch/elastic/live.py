@@ -42,7 +42,8 @@ class LiveCommits:
     def __init__(self, mode: Optional[str]):
         if mode not in (None, LIVE, COPIED):
             raise InvalidArgumentError(f"commit_mode={mode!r}: it is {LIVE!r} or {COPIED!r}, or left out")
-        self._worth = 1 if mode == LIVE else _WORTH
+        #: Whether that is what the program wants, also where not all can be seen that speaks against it.
+        self.wanted = mode == LIVE
         #: Why no commit is live; None = some are.
         self.never: Optional[str] = "the state was made with commit_mode='copied'" if mode == COPIED else None
         self._in_use: Callable[[], List[torch.Tensor]] = list
@@ -58,11 +59,13 @@ class LiveCommits:
 
     def begin(self, training: Training, in_use: Callable[[], List[torch.Tensor]], size: int) -> None:
         """Begins with a state whose live tensors have size bytes and are what in_use returns."""
-        if self.never is None and size < self._worth:
+        if self.never is None and size < (1 if self.wanted else _WORTH):
             self.never = f"a copy of {size} bytes costs nothing"
-        if self.never is None:
-            self._in_use, self._training = in_use, training
-            self._hook = register_optimizer_step_pre_hook(self._before_step)
+        if self.never is not None:
+            self._stop(self.never)
+            return
+        self._in_use, self._training = in_use, training
+        self._hook = register_optimizer_step_pre_hook(self._before_step)
 
     def end(self) -> None:
         """Ends what begin began."""
@@ -113,14 +116,14 @@ class LiveCommits:
         if self.never is not None:
             training.commit()
             return
-        touched = self._touched()
-        if not touched:
+        live = True
+        if not self._touched():
             self._compare()
-        elif self._pure and all(s.alike for s in samplers):
-            self._proofs += 1
         else:
-            self._proofs = 0
-        live = self.never is None and self._proofs >= _PROOFS
+            # One such step now and then costs a copy, and is no reason to make more of them.
+            live = self._pure and all(s.alike for s in samplers)
+            self._proofs += live
+        live = live and self.never is None and self._proofs >= _PROOFS
         try:
             (training.commit_live if live else training.commit)()
         except HostsUpdatedInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Optional, Set
 
 import torch
+import torch.distributed as dist
 
 from ...errors import RegroupError, UnsupportedError
 from ...training import Training
@@ -252,6 +253,8 @@ class TorchState(ObjectState):
             live.never = live.never or "a handler that saves in a way of its own saves at each commit"
         elif any(t.device.type != "cpu" for t in self._tracked()):
             live.never = live.never or "tensors are in the memory of a GPU"
+        elif not live.wanted and _foreign_backend():
+            live.never = live.never or f"operations of the backend {dist.get_backend()} before a commit cannot be seen"
         if live.never is None:
             size = sum(h.set_live(training) for h in handlers)
         live.begin(training, lambda: [t for h in handlers for t in h.in_use], size)
@@ -291,3 +294,12 @@ class TorchState(ObjectState):
 
     def _addresses(self) -> Set[int]:
         return {a for h in self._engine_handlers.values() for a in getattr(h, "addresses", set)()}
+
+
+def _foreign_backend() -> bool:
+    """Whether the default group of torch.distributed has a backend that is not ours."""
+    if not dist.is_available() or not dist.is_initialized():
+        return False
+    from ..c10d.operations import BACKEND
+
+    return BACKEND not in dist.get_backend()
