@@ -59,7 +59,7 @@ def worker() -> None:
             commits.append(time.perf_counter() - trained)
         if hvd.rank() == 0:
             # Means: a copy that is made now and then belongs to the cost.
-            print(f"took step={statistics.mean(steps[WARM:])} commit={statistics.mean(commits[WARM:])} median={statistics.median(commits[WARM:])}", flush=True)
+            print(f"took step={statistics.mean(steps[WARM:])} commit={statistics.mean(commits[WARM:])}", flush=True)
 
     train(state)
 
@@ -86,6 +86,8 @@ def main() -> None:
     for _ in range(args.rounds):
         for mode in MODES:
             found[mode].append(measure(mode, args))
+            step, commit = found[mode][-1]
+            print(f"  {mode}: step {step:.2f}, commit {commit:.3f}", file=sys.stderr, flush=True)
     print(f"{args.ranks} ranks, {args.mib} MiB of state, median of {args.rounds}, in ms:")
     without = statistics.median(step for step, _ in found["none"])
     for mode, rows in found.items():
