@@ -37,19 +37,21 @@ var system = server.System{User: "system", Password: "of-these-tests"}
 // One starts a single server that listens on loopback.
 func One(t testing.TB) *Servers {
 	t.Helper()
-	return start(t, []server.Options{{Name: "one", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", System: system}}, 1)
+	return start(t, []server.Options{{Name: "one", StoreDir: t.TempDir(), Listen: FreeAddresses(t, 1)[0], System: system}}, 1)
 }
 
 // Three starts a cluster of three servers; streams and buckets have three replicas.
 func Three(t testing.TB) *Servers {
 	t.Helper()
 	const size = 3
-	// A route must be known before the server that listens there starts.
-	routes := FreeAddresses(t, size)
+	// A route must be known before the server that listens there starts. A server that is started
+	// again keeps its address, which no connection may have got meanwhile.
+	addresses := FreeAddresses(t, 2*size)
+	routes := addresses[size:]
 	options := make([]server.Options, size)
 	for i := range options {
 		options[i] = server.Options{
-			Name: fmt.Sprint("node-", i), StoreDir: t.TempDir(), Listen: "127.0.0.1:0",
+			Name: fmt.Sprint("node-", i), StoreDir: t.TempDir(), Listen: addresses[i],
 			System:  system,
 			Cluster: server.Cluster{Name: "test", Listen: routes[i], Routes: routes},
 		}
@@ -67,8 +69,6 @@ func start(t testing.TB, options []server.Options, replicas int) *Servers {
 	})
 	for i := range options {
 		s.Start(t, i)
-		// A restarted server keeps its address, so that clients find it.
-		s.Options[i].Listen = s.servers[i].ClientURL()[len("nats://"):]
 	}
 	if replicas > 1 {
 		eventstest.Eventually(t, Patience, "every server has joined the cluster", func() bool {
