@@ -151,7 +151,7 @@ func (j *liveJob) finish() (done int) {
 	return len(j.weights)
 }
 
-// TestNoStepIsLostOfLiveCommits kills a worker at each line of a step. Whoever survives goes on
+// TestNoStepIsLostOfLiveCommits kills a worker at each line of a step. The survivors go on
 // from the step that it was in, or from the one before if the gradients were not complete: nobody
 // needs a copy.
 func TestNoStepIsLostOfLiveCommits(t *testing.T) {
@@ -186,7 +186,7 @@ func TestNoStepIsLostOfLiveCommits(t *testing.T) {
 }
 
 // TestAnOperationBeforeACommitGoesBackToACopy: when all ranks have changed the weights and none has
-// come to the commit, only a copy is left, which is told by the step.
+// come to the commit, only a copy is left, and the step says so.
 func TestAnOperationBeforeACommitGoesBackToACopy(t *testing.T) {
 	j := newLiveJob(t, 3)
 	j.between = true

@@ -281,8 +281,9 @@ func TestTooManyLossesGoBackToACheckpoint(t *testing.T) {
 	}
 }
 
-// TestEachNodeHasTheDirectoryOfItsRanks: together they have all parts, whoever comes back where.
-// Without one of them the user is told, and a job whose agent has chosen the directory begins anew.
+// TestEachNodeHasTheDirectoryOfItsRanks: together they have all parts, whichever worker comes back
+// where. Without one of them there is an error, and a job whose agent has chosen the directory
+// begins anew.
 func TestEachNodeHasTheDirectoryOfItsRanks(t *testing.T) {
 	dirs := map[string]string{}
 	for i := range 4 {

@@ -77,6 +77,58 @@ func TestATrainingAlone(t *testing.T) {
 	tr.close()
 }
 
+// TestLiveCommits: what is live is not copied, and returns to the last copy when it has changed.
+func TestLiveCommits(t *testing.T) {
+	tr := alone(t, "{}")
+	weights, rest := make([]byte, 8), make([]byte, 1)
+	if err := errors.Join(tr.tensor("w", weights), tr.tensor("rest", rest), tr.live("w"), tr.start()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(-1); err != nil {
+		t.Fatal(err)
+	}
+	step := func(v byte, commit func() error) {
+		t.Helper()
+		weights[0], rest[0] = v, v
+		if err := errors.Join(tr.record(0, nil), tr.alike(7), tr.changed(), commit()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, w, r byte) {
+		t.Helper()
+		if err := tr.restore(); err != nil || weights[0] != w || rest[0] != r {
+			t.Errorf("%s: %d and %d, %v, want %d and %d", what, weights[0], rest[0], err, w, r)
+		}
+	}
+	step(1, tr.commit)
+	if same, err := tr.unchanged(); err != nil || !same {
+		t.Errorf("after a copy: %t, %v", same, err)
+	}
+	weights[0] = 9
+	if same, err := tr.unchanged(); err != nil || same {
+		t.Errorf("after a change: %t, %v", same, err)
+	}
+	step(2, tr.commitLive)
+	rest[0] = 8
+	want("what is live stays, the rest returns", 2, 2)
+	step(3, tr.commitAlone)
+	rest[0] = 8
+	want("the same of a commit that others have not agreed on", 3, 3)
+	step(5, tr.commitAlone)
+	if err := tr.changed(); err != nil {
+		t.Fatal(err)
+	}
+	weights[0] = 6
+	want("what has changed returns to the last copy, which the last return has made", 3, 3)
+	if err := tr.leave(statusOK, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(-1); !errors.Is(err, errEnd) {
+		t.Errorf("after the work is complete: %v, want errEnd", err)
+	}
+	tr.close()
+}
+
 // TestAShardedTraining: the parts are registered in a session of their own, and come back.
 func TestAShardedTraining(t *testing.T) {
 	tr := alone(t, `{}`)

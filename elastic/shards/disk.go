@@ -15,7 +15,7 @@ type share struct {
 func newShare(t *table, n needs, rank int) share {
 	once := reshard.Once(t.tensors, n.pieces)
 	for i, x := range t.tensors {
-		if x.Bytes() == 0 { // so that whoever reads the files finds it
+		if x.Bytes() == 0 { // so that readers of the files find it
 			once[0] = append(once[0], reshard.Piece{Tensor: i, Box: reshard.Whole(x.Shape)})
 		}
 	}

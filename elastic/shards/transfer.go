@@ -111,81 +111,41 @@ func (x *transfer) send(ctx context.Context, to int, p reshard.Piece, source [][
 
 // receive receives a piece into the memory of a part that is needed.
 func (x *transfer) receive(ctx context.Context, from int, p reshard.Piece, scratch *[]byte) (int, error) {
-	b, err := room(x.into[p.Tensor], p.Box, scratch)
+	q, err := within(x.into[p.Tensor], p.Box)
 	if err != nil {
 		return 0, err
 	}
+	b := q.contiguous(p.Box, scratch)
 	if err := recvHashed(ctx, x.comm, from, b); err != nil {
 		return 0, err
 	}
-	unpack(x.into[p.Tensor], p.Box, b)
+	q.runs(p.Box, b, func(memory, packed []byte) { copy(memory, packed) })
 	return len(b), nil
 }
 
-// packed returns the elements of a box, of which several parts may have some: memory of a part
-// where they are in one run of it, else scratch.
+// packed returns the elements of a box that is within a part: memory of the part where they are in
+// one run of it, else scratch.
 func packed(parts []part, b reshard.Box, scratch *[]byte) ([]byte, error) {
-	into, err := room(parts, b, scratch)
+	q, err := within(parts, b)
 	if err != nil {
 		return nil, err
 	}
-	if q, ok := within(parts, b); ok { // others may have the same elements
-		parts = []part{q}
-	}
-	for _, q := range parts {
-		if common, ok := q.box.Intersect(b); ok {
-			q.runs(common, b, into, func(memory, packed []byte) { copy(packed, memory) })
-		}
-	}
+	into := q.contiguous(b, scratch)
+	q.runs(b, into, func(memory, packed []byte) { copy(packed, memory) })
 	return into, nil
 }
 
-// unpack is the inverse of packed.
-func unpack(parts []part, b reshard.Box, from []byte) {
-	for _, q := range parts {
-		if common, ok := q.box.Intersect(b); ok {
-			q.runs(common, b, from, func(memory, packed []byte) { copy(memory, packed) })
-		}
-	}
-}
-
-// within returns the first part that has all of a box.
-func within(parts []part, b reshard.Box) (q part, ok bool) {
+// within returns the first part that has all of a box, as one has of what reshard.Plan moves, and
+// of what reshard.Once deals.
+func within(parts []part, b reshard.Box) (part, error) {
 	i := slices.IndexFunc(parts, func(q part) bool {
 		common, ok := q.box.Intersect(b)
 		return ok && common.Equal(b)
 	})
 	if i < 0 {
-		return q, false
+		return part{}, fmt.Errorf("no part has %v: this is a fault of Regroup", b)
 	}
-	return parts[i], true
-}
-
-// room returns where packed puts the elements of a box.
-func room(parts []part, b reshard.Box, scratch *[]byte) ([]byte, error) {
-	if q, ok := within(parts, b); ok {
-		return q.contiguous(b, scratch), nil
-	}
-	var pieces []reshard.Piece
-	for _, q := range parts {
-		if common, ok := q.box.Intersect(b); ok {
-			for d := range common.Offset {
-				common.Offset[d] -= b.Offset[d]
-			}
-			pieces = append(pieces, reshard.Piece{Box: common})
-		}
-	}
-	if len(parts) == 0 || len(reshard.Missing([]reshard.Tensor{{Shape: b.Size}}, [][]reshard.Piece{pieces})) > 0 {
-		return nil, fmt.Errorf("not all of %v is here", b) // the plan is wrong
-	}
-	return sized(scratch, b.Elements()*parts[0].tensor.Width), nil
-}
-
-func sized(scratch *[]byte, size int) []byte {
-	if cap(*scratch) < size {
-		*scratch = make([]byte, size)
-	}
-	return (*scratch)[:size]
+	return parts[i], nil
 }
 
 // contiguous returns the memory of a box within a part if it is in one run; else scratch of its
@@ -201,13 +161,16 @@ func (p part) contiguous(b reshard.Box, scratch *[]byte) []byte {
 	if first.Bytes == size {
 		return p.memory[first.At : first.At+size]
 	}
-	return sized(scratch, size)
+	if cap(*scratch) < size {
+		*scratch = make([]byte, size)
+	}
+	return (*scratch)[:size]
 }
 
-// runs calls f with the memory of some elements within a part and where they are in packed, the
-// elements of the box b alone, unless packed is that memory.
-func (p part) runs(some, b reshard.Box, packed []byte, f func(memory, packed []byte)) {
-	reshard.Runs(some, p.box, b, p.tensor.Width, func(r reshard.Run) {
+// runs calls f with the memory of a box within a part and where it is in packed, the elements of
+// the box alone, unless packed is that memory.
+func (p part) runs(b reshard.Box, packed []byte, f func(memory, packed []byte)) {
+	reshard.Runs(b, p.box, b, p.tensor.Width, func(r reshard.Run) {
 		memory, in := p.memory[r.At:r.At+r.Bytes], packed[r.In:r.In+r.Bytes]
 		if &memory[0] != &in[0] {
 			f(memory, in)

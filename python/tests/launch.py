@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import unittest
 from typing import Dict, List
+from unittest import mock
 
 #: Where tests/ and regroup/ are.
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -26,6 +28,19 @@ PATIENCE = int(os.environ.get("PATIENCE", "300"))
 os.environ["OMP_NUM_THREADS"] = "1"  # PyTorch reads it when it is imported
 server = multiprocessing.get_context("forkserver")
 server.set_forkserver_preload(["torch"])
+
+
+def alone(case: unittest.TestCase) -> None:
+    """Initialises the library in this process without a job, for one test."""
+    import regroup.torch as hvd  # not where this file alone is used
+
+    environment = mock.patch.dict(os.environ)
+    environment.start()
+    case.addCleanup(environment.stop)
+    for name in ("RANK", "WORLD_SIZE", "REGROUP_SOCKET"):
+        os.environ.pop(name, None)
+    hvd.init()
+    case.addCleanup(hvd.shutdown)
 
 
 def free_port() -> int:

@@ -179,13 +179,7 @@ class Plain(unittest.TestCase):
     """Without a job: one process, whose models a function makes."""
 
     def setUp(self):
-        self.environment = mock.patch.dict(os.environ)
-        self.environment.start()
-        self.addCleanup(self.environment.stop)
-        for name in ("RANK", "WORLD_SIZE", "REGROUP_SOCKET"):
-            os.environ.pop(name, None)
-        hvd.init()
-        self.addCleanup(hvd.shutdown)
+        launch.alone(self)
         torch.manual_seed(0)
 
     def state(self, make, optimizer=lambda p: torch.optim.AdamW(p, lr=0.01)):
@@ -346,15 +340,9 @@ class OneRank(unittest.TestCase):
     """Models of fully_shard whose only rank has all of them: what programs do with them."""
 
     def setUp(self):
-        self.environment = mock.patch.dict(os.environ)
-        self.environment.start()
-        self.addCleanup(self.environment.stop)
-        for name in ("RANK", "WORLD_SIZE", "REGROUP_SOCKET"):
-            os.environ.pop(name, None)
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         self.addCleanup(dist.destroy_process_group)
-        hvd.init()
-        self.addCleanup(hvd.shutdown)
+        launch.alone(self)
 
     def train(self, prepare=lambda net: net, after=lambda net: None, **options):
         """Trains, goes back to a commit, and trains on: as without a state, to the bit. after is called

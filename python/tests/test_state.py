@@ -2,9 +2,7 @@
 """
 
 import copy
-import os
 import unittest
-from unittest import mock
 
 import torch
 
@@ -12,6 +10,8 @@ import regroup.torch as hvd
 from regroup.torch.elastic import optimizer_handler
 from regroup.torch.elastic import state as state_module
 from regroup.torch.world import world
+
+from . import launch
 
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -51,15 +51,7 @@ def everything(model, optimizer):
 
 class StateTest(unittest.TestCase):
     def setUp(self):
-        self.environment = mock.patch.dict(os.environ)
-        self.environment.start()
-        for name in ("RANK", "WORLD_SIZE", "REGROUP_SOCKET"):
-            os.environ.pop(name, None)
-        hvd.init()
-
-    def tearDown(self):
-        hvd.shutdown()
-        self.environment.stop()
+        launch.alone(self)
 
     def same(self, got, want, what):
         """Compares nested states."""

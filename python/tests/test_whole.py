@@ -1,16 +1,15 @@
 """A state keeps what is whole and alike on all ranks, and refuses the rest in a sentence."""
 
 import copy
-import os
 import tempfile
 import unittest
-from unittest import mock
 
 import torch
 
 import regroup.torch as hvd
 from regroup.errors import UnsupportedError
 
+from . import launch
 from .jobs import Job, script
 
 
@@ -82,15 +81,7 @@ def stepped(model, optimizer):
 
 class Whole(unittest.TestCase):
     def setUp(self):
-        self.environment = mock.patch.dict(os.environ)
-        self.environment.start()
-        for name in ("RANK", "WORLD_SIZE", "REGROUP_SOCKET"):
-            os.environ.pop(name, None)
-        hvd.init()
-
-    def tearDown(self):
-        hvd.shutdown()
-        self.environment.stop()
+        launch.alone(self)
 
     def train(self, function, **values):
         """Calls a function in elastic.run with a state of these values."""

@@ -1,4 +1,4 @@
-// Package canceler ends one worker's part in a generation, whoever finds out first that it must.
+// Package canceler ends one worker's part in a generation, whichever goroutine finds out first.
 //
 // What this package does not do: it does not decide what follows.
 package canceler

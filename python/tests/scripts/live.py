@@ -101,6 +101,7 @@ def train(state):
             state.commit()
             say("commits", step=state.steps)
         dies("committed")
+    say(f"says: {state.describe()};")
     say("ends", step=state.steps, hash=has(), account=state.sampler.epoch if parts else 0)
 
 

@@ -67,6 +67,16 @@ class LiveCommits:
         self._in_use, self._training = in_use, training
         self._hook = register_optimizer_step_pre_hook(self._before_step)
 
+    def describe(self) -> str:
+        """What the next commits do, and why."""
+        if self.never is not None:
+            return f"every commit copies all tensors: {self.never}"
+        if self._hook is None:
+            return "it is found out when elastic.run begins what commits copy"
+        if self._proofs < _PROOFS:
+            return "commits copy all tensors until a few steps were as commits without copies need them"
+        return "commits copy nothing that only optimizers change"
+
     def end(self) -> None:
         """Ends what begin began."""
         if self._hook is not None:

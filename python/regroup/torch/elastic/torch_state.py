@@ -114,6 +114,10 @@ class TorchState(ObjectState):
                 plain[name] = value
         super().__init__(**plain)
 
+    def describe(self) -> str:
+        """What commits copy in elastic.run, and why."""
+        return self._live.describe()
+
     def _make(self, fresh: bool) -> None:
         """Has the models and optimizers made that are sharded."""
         before = self._values()
