@@ -27,6 +27,7 @@ type Hub struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when something changes
 	cancel  map[string]context.CancelCauseFunc
+	ended   map[string]bool // workers whose Run has returned
 
 	Size       int // workers of the first generation
 	Alive      map[string]bool
@@ -60,7 +61,7 @@ func New(t testing.TB, size int) *Hub {
 	t.Helper()
 	h := &Hub{
 		Socket: filepath.Join(t.TempDir(), "agent.sock"), Network: inproc.NewNetwork(), Size: size, Lost: -1,
-		changed: make(chan struct{}), cancel: map[string]context.CancelCauseFunc{}, Alive: map[string]bool{}, Removed: map[string]bool{},
+		changed: make(chan struct{}), cancel: map[string]context.CancelCauseFunc{}, ended: map[string]bool{}, Alive: map[string]bool{}, Removed: map[string]bool{},
 		Joined: map[string]workerprotocol.JoinRequest{}, Address: map[string]string{}, Preempted: map[string]workerprotocol.Change{},
 		Done: map[string]workerprotocol.DoneReport{}, FirstSteps: map[uint64]map[string]workerprotocol.Report{}, Slowest: map[string]workerprotocol.Straggler{},
 	}
@@ -95,6 +96,7 @@ func (h *Hub) Start(t testing.TB, name string) (context.Context, *inproc.Listene
 	ctx, cancel := context.WithCancelCause(context.Background())
 	h.Update(func() {
 		h.Alive[name] = true
+		h.ended[name] = false
 		h.cancel[name] = cancel
 	})
 	return ctx, l
@@ -120,6 +122,7 @@ func (h *Hub) Ended(name string, err error) {
 		h.gone(name)
 	}
 	h.mu.Lock()
+	h.ended[name] = true
 	cancel := h.cancel[name]
 	h.mu.Unlock()
 	if cancel != nil {

@@ -41,13 +41,13 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case workerprotocol.PathReport:
 		p := read[workerprotocol.Report](r)
-		h.Update(func() { h.reported(token, p) })
+		h.record(token, func() { h.reported(token, p) })
 	case workerprotocol.PathCommit:
 		c := read[workerprotocol.CommitReport](r)
-		h.Update(func() { h.Commits = append(h.Commits, c) })
+		h.record(token, func() { h.Commits = append(h.Commits, c) })
 	case workerprotocol.PathCheckpoint:
 		c := read[workerprotocol.CheckpointRequest](r)
-		h.Update(func() {
+		h.record(token, func() {
 			h.Checkpoints = append(h.Checkpoints, c)
 			if c.Bytes > h.Space {
 				w.WriteHeader(http.StatusInsufficientStorage)
@@ -56,7 +56,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 	case workerprotocol.PathDone:
 		d := read[workerprotocol.DoneReport](r)
-		h.Update(func() { h.Done[token] = d })
+		h.record(token, func() { h.Done[token] = d })
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		return
@@ -73,10 +73,20 @@ func read[T any](r *http.Request) (v T) {
 	return v
 }
 
+// record calls f under the lock, but not for a worker that has ended: a call that it gave up may
+// arrive when the test reads the results already.
+func (h *Hub) record(token string, f func()) {
+	h.Update(func() {
+		if !h.ended[token] {
+			f()
+		}
+	})
+}
+
 func (h *Hub) join(r *http.Request, token string) any {
 	j := read[workerprotocol.JoinRequest](r)
 	h.Update(func() {
-		if !h.Alive[token] || (slices.Contains(h.Members, token) && j.Left < h.Generation) {
+		if !h.Alive[token] || h.ended[token] || (slices.Contains(h.Members, token) && j.Left < h.Generation) {
 			return // dead, or a place is assigned already
 		}
 		if before, in := h.Joined[token]; in && before.Left == j.Left {
@@ -97,6 +107,8 @@ func (h *Hub) join(r *http.Request, token string) any {
 func (h *Hub) assign(token string, j workerprotocol.JoinRequest, a *workerprotocol.Assignment) bool {
 	rank := slices.Index(h.Members, token)
 	switch {
+	case h.ended[token]:
+		return false
 	case h.Removed[token]: // also if the others have completed the training since
 		a.Verdict = workerprotocol.Removed
 	case len(h.Done) > 0:
