@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/elastic/reshard"
 	"github.com/regroup-io/regroup/elastic/shards"
 	"github.com/regroup-io/regroup/elastic/statesync"
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // Sharding is for a state of which each rank has parts: a model that is too large for one worker.
@@ -117,7 +119,7 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged),
 		"kept", s.state.shards.Options().String(), "survives", s.state.shards.Survives())
 	if !found {
-		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], false)
+		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], shards.Parting{})
 	}
 	return received, nil
 }
@@ -135,6 +137,31 @@ func (s *Session) settleShards(final bool) error {
 	}
 }
 
+// whoLeaves finds out who leaves after a commit, with the same result on all ranks.
+func (s *Session) whoLeaves(ctx context.Context, update int64) (shards.Parting, error) {
+	if update != updatePlanned {
+		return shards.Parting{}, nil
+	}
+	const unknown, stays, leaves = 0, 1, 2
+	told := make([]int64, s.World)
+	switch s.updates.awaitPlace(ctx) {
+	case workerprotocol.PlaceStays:
+		told[s.Rank] = stays
+	case workerprotocol.PlaceLeaves:
+		told[s.Rank] = leaves
+	}
+	if err := collective.Allreduce(ctx, s.comm, told, collective.Max); err != nil {
+		return shards.Parting{}, err
+	}
+	p := shards.Parting{Planned: true}
+	if !slices.Contains(told, unknown) {
+		for _, place := range told {
+			p.Leaving = append(p.Leaving, place == leaves)
+		}
+	}
+	return p, nil
+}
+
 // saveShards makes the parts belong to the commit that was just made. Before ranks leave, all of it
 // is with those who stay. agreed is what all ranks have said with the commit.
 func (s *Session) saveShards(ctx context.Context, final bool, agreed []int64) error {
@@ -147,7 +174,11 @@ func (s *Session) saveShards(ctx context.Context, final bool, agreed []int64) er
 	}
 	c, x := s.shardsComm(), s.state.shards
 	if commit := s.state.replica.Commits()[0]; commit != x.Last() {
-		x.Save(ctx, c, commit, update == updatePlanned)
+		parting, err := s.whoLeaves(ctx, update)
+		if err != nil {
+			return err
+		}
+		x.Save(ctx, c, commit, parting)
 	}
 	if final || update == updateStop {
 		if err := x.Settle(); err != nil { // the program may use the communicator after that

@@ -283,18 +283,25 @@ func surviveALoss(t *testing.T, kept shards.Options, world, victim, every int) {
 	}
 }
 
-// TestPlannedChangesRedoNoStep: workers come and go at commits, also several at once, and where
-// nobody keeps copies.
+// TestPlannedChangesRedoNoStep: workers come and go at commits, also most of them at once, and
+// where nobody keeps copies.
 func TestPlannedChangesRedoNoStep(t *testing.T) {
 	for _, kept := range []shards.Options{{}, {Copies: 1}, {Copies: 2}, {Parity: 2}, {Parity: 4}} {
-		for _, leavers := range [][]string{{"w2"}, {"w1", "w2"}, {"w2", "w3"}} {
-			t.Run(fmt.Sprint(kept, leavers), func(t *testing.T) { comeAndGo(t, kept, leavers) })
+		for _, leavers := range [][]string{{"w2"}, {"w1", "w2"}, {"w2", "w3"}, {"w0", "w1", "w3"}} {
+			if kept == (shards.Options{}) && len(leavers) > 2 {
+				continue // one copy is made, at the opposite half
+			}
+			t.Run(fmt.Sprint(kept, leavers), func(t *testing.T) { comeAndGo(t, kept, leavers, false) })
 		}
+	}
+	for _, kept := range []shards.Options{{Copies: 1}, {Parity: 2}} {
+		t.Run(fmt.Sprint(kept, " nobody can say who leaves"), func(t *testing.T) { comeAndGo(t, kept, []string{"w2", "w3"}, true) })
 	}
 }
 
-func comeAndGo(t *testing.T, kept shards.Options, leavers []string) {
+func comeAndGo(t *testing.T, kept shards.Options, leavers []string, placeless bool) {
 	j := newShardedJob(t, 4, kept)
+	j.hub.Placeless = placeless
 	var leave, enter sync.Once
 	j.onStep = func(_ string, s *Session) {
 		switch {

@@ -26,7 +26,34 @@ const (
 // updates are those of this worker's agent, and of the program, that not all ranks know of yet.
 type updates struct {
 	preempted atomic.Bool
-	change    atomic.Int64 // updatePlanned or updateStop, else updateNone
+	change    atomic.Int64           // updatePlanned or updateStop, else updateNone
+	place     atomic.Pointer[string] // of workerprotocol.Change, of the last planned change; nil = none was heard of
+	heard     chan struct{}          // closed with the first
+}
+
+// setPlace stores what the agent says about this worker's place.
+func (u *updates) setPlace(place string) {
+	if u.place.Swap(&place) == nil {
+		close(u.heard)
+	}
+}
+
+// placeTimeout is how long a worker that knows of a planned change from the others waits for its
+// own agent, which hears of it at about the same time.
+const placeTimeout = 250 * time.Millisecond
+
+// awaitPlace returns what the agent says about this worker's place in a planned change; empty = it
+// does not say.
+func (u *updates) awaitPlace(ctx context.Context) string {
+	select {
+	case <-u.heard:
+	case <-time.After(placeTimeout):
+	case <-ctx.Done():
+	}
+	if place := u.place.Load(); place != nil {
+		return *place
+	}
+	return ""
 }
 
 func (u *updates) pending() int64 {
@@ -88,8 +115,10 @@ func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Du
 		last = change
 		switch change.Kind {
 		case workerprotocol.ChangePlanned:
+			s.updates.setPlace(change.Place)
 			s.updates.announce(updatePlanned)
 		case workerprotocol.ChangeUndone:
+			s.updates.setPlace("")
 			s.updates.withdraw()
 		case workerprotocol.ChangeStop:
 			s.updates.announce(updateStop)

@@ -271,6 +271,9 @@ type LaunchMember struct {
 	tables.Member
 	// Peers are addresses by rank: of ring neighbours, or of members to prefetch the state from.
 	Peers map[int]string `json:"peers,omitempty"`
+	// Leaving: the next generation will be without this place, which a member under in-process
+	// recovery leaves at a commit.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 // Type returns the type. Those of bodies that are not facts or commands name spans and log lines.

@@ -29,7 +29,7 @@ func (t *transition) inProcess(j *job) {
 		case w.verdict == "":
 			w.releasedAt = time.Time{}
 		}
-		t.pushChanges(j, w)
+		t.pushChanges(j, w, m)
 		t.answerJoin(j, w, m, ok)
 	}
 	for _, m := range j.launch.Members {
@@ -72,12 +72,12 @@ func (t *transition) release(j *job, w *incarnation) {
 		w.releasedAt = t.now
 	}
 	if w.member() && !over && !w.done && (l.Phase == events.PhaseRun || l.Planned) {
-		t.pushPlanned(w, "this worker's place is no longer part of the job")
+		t.pushPlanned(w, workerprotocol.PlaceLeaves, "this worker's place is no longer part of the job")
 	}
 }
 
-// pushChanges pushes to a member what its launch says about its generation.
-func (t *transition) pushChanges(j *job, w *incarnation) {
+// pushChanges pushes to a member what its launch says about its generation. m is its entry there.
+func (t *transition) pushChanges(j *job, w *incarnation, m events.LaunchMember) {
 	l, g := j.launch, w.ref.Generation
 	if !w.member() {
 		return
@@ -94,9 +94,13 @@ func (t *transition) pushChanges(j *job, w *incarnation) {
 		if l.Cause.Kind.Planned() {
 			reason = cmp.Or(l.Cause.Detail, "a planned change: "+string(l.Cause.Kind))
 		}
-		t.pushPlanned(w, reason)
-	case l.Phase == events.PhaseRun && l.Generation == g && w.pushed.planned:
-		w.pushed.planned = false
+		place := workerprotocol.PlaceStays
+		if m.Leaving || m.Place.Node == "" {
+			place = workerprotocol.PlaceLeaves
+		}
+		t.pushPlanned(w, place, reason)
+	case l.Phase == events.PhaseRun && l.Generation == g && w.pushed.planned != "":
+		w.pushed.planned = ""
 		t.pushChange(w, workerprotocol.ChangeUndone, -1, "what was planned is off")
 	case l.Phase == events.PhasePrepare && l.Generation > g:
 		rank := l.Cause.Rank
@@ -109,12 +113,16 @@ func (t *transition) pushChanges(j *job, w *incarnation) {
 	}
 }
 
-func (t *transition) pushPlanned(w *incarnation, reason string) {
-	if w.pushed.planned {
+// pushPlanned tells a member that the members will change, and whether it stays. That may change as
+// long as it has not left.
+func (t *transition) pushPlanned(w *incarnation, place, reason string) {
+	if w.pushed.planned == place {
 		return
 	}
-	w.pushed.planned = true
-	t.pushChange(w, workerprotocol.ChangePlanned, -1, reason)
+	w.pushed.planned = place
+	t.do(PushChange{Worker: w.ref.Incarnation, Change: workerprotocol.Change{
+		Kind: workerprotocol.ChangePlanned, Generation: uint64(w.ref.Generation), Rank: -1, Reason: reason, Place: place,
+	}})
 }
 
 func (t *transition) pushChange(w *incarnation, kind string, rank ident.Rank, reason string) {
@@ -208,7 +216,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 		}
 		// A launch that plans a change of this generation was made before this worker received its
 		// assignment.
-		t.pushChanges(j, w)
+		t.pushChanges(j, w, m)
 	default:
 		t.answerPrefetch(j, w, m)
 	}

@@ -91,6 +91,9 @@ func (p *player) print(a Action) string {
 		if until := a.Change.Until; !until.IsZero() {
 			return fmt.Sprintf("push %s: %s g%d: %s, gone at %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Reason, until.Sub(epoch))
 		}
+		if at := a.Change.Place; at != "" {
+			return fmt.Sprintf("push %s: %s g%d, which %s: %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, at, a.Change.Reason)
+		}
 		return fmt.Sprintf("push %s: %s g%d rank %d: %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Rank, a.Change.Reason)
 	case PublishFact:
 		return fmt.Sprintf("tell %s, trace %s", p.fact(a.Body), p.traceName(a.Trace))

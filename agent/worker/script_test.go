@@ -231,7 +231,8 @@ func keys(m map[string]string) func(func(string) bool) {
 
 func place(slot int) ident.Place { return ident.Place{Node: "node-a", Slot: ident.Slot(slot)} }
 
-// launch parses rev= phase= gen= recovery= world= members=slot[:attempt][=rank[@name]],...
+// launch parses rev= phase= gen= recovery= world= members=slot[-][:attempt][=rank[@name]],...
+// where - is for one that leaves.
 func (p *player) launch(a args, f []string) events.Launch {
 	l := events.Launch{
 		Job: "mnist-7f3a", Node: "node-a", Revision: uint64(a.num("rev")), Phase: events.Phase(a["phase"]),
@@ -262,7 +263,8 @@ func (p *player) launch(a args, f []string) events.Launch {
 			left, who, _ := strings.Cut(m, "@")
 			left, rank, hasRank := strings.Cut(left, "=")
 			slot, attempt, _ := strings.Cut(left, ":")
-			lm := events.LaunchMember{}
+			slot, leaves := strings.CutSuffix(slot, "-")
+			lm := events.LaunchMember{Leaving: leaves}
 			sn, _ := strconv.Atoi(slot)
 			lm.Place, lm.Attempt, lm.Rank = place(sn), 1, ident.NoRank
 			if attempt != "" {

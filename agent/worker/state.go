@@ -122,7 +122,7 @@ type metric struct {
 // pushed records the changes pushed about the current generation.
 type pushed struct {
 	leaving bool
-	planned bool
+	planned string       // the place that it was told; empty = none is planned
 	lost    []ident.Rank // NoRank = unknown
 }
 

@@ -36,6 +36,7 @@ type Hub struct {
 	Members    []string // by rank
 	Address    map[string]string
 	Planned    bool                             // the members are told to leave at their next commit
+	Placeless  bool                             // they are not told who of them leaves
 	Withdrawn  bool                             // the planned change is withdrawn
 	Stopping   bool                             // the job is being stopped
 	Lost       int                              // the rank that is reported lost, -1 = none

@@ -154,7 +154,13 @@ func (h *Hub) change(r *http.Request, token string, generation uint64) any {
 		case h.Withdrawn:
 			c.Kind = workerprotocol.ChangeUndone
 		case h.Planned:
-			c.Kind = workerprotocol.ChangePlanned
+			c.Kind, c.Place = workerprotocol.ChangePlanned, workerprotocol.PlaceStays
+			if h.Removed[token] {
+				c.Place = workerprotocol.PlaceLeaves
+			}
+			if h.Placeless {
+				c.Place = ""
+			}
 		case leaves:
 			c.Kind, c.Reason, c.Until = workerprotocol.ChangeLeaving, leaving.Reason, leaving.Until
 		default:

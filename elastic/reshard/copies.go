@@ -156,6 +156,41 @@ func Repair(tensors []Tensor, has [][]Piece, nodes []string, copies, limit int) 
 	return moves
 }
 
+// Handover says what members who leave send to those who stay, so that these have everything: each
+// part that none of them has, from the lowest member that has it, to whom Deal gives it. If all
+// leave, the lowest stays.
+//
+//	members 0 to 3 with rows 0-2, 3-5, 6-8 and 9-11, of which 1 leaves
+//
+//	moves     row 3 from 1 to 0; rows 4-5 from 1 to 2
+func Handover(tensors []Tensor, has [][]Piece, leaving []bool, limit int) []Move {
+	var stay []int
+	for m := range has {
+		if !leaving[m] {
+			stay = append(stay, m)
+		}
+	}
+	if len(stay) == 0 {
+		stay = []int{0}
+	}
+	var moves []Move
+	for i, of := range byTensor(len(tensors), has) {
+		g, sets := occupancy(tensors[i], of, len(has))
+		for cell, holders := range sets {
+			have := holders.list()
+			if len(have) == 0 || slices.ContainsFunc(have, func(m int) bool { return slices.Contains(stay, m) }) {
+				continue
+			}
+			for _, share := range Deal(g.box(cell, 1), have[0], len(has), len(stay)) {
+				stripes(share.Box, max(1, limit/tensors[i].Width), func(b Box) {
+					moves = append(moves, Move{Piece: Piece{Tensor: i, Box: b}, Chain: []int{have[0], stay[share.Member]}})
+				})
+			}
+		}
+	}
+	return moves
+}
+
 // newHolder chooses one more holder beside those that have something.
 func newHolder(have []int, nodes []string, got []int) int {
 	best := -1

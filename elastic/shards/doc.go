@@ -25,8 +25,12 @@
 // others sent. So nobody ever has the parts of all. What nobody has of the commit that is chosen is
 // rebuilt by Choose, from the parity and what the others of the group have of the same commit, and
 // belongs to the sets of those who rebuilt it. Parity is then made again of what each has of that
-// commit; until the next Settle one more loss in that group would not be survived. A commit after
-// which members leave has a copy in place of parity.
+// commit; until the next Settle one more loss in that group would not be survived.
+//
+// Before members leave as planned, they send what they alone have of the commit to those who stay,
+// who keep it until the next Sync. Nothing else of that commit is sent: nobody is lost as planned.
+// If nobody can say who leaves, each part is sent to another member, in the order of the nodes to
+// one of the opposite half.
 //
 // Commits go to disk as well: Pin keeps one while it is written, each element by one member, and
 // Resume reads a checkpoint of which the members can read everything together, whichever files each

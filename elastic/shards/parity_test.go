@@ -167,7 +167,7 @@ func (w *world) check(what string) {
 func save(commit Commit) func(ctx context.Context, c *collective.Communicator, m *worker) {
 	return func(ctx context.Context, c *collective.Communicator, m *worker) {
 		m.kept = append(m.kept, commit)
-		m.state.Save(ctx, c, commit, false)
+		m.state.Save(ctx, c, commit, Parting{})
 	}
 }
 

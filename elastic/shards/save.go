@@ -52,19 +52,25 @@ func (s *State) Settle() error {
 	return k.err
 }
 
+// Parting is what members know of those who leave after a commit.
+type Parting struct {
+	Planned bool   // the next generation has other members
+	Leaving []bool // by rank: whom it does not have; nil = nobody can say
+}
+
 // Save makes the registered memory, as it is now, this member's part of a commit. All members call
-// it when they have agreed on the commit, after Settle, with the same leaving: whether members are
-// about to leave, who must not be the only ones to have their parts. It copies this member's parts;
-// they are sent to those who keep copies until the next Settle, and nothing else may use c's
-// messages meanwhile.
-func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Commit, leaving bool) {
+// it when they have agreed on the commit, after Settle, with the same parting. It copies this
+// member's parts; they are sent to those who keep copies until the next Settle, and nothing else
+// may use c's messages meanwhile. Before members leave, what they alone have is sent to those who
+// stay, and nothing else: everybody waits for it, and copies are made in the next generation.
+func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Commit, parting Parting) {
 	if s.last != (Commit{}) {
 		s.whole = s.last
 	}
 	s.last = commit
 	s.drop(func(o Commit) bool { return o.Compare(s.whole) < 0 })
 	peers := s.peers
-	if leaving {
+	if parting.Planned {
 		peers = s.leaving
 	}
 	rank := c.Rank()
@@ -73,7 +79,12 @@ func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Com
 	own.own = true
 	copyParts(own.parts, all)
 	s.sets = append(s.sets, own)
-	if s.options.Parity > 0 && !leaving {
+	// One that was believed to stay may leave after all: with copies the commit before survives it.
+	if parting.Leaving != nil && s.options != (Options{}) {
+		s.send(ctx, c, s.layout, commit, reshard.Handover(s.layout.tensors, s.registered, parting.Leaving, moveBytes))
+		return
+	}
+	if s.options.Parity > 0 && !parting.Planned {
 		s.protect(ctx, c, s.group, commit, [][]byte{own.data[:size(all[:copied])]})
 		return
 	}
@@ -115,10 +126,10 @@ func (s *State) Restore() error {
 	return errors.New("the parts of the state have no commit in this generation yet to return to")
 }
 
-// repair makes up for copies of a commit that were lost with their holders, until the next Settle.
-func (s *State) repair(ctx context.Context, c *collective.Communicator, t *table, has [][]reshard.Piece, commit Commit) {
+// send sends pieces of a commit to members that keep them, until the next Settle.
+func (s *State) send(ctx context.Context, c *collective.Communicator, t *table, commit Commit, moves []reshard.Move) {
 	send, recv := map[int][]reshard.Piece{}, map[int][]reshard.Piece{}
-	for _, m := range reshard.Repair(t.tensors, has, s.peers.nodes, s.options.Copies, moveBytes) {
+	for _, m := range moves {
 		switch c.Rank() {
 		case m.Chain[0]:
 			send[m.Chain[1]] = append(send[m.Chain[1]], m.Piece)

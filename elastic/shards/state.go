@@ -54,12 +54,15 @@ type State struct {
 	free    [][]byte         // memory of sets that were dropped
 	offers  []offer          // of the members, by rank, from Choose until Sync
 	peers   agreement        // after a Sync: who keeps copies
-	leaving agreement        // the same for a commit after which members leave
+	leaving agreement        // the same for a commit after which nobody can say who leaves
+	layout  *table           // after a Sync: the tensors
 	known   []reshard.Tensor // all that the members had parts of after the last Sync
-	whole   Commit           // the newest commit that all members know to be whole
-	last    Commit           // the last one that was saved in this generation; zero = none
-	copying *copying         // nil = nothing is being sent
-	share   share            // after a Sync: what this member writes to disk
+	// after a Sync: the parts of all members, by rank, of layout
+	registered [][]reshard.Piece
+	whole      Commit   // the newest commit that all members know to be whole
+	last       Commit   // the last one that was saved in this generation; zero = none
+	copying    *copying // nil = nothing is being sent
+	share      share    // after a Sync: what this member writes to disk
 
 	group       *group        // after a Sync, with Options.Parity: who keeps parity with this member
 	protections []*protection // of commits

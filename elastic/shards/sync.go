@@ -68,10 +68,12 @@ func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Com
 	case !found:
 		s.survives = wanted
 	case s.options.Parity == 0:
-		s.repair(ctx, c, t, available, chosen)
+		// Copies that were lost with their holders are made up for.
+		s.send(ctx, c, t, chosen, reshard.Repair(t.tensors, available, s.peers.nodes, s.options.Copies, moveBytes))
 	case s.survives < wanted:
 		s.protectAgain(ctx, c, t, available, chosen)
 	}
+	s.layout, s.registered = t, needs.pieces
 	s.known, s.offers, s.whole, s.last = t.tensors, nil, chosen, Commit{}
 	return received, nil
 }

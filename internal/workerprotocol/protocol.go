@@ -142,12 +142,19 @@ const (
 	ChangeLeaving = "leaving"
 )
 
+// Values of Change.Place.
+const (
+	PlaceStays  = "stays"
+	PlaceLeaves = "leaves" // it is no longer part of the job
+)
+
 // Change is a change of the generation that the worker is in.
 type Change struct {
 	Kind       string `json:"kind"`
 	Generation uint64 `json:"generation"`
 	Rank       int    `json:"rank"` // lost: which one, -1 = unknown
 	Reason     string `json:"reason"`
+	Place      string `json:"place,omitempty"` // planned: the worker's own; empty = unknown
 	// Until is when the node is gone at the latest; zero = unknown, or not ChangeLeaving.
 	Until time.Time `json:"until,omitzero"`
 }

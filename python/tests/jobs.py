@@ -63,13 +63,21 @@ class Job:
         with open(self.path, encoding="utf-8") as f:
             return f.read()
 
-    def until(self, pattern: str) -> None:
-        """Waits until the job says something."""
+    def until(self, pattern: str, after: int = 0) -> None:
+        """Waits until the job says something, after so many characters."""
         limit = time.monotonic() + LIMIT
-        while not re.search(pattern, self.log()):
+        while not re.search(pattern, self.log()[after:]):
             if time.monotonic() > limit or self.process.poll() is not None:
                 raise AssertionError(f"the job has not said {pattern!r}:\n{self.log()}")
             time.sleep(0.05)  # other processes give no other sign
+
+    def scale(self, workers: int) -> None:
+        """Changes the number of workers, as a planned change."""
+        state = os.path.join(self._folder.name, "state")
+        command = [binary(), "scale", str(workers), "--state-dir", state]
+        out = subprocess.run(command, env=launch.environment(), capture_output=True, text=True)
+        if out.returncode:
+            raise AssertionError(f"{out.stderr}\n{self.log()}")
 
     def wait(self) -> "Job":
         """Waits for the end."""

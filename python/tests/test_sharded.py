@@ -84,6 +84,22 @@ class Sharded(Jobs):
         self.assertIn("parts of the sharded state are lost: of the commit of g1 at step", job.output)
         self.check(self.run_job("2:4", COPIES="2", DIES="1,2@9"))
 
+    def test_planned_changes(self):
+        """Most ranks leave at once, and others come: no step is made again."""
+        run = ["--recovery", "in-process", "--slots", "4", "--workers", "3:3", "--"]
+        job = Job(*run, *script("sharded.py"), env={"WAITS": "4"})
+        self.addCleanup(job.close)
+        commits = r"commits at=\S+ pid=\d+ step=\d+ rank=0 size="
+        job.until(f"{commits}3 ")
+        for size in (1, 4):
+            said = len(job.log())
+            job.scale(size)
+            job.until(f"{commits}{size} ", after=said)
+        _, ends = self.check(job.wait())
+        self.assertEqual(4, len(ends), job.output)
+        made = [(c["step"], c["rank"]) for c in job.lines(r"\bcommits at=")]
+        self.assertEqual(len(made), len(set(made)), job.output)
+
     def test_parity(self):
         """A rank is rebuilt from what the others keep together, and gets it back; two of a group are not."""
         for parity in ("2", "4"):

@@ -120,7 +120,7 @@ def train(state):
             group["lr"] *= 0.99
         state.steps += 1
         time.sleep(0.01)  # so that a newcomer can come
-        say("commits", step=state.steps, rank=rank, hash=whole())
+        say("commits", step=state.steps, rank=rank, size=size, hash=whole())
         state.commit()
     say("ends", step=state.steps, rank=rank, hash=whole(), seen=state.model.seen.item())
 

@@ -147,7 +147,7 @@ func (s *State) launch(general events.Launch, n ident.NodeID, members []Member) 
 }
 
 func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember {
-	m := events.LaunchMember{Member: tables.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
+	m := events.LaunchMember{Member: tables.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}, Leaving: s.leaving(x)}
 	r := s.rank(x)
 	if phase != events.PhaseRun || r < 0 || x.State != active {
 		if phase == events.PhaseRun && !s.restart() {
@@ -163,6 +163,9 @@ func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember 
 	}
 	return m
 }
+
+// leaving reports whether a worker must know that its place is not part of the next generation.
+func (s *State) leaving(x *Member) bool { return x.Leaving && !s.restart() }
 
 // holders returns members from which a newcomer can fetch the state: its future neighbours if it
 // joins last, and one more, so that newcomers spread their requests.
@@ -225,6 +228,9 @@ func (s *State) fingerprint(general launchHash, phase events.Phase, members []Me
 			h = h.number(r).number(m.LocalRank).number(m.LocalSize).number(m.CrossRank).number(m.CrossSize)
 		} else {
 			h = h.number(-1)
+		}
+		if s.leaving(x) {
+			h = h.number(-2)
 		}
 	}
 	return uint64(h) & (1<<hashBits - 1)

@@ -263,7 +263,11 @@ func show(s State, d events.Decision) string {
 			if y.Rank < 0 && len(y.Peers) > 0 {
 				from = fmt.Sprint("<", slices.Sorted(maps.Keys(y.Peers)))
 			}
-			m = append(m, fmt.Sprintf("%d:r%d#%d%s", y.Place.Slot, y.Rank, y.Attempt, from))
+			leaves := ""
+			if y.Leaving {
+				leaves = " leaves"
+			}
+			m = append(m, fmt.Sprintf("%d:r%d#%d%s%s", y.Place.Slot, y.Rank, y.Attempt, from, leaves))
 		}
 		planned := ""
 		if l.Planned {
