@@ -1,10 +1,12 @@
-"""How long a job with a sharded model stands still when a worker dies: FSDP2 and AdamW.
+"""How long a job with a sharded model stands still when a worker dies or is taken away: FSDP2 and AdamW.
 
-    python bench/sharded.py [--mib 256] [--kills 3] [--copies 1 | --parity 3]
+    python bench/sharded.py [--fault lost | replaced | planned] [--mib 256] [--copies 1 | --parity 3]
 
-Four workers train a model of so many MiB of parameters; one is killed, again and again. Prints, for
-each kill, the time to the next step of the last survivor, what of it is the copy of the state, how
-many bytes that moved, and how long a plain copy of as many bytes takes between two processes here.
+Four workers train a model of so many MiB of parameters. One is killed, again and again: the others go
+on without it (lost), or wait for one that takes its place, made of a spare (replaced). Or the job is
+scaled, to 3, 4, 2 and 4 workers (planned). Prints, for each change, how long the workers stood still,
+what of it is the copy of the state, how many bytes that moved, and how long a plain copy of as many
+bytes takes between two processes here.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import socket
 import statistics
 import sys
 import time
-from typing import Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -113,9 +115,10 @@ def plain_copy(size: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fault", choices=("lost", "replaced", "planned"), default="lost")
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--workers", default="3:4")
+    parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cuda: all workers use one GPU")
@@ -126,33 +129,20 @@ def main() -> None:
         **{"MIB": str(args.mib), "STOP": stop, "BACKEND": args.backend, "COPIES": str(args.copies)},
         **{"PARITY": str(args.parity), "WORKER": "1", "REGROUP_LOG_LEVEL": "info", "DEVICE": args.device},
     }
-    most = int(args.workers.split(":")[1])
+    least = args.workers - 1 if args.fault == "lost" else args.workers
     run = ["--recovery", "in-process", "--hang", "10m", "--max-restarts", str(args.kills + 10)]
-    run += ["--workers", args.workers, "--", sys.executable, os.path.abspath(__file__)]
-    kills = []
+    run += ["--spares", "1"] if args.fault == "replaced" else []
+    run += ["--workers", f"{least}:{args.workers}", "--", sys.executable, os.path.abspath(__file__)]
     with jobs.Job(*run, env=env) as job:
-
-        def until(condition) -> None:
-            while not condition():
-                if job.process.poll() is not None:
-                    raise AssertionError(job.log())
-                time.sleep(0.05)  # other processes give no other sign
-
-        def stepped(at: float, pid: str) -> int:
-            """How many survivors of a kill have made a step without the dead one."""
-            return len({s.pid for s in steps(job) if s.at > at and s.pid != pid and s.size < most})
-
-        for _ in range(args.kills):
-            seen = len(steps(job))
-            until(lambda: len([s for s in steps(job)[seen:] if s.size == most]) >= 4 * most)
-            victim = steps(job)[-1].pid
-            kills.append((time.time(), victim))
-            os.kill(int(victim), signal.SIGKILL)
-            until(lambda: stepped(*kills[-1]) >= most - 1)
+        bench = Bench(job, args.workers, args.mib)
+        if args.fault == "planned":
+            bench.scale([args.workers - 1, args.workers, args.workers // 2, args.workers])
+        else:
+            bench.kill(args.kills, args.fault == "replaced")
         open(stop, "w").close()
         job.wait()
         os.remove(stop)
-        report(job, kills, most)
+        bench.phases()
 
 
 class Step(NamedTuple):
@@ -165,31 +155,84 @@ class Step(NamedTuple):
     commit: float
 
 
-def steps(job: jobs.Job) -> List[Step]:
-    rows = re.findall(r"steps at=(\S+) rank=\d+ size=(\d+) step=\d+ pid=(\d+) train=(\S+) commit=(\S+)", job.log())
-    return [Step(float(at), int(size), pid, float(train), float(commit)) for at, size, pid, train, commit in rows]
+class Bench:
+    """What is done to a job, and what is seen of it."""
 
+    def __init__(self, job: jobs.Job, most: int, mib: int):
+        self.job, self.most, self.mib = job, most, mib
 
-def report(job: jobs.Job, kills: list, most: int) -> None:
-    rows = steps(job)
-    print("train", statistics.median(s.train for s in rows), "commit", statistics.median(s.commit for s in rows))
-    for at, pid in kills:
-        first: Dict[str, float] = {}
-        for s in rows:
-            if s.at > at and s.pid != pid:
-                first.setdefault(s.pid, s.at - at)
-        last = sorted(first.values())[: most - 1][-1]
-        print(f"killed: next step of the last survivor after {last:.3f} s")
-    for i in job.summary["incidents"]:
-        print(i["cause"], {k: round(v) for k, v in i["phases_ms"].items()})
-    pattern = r"parts of the state are in sync.*gen=(\d+) rank=\d+ bytes=(\d+) arranged=(\S+) took=(\S+)"
-    syncs = re.findall(pattern, job.log())
-    for generation in sorted({int(s[0]) for s in syncs}):
-        ranks = [s for s in syncs if int(s[0]) == generation]
-        moved = sum(int(s[1]) for s in ranks)
-        print(f"generation {generation}: {moved / 2**20:.1f} MiB moved to {len(ranks)} ranks", end=", ")
-        print(f"arranged in {[s[2] for s in ranks]}, filled in {[s[3] for s in ranks]}", end="")
-        print(f"; a plain copy of as many takes {plain_copy(moved):.3f} s" if moved else "")
+    def steps(self) -> List[Step]:
+        pattern = r"steps at=(\S+) rank=\d+ size=(\d+) step=\d+ pid=(\d+) train=(\S+) commit=(\S+)"
+        rows = re.findall(pattern, self.job.log())
+        return [Step(float(at), int(size), pid, float(train), float(commit)) for at, size, pid, train, commit in rows]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if self.job.process.poll() is not None:
+                raise AssertionError(self.job.log())
+            time.sleep(0.05)  # other processes give no other sign
+
+    def trained(self, size: int, rounds: int) -> None:
+        """Waits for so many more steps of as many workers."""
+        seen = len(self.steps())
+        self.until(lambda: len([s for s in self.steps()[seen:] if s.size == size]) >= rounds * size)
+        rows = [s for s in self.steps()[seen:] if s.size == size]
+        train, commit = statistics.median(s.train for s in rows), statistics.median(s.commit for s in rows)
+        print(f"{size} workers: a step takes {train:.3f} s, and a commit {commit:.3f} s", flush=True)
+
+    def kill(self, times: int, replaced: bool) -> None:
+        for _ in range(times):
+            self.trained(self.most, 4)
+            if replaced:
+                time.sleep(4)  # spares are started three seconds after the last worker
+            victim = self.steps()[-1].pid
+            at = time.time()
+            os.kill(int(victim), signal.SIGKILL)
+            others = self.most if replaced else self.most - 1
+
+            def stepped() -> Dict[str, Step]:
+                first: Dict[str, Step] = {}
+                for s in self.steps():
+                    if s.at > at and s.pid != victim and s.size == others:
+                        first.setdefault(s.pid, s)
+                return first
+
+            self.until(lambda: len(stepped()) >= others)
+            rows = stepped().values()
+            entered = max(self.entered(at)) - at
+            print(f"killed: all train again after {entered:.3f} s, and have a step after {max(s.at for s in rows) - at:.3f} s")
+
+    def entered(self, after: float) -> List[float]:
+        """When workers have begun to train again."""
+        found = [float(at) for at in re.findall(r"enters at=(\S+)", self.job.log())]
+        return [at for at in found if at > after]
+
+    def scale(self, sizes: List[int]) -> None:
+        now = self.most
+        for size in sizes:
+            self.trained(now, 4)
+            asked = time.time()
+            self.job.scale(size)
+            self.until(lambda: len([s for s in self.steps() if s.at > asked and s.size == size]) >= size)
+            left = max(s.at - s.commit for s in self.steps() if s.at > asked and s.size == now)
+            entered = max(self.entered(left)[:size]) - left
+            gone = max(0, now - size) / now * self.mib * 3
+            copied = plain_copy(int(gone * 2**20)) if gone else 0
+            print(f"{now} to {size}: {entered:.3f} s from the last step to the function; those who left had {gone:.1f} MiB", end="")
+            print(f", and a plain copy of as many takes {copied:.3f} s" if gone else "", flush=True)
+            now = size
+
+    def phases(self) -> None:
+        for i in self.job.summary["incidents"]:
+            print(i["cause"], {k: round(v) for k, v in i["phases_ms"].items()})
+        pattern = r"parts of the state are in sync.*gen=(\d+) rank=\d+ bytes=(\d+) arranged=(\S+) took=(\S+)"
+        syncs = re.findall(pattern, self.job.log())
+        for generation in sorted({int(s[0]) for s in syncs}):
+            ranks = [s for s in syncs if int(s[0]) == generation]
+            moved = sum(int(s[1]) for s in ranks)
+            print(f"generation {generation}: {moved / 2**20:.1f} MiB moved to {len(ranks)} ranks", end=", ")
+            print(f"arranged in {[s[2] for s in ranks]}, filled in {[s[3] for s in ranks]}", end="")
+            print(f"; a plain copy of as many takes {plain_copy(moved):.3f} s" if moved else "")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import (
 func scale(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scale [JOB] MIN:MAX", Short: "Change the wanted number of workers", Args: command.Between(1, "JOB", "MIN:MAX"),
-		Long:    "Changes the wanted number of workers. The job regroups at its next commit: no step is lost, and it costs nothing of the failure budget. N alone means exactly N. If fewer than MIN can run, it waits until so many can. Without a name it is about the only job that has not ended, if that is your own.",
+		Long:    "Changes the wanted number of workers. The job regroups at its next commit: no step is lost, and it costs nothing of the failure budget. N alone means exactly N. It trains on until they are ready; if there is no room for MIN, it waits until there is. Without a name it is about the only job that has not ended, if that is your own.",
 		Example: command.Examples("regroup scale mnist-7f3a 2:8", "regroup scale mnist 4", "regroup scale mnist 1:1 --timeout 1m"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -64,7 +64,7 @@ func (t *transition) place(p events.PlacementSet) {
 		// Otherwise the job moves: leaving members train on until their replacements are synced,
 		// whose join then requests the change.
 		t.requestChange(events.CauseAt(events.CauseShrink, shrunk.Place, t.rank(shrunk), p.Reason))
-	case len(t.View.Members) < t.Workers.Min: // scaled to more than it has: below its min a job waits
+	case t.short(): // scaled to more than there is: below its min a job waits
 		t.requestChange(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
 	case t.restart() && t.hasNewcomer():
 		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
@@ -73,6 +73,16 @@ func (t *transition) place(p events.PlacementSet) {
 
 func (t *transition) hasNewcomer() bool {
 	return slices.ContainsFunc(t.Members, func(x Member) bool { return (x.State == pending || x.State == joined && x.Unsynced) && !x.Leaving })
+}
+
+// short reports whether the job cannot have as many workers as it needs. One whose newcomers have
+// places trains on until they are ready, if it recovers in process.
+func (t *transition) short() bool {
+	n := len(t.View.Members)
+	if !t.restart() {
+		n = t.count(func(x *Member) bool { return !x.Leaving && (x.State == dead || !x.over()) })
+	}
+	return n < t.Workers.Min
 }
 
 // requestChange requests a planned regroup: in-process at the next commit, by restart now.
@@ -95,7 +105,7 @@ func (t *transition) requestChange(c events.Cause) {
 // newcomer has died or lost its place, the leaving members have theirs back, or the members are
 // enough again.
 func (t *transition) revertChange() {
-	if !t.Planned || t.open() || t.Stopping != nil || t.restart() || len(t.View.Members) < t.Workers.Min {
+	if !t.Planned || t.open() || t.Stopping != nil || t.restart() || t.short() {
 		return
 	}
 	for x := range t.all() {
@@ -134,6 +144,9 @@ func (t *transition) applyGrowth() {
 		t.Growth = nil
 		return
 	case t.now.Before(t.Growth.By) && t.othersPending():
+		return
+	case !t.restart() && t.available(t.stateHolder()) < t.Workers.Min && !t.short():
+		t.Growth = nil // still others are needed, whose joins request it again
 		return
 	}
 	c := t.Growth.Cause

@@ -3,6 +3,8 @@ them."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -37,6 +39,7 @@ class ShardedParts:
             raise InvalidArgumentError("parity=1 is a copy: use copies=1 instead")
         if copies and parity:
             raise InvalidArgumentError(f"copies={copies} and parity={parity}: choose one of them")
+        _load()
         self._build, self.copies, self.parity = build, copies, parity
         self.made: Dict[str, Any] = {}
         self._parts: List[Part] = []  # of models
@@ -172,6 +175,13 @@ class ShardedParts:
                 if id(p) not in names:
                     raise UnsupportedError(f"{name} has a parameter that is in no model which build has returned")
                 yield names[id(p)], p, group
+
+
+def _load() -> None:
+    """Imports what torch imports when the first model is sharded: a newcomer has done it before the
+    others wait for its model."""
+    if "torch.distributed.fsdp" in sys.modules:
+        importlib.import_module("torch._dynamo")
 
 
 def _check(name: str, value: Any) -> None:
