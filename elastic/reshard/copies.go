@@ -61,20 +61,6 @@ func Opposite(nodes []string, copies int) [][]int {
 	return holders
 }
 
-// Redundancy is the number of members that may be lost, whichever they are, so that the others
-// still have all of the tensors: one less than the number of members that have the part which the
-// fewest have. It is -1 if nobody has some part.
-func Redundancy(tensors []Tensor, has [][]Piece) int {
-	least := len(has)
-	for i, of := range byTensor(len(tensors), has) {
-		_, sets := occupancy(tensors[i], of, len(has))
-		for _, cell := range sets {
-			least = min(least, cell.count())
-		}
-	}
-	return least - 1
-}
-
 // Missing returns the parts that nobody has.
 func Missing(tensors []Tensor, has [][]Piece) []Piece {
 	var missing []Piece

@@ -89,7 +89,7 @@ func TestNeighboursMayLeave(t *testing.T) {
 	}
 }
 
-// TestTheClaimOfLossesIsTrue tries all losses of small worlds: as many as Redundancy says leave all
+// TestTheClaimOfLossesIsTrue tries all losses of small worlds: as many as Survives says leave all
 // of the state, whichever they are, and one more may not.
 func TestTheClaimOfLossesIsTrue(t *testing.T) {
 	tensors := []Tensor{{Name: "w", Width: 4, Shape: []int{23, 2}}, {Name: "b", Width: 4, Shape: []int{5}}}
@@ -101,7 +101,7 @@ func TestTheClaimOfLossesIsTrue(t *testing.T) {
 					has[h] = append(has[h], dealt(tensors, n)[m]...)
 				}
 			}
-			claim := Redundancy(tensors, has)
+			claim := Survives(tensors, has, nil, nil)
 			if claim != copies {
 				t.Fatalf("%d members with %d copies survive %d losses", n, copies, claim)
 			}
@@ -128,7 +128,7 @@ func TestTheClaimOfLossesIsTrue(t *testing.T) {
 			}
 		}
 	}
-	if got := Redundancy(tensors, [][]Piece{{{Tensor: 0, Box: Whole(tensors[0].Shape)}}}); got != -1 {
+	if got := Survives(tensors, [][]Piece{{{Tensor: 0, Box: Whole(tensors[0].Shape)}}}, nil, nil); got != -1 {
 		t.Errorf("without a tensor: %d", got)
 	}
 }
@@ -172,7 +172,7 @@ func TestRepair(t *testing.T) {
 					})
 					has[to] = append(has[to], v.Piece)
 				}
-				if got, want := Redundancy(tensors, has), min(copies, len(has)-1); got != want {
+				if got, want := Survives(tensors, has, nil, nil), min(copies, len(has)-1); got != want {
 					t.Fatalf("%d members with %d copies, %b lost: %d more may be lost after the repair, want %d", n, copies, lost, got, want)
 				}
 			}

@@ -18,8 +18,8 @@
 // So replicated state is not a case of its own: it is a box of all elements that some members have
 // and others lack.
 //
-// Holders chooses who keeps copies of the parts of others, and Redundancy tells how many losses
-// that survives. Groups chooses who keep parity for each other, which is less and survives less.
+// Holders chooses who keeps copies of the parts of others. Groups chooses who keep parity for each
+// other, which is less and survives less. Survives tells how many losses a commit survives.
 // Once and Deal choose who writes which part to disk, and who reads it.
 //
 // What this package does not do: it moves nothing, and it does not know which commit a part is of.

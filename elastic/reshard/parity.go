@@ -110,29 +110,6 @@ func (g Group) Rebuilt(tensors []Tensor, lost int) [][]Piece {
 	return pieces
 }
 
-// RedundancyWith is Redundancy where groups keep parity as well. What parity protects survives one
-// loss, so it is 1 at most unless it is more without it.
-func RedundancyWith(tensors []Tensor, has [][]Piece, groups []Group) int {
-	without := Redundancy(tensors, has)
-	if without != 0 || len(has) < 2 {
-		return without
-	}
-	// What the others can rebuild of a member's parts counts as with one more member, who is lost
-	// only if two are.
-	more := slices.Concat(has, make([][]Piece, len(has)))
-	for _, g := range groups {
-		for at, m := range g.Members {
-			if m < 0 {
-				continue
-			}
-			for _, p := range g.Rebuilt(tensors, at) {
-				more[len(has)+m] = append(more[len(has)+m], p...)
-			}
-		}
-	}
-	return min(1, Redundancy(tensors, more))
-}
-
 // run calls f with the boxes that the elements of a box from one on to before another consist of,
 // in the row-major order of the box.
 //

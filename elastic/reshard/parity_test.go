@@ -228,7 +228,7 @@ func (w *protected) survivesOne(t *testing.T, what string) bool {
 	return true
 }
 
-// TestParityRebuildsWhatIsLost tries all losses of worlds of up to 7 members: what RedundancyWith
+// TestParityRebuildsWhatIsLost tries all losses of worlds of up to 7 members: what Survives
 // claims is true before and after each, what is rebuilt is equal to the bit, and one loss in each
 // group is survived, while a second one in a group that has parts is not.
 func TestParityRebuildsWhatIsLost(t *testing.T) {
@@ -262,7 +262,7 @@ func TestParityRebuildsWhatIsLost(t *testing.T) {
 						want = 1
 					}
 				}
-				if got := RedundancyWith(left.tensors, left.has, left.groups); got != want || lost == 0 && got != min(1, n-1) {
+				if got := Survives(left.tensors, left.has, left.groups, nil); got != want || lost == 0 && got != min(1, n-1) {
 					t.Fatalf("%s: %d losses more are said to be survived, and %d are", what, got, want)
 				}
 			}
@@ -285,7 +285,7 @@ func TestParityThatIsNotComplete(t *testing.T) {
 			if w.survivesOne(t, what) {
 				want = 1
 			}
-			if got := RedundancyWith(w.tensors, w.has, w.groups); got != want || (got == 1) != (kept == 1<<n-1) {
+			if got := Survives(w.tensors, w.has, w.groups, nil); got != want || (got == 1) != (kept == 1<<n-1) {
 				t.Fatalf("%s: %d losses are said to be survived, and %d are", what, got, want)
 			}
 		}
